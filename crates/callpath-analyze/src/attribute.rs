@@ -1,0 +1,415 @@
+//! From a measurement to a profile: each frame gets its procedure's name and source line.
+//! Knows nothing of how a profile is shown.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use callpath_db::{Links, Metric, NodeId, ProcessInfo, Profile, Quality, Scope, ScopeKind};
+use callpath_format::address::LinkAddr;
+use callpath_format::frame::{FrameKey, ModuleIndex};
+use callpath_format::shared::thread::Dropped;
+use callpath_image::identity::ModuleIdentity;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::links::{Frame, Judge, Verdict};
+use crate::measurement::{
+    Account, FULL_ROOT, Measurement, ModuleRecord, PARTIAL_ROOT, ProcessFile, SessionFile, TreeNode,
+};
+use crate::names::{ModuleNames, SourceLine, missing_names_hints};
+
+/// The preload object's file name begins so; its frames are ours, not the program's.
+pub const PRELOAD_PREFIX: &str = "callpath-preload-";
+
+/// How many modules a report's hints name.
+const HINTS: usize = 3;
+/// Modules with less than this share of the samples in unnamed code get no hint.
+const HINT_SHARE: f64 = 0.02;
+
+/// Where names come from besides the modules themselves.
+#[derive(Clone, Debug)]
+pub struct AttributeOptions {
+    /// Directories of separate debug files.
+    pub debug_roots: Vec<PathBuf>,
+    /// The kernel's own object as this machine has it; it is used only if it is the one that was measured.
+    pub vdso: Option<Vec<u8>>,
+}
+
+/// Called now and then with the number of modules that have been read, and their number.
+pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
+
+/// The profile of a measurement.
+pub fn attribute(measurement: &Measurement, options: &AttributeOptions, progress: Progress<'_>) -> Profile {
+    let session = &measurement.session;
+    let mut metrics: Vec<Metric> = session.metrics.iter().map(|m| Metric::sum(&m.name, &m.unit)).collect();
+    metrics.push(Metric::sum("samples", "count"));
+    let mut profile = Profile::new(metrics);
+    let mut code = Code::default();
+    for process in &measurement.processes {
+        code.enter(process);
+    }
+    code.read(options, progress);
+    let mut judge = Judge::default();
+    for process in &measurement.processes {
+        add_process(&mut profile, &mut code, &mut judge, process, session);
+    }
+    describe(&mut profile, measurement, &code);
+    profile
+}
+
+/// A module as the measurement names it.
+type ModuleKey = (PathBuf, Option<ModuleIdentity>);
+
+/// All code that samples or calls lie in.
+#[derive(Default)]
+struct Code {
+    modules: Vec<ModuleCode>,
+    index: FxHashMap<ModuleKey, usize>,
+}
+
+struct ModuleCode {
+    key: ModuleKey,
+    /// Is it our own preload object?
+    ours: bool,
+    addresses: FxHashSet<LinkAddr>,
+    places: FxHashMap<LinkAddr, Place>,
+    names: Option<ModuleNames>,
+    unnamed_samples: u64,
+}
+
+/// What an address is called.
+#[derive(Clone)]
+struct Place {
+    procedure: String,
+    start: LinkAddr,
+    named: bool,
+    line: Option<SourceLine>,
+}
+
+impl Code {
+    fn of(&mut self, module: &ModuleRecord) -> usize {
+        let key = (module.path.clone(), module.identity.clone());
+        *self.index.entry(key.clone()).or_insert_with(|| {
+            let name = key.0.file_name().unwrap_or_default().to_string_lossy();
+            let ours = name.starts_with(PRELOAD_PREFIX);
+            self.modules.push(ModuleCode {
+                key,
+                ours,
+                addresses: FxHashSet::default(),
+                places: FxHashMap::default(),
+                names: None,
+                unnamed_samples: 0,
+            });
+            self.modules.len() - 1
+        })
+    }
+
+    fn enter(&mut self, process: &ProcessFile) {
+        let modules: Vec<usize> = process.modules.iter().map(|m| self.of(m)).collect();
+        for thread in &process.threads {
+            let nodes = thread.tree.nodes().iter().skip(PARTIAL_ROOT as usize + 1);
+            for key in nodes.map(|n| n.key).chain(thread.start) {
+                if let Some(module) = modules.get(usize::from(key.module().0)) {
+                    self.modules[*module].addresses.insert(LinkAddr(key.address()));
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, options: &AttributeOptions, progress: Progress<'_>) {
+        let count = self.modules.len();
+        for (done, module) in self.modules.iter_mut().enumerate() {
+            progress(done, count);
+            if !module.ours && !module.addresses.is_empty() {
+                module.read(options);
+            }
+        }
+        progress(count, count);
+    }
+}
+
+impl ModuleCode {
+    fn read(&mut self, options: &AttributeOptions) {
+        let (path, identity) = &self.key;
+        let names = if path.as_os_str() == "[vdso]" {
+            ModuleNames::from_bytes(
+                options.vdso.clone().unwrap_or_default(),
+                path,
+                identity.as_ref(),
+                &options.debug_roots,
+            )
+        } else {
+            ModuleNames::open(path, identity.as_ref(), &options.debug_roots)
+        };
+        let mut addresses: Vec<LinkAddr> = self.addresses.iter().copied().collect();
+        addresses.sort_unstable();
+        let lines = names.lines(&addresses);
+        for (address, line) in addresses.into_iter().zip(lines) {
+            let procedure = names.procedure(address);
+            self.places.insert(
+                address,
+                Place { procedure: procedure.name, start: procedure.start, named: procedure.named, line },
+            );
+        }
+        self.names = Some(names);
+    }
+
+    fn file_name(&self) -> String {
+        self.key.0.file_name().unwrap_or(self.key.0.as_os_str()).to_string_lossy().into_owned()
+    }
+}
+
+fn add_process(
+    profile: &mut Profile,
+    code: &mut Code,
+    judge: &mut Judge,
+    process: &ProcessFile,
+    session: &SessionFile,
+) {
+    let name = process.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let modules: Vec<usize> = process.modules.iter().map(|m| code.of(m)).collect();
+    let mut scope = Scope::new(ScopeKind::Process, profile.strings.intern(&name));
+    scope.discriminator = u64::from(process.pid);
+    let process_node = profile.tree.child(NodeId::ROOT, scope);
+    let mut quality = Quality::default();
+    let mut threads = 0;
+    for thread in &process.threads {
+        add_account(&mut quality, &thread.account);
+        threads += thread.count;
+        let label = if thread.name.is_empty() { &name } else { &thread.name };
+        let mut scope = Scope::new(ScopeKind::Thread, profile.strings.intern(label));
+        scope.discriminator = u64::from(thread.tid);
+        let thread_node = profile.tree.child(process_node, scope);
+        let adder = Adder { profile, code, judge, modules: &modules, metric_count: session.metrics.len() };
+        let found = adder.add(thread_node, thread.start, thread.tree.nodes());
+        quality.links.valid += found.links.valid;
+        quality.links.likely += found.links.likely;
+        quality.links.invalid += found.links.invalid;
+        let broken = found.broken_samples.min(quality.full);
+        quality.full -= broken;
+        quality.partial += broken;
+    }
+    let unrecorded = Account {
+        taken: process.dropped_unrecorded.iter().sum(),
+        dropped: process.dropped_unrecorded,
+        ..Account::default()
+    };
+    add_account(&mut quality, &unrecorded);
+    profile.quality.add(&quality);
+    profile.info.processes.push(ProcessInfo {
+        pid: process.pid,
+        parent_pid: process.parent_pid,
+        name,
+        command: process.command.clone(),
+        started_ns: process.started_ns,
+        duration_ns: process.ended_ns.unwrap_or(session.duration_ns).saturating_sub(process.started_ns),
+        threads: u32::try_from(threads).unwrap_or(u32::MAX),
+        quality,
+        ..ProcessInfo::default()
+    });
+}
+
+fn add_account(quality: &mut Quality, account: &Account) {
+    quality.taken += account.taken;
+    quality.full += account.full;
+    quality.partial += account.partial;
+    quality.raw_kept += account.raw_kept;
+    quality.overhead_ns += account.handler_ns;
+    let named = Dropped::NAMES.iter().copied().zip(account.dropped);
+    for (reason, count) in named.chain([("unfinished", account.unfinished)]) {
+        if count > 0 {
+            *quality.dropped.entry(reason.to_owned()).or_insert(0) += count;
+        }
+    }
+}
+
+/// Adds one thread's tree.
+struct Adder<'a> {
+    profile: &'a mut Profile,
+    code: &'a mut Code,
+    judge: &'a mut Judge,
+    modules: &'a [usize],
+    metric_count: usize,
+}
+
+/// What was found out about a thread's links.
+#[derive(Default)]
+struct Found {
+    /// Weighed by the samples whose paths they are on.
+    links: Links,
+    /// Samples of full paths that an invalid link breaks.
+    broken_samples: u64,
+}
+
+impl Adder<'_> {
+    /// What lies beyond an invalid link is not known: the path begins anew below it, as a partial one.
+    fn add(mut self, thread: NodeId, start: Option<FrameKey>, nodes: &[TreeNode]) -> Found {
+        let samples = inclusive_samples(nodes);
+        let mut found = Found::default();
+        // Whether a node is below an invalid link, and whether it is below the root of full paths.
+        let mut broken: Vec<bool> = Vec::with_capacity(nodes.len());
+        let mut full: Vec<bool> = Vec::with_capacity(nodes.len());
+        // For each node, where its own cost goes and where its callees hang: its line's scope, or its procedure's.
+        let mut places: Vec<NodeId> = Vec::with_capacity(nodes.len());
+        let mut partial = None;
+        for (index, node) in nodes.iter().enumerate() {
+            let parent = places.get(node.parent as usize).copied().unwrap_or(thread);
+            let invalid = self.check_link(nodes, index, samples[index], &mut found.links);
+            let was_broken = index > PARTIAL_ROOT as usize && broken[node.parent as usize];
+            let is_full = index as u32 == FULL_ROOT || (index > PARTIAL_ROOT as usize && full[node.parent as usize]);
+            if invalid && is_full && !was_broken {
+                found.broken_samples += samples[index];
+            }
+            broken.push(invalid || was_broken);
+            full.push(is_full);
+            let place = match index as u32 {
+                FULL_ROOT => thread,
+                // Made only when something hangs there.
+                PARTIAL_ROOT => thread,
+                _ if invalid || node.parent == PARTIAL_ROOT => {
+                    let root = *partial.get_or_insert_with(|| self.partial_root(thread));
+                    self.frame(root, node.key)
+                }
+                _ => self.frame(parent, node.key),
+            };
+            places.push(place);
+            let mut values: Vec<u64> = node.values.iter().take(self.metric_count).copied().collect();
+            values.push(node.samples);
+            if values.iter().all(|v| *v == 0) {
+                continue;
+            }
+            let at = match (index as u32, start) {
+                // Time of a thread in which no sample hit: it was spent below where the thread began.
+                (FULL_ROOT, Some(start)) => self.frame(thread, start),
+                (PARTIAL_ROOT, _) => *partial.get_or_insert_with(|| self.partial_root(thread)),
+                _ => place,
+            };
+            self.profile.tree.add(at, &values);
+            self.count_unnamed(node.key, node.samples);
+        }
+        found
+    }
+
+    /// Judges the link from a node to its parent, if that is a frame, and counts it. `true`: it is invalid.
+    fn check_link(&mut self, nodes: &[TreeNode], index: usize, samples: u64, links: &mut Links) -> bool {
+        let node = &nodes[index];
+        if index <= PARTIAL_ROOT as usize || node.parent <= PARTIAL_ROOT {
+            return false;
+        }
+        let frame = |key: FrameKey| {
+            let module = self.modules.get(usize::from(key.module().0)).copied();
+            // Our own object's frames are no part of the path.
+            let code = module.map(|m| &self.code.modules[m]);
+            let names = code.and_then(|c| c.names.as_ref());
+            (
+                code.is_some_and(|c| c.ours),
+                Frame { module: module.unwrap_or(usize::MAX), names, address: LinkAddr(key.address()) },
+            )
+        };
+        let (caller, callee) = (frame(nodes[node.parent as usize].key), frame(node.key));
+        if caller.0 || callee.0 {
+            return false;
+        }
+        match self.judge.judge(caller.1, callee.1) {
+            Verdict::Valid => links.valid += samples,
+            Verdict::Likely => links.likely += samples,
+            Verdict::Invalid => {
+                links.invalid += samples;
+                return true;
+            }
+        }
+        false
+    }
+
+    fn partial_root(&mut self, thread: NodeId) -> NodeId {
+        let name = self.profile.strings.intern("partial call paths");
+        self.profile.tree.child(thread, Scope::new(ScopeKind::Partial, name))
+    }
+
+    /// The scope of a frame below `parent`: its procedure, and the line in it where one is known.
+    fn frame(&mut self, parent: NodeId, key: FrameKey) -> NodeId {
+        let strings = &mut self.profile.strings;
+        let Some(module) = self.modules.get(usize::from(key.module().0)).map(|m| &self.code.modules[*m]) else {
+            let name = if key.module() == ModuleIndex::NONE {
+                format!("[code without a file]+{:#x}", key.address() & !0xfff)
+            } else {
+                format!("[unknown module]+{:#x}", key.address())
+            };
+            let scope = Scope::new(ScopeKind::Procedure, strings.intern(&name));
+            return self.profile.tree.child(parent, scope);
+        };
+        if module.ours {
+            return parent;
+        }
+        let Some(place) = module.places.get(&LinkAddr(key.address())) else { return parent };
+        let mut scope = Scope::new(ScopeKind::Procedure, strings.intern(&place.procedure));
+        scope.module = Some(strings.intern(&module.file_name()));
+        scope.address = Some(place.start.0);
+        let procedure = self.profile.tree.child(parent, scope);
+        let Some(line) = &place.line else { return procedure };
+        let mut scope = Scope::new(ScopeKind::Line, callpath_db::Name::EMPTY);
+        scope.file = Some(strings.intern(&line.file));
+        scope.line = Some(line.line);
+        scope.module = Some(strings.intern(&module.file_name()));
+        self.profile.tree.child(procedure, scope)
+    }
+
+    fn count_unnamed(&mut self, key: FrameKey, samples: u64) {
+        if let Some(module) = self.modules.get(usize::from(key.module().0)).map(|m| &mut self.code.modules[*m])
+            && module.places.get(&LinkAddr(key.address())).is_some_and(|p| !p.named)
+        {
+            module.unnamed_samples += samples;
+        }
+    }
+}
+
+/// The samples at each node and below it.
+fn inclusive_samples(nodes: &[TreeNode]) -> Vec<u64> {
+    let mut samples: Vec<u64> = nodes.iter().map(|n| n.samples).collect();
+    for (index, node) in nodes.iter().enumerate().skip(PARTIAL_ROOT as usize + 1).rev() {
+        samples[node.parent as usize] += samples[index];
+    }
+    samples
+}
+
+fn describe(profile: &mut Profile, measurement: &Measurement, code: &Code) {
+    let session = &measurement.session;
+    let info = &mut profile.info;
+    info.command = session.command.clone();
+    info.program = session.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    info.started_unix_ns = session.started_unix_ns;
+    info.duration_ns = session.duration_ns;
+    info.host = session.host.clone();
+    info.exit = session.ended.map(|end| describe_status(end.status)).or_else(|| recorder_is_gone(session));
+    info.cpu_time_by_kernel_ns = session.ended.map(|end| end.user_ns + end.kernel_ns);
+    info.directory = measurement.directory.display().to_string();
+    info.notes = session.notes.clone();
+    for error in &measurement.unreadable {
+        info.notes.push(format!("failed to {error}: what it held is missing here"));
+    }
+    if session.lost_processes > 0 {
+        info.notes
+            .push(format!("{} processes came when too many were being measured, and were not", session.lost_processes));
+    }
+    let least = (profile.quality.taken as f64 * HINT_SHARE) as u64;
+    let mut unnamed: Vec<&ModuleCode> =
+        code.modules.iter().filter(|m| m.unnamed_samples > least && m.names.is_some()).collect();
+    unnamed.sort_by_key(|m| std::cmp::Reverse(m.unnamed_samples));
+    let names: Vec<&ModuleNames> = unnamed.iter().take(HINTS).filter_map(|m| m.names.as_ref()).collect();
+    info.notes.extend(missing_names_hints(&names));
+}
+
+/// A recorder writes at least every few seconds, so one that has been silent for long was killed.
+fn recorder_is_gone(session: &SessionFile) -> Option<String> {
+    const SILENCE: Duration = Duration::from_secs(30);
+    let written =
+        SystemTime::UNIX_EPOCH + Duration::from_nanos(session.started_unix_ns.saturating_add(session.duration_ns));
+    let silent = written.elapsed().is_ok_and(|age| age > SILENCE);
+    silent.then(|| "no word of its end (its recorder was killed)".to_owned())
+}
+
+fn describe_status(status: i32) -> String {
+    match status {
+        129..=192 => format!("signal {}", status - 128),
+        _ => format!("exit status {status}"),
+    }
+}

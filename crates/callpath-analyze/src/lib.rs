@@ -1,0 +1,15 @@
+//! The meeting point of images, recipes and profiles: recipe tables and their cache, and questions asked of them.
+//! Knows nothing of live processes and of rendering.
+#![deny(unsafe_code)]
+
+pub mod attribute;
+mod error;
+mod links;
+pub mod measurement;
+pub mod module_memo;
+pub mod names;
+pub mod recipes;
+pub mod snapshot;
+pub mod table_cache;
+
+pub use error::AnalyzeError;

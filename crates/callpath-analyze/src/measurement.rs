@@ -1,0 +1,172 @@
+//! A measurement: the files that a recorder leaves, one for the whole and one for each process (docs/formats.md).
+//! Knows nothing of live processes and of names.
+//!
+//! Each file is written anew under a temporary name and renamed, so a reader sees a whole one at every instant.
+
+mod codec;
+mod directory;
+mod tree;
+
+use std::path::PathBuf;
+
+use callpath_format::frame::FrameKey;
+use callpath_format::shared::thread::Dropped;
+use callpath_image::identity::ModuleIdentity;
+
+pub use codec::{MeasurementError, decode_process, decode_session, encode_process, encode_session, fuzz_measurement};
+pub use directory::{Measurement, newest, process_file_name, trace_file_name, write_file};
+pub use tree::{FULL_ROOT, PARTIAL_ROOT, PathTree, TreeNode};
+
+/// What a measurement counts or clocks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MetricInfo {
+    /// `cpu-time`, for example.
+    pub name: String,
+    /// `ns`, for example.
+    pub unit: String,
+}
+
+/// The whole measurement.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SessionFile {
+    /// The program's path.
+    pub program: PathBuf,
+    /// Its command line, the name it was given first.
+    pub command: Vec<String>,
+    /// Where it ran.
+    pub working_directory: PathBuf,
+    /// The machine's name.
+    pub host: String,
+    /// callpath's version.
+    pub recorder: String,
+    /// When it began, nanoseconds since 1970.
+    pub started_unix_ns: u64,
+    /// How long it has run, nanoseconds.
+    pub duration_ns: u64,
+    /// How it ended; `None` as long as it has not.
+    pub ended: Option<SessionEnd>,
+    /// One for each clock; `samples` follow them in every node.
+    pub metrics: Vec<MetricInfo>,
+    /// Nanoseconds between two samples of a thread.
+    pub period_ns: u64,
+    /// Sentences that a report says once: where samples come from, what could not be done.
+    pub notes: Vec<String>,
+    /// Processes that could not take part, for want of slots.
+    pub lost_processes: u64,
+    /// CPU time of the recorder, nanoseconds.
+    pub recorder_cpu_ns: u64,
+}
+
+/// How the program ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SessionEnd {
+    /// As a shell says it: the exit status, or 128 + signal.
+    pub status: i32,
+    /// CPU time of the program and of its children that it waited for, by the kernel's account, nanoseconds.
+    pub user_ns: u64,
+    /// The same in the kernel.
+    pub kernel_ns: u64,
+}
+
+/// One process: a program image from its start (or fork) to its end (or exec).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ProcessFile {
+    /// Its number.
+    pub pid: u32,
+    /// Its parent's, 0 if not known.
+    pub parent_pid: u32,
+    /// Counts the measurement's processes in the order in which they came.
+    pub sequence: u32,
+    /// Made by fork from a measured process, and has not executed another program.
+    pub forked: bool,
+    /// The program's path.
+    pub program: PathBuf,
+    /// Its command line.
+    pub command: Vec<String>,
+    /// When it came, nanoseconds from the measurement's beginning.
+    pub started_ns: u64,
+    /// When it ended, if it has.
+    pub ended_ns: Option<u64>,
+    /// Number of clock values in each node.
+    pub metric_count: u32,
+    /// By module index.
+    pub modules: Vec<ModuleRecord>,
+    /// Its threads.
+    pub threads: Vec<ThreadProfile>,
+    /// Samples that were not kept in threads that had no record, by [`Dropped`].
+    pub dropped_unrecorded: [u64; Dropped::COUNT],
+}
+
+/// A load module of a process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ModuleRecord {
+    /// Where it was, or what the kernel calls it (`[vdso]`).
+    pub path: PathBuf,
+    /// Which build it was; `None` if it could not be read.
+    pub identity: Option<ModuleIdentity>,
+}
+
+/// One thread, or several that have ended.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ThreadProfile {
+    /// Its number, of several the first one's.
+    pub tid: u32,
+    /// How many threads these are.
+    pub count: u64,
+    /// Its name as it had set it.
+    pub name: String,
+    /// Where it began; `None` for a process's first thread and where it is not known.
+    pub start: Option<FrameKey>,
+    /// What became of its samples.
+    pub account: Account,
+    /// Its calling context tree.
+    pub tree: PathTree,
+}
+
+/// What became of the samples of a thread. `taken` is the sum of all others.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Account {
+    /// Samples that were delivered.
+    pub taken: u64,
+    /// Their path is full.
+    pub full: u64,
+    /// Their path is partial.
+    pub partial: u64,
+    /// Kept raw, not (yet) unwound.
+    pub raw_kept: u64,
+    /// Not kept, by [`Dropped`].
+    pub dropped: [u64; Dropped::COUNT],
+    /// Begun and never finished: the process was killed inside the handler.
+    pub unfinished: u64,
+    /// Time in handlers, nanoseconds.
+    pub handler_ns: u64,
+    /// The longest handler, nanoseconds.
+    pub handler_max_ns: u64,
+    /// Handlers by the binary logarithm of their nanoseconds.
+    pub handler_histogram: Vec<u64>,
+    /// Frames walked over.
+    pub frames: u64,
+}
+
+impl Account {
+    /// Adds another thread's.
+    pub fn add(&mut self, other: &Account) {
+        self.taken += other.taken;
+        self.full += other.full;
+        self.partial += other.partial;
+        self.raw_kept += other.raw_kept;
+        for (to, from) in self.dropped.iter_mut().zip(other.dropped) {
+            *to += from;
+        }
+        self.unfinished += other.unfinished;
+        self.handler_ns += other.handler_ns;
+        self.handler_max_ns = self.handler_max_ns.max(other.handler_max_ns);
+        if self.handler_histogram.len() < other.handler_histogram.len() {
+            self.handler_histogram.resize(other.handler_histogram.len(), 0);
+        }
+        for (to, from) in self.handler_histogram.iter_mut().zip(&other.handler_histogram) {
+            *to += from;
+        }
+        self.frames += other.frames;
+    }
+}

@@ -1,0 +1,95 @@
+//! A thread's calling context tree outside the program: paths of frames in, nodes with values out.
+//! Knows nothing of how samples were taken.
+
+use callpath_format::frame::FrameKey;
+use callpath_format::shared::MAX_METRICS;
+use rustc_hash::FxHashMap;
+
+/// The node that full paths begin at.
+pub const FULL_ROOT: u32 = 0;
+/// The node that partial paths begin at.
+pub const PARTIAL_ROOT: u32 = 1;
+
+/// A node: a frame in its calling context.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TreeNode {
+    /// Index of the parent, which is lower than the node's own; the roots are their own parents.
+    pub parent: u32,
+    /// The frame; of no meaning at the roots.
+    pub key: FrameKey,
+    /// Samples at this very node.
+    pub samples: u64,
+    /// What each clock had run for them.
+    pub values: [u64; MAX_METRICS],
+}
+
+/// Nodes, parents before children; 0 and 1 are the roots.
+#[derive(Clone, Debug)]
+pub struct PathTree {
+    nodes: Vec<TreeNode>,
+    children: FxHashMap<(u32, u64), u32>,
+}
+
+impl PartialEq for PathTree {
+    fn eq(&self, other: &PathTree) -> bool {
+        self.nodes == other.nodes
+    }
+}
+
+impl Eq for PathTree {}
+
+impl Default for PathTree {
+    fn default() -> PathTree {
+        let root = |parent| TreeNode { parent, ..TreeNode::default() };
+        PathTree { nodes: vec![root(FULL_ROOT), root(PARTIAL_ROOT)], children: FxHashMap::default() }
+    }
+}
+
+impl PathTree {
+    /// The nodes.
+    pub fn nodes(&self) -> &[TreeNode] {
+        &self.nodes
+    }
+
+    /// Whether there is nothing but two roots without values.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.len() == 2 && self.nodes.iter().all(|n| n.samples == 0 && n.values == [0; MAX_METRICS])
+    }
+
+    /// The child of `parent` with this key, made if there is none.
+    pub fn child(&mut self, parent: u32, key: FrameKey) -> u32 {
+        let next = self.nodes.len() as u32;
+        let child = *self.children.entry((parent, key.0)).or_insert(next);
+        if child == next {
+            self.nodes.push(TreeNode { parent, key, ..TreeNode::default() });
+        }
+        child
+    }
+
+    /// Adds samples and clock values to a node; there must be such a node.
+    pub fn add(&mut self, node: u32, samples: u64, values: [u64; MAX_METRICS]) {
+        if let Some(node) = self.nodes.get_mut(node as usize) {
+            node.samples = node.samples.wrapping_add(samples);
+            for (to, from) in node.values.iter_mut().zip(values) {
+                *to = to.wrapping_add(from);
+            }
+        }
+    }
+
+    /// Adds all of another tree's nodes, which come with parents before children. Returns each one's index here.
+    pub fn merge<'n>(&mut self, nodes: impl IntoIterator<Item = &'n TreeNode>) -> Vec<u32> {
+        let mut here: Vec<u32> = Vec::new();
+        for (index, node) in nodes.into_iter().enumerate() {
+            let at = match index as u32 {
+                root @ (FULL_ROOT | PARTIAL_ROOT) => root,
+                _ => match here.get(node.parent as usize) {
+                    Some(parent) => self.child(*parent, node.key),
+                    None => PARTIAL_ROOT,
+                },
+            };
+            here.push(at);
+            self.add(at, node.samples, node.values);
+        }
+        here
+    }
+}

@@ -1,0 +1,231 @@
+//! What a recorder needs of a module without reading the module: remembered under the state of its file.
+//! Knows nothing of how a table is made.
+//!
+//! A table belongs to content ([`crate::table_cache`]), and finding a table means hashing the content: tens of milliseconds
+//! for a large program, at each start of it. The kernel changes a file's status time (`ctime`) with every change of its
+//! content and lets nobody set it, so a file with the same device, inode, length and status time has the content that it
+//! had. A file that was changed within the clock's resolution before it was read is not remembered.
+
+use std::fs::{self, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use callpath_format::address::LinkAddr;
+use callpath_image::elf::{Image, Segment};
+use callpath_image::error::ImageError;
+use callpath_image::identity::ModuleIdentity;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+
+use crate::recipes::RecipeOptions;
+use crate::table_cache::{ANALYSER_VERSION, TableCache, key_of, write_new};
+
+const MAGIC: [u8; 8] = *b"CPMEMO01";
+/// Two changes may have one status time if they are closer than the clock that stamps them, a tick or so.
+const CLOCK_RESOLUTION: Duration = Duration::from_millis(100);
+/// A memo is a few hundred bytes; a longer file is none.
+const LONGEST_BYTES: u64 = 1 << 16;
+
+/// What a recorder needs of a module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LoadedModule {
+    /// Which build it is.
+    pub identity: ModuleIdentity,
+    /// Its loadable segments.
+    pub segments: Vec<Segment>,
+    /// Its recipe table.
+    pub table: Vec<u8>,
+}
+
+/// The state of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct FileState {
+    words: [u64; 6],
+}
+
+impl FileState {
+    fn of(metadata: &fs::Metadata) -> FileState {
+        let words = [
+            metadata.dev(),
+            metadata.ino(),
+            metadata.len(),
+            metadata.ctime() as u64,
+            metadata.ctime_nsec() as u64,
+            metadata.mtime_nsec() as u64 ^ metadata.mtime() as u64,
+        ];
+        FileState { words }
+    }
+
+    fn is_settled(&self) -> bool {
+        let changed = SystemTime::UNIX_EPOCH + Duration::new(self.words[3], self.words[4] as u32);
+        changed.elapsed().is_ok_and(|age| age > CLOCK_RESOLUTION)
+    }
+
+    fn bytes(&self, options: &RecipeOptions) -> Vec<u8> {
+        let mut bytes: Vec<u8> = self.words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        bytes.extend(ANALYSER_VERSION.to_le_bytes());
+        bytes.extend(format!("{options:?}").bytes());
+        bytes
+    }
+}
+
+/// The module in the file at `path`, from memory if the file is as it was.
+pub fn load(cache: &TableCache, path: &Path, options: &RecipeOptions) -> Result<LoadedModule, ImageError> {
+    let failed = |source| ImageError::Read { path: path.to_owned(), source };
+    let state = FileState::of(&fs::metadata(path).map_err(failed)?);
+    let file = cache.directory().map(|dir| memo_path(dir, &state, options));
+    if let Some(module) = file.as_ref().and_then(|file| recall(cache, file, &state, options)) {
+        return Ok(module);
+    }
+    let image = Image::read(path)?;
+    let build = cache.table_for(&image, options);
+    let module = LoadedModule { identity: image.identity(), segments: image.segments().to_vec(), table: build.bytes };
+    let unchanged = fs::metadata(path).is_ok_and(|m| FileState::of(&m) == state);
+    if let Some(file) = file.filter(|_| unchanged && state.is_settled()) {
+        remember(&file, &module, key_of(&image, options), &state.bytes(options));
+    }
+    Ok(module)
+}
+
+fn memo_path(dir: &Path, state: &FileState, options: &RecipeOptions) -> PathBuf {
+    dir.join(format!("{:032x}.memo", xxh3_128(&state.bytes(options))))
+}
+
+/// ```text
+/// magic 8, checksum u64 of all behind it, table key u128, state (length u32, bytes), identity (kind u8, length u32,
+/// bytes), segments (count u32; each vaddr, mem_len, file_offset, file_len: u64, flags u8)
+/// ```
+fn remember(file: &Path, module: &LoadedModule, key: u128, state: &[u8]) {
+    let mut body = key.to_le_bytes().to_vec();
+    let mut sized = |bytes: &[u8]| {
+        body.extend((bytes.len() as u32).to_le_bytes());
+        body.extend(bytes);
+    };
+    sized(state);
+    let identity = module.identity.to_bytes();
+    sized(&[u8::from(matches!(module.identity, ModuleIdentity::Content(_)))]);
+    sized(&identity);
+    body.extend((module.segments.len() as u32).to_le_bytes());
+    for segment in &module.segments {
+        for word in [segment.vaddr.0, segment.mem_len, segment.file_offset, segment.file_len] {
+            body.extend(word.to_le_bytes());
+        }
+        body.push(u8::from(segment.readable) | u8::from(segment.writable) << 1 | u8::from(segment.executable) << 2);
+    }
+    let header: Vec<u8> = MAGIC.into_iter().chain(xxh3_64(&body).to_le_bytes()).collect();
+    let temporary = file.with_extension(format!("{}.new", std::process::id()));
+    // A memo that cannot be written costs time, nothing else.
+    if write_new(&temporary, &header, &body).and_then(|()| fs::rename(&temporary, file)).is_err() {
+        drop(fs::remove_file(&temporary));
+    }
+}
+
+fn recall(cache: &TableCache, file: &Path, state: &FileState, options: &RecipeOptions) -> Option<LoadedModule> {
+    let mut opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(file).ok()?;
+    let metadata = opened.metadata().ok()?;
+    if !metadata.is_file() || metadata.uid() != cache.user() || metadata.len() > LONGEST_BYTES {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    opened.read_to_end(&mut bytes).ok()?;
+    let (key, identity, segments) = decode(&bytes, &state.bytes(options))?;
+    Some(LoadedModule { identity, segments, table: cache.kept(key)?.bytes })
+}
+
+fn decode(bytes: &[u8], state: &[u8]) -> Option<(u128, ModuleIdentity, Vec<Segment>)> {
+    let (magic, rest) = bytes.split_first_chunk::<8>()?;
+    let (checksum, body) = rest.split_first_chunk::<8>()?;
+    if *magic != MAGIC || u64::from_le_bytes(*checksum) != xxh3_64(body) {
+        return None;
+    }
+    let (key, mut rest) = body.split_first_chunk::<16>()?;
+    let mut sized = || {
+        let (len, tail) = rest.split_first_chunk::<4>()?;
+        let (bytes, tail) = tail.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        rest = tail;
+        Some(bytes)
+    };
+    if sized()? != state {
+        return None;
+    }
+    let is_content = sized()? == [1];
+    let identity = sized()?;
+    let identity = if is_content {
+        ModuleIdentity::Content(u128::from_be_bytes(identity.try_into().ok()?))
+    } else {
+        ModuleIdentity::BuildId(identity.to_vec())
+    };
+    let (count, rest) = rest.split_first_chunk::<4>()?;
+    let (records, []) = rest.as_chunks::<33>() else { return None };
+    if records.len() != u32::from_le_bytes(*count) as usize {
+        return None;
+    }
+    let segments = records.iter().map(|record| {
+        let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|b| record[8 * i + b]));
+        let flag = |bit: u8| record[32] >> bit & 1 != 0;
+        Segment {
+            vaddr: LinkAddr(word(0)),
+            mem_len: word(1),
+            file_offset: word(2),
+            file_len: word(3),
+            readable: flag(0),
+            writable: flag(1),
+            executable: flag(2),
+        }
+    });
+    Some((u128::from_le_bytes(*key), identity, segments.collect()))
+}
+
+/// For a fuzzer: any bytes as a memo.
+#[doc(hidden)]
+pub fn fuzz_memo(bytes: &[u8]) {
+    drop(decode(bytes, b"state"));
+    if let Some((head, body)) = bytes.split_at_checked(16) {
+        let mut sealed = head.to_vec();
+        sealed[..8].copy_from_slice(&MAGIC);
+        sealed[8..16].copy_from_slice(&xxh3_64(body).to_le_bytes());
+        sealed.extend(body);
+        drop(decode(&sealed, b"state"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_once_and_again_when_it_changes() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = TableCache::open(Some(dir.path().join("cache")));
+        let path = dir.path().join("module");
+        fs::copy("/bin/true", &path).unwrap();
+        std::thread::sleep(CLOCK_RESOLUTION * 2);
+        let options = RecipeOptions::default();
+        let first = load(&cache, &path, &options).unwrap();
+        let memos = || {
+            let names = fs::read_dir(dir.path().join("cache")).unwrap();
+            names.filter(|e| e.as_ref().unwrap().path().extension().is_some_and(|e| e == "memo")).count()
+        };
+        assert_eq!(memos(), 1);
+        let state = FileState::of(&fs::metadata(&path).unwrap());
+        let file = memo_path(&dir.path().join("cache"), &state, &options);
+        assert_eq!(recall(&cache, &file, &state, &options).as_ref(), Some(&first));
+        assert_eq!(load(&cache, &path, &options).unwrap(), first);
+        // The same name, another program.
+        fs::copy("/bin/cat", &path).unwrap();
+        let other = load(&cache, &path, &options).unwrap();
+        assert_ne!(other.identity, first.identity);
+        // It has only just changed: not remembered.
+        assert_eq!(memos(), 1);
+        // A damaged memo is no memo.
+        let whole = fs::read(&file).unwrap();
+        for at in 0..whole.len() {
+            let mut changed = whole.clone();
+            changed[at] ^= 1;
+            assert_eq!(decode(&changed, &state.bytes(&options)), None, "byte {at}");
+            assert_eq!(decode(&whole[..at], &state.bytes(&options)), None, "cut at {at}");
+            fuzz_memo(&changed);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What people call the code of a module: procedures' names and source lines, from the module and its debug files.
+//! Knows nothing of profiles and of live processes.
+//!
+//! A name from another build is worse than none: where the file is no longer what ran, everything is `module+0x1234`.
+
+pub mod packages;
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use callpath_format::address::LinkAddr;
+use callpath_image::debug_file::{DebugFiles, hex};
+use callpath_image::demangle::demangle;
+use callpath_image::elf::Image;
+use callpath_image::error::ImageError;
+use callpath_image::identity::ModuleIdentity;
+use callpath_image::lines::Lines;
+pub use callpath_image::lines::SourceLine;
+use callpath_image::symbols::{Procedure, Procedures};
+use rustc_hash::FxHashMap;
+
+/// A procedure as a person sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProcedureName {
+    /// Demangled; `module+0x1234` where there is no name, with the link-time address where the procedure begins.
+    pub name: String,
+    /// Where the procedure begins; the address that was asked for where nothing is known.
+    pub start: LinkAddr,
+    /// A symbol names it.
+    pub named: bool,
+}
+
+/// Names and lines of one module.
+pub struct ModuleNames {
+    path: PathBuf,
+    /// What unnamed procedures are called after: the file's name.
+    module: String,
+    build_id: Option<Vec<u8>>,
+    source: Option<Source>,
+    diagnostics: Vec<ImageError>,
+    /// Demangled names by the procedure's start.
+    demangled: RefCell<FxHashMap<LinkAddr, String>>,
+}
+
+/// Where names come from.
+struct Source {
+    image: Arc<Image>,
+    procedures: Procedures,
+    lines: Lines,
+}
+
+impl ModuleNames {
+    /// Reads the module at `path` if it is the build that `expected` names, and its debug files below `debug_roots`
+    /// (`/usr/lib/debug`, usually). It always gives names; what they lack and why is in
+    /// [`diagnostics`](Self::diagnostics).
+    pub fn open(path: &Path, expected: Option<&ModuleIdentity>, debug_roots: &[PathBuf]) -> ModuleNames {
+        ModuleNames::from_image(path, Image::read(path), expected, debug_roots)
+    }
+
+    /// The same for a module that is no file (the vdso): from its bytes. `origin` is what it is called.
+    pub fn from_bytes(
+        bytes: Vec<u8>,
+        origin: &Path,
+        expected: Option<&ModuleIdentity>,
+        debug_roots: &[PathBuf],
+    ) -> ModuleNames {
+        ModuleNames::from_image(origin, Image::from_bytes(bytes, origin), expected, debug_roots)
+    }
+
+    /// The same for an image that was read already, or could not be.
+    pub fn from_image(
+        path: &Path,
+        image: Result<Image, ImageError>,
+        expected: Option<&ModuleIdentity>,
+        debug_roots: &[PathBuf],
+    ) -> ModuleNames {
+        let module = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let mut names = ModuleNames {
+            path: path.to_path_buf(),
+            module,
+            build_id: None,
+            source: None,
+            diagnostics: Vec::new(),
+            demangled: RefCell::default(),
+        };
+        let same_build = |image: &Image| expected.map_or(Ok(()), |expected| image.expect_identity(expected));
+        match image.and_then(|image| same_build(&image).map(|()| image)) {
+            Ok(image) => names.use_image(image, debug_roots),
+            Err(error) => {
+                if let Some(ModuleIdentity::BuildId(build_id)) = expected {
+                    names.build_id = Some(build_id.clone());
+                }
+                names.diagnostics.push(error);
+            }
+        }
+        names
+    }
+
+    fn use_image(&mut self, image: Image, debug_roots: &[PathBuf]) {
+        self.build_id = image.build_id().map(<[u8]>::to_vec);
+        let DebugFiles { debug_file, supplement, diagnostics } = DebugFiles::find(&image, debug_roots);
+        self.diagnostics.extend(diagnostics);
+        let image = Arc::new(image);
+        let procedures = Procedures::new(Arc::clone(&image), debug_file.as_ref());
+        let with_dwarf = debug_file.map_or_else(|| Arc::clone(&image), Arc::new);
+        self.source = Some(Source { image, procedures, lines: Lines::new(with_dwarf, supplement.map(Arc::new)) });
+    }
+
+    /// Where the module was looked for.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Why names or lines are missing; nothing of it is fatal. The lines' own appear once lines were asked for.
+    pub fn diagnostics(&self) -> impl Iterator<Item = String> {
+        let lines = self.source.as_ref().map(|source| source.lines.diagnostics());
+        self.diagnostics.iter().map(|error| format!("failed to {error}")).chain(lines.into_iter().flatten())
+    }
+
+    /// The file is there and of the build that ran.
+    pub fn is_usable(&self) -> bool {
+        self.source.is_some()
+    }
+
+    /// The procedure that holds `addr`. For a return address ask for the byte before.
+    pub fn procedure(&self, addr: LinkAddr) -> ProcedureName {
+        let procedure = self.source.as_ref().and_then(|source| source.procedures.procedure_at(addr));
+        let start = procedure.map_or(addr, |procedure| procedure.start);
+        let Some(linker_name) = procedure.and_then(|procedure| procedure.name) else {
+            return ProcedureName { name: format!("{}+{start:#x}", self.module), start, named: false };
+        };
+        let mut demangled = self.demangled.borrow_mut();
+        let name = demangled.entry(start).or_insert_with(|| demangle(linker_name).into_owned()).clone();
+        ProcedureName { name, start, named: true }
+    }
+
+    /// The bounds of the procedure that holds `addr` and the linker's name of it, where known.
+    pub fn bounds(&self, addr: LinkAddr) -> Option<Procedure<'_>> {
+        self.source.as_ref()?.procedures.procedure_at(addr)
+    }
+
+    /// The module's bytes at `addr`, as the file has them.
+    pub fn bytes(&self, addr: LinkAddr, len_bytes: usize) -> Option<&[u8]> {
+        self.source.as_ref()?.image.bytes_at(addr, len_bytes)
+    }
+
+    /// Source lines, one for each address, in the order of `addrs`. `None` where the compiler recorded nothing. For a
+    /// return address ask for the byte before.
+    pub fn lines(&self, addrs: &[LinkAddr]) -> Vec<Option<SourceLine>> {
+        match &self.source {
+            Some(source) => source.lines.lines(addrs),
+            None => vec![None; addrs.len()],
+        }
+    }
+
+    /// What would name more of this module, as a sentence for a person; `None` if it has all its names. Of several
+    /// modules ask [`missing_names_hints`], which reads the package lists once.
+    pub fn missing_names_hint(&self) -> Option<String> {
+        missing_names_hints(&[self]).pop()
+    }
+
+    fn lacks_names(&self) -> bool {
+        let is_kernels = self.module.starts_with('['); // The vdso has no file and no package.
+        !is_kernels && self.source.as_ref().is_none_or(|source| !source.procedures.is_complete())
+    }
+
+    fn hint(&self, package: Option<&str>) -> String {
+        let path = self.path.display();
+        if let Some(error) = self.diagnostics.iter().find(|error| matches!(error, ImageError::Replaced { .. })) {
+            return format!("{path} was replaced since it ran ({error}): record again to see its names");
+        }
+        match (package, &self.build_id, self.is_usable()) {
+            (Some(package), _, _) => {
+                format!("install {} to name the procedures of {path}", packages::debug_package(package))
+            }
+            (None, _, false) => format!("{path} can no longer be read: put it back to see its names"),
+            (None, Some(build_id), true) => format!(
+                "{path} is stripped: link it without -s, or get its debug file, with `debuginfod-find debuginfo {}` for example",
+                hex(build_id)
+            ),
+            (None, None, true) => format!("{path} is stripped: link it without -s to see its names"),
+        }
+    }
+}
+
+/// One sentence for each module that lacks names, in the order of `modules`: what would name it. Ask for those that
+/// the report shows unnamed procedures of: a library that exports all that it does is stripped too.
+pub fn missing_names_hints(modules: &[&ModuleNames]) -> Vec<String> {
+    let nameless: Vec<&&ModuleNames> = modules.iter().filter(|module| module.lacks_names()).collect();
+    let paths: Vec<&Path> = nameless.iter().map(|module| module.path()).collect();
+    let owners = packages::owners(&paths, Path::new(packages::DPKG_LISTS));
+    nameless.iter().zip(owners).map(|(module, owner)| module.hint(owner.as_deref())).collect()
+}

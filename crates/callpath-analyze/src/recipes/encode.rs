@@ -1,0 +1,274 @@
+//! From spans and recipes to the bytes of a recipe table (`callpath_format::table` is the layout).
+//! Knows nothing of where recipes come from.
+
+use std::cmp::Reverse;
+use std::iter::Peekable;
+use std::ops::Range;
+use std::slice::Iter;
+
+use callpath_format::address::LinkAddr;
+use callpath_format::recipe::{Cfa, Expression, Packed, Recipe, Rule};
+use callpath_format::table::{BLOCK_LEN_BYTES, Header};
+use rustc_hash::FxHashMap;
+
+use super::pool::RecipePool;
+use super::spans::Span;
+
+/// A table can name so many recipes, the unknown one included.
+pub(super) const MAX_RECIPES: usize = 1 << 16;
+
+/// The bytes of a table, and what is in it.
+pub(super) struct Encoded {
+    pub(super) bytes: Vec<u8>,
+    pub(super) header: Header,
+    /// Bytes of code with a recipe.
+    pub(super) covered_bytes: u64,
+    /// Recipes that are not in the packed form.
+    pub(super) wide_recipes: u32,
+    /// Recipes that found no place; their code has none now.
+    pub(super) surplus_recipes: u64,
+}
+
+/// Lays `spans` (sorted, disjoint) over `regions` (sorted, disjoint). `None`: it does not fit into 4 GiB.
+pub(super) fn encode(regions: &[Range<LinkAddr>], spans: &[Span], pool: &RecipePool) -> Option<Encoded> {
+    let ranking = Ranking::of(spans, pool);
+    let mut rows = Rows::default();
+    let mut spans = spans.iter().peekable();
+    for region in regions.iter().filter(|region| region.start < region.end) {
+        rows.region(region.start.0..region.end.0, &mut spans, &ranking)?;
+    }
+    let recipes = Recipes::of(&ranking.recipes, pool);
+    let mut header = Header {
+        len_bytes: 0,
+        regions: u32::try_from(rows.regions.len() / 24).ok()?,
+        blocks: u32::try_from(rows.blocks.len()).ok()?,
+        rows: u32::try_from(rows.starts.len()).ok()?,
+        recipes: u32::try_from(ranking.recipes.len()).ok()?,
+        wide_words: u32::try_from(recipes.words.len()).ok()?,
+        expr_bytes: u32::try_from(recipes.expressions.len()).ok()?,
+    };
+    let layout = header.layout()?;
+    header.len_bytes = u32::try_from(layout.end).ok()?;
+    rows.blocks.push(header.rows);
+    let mut bytes = Vec::with_capacity(layout.end);
+    let mut put = |at: usize, section: &mut dyn Iterator<Item = u8>| {
+        bytes.resize(at, 0);
+        bytes.extend(section);
+    };
+    put(0, &mut header.to_bytes().into_iter());
+    put(layout.regions, &mut rows.regions.iter().copied());
+    put(layout.blocks, &mut rows.blocks.iter().flat_map(|block| block.to_le_bytes()));
+    put(layout.starts, &mut rows.starts.iter().copied());
+    put(layout.ids, &mut rows.ids.iter().flat_map(|id| id.to_le_bytes()));
+    put(layout.recipes, &mut recipes.packed.iter().flat_map(Packed::to_bytes));
+    put(layout.wide, &mut recipes.words.iter().copied().flatten());
+    put(layout.expr, &mut recipes.expressions.iter().copied());
+    put(layout.end, &mut std::iter::empty());
+    Some(Encoded {
+        bytes,
+        header,
+        covered_bytes: rows.covered_bytes,
+        wide_recipes: recipes.wide,
+        surplus_recipes: ranking.surplus,
+    })
+}
+
+/// The table of no code at all.
+pub(super) fn empty() -> Encoded {
+    let mut header = Header { recipes: 1, ..Header::default() };
+    let layout = header.layout();
+    header.len_bytes = layout.map_or(0, |layout| layout.end as u32);
+    let mut bytes = header.to_bytes().to_vec();
+    // No block, and recipe 0, the unknown one, are zeros.
+    bytes.resize(header.len_bytes as usize, 0);
+    Encoded { bytes, header, covered_bytes: 0, wide_recipes: 0, surplus_recipes: 0 }
+}
+
+/// Which recipes are in the table, under which id: those that most spans name come first, so that they share cache
+/// lines, and so that the rarest are without a place if there are too many.
+struct Ranking {
+    /// Of an id, the recipe's index in the pool.
+    recipes: Vec<u32>,
+    /// Of a recipe's index in the pool, the id; 0 for those that are not in the table.
+    ids: Vec<u16>,
+    surplus: u64,
+}
+
+impl Ranking {
+    fn of(spans: &[Span], pool: &RecipePool) -> Ranking {
+        let mut uses = vec![0u64; pool.recipes.len()];
+        for span in spans {
+            if let Some(uses) = uses.get_mut(span.recipe as usize) {
+                *uses += 1;
+            }
+        }
+        let mut used: Vec<(u64, u32)> = (0u32..).zip(uses).skip(1).filter(|u| u.1 > 0).map(|(i, n)| (n, i)).collect();
+        used.sort_by_key(|(uses, index)| (Reverse(*uses), *index));
+        let surplus = used.len().saturating_sub(MAX_RECIPES - 1);
+        used.truncate(MAX_RECIPES - 1);
+        let mut ids = vec![0; pool.recipes.len()];
+        let mut recipes = vec![RecipePool::UNKNOWN];
+        for (id, (_, index)) in (1u16..=u16::MAX).zip(used) {
+            ids[index as usize] = id;
+            recipes.push(index);
+        }
+        Ranking { recipes, ids, surplus: surplus as u64 }
+    }
+}
+
+/// The sections of a table that grow with the code.
+#[derive(Default)]
+struct Rows {
+    regions: Vec<u8>,
+    blocks: Vec<u32>,
+    starts: Vec<u8>,
+    ids: Vec<u16>,
+    covered_bytes: u64,
+}
+
+impl Rows {
+    /// Appends a region, and takes the spans that lie before its end.
+    fn region(&mut self, region: Range<u64>, spans: &mut Peekable<Iter<'_, Span>>, ranking: &Ranking) -> Option<()> {
+        let len_bytes = region.end - region.start;
+        let first_block = u32::try_from(self.blocks.len()).ok()?;
+        let block_count = u32::try_from(len_bytes.div_ceil(BLOCK_LEN_BYTES)).ok()?;
+        first_block.checked_add(block_count)?.checked_add(1)?;
+        self.regions.extend(region.start.to_le_bytes());
+        self.regions.extend(len_bytes.to_le_bytes());
+        self.regions.extend(first_block.to_le_bytes());
+        self.regions.extend(block_count.to_le_bytes());
+        let mut at = region.start;
+        let mut last_id = None;
+        while let Some(span) = spans.peek() {
+            let (from, to) = (span.start.max(region.start), span.end.min(region.end));
+            if from < to {
+                if at < from {
+                    self.row(&region, first_block, at, 0, &mut last_id)?;
+                }
+                let id = ranking.ids.get(span.recipe as usize).copied().unwrap_or(0);
+                self.row(&region, first_block, from, id, &mut last_id)?;
+                self.covered_bytes += if id == 0 { 0 } else { to - from };
+                at = to;
+            }
+            if span.end > region.end {
+                break;
+            }
+            spans.next();
+        }
+        if at < region.end {
+            self.row(&region, first_block, at, 0, &mut last_id)?;
+        }
+        let rows = u32::try_from(self.starts.len()).ok()?;
+        self.blocks.resize((first_block + block_count) as usize, rows);
+        Some(())
+    }
+
+    /// Appends a row, unless it says the same as the last one of the region.
+    fn row(
+        &mut self,
+        region: &Range<u64>,
+        first_block: u32,
+        start: u64,
+        id: u16,
+        last_id: &mut Option<u16>,
+    ) -> Option<()> {
+        if *last_id == Some(id) {
+            return Some(());
+        }
+        *last_id = Some(id);
+        let offset = start - region.start;
+        let rows = u32::try_from(self.starts.len()).ok()?;
+        self.blocks.resize(first_block as usize + (offset / BLOCK_LEN_BYTES) as usize + 1, rows);
+        self.starts.push((offset % BLOCK_LEN_BYTES) as u8);
+        self.ids.push(id);
+        Some(())
+    }
+}
+
+/// The sections of a table that grow with the number of distinct recipes.
+#[derive(Default)]
+struct Recipes {
+    packed: Vec<Packed>,
+    words: Vec<[u8; 8]>,
+    expressions: Vec<u8>,
+    known_expressions: FxHashMap<Expression, u32>,
+    wide: u32,
+}
+
+impl Recipes {
+    fn of(recipes: &[u32], pool: &RecipePool) -> Recipes {
+        let mut out = Recipes::default();
+        for recipe in recipes.iter().filter_map(|index| pool.recipes.get(*index as usize)) {
+            let packed = Packed::pack(recipe).unwrap_or_else(|| {
+                let at = out.words.len() as i32;
+                out.wide += 1;
+                out.wide(recipe, pool);
+                Packed { disp: at, add: 0, head: Packed::WIDE, slots: [0; 6] }
+            });
+            out.packed.push(packed);
+        }
+        out
+    }
+
+    fn wide(&mut self, recipe: &Recipe, pool: &RecipePool) {
+        let head = self.words.len();
+        self.words.push([0; 8]);
+        let mut rules = 0;
+        let mut word = |words: &mut Vec<[u8; 8]>, target: u8, kind: u8, base: u8, len: u8, value: i32| {
+            let [a, b, c, d] = value.to_le_bytes();
+            words.push([target, kind, base, len, a, b, c, d]);
+            rules += 1;
+        };
+        match recipe.cfa {
+            // These have a packed form.
+            Cfa::Unknown | Cfa::Outermost => {}
+            Cfa::Register { reg, disp } => word(&mut self.words, TARGET_CFA, 5, reg.index() as u8, 0, disp),
+            Cfa::Deref { reg, disp, add } => {
+                word(&mut self.words, TARGET_CFA, 8, reg.index() as u8, 0, disp);
+                self.words.push(i64::from(add).to_le_bytes());
+            }
+            Cfa::Expression(expression) => {
+                let (start, len) = self.expression(expression, pool);
+                word(&mut self.words, TARGET_CFA, 7, 0, len, start);
+            }
+        }
+        let usual = Recipe::with_cfa(recipe.cfa);
+        let registers = (0u8..).zip(recipe.registers.into_iter().zip(usual.registers));
+        let all = registers.chain([(TARGET_RETURN_ADDRESS, (recipe.return_address, usual.return_address))]);
+        for (target, (rule, usual)) in all {
+            if rule == usual {
+                continue;
+            }
+            match rule {
+                Rule::Same => word(&mut self.words, target, 0, 0, 0, 0),
+                Rule::Lost => word(&mut self.words, target, 1, 0, 0, 0),
+                Rule::AtCfa(disp) => word(&mut self.words, target, 2, 0, 0, disp),
+                Rule::CfaPlus(disp) => word(&mut self.words, target, 3, 0, 0, disp),
+                Rule::AtRegister(reg, disp) => word(&mut self.words, target, 4, reg.index() as u8, 0, disp),
+                Rule::RegisterPlus(reg, disp) => word(&mut self.words, target, 5, reg.index() as u8, 0, disp),
+                Rule::AtExpression(expression) => {
+                    let (start, len) = self.expression(expression, pool);
+                    word(&mut self.words, target, 6, 0, len, start);
+                }
+                Rule::ExpressionValue(expression) => {
+                    let (start, len) = self.expression(expression, pool);
+                    word(&mut self.words, target, 7, 0, len, start);
+                }
+            }
+        }
+        self.words[head] = [rules, u8::from(recipe.signal_frame), 0, 0, 0, 0, 0, 0];
+    }
+
+    /// Where the table keeps an expression of the pool, and its length as a wide recipe writes it (256 as 0).
+    fn expression(&mut self, expression: Expression, pool: &RecipePool) -> (i32, u8) {
+        let start = *self.known_expressions.entry(expression).or_insert_with(|| {
+            let start = self.expressions.len() as u32;
+            self.expressions.extend_from_slice(pool.bytes_of(expression));
+            start
+        });
+        (start as i32, expression.len as u8)
+    }
+}
+
+const TARGET_RETURN_ADDRESS: u8 = 16;
+const TARGET_CFA: u8 = 17;

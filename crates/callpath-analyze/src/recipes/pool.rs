@@ -1,0 +1,85 @@
+//! The distinct recipes of a table under construction, from all their sources.
+//! Knows nothing of where they hold.
+
+use std::collections::HashMap;
+
+use callpath_format::recipe::{Cfa, Expression, Packed, Recipe, Rule};
+
+/// Recipes and expressions, each kept once. Recipe 0 is the unknown one.
+pub(super) struct RecipePool {
+    pub(super) recipes: Vec<Recipe>,
+    expressions: Vec<u8>,
+    packed: HashMap<[u8; Packed::LEN_BYTES], u32>,
+    wide: HashMap<Recipe, u32>,
+    known_expressions: HashMap<Box<[u8]>, Expression>,
+}
+
+impl RecipePool {
+    pub(super) const UNKNOWN: u32 = 0;
+
+    pub(super) fn new() -> RecipePool {
+        let mut pool = RecipePool {
+            recipes: Vec::new(),
+            expressions: Vec::new(),
+            packed: HashMap::new(),
+            wide: HashMap::new(),
+            known_expressions: HashMap::new(),
+        };
+        pool.intern(&Recipe::UNKNOWN, &[]);
+        pool
+    }
+
+    /// The index of a recipe whose expressions are in `expressions`. One that names an expression which is not there,
+    /// or is too long for a table, is the unknown recipe.
+    pub(super) fn intern(&mut self, recipe: &Recipe, expressions: &[u8]) -> u32 {
+        let next = self.recipes.len() as u32;
+        let (recipe, index) = match Packed::pack(recipe) {
+            Some(packed) => (*recipe, *self.packed.entry(packed.to_bytes()).or_insert(next)),
+            None => {
+                let Some(recipe) = self.relocated(recipe, expressions) else { return Self::UNKNOWN };
+                (recipe, *self.wide.entry(recipe).or_insert(next))
+            }
+        };
+        if index == next {
+            self.recipes.push(recipe);
+        }
+        index
+    }
+
+    pub(super) fn bytes_of(&self, expression: Expression) -> &[u8] {
+        bytes_of(&self.expressions, expression).unwrap_or(&[])
+    }
+
+    fn relocated(&mut self, recipe: &Recipe, expressions: &[u8]) -> Option<Recipe> {
+        let mut recipe = *recipe;
+        if let Cfa::Expression(expression) = &mut recipe.cfa {
+            *expression = self.expression(*expression, expressions)?;
+        }
+        for rule in recipe.registers.iter_mut().chain([&mut recipe.return_address]) {
+            if let Rule::AtExpression(expression) | Rule::ExpressionValue(expression) = rule {
+                *expression = self.expression(*expression, expressions)?;
+            }
+        }
+        Some(recipe)
+    }
+
+    fn expression(&mut self, expression: Expression, expressions: &[u8]) -> Option<Expression> {
+        let code = bytes_of(expressions, expression)?;
+        if let Some(known) = self.known_expressions.get(code) {
+            return Some(*known);
+        }
+        if code.is_empty() || code.len() > Expression::MAX_LEN_BYTES {
+            return None;
+        }
+        let start = i32::try_from(self.expressions.len()).ok()? as u32;
+        let known = Expression { start, len: expression.len };
+        self.expressions.extend_from_slice(code);
+        self.known_expressions.insert(code.into(), known);
+        Some(known)
+    }
+}
+
+fn bytes_of(pool: &[u8], expression: Expression) -> Option<&[u8]> {
+    let start = expression.start as usize;
+    pool.get(start..start + usize::from(expression.len))
+}

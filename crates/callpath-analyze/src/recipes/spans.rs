@@ -1,0 +1,150 @@
+//! Intervals of code, each with one recipe: overlaps resolved, sources laid over each other.
+//! Knows nothing of what a recipe says.
+
+use std::ops::Range;
+
+/// One recipe, by its index, holds from `start` up to `end`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Span {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) recipe: u32,
+}
+
+/// What one FDE, or one procedure's analysis, says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Piece {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// Rows `(start, recipe)` in ascending order, in a list that all pieces share.
+    pub(super) rows: Range<usize>,
+}
+
+/// The spans of pieces from one source, sorted and disjoint, without those that say `unknown`.
+///
+/// Where pieces overlap, the one that begins last holds; of those that begin together, the first in the list. (That is
+/// the one which the loader's binary search of `.eh_frame_hdr` finds.)
+pub(super) fn flatten(mut pieces: Vec<Piece>, rows: &[(u64, u32)], unknown: u32) -> Vec<Span> {
+    if !pieces.is_sorted_by(|a, b| a.start < b.start) {
+        // Stable, in the opposite order of the list: the first in the list is put on top last.
+        pieces.reverse();
+        pieces.sort_by_key(|piece| piece.start);
+    }
+    let mut out = Vec::with_capacity(rows.len());
+    let mut emit = |piece: &Piece, from: u64, to: u64| {
+        let rows = rows.get(piece.rows.clone()).unwrap_or(&[]);
+        let first = rows.partition_point(|row| row.0 <= from).saturating_sub(1);
+        for (index, &(start, recipe)) in rows.iter().enumerate().skip(first) {
+            let end = rows.get(index + 1).map_or(to, |next| next.0.min(to));
+            let start = start.max(from);
+            if start >= to {
+                break;
+            }
+            if start < end && recipe != unknown {
+                out.push(Span { start, end, recipe });
+            }
+        }
+    };
+    // The pieces that are open at `at`, the one that began last on top.
+    let mut open: Vec<&Piece> = Vec::new();
+    let mut at = 0;
+    for piece in pieces.iter().filter(|piece| piece.start < piece.end) {
+        at = close(&mut open, at, piece.start, &mut emit);
+        open.push(piece);
+    }
+    close(&mut open, at, u64::MAX, &mut emit);
+    out
+}
+
+/// Emits what the open pieces say from `at` up to `to`, and drops those that end before it.
+fn close(open: &mut Vec<&Piece>, mut at: u64, to: u64, emit: &mut impl FnMut(&Piece, u64, u64)) -> u64 {
+    while let Some(top) = open.last() {
+        let from = at.max(top.start);
+        let end = top.end.min(to);
+        if from < end {
+            emit(top, from, end);
+            at = end;
+        }
+        if top.end > to {
+            break;
+        }
+        open.pop();
+    }
+    to
+}
+
+/// `base`, and where it says nothing, `filler`. Both sorted and disjoint; so is the result.
+pub(super) fn overlay(base: Vec<Span>, filler: Vec<Span>) -> Vec<Span> {
+    if base.is_empty() || filler.is_empty() {
+        return if base.is_empty() { filler } else { base };
+    }
+    let mut out = Vec::with_capacity(base.len() + filler.len());
+    let mut fillers = filler.into_iter().peekable();
+    let mut covered = 0;
+    let mut fill = |out: &mut Vec<Span>, from: u64, to: u64| {
+        while let Some(span) = fillers.peek() {
+            let (start, end) = (span.start.max(from), span.end.min(to));
+            if start < end {
+                out.push(Span { start, end, recipe: span.recipe });
+            }
+            if span.end > to {
+                break;
+            }
+            fillers.next();
+        }
+    };
+    for span in base {
+        fill(&mut out, covered, span.start);
+        covered = span.end;
+        out.push(span);
+    }
+    fill(&mut out, covered, u64::MAX);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pieces of one row each.
+    fn flat(pieces: &[(u64, u64, u32)]) -> Vec<(u64, u64, u32)> {
+        let rows: Vec<_> = pieces.iter().map(|piece| (piece.0, piece.2)).collect();
+        let pieces = pieces
+            .iter()
+            .enumerate()
+            .map(|(i, piece)| Piece { start: piece.0, end: piece.1, rows: i..i + 1 })
+            .collect();
+        flatten(pieces, &rows, 0).iter().map(|span| (span.start, span.end, span.recipe)).collect()
+    }
+
+    #[test]
+    fn the_piece_that_begins_last_holds() {
+        assert_eq!(flat(&[(10, 20, 1), (20, 30, 2)]), [(10, 20, 1), (20, 30, 2)]);
+        assert_eq!(flat(&[(20, 30, 2), (10, 20, 1)]), [(10, 20, 1), (20, 30, 2)]);
+        assert_eq!(flat(&[(10, 40, 1), (20, 30, 2)]), [(10, 20, 1), (20, 30, 2), (30, 40, 1)]);
+        assert_eq!(flat(&[(10, 30, 1), (20, 40, 2)]), [(10, 20, 1), (20, 40, 2)]);
+        assert_eq!(flat(&[(10, 20, 1), (10, 20, 2)]), [(10, 20, 1)]);
+        assert_eq!(flat(&[(10, 20, 1), (10, 30, 2)]), [(10, 20, 1), (20, 30, 2)]);
+        assert_eq!(
+            flat(&[(10, 50, 1), (20, 50, 2), (30, 50, 3), (40, 45, 4)]),
+            [(10, 20, 1), (20, 30, 2), (30, 40, 3), (40, 45, 4), (45, 50, 3)]
+        );
+        assert_eq!(flat(&[(10, 10, 1), (5, 3, 2)]), []);
+    }
+
+    #[test]
+    fn the_unknown_is_no_span() {
+        assert_eq!(flat(&[(10, 20, 0), (20, 30, 2)]), [(20, 30, 2)]);
+    }
+
+    #[test]
+    fn a_filler_fills_gaps_only() {
+        let spans = |list: &[(u64, u64, u32)]| -> Vec<Span> {
+            list.iter().map(|&(start, end, recipe)| Span { start, end, recipe }).collect()
+        };
+        let merged = overlay(spans(&[(10, 20, 1), (30, 40, 1)]), spans(&[(5, 12, 2), (15, 18, 3), (19, 50, 4)]));
+        assert_eq!(merged, spans(&[(5, 10, 2), (10, 20, 1), (20, 30, 4), (30, 40, 1), (40, 50, 4)]));
+        assert_eq!(overlay(spans(&[]), spans(&[(1, 2, 3)])), spans(&[(1, 2, 3)]));
+        assert_eq!(overlay(spans(&[(1, 2, 3)]), spans(&[])), spans(&[(1, 2, 3)]));
+    }
+}

@@ -1,0 +1,141 @@
+//! Which recipe holds where: the load map and recipe tables behind a small cache of program counters.
+//! Knows nothing of frames' registers.
+
+use callpath_format::address::RunAddr;
+use callpath_format::frame::FrameKey;
+use callpath_format::recipe::{Expression, Packed, Recipe};
+use callpath_format::shared::load_map::Mapping;
+use callpath_format::shared::thread::layout;
+use callpath_format::shared::{CHUNK_LEN_BYTES, ThreadRecord};
+use callpath_format::table::RecipeId;
+use callpath_unwind::{CodeMap, Located};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use crate::process::Process;
+use crate::thread::Thread;
+
+const RETRIES: u32 = 4;
+
+/// The code of a process as one thread's sample sees it.
+pub(crate) struct Code<'p, 'm> {
+    process: &'p Process<'m>,
+    cache: &'m [[AtomicU64; 4]],
+    map_offset: u64,
+    /// Some frame's code is not in the load map, or its table is still being made.
+    pub(crate) unknown_code: bool,
+}
+
+impl<'p, 'm> Code<'p, 'm> {
+    /// `None`: the thread's chunk is not in the arena.
+    pub(crate) fn new(process: &'p Process<'m>, thread: Thread<'m>) -> Option<Code<'p, 'm>> {
+        let words = process.arena.slice_at::<AtomicU64>(
+            thread.chunk.0 as usize * CHUNK_LEN_BYTES + layout::PC_CACHE,
+            layout::PC_CACHE_LEN * 4,
+        )?;
+        let (cache, _) = words.as_chunks();
+        let mut code = Code { process, cache, map_offset: 0, unknown_code: false };
+        code.follow_map(thread.record);
+        Some(code)
+    }
+
+    /// Empties the cache if the load map is another one than it was filled from.
+    fn follow_map(&mut self, record: &ThreadRecord) {
+        self.map_offset = self.process.slot.load_map.load(Acquire);
+        let generation = self.process.published.load_map(self.map_offset).map_or(0, |m| m.generation);
+        if record.cache_generation.load(Relaxed) != generation {
+            for entry in self.cache {
+                entry[0].store(0, Relaxed);
+            }
+            record.cache_generation.store(generation, Relaxed);
+        }
+    }
+
+    fn find_mapping(&mut self, addr: RunAddr) -> Option<Mapping> {
+        for _ in 0..RETRIES {
+            let found = self.process.published.load_map(self.map_offset).and_then(|m| m.find(addr));
+            let now = self.process.slot.load_map.load(Acquire);
+            if now == self.map_offset {
+                return found;
+            }
+            self.map_offset = now;
+        }
+        None
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn locate_slowly(&mut self, addr: RunAddr) -> Located {
+        let outside = Located { key: FrameKey::outside(addr), recipe: UNKNOWN, table: 0 };
+        let Some(mapping) = self.find_mapping(addr) else {
+            self.unknown_code = true;
+            return outside;
+        };
+        if mapping.flags & Mapping::PENDING != 0 {
+            self.unknown_code = true;
+        }
+        let link = addr.to_link(mapping.bias);
+        let key = FrameKey::in_module(mapping.module, link);
+        let Some(table) = self.process.published.table(mapping.table) else {
+            return Located { key, ..outside };
+        };
+        let found = table.find(link).and_then(|id| Some((id, table.packed(id)?)));
+        match found {
+            // The map needs to know which recipe it was: `open` looks it up again from here.
+            Some((id, recipe)) if recipe.kind() == Packed::WIDE => {
+                Located { key, recipe, table: mapping.table << 16 | u64::from(id.0) }
+            }
+            Some((_, recipe)) => Located { key, recipe, table: mapping.table << 16 },
+            None => Located { key, recipe: UNKNOWN, table: 0 },
+        }
+    }
+}
+
+const UNKNOWN: Packed = Packed { disp: 0, add: 0, head: Packed::UNKNOWN, slots: [0; 6] };
+
+impl CodeMap for Code<'_, '_> {
+    #[inline]
+    fn locate(&mut self, addr: RunAddr) -> Located {
+        // Calls are at least two bytes long: neighbours share the lowest bit of entropy.
+        let index = (addr.0 ^ (addr.0 >> 8)) as usize % layout::PC_CACHE_LEN;
+        let Some(entry) = self.cache.get(index) else { return self.locate_slowly(addr) };
+        if entry[0].load(Relaxed) == addr.0 {
+            let (a, b) = (entry[2].load(Relaxed), entry[3].load(Relaxed));
+            return Located {
+                key: FrameKey(entry[1].load(Relaxed)),
+                recipe: Packed {
+                    disp: a as i32,
+                    add: (a >> 32) as i32,
+                    head: b as u16,
+                    slots: [
+                        (b >> 16) as u8,
+                        (b >> 24) as u8,
+                        (b >> 32) as u8,
+                        (b >> 40) as u8,
+                        (b >> 48) as u8,
+                        (b >> 56) as u8,
+                    ],
+                },
+                table: 0,
+            };
+        }
+        let located = self.locate_slowly(addr);
+        let recipe = located.recipe;
+        if recipe.kind() != Packed::WIDE && recipe.kind() != Packed::UNKNOWN {
+            let slots = recipe.slots.iter().rev().fold(0u64, |word, slot| word << 8 | u64::from(*slot));
+            entry[0].store(addr.0, Relaxed);
+            entry[1].store(located.key.0, Relaxed);
+            entry[2].store(u64::from(recipe.disp as u32) | u64::from(recipe.add as u32) << 32, Relaxed);
+            entry[3].store(u64::from(recipe.head) | slots << 16, Relaxed);
+        }
+        located
+    }
+
+    fn open(&self, located: &Located) -> Option<Recipe> {
+        self.process.published.table(located.table >> 16)?.recipe(RecipeId(located.table as u16))
+    }
+
+    fn expression(&self, located: &Located, expression: Expression) -> Option<&[u8]> {
+        self.process.published.table(located.table >> 16)?.expression(expression)
+    }
+}

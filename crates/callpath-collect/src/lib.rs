@@ -1,0 +1,22 @@
+//! All that may run inside a signal handler of the measured program: from an interrupted thread to a node of its tree.
+//! Knows no libc, no object file and no instruction; it sees shared memory, recipe tables and a stack.
+//!
+//! Nothing here allocates from the program's heap, takes a lock, calls into libc, prints or panics. Whatever runs
+//! inside a sample takes an [`InSample`], which only [`sample::take`] can make.
+#![no_std]
+
+pub mod clock;
+mod code;
+mod path;
+pub mod process;
+mod raw;
+pub mod sample;
+mod stack;
+pub mod syscall;
+pub mod thread;
+mod trace;
+mod tree;
+
+pub use process::Process;
+pub use sample::{InSample, Interrupted, Trigger};
+pub use thread::Thread;

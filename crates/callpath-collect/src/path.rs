@@ -1,0 +1,179 @@
+//! From an interrupted thread to the node of its call path.
+//! Knows nothing of clocks and of what is counted.
+//!
+//! A walk finds the innermost frame first, a tree wants the outermost first. The frames of a walk are kept in a buffer
+//! of 1,024; of a deeper stack the buffer holds the outermost part when the walk ends, and a checkpoint (the cursor) is
+//! kept at each 1,024th frame, from which the inner parts are walked once more, one buffer at a time.
+
+use callpath_format::address::{CodePoint, RunAddr};
+use callpath_format::frame::FrameKey;
+use callpath_format::register::Registers;
+use callpath_format::shared::thread::layout;
+use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES};
+use callpath_unwind::{Cursor, End, Stop, walk};
+use core::ops::ControlFlow;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::code::Code;
+use crate::process::Process;
+use crate::sample::{InSample, Interrupted};
+use crate::stack::Stack;
+use crate::thread::Thread;
+use crate::tree::Tree;
+
+const CHECKPOINT_WORDS: usize = layout::CHECKPOINT_BYTES / 8;
+
+/// What became of a sample's path.
+pub(crate) enum Path {
+    /// The path ends at an outermost frame; its node.
+    Full(ArenaRef),
+    /// It does not; its node, under the root of partial paths.
+    Partial(ArenaRef),
+    /// Some code on it has no table yet.
+    NoTable,
+    /// No memory for new nodes.
+    NoMemory,
+}
+
+/// Walks and finds the node.
+pub(crate) fn find(
+    in_sample: &InSample,
+    process: &Process<'_>,
+    thread: Thread<'_>,
+    interrupted: &Interrupted,
+    stack: &mut Stack,
+) -> Path {
+    let Some(mut walker) = Walker::new(process, thread) else { return Path::NoMemory };
+    let cursor = Cursor::interrupted(RunAddr(interrupted.pc), interrupted.registers);
+    let (frames, end) = walker.walk_whole(cursor, stack);
+    thread.record.frames.fetch_add(frames as u64, Relaxed);
+    if !matches!(end, End::Outermost) && walker.code.unknown_code {
+        return Path::NoTable;
+    }
+    let root = match end {
+        End::Outermost => &thread.record.full_root,
+        End::Stopped(_) | End::Broken => &thread.record.partial_root,
+    };
+    let root = ArenaRef(root.load(Relaxed));
+    let node = Tree::new(process, thread).and_then(|mut tree| walker.insert(in_sample, root, frames, &mut tree, stack));
+    match (node, end) {
+        (None, _) => Path::NoMemory,
+        (Some(node), End::Outermost) => Path::Full(node),
+        (Some(node), End::Stopped(_) | End::Broken) => Path::Partial(node),
+    }
+}
+
+struct Walker<'p, 'm> {
+    code: Code<'p, 'm>,
+    keys: &'m [AtomicU64],
+    checkpoints: &'m [[AtomicU64; CHECKPOINT_WORDS]],
+}
+
+impl<'p, 'm> Walker<'p, 'm> {
+    fn new(process: &'p Process<'m>, thread: Thread<'m>) -> Option<Walker<'p, 'm>> {
+        let base = thread.chunk.0 as usize * CHUNK_LEN_BYTES;
+        let checkpoints = process
+            .arena
+            .slice_at::<AtomicU64>(base + layout::CHECKPOINTS, layout::CHECKPOINTS_LEN * CHECKPOINT_WORDS)?;
+        Some(Walker {
+            code: Code::new(process, thread)?,
+            keys: process.arena.slice_at(base + layout::KEYS, layout::KEYS_LEN)?,
+            checkpoints: checkpoints.as_chunks().0,
+        })
+    }
+
+    /// Walks to the end; leaves checkpoints, and the keys of the last part.
+    fn walk_whole(&mut self, cursor: Cursor, stack: &mut Stack) -> (usize, End) {
+        let (keys, checkpoints) = (self.keys, self.checkpoints);
+        let mut frames = 0;
+        let end = walk(cursor, &mut self.code, stack, |cursor, located| {
+            if frames % layout::KEYS_LEN == 0 && frames > 0 {
+                match checkpoints.get(frames / layout::KEYS_LEN - 1) {
+                    Some(checkpoint) => save(cursor, checkpoint),
+                    None => return ControlFlow::Break(()),
+                }
+            } else if frames == 0
+                && let Some(last) = checkpoints.last()
+            {
+                // The walk's own start; a walk that needs the last checkpoint is broken off above.
+                save(cursor, last);
+            }
+            if let Some(key) = keys.get(frames % layout::KEYS_LEN) {
+                key.store(located.key.0, Relaxed);
+            }
+            frames += 1;
+            ControlFlow::Continue(())
+        });
+        (frames, end)
+    }
+
+    /// Finds the node of the path that was walked, from the root inwards.
+    fn insert(
+        &mut self,
+        _in_sample: &InSample,
+        root: ArenaRef,
+        frames: usize,
+        tree: &mut Tree<'_, '_>,
+        stack: &mut Stack,
+    ) -> Option<ArenaRef> {
+        let mut node = root;
+        let mut part = frames.saturating_sub(1) / layout::KEYS_LEN;
+        let mut len = frames - part * layout::KEYS_LEN;
+        loop {
+            for key in self.keys.get(..len)?.iter().rev() {
+                node = tree.child(node, FrameKey(key.load(Relaxed)))?;
+            }
+            if part == 0 {
+                return Some(node);
+            }
+            part -= 1;
+            len = layout::KEYS_LEN;
+            self.again(part, stack)?;
+        }
+    }
+
+    /// Walks the frames of an inner part once more.
+    fn again(&mut self, part: usize, stack: &mut Stack) -> Option<()> {
+        let checkpoint = match part {
+            0 => self.checkpoints.last()?,
+            _ => self.checkpoints.get(part - 1)?,
+        };
+        let keys = self.keys;
+        let mut frames = 0;
+        let end = walk(load(checkpoint), &mut self.code, stack, |_, located| match keys.get(frames) {
+            Some(key) => {
+                key.store(located.key.0, Relaxed);
+                frames += 1;
+                ControlFlow::Continue(())
+            }
+            None => ControlFlow::Break(()),
+        });
+        // The same stack gives the same frames; if it does not, the path is not known.
+        match end {
+            End::Broken => Some(()),
+            End::Outermost | End::Stopped(Stop::NoRecipe) | End::Stopped(_) => None,
+        }
+    }
+}
+
+fn save(cursor: &Cursor, checkpoint: &[AtomicU64; CHECKPOINT_WORDS]) {
+    let (values, known) = cursor.registers.to_words();
+    let exact = matches!(cursor.point, CodePoint::Exact(_));
+    let words = values.into_iter().chain([u64::from(known), cursor.point.pc().0, u64::from(exact)]);
+    for (to, from) in checkpoint.iter().zip(words) {
+        to.store(from, Relaxed);
+    }
+}
+
+fn load(checkpoint: &[AtomicU64; CHECKPOINT_WORDS]) -> Cursor {
+    let mut values = [0; 16];
+    for (to, from) in values.iter_mut().zip(checkpoint) {
+        *to = from.load(Relaxed);
+    }
+    let pc = RunAddr(checkpoint[17].load(Relaxed));
+    Cursor {
+        point: if checkpoint[18].load(Relaxed) != 0 { CodePoint::Exact(pc) } else { CodePoint::Return(pc) },
+        registers: Registers::from_words(values, checkpoint[16].load(Relaxed) as u32),
+    }
+}

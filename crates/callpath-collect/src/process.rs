@@ -1,0 +1,59 @@
+//! One process's view of the measurement: its mappings and its slot.
+//! Knows nothing of threads and samples.
+
+use callpath_format::shared::load_map::Published;
+use callpath_format::shared::{Arena, ChunkIndex, PROCESS_SLOTS, ProcessSlot, Session, SlotState};
+use core::sync::atomic::Ordering;
+
+use crate::syscall;
+
+/// The mappings of a measured process, and which slot is its own.
+#[derive(Clone, Copy)]
+pub struct Process<'m> {
+    /// The arena.
+    pub arena: Arena<'m>,
+    /// What the recorder has published.
+    pub published: Published<'m>,
+    /// Chunk 0.
+    pub session: &'m Session,
+    /// The process's slot.
+    pub slot: &'m ProcessSlot,
+    /// Its index.
+    pub slot_index: u32,
+}
+
+impl<'m> Process<'m> {
+    /// Takes a free slot. `None`: all are taken (counted), or the mapping is not an arena's.
+    pub fn claim(arena: Arena<'m>, published: Published<'m>) -> Option<Process<'m>> {
+        let session: &Session = arena.at_offset(0)?;
+        for index in 0..PROCESS_SLOTS {
+            let slot: &ProcessSlot = arena.at_offset(ProcessSlot::offset_bytes(index)?)?;
+            if slot.state.load(Ordering::Relaxed) == SlotState::FREE
+                && slot
+                    .state
+                    .compare_exchange(SlotState::FREE, SlotState::CLAIMED, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+            {
+                return Some(Process { arena, published, session, slot, slot_index: index as u32 });
+            }
+        }
+        session.lost_processes.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+
+    /// Calls the recorder.
+    pub fn ring(&self) {
+        self.session.doorbell.fetch_add(1, Ordering::Release);
+        syscall::futex_wake(&self.session.doorbell);
+    }
+
+    /// Takes a chunk for whatever purpose, and rings when few are left.
+    pub fn take_chunk(&self) -> Option<ChunkIndex> {
+        let chunk = self.session.take_chunk();
+        let left = self.session.free_chunks();
+        if chunk.is_none() || (left <= self.session.low_water.load(Ordering::Relaxed) && left.is_multiple_of(8)) {
+            self.ring();
+        }
+        chunk.filter(|c| c.0 < self.arena.chunk_count())
+    }
+}

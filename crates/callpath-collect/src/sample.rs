@@ -1,0 +1,227 @@
+//! A sample from beginning to end: what it is attributed to, and the account of it.
+//! Knows nothing of signals; whoever took one hands in the interrupted thread's registers.
+
+use callpath_format::shared::thread::Dropped;
+use callpath_format::shared::{MAX_METRICS, Settings, Source, ThreadRecord};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::clock;
+use crate::path::{self, Path};
+use crate::process::Process;
+use crate::stack::Stack;
+use crate::thread::Thread;
+use crate::tree::Tree;
+use crate::{raw, syscall, trace};
+
+/// Proof that a sample is being taken: only [`take`] makes one.
+pub struct InSample(());
+
+/// An interrupted thread.
+pub struct Interrupted {
+    /// General-purpose registers in DWARF order.
+    pub registers: [u64; 16],
+    /// The next instruction.
+    pub pc: u64,
+}
+
+/// What made the sample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trigger {
+    /// The kernel's software clock, or its count of context switches.
+    Kernel,
+    /// The same, but delivered late: the thread had blocked the signal, and is elsewhere now.
+    KernelLate,
+    /// A timer of the thread's own.
+    Timer,
+    /// The collector itself, at a moment that it knows of.
+    Own,
+}
+
+/// A kernel timer's tick is seldom shorter; kernel time of half a tick or more was seen by a tick in the kernel.
+const KERNEL_TICK_SEEN_NS: u64 = 900_000;
+
+/// Takes a sample of the calling thread.
+pub fn take(process: &Process<'_>, thread: Thread<'_>, trigger: Trigger, interrupted: &Interrupted) {
+    let begin = clock::ticks();
+    let record = thread.record;
+    if record.busy.swap(1, Acquire) != 0 {
+        record.taken.fetch_add(1, Relaxed);
+        drop_sample(record, Dropped::InCollector);
+        return;
+    }
+    let in_sample = InSample(());
+    let mut cpu_begin_ns = None;
+    if let Some(elapsed) = Elapsed::of_trigger(process, record, trigger) {
+        add(&record.taken, 1);
+        cpu_begin_ns = elapsed.cpu_now_ns;
+        if begin < record.rest_until.load(Relaxed) {
+            drop_sample(record, Dropped::Throttled);
+        } else if trigger == Trigger::KernelLate {
+            drop_sample(record, Dropped::Late);
+        } else {
+            keep(&in_sample, process, thread, interrupted, begin, elapsed);
+        }
+    }
+    account_for_own_time(process, record, begin, cpu_begin_ns);
+    record.busy.store(0, Release);
+}
+
+fn keep(
+    in_sample: &InSample,
+    process: &Process<'_>,
+    thread: Thread<'_>,
+    interrupted: &Interrupted,
+    begin: u64,
+    elapsed: Elapsed,
+) {
+    let record = thread.record;
+    let settings = &process.session.settings;
+    let mut stack = Stack::new(in_sample, record, interrupted);
+    if stack.bounds().is_none() && record.tid.load(Relaxed) != syscall::gettid() {
+        // Made by a clone without a thread pointer of its own: it has taken its creator's record for its own.
+        return drop_sample(record, Dropped::SharedThread);
+    }
+    let (node, account) = match path::find(in_sample, process, thread, interrupted, &mut stack) {
+        Path::Full(node) => (node, &record.full),
+        Path::Partial(node) => (node, &record.partial),
+        Path::NoMemory => return drop_sample(record, Dropped::NoMemory),
+        Path::NoTable => {
+            let values = elapsed.values(settings);
+            if raw::keep(in_sample, process, thread, interrupted, &mut stack, begin, values) {
+                add(&record.raw, 1);
+                elapsed.keep(record);
+            } else {
+                drop_sample(record, Dropped::RawFull);
+            }
+            return;
+        }
+    };
+    if !Tree::new(process, thread).is_some_and(|mut tree| tree.count(node, 1, elapsed.values(settings))) {
+        return drop_sample(record, Dropped::NoMemory);
+    }
+    elapsed.keep(record);
+    add(account, 1);
+    record.last_node.store(node.0, Relaxed);
+    if settings.flags & Settings::TRACE != 0 && trace::add(in_sample, process, thread, begin, node).is_none() {
+        // The sample stands in the tree; only its place in time is lost. The recorder sees the gap.
+        process.ring();
+    }
+}
+
+fn drop_sample(record: &ThreadRecord, reason: Dropped) {
+    add(&record.dropped[reason as usize], 1);
+}
+
+fn add(counter: &core::sync::atomic::AtomicU64, n: u64) {
+    counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
+}
+
+/// A handler that took longer by the time stamp counter may have been preempted meanwhile, ticks.
+const MAY_HAVE_BEEN_PREEMPTED_TICKS: u64 = 100_000;
+
+fn account_for_own_time(process: &Process<'_>, record: &ThreadRecord, begin: u64, cpu_begin_ns: Option<u64>) {
+    let settings = &process.session.settings;
+    let mut end = clock::ticks();
+    let mut spent = end.saturating_sub(begin);
+    if spent > MAY_HAVE_BEEN_PREEMPTED_TICKS
+        && let Some(cpu_begin_ns) = cpu_begin_ns
+    {
+        let cpu_ns = clock::thread_cpu_ns().saturating_sub(cpu_begin_ns);
+        spent = spent.min(cpu_ns.saturating_mul(settings.ticks_per_ms) / 1_000_000);
+        end = clock::ticks();
+    }
+    add(&record.handler_ticks, spent);
+    if spent > record.handler_ticks_max.load(Relaxed) {
+        record.handler_ticks_max.store(spent, Relaxed);
+    }
+    let bin = (u64::BITS - spent.leading_zeros()) as usize;
+    if let Some(bin) = record.handler_histogram.get(bin) {
+        bin.store(bin.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+    let rest_until = end.saturating_add(spent.saturating_mul(settings.rest_factor));
+    record.rest_until.store(rest_until.max(record.rest_until.load(Relaxed)), Relaxed);
+}
+
+/// What the clocks of a thread ran since its last sample that was kept.
+pub(crate) struct Elapsed {
+    cpu_ns: u64,
+    kernel_ns: u64,
+    wall_ns: u64,
+    now: [Option<u64>; 3],
+    /// The thread's CPU clock, if a metric reads it.
+    cpu_now_ns: Option<u64>,
+}
+
+impl Elapsed {
+    /// For a sample. `None`: the trigger found nothing to sample.
+    fn of_trigger(process: &Process<'_>, record: &ThreadRecord, trigger: Trigger) -> Option<Elapsed> {
+        if Source::from_u32(process.slot.source.load(Relaxed)) != Source::UserClock {
+            return Some(Elapsed::of_all_clocks(process, record));
+        }
+        let settings = &process.session.settings;
+        let mut elapsed = Elapsed::of_all_clocks(process, record);
+        match trigger {
+            // The clock saw the thread in user mode: what it ran in the kernel is another sample's.
+            Trigger::Kernel | Trigger::KernelLate => {
+                elapsed.now[2] = None;
+                elapsed.kernel_ns = 0;
+            }
+            // The timer's tick is the one that the kernel divides CPU time by. It is taken only if it hit in the kernel.
+            Trigger::Timer if elapsed.kernel_ns < KERNEL_TICK_SEEN_NS && settings.uses(Settings::CPU_TIME) => {
+                return None;
+            }
+            Trigger::Timer => {
+                elapsed.now[0] = None;
+                elapsed.cpu_ns = 0;
+            }
+            Trigger::Own => {}
+        }
+        Some(elapsed)
+    }
+
+    /// Everything since the last sample.
+    pub(crate) fn of_all_clocks(process: &Process<'_>, record: &ThreadRecord) -> Elapsed {
+        let settings = &process.session.settings;
+        let mut elapsed = Elapsed { cpu_ns: 0, kernel_ns: 0, wall_ns: 0, now: [None; 3], cpu_now_ns: None };
+        let since = |index: usize, now: u64| now.saturating_sub(record.clocks[index].load(Relaxed));
+        if settings.uses(Settings::CPU_TIME) {
+            if Source::from_u32(process.slot.source.load(Relaxed)) == Source::UserClock {
+                let (user, kernel) = clock::thread_user_kernel_ns();
+                elapsed.cpu_ns = since(0, user);
+                elapsed.kernel_ns = since(2, kernel);
+                elapsed.now[0] = Some(user);
+                elapsed.now[2] = Some(kernel);
+                elapsed.cpu_now_ns = Some(user + kernel);
+            } else {
+                let cpu = clock::thread_cpu_ns();
+                elapsed.cpu_ns = since(0, cpu);
+                elapsed.now[0] = Some(cpu);
+                elapsed.cpu_now_ns = Some(cpu);
+            }
+        }
+        if settings.uses(Settings::WALL_TIME) {
+            let wall = clock::monotonic_ns();
+            elapsed.wall_ns = since(1, wall);
+            elapsed.now[1] = Some(wall);
+        }
+        elapsed
+    }
+
+    /// The values for a node, one for each metric.
+    pub(crate) fn values(&self, settings: &Settings) -> [u64; MAX_METRICS] {
+        settings.clocks.map(|clock| match clock {
+            Settings::CPU_TIME => self.cpu_ns + self.kernel_ns,
+            Settings::WALL_TIME => self.wall_ns,
+            _ => 0,
+        })
+    }
+
+    /// They have been attributed: the next sample's time begins here.
+    pub(crate) fn keep(&self, record: &ThreadRecord) {
+        for (clock, now) in record.clocks.iter().zip(self.now) {
+            if let Some(now) = now {
+                clock.store(now, Relaxed);
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The interrupted thread's memory, read without ever faulting.
+//! Knows nothing of frames.
+//!
+//! What is known of a thread's own stack reaches from its top down to where a sample has found it mapped.
+
+use callpath_format::register::Reg;
+use callpath_format::shared::ThreadRecord;
+use callpath_unwind::Memory;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::sample::{InSample, Interrupted};
+use crate::syscall;
+
+/// The red zone: below rsp, but still the procedure's (psABI, section 3.2.2).
+pub(crate) const RED_ZONE_BYTES: u64 = 128;
+const PAGE_BYTES: u64 = 4096;
+
+/// A stack. Between the thread's stack pointer and the end of its stack all is mapped; anything else, such as a signal
+/// stack or a coroutine's, is probed page by page.
+pub(crate) struct Stack {
+    low: u64,
+    high: u64,
+    readable_pages: [u64; 2],
+}
+
+/// How far a stack may grow between two samples and still be followed at once, bytes.
+const FOLLOWED_BYTES: u64 = 1 << 20;
+/// A stack pointer farther below what is known of the stack is on another stack.
+const FARTHEST_BYTES: u64 = 64 << 20;
+
+impl Stack {
+    pub(crate) fn new(_in_sample: &InSample, record: &ThreadRecord, interrupted: &Interrupted) -> Stack {
+        let rsp = interrupted.registers[Reg::RSP.index()];
+        let [low, high] = [record.stack[0].load(Relaxed), record.stack[1].load(Relaxed)];
+        let mut stack = Stack { low: 1, high: 0, readable_pages: [u64::MAX; 2] };
+        if rsp >= high || low.saturating_sub(rsp) > FARTHEST_BYTES {
+            return stack;
+        }
+        let low = stack.grown(low, rsp);
+        record.stack[0].store(low, Relaxed);
+        if low <= rsp {
+            let zone = rsp.saturating_sub(RED_ZONE_BYTES);
+            stack.low = if zone / PAGE_BYTES == rsp / PAGE_BYTES || stack.is_readable(zone) { zone } else { rsp };
+            stack.high = high;
+        }
+        stack
+    }
+
+    /// Follows the stack from `low`, above which it is known to be mapped, down to the page of `rsp`, and not beyond:
+    /// a look below the stack pointer would make the kernel enlarge the stack.
+    fn grown(&mut self, low: u64, rsp: u64) -> u64 {
+        let (mut page, last) =
+            (low / PAGE_BYTES, (rsp / PAGE_BYTES).max(low.saturating_sub(FOLLOWED_BYTES) / PAGE_BYTES));
+        while page > last && self.is_readable((page - 1) * PAGE_BYTES) {
+            page -= 1;
+        }
+        low.min(page * PAGE_BYTES)
+    }
+
+    /// The bounds within which all can be read, if rsp was on the thread's own stack.
+    pub(crate) fn bounds(&self) -> Option<(u64, u64)> {
+        if self.low < self.high { Some((self.low, self.high)) } else { None }
+    }
+
+    pub(crate) fn is_readable(&mut self, addr: u64) -> bool {
+        let page = addr / PAGE_BYTES;
+        if self.readable_pages.contains(&page) {
+            return true;
+        }
+        // The last eight bytes of the page: a set of signals is read whole.
+        if page == 0 || !syscall::is_readable(page * PAGE_BYTES + PAGE_BYTES - 8) {
+            return false;
+        }
+        self.readable_pages = [page, self.readable_pages[0]];
+        true
+    }
+}
+
+impl Memory for Stack {
+    #[inline]
+    fn read_u64(&mut self, addr: u64) -> Option<u64> {
+        let last = addr.checked_add(7)?;
+        let on_own_stack = self.low <= addr && last < self.high;
+        let is_mapped = on_own_stack || (self.is_readable(addr) && self.is_readable(last));
+        if !is_mapped {
+            return None;
+        }
+        // SAFETY: the eight bytes are mapped: they lie on the thread's own stack above its stack pointer, or their
+        // pages have just been probed. Unaligned and volatile: nothing is assumed of what is there.
+        Some(unsafe { core::ptr::read_volatile((addr as *const [u8; 8]).cast::<Unaligned>()) }.0)
+    }
+}
+
+#[repr(C, packed)]
+struct Unaligned(u64);

@@ -1,0 +1,86 @@
+//! The few system calls that a sample may make, made directly: libc's would set errno and may be replaced by others.
+//! Knows nothing of why they are made.
+
+use core::arch::asm;
+
+/// A system call's result: at least -4095 and below 0 is a negated error number.
+pub type Return = isize;
+
+#[allow(missing_docs)]
+pub mod number {
+    pub const RT_SIGPROCMASK: usize = 14;
+    pub const GETPID: usize = 39;
+    pub const GETRUSAGE: usize = 98;
+    pub const GETTID: usize = 186;
+    pub const FUTEX: usize = 202;
+    pub const CLOCK_GETTIME: usize = 228;
+}
+
+/// # Safety
+/// The call must do nothing to the process that Rust relies on.
+#[inline]
+pub unsafe fn call4(number: usize, a: usize, b: usize, c: usize, d: usize) -> Return {
+    let result;
+    // SAFETY: the kernel preserves all registers but rax, rcx and r11; the caller vouches for the call itself.
+    unsafe {
+        asm!("syscall", inlateout("rax") number => result, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d,
+            lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    result
+}
+
+/// # Safety
+/// As for [`call4`].
+#[inline]
+pub unsafe fn call6(number: usize, args: [usize; 6]) -> Return {
+    let result;
+    // SAFETY: as in `call4`.
+    unsafe {
+        asm!("syscall", inlateout("rax") number => result, in("rdi") args[0], in("rsi") args[1], in("rdx") args[2],
+            in("r10") args[3], in("r8") args[4], in("r9") args[5], lateout("rcx") _, lateout("r11") _,
+            options(nostack));
+    }
+    result
+}
+
+/// The calling thread's number in its PID name space.
+#[inline]
+pub fn gettid() -> u32 {
+    // SAFETY: reads a number.
+    unsafe { call4(number::GETTID, 0, 0, 0, 0) as u32 }
+}
+
+/// The calling process's number in its PID name space.
+#[inline]
+pub fn getpid() -> u32 {
+    // SAFETY: reads a number.
+    unsafe { call4(number::GETPID, 0, 0, 0, 0) as u32 }
+}
+
+/// Wakes all that wait on a futex word in shared memory, in whichever process.
+#[inline]
+pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
+    const WAKE: usize = 1;
+    // SAFETY: wakes; does not touch memory.
+    unsafe { call4(number::FUTEX, word.as_ptr() as usize, WAKE, i32::MAX as usize, 0) };
+}
+
+/// Waits until a futex word in shared memory is no longer `value`, a wake-up or `timeout_ns`, whichever is first.
+pub fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32, timeout_ns: u64) {
+    const WAIT: usize = 0;
+    let timeout = [timeout_ns / 1_000_000_000, timeout_ns % 1_000_000_000];
+    // SAFETY: the kernel reads the word and the time, and writes nothing.
+    unsafe { call4(number::FUTEX, word.as_ptr() as usize, WAIT, value as usize, timeout.as_ptr() as usize) };
+}
+
+/// Whether the eight bytes at `addr` could be read just now.
+///
+/// `rt_sigprocmask` copies the set in before it looks at `how`; with a `how` that there is not it changes nothing, and
+/// says EFAULT where the set cannot be read.
+#[inline]
+pub fn is_readable(addr: u64) -> bool {
+    const NO_SUCH_HOW: usize = 0x7fff_ffff;
+    const EFAULT: Return = -14;
+    // SAFETY: changes nothing, whatever `addr` is.
+    unsafe { call4(number::RT_SIGPROCMASK, NO_SUCH_HOW, addr as usize, 0, 8) != EFAULT }
+}

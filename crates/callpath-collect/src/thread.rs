@@ -1,0 +1,110 @@
+//! Threads: making a record in a chunk, and looking at it.
+//! Knows nothing of how a thread finds its record.
+
+use callpath_format::frame::FrameKey;
+use callpath_format::shared::thread::layout;
+use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, Settings, ThreadRecord};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::clock;
+use crate::process::Process;
+use crate::sample::Elapsed;
+use crate::tree::Tree;
+
+/// A thread's record, and the process it belongs to.
+#[derive(Clone, Copy)]
+pub struct Thread<'m> {
+    /// The record.
+    pub record: &'m ThreadRecord,
+    /// Its chunk.
+    pub chunk: ChunkIndex,
+}
+
+impl<'m> Thread<'m> {
+    /// A record for a thread that is about to run, or for the calling one, pushed to the process's list.
+    ///
+    /// `stack`: lowest address and one past the highest, 0, 0 where not known. `tid` may be 0 until the thread runs.
+    /// `None`: no chunk is left.
+    pub fn create(process: &Process<'m>, tid: u32, stack: [u64; 2], start: [u64; 2]) -> Option<Thread<'m>> {
+        let chunk = process.take_chunk()?;
+        let base = chunk.0 as usize * CHUNK_LEN_BYTES;
+        let header: &ChunkHeader = process.arena.at_offset(base)?;
+        let record: &ThreadRecord = process.arena.at_offset(base + layout::RECORD)?;
+        let place = ArenaRef::from_offset(base + layout::RECORD);
+        header.kind.store(ChunkHeader::KIND_THREAD, Relaxed);
+        header.next.store(0, Relaxed);
+        header.owner.store(place.0, Relaxed);
+        header.start.store(layout::NODES as u32, Relaxed);
+        header.end.store(layout::NODES as u32, Relaxed);
+        header.top.store(CHUNK_LEN_BYTES as u32, Relaxed);
+        record.slot.store(process.slot_index, Relaxed);
+        record.chunk.store(chunk.0, Relaxed);
+        for (to, from) in record.stack.iter().zip(stack) {
+            to.store(from, Relaxed);
+        }
+        record.start_routine.store(start[0], Relaxed);
+        record.start_argument.store(start[1], Relaxed);
+        record.tid.store(tid, Relaxed);
+        let thread = Thread { record, chunk };
+        let mut tree = Tree::new(process, thread)?;
+        tree.first_segment()?;
+        let full = tree.add(ArenaRef::NONE, FrameKey(0), 0)?;
+        let partial = tree.add(ArenaRef::NONE, FrameKey(0), 0)?;
+        record.full_root.store(full.0, Relaxed);
+        record.partial_root.store(partial.0, Relaxed);
+        record.last_node.store(full.0, Relaxed);
+        record.state.store(ThreadRecord::LIVE, Release);
+        let mut head = process.slot.threads.load(Relaxed);
+        loop {
+            record.next.store(head, Relaxed);
+            match process.slot.threads.compare_exchange_weak(head, place.0, Release, Relaxed) {
+                Ok(_) => return Some(thread),
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// The thread whose record lies at `place`.
+    pub fn at(process: &Process<'m>, place: ArenaRef) -> Option<Thread<'m>> {
+        Some(Thread { record: process.arena.get(place)?, chunk: place.chunk() })
+    }
+
+    /// Where the record lies.
+    pub fn place(&self) -> ArenaRef {
+        ArenaRef::from_offset(self.chunk.0 as usize * CHUNK_LEN_BYTES + layout::RECORD)
+    }
+
+    /// Sets the clocks of a thread that begins to run now: what it used before belongs to nobody's sample. `cpu_ns`
+    /// is what its CPU clock has accounted for already.
+    pub fn start_clocks(&self, settings: &Settings, cpu_ns: u64) {
+        let [cpu, wall, kernel] = &self.record.clocks;
+        cpu.store(cpu_ns, Relaxed);
+        kernel.store(0, Relaxed);
+        if settings.uses(Settings::WALL_TIME) {
+            wall.store(clock::monotonic_ns(), Relaxed);
+        }
+    }
+
+    /// Whether the calling thread has run for longer than a period without a sample.
+    pub fn is_due(&self, process: &Process<'m>) -> bool {
+        let settings = &process.session.settings;
+        let [cpu, _, kernel] = &self.record.clocks;
+        settings.uses(Settings::CPU_TIME)
+            && clock::thread_cpu_ns().saturating_sub(cpu.load(Relaxed) + kernel.load(Relaxed)) >= settings.period_ns
+    }
+
+    /// Gives what the clocks ran since the last sample to that sample's node, or to the root if there was none. For
+    /// the thread itself, when it ends.
+    pub fn flush(&self, process: &Process<'m>) {
+        if self.record.busy.swap(1, Acquire) != 0 {
+            return;
+        }
+        let settings = &process.session.settings;
+        let elapsed = Elapsed::of_all_clocks(process, self.record);
+        let node = ArenaRef(self.record.last_node.load(Relaxed));
+        if Tree::new(process, *self).is_some_and(|mut tree| tree.count(node, 0, elapsed.values(settings))) {
+            elapsed.keep(self.record);
+        }
+        self.record.busy.store(0, Release);
+    }
+}

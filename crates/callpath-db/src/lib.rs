@@ -1,0 +1,30 @@
+//! The calling context tree in memory: what a run cost, by complete call path; merging and querying it.
+//! Refuses to know where the data came from: no ELF, no processes, no files, no rendering.
+//!
+//! A [`Profile`] holds a [`Tree`] of [`Scope`]s with a row of metric values per node, the strings that the scopes
+//! name, what ran, and how every sample was accounted for. [`Profile::view`] answers a [`Query`] with a [`View`]: a
+//! flat array in preorder with inclusive, exclusive and self cost.
+//!
+//! Trees may be hundreds of thousands of nodes deep, so nothing in this crate recurses.
+
+#![forbid(unsafe_code)]
+
+mod context_id;
+mod metric;
+mod name;
+mod profile;
+mod quality;
+mod query;
+mod run;
+mod scope;
+mod tree;
+
+pub use context_id::ContextId;
+pub use metric::{Formula, Metric, MetricKind};
+pub use name::{Name, Strings};
+pub use profile::Profile;
+pub use quality::{Links, Quality};
+pub use query::{ProcedureCost, Query, QueryError, View, ViewKind, ViewNode};
+pub use run::{ProcessInfo, RunInfo};
+pub use scope::{CallSite, Scope, ScopeKind};
+pub use tree::{NodeId, Tree};

@@ -1,0 +1,100 @@
+//! A profile: one tree with all that is needed to read it; and the merging of two.
+//! Refuses to know where it was measured and how it is stored.
+
+use crate::metric::Combine;
+use crate::{CallSite, Metric, Name, NodeId, Quality, RunInfo, Scope, Strings, Tree};
+
+/// What a run, or several merged ones, cost by complete call path.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// The columns, metric 0 first. Fixed when the profile is made; [`Profile::merge`] adds to them.
+    pub metrics: Vec<Metric>,
+    /// How every sample was accounted for.
+    pub quality: Quality,
+    /// What ran.
+    pub info: RunInfo,
+    /// The strings that the tree's scopes refer to.
+    pub strings: Strings,
+    /// The calling context tree: rows as wide as `metrics`.
+    pub tree: Tree,
+}
+
+impl Profile {
+    /// An empty profile.
+    pub fn new(metrics: Vec<Metric>) -> Self {
+        let tree = Tree::new(&metrics);
+        Profile { metrics, quality: Quality::default(), info: RunInfo::default(), strings: Strings::default(), tree }
+    }
+
+    /// Adds `other` to this: equal scopes below equal parents combine their values, other scopes are added. A metric
+    /// is the same when name, unit and kind are equal; one that only `other` has becomes a new column.
+    ///
+    /// Associative, and commutative up to the order of children, columns and notes; totals are conserved.
+    pub fn merge(&mut self, other: &Profile) {
+        let columns = self.columns_for(&other.metrics);
+        let mut names = vec![None; other.strings.len()];
+        let mut nodes: Vec<NodeId> = Vec::with_capacity(other.tree.len());
+        let mut row = vec![0; self.metrics.len()];
+        for node in other.tree.nodes() {
+            let here = match other.tree.parent(node) {
+                None => NodeId::ROOT,
+                Some(parent) => {
+                    let scope = self.adopt(other.tree.scope(node), &other.strings, &mut names);
+                    self.tree.child(nodes[parent.index()], scope)
+                }
+            };
+            nodes.push(here);
+            let values = other.tree.values(node);
+            if values.iter().any(|&value| value != 0) {
+                row.fill(0);
+                for (&column, &value) in columns.iter().zip(values) {
+                    row[column] = value;
+                }
+                self.tree.add(here, &row);
+            }
+        }
+        self.quality.add(&other.quality);
+        self.info.merge(&other.info);
+    }
+
+    /// For each of `theirs` the column here, made where there is none. The second of two equal metrics is the second
+    /// here too.
+    fn columns_for(&mut self, theirs: &[Metric]) -> Vec<usize> {
+        let mine = self.metrics.len();
+        let mut taken = vec![false; mine];
+        let columns = theirs
+            .iter()
+            .map(|metric| {
+                let free = (0..mine).find(|&i| !taken[i] && self.metrics[i] == *metric);
+                free.inspect(|&i| taken[i] = true).unwrap_or_else(|| {
+                    self.metrics.push(metric.clone());
+                    self.metrics.len() - 1
+                })
+            })
+            .collect();
+        let added: Vec<_> = self.metrics[mine..].iter().map(|metric| Combine::of(&metric.kind)).collect();
+        self.tree.widen(&added);
+        columns
+    }
+
+    /// `scope` of another profile in this one's strings; `names` remembers those already taken over.
+    fn adopt(&mut self, scope: &Scope, strings: &Strings, names: &mut [Option<Name>]) -> Scope {
+        let mut name = |theirs: Name| match names.get(theirs.index()) {
+            Some(&Some(mine)) => mine,
+            _ => {
+                let mine = self.strings.intern(strings.get(theirs));
+                if let Some(slot) = names.get_mut(theirs.index()) {
+                    *slot = Some(mine);
+                }
+                mine
+            }
+        };
+        Scope {
+            name: name(scope.name),
+            module: scope.module.map(&mut name),
+            file: scope.file.map(&mut name),
+            call_site: scope.call_site.map(|site| CallSite { file: name(site.file), line: site.line }),
+            ..*scope
+        }
+    }
+}

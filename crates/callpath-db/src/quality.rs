@@ -1,0 +1,98 @@
+//! The account of every sample: each one taken is in exactly one class.
+//! Refuses to know what a sample is or why it was dropped.
+
+use std::collections::BTreeMap;
+
+/// How the samples of a run, or of one process of it, were accounted for.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Quality {
+    /// Samples taken.
+    pub taken: u64,
+    /// Of these: the walk ended at a frame known to be outermost.
+    pub full: u64,
+    /// Of these: the walk stopped early; stored under a root of its own.
+    pub partial: u64,
+    /// Of these: kept as registers and stack, still not unwindable.
+    pub raw_kept: u64,
+    /// Of these: dropped, by reason. A reason is a few words that complete "dropped: ".
+    pub dropped: BTreeMap<String, u64>,
+    /// How sure the steps from callee to caller are.
+    pub links: Links,
+    /// What the collector itself cost inside the program, in nanoseconds of CPU time.
+    pub overhead_ns: u64,
+}
+
+/// Steps of the walk from a callee to its caller, by how well they were confirmed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Links {
+    /// The return address follows a call that can reach the callee.
+    pub valid: u64,
+    /// It follows a call whose target is not known, or a tail call explains it.
+    pub likely: u64,
+    /// No call explains it.
+    pub invalid: u64,
+}
+
+impl Quality {
+    /// Adds `other`'s samples to these.
+    pub fn add(&mut self, other: &Quality) {
+        self.taken = self.taken.saturating_add(other.taken);
+        self.full = self.full.saturating_add(other.full);
+        self.partial = self.partial.saturating_add(other.partial);
+        self.raw_kept = self.raw_kept.saturating_add(other.raw_kept);
+        for (reason, &count) in &other.dropped {
+            let total = self.dropped.entry(reason.clone()).or_insert(0);
+            *total = total.saturating_add(count);
+        }
+        self.links.valid = self.links.valid.saturating_add(other.links.valid);
+        self.links.likely = self.links.likely.saturating_add(other.links.likely);
+        self.links.invalid = self.links.invalid.saturating_add(other.links.invalid);
+        self.overhead_ns = self.overhead_ns.saturating_add(other.overhead_ns);
+    }
+
+    /// Samples dropped for any reason.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.values().fold(0, |sum, &count| sum.saturating_add(count))
+    }
+
+    /// `full + partial + raw_kept + dropped`: what `taken` must be.
+    pub fn accounted(&self) -> u64 {
+        self.full.saturating_add(self.partial).saturating_add(self.raw_kept).saturating_add(self.dropped_total())
+    }
+
+    /// Whether every sample taken is in exactly one class.
+    pub fn is_balanced(&self) -> bool {
+        self.taken == self.accounted()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_hold_after_adding() {
+        let one = Quality {
+            taken: 10,
+            full: 7,
+            partial: 1,
+            raw_kept: 0,
+            dropped: BTreeMap::from([("no room".into(), 2)]),
+            ..Quality::default()
+        };
+        let two = Quality {
+            taken: 6,
+            full: 3,
+            raw_kept: 1,
+            dropped: BTreeMap::from([("no room".into(), 1), ("torn".into(), 1)]),
+            overhead_ns: 5,
+            ..Quality::default()
+        };
+        let mut both = one.clone();
+        both.add(&two);
+        assert!(one.is_balanced() && two.is_balanced() && both.is_balanced());
+        assert_eq!((both.taken, both.dropped_total(), both.dropped["no room"]), (16, 4, 3));
+        both.full -= 1;
+        assert!(!both.is_balanced());
+    }
+}

@@ -1,0 +1,91 @@
+//! The flat view: cost by the code it is in, whoever called it.
+//! Refuses to know files and modules beyond their names.
+
+use super::costs::Costs;
+use super::reshape::Counted;
+use crate::metric::accumulate;
+use crate::{Name, NodeId, Scope, ScopeKind, Tree};
+
+/// Module, file where known, procedure; inside it the loops, inlined calls and lines as they are nested. A partial root
+/// or thread with a cost of its own stands beside the modules.
+///
+/// Inclusive counts outermost activations only: a node counts for its code unless the same code is active above it.
+pub(super) fn flat(asked: &Counted) -> (Counted, Costs) {
+    let from = &asked.tree;
+    let (to, place) = lay_out(asked);
+    let width = from.width();
+    let total = super::costs::sum_up(from, from.own().to_vec());
+    let mut inclusive = vec![0; to.tree.len() * width];
+    walk_active(from, &place, &to.tree, |node, code| {
+        let row = &mut inclusive[code.index() * width..][..width];
+        accumulate(from.rules(), row, &total[node.index() * width..][..width]);
+    });
+
+    let mut costs = Costs { inclusive, ..Costs::of(&to.tree) };
+    // Of a module or file: what is in it.
+    let below = costs.own_body_below(&to.tree);
+    for node in to.tree.nodes() {
+        if matches!(to.tree.scope(node).kind, ScopeKind::Module | ScopeKind::File) {
+            let row = node.index() * width..(node.index() + 1) * width;
+            costs.own_body[row.clone()].copy_from_slice(&below[row]);
+        }
+    }
+    (to, costs)
+}
+
+/// The flat tree with exclusive costs, and for each node of the calling context tree its place there (the root where it
+/// has none).
+fn lay_out(asked: &Counted) -> (Counted, Vec<NodeId>) {
+    let from = &asked.tree;
+    let mut to = Counted::new(from);
+    let mut place: Vec<NodeId> = Vec::with_capacity(from.len());
+    for node in from.nodes() {
+        let scope = *from.scope(node);
+        let above = from.parent(node).map_or(NodeId::ROOT, |parent| place[parent.index()]);
+        let values = from.values(node);
+        let here = match scope.kind {
+            ScopeKind::Loop | ScopeKind::Line | ScopeKind::Inlined if from.parent(node).is_some() => {
+                to.child(above, scope)
+            }
+            ScopeKind::Procedure => {
+                let mut module = Scope::new(ScopeKind::Module, scope.module.unwrap_or(Name::EMPTY));
+                module.module = scope.module;
+                let mut above = to.child(NodeId::ROOT, module);
+                if let Some(file) = scope.file {
+                    let file = Scope { module: scope.module, file: Some(file), ..Scope::new(ScopeKind::File, file) };
+                    above = to.child(above, file);
+                }
+                to.child(above, Scope { call_site: None, ..scope })
+            }
+            // No code: a place of its own only for a cost of its own.
+            _ if node != NodeId::ROOT && values.iter().any(|&value| value != 0) => to.child(NodeId::ROOT, scope),
+            _ => NodeId::ROOT,
+        };
+        to.tree.add(here, values);
+        place.push(here);
+    }
+    (to, place)
+}
+
+/// Calls `outermost(node, code)` for every node and every piece of code that becomes active with it: its place in
+/// `codes` and all above that.
+fn walk_active(tree: &Tree, place: &[NodeId], codes: &Tree, mut outermost: impl FnMut(NodeId, NodeId)) {
+    let mut active = vec![0u32; codes.len()];
+    tree.walk(|node, entering| {
+        let mut code = Some(place[node.index()]);
+        // What the parent is in is active already, and all around it.
+        let around = tree.parent(node).map(|parent| place[parent.index()]);
+        while let Some(here) = code.filter(|_| code != around) {
+            let depth = &mut active[here.index()];
+            if entering {
+                if *depth == 0 {
+                    outermost(node, here);
+                }
+                *depth += 1;
+            } else {
+                *depth -= 1;
+            }
+            code = codes.parent(here);
+        }
+    });
+}

@@ -1,0 +1,99 @@
+//! What ran: the command, its processes, when, where and how it ended.
+//! Refuses to know how a process is started or watched.
+
+use crate::Quality;
+
+/// The run, or the first of several merged ones, as the report's first lines say it.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct RunInfo {
+    /// The program and its arguments as typed.
+    pub command: Vec<String>,
+    /// The program's name, without its directory.
+    pub program: String,
+    /// When it started, in nanoseconds since 1970 UTC; 0 where unknown.
+    pub started_unix_ns: u64,
+    /// Wall-clock time from start to end (or until now), in nanoseconds; of merged runs, the sum.
+    pub duration_ns: u64,
+    /// How it ended, completing "it ended with": `exit status 0`, `signal 9 (SIGKILL)`; none while it runs.
+    pub exit: Option<String>,
+    /// The host's name.
+    pub host: String,
+    /// User plus system time by the kernel's own account (rusage), in nanoseconds, of all processes.
+    pub cpu_time_by_kernel_ns: Option<u64>,
+    /// Whole sentences that the report prints once each.
+    pub notes: Vec<String>,
+    /// The measurement's directory as a person may type it.
+    pub directory: String,
+    /// Every process of the run, in order of start.
+    pub processes: Vec<ProcessInfo>,
+    /// How many further runs were merged into this one.
+    pub more_runs: u32,
+}
+
+/// One process of a run.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct ProcessInfo {
+    /// The process id, the discriminator of its scope in the tree.
+    pub pid: u32,
+    /// The process id of the one that forked it; 0 where unknown.
+    pub parent_pid: u32,
+    /// The program's name, without its directory.
+    pub name: String,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// How it ended; none while it runs or where unknown.
+    pub exit: Option<String>,
+    /// When it started, in nanoseconds since the run's start.
+    pub started_ns: u64,
+    /// Wall-clock time from its start to its end, in nanoseconds.
+    pub duration_ns: u64,
+    /// User plus system time by the kernel's own account, in nanoseconds.
+    pub cpu_time_by_kernel_ns: Option<u64>,
+    /// Threads that ever ran in it.
+    pub threads: u32,
+    /// Its share of the whole's account.
+    pub quality: Quality,
+}
+
+impl RunInfo {
+    /// Adds `other`'s runs to these. Words (command, host, directory, ...) stay those of the first run that has them;
+    /// durations and CPU time add up (unknown plus known is unknown); notes are kept once each; a default value is
+    /// neutral.
+    pub fn merge(&mut self, other: &RunInfo) {
+        if *other == RunInfo::default() {
+            return;
+        }
+        if *self == RunInfo::default() {
+            *self = other.clone();
+            return;
+        }
+        fn first(mine: &mut String, theirs: &String) {
+            if mine.is_empty() {
+                mine.clone_from(theirs);
+            }
+        }
+        if self.command.is_empty() {
+            self.command.clone_from(&other.command);
+        }
+        first(&mut self.program, &other.program);
+        first(&mut self.host, &other.host);
+        first(&mut self.directory, &other.directory);
+        if self.exit.is_none() {
+            self.exit.clone_from(&other.exit);
+        }
+        self.started_unix_ns = match (self.started_unix_ns, other.started_unix_ns) {
+            (0, known) | (known, 0) => known,
+            (mine, theirs) => mine.min(theirs),
+        };
+        self.duration_ns = self.duration_ns.saturating_add(other.duration_ns);
+        self.cpu_time_by_kernel_ns =
+            self.cpu_time_by_kernel_ns.zip(other.cpu_time_by_kernel_ns).map(|(a, b)| a.saturating_add(b));
+        for note in &other.notes {
+            if !self.notes.contains(note) {
+                self.notes.push(note.clone());
+            }
+        }
+        self.processes.extend_from_slice(&other.processes);
+        self.more_runs = self.more_runs.saturating_add(other.more_runs).saturating_add(1);
+    }
+}

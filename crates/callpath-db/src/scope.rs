@@ -1,0 +1,152 @@
+//! A scope: what one node of the calling context tree stands for, and when two are the same.
+//! Refuses to know how scopes are found or shown.
+
+use std::hash::{Hash, Hasher};
+
+use rustc_hash::FxHasher;
+
+use crate::Name;
+
+/// What sort of thing a node stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum ScopeKind {
+    /// The whole profile.
+    Root,
+    /// One process.
+    Process,
+    /// One MPI rank.
+    Rank,
+    /// One thread, or all with the same entry.
+    Thread,
+    /// The root of call paths whose outer end is not known.
+    Partial,
+    /// A load module (flat view).
+    Module,
+    /// A source file (flat view).
+    File,
+    /// A procedure.
+    Procedure,
+    /// A procedure that was inlined here.
+    Inlined,
+    /// A loop.
+    Loop,
+    /// A source line.
+    Line,
+    /// What a query left out below one node, as one node.
+    Pruned,
+}
+
+impl ScopeKind {
+    /// The word of the JSON schema.
+    pub fn word(self) -> &'static str {
+        match self {
+            ScopeKind::Root => "root",
+            ScopeKind::Process => "process",
+            ScopeKind::Rank => "rank",
+            ScopeKind::Thread => "thread",
+            ScopeKind::Partial => "partial",
+            ScopeKind::Module => "module",
+            ScopeKind::File => "file",
+            ScopeKind::Procedure => "procedure",
+            ScopeKind::Inlined => "inlined",
+            ScopeKind::Loop => "loop",
+            ScopeKind::Line => "line",
+            ScopeKind::Pruned => "pruned",
+        }
+    }
+
+    /// Whether it is a call: a procedure, or one that was inlined.
+    pub fn is_frame(self) -> bool {
+        matches!(self, ScopeKind::Procedure | ScopeKind::Inlined)
+    }
+
+    /// Whether it is a part of a procedure's own body: a loop or a line.
+    pub fn is_body(self) -> bool {
+        matches!(self, ScopeKind::Loop | ScopeKind::Line)
+    }
+}
+
+/// A place in the source from which a call was made.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct CallSite {
+    /// The file.
+    pub file: Name,
+    /// The line, from 1.
+    pub line: u32,
+}
+
+/// What one node stands for.
+///
+/// Two children of one parent are the same scope when these are equal: kind, name, module, file, discriminator; also
+/// the line of a line, loop or inlined call; also the address of a loop, or of a procedure without a name. The other
+/// fields describe it: where two equal scopes differ in one, the description is not known (none).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Scope {
+    /// What sort of thing it is.
+    pub kind: ScopeKind,
+    /// Demangled, as the source spells it; may be empty for loops and lines, which the file and line tell.
+    pub name: Name,
+    /// The load module's name, without its directory.
+    pub module: Option<Name>,
+    /// The source file.
+    pub file: Option<Name>,
+    /// The line in `file`, from 1: of a procedure or inlined call, where it is defined.
+    pub line: Option<u32>,
+    /// Offset in the module of its first instruction.
+    pub address: Option<u64>,
+    /// Where in the caller it is called from; none where unknown or where several calls are added up.
+    pub call_site: Option<CallSite>,
+    /// Keeps apart what is otherwise equal: a process id, a thread id, the ordinal of a loop. Of a pruned node, how
+    /// many scopes it stands for.
+    pub discriminator: u64,
+}
+
+impl Scope {
+    /// A scope of which no more is known than its kind and name.
+    pub fn new(kind: ScopeKind, name: Name) -> Self {
+        Scope { kind, name, module: None, file: None, line: None, address: None, call_site: None, discriminator: 0 }
+    }
+
+    fn identity(&self) -> impl Hash + PartialEq + use<> {
+        let by_line = matches!(self.kind, ScopeKind::Line | ScopeKind::Loop | ScopeKind::Inlined);
+        let by_address = match self.kind {
+            ScopeKind::Loop => true,
+            ScopeKind::Procedure => self.name == Name::EMPTY,
+            _ => false,
+        };
+        (
+            self.kind,
+            self.name,
+            self.module,
+            self.file,
+            if by_line { self.line } else { None },
+            if by_address { self.address } else { None },
+            self.discriminator,
+        )
+    }
+
+    /// Whether both are the same scope when they have the same parent.
+    pub fn same(&self, other: &Scope) -> bool {
+        self.identity() == other.identity()
+    }
+
+    /// Equal for scopes that are the same under `parent`.
+    pub(crate) fn hash_under(&self, parent: u32) -> u64 {
+        let mut hasher = FxHasher::default();
+        parent.hash(&mut hasher);
+        self.identity().hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Takes in what `other`, the same scope, says of it: keeps a description only where both agree.
+    pub(crate) fn agree(&mut self, other: &Scope) {
+        fn keep<T: PartialEq>(mine: &mut Option<T>, theirs: &Option<T>) {
+            if mine != theirs {
+                *mine = None;
+            }
+        }
+        keep(&mut self.line, &other.line);
+        keep(&mut self.address, &other.address);
+        keep(&mut self.call_site, &other.call_site);
+    }
+}

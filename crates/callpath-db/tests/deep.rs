@@ -1,0 +1,64 @@
+//! Trees as deep as recursion goes, through everything, without a deep stack. What is quadratic would take minutes.
+//! Refuses to know what is in the views beyond their totals.
+
+mod support;
+
+use std::time::Instant;
+
+use callpath_db::{Metric, NodeId, Profile, Query, Scope, ScopeKind, ViewKind};
+
+const DEPTH: u64 = 100_000;
+
+/// A path of `DEPTH` procedures with a cost in each; `name` says which procedure is where.
+fn deep(name: impl Fn(u64) -> u64) -> Profile {
+    let mut profile = Profile::new(vec![Metric::sum("cost", "count")]);
+    let mut node = NodeId::ROOT;
+    for depth in 0..DEPTH {
+        let name = profile.strings.intern(&format!("f{}", name(depth)));
+        node = profile.tree.child(node, Scope::new(ScopeKind::Procedure, name));
+        profile.tree.add(node, &[1]);
+    }
+    profile
+}
+
+#[track_caller]
+fn check(profile: &Profile) {
+    let began = Instant::now();
+    for view in [ViewKind::Context, ViewKind::Callers, ViewKind::Flat] {
+        for fold_recursion in [false, true] {
+            for min_share in [0.0, 0.01] {
+                let query = Query { view, fold_recursion, min_share, ..Query::default() };
+                let view = profile.view(&query).expect("an answer");
+                assert_eq!(view.inclusive(0), [DEPTH]);
+                let of_root: u64 = view.children(0).map(|child| view.self_cost(child)[0]).sum();
+                assert!(view.kind == ViewKind::Context || of_root == DEPTH);
+                println!("{:?} {} nodes, at {:?}", query, view.nodes.len(), began.elapsed());
+            }
+        }
+    }
+    let own: u64 = profile.procedures(&Query::default()).expect("an answer").iter().map(|p| p.self_cost[0]).sum();
+    assert_eq!(own, DEPTH);
+    let mut twice = profile.clone();
+    twice.merge(profile);
+    assert_eq!(twice.tree.len(), profile.tree.len());
+}
+
+#[test]
+fn one_procedure() {
+    check(&deep(|_| 0));
+}
+
+#[test]
+fn a_cycle_of_procedures() {
+    check(&deep(|depth| depth % 7));
+}
+
+#[test]
+fn all_procedures_different() {
+    check(&deep(|depth| depth));
+}
+
+#[test]
+fn procedures_in_random_order() {
+    check(&deep(|depth| support::Random::new(depth).below(10)));
+}

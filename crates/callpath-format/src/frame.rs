@@ -1,0 +1,49 @@
+//! What a frame is inside the measured program: a module of its load map and a place in it (DESIGN D5).
+//! Knows nothing of names.
+
+use crate::address::{LinkAddr, RunAddr};
+
+/// A module's index in its process's load map. An index is never given to another module of the same process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ModuleIndex(pub u16);
+
+impl ModuleIndex {
+    /// Code that belongs to no module: a key holds the run-time address then.
+    pub const NONE: ModuleIndex = ModuleIndex(u16::MAX);
+}
+
+/// One frame in a tree: 16 bits of module index, 48 bits of address to look up ([`crate::address::CodePoint::lookup`]).
+///
+/// A return address stands as the last byte of its call, so it never equals the key of a sampled instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(transparent)]
+pub struct FrameKey(pub u64);
+
+impl FrameKey {
+    const ADDRESS_BITS: u32 = 48;
+    const ADDRESS_MASK: u64 = (1 << Self::ADDRESS_BITS) - 1;
+
+    /// The key of a place in a module; link-time addresses keep their low 48 bits.
+    #[inline]
+    pub const fn in_module(module: ModuleIndex, addr: LinkAddr) -> FrameKey {
+        FrameKey((module.0 as u64) << Self::ADDRESS_BITS | addr.0 & Self::ADDRESS_MASK)
+    }
+
+    /// The key of code outside every module.
+    #[inline]
+    pub const fn outside(addr: RunAddr) -> FrameKey {
+        Self::in_module(ModuleIndex::NONE, LinkAddr(addr.0))
+    }
+
+    /// The module, [`ModuleIndex::NONE`] for code outside every module.
+    #[inline]
+    pub const fn module(self) -> ModuleIndex {
+        ModuleIndex((self.0 >> Self::ADDRESS_BITS) as u16)
+    }
+
+    /// The link-time address, or the run-time address outside every module.
+    #[inline]
+    pub const fn address(self) -> u64 {
+        self.0 & Self::ADDRESS_MASK
+    }
+}

@@ -1,0 +1,162 @@
+//! The arena: memory in chunks, and references into it that mean the same in every process.
+//! Knows nothing of what a chunk holds.
+
+use core::marker::PhantomData;
+use core::sync::atomic::AtomicU32;
+
+/// Length of a chunk, bytes.
+pub const CHUNK_LEN_BYTES: usize = 64 << 10;
+
+/// A chunk's number; its first byte is at `index * CHUNK_LEN_BYTES`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct ChunkIndex(pub u32);
+
+/// A place in the arena: its offset in units of 8 bytes; 0 is none.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
+#[repr(transparent)]
+pub struct ArenaRef(pub u32);
+
+impl ArenaRef {
+    /// No place.
+    pub const NONE: ArenaRef = ArenaRef(0);
+
+    /// The place at a byte offset, which must be a multiple of 8 below 32 GiB.
+    pub const fn from_offset(offset_bytes: usize) -> ArenaRef {
+        ArenaRef((offset_bytes / 8) as u32)
+    }
+
+    /// Offset from the arena's first byte, bytes.
+    pub const fn offset_bytes(self) -> usize {
+        self.0 as usize * 8
+    }
+
+    /// The chunk that it lies in.
+    pub const fn chunk(self) -> ChunkIndex {
+        ChunkIndex((self.offset_bytes() / CHUNK_LEN_BYTES) as u32)
+    }
+
+    /// The same, if it is a place.
+    pub fn some(self) -> Option<ArenaRef> {
+        if self.0 == 0 { None } else { Some(self) }
+    }
+}
+
+/// The first 64 bytes of every chunk from 5 on.
+#[repr(C)]
+pub struct ChunkHeader {
+    /// What it holds: one of the `KIND_` constants.
+    pub kind: AtomicU32,
+    /// The next chunk of the same list (its index), 0 at the end.
+    pub next: AtomicU32,
+    /// Where the first node (or trace entry, or the raw sample) begins: offset in the chunk, bytes.
+    pub start: AtomicU32,
+    /// One past the last complete node (or trace entry): offset in the chunk, bytes. Stored with release order.
+    pub end: AtomicU32,
+    /// Where what grows from the chunk's end downwards begins: offset in the chunk, bytes.
+    pub top: AtomicU32,
+    /// The thread record that owns it.
+    pub owner: AtomicU32,
+    reserved: [u32; 10],
+}
+
+impl ChunkHeader {
+    /// Size, bytes.
+    pub const LEN_BYTES: usize = 64;
+    /// Nobody's.
+    pub const KIND_FREE: u32 = 0;
+    /// Begins with a [`super::ThreadRecord`]; nodes follow.
+    pub const KIND_THREAD: u32 = 1;
+    /// Nodes of a tree.
+    pub const KIND_NODES: u32 = 2;
+    /// Trace entries.
+    pub const KIND_TRACE: u32 = 3;
+    /// One raw sample.
+    pub const KIND_RAW: u32 = 4;
+}
+
+/// A mapping of the arena, in whichever process.
+#[derive(Clone, Copy)]
+pub struct Arena<'m> {
+    base: *mut u8,
+    len_bytes: usize,
+    mapping: PhantomData<&'m AtomicU32>,
+}
+
+// SAFETY: an `Arena` only hands out references to types made of atomics.
+unsafe impl Send for Arena<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Arena<'_> {}
+
+/// Types that may be looked at in shared memory: made of atomics or of fields written before they are handed over, and
+/// valid for any bytes.
+///
+/// # Safety
+/// Every bit pattern must be a valid value, and every field that may change while shared must be atomic.
+pub unsafe trait Shared: Sized {}
+
+// SAFETY: atomics and plain integers that nobody changes.
+unsafe impl Shared for ChunkHeader {}
+// SAFETY: an atomic.
+unsafe impl Shared for AtomicU32 {}
+// SAFETY: an atomic.
+unsafe impl Shared for core::sync::atomic::AtomicU64 {}
+// SAFETY: an atomic.
+unsafe impl Shared for core::sync::atomic::AtomicU8 {}
+
+impl<'m> Arena<'m> {
+    /// # Safety
+    /// `base` must be the page-aligned start of a mapping of `len_bytes` bytes that stays mapped, readable and writable
+    /// for `'m`. Chunks that the recorder has not backed with memory must not be reached by anybody.
+    pub unsafe fn new(base: *mut u8, len_bytes: usize) -> Arena<'m> {
+        Arena { base, len_bytes, mapping: PhantomData }
+    }
+
+    /// Where the mapping begins in this process.
+    pub fn base(&self) -> *mut u8 {
+        self.base
+    }
+
+    /// Length of the mapping, bytes.
+    pub fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    /// What lies at a place; `None` where it would reach beyond the mapping or the place is none.
+    #[inline]
+    pub fn get<T: Shared>(&self, at: ArenaRef) -> Option<&'m T> {
+        self.at_offset(at.some()?.offset_bytes())
+    }
+
+    /// What lies at an offset in bytes; `None` where it would reach beyond the mapping or is misaligned.
+    #[inline]
+    pub fn at_offset<T: Shared>(&self, offset: usize) -> Option<&'m T> {
+        if offset.checked_add(size_of::<T>())? > self.len_bytes || !offset.is_multiple_of(align_of::<T>()) {
+            return None;
+        }
+        // SAFETY: in bounds and aligned (the base is page-aligned); `Shared` types are valid for any bytes and change
+        // only through atomics; the mapping lives for `'m` (`Arena::new`).
+        Some(unsafe { &*self.base.add(offset).cast::<T>() })
+    }
+
+    /// `count` values that lie one after the other; `None` as in [`Arena::at_offset`].
+    #[inline]
+    pub fn slice_at<T: Shared>(&self, offset: usize, count: usize) -> Option<&'m [T]> {
+        let len = count.checked_mul(size_of::<T>())?;
+        if offset.checked_add(len)? > self.len_bytes || !offset.is_multiple_of(align_of::<T>()) {
+            return None;
+        }
+        // SAFETY: as in `at_offset`.
+        Some(unsafe { core::slice::from_raw_parts(self.base.add(offset).cast::<T>(), count) })
+    }
+
+    /// A chunk's header; `None` beyond the mapping.
+    #[inline]
+    pub fn chunk(&self, index: ChunkIndex) -> Option<&'m ChunkHeader> {
+        self.at_offset(index.0 as usize * CHUNK_LEN_BYTES)
+    }
+
+    /// Number of whole chunks in the mapping.
+    pub fn chunk_count(&self) -> u32 {
+        (self.len_bytes / CHUNK_LEN_BYTES) as u32
+    }
+}

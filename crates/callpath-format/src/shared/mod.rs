@@ -1,0 +1,28 @@
+//! The memory that the measured processes and the recorder share: layouts, and how each field is handed over.
+//! Knows nothing of how it is mapped, and nothing of what runs on either side.
+//!
+//! Two mappings. The **arena** is writable on both sides:
+//!
+//! ```text
+//! chunk 0            Session: the measurement's settings, doorbell, ring of free chunks
+//! chunks 1 to 4      ProcessSlot x 1024
+//! chunks 5 ...       handed to threads: trees, raw samples, trace entries
+//! ```
+//!
+//! What is **published** is writable by the recorder only: recipe tables and load maps, appended, named by their offset
+//! (`crate::shared::load_map`).
+//!
+//! The recorder trusts nothing that it reads from the arena: a wild store of the program may have hit it.
+
+pub mod arena;
+pub mod load_map;
+pub mod process;
+pub mod session;
+pub mod thread;
+pub mod tree;
+
+pub use arena::{Arena, ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex};
+pub use process::{PROCESS_SLOTS, ProcessSlot, SlotState};
+pub use session::{Session, Settings, Source};
+pub use thread::{Dropped, ThreadRecord};
+pub use tree::{MAX_METRICS, Node};

@@ -1,0 +1,74 @@
+//! Chunks 1 to 4: one slot for each process that is being measured.
+//! Knows nothing of its threads but where their list begins.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use super::arena::{CHUNK_LEN_BYTES, Shared};
+use super::thread::Dropped;
+
+/// How many processes can be measured at once.
+pub const PROCESS_SLOTS: usize = 1024;
+
+/// The first chunk that is handed out.
+pub const FIRST_FREE_CHUNK: u32 = 5;
+
+/// Who owns a slot. The process moves it from free over claimed to live, the recorder back to free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlotState(pub u32);
+
+#[allow(missing_docs)]
+impl SlotState {
+    pub const FREE: u32 = 0;
+    /// A process is filling it in.
+    pub const CLAIMED: u32 = 1;
+    /// Filled in: the recorder may look.
+    pub const LIVE: u32 = 2;
+}
+
+/// One process.
+#[repr(C, align(256))]
+pub struct ProcessSlot {
+    /// [`SlotState`]
+    pub state: AtomicU32,
+    /// As the process itself sees it.
+    pub pid: AtomicU32,
+    /// Futex. 0 until the recorder has published the load map and opened the source; then the [`super::Source`]'s
+    /// number.
+    pub source: AtomicU32,
+    /// The process asks for a new look at its memory map by counting up, and rings.
+    pub map_wanted: AtomicU32,
+    /// Futex: the last `map_wanted` that the recorder has served.
+    pub map_served: AtomicU32,
+    /// The list of thread records (`ArenaRef`), newest first; a thread pushes itself.
+    pub threads: AtomicU32,
+    /// Raw samples that the recorder has not seen: a list of chunks (index), newest first.
+    pub raw: AtomicU32,
+    /// Raw samples in that list or being drained.
+    pub raw_pending: AtomicU32,
+    /// The slot's index + 1 of the process that forked this one, 0 if none or not known.
+    pub forked_from: AtomicU32,
+    /// Where the current load map begins in what is published, bytes; 0: none yet.
+    pub load_map: AtomicU64,
+    /// CPU time that an earlier program image of this process had accounted for at its last sample, nanoseconds.
+    pub inherited_cpu_ns: AtomicU64,
+    /// Samples that were not kept in threads that have no record, by [`super::Dropped`].
+    pub dropped_unrecorded: [AtomicU64; Dropped::COUNT],
+    /// 1: SIGTRAP is ignored only because the process is about to execute another program; the recorder hands this on to
+    /// the slot that the process takes next.
+    pub trap_default: AtomicU32,
+    /// How many calls of dlclose are under way.
+    pub unloading: AtomicU32,
+    reserved: AtomicU32,
+}
+
+// SAFETY: all atomics.
+unsafe impl Shared for ProcessSlot {}
+
+impl ProcessSlot {
+    /// Offset of a slot in the arena, bytes; `None` for an index that there is not.
+    pub fn offset_bytes(index: usize) -> Option<usize> {
+        if index < PROCESS_SLOTS { Some(CHUNK_LEN_BYTES + index * size_of::<ProcessSlot>()) } else { None }
+    }
+}
+
+const _: () = assert!(PROCESS_SLOTS * size_of::<ProcessSlot>() == 4 * CHUNK_LEN_BYTES);

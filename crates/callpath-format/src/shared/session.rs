@@ -1,0 +1,156 @@
+//! Chunk 0: what the whole measurement shares.
+//! Knows nothing of a single process.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::arena::{ChunkIndex, Shared};
+use super::tree::MAX_METRICS;
+
+/// What feeds samples to a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Source {
+    /// Nothing yet, or nothing works.
+    None = 0,
+    /// The kernel's software clock as a signal of its own, user and kernel time.
+    Clock = 1,
+    /// The same for user time only; a timer on the thread's CPU clock finds the kernel's time.
+    UserClock = 2,
+    /// A timer on each thread's CPU clock.
+    CpuTimer = 3,
+    /// A timer on the monotonic clock for each thread.
+    WallTimer = 4,
+    /// None: the recorder cannot tell which process this is.
+    Refused = 5,
+}
+
+impl Source {
+    /// From its number.
+    pub fn from_u32(value: u32) -> Source {
+        match value {
+            1 => Source::Clock,
+            2 => Source::UserClock,
+            3 => Source::CpuTimer,
+            4 => Source::WallTimer,
+            5 => Source::Refused,
+            _ => Source::None,
+        }
+    }
+}
+
+/// What was asked for: written by the recorder before any process sees the arena, then never changed.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Settings {
+    /// Number of clock metrics in a node, 1 to [`MAX_METRICS`].
+    pub metric_count: u32,
+    /// Which clock each metric reads: [`Settings::CPU_TIME`] or [`Settings::WALL_TIME`].
+    pub clocks: [u32; MAX_METRICS],
+    /// Bit 0: keep a trace entry for each sample.
+    pub flags: u32,
+    /// Nanoseconds between two samples of a thread.
+    pub period_ns: u64,
+    /// After a handler that took `t`, no sample is walked for `t` times this.
+    pub rest_factor: u64,
+    /// Ticks of the time stamp counter in a millisecond.
+    pub ticks_per_ms: u64,
+    /// A raw sample beyond this many that the recorder has not drained, in one process, is dropped.
+    pub raw_limit: u64,
+}
+
+impl Settings {
+    /// The thread's time on a CPU, user and kernel, nanoseconds.
+    pub const CPU_TIME: u32 = 1;
+    /// Time that passed, nanoseconds.
+    pub const WALL_TIME: u32 = 2;
+    /// Bit of `flags`.
+    pub const TRACE: u32 = 1;
+
+    /// Whether a metric reads `clock`.
+    pub fn uses(&self, clock: u32) -> bool {
+        self.clocks.iter().take(self.metric_count as usize).any(|c| *c == clock)
+    }
+}
+
+/// How many free chunks the ring can hold.
+pub const FREE_RING_LEN: usize = 8192;
+
+/// The first bytes of the arena.
+#[repr(C)]
+pub struct Session {
+    /// [`Session::MAGIC`]
+    pub magic: [u8; 8],
+    /// A number that the environment of the measured processes repeats, so that they never take another mapping for it.
+    pub nonce: u64,
+    /// Lengths of the windows to map, bytes.
+    pub arena_len_bytes: u64,
+    /// Length of the published window, bytes.
+    pub published_len_bytes: u64,
+    /// What was asked for.
+    pub settings: Settings,
+    /// Futex: counts the calls for the recorder.
+    pub doorbell: AtomicU32,
+    /// [`Session::SERVING`] as long as the recorder answers.
+    pub recorder: AtomicU32,
+    /// Counts what the recorder has got done: who waits for it has patience as long as this counts.
+    pub beat: AtomicU32,
+    /// Processes that found no free slot.
+    pub lost_processes: AtomicU32,
+    /// Threads that could not get a timer, and were not sampled.
+    pub lost_timers: AtomicU32,
+    /// Free chunks below which a process rings.
+    pub low_water: AtomicU32,
+    /// Next entry of the ring to take. Free-running.
+    pub free_head: AtomicU32,
+    /// Next entry of the ring to fill; only the recorder fills. Free-running.
+    pub free_tail: AtomicU32,
+    /// Chunks that nobody owns, backed with memory and zeroed where their new owner expects zeros.
+    pub free: [AtomicU32; FREE_RING_LEN],
+}
+
+// SAFETY: atomics, and fields that never change once a process can see them.
+unsafe impl Shared for Session {}
+
+impl Session {
+    /// Its version is part of it: change it with any layout in `crate::shared`.
+    pub const MAGIC: [u8; 8] = *b"CPSESS01";
+    /// The recorder answers the doorbell.
+    pub const SERVING: u32 = 1;
+    /// The recorder has ended, or did not answer in time: nobody waits for it any more.
+    pub const GONE: u32 = 2;
+
+    /// Takes a free chunk. `None`: the ring is empty.
+    #[inline]
+    pub fn take_chunk(&self) -> Option<ChunkIndex> {
+        loop {
+            let head = self.free_head.load(Ordering::Acquire);
+            if head == self.free_tail.load(Ordering::Acquire) {
+                return None;
+            }
+            let chunk = self.free.get(head as usize % FREE_RING_LEN)?.load(Ordering::Relaxed);
+            if self.free_head.compare_exchange(head, head.wrapping_add(1), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            {
+                return Some(ChunkIndex(chunk));
+            }
+        }
+    }
+
+    /// Gives a chunk to whoever wants one; for the recorder only. `false`: the ring is full.
+    pub fn give_chunk(&self, chunk: ChunkIndex) -> bool {
+        let tail = self.free_tail.load(Ordering::Relaxed);
+        if tail.wrapping_sub(self.free_head.load(Ordering::Acquire)) as usize >= FREE_RING_LEN {
+            return false;
+        }
+        if let Some(entry) = self.free.get(tail as usize % FREE_RING_LEN) {
+            entry.store(chunk.0, Ordering::Relaxed);
+        }
+        self.free_tail.store(tail.wrapping_add(1), Ordering::Release);
+        true
+    }
+
+    /// How many chunks the ring holds.
+    #[inline]
+    pub fn free_chunks(&self) -> u32 {
+        self.free_tail.load(Ordering::Acquire).wrapping_sub(self.free_head.load(Ordering::Acquire))
+    }
+}

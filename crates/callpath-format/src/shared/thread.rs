@@ -1,0 +1,138 @@
+//! A thread's record: the start of its first chunk, with all that its samples need.
+//! Knows nothing of what runs in the handler.
+//!
+//! ```text
+//! 0        ChunkHeader
+//! 64       ThreadRecord
+//! 1024     bucket directory   u32 x 1024      (references to segments of 512 buckets)
+//! 5120     pc cache           32 bytes x 256  (private to the handler)
+//! 13312    frame keys         u64 x 1024      (private)
+//! 21504    checkpoints        160 bytes x 128 (private)
+//! 41984    nodes ->        <- segments of buckets
+//! ```
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use super::arena::{CHUNK_LEN_BYTES, Shared};
+
+/// Why a sample was not kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum Dropped {
+    /// The handler had taken more than its share of the time.
+    Throttled = 0,
+    /// No free chunk for new nodes.
+    NoMemory = 1,
+    /// The thread was inside callpath's own code.
+    InCollector = 2,
+    /// It was delivered later than it was taken: its pc is not the sample's.
+    Late = 3,
+    /// No recipe table yet, and the ring of raw samples was full.
+    RawFull = 4,
+    /// The thread shares its thread pointer with another one.
+    SharedThread = 5,
+}
+
+impl Dropped {
+    /// Number of reasons.
+    pub const COUNT: usize = 6;
+    /// The names in reports and files, by number.
+    pub const NAMES: [&str; Dropped::COUNT] =
+        ["throttled", "no-memory", "in-collector", "late", "raw-full", "shared-thread-pointer"];
+}
+
+/// Offsets in a thread's first chunk, bytes.
+#[allow(missing_docs)]
+pub mod layout {
+    pub const RECORD: usize = 64;
+    pub const DIRECTORY: usize = 1024;
+    pub const DIRECTORY_LEN: usize = 1024;
+    pub const PC_CACHE: usize = DIRECTORY + 4 * DIRECTORY_LEN;
+    pub const PC_CACHE_LEN: usize = 256;
+    pub const PC_CACHE_ENTRY_BYTES: usize = 32;
+    pub const KEYS: usize = PC_CACHE + PC_CACHE_LEN * PC_CACHE_ENTRY_BYTES;
+    pub const KEYS_LEN: usize = 1024;
+    pub const CHECKPOINTS: usize = KEYS + 8 * KEYS_LEN;
+    pub const CHECKPOINTS_LEN: usize = 128;
+    pub const CHECKPOINT_BYTES: usize = 160;
+    pub const NODES: usize = CHECKPOINTS + CHECKPOINTS_LEN * CHECKPOINT_BYTES;
+    /// Buckets in a segment.
+    pub const SEGMENT_LEN: usize = 512;
+}
+
+/// A thread. Only the thread itself writes, except where said.
+#[repr(C)]
+pub struct ThreadRecord {
+    /// [`ThreadRecord::LIVE`] or [`ThreadRecord::EXITED`].
+    pub state: AtomicU32,
+    /// As the process sees it; 0 while the thread has not yet run.
+    pub tid: AtomicU32,
+    /// The next record of the process's list (`ArenaRef`).
+    pub next: AtomicU32,
+    /// The process's slot.
+    pub slot: AtomicU32,
+    /// 1 while a handler (or other code of ours) is at work on the record.
+    pub busy: AtomicU32,
+    /// The last chunk of the thread's list, where nodes are added (index).
+    pub chunk: AtomicU32,
+    /// The root of full paths (`ArenaRef`).
+    pub full_root: AtomicU32,
+    /// The root of partial paths.
+    pub partial_root: AtomicU32,
+    /// The node of the last sample.
+    pub last_node: AtomicU32,
+    /// Nodes in the tree, roots included.
+    pub nodes: AtomicU32,
+    /// Buckets in use.
+    pub buckets: AtomicU32,
+    /// First and last chunk of the trace (index); the recorder takes from the first.
+    pub trace_first: AtomicU32,
+    /// See `trace_first`.
+    pub trace_last: AtomicU32,
+    /// Generation of the load map that the pc cache was filled from.
+    pub cache_generation: AtomicU32,
+    /// The thread's timer (number + 1), 0 if it has none.
+    pub timer: AtomicU32,
+    reserved: AtomicU32,
+    /// The stack's lowest address and one past its highest; 0, 0 where it is not known.
+    pub stack: [AtomicU64; 2],
+    /// The procedure that the thread began in, and its argument; 0 for a process's first thread.
+    pub start_routine: AtomicU64,
+    /// See `start_routine`.
+    pub start_argument: AtomicU64,
+    /// Each clock at the last sample that was kept, nanoseconds: CPU (or its user part), wall, kernel part of the CPU.
+    pub clocks: [AtomicU64; 3],
+    /// Time stamp before which no sample is walked.
+    pub rest_until: AtomicU64,
+    /// Samples that were delivered.
+    pub taken: AtomicU64,
+    /// Samples whose path is full.
+    pub full: AtomicU64,
+    /// Samples whose path is partial.
+    pub partial: AtomicU64,
+    /// Samples that were kept raw.
+    pub raw: AtomicU64,
+    /// Samples that were not kept, by [`Dropped`].
+    pub dropped: [AtomicU64; Dropped::COUNT],
+    /// Time stamp ticks spent in handlers.
+    pub handler_ticks: AtomicU64,
+    /// The longest handler, ticks.
+    pub handler_ticks_max: AtomicU64,
+    /// Number of handlers by the binary logarithm of their ticks.
+    pub handler_histogram: [AtomicU32; 40],
+    /// Frames that were walked over.
+    pub frames: AtomicU64,
+}
+
+// SAFETY: all atomics.
+unsafe impl Shared for ThreadRecord {}
+
+impl ThreadRecord {
+    /// Samples may come.
+    pub const LIVE: u32 = 1;
+    /// The thread has run its last destructor of ours; a few samples may still come until the kernel has ended it.
+    pub const EXITED: u32 = 2;
+}
+
+const _: () = assert!(layout::RECORD + size_of::<ThreadRecord>() <= layout::DIRECTORY);
+const _: () = assert!(layout::NODES + 4 * layout::SEGMENT_LEN + 4096 < CHUNK_LEN_BYTES);

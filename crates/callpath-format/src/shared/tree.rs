@@ -1,0 +1,77 @@
+//! The nodes of a thread's calling context tree, trace entries and raw samples.
+//! Knows nothing of how a node is found.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use super::arena::{CHUNK_LEN_BYTES, ChunkHeader, Shared};
+
+/// How many clocks a measurement can read at once.
+pub const MAX_METRICS: usize = 2;
+
+/// The fixed part of a node; the metrics' values (`AtomicU64` each) follow it.
+///
+/// Only its thread writes to a node. `key` and `parent` are written before the chunk's `end` passes the node.
+#[repr(C)]
+pub struct Node {
+    /// `FrameKey`
+    pub key: AtomicU64,
+    /// The parent's `ArenaRef`; 0 for a root.
+    pub parent: AtomicU32,
+    /// The next node of the same bucket.
+    pub next: AtomicU32,
+    /// Samples at this very node.
+    pub samples: AtomicU64,
+    /// The child that a path went to last, 0 if none: where the next one most likely goes, too.
+    pub last_child: AtomicU32,
+    reserved: AtomicU32,
+}
+
+// SAFETY: all atomics.
+unsafe impl Shared for Node {}
+
+impl Node {
+    /// Distance from one node to the next, bytes.
+    pub const fn stride_bytes(metric_count: u32) -> usize {
+        size_of::<Node>() + 8 * metric_count as usize
+    }
+}
+
+/// One sample of a trace.
+#[repr(C)]
+pub struct TraceEntry {
+    /// Time stamp counter.
+    pub ticks: AtomicU64,
+    /// The node that the sample went to.
+    pub node: AtomicU32,
+    reserved: AtomicU32,
+}
+
+// SAFETY: all atomics.
+unsafe impl Shared for TraceEntry {}
+
+/// A raw sample: registers and a copy of the stack, in a chunk of its own behind the chunk's header.
+#[repr(C)]
+pub struct RawSample {
+    /// General-purpose registers in DWARF order, then rip.
+    pub registers: [AtomicU64; 17],
+    /// Address of the first byte of the copy.
+    pub stack_start: AtomicU64,
+    /// Bytes that follow this struct.
+    pub stack_len_bytes: AtomicU32,
+    /// Bit 0: the copy reaches the end of the stack.
+    pub flags: AtomicU32,
+    /// Time stamp counter.
+    pub ticks: AtomicU64,
+    /// Samples that it stands for (0 or 1).
+    pub samples: AtomicU64,
+    /// What each clock had run since the thread's sample before.
+    pub values: [AtomicU64; MAX_METRICS],
+}
+
+// SAFETY: all atomics.
+unsafe impl Shared for RawSample {}
+
+impl RawSample {
+    /// The longest copy of a stack that fits, bytes.
+    pub const MAX_STACK_BYTES: usize = CHUNK_LEN_BYTES - ChunkHeader::LEN_BYTES - size_of::<RawSample>();
+}

@@ -1,0 +1,419 @@
+//! The recipe table of one module: from a link-time address to a recipe, in place, without allocation.
+//! Knows nothing of how the table was made or where its bytes are.
+//!
+//! All integers are little-endian. Offsets count from the first byte of the table. Sections begin at multiples of 8.
+//!
+//! ```text
+//! header   64 bytes      magic "CPRTAB02", lengths, section offsets (`Header`)
+//! regions  24 each       { link_start: u64, len_bytes: u64, first_block: u32, block_count: u32 }, by link_start
+//! blocks    4 each       first row of each 256-byte block of code; one more at the end holds the number of rows
+//! starts    1 each       of a row: low 8 bits of the link address where it begins, relative to its region
+//! ids       2 each       of a row: index of its recipe
+//! recipes  16 each       `Packed`; recipe 0 is the unknown one
+//! wide      8 each       words of wide recipes
+//! expr      1 each       bytes of DWARF expressions
+//! ```
+//!
+//! The row for an address is the last one that begins at or before it; rows never reach over a region's end. A block
+//! in which no row begins continues the last row of the block before it. The first row of a region begins at its
+//! start. At most one row begins at an address.
+//!
+//! Worked example: a region at 0x1000 of 0x300 bytes with rows at 0x1000, 0x1001, 0x1204 has `blocks` 0, 2, 2 (and 3
+//! at the end), `starts` 00 01 04. Address 0x1110 is in block 1, where no row begins: its row is the one before row 2.
+//!
+//! A wide recipe is a head word `{ rules: u8, signal_frame: u8, zero: u48 }` and then `rules` words
+//! `{ target: u8, kind: u8, base: u8, len: u8, value: i32 }`. Targets 0 to 15 are registers, 16 the return address,
+//! 17 the CFA. What is not named is as in `Recipe::with_cfa`.
+//!
+//! | kind | rule | kind | rule |
+//! |---|---|---|---|
+//! | 0 | same | 5 | base + value |
+//! | 1 | lost | 6 | *(expression at value, len bytes) |
+//! | 2 | *(CFA + value) | 7 | expression at value, len bytes |
+//! | 3 | CFA + value | 8 | of target 17 only: *(base + value) + add, where a word `{ add: i64 }` follows |
+//! | 4 | *(base + value) | | |
+//!
+//! The CFA uses kinds 5, 7 and 8. A length of 0 means 256.
+
+use crate::address::LinkAddr;
+use crate::recipe::{Cfa, Expression, Packed, Recipe, Rule};
+use crate::register::Reg;
+
+/// Bytes of code in a block.
+pub const BLOCK_LEN_BYTES: u64 = 256;
+
+/// The fixed start of a table. Its version is part of the magic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Header {
+    /// Length of the whole table, bytes.
+    pub len_bytes: u32,
+    /// Number of regions.
+    pub regions: u32,
+    /// Number of blocks, over all regions, without the closing one.
+    pub blocks: u32,
+    /// Number of rows.
+    pub rows: u32,
+    /// Number of recipes; at most 65,536.
+    pub recipes: u32,
+    /// Number of words of wide recipes.
+    pub wide_words: u32,
+    /// Number of bytes of expressions.
+    pub expr_bytes: u32,
+}
+
+impl Header {
+    /// `CPRTAB02`
+    pub const MAGIC: [u8; 8] = *b"CPRTAB02";
+    /// Size, bytes.
+    pub const LEN_BYTES: usize = 64;
+
+    /// Where each section begins, and the end; `None` if that does not fit into 32 bits.
+    pub fn layout(&self) -> Option<Layout> {
+        let align = |at: u64| (at + 7) & !7;
+        let regions = Self::LEN_BYTES as u64;
+        let blocks = regions + 24 * u64::from(self.regions);
+        let starts = align(blocks + 4 * (u64::from(self.blocks) + 1));
+        let ids = align(starts + u64::from(self.rows));
+        let recipes = align(ids + 2 * u64::from(self.rows));
+        let wide = recipes + 16 * u64::from(self.recipes);
+        let expr = wide + 8 * u64::from(self.wide_words);
+        let end = align(expr + u64::from(self.expr_bytes));
+        if end > u64::from(u32::MAX) {
+            return None;
+        }
+        let n = |v: u64| v as usize;
+        Some(Layout {
+            regions: n(regions),
+            blocks: n(blocks),
+            starts: n(starts),
+            ids: n(ids),
+            recipes: n(recipes),
+            wide: n(wide),
+            expr: n(expr),
+            end: n(end),
+        })
+    }
+
+    /// The header's bytes.
+    pub fn to_bytes(&self) -> [u8; 64] {
+        let mut b = [0; 64];
+        b[..8].copy_from_slice(&Self::MAGIC);
+        let words =
+            [self.len_bytes, self.regions, self.blocks, self.rows, self.recipes, self.wide_words, self.expr_bytes];
+        for (i, word) in words.iter().enumerate() {
+            b[8 + 4 * i..12 + 4 * i].copy_from_slice(&word.to_le_bytes());
+        }
+        b
+    }
+}
+
+/// Offsets of a table's sections, bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct Layout {
+    pub regions: usize,
+    pub blocks: usize,
+    pub starts: usize,
+    pub ids: usize,
+    pub recipes: usize,
+    pub wide: usize,
+    pub expr: usize,
+    pub end: usize,
+}
+
+/// Why bytes are not a recipe table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TableError {
+    /// It does not begin with [`Header::MAGIC`]: no table, or another version's.
+    Magic,
+    /// It is shorter than its header says, or its header's counts do not fit its length.
+    Length,
+    /// The region of this index is out of order, or its blocks are not where they must be.
+    Region(u32),
+    /// The rows of the block of this index are out of order or out of range.
+    Block(u32),
+    /// The row of this index names a recipe that there is not.
+    Row(u32),
+    /// The recipe of this index is malformed.
+    Recipe(u32),
+}
+
+/// Which recipe of a table holds at an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecipeId(pub u16);
+
+/// A recipe table in place.
+#[derive(Clone, Copy, Debug)]
+pub struct Table<'a> {
+    bytes: &'a [u8],
+    header: Header,
+    layout: Layout,
+}
+
+impl<'a> Table<'a> {
+    /// The table that begins at `bytes[0]`. Checks the header only, in constant time: look-ups in a table that was
+    /// never [checked](Table::check) give wrong recipes at worst, never a panic.
+    #[inline]
+    pub fn new(bytes: &'a [u8]) -> Result<Table<'a>, TableError> {
+        let head: &[u8; 64] = bytes.first_chunk().ok_or(TableError::Length)?;
+        if head[..8] != Header::MAGIC {
+            return Err(TableError::Magic);
+        }
+        let word =
+            |i: usize| u32::from_le_bytes([head[8 + 4 * i], head[9 + 4 * i], head[10 + 4 * i], head[11 + 4 * i]]);
+        let header = Header {
+            len_bytes: word(0),
+            regions: word(1),
+            blocks: word(2),
+            rows: word(3),
+            recipes: word(4),
+            wide_words: word(5),
+            expr_bytes: word(6),
+        };
+        let layout = header.layout().ok_or(TableError::Length)?;
+        let bytes = bytes.get(..header.len_bytes as usize).ok_or(TableError::Length)?;
+        if layout.end != bytes.len() {
+            return Err(TableError::Length);
+        }
+        Ok(Table { bytes, header, layout })
+    }
+
+    /// Checks every row and recipe, once, before a table is given to others.
+    pub fn check(&self) -> Result<(), TableError> {
+        let mut next_block = 0;
+        let mut last_end = 0;
+        for r in 0..self.header.regions {
+            let region = self.region(r).ok_or(TableError::Region(r))?;
+            let end = region.link_start.checked_add(region.len_bytes).ok_or(TableError::Region(r))?;
+            let blocks = region.len_bytes.div_ceil(BLOCK_LEN_BYTES);
+            if region.len_bytes == 0
+                || region.link_start < last_end
+                || region.first_block != next_block
+                || blocks != u64::from(region.block_count)
+            {
+                return Err(TableError::Region(r));
+            }
+            last_end = end;
+            next_block = region.first_block.checked_add(region.block_count).ok_or(TableError::Region(r))?;
+            let row_of = |block| self.block(block).ok_or(TableError::Region(r));
+            let first_row = row_of(region.first_block)?;
+            if self.start(first_row) != Some(0) || row_of(region.first_block + 1)? <= first_row {
+                return Err(TableError::Region(r));
+            }
+            // In its last block no row begins at or after the region's end.
+            let tail_len_bytes = region.len_bytes - BLOCK_LEN_BYTES * (blocks - 1);
+            let (last_rows, end_row) = (row_of(next_block - 1)?, row_of(next_block)?);
+            let last_start = self.start(end_row.wrapping_sub(1)).ok_or(TableError::Region(r))?;
+            if end_row > last_rows && u64::from(last_start) >= tail_len_bytes {
+                return Err(TableError::Region(r));
+            }
+        }
+        if next_block != self.header.blocks || self.block(next_block) != Some(self.header.rows) {
+            return Err(TableError::Length);
+        }
+        for b in 0..self.header.blocks {
+            let (first, last) = self.block(b).zip(self.block(b + 1)).ok_or(TableError::Block(b))?;
+            if first > last || last > self.header.rows || (first + 1..last).any(|r| self.start(r - 1) >= self.start(r))
+            {
+                return Err(TableError::Block(b));
+            }
+        }
+        for row in 0..self.header.rows {
+            if self.id(row).is_none_or(|id| u32::from(id.0) >= self.header.recipes) {
+                return Err(TableError::Row(row));
+            }
+        }
+        for id in 0..self.header.recipes {
+            u16::try_from(id).ok().and_then(|id| self.recipe(RecipeId(id))).ok_or(TableError::Recipe(id))?;
+        }
+        match self.recipe(RecipeId(0)) {
+            Some(Recipe { cfa: Cfa::Unknown, .. }) => Ok(()),
+            _ => Err(TableError::Recipe(0)),
+        }
+    }
+
+    /// The counts of the header.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Length, bytes.
+    pub fn len_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The recipe that holds at `addr`, or `None` outside the table's regions.
+    #[inline]
+    pub fn find(&self, addr: LinkAddr) -> Option<RecipeId> {
+        let region = self.region_of(addr)?;
+        let offset = addr.0 - region.link_start;
+        let block = region.first_block.wrapping_add((offset / BLOCK_LEN_BYTES) as u32);
+        let first = self.block(block)?;
+        let last = self.block(block.wrapping_add(1))?;
+        let low = (offset % BLOCK_LEN_BYTES) as u8;
+        let starts = self.bytes.get(self.layout.starts + first as usize..self.layout.starts + last as usize)?;
+        let before = if starts.len() <= 16 {
+            starts.iter().take_while(|s| **s <= low).count()
+        } else {
+            starts.partition_point(|s| *s <= low)
+        };
+        self.id((first + before as u32).checked_sub(1)?)
+    }
+
+    /// The packed form of a recipe, which is all that most walks need.
+    #[inline]
+    pub fn packed(&self, id: RecipeId) -> Option<Packed> {
+        let at = self.layout.recipes + Packed::LEN_BYTES * usize::from(id.0);
+        if u32::from(id.0) >= self.header.recipes {
+            return None;
+        }
+        Some(Packed::from_bytes(self.bytes.get(at..)?.first_chunk()?))
+    }
+
+    /// The open form of a recipe; `None` if there is no such recipe or it is malformed.
+    pub fn recipe(&self, id: RecipeId) -> Option<Recipe> {
+        let packed = self.packed(id)?;
+        if packed.kind() == Packed::WIDE { self.wide(packed.disp as u32) } else { packed.unpack() }
+    }
+
+    /// The bytes of an expression.
+    pub fn expression(&self, expression: Expression) -> Option<&'a [u8]> {
+        let pool = self.bytes.get(self.layout.expr..self.layout.expr + self.header.expr_bytes as usize)?;
+        pool.get(expression.start as usize..)?.get(..usize::from(expression.len))
+    }
+
+    /// Calls `row(start, id)` for each row in order of address, and `row(end, None)` at each region's end.
+    ///
+    /// Of a table that was never [checked](Table::check) it gives what it finds, in bounded but perhaps long time.
+    pub fn for_each_row(&self, mut row: impl FnMut(LinkAddr, Option<RecipeId>)) {
+        for region in (0..self.header.regions).filter_map(|r| self.region(r)) {
+            let mut block_start = region.link_start;
+            for b in (region.first_block..self.header.blocks).take(region.block_count as usize) {
+                let Some((first, last)) = self.block(b).zip(self.block(b + 1)) else { break };
+                for r in first..last {
+                    let Some((start, id)) = self.start(r).zip(self.id(r)) else { break };
+                    row(LinkAddr(block_start.wrapping_add(u64::from(start))), Some(id));
+                }
+                block_start = block_start.wrapping_add(BLOCK_LEN_BYTES);
+            }
+            row(LinkAddr(region.link_start.wrapping_add(region.len_bytes)), None);
+        }
+    }
+
+    #[inline]
+    fn region_of(&self, addr: LinkAddr) -> Option<Region> {
+        let (mut low, mut high) = (0, self.header.regions);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let region = self.region(middle)?;
+            if addr.0 < region.link_start {
+                high = middle;
+            } else if addr.0 - region.link_start >= region.len_bytes {
+                low = middle + 1;
+            } else {
+                return Some(region);
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn region(&self, index: u32) -> Option<Region> {
+        let b: &[u8; 24] =
+            self.bytes.get(self.layout.regions + 24 * index as usize..self.layout.blocks)?.first_chunk()?;
+        Some(Region {
+            link_start: u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]),
+            len_bytes: u64::from_le_bytes([b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]]),
+            first_block: u32::from_le_bytes([b[16], b[17], b[18], b[19]]),
+            block_count: u32::from_le_bytes([b[20], b[21], b[22], b[23]]),
+        })
+    }
+
+    #[inline]
+    fn block(&self, index: u32) -> Option<u32> {
+        if index > self.header.blocks {
+            return None;
+        }
+        let b: &[u8; 4] = self.bytes.get(self.layout.blocks + 4 * index as usize..)?.first_chunk()?;
+        Some(u32::from_le_bytes(*b))
+    }
+
+    #[inline]
+    fn start(&self, row: u32) -> Option<u8> {
+        if row >= self.header.rows {
+            return None;
+        }
+        self.bytes.get(self.layout.starts + row as usize).copied()
+    }
+
+    #[inline]
+    fn id(&self, row: u32) -> Option<RecipeId> {
+        if row >= self.header.rows {
+            return None;
+        }
+        let b: &[u8; 2] = self.bytes.get(self.layout.ids + 2 * row as usize..)?.first_chunk()?;
+        Some(RecipeId(u16::from_le_bytes(*b)))
+    }
+
+    fn wide_word(&self, index: u32) -> Option<[u8; 8]> {
+        if index >= self.header.wide_words {
+            return None;
+        }
+        self.bytes.get(self.layout.wide + 8 * index as usize..)?.first_chunk().copied()
+    }
+
+    fn wide(&self, at: u32) -> Option<Recipe> {
+        let head = self.wide_word(at)?;
+        let mut recipe = Recipe::with_cfa(Cfa::Unknown);
+        recipe.signal_frame = head[1] != 0;
+        let mut next = at + 1;
+        for _ in 0..head[0] {
+            let word = self.wide_word(next)?;
+            next += 1;
+            let (target, kind, base) = (word[0], word[1], Reg::from_dwarf(u16::from(word[2]))?);
+            let len = if word[3] == 0 { 256 } else { u16::from(word[3]) };
+            let value = i32::from_le_bytes([word[4], word[5], word[6], word[7]]);
+            let expression = Expression { start: value as u32, len };
+            if matches!(kind, 6 | 7) {
+                self.expression(expression)?;
+            }
+            if target == 17 {
+                recipe.cfa = match kind {
+                    5 => Cfa::Register { reg: base, disp: value },
+                    7 => Cfa::Expression(expression),
+                    8 => {
+                        let add = i64::from_le_bytes(self.wide_word(next)?);
+                        next += 1;
+                        Cfa::Deref { reg: base, disp: value, add: i32::try_from(add).ok()? }
+                    }
+                    _ => return None,
+                };
+                continue;
+            }
+            let rule = match kind {
+                0 => Rule::Same,
+                1 => Rule::Lost,
+                2 => Rule::AtCfa(value),
+                3 => Rule::CfaPlus(value),
+                4 => Rule::AtRegister(base, value),
+                5 => Rule::RegisterPlus(base, value),
+                6 => Rule::AtExpression(expression),
+                7 => Rule::ExpressionValue(expression),
+                _ => return None,
+            };
+            match target {
+                16 => recipe.return_address = rule,
+                _ => *recipe.registers.get_mut(usize::from(target))? = rule,
+            }
+        }
+        (recipe.cfa != Cfa::Unknown).then_some(recipe)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Region {
+    link_start: u64,
+    len_bytes: u64,
+    first_block: u32,
+    block_count: u32,
+}

@@ -1,0 +1,172 @@
+//! Linkers' names as people write them: C++ (Itanium), Rust (legacy and v0).
+//! Knows nothing of where the names come from.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use cpp_demangle::{BorrowedSymbol, DemangleOptions, ParseOptions};
+
+/// A demangled name has at most so many bytes: substitutions let hostile names grow without limit.
+const OUTPUT_LEN_LIMIT: usize = 1 << 15;
+/// A longer name is not even tried.
+const INPUT_LEN_LIMIT: usize = 1 << 14;
+/// Levels of nesting, far above what compilers write, that fit into the stack of any thread.
+const RECURSION_LIMIT: u32 = 96;
+
+/// The name as its programmer would recognise it, in the words of `c++filt --no-verbose`, but numbers without their type
+/// (`0` for `0ul`) and Rust's without the hash. What is not
+/// mangled, or not by rules known here, stays as it is.
+pub fn demangle(name: &str) -> Cow<'_, str> {
+    // Names in C cost this comparison and no more.
+    if !name.starts_with("_Z") && !name.starts_with("_R") {
+        return Cow::Borrowed(name);
+    }
+    // `@plt`, `@GLIBC_2.2.5`: no part of the mangled name.
+    let at = name.find('@').unwrap_or(name.len());
+    let Some((stem, suffix)) = name.split_at_checked(at).filter(|(stem, _)| stem.len() <= INPUT_LEN_LIMIT) else {
+        return Cow::Borrowed(name);
+    };
+    let demangled =
+        if stem.starts_with("_R") || is_rust_legacy(stem) { rust(stem) } else { thunk(stem).or_else(|| cpp(stem)) };
+    demangled.map_or(Cow::Borrowed(name), |demangled| Cow::Owned(demangled + suffix))
+}
+
+fn rust(name: &str) -> Option<String> {
+    let demangled = rustc_demangle::try_demangle(name).ok()?;
+    let mut output = Limited::default();
+    fmt::write(&mut output, format_args!("{demangled:#}")).ok()?;
+    Some(output.text)
+}
+
+/// A few instructions that adjust `this` and go on to another procedure, `_ZTh16_N3fooE` to `_ZN3fooE`. What
+/// cpp_demangle says of them tells more of the offsets than of the procedure.
+fn thunk(name: &str) -> Option<String> {
+    let (kind, rest) = name.strip_prefix("_ZT")?.split_at_checked(1)?;
+    let (words, target) = match kind {
+        "h" | "v" => {
+            let words = if kind == "h" { "non-virtual thunk to " } else { "virtual thunk to " };
+            (words, without_call_offset(kind, rest)?)
+        }
+        "c" => {
+            let (this_kind, rest) = rest.split_at_checked(1)?;
+            let (result_kind, rest) = without_call_offset(this_kind, rest)?.split_at_checked(1)?;
+            ("covariant return thunk to ", without_call_offset(result_kind, rest)?)
+        }
+        _ => return None,
+    };
+    Some(words.to_string() + &cpp(&format!("_Z{target}"))?)
+}
+
+/// What follows after `16_` (kind h) or `n8_n24_` (kind v).
+fn without_call_offset<'a>(kind: &str, rest: &'a str) -> Option<&'a str> {
+    let numbers = match kind {
+        "h" => 1,
+        "v" => 2,
+        _ => return None,
+    };
+    (0..numbers).try_fold(rest, |rest, _| {
+        let (number, rest) = rest.split_once('_')?;
+        let digits = number.strip_prefix('n').unwrap_or(number);
+        (!digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit())).then_some(rest)
+    })
+}
+
+fn cpp(name: &str) -> Option<String> {
+    let parsing = ParseOptions::default().recursion_limit(RECURSION_LIMIT);
+    let (symbol, suffixes) = BorrowedSymbol::with_tail_and_options(name.as_bytes(), &parsing).ok()?;
+    let mut output = Limited::default();
+    let options = DemangleOptions::new().recursion_limit(RECURSION_LIMIT).hide_expression_literal_types();
+    symbol.structured_demangle(&mut output, &options).ok()?;
+    // `.cold`, `.constprop.0`: cpp_demangle reads some of them itself, the rest is its tail.
+    let suffixes = std::str::from_utf8(suffixes).ok()?;
+    if !suffixes.is_empty() {
+        if !suffixes.starts_with('.') {
+            return None;
+        }
+        output.text.push_str(" [clone ");
+        output.text.push_str(suffixes);
+        output.text.push(']');
+    }
+    Some(output.text)
+}
+
+/// `_ZN`, path, `17h`, 16 hexadecimal digits, `E`, perhaps a suffix: no C++ name looks like this.
+fn is_rust_legacy(name: &str) -> bool {
+    let Some((_, hash)) = name.rsplit_once("17h") else { return false };
+    let Some((digits, [b'E', suffix @ ..])) = hash.as_bytes().split_first_chunk::<16>() else { return false };
+    digits.iter().all(u8::is_ascii_hexdigit) && matches!(suffix.first(), None | Some(b'.'))
+}
+
+/// Text that refuses to grow beyond the limit.
+#[derive(Default)]
+struct Limited {
+    text: String,
+}
+
+impl fmt::Write for Limited {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        if self.text.len() + more.len() > OUTPUT_LEN_LIMIT {
+            return Err(fmt::Error);
+        }
+        self.text.push_str(more);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Expected values are from c++filt 2.40; of Rust's, from rustc's own mangling rules (RFC 2603).
+    #[test]
+    fn names() {
+        for (mangled, expected) in [
+            ("main", "main"),
+            ("_start", "_start"),
+            ("", ""),
+            ("_Z", "_Z"),
+            ("_Z3foov", "foo()"),
+            ("_ZN3foo3barEi", "foo::bar(int)"),
+            ("_ZNKSt6vectorIiSaIiEE4sizeEv", "std::vector<int, std::allocator<int> >::size() const"),
+            ("_ZThn16_NSt9strstreamD1Ev", "non-virtual thunk to std::strstream::~strstream()"),
+            ("_ZTv0_n24_NSt9strstreamD1Ev", "virtual thunk to std::strstream::~strstream()"),
+            ("_ZTch0_h16_N1D1gEv", "covariant return thunk to D::g()"),
+            ("_Z3foov@plt", "foo()@plt"),
+            ("_Z3fooi.cold", "foo(int) [clone .cold]"),
+            ("_Z3fooi.constprop.0", "foo(int) [clone .constprop.0]"),
+            ("_Z3fooi.isra.0.cold", "foo(int) [clone .isra.0] [clone .cold]"),
+            ("_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE", "core::fmt::Write::write_fmt"),
+            ("_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE.llvm.123", "core::fmt::Write::write_fmt"),
+            (
+                "_ZN66_$LT$alloc..vec..Vec$LT$T$GT$$u20$as$u20$core..ops..drop..Drop$GT$4drop17h0123456789abcdefE",
+                "<alloc::vec::Vec<T> as core::ops::drop::Drop>::drop",
+            ),
+            ("_RNvCs1234_7mycrate3foo", "mycrate::foo"),
+            ("_RNvNtCs1234_7mycrate3foo3bar", "mycrate::foo::bar"),
+            ("_Rubbish", "_Rubbish"),
+            ("_ZN3foo", "_ZN3foo"),
+        ] {
+            assert_eq!(demangle(mangled), expected, "of {mangled}");
+        }
+    }
+
+    #[test]
+    fn hostile_names_end_quickly() {
+        let deep_pointer = format!("_Z1f{}i", "P".repeat(10_000));
+        let deep_template = format!("_Z1f{}{}", "1aI".repeat(4_000), "E".repeat(4_000));
+        // Each argument is a function of twice the one before.
+        let doubling =
+            format!("_Z1fPFiiE{}", (0..200).map(|i| format!("PFS{0}_S{0}_E", radix_36(i))).collect::<String>());
+        let rust_deep = format!("_R{}C1a", "Nv".repeat(8_000));
+        for name in [&deep_pointer, &deep_template, &doubling, &rust_deep, &"_Z".repeat(5_000), &"_ZN".repeat(5_000)] {
+            let begun = std::time::Instant::now();
+            assert!(demangle(name).len() <= OUTPUT_LEN_LIMIT.max(name.len()));
+            assert!(begun.elapsed().as_secs() < 2, "{name:.30}");
+        }
+    }
+
+    fn radix_36(number: u32) -> String {
+        let digits = [number / 36, number % 36].map(|digit| char::from_digit(digit, 36).unwrap().to_ascii_uppercase());
+        digits.into_iter().collect()
+    }
+}

@@ -1,0 +1,59 @@
+//! What tells one build of a module from another.
+//! Knows nothing of paths: two files of the same identity are the same module.
+
+use std::fmt;
+
+use crate::debug_file::hex;
+use crate::elf::Image;
+use crate::error::ImageError;
+
+/// A module's identity: by it profiles of different processes, hosts and runs are put together.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum ModuleIdentity {
+    /// What the linker gave it, usually 20 bytes.
+    BuildId(Vec<u8>),
+    /// Where it gave none: XXH3-128 of the whole file.
+    Content(u128),
+}
+
+impl ModuleIdentity {
+    /// The identity as bytes: the build-id itself, or the 16 bytes of the hash, big-endian as XXH3's canonical form.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            ModuleIdentity::BuildId(build_id) => build_id.clone(),
+            ModuleIdentity::Content(hash) => hash.to_be_bytes().to_vec(),
+        }
+    }
+}
+
+impl fmt::Display for ModuleIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ModuleIdentity::BuildId(build_id) => write!(f, "build-id {}", hex(build_id)),
+            ModuleIdentity::Content(hash) => write!(f, "content hash {hash:032x}"),
+        }
+    }
+}
+
+impl Image {
+    /// The build-id if there is one, else the hash of the content.
+    pub fn identity(&self) -> ModuleIdentity {
+        match self.build_id() {
+            Some(build_id) => ModuleIdentity::BuildId(build_id.to_vec()),
+            None => ModuleIdentity::Content(self.content_identity()),
+        }
+    }
+
+    /// That this image is of the build that `expected` names.
+    pub fn expect_identity(&self, expected: &ModuleIdentity) -> Result<(), ImageError> {
+        let found = match expected {
+            ModuleIdentity::BuildId(_) => self.identity(),
+            ModuleIdentity::Content(_) => ModuleIdentity::Content(self.content_identity()),
+        };
+        if found == *expected {
+            return Ok(());
+        }
+        let (path, expected) = (self.origin().to_path_buf(), expected.clone());
+        Err(ImageError::Replaced { path, expected, found })
+    }
+}

@@ -1,0 +1,29 @@
+//! The only reader of ELF and DWARF: sections, identity, symbols, names, lines, call frame information.
+//! Knows nothing of instructions, of processes and of profiles.
+//!
+//! All input is untrusted: whatever the bytes say, a reader returns an error or less, never panics, and never takes
+//! time or memory out of proportion to the file.
+#![forbid(unsafe_code)]
+
+mod abi;
+mod bytes;
+pub mod cfi;
+mod crc32;
+pub mod debug_file;
+pub mod demangle;
+mod dwarf;
+mod eh_frame;
+pub mod elf;
+pub mod error;
+mod fde;
+#[doc(hidden)]
+pub mod fuzzing;
+mod headers;
+pub mod identity;
+pub mod lines;
+pub mod loading;
+pub mod peek;
+mod plt;
+mod symbol_table;
+pub mod symbols;
+mod units;

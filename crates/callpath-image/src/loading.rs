@@ -1,0 +1,140 @@
+//! What the dynamic loader puts where: relocated pointers, symbols' addresses, initialisers, exported procedures.
+//! Knows nothing of instructions, and of what a pointer is for.
+
+use std::ops::Range;
+
+use callpath_format::address::LinkAddr;
+
+use crate::abi;
+use crate::bytes::Bytes;
+use crate::elf::Image;
+use crate::symbol_table::{SymbolTable, procedure_symbols, procedure_symbols_of};
+
+const RELOCATION_LEN: usize = 24;
+const R_X86_64_64: u32 = 1;
+const R_X86_64_RELATIVE: u32 = 8;
+const DT_PLTRELSZ: u64 = 2;
+const DT_RELA: u64 = 7;
+const DT_RELASZ: u64 = 8;
+const DT_INIT: u64 = 12;
+const DT_FINI: u64 = 13;
+const DT_JMPREL: u64 = 23;
+const DT_INIT_ARRAY: u64 = 25;
+const DT_FINI_ARRAY: u64 = 26;
+const DT_INIT_ARRAYSZ: u64 = 27;
+const DT_FINI_ARRAYSZ: u64 = 28;
+const DT_RELRSZ: u64 = 35;
+const DT_RELR: u64 = 36;
+
+/// What the loader does to an image's words.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Loading {
+    /// `(slot, address)`: the slot will hold the run-time address of a place in this image. By slot.
+    pub pointers: Vec<(LinkAddr, LinkAddr)>,
+    /// `(slot, name)`: the slot will hold the address of the symbol of that name, without its version.
+    pub symbols: Vec<(LinkAddr, String)>,
+    /// Procedures that the loader calls: at the start, at the end, or to choose an implementation.
+    pub called: Vec<LinkAddr>,
+}
+
+impl Loading {
+    /// Reads the relocations and arrays of `image`: through the dynamic segment, and where there is none (a static
+    /// program), through the sections that the program itself goes through. No more of them than the file has bytes.
+    pub fn of(image: &Image) -> Loading {
+        let mut loading = Loading::default();
+        let value = |wanted| image.dynamic().find(|&(tag, _)| tag == wanted).map(|(_, value)| value);
+        let table = |start, len| {
+            let (start, len) = (value(start)?, usize::try_from(value(len)?).ok()?);
+            Some((LinkAddr(start), image.bytes_at(LinkAddr(start), len)?))
+        };
+        let section = |name| image.plain_section(name);
+        let symbols = SymbolTable::dynamic(image);
+        let relocations = [
+            table(DT_RELA, DT_RELASZ).or_else(|| section(".rela.dyn")),
+            table(DT_JMPREL, DT_PLTRELSZ).or_else(|| section(".rela.plt")),
+        ];
+        for (_, table) in relocations.into_iter().flatten() {
+            loading.relocations(table, symbols.as_ref());
+        }
+        if let Some((_, table)) = table(DT_RELR, DT_RELRSZ).or_else(|| section(".relr.dyn")) {
+            loading.packed(image, table);
+        }
+        loading.pointers.sort_unstable();
+        loading.called.extend([DT_INIT, DT_FINI].into_iter().filter_map(value).map(LinkAddr));
+        for name in [".init", ".fini"] {
+            loading.called.extend(section(name).map(|(start, _)| start));
+        }
+        let arrays = [
+            table(DT_INIT_ARRAY, DT_INIT_ARRAYSZ).or_else(|| section(".init_array")),
+            table(DT_FINI_ARRAY, DT_FINI_ARRAYSZ).or_else(|| section(".fini_array")),
+        ];
+        for (start, array) in arrays.into_iter().flatten() {
+            let end = LinkAddr(start.0.saturating_add(array.len() as u64));
+            let relocated = loading.pointers_in(start..end).map(|(_, to)| *to).collect::<Vec<_>>();
+            if relocated.is_empty() {
+                loading.called.extend(array.chunks_exact(8).filter_map(|word| word.u64_at(0)).map(LinkAddr));
+            }
+            loading.called.extend(relocated);
+        }
+        loading
+    }
+
+    fn pointers_in(&self, slots: Range<LinkAddr>) -> impl Iterator<Item = &(LinkAddr, LinkAddr)> {
+        let first = self.pointers.partition_point(|(slot, _)| *slot < slots.start);
+        self.pointers.iter().skip(first).take_while(move |(slot, _)| *slot < slots.end)
+    }
+
+    fn relocations(&mut self, table: &[u8], symbols: Option<&SymbolTable<'_>>) {
+        for entry in table.chunks_exact(RELOCATION_LEN) {
+            let (Some(slot), Some(info), Some(addend)) = (entry.u64_at(0), entry.u64_at(8), entry.u64_at(16)) else {
+                return;
+            };
+            let symbol = (info >> 32) as u32;
+            match info as u32 {
+                R_X86_64_RELATIVE => self.pointers.push((LinkAddr(slot), LinkAddr(addend))),
+                abi::R_X86_64_IRELATIVE => self.called.push(LinkAddr(addend)),
+                abi::R_X86_64_GLOB_DAT | abi::R_X86_64_JUMP_SLOT => {
+                    let name = symbols.and_then(|symbols| symbols.name(symbol));
+                    self.symbols.extend(name.map(|name| (LinkAddr(slot), name.into_owned())));
+                }
+                R_X86_64_64 => {
+                    let value = symbols.and_then(|symbols| symbols.value(symbol));
+                    self.pointers.extend(value.map(|value| (LinkAddr(slot), LinkAddr(value.wrapping_add(addend)))));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// `DT_RELR`: an address, then bitmaps of the words behind it; the words hold link-time addresses.
+    fn packed(&mut self, image: &Image, table: &[u8]) {
+        let mut slot = 0u64;
+        let mut add = |slot: u64| {
+            if let Some(to) = image.bytes_at(LinkAddr(slot), 8).and_then(|word| word.u64_at(0)) {
+                self.pointers.push((LinkAddr(slot), LinkAddr(to)));
+            }
+        };
+        for entry in table.chunks_exact(8).filter_map(|entry| entry.u64_at(0)) {
+            if entry & 1 == 0 {
+                add(entry);
+                slot = entry.wrapping_add(8);
+            } else {
+                (1..64).filter(|bit| entry >> bit & 1 != 0).for_each(|bit| add(slot.wrapping_add(8 * (bit - 1))));
+                slot = slot.wrapping_add(63 * 8);
+            }
+        }
+    }
+}
+
+/// Where procedures begin, as symbols say: those of the dynamic linker's table, and with `local` those of `.symtab` too.
+/// Labels count only if they are said to be procedures. In no order.
+pub fn procedure_starts(image: &Image, local: bool) -> Vec<LinkAddr> {
+    let executable = image.executable_ranges();
+    let dynamic = SymbolTable::dynamic(image);
+    let symbols = match &dynamic {
+        _ if local => procedure_symbols(image, &executable),
+        Some(table) => procedure_symbols_of(image, table, &executable),
+        None => Vec::new(),
+    };
+    symbols.iter().filter(|symbol| symbol.is_typed).map(|symbol| symbol.start).collect()
+}

@@ -1,0 +1,40 @@
+//! What can go wrong in this crate. Each completes "failed to ...".
+//! Knows nothing of how it is shown.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why there is no verdict.
+#[derive(Debug, thiserror::Error)]
+pub enum OracleError {
+    /// The program cannot be run or looked at.
+    #[error(transparent)]
+    Target(#[from] callpath_target::TargetError),
+    /// The walk did not answer.
+    #[error(transparent)]
+    Analyze(#[from] callpath_analyze::AnalyzeError),
+    /// A stream or a list of truths cannot be written.
+    #[error("write {what}: {source}")]
+    Write {
+        /// Which.
+        what: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A stream or a list of truths cannot be read.
+    #[error("read {path}: {source}")]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A stream or a list of truths is none.
+    #[error("read {path}: {what}")]
+    Malformed {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+}

@@ -1,0 +1,189 @@
+//! An exam: a program is run, or a pair of files is read, and the walk's answers are judged.
+//! Knows nothing of the command line.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use callpath_analyze::recipes::RecipeOptions;
+use callpath_analyze::snapshot;
+use callpath_analyze::table_cache::TableCache;
+
+use crate::OracleError;
+use crate::modules::{Images, VDSO};
+use crate::report::Report;
+use crate::run::{Options, Ran, Recorder, run};
+use crate::score::Asked;
+use crate::truth::Paths;
+
+/// The pair of files that an exam can be kept in.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// The CPSNAP01 stream; with the ending `.zst` it is compressed by the `zstd` command.
+    pub stream: PathBuf,
+    /// The true paths.
+    pub truth: PathBuf,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Result {
+    /// How the run went, if a program was run.
+    pub ran: Option<Ran>,
+    /// The figures.
+    pub report: Report,
+    /// What the walk had to say of the modules.
+    pub remarks: Vec<String>,
+}
+
+/// Runs a program and judges every snapshot. `keep`: where stream and truths are to be kept.
+pub fn of_program(
+    command: Command,
+    options: &Options,
+    recipes: &RecipeOptions,
+    keep: Option<&Files>,
+    shown: usize,
+) -> std::result::Result<Result, OracleError> {
+    let mut options = options.clone();
+    let mut truth: Option<Box<dyn Write>> = None;
+    let mut kept = None;
+    if let Some(files) = keep {
+        let written = |path: &Path| {
+            let what = path.display().to_string();
+            move |source| OracleError::Write { what, source }
+        };
+        if let Some(vdso) = callpath_target::own_vdso() {
+            let path = std::path::absolute(files.stream.with_extension("vdso.so")).map_err(written(&files.stream))?;
+            std::fs::write(&path, vdso).map_err(written(&path))?;
+            options.vdso_path = path;
+        }
+        truth = Some(Box::new(BufWriter::new(File::create(&files.truth).map_err(written(&files.truth))?)));
+        kept = Some(Kept::create(&files.stream).map_err(written(&files.stream))?);
+    }
+    let (reader, writer) =
+        io::pipe().map_err(|source| OracleError::Write { what: "the stream of snapshots".into(), source })?;
+    let recipes = *recipes;
+    thread::scope(|scope| {
+        let answers = scope.spawn(move || answer(reader, &recipes));
+        let mut ran = None;
+        let recorded = (|| {
+            let output = BufWriter::with_capacity(1 << 18, Tee { first: writer, second: kept.as_mut() });
+            let mut recorder = Recorder::new(output, truth)?;
+            ran = Some(run(command, &options, &mut recorder)?);
+            recorder.finish()
+        })();
+        let answered = answers.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let (asked, truths) = recorded?;
+        let (found, remarks) = answered?;
+        if let (Some(kept), Some(files)) = (kept, keep) {
+            let what = files.stream.display().to_string();
+            kept.finish().map_err(|source| OracleError::Write { what, source })?;
+        }
+        let report = Report::new(&asked, &found, &truths, Images::with_vdso(callpath_target::own_vdso()), shown);
+        Ok(Result { ran, report, remarks })
+    })
+}
+
+/// Judges a stream that was kept.
+pub fn of_files(files: &Files, recipes: &RecipeOptions, shown: usize) -> std::result::Result<Result, OracleError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| OracleError::Read { path, source }
+    };
+    let mut asked = Asked::default();
+    let stream = || open(&files.stream).map_err(failed(&files.stream));
+    crate::stream::read(BufReader::with_capacity(1 << 18, stream()?), |event| asked.event(event))
+        .map_err(failed(&files.stream))?;
+    let truth = File::open(&files.truth).map_err(failed(&files.truth))?;
+    let truths = Paths::read(BufReader::new(truth)).map_err(failed(&files.truth))?;
+    let (found, remarks) = answer(stream()?, recipes)?;
+    let report = Report::new(&asked, &found, &truths, Images::with_vdso(callpath_target::own_vdso()), shown);
+    Ok(Result { ran: None, report, remarks })
+}
+
+/// What the ordinary walk answers.
+fn answer(stream: impl Read, recipes: &RecipeOptions) -> std::result::Result<(Paths, Vec<String>), OracleError> {
+    let mut lines = Vec::new();
+    let mut stream = stream;
+    let (answered, result) = snapshot::answer(&mut stream, &mut lines, &TableCache::open(None), recipes);
+    // Whoever still writes must not wait for us.
+    match io::copy(&mut stream, &mut io::sink()) {
+        Ok(_) | Err(_) => {}
+    }
+    result?;
+    let found = Paths::read(&*lines).map_err(|source| OracleError::Read { path: PathBuf::from(VDSO), source })?;
+    Ok((found, answered.remarks))
+}
+
+/// A file, or one that is compressed.
+fn open(path: &Path) -> io::Result<Box<dyn Read>> {
+    if path.extension().is_some_and(|extension| extension == "zst") {
+        let mut zstd =
+            Command::new("zstd").args(["-d", "--long=27", "-q", "-c"]).arg(path).stdout(Stdio::piped()).spawn()?;
+        let output = zstd.stdout.take().ok_or_else(|| io::Error::other("zstd has no output"))?;
+        return Ok(Box::new(output));
+    }
+    Ok(Box::new(File::open(path)?))
+}
+
+/// A stream's file.
+enum Kept {
+    Plain(File),
+    Compressed(Child),
+}
+
+impl Kept {
+    fn create(path: &Path) -> io::Result<Kept> {
+        if path.extension().is_some_and(|extension| extension == "zst") {
+            let mut zstd = Command::new("zstd");
+            zstd.args(["-3", "--long=27", "-q", "-f", "-o"]).arg(path).stdin(Stdio::piped());
+            return zstd.spawn().map(Kept::Compressed);
+        }
+        File::create(path).map(Kept::Plain)
+    }
+
+    fn finish(self) -> io::Result<()> {
+        let Kept::Compressed(mut zstd) = self else { return Ok(()) };
+        drop(zstd.stdin.take());
+        let status = zstd.wait()?;
+        if status.success() { Ok(()) } else { Err(io::Error::other(format!("zstd: {status}"))) }
+    }
+}
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Kept::Plain(file) => file.write(bytes),
+            Kept::Compressed(zstd) => match &mut zstd.stdin {
+                Some(stdin) => stdin.write(bytes),
+                None => Ok(bytes.len()),
+            },
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The same bytes to two places.
+struct Tee<'a, W> {
+    first: W,
+    second: Option<&'a mut Kept>,
+}
+
+impl<W: Write> Write for Tee<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.first.write_all(bytes)?;
+        if let Some(second) = &mut self.second {
+            second.write_all(bytes)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.first.flush()
+    }
+}

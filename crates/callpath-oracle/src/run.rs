@@ -1,0 +1,336 @@
+//! The run itself: instruction by instruction to the end, with a snapshot of each new instruction.
+//! Knows nothing of what an answer looks like.
+
+mod breakpoints;
+mod capture;
+mod code;
+mod emulate;
+mod thread;
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use callpath_target::{Pid, StepOptions, Stepped, Stepper, TrapCause};
+
+use crate::OracleError;
+use crate::instruction::Effect;
+use crate::modules::Images;
+use crate::shadow::Doubt;
+pub use capture::Recorder;
+use code::Code;
+use emulate::emulate;
+use thread::{LetGo, Thread};
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// End after so many stops: instructions, with `every_step`.
+    pub max_steps: u64,
+    /// Take no snapshot at the first so many stops.
+    pub skip: u64,
+    /// Snapshots of one instruction: more than one only where the stack is of different depths.
+    pub visits: u32,
+    /// Run every instruction on its own, also those that were seen before. Without it a program runs freely through
+    /// what was seen, and stops at new instructions and at calls, returns and the like: the same truth, sooner.
+    pub every_step: bool,
+    /// Follow other threads than the first, too.
+    pub threads: bool,
+    /// Take snapshots of modules only whose path contains this.
+    pub module: Option<String>,
+    /// What the kernel's own object is called in the stream: `[vdso]`, or a file that holds it.
+    pub vdso_path: PathBuf,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            max_steps: u64::MAX,
+            skip: 0,
+            visits: 1,
+            every_step: false,
+            threads: false,
+            module: None,
+            vdso_path: PathBuf::from(crate::modules::VDSO),
+        }
+    }
+}
+
+/// How it went.
+#[derive(Clone, Debug, Default)]
+pub struct Ran {
+    /// Stops: instructions (iterations of repeated ones included), with `every_step`.
+    pub steps: u64,
+    /// Distinct instructions.
+    pub instructions: u64,
+    /// Snapshots of which the truth is not known for certain.
+    pub doubted: HashMap<&'static str, u64>,
+    /// Instructions that were met outside of every module.
+    pub outside: u64,
+    /// Returns to an address that no call had left there.
+    pub unexplained_returns: u64,
+    /// Signals that a handler got.
+    pub signals: u64,
+    /// Threads that were followed.
+    pub threads: u64,
+    /// Wall-clock time.
+    pub elapsed: Duration,
+    /// The program's exit status, or 128 + signal; `None` if it was stopped before its end.
+    pub status: Option<i32>,
+}
+
+impl Ran {
+    fn doubt(&mut self, doubt: Doubt) {
+        *self.doubted.entry(doubt.name()).or_default() += 1;
+    }
+}
+
+/// Runs a program; each snapshot and its truth go to `recorder`.
+pub fn run<W: Write>(command: Command, options: &Options, recorder: &mut Recorder<W>) -> Result<Ran, OracleError> {
+    let began = Instant::now();
+    let vdso = callpath_target::own_vdso();
+    let stepper = Stepper::start(command, StepOptions { threads: options.threads })?;
+    let first = stepper.pid();
+    let code = Code::read(&stepper, Images::with_vdso(vdso), options)?;
+    let threads = HashMap::from([(first, Thread::new(stepper.registers(first)?))]);
+    let ran = Ran { threads: 1, ..Ran::default() };
+    let is_free = !options.every_step && !options.threads;
+    let mut run = Run { stepper, code, threads, recorder, options, ran, is_free, shows_code: false };
+    run.complete(first)?;
+    let Run { mut ran, threads, code, .. } = run;
+    ran.unexplained_returns += threads.values().map(Thread::unexplained_returns).sum::<u64>();
+    ran.instructions = code.distinct();
+    ran.elapsed = began.elapsed();
+    Ok(ran)
+}
+
+/// A run, and all that it needs.
+struct Run<'a, W> {
+    stepper: Stepper,
+    code: Code,
+    threads: HashMap<Pid, Thread>,
+    recorder: &'a mut Recorder<W>,
+    options: &'a Options,
+    ran: Ran,
+    /// The program may run freely between breakpoints: nobody else shares its memory.
+    is_free: bool,
+    /// The breakpoints are hidden, for a child that is being made.
+    shows_code: bool,
+}
+
+impl<W: Write> Run<'_, W> {
+    fn complete(&mut self, first: Pid) -> Result<(), OracleError> {
+        let (mut pid, mut signal) = (first, 0);
+        loop {
+            if !self.go_on(pid, signal)? {
+                return Ok(());
+            }
+            signal = loop {
+                let (stopped, why) = self.stepper.wait((!self.options.threads).then_some(first))?;
+                pid = stopped;
+                match self.stopped(pid, why)? {
+                    Next::GoOn(signal) => break signal,
+                    Next::Wait => {}
+                    Next::End => return Ok(()),
+                }
+            };
+        }
+    }
+
+    /// Follows what has happened to a thread.
+    fn stopped(&mut self, pid: Pid, why: Stepped) -> Result<Next, OracleError> {
+        match why {
+            Stepped::Ended(status) => {
+                if let Some(mut thread) = self.threads.remove(&pid) {
+                    self.recorder.decide(&mut thread, &mut self.code, &mut self.ran)?;
+                    self.ran.unexplained_returns += thread.unexplained_returns();
+                }
+                if pid == self.stepper.pid() {
+                    self.ran.status = Some(status);
+                    return Ok(Next::End);
+                }
+                Ok(Next::Wait)
+            }
+            Stepped::Exec => {
+                for thread in self.threads.values_mut() {
+                    self.recorder.decide(thread, &mut self.code, &mut self.ran)?;
+                }
+                // Other threads are gone, and this one has the first one's number now.
+                self.threads.clear();
+                self.stepper.reopen_memory()?;
+                self.code.replaced(&self.stepper, self.options)?;
+                self.shows_code = false;
+                self.is_free = !self.options.every_step && !self.options.threads;
+                self.threads.insert(pid, Thread::new(self.stepper.registers(pid)?));
+                Ok(Next::GoOn(0))
+            }
+            Stepped::Clone | Stepped::GroupStop => {
+                self.stepper.step(pid, 0)?;
+                Ok(Next::Wait)
+            }
+            Stepped::Signal(number) => {
+                let registers = self.stepper.registers(pid)?;
+                match self.threads.get_mut(&pid) {
+                    // A new thread's own first stop.
+                    None => {
+                        self.ran.threads += 1;
+                        self.threads.insert(pid, Thread::new(registers));
+                        Ok(Next::GoOn(0))
+                    }
+                    Some(thread) => {
+                        if thread.let_go == LetGo::Free {
+                            thread.moved_on(registers);
+                        }
+                        self.again(pid)?;
+                        Ok(Next::GoOn(number))
+                    }
+                }
+            }
+            Stepped::Trap => self.trapped(pid).map(Next::GoOn),
+        }
+    }
+
+    /// Follows a trap. Gives the signal that is to be delivered.
+    fn trapped(&mut self, pid: Pid) -> Result<i32, OracleError> {
+        let mut registers = self.stepper.registers(pid)?;
+        let Some(thread) = self.threads.get_mut(&pid) else { return Ok(0) };
+        let at_breakpoint = self.code.breakpoints.contains(registers.rip.wrapping_sub(1));
+        let signalled = matches!(thread.let_go, LetGo::Step { signal: true, .. });
+        if at_breakpoint
+            && (thread.let_go == LetGo::Free || signalled && thread.registers.rip == registers.rip.wrapping_sub(1))
+        {
+            registers.rip -= 1;
+            thread.is_changed = true;
+            thread.moved_on(registers);
+            return Ok(0);
+        }
+        let mut signal = 0;
+        let is_special = matches!(thread.instruction.effect, Effect::Breakpoint | Effect::SystemCall);
+        let cause = if signalled || is_special || thread.let_go == LetGo::Free {
+            self.stepper.trap_cause(pid)?
+        } else {
+            TrapCause::Step
+        };
+        match cause {
+            TrapCause::Step => {
+                thread.executed(registers, &self.stepper, &self.code)?;
+                if thread.decides() {
+                    self.recorder.decide(thread, &mut self.code, &mut self.ran)?;
+                }
+            }
+            TrapCause::Handler => {
+                self.ran.signals += 1;
+                self.recorder.decide(thread, &mut self.code, &mut self.ran)?;
+                thread.handler(registers, &self.stepper);
+            }
+            TrapCause::Own => {
+                thread.registers = registers;
+                signal = libc::SIGTRAP;
+            }
+        }
+        let changed_maps = cause == TrapCause::Step && thread.changed_maps();
+        self.again(pid)?;
+        if changed_maps {
+            self.code.changed(&self.stepper, self.options)?;
+        }
+        Ok(signal)
+    }
+
+    /// Lays again the breakpoints that were taken away for a step.
+    fn again(&mut self, pid: Pid) -> Result<(), OracleError> {
+        let Some(thread) = self.threads.get_mut(&pid) else { return Ok(()) };
+        if let LetGo::Step { relay: true, signal } = thread.let_go {
+            thread.let_go = LetGo::Step { relay: false, signal };
+            self.code.breakpoints.lay(thread.stepped_pc, &self.stepper)?;
+        }
+        if std::mem::take(&mut self.shows_code) {
+            if self.is_free {
+                self.code.breakpoints.show_code(false, &self.stepper)?;
+            } else {
+                self.code.breakpoints = Default::default();
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the instruction that comes next, and lets the thread go. `false`: enough is seen.
+    fn go_on(&mut self, pid: Pid, signal: i32) -> Result<bool, OracleError> {
+        loop {
+            self.ran.steps += 1;
+            if self.ran.steps > self.options.max_steps {
+                for thread in self.threads.values_mut() {
+                    self.recorder.decide(thread, &mut self.code, &mut self.ran)?;
+                }
+                return Ok(false);
+            }
+            let Some(thread) = self.threads.get_mut(&pid) else { return Ok(false) };
+            let (pc, depth) = (thread.pc(), thread.depth());
+            let visit = self.code.visit(pc, depth, self.ran.steps - 1, &self.stepper, self.options);
+            thread.instruction = visit.instruction;
+            if visit.is_wanted {
+                self.recorder.take(thread, &self.stepper, &self.code, &mut self.ran)?;
+            }
+            if self.is_free && signal == 0 {
+                if visit.may_be_free {
+                    self.code.free(pc, &self.stepper)?;
+                    self.flush(pid)?;
+                    self.let_go(pid, LetGo::Free);
+                    self.stepper.go_on(pid, 0)?;
+                    return Ok(true);
+                }
+                if let Some(decoded) = self.code.decoded(pc) {
+                    let mut now = thread.registers;
+                    if emulate(decoded, &mut now, &self.stepper)? {
+                        thread.executed(now, &self.stepper, &self.code)?;
+                        thread.is_changed = true;
+                        if thread.decides() {
+                            self.recorder.decide(thread, &mut self.code, &mut self.ran)?;
+                        }
+                        continue;
+                    }
+                }
+            }
+            let will_clone = thread.will_clone(&self.stepper);
+            thread.stepped_pc = pc.0;
+            let relay = self.is_free && signal == 0 && self.code.breakpoints.contains(pc.0);
+            if relay {
+                self.code.breakpoints.take(pc.0, &self.stepper)?;
+            }
+            if let Some(is_thread) = will_clone.filter(|_| self.is_free && signal == 0) {
+                self.code.breakpoints.show_code(true, &self.stepper)?;
+                self.shows_code = true;
+                self.is_free = !is_thread;
+            }
+            self.flush(pid)?;
+            self.let_go(pid, LetGo::Step { signal: signal != 0, relay: relay && self.is_free });
+            self.stepper.step(pid, signal)?;
+            return Ok(true);
+        }
+    }
+
+    fn flush(&mut self, pid: Pid) -> Result<(), OracleError> {
+        let Some(thread) = self.threads.get_mut(&pid) else { return Ok(()) };
+        if std::mem::take(&mut thread.is_changed) {
+            self.stepper.set_registers(pid, &thread.registers)?;
+        }
+        Ok(())
+    }
+
+    fn let_go(&mut self, pid: Pid, how: LetGo) {
+        if let Some(thread) = self.threads.get_mut(&pid) {
+            thread.let_go = how;
+        }
+    }
+}
+
+/// What is to be done after a stop.
+enum Next {
+    /// Let the thread go on, with a signal (0: none).
+    GoOn(i32),
+    /// Wait for the next stop.
+    Wait,
+    /// The program has ended.
+    End,
+}

@@ -1,0 +1,275 @@
+//! Joining the measurement: the session named in the environment, mapped, with a slot of this process's own.
+//! Knows nothing of samples.
+
+use callpath_collect::syscall::{call4, call6, futex_wait, getpid, gettid};
+use callpath_collect::{Interrupted, Process, Thread, Trigger, sample};
+use callpath_format::shared::load_map::Published;
+use callpath_format::shared::{Arena, CHUNK_LEN_BYTES, Session, SlotState, Source};
+use core::cell::UnsafeCell;
+use core::ffi::{CStr, c_char, c_int};
+use core::mem::MaybeUninit;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::libc::{self, syscall_number};
+use crate::tls::{self, Word};
+use crate::{fork, loader, signal, threads, timer};
+
+const VARIABLE: &CStr = c"CALLPATH_SESSION";
+/// How long a process waits for a sign of the recorder while it makes the first load map.
+const PATIENCE_NS: u64 = 5_000_000_000;
+
+struct Cell(UnsafeCell<MaybeUninit<Process<'static>>>);
+// SAFETY: written before `STATE` says so, by one thread; read only afterwards.
+unsafe impl Sync for Cell {}
+
+static PROCESS: Cell = Cell(UnsafeCell::new(MaybeUninit::uninit()));
+static STATE: AtomicU32 = AtomicU32::new(0);
+const ATTACHED: u32 = 1;
+
+/// This process's view of the measurement, if it takes part in one.
+#[inline]
+pub fn process() -> Option<&'static Process<'static>> {
+    if STATE.load(Acquire) != ATTACHED {
+        return None;
+    }
+    // SAFETY: `STATE` is `ATTACHED` only after the value was written; it is written again only in a fork's child, which
+    // has one thread.
+    Some(unsafe { (*PROCESS.0.get()).assume_init_ref() })
+}
+
+/// As `process`, but only if this is the process that attached, not a child that a raw clone or vfork made of it.
+pub fn own_process() -> Option<&'static Process<'static>> {
+    process().filter(|p| p.slot.pid.load(Relaxed) == getpid())
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = construct;
+
+extern "C" fn construct(_count: c_int, _arguments: *const *const c_char, environment: *const *const c_char) {
+    // musl passes nothing to constructors; only glibc has this symbol.
+    if libc::next(c"gnu_get_libc_version").is_null() {
+        return;
+    }
+    let Some((arena, published)) = session_of(environment) else { return };
+    loader::resolve_all();
+    if let Some(process) = Process::claim(arena, published) {
+        join(process, main_stack(environment), 0);
+    }
+}
+
+/// Takes part: publishes the slot, makes the calling thread's record, waits for the recorder, starts the source.
+pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32) {
+    let slot = process.slot;
+    slot.pid.store(getpid(), Relaxed);
+    for word in [&slot.source, &slot.map_wanted, &slot.map_served, &slot.raw, &slot.raw_pending] {
+        word.store(0, Relaxed);
+    }
+    slot.threads.store(0, Relaxed);
+    slot.unloading.store(0, Relaxed);
+    slot.load_map.store(0, Relaxed);
+    slot.trap_default.store(0, Relaxed);
+    slot.inherited_cpu_ns.store(0, Relaxed);
+    for count in &slot.dropped_unrecorded {
+        count.store(0, Relaxed);
+    }
+    slot.forked_from.store(forked_from, Relaxed);
+    // SAFETY: the program has one thread here (its constructors have not run, or it is a fork's child).
+    unsafe { (*PROCESS.0.get()).write(process) };
+    let thread = Thread::create(&process, gettid(), stack, [0; 2]);
+    tls::set(Word::Record, thread.map_or(0, |t| u64::from(t.place().0)));
+    STATE.store(ATTACHED, Release);
+    if forked_from == 0 && !(signal::install() && fork::register() && threads::register()) {
+        STATE.store(0, Release);
+        slot.state.store(SlotState::FREE, Release);
+        return;
+    }
+    if let Some(thread) = thread {
+        // The clock may tick as soon as the recorder has opened it, and nobody has read it yet.
+        thread.record.busy.store(1, Relaxed);
+    }
+    slot.state.store(SlotState::LIVE, Release);
+    process.ring();
+    wait_for_source(&process);
+    if let Some(thread) = thread {
+        // What was used until here is the loader's, and is attributed to where this thread now is.
+        thread.start_clocks(&process.session.settings, slot.inherited_cpu_ns.load(Relaxed));
+        thread.record.busy.store(0, Release);
+        timer::start(&process, &thread);
+        if slot.trap_default.load(Relaxed) != 0 {
+            signal::was_default();
+        }
+        if forked_from == 0 {
+            sample_here(&process, thread);
+        }
+    }
+}
+
+/// Takes part no longer: there was no slot for a fork's child, or the program forbids itself system calls.
+pub fn leave() {
+    STATE.store(0, Release);
+}
+
+fn wait_for_source(process: &Process<'_>) {
+    let mut begin = callpath_collect::clock::monotonic_ns();
+    let mut beat = process.session.beat.load(Relaxed);
+    while process.slot.source.load(Acquire) == Source::None as u32
+        && process.session.recorder.load(Relaxed) == Session::SERVING
+    {
+        let now = callpath_collect::clock::monotonic_ns();
+        if process.session.beat.load(Relaxed) != beat {
+            // It is at work, on the tables of many or large modules.
+            beat = process.session.beat.load(Relaxed);
+            begin = now;
+        }
+        let waited = now.saturating_sub(begin);
+        if waited >= PATIENCE_NS {
+            // It may be stopped. Nobody shall wait for it again until it says that it is back.
+            process.session.recorder.store(Session::GONE, Relaxed);
+            return;
+        }
+        futex_wait(&process.slot.source, Source::None as u32, PATIENCE_NS - waited);
+    }
+}
+
+/// A sample of the calling thread at a moment that callpath knows of.
+pub fn sample_here(process: &Process<'_>, thread: Thread<'_>) {
+    let mut registers = [0u64; 16];
+    let pc: u64;
+    // SAFETY: reads registers.
+    unsafe {
+        core::arch::asm!(
+            "mov [{r} + 24], rbx", "mov [{r} + 48], rbp", "mov [{r} + 56], rsp",
+            "mov [{r} + 96], r12", "mov [{r} + 104], r13", "mov [{r} + 112], r14", "mov [{r} + 120], r15",
+            "lea {pc}, [rip]",
+            r = in(reg) registers.as_mut_ptr(), pc = out(reg) pc, options(nostack),
+        );
+    }
+    sample::take(process, thread, Trigger::Own, &Interrupted { registers, pc });
+}
+
+/// Finds `CALLPATH_SESSION=PID:ARENA_FD:PUBLISHED_FD:NONCE` and maps both; nothing if anything is amiss.
+fn session_of(environment: *const *const c_char) -> Option<(Arena<'static>, Published<'static>)> {
+    let value = variable(environment, VARIABLE)?;
+    let mut fields = value.split(|b| *b == b':');
+    let (pid, arena, published) = (fields.next()?, fields.next()?, fields.next()?);
+    let nonce = number(fields.next()?)?;
+    let arena = Descriptor::of_recorder(pid, arena, O_RDWR)?;
+    let published = Descriptor::of_recorder(pid, published, O_RDONLY)?;
+    let head = arena.map(CHUNK_LEN_BYTES, PROT_READ)?;
+    // SAFETY: a whole chunk is mapped; `Session` fits into it.
+    let session = unsafe { &*head.cast::<Session>() };
+    let accepted = session.magic == Session::MAGIC && session.nonce == nonce;
+    let (arena_len, published_len) = (session.arena_len_bytes as usize, session.published_len_bytes as usize);
+    // SAFETY: unmaps what was mapped above; `session` is not used any more.
+    unsafe { call4(syscall_number::MUNMAP, head as usize, CHUNK_LEN_BYTES, 0, 0) };
+    if !accepted {
+        return None;
+    }
+    let arena = arena.map(arena_len, PROT_READ | PROT_WRITE)?;
+    let Some(published) = published.map(published_len, PROT_READ) else {
+        // SAFETY: unmaps what was mapped above.
+        unsafe { call4(syscall_number::MUNMAP, arena as usize, arena_len, 0, 0) };
+        return None;
+    };
+    // SAFETY: both stay mapped for ever; the recorder backs with memory what it hands out and publishes.
+    unsafe {
+        Some((Arena::new(arena, arena_len), Published::new(core::slice::from_raw_parts(published, published_len))))
+    }
+}
+
+const O_RDONLY: usize = 0;
+const O_RDWR: usize = 2;
+const O_CLOEXEC: usize = 0o2000000;
+const PROT_READ: usize = 1;
+const PROT_WRITE: usize = 2;
+
+/// One of the recorder's descriptors, opened again.
+struct Descriptor(usize);
+
+impl Descriptor {
+    fn of_recorder(pid: &[u8], descriptor: &[u8], flags: usize) -> Option<Descriptor> {
+        let mut path = [0u8; 64];
+        let mut len = 0;
+        for part in [b"/proc/".as_slice(), pid, b"/fd/", descriptor] {
+            path.get_mut(len..len + part.len())?.copy_from_slice(part);
+            len += part.len();
+        }
+        if len >= path.len() {
+            return None;
+        }
+        // SAFETY: opens a file by a path that ends with a zero byte.
+        let fd = unsafe { call4(syscall_number::OPEN, path.as_ptr() as usize, flags | O_CLOEXEC, 0, 0) };
+        usize::try_from(fd).ok().map(Descriptor)
+    }
+
+    fn map(&self, len: usize, protection: usize) -> Option<*mut u8> {
+        const MAP_SHARED: usize = 1;
+        const MAP_NORESERVE: usize = 0x4000;
+        const MADV_DONTDUMP: usize = 16;
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let at = unsafe { call6(syscall_number::MMAP, [0, len, protection, MAP_SHARED | MAP_NORESERVE, self.0, 0]) };
+        let at = usize::try_from(at).ok()?;
+        // SAFETY: changes only what a core dump holds.
+        unsafe { call4(syscall_number::MADVISE, at, len, MADV_DONTDUMP, 0) };
+        Some(at as *mut u8)
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: closes a descriptor that nobody else knows.
+        unsafe { call4(syscall_number::CLOSE, self.0, 0, 0, 0) };
+    }
+}
+
+/// The value of a variable.
+fn variable(environment: *const *const c_char, name: &CStr) -> Option<&'static [u8]> {
+    let mut entry = environment;
+    loop {
+        // SAFETY: the environment is an array of strings that ends with a null pointer.
+        let string = unsafe { *entry };
+        if string.is_null() {
+            return None;
+        }
+        // SAFETY: as above.
+        let string = unsafe { CStr::from_ptr::<'static>(string) }.to_bytes();
+        if let Some(value) = string.strip_prefix(name.to_bytes()).and_then(|rest| rest.strip_prefix(b"=")) {
+            return Some(value);
+        }
+        // SAFETY: the array goes on.
+        entry = unsafe { entry.add(1) };
+    }
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |n, d| {
+        let digit = d.checked_sub(b'0').filter(|d| *d < 10)?;
+        n.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+/// What is known of the first thread's stack: from here up to the strings that the kernel put at its top.
+fn main_stack(environment: *const *const c_char) -> [u64; 2] {
+    const AT_EXECFN: u64 = 31;
+    let mut end = environment;
+    // SAFETY: the environment ends with a null pointer; the auxiliary vector, pairs that end with a 0, follows it.
+    let top = unsafe {
+        while !(*end).is_null() {
+            end = end.add(1);
+        }
+        let mut pair = end.add(1).cast::<[u64; 2]>();
+        loop {
+            match *pair {
+                [0, _] => break 0,
+                [AT_EXECFN, name] => break name,
+                _ => pair = pair.add(1),
+            }
+        }
+    };
+    [core::ptr::from_ref(&top) as u64, top & !7]
+}

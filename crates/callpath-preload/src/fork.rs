@@ -1,0 +1,39 @@
+//! fork: the child is a process of the same measurement, with a slot and a tree of its own.
+//! Knows nothing of how a slot is filled in.
+
+use callpath_collect::Process;
+use callpath_format::shared::{ArenaRef, ThreadRecord};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::attach;
+use crate::libc::next;
+use crate::tls::{self, Word};
+
+static OBJECT: u8 = 0;
+
+/// Asks the C library to call us in every child. `false`: it cannot.
+pub fn register() -> bool {
+    let register = next(c"__register_atfork");
+    if register.is_null() {
+        return false;
+    }
+    type Handler = Option<unsafe extern "C" fn()>;
+    // SAFETY: `__register_atfork` of the C library (LSB).
+    let register: unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int =
+        unsafe { core::mem::transmute::<*mut c_void, _>(register) };
+    // SAFETY: `child` is called in the child by its only thread.
+    unsafe { register(None, None, Some(child), (&raw const OBJECT).cast_mut().cast()) == 0 }
+}
+
+unsafe extern "C" fn child() {
+    let Some(parent) = attach::process() else { return };
+    let record: Option<&ThreadRecord> = parent.arena.get(ArenaRef(tls::get(Word::Record) as u32));
+    let stack = record.map_or([0; 2], |r| [r.stack[0].load(Relaxed), r.stack[1].load(Relaxed)]);
+    tls::set(Word::Record, 0);
+    let forked_from = parent.slot_index + 1;
+    match Process::claim(parent.arena, parent.published) {
+        Some(process) => attach::join(process, stack, forked_from),
+        None => attach::leave(),
+    }
+}

@@ -1,0 +1,73 @@
+//! What is used of the program's C library, by name and by layout.
+//! Knows nothing of why.
+
+use core::ffi::{c_char, c_int, c_ulong, c_void};
+
+pub type StartRoutine = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
+
+unsafe extern "C" {
+    pub fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+}
+
+/// `RTLD_NEXT`
+pub const NEXT: *mut c_void = -1isize as *mut c_void;
+
+/// The next definition of a symbol behind ours; null where there is none.
+pub fn next(name: &core::ffi::CStr) -> *mut c_void {
+    // SAFETY: a valid name; dlsym has no other requirement.
+    unsafe { dlsym(NEXT, name.as_ptr()) }
+}
+
+/// The kernel's `struct sigaction`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct KernelSigaction {
+    pub handler: usize,
+    pub flags: c_ulong,
+    pub restorer: usize,
+    pub mask: u64,
+}
+
+/// The C library's `struct sigaction` (glibc and musl agree on x86-64).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Sigaction {
+    pub handler: usize,
+    pub mask: [u64; 16],
+    pub flags: c_int,
+    pub restorer: usize,
+}
+
+pub const SIGTRAP: c_int = 5;
+pub const SIG_DFL: usize = 0;
+pub const SIG_IGN: usize = 1;
+pub const SA_SIGINFO: c_ulong = 4;
+pub const SA_RESTORER: c_ulong = 0x0400_0000;
+pub const SA_ONSTACK: c_ulong = 0x0800_0000;
+pub const SA_RESTART: c_ulong = 0x1000_0000;
+
+/// `struct dl_phdr_info`
+#[repr(C)]
+pub struct DlPhdrInfo {
+    pub addr: usize,
+    pub name: *const c_char,
+    pub phdr: *const c_void,
+    pub phnum: u16,
+    pub adds: u64,
+    pub subs: u64,
+}
+
+pub mod syscall_number {
+    pub const OPEN: usize = 2;
+    pub const CLOSE: usize = 3;
+    pub const MMAP: usize = 9;
+    pub const MADVISE: usize = 28;
+    pub const MUNMAP: usize = 11;
+    pub const RT_SIGACTION: usize = 13;
+    pub const RT_SIGPROCMASK: usize = 14;
+    pub const RT_SIGPENDING: usize = 127;
+    pub const TGKILL: usize = 234;
+    pub const TIMER_CREATE: usize = 222;
+    pub const TIMER_SETTIME: usize = 223;
+    pub const TIMER_DELETE: usize = 226;
+}

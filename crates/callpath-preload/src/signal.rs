@@ -1,0 +1,301 @@
+//! SIGTRAP: ours for samples, and still the program's as far as the program can see.
+//! Knows nothing of what a sample does.
+
+use callpath_collect::syscall::{call4, getpid, gettid};
+use callpath_collect::{Interrupted, Thread, Trigger, sample};
+use callpath_format::shared::{ArenaRef, Dropped};
+use core::ffi::{c_int, c_ulong, c_void};
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+
+use crate::attach;
+use crate::libc::{
+    KernelSigaction, SA_ONSTACK, SA_RESTART, SA_RESTORER, SA_SIGINFO, SIG_DFL, SIG_IGN, SIGTRAP, Sigaction,
+    syscall_number,
+};
+use crate::tls::{self, Word};
+
+/// What the program wants done with its own SIGTRAP: handler, flags, mask.
+static PROGRAMS_HANDLER: AtomicUsize = AtomicUsize::new(SIG_DFL);
+static PROGRAMS_FLAGS: AtomicUsize = AtomicUsize::new(0);
+static PROGRAMS_MASK: AtomicU64 = AtomicU64::new(0);
+
+/// `si_code` of a sample by the kernel's clock, and of a timer.
+const TRAP_PERF: i32 = 6;
+const SI_TIMER: i32 = -2;
+
+/// Whether samples may run on the program's alternate stacks.
+static ON_ALTERNATE_STACK: AtomicBool = AtomicBool::new(true);
+
+/// The smallest alternate stack that a sample fits on, bytes: the kernel's frame with AVX-512, and the walk.
+const LEAST_ALTERNATE_BYTES: usize = 8192;
+
+/// Our own action.
+fn ours() -> KernelSigaction {
+    let on_stack = if ON_ALTERNATE_STACK.load(Relaxed) { SA_ONSTACK } else { 0 };
+    KernelSigaction {
+        handler: handle as *const () as usize,
+        flags: SA_SIGINFO | on_stack | SA_RESTART | SA_RESTORER,
+        restorer: restore as *const () as usize,
+        mask: u64::MAX,
+    }
+}
+
+/// Whether the program itself ignores SIGTRAP.
+pub fn is_ignored_by_program() -> bool {
+    PROGRAMS_HANDLER.load(Relaxed) == SIG_IGN
+}
+
+/// The program that executed this one did not ignore SIGTRAP; only we did, in between.
+pub fn was_default() {
+    if is_ignored_by_program() {
+        PROGRAMS_HANDLER.store(SIG_DFL, Relaxed);
+    }
+}
+
+/// Ignores SIGTRAP.
+pub fn ignore() {
+    let ignored =
+        KernelSigaction { handler: SIG_IGN, flags: SA_RESTORER, restorer: restore as *const () as usize, mask: 0 };
+    exchange(Some(&ignored));
+}
+
+/// Takes SIGTRAP back.
+pub fn take_back() {
+    exchange(Some(&ours()));
+}
+
+/// Takes SIGTRAP over. `false`: the kernel did not let us.
+pub fn install() -> bool {
+    let Some(before) = exchange(Some(&ours())) else { return false };
+    PROGRAMS_HANDLER.store(before.handler, Relaxed);
+    PROGRAMS_FLAGS.store(before.flags as usize, Relaxed);
+    PROGRAMS_MASK.store(before.mask, Relaxed);
+    // A mask that was inherited with SIGTRAP blocked would hold back all samples; the program goes on seeing it.
+    crate::masks::adopt();
+    true
+}
+
+fn exchange(new: Option<&KernelSigaction>) -> Option<KernelSigaction> {
+    let mut before = KernelSigaction { handler: 0, flags: 0, restorer: 0, mask: 0 };
+    let new = new.map_or(0, |n| core::ptr::from_ref(n) as usize);
+    let before_at = core::ptr::from_mut(&mut before) as usize;
+    // SAFETY: both are of the kernel's layout; the new handler is async-signal-safe.
+    let result = unsafe { call4(syscall_number::RT_SIGACTION, SIGTRAP as usize, new, before_at, 8) };
+    (result == 0).then_some(before)
+}
+
+#[unsafe(naked)]
+unsafe extern "C" fn restore() {
+    core::arch::naked_asm!("mov eax, 15", "syscall")
+}
+
+/// The part of `siginfo_t` that tells who sent the signal.
+#[repr(C)]
+struct Info {
+    signal: i32,
+    error: i32,
+    code: i32,
+    padding: i32,
+    addr: u64,
+    perf_data: u64,
+    perf_type: u32,
+    perf_flags: u32,
+}
+
+/// `ucontext_t` up to the registers.
+#[repr(C)]
+struct Context {
+    flags: u64,
+    link: u64,
+    stack: [u64; 3],
+    /// r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, and six that are of no interest
+    registers: [u64; 23],
+    floating_point: u64,
+    reserved: [u64; 8],
+    /// The signals that were blocked.
+    mask: u64,
+}
+
+impl Context {
+    /// Whether this very signal has ended a system call with EINTR, and no other one will be handled before the call
+    /// returns.
+    fn ended_a_wait(&self) -> bool {
+        const RAX: usize = 13;
+        const EINTR: u64 = -4i64 as u64;
+        if self.registers[RAX] != EINTR {
+            return false;
+        }
+        // SAFETY: the program was about to execute what is there; a call that has returned stands before it.
+        if unsafe { *((self.registers[16] - 2) as *const [u8; 2]) } != [0x0f, 0x05] {
+            return false;
+        }
+        let mut pending = 0u64;
+        // SAFETY: the kernel writes a set of the size given.
+        unsafe { call4(syscall_number::RT_SIGPENDING, core::ptr::from_mut(&mut pending) as usize, 8, 0, 0) };
+        pending & !self.mask == 0
+    }
+}
+
+unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *const Context) {
+    const TRAP_PERF_ASYNC: u32 = 1;
+    // SAFETY: the kernel passes both to a handler with SA_SIGINFO.
+    let (info, context) = unsafe { (&*info, &*context) };
+    let trigger = match info.code {
+        TRAP_PERF if info.perf_flags & TRAP_PERF_ASYNC != 0 => Trigger::KernelLate,
+        TRAP_PERF => Trigger::Kernel,
+        SI_TIMER => {
+            if crate::waits::is_waiting() && context.ended_a_wait() {
+                crate::waits::sampled();
+            }
+            Trigger::Timer
+        }
+        _ => return forward(info, context),
+    };
+    let Some(process) = attach::process() else { return };
+    let r = &context.registers;
+    let interrupted = Interrupted {
+        registers: [
+            r[13], r[12], r[14], r[11], r[9], r[8], r[10], r[15], r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7],
+        ],
+        pc: r[16],
+    };
+    let unrecorded = |reason: Dropped| process.slot.dropped_unrecorded[reason as usize].fetch_add(1, Relaxed);
+    let place = match tls::get(Word::Record) {
+        0 if trigger == Trigger::KernelLate => {
+            // Most likely a thread that is just beginning; it will have its record in a moment.
+            unrecorded(Dropped::Late);
+            return;
+        }
+        0 => {
+            // A thread that no hook of ours has seen begin. Its stack's bounds are not known: it will be probed.
+            let Some(thread) = Thread::create(process, gettid(), [0; 2], [0; 2]) else {
+                unrecorded(Dropped::NoMemory);
+                return;
+            };
+            thread.start_clocks(&process.session.settings, 0);
+            tls::set(Word::Record, u64::from(thread.place().0));
+            thread.place()
+        }
+        place => ArenaRef(place as u32),
+    };
+    if let Some(thread) = Thread::at(process, place) {
+        sample::take(process, thread, trigger, &interrupted);
+    }
+}
+
+/// A SIGTRAP of the program's own: a breakpoint, or one that somebody sent.
+fn forward(info: &Info, context: &Context) {
+    match PROGRAMS_HANDLER.load(Relaxed) {
+        SIG_IGN if info.code <= 0 => {}
+        SIG_DFL | SIG_IGN => {
+            // The kernel's own way of ending the program, with the right status and core.
+            let default = KernelSigaction {
+                handler: SIG_DFL,
+                flags: SA_RESTORER,
+                restorer: restore as *const () as usize,
+                mask: 0,
+            };
+            exchange(Some(&default));
+            // SAFETY: sends a signal to the calling thread; it is delivered when this handler returns.
+            unsafe { call4(syscall_number::TGKILL, getpid() as usize, gettid() as usize, SIGTRAP as usize, 0) };
+        }
+        handler if PROGRAMS_FLAGS.load(Relaxed) as c_ulong & SA_SIGINFO != 0 => {
+            // SAFETY: the program registered it for this signal with this signature.
+            let handler: unsafe extern "C" fn(c_int, *const Info, *const Context) =
+                unsafe { core::mem::transmute(handler) };
+            // SAFETY: what the kernel would have called.
+            unsafe { handler(SIGTRAP, info, context) }
+        }
+        handler => {
+            // SAFETY: the program registered it for this signal with this signature.
+            let handler: unsafe extern "C" fn(c_int) = unsafe { core::mem::transmute(handler) };
+            // SAFETY: what the kernel would have called.
+            unsafe { handler(SIGTRAP) }
+        }
+    }
+}
+
+/// `sigaction` as the program sees it: SIGTRAP's action is kept and given back, and never reaches the kernel.
+///
+/// # Safety
+/// As for `sigaction(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaction(signal: c_int, new: *const Sigaction, old: *mut Sigaction) -> c_int {
+    if signal != SIGTRAP || attach::process().is_none() {
+        let Some(real) = crate::loader::real!(c"sigaction") else { return -1 };
+        // SAFETY: `sigaction` of the C library.
+        let real: unsafe extern "C" fn(c_int, *const Sigaction, *mut Sigaction) -> c_int =
+            unsafe { core::mem::transmute(real) };
+        // SAFETY: the caller's own arguments.
+        return unsafe { real(signal, new, old) };
+    }
+    let before = Sigaction {
+        handler: PROGRAMS_HANDLER.load(Relaxed),
+        mask: {
+            let mut mask = [0; 16];
+            mask[0] = PROGRAMS_MASK.load(Relaxed);
+            mask
+        },
+        flags: PROGRAMS_FLAGS.load(Relaxed) as c_int & !(SA_RESTORER as c_int),
+        restorer: 0,
+    };
+    // SAFETY: null or valid, as for the real one.
+    if let Some(new) = unsafe { new.as_ref() } {
+        PROGRAMS_MASK.store(new.mask[0], Relaxed);
+        PROGRAMS_FLAGS.store(new.flags as usize, Relaxed);
+        PROGRAMS_HANDLER.store(new.handler, Relaxed);
+    }
+    // SAFETY: null or valid, as for the real one.
+    if let Some(old) = unsafe { old.as_mut() } {
+        *old = before;
+    }
+    0
+}
+
+/// `signal` as the program sees it.
+///
+/// # Safety
+/// As for `signal(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn signal(signal: c_int, handler: usize) -> usize {
+    if signal != SIGTRAP || attach::process().is_none() {
+        let Some(real) = crate::loader::real!(c"signal") else { return usize::MAX };
+        // SAFETY: `signal` of the C library.
+        let real: unsafe extern "C" fn(c_int, usize) -> usize = unsafe { core::mem::transmute(real) };
+        // SAFETY: the caller's own arguments.
+        return unsafe { real(signal, handler) };
+    }
+    PROGRAMS_FLAGS.store(SA_RESTART as usize, Relaxed);
+    PROGRAMS_MASK.store(0, Relaxed);
+    PROGRAMS_HANDLER.swap(handler, Relaxed)
+}
+
+/// `stack_t`
+#[repr(C)]
+pub struct AlternateStack {
+    start: *mut c_void,
+    flags: c_int,
+    len_bytes: usize,
+}
+
+/// `sigaltstack(2)`: an alternate stack that is too small for a sample is left to the program's own handlers.
+///
+/// # Safety
+/// As for `sigaltstack(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaltstack(new: *const AlternateStack, old: *mut AlternateStack) -> c_int {
+    const SS_DISABLE: c_int = 2;
+    let Some(real) = crate::loader::real!(c"sigaltstack") else { return -1 };
+    // SAFETY: `sigaltstack` of the C library.
+    let real: unsafe extern "C" fn(*const AlternateStack, *mut AlternateStack) -> c_int =
+        unsafe { core::mem::transmute(real) };
+    // SAFETY: null or valid, as for the real one.
+    let small =
+        unsafe { new.as_ref() }.is_some_and(|s| s.flags & SS_DISABLE == 0 && s.len_bytes < LEAST_ALTERNATE_BYTES);
+    if small && attach::own_process().is_some() && ON_ALTERNATE_STACK.swap(false, Relaxed) {
+        take_back();
+    }
+    // SAFETY: the caller's own arguments.
+    unsafe { real(new, old) }
+}

@@ -1,0 +1,174 @@
+//! Threads: known from their first instruction to their last destructor.
+//! Knows nothing of what is measured in them.
+//!
+//! `pthread_create` starts a thread in `begin`, which leaves no frame behind: it jumps to the program's own start
+//! routine with the stack as it found it. The end comes as a thread-specific value's destructor, which runs for a
+//! return, `pthread_exit` and cancellation alike.
+
+use callpath_collect::Thread;
+use callpath_collect::syscall::gettid;
+use callpath_format::shared::{ArenaRef, ThreadRecord};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Relaxed, Release};
+
+use crate::libc::{StartRoutine, next};
+use crate::loader::real;
+use crate::tls::{self, Word};
+use crate::{attach, masks, timer};
+
+/// The thread-specific key + 1; 0: there is none, and threads end unnoticed until the recorder looks.
+static KEY: AtomicU32 = AtomicU32::new(0);
+
+type Create = unsafe extern "C" fn(
+    *mut c_void,
+    *const c_void,
+    unsafe extern "C" fn(*mut c_void) -> *mut c_void,
+    *mut c_void,
+) -> c_int;
+
+/// Asks the C library to tell us of each thread's end.
+pub fn register() -> bool {
+    let create = next(c"pthread_key_create");
+    if create.is_null() {
+        return true;
+    }
+    type CreateKey = unsafe extern "C" fn(*mut u32, unsafe extern "C" fn(*mut c_void)) -> c_int;
+    // SAFETY: `pthread_key_create` of the C library.
+    let create: CreateKey = unsafe { core::mem::transmute::<*mut c_void, _>(create) };
+    let mut key = 0;
+    // SAFETY: `end` may be called with what is set for the key.
+    if unsafe { create(&raw mut key, end) } == 0 {
+        KEY.store(key + 1, Relaxed);
+    }
+    true
+}
+
+/// `pthread_create`: the thread gets a record before it runs.
+///
+/// # Safety
+/// As for `pthread_create(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_create(
+    thread: *mut c_void,
+    attributes: *const c_void,
+    routine: StartRoutine,
+    argument: *mut c_void,
+) -> c_int {
+    const EAGAIN: c_int = 11;
+    let Some(create) = real!(c"pthread_create") else { return EAGAIN };
+    // SAFETY: `pthread_create` of the C library.
+    let create: Create = unsafe { core::mem::transmute(create) };
+    let start = [routine as usize as u64, argument as u64];
+    let record = attach::own_process().and_then(|p| Thread::create(p, 0, [0; 2], start));
+    let Some(record) = record else {
+        // SAFETY: the caller's own arguments.
+        return unsafe { create(thread, attributes, routine, argument) };
+    };
+    sample_if_due();
+    let at = core::ptr::from_ref(record.record).cast_mut().cast();
+    // SAFETY: as the caller's own, but that the thread begins in `begin` with its record.
+    let result = unsafe { create(thread, attributes, begin, at) };
+    if result != 0 {
+        // It never ran; the recorder takes the record back.
+        record.record.state.store(ThreadRecord::EXITED, Release);
+    }
+    result
+}
+
+/// The kernel's clock starts a new period with each thread that is made, so a thread that makes others faster than
+/// that would never be sampled: its time is taken note of here.
+fn sample_if_due() {
+    let Some(process) = attach::process() else { return };
+    let thread = Thread::at(process, ArenaRef(tls::get(Word::Record) as u32));
+    if let Some(thread) = thread.filter(|t| t.is_due(process)) {
+        attach::sample_here(process, thread);
+    }
+}
+
+/// Where a thread begins: makes the record its own and goes on to the program's start routine.
+#[unsafe(naked)]
+unsafe extern "C" fn begin(_record: *mut c_void) -> *mut c_void {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "call {enter}",
+        "pop rcx",
+        ".cfi_adjust_cfa_offset -8",
+        "mov rdi, rdx",
+        "jmp rax",
+        ".cfi_endproc",
+        enter = sym enter,
+    )
+}
+
+/// Returned in rax and rdx.
+#[repr(C)]
+struct Start {
+    routine: u64,
+    argument: u64,
+}
+
+unsafe extern "C" fn enter(record: &'static ThreadRecord) -> Start {
+    let start = Start { routine: record.start_routine.load(Relaxed), argument: record.start_argument.load(Relaxed) };
+    let Some(process) = attach::process() else { return start };
+    let place = ArenaRef::from_offset(core::ptr::from_ref(record) as usize - process.arena.base() as usize);
+    let Some(thread) = Thread::at(process, place) else { return start };
+    let [low, high] = own_stack();
+    record.stack[0].store(low, Relaxed);
+    record.stack[1].store(high, Relaxed);
+    record.tid.store(gettid(), Relaxed);
+    masks::adopt();
+    set_specific(core::ptr::from_ref(record).cast());
+    thread.start_clocks(&process.session.settings, 0);
+    // A sample may have come before and made a record of its own; it stays in the process's list.
+    tls::set(Word::Record, u64::from(place.0));
+    timer::start(process, &thread);
+    start
+}
+
+fn set_specific(value: *const c_void) {
+    let (Some(key), Some(set)) = (KEY.load(Relaxed).checked_sub(1), real!(c"pthread_setspecific")) else {
+        return;
+    };
+    // SAFETY: `pthread_setspecific` of the C library.
+    let set: unsafe extern "C" fn(u32, *const c_void) -> c_int = unsafe { core::mem::transmute(set) };
+    // SAFETY: our own key. Should it fail, the recorder finds out by itself that the thread has ended.
+    unsafe { set(key, value) };
+}
+
+unsafe extern "C" fn end(record: *mut c_void) {
+    let Some(process) = attach::process() else { return };
+    let place = ArenaRef::from_offset(record as usize - process.arena.base() as usize);
+    let Some(thread) = Thread::at(process, place) else { return };
+    if thread.record.tid.load(Relaxed) != gettid() {
+        return;
+    }
+    timer::stop(&thread);
+    thread.flush(process);
+    thread.record.state.store(ThreadRecord::EXITED, Release);
+}
+
+/// What is known of the calling thread's stack: from here up to the thread's control block, which the C library keeps
+/// at its top. Samples find out how far down it reaches.
+fn own_stack() -> [u64; 2] {
+    let (low, high): (u64, u64);
+    // SAFETY: reads two registers; fs:[16] is the thread pointer itself (psABI, TLS variant II as glibc lays it out).
+    unsafe {
+        core::arch::asm!("mov {}, rsp", "mov {}, qword ptr fs:[16]", out(reg) low, out(reg) high, options(nostack, readonly));
+    }
+    if low < high { [low, high] } else { [0; 2] }
+}
+
+/// When the process ends in good order: what its last thread has used since its last sample.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static DESTRUCTOR: extern "C" fn() = finish;
+
+extern "C" fn finish() {
+    let Some(process) = attach::own_process() else { return };
+    if let Some(thread) = Thread::at(process, ArenaRef(tls::get(Word::Record) as u32)) {
+        thread.flush(process);
+    }
+}

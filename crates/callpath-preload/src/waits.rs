@@ -1,0 +1,305 @@
+//! System calls that wait and that no SA_RESTART restarts: a timer's sample must not end them (signal(7)).
+//! Knows nothing of samples but that one has come.
+//!
+//! The kernel's own clock never interrupts a system call. A timer does; these functions then go on waiting for the rest of
+//! the time, unless a handler of the program's own has run. Who makes these calls by `syscall(2)`, or waits on a socket
+//! with a timeout, may see an EINTR.
+
+use core::ffi::{c_int, c_long, c_uint, c_void};
+use core::sync::atomic::Ordering::Relaxed;
+
+use callpath_collect::clock::monotonic_ns;
+use callpath_format::shared::Source;
+
+use crate::attach;
+use crate::loader::real;
+use crate::tls::{self, Word};
+
+const EINTR: c_int = 4;
+const WAITING: u64 = 1;
+const SAMPLED: u64 = 2;
+
+/// For the signal's handler: whether the interrupted thread is in one of these calls.
+pub fn is_waiting() -> bool {
+    tls::get(Word::Wait) == WAITING
+}
+
+/// For the signal's handler: a sample, and nothing else, has ended the wait.
+pub fn sampled() {
+    tls::set(Word::Wait, SAMPLED);
+}
+
+/// `struct timespec`
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Time {
+    seconds: i64,
+    nanoseconds: c_long,
+}
+
+impl Time {
+    fn of_ns(ns: u64) -> Time {
+        Time { seconds: (ns / 1_000_000_000) as i64, nanoseconds: (ns % 1_000_000_000) as c_long }
+    }
+
+    /// `None`: no time at all that a wait could take; the real function says what is wrong with it.
+    fn ns(self) -> Option<u64> {
+        let seconds = u64::try_from(self.seconds).ok()?.checked_mul(1_000_000_000)?;
+        seconds.checked_add(u64::try_from(self.nanoseconds).ok().filter(|n| *n < 1_000_000_000)?)
+    }
+}
+
+/// Whether this process's samples come from timers.
+fn timers() -> bool {
+    let source = attach::process().map(|p| Source::from_u32(p.slot.source.load(Relaxed)));
+    matches!(source, Some(Source::UserClock | Source::CpuTimer | Source::WallTimer))
+}
+
+fn errno() -> c_int {
+    let Some(location) = real!(c"__errno_location") else { return 0 };
+    // SAFETY: `__errno_location` of the C library.
+    let location: extern "C" fn() -> *const c_int = unsafe { core::mem::transmute(location) };
+    // SAFETY: it gives the place of the calling thread's errno.
+    unsafe { *location() }
+}
+
+/// Calls again as long as nothing but samples interrupts. `interrupted` looks at a result; `call` is told how much time
+/// has passed, nanoseconds.
+fn unless_sampled<R: Copy>(interrupted: impl Fn(R) -> bool, mut call: impl FnMut(u64) -> R) -> R {
+    if !timers() {
+        return call(0);
+    }
+    let begin = monotonic_ns();
+    loop {
+        tls::set(Word::Wait, WAITING);
+        let result = call(monotonic_ns().saturating_sub(begin));
+        let by_sample = tls::get(Word::Wait) == SAMPLED;
+        tls::set(Word::Wait, 0);
+        if !(by_sample && interrupted(result)) {
+            return result;
+        }
+    }
+}
+
+fn failed(result: c_int) -> bool {
+    result == -1 && errno() == EINTR
+}
+
+/// What is left of a time that is counted from the first call.
+fn left(time: *const Time, passed_ns: u64) -> Option<Time> {
+    // SAFETY: null or valid, as the caller of the wrapped function vouches.
+    let time = unsafe { time.as_ref() }?;
+    Some(if passed_ns == 0 { *time } else { time.ns().map_or(*time, |ns| Time::of_ns(ns.saturating_sub(passed_ns))) })
+}
+
+fn left_ms(timeout: c_int, passed_ns: u64) -> c_int {
+    if timeout <= 0 { timeout } else { (i64::from(timeout) - (passed_ns / 1_000_000) as i64).max(0) as c_int }
+}
+
+fn pointer(time: &Option<Time>) -> *const Time {
+    time.as_ref().map_or(core::ptr::null(), core::ptr::from_ref)
+}
+
+/// Defines wrappers: each is given the real function and its own arguments.
+macro_rules! wrap {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty, else $none:expr, |$real:ident| $body:expr;)*) => {$(
+        $(#[$doc])*
+        /// # Safety
+        /// As for the function of this name.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+            const NAME: &core::ffi::CStr =
+                match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => c"",
+                };
+            let Some(address) = real!(NAME) else { return $none };
+            // SAFETY: the C library's function of this name has this type.
+            let $real: unsafe extern "C" fn($($ty),*) -> $ret = unsafe { core::mem::transmute(address) };
+            $body
+        }
+    )*};
+}
+
+// SAFETY (of each call below): the caller's own arguments, but for a time that is no longer than the caller's.
+wrap! {
+    /// `poll(2)`
+    fn poll(fds: *mut c_void, count: u64, timeout: c_int) -> c_int, else -1, |real|
+        unless_sampled(failed, |passed| {
+            // SAFETY: see above.
+            unsafe { real(fds, count, left_ms(timeout, passed)) }
+        });
+    /// `poll(2)` as `_FORTIFY_SOURCE` calls it.
+    fn __poll_chk(fds: *mut c_void, count: u64, timeout: c_int, room: usize) -> c_int, else -1, |real|
+        unless_sampled(failed, |passed| {
+            // SAFETY: see above.
+            unsafe { real(fds, count, left_ms(timeout, passed), room) }
+        });
+    /// `ppoll(2)`
+    fn ppoll(fds: *mut c_void, count: u64, timeout: *const Time, mask: *const c_void) -> c_int, else -1, |real|
+        unless_sampled(failed, |passed| {
+            let left = left(timeout, passed);
+            // SAFETY: see above.
+            unsafe { real(fds, count, pointer(&left), mask) }
+        });
+    /// `ppoll(2)` as `_FORTIFY_SOURCE` calls it.
+    fn __ppoll_chk(
+        fds: *mut c_void, count: u64, timeout: *const Time, mask: *const c_void, room: usize
+    ) -> c_int, else -1, |real|
+        unless_sampled(failed, |passed| {
+            let left = left(timeout, passed);
+            // SAFETY: see above.
+            unsafe { real(fds, count, pointer(&left), mask, room) }
+        });
+    /// `select(2)`: the kernel leaves in `timeout` what is left of it.
+    fn select(
+        count: c_int, read: *mut c_void, write: *mut c_void, except: *mut c_void, timeout: *mut c_void
+    ) -> c_int, else -1, |real|
+        unless_sampled(failed, |_| {
+            // SAFETY: see above.
+            unsafe { real(count, read, write, except, timeout) }
+        });
+    /// `pselect(2)`
+    fn pselect(
+        count: c_int, read: *mut c_void, write: *mut c_void, except: *mut c_void, timeout: *const Time,
+        mask: *const c_void
+    ) -> c_int, else -1, |real|
+        unless_sampled(failed, |passed| {
+            let left = left(timeout, passed);
+            // SAFETY: see above.
+            unsafe { real(count, read, write, except, pointer(&left), mask) }
+        });
+    /// `epoll_wait(2)`
+    fn epoll_wait(fd: c_int, events: *mut c_void, room: c_int, timeout: c_int) -> c_int, else -1, |real|
+        unless_sampled(failed, |passed| {
+            // SAFETY: see above.
+            unsafe { real(fd, events, room, left_ms(timeout, passed)) }
+        });
+    /// `epoll_pwait(2)`
+    fn epoll_pwait(
+        fd: c_int, events: *mut c_void, room: c_int, timeout: c_int, mask: *const c_void
+    ) -> c_int, else -1, |real|
+        unless_sampled(failed, |passed| {
+            // SAFETY: see above.
+            unsafe { real(fd, events, room, left_ms(timeout, passed), mask) }
+        });
+    /// `epoll_pwait2(2)`
+    fn epoll_pwait2(
+        fd: c_int, events: *mut c_void, room: c_int, timeout: *const Time, mask: *const c_void
+    ) -> c_int, else -1, |real|
+        unless_sampled(failed, |passed| {
+            let left = left(timeout, passed);
+            // SAFETY: see above.
+            unsafe { real(fd, events, room, pointer(&left), mask) }
+        });
+    /// `nanosleep(2)`
+    fn nanosleep(time: *const Time, rest: *mut Time) -> c_int, else -1, |real|
+        unless_sampled(failed, |passed| {
+            let left = left(time, passed);
+            // SAFETY: see above.
+            unsafe { real(pointer(&left), rest) }
+        });
+    /// `clock_nanosleep(2)`: an absolute time stays as it is. It returns the error itself.
+    fn clock_nanosleep(clock: c_int, flags: c_int, time: *const Time, rest: *mut Time) -> c_int, else EINTR, |real| {
+        const TIMER_ABSTIME: c_int = 1;
+        unless_sampled(|r| r == EINTR, |passed| {
+            let left = left(time, if flags & TIMER_ABSTIME != 0 { 0 } else { passed });
+            // SAFETY: see above.
+            unsafe { real(clock, flags, pointer(&left), rest) }
+        })
+    };
+    /// `thrd_sleep(3)`
+    fn thrd_sleep(time: *const Time, rest: *mut Time) -> c_int, else -1, |real|
+        unless_sampled(|r| r == -1, |passed| {
+            let left = left(time, passed);
+            // SAFETY: see above.
+            unsafe { real(pointer(&left), rest) }
+        });
+    /// `usleep(3)`
+    fn usleep(microseconds: c_uint) -> c_int, else -1, |real|
+        unless_sampled(failed, |passed| {
+            // SAFETY: see above.
+            unsafe { real((u64::from(microseconds) - (passed / 1000).min(u64::from(microseconds))) as c_uint) }
+        });
+    /// `sem_timedwait(3)`: its time is absolute.
+    fn sem_timedwait(semaphore: *mut c_void, until: *const Time) -> c_int, else -1, |real|
+        unless_sampled(failed, |_| {
+            // SAFETY: see above.
+            unsafe { real(semaphore, until) }
+        });
+    /// `sem_clockwait(3)`: its time is absolute.
+    fn sem_clockwait(semaphore: *mut c_void, clock: c_int, until: *const Time) -> c_int, else -1, |real|
+        unless_sampled(failed, |_| {
+            // SAFETY: see above.
+            unsafe { real(semaphore, clock, until) }
+        });
+    /// `sigtimedwait(2)`
+    fn sigtimedwait(set: *const c_void, info: *mut c_void, timeout: *const Time) -> c_int, else -1, |real|
+        unless_sampled(failed, |passed| {
+            let left = left(timeout, passed);
+            // SAFETY: see above.
+            unsafe { real(set, info, pointer(&left)) }
+        });
+    /// `sigwaitinfo(2)`
+    fn sigwaitinfo(set: *const c_void, info: *mut c_void) -> c_int, else -1, |real|
+        unless_sampled(failed, |_| {
+            // SAFETY: see above.
+            unsafe { real(set, info) }
+        });
+    /// `pause(2)`
+    fn pause() -> c_int, else -1, |real|
+        unless_sampled(failed, |_| {
+            // SAFETY: see above.
+            unsafe { real() }
+        });
+    /// `sigsuspend(2)`
+    fn sigsuspend(mask: *const c_void) -> c_int, else -1, |real|
+        unless_sampled(failed, |_| {
+            // SAFETY: see above.
+            unsafe { real(mask) }
+        });
+    /// `semop(2)`
+    fn semop(id: c_int, operations: *mut c_void, count: usize) -> c_int, else -1, |real|
+        unless_sampled(failed, |_| {
+            // SAFETY: see above.
+            unsafe { real(id, operations, count) }
+        });
+    /// `semtimedop(2)`
+    fn semtimedop(id: c_int, operations: *mut c_void, count: usize, timeout: *const Time) -> c_int, else -1, |real|
+        unless_sampled(failed, |passed| {
+            let left = left(timeout, passed);
+            // SAFETY: see above.
+            unsafe { real(id, operations, count, pointer(&left)) }
+        });
+    /// `msgsnd(2)`
+    fn msgsnd(id: c_int, message: *const c_void, len: usize, flags: c_int) -> c_int, else -1, |real|
+        unless_sampled(failed, |_| {
+            // SAFETY: see above.
+            unsafe { real(id, message, len, flags) }
+        });
+    /// `msgrcv(2)`
+    fn msgrcv(id: c_int, message: *mut c_void, len: usize, kind: c_long, flags: c_int) -> isize, else -1, |real|
+        unless_sampled(|r: isize| r == -1 && errno() == EINTR, |_| {
+            // SAFETY: see above.
+            unsafe { real(id, message, len, kind, flags) }
+        });
+}
+
+/// `sleep(3)`: returns the seconds that are left, so it is made of one that can be resumed.
+///
+/// # Safety
+/// As for `sleep(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sleep(seconds: c_uint) -> c_uint {
+    let Some(address) = real!(c"sleep") else { return seconds };
+    // SAFETY: `sleep` of the C library.
+    let sleep: unsafe extern "C" fn(c_uint) -> c_uint = unsafe { core::mem::transmute(address) };
+    if !timers() {
+        // SAFETY: the caller's own argument.
+        return unsafe { sleep(seconds) };
+    }
+    let time = Time { seconds: i64::from(seconds), nanoseconds: 0 };
+    let mut rest = Time { seconds: 0, nanoseconds: 0 };
+    // SAFETY: both are valid.
+    if unsafe { nanosleep(&raw const time, &raw mut rest) } == 0 { 0 } else { rest.seconds as c_uint }
+}

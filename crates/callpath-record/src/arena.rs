@@ -1,0 +1,171 @@
+//! The arena from the recorder's side: making it, backing chunks with memory, handing them out and taking them back.
+//! Knows nothing of what is kept in a chunk beyond what must be zero again.
+
+use callpath_format::shared::process::FIRST_FREE_CHUNK;
+use callpath_format::shared::session::FREE_RING_LEN;
+use callpath_format::shared::thread::layout;
+use callpath_format::shared::{
+    Arena, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, PROCESS_SLOTS, ProcessSlot, Session, Settings,
+};
+use callpath_target::{Maps, SharedMemory, TargetError};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+/// Chunks that stand ready from the beginning: enough for the first sample of a stack 100,000 frames deep.
+const FIRST_CHUNKS: u32 = 112;
+/// Chunks that are backed at a time.
+const BATCH: u32 = 16;
+
+/// The arena and its free chunks.
+pub(crate) struct ArenaKeeper {
+    memory: SharedMemory,
+    /// Chunks below this are backed with memory.
+    backed: u32,
+    /// Chunks that came back and wait for room in the ring.
+    returned: Vec<ChunkIndex>,
+    /// How many chunks shall stand ready.
+    reserve: u32,
+    /// Memory is exhausted: nothing more can be backed.
+    exhausted: bool,
+}
+
+impl ArenaKeeper {
+    /// An arena of `len_bytes` bytes, its session filled in but for the magic.
+    pub(crate) fn create(
+        len_bytes: usize,
+        published_len_bytes: usize,
+        nonce: u64,
+        settings: Settings,
+    ) -> Result<ArenaKeeper, TargetError> {
+        let memory = SharedMemory::create(c"callpath-arena", len_bytes)?;
+        let first = FIRST_FREE_CHUNK as usize * CHUNK_LEN_BYTES;
+        memory.back(0, first)?;
+        // SAFETY: no other process can see the memory yet, the first chunk is backed, and `Session` fits into it.
+        unsafe {
+            let session = &mut *memory.base().cast::<Session>();
+            session.magic = Session::MAGIC;
+            session.nonce = nonce;
+            session.arena_len_bytes = len_bytes as u64;
+            session.published_len_bytes = published_len_bytes as u64;
+            session.settings = settings;
+        }
+        let mut keeper = ArenaKeeper {
+            memory,
+            backed: FIRST_FREE_CHUNK,
+            returned: Vec::new(),
+            reserve: FIRST_CHUNKS,
+            exhausted: false,
+        };
+        keeper.session().low_water.store(FIRST_CHUNKS / 2, Relaxed);
+        keeper.refill();
+        keeper.session().recorder.store(Session::SERVING, Release);
+        Ok(keeper)
+    }
+
+    /// The arena. Its mapping lives as long as the keeper; the references are for use within one round of serving.
+    pub(crate) fn arena(&self) -> Arena<'_> {
+        // SAFETY: the mapping is ours and lives as long as `self`.
+        unsafe { Arena::new(self.memory.base(), self.memory.len_bytes()) }
+    }
+
+    /// Chunk 0.
+    pub(crate) fn session(&self) -> &Session {
+        self.arena().at_offset(0).expect("the arena holds at least chunk 0")
+    }
+
+    /// A process's slot.
+    pub(crate) fn slot(&self, index: usize) -> &ProcessSlot {
+        let offset = ProcessSlot::offset_bytes(index % PROCESS_SLOTS).expect("reduced to the number of slots");
+        self.arena().at_offset(offset).expect("the arena holds chunks 1 to 4")
+    }
+
+    pub(crate) fn descriptor(&self) -> i32 {
+        self.memory.descriptor()
+    }
+
+    /// Whether a process has the arena mapped.
+    pub(crate) fn is_mapped_in(&self, maps: &Maps) -> bool {
+        self.memory.is_mapped_in(maps)
+    }
+
+    /// Whether a chunk may be looked at: it is one that was handed out.
+    pub(crate) fn is_backed(&self, chunk: ChunkIndex) -> bool {
+        (FIRST_FREE_CHUNK..self.backed).contains(&chunk.0)
+    }
+
+    /// Whether fewer chunks stand ready than processes ring for.
+    pub(crate) fn is_low(&self) -> bool {
+        let session = self.session();
+        session.free_chunks() <= session.low_water.load(Relaxed)
+    }
+
+    /// Fills the ring up to the reserve.
+    pub(crate) fn refill(&mut self) {
+        // The more is in use, the more may be wanted at once.
+        self.reserve = FIRST_CHUNKS.max(self.backed / 4).min(FREE_RING_LEN as u32 / 2);
+        self.session().low_water.store(self.reserve / 2, Relaxed);
+        while self.session().free_chunks() < self.reserve {
+            let chunk = match self.returned.pop() {
+                Some(chunk) => chunk,
+                None if self.back_more() => continue,
+                None => return,
+            };
+            if !self.session().give_chunk(chunk) {
+                self.returned.push(chunk);
+                return;
+            }
+        }
+    }
+
+    fn back_more(&mut self) -> bool {
+        let limit = self.arena().chunk_count();
+        let count = BATCH.min(limit.saturating_sub(self.backed));
+        let (at, len) = (self.backed as usize * CHUNK_LEN_BYTES, count as usize * CHUNK_LEN_BYTES);
+        if count == 0 || self.memory.back(at, len).is_err() {
+            self.exhausted = true;
+            return false;
+        }
+        self.returned.extend((self.backed..self.backed + count).rev().map(ChunkIndex));
+        self.backed += count;
+        true
+    }
+
+    /// Whether memory ran out at some time.
+    pub(crate) fn exhausted(&self) -> bool {
+        self.exhausted
+    }
+
+    /// Takes a chunk back, zeroed where its next owner expects zeros.
+    pub(crate) fn give_back(&mut self, chunk: ChunkIndex) {
+        if !self.is_backed(chunk) {
+            return;
+        }
+        let Some(header) = self.arena().chunk(chunk) else { return };
+        let dirty = match header.kind.load(Acquire) {
+            ChunkHeader::KIND_TRACE | ChunkHeader::KIND_RAW => 0..0,
+            // The buffers of keys and checkpoints may hold anything.
+            ChunkHeader::KIND_THREAD => 0..layout::KEYS,
+            _ => 0..0,
+        };
+        let nodes = match header.kind.load(Relaxed) {
+            ChunkHeader::KIND_THREAD | ChunkHeader::KIND_NODES => {
+                let end = (header.end.load(Relaxed) as usize).min(CHUNK_LEN_BYTES);
+                let top = (header.top.load(Relaxed) as usize).min(CHUNK_LEN_BYTES);
+                [header.start.load(Relaxed) as usize..end, top..CHUNK_LEN_BYTES]
+            }
+            // Whole: nodes must begin as zeros, and this one held something else.
+            _ => [0..CHUNK_LEN_BYTES, 0..0],
+        };
+        for range in [dirty, nodes[0].clone(), nodes[1].clone(), 0..ChunkHeader::LEN_BYTES] {
+            if range.start < range.end {
+                // SAFETY: inside a backed chunk that nobody owns any more.
+                unsafe {
+                    self.memory
+                        .base()
+                        .add(chunk.0 as usize * CHUNK_LEN_BYTES + range.start)
+                        .write_bytes(0, range.end - range.start);
+                }
+            }
+        }
+        self.returned.push(chunk);
+    }
+}

@@ -1,0 +1,27 @@
+//! What can go wrong with a recording.
+//! Knows nothing of exit statuses.
+
+use std::path::PathBuf;
+
+use callpath_analyze::measurement::MeasurementError;
+use callpath_target::TargetError;
+
+/// Completes "failed to ...".
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum RecordError {
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error(transparent)]
+    Measurement(#[from] MeasurementError),
+    #[error("record {program}: {reason}")]
+    Unsuitable { program: PathBuf, reason: String },
+    #[error("make the measurement directory {path}: {source}; choose another with -o")]
+    Directory { path: PathBuf, source: std::io::Error },
+    #[error(
+        "make the measurement directory {path}: it is there already, and nothing is ever overwritten; choose another with -o"
+    )]
+    Exists { path: PathBuf },
+    #[error("write the preload object to {path}: {source}; CALLPATH_CACHE_DIR names another place")]
+    Preload { path: PathBuf, source: std::io::Error },
+}

@@ -1,0 +1,80 @@
+//! The measurement directory: where it is, and that nothing is ever overwritten.
+//! Knows nothing of what is written into it.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use callpath_target::Pid;
+
+use crate::error::RecordError;
+
+/// Where a measurement goes.
+#[derive(Debug)]
+pub struct Destination {
+    /// The directory, made for this measurement.
+    pub directory: PathBuf,
+    /// Why it is not where one would look for it.
+    pub note: Option<String>,
+}
+
+/// How many names are tried before giving up: `x.callpath`, `x-2.callpath`, ...
+const NAMES: u32 = 1000;
+
+impl Destination {
+    /// Makes the directory that was asked for.
+    pub fn asked_for(directory: &Path) -> Result<Destination, RecordError> {
+        match make(directory) {
+            Ok(()) => Ok(Destination { directory: directory.to_owned(), note: None }),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                Err(RecordError::Exists { path: directory.to_owned() })
+            }
+            Err(source) => Err(RecordError::Directory { path: directory.to_owned(), source }),
+        }
+    }
+
+    /// Makes `<program>-<pid>.callpath` here, or where temporary files go if nothing can be written here.
+    pub fn usual(program: &OsStr, pid: Pid) -> Result<Destination, RecordError> {
+        match make_numbered(Path::new(""), program, pid) {
+            Ok(directory) => Ok(Destination { directory, note: None }),
+            Err(here) => match make_numbered(&std::env::temp_dir(), program, pid) {
+                Ok(directory) => {
+                    let note = format!(
+                        "the current directory cannot be written ({here}); recording to {}",
+                        directory.display()
+                    );
+                    Ok(Destination { directory, note: Some(note) })
+                }
+                Err(source) => {
+                    Err(RecordError::Directory { path: std::env::temp_dir().join(name(program, pid, 1)), source })
+                }
+            },
+        }
+    }
+}
+
+fn name(program: &OsStr, pid: Pid, number: u32) -> PathBuf {
+    let program = Path::new(program).file_name().unwrap_or(OsStr::new("program")).to_string_lossy();
+    PathBuf::from(match number {
+        1 => format!("{program}-{pid}.callpath"),
+        n => format!("{program}-{pid}-{n}.callpath"),
+    })
+}
+
+fn make_numbered(parent: &Path, program: &OsStr, pid: Pid) -> io::Result<PathBuf> {
+    for number in 1..=NAMES {
+        let directory = parent.join(name(program, pid, number));
+        match make(&directory) {
+            Ok(()) => return Ok(directory),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Err(io::Error::from(io::ErrorKind::AlreadyExists))
+}
+
+/// A directory that is the user's alone.
+fn make(directory: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().mode(0o700).create(directory)
+}

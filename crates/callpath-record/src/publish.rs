@@ -1,0 +1,85 @@
+//! What is published to the measured processes: recipe tables and load maps, in memory that they can only read.
+//! Knows nothing of modules and processes.
+
+use callpath_format::shared::load_map::{self, Mapping, Published};
+use callpath_target::{SharedMemory, TargetError};
+
+/// What is backed with memory at a time, bytes.
+const STEP_BYTES: usize = 1 << 20;
+/// How many load maps of a process keep their places before the oldest one's is used again.
+const MAPS_KEPT: usize = 4;
+
+/// The published memory and how much of it is in use.
+pub(crate) struct Publisher {
+    memory: SharedMemory,
+    used: usize,
+    backed: usize,
+}
+
+/// The places of a process's load maps, used in turn.
+#[derive(Default, Debug)]
+pub(crate) struct MapPlaces {
+    generation: u32,
+    places: [(usize, usize); MAPS_KEPT],
+}
+
+impl Publisher {
+    pub(crate) fn create(len_bytes: usize) -> Result<Publisher, TargetError> {
+        let memory = SharedMemory::create(c"callpath-published", len_bytes)?;
+        // Offset 0 means "none".
+        Ok(Publisher { memory, used: 64, backed: 0 })
+    }
+
+    pub(crate) fn descriptor(&self) -> i32 {
+        self.memory.descriptor()
+    }
+
+    /// What can be read here.
+    pub(crate) fn published(&self) -> Published<'_> {
+        // SAFETY: backed memory of our own mapping; what changes in it is load maps, which only the recorder writes.
+        Published::new(unsafe { std::slice::from_raw_parts(self.memory.base(), self.backed) })
+    }
+
+    /// Appends bytes and returns their offset; `None`: no room or no memory.
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> Option<u64> {
+        let at = self.reserve(bytes.len())?;
+        self.write(at, bytes);
+        Some(at as u64)
+    }
+
+    /// Publishes a process's next load map (`mappings` by address) and returns its offset.
+    pub(crate) fn publish_map(&mut self, places: &mut MapPlaces, mappings: &[Mapping]) -> Option<u64> {
+        let len = load_map::HEAD_LEN_BYTES + mappings.len() * Mapping::LEN_BYTES;
+        let index = places.generation as usize % MAPS_KEPT;
+        if places.places[index].1 < len {
+            // Room to grow: programs that load libraries load more.
+            let room = len.next_power_of_two();
+            places.places[index] = (self.reserve(room)?, room);
+        }
+        places.generation += 1;
+        let at = places.places[index].0;
+        self.write(at, &load_map::head_bytes(places.generation, mappings.len() as u32));
+        for (i, mapping) in mappings.iter().enumerate() {
+            self.write(at + load_map::HEAD_LEN_BYTES + i * Mapping::LEN_BYTES, &mapping.to_bytes());
+        }
+        Some(at as u64)
+    }
+
+    fn reserve(&mut self, len: usize) -> Option<usize> {
+        let at = self.used.next_multiple_of(64);
+        let end = at.checked_add(len).filter(|end| *end <= self.memory.len_bytes())?;
+        if end > self.backed {
+            let more = (end - self.backed).next_multiple_of(STEP_BYTES).min(self.memory.len_bytes() - self.backed);
+            self.memory.back(self.backed, more).ok()?;
+            self.backed += more;
+        }
+        self.used = end;
+        Some(at)
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= self.backed);
+        // SAFETY: inside backed memory of our own mapping (checked above).
+        unsafe { self.memory.base().add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    }
+}

@@ -1,0 +1,563 @@
+//! The recording from beginning to end.
+//! Knows nothing of how a process's share of it is kept.
+
+use std::ffi::OsString;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::time::{Duration, Instant, SystemTime};
+
+use callpath_analyze::measurement::{
+    Measurement, MeasurementError, MetricInfo, SessionEnd, SessionFile, encode_session, write_file,
+};
+use callpath_format::shared::{PROCESS_SLOTS, Session, SlotState, Source};
+use callpath_target::{ClockEvent, Ended, EventKind, Launch, Maps, Pid, TargetError, find_program};
+
+use crate::arena::ArenaKeeper;
+use crate::error::RecordError;
+use crate::modules::Modules;
+use crate::output::Destination;
+use crate::process::{Clockwork, Process, Shared, wake};
+use crate::publish::Publisher;
+use crate::settings::{Clock, RecordOptions};
+use crate::suitable::check_program;
+use crate::thread::TickLength;
+
+/// How often the files are written, unless writing them takes too long.
+const WRITE_EVERY: Duration = Duration::from_secs(1);
+/// Writing takes at most this share of the time.
+const WRITE_SHARE: u32 = 100;
+/// How long a process that was not rung for waits at most to be looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The windows that processes map, bytes; less where address space is limited.
+const ARENA_BYTES: u64 = 256 << 20;
+const PUBLISHED_BYTES: u64 = 128 << 20;
+const LEAST_WINDOW_BYTES: u64 = 16 << 20;
+
+/// What came of a recording.
+#[derive(Debug)]
+pub struct Recorded {
+    /// Where the measurement is.
+    pub directory: PathBuf,
+    /// How the program ended.
+    pub ended: Ended,
+    /// What a person should know.
+    pub notes: Vec<String>,
+}
+
+/// Runs the program and records it until it ends. Before the program is started an error means that it never ran.
+pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
+    let program = find_program(&options.program)?;
+    check_program(&program)?;
+    let mut recorder = Recorder::prepare(options)?;
+    let preload = Preload::in_cache(options)?;
+    let destination = match &options.output {
+        Some(directory) => Some(Destination::asked_for(directory)?),
+        None => None,
+    };
+    let environment = recorder.environment(&preload.path);
+    let launch = Launch {
+        program: program.clone(),
+        name: options.program.clone(),
+        arguments: options.arguments.clone(),
+        environment,
+    };
+    let (waiter, pid) = Waiter::start(launch, recorder.doorbell())?;
+    forward_signals(pid);
+    raise_descriptor_limit();
+    let destination = match destination {
+        Some(destination) => destination,
+        // The program waits in its loader for us; an error here must not leave it running unmeasured.
+        None => Destination::usual(&options.program, pid).inspect_err(|_| kill(pid))?,
+    };
+    recorder.notes.extend(destination.note);
+    recorder.run(&waiter, &program, options, destination.directory)
+}
+
+/// Where the samples of one process come from.
+struct Sources {
+    source: Source,
+    events: Vec<ClockEvent>,
+    /// What a person should know of it.
+    note: Option<String>,
+}
+
+impl Sources {
+    /// Opens the best source that this user may have. Nothing is tried out beforehand: closing an event takes the
+    /// kernel 10 ms.
+    fn open(pid: Pid, options: &RecordOptions) -> Sources {
+        let wall = options.clocks.contains(&Clock::WallTime);
+        let why = match Sources::whole_clock(pid, wall, options.period_ns) {
+            Ok(events) => return Sources { source: Source::Clock, events, note: None },
+            Err(TargetError::Event { source, .. }) => source.to_string(),
+            Err(other) => other.to_string(),
+        };
+        let timers = |source, note| Sources { source, events: Vec::new(), note: Some(note) };
+        if wall {
+            let note = format!(
+                "samples come from a timer in each thread, which may interrupt system calls that are made without the C library: the kernel's clock \
+                 is not for this user ({why}; see kernel.perf_event_paranoid)"
+            );
+            return timers(Source::WallTimer, note);
+        }
+        if let Ok(event) = ClockEvent::open(EventKind::UserCpuClock, pid, options.period_ns) {
+            let note = format!(
+                "time in the kernel is sampled at the kernel's tick only, since its clock shows this user no more than \
+                 user mode ({why}; kernel.perf_event_paranoid=1 or less would)"
+            );
+            return Sources { source: Source::UserClock, events: vec![event], note: Some(note) };
+        }
+        let note = format!(
+            "samples come from a timer in each thread, at the kernel's tick at most (100 to 1000 a second): the kernel's \
+             clock is not for this user ({why}; kernel.perf_event_paranoid=2 or less would change that)"
+        );
+        timers(Source::CpuTimer, note)
+    }
+
+    fn whole_clock(pid: Pid, wall: bool, period_ns: u64) -> Result<Vec<ClockEvent>, TargetError> {
+        let mut events = vec![ClockEvent::open(EventKind::CpuClock, pid, period_ns)?];
+        if wall {
+            events.push(ClockEvent::open(EventKind::ContextSwitches, pid, 1)?);
+        }
+        Ok(events)
+    }
+}
+
+/// A recording under way.
+struct Recorder {
+    shared: Shared,
+    nonce: u64,
+    processes: Vec<Process>,
+    /// Slots of processes that cannot be measured.
+    refused: Vec<usize>,
+    sequence: u32,
+    began: Instant,
+    began_unix_ns: u64,
+    began_ticks: u64,
+    notes: Vec<String>,
+    trouble: Option<MeasurementError>,
+}
+
+impl Recorder {
+    fn prepare(options: &RecordOptions) -> Result<Recorder, RecordError> {
+        let nonce = std::collections::hash_map::RandomState::new();
+        let nonce = std::hash::BuildHasher::hash_one(&nonce, std::process::id());
+        let (arena_len, published_len) = windows();
+        let publisher = Publisher::create(published_len)?;
+        let keeper = ArenaKeeper::create(arena_len, published_len, nonce, options.shared(ticks_per_ms()))?;
+        let modules = Modules::new(options.cache.clone());
+        let notes = modules.cache_trouble().into_iter().collect();
+        Ok(Recorder {
+            shared: Shared { keeper, publisher, modules },
+            nonce,
+            processes: Vec::new(),
+            refused: Vec::new(),
+            sequence: 0,
+            began: Instant::now(),
+            began_unix_ns: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64),
+            began_ticks: ticks(),
+            notes,
+            trouble: None,
+        })
+    }
+
+    fn environment(&self, preload: &Path) -> Vec<(OsString, OsString)> {
+        let mut objects = preload.as_os_str().to_owned();
+        if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
+            objects.push(":");
+            objects.push(before);
+        }
+        let (arena, published) = (self.shared.keeper.descriptor(), self.shared.publisher.descriptor());
+        let session = format!("{}:{arena}:{published}:{}", std::process::id(), self.nonce);
+        vec![("LD_PRELOAD".into(), objects), ("CALLPATH_SESSION".into(), session.into())]
+    }
+
+    fn run(
+        mut self,
+        waiter: &Waiter,
+        program: &Path,
+        options: &RecordOptions,
+        directory: PathBuf,
+    ) -> Result<Recorded, RecordError> {
+        let mut session = self.session_file(program, options);
+        self.write_session(&directory, &mut session);
+        let mut next_write = Instant::now() + WRITE_EVERY;
+        let ended = loop {
+            let rung = self.shared.keeper.session().doorbell.load(Acquire);
+            self.serve(&directory, options);
+            if let Some(ended) = waiter.result() {
+                break ended?;
+            }
+            let now = Instant::now();
+            if now >= next_write {
+                self.write_all(&directory, &mut session);
+                next_write = Instant::now() + WRITE_EVERY.max(now.elapsed() * WRITE_SHARE);
+            }
+            wait(
+                &self.shared.keeper.session().doorbell,
+                rung,
+                LOOK_EVERY.min(next_write - Instant::now().min(next_write)),
+            );
+        };
+        self.serve(&directory, options);
+        session.ended = Some(SessionEnd {
+            status: ended.status,
+            user_ns: ended.user.as_nanos() as u64,
+            kernel_ns: ended.kernel.as_nanos() as u64,
+        });
+        self.write_all(&directory, &mut session);
+        self.shared.keeper.session().recorder.store(Session::GONE, Relaxed);
+        if !self.processes.is_empty() {
+            self.notes
+                .push(format!("{} of its processes still run; they are measured no further", self.processes.len()));
+            self.write_session(&directory, &mut session);
+        }
+        if let Some(trouble) = self.trouble {
+            return Err(trouble.into());
+        }
+        Ok(Recorded { directory, ended, notes: self.notes })
+    }
+
+    fn doorbell(&self) -> Doorbell {
+        Doorbell(std::ptr::from_ref(&self.shared.keeper.session().doorbell))
+    }
+
+    /// One round: new processes, what the known ones ask for, those that have ended, free chunks.
+    fn serve(&mut self, directory: &Path, options: &RecordOptions) {
+        self.shared.keeper.session().recorder.store(Session::SERVING, Relaxed);
+        if self.shared.keeper.is_low() {
+            let clockwork = self.clockwork();
+            for process in &mut self.processes {
+                if let Err(error) = process.reap(&mut self.shared, clockwork) {
+                    self.trouble.get_or_insert(error);
+                }
+            }
+        }
+        self.shared.keeper.refill();
+        for slot in 0..PROCESS_SLOTS {
+            if self.shared.keeper.slot(slot).state.load(Acquire) == SlotState::LIVE
+                && !self.processes.iter().any(|p| p.slot == slot)
+                && !self.refused.contains(&slot)
+            {
+                self.admit(slot, directory, options);
+            }
+        }
+        for process in &mut self.processes {
+            process.serve(&mut self.shared);
+        }
+        let (ended, live): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.processes).into_iter().partition(Process::has_ended);
+        self.processes = live;
+        for process in ended {
+            self.take_leave(process, directory);
+        }
+        self.shared.keeper.refill();
+    }
+
+    fn admit(&mut self, slot: usize, directory: &Path, options: &RecordOptions) {
+        let pid = Pid(self.shared.keeper.slot(slot).pid.load(Relaxed));
+        // The number is the process's own. In another PID name space it is another process's here, which must be left alone.
+        if !Maps::read(pid).is_ok_and(|maps| self.shared.keeper.is_mapped_in(&maps)) {
+            self.refuse(slot);
+            return;
+        }
+        let started_ns = self.began.elapsed().as_nanos() as u64;
+        let mut process = Process::new(&self.shared, slot, self.sequence, started_ns);
+        self.sequence += 1;
+        let pid = process.pid();
+        // A slot of the same process: it has executed another program since.
+        if let Some(before) = self.processes.iter().position(|p| p.pid() == pid) {
+            let mut before = self.processes.swap_remove(before);
+            let used = before.first_thread_cpu_ns(&self.shared);
+            let (old, new) = (self.shared.keeper.slot(before.slot), self.shared.keeper.slot(slot));
+            new.inherited_cpu_ns.store(used, Relaxed);
+            new.trap_default.store(old.trap_default.load(Relaxed), Relaxed);
+            self.take_leave(before, directory);
+        }
+        if options.trace
+            && let Err(error) = process.start_trace(directory)
+        {
+            self.trouble.get_or_insert(error);
+        }
+        // The load map first: a sample without one could only be kept raw.
+        process.refresh_map(&mut self.shared);
+        let sources = Sources::open(pid, options);
+        self.notes.extend(sources.note.filter(|note| !self.notes.contains(note)));
+        process.admit(&self.shared, sources.events, sources.source);
+        self.processes.push(process);
+    }
+
+    fn refuse(&mut self, slot: usize) {
+        let at = self.shared.keeper.slot(slot);
+        at.source.store(Source::Refused as u32, Release);
+        wake(&at.source);
+        self.refused.push(slot);
+        let note = "a process was not measured: it is in another PID name space, hides its memory map, or had ended before \
+                    it was looked at";
+        if !self.notes.iter().any(|n| n == note) {
+            self.notes.push(note.to_owned());
+        }
+    }
+
+    fn take_leave(&mut self, mut process: Process, directory: &Path) {
+        let ended_ns = self.began.elapsed().as_nanos() as u64;
+        let clockwork = self.clockwork();
+        if let Err(error) = process.write(&mut self.shared, clockwork, directory, Some(ended_ns)) {
+            self.trouble.get_or_insert(error);
+        }
+        process.release(&mut self.shared);
+    }
+
+    fn clockwork(&self) -> Clockwork {
+        let (ns, passed) = (self.began.elapsed().as_nanos() as f64, ticks().saturating_sub(self.began_ticks));
+        Clockwork {
+            begin_ticks: self.began_ticks,
+            tick: TickLength { ns_per_tick: if passed == 0 { 1.0 } else { ns / passed as f64 } },
+        }
+    }
+
+    fn write_all(&mut self, directory: &Path, session: &mut SessionFile) {
+        let clockwork = self.clockwork();
+        for process in &mut self.processes {
+            if let Err(error) = process.write(&mut self.shared, clockwork, directory, None) {
+                self.trouble.get_or_insert(error);
+            }
+        }
+        self.shared.keeper.refill();
+        self.write_session(directory, session);
+    }
+
+    fn session_file(&self, program: &Path, options: &RecordOptions) -> SessionFile {
+        let words = std::iter::once(&options.program).chain(&options.arguments);
+        SessionFile {
+            program: program.to_owned(),
+            command: words.map(|w| w.to_string_lossy().into_owned()).collect(),
+            working_directory: std::env::current_dir().unwrap_or_default(),
+            host: std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned(),
+            recorder: env!("CARGO_PKG_VERSION").to_owned(),
+            started_unix_ns: self.began_unix_ns,
+            metrics: options
+                .clocks
+                .iter()
+                .map(|c| MetricInfo { name: c.name().to_owned(), unit: "ns".to_owned() })
+                .collect(),
+            period_ns: options.period_ns,
+            ..SessionFile::default()
+        }
+    }
+
+    fn write_session(&mut self, directory: &Path, session: &mut SessionFile) {
+        let shared = self.shared.keeper.session();
+        session.duration_ns = self.began.elapsed().as_nanos() as u64;
+        session.lost_processes = u64::from(shared.lost_processes.load(Relaxed));
+        session.recorder_cpu_ns = own_cpu_ns();
+        session.notes = self.notes.clone();
+        let lost_timers = shared.lost_timers.load(Relaxed);
+        if lost_timers > 0 {
+            session.notes.push(format!(
+                "{lost_timers} threads could not get a timer (RLIMIT_SIGPENDING) and were not sampled: their time stands \
+                 where they began or where they were last seen"
+            ));
+        }
+        if self.shared.keeper.exhausted() {
+            session.notes.push("memory for the measurement ran out; samples were dropped".to_owned());
+        }
+        if let Err(error) = write_file(directory, Measurement::SESSION_FILE, &encode_session(session)) {
+            self.trouble.get_or_insert(error);
+        }
+    }
+}
+
+/// The preload object on disk. It stays there: a core file of the program names it.
+struct Preload {
+    path: PathBuf,
+}
+
+impl Preload {
+    fn in_cache(options: &RecordOptions) -> Result<Preload, RecordError> {
+        let directory = match &options.cache {
+            Some(cache) => cache.clone(),
+            None => std::env::temp_dir(),
+        };
+        let hash = content_hash(options.preload);
+        let path = directory.join(format!("callpath-preload-{hash:016x}.so"));
+        let failed = |source| RecordError::Preload { path: path.clone(), source };
+        if std::fs::read(&path).is_ok_and(|bytes| bytes == options.preload) && is_own(&path) {
+            return Ok(Preload { path });
+        }
+        let write = || -> std::io::Result<()> {
+            std::fs::create_dir_all(&directory)?;
+            let temporary = directory.join(format!("callpath-preload-{hash:016x}.{}", std::process::id()));
+            let mut file = std::fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o755)
+                .custom_flags(libc::O_NOFOLLOW)
+                .open(&temporary)?;
+            std::io::Write::write_all(&mut file, options.preload)?;
+            std::fs::rename(&temporary, &path)
+        };
+        write().map_err(failed)?;
+        Ok(Preload { path })
+    }
+}
+
+/// A name for one build of the object: FNV-1a, 64 bits. The content is compared, too.
+fn content_hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+/// Whether nobody else could have written a file.
+fn is_own(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    // SAFETY: returns a number.
+    let user = unsafe { libc::geteuid() };
+    std::fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && m.uid() == user && m.mode() & 0o022 == 0)
+}
+
+/// The doorbell as the waiting thread rings it.
+struct Doorbell(*const AtomicU32);
+// SAFETY: an atomic in memory that outlives the waiting thread's use of it (`Waiter` joins on drop).
+unsafe impl Send for Doorbell {}
+
+/// A thread that waits for the program.
+struct Waiter {
+    result: Arc<std::sync::Mutex<Option<Result<Ended, TargetError>>>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Waiter {
+    /// Starts the program in the thread that waits for it.
+    fn start(launch: Launch, doorbell: Doorbell) -> Result<(Waiter, Pid), TargetError> {
+        let result = Arc::new(std::sync::Mutex::new(None));
+        let ours = Arc::clone(&result);
+        let (started, start) = std::sync::mpsc::channel();
+        let program = launch.program.clone();
+        let thread = std::thread::spawn(move || {
+            let doorbell = doorbell;
+            let launched = match launch.start() {
+                Ok(launched) => launched,
+                // Nobody listens any more only if the recorder itself has ended.
+                Err(error) => return drop(started.send(Err(error))),
+            };
+            drop(started.send(Ok(launched.pid())));
+            let ended = launched.wait();
+            if let Ok(mut slot) = ours.lock() {
+                *slot = Some(ended);
+            }
+            // SAFETY: see `Doorbell`.
+            let word = unsafe { &*doorbell.0 };
+            word.fetch_add(1, AcqRel);
+            // SAFETY: wakes; does not touch memory.
+            unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
+        });
+        let broken = || TargetError::Launch { program, source: std::io::Error::other("its thread has ended") };
+        let pid = start.recv().unwrap_or_else(|_| Err(broken()))?;
+        Ok((Waiter { result, thread: Some(thread) }, pid))
+    }
+
+    fn result(&self) -> Option<Result<Ended, TargetError>> {
+        self.result.lock().ok()?.take()
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // It has rung, or its program is being waited for: it must not outlive the doorbell.
+            drop(thread.join());
+        }
+    }
+}
+
+/// Waits for a ring after `seen`, at most so long.
+fn wait(doorbell: &AtomicU32, seen: u32, at_most: Duration) {
+    let timeout = libc::timespec { tv_sec: at_most.as_secs() as i64, tv_nsec: i64::from(at_most.subsec_nanos()) };
+    // SAFETY: the kernel reads the word and the time.
+    unsafe { libc::syscall(libc::SYS_futex, doorbell.as_ptr(), libc::FUTEX_WAIT, seen, &timeout) };
+}
+
+static PROGRAM: AtomicU64 = AtomicU64::new(0);
+
+/// The terminal's interrupt and quit reach the program by themselves; we wait for it. A termination is handed on.
+fn forward_signals(pid: Pid) {
+    extern "C" fn hand_on(signal: i32) {
+        // SAFETY: sends a signal to our child; async-signal-safe.
+        unsafe { libc::kill(PROGRAM.load(Relaxed) as i32, signal) };
+    }
+    PROGRAM.store(u64::from(pid.0), Relaxed);
+    for (signal, handler) in [
+        (libc::SIGINT, libc::SIG_IGN),
+        (libc::SIGQUIT, libc::SIG_IGN),
+        (libc::SIGTERM, hand_on as *const () as usize),
+        (libc::SIGHUP, hand_on as *const () as usize),
+    ] {
+        // SAFETY: a valid action; the handler is async-signal-safe.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handler;
+            action.sa_flags = libc::SA_RESTART;
+            libc::sigaction(signal, &action, std::ptr::null_mut());
+        }
+    }
+}
+
+fn kill(pid: Pid) {
+    // SAFETY: sends a signal to our child.
+    unsafe { libc::kill(pid.0 as i32, libc::SIGKILL) };
+}
+
+/// One descriptor for each process that is measured at once, and one for each of its events.
+fn raise_descriptor_limit() {
+    // SAFETY: valid places; the soft limit is raised to the hard one, for callpath alone (the program has started).
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
+}
+
+/// How much address space the measured processes shall map for us.
+fn windows() -> (usize, usize) {
+    // SAFETY: a valid place.
+    let limit = unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_AS, &mut limit) == 0 { limit.rlim_cur } else { libc::RLIM_INFINITY }
+    };
+    let window = |bytes: u64| {
+        let allowed = if limit == libc::RLIM_INFINITY { bytes } else { (limit / 16).clamp(LEAST_WINDOW_BYTES, bytes) };
+        allowed as usize & !((1 << 20) - 1)
+    };
+    (window(ARENA_BYTES), window(PUBLISHED_BYTES))
+}
+
+fn own_cpu_ns() -> u64 {
+    // SAFETY: a valid place.
+    let time = unsafe {
+        let mut time: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time);
+        time
+    };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn ticks() -> u64 {
+    // SAFETY: every x86-64 processor has it.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// Measured over a tenth of a millisecond, which is good to a part in a thousand.
+fn ticks_per_ms() -> u64 {
+    const OVER: Duration = Duration::from_micros(100);
+    let (began, first) = (Instant::now(), ticks());
+    loop {
+        let passed = began.elapsed();
+        if passed >= OVER {
+            return (ticks().saturating_sub(first) as f64 * 1e6 / passed.as_nanos() as f64) as u64;
+        }
+    }
+}

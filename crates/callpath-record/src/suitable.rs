@@ -1,0 +1,81 @@
+//! Whether a program can be recorded at all, and the sentence that says why not.
+//! Knows nothing of running it.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use callpath_image::peek::ElfPeek;
+use callpath_target::TargetError;
+
+use crate::error::RecordError;
+
+/// How many interpreters may stand behind one another, as in the kernel.
+const SCRIPTS: u32 = 5;
+
+/// Says why the program at `path` cannot be recorded, if it cannot. A script stands for its interpreter.
+pub fn check_program(path: &Path) -> Result<(), RecordError> {
+    let mut file = path.to_owned();
+    for _ in 0..SCRIPTS {
+        match kind_of(&file, path)? {
+            ElfPeek::Dynamic { .. } => return check_privilege(&file),
+            ElfPeek::Script { interpreter, .. } => file = interpreter,
+            other => return Err(unsuitable(path, &reason(&file, path, &other))),
+        }
+    }
+    Err(unsuitable(path, "its interpreter is a script, whose interpreter is a script, and so on"))
+}
+
+fn kind_of(file: &Path, program: &Path) -> Result<ElfPeek, RecordError> {
+    let missing = |e: std::io::Error| e.kind() == std::io::ErrorKind::NotFound;
+    if std::fs::metadata(file).is_err_and(missing) {
+        let whose = if file == program { String::new() } else { format!(", the interpreter of {}", program.display()) };
+        return Err(TargetError::NotFound { program: format!("{}{whose}", file.display()) }.into());
+    }
+    ElfPeek::read(file).map_err(|e| unsuitable(program, &format!("failed to {e}")))
+}
+
+fn unsuitable(program: &Path, reason: &str) -> RecordError {
+    RecordError::Unsuitable { program: PathBuf::from(program), reason: reason.to_owned() }
+}
+
+fn reason(file: &Path, program: &Path, kind: &ElfPeek) -> String {
+    let whose = if file == program { "it".to_owned() } else { format!("its interpreter {}", file.display()) };
+    match kind {
+        ElfPeek::Static => format!(
+            "{whose} is statically linked, and callpath measures from a preloaded object that only dynamically linked \
+             programs load; link it dynamically"
+        ),
+        ElfPeek::Elf32 => {
+            format!("{whose} is a 32-bit program, and callpath measures 64-bit ones; build it for x86-64")
+        }
+        ElfPeek::OtherMachine { machine } => {
+            format!("{whose} is for another processor (ELF machine {machine}), and callpath measures x86-64")
+        }
+        _ => format!("{whose} is neither an ELF program nor a script that names its interpreter"),
+    }
+}
+
+/// The loader preloads nothing into a program that gains privileges.
+fn check_privilege(file: &Path) -> Result<(), RecordError> {
+    let metadata = std::fs::metadata(file).map_err(|e| unsuitable(file, &e.to_string()))?;
+    // SAFETY: these return numbers.
+    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+    let mode = metadata.permissions().mode();
+    let gains = (mode & 0o4000 != 0 && metadata.uid() != uid) || (mode & 0o2010 == 0o2010 && metadata.gid() != gid);
+    if gains || (uid != 0 && has_capabilities(file)) {
+        return Err(unsuitable(
+            file,
+            "it runs with other privileges than yours (setuid, setgid or file capabilities), and the loader preloads \
+             nothing into such a program; record a copy without them, or record it as the user whose privileges it takes",
+        ));
+    }
+    Ok(())
+}
+
+fn has_capabilities(file: &Path) -> bool {
+    let Ok(path) = CString::new(file.as_os_str().as_bytes()) else { return false };
+    // SAFETY: asks for the size only.
+    unsafe { libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
+}

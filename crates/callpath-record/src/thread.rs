@@ -1,0 +1,191 @@
+//! A thread's record and tree, read out of the arena while it runs or after it has ended.
+//! Knows nothing of files. Trusts nothing that it reads.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use callpath_analyze::measurement::{Account, FULL_ROOT, PARTIAL_ROOT, PathTree, TreeNode};
+use callpath_format::frame::FrameKey;
+use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkIndex, MAX_METRICS, Node, ThreadRecord};
+use callpath_target::thread_lives;
+use rustc_hash::FxHashMap;
+
+use crate::arena::ArenaKeeper;
+
+/// How long a tick of the time stamp counter is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TickLength {
+    pub(crate) ns_per_tick: f64,
+}
+
+impl TickLength {
+    pub(crate) fn ns(self, ticks: u64) -> u64 {
+        (ticks as f64 * self.ns_per_tick) as u64
+    }
+}
+
+/// A thread that was seen in a process's list.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    pub(crate) record: ArenaRef,
+    pub(crate) tid: u32,
+    pub(crate) name: String,
+    /// What the recorder itself has added: raw samples, unwound.
+    pub(crate) own: PathTree,
+    pub(crate) raw_full: u64,
+    pub(crate) raw_partial: u64,
+}
+
+/// A tree as it stood in the arena, and where each chunk's nodes are in it.
+pub(crate) struct TreeCopy {
+    pub(crate) nodes: Vec<TreeNode>,
+    first_node: FxHashMap<u32, u32>,
+    stride: usize,
+}
+
+impl TreeCopy {
+    /// The index of the node at `at`, if it has been copied.
+    pub(crate) fn index(&self, at: ArenaRef) -> Option<u32> {
+        let offset = at.offset_bytes() % CHUNK_LEN_BYTES;
+        // What comes before the chunk's first node was subtracted when the chunk was entered.
+        let index = self.first_node.get(&at.chunk().0)?.wrapping_add((offset / self.stride) as u32);
+        ((index as usize) < self.nodes.len()).then_some(index)
+    }
+}
+
+impl Thread {
+    pub(crate) fn new(record: ArenaRef) -> Thread {
+        Thread { record, tid: 0, name: String::new(), own: PathTree::default(), raw_full: 0, raw_partial: 0 }
+    }
+
+    pub(crate) fn record<'a>(&self, keeper: &'a ArenaKeeper) -> Option<&'a ThreadRecord> {
+        keeper.arena().get(self.record).filter(|_| keeper.is_backed(self.record.chunk()))
+    }
+
+    /// Whether the thread has run its last destructor of ours.
+    pub(crate) fn says_it_ended(&self, keeper: &ArenaKeeper) -> bool {
+        self.record(keeper).is_some_and(|r| r.state.load(Acquire) == ThreadRecord::EXITED)
+    }
+
+    /// Whether the thread can add no more: it has said so, or the kernel does not know it, and it has run at all.
+    pub(crate) fn has_ended(&self, keeper: &ArenaKeeper, pid: callpath_target::Pid) -> bool {
+        let Some(record) = self.record(keeper) else { return true };
+        let tid = record.tid.load(Relaxed);
+        let exited = record.state.load(Acquire) == ThreadRecord::EXITED;
+        if tid == 0 { exited } else { !thread_lives(pid, tid) }
+    }
+
+    /// The thread's chunks of nodes, in order.
+    pub(crate) fn chunks(&self, keeper: &ArenaKeeper) -> Vec<ChunkIndex> {
+        let mut chunks = Vec::new();
+        let mut next = self.record.chunk();
+        while keeper.is_backed(next) {
+            // A list that runs in circles or into another's was damaged by the program.
+            let mine = keeper.arena().chunk(next).filter(|h| h.owner.load(Relaxed) == self.record.0);
+            let Some(header) = mine else { break };
+            if chunks.len() as u32 > keeper.arena().chunk_count() {
+                return Vec::new();
+            }
+            chunks.push(next);
+            next = ChunkIndex(header.next.load(Acquire));
+        }
+        chunks
+    }
+
+    /// Copies the tree out.
+    pub(crate) fn copy_tree(&self, keeper: &ArenaKeeper) -> TreeCopy {
+        let metric_count = keeper.session().settings.metric_count;
+        let stride = Node::stride_bytes(metric_count);
+        let mut copy = TreeCopy { nodes: Vec::new(), first_node: FxHashMap::default(), stride };
+        for chunk in self.chunks(keeper) {
+            self.copy_chunk(keeper, chunk, metric_count as usize, &mut copy);
+        }
+        // Roots must be there, even if the record was damaged.
+        while copy.nodes.len() <= PARTIAL_ROOT as usize {
+            copy.nodes.push(TreeNode { parent: copy.nodes.len() as u32, ..TreeNode::default() });
+        }
+        copy
+    }
+
+    fn copy_chunk(&self, keeper: &ArenaKeeper, chunk: ChunkIndex, metrics: usize, copy: &mut TreeCopy) {
+        let arena = keeper.arena();
+        let Some(header) = arena.chunk(chunk) else { return };
+        let (start, end) = (header.start.load(Relaxed) as usize, header.end.load(Acquire) as usize);
+        if start > end || end > CHUNK_LEN_BYTES {
+            return;
+        }
+        let base = chunk.0 as usize * CHUNK_LEN_BYTES;
+        // `TreeCopy::index` divides an offset in the chunk; nodes begin at `start`, a multiple of 8 but not of a stride.
+        let skipped = (start / copy.stride) as u32;
+        copy.first_node.insert(chunk.0, (copy.nodes.len() as u32).wrapping_sub(skipped));
+        let mut offset = start;
+        while offset + copy.stride <= end {
+            let (Some(node), Some(values)) = (
+                arena.at_offset::<Node>(base + offset),
+                arena.slice_at::<AtomicU64>(base + offset + size_of::<Node>(), metrics),
+            ) else {
+                return;
+            };
+            let index = copy.nodes.len() as u32;
+            let parent = match index {
+                FULL_ROOT | PARTIAL_ROOT => index,
+                _ => parent_index(copy, ArenaRef(node.parent.load(Relaxed)), index),
+            };
+            let mut out = TreeNode {
+                parent,
+                key: FrameKey(node.key.load(Relaxed)),
+                samples: node.samples.load(Relaxed),
+                values: [0; MAX_METRICS],
+            };
+            for (to, from) in out.values.iter_mut().zip(values) {
+                *to = from.load(Relaxed);
+            }
+            copy.nodes.push(out);
+            offset += copy.stride;
+        }
+    }
+
+    /// What became of the thread's samples.
+    pub(crate) fn account(&self, keeper: &ArenaKeeper, tick: TickLength) -> Account {
+        let Some(record) = self.record(keeper) else { return Account::default() };
+        // The sum first, `taken` last: what is between is not finished.
+        let mut account = Account {
+            full: record.full.load(Acquire) + self.raw_full,
+            partial: record.partial.load(Acquire) + self.raw_partial,
+            raw_kept: record.raw.load(Acquire).saturating_sub(self.raw_full + self.raw_partial),
+            handler_ns: tick.ns(record.handler_ticks.load(Relaxed)),
+            handler_max_ns: tick.ns(record.handler_ticks_max.load(Relaxed)),
+            frames: record.frames.load(Relaxed),
+            ..Account::default()
+        };
+        for (to, from) in account.dropped.iter_mut().zip(&record.dropped) {
+            *to = from.load(Acquire);
+        }
+        for (bin, count) in record.handler_histogram.iter().enumerate() {
+            let count = u64::from(count.load(Relaxed));
+            let ns_bin = if bin == 0 { 0 } else { (tick.ns(1 << bin).max(1)).ilog2() as usize };
+            if count != 0 {
+                if account.handler_histogram.len() <= ns_bin {
+                    account.handler_histogram.resize(ns_bin + 1, 0);
+                }
+                account.handler_histogram[ns_bin] += count;
+            }
+        }
+        let finished = account.full + account.partial + account.raw_kept + account.dropped.iter().sum::<u64>();
+        account.unfinished = record.taken.load(Acquire).saturating_sub(finished);
+        account.taken = finished + account.unfinished;
+        account
+    }
+
+    /// Gives the thread's chunks back.
+    pub(crate) fn release(&self, keeper: &mut ArenaKeeper) {
+        for chunk in self.chunks(keeper) {
+            keeper.give_back(chunk);
+        }
+    }
+}
+
+/// A node's parent by index: an earlier one, or the partial root if the program has damaged the tree.
+fn parent_index(copy: &TreeCopy, parent: ArenaRef, of: u32) -> u32 {
+    copy.index(parent).filter(|p| *p < of).unwrap_or(PARTIAL_ROOT)
+}

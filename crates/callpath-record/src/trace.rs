@@ -1,0 +1,110 @@
+//! Traces: entries taken out of the arena and appended to a process's file.
+//! Knows nothing of what is made of them.
+//!
+//! ```text
+//! 0   magic  "CPTRAC01"
+//! 8   entries of 16 bytes: { time_ns: u64 from the measurement's beginning, thread: u32, node: u32 }
+//! ```
+//!
+//! `thread` and `node` are indices into the process's file. A last entry that is not whole does not count.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use callpath_analyze::measurement::MeasurementError;
+use callpath_format::shared::tree::TraceEntry;
+use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex};
+
+use crate::arena::ArenaKeeper;
+use crate::thread::{Thread, TreeCopy};
+
+const MAGIC: &[u8; 8] = b"CPTRAC01";
+
+/// A process's trace file.
+#[derive(Debug)]
+pub(crate) struct TraceFile {
+    file: File,
+    path: std::path::PathBuf,
+}
+
+impl TraceFile {
+    pub(crate) fn create(path: &Path) -> Result<TraceFile, MeasurementError> {
+        let failed = |source| MeasurementError::Write { path: path.to_owned(), source };
+        let mut options = File::options();
+        options.write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        let mut file = options.open(path).map_err(failed)?;
+        file.write_all(MAGIC).map_err(failed)?;
+        Ok(TraceFile { file, path: path.to_owned() })
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<(), MeasurementError> {
+        self.file.write_all(bytes).map_err(|source| MeasurementError::Write { path: self.path.clone(), source })
+    }
+}
+
+/// An entry as the thread wrote it: time stamp, and the node.
+type Entry = (u64, ArenaRef);
+
+/// Takes a thread's entries away. Chunks that are full go back. The thread's tree must be copied after this, so that it
+/// holds every node that the entries name.
+pub(crate) fn take(keeper: &mut ArenaKeeper, thread: &Thread) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    let mut free = Vec::new();
+    if let Some(record) = thread.record(keeper) {
+        let mut chunk = ChunkIndex(record.trace_first.load(Acquire));
+        while keeper.is_backed(chunk) && !free.contains(&chunk) {
+            let Some(header) = keeper.arena().chunk(chunk).filter(|h| h.kind.load(Relaxed) == ChunkHeader::KIND_TRACE)
+            else {
+                break;
+            };
+            let next = header.next.load(Acquire);
+            let (start, end) = (header.start.load(Relaxed) as usize, header.end.load(Acquire) as usize);
+            let count = end.min(CHUNK_LEN_BYTES).saturating_sub(start) / size_of::<TraceEntry>();
+            let base = chunk.0 as usize * CHUNK_LEN_BYTES + start;
+            for entry in keeper.arena().slice_at::<TraceEntry>(base, count).unwrap_or_default() {
+                entries.push((entry.ticks.load(Relaxed), ArenaRef(entry.node.load(Relaxed))));
+            }
+            // The thread never looks at `start`.
+            header.start.store((start + count * size_of::<TraceEntry>()) as u32, Relaxed);
+            if next == 0 {
+                break;
+            }
+            record.trace_first.store(next, Release);
+            free.push(chunk);
+            chunk = ChunkIndex(next);
+        }
+    }
+    for chunk in free {
+        keeper.give_back(chunk);
+    }
+    entries
+}
+
+/// Appends entries of the thread that stands at `thread_index` in its process's file.
+pub(crate) fn append(
+    file: &mut TraceFile,
+    entries: &[Entry],
+    tree: &TreeCopy,
+    thread_index: u32,
+    time_ns: impl Fn(u64) -> u64,
+) -> Result<(), MeasurementError> {
+    let mut bytes = Vec::with_capacity(entries.len() * size_of::<TraceEntry>());
+    for (ticks, node) in entries {
+        bytes.extend(time_ns(*ticks).to_le_bytes());
+        bytes.extend(thread_index.to_le_bytes());
+        bytes.extend(tree.index(*node).unwrap_or(u32::MAX).to_le_bytes());
+    }
+    file.append(&bytes)
+}
+
+/// Gives back what trace chunks a thread that has ended still has.
+pub(crate) fn release(keeper: &mut ArenaKeeper, thread: &Thread) {
+    let Some(record) = thread.record(keeper) else { return };
+    let last = ChunkIndex(record.trace_first.swap(0, Acquire));
+    if keeper.arena().chunk(last).is_some_and(|h| h.kind.load(Relaxed) == ChunkHeader::KIND_TRACE) {
+        keeper.give_back(last);
+    }
+}

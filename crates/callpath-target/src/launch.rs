@@ -1,0 +1,239 @@
+//! Running a program as it would have run without callpath, but for two variables of its environment.
+//! Knows nothing of measuring.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::TargetError;
+use crate::process::Pid;
+
+/// Where a shell would find a program: as it stands if it holds a slash, else in PATH.
+pub fn find_program(program: &OsStr) -> Result<PathBuf, TargetError> {
+    let not_found = || TargetError::NotFound { program: program.to_string_lossy().into_owned() };
+    if program.as_bytes().contains(&b'/') {
+        return Ok(PathBuf::from(program));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/local/bin:/usr/bin:/bin"));
+    std::env::split_paths(&path)
+        .map(|directory| if directory.as_os_str().is_empty() { PathBuf::from(".") } else { directory }.join(program))
+        .find(|candidate| candidate.is_file() && is_executable(candidate))
+        .ok_or_else(not_found)
+}
+
+fn is_executable(path: &Path) -> bool {
+    let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
+    // SAFETY: a valid path.
+    unsafe { libc::access(path.as_ptr(), libc::X_OK) == 0 }
+}
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The file.
+    pub program: PathBuf,
+    /// What the program sees as its own name.
+    pub name: OsString,
+    /// The arguments after the name.
+    pub arguments: Vec<OsString>,
+    /// Variables to add to the environment.
+    pub environment: Vec<(OsString, OsString)>,
+}
+
+/// A running program.
+#[derive(Debug)]
+pub struct Launched {
+    pid: Pid,
+}
+
+/// How a program ended, and what it and its children that it waited for had used.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ended {
+    /// As a shell says it: the exit status, or 128 + signal.
+    pub status: i32,
+    /// The signal that killed it, if one did.
+    pub signal: Option<i32>,
+    /// User time.
+    pub user: Duration,
+    /// Time in the kernel.
+    pub kernel: Duration,
+}
+
+/// What callpath's own start (or rather its runtime's) changes and a program must inherit unchanged.
+struct Inherited {
+    sigpipe: libc::sigaction,
+    mask: libc::sigset_t,
+    /// Whether the two signals that the C library keeps for its threads were ignored: its `sigaction` does not tell, and
+    /// its first thread takes them over.
+    ignored: [bool; THREADS_SIGNALS.len()],
+    /// Which of the standard descriptors were closed: our runtime opens them.
+    closed: [bool; 3],
+}
+
+const THREADS_SIGNALS: [i32; 2] = [32, 33];
+
+/// The kernel's `struct sigaction`: handler, flags, restorer, mask.
+type KernelAction = [usize; 4];
+
+static mut INHERITED: Option<Inherited> = None;
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static REMEMBER: extern "C" fn() = {
+    extern "C" fn remember() {
+        // SAFETY: before main there is one thread; both structs are valid for any bytes and filled by the calls.
+        unsafe {
+            let mut inherited: Inherited = std::mem::zeroed();
+            libc::sigaction(libc::SIGPIPE, std::ptr::null(), &mut inherited.sigpipe);
+            libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut inherited.mask);
+            for (signal, ignored) in THREADS_SIGNALS.into_iter().zip(&mut inherited.ignored) {
+                let mut action: KernelAction = [0; 4];
+                let none = std::ptr::null::<KernelAction>();
+                libc::syscall(libc::SYS_rt_sigaction, signal, none, &mut action, 8usize);
+                *ignored = action[0] == libc::SIG_IGN;
+            }
+            for (descriptor, closed) in (0..).zip(&mut inherited.closed) {
+                *closed = libc::fcntl(descriptor, libc::F_GETFD) < 0;
+            }
+            INHERITED = Some(inherited);
+        }
+    }
+    remember
+};
+
+impl Launch {
+    /// Starts the program. The thread that starts it must wait for it, too: a program that asks to be traced by its
+    /// parent is traced by that thread. Its environment is ours in the same order, with the variables to add at the end.
+    pub fn start(&self) -> Result<Launched, TargetError> {
+        let failed = |source| TargetError::Launch { program: self.program.clone(), source };
+        let words = |list: Vec<OsString>| -> Result<Vec<CString>, TargetError> {
+            list.into_iter().map(|w| CString::new(w.into_vec()).map_err(|e| failed(e.into()))).collect()
+        };
+        let path = words(vec![self.program.as_os_str().to_owned()])?;
+        let arguments = words(std::iter::once(self.name.clone()).chain(self.arguments.iter().cloned()).collect())?;
+        let environment = words(self.whole_environment())?;
+        let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {
+            list.iter().map(|w| w.as_ptr()).chain([std::ptr::null()]).collect()
+        };
+        let (argv, envp) = (pointers(&arguments), pointers(&environment));
+        let (reading, writing) = pipe().map_err(failed)?;
+        // SAFETY: the child makes async-signal-safe calls only, on memory that was made before the fork.
+        let pid = unsafe { libc::fork() };
+        if pid < 0 {
+            return Err(failed(io::Error::last_os_error()));
+        }
+        if pid == 0 {
+            // SAFETY: as above; the arrays end with null pointers.
+            unsafe {
+                restore_inherited();
+                libc::execve(path[0].as_ptr(), argv.as_ptr(), envp.as_ptr());
+                let error = *libc::__errno_location();
+                libc::write(writing.as_raw_fd(), (&raw const error).cast(), size_of::<i32>());
+                libc::_exit(127);
+            }
+        }
+        drop(writing);
+        let launched = Launched { pid: Pid(pid as u32) };
+        let mut error = [0; size_of::<i32>()];
+        match File::from(reading).read_exact(&mut error) {
+            // The pipe was closed by a successful execve.
+            Err(_) => Ok(launched),
+            Ok(()) => {
+                launched.wait()?;
+                Err(failed(io::Error::from_raw_os_error(i32::from_ne_bytes(error))))
+            }
+        }
+    }
+
+    fn whole_environment(&self) -> Vec<OsString> {
+        let added = |name: &OsStr| self.environment.iter().any(|(n, _)| n == name);
+        let kept = std::env::vars_os().filter(|(name, _)| !added(name));
+        let all = kept.chain(self.environment.iter().cloned());
+        all.map(|(mut variable, value)| {
+            variable.push("=");
+            variable.push(value);
+            variable
+        })
+        .collect()
+    }
+}
+
+/// Two ends of a pipe that no program inherits.
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: a valid place for two descriptors.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: new descriptors that nobody else owns.
+    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
+}
+
+/// Undoes what our runtime has changed at its start.
+///
+/// # Safety
+/// For a process with one thread, after main began.
+unsafe fn restore_inherited() {
+    let inherited = &raw const INHERITED;
+    // SAFETY: written before main, not since; the calls are async-signal-safe.
+    unsafe {
+        if let Some(inherited) = &*inherited {
+            libc::sigaction(libc::SIGPIPE, &inherited.sigpipe, std::ptr::null_mut());
+            libc::sigprocmask(libc::SIG_SETMASK, &inherited.mask, std::ptr::null_mut());
+            for (descriptor, _) in (0..).zip(inherited.closed).filter(|(_, closed)| *closed) {
+                libc::close(descriptor);
+            }
+            for (signal, _) in THREADS_SIGNALS.into_iter().zip(inherited.ignored).filter(|(_, ignored)| *ignored) {
+                let action: KernelAction = [libc::SIG_IGN, 0, 0, 0];
+                let none = std::ptr::null::<KernelAction>();
+                libc::syscall(libc::SYS_rt_sigaction, signal, &action, none, 8usize);
+            }
+        }
+    }
+}
+
+impl Launched {
+    /// Its number.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Waits until it has ended.
+    pub fn wait(self) -> Result<Ended, TargetError> {
+        let pid = self.pid();
+        let (mut status, mut usage) = (0, std::mem::MaybeUninit::<libc::rusage>::zeroed());
+        loop {
+            // SAFETY: our own child, which nobody else waits for; both places are valid.
+            let result = unsafe { libc::wait4(pid.0 as i32, &mut status, 0, usage.as_mut_ptr()) };
+            if result == pid.0 as i32 && libc::WIFSTOPPED(status) {
+                // It has asked to be traced by its parent (PTRACE_TRACEME), which is us: nothing shall stop it.
+                // SAFETY: lets our own child go on with the signal that it was to get.
+                unsafe { libc::ptrace(libc::PTRACE_CONT, pid.0, 0, libc::WSTOPSIG(status)) };
+                continue;
+            }
+            if result == pid.0 as i32 {
+                break;
+            }
+            let source = std::io::Error::last_os_error();
+            if source.kind() != std::io::ErrorKind::Interrupted {
+                return Err(TargetError::Wait { pid, source });
+            }
+        }
+        // SAFETY: zeroed, then filled by the kernel.
+        let usage = unsafe { usage.assume_init() };
+        let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
+        let exit = std::process::ExitStatus::from_raw(status);
+        let signal = exit.signal();
+        Ok(Ended {
+            status: exit.code().unwrap_or_else(|| 128 + signal.unwrap_or(0)),
+            signal,
+            user: time(usage.ru_utime),
+            kernel: time(usage.ru_stime),
+        })
+    }
+}

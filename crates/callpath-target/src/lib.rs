@@ -1,0 +1,18 @@
+//! The only crate that touches another process: launching, memory maps, the kernel's clock for it, whether it lives.
+//! Knows nothing of decoding, DWARF and the database.
+
+mod clock_event;
+mod error;
+mod launch;
+mod maps;
+mod memory;
+mod process;
+mod step;
+
+pub use clock_event::{ClockEvent, EventKind};
+pub use error::TargetError;
+pub use launch::{Ended, Launch, Launched, find_program};
+pub use maps::{FileId, MapEntry, Maps};
+pub use memory::{SharedMemory, own_vdso};
+pub use process::{Pid, ProcessHandle, thread_lives};
+pub use step::{StepOptions, Stepped, Stepper, TrapCause};

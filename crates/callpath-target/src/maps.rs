@@ -1,0 +1,138 @@
+//! A process's memory map as the kernel tells it.
+//! Knows nothing of what is in the files.
+
+use callpath_format::address::RunAddr;
+use std::path::PathBuf;
+
+use crate::error::TargetError;
+use crate::process::Pid;
+
+/// A file as the kernel knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct FileId {
+    /// Device, major and minor.
+    pub device: (u32, u32),
+    /// Inode.
+    pub inode: u64,
+}
+
+/// One line of the map.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MapEntry {
+    /// First address.
+    pub start: RunAddr,
+    /// One past the last.
+    pub end: RunAddr,
+    /// May be executed.
+    pub executable: bool,
+    /// May be read.
+    pub readable: bool,
+    /// Where in the file it begins, bytes.
+    pub file_offset: u64,
+    /// The file; `None` for memory without one.
+    pub file: Option<FileId>,
+    /// The path, or what the kernel says in its place (`[vdso]`); empty if nothing.
+    pub path: PathBuf,
+    /// The path names another file now, or none.
+    pub deleted: bool,
+}
+
+/// All lines, in order of address.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Maps {
+    /// The lines.
+    pub entries: Vec<MapEntry>,
+}
+
+impl Maps {
+    /// Reads a process's map.
+    pub fn read(pid: Pid) -> Result<Maps, TargetError> {
+        let path = PathBuf::from(format!("/proc/{pid}/maps"));
+        let text = std::fs::read(&path).map_err(|source| TargetError::Read { path, source })?;
+        Ok(Maps::parse(&text))
+    }
+
+    /// From the text of `/proc/PID/maps`. A line that is not of that form is left out.
+    pub fn parse(text: &[u8]) -> Maps {
+        Maps { entries: text.split(|b| *b == b'\n').filter_map(parse_line).collect() }
+    }
+}
+
+fn parse_line(line: &[u8]) -> Option<MapEntry> {
+    use std::os::unix::ffi::OsStrExt;
+    let mut rest = line;
+    let mut field = || {
+        let end = rest.iter().position(|b| *b == b' ').unwrap_or(rest.len());
+        let (field, tail) = rest.split_at(end);
+        rest = tail.trim_ascii_start();
+        std::str::from_utf8(field).ok()
+    };
+    let (start, end) = field()?.split_once('-')?;
+    let permissions = field()?.as_bytes();
+    let file_offset = field()?;
+    let (major, minor) = field()?.split_once(':')?;
+    let inode = field()?.parse().ok()?;
+    let hex = |s| u64::from_str_radix(s, 16).ok();
+    let path = unescape(rest);
+    let (path, deleted) = match path.strip_suffix(b" (deleted)") {
+        Some(path) => (path.to_vec(), true),
+        None => (path, false),
+    };
+    Some(MapEntry {
+        start: RunAddr(hex(start)?),
+        end: RunAddr(hex(end)?),
+        readable: permissions.first() == Some(&b'r'),
+        executable: permissions.get(2) == Some(&b'x'),
+        file_offset: hex(file_offset)?,
+        file: (inode != 0).then_some(FileId { device: (hex(major)? as u32, hex(minor)? as u32), inode }),
+        path: PathBuf::from(std::ffi::OsStr::from_bytes(&path)),
+        deleted,
+    })
+}
+
+/// The kernel writes a line feed in a path as `\012`.
+fn unescape(path: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((first, tail)) = rest.split_first() {
+        if let Some(after) = rest.strip_prefix(b"\\012") {
+            plain.push(b'\n');
+            rest = after;
+        } else {
+            plain.push(*first);
+            rest = tail;
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_as_the_kernel_writes_them() {
+        let maps = Maps::parse(
+            b"55d0c0a00000-55d0c0a02000 r--p 00001000 fe:00 1234                       /usr/bin/my prog (deleted)\n\
+              7ffd1c9d2000-7ffd1c9d4000 r-xp 00000000 00:00 0                          [vdso]\n\
+              7f0000000000-7f0000001000 rwxp 00000000 00:00 0 \n\
+              not a line\n",
+        );
+        assert_eq!(maps.entries.len(), 3);
+        let first = &maps.entries[0];
+        assert_eq!(first.path, PathBuf::from("/usr/bin/my prog"));
+        assert!(first.deleted && first.readable && !first.executable);
+        assert_eq!((first.start, first.file_offset), (RunAddr(0x55d0_c0a0_0000), 0x1000));
+        assert_eq!(first.file, Some(FileId { device: (0xfe, 0), inode: 1234 }));
+        assert_eq!(maps.entries[1].path, PathBuf::from("[vdso]"));
+        assert!(maps.entries[2].executable && maps.entries[2].path.as_os_str().is_empty());
+    }
+
+    #[test]
+    fn own_map_names_the_test() {
+        let maps = Maps::read(Pid(std::process::id())).unwrap();
+        let here = RunAddr(own_map_names_the_test as *const () as u64);
+        let entry = maps.entries.iter().find(|e| e.start <= here && here < e.end).unwrap();
+        assert_eq!(entry.path, std::env::current_exe().unwrap());
+    }
+}

@@ -1,0 +1,103 @@
+//! Memory that callpath makes for others to map, and the kernel's own object in every process.
+//! Knows nothing of what is kept in it.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+use crate::error::TargetError;
+
+/// A memory file, mapped here from beginning to end. Only what has been [backed](SharedMemory::back) may be touched.
+#[derive(Debug)]
+pub struct SharedMemory {
+    descriptor: OwnedFd,
+    base: NonNull<u8>,
+    len_bytes: usize,
+}
+
+// SAFETY: owns its mapping; access goes through types that are made for sharing.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// A file of `len_bytes` bytes, none of them backed by memory yet.
+    pub fn create(name: &std::ffi::CStr, len_bytes: usize) -> Result<SharedMemory, TargetError> {
+        let error = || TargetError::SharedMemory { len_bytes, source: std::io::Error::last_os_error() };
+        // SAFETY: a valid name.
+        let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(error());
+        }
+        // SAFETY: a new descriptor that nobody else owns.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: plain calls on our own descriptor; a new mapping at a place of the kernel's choice.
+        let base = unsafe {
+            if libc::ftruncate(fd, len_bytes as libc::off_t) != 0 {
+                return Err(error());
+            }
+            let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
+            libc::mmap(std::ptr::null_mut(), len_bytes, protection, flags, fd, 0)
+        };
+        match NonNull::new(base.cast::<u8>()) {
+            Some(at) if base != libc::MAP_FAILED => Ok(SharedMemory { descriptor, base: at, len_bytes }),
+            _ => Err(error()),
+        }
+    }
+
+    /// The descriptor's number, by which others can open it under /proc.
+    pub fn descriptor(&self) -> i32 {
+        self.descriptor.as_raw_fd()
+    }
+
+    /// Whether a process has this memory mapped, by its map.
+    pub fn is_mapped_in(&self, maps: &crate::maps::Maps) -> bool {
+        let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
+        // SAFETY: our own descriptor and a valid place.
+        let inode = unsafe {
+            if libc::fstat(self.descriptor.as_raw_fd(), status.as_mut_ptr()) != 0 {
+                return false;
+            }
+            status.assume_init().st_ino
+        };
+        maps.entries
+            .iter()
+            .any(|e| e.file.is_some_and(|f| f.inode == inode) && e.path.starts_with("/memfd:callpath-arena"))
+    }
+
+    /// The first byte.
+    pub fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// Length, bytes.
+    pub fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    /// Backs a range with memory, so that no store to it can fail. What was there stays.
+    pub fn back(&self, offset: usize, len_bytes: usize) -> Result<(), TargetError> {
+        // SAFETY: a plain call on our own descriptor.
+        let result =
+            unsafe { libc::fallocate(self.descriptor.as_raw_fd(), 0, offset as libc::off_t, len_bytes as libc::off_t) };
+        if result != 0 {
+            return Err(TargetError::SharedMemory { len_bytes, source: std::io::Error::last_os_error() });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: unmaps our own mapping; who holds references into it borrows from `self`.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len_bytes) };
+    }
+}
+
+/// A copy of the kernel's virtual shared object, which is the same in every 64-bit process.
+pub fn own_vdso() -> Option<Vec<u8>> {
+    let maps = crate::maps::Maps::read(crate::process::Pid(std::process::id())).ok()?;
+    let entry = maps.entries.iter().find(|e| e.path.as_os_str() == "[vdso]" && e.readable)?;
+    let len = (entry.end.0 - entry.start.0) as usize;
+    // SAFETY: the kernel keeps it mapped and unchanged as long as the process lives.
+    Some(unsafe { std::slice::from_raw_parts(entry.start.0 as *const u8, len) }.to_vec())
+}

@@ -1,0 +1,83 @@
+//! Processes and threads by number: whether they live, what they run.
+//! Knows nothing of their memory.
+
+use std::fmt;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
+
+/// A process's number in callpath's own PID name space.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Pid(pub u32);
+
+impl fmt::Display for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A process that is told from a later one with the same number.
+#[derive(Debug)]
+pub struct ProcessHandle {
+    pid: Pid,
+    descriptor: Option<OwnedFd>,
+}
+
+impl ProcessHandle {
+    /// A handle on the process that has the number now. Where the kernel gives no descriptor (it has ended, or PID
+    /// descriptors are forbidden), the handle looks for the number.
+    pub fn open(pid: Pid) -> ProcessHandle {
+        // SAFETY: takes two numbers.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.0, 0) };
+        // SAFETY: a new descriptor that nobody else owns.
+        let descriptor = (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) });
+        ProcessHandle { pid, descriptor }
+    }
+
+    /// The process's number.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Whether it has not ended yet (a zombie has).
+    pub fn lives(&self) -> bool {
+        match &self.descriptor {
+            Some(fd) => {
+                let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+                // SAFETY: one valid record.
+                unsafe { libc::poll(&mut poll, 1, 0) == 0 }
+            }
+            // SAFETY: signal 0 is never sent.
+            None => unsafe { libc::kill(self.pid.0 as i32, 0) == 0 },
+        }
+    }
+
+    /// The command line, its words as the program got them.
+    pub fn command_line(&self) -> Vec<String> {
+        let Ok(bytes) = std::fs::read(format!("/proc/{}/cmdline", self.pid)) else { return Vec::new() };
+        let words = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
+        words.split(|b| *b == 0).map(|w| String::from_utf8_lossy(w).into_owned()).collect()
+    }
+
+    /// The file that it runs.
+    pub fn executable(&self) -> Option<PathBuf> {
+        std::fs::read_link(format!("/proc/{}/exe", self.pid)).ok()
+    }
+
+    /// Its parent's number.
+    pub fn parent(&self) -> Option<Pid> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        status.lines().find_map(|l| l.strip_prefix("PPid:")?.trim().parse().ok().map(Pid))
+    }
+
+    /// A thread's name as it has set it.
+    pub fn thread_name(&self, tid: u32) -> Option<String> {
+        let name = std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", self.pid)).ok()?;
+        Some(name.trim_end().to_owned())
+    }
+}
+
+/// Whether a process has a thread of this number.
+pub fn thread_lives(pid: Pid, tid: u32) -> bool {
+    // SAFETY: signal 0 is never sent.
+    unsafe { libc::syscall(libc::SYS_tgkill, pid.0, tid, 0) == 0 || *libc::__errno_location() != libc::ESRCH }
+}

@@ -1,0 +1,175 @@
+//! One step of the walk: a frame and its recipe give the caller's frame.
+//! Knows nothing of modules and tables.
+
+use callpath_format::address::{CodePoint, RunAddr};
+use callpath_format::recipe::{Cfa, Expression, Packed, Recipe, Rule};
+use callpath_format::register::{Reg, Registers};
+
+use crate::Memory;
+use crate::expression::evaluate;
+
+/// A frame: where it stands, and the registers that are known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// Where the frame stands in the code.
+    pub point: CodePoint,
+    /// The registers as they are while the frame is the innermost one.
+    pub registers: Registers,
+}
+
+impl Cursor {
+    /// An interrupted thread: registers in DWARF order, and its pc.
+    pub fn interrupted(pc: RunAddr, values: [u64; 16]) -> Cursor {
+        Cursor { point: CodePoint::Exact(pc), registers: Registers::all(values) }
+    }
+}
+
+/// Why a walk ended before a frame that is known to be outermost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// No recipe is known for the frame's code.
+    NoRecipe,
+    /// The recipe needs a register that no frame on the way has kept.
+    UnknownRegister,
+    /// The recipe points at memory that is not on the stack.
+    Unreadable,
+    /// The caller's frame would not lie above this one.
+    NoProgress,
+    /// The recipe itself is malformed.
+    BadRecipe,
+    /// More signal frames than [`crate::MAX_SIGNAL_FRAMES`].
+    TooManySignals,
+}
+
+/// What a step gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The cursor stands at the caller now.
+    Caller,
+    /// The frame is outermost: the cursor has not moved.
+    Outermost,
+}
+
+/// Moves to the caller by a packed recipe that is not wide. After an error the cursor is of no more use.
+#[inline]
+pub fn step_packed(frame: &mut Cursor, recipe: &Packed, memory: &mut impl Memory) -> Result<Step, Stop> {
+    let registers = &mut frame.registers;
+    let cfa = match recipe.kind() {
+        Packed::REGISTER => registers.get(recipe.base()).ok_or(Stop::UnknownRegister)?.wrapping_add(recipe.disp as u64),
+        Packed::DEREF => {
+            let base = registers.get(recipe.base()).ok_or(Stop::UnknownRegister)?;
+            let saved = memory.read_u64(base.wrapping_add(recipe.disp as u64)).ok_or(Stop::Unreadable)?;
+            saved.wrapping_add(recipe.add as u64)
+        }
+        Packed::OUTERMOST => return Ok(Step::Outermost),
+        Packed::UNKNOWN => return Err(Stop::NoRecipe),
+        _ => return Err(Stop::BadRecipe),
+    };
+    let return_address = memory.read_u64(cfa.wrapping_sub(8)).ok_or(Stop::Unreadable)?;
+    if return_address == 0 {
+        return Ok(Step::Outermost);
+    }
+    above(&frame.point, registers, cfa)?;
+    registers.forget_call_clobbered();
+    registers.set(Reg::RSP, cfa);
+    if recipe.slots != [Packed::SLOT_SAME; 6] {
+        for (slot, reg) in recipe.slots.iter().zip(Reg::CALLEE_SAVED) {
+            match *slot {
+                Packed::SLOT_SAME => {}
+                Packed::SLOT_LOST => registers.forget(reg),
+                n => match memory.read_u64(cfa.wrapping_sub(8 * u64::from(n))) {
+                    Some(value) => registers.set(reg, value),
+                    None => registers.forget(reg),
+                },
+            }
+        }
+    }
+    frame.point = CodePoint::Return(RunAddr(return_address));
+    Ok(Step::Caller)
+}
+
+/// Moves to the caller by a recipe in its open form; `expressions` gives an expression's bytes.
+pub fn step_open<'e>(
+    frame: &mut Cursor,
+    recipe: &Recipe,
+    expressions: impl Fn(Expression) -> Option<&'e [u8]>,
+    memory: &mut impl Memory,
+) -> Result<Step, Stop> {
+    let registers = &frame.registers;
+    let pc = frame.point.pc().0;
+    let known = |reg: Reg| registers.get(reg).ok_or(Stop::UnknownRegister);
+    let evaluated = |expression: Expression, initial: Option<u64>, memory: &mut _| {
+        let code = expressions(expression).ok_or(Stop::BadRecipe)?;
+        evaluate(code, initial, pc, registers, memory).ok_or(Stop::Unreadable)
+    };
+    let cfa = match recipe.cfa {
+        Cfa::Unknown => return Err(Stop::NoRecipe),
+        Cfa::Outermost => return Ok(Step::Outermost),
+        Cfa::Register { reg, disp } => known(reg)?.wrapping_add(disp as u64),
+        Cfa::Deref { reg, disp, add } => {
+            memory.read_u64(known(reg)?.wrapping_add(disp as u64)).ok_or(Stop::Unreadable)?.wrapping_add(add as u64)
+        }
+        Cfa::Expression(expression) => evaluated(expression, None, memory)?,
+    };
+    // `None`: the register is lost. One whose place cannot be read is lost, too: it may never be needed.
+    let value = |rule: Rule, same: Option<u64>, memory: &mut _| -> Option<u64> {
+        match rule {
+            Rule::Same => same,
+            Rule::Lost => None,
+            Rule::AtCfa(disp) => read(memory, cfa.wrapping_add(disp as u64)),
+            Rule::CfaPlus(disp) => Some(cfa.wrapping_add(disp as u64)),
+            Rule::AtRegister(reg, disp) => registers.get(reg).and_then(|v| read(memory, v.wrapping_add(disp as u64))),
+            Rule::RegisterPlus(reg, disp) => registers.get(reg).map(|v| v.wrapping_add(disp as u64)),
+            Rule::AtExpression(expression) => {
+                let addr = evaluated(expression, Some(cfa), memory).ok()?;
+                read(memory, addr)
+            }
+            Rule::ExpressionValue(expression) => evaluated(expression, Some(cfa), memory).ok(),
+        }
+    };
+    let return_address = value(recipe.return_address, None, memory).ok_or(Stop::Unreadable)?;
+    let rsp =
+        value(recipe.registers[Reg::RSP.index()], registers.get(Reg::RSP), memory).ok_or(Stop::UnknownRegister)?;
+    if return_address == 0 {
+        return Ok(Step::Outermost);
+    }
+    if !recipe.signal_frame {
+        above(&frame.point, registers, rsp)?;
+    }
+    let point = RunAddr(return_address);
+    let mut caller = Cursor {
+        point: if recipe.signal_frame { CodePoint::Exact(point) } else { CodePoint::Return(point) },
+        registers: Registers::UNKNOWN,
+    };
+    let restore = |index: usize| recipe.signal_frame || Reg::CALLEE_SAVED.iter().any(|r| r.index() == index);
+    for (index, rule) in recipe.registers.iter().enumerate() {
+        let Some(reg) = Reg::from_dwarf(index as u16) else { continue };
+        if reg != Reg::RSP
+            && restore(index)
+            && let Some(v) = value(*rule, registers.get(reg), memory)
+        {
+            caller.registers.set(reg, v);
+        }
+    }
+    caller.registers.set(Reg::RSP, rsp);
+    *frame = caller;
+    Ok(Step::Caller)
+}
+
+fn read(memory: &mut impl Memory, addr: u64) -> Option<u64> {
+    memory.read_u64(addr)
+}
+
+/// A caller's frame lies above its callee's: the return address between them has been popped. A procedure that is
+/// interrupted may have popped it already, into a register (glibc's vfork).
+#[inline]
+fn above(point: &CodePoint, registers: &Registers, caller_rsp: u64) -> Result<(), Stop> {
+    let least = match point {
+        CodePoint::Exact(_) => 0,
+        CodePoint::Return(_) => 1,
+    };
+    match registers.get(Reg::RSP) {
+        Some(rsp) if caller_rsp < rsp.saturating_add(least) => Err(Stop::NoProgress),
+        _ => Ok(()),
+    }
+}

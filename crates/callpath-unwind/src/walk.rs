@@ -1,0 +1,87 @@
+//! The walk over many frames, with a map of code that says which recipe holds where.
+//! Knows nothing of how the map is kept.
+
+use callpath_format::address::RunAddr;
+use callpath_format::frame::FrameKey;
+use callpath_format::recipe::{Expression, Packed, Recipe};
+use core::ops::ControlFlow;
+
+use crate::Memory;
+use crate::step::{Cursor, Step, Stop, step_open, step_packed};
+
+/// A walk over more signal frames than this is taken for one that runs in circles.
+pub const MAX_SIGNAL_FRAMES: u32 = 64;
+
+/// What is known of the code at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Located {
+    /// The frame's key.
+    pub key: FrameKey,
+    /// The recipe, [`Packed::UNKNOWN`] if there is none.
+    pub recipe: Packed,
+    /// For the map's own use: where a wide recipe's table is.
+    pub table: u64,
+}
+
+/// Which code is where in a process.
+pub trait CodeMap {
+    /// What is at `addr`, a look-up address ([`callpath_format::address::CodePoint::lookup`]).
+    fn locate(&mut self, addr: RunAddr) -> Located;
+    /// The open form of a wide recipe.
+    fn open(&self, located: &Located) -> Option<Recipe>;
+    /// The bytes of an expression of that recipe.
+    fn expression(&self, located: &Located, expression: Expression) -> Option<&[u8]>;
+}
+
+/// How a walk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// At a frame that is known to be outermost: the path is full.
+    Outermost,
+    /// Before that: the path is partial.
+    Stopped(Stop),
+    /// The visitor broke it off.
+    Broken,
+}
+
+/// Walks from `cursor` outwards. `visit` gets each frame, the innermost first, before the walk goes on to its caller.
+pub fn walk<C: CodeMap, M: Memory>(
+    mut cursor: Cursor,
+    code: &mut C,
+    memory: &mut M,
+    mut visit: impl FnMut(&Cursor, &Located) -> ControlFlow<()>,
+) -> End {
+    let mut signals = 0;
+    loop {
+        let located = code.locate(cursor.point.lookup());
+        if visit(&cursor, &located).is_break() {
+            return End::Broken;
+        }
+        match step(&mut cursor, &located, code, memory, &mut signals) {
+            Ok(Step::Caller) => {}
+            Ok(Step::Outermost) => return End::Outermost,
+            Err(stop) => return End::Stopped(stop),
+        }
+    }
+}
+
+#[inline]
+fn step<C: CodeMap>(
+    cursor: &mut Cursor,
+    located: &Located,
+    code: &C,
+    memory: &mut impl Memory,
+    signals: &mut u32,
+) -> Result<Step, Stop> {
+    if located.recipe.kind() != Packed::WIDE {
+        return step_packed(cursor, &located.recipe, memory);
+    }
+    let recipe = code.open(located).ok_or(Stop::BadRecipe)?;
+    if recipe.signal_frame {
+        *signals += 1;
+        if *signals > MAX_SIGNAL_FRAMES {
+            return Err(Stop::TooManySignals);
+        }
+    }
+    step_open(cursor, &recipe, |e| code.expression(located, e), memory)
+}

@@ -1,0 +1,22 @@
+//! What a person, or another program, sees of a profile: text and JSON.
+//! Refuses to know anything but the database: where a profile came from, files, terminals' settings.
+//!
+//! [`text::report`] is what is read from top to bottom in a minute, [`text::view`] one view in more detail,
+//! [`json::write`] everything for other programs. A call path may be hundreds of thousands of frames deep, so nothing
+//! in this crate recurses.
+
+#![forbid(unsafe_code)]
+
+pub mod json;
+pub mod text;
+
+/// Why a profile cannot be shown.
+#[derive(Debug, thiserror::Error)]
+pub enum ViewError {
+    /// What was asked for is not there.
+    #[error(transparent)]
+    Query(#[from] callpath_db::QueryError),
+    /// The output takes no more.
+    #[error("failed to write the report: {0}")]
+    Write(#[from] std::io::Error),
+}

@@ -1,0 +1,157 @@
+//! What stands around the tree: what ran, how every sample was accounted for, notes, what to type next.
+//! Refuses to know the tree.
+
+use std::io::{self, Write};
+
+use callpath_db::{ProcedureCost, Profile, Quality};
+
+use super::TextOptions;
+use super::label::scope_label;
+use super::paint::{Ink, Paint};
+use super::printable::{columns, cut_end, printable, shell_word};
+use super::quantity::{count, duration, percent, thousands};
+
+const INDENT: &str = "  ";
+
+/// The command as typed, then how long it took, how it ended, and in how many processes and threads.
+pub(super) fn what_ran(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> io::Result<()> {
+    let info = &profile.info;
+    let command = match info.command.as_slice() {
+        [] if info.program.is_empty() => "a program of unknown name".into(),
+        [] => info.program.clone(),
+        words => words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" "),
+    };
+    let command = cut_end(&printable(&command), options.width.max(20));
+    writeln!(out, "{}", Paint { color: options.color }.with(Ink::Bold, &command))?;
+
+    let mut facts = Vec::new();
+    if info.more_runs > 0 {
+        facts.push(format!("and {}", count(u64::from(info.more_runs), "more run", "more runs")));
+    }
+    if info.duration_ns > 0 {
+        facts.push(format!("ran {}", duration(info.duration_ns)));
+    }
+    facts.push(info.exit.as_deref().map_or_else(|| "still running".into(), printable));
+    let processes = profile.process_count().max(info.processes.len()) as u64;
+    if processes > 1 {
+        facts.push(count(processes, "process", "processes"));
+    }
+    let ever: u64 = info.processes.iter().map(|process| u64::from(process.threads)).sum();
+    let threads = ever.max(profile.thread_count() as u64);
+    if threads > 0 {
+        facts.push(count(threads, "thread", "threads"));
+    }
+    if let Some(measured) = measured_cpu_ns(profile) {
+        let kernel = info.cpu_time_by_kernel_ns.map(|ns| format!(" (by the kernel's account {})", duration(ns)));
+        facts.push(format!("cpu time {}{}", duration(measured), kernel.unwrap_or_default()));
+    }
+    wrapped(&facts, ", ", options, out)
+}
+
+/// The quality line: the class of every sample, and what taking them cost.
+pub(super) fn quality(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> io::Result<()> {
+    let quality = &profile.quality;
+    let mut facts = classes(quality);
+    let links = quality.links;
+    let all = links.valid.saturating_add(links.likely).saturating_add(links.invalid);
+    // Silent where no step from callee to caller is in doubt.
+    if links.valid < all {
+        let (likely, invalid) = (percent(links.likely, all), percent(links.invalid, all));
+        facts.push(format!("links {} valid, {likely} likely, {invalid} invalid", percent(links.valid, all)));
+    }
+    if quality.taken > 0 {
+        let cpu_ns = profile.info.cpu_time_by_kernel_ns.or_else(|| measured_cpu_ns(profile)).filter(|&ns| ns > 0);
+        let cost = match cpu_ns {
+            Some(cpu_ns) => format!("{} of the cpu time", percent(quality.overhead_ns, cpu_ns)),
+            None => duration(quality.overhead_ns),
+        };
+        facts.push(format!("taking them cost {cost}"));
+    }
+    wrapped(&facts, "; ", options, out)
+}
+
+fn classes(quality: &Quality) -> Vec<String> {
+    let taken = count(quality.taken, "sample", "samples");
+    if quality.is_balanced() && quality.full == quality.taken {
+        return vec![if quality.taken == 0 { taken } else { format!("{taken}, all with their whole call path") }];
+    }
+    let mut classes = vec![format!("{} with their whole call path", thousands(quality.full))];
+    let mut class = |count: u64, words: &str| {
+        if count > 0 {
+            classes.push(format!("{} {words}", thousands(count)));
+        }
+    };
+    class(quality.partial, "with a part of it");
+    class(quality.raw_kept, "kept raw");
+    for (reason, &dropped) in &quality.dropped {
+        class(dropped, &format!("dropped ({})", printable(reason)));
+    }
+    let mut facts = vec![format!("{taken}: {}", classes.join(", "))];
+    if !quality.is_balanced() {
+        let accounted = thousands(quality.accounted());
+        facts.push(format!("these are {accounted}, so the account does not add up: please report it"));
+    }
+    facts
+}
+
+/// What the profile's own clock measured, if one of its metrics is CPU time.
+fn measured_cpu_ns(profile: &Profile) -> Option<u64> {
+    let column = profile.metrics.iter().position(|metric| metric.name == "cpu-time" && metric.unit == "ns")?;
+    let values = profile.tree.nodes().map(|node| profile.tree.values(node)[column]);
+    Some(values.fold(0, u64::saturating_add))
+}
+
+/// The notes, once each.
+pub(super) fn notes(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> io::Result<()> {
+    let notes = &profile.info.notes;
+    if notes.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{}", Paint { color: options.color }.with(Ink::Bold, "Notes"))?;
+    for note in notes {
+        let words: Vec<String> = note.split_whitespace().map(printable).collect();
+        wrapped(&words, " ", options, out)?;
+    }
+    Ok(())
+}
+
+/// What is worth typing after reading this.
+pub(super) fn next_command(
+    profile: &Profile,
+    procedures: &[ProcedureCost],
+    options: &TextOptions,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let directory = match profile.info.directory.as_str() {
+        "" => String::new(),
+        directory => format!(" {}", printable(&shell_word(directory))),
+    };
+    let command = format!("callpath report{directory} --view callers");
+    const ASIDE: &str = "   # who calls ";
+    let room = options.width.saturating_sub("Next: ".len() + columns(&command) + ASIDE.len());
+    let first = procedures.first().map(|first| scope_label(&first.scope, profile).fit(room));
+    let why = first.filter(|name| columns(name) <= room).map_or_else(String::new, |name| format!("{ASIDE}{name}"));
+    let paint = Paint { color: options.color };
+    writeln!(out, "\n{} {command}{}", paint.with(Ink::Bold, "Next:"), paint.with(Ink::Dim, &why))
+}
+
+/// Writes `parts` with `between`, indented and broken at the width: between parts where they fit, else between words.
+fn wrapped(parts: &[String], between: &str, options: &TextOptions, out: &mut dyn Write) -> io::Result<()> {
+    let mut line = String::new();
+    let max = options.width.max(40) - INDENT.len();
+    for (i, part) in parts.iter().enumerate() {
+        let part = if i + 1 < parts.len() { format!("{part}{}", between.trim_end()) } else { part.clone() };
+        let pieces = if columns(&part) <= max { vec![part.as_str()] } else { part.split(' ').collect() };
+        for piece in pieces {
+            if !line.is_empty() && columns(&line) + 1 + columns(piece) > max {
+                writeln!(out, "{INDENT}{line}")?;
+                line.clear();
+            }
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(piece);
+        }
+    }
+    writeln!(out, "{INDENT}{line}")
+}

@@ -1,0 +1,106 @@
+//! The two short answers: the path on which most of the cost lies, and the procedures that cost most themselves.
+//! Refuses to know the tree's layout.
+
+use std::io::{self, Write};
+
+use callpath_db::{ProcedureCost, Profile, ScopeKind, View};
+
+use super::chain::{self, Link, condense};
+use super::label::{label, module_label, scope_label};
+use super::paint::{Ink, Paint};
+use super::printable::columns;
+use super::quantity::{percent, value};
+use super::{TextOptions, cost_heading, metric_name};
+
+/// The path goes on to a child with at least this share of its parent's cost.
+const GOES_ON: f64 = 0.5;
+
+/// Frames at each end of a path that are named.
+const ENDS: usize = 8;
+
+/// From the outermost frame to where the cost parts ways, in a few lines.
+pub(super) fn hottest_path(
+    view: &View,
+    profile: &Profile,
+    options: &TextOptions,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let cost = |node: usize| view.inclusive(node).first().copied().unwrap_or(0);
+    let mut path = Vec::new();
+    let mut node = 0;
+    while let Some(child) = view.children(node).next() {
+        // However many processes and threads share the cost, the path goes to a procedure.
+        let in_code = view.nodes[node].scope.kind.is_frame() || view.nodes[node].scope.kind.is_body();
+        let hot = !in_code || cost(child) as f64 >= GOES_ON * cost(node) as f64;
+        if !hot || matches!(view.nodes[child].scope.kind, ScopeKind::Pruned | ScopeKind::Line) {
+            break;
+        }
+        path.push(child);
+        node = child;
+    }
+    let Some(&end) = path.last() else { return Ok(()) };
+
+    let links = condense(0, path.len(), |i| chain::key(&view.nodes[path[i]].scope), |_| true, (ENDS, ENDS));
+    let shown = links.iter().map(|link| match *link {
+        Link::Frame { first, times, .. } => {
+            let times = times.max(view.nodes[path[first]].recursion as usize);
+            let times = if times > 1 { format!(" (x {times})") } else { String::new() };
+            label(view, path[first], profile).fit(48) + &times
+        }
+        Link::Skipped { frames, .. } => format!("… {frames} more"),
+    });
+    let steps: Vec<String> = shown.collect();
+
+    let own = view.self_cost(end).first().copied().unwrap_or(0);
+    let (share, own_share) = (percent(cost(end), cost(0)), percent(own, cost(0)));
+    let mut title = format!("Hottest path: {share} of {}", metric_name(profile));
+    if own < cost(end) {
+        title += &format!(", {own_share} in its last step itself");
+    }
+    writeln!(out, "\n{}", Paint { color: options.color }.with(Ink::Bold, &title))?;
+    let mut line = String::from(" ");
+    for (i, step) in steps.iter().enumerate() {
+        let step = if i == 0 { format!(" {step}") } else { format!(" > {step}") };
+        if i > 0 && columns(&line) + columns(&step) > options.width {
+            writeln!(out, "{line}")?;
+            line = String::from("   ");
+        }
+        line.push_str(&step);
+    }
+    writeln!(out, "{line}")
+}
+
+/// The list of procedures by self cost.
+pub(super) fn procedures(
+    procedures: &[ProcedureCost],
+    view: &View,
+    profile: &Profile,
+    options: &TextOptions,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let paint = Paint { color: options.color };
+    let total = view.inclusive(0).first().copied().unwrap_or(0);
+    let unit = profile.metrics.first().map_or("", |metric| &metric.unit);
+    let first = |values: &[u64]| values.first().copied().unwrap_or(0);
+    let costly: Vec<_> = procedures.iter().filter(|procedure| first(&procedure.self_cost) > 0).collect();
+    let title = format!("Procedures by self {}", metric_name(profile));
+    writeln!(out, "\n{}", paint.with(Ink::Bold, &title))?;
+    let heading = format!("{:>6} {:>9}  {:>6}  procedure", "self", cost_heading(profile), "total");
+    writeln!(out, "{}", paint.with(Ink::Bold, &heading))?;
+    for procedure in costly.iter().take(options.top) {
+        let (own, all) = (first(&procedure.self_cost), first(&procedure.inclusive));
+        let module = module_label(&procedure.scope, profile).map_or(String::new(), |module| format!("  {module}"));
+        let room = options.width.saturating_sub(26 + columns(&module)).max(24);
+        let name = scope_label(&procedure.scope, profile).fit(room);
+        let share = paint.with(Paint::heat(own, total), &format!("{:>6}", percent(own, total)));
+        let module = paint.with(Ink::Dim, &module);
+        writeln!(out, "{share} {:>9}  {:>6}  {name}{module}", value(own, unit), percent(all, total))?;
+    }
+    let rest = costly.get(options.top..).unwrap_or_default();
+    if !rest.is_empty() {
+        let own = rest.iter().fold(0u64, |sum, procedure| sum.saturating_add(first(&procedure.self_cost)));
+        let words = paint.with(Ink::Dim, &format!("({} more)", rest.len()));
+        writeln!(out, "{:>6} {:>9}  {:>6}  {words}", percent(own, total), value(own, unit), "")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! What a scope is called on one line of text.
+//! Refuses to know costs and layout.
+
+use callpath_db::{Name, Profile, Scope, ScopeKind, View};
+
+use super::printable::{printable, shorten};
+
+/// The words for one node, printable; and apart from them, how they may be shortened.
+pub(super) struct Label {
+    /// A demangled name or a path.
+    name: String,
+    /// What follows it and is never shortened.
+    suffix: String,
+}
+
+impl Label {
+    /// In at most `max` columns where that is possible at all.
+    pub(super) fn fit(&self, max: usize) -> String {
+        let room = max.saturating_sub(self.suffix.chars().count());
+        format!("{}{}", shorten(&self.name, room.max(12)), self.suffix)
+    }
+}
+
+/// What `node` of `view` is called.
+pub(super) fn label(view: &View, node: usize, profile: &Profile) -> Label {
+    let scope = &view.nodes[node].scope;
+    let mut label = scope_label(scope, profile);
+    match scope.kind {
+        ScopeKind::Pruned | ScopeKind::Root => label.name = printable(&view.name(node, profile)),
+        ScopeKind::Thread if view.nodes[node].contexts > 1 && scope.discriminator == 0 => {
+            label.suffix = format!(" (x {})", view.nodes[node].contexts);
+        }
+        _ => {}
+    }
+    label
+}
+
+/// What `scope` is called wherever it stands.
+pub(super) fn scope_label(scope: &Scope, profile: &Profile) -> Label {
+    let text = |name: Name| printable(profile.strings.get(name));
+    let place = scope.file.map(|file| {
+        let file = text(file);
+        let file = file.rsplit('/').next().unwrap_or_default();
+        scope.line.map_or_else(|| file.to_string(), |line| format!("{file}:{line}"))
+    });
+    let named = |name: Name, otherwise: &str| if name == Name::EMPTY { otherwise.into() } else { text(name) };
+    let id = |word: &str| match scope.discriminator {
+        0 => String::new(),
+        id => format!(" ({word} {id})"),
+    };
+    let (name, suffix) = match scope.kind {
+        ScopeKind::Process => (format!("process {}", text(scope.name)), id("pid")),
+        ScopeKind::Thread => (format!("thread {}", text(scope.name)), id("tid")),
+        ScopeKind::Rank => (format!("rank {}", text(scope.name)), String::new()),
+        ScopeKind::Partial => (named(scope.name, "partial paths"), String::new()),
+        ScopeKind::Module => (named(scope.name, "no known module"), String::new()),
+        ScopeKind::Procedure | ScopeKind::Inlined => {
+            let name = match (scope.name, scope.module, scope.address) {
+                (Name::EMPTY, Some(module), Some(address)) => format!("{}+{address:#x}", text(module)),
+                (Name::EMPTY, ..) => "unnamed".into(),
+                (name, ..) => text(name),
+            };
+            (name, if scope.kind == ScopeKind::Inlined { " (inlined)".into() } else { String::new() })
+        }
+        ScopeKind::Loop => match (place, scope.address) {
+            (Some(place), _) => (format!("loop at {place}"), String::new()),
+            (None, Some(address)) => (format!("loop at {address:#x}"), String::new()),
+            (None, None) => (named(scope.name, "loop"), String::new()),
+        },
+        ScopeKind::Line => (place.unwrap_or_else(|| named(scope.name, "no known line")), String::new()),
+        ScopeKind::Root | ScopeKind::File | ScopeKind::Pruned => (text(scope.name), String::new()),
+    };
+    Label { name, suffix }
+}
+
+/// The module of a scope in brackets, unless its name begins with it anyway (`libz.so.1+0x1234`).
+pub(super) fn module_label(scope: &Scope, profile: &Profile) -> Option<String> {
+    let module = profile.strings.get(scope.module?);
+    let name = profile.strings.get(scope.name);
+    let says_it = name.is_empty() || name.strip_prefix(module).is_some_and(|rest| rest.starts_with('+'));
+    let shown = scope.kind.is_frame() && !says_it && !module.is_empty();
+    shown.then(|| format!("[{}]", shorten(&printable(module), 40)))
+}

@@ -1,0 +1,311 @@
+//! Nodes of a view as lines of text: who calls whom, without running off to the right.
+//! Refuses to know what is above and below the tree on the page.
+//!
+//! A chain of calls stays in one column: a line without a branch mark is called by the one above it in its column.
+//! Branches are marked, and lie one step to the right:
+//!
+//! ```text
+//! 100.0%    4.18 s          main                called by nobody
+//!  99.8%    4.17 s    0.4%  compress            called by main
+//!   2.1%   87.8 ms    2.1%  ├ write_out         called by compress, beside:
+//!  96.0%    4.01 s    9.0%  find_match          called by compress: has nearly all of its cost
+//!  50.0%    2.09 s   50.0%  ├ hash              called by find_match
+//!  37.0%    1.55 s   37.0%  └ compare           called by find_match
+//! ```
+
+use std::io::{self, Write};
+use std::rc::Rc;
+
+use callpath_db::{Profile, ScopeKind, View, ViewKind};
+
+use super::chain::{self, Link, condense};
+use super::label::{label, module_label};
+use super::paint::{Ink, Paint};
+use super::printable::columns;
+use super::quantity::{percent, value};
+use super::{TextOptions, cost_heading};
+
+/// A child with at least this share of its parent's cost continues the parent's column. So each step to the right loses
+/// a fifth of the cost, and a threshold of 1% allows for 20 steps.
+const CONTINUES: f64 = 0.8;
+
+/// Dull lines in a row that are shown at each end of a chain: of calls, and of callers, where the near ones tell most.
+const DULL_CALLS: (usize, usize) = (12, 12);
+const DULL_CALLERS: (usize, usize) = (6, 2);
+
+/// Which columns a tree has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Columns {
+    /// Inclusive share, inclusive cost, self share.
+    TotalAndSelf,
+    /// Share and cost.
+    One,
+}
+
+/// A chain, from its first node to where it ends or branches.
+struct Chain {
+    head: usize,
+    /// The marks before its first line, and before the others.
+    first: Rc<str>,
+    rest: Rc<str>,
+    /// What the line right above costs, if that is where it is called from.
+    above: Option<u64>,
+}
+
+/// A line to be drawn.
+struct Line {
+    node: usize,
+    times: usize,
+    own: u64,
+    marks: Rc<str>,
+    /// The line above it in its column costs the same: the cost is not repeated.
+    same_cost: bool,
+    /// The frame above it is not shown, so its module has to be said again.
+    after_gap: bool,
+}
+
+/// How a tree is drawn.
+pub(super) struct Drawing<'a> {
+    pub(super) view: &'a View,
+    pub(super) profile: &'a Profile,
+    pub(super) options: &'a TextOptions,
+    pub(super) columns: Columns,
+}
+
+/// What is still to be drawn; the last on the stack comes next.
+enum Pending {
+    Chain(Chain),
+    Line(Line),
+    /// A line for frames left out.
+    Skipped {
+        frames: usize,
+        own: u64,
+        marks: Rc<str>,
+    },
+}
+
+impl Drawing<'_> {
+    /// Draws what is below `node`, and `node` itself where it has several children to hold together.
+    pub(super) fn draw(&self, out: &mut dyn Write) -> io::Result<()> {
+        let tops: Vec<usize> = self.shown_children(0);
+        let none: Rc<str> = "".into();
+        let chain = |head: usize| Pending::Chain(Chain { head, first: none.clone(), rest: none.clone(), above: None });
+        let mut stack: Vec<Pending> = match (self.view.kind, tops.as_slice()) {
+            (ViewKind::Context, [_, _, ..]) => vec![chain(0)],
+            _ => tops.into_iter().rev().map(chain).collect(),
+        };
+        while let Some(pending) = stack.pop() {
+            match pending {
+                Pending::Chain(chain) => self.lay_out(chain, &mut stack),
+                Pending::Line(line) => self.line(&line, out)?,
+                Pending::Skipped { frames, own, marks } => {
+                    let words = format!("… {frames} more in a straight line");
+                    writeln!(out, "{}{}{}", self.cells(None, own), marks, self.ink(Ink::Dim, &words))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the lines of a chain and its branches on the stack.
+    fn lay_out(&self, chain: Chain, stack: &mut Vec<Pending>) {
+        // The frames of the chain, each with the branches between it and the next.
+        let mut frames = vec![chain.head];
+        let mut branches: Vec<Vec<usize>> = Vec::new();
+        loop {
+            let node = frames[frames.len() - 1];
+            let mut children = self.shown_children(node);
+            let next = self.continuation(node, &children);
+            if next.is_some() {
+                children.remove(0);
+            }
+            branches.push(children);
+            match next {
+                Some(next) => frames.push(next),
+                None => break,
+            }
+        }
+
+        let mut lines = Vec::new();
+        let mut from = 0;
+        let mut above = chain.above;
+        let mut after_gap = false;
+        while from < frames.len() {
+            let to = (from..frames.len()).find(|&i| !branches[i].is_empty()).unwrap_or(frames.len() - 1) + 1;
+            for link in self.condensed(&frames, from, to) {
+                let marks = if lines.is_empty() { &chain.first } else { &chain.rest };
+                lines.push(match link {
+                    Link::Skipped { first, frames: count } => {
+                        (above, after_gap) = (None, true);
+                        let own = (first..first + count).map(|i| self.own(frames[i])).fold(0, u64::saturating_add);
+                        Pending::Skipped { frames: count, own, marks: marks.clone() }
+                    }
+                    Link::Frame { first, times, period } => {
+                        let all = (0..times).map(|i| self.own(frames[first + i * period]));
+                        let own = all.fold(0, u64::saturating_add);
+                        let node = frames[first];
+                        let same_cost = above.replace(self.cost(node)) == Some(self.cost(node));
+                        let after_gap = std::mem::take(&mut after_gap);
+                        Pending::Line(Line { node, times, own, marks: marks.clone(), same_cost, after_gap })
+                    }
+                });
+            }
+            let ends = to == frames.len();
+            let beside = &branches[to - 1];
+            for (i, &branch) in beside.iter().enumerate() {
+                let last = ends && i + 1 == beside.len();
+                // An only caller of all there is.
+                let above = above.filter(|_| beside.len() == 1 && self.view.kind == ViewKind::Callers);
+                lines.push(Pending::Chain(self.branch(branch, last, &chain.rest, above)));
+            }
+            from = to;
+        }
+        stack.extend(lines.into_iter().rev());
+    }
+
+    /// A chain one step to the right of `marks`.
+    fn branch(&self, head: usize, last: bool, marks: &str, above: Option<u64>) -> Chain {
+        let marks = self.bounded(marks);
+        let (first, rest) = match (self.view.kind, last) {
+            (ViewKind::Flat, _) => ("  ", "  "),
+            (_, false) => ("├ ", "│ "),
+            (_, true) => ("└ ", "  "),
+        };
+        Chain { head, first: format!("{marks}{first}").into(), rest: format!("{marks}{rest}").into(), above }
+    }
+
+    /// Marks that leave room for a name: the outermost steps give way to an ellipsis.
+    fn bounded(&self, marks: &str) -> String {
+        let max = (self.options.width / 3).max(8);
+        let count = marks.chars().count();
+        if count + 2 <= max {
+            return marks.into();
+        }
+        let kept: String = marks.chars().skip(count + 4 - max).collect();
+        format!("… {kept}")
+    }
+
+    /// The child that goes on in the column of `node`, which is the first of `children`, if any does.
+    fn continuation(&self, node: usize, children: &[usize]) -> Option<usize> {
+        let &first = children.first()?;
+        let top_level = self.view.nodes[node].parent == Some(0);
+        let alone = children.len() == 1;
+        let most = self.cost(first) as f64 >= CONTINUES * self.cost(node) as f64;
+        let continues = match self.view.kind {
+            ViewKind::Flat => false,
+            // Below a procedure come its callers: they are a tree of their own.
+            ViewKind::Callers => !top_level && node != 0 && (alone || most),
+            // Processes and threads are beside each other, however little some cost.
+            ViewKind::Context => {
+                let kind = self.view.nodes[node].scope.kind;
+                alone || (most && (kind.is_frame() || kind.is_body()))
+            }
+        };
+        (continues && self.view.nodes[first].scope.kind != ScopeKind::Pruned).then_some(first)
+    }
+
+    /// Children worth a line, most costly first; what was pruned comes last, if it is worth one.
+    fn shown_children(&self, node: usize) -> Vec<usize> {
+        let pruned = |&child: &usize| self.view.nodes[child].scope.kind == ScopeKind::Pruned;
+        let (rest, mut shown): (Vec<_>, Vec<_>) = self.view.children(node).partition(pruned);
+        let threshold = self.options.query.min_share * self.total() as f64;
+        shown.extend(rest.into_iter().filter(|&rest| self.cost(rest) as f64 >= threshold.max(1.0)));
+        shown
+    }
+
+    fn condensed(&self, frames: &[usize], from: usize, to: usize) -> Vec<Link> {
+        let key = |i: usize| chain::key(&self.view.nodes[frames[i]].scope);
+        let threshold = self.options.query.min_share * self.total() as f64;
+        let dull = |link: &Link| match link {
+            Link::Frame { first, times: 1, .. } => {
+                let node = frames[*first];
+                let call = self.view.nodes[node].scope.kind.is_frame() && self.view.nodes[node].recursion == 1;
+                call && self.own(node) as f64 <= threshold
+            }
+            _ => false,
+        };
+        let ends = match self.view.kind {
+            _ if self.options.whole => (usize::MAX, usize::MAX),
+            ViewKind::Callers => DULL_CALLERS,
+            ViewKind::Context | ViewKind::Flat => DULL_CALLS,
+        };
+        condense(from, to, key, dull, ends)
+    }
+
+    fn line(&self, line: &Line, out: &mut dyn Write) -> io::Result<()> {
+        let Line { node, times, own, ref marks, same_cost, after_gap } = *line;
+        let scope = &self.view.nodes[node].scope;
+        let above = self.view.nodes[node].parent.map(|parent| &self.view.nodes[parent].scope);
+        let changed = above.is_none_or(|above| above.module != scope.module) && self.view.kind != ViewKind::Flat;
+        let module = if changed || after_gap { module_label(scope, self.profile) } else { None };
+        let cells = self.cells((!same_cost).then_some(self.cost(node)), own);
+        let times = times.max(self.view.nodes[node].recursion as usize);
+        let times = if times > 1 { format!(" (x {times})") } else { String::new() };
+        let module = module.map_or(String::new(), |module| format!("  {module}"));
+        let beside = self.cells_width() + columns(marks) + times.len() + columns(&module);
+        let room = self.options.width.saturating_sub(beside).max(24);
+        let label = label(self.view, node, self.profile).fit(room);
+        let label = match scope.kind {
+            ScopeKind::Pruned => self.ink(Ink::Dim, &label),
+            kind if kind.is_frame() || kind.is_body() => label,
+            _ => self.ink(Ink::Bold, &label),
+        };
+        let (marks, times, module) =
+            (self.ink(Ink::Dim, marks), self.ink(Ink::Bold, &times), self.ink(Ink::Dim, &module));
+        writeln!(out, "{cells}{marks}{label}{times}{module}")
+    }
+
+    /// The numbers before a line.
+    fn cells(&self, cost: Option<u64>, own: u64) -> String {
+        let total = self.total();
+        let (share, cost) = match cost {
+            Some(cost) => (percent(cost, total), value(cost, self.unit())),
+            None => (String::new(), String::new()),
+        };
+        if self.columns == Columns::One {
+            return format!("{share:>6} {cost:>9}  ");
+        }
+        // Next to nothing is left blank: most frames only call.
+        let own_share = if own as f64 * 2000.0 < total as f64 { String::new() } else { percent(own, total) };
+        let own_share = self.ink(Paint::heat(own, total), &format!("{own_share:>6}"));
+        format!("{share:>6} {cost:>9}  {own_share}  ")
+    }
+
+    fn cells_width(&self) -> usize {
+        if self.columns == Columns::One { 18 } else { 26 }
+    }
+
+    /// The words above [`Drawing::cells`].
+    pub(super) fn heading(&self, words: &str) -> String {
+        let unit = cost_heading(self.profile);
+        let line = match self.columns {
+            Columns::One => format!("{:>6} {unit:>9}  {words}", "self"),
+            Columns::TotalAndSelf => format!("{:>6} {unit:>9}  {:>6}  {words}", "total", "self"),
+        };
+        self.ink(Ink::Bold, &line)
+    }
+
+    fn ink(&self, ink: Ink, text: &str) -> String {
+        Paint { color: self.options.color }.with(ink, text)
+    }
+
+    fn total(&self) -> u64 {
+        self.cost(0)
+    }
+
+    fn cost(&self, node: usize) -> u64 {
+        self.view.inclusive(node).first().copied().unwrap_or(0)
+    }
+
+    fn own(&self, node: usize) -> u64 {
+        // What was pruned has no body: its cost is in its total.
+        if self.view.nodes[node].scope.kind == ScopeKind::Pruned {
+            return 0;
+        }
+        self.view.self_cost(node).first().copied().unwrap_or(0)
+    }
+
+    fn unit(&self) -> &str {
+        self.profile.metrics.first().map_or("", |metric| &metric.unit)
+    }
+}

@@ -1,0 +1,193 @@
+//! The text as a person sees it: golden files, small enough to be read, and what must hold for any profile.
+//! Refuses to know how lines are made.
+//!
+//! `CALLPATH_BLESS=1 cargo test -p callpath-view` writes the golden files anew; read the difference before committing.
+
+mod made_up;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use callpath_db::{Metric, NodeId, Profile, Query, Scope, ScopeKind, ViewKind};
+use callpath_view::text::{self, TextOptions};
+
+#[track_caller]
+fn check(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("CALLPATH_BLESS").is_some() {
+        return std::fs::write(&path, text).expect("golden files can be written");
+    }
+    let golden = std::fs::read_to_string(&path).unwrap_or_default();
+    let differs = golden.lines().zip(text.lines()).position(|(a, b)| a != b);
+    assert!(golden == text, "{name} differs, first in line {differs:?}; now:\n{text}");
+}
+
+fn report(profile: &Profile, options: &TextOptions) -> String {
+    let mut out = Vec::new();
+    text::report(profile, options, &mut out).expect("a report");
+    String::from_utf8(out).expect("UTF-8")
+}
+
+fn view(profile: &Profile, view: ViewKind, options: &TextOptions) -> String {
+    let mut out = Vec::new();
+    let options = TextOptions { query: Query { view, ..options.query.clone() }, ..options.clone() };
+    text::view(profile, &options, &mut out).expect("a view");
+    String::from_utf8(out).expect("UTF-8")
+}
+
+#[test]
+fn reports() {
+    let options = TextOptions::default();
+    check("xz.txt", &report(&made_up::xz(), &options));
+    check("cpp.txt", &report(&made_up::cpp(), &options));
+    check("cpp-narrow-color.txt", &report(&made_up::cpp(), &TextOptions { width: 70, color: true, ..options.clone() }));
+    check("many.txt", &report(&made_up::many(), &options));
+    check("nothing.txt", &report(&Profile::new(vec![Metric::sum("cpu-time", "ns")]), &options));
+}
+
+#[test]
+fn views() {
+    let options = TextOptions::default();
+    check("cpp-callers.txt", &view(&made_up::cpp(), ViewKind::Callers, &options));
+    check("cpp-flat.txt", &view(&made_up::cpp(), ViewKind::Flat, &options));
+    let shallow = TextOptions { query: Query { max_depth: Some(6), ..options.query.clone() }, ..options };
+    check("xz-shallow.txt", &view(&made_up::xz(), ViewKind::Context, &shallow));
+}
+
+/// A path of calls and the branches beside it: `depth` levels of f, each calling g and h as well.
+fn comb(depth: usize) -> Profile {
+    let mut profile = Profile::new(vec![Metric::sum("cpu-time", "ns")]);
+    let mut node = NodeId::ROOT;
+    for level in 0..depth {
+        let [f, g, h] = ["f", "g", "h"].map(|name| profile.strings.intern(&format!("{name}{level}")));
+        node = profile.tree.child(node, Scope::new(ScopeKind::Procedure, f));
+        for name in [g, h] {
+            let beside = profile.tree.child(node, Scope::new(ScopeKind::Procedure, name));
+            profile.tree.add(beside, &[1 << (depth - level)]);
+        }
+    }
+    profile.tree.add(node, &[1]);
+    profile
+}
+
+#[test]
+fn branches_without_end_stay_on_the_page() {
+    let query = Query { min_share: 0.0, ..Query::default() };
+    let options = TextOptions { width: 80, query, max_lines: usize::MAX, ..TextOptions::default() };
+    let text = report(&comb(50), &options);
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    for level in 0..50 {
+        assert!(["f", "g", "h"].iter().all(|name| text.contains(&format!(" {name}{level}\n"))), "{level}: {text}");
+    }
+}
+
+#[test]
+fn a_long_tree_is_pruned_until_it_is_short() {
+    let text = report(&made_up::large(20_000), &TextOptions::default());
+    assert!(text.contains("(below 5% left out)") || text.contains("(below 10% left out)"), "{text}");
+    let fine = report(&made_up::large(20_000), &TextOptions { max_lines: usize::MAX, ..TextOptions::default() });
+    assert!(fine.contains("(below 1% left out)"));
+}
+
+/// A terminal would act on these.
+const HOSTILE: &str = "\x1b]0;owned\x07\x1b[2J\r\n\u{9b}31m\u{202e}\t\0\x7f\u{2028}";
+
+fn hostile() -> Profile {
+    let mut profile = Profile::new(vec![Metric::sum(HOSTILE, HOSTILE), Metric::max(HOSTILE, "ns")]);
+    let name = profile.strings.intern(HOSTILE);
+    let mut node = NodeId::ROOT;
+    for kind in [
+        ScopeKind::Process,
+        ScopeKind::Rank,
+        ScopeKind::Thread,
+        ScopeKind::Partial,
+        ScopeKind::Module,
+        ScopeKind::File,
+        ScopeKind::Procedure,
+        ScopeKind::Inlined,
+        ScopeKind::Loop,
+        ScopeKind::Line,
+    ] {
+        for id in [3, 4] {
+            let place = (kind != ScopeKind::Loop).then_some(name);
+            let scope = Scope { discriminator: id, module: Some(name), file: place, ..Scope::new(kind, name) };
+            node = profile.tree.child(node, scope);
+            profile.tree.add(node, &[10, 10]);
+        }
+    }
+    profile.quality.taken = 3;
+    profile.quality.dropped.insert(HOSTILE.into(), 2);
+    let info = &mut profile.info;
+    let words = [&mut info.program, &mut info.host, &mut info.directory];
+    words.into_iter().for_each(|word| *word = HOSTILE.into());
+    info.command = vec![HOSTILE.into(), HOSTILE.into()];
+    info.exit = Some(HOSTILE.into());
+    info.notes = vec![HOSTILE.into()];
+    profile
+}
+
+#[test]
+fn nothing_that_a_terminal_acts_on_gets_through() {
+    let profile = hostile();
+    let query = Query { fold: Vec::new(), ..Query::default() };
+    let options = TextOptions { query, ..TextOptions::default() };
+    let mut texts = vec![report(&profile, &options)];
+    texts.extend([ViewKind::Context, ViewKind::Callers, ViewKind::Flat].map(|kind| view(&profile, kind, &options)));
+    for text in texts {
+        let bad = text.chars().find(|&c| (c.is_control() && c != '\n') || "\u{202e}\u{2028}".contains(c));
+        assert_eq!(bad, None, "{text}");
+        assert!(text.contains("\\x1b]0;owned\\x07"), "{text}");
+    }
+}
+
+#[test]
+fn any_width_and_any_numbers_will_do() {
+    for profile in [made_up::xz(), made_up::cpp(), made_up::many(), hostile(), Profile::new(Vec::new())] {
+        for width in [0, 1, 20, 40, 80, 1000] {
+            let options = TextOptions { width, ..TextOptions::default() };
+            report(&profile, &options);
+            for kind in [ViewKind::Context, ViewKind::Callers, ViewKind::Flat] {
+                view(&profile, kind, &options);
+            }
+        }
+        for share in [f64::NAN, f64::INFINITY, -1.0, 2.0] {
+            let query = Query { min_share: share, max_depth: Some(0), ..Query::default() };
+            report(&profile, &TextOptions { query, ..TextOptions::default() });
+        }
+    }
+    let mut profile = made_up::xz();
+    profile.tree.add(NodeId::ROOT, &[u64::MAX, u64::MAX]);
+    profile.info.duration_ns = u64::MAX;
+    profile.quality.full = u64::MAX;
+    assert!(report(&profile, &TextOptions::default()).contains("does not add up"));
+}
+
+#[test]
+fn lines_keep_to_the_width() {
+    for width in [80, 100, 132] {
+        for profile in [made_up::xz(), made_up::cpp(), made_up::many()] {
+            let options = TextOptions { width, ..TextOptions::default() };
+            let mut text = report(&profile, &options);
+            for kind in [ViewKind::Context, ViewKind::Callers, ViewKind::Flat] {
+                text += &view(&profile, kind, &options);
+            }
+            let wide: Vec<&str> = text.lines().filter(|line| line.chars().count() > width).collect();
+            assert!(wide.is_empty(), "{width}: {wide:#?}");
+        }
+    }
+}
+
+#[test]
+fn the_deepest_recursion_is_a_few_lines() {
+    for different in [false, true] {
+        let profile = made_up::deep(200_000, different);
+        let began = Instant::now();
+        let text = report(&profile, &TextOptions::default());
+        assert!(text.lines().count() < 60, "{text}");
+        assert!(different || text.contains("f0 (x 200000)"), "{text}");
+        for kind in [ViewKind::Context, ViewKind::Callers, ViewKind::Flat] {
+            view(&profile, kind, &TextOptions::default());
+        }
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    }
+}

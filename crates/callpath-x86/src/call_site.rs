@@ -1,0 +1,113 @@
+//! Calls, seen from where they return to: what stands before a return address, and whether a procedure hands over to
+//! others by jumping.
+//! Knows nothing of which calls were made.
+
+use callpath_format::address::LinkAddr;
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
+
+/// No call is longer, bytes.
+pub const LONGEST_CALL_BYTES: usize = 8;
+/// Longer procedures are taken to jump out somewhere, bytes.
+const LONGEST_PROCEDURE_BYTES: usize = 1 << 18;
+
+/// The calls that the bytes before a return address may be. Instructions vary in length, so there may be several
+/// readings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CallsBefore {
+    /// A call of this place.
+    pub direct: Option<LinkAddr>,
+    /// A call through a register or memory.
+    pub dynamic: bool,
+}
+
+/// Reads the bytes that end just before `return_address`; the last [`LONGEST_CALL_BYTES`] of them count.
+pub fn calls_before(before: &[u8], return_address: LinkAddr) -> CallsBefore {
+    let mut found = CallsBefore::default();
+    for len in 2..=LONGEST_CALL_BYTES.min(before.len()) {
+        let bytes = &before[before.len() - len..];
+        let mut decoder = Decoder::with_ip(64, bytes, return_address.0.wrapping_sub(len as u64), DecoderOptions::NONE);
+        let instruction = decoder.decode();
+        if instruction.is_invalid() || instruction.len() != len {
+            continue;
+        }
+        match instruction.flow_control() {
+            FlowControl::Call => found.direct = Some(LinkAddr(instruction.near_branch_target())),
+            FlowControl::IndirectCall => found.dynamic = true,
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Whether a procedure of these bytes can go on elsewhere without a call: by a jump out of it, by one through a register
+/// or memory, or by running over its end.
+pub fn hands_over(code: &[u8], start: LinkAddr) -> bool {
+    if code.len() > LONGEST_PROCEDURE_BYTES {
+        return true;
+    }
+    let end = start.0.wrapping_add(code.len() as u64);
+    let mut decoder = Decoder::with_ip(64, code, start.0, DecoderOptions::NONE);
+    let mut runs_on = false;
+    while decoder.can_decode() {
+        let instruction = decoder.decode();
+        if instruction.is_invalid() {
+            // Data, or cut: nothing is certain of what is here.
+            return true;
+        }
+        let jumps_out = || !(start.0..end).contains(&instruction.near_branch_target());
+        runs_on = match instruction.flow_control() {
+            FlowControl::UnconditionalBranch if jumps_out() => return true,
+            FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend if jumps_out() => return true,
+            FlowControl::IndirectBranch => return true,
+            FlowControl::UnconditionalBranch | FlowControl::Return | FlowControl::Exception => false,
+            // A call that does not return may end a procedure.
+            FlowControl::Call | FlowControl::IndirectCall => false,
+            _ => !is_padding(&instruction) || runs_on,
+        };
+    }
+    runs_on
+}
+
+fn is_padding(instruction: &iced_x86::Instruction) -> bool {
+    use iced_x86::Mnemonic::{Hlt, Int3, Nop};
+    matches!(instruction.mnemonic(), Nop | Int3 | Hlt)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_of_every_length() {
+        let at = |before: &[u8]| calls_before(before, LinkAddr(0x1000));
+        // call 0xff0: e8 rel32
+        assert_eq!(at(&[0xe8, 0xf0, 0xff, 0xff, 0xff]).direct, Some(LinkAddr(0xff0)));
+        // call rax; call r11; call [rax+8]; call [rip+0x100]; call [r12+r13*8+0x12345678]
+        for dynamic in [
+            &[0xff, 0xd0][..],
+            &[0x41, 0xff, 0xd3],
+            &[0xff, 0x50, 0x08],
+            &[0xff, 0x15, 0, 1, 0, 0],
+            &[0x43, 0xff, 0x94, 0xec, 0x78, 0x56, 0x34, 0x12],
+        ] {
+            assert!(at(dynamic).dynamic, "{dynamic:x?}");
+        }
+        // mov eax, 1; jmp; nothing
+        assert_eq!(at(&[0xb8, 1, 0, 0, 0]), CallsBefore::default());
+        assert_eq!(at(&[0xe9, 1, 0, 0, 0]), CallsBefore::default());
+        assert_eq!(at(&[]), CallsBefore::default());
+    }
+
+    #[test]
+    fn procedures_that_hand_over() {
+        let hands = |code: &[u8]| hands_over(code, LinkAddr(0x1000));
+        assert!(!hands(&[0x31, 0xc0, 0xc3])); // xor eax,eax; ret
+        assert!(!hands(&[0xeb, 0xfe])); // jmp to itself
+        assert!(!hands(&[0x31, 0xc0, 0xc3, 0x66, 0x90])); // ret; padding
+        assert!(hands(&[0xe9, 0, 1, 0, 0])); // jmp out
+        assert!(hands(&[0x74, 0x7f, 0xc3])); // je out; ret
+        assert!(hands(&[0xff, 0xe0])); // jmp rax
+        assert!(hands(&[0x31, 0xc0])); // runs over its end
+        assert!(!hands(&[0xe8, 0, 0, 0, 0])); // ends with a call that does not return
+    }
+}

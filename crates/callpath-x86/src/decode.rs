@@ -1,0 +1,139 @@
+//! Instructions: decoding, and where control goes after each.
+//! Knows nothing of frames and of procedures.
+
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+use crate::places::{NOWHERE, Part, Places};
+
+/// Where control goes after an instruction. Targets are positions, [`NOWHERE`] for an address that is not code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flow {
+    /// To the next instruction.
+    Next,
+    /// To the target or to the next instruction.
+    Branch(u32),
+    /// To the target.
+    Jump(u32),
+    /// To where a register or memory says.
+    JumpIndirect,
+    /// To the target, and back.
+    Call(u32),
+    /// To where a register or memory says, and back.
+    CallIndirect,
+    /// To the caller.
+    Return,
+    /// Nowhere.
+    Stop,
+}
+
+/// Decodes the instructions of one part of the code, one after the other.
+pub(crate) struct Instructions<'a> {
+    decoder: Decoder<'a>,
+    part: Part<'a>,
+}
+
+impl<'a> Instructions<'a> {
+    /// From `at` on, up to the end of its part.
+    pub(crate) fn new(places: &Places<'a>, at: u32) -> Option<Instructions<'a>> {
+        let part = *places.part(at)?;
+        let mut decoder = Decoder::with_ip(64, part.bytes, part.start.0, DecoderOptions::NONE);
+        seek(&mut decoder, &part, at)?;
+        Some(Instructions { decoder, part })
+    }
+
+    /// Goes on at `at`, if that is in the same part.
+    pub(crate) fn seek(&mut self, at: u32) -> bool {
+        at >= self.part.first && at < self.part.end() && seek(&mut self.decoder, &self.part, at).is_some()
+    }
+
+    /// The position of the next instruction.
+    #[inline]
+    pub(crate) fn position(&self) -> u32 {
+        self.part.first + self.decoder.position() as u32
+    }
+
+    /// The next instruction; false at the end of the part. After bytes that are none the position is not specified.
+    #[inline]
+    pub(crate) fn decode(&mut self, instruction: &mut Instruction) -> bool {
+        if !self.decoder.can_decode() {
+            return false;
+        }
+        self.decoder.decode_out(instruction);
+        true
+    }
+}
+
+fn seek(decoder: &mut Decoder<'_>, part: &Part<'_>, at: u32) -> Option<()> {
+    let offset = at.checked_sub(part.first)?;
+    decoder.set_position(offset as usize).ok()?;
+    decoder.set_ip(part.start.0.wrapping_add(u64::from(offset)));
+    Some(())
+}
+
+/// Where control goes after `instruction`.
+#[inline]
+pub(crate) fn flow_of(instruction: &Instruction, places: &Places<'_>) -> Flow {
+    let target = || places.position(instruction.near_branch_target()).unwrap_or(NOWHERE);
+    match instruction.flow_control() {
+        FlowControl::Next => match instruction.code() {
+            Code::Hlt => Flow::Stop,
+            _ => Flow::Next,
+        },
+        FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => match instruction.op0_kind() {
+            OpKind::NearBranch64 => Flow::Branch(target()),
+            _ => Flow::Next,
+        },
+        FlowControl::UnconditionalBranch => Flow::Jump(target()),
+        FlowControl::IndirectBranch => Flow::JumpIndirect,
+        FlowControl::Call => match instruction.op0_kind() {
+            OpKind::NearBranch64 if instruction.near_branch_target() == instruction.next_ip() => Flow::Next,
+            OpKind::NearBranch64 => Flow::Call(target()),
+            // syscall and its kin
+            _ => Flow::Next,
+        },
+        FlowControl::IndirectCall => Flow::CallIndirect,
+        FlowControl::Return => Flow::Return,
+        FlowControl::Interrupt => match instruction.code() {
+            Code::Int_imm8 => Flow::Next,
+            _ => Flow::Stop,
+        },
+        FlowControl::Exception => Flow::Stop,
+    }
+}
+
+/// An instruction that only fills the space between procedures or before a loop.
+pub(crate) fn is_padding(instruction: &Instruction) -> bool {
+    match instruction.mnemonic() {
+        Mnemonic::Nop | Mnemonic::Int3 => true,
+        // xchg ax, ax; lea rsi, [rsi+0]; mov edi, edi is no padding on x86-64
+        Mnemonic::Lea => {
+            instruction.op0_register() == instruction.memory_base()
+                && instruction.memory_index() == Register::None
+                && instruction.memory_displacement64() == 0
+                && instruction.op0_register().size() == 8
+        }
+        _ => false,
+    }
+}
+
+/// The bytes begin as procedures do: endbr64, or the push of a register that belongs to the caller.
+pub(crate) fn is_prologue(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x53 | 0x55, ..] | [0x41, 0x54..=0x57, ..] | [0xf3, 0x0f, 0x1e, 0xfa, ..])
+}
+
+/// The bytes begin as procedures do, beyond doubt: two pushes, or a push and the frame's making.
+pub(crate) fn is_sure_prologue(bytes: &[u8]) -> bool {
+    let push_len = match bytes {
+        [0x53 | 0x55, ..] => 1,
+        [0x41, 0x54..=0x57, ..] => 2,
+        _ => return false,
+    };
+    let rest = bytes.get(push_len..).unwrap_or(&[]);
+    is_prologue(rest) || matches!(rest, [0x48, 0x89, 0xe5, ..] | [0x48, 0x83 | 0x81, 0xec, ..])
+}
+
+/// The number of a general-purpose register (of any width) in the processor's order.
+#[inline]
+pub(crate) fn number(register: Register) -> Option<usize> {
+    register.is_gpr().then(|| register.full_register().number())
+}

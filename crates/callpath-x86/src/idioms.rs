@@ -1,0 +1,53 @@
+//! Code whose frame no flow can tell, because it is entered in a way of its own: by its bytes.
+//! Knows nothing of control flow.
+
+use callpath_format::recipe::{Cfa, Recipe, Rule};
+use callpath_format::register::Reg;
+
+use crate::state::{RSP, State};
+use crate::value::Value;
+
+/// The code that a signal handler returns to, as the System V ABI and Linux have it: `mov rax, 15; syscall`. Its length
+/// in bytes, if `bytes` begin with it.
+pub(crate) fn signal_return(bytes: &[u8]) -> Option<usize> {
+    const FORMS: [&[u8]; 2] = [&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05], &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05]];
+    FORMS.iter().find(|form| bytes.starts_with(form)).map(|form| form.len())
+}
+
+/// The frame there: `struct ucontext` lies at rsp, with the registers of the interrupted code.
+///
+/// ```text
+/// CFA = *(rsp + 160)    pc = *(rsp + 168)    reg = *(rsp + 40 + 8 n), in the order of `struct sigcontext`
+/// ```
+pub(crate) fn signal_frame() -> Recipe {
+    // r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, by DWARF number.
+    const ORDER: [u16; 15] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2];
+    let mut recipe = Recipe::with_cfa(Cfa::Deref { reg: Reg::RSP, disp: 160, add: 0 });
+    recipe.signal_frame = true;
+    recipe.return_address = Rule::AtRegister(Reg::RSP, 168);
+    for (index, register) in (0..).zip(ORDER.into_iter().filter_map(Reg::from_dwarf)) {
+        recipe.registers[register.index()] = Rule::AtRegister(Reg::RSP, 40 + 8 * index);
+    }
+    recipe
+}
+
+/// The state where `bytes` begin, if they are a stub of a procedure linkage table that others jump to.
+///
+/// ```text
+/// push [rip + GOT[1]]; [bnd] jmp [rip + GOT[2]]      an index was pushed before
+/// [endbr64]; push index; [bnd] jmp the stub above    entered like a procedure
+/// ```
+pub(crate) fn linkage_stub(bytes: &[u8]) -> Option<State> {
+    let at = |index: usize| bytes.get(index).copied().unwrap_or(0);
+    if at(0) == 0xff && at(1) == 0x35 {
+        let jump = if at(6) == 0xf2 { 7 } else { 6 };
+        if at(jump) == 0xff && at(jump + 1) == 0x25 {
+            let mut state = State::at_entry();
+            state.set(RSP, Value::cfa(-16), 0);
+            return Some(state);
+        }
+    }
+    let push = if bytes.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) { 4 } else { 0 };
+    let jump = push + if at(push + 5) == 0xf2 { 6 } else { 5 };
+    (at(push) == 0x68 && at(jump) == 0xe9).then(State::at_entry)
+}

@@ -1,0 +1,33 @@
+//! Machine code of x86-64: decoding, procedure bounds and unwind recipes, from bytes and hints.
+//! Knows nothing of files, ELF, DWARF, processes and profiles.
+//!
+//! The way of the data: [`input::CodeInput`] -> a sweep over all bytes (`sweep`) -> which calls come back (`returns`)
+//! -> abstract frames along control flow (`flow`, over `state` and `effect`) -> code that nothing leads to (`gaps`)
+//! -> rows of recipes and procedures ([`analysis::CodeAnalysis`]).
+//!
+//! All input is untrusted: whatever the bytes and hints say, the analysis ends in time proportional to their length,
+//! without a panic. Where it does not know a frame it says so: [`callpath_format::recipe::Recipe::UNKNOWN`].
+#![forbid(unsafe_code)]
+
+pub mod analysis;
+mod bitmap;
+pub mod bounds;
+pub mod call_site;
+pub mod claims;
+mod decode;
+mod effect;
+mod flow;
+mod gaps;
+mod idioms;
+pub mod input;
+mod places;
+mod pool;
+mod recipe;
+mod returns;
+mod state;
+mod sweep;
+mod tables;
+mod trial;
+mod value;
+
+pub use analysis::{CodeAnalysis, analyse, fuzz_code};

@@ -1,0 +1,139 @@
+//! From an abstract frame to the recipe that says where its caller's registers are.
+//! Knows nothing of instructions.
+//!
+//! ```text
+//! rsp = CFA + k                      CFA = rsp - k
+//! reg = CFA + k                      CFA = reg - k
+//! *(B + o) = CFA + k, reg = B + m    CFA = *(reg + o - m) - k
+//! ```
+//!
+//! in this order, registers that survive calls first.
+
+use callpath_format::recipe::{Cfa, Packed, Recipe, Rule};
+use callpath_format::register::Reg;
+
+use crate::state::{CALLEE_SAVED, RSP, Slot, State};
+use crate::value::{Base, RETURN_ADDRESS, Value};
+
+/// The order in which registers are asked where the CFA is: rsp, rbp, those that survive calls, the others.
+const BASES: [usize; 16] = [4, 5, 3, 12, 13, 14, 15, 10, 11, 0, 1, 2, 6, 7, 8, 9];
+/// So many of them survive a call.
+const SURVIVORS: usize = 7;
+
+/// The packed recipe where all is plain: rsp is known from the CFA, and every register is in place or was pushed.
+pub(crate) fn plain_recipe_of(state: &State) -> Option<Packed> {
+    let Value::Stack { base: Base::CFA, offset: top } = state.get(RSP) else { return None };
+    let mut slots = [Packed::SLOT_SAME; CALLEE_SAVED.len()];
+    let mut has_return_address = false;
+    for slot in state.slots() {
+        let Value::Caller(what) = slot.value else { continue };
+        if slot.base != Base::CFA || slot.offset < top || slot.offset % 8 != 0 {
+            continue;
+        }
+        if what == RETURN_ADDRESS {
+            has_return_address |= slot.offset == -8;
+        } else if let Some(index) = CALLEE_SAVED.iter().position(|&register| register == usize::from(what)) {
+            if !(-8 * 255..=-16).contains(&slot.offset) {
+                return None;
+            }
+            if slots[index] == Packed::SLOT_SAME {
+                slots[index] = (slot.offset / -8) as u8;
+            }
+        }
+    }
+    let in_place = |(&slot, &register): (&u8, &usize)| {
+        slot != Packed::SLOT_SAME || state.get(register) == Value::Caller(register as u8)
+    };
+    if !has_return_address || state.is_outermost || !slots.iter().zip(&CALLEE_SAVED).all(in_place) {
+        return None;
+    }
+    let head = Packed::REGISTER | (Reg::RSP.index() as u16) << 3;
+    Some(Packed { disp: top.checked_neg()?, add: 0, head, slots })
+}
+
+/// The recipe for the code between the two instructions where `state` holds.
+pub(crate) fn recipe_of(state: &State) -> Recipe {
+    if state.is_outermost {
+        return Recipe::OUTERMOST;
+    }
+    let Some(cfa) = cfa_of(state) else { return Recipe::UNKNOWN };
+    let mut recipe = Recipe::with_cfa(cfa);
+    match saved(state, RETURN_ADDRESS) {
+        Some(rule) => recipe.return_address = rule,
+        None => return Recipe::UNKNOWN,
+    }
+    for register in CALLEE_SAVED {
+        recipe.registers[dwarf(register).index()] = saved(state, register as u8).unwrap_or(Rule::Lost);
+    }
+    recipe
+}
+
+/// The DWARF register of one in the processor's order.
+pub(crate) fn dwarf(register: usize) -> Reg {
+    const ORDER: [u16; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
+    ORDER.get(register).and_then(|&number| Reg::from_dwarf(number)).unwrap_or(Reg::RSP)
+}
+
+fn cfa_of(state: &State) -> Option<Cfa> {
+    let direct = |&register: &usize| match state.get(register) {
+        Value::Stack { base: Base::CFA, offset } => {
+            Some(Cfa::Register { reg: dwarf(register), disp: offset.checked_neg()? })
+        }
+        _ => None,
+    };
+    let (survivors, others) = BASES.split_at(SURVIVORS);
+    if let Some(cfa) = survivors.iter().find_map(direct) {
+        return Some(cfa);
+    }
+    let through = |&register: &usize, below: bool| {
+        let Value::Stack { base, offset } = state.get(register) else { return None };
+        let slots = state.slots().iter().filter(|slot| slot.base == base && is_below(state, slot) == below);
+        let (slot, kept) = slots.into_iter().find_map(|slot| match slot.value {
+            Value::Stack { base: Base::CFA, offset } => Some((slot, offset)),
+            _ => None,
+        })?;
+        Some(Cfa::Deref { reg: dwarf(register), disp: slot.offset.checked_sub(offset)?, add: kept.checked_neg()? })
+    };
+    survivors
+        .iter()
+        .find_map(|register| through(register, false))
+        .or_else(|| others.iter().find_map(direct))
+        .or_else(|| survivors.iter().find_map(|register| through(register, true)))
+        .or_else(|| others.iter().find_map(|register| through(register, false)))
+}
+
+/// Where a value of the caller's is: on the stack above rsp, in its register, in another one, on the stack below rsp.
+fn saved(state: &State, what: u8) -> Option<Rule> {
+    let value = Value::Caller(what);
+    let in_slots = |below: bool| {
+        let slots = state.slots().iter().filter(|slot| slot.value == value && is_below(state, slot) == below);
+        slots.into_iter().find_map(|slot| match slot.base {
+            Base::CFA => Some(Rule::AtCfa(slot.offset)),
+            base => relative(state, base, slot.offset),
+        })
+    };
+    let in_place = || (what != RETURN_ADDRESS && state.get(usize::from(what)) == value).then_some(Rule::Same);
+    let elsewhere = || {
+        let holder = BASES.iter().find(|&&register| state.get(register) == value);
+        holder.map(|&register| Rule::RegisterPlus(dwarf(register), 0))
+    };
+    in_slots(false).or_else(in_place).or_else(elsewhere).or_else(|| in_slots(true))
+}
+
+/// The slot is below rsp: popped, or in the red zone.
+fn is_below(state: &State, slot: &Slot) -> bool {
+    match state.get(RSP) {
+        Value::Stack { base, offset } => slot.base == base && slot.offset < offset,
+        _ => false,
+    }
+}
+
+/// `*(base + offset)` by a register that is known relative to `base`.
+fn relative(state: &State, base: Base, offset: i32) -> Option<Rule> {
+    BASES.iter().take(SURVIVORS).find_map(|&register| match state.get(register) {
+        Value::Stack { base: its, offset: there } if its == base => {
+            Some(Rule::AtRegister(dwarf(register), offset.checked_sub(there)?))
+        }
+        _ => None,
+    })
+}

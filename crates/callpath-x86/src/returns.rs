@@ -1,0 +1,147 @@
+//! Which calls come back.
+//! Knows nothing of frames: a procedure returns if a return, or a jump that nobody can follow, is reached from it.
+//!
+//! From an address, control reaches the next event of the sweep. Events that may lead to a return are found backwards
+//! from the returns; an event after a call is reached through it once the called procedure is known to return. Every
+//! edge is looked at once.
+
+use crate::places::NOWHERE;
+use crate::sweep::{Event, EventKind};
+
+/// The answer for each event of a sweep.
+pub(crate) struct Returns {
+    returns: Vec<bool>,
+    /// Index of the first event at or after each multiple of [`STRIDE`].
+    index: Vec<u32>,
+}
+
+const STRIDE: u32 = 64;
+
+impl Returns {
+    /// `events` are sorted; positions are below `len`.
+    pub(crate) fn new(events: &[Event], len: u32) -> Returns {
+        let mut index = Vec::with_capacity((len / STRIDE) as usize + 2);
+        for (number, event) in (0u32..).zip(events) {
+            while index.len() as u32 * STRIDE <= event.at {
+                index.push(number);
+            }
+        }
+        let mut returns = Returns { returns: vec![false; events.len()], index };
+        let (offsets, sources) = returns.sources(events);
+        let mut found: Vec<u32> = Vec::new();
+        for (number, event) in (0u32..).zip(events) {
+            let known = match event.kind {
+                EventKind::Leave => true,
+                // Into code that is not here.
+                EventKind::Jump | EventKind::Branch => event.target == NOWHERE,
+                EventKind::Call | EventKind::Stop => false,
+            };
+            if known {
+                returns.mark(number, &mut found);
+            }
+        }
+        while let Some(number) = found.pop() {
+            // Control falls to here from the event before.
+            if let Some(before) = number.checked_sub(1)
+                && let Some(event) = events.get(before as usize)
+            {
+                let falls = match event.kind {
+                    EventKind::Branch => true,
+                    EventKind::Call => returns.of(events, event.target),
+                    _ => false,
+                };
+                if falls {
+                    returns.mark(before, &mut found);
+                }
+            }
+            let from = offsets.get(number as usize).copied().unwrap_or(0) as usize;
+            let to = offsets.get(number as usize + 1).copied().unwrap_or(0) as usize;
+            for &source in sources.get(from..to).unwrap_or(&[]) {
+                let leads = match events.get(source as usize).map(|event| event.kind) {
+                    Some(EventKind::Call) => returns.returns.get(source as usize + 1).is_some_and(|&after| after),
+                    _ => true,
+                };
+                if leads {
+                    returns.mark(source, &mut found);
+                }
+            }
+        }
+        returns
+    }
+
+    /// A call to `target` may come back.
+    pub(crate) fn of(&self, events: &[Event], target: u32) -> bool {
+        target == NOWHERE || self.event_at(events, target).is_none_or(|event| self.returns.get(event) == Some(&true))
+    }
+
+    fn mark(&mut self, number: u32, found: &mut Vec<u32>) {
+        if let Some(flag) = self.returns.get_mut(number as usize)
+            && !*flag
+        {
+            *flag = true;
+            found.push(number);
+        }
+    }
+
+    /// The first event at or after a position.
+    fn event_at(&self, events: &[Event], at: u32) -> Option<usize> {
+        let first = *self.index.get((at / STRIDE) as usize)? as usize;
+        let rest = events.get(first..)?;
+        let skipped = rest.iter().take_while(|event| event.at < at).count();
+        (skipped < rest.len()).then_some(first + skipped)
+    }
+
+    /// For each event, the branches, jumps and calls that lead to it: offsets in a list.
+    fn sources(&self, events: &[Event]) -> (Vec<u32>, Vec<u32>) {
+        let target_of = |event: &Event| match event.kind {
+            EventKind::Branch | EventKind::Jump | EventKind::Call if event.target != NOWHERE => {
+                self.event_at(events, event.target)
+            }
+            _ => None,
+        };
+        let mut offsets = vec![0u32; events.len() + 2];
+        for target in events.iter().filter_map(target_of) {
+            offsets[target + 2] += 1;
+        }
+        for at in 2..offsets.len() {
+            offsets[at] += offsets[at - 1];
+        }
+        let mut sources = vec![0u32; *offsets.last().unwrap_or(&0) as usize];
+        for (number, event) in (0u32..).zip(events) {
+            if let Some(target) = target_of(event) {
+                let at = &mut offsets[target + 1];
+                sources[*at as usize] = number;
+                *at += 1;
+            }
+        }
+        (offsets, sources)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Events one byte apart; targets are indices.
+    fn check(events: &[(EventKind, u32)], expect: &[bool]) {
+        let events: Vec<Event> = (0..).zip(events).map(|(at, &(kind, target))| Event { at, kind, target }).collect();
+        let returns = Returns::new(&events, 1000);
+        assert_eq!(returns.returns, expect);
+    }
+
+    #[test]
+    fn calls_return_if_their_procedures_do() {
+        use EventKind::*;
+        // 0: call 2; 1: ret — 2: call 4; 3: ret — 4: stop
+        check(
+            &[(Call, 2), (Leave, NOWHERE), (Call, 4), (Leave, NOWHERE), (Stop, NOWHERE)],
+            &[false, true, false, true, false],
+        );
+        // 0: call 2; 1: ret — 2: branch 3 — 3: jump to 1
+        check(&[(Call, 2), (Leave, NOWHERE), (Branch, 3), (Jump, 1)], &[true, true, true, true]);
+        // Two procedures that only call each other do not return.
+        check(&[(Call, 2), (Leave, NOWHERE), (Call, 0), (Leave, NOWHERE)], &[false, true, false, true]);
+        // A call to another module returns.
+        check(&[(Call, NOWHERE), (Leave, NOWHERE)], &[true, true]);
+    }
+}

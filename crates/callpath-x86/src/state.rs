@@ -1,0 +1,289 @@
+//! The abstract frame: what is known of registers and stack slots between two instructions.
+//! Knows nothing of instructions and of recipes.
+//!
+//! Tallent et al. 2009, section 2.2, follow the return address, sp and fp in a linear scan; here every register and
+//! every slot that holds a value which a recipe may need is followed, along control flow.
+
+use crate::value::{Base, RETURN_ADDRESS, Value};
+
+/// Registers in the processor's order.
+pub(crate) const RAX: usize = 0;
+pub(crate) const RSP: usize = 4;
+pub(crate) const RBP: usize = 5;
+/// Those that a procedure gives back unchanged.
+pub(crate) const CALLEE_SAVED: [usize; 6] = [3, 5, 12, 13, 14, 15];
+/// Those that a call may change.
+const CALL_CLOBBERED: [usize; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
+
+/// So many slots are followed; of more, the later ones are not.
+const MAX_SLOTS: usize = 24;
+
+/// Eight bytes on the stack whose value is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Slot {
+    pub(crate) base: Base,
+    pub(crate) offset: i32,
+    pub(crate) value: Value,
+}
+
+const NO_SLOT: Slot = Slot { base: Base::CFA, offset: 0, value: Value::Unknown };
+
+/// An abstract frame.
+#[derive(Clone)]
+pub(crate) struct State {
+    registers: [Value; 16],
+    slots: [Slot; MAX_SLOTS],
+    slot_count: u8,
+    /// Nobody called this code.
+    pub(crate) is_outermost: bool,
+    /// A system call was made since the last call: this may be a new thread.
+    pub(crate) after_system_call: bool,
+    /// The analysis began here knowing nothing: what was on the stack then has a name.
+    is_symbolic: bool,
+    /// What can be said of the caller's frame may have changed since this was last cleared.
+    pub(crate) is_changed: bool,
+    /// The last number that something was compared with: a jump table's length less one, perhaps.
+    pub(crate) bound: Option<u32>,
+}
+
+impl State {
+    /// A procedure's first instruction.
+    pub(crate) fn at_entry() -> State {
+        let mut state = State::unknown();
+        for register in CALLEE_SAVED {
+            state.registers[register] = Value::Caller(register as u8);
+        }
+        state.registers[RSP] = Value::cfa(-8);
+        state.push_slot(Slot { base: Base::CFA, offset: -8, value: Value::Caller(RETURN_ADDRESS) });
+        state
+    }
+
+    /// Nothing is known.
+    pub(crate) fn unknown() -> State {
+        State {
+            registers: [Value::Unknown; 16],
+            slots: [NO_SLOT; MAX_SLOTS],
+            slot_count: 0,
+            is_outermost: false,
+            after_system_call: false,
+            is_symbolic: false,
+            is_changed: true,
+            bound: None,
+        }
+    }
+
+    /// Nothing is known, but everything has a name: [`Base::of_register`], [`Value::Content`].
+    pub(crate) fn symbolic() -> State {
+        let mut state = State { is_symbolic: true, ..State::unknown() };
+        for register in CALLEE_SAVED.into_iter().chain([RSP, RAX]) {
+            state.registers[register] = Value::Stack { base: Base::of_register(register), offset: 0 };
+        }
+        state
+    }
+
+    pub(crate) fn get(&self, register: usize) -> Value {
+        self.registers.get(register).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn slots(&self) -> &[Slot] {
+        self.slots.get(..usize::from(self.slot_count)).unwrap_or(&[])
+    }
+
+    /// The caller called just now, as far as the caller's frame goes: a jump from here is a tail call.
+    pub(crate) fn is_like_entry(&self) -> bool {
+        self.registers[RSP] == Value::cfa(-8)
+            && CALLEE_SAVED.iter().all(|&register| self.registers[register] == Value::Caller(register as u8))
+            && self.load(Base::CFA, -8) == Value::Caller(RETURN_ADDRESS)
+    }
+
+    /// Puts a value into a register. One of rsp that is no address on the stack gets a base of its own, named `at`.
+    pub(crate) fn set(&mut self, register: usize, mut value: Value, at: u32) {
+        if register == RSP && value.base().is_none() {
+            let base = Base::made_at(at);
+            self.forget_base(base);
+            value = Value::Stack { base, offset: 0 };
+        }
+        let Some(old) = self.registers.get_mut(register) else { return };
+        if *old != value {
+            self.is_changed |= matters(*old) || matters(value);
+            *old = value;
+        }
+    }
+
+    /// An address on the stack that nobody knows better, made at `at`.
+    pub(crate) fn fresh(&mut self, at: u32) -> Value {
+        let base = Base::made_at(at);
+        self.forget_base(base);
+        Value::Stack { base, offset: 0 }
+    }
+
+    /// What a slot of eight bytes holds.
+    pub(crate) fn load(&self, base: Base, offset: i32) -> Value {
+        let slot = self.slots().iter().find(|slot| slot.base == base && slot.offset == offset);
+        match slot {
+            Some(slot) => slot.value,
+            None if self.is_symbolic && base.register().is_some() => Value::Content { base, offset },
+            None => Value::Unknown,
+        }
+    }
+
+    /// Writes `len` bytes; `value` is what eight bytes hold.
+    pub(crate) fn store(&mut self, base: Base, offset: i32, len: i32, value: Value) {
+        self.overwrite(base, offset, len, true);
+        if len == 8 && matters(value) {
+            self.push_slot(Slot { base, offset, value });
+        } else if self.is_symbolic {
+            self.push_slot(Slot { base, offset: offset & !7, value: Value::Unknown });
+        }
+    }
+
+    /// Writes `len` bytes through a pointer, which does not reach saved registers in a program that is not broken: where
+    /// it seems to, the pointer was followed along a way that control never takes.
+    pub(crate) fn store_through_pointer(&mut self, base: Base, offset: i32, len: i32) {
+        self.overwrite(base, offset, len, false);
+    }
+
+    fn overwrite(&mut self, base: Base, offset: i32, len: i32, saved_too: bool) {
+        let end = offset.saturating_add(len);
+        self.retain_slots(|slot| {
+            let is_hit = slot.base == base && slot.offset < end && slot.offset.saturating_add(8) > offset;
+            !is_hit || (!saved_too && matches!(slot.value, Value::Caller(_)))
+        });
+    }
+
+    /// What a call does to the caller's frame, if it comes back.
+    pub(crate) fn call(&mut self) {
+        for register in CALL_CLOBBERED {
+            if self.registers[register] != Value::Unknown {
+                self.is_changed |= matters(self.registers[register]);
+                self.registers[register] = Value::Unknown;
+            }
+        }
+        if let Value::Stack { base, offset: top } = self.registers[RSP] {
+            self.retain_slots(|slot| slot.base != base || slot.offset >= top);
+        }
+        self.after_system_call = false;
+    }
+
+    /// What is known of this and of the other, where control flow meets at `at`. Whether it is less than this was.
+    pub(crate) fn merge(&mut self, other: &State, at: u32) -> bool {
+        let mut less = if self.registers[RSP] == other.registers[RSP] {
+            self.keep_common(other)
+        } else {
+            self.rebase_to(Base::merged_at(at), other)
+        };
+        if self.is_outermost && !other.is_outermost {
+            self.is_outermost = false;
+            less = true;
+        }
+        self.after_system_call &= other.after_system_call;
+        if self.bound != other.bound {
+            self.bound = None;
+        }
+        self.is_changed = true;
+        less
+    }
+
+    /// The stack pointers agree: what both know.
+    fn keep_common(&mut self, other: &State) -> bool {
+        let mut less = false;
+        self.retain_slots(|slot| {
+            let common = other.slots().contains(slot);
+            less |= !common;
+            common
+        });
+        for (mine, others) in self.registers.iter_mut().zip(other.registers) {
+            if *mine != others && *mine != Value::Unknown {
+                *mine = Value::Unknown;
+                less = true;
+            }
+        }
+        less
+    }
+
+    /// The stack pointers differ: what both know relative to them stays known, relative to a new base, `merged`. What
+    /// the other knows relative to `merged` is of the last time that control came here.
+    fn rebase_to(&mut self, merged: Base, other: &State) -> bool {
+        let (Some((my_base, my_top)), Some((its_base, its_top))) = (self.top(), other.top()) else {
+            let less = self.registers != [Value::Unknown; 16];
+            *self = State::unknown();
+            return less;
+        };
+        let common = |a: Value, b: Value| match (a, b) {
+            _ if a == b && a.base() != Some(merged) => a,
+            (Value::Stack { base: x, offset: from }, Value::Stack { base: y, offset: to })
+                if x == my_base && y == its_base && from.wrapping_sub(my_top) == to.wrapping_sub(its_top) =>
+            {
+                Value::Stack { base: merged, offset: from.wrapping_sub(my_top) }
+            }
+            _ => Value::Unknown,
+        };
+        let mut next = State { slot_count: 0, ..self.clone() };
+        for (value, (&a, &b)) in next.registers.iter_mut().zip(self.registers.iter().zip(&other.registers)) {
+            *value = common(a, b);
+        }
+        for mine in self.slots() {
+            let place = |slot: &Slot| Value::Stack { base: slot.base, offset: slot.offset };
+            for its in other.slots() {
+                if let Value::Stack { base, offset } = common(place(mine), place(its))
+                    && let value = common(mine.value, its.value)
+                    && matters(value)
+                {
+                    next.push_slot(Slot { base, offset, value });
+                }
+            }
+        }
+        next.registers[RSP] = Value::Stack { base: merged, offset: 0 };
+        let less = next.registers != self.registers || next.slots() != self.slots();
+        *self = next;
+        less
+    }
+
+    fn top(&self) -> Option<(Base, i32)> {
+        match self.registers[RSP] {
+            Value::Stack { base, offset } => Some((base, offset)),
+            _ => None,
+        }
+    }
+
+    /// The address that `base` named is made anew: what is known of the old one is lost.
+    fn forget_base(&mut self, base: Base) {
+        for value in &mut self.registers {
+            if value.base() == Some(base) {
+                *value = Value::Unknown;
+            }
+        }
+        self.retain_slots(|slot| slot.base != base && slot.value.base() != Some(base));
+        self.is_changed = true;
+    }
+
+    fn retain_slots(&mut self, mut keep: impl FnMut(&Slot) -> bool) {
+        let mut kept = 0;
+        for index in 0..usize::from(self.slot_count) {
+            let Some(slot) = self.slots.get(index).copied() else { break };
+            if keep(&slot) {
+                self.slots[kept] = slot;
+                kept += 1;
+            }
+        }
+        if kept < usize::from(self.slot_count) {
+            self.slot_count = kept as u8;
+            self.is_changed = true;
+        }
+    }
+
+    fn push_slot(&mut self, slot: Slot) {
+        if let Some(free) = self.slots.get_mut(usize::from(self.slot_count)) {
+            *free = slot;
+            self.slot_count += 1;
+            self.is_changed = true;
+        } else {
+            self.is_symbolic = false;
+        }
+    }
+}
+
+/// A recipe may need it.
+fn matters(value: Value) -> bool {
+    matches!(value, Value::Caller(_) | Value::Stack { .. } | Value::Content { .. })
+}

@@ -1,0 +1,230 @@
+//! The sweep: every byte of code decoded once, in order, for what it refers to.
+//! Knows nothing of frames and of which code is reached.
+//!
+//! A linear sweep goes astray in data, and finds back after a few instructions; what it says is evidence, not truth.
+
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+
+use crate::bitmap::Bitmap;
+use crate::decode::{Flow, Instructions, flow_of, is_padding, is_prologue, is_sure_prologue};
+use crate::places::{NOWHERE, Places};
+
+/// What a sweep found.
+pub(crate) struct Sweep {
+    /// Where instructions begin.
+    pub(crate) boundaries: Bitmap,
+    /// Where branches and jumps lead.
+    pub(crate) jump_targets: Bitmap,
+    /// Where calls lead.
+    pub(crate) call_targets: Bitmap,
+    /// Addresses of code that are made by instructions, in no order.
+    pub(crate) code_references: Vec<u32>,
+    /// All addresses that are made by instructions: sorted.
+    pub(crate) data_references: Vec<u64>,
+    /// Instructions after which control may go elsewhere, by position.
+    pub(crate) events: Vec<Event>,
+    /// Calls with padding behind them: the call's index in `events`, and where the padding ends.
+    padded_calls: Vec<(u32, u32)>,
+}
+
+/// An instruction after which control may go elsewhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Event {
+    pub(crate) at: u32,
+    pub(crate) kind: EventKind,
+    /// A position or [`NOWHERE`].
+    pub(crate) target: u32,
+}
+
+/// What it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum EventKind {
+    Branch,
+    Jump,
+    /// A jump to where a register or memory says, or a return.
+    Leave,
+    Call,
+    /// A call through memory or a register that does not come back, or an instruction that ends all.
+    Stop,
+}
+
+impl Sweep {
+    /// Sweeps over `places` without the positions in `known`. `resynchronise` says where instructions surely begin;
+    /// `no_return_slots` is sorted.
+    pub(crate) fn new(
+        places: &Places<'_>,
+        known: &Bitmap,
+        resynchronise: &Bitmap,
+        no_return_slots: &[u64],
+        is_absolute: bool,
+    ) -> Sweep {
+        let bitmap = || Bitmap::new(places.len());
+        let mut sweep = Sweep {
+            boundaries: bitmap(),
+            jump_targets: bitmap(),
+            call_targets: bitmap(),
+            code_references: Vec::new(),
+            data_references: Vec::new(),
+            events: Vec::new(),
+            padded_calls: Vec::new(),
+        };
+        for part in places.parts() {
+            let mut from = part.first;
+            while let Some(start) = known.next_absent(from, part.end()) {
+                let end = known.next(start, part.end()).unwrap_or(part.end());
+                sweep.stretch(places, start, end, resynchronise, no_return_slots, is_absolute);
+                from = end;
+            }
+        }
+        sweep.data_references.sort_unstable();
+        sweep.data_references.dedup();
+        sweep.padded_calls(places);
+        sweep
+    }
+
+    /// A call with padding behind it, up to where another procedure seems to begin, does not come back.
+    fn padded_calls(&mut self, places: &Places<'_>) {
+        for (call, end) in std::mem::take(&mut self.padded_calls) {
+            if self.begins_behind_padding(places, end)
+                && let Some(event) = self.events.get_mut(call as usize)
+                && event.kind == EventKind::Call
+            {
+                event.kind = EventKind::Stop;
+            }
+        }
+    }
+
+    /// Behind a call and padding, a procedure begins at `at`, not a loop.
+    pub(crate) fn begins_behind_padding(&self, places: &Places<'_>, at: u32) -> bool {
+        let is_free = !self.jump_targets.get(at) || is_prologue(places.bytes(at));
+        self.call_targets.get(at) || (places.is_aligned(at) && self.boundaries.get(at) && is_free)
+    }
+
+    fn stretch(
+        &mut self,
+        places: &Places<'_>,
+        start: u32,
+        end: u32,
+        resynchronise: &Bitmap,
+        no_return_slots: &[u64],
+        is_absolute: bool,
+    ) {
+        let Some(mut instructions) = Instructions::new(places, start) else { return };
+        let mut instruction = Instruction::default();
+        let mut padding = None;
+        // Where the last event's instruction ends.
+        let mut behind = NOWHERE;
+        let mut sure = resynchronise.next(start + 1, end).unwrap_or(end);
+        loop {
+            let at = instructions.position();
+            if at >= end || !instructions.decode(&mut instruction) {
+                return;
+            }
+            let mut next = instructions.position();
+            if instruction.is_invalid() {
+                next = at + 1;
+                instructions.seek(next);
+            }
+            if next > sure || at >= sure {
+                if next > sure && at < sure {
+                    instructions.seek(sure);
+                }
+                let from = sure.max(at) + 1;
+                let passed = sure;
+                sure = resynchronise.next(from, end).unwrap_or(end);
+                if next > passed && at < passed {
+                    continue;
+                }
+            }
+            if instruction.is_invalid() {
+                continue;
+            }
+            self.boundaries.insert(at);
+            if is_padding(&instruction) {
+                let is_call = |event: &Event| event.kind == EventKind::Call;
+                if padding.is_none() && behind == at && self.events.last().is_some_and(is_call) {
+                    padding = Some(self.events.len() as u32 - 1);
+                }
+            } else if behind == at && places.is_aligned(at) && is_sure_prologue(places.bytes(at)) {
+                self.padded_calls.push((self.events.len().saturating_sub(1) as u32, at));
+            } else if let Some(call) = padding.take() {
+                self.padded_calls.push((call, at));
+            }
+            let events = self.events.len();
+            self.note(places, &instruction, at, no_return_slots, is_absolute);
+            if self.events.len() > events {
+                behind = next;
+            }
+        }
+    }
+
+    #[inline]
+    fn note(
+        &mut self,
+        places: &Places<'_>,
+        instruction: &Instruction,
+        at: u32,
+        no_return_slots: &[u64],
+        is_absolute: bool,
+    ) {
+        let stops = || {
+            instruction.is_ip_rel_memory_operand()
+                && no_return_slots.binary_search(&instruction.ip_rel_memory_address()).is_ok()
+        };
+        if instruction.memory_index() != Register::None && instruction.memory_base() == Register::None {
+            self.data_references.push(instruction.memory_displacement64());
+        }
+        let mut event = |kind, target| self.events.push(Event { at, kind, target });
+        match flow_of(instruction, places) {
+            Flow::Next => match instruction.mnemonic() {
+                Mnemonic::Lea if instruction.memory_base() == Register::RIP => {
+                    self.refer(places, instruction.ip_rel_memory_address());
+                }
+                Mnemonic::Mov if is_absolute && instruction.op1_kind() == OpKind::Immediate32 => {
+                    self.refer(places, instruction.immediate32().into());
+                }
+                _ => {}
+            },
+            Flow::Branch(target) => {
+                event(EventKind::Branch, target);
+                self.jump_targets.insert(target);
+            }
+            Flow::Jump(target) => {
+                event(EventKind::Jump, target);
+                self.jump_targets.insert(target);
+            }
+            Flow::Call(target) => {
+                event(EventKind::Call, target);
+                self.call_targets.insert(target);
+            }
+            Flow::CallIndirect => event(if stops() { EventKind::Stop } else { EventKind::Call }, NOWHERE),
+            Flow::JumpIndirect => event(if stops() { EventKind::Stop } else { EventKind::Leave }, NOWHERE),
+            Flow::Return => event(EventKind::Leave, NOWHERE),
+            Flow::Stop => event(EventKind::Stop, NOWHERE),
+        }
+    }
+
+    fn refer(&mut self, places: &Places<'_>, address: u64) {
+        self.code_references.extend(places.position(address));
+        self.data_references.push(address);
+    }
+}
+
+/// Adds to `targets` where calls and jumps of the `known` code seem to lead outside of it. Looks at bytes, not at
+/// instructions: a displacement in other bytes that leads to code which is not known is rare.
+pub(crate) fn targets_of_known(places: &Places<'_>, known: &Bitmap, targets: &mut Bitmap) {
+    for part in places.parts() {
+        for (offset, window) in part.bytes.windows(5).enumerate() {
+            if !matches!(window[0], 0xe8 | 0xe9) {
+                continue;
+            }
+            let displacement = i32::from_le_bytes([window[1], window[2], window[3], window[4]]);
+            let target = (part.first as i64) + offset as i64 + 5 + i64::from(displacement);
+            let Ok(target) = u32::try_from(target) else { continue };
+            let is_inside = target >= part.first && target < part.end();
+            if is_inside && !known.get(target) && known.get(part.first + offset as u32) {
+                targets.insert(target);
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Jump tables: where a jump through a table may lead.
+//! Knows nothing of frames; which table a jump uses is found elsewhere, by following values.
+
+use callpath_format::address::LinkAddr;
+
+use crate::input::CodeInput;
+use crate::places::Places;
+
+/// No table is longer.
+const MAX_ENTRIES: u32 = 4096;
+
+/// The bytes that tables are read from.
+pub(crate) struct Data<'a> {
+    /// Sorted by address.
+    slices: Vec<(LinkAddr, &'a [u8])>,
+    /// `(slot, address)`, sorted by slot.
+    pointers: Vec<(u64, u64)>,
+    is_absolute: bool,
+}
+
+impl<'a> Data<'a> {
+    pub(crate) fn new(input: &CodeInput<'a>) -> Data<'a> {
+        let mut slices = input.data.to_vec();
+        slices.sort_by_key(|(start, _)| *start);
+        let mut pointers: Vec<_> = input.pointers.iter().map(|(slot, to)| (slot.0, to.0)).collect();
+        pointers.sort_unstable();
+        Data { slices, pointers, is_absolute: input.is_absolute }
+    }
+
+    fn word(&self, addr: u64) -> Option<i32> {
+        self.bytes(addr)?.first_chunk().map(|bytes| i32::from_le_bytes(*bytes))
+    }
+
+    fn pointer(&self, addr: u64) -> Option<u64> {
+        if let Ok(index) = self.pointers.binary_search_by_key(&addr, |pointer| pointer.0) {
+            return self.pointers.get(index).map(|pointer| pointer.1);
+        }
+        if !self.is_absolute {
+            return None;
+        }
+        self.bytes(addr)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+    }
+
+    fn bytes(&self, addr: u64) -> Option<&'a [u8]> {
+        let (start, bytes) =
+            self.slices.get(self.slices.partition_point(|(start, _)| start.0 <= addr).checked_sub(1)?)?;
+        bytes.get(usize::try_from(addr - start.0).ok()?..)
+    }
+}
+
+/// What one entry of a table is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Entry {
+    /// Four bytes: the distance from a place so many bytes behind the table's start.
+    Distance(i32),
+    /// Eight bytes: the address.
+    Pointer,
+}
+
+/// The targets in the table at `table`, as positions: at most `bound + 1`, up to the first that `is_credible` denies,
+/// and not beyond `next`, where something else begins.
+pub(crate) fn targets(
+    data: &Data<'_>,
+    places: &Places<'_>,
+    table: u64,
+    entry: Entry,
+    bound: Option<u32>,
+    next: Option<u64>,
+    is_credible: impl Fn(u32) -> bool,
+) -> Vec<u32> {
+    let width = match entry {
+        Entry::Distance(_) => 4,
+        Entry::Pointer => 8,
+    };
+    let room = next.map_or(u64::from(MAX_ENTRIES), |next| next.saturating_sub(table) / width);
+    let entries = bound.map_or(MAX_ENTRIES, |bound| bound.saturating_add(1).min(MAX_ENTRIES));
+    let entries = u64::from(entries).min(room);
+    let mut targets = Vec::new();
+    for index in 0..entries {
+        let slot = table.wrapping_add(index * width);
+        let target = match entry {
+            Entry::Distance(base) => {
+                data.word(slot).map(|distance| table.wrapping_add(base as u64).wrapping_add(distance as u64))
+            }
+            Entry::Pointer => data.pointer(slot),
+        };
+        match target.and_then(|target| places.position(target)) {
+            Some(target) if is_credible(target) => targets.push(target),
+            Some(_) if bound.is_some() => {}
+            _ => break,
+        }
+    }
+    targets.sort_unstable();
+    targets.dedup();
+    targets
+}

@@ -1,0 +1,96 @@
+//! Machine code with any bytes changed, cut, or made of noise: an answer, never a panic, never a long wait.
+//!
+//! A few seconds of what a fuzzer does for hours; the generator and its seed are fixed, so that a failure repeats.
+
+use std::time::{Duration, Instant};
+
+use callpath_x86::fuzz_code;
+
+/// Marsaglia's xorshift64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+}
+
+/// Prologues, epilogues, calls, branches, table jumps, realigned frames: what the analysis has rules for.
+const PIECES: &[&[u8]] = &[
+    &[0x55, 0x48, 0x89, 0xe5],
+    &[0x41, 0x57, 0x41, 0x56, 0x53],
+    &[0x48, 0x83, 0xec, 0x28],
+    &[0x48, 0x81, 0xec, 0x00, 0x10, 0x00, 0x00],
+    &[0x48, 0x83, 0xe4, 0xc0],
+    &[0x4c, 0x8d, 0x54, 0x24, 0x08],
+    &[0x48, 0x89, 0x44, 0x24, 0x58],
+    &[0x48, 0x8b, 0x74, 0x24, 0x58],
+    &[0x48, 0x8d, 0x26],
+    &[0x5b, 0x41, 0x5e, 0x41, 0x5f, 0xc3],
+    &[0xc9, 0xc3],
+    &[0xe8, 0x10, 0x00, 0x00, 0x00],
+    &[0xe8, 0xf0, 0xff, 0xff, 0xff],
+    &[0x75, 0xf0],
+    &[0x74, 0x20],
+    &[0xeb, 0xe0],
+    &[0xe9, 0x40, 0x00, 0x00, 0x00],
+    &[0x83, 0xff, 0x07, 0x77, 0x10],
+    &[0x48, 0x8d, 0x15, 0x20, 0x00, 0x00, 0x00, 0x48, 0x63, 0x04, 0xba, 0x48, 0x01, 0xd0, 0xff, 0xe0],
+    &[0xff, 0x24, 0xc5, 0x00, 0x10, 0x00, 0x00],
+    &[0xff, 0x35, 0x00, 0x00, 0x00, 0x00, 0xff, 0x25, 0x00, 0x00, 0x00, 0x00],
+    &[0x68, 0x01, 0x00, 0x00, 0x00, 0xe9, 0xe0, 0xff, 0xff, 0xff],
+    &[0x0f, 0x05, 0x31, 0xed, 0x5f, 0xff, 0xd0],
+    &[0xb8, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05],
+    &[0xf3, 0x0f, 0x1e, 0xfa],
+    &[0x0f, 0x1f, 0x44, 0x00, 0x00],
+    &[0x66, 0x2e, 0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00],
+    &[0xc8, 0x10, 0x00, 0x01],
+    &[0x48, 0x94],
+    &[0x0f, 0x0b],
+];
+
+#[test]
+fn code_of_any_bytes() {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let start = Instant::now();
+    for round in 0..3000 {
+        let mut code: Vec<u8> = (0..8).map(|_| random.next() as u8).collect();
+        while code.len() < 64 + random.below(1500) {
+            if random.below(8) == 0 {
+                code.push(random.next() as u8);
+            } else {
+                code.extend(PIECES[random.below(PIECES.len())]);
+            }
+        }
+        for _ in 0..random.below(8) {
+            let at = random.below(code.len());
+            code[at] = random.next() as u8;
+        }
+        if round % 50 == 0 {
+            code.iter_mut().for_each(|byte| *byte = random.next() as u8);
+        }
+        let begun = Instant::now();
+        fuzz_code(&code);
+        assert!(begun.elapsed() < Duration::from_secs(5), "round {round}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(100));
+}
+
+#[test]
+fn short_codes_and_long_repetitions() {
+    for len in 0..24 {
+        fuzz_code(&[0x55; 24][..len]);
+    }
+    for piece in PIECES {
+        let begun = Instant::now();
+        fuzz_code(&piece.repeat(200_000 / piece.len()));
+        assert!(begun.elapsed() < Duration::from_secs(10), "{piece:x?} took {:?}", begun.elapsed());
+    }
+}

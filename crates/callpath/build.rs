@@ -1,0 +1,66 @@
+//! Builds the preload object with rustc itself and leaves it where `src/preload.rs` embeds it.
+//!
+//! It cannot be an ordinary workspace member: a `no_std` cdylib with a panic handler of its own breaks `cargo test` and
+//! would make `panic = "abort"` the whole workspace's. A nested cargo would work, but waits for the outer one's lock.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The crates that make it up, in the order in which they are built, each with those it uses.
+const CRATES: [(&str, &[&str]); 4] = [
+    ("callpath-format", &[]),
+    ("callpath-unwind", &["callpath-format"]),
+    ("callpath-collect", &["callpath-format", "callpath-unwind"]),
+    ("callpath-preload", &["callpath-format", "callpath-unwind", "callpath-collect"]),
+];
+
+fn main() {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("preload");
+    std::fs::create_dir_all(&out).expect("OUT_DIR can be written");
+    let crates = Path::new(&env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR")).join("..");
+    for (name, uses) in CRATES {
+        let source = crates.join(name);
+        println!("cargo::rerun-if-changed={}", source.join("src").display());
+        println!("cargo::rerun-if-changed={}", source.join("Cargo.toml").display());
+        compile(name, uses, &source.join("src/lib.rs"), &out);
+    }
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rustc-env=CALLPATH_PRELOAD_OBJECT={}", out.join("libcallpath_preload.so").display());
+}
+
+fn compile(name: &str, uses: &[&str], source: &Path, out: &Path) {
+    let is_object = name == "callpath-preload";
+    let mut rustc = Command::new(env::var_os("RUSTC").expect("cargo sets RUSTC"));
+    rustc
+        .arg(source)
+        .args(["--edition=2024", "--crate-name", &name.replace('-', "_")])
+        .args(["--crate-type", if is_object { "cdylib" } else { "rlib" }])
+        .args(["--target", &env::var("TARGET").expect("cargo sets TARGET")])
+        .args(["-Copt-level=3", "-Cpanic=abort", "-Ccodegen-units=1", "-Cforce-unwind-tables=yes"])
+        .args(["-Coverflow-checks=off", "-Cdebug-assertions=off", "--cap-lints=warn"])
+        .arg("--out-dir")
+        .arg(out)
+        .arg("-L")
+        .arg(out);
+    for used in uses {
+        let crate_name = used.replace('-', "_");
+        rustc.arg("--extern").arg(format!("{crate_name}={}", out.join(format!("lib{crate_name}.rlib")).display()));
+    }
+    if is_object {
+        // No library is needed; all that is undefined is bound when the object is loaded, before any constructor of the
+        // program's libraries has run.
+        rustc.args(["-Clto=fat", "-Cstrip=debuginfo", "-Cdefault-linker-libraries=no"]).args([
+            "-Clink-arg=-nostartfiles",
+            "-Clink-arg=-nostdlib",
+            "-Clink-arg=-Wl,-z,now",
+            "-Clink-arg=-Wl,-z,relro",
+            "-Clink-arg=-Wl,-z,initfirst",
+            "-Clink-arg=-Wl,-z,start-stop-visibility=hidden",
+            "-Clink-arg=-Wl,-soname,libcallpath_preload.so",
+            "-Clink-arg=-Wl,--build-id=sha1",
+        ]);
+    }
+    let status = rustc.status().expect("rustc can be run");
+    assert!(status.success(), "failed to compile {name} for the preload object");
+}

@@ -1,0 +1,163 @@
+//! `callpath debug`: looking inside, for those who work on callpath.
+//! Knows nothing of how what it shows is made.
+
+use std::io::{BufReader, BufWriter, Write};
+use std::path::PathBuf;
+
+use callpath_analyze::recipes::RecipeOptions;
+use callpath_analyze::snapshot;
+use callpath_analyze::table_cache::TableCache;
+use callpath_format::table::Table;
+use callpath_image::elf::Image;
+use clap::Subcommand;
+
+use super::Outcome;
+use crate::{preload, surroundings};
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Unwind each snapshot of a CPSNAP01 stream on standard input, one line of return addresses each
+    Unwind {
+        /// As if no module had call frame information or local symbols
+        #[arg(long)]
+        no_cfi: bool,
+    },
+    /// Show the recipes of a module
+    Recipes {
+        /// An ELF file
+        file: PathBuf,
+        /// Show instead where its call frame information and its machine code contradict each other
+        #[arg(long)]
+        disagree: bool,
+        /// As if it had no call frame information and no local symbols
+        #[arg(long)]
+        no_cfi: bool,
+    },
+    /// Write the preload object to a file
+    PreloadObject {
+        /// Where to
+        file: PathBuf,
+    },
+    /// Make the recipe tables of modules and name their procedures, in parallel; the demonstration records this
+    #[command(hide = true)]
+    Analyse {
+        /// ELF files
+        files: Vec<PathBuf>,
+        /// How often
+        #[arg(long, default_value_t = 1)]
+        rounds: u32,
+    },
+}
+
+pub(crate) fn run(command: Command) -> Outcome {
+    match command {
+        Command::Unwind { no_cfi } => unwind(&options(no_cfi)),
+        Command::Recipes { file, disagree: true, .. } => disagreements(&file),
+        Command::Recipes { file, no_cfi, .. } => recipes(&file, &options(no_cfi)),
+        Command::PreloadObject { file } => {
+            std::fs::write(&file, preload::OBJECT)
+                .map_err(|e| anyhow::anyhow!("failed to write {}: {e}", file.display()))?;
+            Ok(0)
+        }
+        Command::Analyse { files, rounds } => super::demo::analyse(&files, rounds),
+    }
+}
+
+fn options(no_cfi: bool) -> RecipeOptions {
+    RecipeOptions { call_frames: !no_cfi, ..RecipeOptions::default() }
+}
+
+fn unwind(options: &RecipeOptions) -> Outcome {
+    let cache = TableCache::open(surroundings::cache_directory());
+    let input = BufReader::new(std::io::stdin().lock());
+    let output = BufWriter::new(std::io::stdout().lock());
+    let (answered, result) = snapshot::answer(input, output, &cache, options);
+    for remark in &answered.remarks {
+        eprintln!("callpath: {remark}");
+    }
+    result.map_err(|e| anyhow::anyhow!("failed to {e}"))?;
+    Ok(0)
+}
+
+fn disagreements(file: &std::path::Path) -> Outcome {
+    let image = Image::read(file).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let found = callpath_analyze::recipes::disagreements(&image);
+    for point in &found {
+        let (frames, code) = (Shown(&point.call_frames), Shown(&point.machine_code));
+        writeln!(out, "{:#x} call frame information: {frames}; machine code: {code}", point.address.0)?;
+    }
+    out.flush()?;
+    eprintln!("callpath: {} instructions; call frame information is believed", found.len());
+    Ok(0)
+}
+
+fn recipes(file: &std::path::Path, options: &RecipeOptions) -> Outcome {
+    let image = Image::read(file).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
+    let build = callpath_analyze::recipes::build_table(&image, options);
+    let table = Table::new(&build.bytes).map_err(|e| anyhow::anyhow!("the table is malformed: {e:?}"))?;
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut written = Ok(());
+    table.for_each_row(|start, id| {
+        if written.is_ok() {
+            written = match id {
+                Some(id) => match table.recipe(id) {
+                    Some(recipe) => writeln!(out, "{:#x} {}", start.0, Shown(&recipe)),
+                    None => writeln!(out, "{:#x} malformed recipe {}", start.0, id.0),
+                },
+                None => writeln!(out, "{:#x} end", start.0),
+            };
+        }
+    });
+    written.and_then(|()| out.flush())?;
+    for diagnostic in &build.diagnostics {
+        eprintln!("callpath: {diagnostic}");
+    }
+    Ok(0)
+}
+
+/// A recipe as equations.
+struct Shown<'a>(&'a callpath_format::recipe::Recipe);
+
+impl std::fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        use callpath_format::recipe::{Cfa, Rule};
+        use callpath_format::register::Reg;
+        const NAMES: [&str; 16] = [
+            "rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14",
+            "r15",
+        ];
+        let name = |r: Reg| NAMES[r.index()];
+        match self.0.cfa {
+            Cfa::Unknown => return f.write_str("unknown"),
+            Cfa::Outermost => return f.write_str("outermost"),
+            Cfa::Register { reg, disp } => write!(f, "CFA = {}{disp:+}", name(reg))?,
+            Cfa::Deref { reg, disp, add } => write!(f, "CFA = *({}{disp:+}){add:+}", name(reg))?,
+            Cfa::Expression(e) => write!(f, "CFA = expression {}+{}", e.start, e.len)?,
+        }
+        let ordinary = callpath_format::recipe::Recipe::with_cfa(self.0.cfa);
+        let mut rule = |what: &str, rule: Rule, usual: Rule| {
+            if rule == usual {
+                return Ok(());
+            }
+            match rule {
+                Rule::Same => write!(f, ", {what} same"),
+                Rule::Lost => write!(f, ", {what} lost"),
+                Rule::AtCfa(disp) => write!(f, ", {what} = *(CFA{disp:+})"),
+                Rule::CfaPlus(disp) => write!(f, ", {what} = CFA{disp:+}"),
+                Rule::AtRegister(reg, disp) => write!(f, ", {what} = *({}{disp:+})", name(reg)),
+                Rule::RegisterPlus(reg, disp) => write!(f, ", {what} = {}{disp:+}", name(reg)),
+                Rule::AtExpression(e) => write!(f, ", {what} = *(expression {}+{})", e.start, e.len),
+                Rule::ExpressionValue(e) => write!(f, ", {what} = expression {}+{}", e.start, e.len),
+            }
+        };
+        rule("return", self.0.return_address, ordinary.return_address)?;
+        for (i, r) in self.0.registers.iter().enumerate() {
+            rule(NAMES[i], *r, ordinary.registers[i])?;
+        }
+        if self.0.signal_frame {
+            f.write_str(", signal frame")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,114 @@
+//! `callpath demo`: a real multi-threaded program that is always there, recorded and reported.
+//! Knows nothing of recording.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use callpath_analyze::names::ModuleNames;
+use callpath_analyze::recipes::{RecipeOptions, build_table};
+use callpath_format::table::Table;
+use callpath_image::elf::Image;
+use callpath_record::{Clock, RecordOptions, record};
+use callpath_view::text::{self, TextOptions};
+
+use super::Outcome;
+use crate::{preload, surroundings};
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// How many of the system's largest libraries are analysed
+    #[arg(long, default_value_t = 6)]
+    libraries: usize,
+}
+
+/// Where libraries are on the usual systems.
+const LIBRARY_DIRECTORIES: [&str; 4] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/lib/x86_64-linux-gnu"];
+/// Larger ones would make the demonstration long.
+const LARGEST_BYTES: u64 = 40 << 20;
+
+pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    let own = std::env::current_exe()?;
+    let mut files = vec![own.clone()];
+    files.extend(largest_libraries(arguments.libraries));
+    eprintln!("callpath: recording callpath at work on its own executable and {} libraries", files.len() - 1);
+    let mut words: Vec<std::ffi::OsString> = vec!["debug".into(), "analyse".into(), "--rounds".into(), "8".into()];
+    words.extend(files.iter().map(|f| f.as_os_str().to_owned()));
+    let options = RecordOptions {
+        program: own.into_os_string(),
+        arguments: words,
+        clocks: vec![Clock::CpuTime],
+        period_ns: 1_000_000,
+        trace: false,
+        output: None,
+        cache: surroundings::cache_directory(),
+        preload: preload::OBJECT,
+    };
+    let recorded = record(&options).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
+    for note in &recorded.notes {
+        eprintln!("callpath: {note}");
+    }
+    let profile = super::report::load(Some(&recorded.directory))?;
+    let options = TextOptions { width: surroundings::width(), color: surroundings::color(), ..TextOptions::default() };
+    text::report(&profile, &options, &mut std::io::stdout().lock())?;
+    Ok(recorded.ended.status as u8)
+}
+
+fn largest_libraries(count: usize) -> Vec<PathBuf> {
+    let mut found: Vec<(u64, PathBuf)> = LIBRARY_DIRECTORIES
+        .iter()
+        .filter_map(|d| std::fs::read_dir(d).ok())
+        .flatten()
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let metadata = std::fs::symlink_metadata(&path).ok()?;
+            let is_library = path.to_string_lossy().contains(".so");
+            (metadata.is_file() && is_library && metadata.len() <= LARGEST_BYTES).then_some((metadata.len(), path))
+        })
+        .collect();
+    found.sort_by(|a, b| b.cmp(a));
+    found.dedup_by(|a, b| a.1.file_name() == b.1.file_name());
+    found.into_iter().take(count).map(|(_, path)| path).collect()
+}
+
+/// What the demonstration measures: recipe tables and names of modules, on as many threads as there are processors.
+pub(crate) fn analyse(files: &[PathBuf], rounds: u32) -> Outcome {
+    let next = AtomicUsize::new(0);
+    let work = files.len() * rounds as usize;
+    let threads = std::thread::available_parallelism().map_or(2, |n| n.get().max(2));
+    let totals = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|i| {
+                let worker = std::thread::Builder::new().name(format!("analyse-{i}"));
+                worker.spawn_scoped(scope, || {
+                    let (mut rows, mut named) = (0u64, 0u64);
+                    while let Some(file) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|n| *n < work) {
+                        let (r, n) = analyse_one(&files[file % files.len()]);
+                        rows += r;
+                        named += n;
+                    }
+                    (rows, named)
+                })
+            })
+            .collect();
+        workers.into_iter().flatten().filter_map(|w| w.join().ok()).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+    });
+    eprintln!("callpath: {} modules: {} recipe rows, {} names", work, totals.0, totals.1);
+    Ok(0)
+}
+
+fn analyse_one(file: &Path) -> (u64, u64) {
+    const EVERY: u64 = 16;
+    let Ok(image) = Image::read(file) else { return (0, 0) };
+    let build = build_table(&image, &RecipeOptions::default());
+    let names = ModuleNames::from_image(file, Ok(image), None, &[]);
+    let (mut rows, mut named) = (0, 0);
+    if let Ok(table) = Table::new(&build.bytes) {
+        table.for_each_row(|start, _| {
+            rows += 1;
+            if rows % EVERY == 0 && names.procedure(start).named {
+                named += 1;
+            }
+        });
+    }
+    (rows, named)
+}

@@ -1,0 +1,105 @@
+//! `callpath record`: options in, a recording out, the program's own exit status back.
+//! Knows nothing of how it is recorded.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use callpath_record::{DEFAULT_RATE, RecordError, RecordOptions, record};
+use callpath_target::TargetError;
+
+use super::{Failure, Outcome};
+use crate::{preload, surroundings};
+
+/// Our own failures: anything, a program that cannot be run, one that is not there.
+pub(crate) const FAILED: u8 = 125;
+const CANNOT_RUN: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// What to sample: cpu-time or wall-time, with nanoseconds between samples (@1000000) or a rate (@f1000)
+    #[arg(short, long = "event", value_name = "EVENT[@PERIOD|@fRATE]", env = "CALLPATH_EVENT", value_delimiter = ',')]
+    event: Vec<String>,
+    /// Samples a second and thread
+    #[arg(short = 'F', long = "freq", value_name = "RATE", env = "CALLPATH_FREQ", default_value_t = DEFAULT_RATE)]
+    rate: u64,
+    /// The measurement directory; it must not be there yet [default: ./<program>-<pid>.callpath]
+    #[arg(short, long, value_name = "DIR", env = "CALLPATH_OUTPUT")]
+    output: Option<PathBuf>,
+    /// Keep the time of each sample, for a timeline
+    #[arg(long)]
+    trace: bool,
+    /// Accepted for perf's users: call paths are always recorded
+    #[arg(short = 'g', hide = true)]
+    call_graph: bool,
+    /// Attach to a running process (not yet)
+    #[arg(short, long, value_name = "PID", hide = true)]
+    pid: Option<String>,
+    /// Stop recording after so many seconds (not yet)
+    #[arg(long, value_name = "SECONDS", hide = true)]
+    duration: Option<String>,
+    /// The program and its arguments
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        required_unless_present = "pid",
+        value_name = "PROGRAM"
+    )]
+    program: Vec<OsString>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    let failed = |error: anyhow::Error, status| Failure { error, status };
+    if arguments.pid.is_some() {
+        let error = anyhow::anyhow!(
+            "-p: attaching to a running process is not there yet; start it with: callpath record PROGRAM"
+        );
+        return Err(failed(error, FAILED));
+    }
+    if arguments.duration.is_some() {
+        let error =
+            anyhow::anyhow!("--duration is not there yet; what was measured can be read while the program runs");
+        return Err(failed(error, FAILED));
+    }
+    let Some((program, rest)) = arguments.program.split_first() else {
+        return Err(failed(anyhow::anyhow!("no program to record"), FAILED));
+    };
+    // Only behind `--` may a program's name begin with a dash.
+    if program.as_encoded_bytes().starts_with(b"-") && !std::env::args_os().any(|word| word == "--") {
+        let error = anyhow::anyhow!("unknown option {}; see: callpath record --help", program.display());
+        return Err(failed(error, FAILED));
+    }
+    let (clocks, period_ns) = RecordOptions::clocks_and_period(&arguments.event, Some(arguments.rate))
+        .map_err(|error| failed(error.into(), FAILED))?;
+    let options = RecordOptions {
+        program: program.clone(),
+        arguments: rest.to_vec(),
+        clocks,
+        period_ns,
+        trace: arguments.trace,
+        output: arguments.output.clone(),
+        cache: surroundings::cache_directory(),
+        preload: preload::OBJECT,
+    };
+    let recorded = record(&options).map_err(|error| {
+        let status = status_of(&error);
+        failed(anyhow::anyhow!("failed to {error}"), status)
+    })?;
+    for note in &recorded.notes {
+        eprintln!("callpath: {note}");
+    }
+    eprintln!("callpath: recorded to {0}; see it with: callpath report {0}", recorded.directory.display());
+    Ok(recorded.ended.status as u8)
+}
+
+fn status_of(error: &RecordError) -> u8 {
+    match error {
+        RecordError::Target(TargetError::NotFound { .. }) => NOT_FOUND,
+        RecordError::Target(TargetError::Launch { source, .. }) => match source.kind() {
+            std::io::ErrorKind::NotFound => NOT_FOUND,
+            _ => CANNOT_RUN,
+        },
+        RecordError::Unsuitable { .. } => CANNOT_RUN,
+        _ => FAILED,
+    }
+}

@@ -1,0 +1,71 @@
+//! What the environment says: where things are kept, what a terminal can show, where debug files are.
+//! Knows nothing of any subcommand.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+/// Where recipe tables and the preload object are kept: `CALLPATH_CACHE_DIR`, or the user's cache directory.
+pub(crate) fn cache_directory() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    set("CALLPATH_CACHE_DIR")
+        .or_else(|| set("XDG_CACHE_HOME").filter(|p| p.is_absolute()).map(|p| p.join("callpath")))
+        .or_else(|| set("HOME").filter(|p| p.is_absolute() && p.is_dir()).map(|p| p.join(".cache/callpath")))
+}
+
+/// Where separate debug files are: `CALLPATH_DEBUG_DIR` (several with colons), and the system's.
+pub(crate) fn debug_roots() -> Vec<PathBuf> {
+    let own = std::env::var_os("CALLPATH_DEBUG_DIR").unwrap_or_default();
+    let own: Vec<PathBuf> = std::env::split_paths(&own).filter(|p| !p.as_os_str().is_empty()).collect();
+    own.into_iter().chain([PathBuf::from(callpath_image::debug_file::DEFAULT_ROOT)]).collect()
+}
+
+/// Whether standard output may be coloured.
+pub(crate) fn color() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+        && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
+        && std::io::stdout().is_terminal()
+}
+
+/// Columns of the terminal that standard output is, or of a page.
+pub(crate) fn width() -> usize {
+    const PAGE: usize = 100;
+    // SAFETY: a valid place for the answer.
+    let columns = unsafe {
+        let mut size: libc::winsize = std::mem::zeroed();
+        match libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) {
+            0 => usize::from(size.ws_col),
+            _ => 0,
+        }
+    };
+    if columns == 0 { PAGE } else { columns.clamp(60, 200) }
+}
+
+/// A line on a terminal's standard error that shows how far a long work has come, after half a second.
+pub(crate) struct Progress {
+    what: &'static str,
+    began: std::time::Instant,
+    shown: bool,
+}
+
+impl Progress {
+    pub(crate) fn new(what: &'static str) -> Progress {
+        Progress { what, began: std::time::Instant::now(), shown: false }
+    }
+
+    /// So many of so many are done.
+    pub(crate) fn step(&mut self, done: usize, of: usize) {
+        const PATIENCE: std::time::Duration = std::time::Duration::from_millis(500);
+        if self.began.elapsed() >= PATIENCE && std::io::stderr().is_terminal() {
+            self.shown = true;
+            eprint!("\r{} {done}/{of} ", self.what);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

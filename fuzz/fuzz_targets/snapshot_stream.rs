@@ -1,0 +1,7 @@
+//! Any bytes as a stream of snapshots.
+//! Knows nothing of what is right: only that nothing panics, hangs or exhausts the memory.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    callpath_analyze::snapshot::fuzz_snapshot_stream(bytes);
+});

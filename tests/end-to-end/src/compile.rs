@@ -1,0 +1,67 @@
+//! Nasty programs, compiled once each run of the tests into the target's directory.
+//! Knows nothing of what they do.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+/// How one program is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct C {
+    /// The file in tests/nasty; `.c` goes to gcc, `.cpp` to g++, `.rs` to rustc.
+    pub source: &'static str,
+    /// The name of what is made.
+    pub output: &'static str,
+    /// Further words for the compiler; `@name` is the path of another thing that was made.
+    pub options: &'static [&'static str],
+}
+
+static MADE: Mutex<Option<HashMap<C, Result<PathBuf, String>>>> = Mutex::new(None);
+
+/// Where things are put: beside this test's own build.
+pub fn tool_path(name: &str) -> PathBuf {
+    let own = std::env::current_exe().expect("a test knows its own path");
+    let profile = own.ancestors().nth(2).expect("tests lie in target/PROFILE/deps");
+    let directory = profile.join("nasty");
+    std::fs::create_dir_all(&directory).expect("the target's directory can be written");
+    directory.join(name)
+}
+
+/// Compiles a program; the error is what the compiler says.
+pub fn compiled(what: C) -> Result<PathBuf, String> {
+    let mut made = MADE.lock().expect("no compilation panics");
+    made.get_or_insert_default().entry(what).or_insert_with(|| compile(what)).clone()
+}
+
+fn compile(what: C) -> Result<PathBuf, String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../nasty").join(what.source);
+    let output = tool_path(what.output);
+    // Under another name first: tests of another process may be running the old one.
+    let fresh = tool_path(&format!("{}.{}", what.output, std::process::id()));
+    let extension = source.extension().and_then(|extension| extension.to_str());
+    let mut command = match extension {
+        Some("c") => Command::new("gcc"),
+        Some("cpp") => Command::new("g++"),
+        Some("rs") => Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())),
+        other => return Err(format!("no compiler for {other:?}")),
+    };
+    match extension {
+        Some("rs") => command.args(["--edition", "2024", "-O", "-g"]),
+        // Optimized, but with every procedure of the source: tests name them.
+        _ => command.args(["-O2", "-g", "-pthread", "-fno-inline", "-fno-optimize-sibling-calls"]),
+    };
+    command.arg("-o").arg(&fresh).arg(&source);
+    for option in what.options {
+        match option.strip_prefix('@') {
+            Some(name) => command.arg(tool_path(name)),
+            None => command.arg(option),
+        };
+    }
+    let said = command.output().map_err(|error| format!("failed to start {command:?}: {error}"))?;
+    if !said.status.success() {
+        return Err(String::from_utf8_lossy(&said.stderr).into_owned());
+    }
+    std::fs::rename(&fresh, &output).map_err(|error| format!("failed to rename {}: {error}", fresh.display()))?;
+    Ok(output)
+}

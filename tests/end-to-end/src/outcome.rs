@@ -1,0 +1,28 @@
+//! How a run ended and what it said.
+//! Knows nothing of who ran it.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Output;
+
+/// What a caller of a program sees of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// What it printed.
+    pub stdout: String,
+    /// What it said on the other stream.
+    pub stderr: String,
+    /// Its exit status as a shell says it: 128 + the signal that ended it.
+    pub status: i32,
+}
+
+impl Ended {
+    /// From what the standard library says.
+    pub fn of(output: &Output) -> Self {
+        let status = output.status;
+        Self {
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+            status: status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! A profile as `report --json` gives it (schema 1).
+//! Knows nothing of how it was measured.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// The context view.
+#[derive(Debug)]
+pub struct Profile {
+    metrics: Vec<String>,
+    nodes: Vec<Node>,
+    /// The account of the samples.
+    pub quality: Quality,
+}
+
+/// The account of the samples.
+#[derive(Debug)]
+pub struct Quality {
+    /// Samples taken.
+    pub taken: u64,
+    /// Of these, with a whole path.
+    pub full: u64,
+    /// Of these, with a part of it.
+    pub partial: u64,
+    /// Of these, kept as they were.
+    pub raw_kept: u64,
+    /// Of these, dropped, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// What the collector says that it cost.
+    pub overhead_ns: u64,
+}
+
+#[derive(Debug)]
+struct Node {
+    parent: Option<usize>,
+    kind: String,
+    name: String,
+    module: String,
+    inclusive: Vec<u64>,
+    exclusive: Vec<u64>,
+}
+
+impl Profile {
+    /// From the text; panics where it is not what the schema says.
+    pub fn of_json(text: &str) -> Self {
+        let json: Value = serde_json::from_str(text).expect("the report is JSON");
+        assert_eq!((json["schema"].as_u64(), json["view"].as_str()), (Some(1), Some("context")));
+        let metrics = list(&json["metrics"]).iter().map(|metric| text_of(&metric["name"])).collect();
+        let nodes = list(&json["nodes"]).iter().map(Node::of_json).collect();
+        let quality = &json["quality"];
+        let dropped = quality["dropped"].as_object().expect("dropped is an object");
+        let quality = Quality {
+            taken: number(&quality["taken"]),
+            full: number(&quality["full"]),
+            partial: number(&quality["partial"]),
+            raw_kept: number(&quality["raw_kept"]),
+            dropped: dropped.iter().map(|(reason, count)| (reason.clone(), number(count))).collect(),
+            overhead_ns: number(&quality["overhead_ns"]),
+        };
+        Self { metrics, nodes, quality }
+    }
+
+    /// What holds of every profile: the account balances, inclusive = exclusive + the children's, preorder, one root.
+    pub fn assert_sound(&self) {
+        let quality = &self.quality;
+        let dropped: u64 = quality.dropped.values().sum();
+        let accounted = quality.full + quality.partial + quality.raw_kept + dropped;
+        assert_eq!(quality.taken, accounted, "the samples do not add up: {quality:?}");
+        let mut sums: Vec<Vec<u64>> = self.nodes.iter().map(|node| node.exclusive.clone()).collect();
+        for (index, node) in self.nodes.iter().enumerate().rev() {
+            assert_eq!(sums[index], node.inclusive, "inclusive of node {index} ({}) is not the sum", node.name);
+            let inclusive = node.inclusive.clone();
+            match node.parent {
+                None => assert_eq!((index, node.kind.as_str()), (0, "root")),
+                Some(parent) => {
+                    assert!(parent < index, "node {index} stands before its parent");
+                    sums[parent].iter_mut().zip(inclusive).for_each(|(sum, add)| *sum += add);
+                }
+            }
+        }
+    }
+
+    /// The whole of a metric.
+    pub fn total(&self, metric: &str) -> u64 {
+        self.nodes[0].inclusive[self.metric(metric)]
+    }
+
+    /// Asserts that every sample that was not throttled has a whole path, and that there are at least so many.
+    pub fn assert_all_full(&self, at_least: u64) {
+        let quality = &self.quality;
+        let throttled = quality.dropped.get("throttled").copied().unwrap_or(0);
+        let walked = quality.taken - throttled;
+        assert!(quality.full == walked, "paths that are not whole: {quality:?}");
+        assert!(walked >= at_least, "{walked} samples, fewer than {at_least}: {quality:?}");
+    }
+
+    /// Asserts that almost all samples have a whole path: `share` of 1000.
+    pub fn assert_full(&self, share: u64, at_least: u64) {
+        let quality = &self.quality;
+        let throttled = quality.dropped.get("throttled").copied().unwrap_or(0);
+        let walked = quality.taken - throttled;
+        assert!(quality.full * 1000 >= walked * share, "too few whole paths: {quality:?}");
+        assert!(walked >= at_least, "{walked} samples, fewer than {at_least}: {quality:?}");
+    }
+
+    /// A metric of all contexts whose path goes through these names in this order, others between them allowed. Inclusive
+    /// of the outermost such context.
+    pub fn through(&self, names: &[&str], metric: &str) -> u64 {
+        let column = self.metric(metric);
+        // How many of the names the path to each node has met.
+        let mut met = vec![0; self.nodes.len()];
+        let mut sum = 0;
+        for (index, node) in self.nodes.iter().enumerate() {
+            let before = node.parent.map_or(0, |parent| met[parent]);
+            met[index] = before;
+            if names.get(before).is_some_and(|wanted| node.is_called(wanted)) {
+                met[index] += 1;
+                if met[index] == names.len() {
+                    sum += node.inclusive[column];
+                }
+            }
+        }
+        sum
+    }
+
+    /// The share of a metric that goes through these names, in percent.
+    pub fn percent_through(&self, names: &[&str]) -> f64 {
+        let metric = &self.metrics[0];
+        100.0 * self.through(names, metric) as f64 / self.total(metric).max(1) as f64
+    }
+
+    /// Name and first metric of each process.
+    pub fn processes(&self) -> Vec<(String, u64)> {
+        self.of_kind("process")
+    }
+
+    /// Name and first metric of each node of a kind.
+    pub fn of_kind(&self, kind: &str) -> Vec<(String, u64)> {
+        let found = self.nodes.iter().filter(|node| node.kind == kind);
+        found.map(|node| (node.name.clone(), node.inclusive[0])).collect()
+    }
+
+    /// The longest path, in nodes.
+    pub fn depth(&self) -> usize {
+        let mut depths = vec![0; self.nodes.len()];
+        for (index, node) in self.nodes.iter().enumerate() {
+            depths[index] = node.parent.map_or(0, |parent| depths[parent] + 1);
+        }
+        depths.into_iter().max().unwrap_or(0)
+    }
+
+    /// What a module's procedures cost exclusively (first metric), by name.
+    pub fn exclusive_in(&self, module: &str) -> BTreeMap<String, u64> {
+        let mut costs = BTreeMap::new();
+        for node in self.nodes.iter().filter(|node| node.module.ends_with(module)) {
+            *costs.entry(node.name.clone()).or_insert(0) += node.exclusive[0];
+        }
+        costs.retain(|_, cost| *cost > 0);
+        costs
+    }
+
+    fn metric(&self, name: &str) -> usize {
+        self.metrics.iter().position(|metric| metric == name).unwrap_or_else(|| panic!("no metric {name}"))
+    }
+}
+
+impl Node {
+    fn of_json(node: &Value) -> Self {
+        let words = |key: &str| node[key].as_str().unwrap_or_default().to_owned();
+        Self {
+            parent: node["parent"].as_u64().map(|index| index as usize),
+            kind: text_of(&node["kind"]),
+            name: words("name"),
+            module: words("module"),
+            inclusive: list(&node["inclusive"]).iter().map(number).collect(),
+            exclusive: list(&node["exclusive"]).iter().map(number).collect(),
+        }
+    }
+
+    /// `name`, or `kind:name`, or `module!`.
+    fn is_called(&self, wanted: &str) -> bool {
+        if let Some(module) = wanted.strip_suffix('!') {
+            return self.module.ends_with(module);
+        }
+        match wanted.split_once(':') {
+            Some((kind, name)) if !name.starts_with(':') => self.kind == kind && self.name.contains(name),
+            _ => matches!(self.kind.as_str(), "procedure" | "inlined") && self.name == wanted,
+        }
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is not a whole number"))
+}
+
+fn text_of(value: &Value) -> String {
+    value.as_str().unwrap_or_else(|| panic!("{value} is not text")).to_owned()
+}

@@ -1,0 +1,219 @@
+//! A program with its arguments, run bare and recorded in the same surroundings.
+//! Knows nothing of what the program does.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+
+use crate::outcome::Ended;
+use crate::profile::Profile;
+use crate::{C, compiled, tool_path};
+
+/// The command under test: `CALLPATH_UNDER_TEST`, or a release build made now.
+pub fn callpath() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        if let Some(path) = std::env::var_os("CALLPATH_UNDER_TEST") {
+            return path.into();
+        }
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "--release", "--package", "callpath"]).current_dir(root);
+        assert!(build.status().expect("cargo can be run").success(), "callpath does not build");
+        let own = std::env::current_exe().expect("a test knows its own path");
+        own.ancestors().nth(3).expect("tests lie in target/PROFILE/deps").join("release/callpath")
+    })
+}
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct Program {
+    path: PathBuf,
+    arguments: Vec<OsString>,
+    options: Vec<OsString>,
+    input: Vec<u8>,
+    prefix: Vec<OsString>,
+}
+
+/// A recorded run: how it ended, and where its measurement lies as long as this lives.
+#[derive(Debug)]
+pub struct Recorded {
+    /// As the caller of `callpath record` sees it.
+    pub ended: Ended,
+    /// The measurement.
+    pub directory: PathBuf,
+    surroundings: TempDir,
+}
+
+impl Program {
+    /// A program that is there.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), arguments: vec![], options: vec![], input: vec![], prefix: vec![] }
+    }
+
+    /// One of tests/nasty in C, compiled as usual. Panics with the compiler's words.
+    pub fn nasty(source: &'static str) -> Self {
+        let output = source.split_once('.').map_or(source, |(name, _)| name);
+        Self::made(C { source, output, options: &[] })
+    }
+
+    /// One that is compiled in a special way.
+    pub fn made(what: C) -> Self {
+        Self::at(compiled(what).unwrap_or_else(|error| panic!("{} does not compile: {error}", what.source)))
+    }
+
+    /// Adds arguments of the program.
+    #[must_use]
+    pub fn arguments<S: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
+        self
+    }
+
+    /// Adds options of `callpath record`.
+    #[must_use]
+    pub fn options(mut self, options: &[&str]) -> Self {
+        self.options.extend(options.iter().map(OsString::from));
+        self
+    }
+
+    /// What comes in on its standard input.
+    #[must_use]
+    pub fn input(mut self, input: &[u8]) -> Self {
+        self.input = input.to_vec();
+        self
+    }
+
+    /// Runs everything through another command (`setpriv ...`), which gets program and arguments behind its own.
+    #[must_use]
+    pub fn through(mut self, prefix: &[&str]) -> Self {
+        self.prefix = prefix.iter().map(OsString::from).collect();
+        self
+    }
+
+    /// The program.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its arguments, as far as they are text.
+    pub fn words(&self) -> Vec<String> {
+        self.arguments.iter().map(|argument| argument.to_string_lossy().into_owned()).collect()
+    }
+
+    /// Runs it alone.
+    pub fn bare(&self) -> Ended {
+        let directory = fresh_directory();
+        let mut words = self.prefix.clone();
+        words.push(self.path.clone().into());
+        words.extend(self.arguments.iter().cloned());
+        self.run(&words, directory.path())
+    }
+
+    /// Runs it under `callpath record -o DIR`.
+    pub fn recorded(&self) -> Recorded {
+        let surroundings = fresh_directory();
+        let directory = surroundings.path().join("measured.callpath");
+        let mut words = self.prefix.clone();
+        words.extend([callpath().into(), "record".into(), "-o".into(), directory.clone().into()]);
+        words.extend(self.options.iter().cloned());
+        words.extend(["--".into(), self.path.clone().into()]);
+        words.extend(self.arguments.iter().cloned());
+        let ended = self.run(&words, surroundings.path());
+        Recorded { ended, directory, surroundings }
+    }
+
+    /// Runs it both ways, compares what a caller sees, and reads the report.
+    pub fn same(&self) -> Recorded {
+        let (bare, recorded) = (self.bare(), self.recorded());
+        assert_eq!(bare.stdout, recorded.ended.stdout, "its output is not what it is bare; {}", recorded.ended.stderr);
+        assert_eq!(bare.status, recorded.ended.status, "its status is not what it is bare; {}", recorded.ended.stderr);
+        for line in bare.stderr.lines() {
+            assert!(recorded.ended.stderr.contains(line), "`{line}` is missing in: {}", recorded.ended.stderr);
+        }
+        recorded
+    }
+
+    /// As [`Program::same`], and the kernel's own account of its user and system time in nanoseconds. It runs as a child
+    /// of a small program that waits for it.
+    pub fn same_with_account(&self) -> (Recorded, u64) {
+        let account = Self::nasty("account.c");
+        let file = fresh_directory();
+        let file = file.path().join("cost");
+        let mut through =
+            Self { path: account.path, arguments: vec![file.clone().into(), self.path.clone().into()], ..self.clone() };
+        through.arguments.extend(self.arguments.iter().cloned());
+        let recorded = through.same();
+        let text = std::fs::read_to_string(&file).expect("account leaves its file");
+        let micros: u64 = text.split_whitespace().map(|number| number.parse::<u64>().expect("numbers")).sum();
+        (recorded, micros * 1000)
+    }
+
+    fn run(&self, words: &[OsString], directory: &Path) -> Ended {
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).current_dir(directory);
+        command
+            .env("CALLPATH_CACHE_DIR", cache())
+            .env_remove("CALLPATH_UNDER_TEST")
+            .env_remove("CALLPATH_SKIPPED_TESTS");
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(|name| name.starts_with("CARGO") || name.starts_with("RUST")) {
+                command.env_remove(name);
+            }
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("failed to start {command:?}: {error}"));
+        let mut to_child = child.stdin.take().expect("stdin is a pipe");
+        let input = self.input.clone();
+        // Beside the reading of its output: a program that passes everything on stops when nobody reads.
+        let writer = std::thread::spawn(move || match to_child.write_all(&input) {
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                panic!("failed to write the input: {error}")
+            }
+            _ => drop(to_child),
+        });
+        let ended = Ended::of(&child.wait_with_output().expect("the child can be waited for"));
+        writer.join().expect("the input is written");
+        ended
+    }
+}
+
+impl Recorded {
+    /// The report of the measurement, with everything that always holds asserted.
+    pub fn profile(&self) -> Profile {
+        assert!(self.directory.is_dir(), "no measurement: {:?}", self.ended);
+        let said = run_report(&self.directory, &["--json"]);
+        assert_eq!(said.status, 0, "the report failed: {}", said.stderr);
+        let profile = Profile::of_json(&said.stdout);
+        profile.assert_sound();
+        profile
+    }
+
+    /// The directory in which it ran.
+    pub fn surroundings(&self) -> &Path {
+        self.surroundings.path()
+    }
+}
+
+/// `callpath report` of a directory.
+pub fn run_report(directory: &Path, options: &[&str]) -> Ended {
+    let mut report = Command::new(callpath());
+    report.arg("report").arg(directory).args(options).env("CALLPATH_CACHE_DIR", cache()).stdin(Stdio::null());
+    Ended::of(&report.output().expect("callpath can be run"))
+}
+
+fn cache() -> PathBuf {
+    tool_path("cache")
+}
+
+fn fresh_directory() -> TempDir {
+    let directory = TempDir::new().expect("the temp directory can be written");
+    // An ordinary user writes there, too.
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(directory.path(), open).expect("one's own directory can be opened to all");
+    directory
+}

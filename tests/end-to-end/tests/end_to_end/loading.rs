@@ -1,0 +1,45 @@
+//! Libraries that come and go: a path names what was there at the time.
+//! Knows nothing of load maps.
+
+use callpath_end_to_end::{C, Program, compiled};
+
+const A: C =
+    C { source: "plug.c", output: "libplug_a.so", options: &["-shared", "-fPIC", "-DNAME=a_work", "-DPADDING=0"] };
+const B: C =
+    C { source: "plug.c", output: "libplug_b.so", options: &["-shared", "-fPIC", "-DNAME=b_work", "-DPADDING=1"] };
+
+#[test]
+fn two_libraries_in_turn_at_the_same_address() {
+    let (a, b) = (compiled(A).expect("plug.c compiles"), compiled(B).expect("plug.c compiles"));
+    let program = Program::made(C { source: "reload.c", output: "reload", options: &["-ldl"] });
+    let recorded = program.arguments([a, b]).arguments(["30"]).same();
+    assert_eq!(recorded.ended.stdout.trim(), "at the same address each time", "the test tests nothing");
+    let profile = recorded.profile();
+    profile.assert_full(980, 200);
+    let (in_a, in_b) = (profile.exclusive_in("libplug_a.so"), profile.exclusive_in("libplug_b.so"));
+    for (costs, expected) in [(&in_a, "a_work"), (&in_b, "b_work")] {
+        let total: u64 = costs.values().sum();
+        // What a library's loading and unloading costs stands at what crt files put there, some samples of it.
+        let foreign = ["padding", "a_work", "b_work"].into_iter().filter(|name| *name != expected);
+        assert!(foreign.into_iter().all(|name| !costs.contains_key(name)), "expected {expected}: {costs:?}");
+        assert!(costs.get(expected).is_some_and(|cost| cost * 100 >= total * 95), "expected {expected}: {costs:?}");
+    }
+    let (a, b) = (in_a["a_work"] as f64, in_b["b_work"] as f64);
+    assert!((0.7..1.4).contains(&(a / b)), "each has half of the work: {a} and {b}");
+    assert!(profile.percent_through(&["main", "use", "plug_run", "a_work"]) > 40.0);
+    assert!(profile.percent_through(&["main", "use", "plug_run", "b_work"]) > 40.0);
+}
+
+#[test]
+fn a_stripped_interpreter() {
+    let script = callpath_end_to_end::tool_path("loop.py");
+    let text =
+        "def inner(n):\n    return sum(i * i for i in range(n))\n\nprint(sum(inner(20000) for _ in range(600)))\n";
+    std::fs::write(&script, text).unwrap();
+    let recorded = Program::at("/usr/bin/python3").arguments(["-S".as_ref(), script.as_os_str()]).same();
+    let profile = recorded.profile();
+    profile.assert_full(999, 200);
+    assert!(
+        profile.percent_through(&["_start", "__libc_start_main", "python3.11!", "_PyEval_EvalFrameDefault"]) > 80.0
+    );
+}

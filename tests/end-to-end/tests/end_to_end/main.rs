@@ -1,0 +1,16 @@
+//! Real programs, bare and under `callpath record`: the same to their caller, and the profile is right.
+//! Knows nothing of how callpath works. No time decides a test, but as the kernel's account of the same run.
+//!
+//! Everything is in one executable, so that each program is compiled once.
+
+mod damage;
+mod endings;
+mod loading;
+mod ordinary_user;
+mod processes;
+mod refusals;
+mod signals;
+mod stacks;
+mod threads;
+mod time;
+mod transparency;

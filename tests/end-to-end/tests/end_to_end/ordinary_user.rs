@@ -1,0 +1,99 @@
+//! The same as an ordinary user, when the tests run as root.
+//! Knows nothing of privileges but how to give them up.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use callpath_end_to_end::{Ended, Profile, Program, callpath, is_root, skip};
+use tempfile::TempDir;
+
+/// A directory of an ordinary user's own, with a copy of the command.
+pub(crate) struct Place {
+    directory: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let directory = tempfile::Builder::new().prefix("callpath-user").tempdir().expect("a temp directory");
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(directory.path(), open).unwrap();
+        std::fs::copy(callpath(), directory.path().join("callpath")).expect("the command can be copied");
+        Self { directory }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A copy of a program where everybody can read it.
+    pub(crate) fn copy(&self, program: &Path) -> PathBuf {
+        let copy = self.path().join(program.file_name().expect("a program has a name"));
+        std::fs::copy(program, &copy).expect("a program can be copied");
+        copy
+    }
+
+    /// Runs callpath as user 65534 with nothing of root's.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]);
+        command.arg(self.path().join("callpath")).args(arguments).current_dir(self.path());
+        command.env("HOME", self.path()).env("CALLPATH_CACHE_DIR", self.path().join("cache"));
+        Ended::of(&command.output().expect("setpriv can be run"))
+    }
+
+    fn profile(&self, measurement: &str) -> Profile {
+        let said = self.run(&["report", measurement, "--json"]);
+        assert_eq!(said.status, 0, "{said:?}");
+        let profile = Profile::of_json(&said.stdout);
+        profile.assert_sound();
+        profile
+    }
+}
+
+#[test]
+fn paths_and_status() {
+    if !is_root() {
+        return skip("ordinary_user::paths_and_status", "the tests run as an ordinary user anyway");
+    }
+    let place = Place::new();
+    let burn = place.copy(Program::nasty("burn.c").path());
+    let said = place.run(&["record", "-o", "m", "--", burn.to_str().unwrap(), "500", "exit"]);
+    assert_eq!((said.status, said.stdout.as_str()), (3, "burnt, now exit\n"), "{said:?}");
+    let profile = place.profile("m");
+    profile.assert_full(990, 100);
+    assert!(profile.percent_through(&["main", "outer", "inner"]) > 90.0);
+}
+
+#[test]
+fn time_is_the_kernels() {
+    if !is_root() {
+        return skip("ordinary_user::time_is_the_kernels", "the tests run as an ordinary user anyway");
+    }
+    for (name, program) in crate::time::programs() {
+        let place = Place::new();
+        let account = place.copy(Program::nasty("account.c").path());
+        let copy = place.copy(program.path());
+        let mut words = vec!["record".into(), "-o".into(), "m".into(), "--".into(), account.display().to_string()];
+        words.extend(["cost".to_owned(), copy.display().to_string()]);
+        for argument in program.words() {
+            // Inputs lie where only root may read.
+            let path = Path::new(&argument);
+            let readable =
+                if path.is_file() && path.is_absolute() { place.copy(path).display().to_string() } else { argument };
+            words.push(readable);
+        }
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let said = place.run(&words);
+        assert_eq!(said.status, 0, "{name}: {}", said.stderr);
+        let text = std::fs::read_to_string(place.path().join("cost")).expect("account leaves its file");
+        let cost_ns: u64 = text.split_whitespace().map(|micros| micros.parse::<u64>().unwrap() * 1000).sum();
+        let profile = place.profile("m");
+        let total = profile.total("cpu-time");
+        assert!(
+            total.abs_diff(cost_ns) < cost_ns / 50 + 8_000_000,
+            "{name}: {total} of {cost_ns}; {:?}",
+            profile.quality
+        );
+        profile.assert_full(980, 20);
+    }
+}

@@ -1,0 +1,57 @@
+//! Programs with signals of their own: they see what they would have seen, and are measured all the same.
+//! Knows nothing of which signal callpath uses.
+
+use callpath_end_to_end::Program;
+
+fn traps(mode: &str) -> callpath_end_to_end::Profile {
+    let (recorded, cost_ns) = Program::nasty("traps.c").arguments([mode]).same_with_account();
+    let profile = recorded.profile();
+    let total = profile.total("cpu-time");
+    assert!(total.abs_diff(cost_ns) < cost_ns / 50 + 15_000_000, "{mode}: {total} of {cost_ns}; {:?}", profile.quality);
+    profile
+}
+
+#[test]
+fn its_own_handler_for_sigtrap() {
+    let profile = traps("handler");
+    // While the program's handler is at work SIGTRAP is blocked, as it would be: the sample that was due is dropped.
+    profile.assert_full(850, 100);
+    assert_eq!(profile.quality.partial, 0, "{:?}", profile.quality);
+}
+
+#[test]
+fn sigtrap_blocked() {
+    let profile = traps("masks");
+    assert!(profile.percent_through(&["main", "work"]) > 90.0, "samples go on under a mask: {:?}", profile.quality);
+    profile.assert_full(980, 150);
+}
+
+#[test]
+fn sigtrap_ignored_and_inherited_so() {
+    traps("ignore").assert_full(980, 100);
+}
+
+#[test]
+fn sigtrap_kills_as_it_should() {
+    let recorded = Program::nasty("traps.c").arguments(["default"]).same();
+    assert_eq!(recorded.ended.status, 128 + 5);
+    recorded.profile().assert_full(980, 50);
+}
+
+#[test]
+fn profiling_timers_of_its_own_and_errno() {
+    traps("prof").assert_full(980, 100);
+}
+
+#[test]
+fn nothing_is_interrupted() {
+    for options in [&["-e", "cpu-time"][..], &["-e", "cpu-time", "-F", "5000"]] {
+        let recorded = Program::nasty("traps.c").arguments(["sleeps"]).options(options).same();
+        recorded.profile().assert_full(980, 50);
+    }
+}
+
+#[test]
+fn nothing_is_interrupted_by_wall_time() {
+    Program::nasty("traps.c").arguments(["sleeps"]).options(&["-e", "wall-time"]).same().profile();
+}

@@ -1,0 +1,79 @@
+//! Stacks of every shape: the whole path, or honestly a part of it.
+//! Knows nothing of unwinding.
+
+use callpath_end_to_end::{C, Profile, Program};
+
+fn stacks(mode: &str) -> Profile {
+    Program::nasty("stacks.c").arguments([mode]).same().profile()
+}
+
+#[test]
+fn two_threads_1500_deep() {
+    let recorded = Program::nasty("deep.c").arguments(["2", "1500", "300"]).same();
+    let profile = recorded.profile();
+    profile.assert_full(1000, 100);
+    assert!(profile.depth() > 1500, "only {} deep", profile.depth());
+    assert!(profile.percent_through(&["work", "descend", "bottom"]) > 98.0);
+}
+
+#[test]
+fn one_thread_100_000_deep() {
+    let recorded = Program::nasty("deep.c").arguments(["1", "100000", "700"]).same();
+    let profile = recorded.profile();
+    profile.assert_full(1000, 10);
+    let quality = &profile.quality;
+    assert!(quality.dropped.keys().all(|reason| reason == "throttled"), "{quality:?}");
+    assert!(profile.depth() > 100_000, "only {} deep", profile.depth());
+    assert!(profile.percent_through(&["work", "descend", "bottom"]) > 90.0, "{quality:?}");
+}
+
+#[test]
+fn a_handler_on_an_alternate_stack() {
+    let profile = stacks("alternate");
+    profile.assert_full(990, 80);
+    assert!(profile.percent_through(&["main", "run_alternate", "interrupted", "on_alternate_stack", "work"]) > 90.0);
+}
+
+#[test]
+fn a_stack_overflow_that_is_survived() {
+    stacks("overflow").assert_full(900, 30);
+}
+
+#[test]
+fn coroutines() {
+    let profile = stacks("coroutine");
+    let quality = &profile.quality;
+    assert_eq!(quality.taken, quality.full + quality.partial, "{quality:?}");
+    for routine in ["first_routine", "second_routine"] {
+        assert!(profile.percent_through(&[routine, "work"]) > 40.0, "{routine}");
+        assert_eq!(profile.through(&["main", routine], "samples"), 0, "{routine} is not main's");
+    }
+}
+
+#[test]
+fn longjmp_out_of_depth() {
+    let profile = stacks("jumps");
+    profile.assert_full(990, 80);
+    assert!(profile.percent_through(&["main", "jump_from", "jump_from", "work"]) > 70.0);
+}
+
+#[test]
+fn time_in_the_vdso() {
+    let profile = stacks("vdso");
+    profile.assert_full(990, 80);
+    assert!(profile.percent_through(&["main", "ask_time", "[vdso]!"]) > 60.0);
+}
+
+#[test]
+fn exceptions() {
+    let profile = Program::made(C { source: "throws.cpp", output: "throws", options: &[] }).same().profile();
+    profile.assert_full(970, 80);
+    assert!(profile.percent_through(&["main", "thrower(int)"]) > 70.0);
+}
+
+#[test]
+fn every_descriptor_closed() {
+    let profile = stacks("closes");
+    profile.assert_full(990, 200);
+    assert!(profile.percent_through(&["main", "run_closes", "work"]) > 90.0);
+}

@@ -1,0 +1,84 @@
+//! cpu-time is what the kernel accounts, user and kernel time, within 2%.
+//! Knows nothing of clocks.
+
+use callpath_end_to_end::{Profile, Program};
+
+/// What a process costs before and after callpath can see it, at most.
+const SLACK_NS: u64 = 6_000_000;
+
+fn account(program: &Program) -> (Profile, u64) {
+    let (recorded, cost_ns) = program.same_with_account();
+    let profile = recorded.profile();
+    let total = profile.total("cpu-time");
+    let difference = total.abs_diff(cost_ns);
+    assert!(
+        difference < cost_ns / 50 + SLACK_NS,
+        "{total} ns measured, {cost_ns} by the kernel; {:?}",
+        profile.quality
+    );
+    (profile, cost_ns)
+}
+
+/// The programs, as they are run for any user.
+pub(crate) fn programs() -> Vec<(&'static str, Program)> {
+    let text = callpath_end_to_end::tool_path("text-for-xz");
+    let words: String = (0..400_000u32).map(|i| format!("{} ", i.wrapping_mul(2_654_435_761) >> 18)).collect();
+    let fresh = callpath_end_to_end::tool_path(&format!("text-for-xz.{}", std::process::id()));
+    std::fs::write(&fresh, words).unwrap();
+    std::fs::rename(&fresh, &text).unwrap();
+    vec![
+        ("xz", Program::at("/usr/bin/xz").arguments(["-6", "-T1", "-k", "-c"]).arguments([text])),
+        (
+            "dd",
+            Program::at("/usr/bin/dd").arguments([
+                "if=/dev/zero",
+                "of=/dev/null",
+                "bs=64k",
+                "count=300000",
+                "status=none",
+            ]),
+        ),
+        ("reads", Program::nasty("reads.c").arguments(["300000"])),
+    ]
+}
+
+#[test]
+fn of_xz() {
+    let (profile, _) = account(&programs()[0].1);
+    profile.assert_full(995, 300);
+}
+
+#[test]
+fn of_dd() {
+    let (profile, _) = account(&programs()[1].1);
+    profile.assert_full(990, 100);
+}
+
+#[test]
+fn of_a_read_loop() {
+    let (profile, cost_ns) = account(&programs()[2].1);
+    profile.assert_full(990, 100);
+    // The kernel's time stands at the context that entered it.
+    let reading = profile.through(&["main", "read_all", "read"], "cpu-time");
+    assert!(reading * 100 > cost_ns * 80, "{reading} of {cost_ns} in read");
+}
+
+#[test]
+fn at_other_rates() {
+    for rate in ["99", "4000"] {
+        let (profile, cost_ns) = account(&Program::nasty("burn.c").arguments(["500"]).options(&["-F", rate]));
+        let rate: u64 = rate.parse().unwrap();
+        let expected = cost_ns * rate / 1_000_000_000;
+        let taken = profile.quality.taken;
+        assert!(taken * 100 > expected * 85 && taken * 100 < expected * 110 + 500, "{taken} of {expected} samples");
+    }
+}
+
+#[test]
+fn of_wall_time_while_it_sleeps() {
+    let program = Program::at("/bin/sleep").arguments(["0.5"]).options(&["-e", "wall-time", "-e", "cpu-time"]);
+    let profile = program.same().profile();
+    let (wall, cpu) = (profile.total("wall-time"), profile.total("cpu-time"));
+    assert!((450_000_000..700_000_000).contains(&wall), "{wall} ns of wall time");
+    assert!(cpu < 60_000_000, "{cpu} ns of CPU time");
+}

@@ -1,0 +1,103 @@
+//! Where cargo is, what it builds and where it puts it.
+//! Knows nothing of what the built things are for.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use crate::arguments::Arguments;
+
+/// The repository's root.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root")
+}
+
+/// cargo, run in the repository's root.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    // Set by `cargo run` for xtask; they would make a nested cargo build everything anew.
+    for (name, _) in std::env::vars_os() {
+        if let Some(text) = name.to_str()
+            && (text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_"))
+        {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
+/// The manifests of crates outside the workspace that are checked nevertheless.
+pub const PRELOAD_MANIFEST: &str = "crates/callpath-preload/Cargo.toml";
+
+/// `cargo metadata` of a manifest; `extra` are further arguments.
+pub fn metadata(manifest: &str, extra: &[&str]) -> anyhow::Result<Value> {
+    let output = cargo()
+        .args(["metadata", "--format-version", "1", "--locked", "--manifest-path", manifest])
+        .args(extra)
+        .stderr(Stdio::inherit())
+        .output()
+        .context("failed to run cargo metadata")?;
+    ensure!(output.status.success(), "cargo metadata of {manifest} failed");
+    serde_json::from_slice(&output.stdout).context("failed to read what cargo metadata says")
+}
+
+/// What a release build of the `callpath` package left behind.
+#[derive(Debug)]
+pub struct Built {
+    /// The command.
+    pub callpath: PathBuf,
+    /// The object that its build script made and embedded.
+    pub preload: PathBuf,
+}
+
+/// The command that `--callpath FILE` names (an older build to compare with, say), or a release build.
+pub fn command(arguments: &Arguments) -> anyhow::Result<PathBuf> {
+    match arguments.text("callpath") {
+        Some(file) => std::path::absolute(file).with_context(|| format!("failed to find {file}")),
+        None => Ok(release()?.callpath),
+    }
+}
+
+/// Builds the command in release mode.
+pub fn release() -> anyhow::Result<Built> {
+    let output = cargo()
+        .args([
+            "build",
+            "--release",
+            "--locked",
+            "--package",
+            "callpath",
+            "--message-format",
+            "json-render-diagnostics",
+        ])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("failed to run cargo build")?;
+    ensure!(output.status.success(), "cargo build --release --package callpath failed");
+    let (mut callpath, mut preload) = (None, None);
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let Ok(message) = serde_json::from_str::<Value>(line) else { continue };
+        let of_callpath = message["package_id"].as_str().is_some_and(|id| id.contains("/callpath#"));
+        match message["reason"].as_str() {
+            Some("compiler-artifact") if of_callpath => {
+                callpath = message["executable"].as_str().map(PathBuf::from).or(callpath);
+            }
+            Some("build-script-executed") if of_callpath => {
+                preload = variable(&message["env"], "CALLPATH_PRELOAD_OBJECT").map(PathBuf::from).or(preload);
+            }
+            _ => {}
+        }
+    }
+    Ok(Built {
+        callpath: callpath.context("cargo names no executable of package callpath")?,
+        preload: preload.context("the build script of callpath does not name CALLPATH_PRELOAD_OBJECT")?,
+    })
+}
+
+/// The value of a variable that a build script sets for rustc, from pairs of name and value.
+fn variable<'a>(pairs: &'a Value, name: &str) -> Option<&'a str> {
+    pairs.as_array()?.iter().find(|pair| pair[0].as_str() == Some(name))?[1].as_str()
+}

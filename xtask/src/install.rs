@@ -1,0 +1,86 @@
+//! Debian packages and toolchain components that the chores use, installed where that can be done.
+//! Knows nothing of what a package is used for beyond the word that it prints.
+
+use std::io::IsTerminal;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, ensure};
+
+/// What the tests use: package, and what is skipped without it.
+pub const FOR_TESTS: &[(&str, &str)] = &[
+    ("gcc", "the nasty programs"),
+    ("g++", "the nasty programs in C++"),
+    ("libc6-dev", "the nasty programs"),
+    ("gcc-multilib", "the refusal of 32-bit programs"),
+    ("binutils", "comparisons with readelf, objdump and addr2line"),
+    ("python3", "the end-to-end test of a stripped interpreter"),
+    ("xz-utils", "the end-to-end test of CPU time"),
+    ("util-linux", "the runs as an ordinary user"),
+];
+
+/// Which of some packages are not installed.
+pub fn missing<'a>(packages: &[&'a str]) -> anyhow::Result<Vec<&'a str>> {
+    let output = Command::new("dpkg-query")
+        .args(["-W", "-f", "${Package} ${db:Status-Status}\n"])
+        .args(packages)
+        .stderr(Stdio::null())
+        .output()
+        .context("this is not Debian or a kin of it: there is no dpkg-query")?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let installed = |package: &str| said.lines().any(|line| line.split_once(' ') == Some((package, "installed")));
+    Ok(packages.iter().copied().filter(|package| !installed(package)).collect())
+}
+
+/// Installs packages, as root or through sudo. Each name that could not be installed comes back.
+pub fn packages<'a>(wanted: &[&'a str]) -> anyhow::Result<Vec<&'a str>> {
+    let lacking = missing(wanted)?;
+    if lacking.is_empty() {
+        return Ok(lacking);
+    }
+    println!("installing Debian packages: {}", lacking.join(" "));
+    apt_get(&["update", "-q"])?;
+    let install = ["install", "-q", "-y", "--no-install-recommends"];
+    if apt_get(&[&install[..], &lacking[..]].concat()).is_err() {
+        // One unknown name stops all of them: try each alone.
+        for package in &lacking {
+            if let Err(error) = apt_get(&[&install[..], &[*package]].concat()) {
+                println!("{package}: {error:#}");
+            }
+        }
+    }
+    missing(wanted)
+}
+
+/// rustfmt and clippy, which rustup's minimal profile lacks.
+pub fn components() -> anyhow::Result<()> {
+    for (component, command) in [("rustfmt", "fmt"), ("clippy", "clippy")] {
+        let there = crate::build::cargo().args([command, "--version"]).output().is_ok_and(|o| o.status.success());
+        if there {
+            continue;
+        }
+        println!("installing the toolchain's component {component}");
+        let status = Command::new("rustup").args(["component", "add", component]).status();
+        ensure!(status.context("failed to run rustup")?.success(), "rustup cannot add {component}");
+    }
+    Ok(())
+}
+
+fn apt_get(arguments: &[&str]) -> anyhow::Result<()> {
+    // SAFETY: takes nothing, returns a number.
+    let root = unsafe { libc::geteuid() } == 0;
+    let mut command = if root {
+        Command::new("apt-get")
+    } else {
+        let mut sudo = Command::new("sudo");
+        if !std::io::stdin().is_terminal() {
+            sudo.arg("-n");
+        }
+        sudo.args(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+        sudo
+    };
+    let command = command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
+    let output = command.output().context("cannot install as this user: there is no sudo")?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success(), "apt-get {} failed: {}", arguments[0], said.trim());
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! What can be said of the sources without running them.
+//! Knows nothing of tests.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, ensure};
+
+use crate::arguments::Arguments;
+use crate::build::{self, PRELOAD_MANIFEST};
+use crate::report::Report;
+use crate::{fuzz_targets, install, layers, licences, rooms};
+
+/// `cargo xtask lint`
+pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    arguments.only(&[])?;
+    install::components()?;
+    let mut report = Report::default();
+    steps(&mut report);
+    Ok(report.finish())
+}
+
+/// Each lint as a step.
+pub fn steps(report: &mut Report) {
+    report.step("formatting", || {
+        passes(build::cargo().args(["fmt", "--all", "--check"]))?;
+        passes(build::cargo().args(["fmt", "--check", "--manifest-path", PRELOAD_MANIFEST]))?;
+        passes(build::cargo().args(["fmt", "--check", "--manifest-path", "fuzz/Cargo.toml"]))
+    });
+    report.step("clippy", || {
+        passes(build::cargo().args(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
+        let preload = ["clippy", "--locked", "--manifest-path", PRELOAD_MANIFEST, "--", "-D", "warnings"];
+        passes(build::cargo().args(preload))
+    });
+    report.step("directions of the crates' dependencies", layers::check);
+    report.step("licences", licences::check_licences);
+    report.step("one version of each crate", licences::check_duplicates);
+    report.step("rooms", rooms::check);
+    report.step("fuzz targets", fuzz_targets::check);
+}
+
+/// Runs a command that must succeed.
+pub fn passes(command: &mut Command) -> anyhow::Result<()> {
+    let status = command.status().with_context(|| format!("failed to start {command:?}"))?;
+    ensure!(status.success(), "{} ended with {status}", words(command));
+    Ok(())
+}
+
+fn words(command: &Command) -> String {
+    let words = command.get_args().map(|word| word.to_string_lossy().into_owned());
+    format!("cargo {}", words.collect::<Vec<_>>().join(" "))
+}

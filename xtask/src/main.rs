@@ -1,0 +1,76 @@
+//! The project's own chores: `cargo xtask CMD`.
+//! Knows nothing of how callpath works: it builds, runs and measures it as anybody could.
+
+#![allow(unreachable_pub, reason = "in a binary, `pub` says: for the other rooms")]
+
+mod arguments;
+mod audit;
+mod bench;
+mod build;
+mod fuzz_targets;
+mod install;
+mod layers;
+mod licences;
+mod lint;
+mod measure;
+mod oracle;
+mod report;
+mod rooms;
+mod statistics;
+mod suite;
+mod test;
+
+use std::process::ExitCode;
+
+use arguments::Arguments;
+
+const USAGE: &str = "\
+cargo xtask CMD
+
+  test            install what the tests use, then check and test everything
+  lint            formatting, clippy, dependency directions, licences, rooms
+  oracle          the walk against the true path at every instruction of a program; --help says more
+  audit-collect   what the preloaded object needs and offers
+  suite           real programs bare and under callpath, in turn
+                    [--programs a,b] [--against perf] [--runs N] [--rate HZ] [--quick] [--markdown FILE] [--list]
+  bench-sample    CPU per sample over that of a recorder of pc and sp alone [--runs N] [--rate HZ]
+  bench-depth     CPU per sample at stack depths of 10 to 100,000 [--runs N]
+  bench-start     `record true` over `true`, tables cached and not [--runs N]
+
+suite and bench-* measure a release build, or another one: [--callpath FILE]
+";
+
+fn main() -> ExitCode {
+    let mut words = std::env::args().skip(1);
+    let command = words.next().unwrap_or_default();
+    if command == "oracle" {
+        return oracle::run(std::env::args_os().skip(2)).unwrap_or_else(failure);
+    }
+    match Arguments::parse(words).and_then(|arguments| run(&command, arguments)) {
+        Ok(code) => code,
+        Err(error) => failure(error),
+    }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "it ends the program")]
+fn failure(error: anyhow::Error) -> ExitCode {
+    eprintln!("xtask: {error:#}");
+    ExitCode::FAILURE
+}
+
+fn run(command: &str, arguments: Arguments) -> anyhow::Result<ExitCode> {
+    match command {
+        "test" => test::run(&arguments),
+        "lint" => lint::run(&arguments),
+        "audit-collect" => audit::run(&arguments),
+        "suite" => suite::run(&arguments),
+        "bench-sample" => bench::sample::run(&arguments),
+        "bench-depth" => bench::depth::run(&arguments),
+        "bench-start" => bench::start::run(&arguments),
+        "" | "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            Ok(ExitCode::SUCCESS)
+        }
+        other => anyhow::bail!("unknown command `{other}`\n\n{USAGE}"),
+    }
+}

@@ -1,0 +1,171 @@
+//! The recorders that are compared: how each is called and what its output says of the stacks.
+//! Knows nothing of the programs.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use super::programs::Prepared;
+
+/// Who records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recorder {
+    Callpath,
+    PerfFp,
+    PerfDwarf,
+}
+
+impl Recorder {
+    /// Its name in the table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Callpath => "callpath",
+            Self::PerfFp => "perf fp",
+            Self::PerfDwarf => "perf dwarf",
+        }
+    }
+}
+
+/// What all recorders need to know.
+#[derive(Debug)]
+pub struct Setting {
+    /// The command under test.
+    pub callpath: PathBuf,
+    /// Samples a second.
+    pub rate: usize,
+    /// Where caches are put.
+    pub directory: PathBuf,
+}
+
+/// What one recording says of its stacks.
+#[derive(Debug, Default)]
+pub struct Stacks {
+    /// Samples taken.
+    pub taken: u64,
+    /// Of these, those with a whole path.
+    pub whole: u64,
+    /// Samples that were dropped, by reason.
+    pub dropped: Vec<(String, u64)>,
+    /// Length of what was written.
+    pub output_bytes: u64,
+    /// Wall time of the report, with no cache of the report's own, seconds.
+    pub report_seconds: f64,
+}
+
+/// The command that records, and where it puts its output.
+pub fn recorded(
+    recorder: Recorder,
+    prepared: &Prepared,
+    setting: &Setting,
+    inputs: &Path,
+) -> anyhow::Result<(Command, PathBuf)> {
+    let output = inputs.join(if recorder == Recorder::Callpath { "out.callpath" } else { "out.perf" });
+    remove(&output)?;
+    let mut command = match recorder {
+        Recorder::Callpath => {
+            let mut command = Command::new(&setting.callpath);
+            command.args(["record", "-F", &setting.rate.to_string(), "-o"]).arg(&output);
+            command.env("CALLPATH_CACHE_DIR", setting.directory.join("cache"));
+            command
+        }
+        Recorder::PerfFp | Recorder::PerfDwarf => {
+            // Away from the round number, as perf's users do; the ratio of rates is below half a percent.
+            let rate = setting.rate.saturating_sub(setting.rate / 300).max(1).to_string();
+            let graph = if recorder == Recorder::PerfFp { "fp" } else { "dwarf" };
+            let mut command = Command::new("perf");
+            command.args(["record", "-q", "-F", &rate, "--call-graph", graph, "-o"]).arg(&output);
+            command
+        }
+    };
+    command.arg("--").arg(&prepared.program).args(&prepared.arguments).current_dir(inputs);
+    Ok((command, output))
+}
+
+/// Removes an output, if it is there.
+pub fn remove(output: &Path) -> anyhow::Result<()> {
+    let removed = match output.symlink_metadata() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(found) if found.is_dir() => std::fs::remove_dir_all(output),
+        Ok(_) => std::fs::remove_file(output),
+    };
+    removed.with_context(|| format!("failed to remove {}", output.display()))
+}
+
+/// Reads what a recording says.
+pub fn stacks(recorder: Recorder, setting: &Setting, output: &Path) -> anyhow::Result<Stacks> {
+    let mut stacks = if recorder == Recorder::Callpath { of_callpath(setting, output)? } else { of_perf(output)? };
+    stacks.output_bytes = length(output)?;
+    Ok(stacks)
+}
+
+/// The quality that `report --json` states, of any measurement.
+pub fn quality(callpath: &Path, cache: &Path, output: &Path) -> anyhow::Result<Value> {
+    let mut report = Command::new(callpath);
+    report.args(["report", "--json"]).arg(output).env("CALLPATH_CACHE_DIR", cache);
+    let said = report.stderr(Stdio::inherit()).output()?;
+    ensure!(said.status.success(), "callpath report --json ended with {}", said.status);
+    let view: Value = serde_json::from_slice(&said.stdout).context("failed to read the JSON of the report")?;
+    Ok(view["quality"].clone())
+}
+
+fn of_callpath(setting: &Setting, output: &Path) -> anyhow::Result<Stacks> {
+    let fresh = setting.directory.join("report-cache");
+    remove(&fresh)?;
+    let start = Instant::now();
+    let mut report = Command::new(&setting.callpath);
+    report.arg("report").arg(output).env("CALLPATH_CACHE_DIR", &fresh).stdout(Stdio::null());
+    ensure!(report.status()?.success(), "callpath report failed");
+    let report_seconds = start.elapsed().as_secs_f64();
+
+    let quality = quality(&setting.callpath, &fresh, output)?;
+    let number = |name: &str| quality[name].as_u64().with_context(|| format!("the JSON's quality has no {name}"));
+    let dropped = quality["dropped"].as_object().context("the JSON's quality has no dropped")?;
+    Ok(Stacks {
+        taken: number("taken")?,
+        whole: number("full")?,
+        dropped: dropped.iter().filter_map(|(reason, count)| Some((reason.clone(), count.as_u64()?))).collect(),
+        report_seconds,
+        ..Stacks::default()
+    })
+}
+
+/// perf has no word for a whole stack: here it is one whose outermost two frames hold a start of a program or thread.
+fn of_perf(output: &Path) -> anyhow::Result<Stacks> {
+    let start = Instant::now();
+    let mut script = Command::new("perf");
+    script.args(["script", "--no-inline", "-F", "comm,ip,sym", "-i"]).arg(output).stderr(Stdio::null());
+    let said = script.output().context("failed to run perf script")?;
+    let mut stacks = Stacks { report_seconds: start.elapsed().as_secs_f64(), ..Stacks::default() };
+    for block in String::from_utf8_lossy(&said.stdout).split("\n\n") {
+        let frames: Vec<&str> = block.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)).collect();
+        if block.trim().is_empty() {
+            continue;
+        }
+        stacks.taken += 1;
+        let starts = |name: &str| {
+            ["_start", "start_thread", "clone", "clone3", "__clone3"].contains(&name)
+                || name.starts_with("__libc_start")
+        };
+        if frames.iter().rev().take(2).any(|name| starts(name)) {
+            stacks.whole += 1;
+        }
+    }
+    Ok(stacks)
+}
+
+/// The length of a file, or of all files in a directory.
+pub fn length(path: &Path) -> anyhow::Result<u64> {
+    let found = path.symlink_metadata().with_context(|| format!("failed to look at {}", path.display()))?;
+    if !found.is_dir() {
+        return Ok(found.len());
+    }
+    let mut sum = 0;
+    for entry in std::fs::read_dir(path)? {
+        sum += length(&entry?.path())?;
+    }
+    Ok(sum)
+}
