@@ -129,7 +129,7 @@ static int run_raw(void)
     raw_tid = -1;
     if (clone(raw_start, stack + size, flags, 0, &raw_tid, 0, &raw_tid) < 0)
         return 1;
-    work(100000000);
+    work(300000000);
     int tid;
     while ((tid = __atomic_load_n(&raw_tid, __ATOMIC_ACQUIRE)) != 0)
         syscall(SYS_futex, &raw_tid, FUTEX_WAIT, tid, 0, 0, 0);
