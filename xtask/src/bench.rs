@@ -3,7 +3,9 @@
 
 pub mod depth;
 pub mod sample;
+pub mod size;
 pub mod start;
+pub mod time;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -7,6 +7,7 @@ mod arguments;
 mod audit;
 mod bench;
 mod build;
+mod exam;
 mod fuzz_targets;
 mod install;
 mod layers;
@@ -30,12 +31,15 @@ cargo xtask CMD
   test            install what the tests use, then check and test everything
   lint            formatting, clippy, dependency directions, licences, rooms
   oracle          the walk against the true path at every instruction of a program; --help says more
+  exam            the same over many programs, compilers and levels, with call frame information and without; --help
   audit-collect   what the preloaded object needs and offers
   suite           real programs bare and under callpath, in turn
                     [--programs a,b] [--against perf] [--runs N] [--rate HZ] [--quick] [--markdown FILE] [--list]
   bench-sample    CPU per sample over that of a recorder of pc and sp alone [--runs N] [--rate HZ]
   bench-depth     CPU per sample at stack depths of 10 to 100,000 [--runs N]
   bench-start     `record true` over `true`, tables cached and not [--runs N]
+  bench-time      cpu-time over the kernel's account of dd, xz and a read loop, as root and as nobody [--runs N]
+  bench-size      a measurement's length against the time that it took
 
 suite and bench-* measure a release build, or another one: [--callpath FILE]
 ";
@@ -45,6 +49,9 @@ fn main() -> ExitCode {
     let command = words.next().unwrap_or_default();
     if command == "oracle" {
         return oracle::run(std::env::args_os().skip(2)).unwrap_or_else(failure);
+    }
+    if command == "exam" {
+        return exam::run(std::env::args_os().skip(2)).unwrap_or_else(failure);
     }
     match Arguments::parse(words).and_then(|arguments| run(&command, arguments)) {
         Ok(code) => code,
@@ -67,6 +74,8 @@ fn run(command: &str, arguments: Arguments) -> anyhow::Result<ExitCode> {
         "bench-sample" => bench::sample::run(&arguments),
         "bench-depth" => bench::depth::run(&arguments),
         "bench-start" => bench::start::run(&arguments),
+        "bench-time" => bench::time::run(&arguments),
+        "bench-size" => bench::size::run(&arguments),
         "" | "help" | "--help" | "-h" => {
             print!("{USAGE}");
             Ok(ExitCode::SUCCESS)

@@ -19,7 +19,7 @@ use crate::measure::Usage;
 use crate::{build, install};
 use programs::{Prepared, Program, Stdin};
 use recorders::{Recorder, Stacks};
-pub use recorders::{quality, remove as remove_output};
+pub use recorders::{length, quality, remove as remove_output};
 pub use table::machine;
 
 /// What one program did in all its rounds.

@@ -5,9 +5,10 @@
 //! routine with the stack as it found it. The end comes as a thread-specific value's destructor, which runs for a
 //! return, `pthread_exit` and cancellation alike.
 
-use callpath_collect::Thread;
-use callpath_collect::syscall::gettid;
-use callpath_format::shared::{ArenaRef, ThreadRecord};
+use callpath_collect::clock::monotonic_ns;
+use callpath_collect::syscall::{futex_wait, gettid};
+use callpath_collect::{Process, Thread};
+use callpath_format::shared::{ArenaRef, Session, ThreadRecord};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -60,7 +61,10 @@ pub unsafe extern "C" fn pthread_create(
     // SAFETY: `pthread_create` of the C library.
     let create: Create = unsafe { core::mem::transmute(create) };
     let start = [routine as usize as u64, argument as u64];
-    let record = attach::own_process().and_then(|p| Thread::create(p, 0, [0; 2], start));
+    let record = attach::own_process().and_then(|process| {
+        await_chunks(process);
+        Thread::create(process, 0, [0; 2], start)
+    });
     let Some(record) = record else {
         // SAFETY: the caller's own arguments.
         return unsafe { create(thread, attributes, routine, argument) };
@@ -74,6 +78,33 @@ pub unsafe extern "C" fn pthread_create(
         record.record.state.store(ThreadRecord::EXITED, Release);
     }
     result
+}
+
+/// Waits until the recorder has brought chunks, where few are left: in the handler, where a thread's tree wants more of
+/// them, nothing can wait.
+fn await_chunks(process: &Process<'_>) {
+    const ENOUGH: u32 = 16;
+    /// As long as a busy machine may keep the recorder from running.
+    const PATIENCE_NS: u64 = 100_000_000;
+    let session = process.session;
+    let is_waiting = || {
+        session.free_chunks() < ENOUGH
+            && session.low_water.load(Relaxed) > ENOUGH
+            && session.recorder.load(Relaxed) == Session::SERVING
+    };
+    if !is_waiting() {
+        return;
+    }
+    let begin = monotonic_ns();
+    process.ring();
+    loop {
+        let tail = session.free_tail.load(Relaxed);
+        let waited = monotonic_ns().saturating_sub(begin);
+        if !is_waiting() || waited >= PATIENCE_NS {
+            return;
+        }
+        futex_wait(&session.free_tail, tail, PATIENCE_NS - waited);
+    }
 }
 
 /// The kernel's clock starts a new period with each thread that is made, so a thread that makes others faster than

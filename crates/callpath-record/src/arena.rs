@@ -10,6 +10,8 @@ use callpath_format::shared::{
 use callpath_target::{Maps, SharedMemory, TargetError};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::process::wake;
+
 /// Chunks that stand ready from the beginning: enough for the first sample of a stack 100,000 frames deep.
 const FIRST_CHUNKS: u32 = 112;
 /// Chunks that are backed at a time.
@@ -102,17 +104,23 @@ impl ArenaKeeper {
     pub(crate) fn refill(&mut self) {
         // The more is in use, the more may be wanted at once.
         self.reserve = FIRST_CHUNKS.max(self.backed / 4).min(FREE_RING_LEN as u32 / 2);
-        self.session().low_water.store(self.reserve / 2, Relaxed);
+        let mut gave = false;
         while self.session().free_chunks() < self.reserve {
             let chunk = match self.returned.pop() {
                 Some(chunk) => chunk,
                 None if self.back_more() => continue,
-                None => return,
+                None => break,
             };
             if !self.session().give_chunk(chunk) {
                 self.returned.push(chunk);
-                return;
+                break;
             }
+            gave = true;
+        }
+        let is_dry = self.exhausted && self.session().free_chunks() == 0;
+        self.session().low_water.store(if is_dry { 0 } else { self.reserve / 2 }, Relaxed);
+        if gave {
+            wake(&self.session().free_tail);
         }
     }
 

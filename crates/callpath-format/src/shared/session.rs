@@ -98,11 +98,11 @@ pub struct Session {
     pub lost_processes: AtomicU32,
     /// Threads that could not get a timer, and were not sampled.
     pub lost_timers: AtomicU32,
-    /// Free chunks below which a process rings.
+    /// Free chunks below which a process rings. 0: no memory is left, and waiting for more would be in vain.
     pub low_water: AtomicU32,
     /// Next entry of the ring to take. Free-running.
     pub free_head: AtomicU32,
-    /// Next entry of the ring to fill; only the recorder fills. Free-running.
+    /// Next entry of the ring to fill; only the recorder fills. Free-running. Futex: who waits for a chunk waits here.
     pub free_tail: AtomicU32,
     /// Chunks that nobody owns, backed with memory and zeroed where their new owner expects zeros.
     pub free: [AtomicU32; FREE_RING_LEN],
