@@ -118,7 +118,7 @@ fn the_cache_of_tables() {
         assert_eq!(report.status, 0, "{report:?}");
         let profile = callpath_end_to_end::Profile::of_json(&report.stdout);
         profile.assert_sound();
-        profile.assert_full(900, 20);
+        profile.assert_full(900, 10);
     };
     let place = tempfile::TempDir::new().expect("a temp directory");
     record(&place.path().join("first"));

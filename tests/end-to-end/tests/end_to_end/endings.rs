@@ -7,7 +7,7 @@ fn ends(how: &str, status: i32) {
     let (recorded, cost_ns) = Program::nasty("burn.c").arguments(["400", how]).same_with_account();
     assert_eq!(recorded.ended.status, status, "{how}");
     let profile = recorded.profile();
-    profile.assert_full(990, 300);
+    profile.assert_full(990, 100);
     let total = profile.total("cpu-time");
     assert!(total.abs_diff(cost_ns) < cost_ns / 50 + 15_000_000, "{how}: {total} of {cost_ns}");
     assert!(profile.percent_through(&["main", "outer", "inner"]) > 90.0, "{how}");
@@ -45,7 +45,7 @@ fn by_other_signals() {
 fn the_program_itself_killed() {
     let recorded = Program::nasty("burn.c").arguments(["300", "kill"]).same();
     assert_eq!(recorded.ended.status, 137);
-    recorded.profile().assert_full(980, 200);
+    recorded.profile().assert_full(980, 66);
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn paths_and_status() {
     let said = place.run(&["record", "-o", "m", "--", burn.to_str().unwrap(), "500", "exit"]);
     assert_eq!((said.status, said.stdout.as_str()), (3, "burnt, now exit\n"), "{said:?}");
     let profile = place.profile("m");
-    profile.assert_full(990, 100);
+    profile.assert_full(990, 33);
     assert!(profile.percent_through(&["main", "outer", "inner"]) > 90.0);
 }
 
@@ -94,6 +94,6 @@ fn time_is_the_kernels() {
             "{name}: {total} of {cost_ns}; {:?}",
             profile.quality
         );
-        profile.assert_full(980, 20);
+        profile.assert_full(980, 10);
     }
 }

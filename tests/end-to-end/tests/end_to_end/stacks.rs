@@ -11,7 +11,7 @@ fn stacks(mode: &str) -> Profile {
 fn two_threads_1500_deep() {
     let recorded = Program::nasty("deep.c").arguments(["2", "1500", "300"]).same();
     let profile = recorded.profile();
-    profile.assert_full(1000, 100);
+    profile.assert_full(1000, 33);
     assert!(profile.depth() > 1500, "only {} deep", profile.depth());
     assert!(profile.percent_through(&["work", "descend", "bottom"]) > 98.0);
 }
@@ -20,7 +20,7 @@ fn two_threads_1500_deep() {
 fn one_thread_100_000_deep() {
     let recorded = Program::nasty("deep.c").arguments(["1", "100000", "700"]).same();
     let profile = recorded.profile();
-    profile.assert_full(1000, 10);
+    profile.assert_full(1000, 5);
     let quality = &profile.quality;
     assert!(quality.dropped.keys().all(|reason| reason == "throttled"), "{quality:?}");
     assert!(profile.depth() > 100_000, "only {} deep", profile.depth());
@@ -30,13 +30,13 @@ fn one_thread_100_000_deep() {
 #[test]
 fn a_handler_on_an_alternate_stack() {
     let profile = stacks("alternate");
-    profile.assert_full(990, 80);
+    profile.assert_full(990, 26);
     assert!(profile.percent_through(&["main", "run_alternate", "interrupted", "on_alternate_stack", "work"]) > 90.0);
 }
 
 #[test]
 fn a_stack_overflow_that_is_survived() {
-    stacks("overflow").assert_full(900, 30);
+    stacks("overflow").assert_full(900, 10);
 }
 
 #[test]
@@ -53,27 +53,27 @@ fn coroutines() {
 #[test]
 fn longjmp_out_of_depth() {
     let profile = stacks("jumps");
-    profile.assert_full(990, 80);
+    profile.assert_full(990, 26);
     assert!(profile.percent_through(&["main", "jump_from", "jump_from", "work"]) > 70.0);
 }
 
 #[test]
 fn time_in_the_vdso() {
     let profile = stacks("vdso");
-    profile.assert_full(990, 80);
+    profile.assert_full(990, 26);
     assert!(profile.percent_through(&["main", "ask_time", "[vdso]!"]) > 60.0);
 }
 
 #[test]
 fn exceptions() {
     let profile = Program::made(C { source: "throws.cpp", output: "throws", options: &[] }).same().profile();
-    profile.assert_full(970, 80);
+    profile.assert_full(970, 26);
     assert!(profile.percent_through(&["main", "thrower(int)"]) > 70.0);
 }
 
 #[test]
 fn every_descriptor_closed() {
     let profile = stacks("closes");
-    profile.assert_full(990, 200);
+    profile.assert_full(990, 66);
     assert!(profile.percent_through(&["main", "run_closes", "work"]) > 90.0);
 }
