@@ -9,6 +9,7 @@ mod error;
 mod modules;
 mod output;
 mod process;
+mod program;
 mod publish;
 mod raw;
 mod serve;
