@@ -4,13 +4,15 @@
 //! Tallent et al. 2009, section 2.3.2: a link is *valid* if a call of the callee precedes the return address, directly or
 //! through the procedure linkage table; *likely* if a dynamically dispatched call does, or one of a procedure that hands
 //! over by jumping; *invalid* if none of these. Here also: the frame of a signal handler's return and what it
-//! interrupted are valid, and code that cannot be looked at makes a link likely.
+//! interrupted are valid, so is a coroutine's routine under its outermost frame, and code that cannot be looked at makes a
+//! link likely.
 
 use callpath_format::address::LinkAddr;
 use callpath_x86::call_site::{LONGEST_CALL_BYTES, calls_before, hands_over};
 use rustc_hash::FxHashMap;
 
 use crate::names::ModuleNames;
+use crate::recipes::coroutine;
 
 /// What is to be said of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,6 +57,9 @@ impl Judge {
             return Verdict::Valid;
         }
         let return_address = LinkAddr(caller.address.0.wrapping_add(1));
+        if names.bytes(return_address, coroutine::START_LEN_BYTES).is_some_and(coroutine::is_start) {
+            return Verdict::Valid;
+        }
         let before = (2..=LONGEST_CALL_BYTES)
             .rev()
             .find_map(|len| names.bytes(LinkAddr(return_address.0.wrapping_sub(len as u64)), len));

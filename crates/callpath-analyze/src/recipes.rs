@@ -1,6 +1,7 @@
 //! Recipe tables: what is known of a module's frames, from all sources, laid into one table.
 //! Knows nothing of what the sources looked at, and of processes.
 
+pub(crate) mod coroutine;
 mod encode;
 pub(crate) mod machine_code;
 mod pool;
@@ -24,6 +25,8 @@ use spans::{Piece, flatten, overlay};
 /// that it does not know, the next one is asked.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Origin {
+    /// A coroutine's outermost frame, which call frame information does not tell.
+    Coroutine,
     /// `.eh_frame`, which programs themselves unwind by.
     EhFrame,
     /// `.debug_frame`, which only debuggers read.
@@ -35,7 +38,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    const ALL: [Origin; 4] = [Origin::EhFrame, Origin::DebugFrame, Origin::Entry, Origin::Code];
+    const ALL: [Origin; 5] = [Origin::Coroutine, Origin::EhFrame, Origin::DebugFrame, Origin::Entry, Origin::Code];
 }
 
 /// What goes into a table.
@@ -254,9 +257,13 @@ pub fn build_table(image: &Image, options: &RecipeOptions) -> TableBuild {
     if options.machine_code {
         machine_code::add(&mut builder, image, &code, &frames, options);
     }
+    let outermost = builder.recipe(&Recipe::OUTERMOST, &[]);
     if let Some(start) = start_code(image, &frames) {
-        let outermost = builder.recipe(&Recipe::OUTERMOST, &[]);
         builder.add(Origin::Entry, start.clone(), [(start.start, outermost)]);
+    }
+    let coroutines = if options.machine_code { coroutine::starts(image, &frames) } else { Vec::new() };
+    for start in coroutines {
+        builder.add(Origin::Coroutine, start.clone(), [(start.start, outermost)]);
     }
     let mut build = builder.finish();
     let odd = frames.diagnostics.into_iter().map(RecipeDiagnostic::Cfi);
