@@ -15,7 +15,7 @@ use crate::OracleError;
 use crate::modules::{Images, VDSO};
 use crate::report::Report;
 use crate::run::{Options, Ran, Recorder, run};
-use crate::score::Asked;
+use crate::score::{Asked, Tally};
 use crate::truth::Paths;
 
 /// The pair of files that an exam can be kept in.
@@ -50,17 +50,9 @@ pub fn of_program(
     let mut truth: Option<Box<dyn Write>> = None;
     let mut kept = None;
     if let Some(files) = keep {
-        let written = |path: &Path| {
-            let what = path.display().to_string();
-            move |source| OracleError::Write { what, source }
-        };
-        if let Some(vdso) = callpath_target::own_vdso() {
-            let path = std::path::absolute(files.stream.with_extension("vdso.so")).map_err(written(&files.stream))?;
-            std::fs::write(&path, vdso).map_err(written(&path))?;
-            options.vdso_path = path;
-        }
-        truth = Some(Box::new(BufWriter::new(File::create(&files.truth).map_err(written(&files.truth))?)));
-        kept = Some(Kept::create(&files.stream).map_err(written(&files.stream))?);
+        let (stream, truths) = files.create(&mut options)?;
+        truth = Some(truths);
+        kept = Some(stream);
     }
     let (reader, writer) =
         io::pipe().map_err(|source| OracleError::Write { what: "the stream of snapshots".into(), source })?;
@@ -78,29 +70,95 @@ pub fn of_program(
         let (asked, truths) = recorded?;
         let (found, remarks) = answered?;
         if let (Some(kept), Some(files)) = (kept, keep) {
-            let what = files.stream.display().to_string();
-            kept.finish().map_err(|source| OracleError::Write { what, source })?;
+            kept.finish().map_err(writing(&files.stream))?;
         }
         let report = Report::new(&asked, &found, &truths, Images::with_vdso(callpath_target::own_vdso()), shown);
         Ok(Result { ran, report, remarks })
     })
 }
 
+/// Runs a program and keeps stream and truths; nothing is judged.
+pub fn record(command: Command, options: &Options, files: &Files) -> std::result::Result<Ran, OracleError> {
+    let mut options = options.clone();
+    let (mut kept, truth) = files.create(&mut options)?;
+    let mut recorder = Recorder::new(BufWriter::with_capacity(1 << 18, &mut kept), Some(truth))?;
+    let ran = run(command, &options, &mut recorder)?;
+    recorder.finish()?;
+    kept.finish().map_err(writing(&files.stream))?;
+    Ok(ran)
+}
+
 /// Judges a stream that was kept.
 pub fn of_files(files: &Files, recipes: &RecipeOptions, shown: usize) -> std::result::Result<Result, OracleError> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| OracleError::Read { path, source }
-    };
-    let mut asked = Asked::default();
-    let stream = || open(&files.stream).map_err(failed(&files.stream));
-    crate::stream::read(BufReader::with_capacity(1 << 18, stream()?), |event| asked.event(event))
-        .map_err(failed(&files.stream))?;
-    let truth = File::open(&files.truth).map_err(failed(&files.truth))?;
-    let truths = Paths::read(BufReader::new(truth)).map_err(failed(&files.truth))?;
-    let (found, remarks) = answer(stream()?, recipes)?;
+    let (asked, truths) = files.read()?;
+    let (found, remarks) = answer(files.open()?, recipes)?;
     let report = Report::new(&asked, &found, &truths, Images::with_vdso(callpath_target::own_vdso()), shown);
     Ok(Result { ran: None, report, remarks })
+}
+
+/// Counts a kept stream's verdicts and no more. `modules`: other files to read in place of the stream's modules.
+pub fn tally(
+    files: &Files,
+    recipes: &RecipeOptions,
+    modules: Option<&(dyn Fn(PathBuf) -> PathBuf + Sync)>,
+) -> std::result::Result<Tally, OracleError> {
+    let (asked, truths) = files.read()?;
+    let stream = files.open()?;
+    let (found, _) = match modules {
+        None => answer(stream, recipes)?,
+        Some(modules) => {
+            let (reader, writer) = io::pipe().map_err(writing(&files.stream))?;
+            thread::scope(|scope| {
+                let renamed = scope.spawn(|| {
+                    crate::stream::rename(BufReader::new(stream), BufWriter::with_capacity(1 << 18, writer), modules)
+                });
+                let answered = answer(reader, recipes);
+                let renamed = renamed.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                renamed.map_err(reading(&files.stream))?;
+                answered
+            })?
+        }
+    };
+    let mut tally = Tally::default();
+    asked.judge(&found, &truths).for_each(|judged| tally.add(judged.verdict));
+    Ok(tally)
+}
+
+impl Files {
+    /// Begins both; the vdso is kept beside them.
+    fn create(&self, options: &mut Options) -> std::result::Result<(Kept, Box<dyn Write>), OracleError> {
+        if let Some(vdso) = callpath_target::own_vdso() {
+            let path = std::path::absolute(self.stream.with_extension("vdso.so")).map_err(writing(&self.stream))?;
+            std::fs::write(&path, vdso).map_err(writing(&path))?;
+            options.vdso_path = path;
+        }
+        let truth = BufWriter::new(File::create(&self.truth).map_err(writing(&self.truth))?);
+        Ok((Kept::create(&self.stream).map_err(writing(&self.stream))?, Box::new(truth)))
+    }
+
+    /// What is asked, and what is true.
+    fn read(&self) -> std::result::Result<(Asked, Paths), OracleError> {
+        let mut asked = Asked::default();
+        let stream = BufReader::with_capacity(1 << 18, self.open()?);
+        crate::stream::read(stream, |event| asked.event(event)).map_err(reading(&self.stream))?;
+        let truth = File::open(&self.truth).map_err(reading(&self.truth))?;
+        let truths = Paths::read(BufReader::new(truth)).map_err(reading(&self.truth))?;
+        Ok((asked, truths))
+    }
+
+    fn open(&self) -> std::result::Result<Box<dyn Read + Send>, OracleError> {
+        open(&self.stream).map_err(reading(&self.stream))
+    }
+}
+
+fn writing(path: &Path) -> impl FnOnce(io::Error) -> OracleError {
+    let what = path.display().to_string();
+    move |source| OracleError::Write { what, source }
+}
+
+fn reading(path: &Path) -> impl FnOnce(io::Error) -> OracleError {
+    let path = path.to_owned();
+    move |source| OracleError::Read { path, source }
 }
 
 /// What the ordinary walk answers.
@@ -118,7 +176,7 @@ fn answer(stream: impl Read, recipes: &RecipeOptions) -> std::result::Result<(Pa
 }
 
 /// A file, or one that is compressed.
-fn open(path: &Path) -> io::Result<Box<dyn Read>> {
+fn open(path: &Path) -> io::Result<Box<dyn Read + Send>> {
     if path.extension().is_some_and(|extension| extension == "zst") {
         let mut zstd =
             Command::new("zstd").args(["-d", "--long=27", "-q", "-c"]).arg(path).stdout(Stdio::piped()).spawn()?;

@@ -23,6 +23,8 @@ pub(crate) enum Effect {
     LoadsRsp,
     /// The same with a value computed in registers.
     MovesRsp,
+    /// Pushes or pops the flags, in which a single step would leave its trace.
+    Flags,
     /// Enters the kernel.
     SystemCall,
     /// May be a trap of the program's own.
@@ -104,7 +106,8 @@ fn effect_of(instruction: &iced_x86::Instruction) -> Effect {
         && instruction.op0_kind() == OpKind::Register
         && instruction.op0_register().full_register() == Register::RSP;
     match instruction.mnemonic() {
-        Mnemonic::Push | Mnemonic::Pushfq | Mnemonic::Popfq | Mnemonic::Enter => Effect::None,
+        Mnemonic::Pushfq | Mnemonic::Popfq => Effect::Flags,
+        Mnemonic::Push | Mnemonic::Enter => Effect::None,
         Mnemonic::Pop if explicit => Effect::LoadsRsp,
         Mnemonic::Pop => Effect::None,
         Mnemonic::Add | Mnemonic::Sub | Mnemonic::And | Mnemonic::Inc | Mnemonic::Dec if explicit => Effect::None,
@@ -140,6 +143,7 @@ mod tests {
         check(&[0xcc], Effect::Breakpoint); // int3
         check(&[0x5c], Effect::LoadsRsp); // pop rsp
         check(&[0x5b], Effect::None); // pop rbx
+        check(&[0x9d], Effect::Flags); // popfq
         check(&[0x48, 0x83, 0xec, 8], Effect::None); // sub rsp, 8
         check(&[0x48, 0x83, 0xe4, 0xf0], Effect::None); // and rsp, -16
         check(&[0x48, 0x89, 0xc4], Effect::MovesRsp); // mov rsp, rax

@@ -29,6 +29,8 @@ use thread::{LetGo, Thread};
 pub struct Options {
     /// End after so many stops: instructions, with `every_step`.
     pub max_steps: u64,
+    /// End after so many snapshots.
+    pub max_snapshots: u64,
     /// Take no snapshot at the first so many stops.
     pub skip: u64,
     /// Snapshots of one instruction: more than one only where the stack is of different depths.
@@ -48,6 +50,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             max_steps: u64::MAX,
+            max_snapshots: u64::MAX,
             skip: 0,
             visits: 1,
             every_step: false,
@@ -259,7 +262,7 @@ impl<W: Write> Run<'_, W> {
     fn go_on(&mut self, pid: Pid, signal: i32) -> Result<bool, OracleError> {
         loop {
             self.ran.steps += 1;
-            if self.ran.steps > self.options.max_steps {
+            if self.ran.steps > self.options.max_steps || self.recorder.taken() >= self.options.max_snapshots {
                 for thread in self.threads.values_mut() {
                     self.recorder.decide(thread, &mut self.code, &mut self.ran)?;
                 }

@@ -147,6 +147,38 @@ pub fn read(mut input: impl Read, mut event: impl FnMut(Event)) -> io::Result<()
     }
 }
 
+/// Copies a stream; `name` gives the path that a module's is replaced by. What is malformed is `InvalidData`.
+pub fn rename(mut input: impl Read, output: impl Write, mut name: impl FnMut(PathBuf) -> PathBuf) -> io::Result<()> {
+    let mut magic = [0; 8];
+    input.read_exact(&mut magic)?;
+    if &magic != MAGIC {
+        return Err(malformed("it does not begin with \"CPSNAP01\""));
+    }
+    let mut output = Writer::new(output)?;
+    let mut payload = Vec::new();
+    loop {
+        let mut head = [0; 8];
+        match input.read(&mut head)? {
+            0 => return output.output.flush(),
+            got => input.read_exact(&mut head[got..])?,
+        }
+        let (tag, len) = (word32(&head, 0), u64::from(word32(&head, 4)));
+        payload.clear();
+        if (&mut input).take(len).read_to_end(&mut payload)? as u64 != len {
+            return Err(malformed("it ends inside a record"));
+        }
+        if tag == TAG_MODULES {
+            let mut modules = modules(&payload).ok_or_else(|| malformed("a list of modules"))?;
+            for module in &mut modules.modules {
+                module.path = name(std::mem::take(&mut module.path));
+            }
+            output.modules(&modules)?;
+        } else {
+            output.record(tag, &[&payload])?;
+        }
+    }
+}
+
 fn modules(payload: &[u8]) -> Option<Modules> {
     let mut at = 0;
     let mut take = |len: usize| {

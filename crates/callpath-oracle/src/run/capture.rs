@@ -45,6 +45,11 @@ impl<W: Write> Recorder<W> {
         Ok(Recorder { writer, truth, asked: Asked::default(), truths: Paths::default(), stack, next_id: 0 })
     }
 
+    /// Snapshots that were kept.
+    pub(super) fn taken(&self) -> u64 {
+        self.next_id
+    }
+
     /// Takes a snapshot of a thread, if its path is certain.
     pub(super) fn take(
         &mut self,

@@ -1,4 +1,4 @@
-//! Doing an instruction's work in its place: calls, returns, jumps and moves of rsp, which the oracle must see anyway.
+//! Doing an instruction's work in its place: calls, returns, jumps, moves of rsp and of the flags, which the oracle must see anyway.
 //! Knows nothing of call paths.
 
 use callpath_target::Stepper;
@@ -6,6 +6,11 @@ use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use libc::user_regs_struct;
 
 use crate::OracleError;
+
+/// Trap and resume flag: the debugger's.
+const HIDDEN_FLAGS: u64 = 1 << 8 | 1 << 16;
+/// What a program may change by a pop: carry, parity, adjust, zero, sign, direction, overflow, alignment check, id.
+const OWN_FLAGS: u64 = 1 | 1 << 2 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10 | 1 << 11 | 1 << 18 | 1 << 21;
 
 /// Does what `instruction` would do. `false`: that is not known here, and nothing has changed.
 pub(super) fn emulate(
@@ -44,6 +49,21 @@ pub(super) fn emulate(
         Mnemonic::Mov if instruction.op1_kind() == OpKind::Register => {
             let Some(value) = register(instruction.op1_register(), registers) else { return Ok(false) };
             registers.rsp = value;
+            registers.rip = next;
+        }
+        // Single steps would leave the trap flag in what is pushed, and in the flags after a pop.
+        Mnemonic::Pushfq => {
+            let slot = registers.rsp.wrapping_sub(8);
+            if stepper.write(slot, &(registers.eflags & !HIDDEN_FLAGS).to_le_bytes()).is_err() {
+                return Ok(false);
+            }
+            registers.rsp = slot;
+            registers.rip = next;
+        }
+        Mnemonic::Popfq => {
+            let Some(popped) = stepper.read_u64(registers.rsp) else { return Ok(false) };
+            registers.eflags = popped & OWN_FLAGS | registers.eflags & !OWN_FLAGS & !HIDDEN_FLAGS;
+            registers.rsp = registers.rsp.wrapping_add(8);
             registers.rip = next;
         }
         Mnemonic::Lea => {

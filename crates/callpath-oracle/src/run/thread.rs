@@ -102,7 +102,7 @@ impl Thread {
         let before = std::mem::replace(&mut self.registers, now);
         self.system_call = None;
         match self.instruction.effect {
-            Effect::None | Effect::Breakpoint => {}
+            Effect::None | Effect::Flags | Effect::Breakpoint => {}
             Effect::Call(next) => self.shadow.call(next, now.rsp, now.rip == next),
             Effect::Return => {
                 self.shadow.ret(before.rsp, now.rip);
