@@ -93,8 +93,9 @@ fn memo_path(dir: &Path, state: &FileState, options: &RecipeOptions) -> PathBuf 
 }
 
 /// ```text
-/// magic 8, checksum u64 of all behind it, table key u128, state (length u32, bytes), identity (kind u8, length u32,
-/// bytes), segments (count u32; each vaddr, mem_len, file_offset, file_len: u64, flags u8)
+/// magic 8, checksum u64 of all behind it, table key u128, state (length u32, bytes), kind of identity (length u32: 1,
+/// u8: 0 build-id, 1 hash of the content), identity (length u32, bytes), segments (count u32; each vaddr, mem_len,
+/// file_offset, file_len: u64, flags u8)
 /// ```
 fn remember(file: &Path, module: &LoadedModule, key: u128, state: &[u8]) {
     let mut body = key.to_le_bytes().to_vec();

@@ -154,20 +154,19 @@ impl ModuleNames {
         }
     }
 
-    /// What would name more of this module, as a sentence for a person; `None` if it has all its names. Of several
-    /// modules ask [`missing_names_hints`], which reads the package lists once.
-    pub fn missing_names_hint(&self) -> Option<String> {
-        missing_names_hints(&[self]).pop()
-    }
-
     fn lacks_names(&self) -> bool {
         let is_kernels = self.module.starts_with('['); // The vdso has no file and no package.
         !is_kernels && self.source.as_ref().is_none_or(|source| !source.procedures.is_complete())
     }
 
+    /// The file is of another build than the one that ran.
+    fn replaced(&self) -> Option<&ImageError> {
+        self.diagnostics.iter().find(|error| matches!(error, ImageError::Replaced { .. }))
+    }
+
     fn hint(&self, package: Option<&str>) -> String {
         let path = self.path.display();
-        if let Some(error) = self.diagnostics.iter().find(|error| matches!(error, ImageError::Replaced { .. })) {
+        if let Some(error) = self.replaced() {
             return format!("{path} was replaced since it ran ({error}): record again to see its names");
         }
         match (package, &self.build_id, self.is_usable()) {
@@ -184,11 +183,24 @@ impl ModuleNames {
     }
 }
 
-/// One sentence for each module that lacks names, in the order of `modules`: what would name it. Ask for those that
-/// the report shows unnamed procedures of: a library that exports all that it does is stripped too.
+/// What would name more of these modules, as sentences for a person: one for each package or file, in the order of
+/// `modules`. Ask for those that the report shows unnamed procedures of: a library that exports all that it does is
+/// stripped too.
 pub fn missing_names_hints(modules: &[&ModuleNames]) -> Vec<String> {
     let nameless: Vec<&&ModuleNames> = modules.iter().filter(|module| module.lacks_names()).collect();
     let paths: Vec<&Path> = nameless.iter().map(|module| module.path()).collect();
     let owners = packages::owners(&paths, Path::new(packages::DPKG_LISTS));
-    nameless.iter().zip(owners).map(|(module, owner)| module.hint(owner.as_deref())).collect()
+    let mut hints: Vec<String> = Vec::new();
+    let mut by_package: FxHashMap<String, usize> = FxHashMap::default();
+    for (module, owner) in nameless.iter().zip(owners) {
+        let package = owner.filter(|_| module.replaced().is_none());
+        if let Some(hint) = package.as_ref().and_then(|package| hints.get_mut(*by_package.get(package)?)) {
+            // The sentence ends with what the package names.
+            *hint += &format!(" and {}", module.path.display());
+            continue;
+        }
+        hints.push(module.hint(package.as_deref()));
+        by_package.extend(package.map(|package| (package, hints.len() - 1)));
+    }
+    hints
 }

@@ -49,7 +49,7 @@ fn a_program_with_debug_information() {
     let numbers: Vec<Option<u32>> = lines.iter().map(|line| line.as_ref().map(|line| line.line)).collect();
     assert_eq!(numbers, [Some(1), None, Some(2)]);
     assert!(lines[0].as_ref().unwrap().file.ends_with("/add.c"));
-    assert_eq!(names.missing_names_hint(), None);
+    assert_eq!(missing_names_hints(&[&names]), [] as [&str; 0]);
     assert_eq!(names.diagnostics().count(), 0);
 }
 
@@ -68,7 +68,7 @@ fn another_build_gives_no_names() {
         assert_eq!(names.lines(&[main]), [None]);
         let said: Vec<String> = names.diagnostics().collect();
         assert!(said[0].contains(program.to_str().unwrap()) && said[0].contains(&ran.to_string()), "{said:?}");
-        assert!(names.missing_names_hint().unwrap().contains("was replaced since it ran"));
+        assert!(missing_names_hints(&[&names])[0].contains("was replaced since it ran"));
     }
 }
 
@@ -79,7 +79,7 @@ fn a_file_that_is_gone_or_broken() {
     let names = ModuleNames::open(&gone, None, &[]);
     assert_eq!(names.procedure(LinkAddr(0x1234)).name, "libgone.so+0x1234");
     assert!(names.diagnostics().next().unwrap().starts_with("failed to read "));
-    assert!(names.missing_names_hint().unwrap().contains("libgone.so can no longer be read"));
+    assert!(missing_names_hints(&[&names])[0].contains("libgone.so can no longer be read"));
     std::fs::write(&gone, "#!/bin/sh\n").unwrap();
     assert!(!ModuleNames::open(&gone, None, &[]).is_usable());
 }
@@ -92,7 +92,7 @@ fn a_stripped_program_says_what_would_name_it() {
     let entry = LinkAddr(callpath_image::elf::Image::read(&program).unwrap().entry().0);
     let procedure = names.procedure(LinkAddr(entry.0 + 1));
     assert_eq!((procedure.name, procedure.start), (format!("add+{:#x}", entry.0), entry));
-    let hint = names.missing_names_hint().unwrap();
+    let hint = &missing_names_hints(&[&names])[0];
     assert!(hint.contains("is stripped") && hint.contains("debuginfod-find debuginfo "), "{hint}");
 }
 
@@ -128,6 +128,11 @@ fn packages_are_those_that_dpkg_names() {
     let hints = missing_names_hints(&[&xz, &dash]);
     assert!(hints[0].starts_with("install xz-utils-dbgsym "), "{hints:?}");
     assert!(hints[1].starts_with("install dash-dbgsym "), "{hints:?}");
+    // Two files of one package.
+    let [md5sum, sort] = ["/usr/bin/md5sum", "/usr/bin/sort"].map(|path| ModuleNames::open(Path::new(path), None, &[]));
+    let hints = missing_names_hints(&[&md5sum, &dash, &sort]);
+    assert!(hints[0].ends_with(" to name the procedures of /usr/bin/md5sum and /usr/bin/sort"), "{hints:?}");
+    assert!(hints.len() == 2 && hints[1].ends_with(" of /bin/dash"), "{hints:?}");
 }
 
 #[test]
@@ -153,5 +158,5 @@ fn the_vdso_is_named_from_its_bytes() {
     let names = ModuleNames::from_bytes(bytes, Path::new("[vdso]"), None, &[]);
     assert_eq!(names.procedure(LinkAddr(addr)).name, "clock_gettime");
     assert!(names.procedure(LinkAddr(1 << 40)).name.starts_with("[vdso]+0x"));
-    assert_eq!(names.missing_names_hint(), None);
+    assert_eq!(missing_names_hints(&[&names]), [] as [&str; 0]);
 }
