@@ -174,22 +174,20 @@ fn add_process(
     let mut threads = 0;
     for thread in &process.threads {
         add_account(&mut quality, &thread.account);
-        threads += thread.count;
+        threads = thread.count.saturating_add(threads);
         let label = if thread.name.is_empty() { &name } else { &thread.name };
         let mut scope = Scope::new(ScopeKind::Thread, profile.strings.intern(label));
         scope.discriminator = u64::from(thread.tid);
         let thread_node = profile.tree.child(process_node, scope);
         let adder = Adder { profile, code, judge, modules: &modules, metric_count: session.metrics.len() };
         let found = adder.add(thread_node, thread.start, thread.tree.nodes());
-        quality.links.valid += found.links.valid;
-        quality.links.likely += found.links.likely;
-        quality.links.invalid += found.links.invalid;
+        quality.add(&Quality { links: found.links, ..Quality::default() });
         let broken = found.broken_samples.min(quality.full);
         quality.full -= broken;
         quality.partial += broken;
     }
     let unrecorded = Account {
-        taken: process.dropped_unrecorded.iter().sum(),
+        taken: process.dropped_unrecorded.iter().fold(0, |sum: u64, count| sum.saturating_add(*count)),
         dropped: process.dropped_unrecorded,
         ..Account::default()
     };
@@ -203,23 +201,24 @@ fn add_process(
         started_ns: process.started_ns,
         duration_ns: process.ended_ns.unwrap_or(session.duration_ns).saturating_sub(process.started_ns),
         threads: u32::try_from(threads).unwrap_or(u32::MAX),
+        // A process that a fork made is a new one, even where the kernel gives a number again.
+        continues: !process.forked && profile.info.processes.iter().any(|earlier| earlier.pid == process.pid),
         quality,
         ..ProcessInfo::default()
     });
 }
 
 fn add_account(quality: &mut Quality, account: &Account) {
-    quality.taken += account.taken;
-    quality.full += account.full;
-    quality.partial += account.partial;
-    quality.raw_kept += account.raw_kept;
-    quality.overhead_ns += account.handler_ns;
-    let named = Dropped::NAMES.iter().copied().zip(account.dropped);
-    for (reason, count) in named.chain([("unfinished", account.unfinished)]) {
-        if count > 0 {
-            *quality.dropped.entry(reason.to_owned()).or_insert(0) += count;
-        }
-    }
+    let named = Dropped::NAMES.iter().copied().zip(account.dropped).chain([("unfinished", account.unfinished)]);
+    quality.add(&Quality {
+        taken: account.taken,
+        full: account.full,
+        partial: account.partial,
+        raw_kept: account.raw_kept,
+        dropped: named.filter(|(_, count)| *count > 0).map(|(reason, count)| (reason.to_owned(), count)).collect(),
+        links: Links::default(),
+        overhead_ns: account.handler_ns,
+    });
 }
 
 /// Adds one thread's tree.
@@ -257,7 +256,7 @@ impl Adder<'_> {
             let was_broken = index > PARTIAL_ROOT as usize && broken[node.parent as usize];
             let is_full = index as u32 == FULL_ROOT || (index > PARTIAL_ROOT as usize && full[node.parent as usize]);
             if invalid && is_full && !was_broken {
-                found.broken_samples += samples[index];
+                found.broken_samples = found.broken_samples.saturating_add(samples[index]);
             }
             broken.push(invalid || was_broken);
             full.push(is_full);
@@ -309,15 +308,14 @@ impl Adder<'_> {
         if caller.0 || callee.0 {
             return false;
         }
-        match self.judge.judge(caller.1, callee.1) {
-            Verdict::Valid => links.valid += samples,
-            Verdict::Likely => links.likely += samples,
-            Verdict::Invalid => {
-                links.invalid += samples;
-                return true;
-            }
-        }
-        false
+        let verdict = self.judge.judge(caller.1, callee.1);
+        let rated = match verdict {
+            Verdict::Valid => &mut links.valid,
+            Verdict::Likely => &mut links.likely,
+            Verdict::Invalid => &mut links.invalid,
+        };
+        *rated = rated.saturating_add(samples);
+        verdict == Verdict::Invalid
     }
 
     fn partial_root(&mut self, thread: NodeId) -> NodeId {
@@ -366,7 +364,7 @@ impl Adder<'_> {
 fn inclusive_samples(nodes: &[TreeNode]) -> Vec<u64> {
     let mut samples: Vec<u64> = nodes.iter().map(|n| n.samples).collect();
     for (index, node) in nodes.iter().enumerate().skip(PARTIAL_ROOT as usize + 1).rev() {
-        samples[node.parent as usize] += samples[index];
+        samples[node.parent as usize] = samples[node.parent as usize].saturating_add(samples[index]);
     }
     samples
 }
@@ -379,13 +377,13 @@ fn describe(profile: &mut Profile, measurement: &Measurement, code: &Code) {
     info.started_unix_ns = session.started_unix_ns;
     info.duration_ns = session.duration_ns;
     info.host = session.host.clone();
+    info.working_directory = session.working_directory.to_string_lossy().into_owned();
     info.exit = session.ended.map(|end| describe_status(end.status)).or_else(|| recorder_is_gone(session));
-    info.cpu_time_by_kernel_ns = session.ended.map(|end| end.user_ns + end.kernel_ns);
+    info.cpu_time_by_kernel_ns = session.ended.map(|end| end.user_ns.saturating_add(end.kernel_ns));
+    info.recorder_cpu_ns = Some(session.recorder_cpu_ns);
     info.directory = measurement.directory.display().to_string();
     info.notes = session.notes.clone();
-    for error in &measurement.unreadable {
-        info.notes.push(format!("failed to {error}: what it held is missing here"));
-    }
+    info.notes.extend(measurement.losses());
     if session.lost_processes > 0 {
         info.notes
             .push(format!("{} processes came when too many were being measured, and were not", session.lost_processes));
@@ -413,3 +411,6 @@ fn describe_status(status: i32) -> String {
         _ => format!("exit status {status}"),
     }
 }
+
+#[cfg(test)]
+mod tests;

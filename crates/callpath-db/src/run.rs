@@ -18,8 +18,12 @@ pub struct RunInfo {
     pub exit: Option<String>,
     /// The host's name.
     pub host: String,
+    /// The directory that it was started in; empty where unknown.
+    pub working_directory: String,
     /// User plus system time by the kernel's own account (rusage), in nanoseconds, of all processes.
     pub cpu_time_by_kernel_ns: Option<u64>,
+    /// CPU time of the recorder, which is outside of the program, in nanoseconds; none where unknown.
+    pub recorder_cpu_ns: Option<u64>,
     /// Whole sentences that the report prints once each.
     pub notes: Vec<String>,
     /// The measurement's directory as a person may type it.
@@ -51,6 +55,8 @@ pub struct ProcessInfo {
     pub cpu_time_by_kernel_ns: Option<u64>,
     /// Threads that ever ran in it.
     pub threads: u32,
+    /// It is an earlier one of the processes, with the same first thread: that one executed another program.
+    pub continues: bool,
     /// Its share of the whole's account.
     pub quality: Quality,
 }
@@ -77,6 +83,7 @@ impl RunInfo {
         }
         first(&mut self.program, &other.program);
         first(&mut self.host, &other.host);
+        first(&mut self.working_directory, &other.working_directory);
         first(&mut self.directory, &other.directory);
         if self.exit.is_none() {
             self.exit.clone_from(&other.exit);
@@ -86,8 +93,9 @@ impl RunInfo {
             (mine, theirs) => mine.min(theirs),
         };
         self.duration_ns = self.duration_ns.saturating_add(other.duration_ns);
-        self.cpu_time_by_kernel_ns =
-            self.cpu_time_by_kernel_ns.zip(other.cpu_time_by_kernel_ns).map(|(a, b)| a.saturating_add(b));
+        let sum = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
+        self.cpu_time_by_kernel_ns = sum(self.cpu_time_by_kernel_ns, other.cpu_time_by_kernel_ns);
+        self.recorder_cpu_ns = sum(self.recorder_cpu_ns, other.recorder_cpu_ns);
         for note in &other.notes {
             if !self.notes.contains(note) {
                 self.notes.push(note.clone());

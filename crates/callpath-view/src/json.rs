@@ -1,4 +1,4 @@
-//! A view as JSON, schema 1: one object with metrics, quality, and a flat array of nodes in preorder.
+//! A view as JSON, schema 1: one object with metrics, quality, what ran, and a flat array of nodes in preorder.
 //! Refuses to know what the numbers mean; leaves nothing out.
 //!
 //! Written as it goes, a line per node: a million nodes need no more memory than the view itself. Node 0 is the root;
@@ -7,7 +7,7 @@
 
 use std::io::{self, Write};
 
-use callpath_db::{Name, Profile, ScopeKind, View};
+use callpath_db::{Name, Profile, RunInfo, ScopeKind, View};
 
 /// The number that a reader checks before all else.
 pub const SCHEMA: u32 = 1;
@@ -56,7 +56,38 @@ fn head(json: &mut Vec<u8>, view: &View, profile: &Profile) -> io::Result<()> {
         "}},\"links\":{{\"valid\":{},\"likely\":{},\"invalid\":{}}}",
         links.valid, links.likely, links.invalid
     )?;
-    write!(json, ",\"overhead_ns\":{}}},\n\"nodes\":[\n", quality.overhead_ns)
+    writeln!(json, ",\"overhead_ns\":{}}},", quality.overhead_ns)?;
+    run(json, &profile.info)?;
+    json.extend_from_slice(b",\n\"nodes\":[\n");
+    Ok(())
+}
+
+/// What ran; members that are not known are left out.
+fn run(json: &mut Vec<u8>, info: &RunInfo) -> io::Result<()> {
+    json.extend_from_slice(b"\"run\":{\"command\":");
+    strings(json, &info.command)?;
+    let words = [("working_directory", info.working_directory.as_str()), ("host", &info.host)];
+    for (key, word) in words.into_iter().chain(info.exit.as_deref().map(|exit| ("exit", exit))) {
+        if !word.is_empty() {
+            write!(json, ",\"{key}\":")?;
+            string(json, word)?;
+        }
+    }
+    let times = [
+        ("started_unix_ns", Some(info.started_unix_ns).filter(|&ns| ns > 0)),
+        ("duration_ns", Some(info.duration_ns)),
+        ("cpu_time_by_kernel_ns", info.cpu_time_by_kernel_ns),
+        ("recorder_cpu_ns", info.recorder_cpu_ns),
+    ];
+    for (key, ns) in times {
+        if let Some(ns) = ns {
+            write!(json, ",\"{key}\":{ns}")?;
+        }
+    }
+    json.extend_from_slice(b",\"notes\":");
+    strings(json, &info.notes)?;
+    json.push(b'}');
+    Ok(())
 }
 
 fn write_node(json: &mut Vec<u8>, view: &View, profile: &Profile, index: usize) -> io::Result<()> {
@@ -104,6 +135,16 @@ fn write_node(json: &mut Vec<u8>, view: &View, profile: &Profile, index: usize) 
     integers(json, b",\"exclusive\":[", view.exclusive(index));
     integers(json, b",\"self\":[", view.self_cost(index));
     json.push(b'}');
+    Ok(())
+}
+
+fn strings(json: &mut Vec<u8>, texts: &[String]) -> io::Result<()> {
+    json.push(b'[');
+    for (i, text) in texts.iter().enumerate() {
+        json.extend_from_slice(if i == 0 { b"" } else { b"," });
+        string(json, text)?;
+    }
+    json.push(b']');
     Ok(())
 }
 

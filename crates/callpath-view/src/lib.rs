@@ -16,7 +16,7 @@ pub enum ViewError {
     /// What was asked for is not there.
     #[error(transparent)]
     Query(#[from] callpath_db::QueryError),
-    /// The output takes no more.
-    #[error("failed to write the report: {0}")]
+    /// The output takes no more. What the output is, its writer says.
+    #[error(transparent)]
     Write(#[from] std::io::Error),
 }

@@ -45,10 +45,18 @@ fn schema_1() {
     profile.quality.dropped.insert("no room".into(), 1);
     profile.quality.links = Links { valid: 4, likely: 5, invalid: 6 };
     profile.quality.overhead_ns = 7;
+    let info = &mut profile.info;
+    info.command = vec!["./app".into(), "\"a b\"".into()];
+    (info.working_directory, info.host) = ("/home/me".into(), "host".into());
+    info.exit = Some("exit status 0".into());
+    (info.started_unix_ns, info.duration_ns) = (8, 9);
+    (info.cpu_time_by_kernel_ns, info.recorder_cpu_ns) = (Some(10), Some(11));
+    info.notes = vec!["One.".into(), "Two.".into()];
     let view = profile.view(&Query::default()).expect("an answer");
     let expected = r#"{"schema":1,"view":"context",
 "metrics":[{"name":"cpu-time","unit":"ns","kind":"sum"},{"name":"depth","unit":"count","kind":"max"}],
 "quality":{"taken":3,"full":2,"partial":0,"raw_kept":0,"dropped":{"no room":1},"links":{"valid":4,"likely":5,"invalid":6},"overhead_ns":7},
+"run":{"command":["./app","\"a b\""],"working_directory":"/home/me","host":"host","exit":"exit status 0","started_unix_ns":8,"duration_ns":9,"cpu_time_by_kernel_ns":10,"recorder_cpu_ns":11,"notes":["One.","Two."]},
 "nodes":[
 {"kind":"root","name":"app","inclusive":[18446744073709551615,3],"exclusive":[0,0],"self":[0,0]},
 {"parent":0,"kind":"procedure","name":"main","module":"app","file":"src/app.c","line":12,"address":"0x1234","inclusive":[18446744073709551615,3],"exclusive":[5,2],"self":[5,2]},
@@ -91,6 +99,12 @@ fn nodes_keep_to_the_schema() {
             }
         }
     }
+}
+
+#[test]
+fn what_is_not_known_of_a_run_is_left_out() {
+    let json = parsed(&Profile::new(vec![Metric::sum("cpu-time", "ns")]), &Query::default());
+    assert_eq!(json["run"], serde_json::json!({"command": [], "duration_ns": 0, "notes": []}));
 }
 
 #[test]

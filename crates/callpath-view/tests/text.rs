@@ -8,7 +8,7 @@ mod made_up;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use callpath_db::{Metric, NodeId, Profile, Query, Scope, ScopeKind, ViewKind};
+use callpath_db::{Links, Metric, NodeId, Profile, Query, Scope, ScopeKind, ViewKind};
 use callpath_view::text::{self, TextOptions};
 
 #[track_caller]
@@ -52,6 +52,39 @@ fn views() {
     check("cpp-flat.txt", &view(&made_up::cpp(), ViewKind::Flat, &options));
     let shallow = TextOptions { query: Query { max_depth: Some(6), ..options.query.clone() }, ..options };
     check("xz-shallow.txt", &view(&made_up::xz(), ViewKind::Context, &shallow));
+}
+
+#[test]
+fn links_are_rated_where_any_is_in_doubt() {
+    let mut profile = made_up::xz();
+    assert!(!report(&profile, &TextOptions::default()).contains("links"));
+    profile.quality.links = Links { valid: 60, likely: 40, invalid: 0 };
+    let text = report(&profile, &TextOptions::default());
+    assert!(text.contains("links 60.0% valid, 40.0% likely, none invalid;"), "{text}");
+    profile.quality.links.invalid = 1;
+    let text = report(&profile, &TextOptions::default());
+    assert!(text.contains("links 59.4% valid, 39.6% likely, 1.0% invalid;"), "{text}");
+}
+
+#[test]
+fn a_process_that_executed_another_program_counts_once() {
+    let mut profile = made_up::many();
+    assert!(report(&profile, &TextOptions::default()).contains(", 4 processes, 4 threads,"));
+    profile.info.processes[2].continues = true;
+    assert!(report(&profile, &TextOptions::default()).contains(", 3 processes, 3 threads,"));
+}
+
+#[test]
+fn a_selection_is_named() {
+    let profile = made_up::many();
+    let options = |process: &str| TextOptions {
+        query: Query { process: Some(process.into()), ..TextOptions::default().query },
+        ..TextOptions::default()
+    };
+    let text = report(&profile, &options("13"));
+    assert!(text.contains("\nCall paths of process 13 by cpu-time (below 1% left out)\n"), "{text}");
+    let text = view(&profile, ViewKind::Flat, &options("cc1"));
+    assert!(text.starts_with("Modules and procedures of process cc1 by cpu-time"), "{text}");
 }
 
 /// A path of calls and the branches beside it: `depth` levels of f, each calling g and h as well.

@@ -36,16 +36,20 @@ pub enum MeasurementError {
     Write { path: PathBuf, source: std::io::Error },
     #[error("read {path}: it is no file of a callpath measurement (it does not begin with CPMEAS)")]
     Magic { path: PathBuf },
-    #[error("read {path}: it is of another version of the format ({found}, not 01); use the callpath that recorded it")]
+    #[error(
+        "read {path}: it is of another version of the format ({found} at byte 6, not 01); use the callpath that recorded it"
+    )]
     Version { path: PathBuf, found: String },
-    #[error("read {path}: it holds something else than expected (kind {found})")]
+    #[error("read {path}: it holds something else than expected (kind {found} at byte 8)")]
     Kind { path: PathBuf, found: u32 },
-    #[error("read {path}: it has {found} bytes, not the {expected} that its header says; it was cut or is damaged")]
+    #[error("read {path}: it ends at byte {found}, not at byte {expected}; it was cut or is damaged")]
     Length { path: PathBuf, expected: u64, found: u64 },
-    #[error("read {path}: its checksum does not match; it is damaged")]
+    #[error("read {path}: what follows byte 32 does not match the checksum at byte 24; it is damaged")]
     Checksum { path: PathBuf },
     #[error("read {path}: nonsense at byte {offset} ({what})")]
     Content { path: PathBuf, offset: usize, what: &'static str },
+    #[error("read {names} in {path}: there is no such file, but there are later ones")]
+    Gone { path: PathBuf, names: String },
     #[error(
         "find a measurement in {path}: there is no file `session` in it; is it the directory that `callpath record` named?"
     )]

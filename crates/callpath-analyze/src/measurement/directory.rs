@@ -10,13 +10,16 @@ use super::codec::{MeasurementError, decode_process, decode_session};
 use super::{ProcessFile, SessionFile};
 
 const SESSION: &str = "session";
+const PROCESS: &str = "process-";
+/// Files that are named one by one when they cannot be read.
+const LOSSES_NAMED: usize = 5;
 
 /// The name of the session file, and of what is added to a name while a file is being written.
 pub(crate) const TEMPORARY: &str = ".new";
 
 /// The name of a process's file.
 pub fn process_file_name(sequence: u32, pid: u32) -> String {
-    format!("process-{sequence}-{pid}")
+    format!("{PROCESS}{sequence}-{pid}")
 }
 
 /// The name of a process's trace.
@@ -46,7 +49,7 @@ pub struct Measurement {
     pub session: SessionFile,
     /// The processes, in the order in which they came.
     pub processes: Vec<ProcessFile>,
-    /// Files that could not be read. What they held is missing from the processes.
+    /// Files that could not be read, and gaps in their numbers. What they held is missing from the processes.
     pub unreadable: Vec<MeasurementError>,
 }
 
@@ -67,12 +70,22 @@ impl Measurement {
         let session = decode_session(&bytes, &path)?;
         let read = |source| MeasurementError::Read { path: directory.to_owned(), source };
         let (mut processes, mut unreadable) = (Vec::new(), Vec::new());
+        let mut files = Vec::new();
         for entry in fs::read_dir(directory).map_err(read)? {
             let path = entry.map_err(read)?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if !name.starts_with("process-") || name.ends_with(TEMPORARY) {
-                continue;
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if let Some(number) = name.strip_prefix(PROCESS).filter(|number| !number.ends_with(TEMPORARY)) {
+                // A file that has no number is read for its error.
+                let sequence = number.split_once('-').and_then(|(sequence, _)| sequence.parse::<u32>().ok());
+                files.push((sequence, path));
             }
+        }
+        files.sort();
+        // As long as it grows, a process may have come that was not written yet.
+        if session.ended.is_some() {
+            unreadable.extend(gaps(files.iter().filter_map(|(sequence, _)| *sequence), directory));
+        }
+        for (_, path) in files {
             let bytes = fs::read(&path).map_err(|source| MeasurementError::Read { path: path.clone(), source });
             match bytes.and_then(|bytes| decode_process(&bytes, &path)) {
                 Ok(process) => processes.push(process),
@@ -82,6 +95,34 @@ impl Measurement {
         processes.sort_by_key(|p| p.sequence);
         Ok(Measurement { directory: directory.to_owned(), session, processes, unreadable })
     }
+
+    /// What could not be read, as sentences for a person; none if all could be.
+    pub fn losses(&self) -> Vec<String> {
+        let named = self.unreadable.iter().take(LOSSES_NAMED);
+        let mut losses: Vec<String> =
+            named.map(|error| format!("failed to {error}: what it held is missing here")).collect();
+        if let more @ 1.. = self.unreadable.len().saturating_sub(LOSSES_NAMED) {
+            losses.push(format!("failed to read {more} more files of {}", self.directory.display()));
+        }
+        losses
+    }
+}
+
+/// What is missing in an ascending list of numbers that should begin at 0 and leave none out.
+fn gaps(sequences: impl Iterator<Item = u32>, directory: &Path) -> Vec<MeasurementError> {
+    let mut gaps = Vec::new();
+    let mut next = 0;
+    for sequence in sequences {
+        let name = |sequence: u32| format!("{PROCESS}{sequence}-*");
+        let names = match sequence.saturating_sub(next) {
+            0 => None,
+            1 => Some(name(next)),
+            _ => Some(format!("{} to {}", name(next), name(sequence - 1))),
+        };
+        gaps.extend(names.map(|names| MeasurementError::Gone { path: directory.to_owned(), names }));
+        next = sequence.saturating_add(1);
+    }
+    gaps
 }
 
 /// The newest measurement among the directories named `*.callpath` in `directory`.
@@ -100,4 +141,68 @@ pub fn newest(directory: &Path) -> Result<PathBuf, MeasurementError> {
         }
     }
     newest.map(|(_, path)| path).ok_or(MeasurementError::NoMeasurement)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measurement::{MetricInfo, SessionEnd, encode_process, encode_session};
+
+    fn measurement(ended: bool) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        let session = SessionFile {
+            metrics: vec![MetricInfo { name: "cpu-time".into(), unit: "ns".into() }],
+            ended: ended.then(SessionEnd::default),
+            ..SessionFile::default()
+        };
+        write_file(directory.path(), SESSION, &encode_session(&session)).unwrap();
+        for sequence in 0..9 {
+            let process = encode_process(&ProcessFile { sequence, ..ProcessFile::default() });
+            write_file(directory.path(), &process_file_name(sequence, 100), &process).unwrap();
+        }
+        directory
+    }
+
+    fn losses(directory: &Path) -> String {
+        let dir = directory.display().to_string();
+        Measurement::read(directory).unwrap().losses().join("\n").replace(&dir, "DIR")
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named_with_its_offset() {
+        let whole = measurement(true);
+        assert_eq!(losses(whole.path()), "");
+        let file = |sequence| whole.path().join(process_file_name(sequence, 100));
+        let len = fs::read(file(2)).unwrap().len();
+        fs::write(file(2), &fs::read(file(2)).unwrap()[..33]).unwrap();
+        for gone in [4, 6, 7] {
+            fs::remove_file(file(gone)).unwrap();
+        }
+        let expected = format!(
+            "failed to read process-4-* in DIR: there is no such file, but there are later ones: what it held is missing here
+failed to read process-6-* to process-7-* in DIR: there is no such file, but there are later ones: what it held is missing \
+             here
+failed to read DIR/process-2-100: it ends at byte 33, not at byte {len}; it was cut or is damaged: what it held is missing \
+             here"
+        );
+        assert_eq!(losses(whole.path()), expected);
+        assert_eq!(Measurement::read(whole.path()).unwrap().processes.len(), 5);
+    }
+
+    #[test]
+    fn many_losses_are_counted() {
+        let whole = measurement(true);
+        for sequence in 0..9 {
+            fs::write(whole.path().join(process_file_name(sequence, 100)), "CPMEAS").unwrap();
+        }
+        let said = losses(whole.path());
+        assert!(said.lines().count() == 6 && said.ends_with("\nfailed to read 4 more files of DIR"), "{said}");
+    }
+
+    #[test]
+    fn a_measurement_that_grows_may_lack_files() {
+        let growing = measurement(false);
+        fs::remove_file(growing.path().join(process_file_name(3, 100))).unwrap();
+        assert_eq!(losses(growing.path()), "");
+    }
 }

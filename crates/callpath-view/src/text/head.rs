@@ -32,12 +32,14 @@ pub(super) fn what_ran(profile: &Profile, options: &TextOptions, out: &mut dyn W
         facts.push(format!("ran {}", duration(info.duration_ns)));
     }
     facts.push(info.exit.as_deref().map_or_else(|| "still running".into(), printable));
-    let processes = profile.process_count().max(info.processes.len()) as u64;
+    // A process that executes another program has a tree for each, but remains one process with one first thread.
+    let continued = info.processes.iter().filter(|process| process.continues).count() as u64;
+    let processes = (profile.process_count().max(info.processes.len()) as u64).saturating_sub(continued);
     if processes > 1 {
         facts.push(count(processes, "process", "processes"));
     }
     let ever: u64 = info.processes.iter().map(|process| u64::from(process.threads)).sum();
-    let threads = ever.max(profile.thread_count() as u64);
+    let threads = ever.max(profile.thread_count() as u64).saturating_sub(continued);
     if threads > 0 {
         facts.push(count(threads, "thread", "threads"));
     }
@@ -48,7 +50,7 @@ pub(super) fn what_ran(profile: &Profile, options: &TextOptions, out: &mut dyn W
     wrapped(&facts, ", ", options, out)
 }
 
-/// The quality line: the class of every sample, and what taking them cost.
+/// The quality line: the class of every sample, how sure their paths are, and what it cost the program and beside it.
 pub(super) fn quality(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> io::Result<()> {
     let quality = &profile.quality;
     let mut facts = classes(quality);
@@ -56,8 +58,9 @@ pub(super) fn quality(profile: &Profile, options: &TextOptions, out: &mut dyn Wr
     let all = links.valid.saturating_add(links.likely).saturating_add(links.invalid);
     // Silent where no step from callee to caller is in doubt.
     if links.valid < all {
-        let (likely, invalid) = (percent(links.likely, all), percent(links.invalid, all));
-        facts.push(format!("links {} valid, {likely} likely, {invalid} invalid", percent(links.valid, all)));
+        let invalid = if links.invalid == 0 { "none".into() } else { percent(links.invalid, all) };
+        let (valid, likely) = (percent(links.valid, all), percent(links.likely, all));
+        facts.push(format!("links {valid} valid, {likely} likely, {invalid} invalid"));
     }
     if quality.taken > 0 {
         let cpu_ns = profile.info.cpu_time_by_kernel_ns.or_else(|| measured_cpu_ns(profile)).filter(|&ns| ns > 0);
@@ -66,6 +69,7 @@ pub(super) fn quality(profile: &Profile, options: &TextOptions, out: &mut dyn Wr
             None => duration(quality.overhead_ns),
         };
         facts.push(format!("taking them cost {cost}"));
+        facts.extend(profile.info.recorder_cpu_ns.map(|ns| format!("the recorder took {}", duration(ns))));
     }
     wrapped(&facts, "; ", options, out)
 }

@@ -72,7 +72,8 @@ pub fn report(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> 
     } else if profile.info.processes.is_empty() {
         writeln!(out, "\nNo process's data can be read: none has been written yet, or its file is gone or damaged.")?;
     } else {
-        writeln!(out, "\nNothing was measured: the program took less {} than one sample.", metric_name(profile))?;
+        let who = selected(&options.query).map_or("the program".into(), |selected| printable(&selected));
+        writeln!(out, "\nNothing was measured: {who} took less {} than one sample.", metric_name(profile))?;
     }
     head::notes(profile, &options, &mut out)?;
     if has_cost(&views.folded) {
@@ -208,5 +209,16 @@ fn titled(what: &str, profile: &Profile, options: &TextOptions, is_folded: bool)
         asides.push("recursion folded".into());
     }
     let asides = if asides.is_empty() { String::new() } else { format!(" ({})", asides.join(", ")) };
-    format!("{what} by {}{asides}", metric_name(profile))
+    let selected = selected(&options.query).map_or(String::new(), |selected| format!(" of {}", printable(&selected)));
+    format!("{what}{selected} by {}{asides}", metric_name(profile))
+}
+
+/// The processes and threads that are shown, unless it is all of them.
+fn selected(query: &Query) -> Option<String> {
+    match (&query.process, &query.thread) {
+        (None, None) => None,
+        (Some(process), None) => Some(format!("process {process}")),
+        (None, Some(thread)) => Some(format!("thread {thread}")),
+        (Some(process), Some(thread)) => Some(format!("thread {thread} of process {process}")),
+    }
 }

@@ -81,6 +81,7 @@ impl Maker {
         let taken = self.profile.quality.taken;
         self.profile.quality.overhead_ns = taken * 3_900;
         self.profile.quality.links.valid = taken * 11;
+        self.profile.info.recorder_cpu_ns = Some(40_000_000);
         self.profile.info.cpu_time_by_kernel_ns = Some(taken * 1_004_000);
         self.profile.info.duration_ns = taken * 1_010_000;
         self.profile
