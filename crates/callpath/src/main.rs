@@ -2,13 +2,14 @@
 //! Knows no algorithm.
 
 mod command;
+mod output;
 mod preload;
 mod surroundings;
 
 use std::process::ExitCode;
 
 use clap::Parser;
-use command::Command;
+use command::{Command, Outcome};
 
 /// Which call paths cost what, for fully optimized, stripped, real programs.
 #[derive(Parser)]
@@ -18,26 +19,29 @@ struct Arguments {
     command: Command,
 }
 
-/// Whoever reads us has seen enough (`| head`).
-fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    let mut causes = error.chain();
-    causes.any(|c| c.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe))
+/// Says what is wrong with the words, or the help that they ask for. Help is no failure; of `record` every failure of
+/// ours is 125 to 127, since others are the program's.
+fn no_command(error: &clap::Error) -> Outcome {
+    let is_record = std::env::args_os().nth(1).is_some_and(|word| word == "record");
+    let said = error.print();
+    match error.use_stderr() {
+        // Where nobody can be told, the status tells.
+        true if is_record => Ok(command::RECORD_FAILED),
+        true => Ok(u8::try_from(error.exit_code()).unwrap_or(1)),
+        false => Ok(said.map(|()| 0).map_err(output::explained)?),
+    }
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::try_parse().unwrap_or_else(|error| {
-        // Help is no failure; of `record` every failure of ours is 125 to 127, since others are the program's.
-        let is_record = std::env::args_os().nth(1).is_some_and(|word| word == "record");
-        let status = if error.use_stderr() && is_record { command::RECORD_FAILED.into() } else { error.exit_code() };
-        // Where it is said does not matter if it cannot be said.
-        drop(error.print());
-        std::process::exit(status)
-    });
-    match arguments.command.run() {
+    let outcome = match Arguments::try_parse() {
+        Ok(arguments) => arguments.command.run(),
+        Err(error) => no_command(&error),
+    };
+    match outcome {
         Ok(status) => ExitCode::from(status),
-        Err(failure) if is_closed_pipe(&failure.error) => ExitCode::SUCCESS,
+        Err(failure) if output::is_closed_pipe(&failure.error) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("callpath: {:#}", failure.error);
+            output::say(format_args!("{:#}", failure.error));
             ExitCode::from(failure.status)
         }
     }

@@ -1,7 +1,7 @@
 //! What the environment says: where things are kept, what a terminal can show, where debug files are.
 //! Knows nothing of any subcommand.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write, stderr};
 use std::path::PathBuf;
 
 /// Where recipe tables and the preload object are kept: `CALLPATH_CACHE_DIR`, or the user's cache directory.
@@ -55,9 +55,9 @@ impl Progress {
     /// So many of so many are done.
     pub(crate) fn step(&mut self, done: usize, of: usize) {
         const PATIENCE: std::time::Duration = std::time::Duration::from_millis(500);
-        if self.began.elapsed() >= PATIENCE && std::io::stderr().is_terminal() {
+        if self.began.elapsed() >= PATIENCE && stderr().is_terminal() {
             self.shown = true;
-            eprint!("\r{} {done}/{of} ", self.what);
+            drop(write!(stderr(), "\r{} {done}/{of} ", self.what));
         }
     }
 }
@@ -65,7 +65,7 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.shown {
-            eprint!("\r\x1b[K");
+            drop(write!(stderr(), "\r\x1b[K"));
         }
     }
 }

@@ -1,9 +1,10 @@
 //! `callpath debug`: looking inside, for those who work on callpath.
 //! Knows nothing of how what it shows is made.
 
-use std::io::{BufReader, BufWriter, Write};
+use std::io::{BufReader, Write};
 use std::path::PathBuf;
 
+use callpath_analyze::AnalyzeError;
 use callpath_analyze::recipes::RecipeOptions;
 use callpath_analyze::snapshot;
 use callpath_analyze::table_cache::TableCache;
@@ -12,7 +13,7 @@ use callpath_image::elf::Image;
 use clap::Subcommand;
 
 use super::Outcome;
-use crate::{preload, surroundings};
+use crate::{output, preload, surroundings};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -70,25 +71,28 @@ fn options(no_cfi: bool) -> RecipeOptions {
 fn unwind(options: &RecipeOptions) -> Outcome {
     let cache = TableCache::open(surroundings::cache_directory());
     let input = BufReader::new(std::io::stdin().lock());
-    let output = BufWriter::new(std::io::stdout().lock());
+    let output = output::stdout();
     let (answered, result) = snapshot::answer(input, output, &cache, options);
     for remark in &answered.remarks {
-        eprintln!("callpath: {remark}");
+        output::say(remark);
     }
-    result.map_err(|e| anyhow::anyhow!("failed to {e}"))?;
-    Ok(0)
+    match result {
+        Ok(()) => Ok(0),
+        Err(AnalyzeError::SnapshotWrite { source }) => Err(source.into()),
+        Err(error) => Err(anyhow::anyhow!("failed to {error}").into()),
+    }
 }
 
 fn disagreements(file: &std::path::Path) -> Outcome {
     let image = Image::read(file).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = output::stdout();
     let found = callpath_analyze::recipes::disagreements(&image);
     for point in &found {
         let (frames, code) = (Shown(&point.call_frames), Shown(&point.machine_code));
         writeln!(out, "{:#x} call frame information: {frames}; machine code: {code}", point.address.0)?;
     }
     out.flush()?;
-    eprintln!("callpath: {} instructions; call frame information is believed", found.len());
+    output::say(format_args!("{} instructions; call frame information is believed", found.len()));
     Ok(0)
 }
 
@@ -96,7 +100,7 @@ fn recipes(file: &std::path::Path, options: &RecipeOptions) -> Outcome {
     let image = Image::read(file).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
     let build = callpath_analyze::recipes::build_table(&image, options);
     let table = Table::new(&build.bytes).map_err(|e| anyhow::anyhow!("the table is malformed: {e:?}"))?;
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = output::stdout();
     let mut written = Ok(());
     table.for_each_row(|start, id| {
         if written.is_ok() {
@@ -111,7 +115,7 @@ fn recipes(file: &std::path::Path, options: &RecipeOptions) -> Outcome {
     });
     written.and_then(|()| out.flush())?;
     for diagnostic in &build.diagnostics {
-        eprintln!("callpath: {diagnostic}");
+        output::say(diagnostic);
     }
     Ok(0)
 }

@@ -12,7 +12,7 @@ use callpath_record::{Clock, RecordOptions, record};
 use callpath_view::text::{self, TextOptions};
 
 use super::Outcome;
-use crate::{preload, surroundings};
+use crate::{output, preload, surroundings};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let own = std::env::current_exe()?;
     let mut files = vec![own.clone()];
     files.extend(largest_libraries(arguments.libraries));
-    eprintln!("callpath: recording callpath at work on its own executable and {} libraries", files.len() - 1);
+    output::say(format_args!("recording callpath at work on its own executable and {} libraries", files.len() - 1));
     let mut words: Vec<std::ffi::OsString> = vec!["debug".into(), "analyse".into(), "--rounds".into(), "8".into()];
     words.extend(files.iter().map(|f| f.as_os_str().to_owned()));
     let options = RecordOptions {
@@ -45,11 +45,11 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     };
     let recorded = record(&options).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
     for note in &recorded.notes {
-        eprintln!("callpath: {note}");
+        output::say(note);
     }
     let profile = super::report::load(Some(&recorded.directory))?;
     let options = TextOptions { width: surroundings::width(), color: surroundings::color(), ..TextOptions::default() };
-    text::report(&profile, &options, &mut std::io::stdout().lock())?;
+    text::report(&profile, &options, &mut output::stdout()).map_err(super::report::shown)?;
     Ok(recorded.ended.status as u8)
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn analyse(files: &[PathBuf], rounds: u32) -> Outcome {
             .collect();
         workers.into_iter().flatten().filter_map(|w| w.join().ok()).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
     });
-    eprintln!("callpath: {} modules: {} recipe rows, {} names", work, totals.0, totals.1);
+    output::say(format_args!("{} modules: {} recipe rows, {} names", work, totals.0, totals.1));
     Ok(0)
 }
 

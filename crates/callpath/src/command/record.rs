@@ -8,7 +8,7 @@ use callpath_record::{DEFAULT_RATE, RecordError, RecordOptions, record};
 use callpath_target::TargetError;
 
 use super::{Failure, Outcome};
-use crate::{preload, surroundings};
+use crate::{output, preload, surroundings};
 
 /// Our own failures: anything, a program that cannot be run, one that is not there.
 pub(crate) const FAILED: u8 = 125;
@@ -16,6 +16,7 @@ const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
 #[derive(clap::Args)]
+#[command(override_usage = "callpath record [OPTIONS] [--] PROGRAM [ARGUMENT]...")]
 pub(crate) struct Arguments {
     /// What to sample: cpu-time or wall-time, with nanoseconds between samples (@1000000) or a rate (@f1000)
     #[arg(short, long = "event", value_name = "EVENT[@PERIOD|@fRATE]", env = "CALLPATH_EVENT", value_delimiter = ',')]
@@ -86,9 +87,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         failed(anyhow::anyhow!("failed to {error}"), status)
     })?;
     for note in &recorded.notes {
-        eprintln!("callpath: {note}");
+        output::say(note);
     }
-    eprintln!("callpath: recorded to {0}; see it with: callpath report {0}", recorded.directory.display());
+    output::say(format_args!("recorded to {0}; see it with: callpath report {0}", recorded.directory.display()));
     Ok(recorded.ended.status as u8)
 }
 

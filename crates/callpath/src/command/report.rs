@@ -1,16 +1,18 @@
 //! `callpath report`: a measurement in, text or JSON out.
 //! Knows nothing of how either is made.
 
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use callpath_analyze::attribute::{AttributeOptions, attribute};
 use callpath_analyze::measurement::{Measurement, newest};
 use callpath_db::{Profile, Query, ScopeKind, ViewKind};
+use callpath_view::ViewError;
 use callpath_view::text::{self, TextOptions};
 use clap::ValueEnum;
 
 use super::Outcome;
+use crate::output;
 use crate::surroundings::{self, Progress};
 
 #[derive(clap::Args)]
@@ -36,10 +38,10 @@ pub(crate) struct Arguments {
     #[arg(long)]
     merge_processes: bool,
     /// Leave out what costs less than this many percent of the whole [default: 1, in JSON 0]
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", value_parser = percentage, allow_negative_numbers = true)]
     threshold: Option<f64>,
     /// Show so many levels
-    #[arg(long, value_name = "LEVELS")]
+    #[arg(long, value_name = "LEVELS", value_parser = levels, allow_negative_numbers = true)]
     depth: Option<usize>,
     /// Show source lines as scopes of their own
     #[arg(long)]
@@ -48,7 +50,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     fold_recursion: bool,
     /// Columns [default: the terminal's, or 100]
-    #[arg(long, value_name = "COLUMNS")]
+    #[arg(long, value_name = "COLUMNS", value_parser = columns, allow_negative_numbers = true)]
     width: Option<usize>,
 }
 
@@ -59,13 +61,29 @@ enum ViewArgument {
     Flat,
 }
 
+fn percentage(typed: &str) -> Result<f64, &'static str> {
+    typed.parse().ok().filter(|percent| (0.0..=100.0).contains(percent)).ok_or("a percentage is from 0 to 100")
+}
+
+fn levels(typed: &str) -> Result<usize, &'static str> {
+    typed.parse().ok().filter(|levels| *levels > 0).ok_or("there are levels from 1 on")
+}
+
+/// In fewer, lines break in the middle of numbers.
+const LEAST_COLUMNS: usize = 40;
+
+fn columns(typed: &str) -> Result<usize, &'static str> {
+    typed.parse().ok().filter(|columns| *columns >= LEAST_COLUMNS).ok_or("a report needs 40 columns or more")
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let profile = load(arguments.measurement.as_deref())?;
     show(&profile, arguments)?;
     Ok(0)
 }
 
-/// The profile of a measurement, the newest one here if none is named.
+/// The profile of a measurement, the newest one here if none is named. What of it cannot be read is said; it is an error
+/// if that is all.
 pub(crate) fn load(directory: Option<&Path>) -> anyhow::Result<Profile> {
     let found;
     let directory = match directory {
@@ -76,15 +94,20 @@ pub(crate) fn load(directory: Option<&Path>) -> anyhow::Result<Profile> {
         }
     };
     let measurement = Measurement::read(directory).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
+    let losses = measurement.losses();
+    losses.iter().for_each(output::say);
     let options = AttributeOptions { debug_roots: surroundings::debug_roots(), vdso: callpath_target::own_vdso() };
     let mut progress = Progress::new("reading modules");
-    Ok(attribute(&measurement, &options, &mut |done, of| progress.step(done, of)))
+    let profile = attribute(&measurement, &options, &mut |done, of| progress.step(done, of));
+    let still_running = profile.info.exit.is_none();
+    if profile.info.processes.is_empty() && !(still_running && losses.is_empty()) {
+        measurement.session.notes.iter().for_each(output::say);
+        anyhow::bail!("{}: no process's data can be read; none was measured, or its file is gone", directory.display());
+    }
+    Ok(profile)
 }
 
 fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
-    if arguments.threshold.is_some_and(|t| !(0.0..=100.0).contains(&t)) {
-        anyhow::bail!("--threshold: a percentage is from 0 to 100");
-    }
     let query = Query {
         view: match arguments.view {
             None | Some(ViewArgument::Context) => ViewKind::Context,
@@ -100,7 +123,7 @@ fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
         min_share: arguments.threshold.unwrap_or(if arguments.json { 0.0 } else { 1.0 }) / 100.0,
         max_depth: arguments.depth,
     };
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = output::stdout();
     if arguments.json {
         let view = profile.view(&query)?;
         callpath_view::json::write(&view, profile, &mut out).and_then(|()| out.flush()).map_err(Into::into)
@@ -117,6 +140,14 @@ fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
             None => text::report(profile, &options, &mut out),
             Some(_) => text::view(profile, &options, &mut out),
         };
-        result.map_err(anyhow::Error::from)
+        result.map_err(shown)
+    }
+}
+
+/// Why a profile was not shown; standard output's own error is left as it is.
+pub(crate) fn shown(error: ViewError) -> anyhow::Error {
+    match error {
+        ViewError::Write(error) => error.into(),
+        other => other.into(),
     }
 }

@@ -1,0 +1,44 @@
+//! What we say: data to standard output, all else to standard error.
+//! Knows nothing of what is said.
+//!
+//! Standard output that takes no more (a full disk) ends the command with a sentence; one whose reader went away
+//! (`| head`) ends it silently. Standard error that takes no more changes nothing: there is nobody to tell.
+
+use std::fmt::Display;
+use std::io::{self, BufWriter, ErrorKind, StdoutLock, Write};
+
+/// Standard output, in pieces. Flush it at the end: what is still in it when it is dropped may be lost without a word.
+pub(crate) fn stdout() -> BufWriter<Stdout> {
+    BufWriter::new(Stdout(io::stdout().lock()))
+}
+
+/// Standard output, with errors that say so.
+pub(crate) struct Stdout(StdoutLock<'static>);
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(explained)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(explained)
+    }
+}
+
+/// The same error, as a sentence.
+pub(crate) fn explained(error: io::Error) -> io::Error {
+    let reason = error.to_string();
+    // The number tells a person nothing.
+    let reason = reason.split(" (os error").next().unwrap_or_default();
+    io::Error::new(error.kind(), format!("cannot write to standard output: {reason}"))
+}
+
+/// Whoever read standard output has seen enough.
+pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe))
+}
+
+/// A line on standard error.
+pub(crate) fn say(line: impl Display) {
+    drop(writeln!(io::stderr(), "callpath: {line}"));
+}

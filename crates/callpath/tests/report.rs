@@ -1,0 +1,167 @@
+//! `callpath report` as a shell sees it: what goes where, and with which status.
+//! Knows nothing of how a measurement is made: it writes one down.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use callpath_analyze::measurement::{
+    Account, FULL_ROOT, MetricInfo, PathTree, ProcessFile, SessionEnd, SessionFile, ThreadProfile, encode_process,
+    encode_session, process_file_name, write_file,
+};
+use callpath_format::address::RunAddr;
+use callpath_format::frame::FrameKey;
+
+/// A measurement of processes with one sample each, in a directory of its own.
+fn measurement(processes: u32, ended: bool) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let session = SessionFile {
+        program: "/usr/bin/app".into(),
+        command: vec!["app".into()],
+        metrics: vec![MetricInfo { name: "cpu-time".into(), unit: "ns".into() }],
+        ended: ended.then_some(SessionEnd { status: 0, user_ns: 2_000_000, kernel_ns: 0 }),
+        // A recorder that is silent for long is taken for dead.
+        started_unix_ns: std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64,
+        notes: vec!["A note.".into()],
+        recorder_cpu_ns: 3_000_000,
+        ..SessionFile::default()
+    };
+    write_file(directory.path(), "session", &encode_session(&session)).unwrap();
+    for sequence in 0..processes {
+        let mut tree = PathTree::default();
+        let node = tree.child(FULL_ROOT, FrameKey::outside(RunAddr(0x1000)));
+        tree.add(node, 1, [1_000_000, 0]);
+        let account = Account { taken: 1, full: 1, handler_ns: 20_000, ..Account::default() };
+        let thread = ThreadProfile { tid: 100, count: 1, account, tree, ..ThreadProfile::default() };
+        let process = ProcessFile {
+            pid: 100 + sequence,
+            sequence,
+            program: "/usr/bin/app".into(),
+            metric_count: 1,
+            threads: vec![thread],
+            ..ProcessFile::default()
+        };
+        write_file(directory.path(), &process_file_name(sequence, process.pid), &encode_process(&process)).unwrap();
+    }
+    directory
+}
+
+fn report(directory: &Path, options: &[&str], stdout: Stdio) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_callpath"));
+    command.arg("report").arg(directory).args(options).stdout(stdout).stderr(Stdio::piped());
+    command.spawn().unwrap().wait_with_output().unwrap()
+}
+
+/// Status, standard output, standard error; the directory is DIR there.
+fn said(directory: &Path, options: &[&str]) -> (i32, String, String) {
+    let output = report(directory, options, Stdio::piped());
+    let text = |bytes| String::from_utf8(bytes).unwrap().replace(directory.to_str().unwrap(), "DIR");
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+/// Everything that writes to standard output.
+const OUTPUTS: [&[&str]; 3] = [&[], &["--json"], &["--view", "flat"]];
+
+#[test]
+fn a_whole_measurement_is_reported_without_a_word_on_standard_error() {
+    let whole = measurement(2, true);
+    for options in OUTPUTS {
+        let (status, out, err) = said(whole.path(), options);
+        assert_eq!((status, err.as_str(), out.is_empty()), (0, "", false), "{options:?}");
+    }
+    let (_, out, _) = said(whole.path(), &[]);
+    assert!(out.contains("taking them cost 2.0% of the cpu time;\n  the recorder took 3.00 ms\n"), "{out}");
+}
+
+#[test]
+fn a_partly_damaged_measurement_says_so() {
+    let partly = measurement(2, true);
+    let file = partly.path().join("process-1-101");
+    std::fs::write(&file, &std::fs::read(&file).unwrap()[..50]).unwrap();
+    for options in OUTPUTS {
+        let (status, out, err) = said(partly.path(), options);
+        assert_eq!((status, out.is_empty()), (0, false), "{options:?}");
+        assert!(
+            err.starts_with("callpath: failed to read DIR/process-1-101: it ends at byte 50, not at byte "),
+            "{err}"
+        );
+    }
+    let (_, out, _) = said(partly.path(), &[]);
+    assert!(out.contains("Notes\n") && out.contains("process-1-101: it ends at byte 50"), "{out}");
+}
+
+#[test]
+fn where_nothing_can_be_read_there_is_no_report() {
+    for is_gone in [false, true] {
+        let damaged = measurement(1, true);
+        let file = damaged.path().join("process-0-100");
+        if is_gone {
+            std::fs::remove_file(&file).unwrap();
+        } else {
+            let mut bytes = std::fs::read(&file).unwrap();
+            bytes[40] ^= 1;
+            std::fs::write(&file, bytes).unwrap();
+        }
+        for options in OUTPUTS {
+            let (status, out, err) = said(damaged.path(), options);
+            assert_eq!((status, out.as_str()), (1, ""), "{options:?}");
+            let why = "what follows byte 32 does not match the checksum at byte 24";
+            assert!(is_gone || err.contains(&format!("failed to read DIR/process-0-100: {why}")), "{err}");
+            assert!(err.contains("callpath: A note.\ncallpath: DIR: no process's data can be read; "), "{err}");
+        }
+    }
+}
+
+#[test]
+fn a_recording_that_has_only_begun_has_a_report() {
+    let begun = measurement(0, false);
+    let (status, out, err) = said(begun.path(), &[]);
+    assert_eq!((status, err.as_str()), (0, ""));
+    assert!(out.contains("still running"), "{out}");
+}
+
+#[test]
+fn a_full_disk_is_said_and_a_closed_pipe_is_not() {
+    let whole = measurement(2, true);
+    for options in OUTPUTS {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = report(whole.path(), options, full.into());
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{options:?}");
+        assert_eq!(err, "callpath: cannot write to standard output: No space left on device\n", "{options:?}");
+
+        // Nobody reads, from the first byte on.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = report(whole.path(), options, writer.into());
+        assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]), "{options:?}");
+    }
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    let help = Command::new(env!("CARGO_BIN_EXE_callpath")).arg("--help").stdout(full()).output().unwrap();
+    assert_eq!(help.status.code(), Some(1));
+    // Where nothing can be said, the status is right nevertheless.
+    let mut wrong = Command::new(env!("CARGO_BIN_EXE_callpath"));
+    wrong.args(["report", "/nowhere/at/all"]).stderr(full());
+    assert_eq!(wrong.status().unwrap().code(), Some(1));
+}
+
+#[test]
+fn options_out_of_range_are_refused() {
+    let whole = measurement(1, true);
+    for (option, value, why) in [
+        ("--width", "0", "a report needs 40 columns or more"),
+        ("--width", "39", "a report needs 40 columns or more"),
+        ("--depth", "0", "there are levels from 1 on"),
+        ("--depth", "-1", "there are levels from 1 on"),
+        ("--threshold", "-1", "a percentage is from 0 to 100"),
+        ("--threshold", "100.1", "a percentage is from 0 to 100"),
+        ("--threshold", "nan", "a percentage is from 0 to 100"),
+    ] {
+        let (status, out, err) = said(whole.path(), &[option, value]);
+        assert_eq!((status, out.as_str()), (2, ""), "{option} {value}");
+        assert!(err.contains(&format!("invalid value '{value}' for '{option} ")) && err.contains(why), "{err}");
+    }
+    for options in [["--width", "40"], ["--depth", "1"], ["--threshold", "0"], ["--threshold", "100"]] {
+        assert_eq!(said(whole.path(), &options).0, 0, "{options:?}");
+    }
+}
