@@ -75,6 +75,17 @@ fn a_process_that_executed_another_program_counts_once() {
 }
 
 #[test]
+fn the_kernels_account_is_there_whatever_was_sampled() {
+    let mut profile = made_up::xz();
+    let said = |profile: &Profile| report(profile, &TextOptions::default()).lines().nth(1).map(str::to_owned);
+    let clocks = "cpu time 4.06 s (by the kernel's account 4.08 s)";
+    assert!(said(&profile).is_some_and(|line| line.ends_with(clocks)), "{:?}", said(&profile));
+    profile.metrics[0].name = "wall-time".into();
+    let clock = ", cpu time by the kernel's account 4.08 s";
+    assert!(said(&profile).is_some_and(|line| line.ends_with(clock)), "{:?}", said(&profile));
+}
+
+#[test]
 fn a_selection_is_named() {
     let profile = made_up::many();
     let options = |process: &str| TextOptions {

@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use callpath_db::{ProcedureCost, Profile, Quality};
+use callpath_db::{ProcedureCost, Profile, Quality, ScopeKind};
 
 use super::TextOptions;
 use super::label::scope_label;
@@ -43,9 +43,11 @@ pub(super) fn what_ran(profile: &Profile, options: &TextOptions, out: &mut dyn W
     if threads > 0 {
         facts.push(count(threads, "thread", "threads"));
     }
-    if let Some(measured) = measured_cpu_ns(profile) {
-        let kernel = info.cpu_time_by_kernel_ns.map(|ns| format!(" (by the kernel's account {})", duration(ns)));
-        facts.push(format!("cpu time {}{}", duration(measured), kernel.unwrap_or_default()));
+    match (measured_cpu_ns(profile), info.cpu_time_by_kernel_ns.map(duration)) {
+        (Some(ns), Some(kernel)) => facts.push(format!("cpu time {} (by the kernel's account {kernel})", duration(ns))),
+        (Some(ns), None) => facts.push(format!("cpu time {}", duration(ns))),
+        (None, Some(kernel)) => facts.push(format!("cpu time by the kernel's account {kernel}")),
+        (None, None) => {}
     }
     wrapped(&facts, ", ", options, out)
 }
@@ -130,13 +132,34 @@ pub(super) fn next_command(
         "" => String::new(),
         directory => format!(" {}", printable(&shell_word(directory))),
     };
-    let command = format!("callpath report{directory} --view callers");
-    const ASIDE: &str = "   # who calls ";
-    let room = options.width.saturating_sub("Next: ".len() + columns(&command) + ASIDE.len());
-    let first = procedures.first().map(|first| scope_label(&first.scope, profile).fit(room));
-    let why = first.filter(|name| columns(name) <= room).map_or_else(String::new, |name| format!("{ASIDE}{name}"));
+    const NEXT: &str = "Next:";
     let paint = Paint { color: options.color };
-    writeln!(out, "\n{} {command}{}", paint.with(Ink::Bold, "Next:"), paint.with(Ink::Dim, &why))
+    writeln!(out)?;
+    // What it shows stands behind a command where there is room.
+    let mut line = |before: &str, view: &str, aside: &dyn Fn(usize) -> Option<String>| {
+        let command = format!("callpath report{directory} {view}");
+        let room = options.width.saturating_sub(NEXT.len() + 1 + columns(&command));
+        let aside = aside(room).filter(|aside| columns(aside) <= room).unwrap_or_default();
+        writeln!(out, "{before} {command}{}", paint.with(Ink::Dim, &aside))
+    };
+    line(&paint.with(Ink::Bold, NEXT), "--view callers", &|room| {
+        const ASIDE: &str = "   # who calls ";
+        let name = scope_label(&procedures.first()?.scope, profile).fit(room.saturating_sub(ASIDE.len()));
+        Some(format!("{ASIDE}{name}"))
+    })?;
+    if !options.query.merge_processes && options.query.process.is_none() && has_namesakes(profile) {
+        let aside = |_| Some("   # adds up those of one name".into());
+        line(&" ".repeat(NEXT.len()), "--merge-processes", &aside)?;
+    }
+    Ok(())
+}
+
+/// Whether several processes have one name.
+fn has_namesakes(profile: &Profile) -> bool {
+    let scopes = profile.tree.nodes().map(|node| profile.tree.scope(node));
+    let mut names: Vec<_> = scopes.filter(|s| s.kind == ScopeKind::Process).map(|scope| scope.name).collect();
+    names.sort_unstable();
+    names.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 /// Writes `parts` with `between`, indented and broken at the width: between parts where they fit, else between words.
