@@ -1,55 +1,55 @@
-//! What recipe tables cost: `table_figures [--no-cfi] FILE...` prints a line for each.
+//! What recipe tables cost: `table_figures FILE...` prints a line of a Markdown table for each.
 //! Knows nothing of walks.
 //!
-//! Columns: code in MB, part of it with a recipe, FDEs, rows, recipes (wide ones), length of the table as a part of the
-//! code, time to read the file, to make the table (the best of five), to get it from a cache, and oddities.
+//! Columns: code in MB; then with call frame information and without it, on one core: the part of the code that has a
+//! recipe, MB of code a second (the best of five), length of the table as a part of the code's; then rows and distinct
+//! recipes (those that are wide), and what a look-up takes: median and quartiles, nanoseconds. Warm: 256 addresses in
+//! turn, as in a loop of samples. Cold: one address of the whole code, when nothing of the table is in any cache.
 
+use std::arch::x86_64::{_mm_clflush, _mm_mfence, _rdtsc};
 use std::error::Error;
+use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use callpath_analyze::recipes::{RecipeOptions, build_table};
-use callpath_analyze::table_cache::TableCache;
+use callpath_analyze::recipes::{RecipeOptions, TableBuild, build_table};
+use callpath_format::address::LinkAddr;
+use callpath_format::table::Table;
 use callpath_image::elf::Image;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let cache_dir = std::env::temp_dir().join(format!("callpath-figures-{}", std::process::id()));
-    let cache = TableCache::open(Some(cache_dir.clone()));
-    let mut options = RecipeOptions::default();
+    let with = RecipeOptions::default();
+    let without = RecipeOptions { call_frames: false, ..with };
+    println!(
+        "| module | code MB | with CFI: covered | MB/s | table | without: covered | MB/s | table | rows | recipes (wide) | warm ns | cold ns |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
     for path in std::env::args().skip(1) {
-        if path == "--no-cfi" {
-            options.call_frames = false;
-            continue;
-        }
-        let start = Instant::now();
         let image = Image::read(Path::new(&path))?;
-        let read = start.elapsed();
-        let (build, built) = best(|| build_table(&image, &options));
-        cache.table_for(&image, &options);
-        let (cached, hit) = best(|| cache.table_for(&image, &options));
+        let (build, made) = best(|| build_table(&image, &with));
+        let (build_without, made_without) = best(|| build_table(&image, &without));
         let stats = build.stats;
-        let code_mb = stats.code_bytes as f64 / 1e6;
+        let name = Path::new(&path).file_name().unwrap_or_default().to_string_lossy().into_owned();
         println!(
-            "{path}: {code_mb:.2} MB, {:.1}% covered, {} FDEs, {} rows, {} recipes ({} wide), table {:.1}%; read {:.1} ms, \
-             made {:.1} ms ({:.0} MB/s), cached {:.1} ms{}; {} odd",
-            100.0 * stats.covered_bytes as f64 / stats.code_bytes.max(1) as f64,
-            stats.pieces,
+            "| {name} | {:.2} | {} | {} | {} | {} ({}) | {} | {} |",
+            stats.code_bytes as f64 / 1e6,
+            figures(&build, made),
+            figures(&build_without, made_without),
             stats.rows,
             stats.recipes,
             stats.wide_recipes,
-            100.0 * stats.table_bytes as f64 / stats.code_bytes.max(1) as f64,
-            ms(read),
-            ms(built),
-            code_mb / built.as_secs_f64(),
-            ms(hit),
-            if cached.from_cache { "" } else { " (not kept)" },
-            stats.diagnostics,
+            spread(warm(&build.bytes)),
+            spread(cold(&build.bytes)),
         );
-        for diagnostic in build.diagnostics.iter().take(5) {
-            println!("    {diagnostic}");
-        }
     }
-    Ok(std::fs::remove_dir_all(cache_dir)?)
+    Ok(())
+}
+
+fn figures(build: &TableBuild, made: Duration) -> String {
+    let stats = build.stats;
+    let part = |bytes: u64| 100.0 * bytes as f64 / stats.code_bytes.max(1) as f64;
+    let speed = stats.code_bytes as f64 / 1e6 / made.as_secs_f64();
+    format!("{:.1}% | {speed:.0} | {:.1}%", part(stats.covered_bytes), part(stats.table_bytes))
 }
 
 fn best<T>(mut run: impl FnMut() -> T) -> (T, Duration) {
@@ -68,6 +68,80 @@ fn best<T>(mut run: impl FnMut() -> T) -> (T, Duration) {
     best
 }
 
-fn ms(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
+fn spread(mut figures: Vec<f64>) -> String {
+    figures.sort_by(f64::total_cmp);
+    let at = |share: usize| figures.get(figures.len() * share / 4).copied().unwrap_or(f64::NAN);
+    format!("{:.1} ({:.1}-{:.1})", at(2), at(1), at(3))
+}
+
+/// Addresses all over the table's code, by a linear congruential generator (Knuth's MMIX).
+fn addresses(table: &Table<'_>, count: usize) -> Vec<LinkAddr> {
+    let mut rows = Vec::new();
+    table.for_each_row(|start, id| rows.extend(id.map(|_| start)));
+    let mut random = 1u64;
+    let mut next = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        rows.get((random >> 33) as usize % rows.len().max(1)).copied().unwrap_or(LinkAddr(0))
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+fn look_up(table: &Table<'_>, addr: LinkAddr) -> bool {
+    table.find(black_box(addr)).and_then(|id| table.packed(id)).is_some()
+}
+
+/// Nanoseconds of a look-up in each of 200 rounds over 256 addresses.
+fn warm(bytes: &[u8]) -> Vec<f64> {
+    const ADDRESSES: usize = 256;
+    const TURNS: usize = 64;
+    let Ok(table) = Table::new(bytes) else { return Vec::new() };
+    let addresses = addresses(&table, ADDRESSES);
+    let round = || {
+        let start = Instant::now();
+        for _ in 0..TURNS {
+            for addr in &addresses {
+                black_box(look_up(&table, *addr));
+            }
+        }
+        start.elapsed().as_secs_f64() * 1e9 / (ADDRESSES * TURNS) as f64
+    };
+    (0..200).map(|_| round()).collect()
+}
+
+/// Nanoseconds of each of 400 look-ups, all of the table out of the caches; reading the clock taken off.
+fn cold(bytes: &[u8]) -> Vec<f64> {
+    const LINE_BYTES: usize = 64;
+    let Ok(table) = Table::new(bytes) else { return Vec::new() };
+    let ticks_per_ns = ticks_per_ns();
+    let timed = |look: &dyn Fn() -> bool| {
+        for line in bytes.chunks(LINE_BYTES) {
+            // SAFETY: evicts a line of memory that is ours.
+            unsafe { _mm_clflush(line.as_ptr()) };
+        }
+        // SAFETY: orders memory accesses and reads the time stamp counter.
+        let start = unsafe {
+            _mm_mfence();
+            _rdtsc()
+        };
+        black_box(look());
+        // SAFETY: as above.
+        unsafe {
+            _mm_mfence();
+            _rdtsc() - start
+        }
+    };
+    let mut empty: Vec<u64> = (0..50).map(|_| timed(&|| true)).collect();
+    empty.sort_unstable();
+    let clock = empty[empty.len() / 2];
+    let addresses = addresses(&table, 400);
+    let looked = |addr: &LinkAddr| timed(&|| look_up(&table, *addr)).saturating_sub(clock) as f64 / ticks_per_ns;
+    addresses.iter().map(looked).collect()
+}
+
+fn ticks_per_ns() -> f64 {
+    // SAFETY: reads the time stamp counter.
+    let ticks = || unsafe { _rdtsc() };
+    let (start, first) = (Instant::now(), ticks());
+    while start.elapsed() < Duration::from_millis(20) {}
+    (ticks() - first) as f64 / start.elapsed().as_nanos() as f64
 }
