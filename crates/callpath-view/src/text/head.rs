@@ -79,7 +79,11 @@ pub(super) fn quality(profile: &Profile, options: &TextOptions, out: &mut dyn Wr
 fn classes(quality: &Quality) -> Vec<String> {
     let taken = count(quality.taken, "sample", "samples");
     if quality.is_balanced() && quality.full == quality.taken {
-        return vec![if quality.taken == 0 { taken } else { format!("{taken}, all with their whole call path") }];
+        return vec![match quality.taken {
+            0 => taken,
+            1 => format!("{taken}, with its whole call path"),
+            _ => format!("{taken}, all with their whole call path"),
+        }];
     }
     let mut classes = vec![format!("{} with their whole call path", thousands(quality.full))];
     let mut class = |count: u64, words: &str| {

@@ -31,7 +31,7 @@ pub(crate) enum Command {
         #[arg(long)]
         disagree: bool,
         /// As if it had no call frame information and no local symbols
-        #[arg(long)]
+        #[arg(long, conflicts_with = "disagree")]
         no_cfi: bool,
     },
     /// Write the preload object to a file
