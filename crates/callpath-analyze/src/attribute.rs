@@ -204,7 +204,6 @@ fn add_process(
         // A process that a fork made is a new one, even where the kernel gives a number again.
         continues: !process.forked && profile.info.processes.iter().any(|earlier| earlier.pid == process.pid),
         quality,
-        ..ProcessInfo::default()
     });
 }
 

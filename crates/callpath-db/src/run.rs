@@ -45,14 +45,10 @@ pub struct ProcessInfo {
     pub name: String,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// How it ended; none while it runs or where unknown.
-    pub exit: Option<String>,
     /// When it started, in nanoseconds since the run's start.
     pub started_ns: u64,
     /// Wall-clock time from its start to its end, in nanoseconds.
     pub duration_ns: u64,
-    /// User plus system time by the kernel's own account, in nanoseconds.
-    pub cpu_time_by_kernel_ns: Option<u64>,
     /// Threads that ever ran in it.
     pub threads: u32,
     /// It is an earlier one of the processes, with the same first thread: that one executed another program.

@@ -7,7 +7,7 @@
 
 use std::io::{self, Write};
 
-use callpath_db::{Name, Profile, RunInfo, ScopeKind, View};
+use callpath_db::{Name, Profile, Quality, RunInfo, ScopeKind, View};
 
 /// The number that a reader checks before all else.
 pub const SCHEMA: u32 = 1;
@@ -41,9 +41,17 @@ fn head(json: &mut Vec<u8>, view: &View, profile: &Profile) -> io::Result<()> {
         string(json, &metric.unit)?;
         write!(json, ",\"kind\":\"{}\"}}", metric.kind.word())?;
     }
-    let quality = &profile.quality;
+    json.extend_from_slice(b"],\n\"quality\":");
+    write_quality(json, &profile.quality)?;
+    json.extend_from_slice(b",\n\"run\":");
+    run(json, &profile.info)?;
+    json.extend_from_slice(b",\n\"nodes\":[\n");
+    Ok(())
+}
+
+fn write_quality(json: &mut Vec<u8>, quality: &Quality) -> io::Result<()> {
     let (taken, full, partial, raw_kept) = (quality.taken, quality.full, quality.partial, quality.raw_kept);
-    write!(json, "],\n\"quality\":{{\"taken\":{taken},\"full\":{full},\"partial\":{partial},\"raw_kept\":{raw_kept}")?;
+    write!(json, "{{\"taken\":{taken},\"full\":{full},\"partial\":{partial},\"raw_kept\":{raw_kept}")?;
     json.extend_from_slice(b",\"dropped\":{");
     for (i, (reason, count)) in quality.dropped.iter().enumerate() {
         json.extend_from_slice(if i == 0 { b"" } else { b"," });
@@ -56,15 +64,12 @@ fn head(json: &mut Vec<u8>, view: &View, profile: &Profile) -> io::Result<()> {
         "}},\"links\":{{\"valid\":{},\"likely\":{},\"invalid\":{}}}",
         links.valid, links.likely, links.invalid
     )?;
-    writeln!(json, ",\"overhead_ns\":{}}},", quality.overhead_ns)?;
-    run(json, &profile.info)?;
-    json.extend_from_slice(b",\n\"nodes\":[\n");
-    Ok(())
+    write!(json, ",\"overhead_ns\":{}}}", quality.overhead_ns)
 }
 
 /// What ran; members that are not known are left out.
 fn run(json: &mut Vec<u8>, info: &RunInfo) -> io::Result<()> {
-    json.extend_from_slice(b"\"run\":{\"command\":");
+    json.extend_from_slice(b"{\"command\":");
     strings(json, &info.command)?;
     let words = [("working_directory", info.working_directory.as_str()), ("host", &info.host)];
     for (key, word) in words.into_iter().chain(info.exit.as_deref().map(|exit| ("exit", exit))) {
@@ -86,7 +91,20 @@ fn run(json: &mut Vec<u8>, info: &RunInfo) -> io::Result<()> {
     }
     json.extend_from_slice(b",\"notes\":");
     strings(json, &info.notes)?;
-    json.push(b'}');
+    json.extend_from_slice(b",\n\"processes\":[");
+    for (i, process) in info.processes.iter().enumerate() {
+        json.extend_from_slice(if i == 0 { b"\n" } else { b",\n" });
+        write!(json, "{{\"id\":{},\"parent_id\":{},\"name\":", process.pid, process.parent_pid)?;
+        string(json, &process.name)?;
+        json.extend_from_slice(b",\"command\":");
+        strings(json, &process.command)?;
+        let (started, lasted) = (process.started_ns, process.duration_ns);
+        write!(json, ",\"started_ns\":{started},\"duration_ns\":{lasted},\"threads\":{}", process.threads)?;
+        write!(json, ",\"continues\":{},\"quality\":", process.continues)?;
+        write_quality(json, &process.quality)?;
+        json.push(b'}');
+    }
+    json.extend_from_slice(b"]}");
     Ok(())
 }
 

@@ -6,7 +6,7 @@ mod made_up;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use callpath_db::{Links, Metric, NodeId, Profile, Query, Scope, ScopeKind, View, ViewKind};
+use callpath_db::{Links, Metric, NodeId, ProcessInfo, Profile, Quality, Query, Scope, ScopeKind, View, ViewKind};
 use callpath_view::json;
 use serde_json::Value;
 
@@ -52,11 +52,24 @@ fn schema_1() {
     (info.started_unix_ns, info.duration_ns) = (8, 9);
     (info.cpu_time_by_kernel_ns, info.recorder_cpu_ns) = (Some(10), Some(11));
     info.notes = vec!["One.".into(), "Two.".into()];
+    info.processes.push(ProcessInfo {
+        pid: 12,
+        parent_pid: 13,
+        name: "app".into(),
+        command: vec!["app".into()],
+        started_ns: 14,
+        duration_ns: 15,
+        threads: 16,
+        continues: true,
+        quality: Quality { taken: 3, full: 3, ..Quality::default() },
+    });
     let view = profile.view(&Query::default()).expect("an answer");
     let expected = r#"{"schema":1,"view":"context",
 "metrics":[{"name":"cpu-time","unit":"ns","kind":"sum"},{"name":"depth","unit":"count","kind":"max"}],
 "quality":{"taken":3,"full":2,"partial":0,"raw_kept":0,"dropped":{"no room":1},"links":{"valid":4,"likely":5,"invalid":6},"overhead_ns":7},
-"run":{"command":["./app","\"a b\""],"working_directory":"/home/me","host":"host","exit":"exit status 0","started_unix_ns":8,"duration_ns":9,"cpu_time_by_kernel_ns":10,"recorder_cpu_ns":11,"notes":["One.","Two."]},
+"run":{"command":["./app","\"a b\""],"working_directory":"/home/me","host":"host","exit":"exit status 0","started_unix_ns":8,"duration_ns":9,"cpu_time_by_kernel_ns":10,"recorder_cpu_ns":11,"notes":["One.","Two."],
+"processes":[
+{"id":12,"parent_id":13,"name":"app","command":["app"],"started_ns":14,"duration_ns":15,"threads":16,"continues":true,"quality":{"taken":3,"full":3,"partial":0,"raw_kept":0,"dropped":{},"links":{"valid":0,"likely":0,"invalid":0},"overhead_ns":0}}]},
 "nodes":[
 {"kind":"root","name":"app","inclusive":[18446744073709551615,3],"exclusive":[0,0],"self":[0,0]},
 {"parent":0,"kind":"procedure","name":"main","module":"app","file":"src/app.c","line":12,"address":"0x1234","inclusive":[18446744073709551615,3],"exclusive":[5,2],"self":[5,2]},
@@ -104,7 +117,7 @@ fn nodes_keep_to_the_schema() {
 #[test]
 fn what_is_not_known_of_a_run_is_left_out() {
     let json = parsed(&Profile::new(vec![Metric::sum("cpu-time", "ns")]), &Query::default());
-    assert_eq!(json["run"], serde_json::json!({"command": [], "duration_ns": 0, "notes": []}));
+    assert_eq!(json["run"], serde_json::json!({"command": [], "duration_ns": 0, "notes": [], "processes": []}));
 }
 
 #[test]
