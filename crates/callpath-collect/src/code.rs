@@ -22,7 +22,7 @@ pub(crate) struct Code<'p, 'm> {
     process: &'p Process<'m>,
     cache: &'m [[AtomicU64; 4]],
     map_offset: u64,
-    /// Some frame's code is not in the load map, or its table is still being made.
+    /// Some frame's code is not in the load map.
     pub(crate) unknown_code: bool,
 }
 
@@ -71,9 +71,6 @@ impl<'p, 'm> Code<'p, 'm> {
             self.unknown_code = true;
             return outside;
         };
-        if mapping.flags & Mapping::PENDING != 0 {
-            self.unknown_code = true;
-        }
         let link = addr.to_link(mapping.bias);
         let key = FrameKey::in_module(mapping.module, link);
         let Some(table) = self.process.published.table(mapping.table) else {

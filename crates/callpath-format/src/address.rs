@@ -20,13 +20,6 @@ impl RunAddr {
     }
 }
 
-impl LinkAddr {
-    /// Where this place is in a process that loaded the module at `bias`, modulo 2^64.
-    pub fn to_run(self, bias: u64) -> RunAddr {
-        RunAddr(self.0.wrapping_add(bias))
-    }
-}
-
 /// Where a frame stands in the code.
 ///
 /// A return address names the instruction *after* the call, which may belong to another procedure (after a call that

@@ -92,11 +92,6 @@ impl Procedures {
         self.is_complete
     }
 
-    /// The number of named procedures.
-    pub fn named_count(&self) -> usize {
-        self.named.len()
-    }
-
     /// All named procedures, by ascending start.
     pub fn named(&self) -> impl Iterator<Item = Procedure<'_>> {
         self.named.iter().map(|named| self.procedure(named))

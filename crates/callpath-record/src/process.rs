@@ -161,7 +161,7 @@ impl Process {
                 // Code without a file: keys are run-time addresses, and nothing is known of it.
                 None => (ModuleIndex::NONE, 0, 0),
             };
-            mappings.push(Mapping { start: entry.start, end: entry.end, bias, table, module, flags: 0 });
+            mappings.push(Mapping { start: entry.start, end: entry.end, bias, table, module });
         }
         mappings.sort_by_key(|m| m.start);
         if mappings == self.mappings || mappings.is_empty() {

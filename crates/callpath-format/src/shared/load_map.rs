@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! head     16 bytes   { generation: u32, count: u32, zero: u64 }
-//! entries  40 each    { start: u64, end: u64, bias: u64, table: u64, module: u16, flags: u16, zero: u32 }, by start
+//! entries  40 each    { start: u64, end: u64, bias: u64, table: u64, module: u16, zero: u48 }, by start
 //! ```
 //!
 //! `start .. end` is an executable mapping of the process, `table` the offset of its module's recipe table in what is
@@ -35,15 +35,11 @@ pub struct Mapping {
     pub table: u64,
     /// Its module.
     pub module: ModuleIndex,
-    /// [`Mapping::PENDING`]
-    pub flags: u16,
 }
 
 impl Mapping {
     /// Size in a block, bytes.
     pub const LEN_BYTES: usize = 40;
-    /// The recorder is still making the table: keep samples raw.
-    pub const PENDING: u16 = 1;
 
     /// The bytes in a block.
     pub fn to_bytes(&self) -> [u8; 40] {
@@ -53,7 +49,6 @@ impl Mapping {
         b[16..24].copy_from_slice(&self.bias.to_le_bytes());
         b[24..32].copy_from_slice(&self.table.to_le_bytes());
         b[32..34].copy_from_slice(&self.module.0.to_le_bytes());
-        b[34..36].copy_from_slice(&self.flags.to_le_bytes());
         b
     }
 
@@ -67,7 +62,6 @@ impl Mapping {
             bias: word(16),
             table: word(24),
             module: ModuleIndex(u16::from_le_bytes([b[32], b[33]])),
-            flags: u16::from_le_bytes([b[34], b[35]]),
         }
     }
 }
