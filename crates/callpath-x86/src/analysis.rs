@@ -9,14 +9,15 @@ use callpath_format::recipe::Recipe;
 use crate::bitmap::Bitmap;
 use crate::bounds::Procedure;
 use crate::claims::{Claims, Verdict};
-use crate::flow::{INSIDE, Module};
 use crate::idioms;
 use crate::input::CodeInput;
+use crate::module::{INSIDE, Module};
 use crate::places::{Part, Places};
 use crate::pool::{UNKNOWN, UNSEEN};
 use crate::returns::Returns;
 use crate::state::{RSP, State};
 use crate::sweep::{Sweep, targets_of_known};
+use crate::tables::Data;
 
 /// From an address on, up to the next row, one recipe holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,7 +104,8 @@ fn analysed<'a>(input: &CodeInput<'a>, claims: &'a [Claim]) -> (Module<'a>, bool
     }
     let mut no_return_slots: Vec<u64> = input.no_return_slots.iter().map(|slot| slot.0).collect();
     no_return_slots.sort_unstable();
-    let sweep = Sweep::new(&places, &known, &sure, &no_return_slots, input.is_absolute);
+    let data = Data::new(input);
+    let sweep = Sweep::new(&places, &known, &sure, &no_return_slots, &data);
     let returns = Returns::new(&sweep.events, places.len());
     let mut starts = sure.clone();
     for target in sweep.call_targets.range(0, places.len()) {
@@ -117,10 +119,13 @@ fn analysed<'a>(input: &CodeInput<'a>, claims: &'a [Claim]) -> (Module<'a>, bool
     }
     let mut pointed: Vec<u32> = input.pointers.iter().filter_map(|(_, to)| places.position(to.0)).collect();
     pointed.extend(&sweep.code_references);
+    if input.is_absolute {
+        pointed.extend(words_of_code(input, &places));
+    }
     pointed.sort_unstable();
     pointed.dedup();
 
-    let mut module = Module::new(input, places, sweep, returns, known, starts, no_return_slots);
+    let mut module = Module::new(places, data, sweep, returns, known, starts, no_return_slots);
     if !claims.is_empty() {
         let mut rows = Vec::new();
         for claim in claims {
@@ -152,14 +157,36 @@ fn analysed<'a>(input: &CodeInput<'a>, claims: &'a [Claim]) -> (Module<'a>, bool
     module.found.extend(from_known.range(0, len));
     module.found.reverse();
     module.follow_found();
-    for at in pointed {
-        if module.is_credible_start(at) {
+    for &at in &pointed {
+        module.pointed.insert(at);
+    }
+    // First those that are certain, so that control does not seem to run over them.
+    for &at in &pointed {
+        if module.is_credible_start(at) && module.begins_surely(at) {
             module.find(at);
         }
     }
     module.follow_found();
+    for at in pointed {
+        if module.is_credible_start(at) {
+            module.pointed_code(at);
+        }
+    }
     module.fill_gaps();
     (module, is_cut)
+}
+
+/// The words in data that are addresses of code, where nobody relocates them.
+fn words_of_code(input: &CodeInput<'_>, places: &Places<'_>) -> Vec<u32> {
+    let mut found = Vec::new();
+    for (start, bytes) in input.data.iter().filter(|(start, _)| places.position(start.0).is_none()) {
+        let skipped = start.0.wrapping_neg() as usize % 8;
+        for word in bytes.get(skipped..).unwrap_or(&[]).chunks_exact(8) {
+            let word = word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+            found.extend(places.position(word));
+        }
+    }
+    found
 }
 
 impl Module<'_> {
@@ -215,7 +242,12 @@ impl Module<'_> {
                 if here != INSIDE && last != Some(recipe) {
                     // Nobody runs through padding: what held before it may go on.
                     let padding_end = if here == UNSEEN && last.is_some() { self.padding_end(at) } else { at };
-                    if padding_end > at && padding_end < part.end() && self.is_seen(padding_end) {
+                    let is_unclaimed = |range: Range<u32>| range.into_iter().all(|at| !self.is_seen(at));
+                    if padding_end > at
+                        && padding_end < part.end()
+                        && self.is_seen(padding_end)
+                        && is_unclaimed(at..padding_end)
+                    {
                         at = padding_end;
                         continue;
                     }

@@ -27,6 +27,12 @@ impl Bitmap {
         new
     }
 
+    pub(crate) fn remove(&mut self, at: u32) {
+        if let Some(word) = self.words.get_mut(at as usize / 64) {
+            *word &= !(1 << (at % 64));
+        }
+    }
+
     pub(crate) fn insert_range(&mut self, from: u32, to: u32) {
         let mut at = from;
         while at < to {
@@ -97,5 +103,8 @@ mod tests {
         assert_eq!(set.next_absent(60, 300), Some(199));
         assert_eq!(set.next_absent(60, 199), None);
         assert!(!set.insert(320) && !set.get(320));
+        set.remove(63);
+        set.remove(320);
+        assert!(!set.get(63) && set.get(64));
     }
 }

@@ -25,6 +25,9 @@ impl Effects {
 
     /// Changes `state` to what it is after `instruction`, which stands at position `at`.
     pub(crate) fn apply(&mut self, state: &mut State, instruction: &Instruction, at: u32) {
+        if leaves_memory(instruction) {
+            return;
+        }
         match instruction.mnemonic() {
             Mnemonic::Mov => self.mov(state, instruction, at),
             Mnemonic::Lea => lea(state, instruction, at),
@@ -381,6 +384,16 @@ fn enter(state: &mut State, instruction: &Instruction, at: u32) {
     state.set(RBP, top, at);
     let below = i64::from(instruction.stack_pointer_increment()) + 8;
     state.set(RSP, top.plus(below), at);
+}
+
+/// `lock or qword [rsp], 0` and its kin: a barrier or a probe of the stack, which changes nothing.
+fn leaves_memory(instruction: &Instruction) -> bool {
+    let neutral = match instruction.mnemonic() {
+        Mnemonic::Or | Mnemonic::Add | Mnemonic::Sub | Mnemonic::Xor => 0,
+        Mnemonic::And => u64::MAX,
+        _ => return false,
+    };
+    instruction.op0_kind() == OpKind::Memory && immediate(instruction, 1) == Some(neutral)
 }
 
 fn store_unknown(state: &mut State, instruction: &Instruction) {

@@ -1,39 +1,62 @@
 //! Code that no control flow leads to: what may it be?
 //! Knows nothing of how control flows where it is known.
+//!
+//! Gaps are looked at in several rounds, from what is certain to what is likely: the frame of one is often the key to
+//! that of another.
 
 use callpath_format::recipe::Recipe;
 use iced_x86::Instruction;
 
 use crate::decode::{Flow, Instructions, flow_of, is_prologue, is_sure_prologue};
-use crate::flow::Module;
 use crate::idioms;
+use crate::module::Module;
 use crate::places::{NOWHERE, Part};
+use crate::recipe::recipe_of;
 use crate::state::State;
 use crate::trial::Trial;
 
 /// A procedure of more stretches is not looked through.
 const MAX_STRETCHES: usize = 4096;
+/// So many instructions of a gap are tried.
+const MAX_TRIAL: u32 = 400;
+
+/// What is believed in a round.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Round {
+    /// Equations, and beginnings as compilers write them.
+    Certain,
+    /// Also: what lies inside of a procedure belongs to it.
+    Owned,
+    /// Also: what lies where a procedure may begin, and does nothing that one would not do, begins one.
+    Likely,
+}
 
 impl Module<'_> {
     /// Looks at every stretch that has not been seen, in order.
     pub(crate) fn fill_gaps(&mut self) {
         let parts: Vec<Part<'_>> = self.places.parts().to_vec();
-        for part in parts {
-            let mut at = part.first;
-            while at < part.end() {
-                if self.known.get(at) {
-                    at = self.known.next_absent(at, part.end()).unwrap_or(part.end());
-                } else if self.is_seen(at) {
-                    at += 1;
-                } else {
-                    at = self.gap(at, part.end());
+        for round in [Round::Certain, Round::Owned, Round::Owned, Round::Likely] {
+            // As many as there may be, once.
+            self.trial_budget = self.places.len();
+            self.owned.sort_unstable();
+            self.owned_sorted = self.owned.len();
+            for part in &parts {
+                let mut at = part.first;
+                while at < part.end() {
+                    if self.known.get(at) {
+                        at = self.known.next_absent(at, part.end()).unwrap_or(part.end());
+                    } else if self.is_seen(at) {
+                        at = self.next_unseen(at, part.end());
+                    } else {
+                        at = self.gap(at, part.end(), round);
+                    }
                 }
             }
         }
     }
 
     /// One gap, which begins at `from`; where to look on.
-    fn gap(&mut self, from: u32, end: u32) -> u32 {
+    fn gap(&mut self, from: u32, end: u32, round: Round) -> u32 {
         let bytes = self.places.bytes(from);
         let zeros = bytes.iter().take_while(|&&byte| byte == 0).count() as u32;
         if zeros >= 2 {
@@ -42,11 +65,11 @@ impl Module<'_> {
         let at = self.padding_end(from);
         if at > from || at >= end {
             if at < end && !self.is_seen(at) && !self.known.get(at) {
-                self.gap_code(at);
+                self.gap_code(at, round);
             }
             return at.max(from + 1);
         }
-        self.gap_code(at);
+        self.gap_code(at, round);
         // What was not understood is passed, up to where control does not fall to.
         let mut next = at;
         while next < end && !self.is_seen(next) {
@@ -66,75 +89,122 @@ impl Module<'_> {
         next
     }
 
+    /// Follows control from `at` without keeping anything, to learn what must hold there.
+    pub(crate) fn try_from(&mut self, at: u32, limit: u32, is_strict: bool) -> Option<Trial> {
+        if self.trial_budget == 0 {
+            return None;
+        }
+        self.trial = Some(Trial::new(limit.min(self.trial_budget), is_strict));
+        self.run(at, State::symbolic());
+        self.end_trial()
+    }
+
+    /// The same, slowly: states settle before anything is learned, so that what is learned of a loop holds each time round.
+    pub(crate) fn try_settled_from(&mut self, at: u32, limit: u32) -> Option<Trial> {
+        if self.trial_budget == 0 {
+            return None;
+        }
+        let mut trial = Trial::new(limit.min(self.trial_budget), false);
+        trial.is_unsettled = true;
+        self.trial = Some(trial);
+        self.run(at, State::symbolic());
+        if let Some(trial) = &mut self.trial {
+            trial.settle();
+        }
+        self.run_again(at);
+        self.end_trial()
+    }
+
+    fn end_trial(&mut self) -> Option<Trial> {
+        let trial = self.trial.take()?;
+        self.trial_budget = self.trial_budget.saturating_sub(trial.followed().max(1));
+        Some(trial)
+    }
+
+    /// Code whose address is taken, in data or by an instruction: a procedure, or a label inside of one.
+    pub(crate) fn pointed_code(&mut self, at: u32) {
+        let Some(trial) = self.try_from(at, MAX_TRIAL, true) else { return };
+        let misaligned = trial.call_offset().is_some() && !trial.is_aligned_as_entry();
+        if !self.follow_solved(at, &trial) && !trial.has_learned && !trial.uses_saved && !misaligned {
+            self.begin(at, State::at_entry());
+        }
+    }
+
+    /// Procedures begin like this, and nothing else does.
+    pub(crate) fn begins_surely(&self, at: u32) -> bool {
+        let bytes = self.places.bytes(at);
+        let may_begin = self.places.is_aligned(at) || is_sure_prologue(bytes);
+        may_begin && is_prologue(bytes) && !is_landing_mark(bytes)
+    }
+
     /// Code that nothing leads to begins at `at`.
-    fn gap_code(&mut self, at: u32) {
+    fn gap_code(&mut self, at: u32, round: Round) {
         let bytes = self.places.bytes(at);
         if let Some(state) = idioms::linkage_stub(bytes) {
             return self.begin(at, state);
         }
-        let may_begin = self.places.is_aligned(at) || is_sure_prologue(bytes);
-        if may_begin && is_prologue(bytes) && !is_landing_mark(bytes) {
+        if self.begins_surely(at) {
             return self.begin(at, State::at_entry());
         }
-        if self.trial_budget == 0 {
+        let Some(trial) = self.try_from(at, MAX_TRIAL, round < Round::Likely) else { return };
+        if self.follow_solved(at, &trial) || trial.has_learned || round == Round::Certain {
             return;
         }
-        self.trial = Some(Trial::new());
-        self.run(at, State::symbolic());
-        let Some(trial) = self.trial.take() else { return };
-        self.trial_budget = self.trial_budget.saturating_sub(trial.followed());
-        match trial.state() {
-            Some(state) if state.is_like_entry() && !trial.uses_saved => self.begin(at, State::at_entry()),
-            Some(state) => {
-                self.follow(at, state);
-                self.follow_found();
-            }
-            None if trial.has_learned => {}
-            None if may_begin && !trial.uses_saved && trial.is_aligned_as_entry() => {
-                self.begin(at, State::at_entry());
-            }
-            None => self.landing_pad(at),
+        let is_like_entry = !trial.uses_saved && trial.is_aligned_as_entry();
+        if !is_like_entry && let Some((owner, state)) = self.inner_state(at, &trial) {
+            self.follow_for(owner, at, state);
+            return self.follow_found();
+        }
+        let may_begin = self.places.is_aligned(at) || is_sure_prologue(bytes);
+        if round == Round::Likely && may_begin && is_like_entry {
+            self.begin(at, State::at_entry());
         }
     }
 
-    /// Code that is entered from nowhere and leads nowhere, in the middle of a procedure: an exception lands here, from one
-    /// of the procedure's calls. If all of them have the same frame, it is the frame here.
-    fn landing_pad(&mut self, at: u32) {
-        let Some(recipe) = self.owner_of_gap(at).and_then(|root| self.calls.get(&root)).filter(|calls| calls.is_unique)
-        else {
-            return;
-        };
-        let Some(recipe) = self.pool.recipes.get(usize::from(recipe.recipe)).filter(|r| **r != Recipe::UNKNOWN) else {
-            return;
-        };
-        let mut trial = Trial::new();
-        trial.learn(&State::symbolic(), recipe);
-        if let Some(state) = trial.state() {
+    /// Follows control from `at`, if the trial told what holds there.
+    fn follow_solved(&mut self, at: u32, trial: &Trial) -> bool {
+        let Some(state) = trial.state().filter(|state| recipe_of(state) != Recipe::UNKNOWN) else { return false };
+        if state.is_like_entry() && !trial.uses_saved {
+            self.begin(at, State::at_entry());
+        } else {
             self.follow(at, state);
             self.follow_found();
         }
+        true
     }
 
-    /// The root from which the code on both sides of a gap was followed; or that before it, if no procedure begins
-    /// between that root and the gap.
-    fn owner_of_gap(&mut self, at: u32) -> Option<u32> {
-        if !self.is_owned_sorted {
-            self.owned.sort_unstable();
-            self.is_owned_sorted = true;
-            self.owned_sorted = self.owned.len();
+    /// In the middle of a procedure: a label that one of its jumps leads to which nobody could follow, or a place where an
+    /// exception lands that one of its calls throws. Whose it is, and what holds there.
+    fn inner_state(&mut self, at: u32, trial: &Trial) -> Option<(u32, State)> {
+        let owner = self.owner_of_gap(at)?;
+        if self.pointed.get(at)
+            && let Some(state) = self.lost_jumps.get(&owner)
+        {
+            return Some((owner, State::clone(state)));
         }
+        Some((owner, self.landing_state(owner, trial.call_offset())?))
+    }
+
+    /// The owner of the code on both sides of a gap; or of that before it, if no procedure begins between that owner and the
+    /// gap.
+    fn owner_of_gap(&self, at: u32) -> Option<u32> {
         let sorted = self.owned.get(..self.owned_sorted)?;
         let after = sorted.partition_point(|owned| owned.0 <= at);
-        let before = sorted.get(after.checked_sub(1)?)?;
-        let root = before.2;
+        let owner = sorted.get(after.checked_sub(1)?)?.2;
         let next = sorted.get(after);
-        let is_surrounded = next.is_some_and(|next| next.2 == root);
-        let is_inside = root <= at
-            && self.places.is_aligned(root)
-            && self.starts.next(root + 1, at + 1).is_none()
-            && sorted[..after].iter().rev().take(MAX_STRETCHES).take_while(|o| o.0 > root).all(|o| o.2 == root)
-            && next.is_none_or(|next| next.2 == root || (next.0 == next.2 && self.places.is_aligned(next.0)));
-        (is_inside || is_surrounded).then_some(root)
+        if next.is_some_and(|next| next.2 == owner) {
+            return Some(owner);
+        }
+        // Code that nothing separates from that of its owner, as in the cold parts of procedures.
+        let is_next = self.is_seen(at.saturating_sub(1)) && !self.starts.get(at);
+        if is_next {
+            return Some(owner);
+        }
+        let is_inside = owner <= at
+            && self.starts.next(owner + 1, at + 1).is_none()
+            && sorted[..after].iter().rev().take(MAX_STRETCHES).take_while(|o| o.0 > owner).all(|o| o.2 == owner)
+            && next.is_none_or(|next| next.0 == next.2);
+        is_inside.then_some(owner)
     }
 
     fn begin(&mut self, at: u32, state: State) {

@@ -4,6 +4,8 @@
 use callpath_format::recipe::{Cfa, Recipe, Rule};
 use callpath_format::register::Reg;
 
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+
 use crate::state::{RSP, State};
 use crate::value::Value;
 
@@ -29,6 +31,51 @@ pub(crate) fn signal_frame() -> Recipe {
         recipe.registers[register.index()] = Rule::AtRegister(Reg::RSP, 40 + 8 * index);
     }
     recipe
+}
+
+/// What a procedure did since it began or since the last event, as far as it matters to how it ends.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Context {
+    is_saved: bool,
+    /// The last instructions: rsp was taken from somewhere, and popped from there.
+    steps: u8,
+    /// rsp was taken from memory.
+    is_loaded: bool,
+}
+
+impl Context {
+    /// Takes notice of an instruction that hands on to the next.
+    #[inline]
+    pub(crate) fn note(&mut self, instruction: &Instruction) {
+        let moves_rsp = instruction.op0_register() == Register::RSP;
+        match instruction.mnemonic() {
+            Mnemonic::Push => self.is_saved = true,
+            Mnemonic::Mov | Mnemonic::Lea if moves_rsp => {
+                let source = if instruction.op1_kind() == OpKind::Memory {
+                    instruction.memory_base()
+                } else {
+                    instruction.op1_register()
+                };
+                let is_own = matches!(source, Register::RSP | Register::RBP);
+                self.is_loaded |= !is_own && instruction.mnemonic() == Mnemonic::Mov;
+                self.steps = u8::from(!is_own && instruction.op1_kind() == OpKind::Register);
+                return;
+            }
+            Mnemonic::Mov if instruction.op1_register() == Register::RSP => self.is_saved = true,
+            Mnemonic::Pop if self.steps == 1 => {
+                self.steps = 2;
+                return;
+            }
+            _ => {}
+        }
+        self.steps = 0;
+    }
+
+    /// A jump through a register here restores another procedure's context, and does not return: longjmp, which saves
+    /// nothing, or the end of gcc's `__builtin_eh_return` (`mov rsp, rcx; pop rcx; jmp rcx`).
+    pub(crate) fn is_left_by_jump(&self) -> bool {
+        self.steps == 2 || (self.is_loaded && !self.is_saved)
+    }
 }
 
 /// The state where `bytes` begin, if they are a stub of a procedure linkage table that others jump to.

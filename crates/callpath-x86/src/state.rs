@@ -13,7 +13,7 @@ pub(crate) const RBP: usize = 5;
 /// Those that a procedure gives back unchanged.
 pub(crate) const CALLEE_SAVED: [usize; 6] = [3, 5, 12, 13, 14, 15];
 /// Those that a call may change.
-const CALL_CLOBBERED: [usize; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
+pub(crate) const CALL_CLOBBERED: [usize; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
 
 /// So many slots are followed; of more, the later ones are not.
 const MAX_SLOTS: usize = 24;
@@ -42,6 +42,8 @@ pub(crate) struct State {
     is_symbolic: bool,
     /// What can be said of the caller's frame may have changed since this was last cleared.
     pub(crate) is_changed: bool,
+    /// rsp was taken from memory of which nobody knows what it held: that base is this value.
+    pub(crate) pivot: Option<(Base, Value)>,
     /// The last number that something was compared with: a jump table's length less one, perhaps.
     pub(crate) bound: Option<u32>,
 }
@@ -68,6 +70,7 @@ impl State {
             after_system_call: false,
             is_symbolic: false,
             is_changed: true,
+            pivot: None,
             bound: None,
         }
     }
@@ -101,6 +104,7 @@ impl State {
         if register == RSP && value.base().is_none() {
             let base = Base::made_at(at);
             self.forget_base(base);
+            self.pivot = if matches!(value, Value::Content { .. }) { Some((base, value)) } else { None };
             value = Value::Stack { base, offset: 0 };
         }
         let Some(old) = self.registers.get_mut(register) else { return };
@@ -122,7 +126,7 @@ impl State {
         let slot = self.slots().iter().find(|slot| slot.base == base && slot.offset == offset);
         match slot {
             Some(slot) => slot.value,
-            None if self.is_symbolic && base.register().is_some() => Value::Content { base, offset },
+            None if self.is_symbolic && base.register().is_some() => Value::Content { base, offset, plus: 0 },
             None => Value::Unknown,
         }
     }
@@ -151,6 +155,11 @@ impl State {
         });
     }
 
+    /// A register that a call may change holds an address on the stack.
+    pub(crate) fn holds_frame_in_clobbered(&self) -> bool {
+        CALL_CLOBBERED.iter().any(|&register| self.registers[register].base().is_some())
+    }
+
     /// What a call does to the caller's frame, if it comes back.
     pub(crate) fn call(&mut self) {
         for register in CALL_CLOBBERED {
@@ -177,6 +186,9 @@ impl State {
             less = true;
         }
         self.after_system_call &= other.after_system_call;
+        if self.pivot != other.pivot {
+            self.pivot = None;
+        }
         if self.bound != other.bound {
             self.bound = None;
         }
@@ -187,14 +199,36 @@ impl State {
     /// The stack pointers agree: what both know.
     fn keep_common(&mut self, other: &State) -> bool {
         let mut less = false;
-        self.retain_slots(|slot| {
-            let common = other.slots().contains(slot);
-            less |= !common;
-            common
-        });
+        if self.is_symbolic {
+            less |= self.doubt_slots_unlike(other);
+        } else {
+            self.retain_slots(|slot| {
+                let common = other.slots().contains(slot);
+                less |= !common;
+                common
+            });
+        }
         for (mine, others) in self.registers.iter_mut().zip(other.registers) {
             if *mine != others && *mine != Value::Unknown {
                 *mine = Value::Unknown;
+                less = true;
+            }
+        }
+        less
+    }
+
+    /// What was written on one way only is unknown from here on: it is not what the slot held at the start.
+    fn doubt_slots_unlike(&mut self, other: &State) -> bool {
+        let mut less = false;
+        for slot in self.slots.iter_mut().take(usize::from(self.slot_count)) {
+            if slot.value != Value::Unknown && !other.slots().contains(slot) {
+                slot.value = Value::Unknown;
+                less = true;
+            }
+        }
+        for its in other.slots() {
+            if !self.slots().iter().any(|slot| slot.base == its.base && slot.offset == its.offset) {
+                self.push_slot(Slot { value: Value::Unknown, ..*its });
                 less = true;
             }
         }

@@ -3,11 +3,13 @@
 //!
 //! A linear sweep goes astray in data, and finds back after a few instructions; what it says is evidence, not truth.
 
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use crate::bitmap::Bitmap;
-use crate::decode::{Flow, Instructions, flow_of, is_padding, is_prologue, is_sure_prologue};
+use crate::decode::{Flow, Instructions, flow_of, is_epilogue, is_padding, is_prologue, is_sure_prologue};
+use crate::idioms::Context;
 use crate::places::{NOWHERE, Places};
+use crate::tables::Data;
 
 /// What a sweep found.
 pub(crate) struct Sweep {
@@ -23,8 +25,10 @@ pub(crate) struct Sweep {
     pub(crate) data_references: Vec<u64>,
     /// Instructions after which control may go elsewhere, by position.
     pub(crate) events: Vec<Event>,
-    /// Calls with padding behind them: the call's index in `events`, and where the padding ends.
-    padded_calls: Vec<(u32, u32)>,
+    /// There are returns that pop arguments.
+    pub(crate) has_popping_returns: bool,
+    /// Calls with padding behind them: the call's index in `events`, and where the padding begins and ends.
+    padded_calls: Vec<(u32, u32, u32)>,
 }
 
 /// An instruction after which control may go elsewhere.
@@ -56,7 +60,7 @@ impl Sweep {
         known: &Bitmap,
         resynchronise: &Bitmap,
         no_return_slots: &[u64],
-        is_absolute: bool,
+        data: &Data<'_>,
     ) -> Sweep {
         let bitmap = || Bitmap::new(places.len());
         let mut sweep = Sweep {
@@ -66,13 +70,14 @@ impl Sweep {
             code_references: Vec::new(),
             data_references: Vec::new(),
             events: Vec::new(),
+            has_popping_returns: false,
             padded_calls: Vec::new(),
         };
         for part in places.parts() {
             let mut from = part.first;
             while let Some(start) = known.next_absent(from, part.end()) {
                 let end = known.next(start, part.end()).unwrap_or(part.end());
-                sweep.stretch(places, start, end, resynchronise, no_return_slots, is_absolute);
+                sweep.stretch(places, start, end, resynchronise, no_return_slots, data);
                 from = end;
             }
         }
@@ -84,8 +89,8 @@ impl Sweep {
 
     /// A call with padding behind it, up to where another procedure seems to begin, does not come back.
     fn padded_calls(&mut self, places: &Places<'_>) {
-        for (call, end) in std::mem::take(&mut self.padded_calls) {
-            if self.begins_behind_padding(places, end)
+        for (call, from, end) in std::mem::take(&mut self.padded_calls) {
+            if self.begins_behind_padding(places, from, end)
                 && let Some(event) = self.events.get_mut(call as usize)
                 && event.kind == EventKind::Call
             {
@@ -94,10 +99,14 @@ impl Sweep {
         }
     }
 
-    /// Behind a call and padding, a procedure begins at `at`, not a loop.
-    pub(crate) fn begins_behind_padding(&self, places: &Places<'_>, at: u32) -> bool {
-        let is_free = !self.jump_targets.get(at) || is_prologue(places.bytes(at));
-        self.call_targets.get(at) || (places.is_aligned(at) && self.boundaries.get(at) && is_free)
+    /// Behind a call and padding, a procedure begins at `at`, not a loop or an epilogue. One `nop` is not enough of a
+    /// sign: gcc without optimisation writes one behind many calls.
+    pub(crate) fn begins_behind_padding(&self, places: &Places<'_>, from: u32, at: u32) -> bool {
+        let bytes = places.bytes(at);
+        let is_free = !self.jump_targets.get(at) || is_prologue(bytes);
+        let is_padded = at - from > 1 || is_prologue(bytes);
+        self.call_targets.get(at)
+            || (places.is_aligned(at) && self.boundaries.get(at) && is_free && is_padded && !is_epilogue(bytes))
     }
 
     fn stretch(
@@ -107,11 +116,12 @@ impl Sweep {
         end: u32,
         resynchronise: &Bitmap,
         no_return_slots: &[u64],
-        is_absolute: bool,
+        data: &Data<'_>,
     ) {
         let Some(mut instructions) = Instructions::new(places, start) else { return };
         let mut instruction = Instruction::default();
         let mut padding = None;
+        let mut context = Context::default();
         // Where the last event's instruction ends.
         let mut behind = NOWHERE;
         let mut sure = resynchronise.next(start + 1, end).unwrap_or(end);
@@ -146,14 +156,24 @@ impl Sweep {
                     padding = Some(self.events.len() as u32 - 1);
                 }
             } else if behind == at && places.is_aligned(at) && is_sure_prologue(places.bytes(at)) {
-                self.padded_calls.push((self.events.len().saturating_sub(1) as u32, at));
+                self.padded_calls.push((self.events.len().saturating_sub(1) as u32, at, at));
             } else if let Some(call) = padding.take() {
-                self.padded_calls.push((call, at));
+                self.padded_calls.push((call, behind, at));
             }
             let events = self.events.len();
-            self.note(places, &instruction, at, no_return_slots, is_absolute);
+            let is_left = context.is_left_by_jump() && instruction.op0_kind() != OpKind::NearBranch64;
+            self.note(places, &instruction, at, no_return_slots, data);
+            context.note(&instruction);
             if self.events.len() > events {
                 behind = next;
+                if let Some(event) = self.events.last_mut()
+                    && matches!(event.kind, EventKind::Leave | EventKind::Jump | EventKind::Stop)
+                {
+                    if is_left && event.kind == EventKind::Leave && !is_return(&instruction) {
+                        event.kind = EventKind::Stop;
+                    }
+                    context = Context::default();
+                }
             }
         }
     }
@@ -165,7 +185,7 @@ impl Sweep {
         instruction: &Instruction,
         at: u32,
         no_return_slots: &[u64],
-        is_absolute: bool,
+        data: &Data<'_>,
     ) {
         let stops = || {
             instruction.is_ip_rel_memory_operand()
@@ -180,7 +200,7 @@ impl Sweep {
                 Mnemonic::Lea if instruction.memory_base() == Register::RIP => {
                     self.refer(places, instruction.ip_rel_memory_address());
                 }
-                Mnemonic::Mov if is_absolute && instruction.op1_kind() == OpKind::Immediate32 => {
+                Mnemonic::Mov if data.is_absolute && instruction.op1_kind() == OpKind::Immediate32 => {
                     self.refer(places, instruction.immediate32().into());
                 }
                 _ => {}
@@ -197,9 +217,21 @@ impl Sweep {
                 event(EventKind::Call, target);
                 self.call_targets.insert(target);
             }
-            Flow::CallIndirect => event(if stops() { EventKind::Stop } else { EventKind::Call }, NOWHERE),
-            Flow::JumpIndirect => event(if stops() { EventKind::Stop } else { EventKind::Leave }, NOWHERE),
-            Flow::Return => event(EventKind::Leave, NOWHERE),
+            Flow::CallIndirect | Flow::JumpIndirect if stops() => event(EventKind::Stop, NOWHERE),
+            flow @ (Flow::CallIndirect | Flow::JumpIndirect) => {
+                let is_call = flow == Flow::CallIndirect;
+                match data.slot_target(instruction, places) {
+                    Some(target) => {
+                        event(if is_call { EventKind::Call } else { EventKind::Jump }, target);
+                        self.call_targets.insert(target);
+                    }
+                    None => event(if is_call { EventKind::Call } else { EventKind::Leave }, NOWHERE),
+                }
+            }
+            Flow::Return => {
+                event(EventKind::Leave, NOWHERE);
+                self.has_popping_returns |= instruction.op_count() == 1;
+            }
             Flow::Stop => event(EventKind::Stop, NOWHERE),
         }
     }
@@ -208,6 +240,10 @@ impl Sweep {
         self.code_references.extend(places.position(address));
         self.data_references.push(address);
     }
+}
+
+fn is_return(instruction: &Instruction) -> bool {
+    instruction.flow_control() == FlowControl::Return
 }
 
 /// Adds to `targets` where calls and jumps of the `known` code seem to lead outside of it. Looks at bytes, not at

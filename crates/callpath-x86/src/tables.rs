@@ -2,6 +2,7 @@
 //! Knows nothing of frames; which table a jump uses is found elsewhere, by following values.
 
 use callpath_format::address::LinkAddr;
+use iced_x86::Instruction;
 
 use crate::input::CodeInput;
 use crate::places::Places;
@@ -15,7 +16,7 @@ pub(crate) struct Data<'a> {
     slices: Vec<(LinkAddr, &'a [u8])>,
     /// `(slot, address)`, sorted by slot.
     pointers: Vec<(u64, u64)>,
-    is_absolute: bool,
+    pub(crate) is_absolute: bool,
 }
 
 impl<'a> Data<'a> {
@@ -29,6 +30,14 @@ impl<'a> Data<'a> {
 
     fn word(&self, addr: u64) -> Option<i32> {
         self.bytes(addr)?.first_chunk().map(|bytes| i32::from_le_bytes(*bytes))
+    }
+
+    /// The procedure that an instruction calls or jumps to through a word of this module's, which the loader fills.
+    pub(crate) fn slot_target(&self, instruction: &Instruction, places: &Places<'_>) -> Option<u32> {
+        if !instruction.is_ip_rel_memory_operand() || instruction.memory_size().size() != 8 {
+            return None;
+        }
+        self.pointer(instruction.ip_rel_memory_address()).and_then(|target| places.position(target))
     }
 
     fn pointer(&self, addr: u64) -> Option<u64> {

@@ -11,24 +11,29 @@ use callpath_format::register::Reg;
 use iced_x86::{Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register};
 
 use crate::decode::number;
-use crate::effect::Effects;
 use crate::recipe::dwarf;
+use crate::repair::Fact;
 use crate::state::{CALLEE_SAVED, RAX, RSP, State};
 use crate::value::{Base, RETURN_ADDRESS, Value};
 
-/// So many instructions are followed at most.
-const MAX_INSTRUCTIONS: u32 = 400;
-
 /// What is being learned.
 pub(crate) struct Trial {
+    /// Code that control reaches only behind a call is not followed.
+    pub(crate) is_strict: bool,
+    limit: u32,
+    spent: u32,
+    /// So many more instructions are followed.
     left: u32,
-    /// What bases are: `(base, offset from the CFA)`.
-    bases: Vec<(Base, i32)>,
-    /// What slots held: `(base, offset, value)`.
-    slots: Vec<(Base, i32, Value)>,
+    /// States may still become less: nothing is learned yet.
+    pub(crate) is_unsettled: bool,
+    /// What bases are: `(base, offset from the CFA)`, and whether a return says so.
+    bases: Vec<(Base, i32, bool)>,
+    /// What slots held: `(base, offset, value)`, and whether a return says so.
+    slots: Vec<(Base, i32, Value, bool)>,
     /// Registers that held the caller's values.
     in_place: Vec<usize>,
     is_outermost: bool,
+    learns_from_return: bool,
     /// Two equations contradict each other.
     is_contradictory: bool,
     /// There was an equation.
@@ -41,13 +46,19 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    pub(crate) fn new() -> Trial {
+    /// At most `limit` instructions are followed.
+    pub(crate) fn new(limit: u32, is_strict: bool) -> Trial {
         Trial {
-            left: MAX_INSTRUCTIONS,
+            is_strict,
+            limit,
+            spent: 0,
+            left: limit,
+            is_unsettled: false,
             bases: Vec::new(),
             slots: Vec::new(),
             in_place: Vec::new(),
             is_outermost: false,
+            learns_from_return: false,
             is_contradictory: false,
             has_learned: false,
             uses_saved: false,
@@ -56,13 +67,25 @@ impl Trial {
         }
     }
 
+    /// Every state is what it is: from here on something is learned, in as many instructions.
+    pub(crate) fn settle(&mut self) {
+        self.is_unsettled = false;
+        self.spent += self.limit - self.left;
+        self.left = self.limit;
+    }
+
+    /// Equations cannot hold.
+    pub(crate) fn give_up(&mut self) {
+        self.is_contradictory = true;
+    }
+
     /// How many instructions were followed.
     pub(crate) fn followed(&self) -> u32 {
-        MAX_INSTRUCTIONS - self.left
+        self.spent + self.limit - self.left
     }
 
     /// Takes notice of an instruction; whether to go on behind it.
-    pub(crate) fn allow(&mut self, _effects: &mut Effects, state: &State, instruction: &Instruction) -> bool {
+    pub(crate) fn allow(&mut self, state: &State, instruction: &Instruction) -> bool {
         self.left = self.left.saturating_sub(1);
         self.uses_saved |= self.uses(state, instruction);
         self.left > 0 && !self.is_contradictory
@@ -101,7 +124,7 @@ impl Trial {
     pub(crate) fn suspect_end(&mut self, state: &State) {
         let is_restored = |register: usize| match state.get(register) {
             Value::Stack { base, offset: 0 } => base == Base::of_register(register),
-            Value::Content { .. } => true,
+            Value::Content { plus: 0, .. } => true,
             _ => false,
         };
         let has_popped = match state.get(RSP) {
@@ -122,13 +145,29 @@ impl Trial {
         }
     }
 
-    /// The stack would be aligned at the first call if a procedure began here.
-    pub(crate) fn is_aligned_as_entry(&self) -> bool {
-        self.call_offset.is_none_or(|offset| offset.rem_euclid(16) == 8)
+    /// rsp at the first call, from its value at the start: bytes.
+    pub(crate) fn call_offset(&self) -> Option<i32> {
+        self.call_offset
     }
 
-    /// Where `state` holds, `recipe` holds.
+    /// The stack would be aligned at the first call if a procedure began here.
+    pub(crate) fn is_aligned_as_entry(&self) -> bool {
+        self.call_offset.is_some_and(|offset| offset.rem_euclid(16) == 8)
+    }
+
+    /// The procedure returns, or hands over to another one, with rsp so many bytes below the CFA.
+    pub(crate) fn learn_end(&mut self, state: &State, below: i32) {
+        self.learns_from_return = true;
+        self.learn(state, &Recipe::with_cfa(Cfa::Register { reg: Reg::RSP, disp: below }));
+        self.learns_from_return = false;
+    }
+
+    /// Where `state` holds, `recipe` holds. What returns say is believed rather than what jumps into known code say:
+    /// compilers let a case that is impossible lead anywhere.
     pub(crate) fn learn(&mut self, state: &State, recipe: &Recipe) {
+        if self.is_unsettled {
+            return;
+        }
         let value_of = |reg: Reg| state.get((0..16).find(|&register| dwarf(register) == reg).unwrap_or(RSP));
         match recipe.cfa {
             Cfa::Outermost => {
@@ -137,7 +176,14 @@ impl Trial {
                 return;
             }
             Cfa::Register { reg, disp } => match value_of(reg) {
-                Value::Stack { base, offset } => self.base_is(base, -i64::from(disp) - i64::from(offset)),
+                Value::Stack { base, offset } => {
+                    let from = -i64::from(disp) - i64::from(offset);
+                    match state.pivot {
+                        Some((made, held)) if made == base => self.content_is(held, from),
+                        _ => self.base_is(base, from),
+                    }
+                }
+                held @ Value::Content { .. } => self.content_is(held, -i64::from(disp)),
                 _ => return,
             },
             Cfa::Deref { reg, disp, add } => match value_of(reg).plus(disp.into()) {
@@ -151,7 +197,7 @@ impl Trial {
             match recipe.registers[dwarf(register).index()] {
                 Rule::Same => self.held(state.get(register), register),
                 Rule::AtCfa(offset) => {
-                    for (base, from) in self.bases.clone() {
+                    for (base, from, _) in self.bases.clone() {
                         if let Some(offset) = offset.checked_sub(from) {
                             self.held(state.load(base, offset), register);
                         }
@@ -175,24 +221,57 @@ impl Trial {
             {
                 self.in_place.push(register);
             }
-            Value::Content { base, offset } => self.slot_held(base, offset, Value::Caller(register as u8)),
+            Value::Content { base, offset, plus: 0 } => self.slot_held(base, offset, Value::Caller(register as u8)),
             _ => {}
+        }
+    }
+
+    /// What a slot held, plus something, is `CFA + from`.
+    fn content_is(&mut self, held: Value, from: i64) {
+        if let Value::Content { base, offset, plus } = held
+            && let Ok(from) = i32::try_from(from - i64::from(plus))
+        {
+            self.slot_held(base, offset, Value::cfa(from));
         }
     }
 
     fn base_is(&mut self, base: Base, offset: i64) {
         let Ok(offset) = i32::try_from(offset) else { return };
-        match self.bases.iter().find(|known| known.0 == base) {
-            Some(known) => self.is_contradictory |= known.1 != offset,
-            None => self.bases.push((base, offset)),
+        let is_sure = self.learns_from_return;
+        match self.bases.iter_mut().find(|known| known.0 == base) {
+            Some(known) if known.1 == offset => known.2 |= is_sure,
+            Some(known) if is_sure && !known.2 => *known = (base, offset, true),
+            Some(known) if known.2 && !is_sure => {}
+            Some(_) => self.is_contradictory = true,
+            None => self.bases.push((base, offset, is_sure)),
         }
     }
 
     fn slot_held(&mut self, base: Base, offset: i32, value: Value) {
-        match self.slots.iter().find(|slot| slot.0 == base && slot.1 == offset) {
-            Some(slot) => self.is_contradictory |= slot.2 != value,
-            None => self.slots.push((base, offset, value)),
+        let is_sure = self.learns_from_return;
+        match self.slots.iter_mut().find(|slot| slot.0 == base && slot.1 == offset) {
+            Some(slot) if slot.2 == value => slot.3 |= is_sure,
+            Some(slot) if is_sure && !slot.3 => *slot = (base, offset, value, true),
+            Some(slot) if slot.3 && !is_sure => {}
+            Some(_) => self.is_contradictory = true,
+            None => self.slots.push((base, offset, value, is_sure)),
         }
+    }
+
+    /// Where the CFA was from the start, if it could be learned.
+    pub(crate) fn facts(&self) -> Vec<Fact> {
+        if self.is_contradictory {
+            return Vec::new();
+        }
+        let bases = self.bases.iter().filter_map(|&(base, offset, _)| {
+            let register = base.register()?;
+            (register != RSP || offset <= -8).then_some(Fact::Register { register, offset })
+        });
+        let slots = self.slots.iter().filter_map(|&(base, at, value, _)| match value {
+            Value::Stack { base: Base::CFA, offset } => Some(Fact::Slot { register: base.register()?, at, offset }),
+            _ => None,
+        });
+        bases.chain(slots).collect()
     }
 
     /// What held at the start, if it could be learned.
@@ -216,7 +295,7 @@ impl Trial {
             };
             state.set(register, value, 0);
         }
-        for &(base, offset, value) in &self.slots {
+        for &(base, offset, value, _) in &self.slots {
             match solved(base) {
                 _ if base == Base::CFA => state.store(base, offset, 8, value),
                 Some(from) => state.store(Base::CFA, from.checked_add(offset)?, 8, value),

@@ -66,11 +66,12 @@ pub(crate) enum Value {
     },
     /// An address of eight bytes from the table at this address: a jump's target.
     TablePointer(u64),
-    /// What eight bytes on the stack held where an analysis began that knew nothing.
+    /// What eight bytes on the stack held where an analysis began that knew nothing, plus so many bytes.
     Content {
         base: Base,
         /// Bytes.
         offset: i32,
+        plus: i32,
     },
 }
 
@@ -88,6 +89,10 @@ impl Value {
                 sum.map_or(Value::Unknown, |offset| Value::Stack { base, offset })
             }
             Value::Constant(value) => Value::Constant(value.wrapping_add(by as u64)),
+            Value::Content { base, offset, plus } => {
+                let sum = i32::try_from(i64::from(plus).saturating_add(by));
+                sum.map_or(Value::Unknown, |plus| Value::Content { base, offset, plus })
+            }
             _ if by == 0 => self,
             _ => Value::Unknown,
         }

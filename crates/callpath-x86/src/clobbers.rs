@@ -1,0 +1,119 @@
+//! What a procedure of this module does otherwise than the ABI asks for: which registers it leaves alone though it may
+//! change them, and what it pops besides its return address.
+//! Knows nothing of frames.
+//!
+//! Hand-written code keeps the caller's stack pointer in rax or r11 across calls of its own helpers, and gcc
+//! (`-fipa-ra`) relies on what it knows of local procedures.
+
+use iced_x86::{Instruction, InstructionInfoFactory, InstructionInfoOptions, OpAccess};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::decode::{Flow, Instructions, flow_of, number};
+use crate::places::{NOWHERE, Places};
+
+/// A procedure of more instructions, with those that it calls, is taken to write all registers.
+const MAX_INSTRUCTIONS: u32 = 1024;
+const ALL: u16 = u16::MAX;
+
+/// What was found out already: for each procedure a bit for every register that it writes.
+#[derive(Default)]
+pub(crate) struct Clobbers {
+    written: FxHashMap<u32, u16>,
+    popped: FxHashMap<u32, u16>,
+}
+
+impl Clobbers {
+    /// The procedure at `start` gives `register` back as it was.
+    pub(crate) fn preserves(&mut self, places: &Places<'_>, start: u32, register: usize) -> bool {
+        let written = *self.written.entry(start).or_insert_with(|| written_by(places, start));
+        written >> register & 1 == 0
+    }
+
+    /// Bytes of arguments that the procedure at `start` pops when it returns.
+    pub(crate) fn popped_by(&mut self, places: &Places<'_>, start: u32) -> u16 {
+        *self.popped.entry(start).or_insert_with(|| popped_by(places, start).unwrap_or(0))
+    }
+}
+
+/// `None` if it cannot be told.
+fn popped_by(places: &Places<'_>, start: u32) -> Option<u16> {
+    let mut popped = None;
+    let mut left = MAX_INSTRUCTIONS;
+    let mut seen = FxHashSet::default();
+    let mut pending = vec![start];
+    while let Some(block) = pending.pop() {
+        if !seen.insert(block) {
+            continue;
+        }
+        let mut instructions = Instructions::new(places, block)?;
+        let mut instruction = Instruction::default();
+        loop {
+            left = left.checked_sub(1)?;
+            if !instructions.decode(&mut instruction) || instruction.is_invalid() {
+                return None;
+            }
+            match flow_of(&instruction, places) {
+                Flow::Branch(target) => pending.push(target),
+                Flow::Jump(target) => {
+                    pending.push(target);
+                    break;
+                }
+                Flow::JumpIndirect | Flow::Stop => break,
+                Flow::Return => {
+                    let bytes = if instruction.op_count() == 1 { instruction.immediate16() } else { 0 };
+                    if popped.is_some_and(|known| known != bytes) {
+                        return None;
+                    }
+                    popped = Some(bytes);
+                    break;
+                }
+                Flow::Next | Flow::Call(_) | Flow::CallIndirect => {}
+            }
+        }
+    }
+    popped
+}
+
+fn written_by(places: &Places<'_>, start: u32) -> u16 {
+    let mut info = InstructionInfoFactory::new();
+    let mut written = 0;
+    let mut left = MAX_INSTRUCTIONS;
+    let mut seen = FxHashSet::default();
+    let mut pending = vec![start];
+    while let Some(block) = pending.pop() {
+        if block == NOWHERE {
+            return ALL;
+        }
+        if !seen.insert(block) {
+            continue;
+        }
+        let Some(mut instructions) = Instructions::new(places, block) else { return ALL };
+        let mut instruction = Instruction::default();
+        loop {
+            if left == 0 || !instructions.decode(&mut instruction) || instruction.is_invalid() {
+                return ALL;
+            }
+            left -= 1;
+            for used in info.info_options(&instruction, InstructionInfoOptions::NO_MEMORY_USAGE).used_registers() {
+                let writes = !matches!(
+                    used.access(),
+                    OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess
+                );
+                if writes && let Some(register) = number(used.register()) {
+                    written |= 1 << register;
+                }
+            }
+            match flow_of(&instruction, places) {
+                Flow::Next => continue,
+                Flow::Branch(target) | Flow::Call(target) => pending.push(target),
+                Flow::Jump(target) => {
+                    pending.push(target);
+                    break;
+                }
+                Flow::CallIndirect | Flow::JumpIndirect => return ALL,
+                Flow::Return | Flow::Stop => break,
+            }
+        }
+    }
+    written
+}
