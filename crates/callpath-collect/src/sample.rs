@@ -1,8 +1,10 @@
 //! A sample from beginning to end: what it is attributed to, and the account of it.
 //! Knows nothing of signals; whoever took one hands in the interrupted thread's registers.
 
+use callpath_format::register::Reg;
 use callpath_format::shared::thread::Dropped;
-use callpath_format::shared::{MAX_METRICS, Settings, Source, ThreadRecord};
+use callpath_format::shared::{ArenaRef, MAX_METRICS, Settings, Source, ThreadRecord};
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::clock;
@@ -50,20 +52,68 @@ pub fn take(process: &Process<'_>, thread: Thread<'_>, trigger: Trigger, interru
         return;
     }
     let in_sample = InSample(());
-    let mut cpu_begin_ns = None;
     if let Some(elapsed) = Elapsed::of_trigger(process, record, trigger) {
         add(&record.taken, 1);
-        cpu_begin_ns = elapsed.cpu_now_ns;
-        if begin < record.rest_until.load(Relaxed) {
+        let cpu_begin_ns = elapsed.cpu_now_ns;
+        if is_of_handler(process, record, trigger, interrupted, begin) {
+            count(&in_sample, process, thread, begin, &elapsed, ArenaRef(record.last_node.load(Relaxed)), &record.full);
+        } else if cpu_begin_ns.unwrap_or(begin) < record.rest_until.load(Relaxed) {
             drop_sample(record, Dropped::Throttled);
         } else if trigger == Trigger::KernelLate {
             drop_sample(record, Dropped::Late);
         } else {
             keep(&in_sample, process, thread, interrupted, begin, elapsed);
         }
+        account_for_own_time(process, record, begin, cpu_begin_ns);
     }
-    account_for_own_time(process, record, begin, cpu_begin_ns);
     record.busy.store(0, Release);
+}
+
+/// Whether the clock struck while the thread was in our handler for its last sample: the signal waited for the handler's
+/// end, and nothing of the program has run since. The kernel swaps the clocks of two threads that it switches between, so
+/// this is not rare where samples take long. The time is that of the sample before, and so is the path.
+fn is_of_handler(
+    process: &Process<'_>,
+    record: &ThreadRecord,
+    trigger: Trigger,
+    interrupted: &Interrupted,
+    begin: u64,
+) -> bool {
+    let since = begin.saturating_sub(record.last_end.load(Relaxed));
+    trigger == Trigger::KernelLate
+        && record.last_place.iter().zip(place_of(interrupted)).all(|(last, now)| last.load(Relaxed) == now)
+        && since < process.session.settings.ticks_per_ms / DELIVERIES_PER_MS
+}
+
+/// A signal that waited is delivered within this part of a millisecond.
+const DELIVERIES_PER_MS: u64 = 20;
+
+fn place_of(interrupted: &Interrupted) -> [u64; 2] {
+    [interrupted.pc, interrupted.registers[Reg::RSP.index()]]
+}
+
+/// Adds a sample to a node.
+fn count(
+    in_sample: &InSample,
+    process: &Process<'_>,
+    thread: Thread<'_>,
+    begin: u64,
+    elapsed: &Elapsed,
+    node: ArenaRef,
+    account: &AtomicU64,
+) {
+    let record = thread.record;
+    let settings = &process.session.settings;
+    if !Tree::new(process, thread).is_some_and(|mut tree| tree.count(node, 1, elapsed.values(settings))) {
+        return drop_sample(record, Dropped::NoMemory);
+    }
+    elapsed.keep(record);
+    add(account, 1);
+    record.last_node.store(node.0, Relaxed);
+    if settings.flags & Settings::TRACE != 0 && trace::add(in_sample, process, thread, begin, node).is_none() {
+        // The sample stands in the tree; only its place in time is lost. The recorder sees the gap.
+        process.ring();
+    }
 }
 
 fn keep(
@@ -81,8 +131,12 @@ fn keep(
         // Made by a clone without a thread pointer of its own: it has taken its creator's record for its own.
         return drop_sample(record, Dropped::SharedThread);
     }
+    let mut place = [0; 2];
     let (node, account) = match path::find(in_sample, process, thread, interrupted, &mut stack) {
-        Path::Full(node) => (node, &record.full),
+        Path::Full(node) => {
+            place = place_of(interrupted);
+            (node, &record.full)
+        }
         Path::Partial(node) => (node, &record.partial),
         Path::NoMemory => return drop_sample(record, Dropped::NoMemory),
         Path::NoTable => {
@@ -96,16 +150,10 @@ fn keep(
             return;
         }
     };
-    if !Tree::new(process, thread).is_some_and(|mut tree| tree.count(node, 1, elapsed.values(settings))) {
-        return drop_sample(record, Dropped::NoMemory);
+    for (last, now) in record.last_place.iter().zip(place) {
+        last.store(now, Relaxed);
     }
-    elapsed.keep(record);
-    add(account, 1);
-    record.last_node.store(node.0, Relaxed);
-    if settings.flags & Settings::TRACE != 0 && trace::add(in_sample, process, thread, begin, node).is_none() {
-        // The sample stands in the tree; only its place in time is lost. The recorder sees the gap.
-        process.ring();
-    }
+    count(in_sample, process, thread, begin, &elapsed, node, account);
 }
 
 fn drop_sample(record: &ThreadRecord, reason: Dropped) {
@@ -119,16 +167,19 @@ fn add(counter: &core::sync::atomic::AtomicU64, n: u64) {
 /// A handler that took longer by the time stamp counter may have been preempted meanwhile, ticks.
 const MAY_HAVE_BEEN_PREEMPTED_TICKS: u64 = 100_000;
 
+/// The rest that a thread can have to its credit, milliseconds.
+const REST_CREDIT_MS: u64 = 10;
+
 fn account_for_own_time(process: &Process<'_>, record: &ThreadRecord, begin: u64, cpu_begin_ns: Option<u64>) {
     let settings = &process.session.settings;
-    let mut end = clock::ticks();
+    let end = clock::ticks();
+    record.last_end.store(end, Relaxed);
     let mut spent = end.saturating_sub(begin);
     if spent > MAY_HAVE_BEEN_PREEMPTED_TICKS
         && let Some(cpu_begin_ns) = cpu_begin_ns
     {
         let cpu_ns = clock::thread_cpu_ns().saturating_sub(cpu_begin_ns);
         spent = spent.min(cpu_ns.saturating_mul(settings.ticks_per_ms) / 1_000_000);
-        end = clock::ticks();
     }
     add(&record.handler_ticks, spent);
     if spent > record.handler_ticks_max.load(Relaxed) {
@@ -138,8 +189,17 @@ fn account_for_own_time(process: &Process<'_>, record: &ThreadRecord, begin: u64
     if let Some(bin) = record.handler_histogram.get(bin) {
         bin.store(bin.load(Relaxed).wrapping_add(1), Relaxed);
     }
-    let rest_until = end.saturating_add(spent.saturating_mul(settings.rest_factor));
-    record.rest_until.store(rest_until.max(record.rest_until.load(Relaxed)), Relaxed);
+    // A handler is paid for with a rest of so many times its own length. A thread that was not sampled for a while has some
+    // rest to its credit: one handler that took long among short ones drops no sample.
+    // Where the CPU clock is read the rest is the thread's own time, not that of others that ran meanwhile.
+    let per_ms = settings.ticks_per_ms.max(1);
+    let (begin, spent, credit) = match cpu_begin_ns {
+        Some(begin_ns) => (begin_ns, spent.saturating_mul(1_000_000) / per_ms, REST_CREDIT_MS * 1_000_000),
+        None => (begin, spent, REST_CREDIT_MS.saturating_mul(per_ms)),
+    };
+    let paid_until = record.rest_until.load(Relaxed).max(begin.saturating_sub(credit));
+    let rest_until = paid_until.saturating_add(spent.saturating_mul(settings.rest_factor.saturating_add(1)));
+    record.rest_until.store(rest_until, Relaxed);
 }
 
 /// What the clocks of a thread ran since its last sample that was kept.

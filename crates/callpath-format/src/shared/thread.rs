@@ -102,8 +102,13 @@ pub struct ThreadRecord {
     pub start_argument: AtomicU64,
     /// Each clock at the last sample that was kept, nanoseconds: CPU (or its user part), wall, kernel part of the CPU.
     pub clocks: [AtomicU64; 3],
-    /// Time stamp before which no sample is walked.
+    /// Before this no sample is walked: nanoseconds of the thread's CPU clock where a metric reads it, else a time stamp.
     pub rest_until: AtomicU64,
+    /// Where the last sample interrupted the thread, if `last_node` is its whole path, else zeros: program counter and
+    /// stack pointer.
+    pub last_place: [AtomicU64; 2],
+    /// Time stamp of the last handler's end.
+    pub last_end: AtomicU64,
     /// Samples that were delivered.
     pub taken: AtomicU64,
     /// Samples whose path is full.
