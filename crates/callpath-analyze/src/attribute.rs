@@ -64,6 +64,8 @@ type ModuleKey = (PathBuf, Option<ModuleIdentity>);
 struct Code {
     modules: Vec<ModuleCode>,
     index: FxHashMap<ModuleKey, usize>,
+    /// Samples whose walk stopped in code of no module.
+    stopped_outside: u64,
 }
 
 struct ModuleCode {
@@ -74,6 +76,8 @@ struct ModuleCode {
     places: FxHashMap<LinkAddr, Place>,
     names: Option<ModuleNames>,
     unnamed_samples: u64,
+    /// Samples whose walk stopped in its code.
+    stopped_samples: u64,
 }
 
 /// What an address is called.
@@ -98,6 +102,7 @@ impl Code {
                 places: FxHashMap::default(),
                 names: None,
                 unnamed_samples: 0,
+                stopped_samples: 0,
             });
             self.modules.len() - 1
         })
@@ -264,6 +269,9 @@ impl Adder<'_> {
                 // Made only when something hangs there.
                 PARTIAL_ROOT => thread,
                 _ if invalid || node.parent == PARTIAL_ROOT => {
+                    if !invalid {
+                        self.count_stopped(node.key, samples[index]);
+                    }
                     let root = *partial.get_or_insert_with(|| self.partial_root(thread));
                     self.frame(root, node.key)
                 }
@@ -350,6 +358,12 @@ impl Adder<'_> {
         self.profile.tree.child(procedure, scope)
     }
 
+    fn count_stopped(&mut self, key: FrameKey, samples: u64) {
+        let module = self.modules.get(usize::from(key.module().0)).map(|m| &mut self.code.modules[*m]);
+        let count = module.map_or(&mut self.code.stopped_outside, |module| &mut module.stopped_samples);
+        *count = count.saturating_add(samples);
+    }
+
     fn count_unnamed(&mut self, key: FrameKey, samples: u64) {
         if let Some(module) = self.modules.get(usize::from(key.module().0)).map(|m| &mut self.code.modules[*m])
             && module.places.get(&LinkAddr(key.address())).is_some_and(|p| !p.named)
@@ -357,6 +371,15 @@ impl Adder<'_> {
             module.unnamed_samples += samples;
         }
     }
+}
+
+/// Where walks stopped before an outermost frame, as a sentence; of several places the one with the most samples.
+fn why_partial(code: &Code) -> Option<String> {
+    let outside = (code.stopped_outside, "code without a file, made at run time".to_owned());
+    let modules = code.modules.iter().map(|m| (m.stopped_samples, m.key.0.display().to_string()));
+    let (samples, place) = modules.chain([outside]).max_by_key(|(samples, _)| *samples)?;
+    let whole: u64 = code.modules.iter().fold(code.stopped_outside, |sum, m| sum.saturating_add(m.stopped_samples));
+    (samples > 0).then(|| format!("partial call paths: the walk stopped in {place} ({samples} of {whole} samples)"))
 }
 
 /// The samples at each node and below it.
@@ -387,6 +410,7 @@ fn describe(profile: &mut Profile, measurement: &Measurement, code: &Code) {
         info.notes
             .push(format!("{} processes came when too many were being measured, and were not", session.lost_processes));
     }
+    info.notes.extend(why_partial(code));
     let least = (profile.quality.taken as f64 * HINT_SHARE) as u64;
     let mut unnamed: Vec<&ModuleCode> =
         code.modules.iter().filter(|m| m.unnamed_samples > least && m.names.is_some()).collect();

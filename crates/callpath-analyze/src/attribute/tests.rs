@@ -32,6 +32,25 @@ fn a_process_that_executes_another_program_goes_on() {
     assert_eq!(profile.info.working_directory, "/somewhere");
 }
 
+#[test]
+fn where_walks_stopped_is_said() {
+    let mut stopping = process(0, 1, false, Account::default());
+    stopping.modules.push(ModuleRecord { path: "/nowhere/libodd.so".into(), identity: None });
+    let mut stopped = |key: FrameKey, samples: u64| {
+        let tree = &mut stopping.threads[0].tree;
+        let outermost = tree.child(PARTIAL_ROOT, key);
+        let inner = tree.child(outermost, FrameKey::in_module(ModuleIndex(0), LinkAddr(0x20)));
+        tree.add(inner, samples, [samples, 0]);
+        profile(vec![stopping.clone()]).info.notes.into_iter().find(|note| note.starts_with("partial"))
+    };
+    let outside = FrameKey::outside(callpath_format::address::RunAddr(0x7000));
+    let note = "partial call paths: the walk stopped in code without a file, made at run time (3 of 3 samples)";
+    assert_eq!(stopped(outside, 3).as_deref(), Some(note));
+    let note = "partial call paths: the walk stopped in /nowhere/libodd.so (4 of 7 samples)";
+    assert_eq!(stopped(FrameKey::in_module(ModuleIndex(0), LinkAddr(0x10)), 4).as_deref(), Some(note));
+    assert!(profile(vec![process(0, 1, false, Account::default())]).info.notes.is_empty());
+}
+
 /// A file may hold anything behind a right checksum.
 #[test]
 fn numbers_without_bounds_do_not_overflow() {

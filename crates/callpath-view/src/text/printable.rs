@@ -170,7 +170,7 @@ fn brackets(name: &str) -> Vec<Brackets> {
 }
 
 /// An argument as a shell would take it.
-pub(super) fn shell_word(word: &str) -> String {
+pub fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%^".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.into();

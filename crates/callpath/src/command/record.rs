@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use callpath_record::{DEFAULT_RATE, RecordError, RecordOptions, record};
 use callpath_target::TargetError;
+use callpath_view::text::shell_word;
 
 use super::{Failure, Outcome};
 use crate::{output, preload, surroundings};
@@ -89,7 +90,8 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     for note in &recorded.notes {
         output::say(note);
     }
-    output::say(format_args!("recorded to {0}; see it with: callpath report {0}", recorded.directory.display()));
+    let directory = shell_word(&recorded.directory.to_string_lossy());
+    output::say(format_args!("recorded to {directory}; see it with: callpath report {directory}"));
     Ok(recorded.ended.status as u8)
 }
 
