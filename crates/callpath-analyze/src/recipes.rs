@@ -6,6 +6,7 @@ mod encode;
 pub(crate) mod machine_code;
 mod pool;
 mod spans;
+pub mod written;
 
 use std::fmt;
 use std::ops::Range;

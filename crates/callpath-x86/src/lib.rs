@@ -34,5 +34,6 @@ mod sweep;
 mod tables;
 mod trial;
 mod value;
+pub mod written;
 
 pub use analysis::{CodeAnalysis, analyse, fuzz_code};

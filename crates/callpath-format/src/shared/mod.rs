@@ -9,8 +9,8 @@
 //! chunks 5 ...       handed to threads: trees, raw samples, trace entries
 //! ```
 //!
-//! What is **published** is writable by the recorder only: recipe tables and load maps, appended, named by their offset
-//! (`crate::shared::load_map`).
+//! What is **published** is writable by the recorder only: recipe tables and load maps, named by their offset
+//! (`crate::shared::load_map`, `crate::shared::written`).
 //!
 //! The recorder trusts nothing that it reads from the arena: a wild store of the program may have hit it.
 
@@ -20,6 +20,7 @@ pub mod process;
 pub mod session;
 pub mod thread;
 pub mod tree;
+pub mod written;
 
 pub use arena::{Arena, ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex};
 pub use process::{PROCESS_SLOTS, ProcessSlot, SlotState};

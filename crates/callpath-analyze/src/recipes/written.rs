@@ -1,0 +1,143 @@
+//! Code that lies in no file: the recipes of a stretch of it, as they are published.
+//! Knows nothing of processes: it is given bytes, and where they were.
+
+use std::ops::Range;
+
+use callpath_format::address::{LinkAddr, RunAddr};
+use callpath_format::shared::written::{HEAD_LEN_BYTES, Piece, head_bytes};
+use callpath_image::identity::ModuleIdentity;
+pub use callpath_x86::call_site::LONGEST_CALL_BYTES;
+use callpath_x86::call_site::calls_before;
+use callpath_x86::written::{WrittenProcedure, analyse_written, is_framed};
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::{Origin, RecipeTableBuilder};
+
+/// What was found out about a stretch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WrittenBuild {
+    /// The block that is published (`callpath_format::shared::written`).
+    pub block: Vec<u8>,
+    /// The procedures that are in it, by address.
+    pub pieces: Vec<Piece>,
+    /// What the stretch's bytes are.
+    pub identity: ModuleIdentity,
+}
+
+/// Analyses the part `stretch` of `code`, which stood at `start` in a process. What `code` has around the stretch helps to
+/// understand procedures that reach out of it.
+pub fn build_written(code: &[u8], start: RunAddr, stretch: Range<RunAddr>) -> WrittenBuild {
+    // Keys and recipes of such code count by run-time addresses: its bias is 0.
+    let link = |addr: RunAddr| addr.to_link(0);
+    let written = analyse_written(code, link(start));
+    let range = link(stretch.start)..link(stretch.end);
+    let overlaps = |p: &&WrittenProcedure| p.code.start < range.end && range.start < p.code.end;
+    let mut builder = RecipeTableBuilder::new(vec![range.clone()]);
+    let recipes: Vec<_> = written.recipes.iter().map(|recipe| builder.recipe(recipe, &[])).collect();
+    let mut call_ends = vec![0; ((range.end.0 - range.start.0) as usize).div_ceil(8)];
+    let mut pieces = Vec::new();
+    for procedure in written.procedures.iter().filter(overlaps) {
+        let Some(piece) = piece_of(procedure, code, start) else { continue };
+        pieces.push(piece);
+        let rows = procedure.rows.iter().filter_map(|row| Some((row.start, *recipes.get(usize::from(row.recipe))?)));
+        builder.add(Origin::Code, procedure.code.clone(), rows);
+        for end in procedure.call_ends.iter().filter(|end| range.contains(end)) {
+            let offset = end.0 - range.start.0;
+            call_ends[(offset / 8) as usize] |= 1 << (offset % 8);
+        }
+    }
+    let table = builder.finish().bytes;
+    let sections = HEAD_LEN_BYTES + pieces.len() * Piece::LEN_BYTES + call_ends.len();
+    let table_at = sections.next_multiple_of(8);
+    let len = (range.end.0 - range.start.0) as u32;
+    let mut block = Vec::with_capacity(table_at + table.len());
+    block.extend(head_bytes(stretch.start, len, pieces.len() as u32, table_at as u32));
+    block.extend(pieces.iter().flat_map(|piece| piece.to_bytes(stretch.start)));
+    block.extend(call_ends);
+    block.resize(table_at, 0);
+    block.extend(table);
+    WrittenBuild { block, pieces, identity: ModuleIdentity::Content(xxh3_128(code)) }
+}
+
+fn piece_of(procedure: &WrittenProcedure, code: &[u8], start: RunAddr) -> Option<Piece> {
+    let len_bytes = u32::try_from(procedure.code.end.0 - procedure.code.start.0).ok()?;
+    if !(Piece::LEAST_BYTES..=Piece::MOST_BYTES).contains(&len_bytes) {
+        return None;
+    }
+    let piece = Piece { start: RunAddr(procedure.code.start.0), len_bytes, mark: 0 };
+    let mark = piece.mark_now(|at| word_at(code, start, at))?;
+    Some(Piece { mark, ..piece })
+}
+
+/// The eight bytes at `addr` of code that began at `start`.
+pub fn word_at(code: &[u8], start: RunAddr, addr: u64) -> Option<u64> {
+    let offset = usize::try_from(addr.checked_sub(start.0)?).ok()?;
+    Some(u64::from_le_bytes(*code.get(offset..)?.first_chunk()?))
+}
+
+/// Whether a call may end where the bytes `before` end: then what follows them may be a return address.
+pub fn may_return_to(before: &[u8], return_address: RunAddr) -> bool {
+    let calls = calls_before(before, LinkAddr(return_address.0));
+    calls.direct.is_some() || calls.dynamic
+}
+
+/// Whether a procedure of `code`, which stood at `start`, has made rbp its frame's pointer before the instruction at `at`, and
+/// has not given it up.
+pub fn has_frame_pointer(code: &[u8], start: RunAddr, at: RunAddr) -> bool {
+    is_framed(code, start.to_link(0), at.to_link(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use callpath_format::recipe::{Cfa, Packed};
+    use callpath_format::register::Reg;
+    use callpath_format::shared::written::Written;
+
+    /// sub $24,%rsp; call *%rdi; add $24,%rsp; ret
+    const CODE: [u8; 11] = [0x48, 0x83, 0xec, 24, 0xff, 0xd7, 0x48, 0x83, 0xc4, 24, 0xc3];
+    const START: RunAddr = RunAddr(0x7f00_0000_0000);
+
+    fn page() -> Vec<u8> {
+        let mut page = vec![0; 4096];
+        page[1024..1024 + CODE.len()].copy_from_slice(&CODE);
+        page
+    }
+
+    #[test]
+    fn a_block_answers_for_its_procedures() {
+        let stretch = RunAddr(START.0 + 512)..RunAddr(START.0 + 2048);
+        let build = build_written(&page(), START, stretch);
+        let written = Written::new(&build.block).unwrap();
+        let at = |offset: u64| RunAddr(START.0 + 1024 + offset);
+        assert_eq!(written.piece(at(0)).map(|p| (p.start, p.len_bytes)), Some((at(0), 11)));
+        assert_eq!((written.piece(RunAddr(at(0).0 - 1)), written.piece(at(11))), (None, None));
+        assert_eq!((0..11).filter(|&o| written.is_call_end(at(o))).collect::<Vec<_>>(), [5]);
+        let table = written.table().unwrap();
+        table.check().unwrap();
+        let packed = table.packed(table.find(at(5).to_link(0)).unwrap()).unwrap();
+        assert_eq!(
+            packed,
+            Packed::pack(&callpath_format::recipe::Recipe::with_cfa(Cfa::Register { reg: Reg::RSP, disp: 32 }))
+                .unwrap()
+        );
+    }
+
+    #[test]
+    fn a_mark_tells_changed_bytes() {
+        let build = build_written(&page(), START, START..RunAddr(START.0 + 4096));
+        let [piece] = build.pieces[..] else { panic!("{:?}", build.pieces) };
+        let mark_of = |code: &[u8]| piece.mark_now(|at| word_at(code, START, at));
+        assert_eq!(mark_of(&page()), Some(piece.mark));
+        for index in 0..CODE.len() {
+            let mut other = page();
+            other[1024 + index] ^= 0x10;
+            assert_ne!(mark_of(&other), Some(piece.mark), "byte {index}");
+        }
+        // What follows the procedure is not its own.
+        let mut other = page();
+        other[1024 + CODE.len()] = 0x90;
+        assert_eq!(mark_of(&other), Some(piece.mark));
+        assert_eq!(mark_of(&page()[..1030]), None);
+    }
+}
