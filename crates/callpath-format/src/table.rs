@@ -212,7 +212,7 @@ impl<'a> Table<'a> {
             return Err(TableError::Length);
         }
         for b in 0..self.header.blocks {
-            let (first, last) = self.block(b).zip(self.block(b + 1)).ok_or(TableError::Block(b))?;
+            let (first, last) = self.rows_of(b).ok_or(TableError::Block(b))?;
             if first > last || last > self.header.rows || (first + 1..last).any(|r| self.start(r - 1) >= self.start(r))
             {
                 return Err(TableError::Block(b));
@@ -248,8 +248,7 @@ impl<'a> Table<'a> {
         let region = self.region_of(addr)?;
         let offset = addr.0 - region.link_start;
         let block = region.first_block.wrapping_add((offset / BLOCK_LEN_BYTES) as u32);
-        let first = self.block(block)?;
-        let last = self.block(block.wrapping_add(1))?;
+        let (first, last) = self.rows_of(block)?;
         // Which one is wanted is known only after the starts were read: two misses of the caches at once, not in turn.
         prefetch(self.bytes, self.layout.ids + 2 * first as usize);
         let starts = self.bytes.get(self.layout.starts + first as usize..self.layout.ids)?;
@@ -286,7 +285,7 @@ impl<'a> Table<'a> {
         for region in (0..self.header.regions).filter_map(|r| self.region(r)) {
             let mut block_start = region.link_start;
             for b in (region.first_block..self.header.blocks).take(region.block_count as usize) {
-                let Some((first, last)) = self.block(b).zip(self.block(b + 1)) else { break };
+                let Some((first, last)) = self.rows_of(b) else { break };
                 for r in first..last {
                     let Some((start, id)) = self.start(r).zip(self.id(r)) else { break };
                     row(LinkAddr(block_start.wrapping_add(u64::from(start))), Some(id));
@@ -333,6 +332,16 @@ impl<'a> Table<'a> {
         }
         let b: &[u8; 4] = self.bytes.get(self.layout.blocks + 4 * index as usize..)?.first_chunk()?;
         Some(u32::from_le_bytes(*b))
+    }
+
+    /// The first row of a block and that of the next one.
+    #[inline]
+    fn rows_of(&self, index: u32) -> Option<(u32, u32)> {
+        if index >= self.header.blocks {
+            return None;
+        }
+        let b: &[u8; 8] = self.bytes.get(self.layout.blocks + 4 * index as usize..)?.first_chunk()?;
+        Some((u32::from_le_bytes([b[0], b[1], b[2], b[3]]), u32::from_le_bytes([b[4], b[5], b[6], b[7]])))
     }
 
     #[inline]
@@ -410,11 +419,16 @@ impl<'a> Table<'a> {
 /// How many of the first `len` bytes, which ascend, are at most `low`.
 #[inline]
 fn rank(ascending: &[u8], len: usize, low: u8) -> Option<usize> {
+    use core::arch::x86_64::{_mm_cmpeq_epi8, _mm_loadu_si128, _mm_min_epu8, _mm_movemask_epi8, _mm_set1_epi8};
     match ascending.first_chunk::<16>() {
         // Without a branch for each: a block has six rows or so, and which one it is nobody can predict.
         Some(window) if len <= window.len() => {
-            let ranks = window.iter().zip(0u8..).map(|(start, i)| u8::from((i < len as u8) & (*start <= low)));
-            Some(ranks.sum::<u8>().into())
+            // SAFETY: reads the 16 bytes of `window`; SSE2 is part of x86-64.
+            let at_most = unsafe {
+                let starts = _mm_loadu_si128(window.as_ptr().cast());
+                _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(starts, _mm_set1_epi8(low as i8)), starts))
+            };
+            Some(((at_most as u32) & ((1 << len) - 1)).trailing_ones() as usize)
         }
         _ => Some(ascending.get(..len)?.partition_point(|start| *start <= low)),
     }
