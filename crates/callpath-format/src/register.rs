@@ -69,7 +69,6 @@ pub struct Registers {
 impl Registers {
     /// A frame of which nothing is known.
     pub const UNKNOWN: Registers = Registers { values: [0; 16], known: 0, reserved: 0 };
-    const CALLEE_SAVED_MASK: u32 = 1 << 3 | 1 << 6 | 0xf << 12;
 
     /// Every register known, in DWARF order: an interrupted thread.
     pub const fn all(values: [u64; 16]) -> Registers {
@@ -103,11 +102,5 @@ impl Registers {
     #[inline]
     pub fn forget(&mut self, reg: Reg) {
         self.known &= !(1 << reg.index());
-    }
-
-    /// Forgets what a call may have changed: all but the callee-saved registers and rsp.
-    #[inline]
-    pub fn forget_call_clobbered(&mut self) {
-        self.known &= Self::CALLEE_SAVED_MASK | 1 << 7;
     }
 }

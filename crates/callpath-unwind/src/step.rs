@@ -1,5 +1,8 @@
 //! One step of the walk: a frame and its recipe give the caller's frame.
 //! Knows nothing of modules and tables.
+//!
+//! Registers that a call may change keep their value from callee to caller: a recipe that needs one says that its callee
+//! keeps it, as hand-written code does (libcrypto's aesni_ctr32_encrypt_blocks has its CFA in r11 and calls its own).
 
 use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::recipe::{Cfa, Expression, Packed, Recipe, Rule};
@@ -70,7 +73,6 @@ pub fn step_packed(frame: &mut Cursor, recipe: &Packed, memory: &mut impl Memory
         return Ok(Step::Outermost);
     }
     above(&frame.point, registers, cfa)?;
-    registers.forget_call_clobbered();
     registers.set(Reg::RSP, cfa);
     if recipe.slots != [Packed::SLOT_SAME; 6] {
         for (slot, reg) in recipe.slots.iter().zip(Reg::CALLEE_SAVED) {
@@ -141,11 +143,9 @@ pub fn step_open<'e>(
         point: if recipe.signal_frame { CodePoint::Exact(point) } else { CodePoint::Return(point) },
         registers: Registers::UNKNOWN,
     };
-    let restore = |index: usize| recipe.signal_frame || Reg::CALLEE_SAVED.iter().any(|r| r.index() == index);
     for (index, rule) in recipe.registers.iter().enumerate() {
         let Some(reg) = Reg::from_dwarf(index as u16) else { continue };
         if reg != Reg::RSP
-            && restore(index)
             && let Some(v) = value(*rule, registers.get(reg), memory)
         {
             caller.registers.set(reg, v);
@@ -171,5 +171,41 @@ fn above(point: &CodePoint, registers: &Registers, caller_rsp: u64) -> Result<()
     match registers.get(Reg::RSP) {
         Some(rsp) if caller_rsp < rsp.saturating_add(least) => Err(Stop::NoProgress),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Words<'a>(&'a [(u64, u64)]);
+    impl Memory for Words<'_> {
+        fn read_u64(&mut self, addr: u64) -> Option<u64> {
+            self.0.iter().find(|word| word.0 == addr).map(|word| word.1)
+        }
+    }
+
+    /// libcrypto's aesni_ctr32_encrypt_blocks keeps its caller's stack pointer in r11 and calls _aesni_encrypt8.
+    #[test]
+    fn caller_may_rely_on_what_its_callee_keeps() {
+        let leaf = Recipe::with_cfa(Cfa::Register { reg: Reg::RSP, disp: 8 });
+        let r11 = Reg::from_dwarf(11).unwrap();
+        let caller = Recipe::with_cfa(Cfa::Register { reg: r11, disp: 8 });
+        let stack = [(0x7000, 0x1111), (0x7fe0, 0x2222)];
+        let mut values = [0; 16];
+        (values[7], values[11]) = (0x7000, 0x7fe0);
+        let walk = |open: bool| {
+            let mut cursor = Cursor::interrupted(RunAddr(0x1000), values);
+            [leaf, caller].map(|recipe| {
+                let step = match Packed::pack(&recipe).filter(|_| !open) {
+                    Some(packed) => step_packed(&mut cursor, &packed, &mut Words(&stack)),
+                    None => step_open(&mut cursor, &recipe, |_| None, &mut Words(&stack)),
+                };
+                (step, cursor.point.pc().0)
+            })
+        };
+        for open in [false, true] {
+            assert_eq!(walk(open), [(Ok(Step::Caller), 0x1111), (Ok(Step::Caller), 0x2222)]);
+        }
     }
 }
