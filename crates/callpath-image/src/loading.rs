@@ -127,7 +127,8 @@ impl Loading {
 }
 
 /// Where procedures begin, as symbols say: those of the dynamic linker's table, and with `local` those of `.symtab` too.
-/// Labels count only if they are said to be procedures. In no order.
+/// Labels count only if they are said to be procedures. `f.cold` is none: compilers put the cold part of `f` elsewhere,
+/// and it begins in the midst of `f`'s frame. In no order.
 pub fn procedure_starts(image: &Image, local: bool) -> Vec<LinkAddr> {
     let executable = image.executable_ranges();
     let dynamic = SymbolTable::dynamic(image);
@@ -136,5 +137,39 @@ pub fn procedure_starts(image: &Image, local: bool) -> Vec<LinkAddr> {
         Some(table) => procedure_symbols_of(image, table, &executable),
         None => Vec::new(),
     };
-    symbols.iter().filter(|symbol| symbol.is_typed).map(|symbol| symbol.start).collect()
+    symbols.iter().filter(|symbol| symbol.is_typed && !is_part(&symbol.name)).map(|symbol| symbol.start).collect()
+}
+
+/// The procedures that an unstripped image's symbols name, and whether each is a part of one ([`is_part`]): of the image
+/// and of its debug file. Each start once, by ascending start.
+pub fn named_starts(image: &Image, debug_file: Option<&Image>) -> Vec<(LinkAddr, bool)> {
+    let executable = image.executable_ranges();
+    let images = [Some(image), debug_file].into_iter().flatten();
+    let symbols = images.flat_map(|image| procedure_symbols(image, &executable));
+    let typed = symbols.filter(|symbol| symbol.is_typed);
+    let mut starts: Vec<_> = typed.map(|symbol| (symbol.start, is_part(&symbol.name))).collect();
+    starts.sort_unstable();
+    starts.dedup_by_key(|start| start.0);
+    starts
+}
+
+/// `f.cold`, `f.cold.3`, `f.isra.0.cold`: a part of a procedure, not one of its own.
+pub fn is_part(name: &str) -> bool {
+    let name = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    name.strip_suffix('.').unwrap_or(name).ends_with(".cold")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cold_parts_are_no_procedures() {
+        for name in ["main.cold", "f.isra.0.cold", "f.cold.12", "_ZN1a1bEv.cold"] {
+            assert!(is_part(name), "{name}");
+        }
+        for name in ["main", "cold", "f.part.0", "f.constprop.0", "a.cold_start", "f1"] {
+            assert!(!is_part(name), "{name}");
+        }
+    }
 }
