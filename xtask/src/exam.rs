@@ -149,8 +149,12 @@ fn record(examinee: &Examinee, dir: &Path, files: &Files, again: bool) -> anyhow
         module: examinee.module.map(str::to_owned),
         ..Options::default()
     };
-    // Under other names until they are whole.
-    let unfinished = Files { stream: dir.join("unfinished.cpsnap.zst"), truth: dir.join("unfinished.txt") };
+    // Under names of this process's own until they are whole.
+    let number = std::process::id();
+    let unfinished = Files {
+        stream: dir.join(format!("unfinished-{number}.cpsnap.zst")),
+        truth: dir.join(format!("unfinished-{number}.txt")),
+    };
     let ran = exam::record(command, &options, &unfinished).map_err(|error| anyhow::anyhow!("failed to {error}"))?;
     std::fs::rename(&unfinished.truth, &files.truth)?;
     std::fs::rename(&unfinished.stream, &files.stream)?;

@@ -125,11 +125,14 @@ pub fn tally(
 }
 
 impl Files {
-    /// Begins both; the vdso is kept beside them.
+    /// Begins both; the vdso is kept beside them, as `vdso.so`.
     fn create(&self, options: &mut Options) -> std::result::Result<(Kept, Box<dyn Write>), OracleError> {
         if let Some(vdso) = callpath_target::own_vdso() {
-            let path = std::path::absolute(self.stream.with_extension("vdso.so")).map_err(writing(&self.stream))?;
-            std::fs::write(&path, vdso).map_err(writing(&path))?;
+            let path = std::path::absolute(self.stream.with_file_name("vdso.so")).map_err(writing(&self.stream))?;
+            // Streams in the same directory share it: it is never half written.
+            let unfinished = path.with_file_name(format!("vdso-{}.so", std::process::id()));
+            std::fs::write(&unfinished, vdso).map_err(writing(&unfinished))?;
+            std::fs::rename(&unfinished, &path).map_err(writing(&path))?;
             options.vdso_path = path;
         }
         let truth = BufWriter::new(File::create(&self.truth).map_err(writing(&self.truth))?);

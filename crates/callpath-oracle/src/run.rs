@@ -22,7 +22,7 @@ use crate::shadow::Doubt;
 pub use capture::Recorder;
 use code::Code;
 use emulate::emulate;
-use thread::{LetGo, Thread};
+use thread::{Decides, LetGo, Thread};
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -147,7 +147,7 @@ impl<W: Write> Run<'_, W> {
         match why {
             Stepped::Ended(status) => {
                 if let Some(mut thread) = self.threads.remove(&pid) {
-                    self.recorder.decide(&mut thread, &mut self.code, &mut self.ran)?;
+                    self.recorder.decide(&mut thread, Decides::All, &mut self.code, &mut self.ran)?;
                     self.ran.unexplained_returns += thread.unexplained_returns();
                 }
                 if pid == self.stepper.pid() {
@@ -158,7 +158,7 @@ impl<W: Write> Run<'_, W> {
             }
             Stepped::Exec => {
                 for thread in self.threads.values_mut() {
-                    self.recorder.decide(thread, &mut self.code, &mut self.ran)?;
+                    self.recorder.decide(thread, Decides::All, &mut self.code, &mut self.ran)?;
                 }
                 // Other threads are gone, and this one has the first one's number now.
                 self.threads.clear();
@@ -219,13 +219,12 @@ impl<W: Write> Run<'_, W> {
         match cause {
             TrapCause::Step => {
                 thread.executed(registers, &self.stepper, &self.code)?;
-                if thread.decides() {
-                    self.recorder.decide(thread, &mut self.code, &mut self.ran)?;
-                }
+                let decides = thread.decides();
+                self.recorder.decide(thread, decides, &mut self.code, &mut self.ran)?;
             }
             TrapCause::Handler => {
                 self.ran.signals += 1;
-                self.recorder.decide(thread, &mut self.code, &mut self.ran)?;
+                self.recorder.decide(thread, Decides::All, &mut self.code, &mut self.ran)?;
                 thread.handler(registers, &self.stepper);
             }
             TrapCause::Own => {
@@ -264,7 +263,7 @@ impl<W: Write> Run<'_, W> {
             self.ran.steps += 1;
             if self.ran.steps > self.options.max_steps || self.recorder.taken() >= self.options.max_snapshots {
                 for thread in self.threads.values_mut() {
-                    self.recorder.decide(thread, &mut self.code, &mut self.ran)?;
+                    self.recorder.decide(thread, Decides::All, &mut self.code, &mut self.ran)?;
                 }
                 return Ok(false);
             }
@@ -288,9 +287,8 @@ impl<W: Write> Run<'_, W> {
                     if emulate(decoded, &mut now, &self.stepper)? {
                         thread.executed(now, &self.stepper, &self.code)?;
                         thread.is_changed = true;
-                        if thread.decides() {
-                            self.recorder.decide(thread, &mut self.code, &mut self.ran)?;
-                        }
+                        let decides = thread.decides();
+                        self.recorder.decide(thread, decides, &mut self.code, &mut self.ran)?;
                         continue;
                     }
                 }

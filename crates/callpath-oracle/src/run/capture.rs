@@ -8,7 +8,7 @@ use callpath_target::{Maps, Stepper};
 
 use super::Ran;
 use super::code::Code;
-use super::thread::{Thread, dwarf_order};
+use super::thread::{Decides, Thread, dwarf_order};
 use crate::OracleError;
 use crate::score::Asked;
 use crate::shadow::{Doubt, Frame};
@@ -23,6 +23,8 @@ pub(super) struct Pending {
     stack: Vec<u8>,
     reaches_end: bool,
     truth: Vec<u64>,
+    /// Calls that the thread had made.
+    calls: u64,
 }
 
 /// Where snapshots and truths go.
@@ -98,17 +100,30 @@ impl<W: Write> Recorder<W> {
         all[16] = registers.rip;
         let reaches_end = start + len as u64 == top;
         let stack = stack.to_vec();
-        thread.pending.push(Pending { registers: all, stack_start: start, stack, reaches_end, truth: addresses });
+        let (truth, calls) = (addresses, thread.calls());
+        thread.pending.push(Pending { registers: all, stack_start: start, stack, reaches_end, truth, calls });
         Ok(())
     }
 
     /// Keeps a thread's pending snapshots, unless it has left their path by other means than a return.
-    pub(super) fn decide(&mut self, thread: &mut Thread, code: &mut Code, ran: &mut Ran) -> Result<(), OracleError> {
+    pub(super) fn decide(
+        &mut self,
+        thread: &mut Thread,
+        decides: Decides,
+        code: &mut Code,
+        ran: &mut Ran,
+    ) -> Result<(), OracleError> {
+        let certain = match decides {
+            Decides::Nothing => return Ok(()),
+            Decides::Before(calls) => thread.pending.partition_point(|pending| pending.calls < calls),
+            Decides::All => thread.pending.len(),
+        };
         let abandoned = thread.shadow.abandoned();
         if std::mem::replace(&mut thread.abandoned, abandoned) != abandoned {
             thread.pending.drain(..).for_each(|_| ran.doubt(Doubt::Leaving));
         }
-        for Pending { registers, stack_start, stack, reaches_end, truth } in thread.pending.drain(..) {
+        let certain = certain.min(thread.pending.len());
+        for Pending { registers, stack_start, stack, reaches_end, truth, .. } in thread.pending.drain(..certain) {
             if std::mem::take(&mut code.modules_are_new) {
                 self.writer.modules(&code.modules).map_err(stream_error)?;
                 self.asked.event(Event::Modules(code.modules.clone()));

@@ -30,6 +30,17 @@ pub(super) enum LetGo {
     Free,
 }
 
+/// What is to become of pending snapshots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Decides {
+    /// Let them wait.
+    Nothing,
+    /// Keep those that were taken when fewer calls than this had been made.
+    Before(u64),
+    /// Keep all, or drop all if their path has been left.
+    All,
+}
+
 /// A thread that stands still.
 #[derive(Debug)]
 pub(super) struct Thread {
@@ -44,11 +55,12 @@ pub(super) struct Thread {
     /// The kernel's idea of the registers is another.
     pub(super) is_changed: bool,
     pub(super) shadow: Shadow,
-    /// Snapshots since the last call, return or system call.
+    /// Snapshots of which nothing is decided yet, the oldest first.
     pub(super) pending: Vec<Pending>,
     /// How often the path was left by other means when they were begun.
     pub(super) abandoned: u64,
     system_call: Option<u64>,
+    calls: u64,
 }
 
 impl Thread {
@@ -64,6 +76,7 @@ impl Thread {
             pending: Vec::new(),
             abandoned: 0,
             system_call: None,
+            calls: 0,
         }
     }
 
@@ -79,11 +92,27 @@ impl Thread {
         self.shadow.unexplained_returns()
     }
 
-    /// Whether the last instruction decides what is to become of the pending snapshots.
-    pub(super) fn decides(&self) -> bool {
-        self.abandoned != self.shadow.abandoned()
-            || matches!(self.instruction.effect, Effect::Call(_) | Effect::Return | Effect::SystemCall)
-            || self.pending.len() >= MOST_PENDING
+    /// What the last instruction decides of the pending snapshots.
+    ///
+    /// Nothing is decided up to the second call after them: before an exception's unwinder leaves its path, a procedure
+    /// that it calls overwrites what the path's registers were saved as (libgcc's uw_install_context_1), and another
+    /// call follows, for debuggers.
+    pub(super) fn decides(&mut self) -> Decides {
+        let calls = matches!(self.instruction.effect, Effect::Call(_));
+        self.calls += u64::from(calls);
+        let enters = self.instruction.effect == Effect::SystemCall;
+        if self.abandoned != self.shadow.abandoned() || enters || self.pending.len() >= MOST_PENDING {
+            Decides::All
+        } else if calls {
+            Decides::Before(self.calls - 1)
+        } else {
+            Decides::Nothing
+        }
+    }
+
+    /// Calls that were made.
+    pub(super) fn calls(&self) -> u64 {
+        self.calls
     }
 
     /// Whether a general-purpose register holds `value`.

@@ -550,8 +550,6 @@ BEGIN(tail_style)
         jmp     frame_style
 FINISH(tail_style)
         .section .text.unlikely, "ax", @progbits
-        .type   tail_cold, @function
-tail_cold:
         CFI(startproc)
         CFI(def_cfa_offset 32)
         CFI(offset rbp, -32)
@@ -561,7 +559,6 @@ tail_cold:
         mov     8(%rsp), %rsi
         jmp     .Ltail_back
         CFI(endproc)
-        .size   tail_cold, .-tail_cold
         .text
 
 /* The last thing in it is a call that does not come back: the return address is the next procedure's first. */
