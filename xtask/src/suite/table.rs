@@ -47,15 +47,15 @@ pub fn markdown(programs: &[Measured], setting: &str) -> anyhow::Result<String> 
     writeln!(text)?;
     writeln!(
         text,
-        "| program | bare CPU s | recorder | CPU | wall | samples | whole stacks | dropped | output | peak RSS | report s |"
+        "| program | bare CPU s | recorder | CPU | wall | samples | whole stacks | dropped | failed unwinds in 100,000 | output | peak RSS | report s |"
     )?;
-    writeln!(text, "|---|---|---|---|---|---|---|---|---|---|---|")?;
+    writeln!(text, "|---|---|---|---|---|---|---|---|---|---|---|---|")?;
     for program in programs {
         let bare = median(&program.bare.iter().map(|usage| usage.cpu.as_secs_f64()).collect::<Vec<_>>());
         for recorded in &program.recorded {
             writeln!(
                 text,
-                "| {} | {bare:.2} | {} | {:.3} | {:.3} | {} | {} | {} | {} | {} | {:.2} |",
+                "| {} | {bare:.2} | {} | {:.3} | {:.3} | {} | {} | {} | {} | {} | {} | {:.2} |",
                 program.name,
                 recorded.recorder.name(),
                 cpu(program, recorded),
@@ -63,6 +63,7 @@ pub fn markdown(programs: &[Measured], setting: &str) -> anyhow::Result<String> 
                 recorded.stacks.taken,
                 whole(recorded),
                 dropped(recorded),
+                failed(recorded),
                 bytes(recorded.stacks.output_bytes),
                 peak(program, recorded),
                 recorded.stacks.report_seconds,
@@ -105,6 +106,16 @@ fn dropped(recorded: &Recorded) -> String {
     let parts: Vec<String> =
         recorded.stacks.dropped.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     if parts.is_empty() { "0".into() } else { parts.join(", ") }
+}
+
+/// Of the samples that were walked, those whose walk did not reach an outermost frame.
+fn failed(recorded: &Recorded) -> String {
+    let stacks = &recorded.stacks;
+    let walked = stacks.taken - stacks.dropped.iter().map(|(_, count)| count).sum::<u64>();
+    if walked == 0 {
+        return "-".into();
+    }
+    format!("{:.0}", 1e5 * (walked - stacks.whole) as f64 / walked as f64)
 }
 
 fn peak(program: &Measured, recorded: &Recorded) -> String {
