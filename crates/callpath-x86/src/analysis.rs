@@ -145,6 +145,9 @@ fn analysed<'a>(input: &CodeInput<'a>, claims: &'a [Claim]) -> (Module<'a>, bool
         });
         module.claims = Some(Claims::new(rows, module.places.len()));
     }
+    for &at in &pointed {
+        module.pointed.insert(at);
+    }
     module.signal_returns();
     if let Some(entry) = entry {
         let mut state = State::at_entry();
@@ -157,9 +160,6 @@ fn analysed<'a>(input: &CodeInput<'a>, claims: &'a [Claim]) -> (Module<'a>, bool
     module.found.extend(from_known.range(0, len));
     module.found.reverse();
     module.follow_found();
-    for &at in &pointed {
-        module.pointed.insert(at);
-    }
     // First those that are certain, so that control does not seem to run over them.
     for &at in &pointed {
         if module.is_credible_start(at) && module.begins_surely(at) {

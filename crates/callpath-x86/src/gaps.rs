@@ -29,13 +29,15 @@ enum Round {
     Owned,
     /// Also: what lies where a procedure may begin, and does nothing that one would not do, begins one.
     Likely,
+    /// Also: jumps that nobody could follow lead to where they seem to.
+    Last,
 }
 
 impl Module<'_> {
     /// Looks at every stretch that has not been seen, in order.
     pub(crate) fn fill_gaps(&mut self) {
         let parts: Vec<Part<'_>> = self.places.parts().to_vec();
-        for round in [Round::Certain, Round::Owned, Round::Owned, Round::Likely] {
+        for round in [Round::Certain, Round::Owned, Round::Owned, Round::Likely, Round::Last] {
             // As many as there may be, once.
             self.trial_budget = self.places.len();
             self.owned.sort_unstable();
@@ -151,12 +153,18 @@ impl Module<'_> {
             return;
         }
         let is_like_entry = !trial.uses_saved && trial.is_aligned_as_entry();
-        if !is_like_entry && let Some((owner, state)) = self.inner_state(at, &trial) {
+        let is_inside = trial.uses_saved || (trial.call_offset().is_some() && !trial.is_aligned_as_entry());
+        // Where a jump leads that was not followed yet, it will say more.
+        let is_awaited = round < Round::Last && self.sweep.jump_targets.get(at);
+        if is_inside
+            && !is_awaited
+            && let Some((owner, state)) = self.inner_state(at, &trial)
+        {
             self.follow_for(owner, at, state);
             return self.follow_found();
         }
         let may_begin = self.places.is_aligned(at) || is_sure_prologue(bytes);
-        if round == Round::Likely && may_begin && is_like_entry {
+        if round >= Round::Likely && may_begin && is_like_entry {
             self.begin(at, State::at_entry());
         }
     }

@@ -52,7 +52,9 @@ impl Module<'_> {
         let next_reference = references.get(references.partition_point(|&address| address <= table)).copied();
         let is_credible = |target: u32| {
             // Where no case is possible, compilers let the table lead behind the procedure.
-            let is_next = self.places.is_aligned(target) && is_sure_prologue(self.places.bytes(target));
+            let is_next = self.places.is_aligned(target)
+                && (is_sure_prologue(self.places.bytes(target))
+                    || (self.pointed.get(target) && matches!(entry, Entry::Distance(_))));
             !is_next
                 && self.sweep.boundaries.get(target)
                 && !self.known.get(target)

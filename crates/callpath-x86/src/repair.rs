@@ -16,7 +16,7 @@ use crate::value::{Base, Value};
 /// So often a procedure is followed anew.
 const MAX_ROUNDS: u32 = 4;
 /// So many places of one procedure are tried in a round.
-const MAX_PLACES: usize = 32;
+const MAX_PLACES: usize = 16;
 /// So many instructions are followed from each.
 const MAX_INSTRUCTIONS: u32 = 4000;
 

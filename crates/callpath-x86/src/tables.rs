@@ -37,15 +37,18 @@ impl<'a> Data<'a> {
         if !instruction.is_ip_rel_memory_operand() || instruction.memory_size().size() != 8 {
             return None;
         }
-        self.pointer(instruction.ip_rel_memory_address()).and_then(|target| places.position(target))
+        self.relocated(instruction.ip_rel_memory_address()).and_then(|target| places.position(target))
+    }
+
+    fn relocated(&self, slot: u64) -> Option<u64> {
+        let index = self.pointers.binary_search_by_key(&slot, |pointer| pointer.0).ok()?;
+        self.pointers.get(index).map(|pointer| pointer.1)
     }
 
     fn pointer(&self, addr: u64) -> Option<u64> {
-        if let Ok(index) = self.pointers.binary_search_by_key(&addr, |pointer| pointer.0) {
-            return self.pointers.get(index).map(|pointer| pointer.1);
-        }
-        if !self.is_absolute {
-            return None;
+        let relocated = self.relocated(addr);
+        if relocated.is_some() || !self.is_absolute {
+            return relocated;
         }
         self.bytes(addr)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
     }
