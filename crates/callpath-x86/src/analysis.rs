@@ -159,10 +159,9 @@ fn analysed<'a>(input: &CodeInput<'a>, claims: &'a [Claim]) -> (Module<'a>, bool
     module.found = module.starts.range(0, len).collect();
     module.found.extend(from_known.range(0, len));
     module.found.reverse();
-    module.follow_found();
-    // First those that are certain, so that control does not seem to run over them.
+    // Control does not run over those either.
     for &at in &pointed {
-        if module.is_credible_start(at) && module.begins_surely(at) {
+        if module.is_credible_start(at) && module.begins_probably(at) {
             module.find(at);
         }
     }

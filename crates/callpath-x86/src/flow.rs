@@ -121,11 +121,7 @@ impl Module<'_> {
                 after_call = is_padding(&instruction);
             }
             if state.is_changed {
-                number_here = match plain_recipe_of(&state) {
-                    Some(packed) => self.pool.intern_packed(&packed),
-                    None => self.pool.intern(&recipe_of(&state)),
-                };
-                state.is_changed = false;
+                number_here = self.number_of(&mut state);
             }
             if let Some(trial) = &mut self.trial {
                 if !trial.allow(&state, &instruction) {
@@ -203,6 +199,7 @@ impl Module<'_> {
                     if let Some(before) = before {
                         self.keep_preserved(&mut state, &before, target, next);
                     }
+                    number_here = self.mark_return(&mut state, next, number_here);
                     if self.sweep.has_popping_returns && target != NOWHERE {
                         let popped = self.clobbers.popped_by(&self.places, target);
                         let top = state.get(RSP).plus(popped.into());
@@ -218,6 +215,7 @@ impl Module<'_> {
                         return next;
                     }
                     self.effects.apply(&mut state, &instruction, at);
+                    number_here = self.mark_return(&mut state, next, number_here);
                     after_call = true;
                 }
                 Flow::Return => {
@@ -227,6 +225,30 @@ impl Module<'_> {
                 Flow::Stop => return next,
             }
         }
+    }
+
+    /// The number of the recipe that holds in `state`.
+    fn number_of(&mut self, state: &mut State) -> u16 {
+        state.is_changed = false;
+        match plain_recipe_of(state) {
+            Some(packed) => self.pool.intern_packed(&packed),
+            None => self.pool.intern(&recipe_of(state)),
+        }
+    }
+
+    /// The recipe that holds when a call has come back to `next`, in `state`, where `before` held until then. While the call
+    /// lasts it is looked up by the call's last byte.
+    fn mark_return(&mut self, state: &mut State, next: u32, before: u16) -> u16 {
+        if !state.is_changed {
+            return before;
+        }
+        let after = self.number_of(state);
+        if self.trial.is_none()
+            && let Some(last) = next.checked_sub(1).and_then(|last| self.recipes.get_mut(last as usize))
+        {
+            *last = if after == before { INSIDE } else { after };
+        }
+        after
     }
 
     /// The procedure ends here: its caller's registers are in place. Where it jumps to an address that nobody knows,
@@ -251,7 +273,8 @@ impl Module<'_> {
             && !matches!(number, UNSEEN | UNKNOWN | INSIDE)
             && !is_soft
         {
-            if let Some(recipe) = self.pool.recipes.get(usize::from(number)) {
+            // What holds where control comes only behind a call that may not come back is not known well enough.
+            if let Some(recipe) = self.pool.recipes.get(usize::from(number)).filter(|_| !self.soft.get(at)) {
                 trial.learn(state, recipe);
             }
             return;

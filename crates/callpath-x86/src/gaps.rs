@@ -132,8 +132,14 @@ impl Module<'_> {
         }
     }
 
+    /// Code whose address is taken begins like a procedure.
+    pub(crate) fn begins_probably(&self, at: u32) -> bool {
+        let bytes = self.places.bytes(at);
+        is_prologue(bytes) && !is_landing_mark(bytes)
+    }
+
     /// Procedures begin like this, and nothing else does.
-    pub(crate) fn begins_surely(&self, at: u32) -> bool {
+    fn begins_surely(&self, at: u32) -> bool {
         let bytes = self.places.bytes(at);
         let may_begin = self.places.is_aligned(at) || is_sure_prologue(bytes);
         may_begin && is_prologue(bytes) && !is_landing_mark(bytes)
