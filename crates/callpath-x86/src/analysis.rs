@@ -219,7 +219,7 @@ impl Module<'_> {
 
     /// A place whose address is taken, where a procedure may begin: not in the middle of other code.
     fn is_credible_start(&self, at: u32) -> bool {
-        if self.is_seen(at) || !self.sweep.boundaries.get(at) {
+        if self.is_seen(at) || !self.sweep.boundaries.get(at) || !self.sweep.behind_ends.get(at) {
             return false;
         }
         self.places.is_aligned(at)

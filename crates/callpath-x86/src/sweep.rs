@@ -15,6 +15,8 @@ use crate::tables::Data;
 pub(crate) struct Sweep {
     /// Where instructions begin.
     pub(crate) boundaries: Bitmap,
+    /// Where no instruction hands on to: behind jumps, returns and calls, and the padding there.
+    pub(crate) behind_ends: Bitmap,
     /// Where branches and jumps lead.
     pub(crate) jump_targets: Bitmap,
     /// Where calls lead.
@@ -65,6 +67,7 @@ impl Sweep {
         let bitmap = || Bitmap::new(places.len());
         let mut sweep = Sweep {
             boundaries: bitmap(),
+            behind_ends: bitmap(),
             jump_targets: bitmap(),
             call_targets: bitmap(),
             code_references: Vec::new(),
@@ -120,6 +123,7 @@ impl Sweep {
     ) {
         let Some(mut instructions) = Instructions::new(places, start) else { return };
         let mut instruction = Instruction::default();
+        self.behind_ends.insert(start);
         let mut padding = None;
         let mut context = Context::default();
         // Where the last event's instruction ends.
@@ -150,7 +154,11 @@ impl Sweep {
                 continue;
             }
             self.boundaries.insert(at);
-            if is_padding(&instruction) {
+            let is_padding = is_padding(&instruction);
+            if is_padding && self.behind_ends.get(at) {
+                self.behind_ends.insert(next);
+            }
+            if is_padding {
                 let is_call = |event: &Event| event.kind == EventKind::Call;
                 if padding.is_none() && behind == at && self.events.last().is_some_and(is_call) {
                     padding = Some(self.events.len() as u32 - 1);
@@ -166,6 +174,9 @@ impl Sweep {
             context.note(&instruction);
             if self.events.len() > events {
                 behind = next;
+                if self.events.last().is_some_and(|event| event.kind != EventKind::Branch) {
+                    self.behind_ends.insert(next);
+                }
                 if let Some(event) = self.events.last_mut()
                     && matches!(event.kind, EventKind::Leave | EventKind::Jump | EventKind::Stop)
                 {
