@@ -1,18 +1,20 @@
 //! Which recipe holds where: the load map and recipe tables behind a small cache of program counters.
 //! Knows nothing of frames' registers.
 
-use callpath_format::address::RunAddr;
+use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::frame::FrameKey;
 use callpath_format::recipe::{Expression, Packed, Recipe};
 use callpath_format::shared::load_map::Mapping;
 use callpath_format::shared::thread::layout;
 use callpath_format::shared::{CHUNK_LEN_BYTES, ThreadRecord};
 use callpath_format::table::RecipeId;
-use callpath_unwind::{CodeMap, Located};
+use callpath_unwind::{CodeMap, Located, Memory};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::process::Process;
+use crate::sample::InSample;
+use crate::stack::Probed;
 use crate::thread::Thread;
 
 const RETRIES: u32 = 4;
@@ -22,19 +24,41 @@ pub(crate) struct Code<'p, 'm> {
     process: &'p Process<'m>,
     cache: &'m [[AtomicU64; 4]],
     map_offset: u64,
-    /// Some frame's code is not in the load map.
+    /// Where the bytes of written code are read.
+    memory: Probed,
+    /// Some frame's code is not in the load map, its table is still being made, or it was written at run time and is not
+    /// what its table was made for: the recorder may know more.
     pub(crate) unknown_code: bool,
+    /// Where the first of it was written at run time.
+    pub(crate) unknown_written: Option<RunAddr>,
+    /// The last frame that was looked up is one of written code.
+    pub(crate) in_written: bool,
+}
+
+/// What is at an address, and whether that holds as long as the load map does.
+struct Found {
+    located: Located,
+    lasts: bool,
 }
 
 impl<'p, 'm> Code<'p, 'm> {
     /// `None`: the thread's chunk is not in the arena.
-    pub(crate) fn new(process: &'p Process<'m>, thread: Thread<'m>) -> Option<Code<'p, 'm>> {
+    pub(crate) fn new(in_sample: &InSample, process: &'p Process<'m>, thread: Thread<'m>) -> Option<Code<'p, 'm>> {
         let words = process.arena.slice_at::<AtomicU64>(
             thread.chunk.0 as usize * CHUNK_LEN_BYTES + layout::PC_CACHE,
             layout::PC_CACHE_LEN * 4,
         )?;
         let (cache, _) = words.as_chunks();
-        let mut code = Code { process, cache, map_offset: 0, unknown_code: false };
+        let memory = Probed::new(in_sample);
+        let mut code = Code {
+            process,
+            cache,
+            map_offset: 0,
+            memory,
+            unknown_code: false,
+            unknown_written: None,
+            in_written: false,
+        };
         code.follow_map(thread.record);
         Some(code)
     }
@@ -65,26 +89,73 @@ impl<'p, 'm> Code<'p, 'm> {
 
     #[cold]
     #[inline(never)]
-    fn locate_slowly(&mut self, addr: RunAddr) -> Located {
+    fn locate_slowly(&mut self, point: CodePoint) -> Found {
+        let addr = point.lookup();
         let outside = Located { key: FrameKey::outside(addr), recipe: UNKNOWN, table: 0 };
         let Some(mapping) = self.find_mapping(addr) else {
             self.unknown_code = true;
-            return outside;
+            return Found { located: outside, lasts: false };
         };
+        self.in_written = mapping.flags & (Mapping::PENDING | Mapping::WRITTEN) != 0;
+        if mapping.flags & Mapping::PENDING != 0 {
+            self.note_written(addr);
+        }
+        if mapping.flags & Mapping::WRITTEN != 0 {
+            return Found { located: self.locate_written(&mapping, point), lasts: false };
+        }
         let link = addr.to_link(mapping.bias);
         let key = FrameKey::in_module(mapping.module, link);
         let Some(table) = self.process.published.table(mapping.table) else {
-            return Located { key, ..outside };
+            return Found { located: Located { key, ..outside }, lasts: false };
         };
         let found = table.find(link).and_then(|id| Some((id, table.packed(id)?)));
-        match found {
+        let located = match found {
             // The map needs to know which recipe it was: `open` looks it up again from here.
             Some((id, recipe)) if recipe.kind() == Packed::WIDE => {
                 Located { key, recipe, table: mapping.table << 16 | u64::from(id.0) }
             }
             Some((_, recipe)) => Located { key, recipe, table: mapping.table << 16 },
             None => Located { key, recipe: UNKNOWN, table: 0 },
+        };
+        let kind = located.recipe.kind();
+        Found { located, lasts: kind != Packed::WIDE && kind != Packed::UNKNOWN }
+    }
+
+    /// Code that the program wrote at run time: its recipe holds if its procedure is still the one that was analysed, and
+    /// a return address in it stands behind a call.
+    fn locate_written(&mut self, mapping: &Mapping, point: CodePoint) -> Located {
+        let addr = point.lookup();
+        let key = FrameKey::in_module(mapping.module, addr.to_link(mapping.bias));
+        let recipe = self.recipe_of_written(mapping, point);
+        // What was read may be another stretch's by now: it is this one's if the map has not changed meanwhile.
+        let is_current = self.process.slot.load_map.load(Acquire) == self.map_offset;
+        let recipe = recipe.filter(|recipe| is_current && recipe.kind() != Packed::UNKNOWN);
+        if recipe.is_none() && mapping.flags & Mapping::HOPELESS == 0 {
+            self.note_written(addr);
         }
+        Located { key, recipe: recipe.unwrap_or(UNKNOWN), table: 0 }
+    }
+
+    fn note_written(&mut self, addr: RunAddr) {
+        if !self.unknown_code {
+            self.unknown_written = Some(addr);
+        }
+        self.unknown_code = true;
+    }
+
+    fn recipe_of_written(&mut self, mapping: &Mapping, point: CodePoint) -> Option<Packed> {
+        let addr = point.lookup();
+        let written = self.process.published.written(mapping.table)?;
+        let piece = written.piece(addr)?;
+        if matches!(point, CodePoint::Return(_)) && !written.is_call_end(addr) {
+            return None;
+        }
+        if piece.mark_now(|at| self.memory.read_u64(at))? != piece.mark {
+            return None;
+        }
+        let table = written.table()?;
+        // Wide recipes are left to the recorder: nothing that is written at run time usually needs one.
+        table.packed(table.find(addr.to_link(mapping.bias))?).filter(|recipe| recipe.kind() != Packed::WIDE)
     }
 }
 
@@ -93,10 +164,18 @@ const UNKNOWN: Packed = Packed { disp: 0, add: 0, head: Packed::UNKNOWN, slots: 
 impl CodeMap for Code<'_, '_> {
     #[inline]
     fn locate(&mut self, addr: RunAddr) -> Located {
+        self.locate_point(CodePoint::Exact(addr))
+    }
+
+    #[inline]
+    fn locate_point(&mut self, point: CodePoint) -> Located {
+        let addr = point.lookup();
         // Calls are at least two bytes long: neighbours share the lowest bit of entropy.
         let index = (addr.0 ^ (addr.0 >> 8)) as usize % layout::PC_CACHE_LEN;
-        let Some(entry) = self.cache.get(index) else { return self.locate_slowly(addr) };
+        let Some(entry) = self.cache.get(index) else { return self.locate_slowly(point).located };
         if entry[0].load(Relaxed) == addr.0 {
+            // Written code is never kept here.
+            self.in_written = false;
             let (a, b) = (entry[2].load(Relaxed), entry[3].load(Relaxed));
             return Located {
                 key: FrameKey(entry[1].load(Relaxed)),
@@ -116,9 +195,9 @@ impl CodeMap for Code<'_, '_> {
                 table: 0,
             };
         }
-        let located = self.locate_slowly(addr);
+        let Found { located, lasts } = self.locate_slowly(point);
         let recipe = located.recipe;
-        if recipe.kind() != Packed::WIDE && recipe.kind() != Packed::UNKNOWN {
+        if lasts {
             let slots = recipe.slots.iter().rev().fold(0u64, |word, slot| word << 8 | u64::from(*slot));
             entry[0].store(addr.0, Relaxed);
             entry[1].store(located.key.0, Relaxed);

@@ -30,26 +30,29 @@ pub(crate) enum Path {
     Full(ArenaRef),
     /// It does not; its node, under the root of partial paths.
     Partial(ArenaRef),
-    /// Some code on it has no table yet.
-    NoTable,
+    /// Some code on it has no table yet; the first of it that was written at run time, if it was.
+    NoTable(Option<RunAddr>),
     /// No memory for new nodes.
     NoMemory,
 }
 
-/// Walks and finds the node.
+/// Walks and finds the node. `as_it_is`: a path on which some code has no table ends there.
 pub(crate) fn find(
     in_sample: &InSample,
     process: &Process<'_>,
     thread: Thread<'_>,
     interrupted: &Interrupted,
     stack: &mut Stack,
+    as_it_is: bool,
 ) -> Path {
-    let Some(mut walker) = Walker::new(process, thread) else { return Path::NoMemory };
+    let Some(mut walker) = Walker::new(in_sample, process, thread) else { return Path::NoMemory };
     let cursor = Cursor::interrupted(RunAddr(interrupted.pc), interrupted.registers);
     let (frames, end) = walker.walk_whole(cursor, stack);
+    // No thread begins in written code: a zero that is found for its return address is none.
+    let end = if walker.code.in_written && matches!(end, End::Outermost) { End::Stopped(Stop::NoRecipe) } else { end };
     thread.record.frames.fetch_add(frames as u64, Relaxed);
-    if !matches!(end, End::Outermost) && walker.code.unknown_code {
-        return Path::NoTable;
+    if !matches!(end, End::Outermost) && walker.code.unknown_code && !as_it_is {
+        return Path::NoTable(walker.code.unknown_written);
     }
     let root = match end {
         End::Outermost => &thread.record.full_root,
@@ -71,13 +74,13 @@ struct Walker<'p, 'm> {
 }
 
 impl<'p, 'm> Walker<'p, 'm> {
-    fn new(process: &'p Process<'m>, thread: Thread<'m>) -> Option<Walker<'p, 'm>> {
+    fn new(in_sample: &InSample, process: &'p Process<'m>, thread: Thread<'m>) -> Option<Walker<'p, 'm>> {
         let base = thread.chunk.0 as usize * CHUNK_LEN_BYTES;
         let checkpoints = process
             .arena
             .slice_at::<AtomicU64>(base + layout::CHECKPOINTS, layout::CHECKPOINTS_LEN * CHECKPOINT_WORDS)?;
         Some(Walker {
-            code: Code::new(process, thread)?,
+            code: Code::new(in_sample, process, thread)?,
             keys: process.arena.slice_at(base + layout::KEYS, layout::KEYS_LEN)?,
             checkpoints: checkpoints.as_chunks().0,
         })

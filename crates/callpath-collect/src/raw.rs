@@ -1,6 +1,7 @@
 //! Samples that come before their code's recipe table: registers and stack are kept for the recorder.
 //! Knows nothing of how they are unwound later.
 
+use callpath_format::address::RunAddr;
 use callpath_format::register::Reg;
 use callpath_format::shared::tree::RawSample;
 use callpath_format::shared::{CHUNK_LEN_BYTES, ChunkHeader, MAX_METRICS};
@@ -10,22 +11,32 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 use crate::process::Process;
 use crate::sample::{InSample, Interrupted};
-use crate::stack::{RED_ZONE_BYTES, Stack};
+use crate::stack::{PAGE_BYTES, Probed, RED_ZONE_BYTES, Stack};
 use crate::thread::Thread;
+
+/// What is known of a sample besides its registers and stack.
+#[derive(Clone, Copy)]
+pub(crate) struct Taken {
+    /// When, by the time stamp counter.
+    pub(crate) ticks: u64,
+    /// What it weighs.
+    pub(crate) values: [u64; MAX_METRICS],
+    /// The frame that its walk did not get over, if the code there was written at run time.
+    pub(crate) written: Option<RunAddr>,
+}
 
 /// Keeps a raw sample. `false`: there is no room.
 pub(crate) fn keep(
-    _in_sample: &InSample,
+    in_sample: &InSample,
     process: &Process<'_>,
     thread: Thread<'_>,
     interrupted: &Interrupted,
     stack: &mut Stack,
-    ticks: u64,
-    values: [u64; MAX_METRICS],
+    taken: Taken,
 ) -> bool {
     let slot = process.slot;
     if u64::from(slot.raw_pending.fetch_add(1, AcqRel)) >= process.session.settings.raw_limit
-        || fill(process, thread, interrupted, stack, ticks, values).is_none()
+        || fill(process, thread, interrupted, stack, taken, Probed::new(in_sample)).is_none()
     {
         slot.raw_pending.fetch_sub(1, AcqRel);
         return false;
@@ -39,8 +50,8 @@ fn fill(
     thread: Thread<'_>,
     interrupted: &Interrupted,
     stack: &mut Stack,
-    ticks: u64,
-    values: [u64; MAX_METRICS],
+    taken: Taken,
+    code: Probed,
 ) -> Option<()> {
     let chunk = process.take_chunk()?;
     let base = chunk.0 as usize * CHUNK_LEN_BYTES;
@@ -56,9 +67,14 @@ fn fill(
     sample.stack_start.store(start, Relaxed);
     sample.stack_len_bytes.store(len, Relaxed);
     sample.flags.store(u32::from(whole), Relaxed);
-    sample.ticks.store(ticks, Relaxed);
+    let code_len = match taken.written {
+        Some(at) => copy_code(process, base, sample, at, code)?,
+        None => 0,
+    };
+    sample.code_len_bytes.store(code_len, Relaxed);
+    sample.ticks.store(taken.ticks, Relaxed);
     sample.samples.store(1, Relaxed);
-    for (to, from) in sample.values.iter().zip(values) {
+    for (to, from) in sample.values.iter().zip(taken.values) {
         to.store(from, Relaxed);
     }
     let mut head = process.slot.raw.load(Relaxed);
@@ -69,6 +85,28 @@ fn fill(
             Err(now) => head = now,
         }
     }
+}
+
+/// How much of the code before a frame is copied, bytes: that is where it was made.
+const CODE_BEFORE_BYTES: u64 = 3072;
+
+/// Copies the code around `at`, as far as it can be read, and returns the copy's length in bytes: it may be other code when
+/// the recorder looks.
+fn copy_code(process: &Process<'_>, base: usize, sample: &RawSample, at: RunAddr, mut memory: Probed) -> Option<u32> {
+    let place = base + CHUNK_LEN_BYTES - RawSample::MAX_CODE_BYTES;
+    let to = process.arena.slice_at::<AtomicU64>(place, RawSample::MAX_CODE_BYTES / 8)?;
+    let mut start = at.0.saturating_sub(CODE_BEFORE_BYTES) & !7;
+    if memory.read_u64(start).is_none() {
+        start = at.0 & !(PAGE_BYTES - 1);
+    }
+    let mut addr = start;
+    for word in to {
+        let Some(value) = memory.read_u64(addr) else { break };
+        word.store(value, Relaxed);
+        addr += 8;
+    }
+    sample.code_start.store(start, Relaxed);
+    Some((addr - start) as u32)
 }
 
 /// Copies the stack from rsp-128 upwards: where it began, its length in bytes, and whether it reaches the stack's end.

@@ -132,23 +132,27 @@ fn keep(
         return drop_sample(record, Dropped::SharedThread);
     }
     let mut place = [0; 2];
-    let (node, account) = match path::find(in_sample, process, thread, interrupted, &mut stack) {
+    let mut path = path::find(in_sample, process, thread, interrupted, &mut stack, false);
+    if let Path::NoTable(written) = path {
+        let taken = raw::Taken { ticks: begin, values: elapsed.values(settings), written };
+        if raw::keep(in_sample, process, thread, interrupted, &mut stack, taken) {
+            add(&record.raw, 1);
+            record.last_place.iter().for_each(|last| last.store(0, Relaxed));
+            return elapsed.keep(record);
+        }
+        if written.is_none() {
+            return drop_sample(record, Dropped::RawFull);
+        }
+        // The recorder might have known more; what is known here is a part of the path.
+        path = path::find(in_sample, process, thread, interrupted, &mut stack, true);
+    }
+    let (node, account) = match path {
         Path::Full(node) => {
             place = place_of(interrupted);
             (node, &record.full)
         }
         Path::Partial(node) => (node, &record.partial),
-        Path::NoMemory => return drop_sample(record, Dropped::NoMemory),
-        Path::NoTable => {
-            let values = elapsed.values(settings);
-            if raw::keep(in_sample, process, thread, interrupted, &mut stack, begin, values) {
-                add(&record.raw, 1);
-                elapsed.keep(record);
-            } else {
-                drop_sample(record, Dropped::RawFull);
-            }
-            return;
-        }
+        Path::NoMemory | Path::NoTable(_) => return drop_sample(record, Dropped::NoMemory),
     };
     for (last, now) in record.last_place.iter().zip(place) {
         last.store(now, Relaxed);

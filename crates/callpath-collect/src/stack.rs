@@ -13,14 +13,59 @@ use crate::syscall;
 
 /// The red zone: below rsp, but still the procedure's (psABI, section 3.2.2).
 pub(crate) const RED_ZONE_BYTES: u64 = 128;
-const PAGE_BYTES: u64 = 4096;
+pub(crate) const PAGE_BYTES: u64 = 4096;
 
 /// A stack. Between the thread's stack pointer and the end of its stack all is mapped; anything else, such as a signal
 /// stack or a coroutine's, is probed page by page.
 pub(crate) struct Stack {
     low: u64,
     high: u64,
+    other: Probed,
+}
+
+/// Memory of which nothing is known: each page is probed before it is read, two are remembered.
+pub(crate) struct Probed {
     readable_pages: [u64; 2],
+}
+
+impl Probed {
+    pub(crate) fn new(_in_sample: &InSample) -> Probed {
+        Probed { readable_pages: [u64::MAX; 2] }
+    }
+
+    fn is_readable(&mut self, addr: u64) -> bool {
+        let page = addr / PAGE_BYTES;
+        if self.readable_pages.contains(&page) {
+            return true;
+        }
+        // The last eight bytes of the page: a set of signals is read whole.
+        if page == 0 || !syscall::is_readable(page * PAGE_BYTES + PAGE_BYTES - 8) {
+            return false;
+        }
+        self.readable_pages = [page, self.readable_pages[0]];
+        true
+    }
+}
+
+impl Memory for Probed {
+    #[inline]
+    fn read_u64(&mut self, addr: u64) -> Option<u64> {
+        let last = addr.checked_add(7)?;
+        if !self.is_readable(addr) || !self.is_readable(last) {
+            return None;
+        }
+        // SAFETY: the eight bytes are mapped: their pages have just been probed.
+        Some(unsafe { read(addr) })
+    }
+}
+
+/// The eight bytes at `addr`. Unaligned and volatile: nothing is assumed of what is there.
+///
+/// # Safety
+/// They must be mapped and readable.
+unsafe fn read(addr: u64) -> u64 {
+    // SAFETY: as the caller says.
+    unsafe { core::ptr::read_volatile((addr as *const [u8; 8]).cast::<Unaligned>()) }.0
 }
 
 /// How far a stack may grow between two samples and still be followed at once, bytes.
@@ -29,10 +74,10 @@ const FOLLOWED_BYTES: u64 = 1 << 20;
 const FARTHEST_BYTES: u64 = 64 << 20;
 
 impl Stack {
-    pub(crate) fn new(_in_sample: &InSample, record: &ThreadRecord, interrupted: &Interrupted) -> Stack {
+    pub(crate) fn new(in_sample: &InSample, record: &ThreadRecord, interrupted: &Interrupted) -> Stack {
         let rsp = interrupted.registers[Reg::RSP.index()];
         let [low, high] = [record.stack[0].load(Relaxed), record.stack[1].load(Relaxed)];
-        let mut stack = Stack { low: 1, high: 0, readable_pages: [u64::MAX; 2] };
+        let mut stack = Stack { low: 1, high: 0, other: Probed::new(in_sample) };
         if rsp >= high || low.saturating_sub(rsp) > FARTHEST_BYTES {
             return stack;
         }
@@ -63,16 +108,7 @@ impl Stack {
     }
 
     pub(crate) fn is_readable(&mut self, addr: u64) -> bool {
-        let page = addr / PAGE_BYTES;
-        if self.readable_pages.contains(&page) {
-            return true;
-        }
-        // The last eight bytes of the page: a set of signals is read whole.
-        if page == 0 || !syscall::is_readable(page * PAGE_BYTES + PAGE_BYTES - 8) {
-            return false;
-        }
-        self.readable_pages = [page, self.readable_pages[0]];
-        true
+        self.other.is_readable(addr)
     }
 }
 
@@ -80,14 +116,11 @@ impl Memory for Stack {
     #[inline]
     fn read_u64(&mut self, addr: u64) -> Option<u64> {
         let last = addr.checked_add(7)?;
-        let on_own_stack = self.low <= addr && last < self.high;
-        let is_mapped = on_own_stack || (self.is_readable(addr) && self.is_readable(last));
-        if !is_mapped {
-            return None;
+        if self.low <= addr && last < self.high {
+            // SAFETY: they lie on the thread's own stack above its stack pointer, where all is mapped.
+            return Some(unsafe { read(addr) });
         }
-        // SAFETY: the eight bytes are mapped: they lie on the thread's own stack above its stack pointer, or their
-        // pages have just been probed. Unaligned and volatile: nothing is assumed of what is there.
-        Some(unsafe { core::ptr::read_volatile((addr as *const [u8; 8]).cast::<Unaligned>()) }.0)
+        self.other.read_u64(addr)
     }
 }
 

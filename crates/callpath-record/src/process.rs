@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
 
 use callpath_analyze::measurement::{
     MeasurementError, ModuleRecord, PathTree, ProcessFile, ThreadProfile, encode_process, process_file_name,
@@ -10,7 +11,7 @@ use callpath_analyze::measurement::{
 };
 use callpath_format::address::RunAddr;
 use callpath_format::frame::{FrameKey, ModuleIndex};
-use callpath_format::shared::load_map::Mapping;
+use callpath_format::shared::load_map::{Mapping, Published};
 use callpath_format::shared::{ArenaRef, ProcessSlot, SlotState, Source, ThreadRecord};
 use callpath_target::{ClockEvent, MapEntry, Maps, Pid, ProcessHandle};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -18,12 +19,16 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::arena::ArenaKeeper;
 use crate::modules::{ModuleId, Modules};
 use crate::publish::{MapPlaces, Publisher};
-use crate::raw::{self, Raw};
+use crate::raw::{self, Code, Raw, Walked};
 use crate::thread::{Thread, TickLength};
 use crate::trace::{self, TraceFile};
+use crate::written::{Witness, WrittenCode};
 
 /// Ended threads beyond this many are put together by where they began.
 const THREADS_KEPT_APART: usize = 512;
+
+/// Samples of code that the program writes come all the time: the memory map is not read anew for each.
+const MAP_IS_OLD: Duration = Duration::from_millis(100);
 
 /// What all processes share.
 pub(crate) struct Shared {
@@ -62,7 +67,11 @@ pub(crate) struct Process {
     started_ns: u64,
     metric_count: u32,
     events: Vec<ClockEvent>,
+    /// All of them, by address, and those among them that lie in modules.
     mappings: Vec<Mapping>,
+    module_mappings: Vec<Mapping>,
+    written_code: WrittenCode,
+    map_read: Instant,
     places: MapPlaces,
     module_indices: FxHashMap<(ModuleId, u64), ModuleIndex>,
     modules: Vec<ModuleRecord>,
@@ -84,11 +93,14 @@ impl Process {
             forked: at.forked_from.load(Relaxed) != 0,
             program: handle.executable().unwrap_or_default(),
             command: handle.command_line(),
+            written_code: WrittenCode::new(handle.pid()),
             handle,
             started_ns,
             metric_count: shared.keeper.session().settings.metric_count,
             events: Vec::new(),
             mappings: Vec::new(),
+            module_mappings: Vec::new(),
+            map_read: Instant::now(),
             places: MapPlaces::default(),
             module_indices: FxHashMap::default(),
             modules: Vec::new(),
@@ -145,26 +157,42 @@ impl Process {
 
     /// Publishes the load map as the process's memory map is now, with the tables of all its modules.
     pub(crate) fn refresh_map(&mut self, shared: &mut Shared) {
+        self.map_read = Instant::now();
         // A process that has ended has no map; what it had is still right for its raw samples.
         let Ok(maps) = Maps::read(self.handle.pid()) else { return };
         let executable: Vec<&MapEntry> = maps.entries.iter().filter(|e| e.executable).collect();
+        if executable.is_empty() {
+            return;
+        }
         let beat = &shared.keeper.session().beat;
         shared.modules.read_all(self.handle.pid(), &executable, &mut shared.publisher, beat);
-        let mut mappings = Vec::new();
+        self.module_mappings.clear();
+        let mut others = Vec::new();
         for entry in executable {
             let id = shared.modules.of_mapping(self.handle.pid(), entry, &mut shared.publisher);
-            let (module, bias, table) = match id {
+            let mapping =
+                |module, bias, table| Mapping { start: entry.start, end: entry.end, bias, table, module, flags: 0 };
+            match id.filter(|id| shared.modules.get(*id).identity.is_some()) {
                 Some(id) => {
                     let bias = shared.modules.get(id).bias(entry);
-                    (self.index_of(&shared.modules, id, bias), bias, shared.modules.get(id).table)
+                    let module = self.index_of(&shared.modules, id, bias);
+                    self.module_mappings.push(mapping(module, bias, shared.modules.get(id).table));
                 }
-                // Code without a file: keys are run-time addresses, and nothing is known of it.
-                None => (ModuleIndex::NONE, 0, 0),
-            };
-            mappings.push(Mapping { start: entry.start, end: entry.end, bias, table, module });
+                // No file, or one that is no ELF file or cannot be read: what counts is what is in memory.
+                None if entry.readable => others.push(entry),
+                // The kernel's own page; nothing is known of it.
+                None => self.module_mappings.push(mapping(ModuleIndex::NONE, 0, 0)),
+            }
         }
+        self.written_code.set_areas(&others, &mut self.modules, &mut shared.publisher);
+        self.publish_map(shared);
+    }
+
+    fn publish_map(&mut self, shared: &mut Shared) {
+        let mut mappings = self.written_code.mappings(&mut shared.publisher);
+        mappings.extend(&self.module_mappings);
         mappings.sort_by_key(|m| m.start);
-        if mappings == self.mappings || mappings.is_empty() {
+        if mappings == self.mappings {
             return;
         }
         if let Some(offset) = shared.publisher.publish_map(&mut self.places, &mappings) {
@@ -205,8 +233,6 @@ impl Process {
         if chunks.is_empty() {
             return;
         }
-        // The samples came because something on their paths was not in the load map.
-        self.refresh_map(shared);
         self.find_threads(shared);
         let by_record: FxHashMap<ArenaRef, usize> = self
             .threads
@@ -217,18 +243,46 @@ impl Process {
                 ThreadState::Ended(_) => None,
             })
             .collect();
+        self.written_code.begin_round();
         // Oldest first.
+        let mut refreshed = false;
         for chunk in chunks.iter().rev() {
+            let Some(raw) = Raw::in_chunk(&shared.keeper, *chunk) else { continue };
+            let mut walked = self.walk_raw(&raw, shared.publisher.published());
+            let is_old = self.map_read.elapsed() > MAP_IS_OLD;
+            if !refreshed && (walked.met_unknown || is_old) {
+                refreshed = true;
+                // Its chunk is not given back before all have been looked at.
+                self.refresh_map(shared);
+                let Some(raw) = Raw::in_chunk(&shared.keeper, *chunk) else { continue };
+                walked = self.walk_raw(&raw, shared.publisher.published());
+            }
             let Some(raw) = Raw::in_chunk(&shared.keeper, *chunk) else { continue };
             let thread = by_record.get(&raw.owner).and_then(|i| self.threads.get_mut(*i));
             if let Some(ThreadState::Live(thread)) = thread {
-                raw.attribute(thread, &self.mappings, shared.publisher.published());
+                raw.attribute(thread, &walked);
             }
+        }
+        if self.written_code.changed {
+            self.publish_map(shared);
         }
         for chunk in &chunks {
             shared.keeper.give_back(*chunk);
         }
         shared.keeper.slot(self.slot).raw_pending.fetch_sub(chunks.len() as u32, AcqRel);
+    }
+
+    fn walk_raw(&mut self, raw: &Raw<'_>, published: Published<'_>) -> Walked {
+        let (written, modules) = (&mut self.written_code, &mut self.modules);
+        raw.walk(Code {
+            mappings: &self.mappings,
+            published,
+            written,
+            modules,
+            witness: Witness::default(),
+            after_written: false,
+            met_unknown: false,
+        })
     }
 
     /// Starts a trace file.
@@ -247,6 +301,10 @@ impl Process {
         ended_ns: Option<u64>,
     ) -> Result<(), MeasurementError> {
         self.drain_raw(shared);
+        self.written_code.look_again(&mut shared.publisher);
+        if self.written_code.changed {
+            self.publish_map(shared);
+        }
         self.find_threads(shared);
         let mut live = Vec::new();
         for index in 0..self.threads.len() {
@@ -382,8 +440,9 @@ impl Process {
     }
 
     /// Ends the samples and gives the slot back.
-    pub(crate) fn release(self, shared: &mut Shared) {
+    pub(crate) fn release(mut self, shared: &mut Shared) {
         drop(self.events);
+        self.written_code.release(&mut shared.publisher);
         let slot: &ProcessSlot = shared.keeper.slot(self.slot);
         slot.state.store(SlotState::FREE, Release);
     }

@@ -1,19 +1,38 @@
-//! What is published to the measured processes: recipe tables and load maps, in memory that they can only read.
+//! What is published to the measured processes: recipe tables, stretches of written code and load maps, in memory that they
+//! can only read.
 //! Knows nothing of modules and processes.
 
 use callpath_format::shared::load_map::{self, Mapping, Published};
 use callpath_target::{SharedMemory, TargetError};
+use std::time::{Duration, Instant};
 
 /// What is backed with memory at a time, bytes.
 const STEP_BYTES: usize = 1 << 20;
 /// How many load maps of a process keep their places before the oldest one's is used again.
 const MAPS_KEPT: usize = 4;
+/// A place that was given back is used again when no sample can still be looking at it.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The published memory and how much of it is in use.
 pub(crate) struct Publisher {
     memory: SharedMemory,
     used: usize,
     backed: usize,
+    returned: Vec<(Place, Instant)>,
+}
+
+/// A place for what is replaced in time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    at: usize,
+    room: usize,
+}
+
+impl Place {
+    /// Bytes from the start of what is published.
+    pub(crate) fn offset(self) -> u64 {
+        self.at as u64
+    }
 }
 
 /// The places of a process's load maps, used in turn.
@@ -27,7 +46,7 @@ impl Publisher {
     pub(crate) fn create(len_bytes: usize) -> Result<Publisher, TargetError> {
         let memory = SharedMemory::create(c"callpath-published", len_bytes)?;
         // Offset 0 means "none".
-        Ok(Publisher { memory, used: 64, backed: 0 })
+        Ok(Publisher { memory, used: 64, backed: 0, returned: Vec::new() })
     }
 
     pub(crate) fn descriptor(&self) -> i32 {
@@ -45,6 +64,27 @@ impl Publisher {
         let at = self.reserve(bytes.len())?;
         self.write(at, bytes);
         Some(at as u64)
+    }
+
+    /// Publishes bytes at a place that can be given back; `None`: no room or no memory.
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> Option<Place> {
+        let fits = |(place, since): &(Place, Instant)| {
+            (bytes.len()..=bytes.len() * 4).contains(&place.room) && since.elapsed() > PATIENCE
+        };
+        let place = match self.returned.iter().position(fits) {
+            Some(index) => self.returned.swap_remove(index).0,
+            None => {
+                let room = bytes.len().next_power_of_two();
+                Place { at: self.reserve(room)?, room }
+            }
+        };
+        self.write(place.at, bytes);
+        Some(place)
+    }
+
+    /// Takes a place back: no load map that is published from now on names it.
+    pub(crate) fn give_back(&mut self, place: Place) {
+        self.returned.push((place, Instant::now()));
     }
 
     /// Publishes a process's next load map (`mappings` by address) and returns its offset.

@@ -6,9 +6,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use callpath_analyze::measurement::{FULL_ROOT, PARTIAL_ROOT};
-use callpath_format::address::RunAddr;
+use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::frame::FrameKey;
 use callpath_format::recipe::{Expression, Packed, Recipe};
+use callpath_format::register::{Reg, Registers};
 use callpath_format::shared::load_map::{Mapping, Published};
 use callpath_format::shared::tree::RawSample;
 use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, MAX_METRICS, ProcessSlot};
@@ -17,6 +18,7 @@ use callpath_unwind::{CodeMap, Cursor, End, Located, Memory, walk};
 
 use crate::arena::ArenaKeeper;
 use crate::thread::Thread;
+use crate::written::{ModuleList, Witness, WrittenCode};
 
 /// The raw samples that a process has put down since the last time.
 pub(crate) fn take_list(keeper: &ArenaKeeper, slot: &ProcessSlot) -> Vec<ChunkIndex> {
@@ -36,6 +38,7 @@ pub(crate) fn take_list(keeper: &ArenaKeeper, slot: &ProcessSlot) -> Vec<ChunkIn
 pub(crate) struct Raw<'a> {
     sample: &'a RawSample,
     stack: &'a [AtomicU64],
+    code: &'a [AtomicU64],
     /// The thread's record.
     pub(crate) owner: ArenaRef,
 }
@@ -49,7 +52,10 @@ impl<'a> Raw<'a> {
         let sample: &RawSample = arena.at_offset(base)?;
         let len = (sample.stack_len_bytes.load(Relaxed) as usize).min(RawSample::MAX_STACK_BYTES);
         let stack = arena.slice_at(base + size_of::<RawSample>(), len / 8)?;
-        Some(Raw { sample, stack, owner: ArenaRef(header.owner.load(Relaxed)) })
+        let code_len = (sample.code_len_bytes.load(Relaxed) as usize).min(RawSample::MAX_CODE_BYTES);
+        let code_at = (chunk.0 as usize + 1) * CHUNK_LEN_BYTES - RawSample::MAX_CODE_BYTES;
+        let code = arena.slice_at(code_at, code_len / 8)?;
+        Some(Raw { sample, stack, code, owner: ArenaRef(header.owner.load(Relaxed)) })
     }
 
     /// The interrupted instruction.
@@ -57,27 +63,54 @@ impl<'a> Raw<'a> {
         RunAddr(self.sample.registers[16].load(Relaxed))
     }
 
-    /// Walks it and adds it to its thread's own tree.
-    pub(crate) fn attribute(&self, thread: &mut Thread, mappings: &[Mapping], published: Published<'_>) {
+    /// Walks it.
+    pub(crate) fn walk(&self, mut code: Code<'_>) -> Walked {
         let registers = std::array::from_fn(|i| self.sample.registers[i].load(Relaxed));
-        let mut code = Code { mappings, published };
         let mut memory = Stack { start: self.sample.stack_start.load(Relaxed), words: self.stack };
-        let mut keys: Vec<FrameKey> = Vec::new();
-        let cursor = Cursor::interrupted(self.pc(), registers);
-        let end = walk(cursor, &mut code, &mut memory, |_, located| {
-            keys.push(located.key);
-            ControlFlow::Continue(())
-        });
-        let (root, count) = match end {
-            End::Outermost => (FULL_ROOT, &mut thread.raw_full),
-            End::Stopped(_) | End::Broken => (PARTIAL_ROOT, &mut thread.raw_partial),
+        code.witness = Witness {
+            start: RunAddr(self.sample.code_start.load(Relaxed)),
+            bytes: self.code.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect(),
         };
+        let mut keys: Vec<FrameKey> = Vec::new();
+        let mut cursor = Cursor::interrupted(self.pc(), registers);
+        loop {
+            let mut last = None;
+            let end = walk(cursor, &mut code, &mut memory, |cursor, located| {
+                if located.key == NO_FRAME {
+                    return ControlFlow::Break(());
+                }
+                keys.push(located.key);
+                last = Some(*cursor);
+                ControlFlow::Continue(())
+            });
+            // No thread begins in written code: a zero that is found for its return address is none.
+            let full = end == End::Outermost && !code.after_written;
+            match last.filter(|_| !full).and_then(|last| code.by_frame_pointer(&last, &mut memory)) {
+                Some(caller) => cursor = caller,
+                None => return Walked { keys, full, met_unknown: code.met_unknown },
+            }
+        }
+    }
+
+    /// Adds it to its thread's own tree.
+    pub(crate) fn attribute(&self, thread: &mut Thread, walked: &Walked) {
+        let (root, count) =
+            if walked.full { (FULL_ROOT, &mut thread.raw_full) } else { (PARTIAL_ROOT, &mut thread.raw_partial) };
         let samples = self.sample.samples.load(Relaxed);
         *count += samples;
-        let node = keys.iter().rev().fold(root, |node, key| thread.own.child(node, *key));
+        let node = walked.keys.iter().rev().fold(root, |node, key| thread.own.child(node, *key));
         let values: [u64; MAX_METRICS] = std::array::from_fn(|i| self.sample.values[i].load(Relaxed));
         thread.own.add(node, samples, values);
     }
+}
+
+/// The frames of a raw sample, the innermost first.
+pub(crate) struct Walked {
+    keys: Vec<FrameKey>,
+    /// They reach an outermost frame.
+    full: bool,
+    /// Something was not in the load map.
+    pub(crate) met_unknown: bool,
 }
 
 /// A copy of a stack.
@@ -99,20 +132,99 @@ impl Memory for Stack<'_> {
     }
 }
 
+/// What a word on the stack that is no return address leads to. Never a frame's key: the highest address belongs to the kernel.
+const NO_FRAME: FrameKey = FrameKey(u64::MAX);
+/// No frame of written code is larger, bytes: there is nothing to be sure of.
+const LARGEST_FRAME_BYTES: u64 = 64 << 10;
+
 /// A process's code as the recorder knows it.
-struct Code<'a> {
-    mappings: &'a [Mapping],
-    published: Published<'a>,
+pub(crate) struct Code<'a> {
+    pub(crate) mappings: &'a [Mapping],
+    pub(crate) published: Published<'a>,
+    pub(crate) written: &'a mut WrittenCode,
+    pub(crate) modules: &'a mut ModuleList,
+    /// Code as it was when the sample was taken.
+    pub(crate) witness: Witness,
+    /// The frame before is one of written code: its recipe may be wrong, and its caller is looked at closely.
+    pub(crate) after_written: bool,
+    /// Something was not in the load map.
+    pub(crate) met_unknown: bool,
+}
+
+impl Code<'_> {
+    fn mapping(&self, addr: RunAddr) -> Option<&Mapping> {
+        let index = self.mappings.partition_point(|m| m.end <= addr);
+        self.mappings.get(index).filter(|m| m.start <= addr)
+    }
+
+    /// Whether a call may have left this word on the stack.
+    fn may_be_return_address(&self, word: u64) -> bool {
+        self.mapping(RunAddr(word.wrapping_sub(1))).is_some() && self.written.is_behind_call(RunAddr(word))
+    }
+
+    /// The caller of a frame of written code that has no recipe, the last resort: by the frame pointer, if it leads to a
+    /// return address, and either the code has made it, or nothing between it and the stack's top could be another return
+    /// address. (A procedure without a frame of its own has its caller's frame pointer, and its return address below.)
+    fn by_frame_pointer(&mut self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<Cursor> {
+        let at = frame.point.lookup();
+        if !self.written.holds(at) {
+            return None;
+        }
+        let caller = self.caller_by_frame_pointer(frame, memory);
+        self.written.note_try(at, caller.is_some());
+        caller
+    }
+
+    fn caller_by_frame_pointer(&self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<Cursor> {
+        let rsp = frame.registers.get(Reg::RSP)?;
+        let rbp = frame.registers.get(Reg::RBP)?;
+        if rbp % 8 != 0 || rsp % 8 != 0 || rbp < rsp || rbp - rsp > LARGEST_FRAME_BYTES {
+            return None;
+        }
+        let return_address = memory.read_u64(rbp + 8)?;
+        if !self.may_be_return_address(return_address) {
+            return None;
+        }
+        let is_return = matches!(frame.point, CodePoint::Return(_));
+        if !self.written.is_framed(frame.point.lookup(), is_return) {
+            for addr in (rsp..rbp).step_by(8) {
+                if self.may_be_return_address(memory.read_u64(addr)?) {
+                    return None;
+                }
+            }
+        }
+        let mut registers = Registers::UNKNOWN;
+        registers.set(Reg::RSP, rbp + 16);
+        registers.set(Reg::RBP, memory.read_u64(rbp)?);
+        Some(Cursor { point: CodePoint::Return(RunAddr(return_address)), registers })
+    }
 }
 
 impl CodeMap for Code<'_> {
     fn locate(&mut self, addr: RunAddr) -> Located {
+        self.locate_point(CodePoint::Exact(addr))
+    }
+
+    fn locate_point(&mut self, point: CodePoint) -> Located {
         let unknown = Packed { disp: 0, add: 0, head: Packed::UNKNOWN, slots: [0; 6] };
-        let index = self.mappings.partition_point(|m| m.end <= addr);
-        let Some(mapping) = self.mappings.get(index).filter(|m| m.start <= addr) else {
-            return Located { key: FrameKey::outside(addr), recipe: unknown, table: 0 };
+        let addr = point.lookup();
+        let is_return = matches!(point, CodePoint::Return(_));
+        let Some(mapping) = self.mapping(addr).copied() else {
+            self.met_unknown = true;
+            // A walk may end at code that is not there. What is returned to is.
+            let key = if is_return { NO_FRAME } else { FrameKey::outside(addr) };
+            return Located { key, recipe: unknown, table: 0 };
         };
+        let is_written = mapping.flags & (Mapping::WRITTEN | Mapping::PENDING) != 0;
+        if is_return && (is_written || self.after_written) && !self.written.is_behind_call(point.pc()) {
+            return Located { key: NO_FRAME, recipe: unknown, table: 0 };
+        }
+        self.after_written = is_written;
         let link = addr.to_link(mapping.bias);
+        if is_written {
+            let (module, recipe) = self.written.locate(addr, is_return, &self.witness, self.modules);
+            return Located { key: FrameKey::in_module(module, link), recipe: recipe.unwrap_or(unknown), table: 0 };
+        }
         let key = FrameKey::in_module(mapping.module, link);
         let found = self.published.table(mapping.table).and_then(|t| {
             let id = t.find(link)?;

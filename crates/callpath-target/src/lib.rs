@@ -13,6 +13,6 @@ pub use clock_event::{ClockEvent, EventKind};
 pub use error::TargetError;
 pub use launch::{Ended, Launch, Launched, find_program};
 pub use maps::{FileId, MapEntry, Maps};
-pub use memory::{SharedMemory, own_vdso};
+pub use memory::{SharedMemory, own_vdso, read_memory};
 pub use process::{Pid, ProcessHandle, thread_lives};
 pub use step::{StepOptions, Stepped, Stepper, TrapCause};

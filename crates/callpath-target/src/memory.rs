@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
 use crate::error::TargetError;
+use crate::process::Pid;
 
 /// A memory file, mapped here from beginning to end. Only what has been [backed](SharedMemory::back) may be touched.
 #[derive(Debug)]
@@ -93,9 +94,28 @@ impl Drop for SharedMemory {
     }
 }
 
+/// Reads another process's memory into `into`; fewer bytes than asked for where it ends, none where this user may not
+/// look.
+pub fn read_memory(pid: Pid, addr: u64, into: &mut [u8]) -> usize {
+    let mut got = 0;
+    while got < into.len() {
+        let rest = &mut into[got..];
+        let local = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
+        let at = addr.wrapping_add(got as u64);
+        let remote = libc::iovec { iov_base: at as *mut libc::c_void, iov_len: rest.len() };
+        // SAFETY: the local part is a valid slice; the other is looked at in the other process only.
+        let more = unsafe { libc::process_vm_readv(pid.0 as i32, &local, 1, &remote, 1, 0) };
+        match usize::try_from(more) {
+            Ok(0) | Err(_) => break,
+            Ok(more) => got += more,
+        }
+    }
+    got
+}
+
 /// A copy of the kernel's virtual shared object, which is the same in every 64-bit process.
 pub fn own_vdso() -> Option<Vec<u8>> {
-    let maps = crate::maps::Maps::read(crate::process::Pid(std::process::id())).ok()?;
+    let maps = crate::maps::Maps::read(Pid(std::process::id())).ok()?;
     let entry = maps.entries.iter().find(|e| e.path.as_os_str() == "[vdso]" && e.readable)?;
     let len = (entry.end.0 - entry.start.0) as usize;
     // SAFETY: the kernel keeps it mapped and unchanged as long as the process lives.

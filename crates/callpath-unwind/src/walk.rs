@@ -1,7 +1,7 @@
 //! The walk over many frames, with a map of code that says which recipe holds where.
 //! Knows nothing of how the map is kept.
 
-use callpath_format::address::RunAddr;
+use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::frame::FrameKey;
 use callpath_format::recipe::{Expression, Packed, Recipe};
 use core::ops::ControlFlow;
@@ -27,6 +27,11 @@ pub struct Located {
 pub trait CodeMap {
     /// What is at `addr`, a look-up address ([`callpath_format::address::CodePoint::lookup`]).
     fn locate(&mut self, addr: RunAddr) -> Located;
+    /// What is at a frame's point, for a map that asks for more of a return address than of an exact one.
+    #[inline]
+    fn locate_point(&mut self, point: CodePoint) -> Located {
+        self.locate(point.lookup())
+    }
     /// The open form of a wide recipe.
     fn open(&self, located: &Located) -> Option<Recipe>;
     /// The bytes of an expression of that recipe.
@@ -53,7 +58,7 @@ pub fn walk<C: CodeMap, M: Memory>(
 ) -> End {
     let mut signals = 0;
     loop {
-        let located = code.locate(cursor.point.lookup());
+        let located = code.locate_point(cursor.point);
         if visit(&cursor, &located).is_break() {
             return End::Broken;
         }

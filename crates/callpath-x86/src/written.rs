@@ -2,8 +2,8 @@
 //! Knows nothing of where the bytes come from.
 //!
 //! A compiler's procedures are called and return. What a program writes may be anything: code that is jumped into and jumps
-//! out, code for a stack of its own, data. So a procedure is believed here only where it shows a return, and shows it
-//! with nothing but the return address left on the stack.
+//! out, code for a stack of its own, data. So a recipe is believed here only where control goes on, by what can be
+//! followed, to a return that finds nothing but the return address on the stack.
 
 use std::ops::Range;
 
@@ -18,16 +18,17 @@ use crate::input::CodeInput;
 /// What is believed of code that was written at run time.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WrittenCode {
-    /// By ascending address, the procedures that are believed. Their recipes follow from the bytes of each alone.
+    /// By ascending address, disjoint.
     pub procedures: Vec<WrittenProcedure>,
     /// Distinct recipes.
     pub recipes: Vec<Recipe>,
 }
 
-/// One procedure.
+/// Code that hangs together by its flow of control: a procedure, or the part of one that is believed. Its recipes follow
+/// from its bytes alone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WrittenProcedure {
-    /// From its first instruction up to the end of the last one that has a recipe.
+    /// From the first instruction that has a recipe up to the end of the last one.
     pub code: Range<LinkAddr>,
     /// Its recipes, by ascending address.
     pub rows: Vec<Row>,
@@ -35,33 +36,16 @@ pub struct WrittenProcedure {
     pub call_ends: Vec<LinkAddr>,
 }
 
-/// Analyses `code`, which begins at `start`, in about 50 ns for each byte. `code` may begin and end inside of a
-/// procedure: that one is not believed, or its rest is not.
+/// Analyses `code`, which begins at `start`, in about 80 ns for each byte that is code. `code` may begin and end inside of a
+/// procedure.
 pub fn analyse_written(code: &[u8], start: LinkAddr) -> WrittenCode {
     let slices = [(start, code)];
-    let CodeAnalysis { rows, recipes, procedures, .. } =
-        analyse(&CodeInput { code: &slices, data: &slices, is_absolute: true, ..CodeInput::default() });
-    let unknown: Vec<bool> = recipes.iter().map(|recipe| *recipe == Recipe::UNKNOWN).collect();
-    let mut written = WrittenCode { procedures: Vec::new(), recipes };
-    for procedure in procedures {
-        let first = rows.partition_point(|row| row.start < procedure.code.start);
-        let after = rows.partition_point(|row| row.start < procedure.code.end);
-        let mut rows = rows.get(first..after).unwrap_or(&[]).to_vec();
-        // What comes behind the last instruction that is understood is free space, or another's.
-        let is_unknown = |row: &Row| unknown.get(usize::from(row.recipe)).copied().unwrap_or(true);
-        let mut end = procedure.code.end;
-        while let Some(last) = rows.last().filter(|row| is_unknown(row)) {
-            end = last.start;
-            rows.pop();
-        }
-        let code = bytes_of(code, start, &(procedure.code.start..end));
-        let facts = Facts::of(code, procedure.code.start, &rows, &written.recipes);
-        if facts.returns && !facts.returns_otherwise && facts.understood_end.0 > procedure.code.start.0 {
-            let code = procedure.code.start..facts.understood_end.min(end);
-            written.procedures.push(WrittenProcedure { code, rows, call_ends: facts.call_ends });
-        }
-    }
-    written
+    let analysis = analyse(&CodeInput { code: &slices, data: &slices, is_absolute: true, ..CodeInput::default() });
+    let body = Body::of(code, start, &analysis);
+    let mut recipes = analysis.recipes;
+    let Ok(unknown) = u16::try_from(recipes.len()) else { return WrittenCode::default() };
+    recipes.push(Recipe::UNKNOWN);
+    WrittenCode { procedures: body.procedures(unknown), recipes }
 }
 
 /// Whether rbp is surely a frame's pointer at the instruction `at`: one of the `code` before it, which begins at `start`, makes
@@ -94,46 +78,151 @@ fn bytes_of<'c>(code: &'c [u8], start: LinkAddr, range: &Range<LinkAddr>) -> &'c
     code.get(offset(range.start)..offset(range.end).min(code.len())).unwrap_or(&[])
 }
 
-/// What a procedure's instructions show, read in order.
-struct Facts {
-    /// It returns, with the return address on top of the stack.
-    returns: bool,
-    /// It returns with something else there.
-    returns_otherwise: bool,
-    call_ends: Vec<LinkAddr>,
-    /// Where the last return or jump ends: what follows is not run through.
-    understood_end: LinkAddr,
+/// The instructions of which something is known, by address, and how control goes between them.
+struct Body {
+    steps: Vec<Step>,
+    /// `(to, from)`, sorted.
+    flow: Vec<(u32, u32)>,
 }
 
-impl Facts {
-    fn of(code: &[u8], start: LinkAddr, rows: &[Row], recipes: &[Recipe]) -> Facts {
-        let mut facts =
-            Facts { returns: false, returns_otherwise: false, call_ends: Vec::new(), understood_end: start };
-        let mut decoder = Decoder::with_ip(64, code, start.0, DecoderOptions::NONE);
-        let mut instruction = Instruction::default();
-        while decoder.can_decode() {
-            decoder.decode_out(&mut instruction);
-            if instruction.is_invalid() {
+/// An instruction.
+struct Step {
+    at: LinkAddr,
+    end: LinkAddr,
+    kind: StepKind,
+    recipe: u16,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StepKind {
+    Plain,
+    Call,
+    /// Control does not go on to the next instruction.
+    Leaves,
+    /// A return that finds nothing but the return address on the stack.
+    Returns,
+    /// A return that finds something else.
+    ReturnsOtherwise,
+}
+
+impl Body {
+    fn of(code: &[u8], start: LinkAddr, analysis: &CodeAnalysis) -> Body {
+        let mut body = Body { steps: Vec::new(), flow: Vec::new() };
+        let mut jumps = Vec::new();
+        let code_end = LinkAddr(start.0.saturating_add(code.len() as u64));
+        // Rows begin where instructions do: what comes between procedures leads nobody astray.
+        for (index, row) in analysis.rows.iter().enumerate() {
+            let cfa = analysis.recipes.get(usize::from(row.recipe)).map_or(Cfa::Unknown, |recipe| recipe.cfa);
+            // Nothing is known, or it is believed that nobody called it.
+            if matches!(cfa, Cfa::Unknown | Cfa::Outermost) {
                 continue;
             }
-            let at = LinkAddr(instruction.ip());
-            let next = LinkAddr(instruction.next_ip());
-            let row = rows.partition_point(|row| row.start <= at).checked_sub(1).and_then(|index| rows.get(index));
-            let recipe = row.and_then(|row| recipes.get(usize::from(row.recipe)));
-            match (instruction.flow_control(), recipe.map(|recipe| recipe.cfa)) {
-                (_, None | Some(Cfa::Unknown)) => continue,
-                (FlowControl::Return, Some(Cfa::Register { reg: Reg::RSP, disp: 8 })) => facts.returns = true,
-                (FlowControl::Return, Some(_)) => facts.returns_otherwise = true,
-                (FlowControl::Call | FlowControl::IndirectCall, Some(_)) => {
-                    facts.call_ends.push(LinkAddr(next.0.wrapping_sub(1)));
-                    continue;
+            let end = analysis.rows.get(index + 1).map_or(code_end, |next| next.start);
+            let bytes = bytes_of(code, start, &(row.start..end));
+            let mut decoder = Decoder::with_ip(64, bytes, row.start.0, DecoderOptions::NONE);
+            let mut instruction = Instruction::default();
+            while decoder.can_decode() {
+                decoder.decode_out(&mut instruction);
+                if instruction.is_invalid() {
+                    break;
                 }
-                (FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Exception, Some(_)) => {}
-                _ => continue,
+                let target = LinkAddr(instruction.near_branch_target());
+                let (kind, jumps_to) = match instruction.flow_control() {
+                    FlowControl::Return if cfa == (Cfa::Register { reg: Reg::RSP, disp: 8 }) => {
+                        (StepKind::Returns, None)
+                    }
+                    FlowControl::Return => (StepKind::ReturnsOtherwise, None),
+                    FlowControl::Call | FlowControl::IndirectCall => (StepKind::Call, None),
+                    FlowControl::UnconditionalBranch => (StepKind::Leaves, Some(target)),
+                    FlowControl::IndirectBranch | FlowControl::Exception => (StepKind::Leaves, None),
+                    FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => (StepKind::Plain, Some(target)),
+                    FlowControl::Next | FlowControl::Interrupt => (StepKind::Plain, None),
+                };
+                // Where another procedure begins its frame is another, too.
+                let goes_on = |target: &LinkAddr| {
+                    analysis.procedures.binary_search_by_key(target, |procedure| procedure.code.start).is_err()
+                };
+                jumps.extend(jumps_to.filter(goes_on).map(|target| (target, body.steps.len() as u32)));
+                let (at, end) = (LinkAddr(instruction.ip()), LinkAddr(instruction.next_ip()));
+                body.steps.push(Step { at, end, kind, recipe: row.recipe });
             }
-            facts.understood_end = next;
         }
-        facts
+        for (index, pair) in (0u32..).zip(body.steps.windows(2)) {
+            if matches!(pair[0].kind, StepKind::Plain | StepKind::Call) && pair[0].end == pair[1].at {
+                body.flow.push((index + 1, index));
+            }
+        }
+        for (target, from) in jumps {
+            if let Ok(to) = body.steps.binary_search_by_key(&target, |step| step.at) {
+                body.flow.push((to as u32, from));
+            }
+        }
+        body.flow.sort_unstable();
+        body
+    }
+
+    /// For each step, whether control goes on from it to a return as it should be.
+    fn believed(&self) -> Vec<bool> {
+        let mut believed: Vec<bool> = self.steps.iter().map(|step| step.kind == StepKind::Returns).collect();
+        let mut pending: Vec<u32> = (0u32..).zip(&believed).filter(|(_, b)| **b).map(|(index, _)| index).collect();
+        while let Some(to) = pending.pop() {
+            let first = self.flow.partition_point(|edge| edge.0 < to);
+            for &(_, from) in self.flow[first..].iter().take_while(|edge| edge.0 == to) {
+                if !std::mem::replace(&mut believed[from as usize], true) {
+                    pending.push(from);
+                }
+            }
+        }
+        believed
+    }
+
+    /// What hangs together by the flow of control, as stretches of steps: what lies between hangs in.
+    fn groups(&self) -> Vec<Range<usize>> {
+        // How far each step's edges reach over the steps behind it.
+        let mut reach: Vec<usize> = (0..self.steps.len()).collect();
+        for &(to, from) in &self.flow {
+            let (low, high) = (to.min(from) as usize, to.max(from) as usize);
+            reach[low] = reach[low].max(high);
+        }
+        let mut groups = Vec::new();
+        let (mut first, mut last) = (0, 0);
+        for (index, reach) in reach.into_iter().enumerate() {
+            if index > last {
+                groups.push(first..index);
+                first = index;
+            }
+            last = last.max(reach);
+        }
+        groups.push(first..self.steps.len());
+        groups
+    }
+
+    fn procedures(&self, unknown: u16) -> Vec<WrittenProcedure> {
+        let believed = self.believed();
+        let mut procedures = Vec::new();
+        for group in self.groups() {
+            let steps = &self.steps[group.clone()];
+            if steps.iter().any(|step| step.kind == StepKind::ReturnsOtherwise) {
+                continue;
+            }
+            let steps =
+                || steps.iter().zip(&believed[group.clone()]).filter(|(_, believed)| **believed).map(|(s, _)| s);
+            let (Some(first), Some(last)) = (steps().next(), steps().next_back()) else { continue };
+            let mut rows: Vec<Row> = Vec::new();
+            let mut at = first.at;
+            for step in steps() {
+                if at < step.at {
+                    rows.push(Row { start: at, recipe: unknown });
+                }
+                at = step.end;
+                rows.push(Row { start: step.at, recipe: step.recipe });
+            }
+            rows.dedup_by_key(|row| row.recipe);
+            let calls = steps().filter(|step| step.kind == StepKind::Call);
+            let call_ends = calls.map(|step| LinkAddr(step.end.0.wrapping_sub(1))).collect();
+            procedures.push(WrittenProcedure { code: first.at..last.end, rows, call_ends });
+        }
+        procedures
     }
 }
 
@@ -173,6 +262,11 @@ mod tests {
         // movl $1,-8(%r14); add $-16,%rsp; jmp *%rax: a trace of a tracing compiler
         let code = [0x41, 0xc7, 0x46, 0xf8, 1, 0, 0, 0, 0x48, 0x83, 0xc4, 0xf0, 0xff, 0xe0];
         assert_eq!(analyse_written(&padded(&code), START).procedures, []);
+        // A procedure with jumps that nobody can follow: what is behind the last of them is believed, leave; ret.
+        let code = [0x55, 0x48, 0x89, 0xe5, 0xff, 0xe1, 0xcc, 0x90, 0xff, 0xe1, 0xcc, 0xc9, 0xc3];
+        let written = analyse_written(&padded(&code), START);
+        assert_eq!((cfa_at(&written, 4), cfa_at(&written, 8)), (None, None));
+        assert_eq!(cfa_at(&written, 11), Some(Cfa::Register { reg: Reg::RBP, disp: 16 }));
         // The rest of a procedure that began before: add $24,%rsp; pop %rbx; ret
         let code = [0x48, 0x83, 0xc4, 24, 0x5b, 0xc3];
         let written = analyse_written(&padded(&code), START);

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! head     16 bytes   { generation: u32, count: u32, zero: u64 }
-//! entries  40 each    { start: u64, end: u64, bias: u64, table: u64, module: u16, zero: u48 }, by start
+//! entries  40 each    { start: u64, end: u64, bias: u64, table: u64, module: u16, flags: u16, zero: u32 }, by start
 //! ```
 //!
 //! `start .. end` is an executable mapping of the process, `table` the offset of its module's recipe table in what is
@@ -14,6 +14,7 @@
 
 use crate::address::RunAddr;
 use crate::frame::ModuleIndex;
+use crate::shared::written::Written;
 use crate::table::Table;
 
 /// What is published, as far as this process has mapped it.
@@ -35,11 +36,20 @@ pub struct Mapping {
     pub table: u64,
     /// Its module.
     pub module: ModuleIndex,
+    /// [`Mapping::PENDING`], [`Mapping::WRITTEN`], [`Mapping::HOPELESS`]
+    pub flags: u16,
 }
 
 impl Mapping {
     /// Size in a block, bytes.
     pub const LEN_BYTES: usize = 40;
+    /// Code that the program wrote at run time, and that the recorder has not looked at yet: samples are kept raw.
+    pub const PENDING: u16 = 1;
+    /// Code that the program wrote at run time: `table` is the offset of a stretch ([`super::written::Written`]), and the
+    /// bias is 0. A sample whose path does not get through is kept raw.
+    pub const WRITTEN: u16 = 2;
+    /// The same, but the recorder knows no better way either: such a sample's path ends here.
+    pub const HOPELESS: u16 = 4;
 
     /// The bytes in a block.
     pub fn to_bytes(&self) -> [u8; 40] {
@@ -49,6 +59,7 @@ impl Mapping {
         b[16..24].copy_from_slice(&self.bias.to_le_bytes());
         b[24..32].copy_from_slice(&self.table.to_le_bytes());
         b[32..34].copy_from_slice(&self.module.0.to_le_bytes());
+        b[34..36].copy_from_slice(&self.flags.to_le_bytes());
         b
     }
 
@@ -62,6 +73,7 @@ impl Mapping {
             bias: word(16),
             table: word(24),
             module: ModuleIndex(u16::from_le_bytes([b[32], b[33]])),
+            flags: u16::from_le_bytes([b[34], b[35]]),
         }
     }
 }
@@ -95,6 +107,14 @@ impl<'m> Published<'m> {
         let count = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
         let entries = block.get(HEAD_LEN_BYTES..)?.get(..count.checked_mul(Mapping::LEN_BYTES)?)?;
         Some(LoadMap { generation, entries: entries.as_chunks().0 })
+    }
+
+    /// The stretch of written code at `offset`.
+    pub fn written(&self, offset: u64) -> Option<Written<'m>> {
+        if offset == 0 {
+            return None;
+        }
+        Written::new(self.bytes.get(usize::try_from(offset).ok()?..)?)
     }
 
     /// The recipe table at `offset`.

@@ -66,12 +66,21 @@ pub struct RawSample {
     pub samples: AtomicU64,
     /// What each clock had run since the thread's sample before.
     pub values: [AtomicU64; MAX_METRICS],
+    /// Where the copy of code begins in the program: around the first frame of written code ([`super::written`]) that the
+    /// sample's walk did not get over. The copy ends the chunk.
+    pub code_start: AtomicU64,
+    /// Its length, bytes; 0: there is none.
+    pub code_len_bytes: AtomicU32,
+    reserved: AtomicU32,
 }
 
 // SAFETY: all atomics.
 unsafe impl Shared for RawSample {}
 
 impl RawSample {
+    /// The longest copy of code, bytes; it begins so many bytes before the chunk's end.
+    pub const MAX_CODE_BYTES: usize = 4096;
     /// The longest copy of a stack that fits, bytes.
-    pub const MAX_STACK_BYTES: usize = CHUNK_LEN_BYTES - ChunkHeader::LEN_BYTES - size_of::<RawSample>();
+    pub const MAX_STACK_BYTES: usize =
+        CHUNK_LEN_BYTES - ChunkHeader::LEN_BYTES - size_of::<RawSample>() - RawSample::MAX_CODE_BYTES;
 }

@@ -14,3 +14,4 @@ mod stacks;
 mod threads;
 mod time;
 mod transparency;
+mod written;

@@ -1,0 +1,414 @@
+//! Code that a process has written at run time: read from its memory when a sample meets it, analysed, published.
+//! Knows nothing of samples.
+//!
+//! Such code is looked at in stretches of 64 KiB, each when a frame lies in it for the first time, and again when a frame
+//! lies in bytes that are not what was analysed. A stretch's recipes are used only after its bytes have been compared, by
+//! the collector in the process and by the recorder here. Analysing takes at most a twentieth of the time, beyond a start.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use callpath_analyze::measurement::ModuleRecord;
+use callpath_analyze::recipes::written::{
+    LONGEST_CALL_BYTES, WrittenBuild, build_written, has_frame_pointer, may_return_to, word_at,
+};
+use callpath_format::address::RunAddr;
+use callpath_format::frame::ModuleIndex;
+use callpath_format::recipe::Packed;
+use callpath_format::shared::load_map::Mapping;
+use callpath_format::shared::written::{Piece, Written};
+use callpath_image::identity::ModuleIdentity;
+use callpath_target::{MapEntry, Pid, read_memory};
+use rustc_hash::FxHashMap;
+
+use crate::publish::{Place, Publisher};
+
+const STRETCH_BYTES: u64 = 64 << 10;
+/// What is read around a stretch, for the procedures that reach out of it, bytes.
+const MARGIN_BYTES: u64 = 16 << 10;
+/// How much of code without a known procedure is compared, bytes.
+const COMPARED_BYTES: u64 = 64;
+/// Analysing may take this long at once, and then one part in so many of the time.
+const FIRST_BUDGET: Duration = Duration::from_millis(400);
+const BUDGET_SHARE: u32 = 20;
+/// And this long in one round of serving: others wait, and raw samples fill the arena.
+const ROUND_BUDGET: Duration = Duration::from_millis(15);
+/// So many times code is tried to be walked through that has no recipe; if at most one in so many succeeds, no more.
+const TRIES: u32 = 32;
+const SUCCESSES_ONE_IN: u32 = 8;
+/// So many versions of code at the same place are told apart.
+const VERSIONS: usize = 64;
+/// What memory without a name is called.
+const NAMELESS: &str = "[jit]";
+
+/// The written code of a process.
+pub(crate) struct WrittenCode {
+    pid: Pid,
+    areas: Vec<Area>,
+    /// By the multiple of [`STRETCH_BYTES`] in which they lie.
+    stretches: FxHashMap<u64, Stretch>,
+    /// Places of stretches that are no more.
+    replaced: Vec<Place>,
+    versions: usize,
+    began: Instant,
+    spent: Duration,
+    spent_in_round: Duration,
+    /// What is published is no longer what is known.
+    pub(crate) changed: bool,
+}
+
+/// An executable mapping that no module of a file lies in.
+#[derive(Clone, PartialEq, Eq)]
+struct Area {
+    range: Range<RunAddr>,
+    name: PathBuf,
+    module: ModuleIndex,
+}
+
+struct Stretch {
+    range: Range<RunAddr>,
+    code_start: RunAddr,
+    code: Vec<u8>,
+    build: WrittenBuild,
+    module: ModuleIndex,
+    place: Option<Place>,
+    tries: u32,
+    successes: u32,
+}
+
+/// A process's modules, as far as they are named here.
+pub(crate) type ModuleList = Vec<ModuleRecord>;
+
+impl WrittenCode {
+    pub(crate) fn new(pid: Pid) -> WrittenCode {
+        WrittenCode {
+            pid,
+            areas: Vec::new(),
+            stretches: FxHashMap::default(),
+            replaced: Vec::new(),
+            versions: 0,
+            began: Instant::now(),
+            spent: Duration::ZERO,
+            spent_in_round: Duration::ZERO,
+            changed: false,
+        }
+    }
+
+    /// The executable mappings that belong to no module, as they are now.
+    pub(crate) fn set_areas(&mut self, entries: &[&MapEntry], modules: &mut ModuleList, publisher: &mut Publisher) {
+        let mut areas: Vec<Area> = Vec::new();
+        for entry in entries {
+            let nameless = entry.path.as_os_str().is_empty();
+            let name = if nameless { Path::new(NAMELESS) } else { &entry.path };
+            match areas.last_mut() {
+                Some(last) if last.range.end == entry.start && last.name == name => last.range.end = entry.end,
+                _ => {
+                    let module = module_index(modules, name, None);
+                    areas.push(Area { range: entry.start..entry.end, name: name.to_owned(), module });
+                }
+            }
+        }
+        areas.sort_by_key(|area| area.range.start);
+        self.areas = areas;
+        let bases: Vec<u64> = self.stretches.keys().copied().collect();
+        for base in bases {
+            let as_it_was =
+                self.stretches.get(&base).is_some_and(|s| self.range_at(s.range.start) == Some(s.range.clone()));
+            if !as_it_was {
+                self.forget(base, publisher);
+            }
+        }
+    }
+
+    fn forget(&mut self, base: u64, publisher: &mut Publisher) {
+        if let Some(place) = self.stretches.remove(&base).and_then(|stretch| stretch.place) {
+            publisher.give_back(place);
+        }
+    }
+
+    /// Gives up everything that is published.
+    pub(crate) fn release(&mut self, publisher: &mut Publisher) {
+        let bases: Vec<u64> = self.stretches.keys().copied().collect();
+        bases.into_iter().for_each(|base| self.forget(base, publisher));
+        self.replaced.drain(..).for_each(|place| publisher.give_back(place));
+    }
+
+    /// Forgets stretches that were given up, if they are not what they were.
+    pub(crate) fn look_again(&mut self, publisher: &mut Publisher) {
+        let given_up: Vec<u64> =
+            self.stretches.iter().filter(|(_, s)| s.is_hopeless()).map(|(base, _)| *base).collect();
+        for base in given_up {
+            let pid = self.pid;
+            let is_same = self.stretches.get(&base).is_some_and(|stretch| {
+                let mut now = vec![0; stretch.code.len()];
+                read_memory(pid, stretch.code_start.0, &mut now) == now.len() && now == stretch.code
+            });
+            if !is_same {
+                self.forget(base, publisher);
+                self.changed = true;
+            }
+        }
+    }
+
+    /// The mappings of a load map; what has been found out since the last time is published with them.
+    pub(crate) fn mappings(&mut self, publisher: &mut Publisher) -> Vec<Mapping> {
+        self.changed = false;
+        self.replaced.drain(..).for_each(|place| publisher.give_back(place));
+        let mut bases: Vec<u64> = self.stretches.keys().copied().collect();
+        bases.sort_unstable();
+        let mut mappings = Vec::new();
+        let mut bases = bases.into_iter().peekable();
+        for area in &self.areas {
+            let mut at = area.range.start;
+            let pending = |from: RunAddr, to: RunAddr| Mapping {
+                start: from,
+                end: to,
+                bias: 0,
+                table: 0,
+                module: area.module,
+                flags: Mapping::PENDING,
+            };
+            while let Some(stretch) =
+                bases.next_if(|base| *base < area.range.end.0).and_then(|base| self.stretches.get_mut(&base))
+            {
+                if stretch.place.is_none() {
+                    stretch.place = publisher.put(&stretch.build.block);
+                }
+                if at < stretch.range.start {
+                    mappings.push(pending(at, stretch.range.start));
+                }
+                let hopeless = if stretch.is_hopeless() { Mapping::HOPELESS } else { 0 };
+                mappings.push(Mapping {
+                    start: stretch.range.start,
+                    end: stretch.range.end,
+                    bias: 0,
+                    table: stretch.place.map_or(0, Place::offset),
+                    module: stretch.module,
+                    flags: Mapping::WRITTEN | hopeless,
+                });
+                at = stretch.range.end;
+            }
+            if at < area.range.end {
+                mappings.push(pending(at, area.range.end));
+            }
+        }
+        mappings
+    }
+
+    /// Another round of serving begins.
+    pub(crate) fn begin_round(&mut self) {
+        self.spent_in_round = Duration::ZERO;
+    }
+
+    /// Whether `addr` is in written code.
+    pub(crate) fn holds(&self, addr: RunAddr) -> bool {
+        self.area(addr).is_some()
+    }
+
+    fn area(&self, addr: RunAddr) -> Option<&Area> {
+        let index = self.areas.partition_point(|area| area.range.end <= addr);
+        self.areas.get(index).filter(|area| area.range.start <= addr)
+    }
+
+    /// The stretch in which `addr` lies, or would lie.
+    fn range_at(&self, addr: RunAddr) -> Option<Range<RunAddr>> {
+        let area = self.area(addr)?;
+        let base = addr.0 & !(STRETCH_BYTES - 1);
+        let end = base.saturating_add(STRETCH_BYTES).min(area.range.end.0);
+        Some(RunAddr(base.max(area.range.start.0))..RunAddr(end))
+    }
+
+    /// The module of an address in written code, and its recipe if one holds for the bytes as they are now. `returned_to`:
+    /// the address is that of a call that has not returned.
+    pub(crate) fn locate(
+        &mut self,
+        addr: RunAddr,
+        returned_to: bool,
+        witness: &Witness,
+        modules: &mut ModuleList,
+    ) -> (ModuleIndex, Option<Packed>) {
+        let nowhere = (ModuleIndex::NONE, None);
+        let Some(range) = self.range_at(addr) else { return nowhere };
+        let base = addr.0 & !(STRETCH_BYTES - 1);
+        let is_known = self.stretches.get(&base).is_some_and(|s| s.range == range && s.is_as_analysed(self.pid, addr));
+        if !is_known && !self.analyse(base, range, modules) {
+            return self.area(addr).map_or(nowhere, |area| (area.module, None));
+        }
+        let found = self.stretches.get(&base).map(|s| (s.module, s.recipe(addr, returned_to, witness)));
+        match found {
+            Some((module, Ok(recipe))) => (module, recipe),
+            // The code has been written anew since the sample was taken: what counts is what it was then.
+            Some((module, Err(Rewritten))) if self.may_analyse() => {
+                let began = Instant::now();
+                let recipe = witness.recipe(addr, returned_to);
+                self.account(began);
+                (module, recipe)
+            }
+            Some((module, Err(Rewritten))) => (module, None),
+            None => nowhere,
+        }
+    }
+
+    fn may_analyse(&self) -> bool {
+        let allowed = FIRST_BUDGET + self.began.elapsed() / BUDGET_SHARE;
+        self.spent <= allowed && self.spent_in_round <= ROUND_BUDGET
+    }
+
+    fn account(&mut self, began: Instant) {
+        self.spent += began.elapsed();
+        self.spent_in_round += began.elapsed();
+    }
+
+    /// Reads and analyses a stretch; `false`: not now.
+    fn analyse(&mut self, base: u64, range: Range<RunAddr>, modules: &mut ModuleList) -> bool {
+        if !self.may_analyse() {
+            return false;
+        }
+        let began = Instant::now();
+        let Some(area) = self.area(range.start) else { return false };
+        let from = RunAddr(range.start.0.saturating_sub(MARGIN_BYTES).max(area.range.start.0));
+        let to = range.end.0.saturating_add(MARGIN_BYTES).min(area.range.end.0);
+        let mut code = vec![0; (to - from.0) as usize];
+        let got = read_memory(self.pid, from.0, &mut code);
+        code.truncate(got);
+        let build = build_written(&code, from, range.clone());
+        let (name, fallback) = (area.name.clone(), area.module);
+        let before = self.stretches.remove(&base);
+        let module = match &before {
+            // What was there is there still; something has been added.
+            Some(before) if before.build.pieces.iter().all(|piece| build.pieces.contains(piece)) => before.module,
+            _ if self.versions >= VERSIONS => fallback,
+            _ => {
+                self.versions += 1;
+                module_index(modules, &name, Some(build.identity.clone()))
+            }
+        };
+        let place = None;
+        self.stretches
+            .insert(base, Stretch { range, code_start: from, code, build, module, place, tries: 0, successes: 0 });
+        self.replaced.extend(before.and_then(|before| before.place));
+        self.changed = true;
+        self.account(began);
+        true
+    }
+
+    /// Keeps account of whether frames at `addr` that have no recipe can be walked over in another way.
+    pub(crate) fn note_try(&mut self, addr: RunAddr, success: bool) {
+        let Some(stretch) = self.stretches.get_mut(&(addr.0 & !(STRETCH_BYTES - 1))) else { return };
+        let was_hopeless = stretch.is_hopeless();
+        stretch.tries += 1;
+        stretch.successes += u32::from(success);
+        self.changed |= stretch.is_hopeless() != was_hopeless;
+    }
+
+    /// Whether rbp surely is the pointer of a frame of the code at `addr`, a look-up address; `returned_to` as with `locate`.
+    pub(crate) fn is_framed(&self, addr: RunAddr, returned_to: bool) -> bool {
+        let at = RunAddr(addr.0.wrapping_add(returned_to.into()));
+        let stretch = self.stretches.get(&(addr.0 & !(STRETCH_BYTES - 1)));
+        stretch.is_some_and(|s| s.is_as_analysed(self.pid, addr) && has_frame_pointer(&s.code, s.code_start, at))
+    }
+
+    /// Whether a call ends just before `return_address`, which must lie in executable memory.
+    pub(crate) fn is_behind_call(&self, return_address: RunAddr) -> bool {
+        let mut before = [0; LONGEST_CALL_BYTES];
+        let start = return_address.0.wrapping_sub(before.len() as u64);
+        if read_memory(self.pid, start, &mut before) == before.len() {
+            return may_return_to(&before, return_address);
+        }
+        // The mapping may begin in between; two bytes are the shortest call.
+        (2..before.len()).rev().any(|len| {
+            let rest = &mut before[..len];
+            read_memory(self.pid, return_address.0.wrapping_sub(len as u64), rest) == len
+                && may_return_to(rest, return_address)
+        })
+    }
+}
+
+/// Bytes of code as they were when a sample was taken.
+#[derive(Default)]
+pub(crate) struct Witness {
+    pub(crate) start: RunAddr,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The code is not what it was when the sample was taken.
+struct Rewritten;
+
+impl Witness {
+    fn end(&self) -> RunAddr {
+        RunAddr(self.start.0.saturating_add(self.bytes.len() as u64))
+    }
+
+    /// What its own bytes say of an address.
+    fn recipe(&self, addr: RunAddr, returned_to: bool) -> Option<Packed> {
+        let build = build_written(&self.bytes, self.start, self.start..self.end());
+        recipe_in(&build.block, addr, returned_to)
+    }
+
+    /// Whether nothing that it has of a procedure is otherwise than it was analysed.
+    fn agrees(&self, piece: &Piece, stretch: &Stretch) -> bool {
+        let from = piece.start.0.max(self.start.0).max(stretch.code_start.0);
+        let end = piece.start.0.saturating_add(piece.len_bytes.into());
+        let to = end.min(self.end().0);
+        let part = |start: RunAddr| (from - start.0) as usize..(to - start.0) as usize;
+        from >= to || stretch.code.get(part(stretch.code_start)) == self.bytes.get(part(self.start))
+    }
+}
+
+impl Stretch {
+    fn is_hopeless(&self) -> bool {
+        self.tries >= TRIES && self.successes * SUCCESSES_ONE_IN <= self.tries
+    }
+
+    fn piece(&self, addr: RunAddr) -> Option<Piece> {
+        Written::new(&self.build.block)?.piece(addr)
+    }
+
+    /// Whether the code at `addr` is what was analysed: its procedure, or else what is just around it.
+    fn is_as_analysed(&self, pid: Pid, addr: RunAddr) -> bool {
+        if let Some(piece) = self.piece(addr) {
+            let mut now = vec![0; piece.len_bytes as usize];
+            let got = read_memory(pid, piece.start.0, &mut now);
+            return piece.mark_now(|at| word_at(&now[..got], piece.start, at)) == Some(piece.mark);
+        }
+        let from = RunAddr(addr.0.saturating_sub(COMPARED_BYTES / 2).max(self.code_start.0));
+        let offset = (from.0 - self.code_start.0) as usize;
+        let Some(then) = self.code.get(offset..(offset + COMPARED_BYTES as usize).min(self.code.len())) else {
+            return false;
+        };
+        let mut now = vec![0; then.len().max(1)];
+        if then.is_empty() {
+            return read_memory(pid, from.0, &mut now) == 0;
+        }
+        read_memory(pid, from.0, &mut now) == now.len() && now == then
+    }
+
+    fn recipe(&self, addr: RunAddr, returned_to: bool, witness: &Witness) -> Result<Option<Packed>, Rewritten> {
+        if self.piece(addr).is_some_and(|piece| !witness.agrees(&piece, self)) {
+            return Err(Rewritten);
+        }
+        Ok(recipe_in(&self.build.block, addr, returned_to))
+    }
+}
+
+/// The recipe of an address in a block.
+fn recipe_in(block: &[u8], addr: RunAddr, returned_to: bool) -> Option<Packed> {
+    let written = Written::new(block)?;
+    written.piece(addr)?;
+    if returned_to && !written.is_call_end(addr) {
+        return None;
+    }
+    let table = written.table()?;
+    let recipe = table.packed(table.find(addr.to_link(0))?)?;
+    (recipe.kind() != Packed::UNKNOWN && recipe.kind() != Packed::WIDE).then_some(recipe)
+}
+
+fn module_index(modules: &mut ModuleList, name: &Path, identity: Option<ModuleIdentity>) -> ModuleIndex {
+    let record = ModuleRecord { path: name.to_owned(), identity };
+    let index = modules.iter().position(|module| *module == record).unwrap_or_else(|| {
+        modules.push(record);
+        modules.len() - 1
+    });
+    ModuleIndex(u16::try_from(index).unwrap_or(u16::MAX))
+}
