@@ -310,6 +310,10 @@ impl Process {
         for index in 0..self.threads.len() {
             let ThreadState::Live(thread) = &self.threads[index] else { continue };
             let over = ended_ns.is_some() || thread.has_ended(&shared.keeper, self.handle.pid());
+            if over {
+                // What it has put down since belongs to it as long as it is here.
+                self.drain_raw(shared);
+            }
             let profile = self.copy_out(index, shared, clockwork)?;
             if over {
                 self.take_leave(index, profile, shared);
@@ -335,6 +339,7 @@ impl Process {
         for index in 0..self.threads.len() {
             let ThreadState::Live(thread) = &self.threads[index] else { continue };
             if thread.says_it_ended(&shared.keeper) && thread.has_ended(&shared.keeper, self.handle.pid()) {
+                self.drain_raw(shared);
                 let profile = self.copy_out(index, shared, clockwork)?;
                 self.take_leave(index, profile, shared);
             }

@@ -3,7 +3,8 @@
 //!
 //! Such code is looked at in stretches of 64 KiB, each when a frame lies in it for the first time, and again when a frame
 //! lies in bytes that are not what was analysed. A stretch's recipes are used only after its bytes have been compared, by
-//! the collector in the process and by the recorder here. Analysing takes at most a twentieth of the time, beyond a start.
+//! the collector in the process and by the recorder here. Analysing takes at most a twentieth of the time in CPU, beyond a
+//! start.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,8 @@ const COMPARED_BYTES: u64 = 64;
 /// Analysing may take this long at once, and then one part in so many of the time.
 const FIRST_BUDGET: Duration = Duration::from_millis(400);
 const BUDGET_SHARE: u32 = 20;
+/// Each stretch may take one part in so many of the time: one that changes all the time is left alone for a while.
+const STRETCH_SHARE: u32 = 20;
 /// And this long in one round of serving: others wait, and raw samples fill the arena.
 const ROUND_BUDGET: Duration = Duration::from_millis(15);
 /// So many times code is tried to be walked through that has no recipe; if at most one in so many succeeds, no more.
@@ -72,6 +75,8 @@ struct Stretch {
     code: Vec<u8>,
     build: WrittenBuild,
     module: ModuleIndex,
+    /// When it may be analysed again.
+    due: Instant,
     place: Option<Place>,
     tries: u32,
     successes: u32,
@@ -231,23 +236,23 @@ impl WrittenCode {
         let nowhere = (ModuleIndex::NONE, None);
         let Some(range) = self.range_at(addr) else { return nowhere };
         let base = addr.0 & !(STRETCH_BYTES - 1);
-        let is_known = self.stretches.get(&base).is_some_and(|s| s.range == range && s.is_as_analysed(self.pid, addr));
-        if !is_known && !self.analyse(base, range, modules) {
-            return self.area(addr).map_or(nowhere, |area| (area.module, None));
+        let known = self.stretches.get(&base).filter(|stretch| stretch.range == range);
+        let mut is_current = known.is_some_and(|stretch| stretch.is_as_analysed(self.pid, addr));
+        if !is_current && known.is_none_or(Stretch::is_due) {
+            is_current = self.analyse(base, range.clone(), modules);
         }
-        let found = self.stretches.get(&base).map(|s| (s.module, s.recipe(addr, returned_to, witness)));
-        match found {
-            Some((module, Ok(recipe))) => (module, recipe),
-            // The code has been written anew since the sample was taken: what counts is what it was then.
-            Some((module, Err(Rewritten))) if self.may_analyse() => {
-                let began = Instant::now();
-                let recipe = witness.recipe(addr, returned_to);
-                self.account(began);
-                (module, recipe)
-            }
-            Some((module, Err(Rewritten))) => (module, None),
-            None => nowhere,
-        }
+        let (module, found) = match self.stretches.get(&base).filter(|stretch| stretch.range == range) {
+            Some(stretch) => (stretch.module, stretch.recipe(addr, returned_to, witness, is_current)),
+            None => (self.area(addr).map_or(ModuleIndex::NONE, |area| area.module), Err(Rewritten)),
+        };
+        let recipe = found.unwrap_or_else(|Rewritten| {
+            // What counts is what the code was when the sample was taken.
+            let began = thread_cpu();
+            let recipe = if self.may_analyse() { witness.recipe(addr, returned_to) } else { None };
+            self.account(began);
+            recipe
+        });
+        (module, recipe)
     }
 
     fn may_analyse(&self) -> bool {
@@ -255,9 +260,11 @@ impl WrittenCode {
         self.spent <= allowed && self.spent_in_round <= ROUND_BUDGET
     }
 
-    fn account(&mut self, began: Instant) {
-        self.spent += began.elapsed();
-        self.spent_in_round += began.elapsed();
+    fn account(&mut self, began: Duration) -> Duration {
+        let spent = thread_cpu().saturating_sub(began);
+        self.spent += spent;
+        self.spent_in_round += spent;
+        spent
     }
 
     /// Reads and analyses a stretch; `false`: not now.
@@ -265,7 +272,7 @@ impl WrittenCode {
         if !self.may_analyse() {
             return false;
         }
-        let began = Instant::now();
+        let began = thread_cpu();
         let Some(area) = self.area(range.start) else { return false };
         let from = RunAddr(range.start.0.saturating_sub(MARGIN_BYTES).max(area.range.start.0));
         let to = range.end.0.saturating_add(MARGIN_BYTES).min(area.range.end.0);
@@ -284,12 +291,12 @@ impl WrittenCode {
                 module_index(modules, &name, Some(build.identity.clone()))
             }
         };
-        let place = None;
-        self.stretches
-            .insert(base, Stretch { range, code_start: from, code, build, module, place, tries: 0, successes: 0 });
+        let due = Instant::now() + self.account(began) * STRETCH_SHARE;
+        let stretch =
+            Stretch { range, code_start: from, code, build, module, due, place: None, tries: 0, successes: 0 };
+        self.stretches.insert(base, stretch);
         self.replaced.extend(before.and_then(|before| before.place));
         self.changed = true;
-        self.account(began);
         true
     }
 
@@ -346,6 +353,11 @@ impl Witness {
         recipe_in(&build.block, addr, returned_to)
     }
 
+    /// Whether it has all of a procedure.
+    fn covers(&self, piece: &Piece) -> bool {
+        self.start <= piece.start && piece.start.0.saturating_add(piece.len_bytes.into()) <= self.end().0
+    }
+
     /// Whether nothing that it has of a procedure is otherwise than it was analysed.
     fn agrees(&self, piece: &Piece, stretch: &Stretch) -> bool {
         let from = piece.start.0.max(self.start.0).max(stretch.code_start.0);
@@ -384,12 +396,34 @@ impl Stretch {
         read_memory(pid, from.0, &mut now) == now.len() && now == then
     }
 
-    fn recipe(&self, addr: RunAddr, returned_to: bool, witness: &Witness) -> Result<Option<Packed>, Rewritten> {
-        if self.piece(addr).is_some_and(|piece| !witness.agrees(&piece, self)) {
-            return Err(Rewritten);
-        }
-        Ok(recipe_in(&self.build.block, addr, returned_to))
+    fn is_due(&self) -> bool {
+        Instant::now() >= self.due
     }
+
+    /// The recipe of the code that the sample met, if it is the one that was analysed; `is_current`: it is so now.
+    fn recipe(
+        &self,
+        addr: RunAddr,
+        returned_to: bool,
+        witness: &Witness,
+        is_current: bool,
+    ) -> Result<Option<Packed>, Rewritten> {
+        let holds = match self.piece(addr) {
+            Some(piece) => witness.agrees(&piece, self) && (is_current || witness.covers(&piece)),
+            None => is_current,
+        };
+        if holds { Ok(recipe_in(&self.build.block, addr, returned_to)) } else { Err(Rewritten) }
+    }
+}
+
+fn thread_cpu() -> Duration {
+    // SAFETY: a valid place.
+    let time = unsafe {
+        let mut time: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time);
+        time
+    };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// The recipe of an address in a block.
