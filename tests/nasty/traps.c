@@ -1,6 +1,7 @@
 /* A program with signals of its own: traps MODE.
  *   handler   its own SIGTRAP handler, raised and by int3, with sa_mask and SA_NODEFER as set
  *   masks     blocks SIGTRAP, sees it blocked, gets it when it unblocks; sigwait on a full set
+ *   pending   sends itself SIGTRAP that it has blocked: it waits until it is unblocked or waited for
  *   ignore    ignores SIGTRAP, in a child by exec too
  *   default   SIGTRAP by default: dies of it
  *   prof      SIGPROF by ITIMER_PROF, SIGALRM, and errno that no handler may change
@@ -108,6 +109,43 @@ static int run_masks(void)
     return 0;
 }
 
+static int is_pending(void)
+{
+    sigset_t pending;
+    sigpending(&pending);
+    return sigismember(&pending, SIGTRAP);
+}
+
+static int run_pending(void)
+{
+    sigset_t traps, all;
+    sigemptyset(&traps);
+    sigaddset(&traps, SIGTRAP);
+    struct sigaction action = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO};
+    sigaction(SIGTRAP, &action, 0);
+    sigprocmask(SIG_BLOCK, &traps, &all);
+    raise(SIGTRAP);
+    printf("raised: caught %d, pending %d\n", caught, is_pending());
+    sigprocmask(SIG_UNBLOCK, &traps, 0);
+    printf("unblocked: caught %d with %d, pending %d\n", caught, caught_code == SI_TKILL, is_pending());
+    work(50000000);
+    sigprocmask(SIG_BLOCK, &traps, 0);
+    kill(getpid(), SIGTRAP);
+    kill(getpid(), SIGTRAP);
+    printf("sent twice: caught %d, pending %d\n", caught, is_pending());
+    sigprocmask(SIG_SETMASK, &all, 0);
+    printf("mask restored: caught %d with %d, pending %d\n", caught, caught_code == SI_USER, is_pending());
+    sigprocmask(SIG_BLOCK, &traps, 0);
+    sigqueue(getpid(), SIGTRAP, (union sigval){.sival_int = 42});
+    siginfo_t info;
+    struct timespec soon = {1, 0};
+    int got = sigtimedwait(&traps, &info, &soon);
+    printf("waited for %d with %d, caught %d, pending %d\n", got, info.si_value.sival_int, caught, is_pending());
+    sigprocmask(SIG_UNBLOCK, &traps, 0);
+    work(200000000);
+    return 0;
+}
+
 static int run_ignore(char *self)
 {
     struct sigaction seen;
@@ -191,6 +229,8 @@ int main(int argc, char **argv)
         return run_handler();
     if (!strcmp(mode, "masks"))
         return run_masks();
+    if (!strcmp(mode, "pending"))
+        return run_pending();
     if (!strcmp(mode, "ignore"))
         return run_ignore(argv[0]);
     if (!strcmp(mode, "ignored-already"))

@@ -66,6 +66,8 @@ pub mod syscall_number {
     pub const RT_SIGACTION: usize = 13;
     pub const RT_SIGPROCMASK: usize = 14;
     pub const RT_SIGPENDING: usize = 127;
+    pub const RT_SIGQUEUEINFO: usize = 129;
+    pub const RT_TGSIGQUEUEINFO: usize = 297;
     pub const TGKILL: usize = 234;
     pub const TIMER_CREATE: usize = 222;
     pub const TIMER_SETTIME: usize = 223;

@@ -9,7 +9,7 @@ use crate::libc::{SIGTRAP, syscall_number};
 use crate::loader::real;
 use crate::tls::{self, Word};
 
-const TRAP_BIT: u64 = 1 << (SIGTRAP - 1);
+pub const TRAP_BIT: u64 = 1 << (SIGTRAP - 1);
 const SIG_BLOCK: c_int = 0;
 const SIG_UNBLOCK: c_int = 1;
 const SIG_SETMASK: c_int = 2;
@@ -49,14 +49,10 @@ unsafe fn change(real: Option<usize>, how: c_int, set: *const u64, old: *mut u64
     let mut passed = set;
     // SAFETY: null or valid, as for the real one.
     if let Some(set) = unsafe { set.as_ref() } {
-        filtered[0] = *set & !TRAP_BIT;
+        // One that was sent while it was blocked is blocked in truth: unblocking it reaches the kernel.
+        filtered[0] = if how == SIG_UNBLOCK { *set } else { *set & !TRAP_BIT };
         wanted = Some(set & TRAP_BIT != 0);
         passed = filtered.as_ptr();
-    }
-    // SAFETY: the caller's own arguments but for one bit.
-    let result = unsafe { real(how, passed, old) };
-    if result != 0 {
-        return result;
     }
     let before = tls::get(Word::Mask) != 0;
     let after = match (how, wanted) {
@@ -65,7 +61,16 @@ unsafe fn change(real: Option<usize>, how: c_int, set: *const u64, old: *mut u64
         (SIG_SETMASK, Some(trap)) => trap,
         _ => before,
     };
-    tls::set(Word::Mask, u64::from(after));
+    // Such a signal comes inside the call, and looks whether it is blocked still.
+    if !after {
+        tls::set(Word::Mask, 0);
+    }
+    // SAFETY: the caller's own arguments but for one bit.
+    let result = unsafe { real(how, passed, old) };
+    tls::set(Word::Mask, u64::from(if result == 0 { after } else { before }));
+    if result != 0 {
+        return result;
+    }
     // SAFETY: null or valid, as for the real one.
     if let Some(old) = unsafe { old.as_mut() }
         && before

@@ -137,10 +137,10 @@ impl Context {
     }
 }
 
-unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *const Context) {
+unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Context) {
     const TRAP_PERF_ASYNC: u32 = 1;
     // SAFETY: the kernel passes both to a handler with SA_SIGINFO.
-    let (info, context) = unsafe { (&*info, &*context) };
+    let (info, context) = unsafe { (&*info, &mut *context) };
     let trigger = match info.code {
         TRAP_PERF if info.perf_flags & TRAP_PERF_ASYNC != 0 => Trigger::KernelLate,
         TRAP_PERF => Trigger::Kernel,
@@ -150,6 +150,7 @@ unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *const C
             }
             Trigger::Timer
         }
+        sent if sent <= 0 && tls::get(Word::Mask) != 0 && keep_pending(info, context) => return,
         _ => return forward(info, context),
     };
     let Some(process) = attach::process() else { return };
@@ -182,6 +183,25 @@ unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *const C
     if let Some(thread) = Thread::at(process, place) {
         sample::take(process, thread, trigger, &interrupted);
     }
+}
+
+/// A SIGTRAP that was sent to a thread which has blocked it, as the program sees it: the kernel shall keep it until the
+/// program unblocks it or waits for it. Until then the thread is not sampled. `false`: the kernel does not take it back.
+fn keep_pending(info: &Info, context: &mut Context) -> bool {
+    const SI_TKILL: i32 = -6;
+    let (process, signal, info_at) = (getpid() as usize, SIGTRAP as usize, core::ptr::from_ref(info) as usize);
+    // SAFETY: the kernel reads the record that it passed to the handler, whose whole length is there.
+    let result = unsafe {
+        match info.code {
+            SI_TKILL => call4(syscall_number::RT_TGSIGQUEUEINFO, process, gettid() as usize, signal, info_at),
+            // Another thread may have it unblocked.
+            _ => call4(syscall_number::RT_SIGQUEUEINFO, process, signal, info_at, 0),
+        }
+    };
+    if result == 0 {
+        context.mask |= crate::masks::TRAP_BIT;
+    }
+    result == 0
 }
 
 /// A SIGTRAP of the program's own: a breakpoint, or one that somebody sent.

@@ -27,6 +27,11 @@ fn sigtrap_blocked() {
 }
 
 #[test]
+fn sigtrap_sent_while_blocked() {
+    traps("pending").assert_full(900, 25);
+}
+
+#[test]
 fn sigtrap_ignored_and_inherited_so() {
     traps("ignore").assert_full(980, 33);
 }
