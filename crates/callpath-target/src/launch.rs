@@ -1,7 +1,7 @@
 //! Running a program as it would have run without callpath, but for two variables of its environment.
 //! Knows nothing of measuring.
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -150,17 +150,38 @@ impl Launch {
         }
     }
 
+    /// Our own, entry by entry, whatever stands in it: entries without a name, and the same name twice.
     fn whole_environment(&self) -> Vec<OsString> {
-        let added = |name: &OsStr| self.environment.iter().any(|(n, _)| n == name);
-        let kept = std::env::vars_os().filter(|(name, _)| !added(name));
-        let all = kept.chain(self.environment.iter().cloned());
-        all.map(|(mut variable, value)| {
-            variable.push("=");
-            variable.push(value);
-            variable
-        })
-        .collect()
+        let added = |entry: &[u8]| {
+            let mut names = self.environment.iter().map(|(name, _)| name.as_bytes());
+            names.any(|name| entry.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&b'=')))
+        };
+        let kept = own_environment().into_iter().filter(|entry| !added(entry.as_bytes()));
+        let ours = self.environment.iter().map(|(name, value)| {
+            let mut entry = name.clone();
+            entry.push("=");
+            entry.push(value);
+            entry
+        });
+        kept.chain(ours).collect()
     }
+}
+
+/// The entries of our environment. The standard library leaves out what it cannot tell a name of.
+fn own_environment() -> Vec<OsString> {
+    unsafe extern "C" {
+        static environ: *const *const libc::c_char;
+    }
+    let mut entries = Vec::new();
+    // SAFETY: the C library's list, ended by a null pointer; nobody changes our environment.
+    unsafe {
+        let mut at = environ;
+        while !at.is_null() && !(*at).is_null() {
+            entries.push(OsStr::from_bytes(CStr::from_ptr(*at).to_bytes()).to_owned());
+            at = at.add(1);
+        }
+    }
+    entries
 }
 
 /// Two ends of a pipe that no program inherits.

@@ -73,6 +73,15 @@ fn the_recorders_own_surroundings_are_passed_on() {
 }
 
 #[test]
+fn an_odd_environment() {
+    // A name twice, no name, no value, nothing at all: as a program can hand it to execve.
+    let mirror = Program::nasty("mirror.c");
+    let odd = Program::nasty("odd_environment.c");
+    let path = odd.path().to_str().expect("its path is text").to_owned();
+    assert_mirrored(&mirror.through(&[&path]));
+}
+
+#[test]
 fn input_and_output() {
     let text: Vec<u8> = (0..3_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8 % 26 + b'a').collect();
     let recorded = Program::at("/usr/bin/sort").arguments(["-k1.5"]).input(&text).same();
