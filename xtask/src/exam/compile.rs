@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use crate::build;
 
 /// Where the sources are, in the repository.
-const SOURCES: &str = "crates/callpath-oracle/tests/exam";
+const SOURCES: &str = "crates/callpath-oracle/tests";
 
 /// A program to be compiled.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub struct Compiled {
     pub compiler: &'static str,
     /// Its arguments.
     pub options: Vec<&'static str>,
-    /// Files among the exam's sources.
+    /// Files among the oracle's test programs.
     pub sources: &'static [&'static str],
     /// Arguments after the sources: libraries.
     pub libraries: &'static [&'static str],

@@ -32,6 +32,9 @@ pub const PACKAGES: &[&str] = &[
     "file",
     "gdb",
     "lua5.4",
+    "libjpeg-turbo-progs",
+    "x264",
+    "gnutls-bin",
 ];
 
 /// A program, and how it is run.
@@ -81,6 +84,7 @@ const WAYS: &[(&str, &str, &[&str])] = &[
     ("gcc-cet", "gcc", &["-O2", "-fcf-protection=full"]),
     ("gcc-no-cet", "gcc", &["-O2", "-fcf-protection=none", "-fno-jump-tables"]),
     ("gcc-hard", "gcc", &["-O2", "-fstack-protector-all", "-fstack-clash-protection", "-D_FORTIFY_SOURCE=2"]),
+    ("gcc-realigned", "gcc", &["-O2", "-mincoming-stack-boundary=3", "-frename-registers"]),
     ("gcc-native", "gcc", &["-O3", "-march=haswell", "-funroll-loops"]),
     ("clang-native", "clang", &["-O3", "-march=haswell"]),
     ("gcc-retpoline", "gcc", &["-O2", "-mindirect-branch=thunk", "-fcf-protection=none"]),
@@ -122,15 +126,25 @@ const STYLE_WAYS: &[(&str, &str, &[&str])] = &[
     ("bare-no-pie", "gcc", &["-O2", "-DBARE", "-no-pie", "-fno-pie"]),
 ];
 
+/// Signals, longjmp, contexts, children and odd frames; exceptions through them.
+const ODD_WAYS: &[(&str, &str, &[&str], &[&str])] = &[
+    ("zoo-gcc-O0", "gcc", &["-O0"], &["programs/zoo.c"]),
+    ("zoo-gcc-O2", "gcc", &["-O2"], &["programs/zoo.c"]),
+    ("zoo-clang-O2", "clang", &["-O2"], &["programs/zoo.c"]),
+    ("throws-gcc-O0", "g++", &["-O0"], &["programs/throws.cpp"]),
+    ("throws-gcc-O2", "g++", &["-O2"], &["programs/throws.cpp"]),
+    ("throws-clang-Os", "clang++", &["-Os"], &["programs/throws.cpp"]),
+];
+
 /// What libcrypto may believe of the processor (openssl's OPENSSL_ia32cap).
 const PROCESSORS: &[(&str, Option<&str>)] = &[
     ("native", None),
     ("sse2", Some("0x00000007ffffffff:0")),
     ("ssse3", Some("~0x3000021000000000:~0xffffffff")),
     ("avx", Some(":~0xffffffff")),
-    ("avx2", Some(":~0x20000000c0230000")),
-    ("no-adx", Some(":~0x00000000e00a0000")),
-    ("sha", Some("~0x1000000000000000:~0xc0230020")),
+    ("avx2", Some(":~0xe0230000")),
+    ("avx2-no-adx", Some(":~0xe02b0000")),
+    ("ssse3-sha", Some("~0x1000000000000000:~0xc0230020")),
 ];
 
 const KEYS: &[(&str, &[&str])] = &[
@@ -178,6 +192,14 @@ const DEBIAN: &[(&str, &str, &[&str], Option<&str>)] = &[
     ("clang", "/usr/lib/llvm-14/bin/clang", &["-cc1", "-O2", "-S", "work.c", "-o", "/dev/null"], None),
 ];
 
+/// Debian's libraries with much hand-written assembly: name, program, arguments, and the module that is looked at.
+const ASSEMBLY: &[(&str, &str, &[&str], &str)] = &[
+    ("cjpeg", "cjpeg", &["-quality", "80", "-optimize", "picture.ppm"], "jpeg"),
+    ("x264", "x264", &["--threads", "1", "--input-res", "64x48", "--fps", "25", "-o", "/dev/null", "video.yuv"], "264"),
+    ("gmp", "certtool", &["--generate-privkey", "--key-type", "rsa", "--bits", "1024"], "gmp"),
+    ("gnutls", "certtool", &["--generate-privkey", "--key-type", "ecdsa"], "gnutls"),
+];
+
 /// Every program.
 pub fn all() -> Vec<Examinee> {
     let mut all = Vec::new();
@@ -193,29 +215,38 @@ pub fn all() -> Vec<Examinee> {
     };
     for (of, c, cpp) in COMPILERS {
         for level in LEVELS {
-            compiled(format!("calc-{of}{level}"), c, vec![level], &["calc.c"], &["-lm"]);
-            compiled(format!("shapes-{of}{level}"), cpp, vec![level, "-std=c++17"], &["shapes.cpp"], &[]);
+            compiled(format!("calc-{of}{level}"), c, vec![level], &["exam/calc.c"], &["-lm"]);
+            compiled(format!("shapes-{of}{level}"), cpp, vec![level, "-std=c++17"], &["exam/shapes.cpp"], &[]);
         }
     }
     for &(way, compiler, options) in WAYS {
-        compiled(format!("calc-{way}"), compiler, options.to_vec(), &["calc.c"], &["-lm"]);
+        compiled(format!("calc-{way}"), compiler, options.to_vec(), &["exam/calc.c"], &["-lm"]);
     }
     for &(way, compiler, options) in CPP_WAYS {
         let options = [options, &["-std=c++17"]].concat();
-        compiled(format!("shapes-{way}"), compiler, options, &["shapes.cpp"], &[]);
+        compiled(format!("shapes-{way}"), compiler, options, &["exam/shapes.cpp"], &[]);
     }
     for &(way, options) in RUST_WAYS {
-        compiled(format!("words-rustc-{way}"), "rustc", [options, &["--edition", "2021"]].concat(), &["words.rs"], &[]);
+        compiled(
+            format!("words-rustc-{way}"),
+            "rustc",
+            [options, &["--edition", "2021"]].concat(),
+            &["exam/words.rs"],
+            &[],
+        );
     }
     for &(way, compiler, options) in STYLE_WAYS {
-        compiled(format!("styles-{way}"), compiler, options.to_vec(), &["styles.c", "styles.S"], &[]);
+        compiled(format!("styles-{way}"), compiler, options.to_vec(), &["exam/styles.c", "exam/styles.S"], &[]);
+    }
+    for &(name, compiler, options, sources) in ODD_WAYS {
+        compiled(name.to_owned(), compiler, options.to_vec(), sources, &[]);
     }
     for &(processor, value) in PROCESSORS {
         let program = Compiled {
             name: "crypto".into(),
             compiler: "gcc",
             options: vec!["-O2"],
-            sources: &["crypto.c"],
+            sources: &["exam/crypto.c"],
             libraries: &["-lcrypto"],
         };
         all.push(Examinee {
@@ -227,14 +258,17 @@ pub fn all() -> Vec<Examinee> {
             module: Some("libcrypto"),
         });
     }
-    for &(name, program, arguments, stdin) in DEBIAN {
+    let whole = DEBIAN.iter().map(|&(name, program, arguments, stdin)| (name, program, arguments, stdin, None));
+    let parts =
+        ASSEMBLY.iter().map(|&(name, program, arguments, module)| (name, program, arguments, None, Some(module)));
+    for (name, program, arguments, stdin, module) in whole.chain(parts) {
         all.push(Examinee {
             name: format!("debian-{name}"),
             program: Program::Installed(program),
             arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
             environment: Vec::new(),
             stdin,
-            module: None,
+            module,
         });
     }
     all
@@ -264,6 +298,21 @@ pub fn inputs(dir: &Path) -> anyhow::Result<()> {
         ("work.lua", include_str!("inputs/work.lua")),
     ];
     for (name, content) in written {
+        let path = dir.join(name);
+        if !path.exists() {
+            std::fs::write(&path, content).with_context(|| format!("failed to write {}", path.display()))?;
+        }
+    }
+    let mut noise = 1u32;
+    let mut bytes = |len: usize| -> Vec<u8> {
+        let mut byte = |i: usize| {
+            noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (((i * 7) >> 3) as u8).wrapping_add((noise >> 28) as u8)
+        };
+        (0..len).map(&mut byte).collect()
+    };
+    let picture = [b"P6 96 64 255\n", &*bytes(96 * 64 * 3)].concat();
+    for (name, content) in [("picture.ppm", picture), ("video.yuv", bytes(64 * 48 * 3 / 2 * 6))] {
         let path = dir.join(name);
         if !path.exists() {
             std::fs::write(&path, content).with_context(|| format!("failed to write {}", path.display()))?;
