@@ -38,7 +38,7 @@ impl Module<'_> {
         self.states.clear();
         self.arrivals.clear();
         self.pending.clear();
-        self.come(root, Arrival { state, is_soft: false, end: root });
+        self.come(root, Arrival { state, is_soft: self.is_guess && self.trial.is_none(), end: root });
         while let Some(block) = self.pending.pop() {
             if let Some(arrival) = self.arrival(block) {
                 let (state, known_end) = (arrival.state.clone(), arrival.end);
@@ -274,7 +274,9 @@ impl Module<'_> {
             && !is_soft
         {
             // What holds where control comes only behind a call that may not come back is not known well enough.
-            if let Some(recipe) = self.pool.recipes.get(usize::from(number)).filter(|_| !self.soft.get(at)) {
+            if self.soft.get(at) {
+                trial.joins_likely_code = true;
+            } else if let Some(recipe) = self.pool.recipes.get(usize::from(number)) {
                 trial.learn(state, recipe);
             }
             return;

@@ -4,6 +4,8 @@
 //! Gaps are looked at in several rounds, from what is certain to what is likely: the frame of one is often the key to
 //! that of another.
 
+use std::ops::Range;
+
 use callpath_format::recipe::Recipe;
 use iced_x86::Instruction;
 
@@ -13,10 +15,13 @@ use crate::module::Module;
 use crate::places::{NOWHERE, Part};
 use crate::recipe::recipe_of;
 use crate::state::State;
+use crate::sweep::{Event, EventKind};
 use crate::trial::Trial;
 
 /// A procedure of more stretches is not looked through.
 const MAX_STRETCHES: usize = 4096;
+/// So many stretches that were followed last are looked through: gaps come in order.
+const MAX_RECENT: usize = 64;
 /// So many instructions of a gap are tried.
 const MAX_TRIAL: u32 = 400;
 
@@ -29,15 +34,17 @@ enum Round {
     Owned,
     /// Also: what lies where a procedure may begin, and does nothing that one would not do, begins one.
     Likely,
-    /// Also: jumps that nobody could follow lead to where they seem to.
-    Last,
 }
 
 impl Module<'_> {
     /// Looks at every stretch that has not been seen, in order.
     pub(crate) fn fill_gaps(&mut self) {
         let parts: Vec<Part<'_>> = self.places.parts().to_vec();
-        for round in [Round::Certain, Round::Owned, Round::Owned, Round::Likely, Round::Last] {
+        let unseen =
+            |event: &&Event| matches!(event.kind, EventKind::Branch | EventKind::Jump) && !self.is_seen(event.target);
+        self.jumpers = self.sweep.events.iter().filter(unseen).map(|event| (event.target, event.at)).collect();
+        self.jumpers.sort_unstable();
+        for round in [Round::Certain, Round::Owned, Round::Owned, Round::Likely] {
             // As many as there may be, once.
             self.trial_budget = self.places.len();
             self.owned.sort_unstable();
@@ -81,10 +88,12 @@ impl Module<'_> {
                 return next + 1;
             }
             next = instructions.position();
-            if matches!(
-                flow_of(&instruction, &self.places),
-                Flow::Jump(_) | Flow::JumpIndirect | Flow::Return | Flow::Stop
-            ) {
+            let ends = match flow_of(&instruction, &self.places) {
+                Flow::Jump(_) | Flow::JumpIndirect | Flow::Return | Flow::Stop => true,
+                Flow::Call(target) => target != NOWHERE && !self.returns.of(&self.sweep.events, target),
+                _ => false,
+            };
+            if ends || self.begins_surely(next) {
                 break;
             }
         }
@@ -142,7 +151,7 @@ impl Module<'_> {
     fn begins_surely(&self, at: u32) -> bool {
         let bytes = self.places.bytes(at);
         let may_begin = self.places.is_aligned(at) || is_sure_prologue(bytes);
-        may_begin && is_prologue(bytes) && !is_landing_mark(bytes)
+        may_begin && is_prologue(bytes) && !is_landing_mark(bytes) && self.sweep.behind_ends.get(at)
     }
 
     /// Code that nothing leads to begins at `at`.
@@ -159,17 +168,14 @@ impl Module<'_> {
             return;
         }
         let is_like_entry = !trial.uses_saved && trial.is_aligned_as_entry();
-        let is_inside = trial.uses_saved || (trial.call_offset().is_some() && !trial.is_aligned_as_entry());
-        // Where a jump leads that was not followed yet, it will say more.
-        let is_awaited = round < Round::Last && self.sweep.jump_targets.get(at);
-        if is_inside
-            && !is_awaited
-            && let Some((owner, state)) = self.inner_state(at, &trial)
-        {
-            self.follow_for(owner, at, state);
+        let is_inside = trial.uses_saved
+            || trial.joins_likely_code
+            || (trial.call_offset().is_some() && !trial.is_aligned_as_entry());
+        if is_inside && let Some((owner, state)) = self.inner_state(at, &trial) {
+            self.follow_guess(owner, at, state);
             return self.follow_found();
         }
-        let may_begin = self.places.is_aligned(at) || is_sure_prologue(bytes);
+        let may_begin = self.places.is_aligned(at) || self.begins_probably(at);
         if round >= Round::Likely && may_begin && is_like_entry {
             self.begin(at, State::at_entry());
         }
@@ -181,7 +187,11 @@ impl Module<'_> {
         if state.is_like_entry() && !trial.uses_saved {
             self.begin(at, State::at_entry());
         } else {
-            self.follow(at, state);
+            // It belongs to the code before it, if that has the same frame.
+            let owner = self.owner_of_gap(at).filter(|&owner| {
+                self.landing_state(owner, None).is_some_and(|landing| recipe_of(&landing).cfa == recipe_of(&state).cfa)
+            });
+            self.follow_for(owner.unwrap_or(at), at, state);
             self.follow_found();
         }
         true
@@ -202,16 +212,23 @@ impl Module<'_> {
     /// The owner of the code on both sides of a gap; or of that before it, if no procedure begins between that owner and the
     /// gap.
     fn owner_of_gap(&self, at: u32) -> Option<u32> {
-        let sorted = self.owned.get(..self.owned_sorted)?;
+        let (sorted, recent) = self.owned.split_at_checked(self.owned_sorted)?;
         let after = sorted.partition_point(|owned| owned.0 <= at);
-        let owner = sorted.get(after.checked_sub(1)?)?.2;
+        let mut before = after.checked_sub(1).and_then(|before| sorted.get(before)).copied();
         let next = sorted.get(after);
+        // What was followed in this round.
+        for &stretch in recent.iter().rev().take(MAX_RECENT).filter(|stretch| stretch.0 <= at) {
+            before = before.max(Some(stretch));
+        }
+        let owner = before?.2;
         if next.is_some_and(|next| next.2 == owner) {
             return Some(owner);
         }
-        // Code that nothing separates from that of its owner, as in the cold parts of procedures.
-        let is_next = self.is_seen(at.saturating_sub(1)) && !self.starts.get(at);
-        if is_next {
+        if self.is_awaited(before?.1..next.map_or(NOWHERE, |next| next.0), at) {
+            return None;
+        }
+        // In the cold parts of procedures nothing is between one's code and that of the next.
+        if self.is_seen(at.saturating_sub(1)) && !self.starts.get(at) {
             return Some(owner);
         }
         let is_inside = owner <= at
@@ -219,6 +236,16 @@ impl Module<'_> {
             && sorted[..after].iter().rev().take(MAX_STRETCHES).take_while(|o| o.0 > owner).all(|o| o.2 == owner)
             && next.is_none_or(|next| next.0 == next.2);
         is_inside.then_some(owner)
+    }
+
+    /// Into this gap, up to `at`, leads a jump from elsewhere that was not followed yet: it will say more.
+    fn is_awaited(&self, gap: Range<u32>, at: u32) -> bool {
+        let first = self.jumpers.partition_point(|jumper| jumper.0 < gap.start);
+        let jumpers = self.jumpers.get(first..).unwrap_or(&[]).iter();
+        jumpers
+            .take(MAX_STRETCHES)
+            .take_while(|jumper| jumper.0 <= at)
+            .any(|jumper| !gap.contains(&jumper.1) && !self.is_seen(jumper.0))
     }
 
     fn begin(&mut self, at: u32, state: State) {

@@ -52,6 +52,8 @@ pub(crate) struct Module<'a> {
     pub(crate) soft: Bitmap,
     /// The block that is being followed is one.
     pub(crate) in_soft_block: bool,
+    /// What is being followed began with a guess.
+    pub(crate) is_guess: bool,
     /// What was learned to hold where control comes to.
     pub(crate) axioms: Vec<Axiom>,
     /// So many instructions may still be followed in trials.
@@ -66,6 +68,8 @@ pub(crate) struct Module<'a> {
     pub(crate) owned: Vec<(u32, u32, u32)>,
     /// How many of them, from the first on, are sorted.
     pub(crate) owned_sorted: usize,
+    /// Branches and jumps into gaps: `(to, from)`, sorted.
+    pub(crate) jumpers: Vec<(u32, u32)>,
     /// The frames at each owner's calls.
     pub(crate) calls: FxHashMap<u32, Calls>,
     /// What holds at those of an owner's jumps of which nobody knows where they lead.
@@ -114,6 +118,7 @@ impl<'a> Module<'a> {
             pending: Vec::new(),
             soft: Bitmap::new(len),
             in_soft_block: false,
+            is_guess: false,
             axioms: Vec::new(),
             // As many as there may be, once.
             trial_budget: len,
@@ -122,6 +127,7 @@ impl<'a> Module<'a> {
             owner: 0,
             owned: Vec::new(),
             owned_sorted: 0,
+            jumpers: Vec::new(),
             calls: FxHashMap::default(),
             lost_jumps: FxHashMap::default(),
             clobbers: Clobbers::default(),

@@ -80,6 +80,13 @@ impl Module<'_> {
         self.follow_for(root, root, state);
     }
 
+    /// The same where `state` is only likely: what is known better holds.
+    pub(crate) fn follow_guess(&mut self, owner: u32, root: u32, state: State) {
+        self.is_guess = true;
+        self.follow_for(owner, root, state);
+        self.is_guess = false;
+    }
+
     /// The same for code that belongs to `owner`.
     pub(crate) fn follow_for(&mut self, owner: u32, root: u32, mut state: State) {
         if self.is_seen(root) || self.known.get(root) {

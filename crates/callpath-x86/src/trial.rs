@@ -38,6 +38,8 @@ pub(crate) struct Trial {
     is_contradictory: bool,
     /// There was an equation.
     pub(crate) has_learned: bool,
+    /// Control comes to code of which something is known, not well enough.
+    pub(crate) joins_likely_code: bool,
     /// A register that belongs to the caller was used before it was saved: no procedure begins like this.
     pub(crate) uses_saved: bool,
     /// rsp at the first call, from its value at the start: bytes. Compilers keep it a multiple of 16 there.
@@ -61,6 +63,7 @@ impl Trial {
             learns_from_return: false,
             is_contradictory: false,
             has_learned: false,
+            joins_likely_code: false,
             uses_saved: false,
             call_offset: None,
             info: InstructionInfoFactory::new(),
