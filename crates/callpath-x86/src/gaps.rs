@@ -14,9 +14,10 @@ use crate::idioms;
 use crate::module::Module;
 use crate::places::{NOWHERE, Part};
 use crate::recipe::recipe_of;
-use crate::state::State;
+use crate::state::{RBP, RSP, State};
 use crate::sweep::{Event, EventKind};
 use crate::trial::Trial;
+use crate::value::Base;
 
 /// A procedure of more stretches is not looked through.
 const MAX_STRETCHES: usize = 4096;
@@ -189,7 +190,7 @@ impl Module<'_> {
         } else {
             // It belongs to the code before it, if that has the same frame.
             let owner = self.owner_of_gap(at).filter(|&owner| {
-                self.landing_state(owner, None).is_some_and(|landing| recipe_of(&landing).cfa == recipe_of(&state).cfa)
+                self.landing_state(owner, None).is_some_and(|landing| has_same_frame(&landing, &state))
             });
             self.follow_for(owner.unwrap_or(at), at, state);
             self.follow_found();
@@ -253,6 +254,13 @@ impl Module<'_> {
         self.follow(at, state);
         self.follow_found();
     }
+}
+
+/// rsp or rbp, or both, are as far from the CFA in one state as in the other.
+fn has_same_frame(a: &State, b: &State) -> bool {
+    let known = |state: &State, register| Some(state.get(register)).filter(|value| value.base() == Some(Base::CFA));
+    let both = [RSP, RBP].map(|register| known(a, register).zip(known(b, register)));
+    both.iter().any(Option::is_some) && both.iter().flatten().all(|(a, b)| a == b)
 }
 
 /// `endbr64` alone: procedures begin with it, landing pads too.

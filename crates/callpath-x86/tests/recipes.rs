@@ -1,8 +1,8 @@
 //! Small pieces of machine code, with their disassembly, and the frames that a person finds in them.
 
+mod frames;
+
 use callpath_format::address::LinkAddr;
-use callpath_format::recipe::{Cfa, Recipe, Rule};
-use callpath_format::register::Reg;
 use callpath_x86::analyse;
 use callpath_x86::input::CodeInput;
 
@@ -16,42 +16,10 @@ fn check(code: &[(&[u8], &str)]) {
         analyse(&CodeInput { code: &slices, data: &slices, starts: &[LinkAddr(BASE)], ..CodeInput::default() });
     let mut at = BASE;
     for (index, (bytes, expect)) in code.iter().enumerate() {
-        let row = analysis.rows.iter().rfind(|row| row.start.0 <= at).expect("a row");
-        let found = describe(&analysis.recipes[usize::from(row.recipe)]);
+        let found = frames::at(&analysis, at);
         assert_eq!(found, *expect, "instruction {index} at {at:#x}");
         at += bytes.len() as u64;
     }
-}
-
-/// `rsp+16 rbp@-16`: the CFA, and where registers are that are not in place.
-fn describe(recipe: &Recipe) -> String {
-    const NAMES: [&str; 16] =
-        ["rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
-    let name = |reg: Reg| NAMES[reg.index()];
-    let mut text = match recipe.cfa {
-        Cfa::Unknown => return "?".into(),
-        Cfa::Outermost => return "outermost".into(),
-        Cfa::Register { reg, disp } => format!("{}{disp:+}", name(reg)),
-        Cfa::Deref { reg, disp, add } => format!("[{}{disp:+}]{add:+}", name(reg)),
-        Cfa::Expression(_) => "expression".into(),
-    };
-    let rule = |rule: Rule| match rule {
-        Rule::Same => "=".into(),
-        Rule::Lost => " lost".into(),
-        Rule::AtCfa(disp) => format!("@{disp}"),
-        Rule::AtRegister(reg, disp) => format!("@[{}{disp:+}]", name(reg)),
-        Rule::RegisterPlus(reg, disp) => format!("={}{disp:+}", name(reg)),
-        other => format!("{other:?}"),
-    };
-    if recipe.return_address != Rule::AtCfa(-8) {
-        text += &format!(" ra{}", rule(recipe.return_address));
-    }
-    for reg in Reg::CALLEE_SAVED {
-        if recipe.registers[reg.index()] != Rule::Same {
-            text += &format!(" {}{}", name(reg), rule(recipe.registers[reg.index()]));
-        }
-    }
-    text
 }
 
 #[test]

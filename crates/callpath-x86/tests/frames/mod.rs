@@ -1,0 +1,42 @@
+//! Recipes in words, for tests.
+
+use callpath_format::recipe::{Cfa, Recipe, Rule};
+use callpath_format::register::Reg;
+use callpath_x86::CodeAnalysis;
+
+/// `rsp+16 rbp@-16`: the CFA, and where registers are that are not in place.
+pub(crate) fn describe(recipe: &Recipe) -> String {
+    const NAMES: [&str; 16] =
+        ["rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
+    let name = |reg: Reg| NAMES[reg.index()];
+    let mut text = match recipe.cfa {
+        Cfa::Unknown => return "?".into(),
+        Cfa::Outermost => return "outermost".into(),
+        Cfa::Register { reg, disp } => format!("{}{disp:+}", name(reg)),
+        Cfa::Deref { reg, disp, add } => format!("[{}{disp:+}]{add:+}", name(reg)),
+        Cfa::Expression(_) => "expression".into(),
+    };
+    let rule = |rule: Rule| match rule {
+        Rule::Same => "=".into(),
+        Rule::Lost => " lost".into(),
+        Rule::AtCfa(disp) => format!("@{disp}"),
+        Rule::AtRegister(reg, disp) => format!("@[{}{disp:+}]", name(reg)),
+        Rule::RegisterPlus(reg, disp) => format!("={}{disp:+}", name(reg)),
+        other => format!("{other:?}"),
+    };
+    if recipe.return_address != Rule::AtCfa(-8) {
+        text += &format!(" ra{}", rule(recipe.return_address));
+    }
+    for reg in Reg::CALLEE_SAVED {
+        if recipe.registers[reg.index()] != Rule::Same {
+            text += &format!(" {}{}", name(reg), rule(recipe.registers[reg.index()]));
+        }
+    }
+    text
+}
+
+/// What holds at an address: of several rows the last that begins there or before.
+pub(crate) fn at(analysis: &CodeAnalysis, address: u64) -> String {
+    let row = analysis.rows.iter().rfind(|row| row.start.0 <= address).expect("a row");
+    describe(&analysis.recipes[usize::from(row.recipe)])
+}
