@@ -18,7 +18,7 @@ use callpath_image::cfi::{CallFrames, CfiDiagnostic, CfiSection};
 use callpath_image::elf::Image;
 
 use encode::encode;
-pub use machine_code::{Disagreement, Verdict, compare, disagreements};
+pub use machine_code::{Disagreement, Verdict, compare, disagreements, procedures};
 use pool::RecipePool;
 use spans::{Piece, flatten, overlay};
 
@@ -28,6 +28,8 @@ use spans::{Piece, flatten, overlay};
 pub enum Origin {
     /// A coroutine's outermost frame, which call frame information does not tell.
     Coroutine,
+    /// The machine code of procedures whose call frame information compilers often get wrong.
+    CodeOverFrames,
     /// `.eh_frame`, which programs themselves unwind by.
     EhFrame,
     /// `.debug_frame`, which only debuggers read.
@@ -39,7 +41,8 @@ pub enum Origin {
 }
 
 impl Origin {
-    const ALL: [Origin; 5] = [Origin::Coroutine, Origin::EhFrame, Origin::DebugFrame, Origin::Entry, Origin::Code];
+    const ALL: [Origin; 6] =
+        [Origin::Coroutine, Origin::CodeOverFrames, Origin::EhFrame, Origin::DebugFrame, Origin::Entry, Origin::Code];
 }
 
 /// What goes into a table.

@@ -114,7 +114,14 @@ fn running_freely_gives_the_same_as_every_step() {
 fn walk_is_never_wrong() {
     let place = tempfile::tempdir().unwrap();
     let retpolines = ["-O2", "-mindirect-branch=thunk", "-fcf-protection=none"];
-    let programs = [("gcc", "zoo.c", &["-O2"][..]), ("g++", "throws.cpp", &["-O2"]), ("gcc", "zoo.c", &retpolines)];
+    // gcc's call frame information is wrong at the end of procedures that realign their frame.
+    let realigned = ["-O2", "-mincoming-stack-boundary=3", "-frename-registers", "-Wl,--no-as-needed", "-lm"];
+    let programs = [
+        ("gcc", "zoo.c", &["-O2"][..]),
+        ("g++", "throws.cpp", &["-O2"]),
+        ("gcc", "zoo.c", &retpolines),
+        ("gcc", "../exam/calc.c", &realigned),
+    ];
     for (compiler, source, options) in programs {
         let program = compile(compiler, source, options, place.path());
         let recipes = RecipeOptions::default();

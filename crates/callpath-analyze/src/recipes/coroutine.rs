@@ -19,6 +19,8 @@ use callpath_image::cfi::{CallFrames, FrameRange};
 use callpath_image::elf::Image;
 
 const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
+/// Last bytes of what linkers and assemblers fill gaps with: int3, nop, and nops of several bytes.
+const PADDING: [u8; 3] = [0xcc, 0x90, 0x00];
 const MOV_RSP_RBX: &[u8] = &[0x48, 0x89, 0xdc];
 
 /// How much of a procedure [`is_start`] looks at, bytes.
@@ -30,7 +32,7 @@ pub(crate) fn is_start(code: &[u8]) -> bool {
 }
 
 /// The code of each such procedure, with the byte before it, by which its frames are looked up, unless that is another
-/// procedure's; and of each that its call frame information itself calls outermost from the first instruction on.
+/// procedure's or ends an instruction (glibc's clone3 returns right before its thread's start); and of each that its call frame information itself calls outermost from the first instruction on.
 pub(super) fn starts(image: &Image, frames: &CallFrames) -> Vec<Range<LinkAddr>> {
     let is_outermost = |range: &FrameRange| {
         let first = frames.rows_of(range).first().and_then(|row| frames.recipes.get(row.recipe as usize));
@@ -47,7 +49,8 @@ pub(super) fn starts(image: &Image, frames: &CallFrames) -> Vec<Range<LinkAddr>>
     }
     for start in &mut starts {
         let before = LinkAddr(start.start.0.wrapping_sub(1));
-        if !frames.ranges.iter().any(|range| range.code.contains(&before)) {
+        let is_padding = image.bytes_from(before).and_then(|bytes| bytes.first()).is_some_and(|b| PADDING.contains(b));
+        if is_padding && !frames.ranges.iter().any(|range| range.code.contains(&before)) {
             start.start = before;
         }
     }

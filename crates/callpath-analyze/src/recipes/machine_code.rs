@@ -4,12 +4,14 @@
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
-use callpath_format::recipe::Recipe;
+use callpath_format::recipe::{Cfa, Recipe};
+use callpath_format::register::Reg;
 use callpath_format::table::Table;
-use callpath_image::cfi::CallFrames;
+use callpath_image::cfi::{CallFrames, FrameRange};
 use callpath_image::elf::{Image, ImageKind};
 use callpath_image::loading::{Loading, procedure_starts};
 use callpath_x86::analysis::{Claim, CodeAnalysis, analyse, judge};
+use callpath_x86::bounds::Procedure;
 pub use callpath_x86::claims::Verdict;
 use callpath_x86::input::CodeInput;
 use xxhash_rust::xxh3::Xxh3;
@@ -62,7 +64,10 @@ fn is_no_return(name: &str) -> bool {
             .is_some_and(|rest| rest.trim_start_matches(|digit: char| digit.is_ascii_digit()).starts_with("__throw_"))
 }
 
-/// Adds what the code of `image` says where `frames` say nothing.
+/// Adds what the code of `image` says where `frames` say nothing, and of procedures that keep the caller's stack pointer
+/// in memory: those are described wrongly too often. Up to the return gcc says that rbp is saved where the popped rbp
+/// points, and with `-frename-registers` it names a register for the caller's stack pointer that the code does not use;
+/// libcrypto's sha256 for AVX2 looks for it below rsp while it is above.
 pub(super) fn add(
     builder: &mut RecipeTableBuilder,
     image: &Image,
@@ -70,16 +75,61 @@ pub(super) fn add(
     frames: &CallFrames,
     options: &RecipeOptions,
 ) {
-    let known: Vec<_> = frames.ranges.iter().map(|range| range.code.clone()).collect();
-    let analysis = analysis_of(image, code, &known, options.call_frames);
+    let (keeping, others): (Vec<_>, Vec<_>) = frames.ranges.iter().partition(|range| keeps_caller(frames, range));
+    let (going_on, mut known) = going_on(&others);
+    let looked_at = keeping.iter().chain(&going_on);
+    let begins = looked_at.filter(|range| begins_procedure(frames, range)).map(|range| range.code.start).collect();
+    // Code that is known is not looked at, and it is not known which of it comes back when called. Where much else
+    // depends on that, the whole module is looked at.
+    let len = |ranges: &[Range<LinkAddr>]| {
+        ranges.iter().fold(0u64, |sum, range| sum.saturating_add(range.end.0.saturating_sub(range.start.0)))
+    };
+    if !keeping.is_empty() || len(&known) < len(code) / 8 * 7 {
+        known.clear();
+    }
+    let analysis = analysis_of(image, code, &known, begins, options.call_frames);
     let recipes: Vec<_> = analysis.recipes.iter().map(|recipe| builder.recipe(recipe, &[])).collect();
-    for range in code {
-        let first = analysis.rows.partition_point(|row| row.start < range.start);
+    let mut add = |origin, range: &Range<LinkAddr>| {
+        let first = analysis.rows.partition_point(|row| row.start <= range.start).saturating_sub(1);
         let after = analysis.rows.partition_point(|row| row.start < range.end);
         let rows = analysis.rows.get(first..after).unwrap_or(&[]);
-        let rows = rows.iter().filter_map(|row| Some((row.start, *recipes.get(usize::from(row.recipe))?)));
-        builder.add(Origin::Code, range.clone(), rows);
+        let rows =
+            rows.iter().filter_map(|row| Some((row.start.max(range.start), *recipes.get(usize::from(row.recipe))?)));
+        builder.add(origin, range.clone(), rows);
+    };
+    code.iter().for_each(|range| add(Origin::Code, range));
+    keeping.iter().for_each(|range| add(Origin::CodeOverFrames, &range.code));
+}
+
+/// Somewhere in the range the CFA is kept in memory.
+fn keeps_caller(frames: &CallFrames, range: &FrameRange) -> bool {
+    recipes_of(frames, range).any(|recipe| matches!(recipe.cfa, Cfa::Deref { .. }))
+}
+
+/// Of the ranges, those that seem to go on in code of which nobody speaks, as glibc's clone3 does behind its system call:
+/// what follows is code, not padding. What is known of that code begins in them, so they are looked at, too. And the code
+/// of the others.
+fn going_on<'a>(ranges: &[&'a FrameRange]) -> (Vec<&'a FrameRange>, Vec<Range<LinkAddr>>) {
+    const ALIGNMENT: u64 = 16;
+    let mut sorted = ranges.to_vec();
+    sorted.sort_by_key(|range| range.code.start);
+    let (mut going_on, mut known) = (Vec::new(), Vec::new());
+    for (index, range) in sorted.iter().enumerate() {
+        let end = range.code.end.0;
+        let next = sorted.get(index + 1).map_or(end, |next| next.code.start.0);
+        let is_padding = next.is_multiple_of(ALIGNMENT) && next.saturating_sub(end) < ALIGNMENT;
+        if next > end && !is_padding { going_on.push(*range) } else { known.push(range.code.clone()) }
     }
+    (going_on, known)
+}
+
+/// The range begins as a procedure does, not as the cold part of one.
+fn begins_procedure(frames: &CallFrames, range: &FrameRange) -> bool {
+    recipes_of(frames, range).next().is_some_and(|recipe| recipe.cfa == Cfa::Register { reg: Reg::RSP, disp: 8 })
+}
+
+fn recipes_of<'a>(frames: &'a CallFrames, range: &FrameRange) -> impl Iterator<Item = &'a Recipe> {
+    frames.rows_of(range).iter().filter_map(|row| frames.recipes.get(row.recipe as usize))
 }
 
 /// Adds to `hash` all that an analysis looks at besides the code: data, relocations, symbols.
@@ -105,14 +155,16 @@ pub(crate) fn identify(image: &Image, local: bool, hash: &mut Xxh3) {
     }
 }
 
-/// What the machine code in `code` says, but for what is `known`; with `local`, local symbols are believed.
+/// What the machine code in `code` says, but for what is `known`; procedures begin at `begins`; with `local`, local
+/// symbols are believed.
 pub(super) fn analysis_of(
     image: &Image,
     code: &[Range<LinkAddr>],
     known: &[Range<LinkAddr>],
+    begins: Vec<LinkAddr>,
     local: bool,
 ) -> CodeAnalysis {
-    with_input(image, code, known, local, analyse)
+    with_input(image, code, known, begins, local, analyse)
 }
 
 /// Calls `then` with what there is to analyse.
@@ -120,11 +172,13 @@ fn with_input<T>(
     image: &Image,
     code: &[Range<LinkAddr>],
     known: &[Range<LinkAddr>],
+    begins: Vec<LinkAddr>,
     local: bool,
     then: impl FnOnce(&CodeInput<'_>) -> T,
 ) -> T {
     let loading = Loading::of(image);
     let mut starts = procedure_starts(image, local);
+    starts.extend(begins);
     starts.extend(&loading.called);
     let no_return_slots: Vec<LinkAddr> =
         loading.symbols.iter().filter(|(_, name)| is_no_return(name)).map(|(slot, _)| *slot).collect();
@@ -179,10 +233,19 @@ pub fn compare(image: &Image, mut each: impl FnMut(Disagreement)) {
         }
         open = id.and_then(|id| table.recipe(id)).filter(|recipe| *recipe != Recipe::UNKNOWN).map(|r| (start, r));
     });
-    for (address, claim, verdict, machine_code) in with_input(image, &code, &[], false, |input| judge(input, &claims)) {
+    for (address, claim, verdict, machine_code) in
+        with_input(image, &code, &[], Vec::new(), false, |input| judge(input, &claims))
+    {
         let Some(call_frames) = claims.get(claim).map(|claim| claim.recipe) else { continue };
         each(Disagreement { address, verdict, call_frames, machine_code });
     }
+}
+
+/// The procedures that the machine code of an image shows, as if it had no call frame information and no local symbols:
+/// by ascending start.
+pub fn procedures(image: &Image) -> Vec<Procedure> {
+    let (code, _) = code_of(image);
+    analysis_of(image, &code, &[], Vec::new(), false).procedures
 }
 
 /// Where call frame information and machine code contradict each other, by address.
