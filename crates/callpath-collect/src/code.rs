@@ -31,8 +31,8 @@ pub(crate) struct Code<'p, 'm> {
     pub(crate) unknown_code: bool,
     /// Where the first of it was written at run time.
     pub(crate) unknown_written: Option<RunAddr>,
-    /// The last frame that was looked up is one of written code.
-    pub(crate) in_written: bool,
+    /// Some frame is one of written code.
+    met_written: bool,
 }
 
 /// What is at an address, and whether that holds as long as the load map does.
@@ -57,7 +57,7 @@ impl<'p, 'm> Code<'p, 'm> {
             memory,
             unknown_code: false,
             unknown_written: None,
-            in_written: false,
+            met_written: false,
         };
         code.follow_map(thread.record);
         Some(code)
@@ -96,7 +96,7 @@ impl<'p, 'm> Code<'p, 'm> {
             self.unknown_code = true;
             return Found { located: outside, lasts: false };
         };
-        self.in_written = mapping.flags & (Mapping::PENDING | Mapping::WRITTEN) != 0;
+        self.met_written |= mapping.flags & (Mapping::PENDING | Mapping::WRITTEN) != 0;
         if mapping.flags & Mapping::PENDING != 0 {
             self.note_written(addr);
         }
@@ -134,6 +134,15 @@ impl<'p, 'm> Code<'p, 'm> {
             self.note_written(addr);
         }
         Located { key, recipe: recipe.unwrap_or(UNKNOWN), table: 0 }
+    }
+
+    /// Whether a frame is one of written code.
+    pub(crate) fn is_written(&mut self, key: FrameKey) -> bool {
+        // The bias of such code is 0.
+        self.met_written
+            && self.find_mapping(RunAddr(key.address())).is_some_and(|mapping| {
+                mapping.module == key.module() && mapping.flags & (Mapping::PENDING | Mapping::WRITTEN) != 0
+            })
     }
 
     fn note_written(&mut self, addr: RunAddr) {
@@ -174,8 +183,6 @@ impl CodeMap for Code<'_, '_> {
         let index = (addr.0 ^ (addr.0 >> 8)) as usize % layout::PC_CACHE_LEN;
         let Some(entry) = self.cache.get(index) else { return self.locate_slowly(point).located };
         if entry[0].load(Relaxed) == addr.0 {
-            // Written code is never kept here.
-            self.in_written = false;
             let (a, b) = (entry[2].load(Relaxed), entry[3].load(Relaxed));
             return Located {
                 key: FrameKey(entry[1].load(Relaxed)),

@@ -49,7 +49,11 @@ pub(crate) fn find(
     let cursor = Cursor::interrupted(RunAddr(interrupted.pc), interrupted.registers);
     let (frames, end) = walker.walk_whole(cursor, stack);
     // No thread begins in written code: a zero that is found for its return address is none.
-    let end = if walker.code.in_written && matches!(end, End::Outermost) { End::Stopped(Stop::NoRecipe) } else { end };
+    let last = walker.keys.get(frames.saturating_sub(1) % layout::KEYS_LEN).map(|key| FrameKey(key.load(Relaxed)));
+    let end = match (end, last) {
+        (End::Outermost, Some(last)) if walker.code.is_written(last) => End::Stopped(Stop::NoRecipe),
+        _ => end,
+    };
     thread.record.frames.fetch_add(frames as u64, Relaxed);
     if !matches!(end, End::Outermost) && walker.code.unknown_code && !as_it_is {
         return Path::NoTable(walker.code.unknown_written);
