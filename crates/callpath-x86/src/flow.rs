@@ -111,6 +111,9 @@ impl Module<'_> {
                 }
             }
             if !instructions.decode(&mut instruction) || instruction.is_invalid() {
+                if let Some(trial) = &mut self.trial {
+                    trial.meets_garbage = true;
+                }
                 return at;
             }
             let next = instructions.position();

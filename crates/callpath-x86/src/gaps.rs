@@ -81,10 +81,10 @@ impl Module<'_> {
         }
         self.gap_code(at, round);
         // What was not understood is passed, up to where control does not fall to.
+        let Some(mut instructions) = Instructions::new(&self.places, at) else { return NOWHERE };
+        let mut instruction = Instruction::default();
         let mut next = at;
         while next < end && !self.is_seen(next) {
-            let mut instruction = Instruction::default();
-            let Some(mut instructions) = Instructions::new(&self.places, next) else { return NOWHERE };
             if !instructions.decode(&mut instruction) || instruction.is_invalid() {
                 return next + 1;
             }
@@ -164,7 +164,14 @@ impl Module<'_> {
         if self.begins_surely(at) {
             return self.begin(at, State::at_entry());
         }
+        if self.garbage.get(at) {
+            return;
+        }
         let Some(trial) = self.try_from(at, MAX_TRIAL, round < Round::Likely) else { return };
+        if trial.meets_garbage && !trial.has_learned {
+            // Data between the code: once is enough.
+            self.garbage.insert(at);
+        }
         if self.follow_solved(at, &trial) || trial.has_learned || round == Round::Certain {
             return;
         }

@@ -68,6 +68,8 @@ pub(crate) struct Module<'a> {
     pub(crate) owned: Vec<(u32, u32, u32)>,
     /// How many of them, from the first on, are sorted.
     pub(crate) owned_sorted: usize,
+    /// Gaps in which data lies, it seems.
+    pub(crate) garbage: Bitmap,
     /// Branches and jumps into gaps: `(to, from)`, sorted.
     pub(crate) jumpers: Vec<(u32, u32)>,
     /// The frames at each owner's calls.
@@ -127,6 +129,7 @@ impl<'a> Module<'a> {
             owner: 0,
             owned: Vec::new(),
             owned_sorted: 0,
+            garbage: Bitmap::new(len),
             jumpers: Vec::new(),
             calls: FxHashMap::default(),
             lost_jumps: FxHashMap::default(),

@@ -38,6 +38,8 @@ pub(crate) struct Trial {
     is_contradictory: bool,
     /// There was an equation.
     pub(crate) has_learned: bool,
+    /// Control comes to what is no instruction of a program.
+    pub(crate) meets_garbage: bool,
     /// Control comes to code of which something is known, not well enough.
     pub(crate) joins_likely_code: bool,
     /// A register that belongs to the caller was used before it was saved: no procedure begins like this.
@@ -63,6 +65,7 @@ impl Trial {
             learns_from_return: false,
             is_contradictory: false,
             has_learned: false,
+            meets_garbage: false,
             joins_likely_code: false,
             uses_saved: false,
             call_offset: None,
@@ -90,6 +93,7 @@ impl Trial {
     /// Takes notice of an instruction; whether to go on behind it.
     pub(crate) fn allow(&mut self, state: &State, instruction: &Instruction) -> bool {
         self.left = self.left.saturating_sub(1);
+        self.meets_garbage |= instruction.is_privileged();
         self.uses_saved |= self.uses(state, instruction);
         self.left > 0 && !self.is_contradictory
     }
