@@ -78,7 +78,9 @@ pub(super) fn add(
     let (keeping, others): (Vec<_>, Vec<_>) = frames.ranges.iter().partition(|range| keeps_caller(frames, range));
     let (going_on, mut known) = going_on(&others);
     let looked_at = keeping.iter().chain(&going_on);
-    let begins = looked_at.filter(|range| begins_procedure(frames, range)).map(|range| range.code.start).collect();
+    let mut begins: Vec<_> =
+        looked_at.filter(|range| begins_procedure(frames, range)).map(|range| range.code.start).collect();
+    begins.extend(stubs(image, frames));
     // Code that is known is not looked at, and it is not known which of it comes back when called. Where much else
     // depends on that, the whole module is looked at.
     let len = |ranges: &[Range<LinkAddr>]| {
@@ -121,6 +123,20 @@ fn going_on<'a>(ranges: &[&'a FrameRange]) -> (Vec<&'a FrameRange>, Vec<Range<Li
         if next > end && !is_padding { going_on.push(*range) } else { known.push(range.code.clone()) }
     }
     (going_on, known)
+}
+
+/// Where stubs of the procedure linkage table begin, if nobody speaks of it: lld writes no call frame information for it,
+/// and code that is known, and not looked at, calls them.
+fn stubs(image: &Image, frames: &CallFrames) -> Vec<LinkAddr> {
+    const STUB_LEN_BYTES: usize = 16;
+    let sections = [".plt", ".plt.sec", ".iplt"].iter().filter_map(|name| image.section(name));
+    let unknown = sections.filter(|section| !frames.ranges.iter().any(|range| range.code.contains(&section.addr)));
+    unknown
+        .flat_map(|section| {
+            let offsets = (0..section.data.len()).step_by(STUB_LEN_BYTES);
+            offsets.map(move |offset| LinkAddr(section.addr.0.saturating_add(offset as u64)))
+        })
+        .collect()
 }
 
 /// The range begins as a procedure does, not as the cold part of one.
