@@ -2,7 +2,8 @@
 //! Knows nothing of files, ELF, DWARF, processes and profiles.
 //!
 //! The way of the data: [`input::CodeInput`] -> a sweep over all bytes (`sweep`) -> which calls come back (`returns`)
-//! -> abstract frames along control flow (`flow`, over `state` and `effect`) -> code that nothing leads to (`gaps`)
+//! -> abstract frames along control flow (`flow`, `jumps`, `calls`, over `state` and `effect`), mended by what must hold at
+//! returns (`repair`, by a `trial`) -> code that nothing leads to (`gaps`)
 //! -> rows of recipes and procedures ([`analysis::CodeAnalysis`]).
 //!
 //! All input is untrusted: whatever the bytes and hints say, the analysis ends in time proportional to their length,
