@@ -86,8 +86,21 @@ impl Sweep {
         }
         sweep.data_references.sort_unstable();
         sweep.data_references.dedup();
+        sweep.leave_for_known(places, known, no_return_slots);
         sweep.padded_calls(places);
         sweep
+    }
+
+    /// Known code has no events: what goes there comes back, unless it is a stub of the procedure linkage table for a
+    /// procedure that does not.
+    fn leave_for_known(&mut self, places: &Places<'_>, known: &Bitmap, no_return_slots: &[u64]) {
+        for event in self.events.iter_mut().filter(|event| event.target != NOWHERE && known.get(event.target)) {
+            let slot = stub_slot(places.bytes(event.target), places.address(event.target).0);
+            if slot.is_some_and(|slot| no_return_slots.binary_search(&slot).is_ok()) && event.kind != EventKind::Branch {
+                event.kind = EventKind::Stop;
+            }
+            event.target = NOWHERE;
+        }
     }
 
     /// A call with padding behind it, up to where another procedure seems to begin, does not come back.
@@ -253,6 +266,15 @@ impl Sweep {
     }
 }
 
+/// The slot that `[endbr64] [bnd] jmp [slot]` at `address` jumps through.
+fn stub_slot(bytes: &[u8], address: u64) -> Option<u64> {
+    let jump = bytes.strip_prefix(&[0xf3, 0x0f, 0x1e, 0xfa]).unwrap_or(bytes);
+    let jump = jump.strip_prefix(&[0xf2]).unwrap_or(jump).strip_prefix(&[0xff, 0x25])?;
+    let displacement = i32::from_le_bytes(*jump.first_chunk()?);
+    let end = address.wrapping_add((bytes.len() - jump.len() + 4) as u64);
+    Some(end.wrapping_add_signed(displacement.into()))
+}
+
 fn is_return(instruction: &Instruction) -> bool {
     instruction.flow_control() == FlowControl::Return
 }
@@ -265,11 +287,13 @@ pub(crate) fn targets_of_known(places: &Places<'_>, known: &Bitmap, targets: &mu
             if !matches!(window[0], 0xe8 | 0xe9) {
                 continue;
             }
+            let at = part.first + offset as u32;
+            if !known.get(at) {
+                continue;
+            }
             let displacement = i32::from_le_bytes([window[1], window[2], window[3], window[4]]);
-            let target = (part.first as i64) + offset as i64 + 5 + i64::from(displacement);
-            let Ok(target) = u32::try_from(target) else { continue };
-            let is_inside = target >= part.first && target < part.end();
-            if is_inside && !known.get(target) && known.get(part.first + offset as u32) {
+            let target = places.address(at).0.wrapping_add(5).wrapping_add_signed(displacement.into());
+            if let Some(target) = places.position(target).filter(|&target| !known.get(target)) {
                 targets.insert(target);
             }
         }

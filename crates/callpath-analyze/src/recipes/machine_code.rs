@@ -81,12 +81,12 @@ pub(super) fn add(
     let mut begins: Vec<_> =
         looked_at.filter(|range| begins_procedure(frames, range)).map(|range| range.code.start).collect();
     begins.extend(stubs(image, frames));
-    // Code that is known is not looked at, and it is not known which of it comes back when called. Where much else
-    // depends on that, the whole module is looked at.
+    // Code that is known is not looked at, and it is not known which of it comes back when called. Where most of the
+    // module depends on that, all of it is looked at.
     let len = |ranges: &[Range<LinkAddr>]| {
         ranges.iter().fold(0u64, |sum, range| sum.saturating_add(range.end.0.saturating_sub(range.start.0)))
     };
-    if !keeping.is_empty() || len(&known) < len(code) / 8 * 7 {
+    if len(&known) < len(code) / 2 {
         known.clear();
     }
     let analysis = analysis_of(image, code, &known, begins, options.call_frames);
