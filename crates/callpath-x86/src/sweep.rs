@@ -96,7 +96,8 @@ impl Sweep {
     fn leave_for_known(&mut self, places: &Places<'_>, known: &Bitmap, no_return_slots: &[u64]) {
         for event in self.events.iter_mut().filter(|event| event.target != NOWHERE && known.get(event.target)) {
             let slot = stub_slot(places.bytes(event.target), places.address(event.target).0);
-            if slot.is_some_and(|slot| no_return_slots.binary_search(&slot).is_ok()) && event.kind != EventKind::Branch {
+            if slot.is_some_and(|slot| no_return_slots.binary_search(&slot).is_ok()) && event.kind != EventKind::Branch
+            {
                 event.kind = EventKind::Stop;
             }
             event.target = NOWHERE;
