@@ -11,7 +11,7 @@ use crate::bounds::Procedure;
 use crate::claims::{Claims, Verdict};
 use crate::idioms;
 use crate::input::CodeInput;
-use crate::module::{INSIDE, Module};
+use crate::module::{INSIDE, Module, first_where};
 use crate::places::{Part, Places};
 use crate::pool::{UNKNOWN, UNSEEN};
 use crate::returns::Returns;
@@ -194,7 +194,7 @@ impl Module<'_> {
         let recipe = self.pool.intern(&idioms::signal_frame());
         let parts: Vec<Part<'_>> = self.places.parts().to_vec();
         for part in parts {
-            for (offset, _) in part.bytes.windows(2).enumerate().filter(|(_, window)| *window == [0x0f, 0x05]) {
+            for offset in idioms::system_calls(part.bytes) {
                 // `syscall` ends both forms.
                 for len in [9, 7] {
                     let Some(start) = (offset + 2).checked_sub(len) else { continue };
@@ -232,27 +232,28 @@ impl Module<'_> {
         for part in self.places.parts() {
             let mut last = None;
             let mut at = part.first;
-            while at < part.end() {
+            let of = |number: u16| if number == UNKNOWN { UNSEEN } else { number };
+            loop {
+                let rest = self.recipes.get(at as usize..part.end() as usize).unwrap_or(&[]);
+                let held = last.unwrap_or(INSIDE);
+                let begins = |number: u16| (number != INSIDE) & (of(number) != held);
+                let Some(skipped) = first_where(rest, begins) else { break };
+                at += skipped as u32;
                 let here = self.recipes.get(at as usize).copied().unwrap_or(UNSEEN);
-                let recipe = match here {
-                    UNSEEN | UNKNOWN => 0,
-                    number => number,
-                };
-                if here != INSIDE && last != Some(recipe) {
-                    // Nobody runs through padding: what held before it may go on.
-                    let padding_end = if here == UNSEEN && last.is_some() { self.padding_end(at) } else { at };
-                    let is_unclaimed = |range: Range<u32>| range.into_iter().all(|at| !self.is_seen(at));
-                    if padding_end > at
-                        && padding_end < part.end()
-                        && self.is_seen(padding_end)
-                        && is_unclaimed(at..padding_end)
-                    {
-                        at = padding_end;
-                        continue;
-                    }
-                    analysis.rows.push(Row { start: LinkAddr(part.start.0 + u64::from(at - part.first)), recipe });
-                    last = Some(recipe);
+                // Nobody runs through padding: what held before it may go on.
+                let padding_end = if here == UNSEEN && last.is_some() { self.padding_end(at) } else { at };
+                let is_unclaimed = |range: Range<u32>| range.into_iter().all(|at| !self.is_seen(at));
+                if padding_end > at
+                    && padding_end < part.end()
+                    && self.is_seen(padding_end)
+                    && is_unclaimed(at..padding_end)
+                {
+                    at = padding_end;
+                    continue;
                 }
+                let recipe = of(here);
+                analysis.rows.push(Row { start: LinkAddr(part.start.0 + u64::from(at - part.first)), recipe });
+                last = Some(recipe);
                 at += 1;
             }
             analysis.code_bytes += u64::from(part.end() - part.first);

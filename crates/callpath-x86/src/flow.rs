@@ -18,32 +18,42 @@ use crate::recipe::{plain_recipe_of, recipe_of};
 use crate::state::{RSP, State};
 use crate::value::{Base, Value};
 
-impl Module<'_> {
+impl<'a> Module<'a> {
     fn arrival(&mut self, at: u32) -> Option<&mut Arrival> {
         self.states.get(&at).and_then(|&index| self.arrivals.get_mut(index as usize))
     }
 
     /// Control comes to `at` for the first time.
-    fn come(&mut self, at: u32, arrival: Arrival) {
-        if self.trial.is_none() && arrival.is_soft {
+    fn come(&mut self, at: u32, state: &State, is_soft: bool, end: u32) {
+        if self.trial.is_none() && is_soft {
             self.soft.insert(at);
         }
-        self.states.insert(at, self.arrivals.len() as u32);
-        self.arrivals.push(arrival);
+        let index = self.states.len();
+        self.states.insert(at, index as u32);
+        match self.arrivals.get_mut(index) {
+            Some(arrival) => {
+                arrival.state.clone_from(state);
+                arrival.is_soft = is_soft;
+                arrival.end = end;
+            }
+            None => self.arrivals.push(Arrival { state: state.clone(), is_soft, end }),
+        }
         self.pending.push(at);
     }
 
     /// Follows control from `root`, where `state` holds.
-    pub(crate) fn run(&mut self, root: u32, state: State) {
+    pub(crate) fn run(&mut self, root: u32, state: &State) {
         self.states.clear();
-        self.arrivals.clear();
         self.pending.clear();
-        self.come(root, Arrival { state, is_soft: self.is_guess && self.trial.is_none(), end: root });
+        self.come(root, state, self.is_guess && self.trial.is_none(), root);
+        let Some(mut instructions) = Instructions::new(&self.places, root) else { return self.pending.clear() };
+        let mut state = State::unknown();
         while let Some(block) = self.pending.pop() {
             if let Some(arrival) = self.arrival(block) {
-                let (state, known_end) = (arrival.state.clone(), arrival.end);
+                let known_end = arrival.end;
+                state.clone_from(&arrival.state);
                 self.in_soft_block = arrival.is_soft;
-                let end = self.block(root, block, known_end, state);
+                let end = self.block(&mut instructions, root, block, known_end, &mut state);
                 if let Some(arrival) = self.arrival(block) {
                     arrival.end = end.max(known_end);
                 }
@@ -58,11 +68,14 @@ impl Module<'_> {
     pub(crate) fn run_again(&mut self, root: u32) {
         let mut blocks: Vec<(u32, u32)> = self.states.iter().map(|(&block, &index)| (index, block)).collect();
         blocks.sort_unstable();
+        let Some(mut instructions) = Instructions::new(&self.places, root) else { return };
+        let mut state = State::unknown();
         for (_, block) in blocks {
             if let Some(arrival) = self.arrival(block) {
-                let (state, end) = (arrival.state.clone(), arrival.end);
+                let end = arrival.end;
+                state.clone_from(&arrival.state);
                 self.in_soft_block = arrival.is_soft;
-                self.block(root, block, end, state);
+                self.block(&mut instructions, root, block, end, &mut state);
             }
         }
         self.pending.clear();
@@ -85,8 +98,18 @@ impl Module<'_> {
 
     /// From `block` on, one instruction after the other, up to where other control flow may come in, or up to what was
     /// followed from elsewhere; `known_end` is how far it was followed from here before. Where it ended.
-    fn block(&mut self, root: u32, block: u32, known_end: u32, mut state: State) -> u32 {
-        let Some(mut instructions) = Instructions::new(&self.places, block) else { return block };
+    fn block(
+        &mut self,
+        instructions: &mut Instructions<'a>,
+        root: u32,
+        block: u32,
+        known_end: u32,
+        state: &mut State,
+    ) -> u32 {
+        if !instructions.seek(block) {
+            let Some(elsewhere) = Instructions::new(&self.places, block) else { return block };
+            *instructions = elsewhere;
+        }
         let mut instruction = Instruction::default();
         let mut number_here = UNKNOWN;
         // The last instruction was a call.
@@ -96,14 +119,14 @@ impl Module<'_> {
         state.is_changed = true;
         if self.trial.is_none() {
             for axiom in self.axioms.iter().filter(|axiom| axiom.block == block) {
-                axiom.fact.assume(&mut state, block);
+                axiom.fact.assume(state, block);
             }
         }
         loop {
             let at = instructions.position();
             if at != block {
                 if self.sweep.jump_targets.get(at) || self.starts.get(at) {
-                    self.arrive(root, at, &state, after_call);
+                    self.arrive(root, at, state, after_call);
                     return at;
                 }
                 if self.known.get(at) || (at >= known_end && self.is_followed(at)) {
@@ -124,10 +147,10 @@ impl Module<'_> {
                 after_call = is_padding(&instruction);
             }
             if state.is_changed {
-                number_here = self.number_of(&mut state);
+                number_here = self.number_of(state);
             }
             if let Some(trial) = &mut self.trial {
-                if !trial.allow(&state, &instruction) {
+                if !trial.allow(state, &instruction) {
                     return at;
                 }
             } else {
@@ -137,7 +160,7 @@ impl Module<'_> {
             if let Some(claims) = &mut self.claims
                 && self.trial.is_none()
             {
-                claims.judge(at, &state);
+                claims.judge(at, state);
             }
             let flow = match flow_of(&instruction, &self.places) {
                 Flow::CallIndirect => match self.data.slot_target(&instruction, &self.places) {
@@ -148,7 +171,7 @@ impl Module<'_> {
             };
             match flow {
                 Flow::Next => {
-                    self.effects.apply(&mut state, &instruction, at);
+                    self.effects.apply(state, &instruction, at);
                     compared = compared_with_rsp(&instruction);
                     continue;
                 }
@@ -158,7 +181,7 @@ impl Module<'_> {
                         let limit = state.get(register);
                         match instruction.code() {
                             Code::Jne_rel8_64 | Code::Jne_rel32_64 => {
-                                self.arrive(root, target, &state, false);
+                                self.arrive(root, target, state, false);
                                 state.set(RSP, limit, at);
                                 continue;
                             }
@@ -170,27 +193,27 @@ impl Module<'_> {
                             _ => {}
                         }
                     }
-                    self.arrive(root, target, taken.as_ref().unwrap_or(&state), false);
+                    self.arrive(root, target, taken.as_ref().unwrap_or(state), false);
                     if number_here == UNKNOWN && target <= at && self.trial.is_none() {
                         // A loop in which the frame was lost: behind it, perhaps, it can be found again.
                         self.sweep.jump_targets.insert(next);
                         if !self.states.contains_key(&next) && !self.starts.get(next) && !self.known.get(next) {
                             let end = known_end.max(next);
-                            self.come(next, Arrival { state, is_soft: self.in_soft_block, end });
+                            self.come(next, state, self.in_soft_block, end);
                             return next;
                         }
                     }
                 }
                 Flow::Jump(target) => {
-                    self.jump(root, at, target, &state);
+                    self.jump(root, at, target, state);
                     return next;
                 }
                 Flow::JumpIndirect => {
-                    self.jump_indirect(root, next, &instruction, &state);
+                    self.jump_indirect(root, next, &instruction, state);
                     return next;
                 }
                 Flow::Call(target) => {
-                    self.note_call(&state, number_here);
+                    self.note_call(state, number_here);
                     if target != NOWHERE {
                         self.find(target);
                         if !self.known.get(target) && !self.returns.of(&self.sweep.events, target) {
@@ -198,11 +221,11 @@ impl Module<'_> {
                         }
                     }
                     let before = state.holds_frame_in_clobbered().then(|| state.clone());
-                    self.effects.apply(&mut state, &instruction, at);
+                    self.effects.apply(state, &instruction, at);
                     if let Some(before) = before {
-                        self.keep_preserved(&mut state, &before, target, next);
+                        self.keep_preserved(state, &before, target, next);
                     }
-                    number_here = self.mark_return(&mut state, next, number_here);
+                    number_here = self.mark_return(state, next, number_here);
                     if self.sweep.has_popping_returns && target != NOWHERE {
                         let popped = self.clobbers.popped_by(&self.places, target);
                         let top = state.get(RSP).plus(popped.into());
@@ -211,18 +234,18 @@ impl Module<'_> {
                     after_call = true;
                 }
                 Flow::CallIndirect => {
-                    self.note_call(&state, number_here);
+                    self.note_call(state, number_here);
                     if instruction.is_ip_rel_memory_operand()
                         && self.no_return_slots.binary_search(&instruction.ip_rel_memory_address()).is_ok()
                     {
                         return next;
                     }
-                    self.effects.apply(&mut state, &instruction, at);
-                    number_here = self.mark_return(&mut state, next, number_here);
+                    self.effects.apply(state, &instruction, at);
+                    number_here = self.mark_return(state, next, number_here);
                     after_call = true;
                 }
                 Flow::Return => {
-                    self.leave(&state, false);
+                    self.leave(state, false);
                     return next;
                 }
                 Flow::Stop => return next,
@@ -320,7 +343,7 @@ impl Module<'_> {
                 return;
             }
             if differs && arrival.is_soft && !is_soft {
-                arrival.state = state.clone();
+                arrival.state.clone_from(state);
                 arrival.is_soft = false;
                 self.pending.push(at);
                 self.soft.remove(at);
@@ -334,14 +357,14 @@ impl Module<'_> {
                 self.soft.remove(at);
             }
         } else if !self.is_seen(at) || (self.trial.is_some() && self.recipe_number(at) == Some(UNKNOWN)) {
-            self.come(at, Arrival { state: state.clone(), is_soft, end: at });
+            self.come(at, state, is_soft, at);
         } else if !is_soft && self.soft.get(at) && self.trial.is_none() {
             // Control seemed to come here behind a call only. Where a jump comes with another frame, it holds.
             let recipe = recipe_of(state);
             if recipe != Recipe::UNKNOWN && self.recipe_number(at).is_some_and(|here| here != self.pool.intern(&recipe))
             {
                 self.forget_block(at);
-                self.come(at, Arrival { state: state.clone(), is_soft, end: at });
+                self.come(at, state, is_soft, at);
             }
         }
     }

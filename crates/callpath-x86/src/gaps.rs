@@ -48,7 +48,8 @@ impl Module<'_> {
         for round in [Round::Certain, Round::Owned, Round::Owned, Round::Likely] {
             // As many as there may be, once.
             self.trial_budget = self.places.len();
-            self.owned.sort_unstable();
+            // Most of it is in order already, which a merging sort is quick with.
+            self.owned.sort();
             self.owned_sorted = self.owned.len();
             for part in &parts {
                 let mut at = part.first;
@@ -107,7 +108,7 @@ impl Module<'_> {
             return None;
         }
         self.trial = Some(Trial::new(limit.min(self.trial_budget), is_strict));
-        self.run(at, State::symbolic());
+        self.run(at, &State::symbolic());
         self.end_trial()
     }
 
@@ -119,7 +120,7 @@ impl Module<'_> {
         let mut trial = Trial::new(limit.min(self.trial_budget), false);
         trial.is_unsettled = true;
         self.trial = Some(trial);
-        self.run(at, State::symbolic());
+        self.run(at, &State::symbolic());
         if let Some(trial) = &mut self.trial {
             trial.settle();
         }

@@ -16,6 +16,21 @@ pub(crate) fn signal_return(bytes: &[u8]) -> Option<usize> {
     FORMS.iter().find(|form| bytes.starts_with(form)).map(|form| form.len())
 }
 
+/// Where `syscall` seems to stand, as offsets in `bytes`. Looks at many bytes at once.
+pub(crate) fn system_calls(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
+    const STEP: usize = 64;
+    let is_at = |offset: usize| bytes.get(offset..offset + 2) == Some(&[0x0f, 0x05][..]);
+    let is_in = move |from: usize| {
+        let first = bytes.get(from..from + STEP).unwrap_or(&[]);
+        let second = bytes.get(from + 1..from + 1 + STEP).unwrap_or(&[]);
+        // The last bytes are looked at one by one.
+        let is_short = first.len() != second.len() || first.is_empty();
+        is_short || first.iter().zip(second).fold(false, |found, (&a, &b)| found | ((a == 0x0f) & (b == 0x05)))
+    };
+    let steps = (0..bytes.len()).step_by(STEP).filter(move |&from| is_in(from));
+    steps.flat_map(|from| from..from + STEP).filter(move |&offset| is_at(offset))
+}
+
 /// The frame there: `struct ucontext` lies at rsp, with the registers of the interrupted code.
 ///
 /// ```text

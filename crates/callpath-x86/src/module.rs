@@ -44,7 +44,8 @@ pub(crate) struct Module<'a> {
     /// Starts that were found and not yet followed.
     pub(crate) found: Vec<u32>,
     pub(crate) effects: Effects,
-    /// Where control has come, and what holds there: `states` are indices in `arrivals`.
+    /// Where control has come, and what holds there: `states` are indices in `arrivals`, of which so many are in use as
+    /// there are `states`. The others wait to be used again.
     pub(crate) states: FxHashMap<u32, u32>,
     pub(crate) arrivals: Vec<Arrival>,
     pub(crate) pending: Vec<u32>,
@@ -79,6 +80,18 @@ pub(crate) struct Module<'a> {
     pub(crate) clobbers: Clobbers,
     /// Control is followed to learn what held at the start, and nothing is kept.
     pub(crate) trial: Option<Trial>,
+}
+
+/// The index of the first number for which `is_found` holds. Looks at many at once.
+#[inline]
+pub(crate) fn first_where(numbers: &[u16], is_found: impl Fn(u16) -> bool) -> Option<usize> {
+    const STEP: usize = 16;
+    let (steps, _) = numbers.as_chunks::<STEP>();
+    // No short cut inside of a step, so that it becomes a few vector instructions.
+    let is_in = |step: &&[u16; STEP]| step.iter().fold(false, |found, &number| found | is_found(number));
+    let skipped = steps.iter().take_while(|step| !is_in(step)).count() * STEP;
+    let rest = numbers.get(skipped..)?;
+    rest.iter().position(|&number| is_found(number)).map(|index| skipped + index)
 }
 
 /// How control came to a place.
@@ -156,7 +169,7 @@ impl<'a> Module<'a> {
     /// The first position from `at` up to `end` that control has not come to, or `end`.
     pub(crate) fn next_unseen(&self, at: u32, end: u32) -> u32 {
         let rest = self.recipes.get(at as usize..end as usize).unwrap_or(&[]);
-        rest.iter().position(|&recipe| recipe == UNSEEN).map_or(end, |skipped| at + skipped as u32)
+        first_where(rest, |recipe| recipe == UNSEEN).map_or(end, |skipped| at + skipped as u32)
     }
 
     /// The recipe that holds before the `len` bytes of the instruction at `at`.

@@ -97,20 +97,20 @@ impl Module<'_> {
         self.axioms.clear();
         let begun = self.owned.len();
         let unknown = self.unknown_instructions;
-        self.run(root, state.clone());
+        self.run(root, &state);
         if let Some(surplus) = self.ends.surplus()
             && let Value::Stack { base: Base::CFA, offset } = state.get(RSP)
         {
             self.forget_stretches(root, begun);
             state.set(RSP, Value::cfa(offset - surplus), root);
-            self.run(root, state.clone());
+            self.run(root, &state);
         }
         for _ in 0..MAX_ROUNDS {
             if self.unknown_instructions == unknown || !self.learn_axioms() {
                 return;
             }
             self.forget_stretches(root, begun);
-            self.run(root, state.clone());
+            self.run(root, &state);
         }
     }
 

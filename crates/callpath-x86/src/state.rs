@@ -29,7 +29,6 @@ pub(crate) struct Slot {
 const NO_SLOT: Slot = Slot { base: Base::CFA, offset: 0, value: Value::Unknown };
 
 /// An abstract frame.
-#[derive(Clone)]
 pub(crate) struct State {
     registers: [Value; 16],
     slots: [Slot; MAX_SLOTS],
@@ -46,6 +45,28 @@ pub(crate) struct State {
     pub(crate) pivot: Option<(Base, Value)>,
     /// The last number that something was compared with: a jump table's length less one, perhaps.
     pub(crate) bound: Option<u32>,
+}
+
+impl Clone for State {
+    fn clone(&self) -> State {
+        State { ..*self }
+    }
+
+    /// Leaves the slots alone that are not in use.
+    fn clone_from(&mut self, from: &State) {
+        let used = usize::from(from.slot_count);
+        if let (Some(to), Some(from)) = (self.slots.get_mut(..used), from.slots.get(..used)) {
+            to.copy_from_slice(from);
+        }
+        self.registers = from.registers;
+        self.slot_count = from.slot_count;
+        self.is_outermost = from.is_outermost;
+        self.after_system_call = from.after_system_call;
+        self.is_symbolic = from.is_symbolic;
+        self.is_changed = from.is_changed;
+        self.pivot = from.pivot;
+        self.bound = from.bound;
+    }
 }
 
 impl State {
@@ -201,7 +222,7 @@ impl State {
         let mut less = false;
         if self.is_symbolic {
             less |= self.doubt_slots_unlike(other);
-        } else {
+        } else if self.slots() != other.slots() {
             self.retain_slots(|slot| {
                 let common = other.slots().contains(slot);
                 less |= !common;
