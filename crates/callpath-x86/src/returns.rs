@@ -16,6 +16,8 @@ pub(crate) struct Returns {
 }
 
 const STRIDE: u32 = 64;
+/// No event's index.
+const NO_EVENT: u32 = u32::MAX;
 
 impl Returns {
     /// `events` are sorted; positions are below `len`.
@@ -27,7 +29,8 @@ impl Returns {
             }
         }
         let mut returns = Returns { returns: vec![false; events.len()], index };
-        let (offsets, sources) = returns.sources(events);
+        let targets: Vec<u32> = events.iter().map(|event| returns.target_of(events, event)).collect();
+        let (offsets, sources) = sources(&targets);
         let mut found: Vec<u32> = Vec::new();
         for (number, event) in (0u32..).zip(events) {
             let known = match event.kind {
@@ -47,7 +50,11 @@ impl Returns {
             {
                 let falls = match event.kind {
                     EventKind::Branch => true,
-                    EventKind::Call => returns.of(events, event.target),
+                    EventKind::Call => match targets.get(before as usize) {
+                        Some(&target) if target != NO_EVENT => returns.returns.get(target as usize) == Some(&true),
+                        // Into code that is not here.
+                        _ => true,
+                    },
                     _ => false,
                 };
                 if falls {
@@ -91,31 +98,33 @@ impl Returns {
         (skipped < rest.len()).then_some(first + skipped)
     }
 
-    /// For each event, the branches, jumps and calls that lead to it: offsets in a list.
-    fn sources(&self, events: &[Event]) -> (Vec<u32>, Vec<u32>) {
-        let target_of = |event: &Event| match event.kind {
+    /// The event that is reached from where a branch, a jump or a call leads, or [`NO_EVENT`].
+    fn target_of(&self, events: &[Event], event: &Event) -> u32 {
+        match event.kind {
             EventKind::Branch | EventKind::Jump | EventKind::Call if event.target != NOWHERE => {
-                self.event_at(events, event.target)
+                self.event_at(events, event.target).map_or(NO_EVENT, |target| target as u32)
             }
-            _ => None,
-        };
-        let mut offsets = vec![0u32; events.len() + 2];
-        for target in events.iter().filter_map(target_of) {
-            offsets[target + 2] += 1;
+            _ => NO_EVENT,
         }
-        for at in 2..offsets.len() {
-            offsets[at] += offsets[at - 1];
-        }
-        let mut sources = vec![0u32; *offsets.last().unwrap_or(&0) as usize];
-        for (number, event) in (0u32..).zip(events) {
-            if let Some(target) = target_of(event) {
-                let at = &mut offsets[target + 1];
-                sources[*at as usize] = number;
-                *at += 1;
-            }
-        }
-        (offsets, sources)
     }
+}
+
+/// For each event, the branches, jumps and calls that lead to it: offsets in a list.
+fn sources(targets: &[u32]) -> (Vec<u32>, Vec<u32>) {
+    let mut offsets = vec![0u32; targets.len() + 2];
+    for &target in targets.iter().filter(|&&target| target != NO_EVENT) {
+        offsets[target as usize + 2] += 1;
+    }
+    for at in 2..offsets.len() {
+        offsets[at] += offsets[at - 1];
+    }
+    let mut sources = vec![0u32; *offsets.last().unwrap_or(&0) as usize];
+    for (number, &target) in (0u32..).zip(targets).filter(|(_, target)| **target != NO_EVENT) {
+        let at = &mut offsets[target as usize + 1];
+        sources[*at as usize] = number;
+        *at += 1;
+    }
+    (offsets, sources)
 }
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ impl Trial {
     pub(crate) fn allow(&mut self, state: &State, instruction: &Instruction) -> bool {
         self.left = self.left.saturating_sub(1);
         self.meets_garbage |= instruction.is_privileged();
-        self.uses_saved |= self.uses(state, instruction);
+        self.uses_saved = self.uses_saved || self.uses(state, instruction);
         self.left > 0 && !self.is_contradictory
     }
 
