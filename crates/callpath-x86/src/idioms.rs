@@ -113,3 +113,21 @@ pub(crate) fn linkage_stub(bytes: &[u8]) -> Option<State> {
     let jump = push + if at(push + 5) == 0xf2 { 6 } else { 5 };
     (at(push) == 0x68 && at(jump) == 0xe9).then(State::at_entry)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_calls_are_found_wherever_they_lie() {
+        for len in [0, 1, 2, 63, 64, 65, 66, 128, 129, 200] {
+            for at in 0..len {
+                let mut bytes = vec![0x0f; len];
+                bytes[at] = 0x05;
+                // One byte in all is the second of a system call, if there is one before it.
+                let expect: Vec<usize> = at.checked_sub(1).into_iter().collect();
+                assert_eq!(system_calls(&bytes).collect::<Vec<_>>(), expect, "{at} of {len}");
+            }
+        }
+    }
+}

@@ -230,3 +230,20 @@ impl<'a> Module<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_number_is_found_in_steps_and_behind_them() {
+        for len in [0, 1, 15, 16, 17, 40] {
+            let mut numbers = vec![7; len];
+            assert_eq!(first_where(&numbers, |number| number == 3), None);
+            for at in (0..len).rev() {
+                numbers[at] = 3;
+                assert_eq!(first_where(&numbers, |number| number == 3), Some(at));
+            }
+        }
+    }
+}
