@@ -54,7 +54,8 @@ pub enum CodeDiagnostic {
 
 /// What the machine code of a module says of its frames.
 ///
-/// Takes time and memory in proportion to the code's length: about 75 ns (twice that in hand-written code) and 5 bytes for each byte.
+/// Takes time and memory in proportion to the code's length: about 75 ns (twice that in hand-written code) and 5 bytes for
+/// each byte.
 pub fn analyse(input: &CodeInput<'_>) -> CodeAnalysis {
     let (module, is_cut) = analysed(input, &[]);
     module.finish(is_cut)
