@@ -149,9 +149,8 @@ impl ArenaKeeper {
         }
         let Some(header) = self.arena().chunk(chunk) else { return };
         let dirty = match header.kind.load(Acquire) {
-            ChunkHeader::KIND_TRACE | ChunkHeader::KIND_RAW => 0..0,
-            // The buffers of keys and checkpoints may hold anything.
-            ChunkHeader::KIND_THREAD => 0..layout::KEYS,
+            // Its buffers of keys and checkpoints, too: nodes may come to lie there next.
+            ChunkHeader::KIND_THREAD => 0..layout::NODES,
             _ => 0..0,
         };
         let nodes = match header.kind.load(Relaxed) {
@@ -175,5 +174,34 @@ impl ArenaKeeper {
             }
         }
         self.returned.push(chunk);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_is_zeros_again_whatever_it_held() {
+        let settings = Settings::default();
+        let mut keeper = ArenaKeeper::create(32 << 20, 1 << 20, 7, settings).expect("memory for a small arena");
+        let kinds = [ChunkHeader::KIND_THREAD, ChunkHeader::KIND_NODES, ChunkHeader::KIND_TRACE, ChunkHeader::KIND_RAW];
+        for kind in kinds {
+            let chunk = keeper.session().take_chunk().expect("chunks stand ready");
+            let base = chunk.0 as usize * CHUNK_LEN_BYTES;
+            // SAFETY: a whole backed chunk that was taken.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(keeper.memory.base().add(base), CHUNK_LEN_BYTES) };
+            bytes.fill(0xa5);
+            let header = keeper.arena().chunk(chunk).expect("it is in the arena");
+            header.kind.store(kind, Relaxed);
+            // Nodes fill it up to its end.
+            let start = if kind == ChunkHeader::KIND_THREAD { layout::NODES } else { ChunkHeader::LEN_BYTES };
+            header.start.store(start as u32, Relaxed);
+            header.end.store(CHUNK_LEN_BYTES as u32, Relaxed);
+            header.top.store(CHUNK_LEN_BYTES as u32, Relaxed);
+            keeper.give_back(chunk);
+            let left = bytes.iter().position(|byte| *byte != 0);
+            assert_eq!(left, None, "a byte of a chunk of kind {kind} is left");
+        }
     }
 }
