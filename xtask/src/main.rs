@@ -17,6 +17,7 @@ mod measure;
 mod oracle;
 mod report;
 mod rooms;
+mod soak;
 mod statistics;
 mod suite;
 mod test;
@@ -35,13 +36,15 @@ cargo xtask CMD
   audit-collect   what the preloaded object needs and offers
   suite           real programs bare and under callpath, in turn
                     [--programs a,b] [--against perf] [--runs N] [--rate HZ] [--quick] [--markdown FILE] [--list]
+  soak            programs drawn at random, bare and recorded at 10 kHz: the same comes out, every sample is accounted for
+                    [--minutes N] [--seed N] [--rate HZ] [--programs a,b]
   bench-sample    CPU per sample over that of a recorder of pc and sp alone [--runs N] [--rate HZ]
   bench-depth     CPU per sample at stack depths of 10 to 100,000 [--runs N]
   bench-start     `record true` over `true`, tables cached and not [--runs N]
   bench-time      cpu-time over the kernel's account of dd, xz and a read loop, as root and as nobody [--runs N]
   bench-size      a measurement's length against the time that it took
 
-suite and bench-* measure a release build, or another one: [--callpath FILE]
+suite, soak and bench-* measure a release build, or another one: [--callpath FILE]
 ";
 
 fn main() -> ExitCode {
@@ -71,6 +74,7 @@ fn run(command: &str, arguments: Arguments) -> anyhow::Result<ExitCode> {
         "lint" => lint::run(&arguments),
         "audit-collect" => audit::run(&arguments),
         "suite" => suite::run(&arguments),
+        "soak" => soak::run(&arguments),
         "bench-sample" => bench::sample::run(&arguments),
         "bench-depth" => bench::depth::run(&arguments),
         "bench-start" => bench::start::run(&arguments),

@@ -1,0 +1,236 @@
+//! `cargo xtask soak`: programs that misbehave and real ones, drawn at random, recorded at 10 kHz for as long as asked for.
+//! Knows nothing of the programs (soak/programs.rs) and of what must hold after each (soak/check.rs).
+//!
+//! The same seed draws the same runs. Each run gives the output and status that it gives bare, accounts for each sample,
+//! and leaves nothing behind; what does not is printed, with the command that repeats it, and fails the whole.
+
+mod check;
+mod programs;
+mod table;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use crate::arguments::Arguments;
+use crate::build;
+use programs::{Kind, Subject};
+use table::Tally;
+use watch::Watched;
+
+/// Numbers that look like chance and are the same for the same seed: xorshift.
+#[derive(Debug)]
+pub struct Draw(u64);
+
+impl Draw {
+    fn new(seed: u64) -> Draw {
+        Draw(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// A number below `below`.
+    pub fn below(&mut self, below: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % below.max(1)
+    }
+}
+
+/// Where everything of a soak lies.
+#[derive(Debug)]
+pub struct Place {
+    callpath: PathBuf,
+    rate: usize,
+    root: PathBuf,
+}
+
+impl Place {
+    /// Programs and libraries.
+    pub fn programs(&self) -> PathBuf {
+        self.root.join("programs")
+    }
+
+    /// The directory that a run starts in, fresh.
+    pub fn run(&self) -> PathBuf {
+        self.root.join("run")
+    }
+
+    /// Where temporary files of a run go, fresh.
+    pub fn temporary(&self) -> PathBuf {
+        self.root.join("tmp")
+    }
+
+    fn measurement(&self) -> PathBuf {
+        self.root.join("measured/m.callpath")
+    }
+
+    fn failures(&self) -> PathBuf {
+        self.root.join("failures")
+    }
+
+    fn cache(&self, way: &Way) -> PathBuf {
+        self.root.join(if way.ordinary_user { "cache-of-nobody" } else { "cache" })
+    }
+
+    fn fresh(&self) -> anyhow::Result<()> {
+        for directory in [self.run(), self.temporary(), self.root.join("measured")] {
+            crate::suite::remove_output(&directory)?;
+            std::fs::create_dir_all(&directory)?;
+            open_to_all(&directory)?;
+        }
+        Ok(())
+    }
+}
+
+/// How a run is recorded.
+#[derive(Debug, Default)]
+struct Way {
+    options: Vec<&'static str>,
+    ordinary_user: bool,
+}
+
+impl Way {
+    fn drawn(draw: &mut Draw, root: bool) -> Way {
+        let events: [&[&str]; 4] = [&[], &[], &["-e", "wall-time"], &["-e", "cpu-time,wall-time"]];
+        let mut options = events[draw.below(events.len())].to_vec();
+        if draw.below(6) == 0 {
+            options.push("--trace");
+        }
+        Way { options, ordinary_user: root && draw.below(5) == 0 }
+    }
+
+    fn words(&self) -> Vec<&'static str> {
+        if self.ordinary_user {
+            vec!["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+        } else {
+            vec![]
+        }
+    }
+}
+
+/// Runs until the time is over and prints what came of it.
+pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    arguments.only(&["minutes", "seed", "rate", "programs", "callpath"])?;
+    let time = Duration::from_secs(60 * arguments.number("minutes", 60)? as u64);
+    let seed = arguments.number("seed", 1)?;
+    let callpath = build::command(arguments)?;
+    let root = std::env::temp_dir().join(format!("callpath-soak-{}", std::process::id()));
+    let place = Place { callpath, rate: arguments.number("rate", 10_000)?, root };
+    for directory in [place.root.clone(), place.programs(), place.failures(), place.root.join("cache-of-nobody")] {
+        std::fs::create_dir_all(&directory).with_context(|| format!("failed to make {}", directory.display()))?;
+    }
+    let is_root = is_superuser();
+    if is_root {
+        // Its cache must be its own.
+        std::os::unix::fs::chown(place.root.join("cache-of-nobody"), Some(65534), Some(65534))?;
+    }
+    watch::adopt_orphans()?;
+    let subjects = programs::all(&place, arguments.text("programs"))?;
+    let mut tallies: BTreeMap<&'static str, Tally> = BTreeMap::new();
+    let (mut draw, began, mut runs) = (Draw::new(seed as u64), Instant::now(), 0u64);
+    // One that lasts, to see whether memory grows with time: a quarter of the whole.
+    let long = programs::long(&place, seed, (time / 4).as_secs().max(5));
+    let tally = tallies.entry(long.name).or_default();
+    one(&place, &long, &Way::default(), tally)?;
+    while began.elapsed() < time {
+        let subject = programs::drawn(&place, &subjects, &mut draw);
+        let way = Way::drawn(&mut draw, is_root);
+        one(&place, &subject, &way, tallies.entry(subject.name).or_default())?;
+        runs += 1;
+        if runs.is_multiple_of(100) {
+            let failed: usize = tallies.values().map(|tally| tally.failures).sum();
+            eprintln!("{runs} runs in {} s, {failed} failed", began.elapsed().as_secs());
+        }
+    }
+    println!("{}", table::markdown(&tallies, began.elapsed())?);
+    let failed: usize = tallies.values().map(|tally| tally.failures).sum();
+    if failed > 0 {
+        println!("{failed} runs failed; their measurements are in {}", place.failures().display());
+        return Ok(ExitCode::FAILURE);
+    }
+    std::fs::remove_dir_all(&place.root).with_context(|| format!("failed to remove {}", place.root.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One program bare, then recorded, then looked at.
+fn one(place: &Place, subject: &Subject, way: &Way, tally: &mut Tally) -> anyhow::Result<()> {
+    place.fresh()?;
+    let (bare, lasts) = match subject.kind {
+        Kind::Lasting(time) => (None, time),
+        Kind::Same => {
+            let mut command = bare_command(place, subject, way);
+            let bare = watch::watch(&mut command, place, Duration::ZERO)?;
+            place.fresh()?;
+            (Some(bare), Duration::ZERO)
+        }
+    };
+    let mut command = recorded_command(place, subject, way);
+    let recorded = watch::watch(&mut command, place, lasts)?;
+    let wrong = check::complaints(place, subject, bare.as_ref(), &recorded, &place.cache(way), tally);
+    tally.runs += 1;
+    if !wrong.is_empty() {
+        tally.failures += 1;
+        println!("FAILED: {command:?}");
+        for sentence in &wrong {
+            println!("  {sentence}");
+        }
+        keep(place, &wrong, &recorded, &format!("{command:?}"))?;
+    }
+    Ok(())
+}
+
+fn bare_command(place: &Place, subject: &Subject, way: &Way) -> Command {
+    let words = way.words();
+    let mut command = match words.split_first() {
+        Some((first, rest)) => {
+            let mut command = Command::new(first);
+            command.args(rest).arg(&subject.program);
+            command
+        }
+        None => Command::new(&subject.program),
+    };
+    command.args(&subject.arguments);
+    surroundings(&mut command, place, subject, way);
+    command
+}
+
+fn recorded_command(place: &Place, subject: &Subject, way: &Way) -> Command {
+    let mut words: Vec<PathBuf> = way.words().iter().map(PathBuf::from).collect();
+    words.push(place.callpath.clone());
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).args(["record", "-F", &place.rate.to_string()]).args(&way.options);
+    command.arg("-o").arg(place.measurement()).arg("--").arg(&subject.program).args(&subject.arguments);
+    surroundings(&mut command, place, subject, way);
+    command
+}
+
+fn surroundings(command: &mut Command, place: &Place, subject: &Subject, way: &Way) {
+    command.current_dir(subject.directory.as_deref().unwrap_or(&place.run()));
+    command.env("TMPDIR", place.temporary()).env("CALLPATH_CACHE_DIR", place.cache(way));
+    command.envs(subject.environment.iter().copied());
+}
+
+fn keep(place: &Place, wrong: &[String], recorded: &Watched, command: &str) -> anyhow::Result<()> {
+    let number = place.failures().read_dir()?.count();
+    let kept = place.failures().join(number.to_string());
+    std::fs::create_dir_all(&kept)?;
+    std::fs::write(kept.join("said"), format!("{command}\n{}\n\n{}", wrong.join("\n"), recorded.stderr))?;
+    if place.measurement().is_dir() {
+        std::fs::rename(place.measurement(), kept.join("m.callpath"))?;
+    }
+    Ok(())
+}
+
+fn open_to_all(directory: &Path) -> anyhow::Result<()> {
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(directory, open).with_context(|| format!("failed to open {}", directory.display()))
+}
+
+fn is_superuser() -> bool {
+    // SAFETY: takes nothing, returns a number.
+    unsafe { libc::geteuid() == 0 }
+}
