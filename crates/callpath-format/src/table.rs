@@ -4,22 +4,25 @@
 //! All integers are little-endian. Offsets count from the first byte of the table. Sections begin at multiples of 8.
 //!
 //! ```text
-//! header   64 bytes      magic "CPRTAB02", lengths, section offsets (`Header`)
+//! header   64 bytes      magic "CPRTAB03", lengths, the largest region (`Header`)
 //! regions  24 each       { link_start: u64, len_bytes: u64, first_block: u32, block_count: u32 }, by link_start
 //! blocks    4 each       first row of each 256-byte block of code; one more at the end holds the number of rows
-//! starts    1 each       of a row: low 8 bits of the link address where it begins, relative to its region
-//! ids       2 each       of a row: index of its recipe
+//! rows      3 each       block by block: first the starts of its n rows, 1 byte each, then their ids, 2 bytes each
 //! recipes  16 each       `Packed`; recipe 0 is the unknown one
 //! wide      8 each       words of wide recipes
 //! expr      1 each       bytes of DWARF expressions
 //! ```
+//!
+//! A start is the low 8 bits of the link address where the row begins, relative to its region; an id is the index of its
+//! recipe. Both of a block lie together, and most addresses of a module in its largest region, which the header repeats:
+//! of a table that is in no cache, a look-up waits for the header, a block, its rows and the recipe, in turn.
 //!
 //! The row for an address is the last one that begins at or before it; rows never reach over a region's end. A block
 //! in which no row begins continues the last row of the block before it. The first row of a region begins at its
 //! start. At most one row begins at an address.
 //!
 //! Worked example: a region at 0x1000 of 0x300 bytes with rows at 0x1000, 0x1001, 0x1204 has `blocks` 0, 2, 2 (and 3
-//! at the end), `starts` 00 01 04. Address 0x1110 is in block 1, where no row begins: its row is the one before row 2.
+//! at the end) and `rows` 00 01, the ids of these two, 04, the id of that. Address 0x1110 is in block 1, where no row begins: its row is the one before row 2.
 //!
 //! A wide recipe is a head word `{ rules: u8, signal_frame: u8, zero: u48 }` and then `rules` words
 //! `{ target: u8, kind: u8, base: u8, len: u8, value: i32 }`. Targets 0 to 15 are registers, 16 the return address,
@@ -59,22 +62,62 @@ pub struct Header {
     pub wide_words: u32,
     /// Number of bytes of expressions.
     pub expr_bytes: u32,
+    /// The largest region, and the first of those that are equally large; zeros if there is none.
+    pub largest: Region,
+}
+
+/// Some code without a gap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Region {
+    /// Its first address.
+    pub link_start: u64,
+    /// Bytes.
+    pub len_bytes: u64,
+    /// Index of its first block.
+    pub first_block: u32,
+    /// Number of its blocks.
+    pub block_count: u32,
+}
+
+impl Region {
+    /// Size, bytes.
+    pub const LEN_BYTES: usize = 24;
+
+    /// The region's bytes.
+    pub fn to_bytes(&self) -> [u8; 24] {
+        let mut b = [0; 24];
+        b[..8].copy_from_slice(&self.link_start.to_le_bytes());
+        b[8..16].copy_from_slice(&self.len_bytes.to_le_bytes());
+        b[16..20].copy_from_slice(&self.first_block.to_le_bytes());
+        b[20..].copy_from_slice(&self.block_count.to_le_bytes());
+        b
+    }
+
+    #[inline]
+    fn from_bytes(b: &[u8; 24]) -> Region {
+        Region {
+            link_start: u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]),
+            len_bytes: u64::from_le_bytes([b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]]),
+            first_block: u32::from_le_bytes([b[16], b[17], b[18], b[19]]),
+            block_count: u32::from_le_bytes([b[20], b[21], b[22], b[23]]),
+        }
+    }
 }
 
 impl Header {
-    /// `CPRTAB02`
-    pub const MAGIC: [u8; 8] = *b"CPRTAB02";
+    /// `CPRTAB03`
+    pub const MAGIC: [u8; 8] = *b"CPRTAB03";
     /// Size, bytes.
     pub const LEN_BYTES: usize = 64;
+    const LARGEST: usize = Self::LEN_BYTES - Region::LEN_BYTES;
 
     /// Where each section begins, and the end; `None` if that does not fit into 32 bits.
     pub fn layout(&self) -> Option<Layout> {
         let align = |at: u64| (at + 7) & !7;
         let regions = Self::LEN_BYTES as u64;
-        let blocks = regions + 24 * u64::from(self.regions);
-        let starts = align(blocks + 4 * (u64::from(self.blocks) + 1));
-        let ids = align(starts + u64::from(self.rows));
-        let recipes = align(ids + 2 * u64::from(self.rows));
+        let blocks = regions + Region::LEN_BYTES as u64 * u64::from(self.regions);
+        let rows = align(blocks + 4 * (u64::from(self.blocks) + 1));
+        let recipes = align(rows + 3 * u64::from(self.rows));
         let wide = recipes + 16 * u64::from(self.recipes);
         let expr = wide + 8 * u64::from(self.wide_words);
         let end = align(expr + u64::from(self.expr_bytes));
@@ -85,8 +128,7 @@ impl Header {
         Some(Layout {
             regions: n(regions),
             blocks: n(blocks),
-            starts: n(starts),
-            ids: n(ids),
+            rows: n(rows),
             recipes: n(recipes),
             wide: n(wide),
             expr: n(expr),
@@ -103,6 +145,7 @@ impl Header {
         for (i, word) in words.iter().enumerate() {
             b[8 + 4 * i..12 + 4 * i].copy_from_slice(&word.to_le_bytes());
         }
+        b[Self::LARGEST..].copy_from_slice(&self.largest.to_bytes());
         b
     }
 }
@@ -113,8 +156,7 @@ impl Header {
 pub struct Layout {
     pub regions: usize,
     pub blocks: usize,
-    pub starts: usize,
-    pub ids: usize,
+    pub rows: usize,
     pub recipes: usize,
     pub wide: usize,
     pub expr: usize,
@@ -169,6 +211,7 @@ impl<'a> Table<'a> {
             recipes: word(4),
             wide_words: word(5),
             expr_bytes: word(6),
+            largest: Region::from_bytes(head.last_chunk().ok_or(TableError::Length)?),
         };
         let layout = header.layout().ok_or(TableError::Length)?;
         let bytes = bytes.get(..header.len_bytes as usize).ok_or(TableError::Length)?;
@@ -182,6 +225,7 @@ impl<'a> Table<'a> {
     pub fn check(&self) -> Result<(), TableError> {
         let mut next_block = 0;
         let mut last_end = 0;
+        let mut largest = Region::default();
         for r in 0..self.header.regions {
             let region = self.region(r).ok_or(TableError::Region(r))?;
             let end = region.link_start.checked_add(region.len_bytes).ok_or(TableError::Region(r))?;
@@ -194,33 +238,43 @@ impl<'a> Table<'a> {
                 return Err(TableError::Region(r));
             }
             last_end = end;
+            if region.len_bytes > largest.len_bytes {
+                largest = region;
+            }
             next_block = region.first_block.checked_add(region.block_count).ok_or(TableError::Region(r))?;
             let row_of = |block| self.block(block).ok_or(TableError::Region(r));
             let first_row = row_of(region.first_block)?;
-            if self.start(first_row) != Some(0) || row_of(region.first_block + 1)? <= first_row {
+            if row_of(region.first_block + 1)? <= first_row || self.start(region.first_block, first_row) != Some(0) {
                 return Err(TableError::Region(r));
             }
             // In its last block no row begins at or after the region's end.
             let tail_len_bytes = region.len_bytes - BLOCK_LEN_BYTES * (blocks - 1);
             let (last_rows, end_row) = (row_of(next_block - 1)?, row_of(next_block)?);
-            let last_start = self.start(end_row.wrapping_sub(1)).ok_or(TableError::Region(r))?;
-            if end_row > last_rows && u64::from(last_start) >= tail_len_bytes {
+            if end_row > last_rows
+                && self.start(next_block - 1, end_row - 1).is_none_or(|start| u64::from(start) >= tail_len_bytes)
+            {
                 return Err(TableError::Region(r));
             }
+        }
+        if largest != self.header.largest {
+            return Err(TableError::Length);
         }
         if next_block != self.header.blocks || self.block(next_block) != Some(self.header.rows) {
             return Err(TableError::Length);
         }
         for b in 0..self.header.blocks {
             let (first, last) = self.rows_of(b).ok_or(TableError::Block(b))?;
-            if first > last || last > self.header.rows || (first + 1..last).any(|r| self.start(r - 1) >= self.start(r))
-            {
+            let ascends = |rows: &Rows<'_>| rows.starts.is_sorted_by(|a, b| a < b);
+            if first > last || last > self.header.rows || !self.block_rows(b).is_some_and(|rows| ascends(&rows)) {
                 return Err(TableError::Block(b));
             }
         }
-        for row in 0..self.header.rows {
-            if self.id(row).is_none_or(|id| u32::from(id.0) >= self.header.recipes) {
-                return Err(TableError::Row(row));
+        for b in 0..self.header.blocks {
+            let (first, rows) = self.rows_of(b).zip(self.block_rows(b)).ok_or(TableError::Block(b))?;
+            for (row, id) in (first.0..).zip(rows.ids) {
+                if u32::from(u16::from_le_bytes(*id)) >= self.header.recipes {
+                    return Err(TableError::Row(row));
+                }
             }
         }
         for id in 0..self.header.recipes {
@@ -245,15 +299,22 @@ impl<'a> Table<'a> {
     /// The recipe that holds at `addr`, or `None` outside the table's regions.
     #[inline]
     pub fn find(&self, addr: LinkAddr) -> Option<RecipeId> {
-        let region = self.region_of(addr)?;
+        let largest = &self.header.largest;
+        let is_in_largest = addr.0.wrapping_sub(largest.link_start) < largest.len_bytes;
+        let region = if is_in_largest { *largest } else { self.region_of(addr)? };
         let offset = addr.0 - region.link_start;
-        let block = region.first_block.wrapping_add((offset / BLOCK_LEN_BYTES) as u32);
-        let (first, last) = self.rows_of(block)?;
-        // Which one is wanted is known only after the starts were read: two misses of the caches at once, not in turn.
-        prefetch(self.bytes, self.layout.ids + 2 * first as usize);
-        let starts = self.bytes.get(self.layout.starts + first as usize..self.layout.ids)?;
-        let before = rank(starts, last.checked_sub(first)? as usize, (offset % BLOCK_LEN_BYTES) as u8)?;
-        self.id((first + before as u32).checked_sub(1)?)
+        let (first, last) = self.rows_of(region.first_block.wrapping_add((offset / BLOCK_LEN_BYTES) as u32))?;
+        let count = last.checked_sub(first)? as usize;
+        let rows = self.layout.rows + 3 * first as usize;
+        let starts = self.bytes.get(rows..self.layout.recipes)?;
+        let before = rank(starts, count, (offset % BLOCK_LEN_BYTES) as u8)?;
+        // Before the block's own rows lies the id of the last row before. Nobody can predict which it is: no branch.
+        let skipped = if before == 0 { 0 } else { count };
+        let id = (rows + skipped + 2 * before).wrapping_sub(2);
+        if id < self.layout.rows {
+            return None;
+        }
+        Some(RecipeId(u16::from_le_bytes(*self.bytes.get(id..self.layout.recipes)?.first_chunk()?)))
     }
 
     /// The packed form of a recipe, which is all that most walks need.
@@ -285,10 +346,10 @@ impl<'a> Table<'a> {
         for region in (0..self.header.regions).filter_map(|r| self.region(r)) {
             let mut block_start = region.link_start;
             for b in (region.first_block..self.header.blocks).take(region.block_count as usize) {
-                let Some((first, last)) = self.rows_of(b) else { break };
-                for r in first..last {
-                    let Some((start, id)) = self.start(r).zip(self.id(r)) else { break };
-                    row(LinkAddr(block_start.wrapping_add(u64::from(start))), Some(id));
+                let Some(rows) = self.block_rows(b) else { break };
+                for (start, id) in rows.starts.iter().zip(rows.ids) {
+                    let id = RecipeId(u16::from_le_bytes(*id));
+                    row(LinkAddr(block_start.wrapping_add(u64::from(*start))), Some(id));
                 }
                 block_start = block_start.wrapping_add(BLOCK_LEN_BYTES);
             }
@@ -315,14 +376,8 @@ impl<'a> Table<'a> {
 
     #[inline]
     fn region(&self, index: u32) -> Option<Region> {
-        let b: &[u8; 24] =
-            self.bytes.get(self.layout.regions + 24 * index as usize..self.layout.blocks)?.first_chunk()?;
-        Some(Region {
-            link_start: u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]),
-            len_bytes: u64::from_le_bytes([b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]]),
-            first_block: u32::from_le_bytes([b[16], b[17], b[18], b[19]]),
-            block_count: u32::from_le_bytes([b[20], b[21], b[22], b[23]]),
-        })
+        let at = self.layout.regions + Region::LEN_BYTES * index as usize;
+        self.bytes.get(at..self.layout.blocks)?.first_chunk().map(Region::from_bytes)
     }
 
     #[inline]
@@ -344,21 +399,19 @@ impl<'a> Table<'a> {
         Some((u32::from_le_bytes([b[0], b[1], b[2], b[3]]), u32::from_le_bytes([b[4], b[5], b[6], b[7]])))
     }
 
-    #[inline]
-    fn start(&self, row: u32) -> Option<u8> {
-        if row >= self.header.rows {
-            return None;
-        }
-        self.bytes.get(self.layout.starts + row as usize).copied()
+    /// The rows of a block.
+    fn block_rows(&self, index: u32) -> Option<Rows<'a>> {
+        let (first, last) = self.rows_of(index)?;
+        let count = last.checked_sub(first)? as usize;
+        let rows = self.bytes.get(self.layout.rows + 3 * first as usize..self.layout.recipes)?.get(..3 * count)?;
+        let (starts, ids) = rows.split_at(count);
+        Some(Rows { starts, ids: ids.as_chunks().0 })
     }
 
-    #[inline]
-    fn id(&self, row: u32) -> Option<RecipeId> {
-        if row >= self.header.rows {
-            return None;
-        }
-        let b: &[u8; 2] = self.bytes.get(self.layout.ids + 2 * row as usize..)?.first_chunk()?;
-        Some(RecipeId(u16::from_le_bytes(*b)))
+    /// Where a row begins, by the number of its block and its own.
+    fn start(&self, block: u32, row: u32) -> Option<u8> {
+        let (first, _) = self.rows_of(block)?;
+        self.block_rows(block)?.starts.get(row.checked_sub(first)? as usize).copied()
     }
 
     fn wide_word(&self, index: u32) -> Option<[u8; 8]> {
@@ -434,17 +487,8 @@ fn rank(ascending: &[u8], len: usize, low: u8) -> Option<usize> {
     }
 }
 
-#[inline]
-fn prefetch(bytes: &[u8], at: usize) {
-    use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: a hint for any address; nothing is read.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at).cast()) };
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Region {
-    link_start: u64,
-    len_bytes: u64,
-    first_block: u32,
-    block_count: u32,
+/// The rows of one block.
+struct Rows<'a> {
+    starts: &'a [u8],
+    ids: &'a [[u8; 2]],
 }

@@ -35,16 +35,23 @@ fn example() -> Parts {
 impl Parts {
     fn bytes(&self) -> Vec<u8> {
         let pad = |bytes: &mut Vec<u8>| bytes.resize(bytes.len().next_multiple_of(8), 0);
-        let mut bytes = vec![0; 64];
-        for (start, len, block, count) in &self.regions {
+        let mut bytes = vec![0; 40];
+        // The first of the largest.
+        let largest = self.regions.iter().rev().max_by_key(|region| region.1).copied().unwrap_or_default();
+        for (start, len, block, count) in [largest].iter().chain(&self.regions) {
             bytes.extend([start.to_le_bytes(), len.to_le_bytes()].concat());
             bytes.extend([block.to_le_bytes(), count.to_le_bytes()].concat());
         }
         bytes.extend(self.blocks.iter().flat_map(|block| block.to_le_bytes()));
         pad(&mut bytes);
-        bytes.extend(&self.starts);
-        pad(&mut bytes);
-        bytes.extend(self.ids.iter().flat_map(|id| id.to_le_bytes()));
+        // Those that are in no block come last.
+        let mut ends: Vec<usize> = self.blocks.iter().map(|block| (*block as usize).min(self.starts.len())).collect();
+        ends.sort_unstable();
+        ends.push(self.starts.len());
+        for ends in ends.windows(2) {
+            bytes.extend(&self.starts[ends[0]..ends[1]]);
+            bytes.extend(self.ids[ends[0]..ends[1]].iter().flat_map(|id| id.to_le_bytes()));
+        }
         pad(&mut bytes);
         bytes.extend(self.recipes.concat());
         bytes.extend(self.wide.concat());
@@ -59,7 +66,7 @@ impl Parts {
             self.wide.len(),
             self.expr.len(),
         ];
-        bytes[..8].copy_from_slice(b"CPRTAB02");
+        bytes[..8].copy_from_slice(b"CPRTAB03");
         for (index, len) in lens.into_iter().enumerate() {
             bytes[8 + 4 * index..][..4].copy_from_slice(&(len as u32).to_le_bytes());
         }
@@ -196,7 +203,7 @@ fn check_finds_what_is_wrong() {
 fn header_decides_what_is_a_table() {
     let bytes = example().bytes();
     assert_eq!(Table::new(&[]).err(), Some(TableError::Length));
-    let other_version = [&b"CPRTAB01"[..], &bytes[8..]].concat();
+    let other_version = [&b"CPRTAB02"[..], &bytes[8..]].concat();
     assert_eq!(Table::new(&other_version).err(), Some(TableError::Magic));
     for len in 8..bytes.len() {
         assert!(Table::new(&bytes[..len]).is_err(), "{len}");
@@ -207,6 +214,12 @@ fn header_decides_what_is_a_table() {
         let mut wrong = bytes.clone();
         wrong[8 + 4 * field..][..4].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(Table::new(&wrong).err(), Some(TableError::Length), "field {field}");
+    }
+    // The largest region is the one that the header repeats.
+    for at in 40..64 {
+        let mut wrong = bytes.clone();
+        wrong[at] ^= 1;
+        assert_eq!(Table::new(&wrong).unwrap().check(), Err(TableError::Length), "{at}");
     }
     assert_eq!(Header::default().layout().map(|layout| layout.end), Some(72));
 }

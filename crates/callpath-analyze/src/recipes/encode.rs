@@ -8,7 +8,7 @@ use std::slice::Iter;
 
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::{Cfa, Expression, Packed, Recipe, Rule};
-use callpath_format::table::{BLOCK_LEN_BYTES, Header};
+use callpath_format::table::{BLOCK_LEN_BYTES, Header, Region};
 use rustc_hash::FxHashMap;
 
 use super::pool::RecipePool;
@@ -40,12 +40,14 @@ pub(super) fn encode(regions: &[Range<LinkAddr>], spans: &[Span], pool: &RecipeP
     let recipes = Recipes::of(&ranking.recipes, pool);
     let mut header = Header {
         len_bytes: 0,
-        regions: u32::try_from(rows.regions.len() / 24).ok()?,
+        regions: u32::try_from(rows.regions.len()).ok()?,
         blocks: u32::try_from(rows.blocks.len()).ok()?,
         rows: u32::try_from(rows.starts.len()).ok()?,
         recipes: u32::try_from(ranking.recipes.len()).ok()?,
         wide_words: u32::try_from(recipes.words.len()).ok()?,
         expr_bytes: u32::try_from(recipes.expressions.len()).ok()?,
+        // The first of those that are equally large.
+        largest: rows.regions.iter().rev().max_by_key(|region| region.len_bytes).copied().unwrap_or_default(),
     };
     let layout = header.layout()?;
     header.len_bytes = u32::try_from(layout.end).ok()?;
@@ -56,10 +58,9 @@ pub(super) fn encode(regions: &[Range<LinkAddr>], spans: &[Span], pool: &RecipeP
         bytes.extend(section);
     };
     put(0, &mut header.to_bytes().into_iter());
-    put(layout.regions, &mut rows.regions.iter().copied());
+    put(layout.regions, &mut rows.regions.iter().flat_map(Region::to_bytes));
     put(layout.blocks, &mut rows.blocks.iter().flat_map(|block| block.to_le_bytes()));
-    put(layout.starts, &mut rows.starts.iter().copied());
-    put(layout.ids, &mut rows.ids.iter().flat_map(|id| id.to_le_bytes()));
+    put(layout.rows, &mut rows.by_block());
     put(layout.recipes, &mut recipes.packed.iter().flat_map(Packed::to_bytes));
     put(layout.wide, &mut recipes.words.iter().copied().flatten());
     put(layout.expr, &mut recipes.expressions.iter().copied());
@@ -119,7 +120,7 @@ impl Ranking {
 /// The sections of a table that grow with the code.
 #[derive(Default)]
 struct Rows {
-    regions: Vec<u8>,
+    regions: Vec<Region>,
     blocks: Vec<u32>,
     starts: Vec<u8>,
     ids: Vec<u16>,
@@ -133,10 +134,7 @@ impl Rows {
         let first_block = u32::try_from(self.blocks.len()).ok()?;
         let block_count = u32::try_from(len_bytes.div_ceil(BLOCK_LEN_BYTES)).ok()?;
         first_block.checked_add(block_count)?.checked_add(1)?;
-        self.regions.extend(region.start.to_le_bytes());
-        self.regions.extend(len_bytes.to_le_bytes());
-        self.regions.extend(first_block.to_le_bytes());
-        self.regions.extend(block_count.to_le_bytes());
+        self.regions.push(Region { link_start: region.start, len_bytes, first_block, block_count });
         let mut at = region.start;
         let mut last_id = None;
         while let Some(span) = spans.peek() {
@@ -161,6 +159,16 @@ impl Rows {
         let rows = u32::try_from(self.starts.len()).ok()?;
         self.blocks.resize((first_block + block_count) as usize, rows);
         Some(())
+    }
+
+    /// The bytes of the rows. `blocks` ends with the number of rows.
+    fn by_block(&self) -> impl Iterator<Item = u8> {
+        self.blocks.windows(2).flat_map(|ends| {
+            let rows = ends[0] as usize..ends[1] as usize;
+            let starts = self.starts.get(rows.clone()).unwrap_or(&[]);
+            let ids = self.ids.get(rows).unwrap_or(&[]);
+            starts.iter().copied().chain(ids.iter().flat_map(|id| id.to_le_bytes()))
+        })
     }
 
     /// Appends a row, unless it says the same as the last one of the region.
