@@ -4,6 +4,7 @@
 pub(crate) const MAGIC: &[u8] = b"\x7fELF";
 pub(crate) const ELFCLASS32: u8 = 1;
 pub(crate) const ELFDATA2MSB: u8 = 2;
+pub(crate) const ET_REL: u16 = 1;
 pub(crate) const ET_EXEC: u16 = 2;
 pub(crate) const ET_DYN: u16 = 3;
 pub(crate) const EM_X86_64: u16 = 62;

@@ -11,13 +11,14 @@ use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId};
 
 use crate::elf::Image;
 use crate::error::ImageError;
+use crate::headers::SectionHeader;
 
 /// How gimli sees bytes.
 pub(crate) type Reader<'a> = EndianSlice<'a, LittleEndian>;
 
-/// The sections that lines need. Of what is not named here, expression and macro sections for example, nothing is
-/// decompressed.
-const NEEDED: [SectionId; 10] = [
+/// The sections that lines and scopes need. Of what is not named here, expression and macro sections for example,
+/// nothing is decompressed.
+const NEEDED: [SectionId; 11] = [
     SectionId::DebugAbbrev,
     SectionId::DebugAddr,
     SectionId::DebugAranges,
@@ -28,6 +29,20 @@ const NEEDED: [SectionId; 10] = [
     SectionId::DebugRngLists,
     SectionId::DebugStr,
     SectionId::DebugStrOffsets,
+    SectionId::DebugTypes,
+];
+
+/// What split information (`.dwo`, `.dwp`) consists of, under names of its own.
+const NEEDED_OF_SPLIT: [SectionId; 9] = [
+    SectionId::DebugAbbrev,
+    SectionId::DebugCuIndex,
+    SectionId::DebugInfo,
+    SectionId::DebugLine,
+    SectionId::DebugRngLists,
+    SectionId::DebugStr,
+    SectionId::DebugStrOffsets,
+    SectionId::DebugTuIndex,
+    SectionId::DebugTypes,
 ];
 
 /// An image's DWARF.
@@ -48,11 +63,23 @@ enum Location {
 impl DwarfSections {
     /// Decompresses what is compressed.
     pub(crate) fn load(image: Arc<Image>, supplement: Option<Arc<Image>>) -> DwarfSections {
+        let mut loaded = DwarfSections::load_named(image, NEEDED.map(|id| (id, id.name())));
+        loaded.supplement = supplement.map(|supplement| Box::new(DwarfSections::load(supplement, None)));
+        loaded
+    }
+
+    /// The same for a `.dwo` or `.dwp` file.
+    pub(crate) fn load_split(image: Arc<Image>) -> DwarfSections {
+        let names = NEEDED_OF_SPLIT.iter().filter_map(|id| Some((*id, id.dwo_name()?)));
+        DwarfSections::load_named(image, names)
+    }
+
+    fn load_named(image: Arc<Image>, names: impl IntoIterator<Item = (SectionId, &'static str)>) -> DwarfSections {
         let mut sections = Vec::new();
         let mut unreadable = Vec::new();
-        for id in NEEDED {
-            let header = image.section_headers().iter().find(|header| header.name == id.name() && header.has_bytes());
-            let Some(header) = header else { continue };
+        for (id, name) in names {
+            let is_it = |header: &&SectionHeader| header.has_bytes() && is_named(&header.name, name);
+            let Some(header) = image.section_headers().iter().find(is_it) else { continue };
             match image.section_data(header) {
                 Some(Cow::Borrowed(data)) => {
                     let start = header.offset as usize;
@@ -62,15 +89,14 @@ impl DwarfSections {
                 None => unreadable.push(id),
             }
         }
-        let supplement = supplement.map(|supplement| Box::new(DwarfSections::load(supplement, None)));
-        DwarfSections { image, sections, unreadable, supplement }
+        DwarfSections { image, sections, unreadable, supplement: None }
     }
 
     /// Sections that are there and cannot be read.
     pub(crate) fn diagnostics(&self, path: &Path) -> Vec<ImageError> {
         let unreadable = self.unreadable.iter().map(|id| {
             let headers = self.image.section_headers().iter();
-            let offset = headers.filter(|header| header.name == id.name()).map(|header| header.offset).next();
+            let offset = headers.filter(|header| is_named(&header.name, id.name())).map(|header| header.offset).next();
             let why = "it lies outside the file or cannot be decompressed".to_string();
             ImageError::Malformed { path: path.to_path_buf(), what: id.name(), offset: offset.unwrap_or(0), why }
         });
@@ -82,6 +108,22 @@ impl DwarfSections {
         self.sections.iter().map(|(_, location)| self.bytes(location).len()).sum()
     }
 
+    /// What the bytes were read from.
+    pub(crate) fn image(&self) -> &Arc<Image> {
+        &self.image
+    }
+
+    /// The sections of `.gnu_debugaltlink`'s file.
+    pub(crate) fn supplement(&self) -> Option<&DwarfSections> {
+        self.supplement.as_deref()
+    }
+
+    /// A section's bytes, empty where there is none.
+    pub(crate) fn section(&self, id: SectionId) -> Reader<'_> {
+        let location = self.sections.iter().find(|(found, _)| *found == id).map(|(_, location)| location);
+        EndianSlice::new(location.map_or(&[][..], |location| self.bytes(location)), LittleEndian)
+    }
+
     /// A view; making one costs nothing.
     pub(crate) fn dwarf(&self) -> Dwarf<Reader<'_>> {
         let mut dwarf = self.dwarf_of_this_file();
@@ -91,13 +133,8 @@ impl DwarfSections {
         dwarf
     }
 
-    fn dwarf_of_this_file(&self) -> Dwarf<Reader<'_>> {
-        let section = |id| {
-            let location = self.sections.iter().find(|(found, _)| *found == id).map(|(_, location)| location);
-            let bytes = location.map_or(&[][..], |location| self.bytes(location));
-            Ok::<_, Infallible>(EndianSlice::new(bytes, LittleEndian))
-        };
-        let Ok(dwarf) = Dwarf::load(section);
+    pub(crate) fn dwarf_of_this_file(&self) -> Dwarf<Reader<'_>> {
+        let Ok(dwarf) = Dwarf::load(|id| Ok::<_, Infallible>(self.section(id)));
         dwarf
     }
 
@@ -107,4 +144,10 @@ impl DwarfSections {
             Location::Decompressed(bytes) => bytes,
         }
     }
+}
+
+/// `.debug_info`, or `.zdebug_info` as it was compressed before ELF had a flag for it.
+pub(crate) fn is_named(found: &str, name: &str) -> bool {
+    let old = || Some(found.strip_prefix(".z")? == name.strip_prefix('.')?);
+    found == name || old().unwrap_or(false)
 }

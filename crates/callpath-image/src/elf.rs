@@ -34,6 +34,8 @@ pub enum ImageKind {
     Executable,
     /// `ET_DYN`: a shared object or a position-independent executable.
     Dyn,
+    /// `ET_REL`: split debug information (`.dwo`, `.dwp`). Never loaded, and never what [`Image::read`] gives.
+    Object,
 }
 
 /// A section with its bytes.
@@ -70,9 +72,19 @@ impl Image {
 
     /// Takes the bytes of an ELF file for little-endian x86-64; `origin` is what errors call it.
     pub fn from_bytes(bytes: Vec<u8>, origin: &Path) -> Result<Image, ImageError> {
+        Image::parse(bytes, origin, false)
+    }
+
+    /// Reads a file of split debug information, which may be of any type that linkers and compilers write.
+    pub(crate) fn read_split(path: &Path) -> Result<Image, ImageError> {
+        Image::parse(read_file(path)?, path, true)
+    }
+
+    fn parse(bytes: Vec<u8>, origin: &Path, allow_objects: bool) -> Result<Image, ImageError> {
         let path = || origin.to_path_buf();
         let header = Header::parse(&bytes, origin)?;
         let kind = match header.elf_type {
+            abi::ET_REL if allow_objects => ImageKind::Object,
             abi::ET_EXEC => ImageKind::Executable,
             abi::ET_DYN => ImageKind::Dyn,
             elf_type => return Err(ImageError::NotLoadable { path: path(), elf_type }),
@@ -265,16 +277,18 @@ impl Image {
             return None;
         }
         let data = self.bytes.slice(header.offset, header.len)?;
-        if header.flags & abi::SHF_COMPRESSED == 0 {
+        let (format, uncompressed_size, data) = if header.flags & abi::SHF_COMPRESSED != 0 {
+            let format = match data.u32_at(0)? {
+                abi::ELFCOMPRESS_ZLIB => object::CompressionFormat::Zlib,
+                abi::ELFCOMPRESS_ZSTD => object::CompressionFormat::Zstandard,
+                _ => return None,
+            };
+            (format, data.u64_at(8)?, data.get(24..)?)
+        } else if header.name.starts_with(".zdebug_") && data.starts_with(b"ZLIB") {
+            (object::CompressionFormat::Zlib, data.u64_at(4)?.swap_bytes(), data.get(12..)?)
+        } else {
             return Some(Cow::Borrowed(data));
-        }
-        let format = match data.u32_at(0)? {
-            abi::ELFCOMPRESS_ZLIB => object::CompressionFormat::Zlib,
-            abi::ELFCOMPRESS_ZSTD => object::CompressionFormat::Zstandard,
-            _ => return None,
         };
-        let uncompressed_size = data.u64_at(8)?;
-        let data = data.get(24..)?;
         if uncompressed_size > (data.len() as u64).saturating_mul(INFLATION_LIMIT) {
             return None;
         }

@@ -94,6 +94,18 @@ pub enum ImageError {
         /// What is wrong with it.
         why: String,
     },
+    /// A unit of debug information, or an entry in it, makes no sense.
+    #[error("make sense of the entry at {entry:#x} of the unit at {unit:#x} in .debug_info of {}: {why}", path.display())]
+    Entry {
+        /// The file.
+        path: PathBuf,
+        /// Where the unit begins in `.debug_info`.
+        unit: u64,
+        /// Where the entry begins in `.debug_info` (in a `.dwo`'s own, if the unit is split).
+        entry: u64,
+        /// What is wrong with it.
+        why: String,
+    },
     /// Something that a link-time address leads to makes no sense.
     #[error("make sense of {what} of {} at address {addr:#x}: {why}", path.display())]
     MalformedAt {

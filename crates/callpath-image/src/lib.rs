@@ -1,4 +1,4 @@
-//! The only reader of ELF and DWARF: sections, identity, symbols, names, lines, call frame information.
+//! The only reader of ELF and DWARF: sections, identity, symbols, names, lines, scopes, call frames.
 //! Knows nothing of instructions, of processes and of profiles.
 //!
 //! All input is untrusted: whatever the bytes say, a reader returns an error or less, never panics, and never takes
@@ -24,6 +24,7 @@ pub mod lines;
 pub mod loading;
 pub mod peek;
 mod plt;
+pub mod scopes;
 mod symbol_table;
 pub mod symbols;
 mod units;

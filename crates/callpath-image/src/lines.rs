@@ -12,7 +12,7 @@ use std::sync::Arc;
 use callpath_format::address::LinkAddr;
 use gimli::{DebugInfoOffset, LineRow};
 
-use crate::dwarf::{DwarfSections, Reader};
+use crate::dwarf::{DwarfSections, Reader, is_named};
 use crate::elf::Image;
 use crate::error::ImageError;
 use crate::units::Units;
@@ -52,7 +52,7 @@ impl Lines {
     /// The image has line information.
     pub fn has_lines(&self) -> bool {
         let mut headers = self.image.section_headers().iter();
-        headers.any(|header| header.name == ".debug_line" && header.has_bytes())
+        headers.any(|header| is_named(&header.name, ".debug_line") && header.has_bytes())
     }
 
     /// What was found broken so far.
@@ -189,25 +189,31 @@ impl<'u> FileNames<'_, 'u> {
         if let Some(name) = self.names.get(&index) {
             return Ok(name.clone());
         }
-        let name = self.path(header, index)?.map(Arc::from);
+        let name = file_path(self.dwarf, self.unit, header, index)?.map(Arc::from);
         self.names.insert(index, name.clone());
         Ok(name)
     }
+}
 
-    fn path(&self, header: &gimli::LineProgramHeader<Reader<'u>>, index: u64) -> Result<Option<String>, gimli::Error> {
-        let Some(file) = header.file(index) else { return Ok(None) };
-        let text = |value| Ok::<_, gimli::Error>(self.dwarf.attr_string(self.unit, value)?.to_string_lossy());
-        let mut path = match &self.unit.comp_dir {
-            Some(dir) => dir.to_string_lossy().into_owned(),
-            None => String::new(),
-        };
-        // Directory 0 is the compilation directory; from DWARF 5 on it is in the table too.
-        if let Some(dir) = file.directory(header).filter(|_| file.directory_index() != 0) {
-            push(&mut path, &text(dir)?);
-        }
-        push(&mut path, &text(file.path_name())?);
-        Ok(Some(path))
+/// The path of a line program's file, as the compiler wrote its parts.
+pub(crate) fn file_path<'u>(
+    dwarf: &gimli::Dwarf<Reader<'u>>,
+    unit: &gimli::Unit<Reader<'u>>,
+    header: &gimli::LineProgramHeader<Reader<'u>>,
+    index: u64,
+) -> Result<Option<String>, gimli::Error> {
+    let Some(file) = header.file(index) else { return Ok(None) };
+    let text = |value| Ok::<_, gimli::Error>(dwarf.attr_string(unit, value)?.to_string_lossy());
+    let mut path = match &unit.comp_dir {
+        Some(dir) => dir.to_string_lossy().into_owned(),
+        None => String::new(),
+    };
+    // Directory 0 is the compilation directory; from DWARF 5 on it is in the table too.
+    if let Some(dir) = file.directory(header).filter(|_| file.directory_index() != 0) {
+        push(&mut path, &text(dir)?);
     }
+    push(&mut path, &text(file.path_name())?);
+    Ok(Some(path))
 }
 
 fn push(path: &mut String, more: &str) {

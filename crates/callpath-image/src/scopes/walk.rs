@@ -1,0 +1,317 @@
+//! From the entries of a unit to its tree of scopes.
+//! Knows nothing of how origins and lines are found.
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use callpath_format::address::LinkAddr;
+use gimli::{Attribute, AttributeValue, DebugInfoOffset, DwTag, Dwarf, UnitOffset, constants};
+
+use super::containers::{self, Around, ContainerTree};
+use super::origins::Origins;
+use super::paint::paint;
+use super::reading::{EntryRef, Reading};
+use super::root::read_root;
+use super::rows;
+use super::split::SplitSections;
+use super::unit::{NONE, ScopeRecord, UnitScopes};
+use super::{Home, Scopes, UnitId};
+use crate::dwarf::Reader;
+
+/// Ranges that a unit may have besides one for each of its bytes.
+const RANGES_BESIDES: usize = 1 << 12;
+
+/// Reads the unit `id`.
+pub(super) fn read(scopes: &Scopes, id: UnitId) -> Result<UnitScopes, gimli::Error> {
+    let main = scopes.main.dwarf();
+    let header = main.debug_info.header_from_offset(DebugInfoOffset(id.0 as usize))?;
+    let abbreviations = scopes.abbreviations(Home::Main, &main, header.debug_abbrev_offset())?;
+    let skeleton = Rc::new(read_root(&main, Home::Main, header, abbreviations)?);
+    let mut why_not_split = None;
+    let sections = match SplitSections::find(scopes, &skeleton) {
+        Some(Ok(sections)) => Some(sections),
+        Some(Err(why)) => {
+            why_not_split = Some(why);
+            None
+        }
+        None => None,
+    };
+    let split_dwarf = match sections.as_ref().map(|sections| sections.dwarf(&main)) {
+        Some(Ok(dwarf)) => dwarf,
+        Some(Err(error)) => {
+            why_not_split = Some(format!("it is split, and its other half cannot be read: {error}"));
+            None
+        }
+        None => None,
+    };
+    let split_root = match (&sections, &split_dwarf) {
+        (Some(sections), Some(dwarf)) => sections.root(scopes, dwarf, &skeleton).map(Some),
+        _ => Ok(None),
+    };
+    let split_root = split_root.unwrap_or_else(|why| {
+        why_not_split = Some(why);
+        None
+    });
+    read_entries(scopes, id, &main, skeleton, split_dwarf.as_ref().zip(split_root), why_not_split)
+}
+
+fn read_entries<'a>(
+    scopes: &'a Scopes,
+    id: UnitId,
+    main: &'a Dwarf<Reader<'a>>,
+    skeleton: Rc<super::root::UnitRoot<'a>>,
+    split: Option<(&'a Dwarf<Reader<'a>>, Rc<super::root::UnitRoot<'a>>)>,
+    why_not_split: Option<String>,
+) -> Result<UnitScopes, gimli::Error> {
+    let text_limit = scopes.text_limit();
+    let mut reading = Reading::new(scopes, id, main, skeleton, split, text_limit);
+    if let Some(why) = why_not_split {
+        reading.diagnose(id.0 as usize, why);
+    }
+    // First of all the lines: files are numbered in the order of the code, and lines stay where entries are broken.
+    let rows = rows::read(&mut reading);
+    let root = Rc::clone(&reading.root);
+    let unit_len = root.unit.header.length_including_self();
+    let mut walk = Walk {
+        dwarf: reading.dwarf(root.home),
+        reading,
+        scopes: Vec::new(),
+        ranges: Vec::new(),
+        origins: Origins::default(),
+        containers: ContainerTree::default(),
+        open: Vec::new(),
+        ranges_left: unit_len.saturating_add(RANGES_BESIDES),
+    };
+    if let Err((offset, error)) = walk.entries() {
+        let entry = root.start.saturating_add(offset.0);
+        walk.reading.diagnose(entry, format!("it and all entries behind it in the unit are lost: {error}"));
+    }
+    Ok(walk.finish(rows))
+}
+
+struct Walk<'a> {
+    reading: Reading<'a>,
+    dwarf: &'a Dwarf<Reader<'a>>,
+    scopes: Vec<ScopeRecord>,
+    ranges: Vec<Range<LinkAddr>>,
+    origins: Origins<'a>,
+    containers: ContainerTree,
+    /// Scopes around the entry that is read: depth and number.
+    open: Vec<(isize, u32)>,
+    ranges_left: usize,
+}
+
+/// The attributes of a procedure or an inlined call that matter here.
+#[derive(Default)]
+struct CodeAttributes<'a> {
+    low: Option<AttributeValue<Reader<'a>>>,
+    high: Option<AttributeValue<Reader<'a>>>,
+    ranges: Option<AttributeValue<Reader<'a>>>,
+    origin: Option<AttributeValue<Reader<'a>>>,
+    call_file: Option<u64>,
+    call_line: Option<u64>,
+    call_column: Option<u64>,
+    discriminator: Option<u64>,
+}
+
+impl<'a> CodeAttributes<'a> {
+    fn take(&mut self, attribute: &Attribute<Reader<'a>>) {
+        let number = || attribute.udata_value();
+        match attribute.name() {
+            constants::DW_AT_low_pc => self.low = Some(attribute.value()),
+            constants::DW_AT_high_pc => self.high = Some(attribute.value()),
+            constants::DW_AT_ranges => self.ranges = Some(attribute.value()),
+            constants::DW_AT_abstract_origin => self.origin = Some(attribute.value()),
+            constants::DW_AT_call_file => {
+                self.call_file = match attribute.value() {
+                    AttributeValue::FileIndex(index) => Some(index),
+                    _ => number(),
+                }
+            }
+            constants::DW_AT_call_line => self.call_line = number(),
+            constants::DW_AT_call_column => self.call_column = number(),
+            constants::DW_AT_GNU_discriminator => self.discriminator = number(),
+            _ => {}
+        }
+    }
+}
+
+impl<'a> Walk<'a> {
+    /// Reads all entries; an error tells where it stopped.
+    fn entries(&mut self) -> Result<(), (UnitOffset, gimli::Error)> {
+        let root = Rc::clone(&self.reading.root);
+        let abbreviations = Arc::clone(&root.unit.abbreviations);
+        let mut entries = root.unit.header.entries_raw(&abbreviations, None).map_err(|error| (UnitOffset(0), error))?;
+        while !entries.is_empty() {
+            let (depth, offset) = (entries.next_depth(), entries.next_offset());
+            let at = |error| (offset, error);
+            let Some(abbreviation) = entries.read_abbreviation().map_err(at)? else { continue };
+            self.close(depth, offset);
+            let (tag, has_children) = (abbreviation.tag(), abbreviation.has_children());
+            if matches!(tag, constants::DW_TAG_subprogram | constants::DW_TAG_inlined_subroutine) {
+                let mut attributes = CodeAttributes::default();
+                for spec in abbreviation.attributes() {
+                    attributes.take(&entries.read_attribute_inline(*spec).map_err(at)?);
+                }
+                self.scope(tag, depth, offset, has_children, &attributes);
+            } else {
+                entries.skip_attributes(abbreviation.attributes()).map_err(at)?;
+            }
+            if let Some(kind) = containers::kind(tag).filter(|_| has_children) {
+                self.containers.open(depth, offset, kind);
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, depth: isize, offset: UnitOffset) {
+        while self.open.last().is_some_and(|(open_depth, _)| *open_depth >= depth) {
+            self.open.pop();
+        }
+        self.containers.close(depth, offset);
+    }
+
+    fn scope(
+        &mut self,
+        tag: DwTag,
+        depth: isize,
+        offset: UnitOffset,
+        has_children: bool,
+        attributes: &CodeAttributes<'a>,
+    ) {
+        let is_inlined = tag == constants::DW_TAG_inlined_subroutine;
+        let first_range = self.ranges.len();
+        if let Err(why) = self.add_ranges(attributes) {
+            self.diagnose(offset, format!("its code cannot be found: {why}"));
+        }
+        let has_code = self.ranges.len() > first_range;
+        // Without code there may still be code in what is inlined into an inlined call; abstract instances have none.
+        let may_hold_code = is_inlined && has_children;
+        if !has_code && !may_hold_code {
+            return;
+        }
+        let root = Rc::clone(&self.reading.root);
+        let entry = EntryRef { root: Rc::clone(&root), offset };
+        let origin = match attributes.origin {
+            // All calls of one procedure share what is said of it.
+            Some(value) if is_inlined => match self.reading.follow(&root, value) {
+                Ok(entry) => self.origins.of(&mut self.reading, entry),
+                Err(why) => {
+                    self.diagnose(offset, why);
+                    NONE
+                }
+            },
+            _ => self.origins.of(&mut self.reading, entry),
+        };
+        let call_file = match attributes.call_file.map(|index| self.reading.file(&root, index)) {
+            Some(Ok(file)) => file,
+            Some(Err(error)) => {
+                self.diagnose(offset, format!("the file it was called in cannot be found: {error}"));
+                NONE
+            }
+            None => NONE,
+        };
+        let number = |value: Option<u64>| value.and_then(|value| u32::try_from(value).ok()).unwrap_or(0);
+        let index = self.scopes.len() as u32;
+        self.scopes.push(ScopeRecord {
+            parent: self.open.last().map_or(NONE, |(_, scope)| *scope),
+            origin,
+            first_range: first_range as u32,
+            call_file,
+            call_line: number(attributes.call_line),
+            call_column: number(attributes.call_column),
+            call_discriminator: u16::try_from(attributes.discriminator.unwrap_or(0)).unwrap_or(0),
+            is_inlined,
+        });
+        if has_children {
+            self.open.push((depth, index));
+        }
+    }
+
+    fn add_ranges(&mut self, attributes: &CodeAttributes<'a>) -> Result<(), String> {
+        let root = Rc::clone(&self.reading.root);
+        let unit = &root.unit;
+        if let Some(value) = attributes.ranges {
+            let ranges = self.dwarf.attr_ranges(unit, value).map_err(|error| error.to_string())?;
+            let mut ranges = ranges.ok_or_else(|| format!("its ranges are {value:?}"))?;
+            while let Some(range) = ranges.next().map_err(|error| error.to_string())? {
+                self.add_range(range.begin, range.end)?;
+            }
+            return Ok(());
+        }
+        let Some(low) = attributes.low else { return Ok(()) };
+        let address = |value| {
+            let address = self.dwarf.attr_address(unit, value).map_err(|error| error.to_string())?;
+            address.ok_or_else(|| format!("its address is {value:?}"))
+        };
+        let low = address(low)?;
+        let end = match attributes.high {
+            None => return Ok(()),
+            Some(AttributeValue::Udata(len)) => low.saturating_add(len),
+            Some(value) => match address(value) {
+                Ok(end) => end,
+                // Constants of other forms are lengths too.
+                Err(_) => low.saturating_add(value.udata_value().ok_or_else(|| format!("its end is {value:?}"))?),
+            },
+        };
+        self.add_range(low, end)
+    }
+
+    /// Adds a range unless it is empty, or of code that the linker dropped: that begins at 0, where no code lies.
+    fn add_range(&mut self, start: u64, end: u64) -> Result<(), String> {
+        if start == 0 || start >= end || self.reading.root.unit.header.is_tombstone_address(start) {
+            return Ok(());
+        }
+        match self.ranges_left.checked_sub(1) {
+            Some(left) => self.ranges_left = left,
+            None if self.reading.scopes.spend(16) => {}
+            None => return Err("there are more ranges than sound tables hold".to_string()),
+        }
+        self.ranges.push(LinkAddr(start)..LinkAddr(end));
+        Ok(())
+    }
+
+    fn diagnose(&mut self, offset: UnitOffset, why: String) {
+        self.reading.diagnose(self.reading.root.start.saturating_add(offset.0), why);
+    }
+
+    fn finish(mut self, rows: Vec<super::unit::Row>) -> UnitScopes {
+        let root = Rc::clone(&self.reading.root);
+        let mut around = Around::new(&root, std::mem::take(&mut self.containers));
+        let Origins { mut records, declarations, .. } = self.origins;
+        for (record, declaration) in records.iter_mut().zip(declarations) {
+            record.container = around.container_of(&mut self.reading, &declaration);
+        }
+        let mut painted = Vec::with_capacity(self.ranges.len());
+        for (index, scope) in self.scopes.iter().enumerate() {
+            let end = self.scopes.get(index + 1).map_or(self.ranges.len(), |next| next.first_range as usize);
+            let ranges = self.ranges.get(scope.first_range as usize..end).unwrap_or_default();
+            painted.extend(ranges.iter().map(|range| (range.clone(), index as u32)));
+        }
+        let (mut paint_addrs, mut paint_scopes) = paint(painted);
+        paint_addrs.shrink_to_fit();
+        paint_scopes.shrink_to_fit();
+        let Reading { id, mut texts, diagnostics, skeleton, .. } = self.reading;
+        texts.text.shrink_to_fit();
+        texts.files.shrink_to_fit();
+        self.scopes.shrink_to_fit();
+        self.ranges.shrink_to_fit();
+        records.shrink_to_fit();
+        let language = if root.language == Default::default() { skeleton.language } else { root.language };
+        UnitScopes {
+            id,
+            language,
+            text: texts.text,
+            files: texts.files,
+            scopes: self.scopes,
+            ranges: self.ranges,
+            origins: records,
+            containers: around.records,
+            paint_addrs,
+            paint_scopes,
+            rows,
+            diagnostics,
+        }
+    }
+}
