@@ -4,6 +4,7 @@
 
 pub mod attribute;
 mod error;
+pub mod graphs;
 mod links;
 pub mod measurement;
 pub mod module_memo;

@@ -177,7 +177,7 @@ fn analysed<'a>(input: &CodeInput<'a>, claims: &'a [Claim]) -> (Module<'a>, bool
 }
 
 /// The words in data that are addresses of code, where nobody relocates them.
-fn words_of_code(input: &CodeInput<'_>, places: &Places<'_>) -> Vec<u32> {
+pub(crate) fn words_of_code(input: &CodeInput<'_>, places: &Places<'_>) -> Vec<u32> {
     let mut found = Vec::new();
     for (start, bytes) in input.data.iter().filter(|(start, _)| places.position(start.0).is_none()) {
         let skipped = start.0.wrapping_neg() as usize % 8;

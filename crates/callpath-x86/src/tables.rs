@@ -45,7 +45,7 @@ impl<'a> Data<'a> {
         self.pointers.get(index).map(|pointer| pointer.1)
     }
 
-    fn pointer(&self, addr: u64) -> Option<u64> {
+    pub(crate) fn pointer(&self, addr: u64) -> Option<u64> {
         let relocated = self.relocated(addr);
         if relocated.is_some() || !self.is_absolute {
             return relocated;
@@ -53,7 +53,7 @@ impl<'a> Data<'a> {
         self.bytes(addr)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
     }
 
-    fn bytes(&self, addr: u64) -> Option<&'a [u8]> {
+    pub(crate) fn bytes(&self, addr: u64) -> Option<&'a [u8]> {
         let (start, bytes) =
             self.slices.get(self.slices.partition_point(|(start, _)| start.0 <= addr).checked_sub(1)?)?;
         bytes.get(usize::try_from(addr - start.0).ok()?..)

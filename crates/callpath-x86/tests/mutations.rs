@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use callpath_x86::fuzz_code;
+use callpath_x86::graph::fuzz_graph;
 
 /// Marsaglia's xorshift64.
 struct Random(u64);
@@ -78,6 +79,7 @@ fn code_of_any_bytes() {
         }
         let begun = Instant::now();
         fuzz_code(&code);
+        fuzz_graph(&code);
         assert!(begun.elapsed() < Duration::from_secs(5), "round {round}");
     }
     assert!(start.elapsed() < Duration::from_secs(100));
@@ -87,10 +89,14 @@ fn code_of_any_bytes() {
 fn short_codes_and_long_repetitions() {
     for len in 0..24 {
         fuzz_code(&[0x55; 24][..len]);
+        fuzz_graph(&[0x55; 24][..len]);
     }
     for piece in PIECES {
         let begun = Instant::now();
         fuzz_code(&piece.repeat(200_000 / piece.len()));
         assert!(begun.elapsed() < Duration::from_secs(10), "{piece:x?} took {:?}", begun.elapsed());
+        let begun = Instant::now();
+        fuzz_graph(&piece.repeat(200_000 / piece.len()));
+        assert!(begun.elapsed() < Duration::from_secs(10), "graph of {piece:x?} took {:?}", begun.elapsed());
     }
 }

@@ -184,7 +184,7 @@ pub(super) fn analysis_of(
 }
 
 /// Calls `then` with what there is to analyse.
-fn with_input<T>(
+pub(crate) fn with_input<T>(
     image: &Image,
     code: &[Range<LinkAddr>],
     known: &[Range<LinkAddr>],

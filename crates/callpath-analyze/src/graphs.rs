@@ -1,0 +1,38 @@
+//! The control flow of an image's procedures.
+//! Knows nothing of instructions, and of what is done with the graphs.
+
+use callpath_format::recipe::Cfa;
+use callpath_format::register::Reg;
+use callpath_image::cfi::CallFrames;
+use callpath_image::elf::Image;
+use callpath_x86::graph::{Fragment, FragmentKind, GraphInput, ModuleFlow};
+
+use crate::recipes::machine_code::with_input;
+use crate::recipes::{code_of, procedures};
+
+/// Calls `then` with the control flow of an image. Procedures' bounds are those of its call frame information; where that
+/// speaks of less than half of the code, they are what the code itself shows.
+pub fn with_flow<T>(image: &Image, then: impl FnOnce(&ModuleFlow<'_>) -> T) -> T {
+    let (code, _) = code_of(image);
+    let frames = CallFrames::of_image(image, &code);
+    let kind = |range: &callpath_image::cfi::FrameRange| {
+        let recipe = frames.rows_of(range).first().and_then(|row| frames.recipes.get(row.recipe as usize));
+        match recipe.map(|recipe| recipe.cfa) {
+            // Like a procedure, or like a part of one that has no frame there.
+            Some(Cfa::Register { reg: Reg::RSP, disp: 8 }) => FragmentKind::Unknown,
+            Some(Cfa::Register { .. }) => FragmentKind::Part,
+            _ => FragmentKind::Unknown,
+        }
+    };
+    let mut fragments: Vec<Fragment> =
+        frames.ranges.iter().map(|range| Fragment { code: range.code.clone(), kind: kind(range) }).collect();
+    let len = |range: &std::ops::Range<callpath_format::address::LinkAddr>| range.end.0.saturating_sub(range.start.0);
+    let covered = fragments.iter().fold(0u64, |sum, fragment| sum.saturating_add(len(&fragment.code)));
+    if covered < code.iter().map(len).fold(0, u64::saturating_add) / 2 {
+        let found = procedures(image).into_iter();
+        fragments.extend(found.map(|found| Fragment { code: found.code, kind: FragmentKind::Entry }));
+    }
+    with_input(image, &code, &[], Vec::new(), false, |input| {
+        then(&ModuleFlow::new(&GraphInput { code: *input, fragments: &fragments, landing_pads: &[] }))
+    })
+}

@@ -1,0 +1,274 @@
+//! Which stretches of code make up one procedure: its hot part, and the cold ones that only it leads to.
+//! Knows nothing of blocks.
+//!
+//! A piece begins a procedure if it is called, if its address is taken, or if a symbol says so. Any other belongs to the
+//! procedure that it exchanges jumps with: a jump into the middle of a piece stays in the procedure, while one to its
+//! start may be a tail call.
+
+use std::ops::Range;
+
+use callpath_format::address::LinkAddr;
+
+use crate::analysis::words_of_code;
+use crate::bitmap::Bitmap;
+use crate::decode::{Instructions, is_padding};
+use crate::graph::{FragmentKind, GraphInput};
+use crate::places::{NOWHERE, Places};
+use crate::sweep::{EventKind, Sweep};
+
+/// Code of one procedure.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Piece {
+    pub(super) start: u32,
+    pub(super) end: u32,
+    /// Procedures begin like this.
+    pub(super) is_entry: bool,
+    /// No procedure begins like this.
+    pub(super) is_part: bool,
+    is_aligned: bool,
+    /// Its bounds were given.
+    pub(super) is_given: bool,
+}
+
+/// The code, cut: at the bounds that are given, and elsewhere where procedures seem to begin.
+pub(super) fn pieces(input: &GraphInput<'_>, places: &Places<'_>, sweep: &Sweep, sure: &Bitmap) -> Vec<Piece> {
+    let mut given: Vec<(Range<u32>, FragmentKind)> = Vec::new();
+    for fragment in input.fragments {
+        given.extend(places.positions(&fragment.code).into_iter().map(|range| (range, fragment.kind)));
+    }
+    given.sort_by_key(|(range, _)| (range.start, u32::MAX - range.end));
+    given.dedup_by_key(|(range, _)| range.start);
+    let mut taken = Bitmap::new(places.len());
+    let pointers = input.code.pointers.iter().filter_map(|(_, to)| places.position(to.0));
+    for at in pointers.chain(sweep.code_references.iter().copied()) {
+        taken.insert(at);
+    }
+    if input.code.is_absolute {
+        words_of_code(&input.code, places).into_iter().for_each(|at| _ = taken.insert(at));
+    }
+    let is_called = |at: u32| sure.get(at) || (sweep.call_targets.get(at) && sweep.boundaries.get(at));
+    let mut pieces = Vec::with_capacity(given.len());
+    let mut push = |range: Range<u32>, kind: FragmentKind, is_given: bool| {
+        let start = range.start;
+        let is_part = kind == FragmentKind::Part && !sweep.call_targets.get(start);
+        let is_entry = !is_part && (kind == FragmentKind::Entry || is_called(start) || taken.get(start));
+        let is_aligned = places.is_aligned(start);
+        pieces.push(Piece { start, end: range.end, is_entry, is_part, is_aligned, is_given });
+    };
+    // Where to cut inside: control does not fall to there, or a symbol says so.
+    let cuts = |range: Range<u32>| {
+        let sure = sure.range(range.start + 1, range.end);
+        let called = sweep.call_targets.range(range.start + 1, range.end);
+        let mut cuts: Vec<u32> = called.filter(|&at| sweep.boundaries.get(at) && sweep.behind_ends.get(at)).collect();
+        cuts.extend(sure);
+        cuts.sort_unstable();
+        cuts.dedup();
+        cuts
+    };
+    let mut index = 0;
+    for part in places.parts() {
+        let mut at = part.first;
+        while at < part.end() {
+            let next = given.get(index).filter(|(range, _)| range.start < part.end());
+            let (range, kind, is_given) = match next {
+                Some((range, _)) if range.start < at => {
+                    // It overlaps with the one before.
+                    index += 1;
+                    if range.end <= at {
+                        continue;
+                    }
+                    (at..range.end, FragmentKind::Unknown, true)
+                }
+                Some((range, kind)) if range.start == at => {
+                    index += 1;
+                    let end = given.get(index).map_or(range.end, |after| range.end.min(after.0.start));
+                    (at..end, *kind, true)
+                }
+                _ => {
+                    // No bounds are given: up to the next that are, without the padding in front.
+                    let end = next.map_or(part.end(), |(range, _)| range.start);
+                    let from = behind_padding(places, at, end);
+                    if from >= end {
+                        at = end;
+                        continue;
+                    }
+                    (from..end, FragmentKind::Unknown, false)
+                }
+            };
+            let mut from = range.start;
+            let mut kind = kind;
+            for cut in cuts(range.clone()) {
+                push(from..cut, kind, is_given);
+                from = cut;
+                kind = FragmentKind::Unknown;
+            }
+            push(from..range.end, kind, is_given);
+            at = range.end;
+        }
+    }
+    pieces
+}
+
+/// The first position from `at` on that is neither padding nor zero, or `end`.
+fn behind_padding(places: &Places<'_>, at: u32, end: u32) -> u32 {
+    let Some(mut instructions) = Instructions::new(places, at) else { return end };
+    let mut instruction = iced_x86::Instruction::default();
+    loop {
+        let at = instructions.position();
+        if at >= end {
+            return end;
+        }
+        let zeros = places.bytes(at).iter().take((end - at) as usize).take_while(|&&byte| byte == 0).count() as u32;
+        if zeros >= 2 {
+            if at + zeros >= end || !instructions.seek(at + zeros) {
+                return end;
+            }
+            continue;
+        }
+        if !instructions.decode(&mut instruction) || instruction.is_invalid() || !is_padding(&instruction) {
+            return at;
+        }
+    }
+}
+
+/// How one piece is linked with another that begins a procedure.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Link {
+    /// A jump into the middle, one way or the other, or an exception that lands there.
+    Inside,
+    /// A jump to the start.
+    Start,
+}
+
+/// The procedures, by ascending start of their first pieces: for each a range of the list of its pieces.
+pub(super) fn procedures(
+    pieces: &[Piece],
+    sweep: &Sweep,
+    landing_pads: &[(u32, u32, u32)],
+) -> (Vec<Range<u32>>, Vec<u32>) {
+    let piece_at = |at: u32| {
+        let index = pieces.partition_point(|piece| piece.start <= at).checked_sub(1)?;
+        pieces.get(index).filter(|piece| at < piece.end).map(|_| index as u32)
+    };
+    // Links between pieces of which at least one begins no procedure: `(one, other, how)`.
+    let mut links: Vec<(u32, u32, Link)> = Vec::new();
+    let mut add = |from: u32, to: u32, target: u32| {
+        let ends = (pieces.get(from as usize), pieces.get(to as usize));
+        let (Some(source), Some(piece)) = ends else { return };
+        let how = if target == piece.start { Link::Start } else { Link::Inside };
+        if from == to || (source.is_entry && piece.is_entry) || (how == Link::Start && piece.is_entry) {
+            return;
+        }
+        links.push((from, to, how));
+    };
+    let mut source = 0;
+    for event in &sweep.events {
+        if !matches!(event.kind, EventKind::Branch | EventKind::Jump) || event.target == NOWHERE {
+            continue;
+        }
+        while pieces.get(source).is_some_and(|piece| piece.end <= event.at) {
+            source += 1;
+        }
+        let Some(piece) = pieces.get(source).filter(|piece| piece.start <= event.at) else { continue };
+        if event.target >= piece.start && event.target < piece.end {
+            continue;
+        }
+        if let Some(to) = piece_at(event.target) {
+            add(source as u32, to, event.target);
+        }
+    }
+    for &(from, _, pad) in landing_pads {
+        if let (Some(from), Some(to)) = (piece_at(from), piece_at(pad)) {
+            // Even at its start: nobody calls a landing pad.
+            add(from, to, if from == to { pad } else { NOWHERE });
+        }
+    }
+    let mut owners = Owners::new(pieces);
+    // What is certain first: jumps into the middle hold a procedure together. Twice, because parts lead to parts.
+    let mut doubtful = Vec::new();
+    for (from, to, how) in links {
+        match how {
+            Link::Inside => owners.join(from, to),
+            Link::Start => doubtful.push((from, to)),
+        }
+    }
+    doubtful.sort_unstable_by_key(|&(from, to)| (to, from));
+    doubtful.dedup();
+    for jumps in doubtful.chunk_by(|a, b| a.1 == b.1) {
+        let to = jumps[0].1;
+        let Some(piece) = pieces.get(to as usize) else { continue };
+        // A procedure that is entered by tail calls only looks just like a cold part, but compilers align it.
+        let mut sources: Vec<u32> = jumps.iter().map(|&(from, _)| owners.root(from)).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        if sources.len() == 1 && (piece.is_part || !piece.is_aligned) {
+            owners.join(sources[0], to);
+        }
+    }
+    owners.lists(pieces)
+}
+
+/// Which pieces belong together: union-find, with at most one entry in each set.
+struct Owners {
+    parent: Vec<u32>,
+    /// Of a root: the piece that begins the procedure.
+    entry: Vec<u32>,
+}
+
+impl Owners {
+    fn new(pieces: &[Piece]) -> Owners {
+        let entry = |(index, piece): (u32, &Piece)| if piece.is_entry { index } else { NOWHERE };
+        Owners { parent: (0..pieces.len() as u32).collect(), entry: (0u32..).zip(pieces).map(entry).collect() }
+    }
+
+    fn root(&mut self, mut of: u32) -> u32 {
+        while self.parent[of as usize] != of {
+            let above = self.parent[self.parent[of as usize] as usize];
+            self.parent[of as usize] = above;
+            of = above;
+        }
+        of
+    }
+
+    /// Two pieces are of one procedure, unless both have one already: then they share code.
+    fn join(&mut self, a: u32, b: u32) {
+        let (a, b) = (self.root(a), self.root(b));
+        let (of_a, of_b) = (self.entry[a as usize], self.entry[b as usize]);
+        if a == b || (of_a != NOWHERE && of_b != NOWHERE) {
+            return;
+        }
+        // Pieces of one procedure are few: no ranks are kept.
+        self.parent[b as usize] = a;
+        self.entry[a as usize] = of_a.min(of_b);
+    }
+
+    /// For each procedure, a range of the list of its pieces.
+    fn lists(&mut self, pieces: &[Piece]) -> (Vec<Range<u32>>, Vec<u32>) {
+        let mut keyed: Vec<(u32, bool, u32)> = (0..pieces.len() as u32)
+            .map(|piece| {
+                let root = self.root(piece);
+                let first = match self.entry[root as usize] {
+                    // Parts of nobody's: the first stands for all.
+                    NOWHERE => root,
+                    entry => entry,
+                };
+                (first, piece != first, piece)
+            })
+            .collect();
+        keyed.sort_unstable();
+        let members: Vec<u32> = keyed.iter().map(|key| key.2).collect();
+        let mut procedures = Vec::new();
+        let mut from = 0;
+        for same in keyed.chunk_by(|a, b| a.0 == b.0) {
+            procedures.push(from..from + same.len() as u32);
+            from += same.len() as u32;
+        }
+        (procedures, members)
+    }
+}
+
+/// The addresses of pieces.
+pub(super) fn address_range(places: &Places<'_>, piece: &Piece) -> Range<LinkAddr> {
+    let start = places.address(piece.start);
+    start..LinkAddr(start.0 + u64::from(piece.end - piece.start))
+}

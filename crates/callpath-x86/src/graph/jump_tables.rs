@@ -1,0 +1,305 @@
+//! Indirect jumps: through which tables they lead where, or out of the procedure.
+//! Knows nothing of how blocks are cut.
+
+use iced_x86::{Instruction, OpKind};
+
+use crate::decode::Instructions;
+use crate::graph::blocks::{Ending, Procedure, RawBlock, StepKind};
+use crate::graph::heights::Heights;
+use crate::graph::origin::{Closed, Origins, Source, Ways};
+use crate::graph::{TableEnd, Terminator};
+
+/// No table is longer.
+const MAX_ENTRIES: u32 = 1 << 16;
+/// No table without a known bound is longer.
+const MAX_UNBOUNDED_ENTRIES: u32 = 4096;
+
+/// What becomes of an indirect jump.
+#[derive(Clone, Debug)]
+pub(super) enum Resolution {
+    /// It stays in the procedure.
+    Table {
+        /// Positions, sorted, distinct.
+        targets: Vec<u32>,
+        addresses: Vec<u64>,
+        end: TableEnd,
+        /// Pieces of code that belong to the procedure because of it.
+        pieces: Vec<u32>,
+    },
+    /// It leaves the procedure, for a known position or not.
+    Leaves(Option<u32>),
+    Unresolved,
+}
+
+impl Resolution {
+    /// What was found before, and what is found when more of the procedure is known.
+    pub(super) fn merge(self, now: Resolution) -> Resolution {
+        match (self, now) {
+            (
+                Resolution::Table { mut targets, mut addresses, end, mut pieces },
+                Resolution::Table { targets: now, addresses: more, end: now_end, pieces: more_pieces },
+            ) => {
+                targets.extend(now);
+                targets.sort_unstable();
+                targets.dedup();
+                addresses.extend(more);
+                addresses.sort_unstable();
+                addresses.dedup();
+                pieces.extend(more_pieces);
+                Resolution::Table { targets, addresses, end: end.max(now_end), pieces }
+            }
+            (table @ Resolution::Table { .. }, _) => table,
+            (_, now) => now,
+        }
+    }
+}
+
+/// The blocks of a procedure, with the ways between them.
+struct Flow<'b, 'p, 'm, 'a> {
+    procedure: &'p Procedure<'m, 'a>,
+    blocks: &'b [RawBlock],
+    offsets: Vec<u32>,
+    before: Vec<(u32, Option<bool>)>,
+}
+
+impl<'b, 'p, 'm, 'a> Flow<'b, 'p, 'm, 'a> {
+    fn new(procedure: &'p Procedure<'m, 'a>, blocks: &'b [RawBlock]) -> Self {
+        let mut edges: Vec<(u32, u32, Option<bool>)> = Vec::with_capacity(blocks.len() * 2);
+        let mut targets = Vec::new();
+        for (number, block) in (0u32..).zip(blocks) {
+            let terminator = procedure.ending(block, &mut targets);
+            for (index, target) in targets.iter().enumerate() {
+                let Ok(to) = blocks.binary_search_by_key(target, |block| block.start) else { continue };
+                let is_taken = match terminator {
+                    Terminator::Branch if targets.len() == 2 => Some(index == 1),
+                    Terminator::BranchOut(_) => Some(false),
+                    _ => None,
+                };
+                edges.push((to as u32, number, is_taken));
+            }
+            targets.clear();
+            procedure.landings(block, &mut targets);
+            for target in &targets {
+                if let Ok(to) = blocks.binary_search_by_key(target, |block| block.start) {
+                    edges.push((to as u32, number, None));
+                }
+            }
+        }
+        edges.sort_unstable();
+        let mut offsets = vec![0; blocks.len() + 1];
+        for edge in &edges {
+            offsets[edge.0 as usize + 1] += 1;
+        }
+        for at in 1..offsets.len() {
+            offsets[at] += offsets[at - 1];
+        }
+        let before = edges.into_iter().map(|(_, from, is_taken)| (from, is_taken)).collect();
+        Flow { procedure, blocks, offsets, before }
+    }
+}
+
+impl Ways for Flow<'_, '_, '_, '_> {
+    fn instructions(&self, block: u32) -> Vec<Instruction> {
+        let Some(block) = self.blocks.get(block as usize) else { return Vec::new() };
+        let Some(mut decoder) = Instructions::new(&self.procedure.flow.places, block.start) else { return Vec::new() };
+        let mut instructions = Vec::new();
+        let mut instruction = Instruction::default();
+        while decoder.position() < block.end && decoder.decode(&mut instruction) {
+            instructions.push(instruction);
+        }
+        instructions
+    }
+
+    fn predecessors(&self, block: u32) -> &[(u32, Option<bool>)] {
+        let at = |index: usize| self.offsets.get(index).copied().unwrap_or(0) as usize;
+        self.before.get(at(block as usize)..at(block as usize + 1)).unwrap_or(&[])
+    }
+
+    fn is_root(&self, block: u32) -> bool {
+        self.blocks.get(block as usize).is_none_or(|block| block.start == self.procedure.entry)
+    }
+}
+
+/// What becomes of each indirect jump that control has come to, by its step.
+pub(super) fn resolve(
+    procedure: &Procedure<'_, '_>,
+    blocks: &[RawBlock],
+    budget: &mut usize,
+) -> Vec<(usize, Resolution)> {
+    let is_indirect = |step: usize| procedure.steps.get(step).is_some_and(|s| s.kind == StepKind::JumpIndirect);
+    let jumps = (0u32..).zip(blocks).filter_map(|(number, block)| match block.how {
+        Ending::Step(step) if is_indirect(step) => Some((number, step)),
+        _ => None,
+    });
+    let ways = Flow::new(procedure, blocks);
+    let mut origins = Origins::new(&ways, *budget);
+    let mut heights: Option<Heights> = None;
+    let mut resolutions = Vec::new();
+    for (block, step) in jumps {
+        let Some(jump) = origins.last(block) else { continue };
+        let flow = procedure.flow;
+        let resolution = if jump.op0_kind() == OpKind::Memory && jump.is_ip_rel_memory_operand() {
+            Resolution::Leaves(flow.data.slot_target(&jump, &flow.places))
+        } else {
+            match from_sources(procedure, &origins.of_jump(block)) {
+                Resolution::Unresolved => {
+                    let heights = heights.get_or_insert_with(|| Heights::new(procedure, blocks));
+                    if heights.is_empty_behind(blocks[block as usize].start) {
+                        Resolution::Leaves(None)
+                    } else {
+                        Resolution::Unresolved
+                    }
+                }
+                resolution => resolution,
+            }
+        };
+        resolutions.push((step, resolution));
+    }
+    *budget = origins.left();
+    resolutions
+}
+
+fn from_sources(procedure: &Procedure<'_, '_>, sources: &[Source]) -> Resolution {
+    let flow = procedure.flow;
+    let mut found = Found::default();
+    let mut slot = None;
+    let mut has_unknown = false;
+    for source in sources {
+        match *source {
+            Source::Table { outer, address, width, is_signed, index } => {
+                found.read(procedure, Table { outer, address, width, is_signed, index });
+            }
+            Source::Fixed(address) => match flow.places.position(address) {
+                Some(target) if procedure.is_inside(target) => found.targets.push(target),
+                target => slot = Some(target),
+            },
+            Source::Slot(address) => slot = Some(flow.data.pointer(address).and_then(|to| flow.places.position(to))),
+            Source::Unknown => has_unknown = true,
+        }
+    }
+    found.targets.sort_unstable();
+    found.targets.dedup();
+    if !found.targets.is_empty() {
+        found.addresses.sort_unstable();
+        found.addresses.dedup();
+        let end = if found.is_bounded && !has_unknown { TableEnd::Bound } else { TableEnd::Contents };
+        return Resolution::Table { targets: found.targets, addresses: found.addresses, end, pieces: found.pieces };
+    }
+    match slot {
+        Some(target) if !has_unknown => Resolution::Leaves(target),
+        _ if found.has_procedures => Resolution::Leaves(None),
+        _ => Resolution::Unresolved,
+    }
+}
+
+/// A table as the code reads it.
+#[derive(Clone, Copy)]
+struct Table {
+    outer: u64,
+    address: u64,
+    width: u8,
+    is_signed: bool,
+    index: Closed,
+}
+
+impl Table {
+    /// Where an entry leads.
+    fn target(&self, procedure: &Procedure<'_, '_>, slot: u64) -> Option<u64> {
+        let data = &procedure.flow.data;
+        if self.width == 8 && self.outer == 0 {
+            return data.pointer(slot);
+        }
+        let bytes = data.bytes(slot)?;
+        let word = match (self.width, self.is_signed) {
+            (1, false) => u64::from(*bytes.first()?),
+            (1, true) => i64::from(*bytes.first()? as i8) as u64,
+            (2, false) => u64::from(u16::from_le_bytes(*bytes.first_chunk()?)),
+            (2, true) => i64::from(i16::from_le_bytes(*bytes.first_chunk()?)) as u64,
+            (4, false) => u64::from(u32::from_le_bytes(*bytes.first_chunk()?)),
+            (4, true) => i64::from(i32::from_le_bytes(*bytes.first_chunk()?)) as u64,
+            (8, _) => u64::from_le_bytes(*bytes.first_chunk()?),
+            _ => return None,
+        };
+        Some(self.outer.wrapping_add(word))
+    }
+}
+
+/// What tables hold.
+struct Found {
+    targets: Vec<u32>,
+    addresses: Vec<u64>,
+    pieces: Vec<u32>,
+    is_bounded: bool,
+    has_procedures: bool,
+}
+
+impl Default for Found {
+    fn default() -> Found {
+        Found {
+            targets: Vec::new(),
+            addresses: Vec::new(),
+            pieces: Vec::new(),
+            is_bounded: true,
+            has_procedures: false,
+        }
+    }
+}
+
+impl Found {
+    fn read(&mut self, procedure: &Procedure<'_, '_>, table: Table) {
+        let flow = procedure.flow;
+        let Ok(stride) = u64::try_from(table.index.stride) else { return };
+        let is_bounded = table.index.is_checked && table.index.highest.is_some();
+        let mut entries = table.index.highest.map_or(MAX_UNBOUNDED_ENTRIES, |highest| highest.saturating_add(1));
+        entries = entries.min(MAX_ENTRIES);
+        if !is_bounded {
+            // Where something else begins, the table has ended.
+            let references = &flow.sweep.data_references;
+            let next = references.get(references.partition_point(|&address| address <= table.address));
+            let room = next.map_or(u64::MAX, |next| (next - table.address).div_ceil(stride.max(1)));
+            entries = entries.min(u32::try_from(room).unwrap_or(u32::MAX));
+        }
+        let before = self.targets.len();
+        for index in 0..entries {
+            let slot = table.address.wrapping_add(stride.wrapping_mul(index.into()));
+            let target = table.target(procedure, slot).and_then(|target| flow.places.position(target));
+            match target {
+                Some(target) if target != procedure.entry && self.is_credible(procedure, target) => {
+                    self.targets.push(target);
+                }
+                // Cases that are not possible lead anywhere.
+                target if is_bounded => self.note_procedure(procedure, target),
+                target => {
+                    self.note_procedure(procedure, target);
+                    break;
+                }
+            }
+        }
+        if self.targets.len() > before {
+            self.addresses.push(table.address);
+            self.is_bounded &= is_bounded;
+        }
+    }
+
+    fn note_procedure(&mut self, procedure: &Procedure<'_, '_>, target: Option<u32>) {
+        let flow = procedure.flow;
+        let piece = target.and_then(|target| flow.piece_at(target)).and_then(|p| flow.pieces.get(p as usize));
+        self.has_procedures |= piece.is_some_and(|piece| Some(piece.start) == target && piece.is_entry);
+    }
+
+    /// A case of this procedure may begin there.
+    fn is_credible(&mut self, procedure: &Procedure<'_, '_>, target: u32) -> bool {
+        let flow = procedure.flow;
+        if !flow.sweep.boundaries.get(target) {
+            return false;
+        }
+        if procedure.is_inside(target) {
+            return true;
+        }
+        let Some(piece) = flow.piece_at(target).filter(|&piece| flow.is_orphan(piece)) else { return false };
+        if !self.pieces.contains(&piece) {
+            self.pieces.push(piece);
+        }
+        true
+    }
+}

@@ -1,0 +1,173 @@
+//! Control flow graphs: the blocks of each procedure of a module, and where control goes from each.
+//! Knows nothing of frames, files and source lines.
+//!
+//! The way of the data: [`GraphInput`] -> [`ModuleFlow`]: a sweep over all code, fragments put together to procedures
+//! (`fragments`) -> for each procedure, alone, a [`ProcedureGraph`] (`blocks`), whose indirect jumps are traced back to
+//! their tables (`origin`, `jump_tables`) or out of the procedure (`heights`).
+
+mod blocks;
+mod fragments;
+mod heights;
+mod jump_tables;
+mod module_flow;
+mod origin;
+
+use std::ops::Range;
+
+use callpath_format::address::LinkAddr;
+
+use crate::input::CodeInput;
+pub use module_flow::{ModuleFlow, fuzz_graph, merged};
+
+/// A module's code, and what is known of its procedures' bounds. All slices may be in any order, overlap and lie.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GraphInput<'a> {
+    /// The code. Nothing in it is taken as known otherwise: [`CodeInput::known`] is not looked at.
+    pub code: CodeInput<'a>,
+    /// Stretches that each belong to one procedure. Code outside of them is cut where procedures seem to begin.
+    pub fragments: &'a [Fragment],
+    /// Where exceptions land.
+    pub landing_pads: &'a [LandingPad],
+}
+
+/// Code that belongs to one procedure, from its first instruction to one past its last.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fragment {
+    /// Where.
+    pub code: Range<LinkAddr>,
+    /// What its beginning is.
+    pub kind: FragmentKind,
+}
+
+/// What the beginning of a fragment is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FragmentKind {
+    /// A procedure's first instruction.
+    Entry,
+    /// Surely no procedure's first instruction: there is a frame already.
+    Part,
+    /// Nobody says.
+    Unknown,
+}
+
+/// Exceptions of some calls land at one place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LandingPad {
+    /// The calls: their instructions lie here.
+    pub calls: Range<LinkAddr>,
+    /// Where control goes on.
+    pub pad: LinkAddr,
+}
+
+/// The control flow graph of one procedure.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ProcedureGraph {
+    /// Its first instruction.
+    pub entry: LinkAddr,
+    /// Its code, the fragment with the entry first, the others by address.
+    pub fragments: Vec<Range<LinkAddr>>,
+    /// By ascending start. They are disjoint, but for instructions that control enters in their middle.
+    pub blocks: Vec<Block>,
+    /// Successors of all blocks, as indices in `blocks`: see [`ProcedureGraph::successors`].
+    pub edges: Vec<u32>,
+    /// The block at the entry, and those that nothing seen here leads to: where exceptions land whose landing pads are not
+    /// known, targets of jumps that could not be followed, dead code.
+    pub roots: Vec<u32>,
+    /// By ascending address.
+    pub calls: Vec<CallSite>,
+    /// Jumps through tables.
+    pub tables: Vec<JumpTable>,
+}
+
+/// Instructions that are run one after the other.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Block {
+    /// From its first instruction to one past its last.
+    pub code: Range<LinkAddr>,
+    /// How it ends.
+    pub terminator: Terminator,
+    edges: Range<u32>,
+}
+
+/// How a block ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Terminator {
+    /// The next block begins, because control comes there from elsewhere, too.
+    FallsThrough,
+    /// A jump to one place.
+    Jump,
+    /// A conditional jump: successors are the next instruction and the target, if both lie in the procedure.
+    Branch,
+    /// A conditional jump to another procedure; the successor is the next instruction.
+    BranchOut(LinkAddr),
+    /// A jump through [`ProcedureGraph::tables`].
+    Switch(u32),
+    /// A jump of which nobody knows where it leads.
+    Unresolved,
+    /// A call that does not return.
+    NoReturnCall,
+    /// A return.
+    Return,
+    /// A jump to another procedure, or control that runs on into it; the target is not known of a jump to where a register
+    /// or memory says.
+    TailCall(Option<LinkAddr>),
+    /// A jump into the middle of another procedure: code that both share.
+    SharedTail(LinkAddr),
+    /// An instruction that goes nowhere (`ud2`, `hlt`), or bytes that are none.
+    Trap,
+    /// Control runs over the end of the code.
+    RunsOut,
+}
+
+/// A call, jumps that replace one not counted: see [`Terminator::TailCall`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CallSite {
+    /// The instruction.
+    pub code: Range<LinkAddr>,
+    /// What is called, if it is a place in this module.
+    pub target: Option<LinkAddr>,
+    /// It may come back.
+    pub returns: bool,
+}
+
+/// Where a jump through a table may lead.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JumpTable {
+    /// The jump.
+    pub jump: LinkAddr,
+    /// First entries; a jump may be shared by several tables.
+    pub addresses: Vec<LinkAddr>,
+    /// Sorted, distinct.
+    pub targets: Vec<LinkAddr>,
+    /// How the number of entries is known.
+    pub end: TableEnd,
+}
+
+/// How the number of a table's entries is known.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum TableEnd {
+    /// The code compares or masks the index on every way to the jump.
+    Bound,
+    /// Entries are those that lead to instructions of the procedure, up to the next thing that code refers to.
+    Contents,
+}
+
+impl ProcedureGraph {
+    /// Where control goes from a block, as indices in [`ProcedureGraph::blocks`]. Empty if there is no such block.
+    pub fn successors(&self, block: u32) -> &[u32] {
+        let Some(block) = self.blocks.get(block as usize) else { return &[] };
+        self.edges.get(block.edges.start as usize..block.edges.end as usize).unwrap_or(&[])
+    }
+
+    /// The block that an address lies in. Of overlapping ones, the one that begins last.
+    pub fn block_at(&self, address: LinkAddr) -> Option<u32> {
+        let after = self.blocks.partition_point(|block| block.code.start <= address);
+        let block = self.blocks.get(after.checked_sub(1)?)?;
+        block.code.contains(&address).then_some(after as u32 - 1)
+    }
+
+    /// Jumps of which nobody knows where they lead.
+    pub fn unresolved(&self) -> usize {
+        self.blocks.iter().filter(|block| block.terminator == Terminator::Unresolved).count()
+    }
+}

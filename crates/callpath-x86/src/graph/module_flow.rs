@@ -1,0 +1,157 @@
+//! All of a module that the graphs of its procedures are made from.
+//! Knows nothing of blocks. It does not change: procedures can be looked at in any order, on any thread.
+
+use callpath_format::address::LinkAddr;
+
+use crate::bitmap::Bitmap;
+use crate::graph::fragments::{self, Piece};
+use crate::graph::{Fragment, FragmentKind, GraphInput, LandingPad, ProcedureGraph, blocks};
+use crate::input::CodeInput;
+use crate::places::Places;
+use crate::returns::Returns;
+use crate::sweep::Sweep;
+use crate::tables::Data;
+
+/// A module's control flow, found once; the graph of each procedure is made of it when it is asked for.
+pub struct ModuleFlow<'a> {
+    pub(super) places: Places<'a>,
+    pub(super) data: Data<'a>,
+    pub(super) sweep: Sweep,
+    pub(super) returns: Returns,
+    /// Sorted.
+    pub(super) no_return_slots: Vec<u64>,
+    /// Sorted, disjoint.
+    pub(super) pieces: Vec<Piece>,
+    /// For each procedure, its pieces, as a range of `members`: the one with the entry first.
+    pub(super) procedures: Vec<std::ops::Range<u32>>,
+    pub(super) members: Vec<u32>,
+    /// `(from, to, pad)` of calls whose exceptions land, sorted.
+    pub(super) landing_pads: Vec<(u32, u32, u32)>,
+    is_cut: bool,
+}
+
+impl<'a> ModuleFlow<'a> {
+    /// Looks at all code once: takes time in proportion to its length.
+    pub fn new(input: &GraphInput<'a>) -> ModuleFlow<'a> {
+        let (places, is_cut) = Places::new(input.code.code);
+        let mut sure = Bitmap::new(places.len());
+        let starts = input.code.starts.iter().chain(&input.code.entry);
+        for start in starts.filter_map(|start| places.position(start.0)) {
+            sure.insert(start);
+        }
+        let mut begins = sure.clone();
+        for fragment in input.fragments {
+            for range in places.positions(&fragment.code) {
+                begins.insert(range.start);
+            }
+        }
+        let mut no_return_slots: Vec<u64> = input.code.no_return_slots.iter().map(|slot| slot.0).collect();
+        no_return_slots.sort_unstable();
+        let data = Data::new(&input.code);
+        let sweep = Sweep::new(&places, &Bitmap::new(places.len()), &begins, &no_return_slots, &data);
+        let returns = Returns::new(&sweep.events, places.len());
+        let landing_pads = landing_pads(&places, input.landing_pads);
+        let pieces = fragments::pieces(input, &places, &sweep, &sure);
+        let (procedures, members) = fragments::procedures(&pieces, &sweep, &landing_pads);
+        ModuleFlow { places, data, sweep, returns, no_return_slots, pieces, procedures, members, landing_pads, is_cut }
+    }
+
+    /// How many procedures there are.
+    pub fn len(&self) -> usize {
+        self.procedures.len()
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.procedures.is_empty()
+    }
+
+    /// There is more code than can be looked at; what is beyond is left out.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Where a procedure begins; they are in ascending order.
+    pub fn entry(&self, procedure: usize) -> Option<LinkAddr> {
+        let first = *self.members.get(self.procedures.get(procedure)?.start as usize)?;
+        self.pieces.get(first as usize).map(|piece| self.places.address(piece.start))
+    }
+
+    /// The graph of a procedure; an empty one if there is no such procedure. Takes time in proportion to its length.
+    pub fn graph(&self, procedure: usize) -> ProcedureGraph {
+        let range = self.procedures.get(procedure).cloned().unwrap_or_default();
+        let members = self.members.get(range.start as usize..range.end as usize).unwrap_or(&[]);
+        blocks::graph(self, members)
+    }
+
+    /// A piece that begins no procedure, and was not found to belong to one.
+    pub(super) fn is_orphan(&self, piece: u32) -> bool {
+        let begins = |procedure: &std::ops::Range<u32>| self.members.get(procedure.start as usize).copied();
+        let is_entry = self.pieces.get(piece as usize).is_none_or(|piece| piece.is_entry);
+        !is_entry && self.procedures.binary_search_by_key(&Some(piece), begins).is_ok()
+    }
+
+    /// The piece that a position lies in.
+    pub(super) fn piece_at(&self, at: u32) -> Option<u32> {
+        let index = self.pieces.partition_point(|piece| piece.start <= at).checked_sub(1)?;
+        self.pieces.get(index).filter(|piece| at < piece.end).map(|_| index as u32)
+    }
+}
+
+fn landing_pads(places: &Places<'_>, pads: &[LandingPad]) -> Vec<(u32, u32, u32)> {
+    let mut found = Vec::new();
+    for pad in pads {
+        let Some(to) = places.position(pad.pad.0) else { continue };
+        found.extend(places.positions(&pad.calls).into_iter().map(|calls| (calls.start, calls.end, to)));
+    }
+    found.sort_unstable();
+    found
+}
+
+/// Of the graphs of all procedures, those that are none of their own are left out: a table of another procedure was found
+/// to lead into them, and the graph of that one has their code.
+pub fn merged(graphs: Vec<ProcedureGraph>) -> Vec<ProcedureGraph> {
+    let mut taken: Vec<LinkAddr> =
+        graphs.iter().flat_map(|graph| graph.fragments.iter().skip(1)).map(|fragment| fragment.start).collect();
+    taken.sort_unstable();
+    graphs.into_iter().filter(|graph| taken.binary_search(&graph.entry).is_err()).collect()
+}
+
+/// For fuzzing: whatever the bytes are, graphs are made, and control goes from blocks to blocks.
+#[doc(hidden)]
+pub fn fuzz_graph(bytes: &[u8]) {
+    let base = LinkAddr(0x1000);
+    let (hints, code) = bytes.split_at(bytes.len().min(8));
+    let word = hints.first_chunk().map_or(0, |hint| u64::from_le_bytes(*hint));
+    let place = |shift: u32| LinkAddr(0x1000 + (word >> shift & 0xfff));
+    let slices = [(base, code)];
+    let fragment = |from, to, kind| Fragment { code: place(from)..place(to), kind };
+    let fragments = [
+        fragment(4, 16, FragmentKind::Unknown),
+        fragment(20, 28, FragmentKind::Part),
+        fragment(32, 40, FragmentKind::Entry),
+    ];
+    let (pointers, starts, slots) = ([(place(0), place(12))], [place(36)], [place(48)]);
+    let landing_pads = [LandingPad { calls: place(44)..place(52), pad: place(8) }];
+    let code = CodeInput {
+        code: &slices,
+        data: &slices,
+        pointers: &pointers,
+        is_absolute: word & 1 != 0,
+        entry: Some(place(24)),
+        starts: &starts,
+        known: &[],
+        no_return_slots: &slots,
+    };
+    let flow = ModuleFlow::new(&GraphInput { code, fragments: &fragments, landing_pads: &landing_pads });
+    let graphs = merged((0..flow.len()).map(|procedure| flow.graph(procedure)).collect());
+    for graph in graphs {
+        let len = graph.blocks.len() as u32;
+        assert!(graph.blocks.is_sorted_by(|a, b| a.code.start < b.code.start));
+        assert!(graph.blocks.iter().all(|block| block.code.start < block.code.end));
+        assert!((0..len).all(|block| graph.successors(block).iter().all(|&to| to < len)));
+        let forest = crate::loops::forest(&graph);
+        assert_eq!(forest.innermost.len(), graph.blocks.len());
+        assert!((0u32..).zip(&forest.loops).all(|(number, l)| l.parent.is_none_or(|parent| parent < number)));
+    }
+}

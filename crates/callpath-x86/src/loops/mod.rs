@@ -1,0 +1,91 @@
+//! Loops: how the blocks of a control flow graph nest.
+//! Knows nothing of instructions.
+
+pub mod dominators;
+mod havlak;
+
+pub use havlak::forest;
+
+/// A control flow graph: blocks are numbers from 0 on.
+pub trait FlowGraph {
+    /// How many blocks there are.
+    fn len(&self) -> u32;
+    /// Where control enters, the entry first.
+    fn roots(&self) -> &[u32];
+    /// Where control goes from a block.
+    fn successors(&self, block: u32) -> &[u32];
+
+    /// There are no blocks.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl FlowGraph for crate::graph::ProcedureGraph {
+    fn len(&self) -> u32 {
+        self.blocks.len() as u32
+    }
+
+    fn roots(&self) -> &[u32] {
+        &self.roots
+    }
+
+    fn successors(&self, block: u32) -> &[u32] {
+        self.successors(block)
+    }
+}
+
+/// How blocks nest.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LoopForest {
+    /// A loop comes just before those in it; loops at one level by their headers' order in the search from the roots.
+    pub loops: Vec<Loop>,
+    /// For each block, the innermost loop that it is in.
+    pub innermost: Vec<Option<u32>>,
+}
+
+/// A loop, as machine code has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Loop {
+    /// Where the search from the roots entered it first. The only way in, if it is reducible.
+    pub header: u32,
+    /// The loop around it.
+    pub parent: Option<u32>,
+    /// Loops around it.
+    pub depth: u32,
+    /// One past the number of the last loop in it; those up to there are all in it.
+    pub end: u32,
+    /// There are other ways in than through the header.
+    pub is_irreducible: bool,
+    /// Its blocks that are in no inner loop, ascending; the header is one of them.
+    pub own_blocks: Vec<u32>,
+    /// Blocks from which control goes back to the header, ascending.
+    pub back_edges: Vec<u32>,
+    /// Edges out of it from its own blocks: `(from, to)`, sorted. Exits of a loop in it may leave it, too: see
+    /// [`LoopForest::exits`].
+    pub exits: Vec<(u32, u32)>,
+}
+
+impl LoopForest {
+    /// All blocks of a loop, those of inner loops too, ascending.
+    pub fn blocks(&self, number: u32) -> Vec<u32> {
+        (0u32..).zip(&self.innermost).filter(|(_, inner)| self.contains(number, **inner)).map(|(at, _)| at).collect()
+    }
+
+    /// Loop `outer` is `inner`, or around it.
+    pub fn contains(&self, outer: u32, inner: Option<u32>) -> bool {
+        let end = self.loops.get(outer as usize).map_or(0, |l| l.end);
+        inner.is_some_and(|inner| (outer..end).contains(&inner))
+    }
+
+    /// All edges out of a loop, those from the blocks of inner loops too: `(from, to)`, sorted.
+    pub fn exits(&self, number: u32) -> Vec<(u32, u32)> {
+        let end = self.loops.get(number as usize).map_or(0, |l| l.end);
+        let loops = self.loops.get(number as usize..end as usize).unwrap_or(&[]);
+        let inner_of = |block: u32| self.innermost.get(block as usize).copied().flatten();
+        let mut exits: Vec<_> = loops.iter().flat_map(|l| &l.exits).copied().collect();
+        exits.retain(|exit| !self.contains(number, inner_of(exit.1)));
+        exits.sort_unstable();
+        exits
+    }
+}
