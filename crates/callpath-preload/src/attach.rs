@@ -1,21 +1,21 @@
 //! Joining the measurement: the session named in the environment, mapped, with a slot of this process's own.
 //! Knows nothing of samples.
 
-use callpath_collect::syscall::{call4, call6, futex_wait, getpid, gettid};
+use callpath_collect::syscall::{call4, call6, getpid, gettid};
 use callpath_collect::{Interrupted, Process, Thread, Trigger, sample};
 use callpath_format::shared::load_map::Published;
-use callpath_format::shared::{Arena, CHUNK_LEN_BYTES, Session, SlotState, Source};
+use callpath_format::shared::{Arena, CHUNK_LEN_BYTES, Pause, Session, SlotState, Source};
 use core::cell::UnsafeCell;
-use core::ffi::{CStr, c_char, c_int};
+use core::ffi::{c_char, c_int};
 use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::file::{File, joined};
 use crate::libc::{self, syscall_number};
 use crate::tls::{self, Word};
-use crate::{fork, loader, signal, threads, timer};
+use crate::{environment, fork, loader, recorder, signal, threads, timer};
 
-const VARIABLE: &CStr = c"CALLPATH_SESSION";
 /// How long a process waits for a sign of the recorder while it makes the first load map.
 const PATIENCE_NS: u64 = 5_000_000_000;
 
@@ -54,6 +54,7 @@ extern "C" fn construct(_count: c_int, _arguments: *const *const c_char, environ
     }
     let Some((arena, published)) = session_of(environment) else { return };
     loader::resolve_all();
+    environment::find();
     if let Some(process) = Process::claim(arena, published) {
         join(process, main_stack(environment), 0);
     }
@@ -70,6 +71,7 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32) {
     slot.unloading.store(0, Relaxed);
     slot.load_map.store(0, Relaxed);
     slot.trap_default.store(0, Relaxed);
+    slot.pause.store(Pause::RUNNING, Relaxed);
     slot.inherited_cpu_ns.store(0, Relaxed);
     for count in &slot.dropped_unrecorded {
         count.store(0, Relaxed);
@@ -91,7 +93,7 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32) {
     }
     slot.state.store(SlotState::LIVE, Release);
     process.ring();
-    wait_for_source(&process);
+    recorder::wait(&process, &slot.source, PATIENCE_NS, |source| source != Source::None as u32);
     if let Some(thread) = thread {
         // What was used until here is the loader's, and is attributed to where this thread now is.
         thread.start_clocks(&process.session.settings, slot.inherited_cpu_ns.load(Relaxed));
@@ -109,28 +111,6 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32) {
 /// Takes part no longer: there was no slot for a fork's child, or the program forbids itself system calls.
 pub fn leave() {
     STATE.store(0, Release);
-}
-
-fn wait_for_source(process: &Process<'_>) {
-    let mut begin = callpath_collect::clock::monotonic_ns();
-    let mut beat = process.session.beat.load(Relaxed);
-    while process.slot.source.load(Acquire) == Source::None as u32
-        && process.session.recorder.load(Relaxed) == Session::SERVING
-    {
-        let now = callpath_collect::clock::monotonic_ns();
-        if process.session.beat.load(Relaxed) != beat {
-            // It is at work, on the tables of many or large modules.
-            beat = process.session.beat.load(Relaxed);
-            begin = now;
-        }
-        let waited = now.saturating_sub(begin);
-        if waited >= PATIENCE_NS {
-            // It may be stopped. Nobody shall wait for it again until it says that it is back.
-            process.session.recorder.store(Session::GONE, Relaxed);
-            return;
-        }
-        futex_wait(&process.slot.source, Source::None as u32, PATIENCE_NS - waited);
-    }
 }
 
 /// A sample of the calling thread at a moment that callpath knows of.
@@ -151,13 +131,13 @@ pub fn sample_here(process: &Process<'_>, thread: Thread<'_>) {
 
 /// Finds `CALLPATH_SESSION=PID:ARENA_FD:PUBLISHED_FD:NONCE` and maps both; nothing if anything is amiss.
 fn session_of(environment: *const *const c_char) -> Option<(Arena<'static>, Published<'static>)> {
-    let value = variable(environment, VARIABLE)?;
+    let value = environment::variable(environment, environment::SESSION)?;
     let mut fields = value.split(|b| *b == b':');
     let (pid, arena, published) = (fields.next()?, fields.next()?, fields.next()?);
     let nonce = number(fields.next()?)?;
-    let arena = Descriptor::of_recorder(pid, arena, O_RDWR)?;
-    let published = Descriptor::of_recorder(pid, published, O_RDONLY)?;
-    let head = arena.map(CHUNK_LEN_BYTES, PROT_READ)?;
+    let arena = open_of_recorder(pid, arena, File::READ_AND_WRITE)?;
+    let published = open_of_recorder(pid, published, File::READ)?;
+    let head = map(&arena, CHUNK_LEN_BYTES, PROT_READ)?;
     // SAFETY: a whole chunk is mapped; `Session` fits into it.
     let session = unsafe { &*head.cast::<Session>() };
     let accepted = session.magic == Session::MAGIC && session.nonce == nonce;
@@ -167,8 +147,9 @@ fn session_of(environment: *const *const c_char) -> Option<(Arena<'static>, Publ
     if !accepted {
         return None;
     }
-    let arena = arena.map(arena_len, PROT_READ | PROT_WRITE)?;
-    let Some(published) = published.map(published_len, PROT_READ) else {
+    recorder::remember(number(pid)? as u32);
+    let arena = map(&arena, arena_len, PROT_READ | PROT_WRITE)?;
+    let Some(published) = map(&published, published_len, PROT_READ) else {
         // SAFETY: unmaps what was mapped above.
         unsafe { call4(syscall_number::MUNMAP, arena as usize, arena_len, 0, 0) };
         return None;
@@ -179,68 +160,34 @@ fn session_of(environment: *const *const c_char) -> Option<(Arena<'static>, Publ
     }
 }
 
-const O_RDONLY: usize = 0;
-const O_RDWR: usize = 2;
-const O_CLOEXEC: usize = 0o2000000;
+/// Whether a program that is started now could open what `CALLPATH_SESSION` names.
+pub fn can_open(session: &[u8]) -> bool {
+    let mut fields = session.split(|b| *b == b':');
+    let (Some(pid), Some(arena), Some(published)) = (fields.next(), fields.next(), fields.next()) else { return false };
+    open_of_recorder(pid, arena, File::READ_AND_WRITE).is_some()
+        && open_of_recorder(pid, published, File::READ).is_some()
+}
+
+/// One of the recorder's descriptors, opened again.
+fn open_of_recorder(pid: &[u8], descriptor: &[u8], access: usize) -> Option<File> {
+    let mut path = [0u8; 64];
+    File::open(File::HERE, joined(&[b"/proc/", pid, b"/fd/", descriptor], &mut path)?, access).ok()
+}
+
 const PROT_READ: usize = 1;
 const PROT_WRITE: usize = 2;
 
-/// One of the recorder's descriptors, opened again.
-struct Descriptor(usize);
-
-impl Descriptor {
-    fn of_recorder(pid: &[u8], descriptor: &[u8], flags: usize) -> Option<Descriptor> {
-        let mut path = [0u8; 64];
-        let mut len = 0;
-        for part in [b"/proc/".as_slice(), pid, b"/fd/", descriptor] {
-            path.get_mut(len..len + part.len())?.copy_from_slice(part);
-            len += part.len();
-        }
-        if len >= path.len() {
-            return None;
-        }
-        // SAFETY: opens a file by a path that ends with a zero byte.
-        let fd = unsafe { call4(syscall_number::OPEN, path.as_ptr() as usize, flags | O_CLOEXEC, 0, 0) };
-        usize::try_from(fd).ok().map(Descriptor)
-    }
-
-    fn map(&self, len: usize, protection: usize) -> Option<*mut u8> {
-        const MAP_SHARED: usize = 1;
-        const MAP_NORESERVE: usize = 0x4000;
-        const MADV_DONTDUMP: usize = 16;
-        // SAFETY: a new mapping at a place of the kernel's choice.
-        let at = unsafe { call6(syscall_number::MMAP, [0, len, protection, MAP_SHARED | MAP_NORESERVE, self.0, 0]) };
-        let at = usize::try_from(at).ok()?;
-        // SAFETY: changes only what a core dump holds.
-        unsafe { call4(syscall_number::MADVISE, at, len, MADV_DONTDUMP, 0) };
-        Some(at as *mut u8)
-    }
-}
-
-impl Drop for Descriptor {
-    fn drop(&mut self) {
-        // SAFETY: closes a descriptor that nobody else knows.
-        unsafe { call4(syscall_number::CLOSE, self.0, 0, 0, 0) };
-    }
-}
-
-/// The value of a variable.
-fn variable(environment: *const *const c_char, name: &CStr) -> Option<&'static [u8]> {
-    let mut entry = environment;
-    loop {
-        // SAFETY: the environment is an array of strings that ends with a null pointer.
-        let string = unsafe { *entry };
-        if string.is_null() {
-            return None;
-        }
-        // SAFETY: as above.
-        let string = unsafe { CStr::from_ptr::<'static>(string) }.to_bytes();
-        if let Some(value) = string.strip_prefix(name.to_bytes()).and_then(|rest| rest.strip_prefix(b"=")) {
-            return Some(value);
-        }
-        // SAFETY: the array goes on.
-        entry = unsafe { entry.add(1) };
-    }
+fn map(file: &File, len: usize, protection: usize) -> Option<*mut u8> {
+    const MAP_SHARED: usize = 1;
+    const MAP_NORESERVE: usize = 0x4000;
+    const MADV_DONTDUMP: usize = 16;
+    let arguments = [0, len, protection, MAP_SHARED | MAP_NORESERVE, file.descriptor(), 0];
+    // SAFETY: a new mapping at a place of the kernel's choice.
+    let at = unsafe { call6(syscall_number::MMAP, arguments) };
+    let at = usize::try_from(at).ok()?;
+    // SAFETY: changes only what a core dump holds.
+    unsafe { call4(syscall_number::MADVISE, at, len, MADV_DONTDUMP, 0) };
+    Some(at as *mut u8)
 }
 
 fn number(digits: &[u8]) -> Option<u64> {

@@ -1,39 +1,120 @@
 //! Another program in this process: no sample may reach it before it can take one.
-//! Knows nothing of environments and arguments.
+//! Knows nothing of what is in its file.
 //!
 //! The kernel removes the clock from a process that executes another program, but a sample that it took inside that
 //! system call is delivered afterwards: to a program that has no handler yet, and dies of it. A signal that is ignored
 //! stays so through `execve` and is never delivered, so SIGTRAP is ignored from just before the call until our object
 //! in the new program takes it over. What the program itself had wanted is told to the new one by its slot.
+//!
+//! A program into which our object will not be loaded would find SIGTRAP ignored. For it the recorder stops the clock first.
 
+use callpath_collect::Process;
+use callpath_collect::syscall::getpid;
+use callpath_format::shared::unmeasured::Reason;
+use callpath_format::shared::{Pause, Source};
 use core::ffi::{c_char, c_int};
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use crate::environment::{self, Words};
+use crate::file::File;
 use crate::loader::real;
-use crate::{attach, signal};
+use crate::successor::{self, Named};
+use crate::{attach, masks, recorder, signal};
 
-type Words = *const *const c_char;
+/// How long an exec waits for the recorder.
+const PATIENCE_NS: u64 = 1_000_000_000;
 
-/// Calls `exec`, which returns only if it fails.
-fn around(exec: impl FnOnce() -> c_int) -> c_int {
+/// Calls `exec`, which returns only if it fails, with the environment that the new program shall have.
+fn around(named: Named, environment: Words, exec: impl FnOnce(Words) -> c_int) -> c_int {
+    let Some(process) = attach::process() else { return exec(environment) };
+    // The child of a vfork has no clock; it must only pass on what the program wants of SIGTRAP.
+    let is_own = process.slot.pid.load(Relaxed) == getpid();
+    let obstacle = Obstacle::of(process, named, environment);
     let ignored = signal::is_ignored_by_program();
-    let own = attach::own_process();
-    if let Some(process) = own {
+    let is_paused = is_own && obstacle.is_some() && pause(process);
+    let ignore = ignored || (is_own && !is_paused);
+    if is_own {
         process.slot.trap_default.store(u32::from(!ignored), Relaxed);
     }
-    // The child of a vfork has no clock; it must only pass on what the program ignores.
-    let change = own.is_some() || (ignored && attach::process().is_some());
-    if change {
+    if ignore {
         signal::ignore();
     }
-    let result = exec();
-    if change {
+    let blocked = masks::is_blocked_for_successor(is_own);
+    if blocked {
+        masks::block();
+    }
+    let result = match &obstacle {
+        Some(obstacle) if obstacle.is_disturbed_by_us() => environment::without_ours(environment, exec),
+        _ => exec(environment),
+    };
+    if blocked {
+        masks::unblock();
+    }
+    if ignore {
         signal::take_back();
+    }
+    if is_paused {
+        process.slot.pause.store(Pause::OVER, Release);
+        process.ring();
+    }
+    if let Some(obstacle) = obstacle {
+        obstacle.withdraw();
     }
     result
 }
 
-fn failed(error: c_int) -> c_int {
+/// Lets the recorder stop the clock. `false`: it does not answer, and samples may come.
+fn pause(process: &Process<'_>) -> bool {
+    let slot = process.slot;
+    match Source::from_u32(slot.source.load(Acquire)) {
+        // What a timer has sent the kernel takes back at an exec.
+        Source::CpuTimer | Source::WallTimer | Source::Refused => return true,
+        _ => {}
+    }
+    slot.pause.store(Pause::WANTED, Release);
+    process.ring();
+    recorder::wait(process, &slot.pause, PATIENCE_NS, |pause| pause == Pause::PAUSED) || recorder::is_dead()
+}
+
+/// Why a program is not measured, counted in the session.
+pub struct Obstacle {
+    reason: Reason,
+    process: &'static Process<'static>,
+    /// The entry in the session; `None`: there was none left.
+    entry: Option<usize>,
+}
+
+impl Obstacle {
+    /// Looks for one, and counts it.
+    pub fn of(process: &'static Process<'static>, named: Named, environment: Words) -> Option<Obstacle> {
+        let reason = successor::obstacle(named, environment)?;
+        let entry = process.session.unmeasured.iter().position(|entry| entry.takes(reason, named.name()));
+        let obstacle = Obstacle { reason, process, entry };
+        obstacle.count(true);
+        Some(obstacle)
+    }
+
+    /// Whether our entries in its environment would make its loader complain.
+    pub fn is_disturbed_by_us(&self) -> bool {
+        matches!(self.reason, Reason::OtherMachine | Reason::OutOfReach)
+    }
+
+    /// It was not started after all.
+    pub fn withdraw(self) {
+        self.count(false);
+    }
+
+    fn count(&self, more: bool) {
+        let session = self.process.session;
+        match self.entry.and_then(|index| session.unmeasured.get(index)) {
+            Some(entry) => entry.count(more),
+            None if more => drop(session.unmeasured_others.fetch_add(1, AcqRel)),
+            None => drop(session.unmeasured_others.fetch_sub(1, AcqRel)),
+        }
+    }
+}
+
+pub fn failed(error: c_int) -> c_int {
     if let Some(location) = real!(c"__errno_location") {
         // SAFETY: `__errno_location` of the C library gives the place of the calling thread's errno.
         unsafe {
@@ -47,35 +128,88 @@ fn failed(error: c_int) -> c_int {
 const ENOSYS: c_int = 38;
 const E2BIG: c_int = 7;
 
-macro_rules! wrap {
-    ($($name:ident($($arg:ident: $ty:ty),*);)*) => {$(
-        /// The function of this name, with SIGTRAP ignored in between.
-        ///
-        /// # Safety
-        /// As for the function of this name.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
-            const NAME: &core::ffi::CStr =
-                match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                    Ok(name) => name,
-                    Err(_) => c"",
-                };
-            let Some(address) = real!(NAME) else { return failed(ENOSYS) };
-            // SAFETY: the C library's function of this name has this type.
-            let real: unsafe extern "C" fn($($ty),*) -> c_int = unsafe { core::mem::transmute(address) };
-            // SAFETY: the caller's own arguments.
-            around(|| unsafe { real($($arg),*) })
-        }
-    )*};
+type Execve = unsafe extern "C" fn(*const c_char, Words, Words) -> c_int;
+
+/// `execve(2)`, with SIGTRAP as the new program needs it.
+///
+/// # Safety
+/// As for `execve(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execve(path: *const c_char, arguments: Words, environment: Words) -> c_int {
+    let Some(address) = real!(c"execve") else { return failed(ENOSYS) };
+    // SAFETY: `execve` of the C library.
+    let real: Execve = unsafe { core::mem::transmute(address) };
+    // SAFETY: the caller's own arguments.
+    around(Named::Path(File::HERE, path), environment, |environment| unsafe { real(path, arguments, environment) })
 }
 
-wrap! {
-    execve(path: *const c_char, arguments: Words, environment: Words);
-    execv(path: *const c_char, arguments: Words);
-    execvp(file: *const c_char, arguments: Words);
-    execvpe(file: *const c_char, arguments: Words, environment: Words);
-    fexecve(descriptor: c_int, arguments: Words, environment: Words);
-    execveat(directory: c_int, path: *const c_char, arguments: Words, environment: Words, flags: c_int);
+/// `execv(3)`: `execve` with the program's own environment.
+///
+/// # Safety
+/// As for `execv(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execv(path: *const c_char, arguments: Words) -> c_int {
+    // SAFETY: the caller's own arguments.
+    unsafe { execve(path, arguments, environment::own()) }
+}
+
+/// `execvpe(3)`, with SIGTRAP as the new program needs it.
+///
+/// # Safety
+/// As for `execvpe(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvpe(file: *const c_char, arguments: Words, environment: Words) -> c_int {
+    let Some(address) = real!(c"execvpe") else { return failed(ENOSYS) };
+    // SAFETY: `execvpe` of the C library.
+    let real: Execve = unsafe { core::mem::transmute(address) };
+    // SAFETY: the caller's own arguments.
+    around(Named::InPath(file), environment, |environment| unsafe { real(file, arguments, environment) })
+}
+
+/// `execvp(3)`: `execvpe` with the program's own environment.
+///
+/// # Safety
+/// As for `execvp(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvp(file: *const c_char, arguments: Words) -> c_int {
+    // SAFETY: the caller's own arguments.
+    unsafe { execvpe(file, arguments, environment::own()) }
+}
+
+/// `fexecve(3)`, with SIGTRAP as the new program needs it.
+///
+/// # Safety
+/// As for `fexecve(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fexecve(descriptor: c_int, arguments: Words, environment: Words) -> c_int {
+    let Some(address) = real!(c"fexecve") else { return failed(ENOSYS) };
+    // SAFETY: `fexecve` of the C library.
+    let real: unsafe extern "C" fn(c_int, Words, Words) -> c_int = unsafe { core::mem::transmute(address) };
+    // SAFETY: the caller's own arguments.
+    around(Named::Open(descriptor), environment, |environment| unsafe { real(descriptor, arguments, environment) })
+}
+
+/// `execveat(2)`, with SIGTRAP as the new program needs it.
+///
+/// # Safety
+/// As for `execveat(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execveat(
+    directory: c_int,
+    path: *const c_char,
+    arguments: Words,
+    environment: Words,
+    flags: c_int,
+) -> c_int {
+    const AT_EMPTY_PATH: c_int = 0x1000;
+    let Some(address) = real!(c"execveat") else { return failed(ENOSYS) };
+    // SAFETY: `execveat` of the C library.
+    let real: unsafe extern "C" fn(c_int, *const c_char, Words, Words, c_int) -> c_int =
+        unsafe { core::mem::transmute(address) };
+    let by_path = Named::Path(directory, path);
+    let named = if flags & AT_EMPTY_PATH != 0 && by_path.name().is_empty() { Named::Open(directory) } else { by_path };
+    // SAFETY: the caller's own arguments.
+    around(named, environment, |environment| unsafe { real(directory, path, arguments, environment, flags) })
 }
 
 /// The words of a variadic call: five from registers, the others from the stack.

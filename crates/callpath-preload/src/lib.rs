@@ -6,13 +6,18 @@
 #![no_std]
 
 mod attach;
+mod environment;
 mod exec;
+mod file;
 mod fork;
 mod libc;
 mod loader;
 mod masks;
+mod recorder;
 mod seccomp;
 mod signal;
+mod spawn;
+mod successor;
 mod threads;
 mod timer;
 mod tls;

@@ -9,6 +9,9 @@ unsafe extern "C" {
     pub fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
+/// `RTLD_DEFAULT`
+pub const DEFAULT: *mut c_void = core::ptr::null_mut();
+
 /// `RTLD_NEXT`
 pub const NEXT: *mut c_void = -1isize as *mut c_void;
 
@@ -58,8 +61,15 @@ pub struct DlPhdrInfo {
 }
 
 pub mod syscall_number {
-    pub const OPEN: usize = 2;
     pub const CLOSE: usize = 3;
+    pub const FSTAT: usize = 5;
+    pub const PREAD64: usize = 17;
+    pub const KILL: usize = 62;
+    pub const GETEUID: usize = 107;
+    pub const GETEGID: usize = 108;
+    pub const PRCTL: usize = 157;
+    pub const FGETXATTR: usize = 193;
+    pub const OPENAT: usize = 257;
     pub const MMAP: usize = 9;
     pub const MADVISE: usize = 28;
     pub const MUNMAP: usize = 11;

@@ -4,15 +4,12 @@
 //! Libraries that come need no hook: the first sample in unknown code makes the recorder look. One that goes must be
 //! struck off before another takes its place.
 
-use callpath_collect::clock::monotonic_ns;
-use callpath_collect::syscall::futex_wait;
-use callpath_format::shared::Session;
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use crate::attach;
 use crate::libc::{DlPhdrInfo, next};
+use crate::{attach, recorder};
 
 /// How long a call of dlclose waits for the recorder.
 const PATIENCE_NS: u64 = 1_000_000_000;
@@ -120,20 +117,8 @@ pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
 fn sync_map(process: &callpath_collect::Process<'_>) {
     let wanted = process.slot.map_wanted.fetch_add(1, AcqRel).wrapping_add(1);
     process.ring();
-    let begin = monotonic_ns();
-    loop {
-        let served = process.slot.map_served.load(Acquire);
-        let waited = monotonic_ns().saturating_sub(begin);
-        if wanted.wrapping_sub(served) as i32 <= 0 || process.session.recorder.load(Relaxed) != Session::SERVING {
-            return;
-        }
-        if waited >= PATIENCE_NS {
-            // It was killed or stopped. Nobody shall wait for it again until it says that it is back.
-            process.session.recorder.store(Session::GONE, Relaxed);
-            return;
-        }
-        futex_wait(&process.slot.map_served, served, PATIENCE_NS - waited);
-    }
+    let is_served = |served| wanted.wrapping_sub(served) as i32 <= 0;
+    recorder::wait(process, &process.slot.map_served, PATIENCE_NS, is_served);
 }
 
 /// How many libraries the loader has taken away so far.

@@ -1,8 +1,9 @@
 //! The program's signal masks: SIGTRAP stays unblocked, and the program sees the mask that it set.
 //! Knows nothing of samples.
 
-use callpath_collect::syscall::call4;
+use callpath_collect::syscall::{call4, getpid};
 use core::ffi::c_int;
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::attach;
 use crate::libc::{SIGTRAP, syscall_number};
@@ -16,20 +17,50 @@ const SIG_SETMASK: c_int = 2;
 
 type Change = unsafe extern "C" fn(c_int, *const u64, *mut u64) -> c_int;
 
+/// Whether the program has blocked SIGTRAP in the calling thread, as far as it knows.
+pub fn is_blocked() -> bool {
+    tls::get(Word::Mask) & 1 != 0
+}
+
+/// Remembers it.
+pub fn set_blocked(blocked: bool) {
+    tls::set(Word::Mask, u64::from(blocked));
+}
+
+/// The child of a vfork or of a raw clone takes no samples, and perhaps shares our words with its parent: what it blocks, it
+/// blocks in truth. That it has begun with that is noted beside the parent's bit by its number.
+fn child_has_begun(pid: u32) -> bool {
+    tls::get(Word::Mask) >> 32 == u64::from(pid)
+}
+
+/// Whether a program that is executed now shall find SIGTRAP blocked although it is not.
+pub fn is_blocked_for_successor(is_own: bool) -> bool {
+    is_blocked() && (is_own || !child_has_begun(getpid()))
+}
+
 /// Takes SIGTRAP out of the calling thread's mask and remembers whether it was in.
 pub fn adopt() {
-    let (unblock, mut before) = (TRAP_BIT, 0u64);
+    let before = set_in_truth(SIG_UNBLOCK);
+    set_blocked(before & TRAP_BIT != 0);
+}
+
+/// Blocks SIGTRAP in the calling thread in truth, for a child or a program that inherits the mask.
+pub fn block() {
+    set_in_truth(SIG_BLOCK);
+}
+
+/// Takes [`block`] back.
+pub fn unblock() {
+    set_in_truth(SIG_UNBLOCK);
+}
+
+/// The mask before.
+fn set_in_truth(how: c_int) -> u64 {
+    let (trap, mut before) = (TRAP_BIT, 0u64);
+    let (trap, at) = (core::ptr::from_ref(&trap) as usize, core::ptr::from_mut(&mut before) as usize);
     // SAFETY: changes the thread's signal mask; both sets have the size given.
-    unsafe {
-        call4(
-            syscall_number::RT_SIGPROCMASK,
-            SIG_UNBLOCK as usize,
-            core::ptr::from_ref(&unblock) as usize,
-            core::ptr::from_mut(&mut before) as usize,
-            8,
-        )
-    };
-    tls::set(Word::Mask, u64::from(before & TRAP_BIT != 0));
+    unsafe { call4(syscall_number::RT_SIGPROCMASK, how as usize, trap, at, 8) };
+    before
 }
 
 /// # Safety
@@ -39,7 +70,18 @@ unsafe fn change(real: Option<usize>, how: c_int, set: *const u64, old: *mut u64
     let Some(real) = real else { return EINVAL };
     // SAFETY: `sigprocmask` or `pthread_sigmask` of the C library.
     let real: Change = unsafe { core::mem::transmute(real) };
-    if attach::process().is_none() {
+    let Some(process) = attach::process() else {
+        // SAFETY: the caller's own arguments.
+        return unsafe { real(how, set, old) };
+    };
+    let pid = getpid();
+    if process.slot.pid.load(Relaxed) != pid {
+        if !child_has_begun(pid) {
+            if is_blocked() {
+                block();
+            }
+            tls::set(Word::Mask, u64::from(pid) << 32 | u64::from(is_blocked()));
+        }
         // SAFETY: the caller's own arguments.
         return unsafe { real(how, set, old) };
     }
@@ -54,7 +96,7 @@ unsafe fn change(real: Option<usize>, how: c_int, set: *const u64, old: *mut u64
         wanted = Some(set & TRAP_BIT != 0);
         passed = filtered.as_ptr();
     }
-    let before = tls::get(Word::Mask) != 0;
+    let before = is_blocked();
     let after = match (how, wanted) {
         (SIG_BLOCK, Some(trap)) => before | trap,
         (SIG_UNBLOCK, Some(trap)) => before & !trap,
@@ -63,11 +105,11 @@ unsafe fn change(real: Option<usize>, how: c_int, set: *const u64, old: *mut u64
     };
     // Such a signal comes inside the call, and looks whether it is blocked still.
     if !after {
-        tls::set(Word::Mask, 0);
+        set_blocked(false);
     }
     // SAFETY: the caller's own arguments but for one bit.
     let result = unsafe { real(how, passed, old) };
-    tls::set(Word::Mask, u64::from(if result == 0 { after } else { before }));
+    set_blocked(if result == 0 { after } else { before });
     if result != 0 {
         return result;
     }
@@ -98,4 +140,30 @@ pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const u64, old: *mut u64)
 pub unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const u64, old: *mut u64) -> c_int {
     // SAFETY: the caller's own arguments.
     unsafe { change(real!(c"pthread_sigmask"), how, set, old) }
+}
+
+/// `sigsetmask(3)`, of BSD, and of some shells today: the first 32 signals as bits.
+///
+/// # Safety
+/// As for `sigsetmask(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigsetmask(mask: c_int) -> c_int {
+    change_bits(SIG_SETMASK, mask)
+}
+
+/// `sigblock(3)`
+///
+/// # Safety
+/// As for `sigblock(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigblock(mask: c_int) -> c_int {
+    change_bits(SIG_BLOCK, mask)
+}
+
+fn change_bits(how: c_int, mask: c_int) -> c_int {
+    let (mut set, mut old) = ([0u64; 16], [0u64; 16]);
+    set[0] = u64::from(mask as u32);
+    // SAFETY: both are whole sets.
+    let result = unsafe { change(real!(c"sigprocmask"), how, set.as_ptr(), old.as_mut_ptr()) };
+    if result == 0 { old[0] as c_int } else { -1 }
 }

@@ -6,7 +6,7 @@ use callpath_collect::{Interrupted, Thread, Trigger, sample};
 use callpath_format::shared::{ArenaRef, Dropped};
 use core::ffi::{c_int, c_ulong, c_void};
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
 use crate::attach;
 use crate::libc::{
@@ -23,6 +23,15 @@ static PROGRAMS_MASK: AtomicU64 = AtomicU64::new(0);
 /// `si_code` of a sample by the kernel's clock, and of a timer.
 const TRAP_PERF: i32 = 6;
 const SI_TIMER: i32 = -2;
+
+/// Whether a SIGTRAP with this `si_code` is a sample.
+pub fn is_sample(code: i32) -> bool {
+    matches!(code, TRAP_PERF | SI_TIMER)
+}
+
+/// After so many of a timer's samples it is seen whether there still is a recorder.
+const LOOK_AFTER: u32 = 1024;
+static TICKS: AtomicU32 = AtomicU32::new(0);
 
 /// Whether samples may run on the program's alternate stacks.
 static ON_ALTERNATE_STACK: AtomicBool = AtomicBool::new(true);
@@ -150,7 +159,7 @@ unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Con
             }
             Trigger::Timer
         }
-        sent if sent <= 0 && tls::get(Word::Mask) != 0 && keep_pending(info, context) => return,
+        sent if sent <= 0 && crate::masks::is_blocked() && keep_pending(info, context) => return,
         _ => return forward(info, context),
     };
     let Some(process) = attach::process() else { return };
@@ -181,6 +190,11 @@ unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Con
         place => ArenaRef(place as u32),
     };
     if let Some(thread) = Thread::at(process, place) {
+        let ticks = || TICKS.fetch_add(1, Relaxed);
+        if trigger == Trigger::Timer && ticks() % LOOK_AFTER == LOOK_AFTER - 1 && crate::recorder::is_dead() {
+            // The kernel's clock ends with the recorder; a timer must be stopped.
+            return crate::timer::stop(&thread);
+        }
         sample::take(process, thread, trigger, &interrupted);
     }
 }

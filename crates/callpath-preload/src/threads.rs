@@ -69,6 +69,7 @@ pub unsafe extern "C" fn pthread_create(
         // SAFETY: the caller's own arguments.
         return unsafe { create(thread, attributes, routine, argument) };
     };
+    record.record.trap_blocked.store(u32::from(masks::is_blocked()), Relaxed);
     sample_if_due();
     let at = core::ptr::from_ref(record.record).cast_mut().cast();
     // SAFETY: as the caller's own, but that the thread begins in `begin` with its record.
@@ -151,6 +152,9 @@ unsafe extern "C" fn enter(record: &'static ThreadRecord) -> Start {
     record.stack[1].store(high, Relaxed);
     record.tid.store(gettid(), Relaxed);
     masks::adopt();
+    if record.trap_blocked.load(Relaxed) != 0 {
+        masks::set_blocked(true);
+    }
     set_specific(core::ptr::from_ref(record).cast());
     thread.start_clocks(&process.session.settings, 0);
     // A sample may have come before and made a record of its own; it stays in the process's list.

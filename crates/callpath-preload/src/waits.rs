@@ -11,9 +11,10 @@ use core::sync::atomic::Ordering::Relaxed;
 use callpath_collect::clock::monotonic_ns;
 use callpath_format::shared::Source;
 
-use crate::attach;
+use crate::libc::SIGTRAP;
 use crate::loader::real;
 use crate::tls::{self, Word};
+use crate::{attach, masks, signal};
 
 const EINTR: c_int = 4;
 const WAITING: u64 = 1;
@@ -85,6 +86,51 @@ fn failed(result: c_int) -> bool {
     result == -1 && errno() == EINTR
 }
 
+/// Makes a call that puts `mask` in the place of the thread's while it waits. SIGTRAP, which the program has blocked in its
+/// own eyes, is then unblocked there as the program says: not before, or the call would not end for one that comes early.
+fn under<R>(mask: *const c_void, call: impl FnOnce() -> R) -> R {
+    // SAFETY: null or a signal set, as the caller of the wrapped function vouches.
+    let opens = unsafe { mask.cast::<u64>().as_ref() }.is_some_and(|mask| mask & masks::TRAP_BIT == 0);
+    if !opens || attach::own_process().is_none() || !masks::is_blocked() {
+        return call();
+    }
+    masks::block();
+    masks::set_blocked(false);
+    let result = call();
+    masks::set_blocked(true);
+    masks::unblock();
+    result
+}
+
+/// The part of `siginfo_t` that tells a sample, in its whole length.
+#[repr(C, align(8))]
+struct Info {
+    signal: c_int,
+    error: c_int,
+    code: c_int,
+    rest: [u32; 29],
+}
+
+/// `sigtimedwait` and its kin, behind which a sample may not hide: a timer's signal that is sent inside the call is as
+/// good as any other to the kernel.
+fn wait_for_signal(info: *mut c_void, mut wait: impl FnMut(*mut c_void, u64) -> c_int) -> c_int {
+    let mut own = Info { signal: 0, error: 0, code: 0, rest: [0; 29] };
+    let begin = monotonic_ns();
+    let mut before = 0;
+    loop {
+        let got = unless_sampled(failed, |passed| wait((&raw mut own).cast(), before + passed));
+        if got == SIGTRAP && signal::is_sample(own.code) {
+            before = monotonic_ns().saturating_sub(begin);
+            continue;
+        }
+        if got > 0 && !info.is_null() {
+            // SAFETY: the caller gave room for a whole record.
+            unsafe { info.cast::<Info>().write(own) };
+        }
+        return got;
+    }
+}
+
 /// What is left of a time that is counted from the first call.
 fn left(time: *const Time, passed_ns: u64) -> Option<Time> {
     // SAFETY: null or valid, as the caller of the wrapped function vouches.
@@ -140,7 +186,7 @@ wrap! {
         unless_sampled(failed, |passed| {
             let left = left(timeout, passed);
             // SAFETY: see above.
-            unsafe { real(fds, count, pointer(&left), mask) }
+            under(mask, || unsafe { real(fds, count, pointer(&left), mask) })
         });
     /// `ppoll(2)` as `_FORTIFY_SOURCE` calls it.
     fn __ppoll_chk(
@@ -149,7 +195,7 @@ wrap! {
         unless_sampled(failed, |passed| {
             let left = left(timeout, passed);
             // SAFETY: see above.
-            unsafe { real(fds, count, pointer(&left), mask, room) }
+            under(mask, || unsafe { real(fds, count, pointer(&left), mask, room) })
         });
     /// `select(2)`: the kernel leaves in `timeout` what is left of it.
     fn select(
@@ -167,7 +213,7 @@ wrap! {
         unless_sampled(failed, |passed| {
             let left = left(timeout, passed);
             // SAFETY: see above.
-            unsafe { real(count, read, write, except, pointer(&left), mask) }
+            under(mask, || unsafe { real(count, read, write, except, pointer(&left), mask) })
         });
     /// `epoll_wait(2)`
     fn epoll_wait(fd: c_int, events: *mut c_void, room: c_int, timeout: c_int) -> c_int, else -1, |real|
@@ -181,7 +227,7 @@ wrap! {
     ) -> c_int, else -1, |real|
         unless_sampled(failed, |passed| {
             // SAFETY: see above.
-            unsafe { real(fd, events, room, left_ms(timeout, passed), mask) }
+            under(mask, || unsafe { real(fd, events, room, left_ms(timeout, passed), mask) })
         });
     /// `epoll_pwait2(2)`
     fn epoll_pwait2(
@@ -190,7 +236,7 @@ wrap! {
         unless_sampled(failed, |passed| {
             let left = left(timeout, passed);
             // SAFETY: see above.
-            unsafe { real(fd, events, room, pointer(&left), mask) }
+            under(mask, || unsafe { real(fd, events, room, pointer(&left), mask) })
         });
     /// `nanosleep(2)`
     fn nanosleep(time: *const Time, rest: *mut Time) -> c_int, else -1, |real|
@@ -235,16 +281,23 @@ wrap! {
         });
     /// `sigtimedwait(2)`
     fn sigtimedwait(set: *const c_void, info: *mut c_void, timeout: *const Time) -> c_int, else -1, |real|
-        unless_sampled(failed, |passed| {
+        wait_for_signal(info, |info, passed| {
             let left = left(timeout, passed);
             // SAFETY: see above.
             unsafe { real(set, info, pointer(&left)) }
         });
     /// `sigwaitinfo(2)`
     fn sigwaitinfo(set: *const c_void, info: *mut c_void) -> c_int, else -1, |real|
-        unless_sampled(failed, |_| {
+        wait_for_signal(info, |info, _| {
             // SAFETY: see above.
             unsafe { real(set, info) }
+        });
+    /// `aio_suspend(3)`
+    fn aio_suspend(list: *const c_void, count: c_int, timeout: *const Time) -> c_int, else -1, |real|
+        unless_sampled(failed, |passed| {
+            let left = left(timeout, passed);
+            // SAFETY: see above.
+            unsafe { real(list, count, pointer(&left)) }
         });
     /// `pause(2)`
     fn pause() -> c_int, else -1, |real|
@@ -256,7 +309,7 @@ wrap! {
     fn sigsuspend(mask: *const c_void) -> c_int, else -1, |real|
         unless_sampled(failed, |_| {
             // SAFETY: see above.
-            unsafe { real(mask) }
+            under(mask, || unsafe { real(mask) })
         });
     /// `semop(2)`
     fn semop(id: c_int, operations: *mut c_void, count: usize) -> c_int, else -1, |real|
@@ -302,4 +355,49 @@ pub unsafe extern "C" fn sleep(seconds: c_uint) -> c_uint {
     let mut rest = Time { seconds: 0, nanoseconds: 0 };
     // SAFETY: both are valid.
     if unsafe { nanosleep(&raw const time, &raw mut rest) } == 0 { 0 } else { rest.seconds as c_uint }
+}
+
+/// `sigwait(3)`: returns the error itself, and waits on after a handler of the program's own.
+///
+/// # Safety
+/// As for `sigwait(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigwait(set: *const c_void, signal: *mut c_int) -> c_int {
+    loop {
+        // SAFETY: the caller's own set.
+        let got = unsafe { sigwaitinfo(set, core::ptr::null_mut()) };
+        if got > 0 {
+            // SAFETY: the caller's own place.
+            unsafe { *signal = got };
+            return 0;
+        }
+        match errno() {
+            EINTR => {}
+            error => return error,
+        }
+    }
+}
+
+/// `signalfd(2)`: a read of it would take a sample that is sent inside the read. So SIGTRAP is in it only where the program
+/// asks for nothing else.
+///
+/// # Safety
+/// As for `signalfd(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn signalfd(descriptor: c_int, set: *const u64, flags: c_int) -> c_int {
+    let Some(address) = real!(c"signalfd") else { return -1 };
+    // SAFETY: `signalfd` of the C library.
+    let real: unsafe extern "C" fn(c_int, *const u64, c_int) -> c_int = unsafe { core::mem::transmute(address) };
+    // The C library passes on the kernel's 64 bits of it.
+    let mut others = [0u64; 16];
+    // SAFETY: null or valid, as for the real one.
+    let set = match unsafe { set.as_ref() } {
+        Some(asked) if *asked != masks::TRAP_BIT && attach::process().is_some() => {
+            others[0] = asked & !masks::TRAP_BIT;
+            others.as_ptr()
+        }
+        _ => set,
+    };
+    // SAFETY: the caller's own arguments but for one bit.
+    unsafe { real(descriptor, set, flags) }
 }

@@ -17,6 +17,7 @@ mod settings;
 mod suitable;
 mod thread;
 mod trace;
+mod unmeasured;
 mod written;
 
 pub use error::RecordError;

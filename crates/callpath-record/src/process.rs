@@ -12,7 +12,7 @@ use callpath_analyze::measurement::{
 use callpath_format::address::RunAddr;
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_format::shared::load_map::{Mapping, Published};
-use callpath_format::shared::{ArenaRef, ProcessSlot, SlotState, Source, ThreadRecord};
+use callpath_format::shared::{ArenaRef, Pause, ProcessSlot, SlotState, Source, ThreadRecord};
 use callpath_target::{ClockEvent, MapEntry, Maps, Pid, ProcessHandle};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -147,6 +147,19 @@ impl Process {
             let slot = shared.keeper.slot(self.slot);
             slot.map_served.store(wanted, Release);
             wake(&slot.map_served);
+        }
+        let slot = shared.keeper.slot(self.slot);
+        match slot.pause.load(Acquire) {
+            Pause::WANTED => {
+                self.events.iter().for_each(|event| event.set_running(false));
+                slot.pause.store(Pause::PAUSED, Release);
+                wake(&slot.pause);
+            }
+            Pause::OVER => {
+                self.events.iter().for_each(|event| event.set_running(true));
+                slot.pause.store(Pause::RUNNING, Release);
+            }
+            _ => {}
         }
     }
 

@@ -23,6 +23,7 @@ use crate::publish::Publisher;
 use crate::settings::{Clock, RecordOptions};
 use crate::suitable::check_program;
 use crate::thread::TickLength;
+use crate::unmeasured;
 
 /// How often the files are written, unless writing them takes too long.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
@@ -360,6 +361,7 @@ impl Recorder {
                  where they began or where they were last seen"
             ));
         }
+        session.notes.extend(unmeasured::note(shared));
         if self.shared.keeper.exhausted() {
             session.notes.push("memory for the measurement ran out; samples were dropped".to_owned());
         }

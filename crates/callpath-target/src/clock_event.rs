@@ -3,7 +3,7 @@
 //!
 //! The descriptor stays in callpath: the program's own descriptors are untouched, and the samples end with callpath.
 
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::error::TargetError;
 use crate::process::Pid;
@@ -32,7 +32,7 @@ impl EventKind {
 /// An open event; closing it ends the samples.
 #[derive(Debug)]
 pub struct ClockEvent {
-    _descriptor: OwnedFd,
+    descriptor: OwnedFd,
 }
 
 impl ClockEvent {
@@ -47,7 +47,15 @@ impl ClockEvent {
             return Err(error());
         }
         // SAFETY: a new descriptor that nobody else owns.
-        Ok(ClockEvent { _descriptor: unsafe { OwnedFd::from_raw_fd(fd as i32) } })
+        Ok(ClockEvent { descriptor: unsafe { OwnedFd::from_raw_fd(fd as i32) } })
+    }
+
+    /// Lets it tick in all threads, or stops it in all; when this returns, it has.
+    pub fn set_running(&self, running: bool) {
+        const ENABLE: libc::c_ulong = 0x2400;
+        const DISABLE: libc::c_ulong = 0x2401;
+        // SAFETY: neither takes an argument; on an event that is there both succeed.
+        unsafe { libc::ioctl(self.descriptor.as_raw_fd(), if running { ENABLE } else { DISABLE }, 0) };
     }
 }
 

@@ -25,6 +25,21 @@ impl SlotState {
     pub const LIVE: u32 = 2;
 }
 
+/// Who wants what of a process's events. The process asks and rings; the recorder does it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pause(pub u32);
+
+#[allow(missing_docs)]
+impl Pause {
+    pub const RUNNING: u32 = 0;
+    /// The process wants no more samples.
+    pub const WANTED: u32 = 1;
+    /// No event takes a sample any more.
+    pub const PAUSED: u32 = 2;
+    /// The process wants samples again.
+    pub const OVER: u32 = 3;
+}
+
 /// One process.
 #[repr(C, align(256))]
 pub struct ProcessSlot {
@@ -58,7 +73,8 @@ pub struct ProcessSlot {
     pub trap_default: AtomicU32,
     /// How many calls of dlclose are under way.
     pub unloading: AtomicU32,
-    reserved: AtomicU32,
+    /// Futex: [`Pause`]. Whether the recorder's events tick, for a process that executes what does not know us.
+    pub pause: AtomicU32,
 }
 
 // SAFETY: all atomics.

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::arena::{ChunkIndex, Shared};
 use super::tree::MAX_METRICS;
+use super::unmeasured::{UNMEASURED_LEN, Unmeasured};
 
 /// What feeds samples to a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,6 +107,10 @@ pub struct Session {
     pub free_tail: AtomicU32,
     /// Chunks that nobody owns, backed with memory and zeroed where their new owner expects zeros.
     pub free: [AtomicU32; FREE_RING_LEN],
+    /// Programs that were started and could not be measured.
+    pub unmeasured: [Unmeasured; UNMEASURED_LEN],
+    /// Such programs for which there was no entry.
+    pub unmeasured_others: AtomicU32,
 }
 
 // SAFETY: atomics, and fields that never change once a process can see them.
@@ -113,7 +118,7 @@ unsafe impl Shared for Session {}
 
 impl Session {
     /// Its version is part of it: change it with any layout in `crate::shared`.
-    pub const MAGIC: [u8; 8] = *b"CPSESS02";
+    pub const MAGIC: [u8; 8] = *b"CPSESS03";
     /// The recorder answers the doorbell.
     pub const SERVING: u32 = 1;
     /// The recorder has ended, or did not answer in time: nobody waits for it any more.

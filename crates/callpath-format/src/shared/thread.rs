@@ -93,7 +93,8 @@ pub struct ThreadRecord {
     pub cache_generation: AtomicU32,
     /// The thread's timer (number + 1), 0 if it has none.
     pub timer: AtomicU32,
-    reserved: AtomicU32,
+    /// 1: the thread that made this one had blocked SIGTRAP in its own eyes, and this one inherits it. Valid until it runs.
+    pub trap_blocked: AtomicU32,
     /// The stack's lowest address and one past its highest; 0, 0 where it is not known.
     pub stack: [AtomicU64; 2],
     /// The procedure that the thread began in, and its argument; 0 for a process's first thread.

@@ -1,0 +1,152 @@
+//! Our two entries in an environment, and an environment without them.
+//! Knows nothing of who gets it.
+
+use core::ffi::{CStr, c_char, c_int};
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::libc::{DEFAULT, dlsym};
+use crate::loader::real;
+
+pub type Words = *const *const c_char;
+
+pub const SESSION: &CStr = c"CALLPATH_SESSION";
+const OBJECTS: &CStr = c"LD_PRELOAD";
+/// What the recorder calls the object's file (`crates/callpath-record/src/program.rs`).
+const OBJECT_BEGINS: &[u8] = b"callpath-preload-";
+
+/// The most that a path may have, bytes (PATH_MAX).
+pub const PATH_LEN: usize = 4096;
+
+/// Where the C library keeps the program's environment.
+static ENVIRON: AtomicUsize = AtomicUsize::new(0);
+
+/// Looks for it, before the program runs.
+pub fn find() {
+    // SAFETY: a valid name. The program may have the variable in its own data: not the next definition but the first one.
+    ENVIRON.store(unsafe { dlsym(DEFAULT, c"environ".as_ptr()) } as usize, Relaxed);
+}
+
+/// The program's own environment.
+pub fn own() -> Words {
+    let at = ENVIRON.load(Relaxed) as *const Words;
+    // SAFETY: null, or the C library's variable.
+    if at.is_null() { core::ptr::null() } else { unsafe { *at } }
+}
+
+/// The entries of an environment, up to the null pointer.
+fn entries(environment: Words) -> impl Iterator<Item = &'static CStr> {
+    let mut at = environment;
+    core::iter::from_fn(move || {
+        // SAFETY: null, or an array of strings that ends with a null pointer; it lives as long as what looks at it.
+        unsafe {
+            if at.is_null() || (*at).is_null() {
+                return None;
+            }
+            let entry = CStr::from_ptr(*at);
+            at = at.add(1);
+            Some(entry)
+        }
+    })
+}
+
+/// The value of a variable.
+pub fn variable(environment: Words, name: &CStr) -> Option<&'static [u8]> {
+    entries(environment).find_map(|entry| value_of(entry, name))
+}
+
+fn value_of(entry: &'static CStr, name: &CStr) -> Option<&'static [u8]> {
+    entry.to_bytes().strip_prefix(name.to_bytes()).and_then(|rest| rest.strip_prefix(b"="))
+}
+
+/// The path of our object in the list of preloaded ones.
+pub fn object(environment: Words) -> Option<&'static [u8]> {
+    variable(environment, OBJECTS)?.split(|b| is_separator(*b)).find(|path| is_ours(path))
+}
+
+fn is_separator(byte: u8) -> bool {
+    byte == b':' || byte == b' '
+}
+
+fn is_ours(path: &[u8]) -> bool {
+    path.rsplit(|b| *b == b'/').next().is_some_and(|name| name.starts_with(OBJECT_BEGINS))
+}
+
+/// The most entries of an environment that can be left out of.
+const MOST_ENTRIES: usize = 1024;
+
+/// Calls `exec` with the environment without our entries, what else is preloaded left as it is. One that is too large for
+/// that is passed on as it is.
+#[inline(never)]
+pub fn without_ours<R>(environment: Words, exec: impl FnOnce(Words) -> R) -> R {
+    let mut objects = [0u8; PATH_LEN];
+    let mut kept = [core::ptr::null::<c_char>(); MOST_ENTRIES];
+    let mut len = 0;
+    for entry in entries(environment) {
+        let mut pointer = entry.as_ptr();
+        if value_of(entry, SESSION).is_some() {
+            continue;
+        }
+        if let Some(paths) = value_of(entry, OBJECTS)
+            && paths.split(|b| is_separator(*b)).any(is_ours)
+        {
+            match others(paths, &mut objects) {
+                Some(0) => continue,
+                Some(_) => pointer = objects.as_ptr().cast(),
+                None => return exec(environment),
+            }
+        }
+        // The last one stays null.
+        match kept.get_mut(len).filter(|_| len + 1 < MOST_ENTRIES) {
+            Some(place) => *place = pointer,
+            None => return exec(environment),
+        }
+        len += 1;
+    }
+    exec(kept.as_ptr())
+}
+
+/// Writes the entry for the preloaded objects that are not ours, with a zero byte; says how many they are. `None`: no room.
+fn others(paths: &[u8], entry: &mut [u8; PATH_LEN]) -> Option<usize> {
+    let mut len = 0;
+    let mut add = |bytes: &[u8]| {
+        entry.get_mut(len..len + bytes.len())?.copy_from_slice(bytes);
+        len += bytes.len();
+        Some(())
+    };
+    add(OBJECTS.to_bytes())?;
+    let mut count = 0;
+    for path in paths.split(|b| is_separator(*b)).filter(|path| !path.is_empty() && !is_ours(path)) {
+        add(if count == 0 { b"=" } else { b":" })?;
+        add(path)?;
+        count += 1;
+    }
+    add(&[0])?;
+    Some(count)
+}
+
+/// Takes our entries out of the program's own environment: no child of its could use them any more.
+pub fn forget() {
+    let (Some(unset), Some(set)) = (real!(c"unsetenv"), real!(c"setenv")) else { return };
+    // SAFETY: `unsetenv` of the C library.
+    let unset: unsafe extern "C" fn(*const c_char) -> c_int = unsafe { core::mem::transmute(unset) };
+    // SAFETY: `setenv` of the C library.
+    let set: unsafe extern "C" fn(*const c_char, *const c_char, c_int) -> c_int = unsafe { core::mem::transmute(set) };
+    let mut objects = [0u8; PATH_LEN];
+    let Some(paths) = variable(own(), OBJECTS) else { return };
+    let left = others(paths, &mut objects);
+    // SAFETY: valid strings; the value begins behind the name and its `=`.
+    unsafe {
+        unset(SESSION.as_ptr());
+        match left {
+            Some(0) => {
+                unset(OBJECTS.as_ptr());
+            }
+            Some(_) => {
+                let value = objects.as_ptr().add(OBJECTS.count_bytes() + 1);
+                set(OBJECTS.as_ptr(), value.cast(), 1);
+            }
+            None => {}
+        }
+    }
+}
