@@ -4,7 +4,7 @@
 use callpath_collect::syscall::{call4, call6, getpid, gettid};
 use callpath_collect::{Interrupted, Process, Thread, Trigger, sample};
 use callpath_format::shared::load_map::Published;
-use callpath_format::shared::{Arena, CHUNK_LEN_BYTES, Pause, Session, SlotState, Source};
+use callpath_format::shared::{Arena, CHUNK_LEN_BYTES, PROCESS_SLOTS, Pause, ProcessSlot, Session, SlotState, Source};
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int};
 use core::mem::MaybeUninit;
@@ -82,10 +82,14 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32) {
     let thread = Thread::create(&process, gettid(), stack, [0; 2]);
     tls::set(Word::Record, thread.map_or(0, |t| u64::from(t.place().0)));
     STATE.store(ATTACHED, Release);
+    let was_default = forked_from == 0 && earlier_program(&process).is_some_and(|s| s.trap_default.load(Relaxed) != 0);
     if forked_from == 0 && !(signal::install() && fork::register() && threads::register()) {
         STATE.store(0, Release);
         slot.state.store(SlotState::FREE, Release);
         return;
+    }
+    if was_default {
+        signal::was_default();
     }
     if let Some(thread) = thread {
         // The clock may tick as soon as the recorder has opened it, and nobody has read it yet.
@@ -99,13 +103,19 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32) {
         thread.start_clocks(&process.session.settings, slot.inherited_cpu_ns.load(Relaxed));
         thread.record.busy.store(0, Release);
         timer::start(&process, &thread);
-        if slot.trap_default.load(Relaxed) != 0 {
-            signal::was_default();
-        }
         if forked_from == 0 {
             sample_here(&process, thread);
         }
     }
+}
+
+/// The slot that this process had when it executed this program. The recorder leaves it alone until it sees the new one.
+fn earlier_program<'m>(process: &Process<'m>) -> Option<&'m ProcessSlot> {
+    let pid = getpid();
+    (0..PROCESS_SLOTS).filter(|index| *index as u32 != process.slot_index).find_map(|index| {
+        let slot: &ProcessSlot = process.arena.at_offset(ProcessSlot::offset_bytes(index)?)?;
+        (slot.pid.load(Relaxed) == pid && slot.state.load(Acquire) == SlotState::LIVE).then_some(slot)
+    })
 }
 
 /// Takes part no longer: there was no slot for a fork's child, or the program forbids itself system calls.

@@ -14,6 +14,7 @@ mod publish;
 mod raw;
 mod serve;
 mod settings;
+mod signals;
 mod suitable;
 mod thread;
 mod trace;

@@ -1,11 +1,11 @@
-//! The program that was typed: the object that is preloaded into it, its start, its end, the signals that it is handed.
+//! The program that was typed: the object that is preloaded into it, its start, its end.
 //! Knows nothing of measuring.
 
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Relaxed};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::AcqRel;
 
 use callpath_target::{Ended, Launch, Pid, TargetError};
 
@@ -116,31 +116,6 @@ impl Drop for Waiter {
         if let Some(thread) = self.thread.take() {
             // It has rung, or its program is being waited for: it must not outlive the doorbell.
             drop(thread.join());
-        }
-    }
-}
-
-static PROGRAM: AtomicU64 = AtomicU64::new(0);
-
-/// The terminal's interrupt and quit reach the program by themselves; we wait for it. A termination is handed on.
-pub(crate) fn forward_signals(pid: Pid) {
-    extern "C" fn hand_on(signal: i32) {
-        // SAFETY: sends a signal to our child; async-signal-safe.
-        unsafe { libc::kill(PROGRAM.load(Relaxed) as i32, signal) };
-    }
-    PROGRAM.store(u64::from(pid.0), Relaxed);
-    for (signal, handler) in [
-        (libc::SIGINT, libc::SIG_IGN),
-        (libc::SIGQUIT, libc::SIG_IGN),
-        (libc::SIGTERM, hand_on as *const () as usize),
-        (libc::SIGHUP, hand_on as *const () as usize),
-    ] {
-        // SAFETY: a valid action; the handler is async-signal-safe.
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = handler;
-            action.sa_flags = libc::SA_RESTART;
-            libc::sigaction(signal, &action, std::ptr::null_mut());
         }
     }
 }

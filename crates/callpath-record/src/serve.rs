@@ -18,9 +18,10 @@ use crate::error::RecordError;
 use crate::modules::Modules;
 use crate::output::Destination;
 use crate::process::{Clockwork, Process, Shared, wake};
-use crate::program::{Doorbell, Preload, Waiter, forward_signals, kill};
+use crate::program::{Doorbell, Preload, Waiter, kill};
 use crate::publish::Publisher;
 use crate::settings::{Clock, RecordOptions};
+use crate::signals::Signals;
 use crate::suitable::check_program;
 use crate::thread::TickLength;
 use crate::unmeasured;
@@ -64,8 +65,9 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
         arguments: options.arguments.clone(),
         environment,
     };
+    let signals = Signals::hold_back();
     let (waiter, pid) = Waiter::start(launch, recorder.doorbell())?;
-    forward_signals(pid);
+    signals.hand_on_to(pid);
     raise_descriptor_limit();
     let destination = match destination {
         Some(destination) => destination,
@@ -271,9 +273,7 @@ impl Recorder {
         if let Some(before) = self.processes.iter().position(|p| p.pid() == pid) {
             let mut before = self.processes.swap_remove(before);
             let used = before.first_thread_cpu_ns(&self.shared);
-            let (old, new) = (self.shared.keeper.slot(before.slot), self.shared.keeper.slot(slot));
-            new.inherited_cpu_ns.store(used, Relaxed);
-            new.trap_default.store(old.trap_default.load(Relaxed), Relaxed);
+            self.shared.keeper.slot(slot).inherited_cpu_ns.store(used, Relaxed);
             self.take_leave(before, directory);
         }
         if options.trace

@@ -68,8 +68,7 @@ pub struct ProcessSlot {
     pub inherited_cpu_ns: AtomicU64,
     /// Samples that were not kept in threads that have no record, by [`super::Dropped`].
     pub dropped_unrecorded: [AtomicU64; Dropped::COUNT],
-    /// 1: SIGTRAP is ignored only because the process is about to execute another program; the recorder hands this on to
-    /// the slot that the process takes next.
+    /// 1: SIGTRAP is ignored only because the process is about to execute another program, which looks here.
     pub trap_default: AtomicU32,
     /// How many calls of dlclose are under way.
     pub unloading: AtomicU32,

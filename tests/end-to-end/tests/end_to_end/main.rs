@@ -3,11 +3,13 @@
 //!
 //! Everything is in one executable, so that each program is compiled once.
 
+mod children;
 mod damage;
 mod endings;
 mod loading;
 mod ordinary_user;
 mod processes;
+mod recorder;
 mod refusals;
 mod signals;
 mod stacks;

@@ -34,9 +34,15 @@ impl Place {
 
     /// Runs callpath as user 65534 with nothing of root's.
     pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
+        let callpath = self.path().join("callpath");
+        self.run_bare(&[&[callpath.to_str().expect("its path is text")], arguments].concat())
+    }
+
+    /// The same with any command.
+    pub(crate) fn run_bare(&self, words: &[&str]) -> Ended {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]);
-        command.arg(self.path().join("callpath")).args(arguments).current_dir(self.path());
+        command.args(words).current_dir(self.path());
         command.env("HOME", self.path()).env("CALLPATH_CACHE_DIR", self.path().join("cache"));
         Ended::of(&command.output().expect("setpriv can be run"))
     }

@@ -8,7 +8,9 @@ fn lines(text: &str) -> Vec<String> {
     let kept = text.lines().filter(|line| {
         // What callpath says that it adds; and directory and measurement differ between two runs of the test itself.
         let ours = line.starts_with("environment LD_PRELOAD=") || line.starts_with("environment CALLPATH_SESSION=");
-        !ours && !line.starts_with("directory ") && !line.starts_with("environment PWD=")
+        // The signals that are pending to all processes of this user together.
+        let of_others = line.starts_with("status SigQ");
+        !ours && !of_others && !line.starts_with("directory ") && !line.starts_with("environment PWD=")
     });
     let trap = 1u64 << 4;
     let masked = kept.map(|line| match line.split_once(":\t") {

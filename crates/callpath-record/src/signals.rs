@@ -1,0 +1,122 @@
+//! Signals that the recorder gets: a termination is handed on to the program, once.
+//! Knows nothing of measuring.
+//!
+//! The terminal's interrupt and quit reach the program by themselves. A termination may be meant for the recorder alone, and
+//! is handed on; or it was sent to the whole process group, and the program has it already. No signal tells which. So there is a
+//! *witness*, a process in the same group that does nothing and blocks all signals: one that is pending there was sent to all.
+
+use std::time::Duration;
+
+use callpath_target::Pid;
+
+/// Those that are handed on.
+const HANDED_ON: [i32; 2] = [libc::SIGTERM, libc::SIGHUP];
+
+/// As long as the sender of a signal may take from one process of a group to the next.
+const TO_ALL: Duration = Duration::from_millis(10);
+
+/// The signals are held back until there is a program.
+pub(crate) struct Signals {
+    witness: Witness,
+}
+
+impl Signals {
+    /// From here on, in this thread and those that it makes. Before there are others.
+    pub(crate) fn hold_back() -> Signals {
+        // SAFETY: a valid set; the program gets the mask back that we began with.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &handed_on(), std::ptr::null_mut()) };
+        Signals { witness: Witness::start() }
+    }
+
+    /// Hands them on, in a thread of its own that ends with callpath.
+    pub(crate) fn hand_on_to(self, program: Pid) {
+        // Not before: the program would inherit it.
+        for signal in [libc::SIGINT, libc::SIGQUIT] {
+            // SAFETY: a valid action.
+            unsafe { libc::signal(signal, libc::SIG_IGN) };
+        }
+        let mut witness = self.witness;
+        std::thread::spawn(move || {
+            let set = handed_on();
+            loop {
+                let mut signal = 0;
+                // SAFETY: both are valid.
+                if unsafe { libc::sigwait(&set, &mut signal) } != 0 {
+                    return;
+                }
+                std::thread::sleep(TO_ALL);
+                let has_it = witness.has(signal) && is_in_our_group(program);
+                if !has_it {
+                    // SAFETY: sends a signal to our child.
+                    unsafe { libc::kill(program.0 as i32, signal) };
+                }
+                witness = Witness::start();
+            }
+        });
+    }
+}
+
+fn handed_on() -> libc::sigset_t {
+    // SAFETY: a set is valid for any bytes, and made empty first.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in HANDED_ON {
+            libc::sigaddset(&mut set, signal);
+        }
+        set
+    }
+}
+
+fn is_in_our_group(program: Pid) -> bool {
+    // SAFETY: these return numbers.
+    unsafe { libc::getpgid(program.0 as i32) == libc::getpgrp() }
+}
+
+/// Ends with the thread that started it at the latest.
+struct Witness {
+    /// 0: there is none, and every signal is handed on.
+    pid: i32,
+}
+
+impl Witness {
+    fn start() -> Witness {
+        // SAFETY: returns a number; the child makes async-signal-safe calls only.
+        unsafe {
+            let parent = libc::getpid();
+            let pid = libc::fork();
+            if pid == 0 {
+                let mut all = std::mem::zeroed();
+                libc::sigfillset(&mut all);
+                libc::sigprocmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                // It shall keep nobody's pipe open.
+                libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0);
+                while libc::getppid() == parent {
+                    libc::poll(std::ptr::null_mut(), 0, -1);
+                }
+                libc::_exit(0);
+            }
+            Witness { pid: pid.max(0) }
+        }
+    }
+
+    /// Whether a signal is pending there.
+    fn has(&self, signal: i32) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+        pending.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask >> (signal - 1) & 1 != 0))
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        if self.pid > 0 {
+            // SAFETY: ends our own child, which nobody else waits for.
+            unsafe {
+                libc::kill(self.pid, libc::SIGKILL);
+                libc::waitpid(self.pid, std::ptr::null_mut(), 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What becomes of the program when the recorder gets signals, is stopped, killed, or has done: nothing.
+//! Knows nothing of what the recorder does for it.
+
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use callpath_end_to_end::{C, Ended, Profile, Program, callpath, compiled, run_report, tool_path};
+
+fn path(what: C) -> String {
+    compiled(what).expect("it compiles").display().to_string()
+}
+
+fn burn() -> String {
+    path(C { source: "burn.c", output: "burn", options: &[] })
+}
+
+fn tells() -> String {
+    path(C { source: "tells.c", output: "tells", options: &[] })
+}
+
+/// What a shell script does, bare and recorded; `$CALLPATH_SESSION` tells it which.
+fn script(text: &str) -> Program {
+    Program::at("/bin/sh").arguments(["-c", text])
+}
+
+/// `callpath record`, in a process group of its own, not waited for.
+fn start(measurement: &Path, words: &[&str]) -> Child {
+    let mut command = Command::new(callpath());
+    command.args(["record", "-o"]).arg(measurement).arg("--").args(words).env("CALLPATH_CACHE_DIR", tool_path("cache"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    command.spawn().expect("callpath can be run")
+}
+
+/// Reads what it says until it says this.
+fn await_words(child: &mut Child, words: &str) -> String {
+    let (mut said, mut byte) = (Vec::new(), [0]);
+    let out = child.stdout.as_mut().expect("stdout is a pipe");
+    while !String::from_utf8_lossy(&said).contains(words) {
+        assert_eq!(
+            out.read(&mut byte).expect("its pipe can be read"),
+            1,
+            "it ended: {}",
+            String::from_utf8_lossy(&said)
+        );
+        said.push(byte[0]);
+    }
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+fn send(signal: &str, target: &str) {
+    let status = Command::new("/bin/kill").args(["-s", signal, "--", target]).status();
+    assert!(status.expect("kill can be run").success(), "{signal} to {target}");
+}
+
+#[test]
+fn killed() {
+    // The program kills its own recorder, and goes on: work, threads' and children's start, a static child, a 32-bit one.
+    let static_one = path(C { source: "tells.c", output: "tells_static", options: &["-static"] });
+    let script = format!(
+        "test -z \"$CALLPATH_SESSION\" || kill -9 $PPID; {0} 100; {1}; {1} | cat; {2}; (exec {2}); (exec {0} 100 exit); echo $?",
+        burn(),
+        tells(),
+        static_one
+    );
+    let place = tempfile::TempDir::new().expect("a temp directory");
+    let measurement = place.path().join("m");
+    let bare = self::script(&script).bare();
+    let mut child = start(&measurement, &["/bin/sh", "-c", &script]);
+    let (mut out, mut err) = (String::new(), String::new());
+    child.stdout.take().expect("a pipe").read_to_string(&mut out).expect("text");
+    child.stderr.take().expect("a pipe").read_to_string(&mut err).expect("text");
+    assert_eq!((bare.stdout, bare.stderr), (out, err));
+    let ended = child.wait().expect("it can be waited for");
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(9));
+    // Its files are whole, if it came to write any.
+    let said = run_report(&measurement, &["--json"]);
+    assert!(said.status < 100 && !said.stderr.contains("panicked"), "{said:?}");
+}
+
+#[test]
+fn killed_while_timers_tick() {
+    let place = crate::ordinary_user::Place::new();
+    if !callpath_end_to_end::is_root() {
+        return callpath_end_to_end::skip("killed_while_timers_tick", "the tests run as an ordinary user anyway");
+    }
+    let burn = place.copy(Path::new(&burn()));
+    let script = format!("kill -9 $PPID; {0} 300; (exec {0} 300 exit); echo $?", burn.display());
+    let output = place.path().join("output");
+    // The shell's own words go to a file, since whoever waits for callpath does not wait for it.
+    let line = format!("exec > {} 2>&1; {script}; echo end", output.display());
+    place.run(&["record", "-e", "wall-time", "-o", "m", "--", "/bin/sh", "-c", &line]);
+    let said = await_file(&output, "end\n");
+    assert_eq!(said, "burnt, now return\nburnt, now exit\n3\nend\n");
+}
+
+/// Waits until a file ends like this.
+fn await_file(path: &Path, end: &str) -> String {
+    let begin = Instant::now();
+    loop {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        if text.ends_with(end) {
+            return text;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{} never ended: {text}", path.display());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn stopped_for_a_while() {
+    let script = format!(
+        "test -z \"$CALLPATH_SESSION\" || kill -STOP $PPID; {0} 60; {1}; {1} | cat; (exec {0} 60); \
+         test -z \"$CALLPATH_SESSION\" || kill -CONT $PPID; {0} 100; exit 6",
+        burn(),
+        tells()
+    );
+    let recorded = self::script(&script).same();
+    assert_eq!(recorded.ended.status, 6);
+    let profile = recorded.profile();
+    assert!(profile.through(&["process:burn", "main", "outer"], "cpu-time") > 60_000_000, "{:?}", profile.processes());
+}
+
+#[test]
+fn done_before_its_daemon() {
+    let place = tempfile::TempDir::new().expect("a temp directory");
+    let left = place.path().join("left");
+    // It works on, starts children, and says what they said.
+    let script = format!(
+        "{0} 200; exec > {1} 2>&1; sleep 0.5; {0} 100; {2}; {2} | cat; echo end",
+        burn(),
+        left.display(),
+        tells()
+    );
+    let program = Program::nasty("starts.c").arguments(["detach", "/bin/sh", "-c", &script]);
+    let bare = program.bare();
+    let by_bare = await_file(&left, "end\n");
+    std::fs::remove_file(&left).expect("it is there");
+    let recorded = program.recorded();
+    assert_eq!((bare.stdout, bare.status), (recorded.ended.stdout.clone(), recorded.ended.status));
+    let said = run_report(&recorded.directory, &["--width", "1000"]).stdout;
+    let lines: Vec<_> = said.lines().filter(|line| line.contains("still run")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("measured no further"), "{said}");
+    assert!(recorded.profile().through(&["process:starts", "main", "work_before"], "cpu-time") > 40_000_000);
+    assert_eq!(by_bare, await_file(&left, "end\n"));
+}
+
+/// A program that counts the signals it gets: the measurement, and how `callpath record` ended.
+fn signalled(signal: &str, to_group: bool) -> (Ended, Profile) {
+    let place = tempfile::TempDir::new().expect("a temp directory");
+    let measurement = place.path().join("m");
+    let counts = Program::nasty("counts.c");
+    let mut child = start(&measurement, &[counts.path().to_str().expect("its path is text")]);
+    let mut stdout = await_words(&mut child, "ready\n");
+    let recorder = child.id().to_string();
+    send(signal, &if to_group { format!("-{recorder}") } else { recorder });
+    let rest = child.wait_with_output().expect("it can be waited for");
+    let mut ended = Ended::of(&rest);
+    stdout.push_str(&ended.stdout);
+    ended.stdout = stdout;
+    let said = run_report(&measurement, &["--json"]);
+    let profile = Profile::of_json(&said.stdout);
+    profile.assert_sound();
+    (ended, profile)
+}
+
+#[test]
+fn an_interrupt_reaches_the_program_alone() {
+    for signal in ["INT", "QUIT"] {
+        // As the terminal sends it: to the whole group.
+        let (ended, profile) = signalled(signal, true);
+        assert_eq!((ended.stdout.as_str(), ended.status), (format!("ready\nSIG{signal} 1\n").as_str(), 8), "{ended:?}");
+        assert!(ended.stderr.contains("recorded to"), "{ended:?}");
+        assert!(profile.percent_through(&["main", "count_work"]) > 50.0);
+    }
+}
+
+#[test]
+fn a_termination_is_handed_on() {
+    for signal in ["TERM", "HUP"] {
+        let (ended, profile) = signalled(signal, false);
+        assert_eq!((ended.stdout.as_str(), ended.status), (format!("ready\nSIG{signal} 1\n").as_str(), 8), "{ended:?}");
+        assert!(ended.stderr.contains("recorded to"), "{ended:?}");
+        assert!(profile.percent_through(&["main", "count_work"]) > 50.0);
+    }
+}
+
+#[test]
+fn a_termination_of_the_whole_group_comes_once() {
+    for signal in ["TERM", "HUP"] {
+        for _ in 0..5 {
+            let (ended, _) = signalled(signal, true);
+            assert_eq!(
+                (ended.stdout.as_str(), ended.status),
+                (format!("ready\nSIG{signal} 1\n").as_str(), 8),
+                "{ended:?}"
+            );
+        }
+    }
+}
