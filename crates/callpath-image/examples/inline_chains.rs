@@ -61,7 +61,7 @@ fn main() {
     for ((&addr, ours), theirs) in addrs.iter().zip(&ours).zip(&theirs) {
         frames += ours.len();
         deepest = deepest.max(ours.len());
-        let Some(kind) = difference(addr, ours, theirs, &symbols) else { continue };
+        let Some(kind) = difference(tool, addr, ours, theirs, &symbols) else { continue };
         let seen = kinds.entry(kind).or_default();
         *seen += 1;
         if *seen <= SHOWN {

@@ -104,7 +104,7 @@ fn supplement(image: &Image, roots: &[PathBuf]) -> (Option<Image>, Vec<ImageErro
     let by_build_id = roots.iter().filter_map(|root| Some(root.join(build_id_path(build_id)?)));
     let by_name = dir.join(OsStr::from_bytes(name));
     for path in by_build_id.chain([by_name.clone()]).filter(|path| path.is_file()) {
-        match Image::read(&path) {
+        match Image::read_unloaded(&path) {
             Ok(found) if found.build_id() == Some(build_id) => return (Some(found), diagnostics),
             Ok(_) => diagnostics.push(ImageError::OtherBuild {
                 path,

@@ -32,12 +32,17 @@ const NEEDED: [SectionId; 11] = [
     SectionId::DebugTypes,
 ];
 
-/// What split information (`.dwo`, `.dwp`) consists of, under names of its own.
-const NEEDED_OF_SPLIT: [SectionId; 9] = [
+/// What split information (`.dwo`, `.dwp`) consists of, under names of its own. A package is refused as a whole where a
+/// section that its index names is missing.
+const NEEDED_OF_SPLIT: [SectionId; 13] = [
     SectionId::DebugAbbrev,
     SectionId::DebugCuIndex,
     SectionId::DebugInfo,
     SectionId::DebugLine,
+    SectionId::DebugLoc,
+    SectionId::DebugLocLists,
+    SectionId::DebugMacinfo,
+    SectionId::DebugMacro,
     SectionId::DebugRngLists,
     SectionId::DebugStr,
     SectionId::DebugStrOffsets,

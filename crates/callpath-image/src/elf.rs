@@ -34,7 +34,7 @@ pub enum ImageKind {
     Executable,
     /// `ET_DYN`: a shared object or a position-independent executable.
     Dyn,
-    /// `ET_REL`: split debug information (`.dwo`, `.dwp`). Never loaded, and never what [`Image::read`] gives.
+    /// `ET_REL`: debug information alone (`.dwo`, `.dwp`, dwz's). Never loaded, and never what [`Image::read`] gives.
     Object,
 }
 
@@ -75,8 +75,8 @@ impl Image {
         Image::parse(bytes, origin, false)
     }
 
-    /// Reads a file of split debug information, which may be of any type that linkers and compilers write.
-    pub(crate) fn read_split(path: &Path) -> Result<Image, ImageError> {
+    /// Reads a file of debug information alone (`.dwo`, `.dwp`, dwz's): nothing loads it, and it may be of type `ET_REL`.
+    pub(crate) fn read_unloaded(path: &Path) -> Result<Image, ImageError> {
         Image::parse(read_file(path)?, path, true)
     }
 

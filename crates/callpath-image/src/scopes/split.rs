@@ -50,7 +50,7 @@ impl Package {
             if !path.is_file() {
                 continue;
             }
-            match Image::read_split(&path) {
+            match Image::read_unloaded(&path) {
                 Ok(image) => return Some(Package { sections: DwarfSections::load_split(Arc::new(image)) }),
                 Err(error) => diagnostics.push(error),
             }
@@ -87,7 +87,7 @@ impl<'s> SplitSections<'s> {
             let [path, ..] = &candidates[..] else { return None };
             return Some(Err(format!("it is split, and {} is not there", path.display())));
         };
-        Some(match Image::read_split(path) {
+        Some(match Image::read_unloaded(path) {
             Ok(image) => {
                 let own = Some(DwarfSections::load_split(Arc::new(image)));
                 Ok(SplitSections { own, package: None, id })

@@ -133,7 +133,16 @@ impl Symbols {
 }
 
 /// How ours differs from what a tool says; `None` if it does not.
-pub(crate) fn difference(addr: u64, ours: &[Frame], theirs: &[Frame], symbols: &Symbols) -> Option<&'static str> {
+///
+/// addr2line takes the symbol at the address for the name of an innermost frame whose procedure has no linker's name,
+/// inlined or not.
+pub(crate) fn difference(
+    tool: Tool,
+    addr: u64,
+    ours: &[Frame],
+    theirs: &[Frame],
+    symbols: &Symbols,
+) -> Option<&'static str> {
     // Of code without DWARF the tools know the symbol and the file that a symbol names, without a line.
     if ours.is_empty() && matches!(theirs, [(_, place)] if place.ends_with(":0")) {
         return None;
@@ -146,9 +155,9 @@ pub(crate) fn difference(addr: u64, ours: &[Frame], theirs: &[Frame], symbols: &
             let line = |place: &str| place.rsplit(':').next().map(str::to_string);
             return Some(if line(&ours_frame.1) == line(&theirs_frame.1) { "file" } else { "line" });
         }
-        let outermost = depth + 1 == ours.len();
+        let may_be_symbol = depth + 1 == ours.len() || tool == Tool::Addr2line && depth == 0;
         let their_name = theirs_frame.0.split('@').next().unwrap_or_default();
-        if ours_frame.0 != their_name && !(outermost && symbols.has(addr, their_name)) {
+        if ours_frame.0 != their_name && !(may_be_symbol && symbols.has(addr, their_name)) {
             return Some("name");
         }
     }
