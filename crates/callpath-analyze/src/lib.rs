@@ -7,6 +7,7 @@ mod error;
 pub mod graphs;
 mod links;
 pub mod measurement;
+pub mod module_facts;
 pub mod module_memo;
 pub mod names;
 pub mod recipes;

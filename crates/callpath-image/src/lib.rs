@@ -10,6 +10,7 @@ mod bytes;
 pub mod cfi;
 mod crc32;
 pub mod debug_file;
+pub mod debug_level;
 pub mod demangle;
 mod dwarf;
 mod eh_frame;

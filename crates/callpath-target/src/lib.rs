@@ -4,9 +4,12 @@
 mod clock_event;
 mod error;
 mod launch;
+pub mod machine;
 mod maps;
 mod memory;
+mod needed;
 mod process;
+pub mod rehearsal;
 mod step;
 
 pub use clock_event::{ClockEvent, EventKind};
@@ -14,5 +17,6 @@ pub use error::TargetError;
 pub use launch::{Ended, Launch, Launched, find_program};
 pub use maps::{FileId, MapEntry, Maps};
 pub use memory::{SharedMemory, own_vdso, read_memory};
+pub use needed::{Needed, needed_libraries};
 pub use process::{Pid, ProcessHandle, thread_lives};
 pub use step::{StepOptions, Stepped, Stepper, TrapCause};

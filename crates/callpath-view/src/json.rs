@@ -166,6 +166,11 @@ fn strings(json: &mut Vec<u8>, texts: &[String]) -> io::Result<()> {
     Ok(())
 }
 
+/// A text as JSON writes it, in quotes.
+pub fn quoted(text: &str) -> io::Result<String> {
+    serde_json::to_string(text).map_err(io::Error::from)
+}
+
 fn string(json: &mut Vec<u8>, text: &str) -> io::Result<()> {
     serde_json::to_writer(json, text).map_err(io::Error::from)
 }

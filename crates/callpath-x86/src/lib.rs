@@ -27,6 +27,7 @@ pub mod input;
 mod jumps;
 pub mod loops;
 mod module;
+pub mod padding;
 mod places;
 mod pool;
 mod recipe;

@@ -19,8 +19,7 @@ use callpath_db::{Profile, Query, View, ViewKind};
 
 use crate::ViewError;
 use paint::{Ink, Paint};
-use printable::printable;
-pub use printable::shell_word;
+pub use printable::{printable, shell_word};
 use tree::{Columns, Drawing};
 
 /// How a profile is shown as text.

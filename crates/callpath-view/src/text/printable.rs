@@ -3,7 +3,7 @@
 
 /// `text` with every character that a terminal could act on shown escaped: control characters (C0, C1, DEL), and those
 /// that reorder or hide text.
-pub(super) fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

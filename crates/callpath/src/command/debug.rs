@@ -39,6 +39,12 @@ pub(crate) enum Command {
         /// Where to
         file: PathBuf,
     },
+    /// Use up CPU time; the doctor records this
+    #[command(hide = true)]
+    Busy {
+        /// How much
+        milliseconds: u32,
+    },
     /// Make the recipe tables of modules and name their procedures, in parallel; the demonstration records this
     #[command(hide = true)]
     Analyse {
@@ -58,6 +64,10 @@ pub(crate) fn run(command: Command) -> Outcome {
         Command::PreloadObject { file } => {
             std::fs::write(&file, preload::OBJECT)
                 .map_err(|e| anyhow::anyhow!("failed to write {}: {e}", file.display()))?;
+            Ok(0)
+        }
+        Command::Busy { milliseconds } => {
+            super::doctor::busy(milliseconds);
             Ok(0)
         }
         Command::Analyse { files, rounds } => super::demo::analyse(&files, rounds),

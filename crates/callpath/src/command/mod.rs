@@ -3,6 +3,7 @@
 
 mod debug;
 mod demo;
+mod doctor;
 mod record;
 mod report;
 
@@ -32,6 +33,8 @@ pub(crate) enum Command {
     Record(record::Arguments),
     /// Show what a recording measured
     Report(report::Arguments),
+    /// What this machine allows and a program needs, and what to do about what is missing
+    Doctor(doctor::Arguments),
     /// Record callpath itself at work on the system's largest libraries, and show the report
     Demo(demo::Arguments),
     /// For those who work on callpath
@@ -44,6 +47,7 @@ impl Command {
         match self {
             Command::Record(arguments) => record::run(&arguments),
             Command::Report(arguments) => report::run(&arguments),
+            Command::Doctor(arguments) => doctor::run(&arguments),
             Command::Demo(arguments) => demo::run(&arguments),
             Command::Debug(command) => debug::run(command),
         }

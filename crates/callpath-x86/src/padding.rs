@@ -1,0 +1,38 @@
+//! What only fills the space between procedures.
+//! Knows nothing of where procedures begin and end.
+
+use iced_x86::{Decoder, DecoderOptions, Instruction};
+
+use crate::decode::is_padding;
+
+/// How many of the first bytes of `code` are instructions that only fill space, or zeros.
+pub fn padding_len(code: &[u8]) -> usize {
+    let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
+    let mut instruction = Instruction::default();
+    let mut len = 0;
+    while decoder.can_decode() {
+        decoder.decode_out(&mut instruction);
+        if instruction.is_invalid() || !is_padding(&instruction) {
+            break;
+        }
+        len = decoder.position();
+    }
+    let rest = code.get(len..).unwrap_or(&[]);
+    if rest.iter().all(|byte| *byte == 0) { code.len() } else { len }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::padding_len;
+
+    #[test]
+    fn fillers_end_at_the_first_real_instruction() {
+        // nopw cs:[rax+rax]; nop; ret (as objdump reads the bytes)
+        let code = [0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x90, 0xc3];
+        assert_eq!(padding_len(&code), 11);
+        assert_eq!(padding_len(&[0xcc; 5]), 5);
+        assert_eq!(padding_len(&[0x90, 0, 0, 0]), 4);
+        assert_eq!(padding_len(&[0xc3, 0x90]), 0);
+        assert_eq!(padding_len(&[]), 0);
+    }
+}
