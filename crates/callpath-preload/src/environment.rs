@@ -5,7 +5,7 @@ use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::libc::{DEFAULT, dlsym};
+use crate::libc::first;
 use crate::loader::real;
 
 pub type Words = *const *const c_char;
@@ -23,8 +23,8 @@ static ENVIRON: AtomicUsize = AtomicUsize::new(0);
 
 /// Looks for it, before the program runs.
 pub fn find() {
-    // SAFETY: a valid name. The program may have the variable in its own data: not the next definition but the first one.
-    ENVIRON.store(unsafe { dlsym(DEFAULT, c"environ".as_ptr()) } as usize, Relaxed);
+    // The program may have the variable in its own data: not the next definition but the first one.
+    ENVIRON.store(first(c"environ") as usize, Relaxed);
 }
 
 /// The program's own environment.

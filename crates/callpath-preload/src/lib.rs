@@ -12,6 +12,7 @@ mod file;
 mod fork;
 mod libc;
 mod loader;
+mod look_up;
 mod masks;
 mod recorder;
 mod seccomp;

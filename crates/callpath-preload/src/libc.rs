@@ -5,21 +5,7 @@ use core::ffi::{c_char, c_int, c_ulong, c_void};
 
 pub type StartRoutine = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 
-unsafe extern "C" {
-    pub fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
-}
-
-/// `RTLD_DEFAULT`
-pub const DEFAULT: *mut c_void = core::ptr::null_mut();
-
-/// `RTLD_NEXT`
-pub const NEXT: *mut c_void = -1isize as *mut c_void;
-
-/// The next definition of a symbol behind ours; null where there is none.
-pub fn next(name: &core::ffi::CStr) -> *mut c_void {
-    // SAFETY: a valid name; dlsym has no other requirement.
-    unsafe { dlsym(NEXT, name.as_ptr()) }
-}
+pub use crate::look_up::{first, next};
 
 /// The kernel's `struct sigaction`.
 #[repr(C)]

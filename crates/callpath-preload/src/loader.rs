@@ -32,8 +32,8 @@ impl Real {
     /// Its address. `None`: there is none.
     pub fn get(&self) -> Option<usize> {
         match self.address.load(Relaxed) {
-            0 => self.look_up(),
-            MISSING => None,
+            // What was not there may have come with a library since: before glibc 2.34 threads are in one of their own.
+            0 | MISSING => self.look_up(),
             address => Some(address),
         }
     }

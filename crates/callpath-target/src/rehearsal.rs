@@ -8,7 +8,6 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::clock_event::{ClockEvent, EventKind};
 use crate::error::TargetError;
 use crate::maps::Maps;
 use crate::memory::{SharedMemory, read_memory};
@@ -73,7 +72,6 @@ pub fn rehearse() -> io::Result<Rehearsal> {
     let number = |index: usize| i32::from_ne_bytes([0, 1, 2, 3].map(|byte| said[4 * index + byte]));
     let result = |error: i32| if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) };
     let here = Pid(child.0 as u32);
-    let event = |kind, period| ClockEvent::open(kind, here, period).map(drop).map_err(reason);
     let mut byte = [0];
     let constant = (&raw const MARK) as u64;
     Ok(Rehearsal {
@@ -82,19 +80,43 @@ pub fn rehearse() -> io::Result<Rehearsal> {
         timer: result(number(1)).map(|()| number(2).unsigned_abs()),
         maps: Maps::read(here).map(drop).map_err(reason),
         foreign_memory: read_memory(here, constant, &mut byte) == 1 && byte == [MARK],
-        clock: event(EventKind::CpuClock, 1_000_000),
-        user_clock: event(EventKind::UserCpuClock, 1_000_000),
-        context_switches: event(EventKind::ContextSwitches, 1),
+        clock: open_event(here, CPU_CLOCK, 1_000_000, 0),
+        user_clock: open_event(here, CPU_CLOCK, 1_000_000, USER_MODE_ONLY),
+        context_switches: open_event(here, CONTEXT_SWITCHES, 1, 0),
     })
 }
 
 static MARK: u8 = 0xa5;
 
+/// Software events and flags of `struct perf_event_attr`: the kernel's include/uapi/linux/perf_event.h.
+const CPU_CLOCK: u64 = 0;
+const CONTEXT_SWITCHES: u64 = 3;
+const USER_MODE_ONLY: u64 = 1 << 5 | 1 << 6;
+
+/// Opens an event that sends samples to the child itself as SIGTRAP, and closes it.
+fn open_event(pid: Pid, event: u64, period: u64, flags: u64) -> io::Result<()> {
+    const TYPE_SOFTWARE: u64 = 1;
+    const LEN_BYTES: u64 = 128;
+    const INHERITED_TRAP_REMOVED_ON_EXEC: u64 = 1 << 1 | 1 << 35 | 1 << 36 | 1 << 37;
+    const PERF_FLAG_FD_CLOEXEC: u64 = 8;
+    let mut attributes = [0u64; (LEN_BYTES / 8) as usize];
+    attributes[0] = TYPE_SOFTWARE | LEN_BYTES << 32;
+    attributes[1] = event;
+    attributes[2] = period;
+    attributes[5] = INHERITED_TRAP_REMOVED_ON_EXEC | flags;
+    // SAFETY: the kernel reads as many bytes of the attributes as they say.
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &attributes, pid.0, -1, -1, PERF_FLAG_FD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    drop(unsafe { OwnedFd::from_raw_fd(fd as i32) });
+    Ok(())
+}
+
 fn reason(error: TargetError) -> io::Error {
     match error {
-        TargetError::Event { source, .. }
-        | TargetError::SharedMemory { source, .. }
-        | TargetError::Read { source, .. } => source,
+        TargetError::SharedMemory { source, .. } | TargetError::Read { source, .. } => source,
         other => io::Error::other(other.to_string()),
     }
 }

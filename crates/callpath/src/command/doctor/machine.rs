@@ -5,7 +5,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use callpath_analyze::table_cache::TableCache;
-use callpath_record::Clock;
 use callpath_target::machine::{Limits, Machine, PERFMON_CAPABILITIES, Room};
 use callpath_target::rehearsal::{Rehearsal, TIMER_CPU_MS, rehearse};
 
@@ -17,9 +16,8 @@ pub(super) fn look() -> anyhow::Result<Vec<Finding>> {
     let machine = Machine::look();
     let rehearsal = rehearse().map_err(|error| anyhow::anyhow!("failed to start a child to try things on: {error}"))?;
     let mut findings = vec![kernel(&machine)];
-    // First what can be done, then why. A recording raises limits of its own, so they were looked at before.
-    findings.extend(trial::of(Clock::CpuTime));
-    findings.extend(trial::of(Clock::WallTime));
+    // First what can be done, then why.
+    findings.extend(trial::EVENTS.into_iter().flat_map(trial::of));
     findings.push(perf_events(&machine, &rehearsal));
     findings.extend([timer(&rehearsal), memory(&rehearsal), maps(&rehearsal), foreign_memory(&machine, &rehearsal)]);
     findings.extend(confinement(&machine));

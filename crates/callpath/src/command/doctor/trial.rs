@@ -1,44 +1,23 @@
 //! A short recording of callpath itself at work: what `record` says and gets here.
 //! Knows nothing of why.
 
+use std::process::{Command, Stdio};
+
 use callpath_db::Quality;
-use callpath_record::{Clock, RecordOptions, record};
 
 use super::Finding;
-use crate::{preload, surroundings};
 
 /// How long callpath works while it is recorded, milliseconds of CPU time.
 const WORK_MS: u32 = 50;
-const PERIOD_NS: u64 = 1_000_000;
+const RATE: u32 = 1000;
 
-/// Records by `clock`, the first finding is where samples come from, as `record` says it; the second what came.
-pub(super) fn of(clock: Clock) -> Vec<Finding> {
-    let topic = match clock {
-        Clock::CpuTime => "samples of cpu-time",
-        Clock::WallTime => "samples of wall-time",
-    };
-    let directory = format!("callpath-doctor-{}-{}.callpath", std::process::id(), clock.name());
-    let directory = std::env::temp_dir().join(directory);
-    let signals = Signals::keep();
-    let trial = (|| -> anyhow::Result<(Vec<String>, Quality)> {
-        let options = RecordOptions {
-            program: std::env::current_exe()?.into_os_string(),
-            arguments: vec!["debug".into(), "busy".into(), WORK_MS.to_string().into()],
-            clocks: vec![clock],
-            period_ns: PERIOD_NS,
-            trace: false,
-            output: Some(directory.clone()),
-            cache: surroundings::cache_directory(),
-            preload: preload::OBJECT,
-        };
-        let recorded = record(&options).map_err(|error| anyhow::anyhow!("failed to {error}"))?;
-        let profile = super::super::report::load(Some(&recorded.directory))?;
-        Ok((recorded.notes, profile.quality))
-    })();
-    drop(signals);
-    // Nothing is lost with it: it was made here.
-    drop(std::fs::remove_dir_all(&directory));
-    match trial {
+/// The events that are tried.
+pub(super) const EVENTS: [&str; 2] = ["cpu-time", "wall-time"];
+
+/// Records by an event. The first finding is where samples come from, as `record` says it; the second what came.
+pub(super) fn of(event: &str) -> Vec<Finding> {
+    let topic = if event == EVENTS[0] { "samples of cpu-time" } else { "samples of wall-time" };
+    match record(event) {
         Err(error) => vec![
             Finding::bad(topic, format!("a trial recording did not work: {error:#}"))
                 .means("`callpath record` does not work here"),
@@ -49,16 +28,39 @@ pub(super) fn of(clock: Clock) -> Vec<Finding> {
             } else {
                 Finding::limited(topic, notes.join("; ")).means("`callpath record` says so, too; the sums are right")
             };
-            vec![source, paths(clock, &quality)]
+            vec![source, paths(event, &quality)]
         }
     }
 }
 
-fn paths(clock: Clock, quality: &Quality) -> Finding {
-    let topic = match clock {
-        Clock::CpuTime => "trial by cpu-time",
-        Clock::WallTime => "trial by wall-time",
+/// What `callpath record` notes in its measurement, and the account of the samples.
+fn record(event: &str) -> anyhow::Result<(Vec<String>, Quality)> {
+    let own = std::env::current_exe()?;
+    let directory = format!("callpath-doctor-{}-{event}.callpath", std::process::id());
+    let directory = std::env::temp_dir().join(directory);
+    let mut command = Command::new(&own);
+    // What the user sets for recordings of his own is not for this one.
+    for name in ["CALLPATH_EVENT", "CALLPATH_FREQ", "CALLPATH_OUTPUT"] {
+        command.env_remove(name);
+    }
+    command.args(["record", "-e", event, "-F", &RATE.to_string(), "-o"]).arg(&directory).arg("--");
+    command.arg(&own).args(["debug", "busy", &WORK_MS.to_string()]).stdin(Stdio::null());
+    let said = command.output()?;
+    let outcome = if said.status.success() {
+        super::super::report::load(Some(&directory))
+            .map(|profile| (profile.info.notes.clone(), profile.quality.clone()))
+    } else {
+        let words = String::from_utf8_lossy(&said.stderr);
+        let words = words.lines().map(|line| line.strip_prefix("callpath: ").unwrap_or(line)).collect::<Vec<_>>();
+        Err(anyhow::anyhow!("{} ({})", words.join("; "), said.status))
     };
+    // Nothing is lost with it: it was made here.
+    drop(std::fs::remove_dir_all(&directory));
+    outcome
+}
+
+fn paths(event: &str, quality: &Quality) -> Finding {
+    let topic = if event == EVENTS[0] { "trial by cpu-time" } else { "trial by wall-time" };
     let found =
         format!("{} samples in {WORK_MS} ms of work, {} with their whole call path", quality.taken, quality.full);
     let incomplete = quality.partial + quality.raw_kept;
@@ -66,31 +68,6 @@ fn paths(clock: Clock, quality: &Quality) -> Finding {
         0 => Finding::bad(topic, found).means("no call path could be taken: `callpath record` is of no use here"),
         _ if incomplete > 0 => Finding::limited(topic, found).means("some paths of callpath's own are not whole"),
         _ => Finding::good(topic, found),
-    }
-}
-
-/// The actions that a recording changes, put back when this goes.
-struct Signals([(i32, libc::sigaction); 4]);
-
-impl Signals {
-    fn keep() -> Signals {
-        Signals([libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP].map(|signal| {
-            // SAFETY: asks for the action; a valid place.
-            unsafe {
-                let mut action: libc::sigaction = std::mem::zeroed();
-                libc::sigaction(signal, std::ptr::null(), &mut action);
-                (signal, action)
-            }
-        }))
-    }
-}
-
-impl Drop for Signals {
-    fn drop(&mut self) {
-        for (signal, action) in &self.0 {
-            // SAFETY: the action that was there before.
-            unsafe { libc::sigaction(*signal, action, std::ptr::null_mut()) };
-        }
     }
 }
 
