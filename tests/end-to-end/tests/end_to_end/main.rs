@@ -4,7 +4,9 @@
 //! Everything is in one executable, so that each program is compiled once.
 
 mod children;
+mod confined;
 mod damage;
+mod doctor;
 mod endings;
 mod loading;
 mod ordinary_user;

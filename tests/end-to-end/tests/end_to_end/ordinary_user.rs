@@ -34,8 +34,13 @@ impl Place {
 
     /// Runs callpath as user 65534 with nothing of root's.
     pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
+        self.run_through(&[], arguments)
+    }
+
+    /// The same through another command, which gets callpath and its arguments behind its own.
+    pub(crate) fn run_through(&self, prefix: &[&str], arguments: &[&str]) -> Ended {
         let callpath = self.path().join("callpath");
-        self.run_bare(&[&[callpath.to_str().expect("its path is text")], arguments].concat())
+        self.run_bare(&[prefix, &[callpath.to_str().expect("its path is text")], arguments].concat())
     }
 
     /// The same with any command.
@@ -47,7 +52,7 @@ impl Place {
         Ended::of(&command.output().expect("setpriv can be run"))
     }
 
-    fn profile(&self, measurement: &str) -> Profile {
+    pub(crate) fn profile(&self, measurement: &str) -> Profile {
         let said = self.run(&["report", measurement, "--json"]);
         assert_eq!(said.status, 0, "{said:?}");
         let profile = Profile::of_json(&said.stdout);
