@@ -1,7 +1,11 @@
 //! `cargo xtask audit-collect`: what the preloaded object needs, offers and contains.
 //! Knows nothing of its sources: it reads the linked object that the build script left.
 //!
-//! A handler may not allocate, lock, resolve a symbol or panic. What the object does not contain, it cannot do.
+//! A handler may not allocate, lock, resolve a symbol or panic. What the object does not contain, it cannot do. It is loaded
+//! into programs of any C library from glibc 2.31 on: what that lacks, it may not need.
+
+pub mod glibc;
+mod symbols;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -9,6 +13,7 @@ use std::process::ExitCode;
 use anyhow::{Context, ensure};
 use object::elf;
 use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader, Sym};
+use symbols::Needed;
 
 use crate::arguments::Arguments;
 use crate::build;
@@ -67,15 +72,38 @@ const EXPORTS: &[&str] = &[
     "usleep",
 ];
 
-/// What it may bind to: the program's own C library, looked up once, and what the compiler emits calls of.
-const IMPORTS: &[&str] = &["bcmp", "dlsym", "memcmp", "memcpy", "memmove", "memset", "strlen"];
+/// What it may bind to, and whether a program must start where it is lacking: what the compiler emits calls of, and how
+/// definitions behind the interposed functions are found. All of it, but `dlsym`, is in libc.so.6 or in the loader since
+/// GLIBC_2.2.5; `dlsym` moved from libdl to libc.so.6 with GLIBC_2.34.
+const IMPORTS: &[(&str, bool)] = &[
+    ("_r_debug", true),
+    ("bcmp", false),
+    ("dlsym", true),
+    ("memcmp", false),
+    ("memcpy", false),
+    ("memmove", false),
+    ("memset", false),
+    ("strlen", false),
+];
 
-/// `cargo xtask audit-collect`
+/// The oldest release of glibc that it must run with.
+const OLDEST_GLIBC: (u32, u32) = (2, 31);
+/// Versions that a symbol may be asked for by: none. Each would be looked for in the library that had it when the object
+/// was linked.
+const VERSIONS: &[&str] = &[];
+
+/// Thread-local storage that it may take of the loader's reserve, bytes.
+const LARGEST_TLS_BYTES: u64 = 64;
+
+/// `cargo xtask audit-collect [--object FILE]`
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    arguments.only(&[])?;
-    let built = build::release()?;
-    check(&built.preload)?;
-    println!("ok: {}", built.preload.display());
+    arguments.only(&["object"])?;
+    let object = match arguments.text("object") {
+        Some(path) => path.into(),
+        None => build::release()?.preload,
+    };
+    check(&object)?;
+    println!("ok: {}", object.display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -92,26 +120,39 @@ fn complaints(bytes: &[u8]) -> anyhow::Result<Vec<String>> {
     let file = ElfFile64::<object::Endianness>::parse(bytes)?;
     let endian = file.endian();
 
-    let dynamic_symbols = file.elf_dynamic_symbol_table();
-    let (mut exports, mut imports) = (Vec::new(), Vec::new());
-    for symbol in dynamic_symbols.iter().skip(1) {
-        let name = String::from_utf8_lossy(symbol.name(endian, dynamic_symbols.strings())?).into_owned();
-        if symbol.is_undefined(endian) { imports.push(name) } else { exports.push(name) }
-    }
-    exports.sort();
-    imports.sort();
-    println!("exports: {}\nimports: {}", exports.join(" "), imports.join(" "));
-    let beyond = |found: &[String], allowed: &[&str]| -> Vec<String> {
-        found.iter().filter(|name| !allowed.contains(&name.as_str())).cloned().collect()
-    };
-    for name in beyond(&exports, EXPORTS) {
+    let (exports, needed) = symbols::dynamic(&file, bytes)?;
+    println!("exports {}: {}", exports.len(), exports.join(" "));
+    println!("needs {}: {}", needed.len(), needed.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+    let highest = needed.iter().filter_map(Needed::glibc).max();
+    println!(
+        "highest version needed: {}",
+        highest.map_or("none, so any glibc that has these names".into(), |(major, minor)| format!(
+            "GLIBC_{major}.{minor}"
+        ))
+    );
+    println!("looks up when loaded: {}", symbols::looked_up(&file, bytes)?.join(" "));
+    for name in exports.iter().filter(|name| !EXPORTS.contains(&name.as_str())) {
         wrong.push(format!("exports {name}, which xtask/src/audit.rs does not list"));
     }
     for name in EXPORTS.iter().filter(|name| !exports.iter().any(|export| export == *name)) {
         wrong.push(format!("does not export {name}, which xtask/src/audit.rs lists"));
     }
-    for name in beyond(&imports, IMPORTS) {
-        wrong.push(format!("needs {name}, which may not be called from a handler"));
+    for symbol in &needed {
+        match IMPORTS.iter().find(|(name, _)| *name == symbol.name) {
+            None => wrong.push(format!("needs {symbol}, which may not be called from a handler")),
+            Some((_, true)) if !symbol.may_be_missing => {
+                wrong.push(format!("needs {symbol}, which glibc {OLDEST_GLIBC:?} may lack: it must be weak"));
+            }
+            Some(_) => {}
+        }
+        if let Some(version) = &symbol.version {
+            if symbol.glibc().is_some_and(|glibc| glibc > OLDEST_GLIBC) {
+                wrong.push(format!("needs {symbol}, which is newer than glibc {OLDEST_GLIBC:?}"));
+            }
+            if !VERSIONS.contains(&version.as_str()) {
+                wrong.push(format!("needs {symbol}: it may ask for no version that xtask/src/audit.rs does not list"));
+            }
+        }
     }
 
     let symbols = file.elf_symbol_table();
@@ -135,6 +176,12 @@ fn complaints(bytes: &[u8]) -> anyhow::Result<Vec<String>> {
         }
         if segment.p_type(endian) == elf::PT_GNU_STACK && flags.contains(elf::PF_X) {
             wrong.push("asks for an executable stack".into());
+        }
+        if segment.p_type(endian) == elf::PT_TLS {
+            println!("thread-local storage: {} bytes, at a fixed offset", segment.p_memsz(endian));
+            if segment.p_memsz(endian) > LARGEST_TLS_BYTES {
+                wrong.push(format!("takes more than {LARGEST_TLS_BYTES} bytes of thread-local storage"));
+            }
         }
         for entry in segment.dynamic(endian, bytes)?.into_iter().flatten() {
             let (tag, value) = (entry.d_tag(endian), entry.d_val(endian));

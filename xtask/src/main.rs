@@ -33,7 +33,8 @@ cargo xtask CMD
   lint            formatting, clippy, dependency directions, licences, rooms
   oracle          the walk against the true path at every instruction of a program; --help says more
   exam            the same over many programs, compilers and levels, with call frame information and without; --help
-  audit-collect   what the preloaded object needs and offers
+  audit-collect   what the preloaded object needs and offers [--object FILE]
+  glibc           a recording with other releases of glibc, from Debian's archive [--suites bullseye,trixie] [--callpath FILE]
   suite           real programs bare and under callpath, in turn
                     [--programs a,b] [--against perf] [--runs N] [--rate HZ] [--quick] [--markdown FILE] [--list]
   soak            programs drawn at random, bare and recorded at 10 kHz: the same comes out, every sample is accounted for
@@ -73,6 +74,7 @@ fn run(command: &str, arguments: Arguments) -> anyhow::Result<ExitCode> {
         "test" => test::run(&arguments),
         "lint" => lint::run(&arguments),
         "audit-collect" => audit::run(&arguments),
+        "glibc" => audit::glibc::run(&arguments),
         "suite" => suite::run(&arguments),
         "soak" => soak::run(&arguments),
         "bench-sample" => bench::sample::run(&arguments),

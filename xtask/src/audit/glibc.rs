@@ -1,0 +1,117 @@
+//! `cargo xtask glibc`: a recording of a program of another release of glibc, unpacked beside the machine's own.
+//! Knows nothing of why it could fail. Not in CI: it asks Debian's archive.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, ensure};
+
+use crate::arguments::Arguments;
+use crate::build;
+
+/// Debian's releases with the oldest glibc that callpath works with, and with a newer one than its own.
+const SUITES: &str = "bullseye,trixie";
+/// Where Debian keeps gcc's start files.
+const START_FILES: &str = "/usr/lib/x86_64-linux-gnu";
+
+/// `cargo xtask glibc [--suites a,b] [--callpath FILE]`
+pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    arguments.only(&["suites", "callpath"])?;
+    let callpath = match arguments.text("callpath") {
+        Some(path) => PathBuf::from(path),
+        None => build::release()?.callpath,
+    };
+    let callpath = callpath.canonicalize().with_context(|| format!("failed to find {}", callpath.display()))?;
+    for suite in arguments.text("suites").unwrap_or(SUITES).split(',') {
+        let place = build::root().join("target/glibc").join(suite);
+        let libraries = unpacked(suite, &place).with_context(|| format!("failed to get libc6 of {suite}"))?;
+        for threads in [false, true] {
+            let program = linked(&place, &libraries, threads)?;
+            let said = recorded(&callpath, &program, if threads { "many" } else { "200" })
+                .with_context(|| format!("{} failed", program.display()))?;
+            println!("ok: {suite}, {}: {said}", if threads { "with threads" } else { "without" });
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The libraries of a suite's libc6, by apt with lists of its own, which leaves the machine's alone.
+fn unpacked(suite: &str, place: &Path) -> anyhow::Result<PathBuf> {
+    let root = place.join("root");
+    if !root.is_dir() {
+        for directory in ["lists/partial", "cache/archives/partial"] {
+            std::fs::create_dir_all(place.join(directory))?;
+        }
+        let keys = "/usr/share/keyrings/debian-archive-keyring.gpg";
+        let source = format!("deb [signed-by={keys}] http://deb.debian.org/debian {suite} main\n");
+        std::fs::write(place.join("sources.list"), source)?;
+        let at = |name: &str| place.join(name).display().to_string();
+        let options = [
+            format!("Dir::Etc::sourcelist={}", at("sources.list")),
+            "Dir::Etc::sourceparts=-".to_owned(),
+            format!("Dir::State::lists={}", at("lists")),
+            format!("Dir::Cache={}", at("cache")),
+            "APT::Sandbox::User=root".to_owned(),
+            "Acquire::Languages=none".to_owned(),
+        ];
+        let apt_get = |words: &[&str]| -> anyhow::Result<()> {
+            let mut command = Command::new("apt-get");
+            options.iter().for_each(|option| {
+                command.arg("-o").arg(option);
+            });
+            passes(command.args(words).current_dir(place))
+        };
+        apt_get(&["-q", "update"])?;
+        apt_get(&["-q", "download", &format!("libc6/{suite}")])?;
+        let package = std::fs::read_dir(place)?.filter_map(Result::ok).map(|entry| entry.path());
+        let package = package.into_iter().find(|path| path.extension().is_some_and(|e| e == "deb"));
+        let package = package.context("apt-get left no package")?;
+        passes(Command::new("dpkg-deb").arg("-x").arg(package).arg(&root))?;
+    }
+    let places = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"].map(|directory| root.join(directory));
+    places.into_iter().find(|directory| directory.join("libc.so.6").exists()).context("it holds no libc.so.6")
+}
+
+/// A program of that library alone: old enough symbols, and its own loader.
+fn linked(place: &Path, libraries: &Path, threads: bool) -> anyhow::Result<PathBuf> {
+    let (source, name) = if threads { ("threads.c", "threads") } else { ("burn.c", "burn") };
+    let (object, program) = (place.join(format!("{name}.o")), place.join(name));
+    let source = build::root().join("tests/nasty").join(source);
+    passes(Command::new("gcc").args(["-O2", "-g", "-fPIE", "-c", "-o"]).arg(&object).arg(source))?;
+    let mut link = Command::new("gcc");
+    link.args(["-nostdlib", "-pie", "-o"]).arg(&program);
+    link.args([format!("{START_FILES}/Scrt1.o"), format!("{START_FILES}/crti.o")]).arg(object);
+    if threads {
+        link.arg(libraries.join("libpthread.so.0"));
+    }
+    link.arg(libraries.join("libc.so.6")).arg(format!("{START_FILES}/crtn.o"));
+    link.arg(format!("-Wl,--dynamic-linker={}", libraries.join("ld-linux-x86-64.so.2").display()));
+    link.arg(format!("-Wl,-rpath,{}", libraries.display())).arg("-Wl,--allow-shlib-undefined");
+    passes(&mut link)?;
+    Ok(program)
+}
+
+/// Records it, and asks the report for the account of the samples: all of them must have their whole path.
+fn recorded(callpath: &Path, program: &Path, argument: &str) -> anyhow::Result<String> {
+    let directory = program.with_extension("callpath");
+    if directory.is_dir() {
+        std::fs::remove_dir_all(&directory)?;
+    }
+    let bare = Command::new(program).arg(argument).output()?;
+    let mut command = Command::new(callpath);
+    let said = command.args(["record", "-o"]).arg(&directory).arg("--").arg(program).arg(argument).output()?;
+    let words = String::from_utf8_lossy(&said.stderr).into_owned();
+    ensure!(said.status == bare.status && said.stdout == bare.stdout, "it is not what it is bare: {words}");
+    let report = Command::new(callpath).arg("report").arg(&directory).arg("--json").output()?;
+    let json: serde_json::Value = serde_json::from_slice(&report.stdout).context("no measurement")?;
+    let quality = &json["quality"];
+    let number = |key: &str| quality[key].as_u64().unwrap_or(0);
+    ensure!(number("full") > 20 && number("partial") + number("raw_kept") == 0, "paths are not whole: {quality}");
+    Ok(format!("{} samples, {} with their whole path", number("taken"), number("full")))
+}
+
+fn passes(command: &mut Command) -> anyhow::Result<()> {
+    let said = command.output().with_context(|| format!("failed to start {command:?}"))?;
+    ensure!(said.status.success(), "{command:?}: {}", String::from_utf8_lossy(&said.stderr).trim());
+    Ok(())
+}
