@@ -107,7 +107,7 @@ pub(super) fn json(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         findings(&program.findings, out)?;
         write!(out, ",\n\"modules\":[")?;
         for (index, module) in program.modules.iter().enumerate() {
-            write!(out, "{}\n", if index == 0 { "" } else { "," })?;
+            writeln!(out, "{}", if index == 0 { "" } else { "," })?;
             write!(out, "{{\"path\":{}", json_string(&module.path.to_string_lossy())?)?;
             if let Some(id) = &module.build_id {
                 write!(out, ",\"build_id\":{}", json_string(id)?)?;
