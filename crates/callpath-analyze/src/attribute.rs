@@ -13,13 +13,15 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::links::{Frame, Judge, Verdict};
 use crate::measurement::{
-    Account, FULL_ROOT, Measurement, ModuleRecord, PARTIAL_ROOT, ProcessFile, SessionFile, TreeNode,
+    Account, FULL_ROOT, Measurement, NamedCode, NamesFile, PARTIAL_ROOT, ProcessFile, SessionFile, TreeNode,
 };
-use crate::names::{ModuleNames, SourceLine, missing_names_hints};
+use crate::names::{ModuleNames, ProcedureName, SourceLine, missing_names_hints};
 
 /// The preload object's file name begins so; its frames are ours, not the program's.
 pub const PRELOAD_PREFIX: &str = "callpath-preload-";
 
+/// What code written at run time is called, where the kernel has no name for its memory.
+const NAMELESS_CODE: &str = "[jit]";
 /// How many modules a report's hints name.
 const HINTS: usize = 3;
 /// Modules with less than this share of the samples in unnamed code get no hint.
@@ -45,25 +47,29 @@ pub fn attribute(measurement: &Measurement, options: &AttributeOptions, progress
     let mut profile = Profile::new(metrics);
     let mut code = Code::default();
     for process in &measurement.processes {
-        code.enter(process);
+        let names = measurement.names.iter().find(|names| names.sequence == process.sequence);
+        code.enter(process, names);
     }
     code.read(options, progress);
     let mut judge = Judge::default();
-    for process in &measurement.processes {
-        add_process(&mut profile, &mut code, &mut judge, process, session);
+    for (index, process) in measurement.processes.iter().enumerate() {
+        let modules = std::mem::take(&mut code.of_processes[index]);
+        add_process(&mut profile, &mut code, &mut judge, (process, &modules), session);
     }
     describe(&mut profile, measurement, &code);
     profile
 }
 
-/// A module as the measurement names it.
-type ModuleKey = (PathBuf, Option<ModuleIdentity>);
+/// A module as the measurement names it, and the process if it is one that gave the module's code names of its own.
+type ModuleKey = (PathBuf, Option<ModuleIdentity>, Option<u32>);
 
 /// All code that samples or calls lie in.
 #[derive(Default)]
 struct Code {
     modules: Vec<ModuleCode>,
     index: FxHashMap<ModuleKey, usize>,
+    /// For each process, in the measurement's order, its modules by their index.
+    of_processes: Vec<Vec<usize>>,
     /// Samples whose walk stopped in code of no module.
     stopped_outside: u64,
 }
@@ -75,6 +81,8 @@ struct ModuleCode {
     addresses: FxHashSet<LinkAddr>,
     places: FxHashMap<LinkAddr, Place>,
     names: Option<ModuleNames>,
+    /// What the process calls the code that it has written here.
+    written: Vec<NamedCode>,
     unnamed_samples: u64,
     /// Samples whose walk stopped in its code.
     stopped_samples: u64,
@@ -90,8 +98,13 @@ struct Place {
 }
 
 impl Code {
-    fn of(&mut self, module: &ModuleRecord) -> usize {
-        let key = (module.path.clone(), module.identity.clone());
+    /// The module of an index in a process's file.
+    fn of(&mut self, process: &ProcessFile, index: usize, names: Option<&NamesFile>) -> usize {
+        let module = &process.modules[index];
+        let own = names.into_iter().flat_map(|names| &names.procedures).filter(|p| usize::from(p.module) == index);
+        let written: Vec<NamedCode> = own.cloned().collect();
+        let named_by = (!written.is_empty()).then_some(process.sequence);
+        let key = (module.path.clone(), module.identity.clone(), named_by);
         *self.index.entry(key.clone()).or_insert_with(|| {
             let name = key.0.file_name().unwrap_or_default().to_string_lossy();
             let ours = name.starts_with(PRELOAD_PREFIX);
@@ -101,6 +114,7 @@ impl Code {
                 addresses: FxHashSet::default(),
                 places: FxHashMap::default(),
                 names: None,
+                written,
                 unnamed_samples: 0,
                 stopped_samples: 0,
             });
@@ -108,8 +122,8 @@ impl Code {
         })
     }
 
-    fn enter(&mut self, process: &ProcessFile) {
-        let modules: Vec<usize> = process.modules.iter().map(|m| self.of(m)).collect();
+    fn enter(&mut self, process: &ProcessFile, names: Option<&NamesFile>) {
+        let modules: Vec<usize> = (0..process.modules.len()).map(|index| self.of(process, index, names)).collect();
         for thread in &process.threads {
             let nodes = thread.tree.nodes().iter().skip(PARTIAL_ROOT as usize + 1);
             for key in nodes.map(|n| n.key).chain(thread.start) {
@@ -118,6 +132,7 @@ impl Code {
                 }
             }
         }
+        self.of_processes.push(modules);
     }
 
     fn read(&mut self, options: &AttributeOptions, progress: Progress<'_>) {
@@ -134,7 +149,7 @@ impl Code {
 
 impl ModuleCode {
     fn read(&mut self, options: &AttributeOptions) {
-        let (path, identity) = &self.key;
+        let (path, identity, _) = &self.key;
         let names = if path.as_os_str() == "[vdso]" {
             ModuleNames::from_bytes(
                 options.vdso.clone().unwrap_or_default(),
@@ -149,13 +164,19 @@ impl ModuleCode {
         addresses.sort_unstable();
         let lines = names.lines(&addresses);
         for (address, line) in addresses.into_iter().zip(lines) {
-            let procedure = names.procedure(address);
+            let procedure = self.as_written(address).unwrap_or_else(|| names.procedure(address));
             self.places.insert(
                 address,
                 Place { procedure: procedure.name, start: procedure.start, named: procedure.named, line },
             );
         }
         self.names = Some(names);
+    }
+
+    /// What the process says of an address.
+    fn as_written(&self, address: LinkAddr) -> Option<ProcedureName> {
+        let named = self.written.iter().find(|p| (p.start..p.start.saturating_add(p.len_bytes)).contains(&address.0))?;
+        Some(ProcedureName { name: named.name.clone(), start: LinkAddr(named.start), named: true })
     }
 
     fn file_name(&self) -> String {
@@ -167,11 +188,10 @@ fn add_process(
     profile: &mut Profile,
     code: &mut Code,
     judge: &mut Judge,
-    process: &ProcessFile,
+    (process, modules): (&ProcessFile, &[usize]),
     session: &SessionFile,
 ) {
     let name = process.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let modules: Vec<usize> = process.modules.iter().map(|m| code.of(m)).collect();
     let mut scope = Scope::new(ScopeKind::Process, profile.strings.intern(&name));
     scope.discriminator = u64::from(process.pid);
     let process_node = profile.tree.child(NodeId::ROOT, scope);
@@ -184,7 +204,7 @@ fn add_process(
         let mut scope = Scope::new(ScopeKind::Thread, profile.strings.intern(label));
         scope.discriminator = u64::from(thread.tid);
         let thread_node = profile.tree.child(process_node, scope);
-        let adder = Adder { profile, code, judge, modules: &modules, metric_count: session.metrics.len() };
+        let adder = Adder { profile, code, judge, modules, metric_count: session.metrics.len() };
         let found = adder.add(thread_node, thread.start, thread.tree.nodes());
         quality.add(&Quality { links: found.links, ..Quality::default() });
         let broken = found.broken_samples.min(quality.full);
@@ -417,6 +437,21 @@ fn describe(profile: &mut Profile, measurement: &Measurement, code: &Code) {
     unnamed.sort_by_key(|m| std::cmp::Reverse(m.unnamed_samples));
     let names: Vec<&ModuleNames> = unnamed.iter().take(HINTS).filter_map(|m| m.names.as_ref()).collect();
     info.notes.extend(missing_names_hints(&names));
+    info.notes.extend(written_names_notes(measurement, code, least));
+}
+
+/// What a program could have said, or has said badly, of the code that it has written.
+fn written_names_notes(measurement: &Measurement, code: &Code, least: u64) -> Vec<String> {
+    let nameless = code.modules.iter().filter(|m| m.key.0.as_os_str() == NAMELESS_CODE);
+    let unnamed = nameless.fold(0u64, |sum, module| sum.saturating_add(module.unnamed_samples));
+    let hint = (unnamed > least && measurement.names.iter().all(|names| names.procedures.is_empty())).then(|| {
+        "code written at run time has the names that its program writes to /tmp/perf-PID.map: node --perf-basic-prof, \
+         java -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit (17 or newer)"
+            .to_owned()
+    });
+    let bad_lines = measurement.names.iter().fold(0u64, |sum, names| sum.saturating_add(names.bad_lines));
+    let bad = (bad_lines > 0).then(|| format!("{bad_lines} lines of /tmp/perf-PID.map say nothing, and were skipped"));
+    hint.into_iter().chain(bad).collect()
 }
 
 /// A recorder writes at least every few seconds, so one that has been silent for long was killed.

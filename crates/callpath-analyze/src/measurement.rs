@@ -5,6 +5,7 @@
 
 mod codec;
 mod directory;
+mod names_file;
 mod tree;
 
 use std::path::PathBuf;
@@ -14,7 +15,8 @@ use callpath_format::shared::thread::Dropped;
 use callpath_image::identity::ModuleIdentity;
 
 pub use codec::{MeasurementError, decode_process, decode_session, encode_process, encode_session, fuzz_measurement};
-pub use directory::{Measurement, newest, process_file_name, trace_file_name, write_file};
+pub use directory::{Measurement, names_file_name, newest, process_file_name, trace_file_name, write_file};
+pub use names_file::{NamedCode, NamesFile, decode_names, encode_names};
 pub use tree::{FULL_ROOT, PARTIAL_ROOT, PathTree, TreeNode};
 
 /// What a measurement counts or clocks.

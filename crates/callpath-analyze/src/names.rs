@@ -4,6 +4,7 @@
 //! A name from another build is worse than none: where the file is no longer what ran, everything is `module+0x1234`.
 
 pub mod packages;
+pub mod perf_map;
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};

@@ -20,6 +20,7 @@ mod thread;
 mod trace;
 mod unmeasured;
 mod written;
+mod written_names;
 
 pub use error::RecordError;
 pub use output::Destination;

@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use callpath_analyze::measurement::{
-    MeasurementError, ModuleRecord, PathTree, ProcessFile, ThreadProfile, encode_process, process_file_name,
+    MeasurementError, ModuleRecord, PARTIAL_ROOT, PathTree, ProcessFile, ThreadProfile, encode_process, process_file_name,
     trace_file_name, write_file,
 };
 use callpath_format::address::RunAddr;
@@ -23,6 +23,7 @@ use crate::raw::{self, Code, Raw, Walked};
 use crate::thread::{Thread, TickLength};
 use crate::trace::{self, TraceFile};
 use crate::written::{Witness, WrittenCode};
+use crate::written_names::WrittenNames;
 
 /// Ended threads beyond this many are put together by where they began.
 const THREADS_KEPT_APART: usize = 512;
@@ -71,6 +72,7 @@ pub(crate) struct Process {
     mappings: Vec<Mapping>,
     module_mappings: Vec<Mapping>,
     written_code: WrittenCode,
+    written_names: WrittenNames,
     map_read: Instant,
     places: MapPlaces,
     module_indices: FxHashMap<(ModuleId, u64), ModuleIndex>,
@@ -94,6 +96,7 @@ impl Process {
             program: handle.executable().unwrap_or_default(),
             command: handle.command_line(),
             written_code: WrittenCode::new(handle.pid()),
+            written_names: WrittenNames::new(handle.pid(), SystemTime::now()),
             handle,
             started_ns,
             metric_count: shared.keeper.session().settings.metric_count,
@@ -198,6 +201,9 @@ impl Process {
             }
         }
         self.written_code.set_areas(&others, &mut self.modules, &mut shared.publisher);
+        if self.written_code.is_there() {
+            self.written_names.expect_map();
+        }
         self.publish_map(shared);
     }
 
@@ -337,12 +343,29 @@ impl Process {
         // Places in `self.threads` change here.
         let live: Vec<ThreadProfile> = live.into_iter().map(|(_, profile)| profile).collect();
         self.put_together_ended();
+        self.name_written_code(&live, ended_ns.is_some());
+        self.written_names.write(directory, self.sequence)?;
         let bytes = self.encode(shared, live, ended_ns);
         if self.written.as_ref() != Some(&bytes) {
             write_file(directory, &process_file_name(self.sequence, self.handle.pid().0), &bytes)?;
             self.written = Some(bytes);
         }
         Ok(())
+    }
+
+    /// Asks the program's own words for the names of code that it has written.
+    fn name_written_code(&mut self, live: &[ThreadProfile], ended: bool) {
+        if !self.written_code.is_there() {
+            return;
+        }
+        let kept = self.threads.iter().filter_map(|t| match t {
+            ThreadState::Ended(profile) => Some(&**profile),
+            ThreadState::Live(_) => None,
+        });
+        let keys = kept.chain(live).flat_map(|thread| thread.tree.nodes().iter().skip(PARTIAL_ROOT as usize + 1));
+        let keys: FxHashSet<FrameKey> =
+            keys.map(|node| node.key).filter(|key| self.written_code.is_module(key.module())).collect();
+        self.written_names.name(&keys, &self.written_code, ended);
     }
 
     /// Takes leave of threads that have ended, so that others can have their chunks.

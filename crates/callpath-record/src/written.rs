@@ -8,6 +8,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use callpath_analyze::measurement::ModuleRecord;
@@ -53,7 +54,8 @@ pub(crate) struct WrittenCode {
     stretches: FxHashMap<u64, Stretch>,
     /// Places of stretches that are no more.
     replaced: Vec<Place>,
-    versions: usize,
+    /// The code of each version, by its module, and where it starts.
+    versions: FxHashMap<ModuleIndex, (RunAddr, Rc<[u8]>)>,
     began: Instant,
     spent: Duration,
     spent_in_round: Duration,
@@ -72,7 +74,7 @@ struct Area {
 struct Stretch {
     range: Range<RunAddr>,
     code_start: RunAddr,
-    code: Vec<u8>,
+    code: Rc<[u8]>,
     build: WrittenBuild,
     module: ModuleIndex,
     /// When it may be analysed again.
@@ -92,7 +94,7 @@ impl WrittenCode {
             areas: Vec::new(),
             stretches: FxHashMap::default(),
             replaced: Vec::new(),
-            versions: 0,
+            versions: FxHashMap::default(),
             began: Instant::now(),
             spent: Duration::ZERO,
             spent_in_round: Duration::ZERO,
@@ -147,7 +149,7 @@ impl WrittenCode {
             let pid = self.pid;
             let is_same = self.stretches.get(&base).is_some_and(|stretch| {
                 let mut now = vec![0; stretch.code.len()];
-                read_memory(pid, stretch.code_start.0, &mut now) == now.len() && now == stretch.code
+                read_memory(pid, stretch.code_start.0, &mut now) == now.len() && now == *stretch.code
             });
             if !is_same {
                 self.forget(base, publisher);
@@ -199,6 +201,21 @@ impl WrittenCode {
             }
         }
         mappings
+    }
+
+    /// Whether there is any.
+    pub(crate) fn is_there(&self) -> bool {
+        !self.areas.is_empty()
+    }
+
+    /// The modules that such code has had, by index.
+    pub(crate) fn is_module(&self, module: ModuleIndex) -> bool {
+        self.versions.contains_key(&module) || self.areas.iter().any(|area| area.module == module)
+    }
+
+    /// Looks at it as it is now.
+    pub(crate) fn look(&self) -> Look<'_> {
+        Look { code: self, now: FxHashMap::default() }
     }
 
     /// Another round of serving begins.
@@ -285,12 +302,13 @@ impl WrittenCode {
         let module = match &before {
             // What was there is there still; something has been added.
             Some(before) if before.build.pieces.iter().all(|piece| build.pieces.contains(piece)) => before.module,
-            _ if self.versions >= VERSIONS => fallback,
-            _ => {
-                self.versions += 1;
-                module_index(modules, &name, Some(build.identity.clone()))
-            }
+            _ if self.versions.len() >= VERSIONS => fallback,
+            _ => module_index(modules, &name, Some(build.identity.clone())),
         };
+        let code: Rc<[u8]> = code.into();
+        if module != fallback {
+            self.versions.insert(module, (from, Rc::clone(&code)));
+        }
         let due = Instant::now() + self.account(began) * STRETCH_SHARE;
         let stretch =
             Stretch { range, code_start: from, code, build, module, due, place: None, tries: 0, successes: 0 };
@@ -329,6 +347,58 @@ impl WrittenCode {
             read_memory(self.pid, return_address.0.wrapping_sub(len as u64), rest) == len
                 && may_return_to(rest, return_address)
         })
+    }
+}
+
+/// What has become of the code that a frame is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    /// It is what was analysed; a hash of what is around the frame.
+    Holds(u64),
+    /// It is not.
+    Changed,
+    /// The process has ended. `latest`: nothing else was seen there after it.
+    Gone { latest: bool },
+    /// There was no time to look at it when it was sampled.
+    NotAnalysed,
+}
+
+/// A look at the code as it is now, each stretch of it read once.
+pub(crate) struct Look<'a> {
+    code: &'a WrittenCode,
+    now: FxHashMap<u64, Vec<u8>>,
+}
+
+impl Look<'_> {
+    /// Whether a frame's code is still what it was when its module was made.
+    pub(crate) fn standing(&mut self, module: ModuleIndex, addr: RunAddr) -> Standing {
+        let Some((start, then)) = self.code.versions.get(&module) else { return Standing::NotAnalysed };
+        let Some(range) = self.code.range_at(addr) else { return Standing::Changed };
+        let around = addr.0.saturating_sub(COMPARED_BYTES / 2).max(range.start.0).max(start.0);
+        let to = (around + COMPARED_BYTES).min(range.end.0);
+        let pid = self.code.pid;
+        let now = self.now.entry(range.start.0).or_insert_with(|| {
+            let mut now = vec![0; (range.end.0 - range.start.0) as usize];
+            let got = read_memory(pid, range.start.0, &mut now);
+            now.truncate(got);
+            now
+        });
+        let part = |from: u64| (around - from) as usize..to.saturating_sub(from) as usize;
+        match now.get(part(range.start.0)) {
+            Some(now) if then.get(part(start.0)) == Some(now) => {
+                Standing::Holds(std::hash::BuildHasher::hash_one(&rustc_hash::FxBuildHasher, now))
+            }
+            _ => Standing::Changed,
+        }
+    }
+
+    /// The same when the process and its memory are gone.
+    pub(crate) fn after_end(&self, module: ModuleIndex, addr: RunAddr) -> Standing {
+        if !self.code.versions.contains_key(&module) {
+            return Standing::NotAnalysed;
+        }
+        let stretch = self.code.stretches.get(&(addr.0 & !(STRETCH_BYTES - 1)));
+        Standing::Gone { latest: stretch.is_some_and(|stretch| stretch.module == module) }
     }
 }
 

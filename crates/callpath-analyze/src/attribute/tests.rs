@@ -2,7 +2,7 @@
 //! Knows nothing of names.
 
 use super::*;
-use crate::measurement::{MetricInfo, PathTree, ThreadProfile};
+use crate::measurement::{MetricInfo, ModuleRecord, PathTree, ThreadProfile};
 
 fn process(sequence: u32, pid: u32, forked: bool, account: Account) -> ProcessFile {
     let thread = ThreadProfile { tid: pid, count: 1, name: "main".into(), account, ..ThreadProfile::default() };
@@ -10,13 +10,17 @@ fn process(sequence: u32, pid: u32, forked: bool, account: Account) -> ProcessFi
 }
 
 fn profile(processes: Vec<ProcessFile>) -> Profile {
+    profile_with_names(processes, Vec::new())
+}
+
+fn profile_with_names(processes: Vec<ProcessFile>, names: Vec<NamesFile>) -> Profile {
     let session = SessionFile {
         metrics: vec![MetricInfo { name: "cpu-time".into(), unit: "ns".into() }],
         working_directory: "/somewhere".into(),
         recorder_cpu_ns: 40,
         ..SessionFile::default()
     };
-    let measurement = Measurement { directory: "m.callpath".into(), session, processes, unreadable: Vec::new() };
+    let measurement = Measurement { directory: "m.callpath".into(), session, processes, names, unreadable: Vec::new() };
     attribute(&measurement, &AttributeOptions { debug_roots: Vec::new(), vdso: None }, &mut |_, _| ())
 }
 
@@ -49,6 +53,49 @@ fn where_walks_stopped_is_said() {
     let note = "partial call paths: the walk stopped in /nowhere/libodd.so (4 of 7 samples)";
     assert_eq!(stopped(FrameKey::in_module(ModuleIndex(0), LinkAddr(0x10)), 4).as_deref(), Some(note));
     assert!(profile(vec![process(0, 1, false, Account::default())]).info.notes.is_empty());
+}
+
+/// Two processes with code at the same address, each with a name of its own for it.
+#[test]
+fn written_code_is_called_what_its_own_process_calls_it() {
+    let code = || ModuleRecord { path: "[jit]".into(), identity: None };
+    let written = |sequence: u32| {
+        let mut process = process(sequence, 100 + sequence, false, Account::default());
+        process.modules = vec![ModuleRecord { path: "/nowhere/app".into(), identity: None }, code()];
+        for address in [0x1010, 0x1020, 0x2000] {
+            let key = FrameKey::in_module(ModuleIndex(1), LinkAddr(address));
+            let node = process.threads[0].tree.child(FULL_ROOT, key);
+            process.threads[0].tree.add(node, 1, [1, 0]);
+        }
+        process
+    };
+    let names = |sequence: u32, name: &str| NamesFile {
+        sequence,
+        bad_lines: 0,
+        procedures: vec![NamedCode { module: 1, start: 0x1000, len_bytes: 0x100, name: name.into() }],
+    };
+    let processes = vec![written(0), written(1), written(2)];
+    let profile = profile_with_names(processes, vec![names(2, "second"), names(0, "first")]);
+    let mut found: Vec<(u64, String, u64)> = Vec::new();
+    for node in profile.tree.nodes() {
+        let scope = profile.tree.scope(node);
+        if scope.kind == ScopeKind::Procedure {
+            let samples = profile.tree.values(node)[1];
+            let process = profile.tree.scope(profile.tree.parent(profile.tree.parent(node).unwrap()).unwrap());
+            found.push((process.discriminator, profile.strings.get(scope.name).to_owned(), samples));
+        }
+    }
+    found.sort();
+    let expected = [
+        (100, "[jit]+0x2000", 1),
+        (100, "first", 2),
+        (101, "[jit]+0x1010", 1),
+        (101, "[jit]+0x1020", 1),
+        (101, "[jit]+0x2000", 1),
+        (102, "[jit]+0x2000", 1),
+        (102, "second", 2),
+    ];
+    assert_eq!(found, expected.map(|(pid, name, samples)| (pid, name.to_owned(), samples)));
 }
 
 /// A file may hold anything behind a right checksum.

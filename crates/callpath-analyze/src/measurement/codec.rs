@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! 0   magic     "CPMEAS" and two digits: the format's version
-//! 8   kind      u32: 1 session, 2 process
+//! 8   kind      u32: 1 session, 2 process, 3 names
 //! 12  zero      u32
 //! 16  length    u64: of the whole file, bytes
 //! 24  checksum  u64: XXH3-64 of all that follows
@@ -24,6 +24,7 @@ use super::{Account, MetricInfo, ModuleRecord, ProcessFile, SessionEnd, SessionF
 const MAGIC: &[u8; 8] = b"CPMEAS01";
 const KIND_SESSION: u32 = 1;
 const KIND_PROCESS: u32 = 2;
+pub(super) const KIND_NAMES: u32 = 3;
 const HEADER_BYTES: usize = 32;
 
 /// Why a measurement cannot be read or written.
@@ -297,19 +298,19 @@ fn decode_tree(r: &mut Reader<'_>, metric_count: u32) -> Result<PathTree, Measur
     Ok(tree)
 }
 
-struct Writer {
+pub(super) struct Writer {
     bytes: Vec<u8>,
 }
 
 impl Writer {
-    fn new(kind: u32) -> Writer {
+    pub(super) fn new(kind: u32) -> Writer {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(kind.to_le_bytes());
         bytes.resize(HEADER_BYTES, 0);
         Writer { bytes }
     }
 
-    fn number(&mut self, mut value: u64) {
+    pub(super) fn number(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.bytes.push(value as u8 | 0x80);
             value >>= 7;
@@ -322,7 +323,7 @@ impl Writer {
         self.bytes.extend(bytes);
     }
 
-    fn string(&mut self, string: &str) {
+    pub(super) fn string(&mut self, string: &str) {
         self.bytes(string.as_bytes());
     }
 
@@ -337,7 +338,7 @@ impl Writer {
         }
     }
 
-    fn finish(mut self) -> Vec<u8> {
+    pub(super) fn finish(mut self) -> Vec<u8> {
         let len = self.bytes.len() as u64;
         let checksum = xxhash_rust::xxh3::xxh3_64(&self.bytes[HEADER_BYTES..]);
         self.bytes[16..24].copy_from_slice(&len.to_le_bytes());
@@ -346,14 +347,14 @@ impl Writer {
     }
 }
 
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
     path: &'a Path,
 }
 
 impl<'a> Reader<'a> {
-    fn open(bytes: &'a [u8], path: &'a Path, kind: u32) -> Result<Reader<'a>, MeasurementError> {
+    pub(super) fn open(bytes: &'a [u8], path: &'a Path, kind: u32) -> Result<Reader<'a>, MeasurementError> {
         let owned = || path.to_owned();
         if bytes.get(..6) != Some(&MAGIC[..6]) {
             return Err(MeasurementError::Magic { path: owned() });
@@ -381,11 +382,11 @@ impl<'a> Reader<'a> {
         Ok(Reader { bytes, at: HEADER_BYTES, path })
     }
 
-    fn error(&self, what: &'static str) -> MeasurementError {
+    pub(super) fn error(&self, what: &'static str) -> MeasurementError {
         MeasurementError::Content { path: self.path.to_owned(), offset: self.at, what }
     }
 
-    fn number(&mut self) -> Result<u64, MeasurementError> {
+    pub(super) fn number(&mut self) -> Result<u64, MeasurementError> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = *self.bytes.get(self.at).ok_or_else(|| self.error("number"))?;
@@ -399,7 +400,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A number of things of at least `least_bytes` each: never more than the file can hold.
-    fn count(&mut self, least_bytes: usize) -> Result<usize, MeasurementError> {
+    pub(super) fn count(&mut self, least_bytes: usize) -> Result<usize, MeasurementError> {
         let count = self.number()?;
         let room = (self.bytes.len() - self.at) / least_bytes;
         usize::try_from(count).ok().filter(|c| *c <= room).ok_or_else(|| self.error("count"))
@@ -412,7 +413,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    fn string(&mut self) -> Result<String, MeasurementError> {
+    pub(super) fn string(&mut self) -> Result<String, MeasurementError> {
         Ok(String::from_utf8_lossy(self.bytes()?).into_owned())
     }
 
@@ -424,7 +425,7 @@ impl<'a> Reader<'a> {
         (0..self.count(1)?).map(|_| self.string()).collect()
     }
 
-    fn finish(self) -> Result<(), MeasurementError> {
+    pub(super) fn finish(self) -> Result<(), MeasurementError> {
         if self.at == self.bytes.len() { Ok(()) } else { Err(self.error("bytes after the end")) }
     }
 }
@@ -437,6 +438,7 @@ pub fn fuzz_measurement(bytes: &[u8]) {
         // Only that it returns is of interest.
         drop(decode_session(&sealed, path));
         drop(decode_process(&sealed, path));
+        drop(super::decode_names(&sealed, path));
     }
 }
 

@@ -7,10 +7,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::codec::{MeasurementError, decode_process, decode_session};
+use super::names_file::{NamesFile, decode_names};
 use super::{ProcessFile, SessionFile};
 
 const SESSION: &str = "session";
 const PROCESS: &str = "process-";
+const NAMES: &str = "names-";
 /// Files that are named one by one when they cannot be read.
 const LOSSES_NAMED: usize = 5;
 
@@ -25,6 +27,11 @@ pub fn process_file_name(sequence: u32, pid: u32) -> String {
 /// The name of a process's trace.
 pub fn trace_file_name(sequence: u32, pid: u32) -> String {
     format!("trace-{sequence}-{pid}")
+}
+
+/// The name of the file with what a process calls the code that it has written.
+pub fn names_file_name(sequence: u32, pid: u32) -> String {
+    format!("{NAMES}{sequence}-{pid}")
 }
 
 /// Writes a file under another name and renames it: a reader sees the old one or the new one.
@@ -49,6 +56,8 @@ pub struct Measurement {
     pub session: SessionFile,
     /// The processes, in the order in which they came.
     pub processes: Vec<ProcessFile>,
+    /// What processes call the code that they have written, in no order.
+    pub names: Vec<NamesFile>,
     /// Files that could not be read, and gaps in their numbers. What they held is missing from the processes.
     pub unreadable: Vec<MeasurementError>,
 }
@@ -69,8 +78,8 @@ impl Measurement {
         };
         let session = decode_session(&bytes, &path)?;
         let read = |source| MeasurementError::Read { path: directory.to_owned(), source };
-        let (mut processes, mut unreadable) = (Vec::new(), Vec::new());
-        let mut files = Vec::new();
+        let (mut processes, mut names, mut unreadable) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut files, mut names_files) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(directory).map_err(read)? {
             let path = entry.map_err(read)?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -78,6 +87,8 @@ impl Measurement {
                 // A file that has no number is read for its error.
                 let sequence = number.split_once('-').and_then(|(sequence, _)| sequence.parse::<u32>().ok());
                 files.push((sequence, path));
+            } else if name.starts_with(NAMES) && !name.ends_with(TEMPORARY) {
+                names_files.push(path);
             }
         }
         files.sort();
@@ -93,7 +104,14 @@ impl Measurement {
             }
         }
         processes.sort_by_key(|p| p.sequence);
-        Ok(Measurement { directory: directory.to_owned(), session, processes, unreadable })
+        for path in names_files {
+            let bytes = fs::read(&path).map_err(|source| MeasurementError::Read { path: path.clone(), source });
+            match bytes.and_then(|bytes| decode_names(&bytes, &path)) {
+                Ok(file) => names.push(file),
+                Err(error) => unreadable.push(error),
+            }
+        }
+        Ok(Measurement { directory: directory.to_owned(), session, processes, names, unreadable })
     }
 
     /// What could not be read, as sentences for a person; none if all could be.

@@ -79,5 +79,8 @@ pub(super) fn module_label(scope: &Scope, profile: &Profile) -> Option<String> {
     let name = profile.strings.get(scope.name);
     let says_it = name.is_empty() || name.strip_prefix(module).is_some_and(|rest| rest.starts_with('+'));
     let shown = scope.kind.is_frame() && !says_it && !module.is_empty();
-    shown.then(|| format!("[{}]", shorten(&printable(module), 40)))
+    let module = shorten(&printable(module), 40);
+    // What is no file has brackets of its own: `[jit]`, `[vdso]`.
+    let has_brackets = module.starts_with('[') && module.ends_with(']');
+    shown.then(|| if has_brackets { module } else { format!("[{module}]") })
 }

@@ -1,0 +1,7 @@
+//! Any bytes as the names that a program gives its written code.
+//! Knows nothing of what is right: only that nothing panics, hangs or exhausts the memory.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    callpath_analyze::names::perf_map::fuzz_perf_map(bytes);
+});
