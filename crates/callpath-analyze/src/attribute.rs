@@ -175,7 +175,8 @@ impl ModuleCode {
 
     /// What the process says of an address.
     fn as_written(&self, address: LinkAddr) -> Option<ProcedureName> {
-        let named = self.written.iter().find(|p| (p.start..p.start.saturating_add(p.len_bytes)).contains(&address.0))?;
+        let named =
+            self.written.iter().find(|p| (p.start..p.start.saturating_add(p.len_bytes)).contains(&address.0))?;
         Some(ProcedureName { name: named.name.clone(), start: LinkAddr(named.start), named: true })
     }
 

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::{Duration, Instant, SystemTime};
 
 use callpath_analyze::measurement::{
-    MeasurementError, ModuleRecord, PARTIAL_ROOT, PathTree, ProcessFile, ThreadProfile, encode_process, process_file_name,
-    trace_file_name, write_file,
+    MeasurementError, ModuleRecord, PARTIAL_ROOT, PathTree, ProcessFile, ThreadProfile, encode_process,
+    process_file_name, trace_file_name, write_file,
 };
 use callpath_format::address::RunAddr;
 use callpath_format::frame::{FrameKey, ModuleIndex};

@@ -11,7 +11,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::SystemTime;
 
-use callpath_analyze::measurement::{MeasurementError, NamedCode, NamesFile, encode_names, names_file_name, write_file};
+use callpath_analyze::measurement::{
+    MeasurementError, NamedCode, NamesFile, encode_names, names_file_name, write_file,
+};
 use callpath_analyze::names::perf_map::PerfMap;
 use callpath_format::address::RunAddr;
 use callpath_format::frame::FrameKey;

@@ -66,7 +66,8 @@ impl PerfMap {
 
     /// Whether something else has been at an address before.
     pub fn is_contested(&self, addr: u64) -> bool {
-        self.contested.len() >= MOST_CONTESTED || self.contested.iter().any(|(start, end)| (*start..*end).contains(&addr))
+        self.contested.len() >= MOST_CONTESTED
+            || self.contested.iter().any(|(start, end)| (*start..*end).contains(&addr))
     }
 
     /// How many lines could not be used.
@@ -126,7 +127,9 @@ mod tests {
     #[test]
     fn lines_as_runtimes_write_them() {
         let mut map = PerfMap::default();
-        map.add(b"7f066c0065c0 228 JS:*middle /tmp/a b.js:2:16\n0x00007f8020ec7620 0x0000000000000258 int San.leaf(int)\n");
+        map.add(
+            b"7f066c0065c0 228 JS:*middle /tmp/a b.js:2:16\n0x00007f8020ec7620 0x0000000000000258 int San.leaf(int)\n",
+        );
         assert_eq!(named(&map, 0x7f06_6c00_65bf), None);
         assert_eq!(named(&map, 0x7f06_6c00_65c0).as_deref(), Some("JS:*middle /tmp/a b.js:2:16"));
         assert_eq!(named(&map, 0x7f06_6c00_67e7).as_deref(), Some("JS:*middle /tmp/a b.js:2:16"));
@@ -186,7 +189,8 @@ mod tests {
             random
         };
         for _ in 0..2000 {
-            let line = |next: &mut dyn FnMut() -> u64| format!("{:x} {:x} {}\n", next() % 4096, next() % 300, next() % 7);
+            let line =
+                |next: &mut dyn FnMut() -> u64| format!("{:x} {:x} {}\n", next() % 4096, next() % 300, next() % 7);
             let mut bytes: Vec<u8> = (0..20).flat_map(|_| line(&mut next).into_bytes()).collect();
             let at = next() as usize % bytes.len();
             bytes[at] = next() as u8;
