@@ -20,6 +20,7 @@ use crate::build;
 
 /// What other objects may bind to: the interposed functions and nothing else.
 const EXPORTS: &[&str] = &[
+    "__asan_default_options",
     "__poll_chk",
     "__ppoll_chk",
     "aio_suspend",

@@ -26,6 +26,7 @@ pub mod loading;
 pub mod peek;
 mod plt;
 pub mod scopes;
+pub mod sanitizer;
 mod symbol_table;
 pub mod symbols;
 mod units;

@@ -97,7 +97,7 @@ impl ElfPeek {
 }
 
 /// Up to `len` bytes at `offset`: fewer where the file ends.
-fn read_at(file: &File, offset: u64, len: u64) -> std::io::Result<Vec<u8>> {
+pub(crate) fn read_at(file: &File, offset: u64, len: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = vec![0; len as usize];
     let mut filled = 0;
     while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {

@@ -15,6 +15,7 @@ mod loader;
 mod look_up;
 mod masks;
 mod recorder;
+mod sanitizer;
 mod seccomp;
 mod signal;
 mod spawn;

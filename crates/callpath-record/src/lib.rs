@@ -26,4 +26,4 @@ pub use error::RecordError;
 pub use output::Destination;
 pub use serve::{Recorded, record};
 pub use settings::{Clock, DEFAULT_RATE, RecordOptions, SettingsError, parse_event};
-pub use suitable::check_program;
+pub use suitable::{Suitable, check_program};

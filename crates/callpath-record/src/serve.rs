@@ -51,14 +51,16 @@ pub struct Recorded {
 /// Runs the program and records it until it ends. Before the program is started an error means that it never ran.
 pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
     let program = find_program(&options.program)?;
-    check_program(&program)?;
+    let suitable = check_program(&program)?;
     let mut recorder = Recorder::prepare(options)?;
     let preload = Preload::in_cache(options)?;
     let destination = match &options.output {
         Some(directory) => Some(Destination::asked_for(directory)?),
         None => None,
     };
-    let environment = recorder.environment(&preload.path);
+    let mut environment = recorder.environment(&preload.path);
+    environment.extend(suitable.environment());
+    recorder.notes.extend(suitable.note());
     let launch = Launch {
         program: program.clone(),
         name: options.program.clone(),

@@ -1,12 +1,13 @@
 //! Whether a program can be recorded at all, and the sentence that says why not.
 //! Knows nothing of running it.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use callpath_image::peek::ElfPeek;
+use callpath_image::sanitizer::Sanitizer;
 use callpath_target::TargetError;
 
 use crate::error::RecordError;
@@ -14,12 +15,43 @@ use crate::error::RecordError;
 /// How many interpreters may stand behind one another, as in the kernel.
 const SCRIPTS: u32 = 5;
 
+/// A program that can be recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct Suitable {
+    /// With what it is built.
+    sanitizer: Option<Sanitizer>,
+}
+
+impl Suitable {
+    /// What a person should know of it.
+    pub(crate) fn note(&self) -> Option<String> {
+        let name = self.sanitizer?.name;
+        Some(format!("the program is built with {name}: what its checks cost is in the call paths"))
+    }
+
+    /// What AddressSanitizer must be told by the environment, since the program itself tells it something else: that other
+    /// libraries may be loaded before it.
+    pub(crate) fn environment(&self) -> Option<(OsString, OsString)> {
+        const NAME: &str = "ASAN_OPTIONS";
+        self.sanitizer.filter(|sanitizer| sanitizer.sets_own_options)?;
+        let mut options = std::env::var_os(NAME).filter(|options| !options.is_empty()).unwrap_or_default();
+        if !options.is_empty() {
+            options.push(":");
+        }
+        options.push("verify_asan_link_order=0");
+        Some((NAME.into(), options))
+    }
+}
+
 /// Says why the program at `path` cannot be recorded, if it cannot. A script stands for its interpreter.
-pub fn check_program(path: &Path) -> Result<(), RecordError> {
+pub fn check_program(path: &Path) -> Result<Suitable, RecordError> {
     let mut file = path.to_owned();
     for _ in 0..SCRIPTS {
         match kind_of(&file, path)? {
-            ElfPeek::Dynamic { .. } => return check_privilege(&file),
+            ElfPeek::Dynamic { .. } => {
+                check_privilege(&file)?;
+                return Ok(Suitable { sanitizer: Sanitizer::of(&file) });
+            }
             ElfPeek::Script { interpreter, .. } => file = interpreter,
             other => return Err(unsuitable(path, &reason(&file, path, &other))),
         }
