@@ -98,6 +98,10 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32) {
     slot.state.store(SlotState::LIVE, Release);
     process.ring();
     recorder::wait(&process, &slot.source, PATIENCE_NS, |source| source != Source::None as u32);
+    if slot.source.load(Acquire) == Source::Refused as u32 {
+        leave_refused(slot);
+        return;
+    }
     if let Some(thread) = thread {
         // What was used until here is the loader's, and is attributed to where this thread now is.
         thread.start_clocks(&process.session.settings, slot.inherited_cpu_ns.load(Relaxed));
@@ -121,6 +125,17 @@ fn earlier_program<'m>(process: &Process<'m>) -> Option<&'m ProcessSlot> {
 /// Takes part no longer: there was no slot for a fork's child, or the program forbids itself system calls.
 pub fn leave() {
     STATE.store(0, Release);
+}
+
+/// Takes part no longer, before anything was measured: all is again as it was found.
+fn leave_refused(slot: &ProcessSlot) {
+    if slot.trap_default.load(Relaxed) != 0 {
+        signal::was_default();
+    }
+    STATE.store(0, Release);
+    tls::set(Word::Record, 0);
+    signal::give_back();
+    slot.state.store(SlotState::FREE, Release);
 }
 
 /// A sample of the calling thread at a moment that callpath knows of.

@@ -63,6 +63,18 @@ fn set_in_truth(how: c_int) -> u64 {
     before
 }
 
+/// Puts SIGTRAP back into the calling thread's mask if the program had it there.
+pub fn give_back() {
+    if tls::get(Word::Mask) != 0 {
+        let block = TRAP_BIT;
+        // SAFETY: changes the thread's signal mask; the set has the size given.
+        unsafe {
+            call4(syscall_number::RT_SIGPROCMASK, SIG_BLOCK as usize, core::ptr::from_ref(&block) as usize, 0, 8)
+        };
+        tls::set(Word::Mask, 0);
+    }
+}
+
 /// # Safety
 /// As for `sigprocmask(3)`; `set` and `old` point to a `sigset_t`, of which the kernel uses 64 bits.
 unsafe fn change(real: Option<usize>, how: c_int, set: *const u64, old: *mut u64) -> c_int {

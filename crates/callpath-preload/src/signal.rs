@@ -74,6 +74,18 @@ pub fn take_back() {
     exchange(Some(&ours()));
 }
 
+/// Gives SIGTRAP back to the program, with what it wants done with it.
+pub fn give_back() {
+    let programs = KernelSigaction {
+        handler: PROGRAMS_HANDLER.load(Relaxed),
+        flags: PROGRAMS_FLAGS.load(Relaxed) as c_ulong | SA_RESTORER,
+        restorer: restore as *const () as usize,
+        mask: PROGRAMS_MASK.load(Relaxed),
+    };
+    exchange(Some(&programs));
+    crate::masks::give_back();
+}
+
 /// Takes SIGTRAP over. `false`: the kernel did not let us.
 pub fn install() -> bool {
     let Some(before) = exchange(Some(&ours())) else { return false };

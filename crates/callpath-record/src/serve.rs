@@ -37,6 +37,9 @@ const ARENA_BYTES: u64 = 256 << 20;
 const PUBLISHED_BYTES: u64 = 128 << 20;
 const LEAST_WINDOW_BYTES: u64 = 16 << 20;
 
+/// Tracers that hand on the signals of what they trace and do not stop it for them.
+const PASSES_SIGNALS_ON: [&str; 1] = ["strace"];
+
 /// What came of a recording.
 #[derive(Debug)]
 pub struct Recorded {
@@ -134,8 +137,6 @@ struct Recorder {
     shared: Shared,
     nonce: u64,
     processes: Vec<Process>,
-    /// Slots of processes that cannot be measured.
-    refused: Vec<usize>,
     sequence: u32,
     began: Instant,
     began_unix_ns: u64,
@@ -157,7 +158,6 @@ impl Recorder {
             shared: Shared { keeper, publisher, modules },
             nonce,
             processes: Vec::new(),
-            refused: Vec::new(),
             sequence: 0,
             began: Instant::now(),
             began_unix_ns: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64),
@@ -243,7 +243,7 @@ impl Recorder {
         for slot in 0..PROCESS_SLOTS {
             if self.shared.keeper.slot(slot).state.load(Acquire) == SlotState::LIVE
                 && !self.processes.iter().any(|p| p.slot == slot)
-                && !self.refused.contains(&slot)
+                && self.shared.keeper.slot(slot).source.load(Acquire) != Source::Refused as u32
             {
                 self.admit(slot, directory, options);
             }
@@ -264,7 +264,12 @@ impl Recorder {
         let pid = Pid(self.shared.keeper.slot(slot).pid.load(Relaxed));
         // The number is the process's own. In another PID name space it is another process's here, which must be left alone.
         if !Maps::read(pid).is_ok_and(|maps| self.shared.keeper.is_mapped_in(&maps)) {
-            self.refuse(slot);
+            self.refuse(
+                slot,
+                "a process was not measured: it is in another PID name space, hides its memory map, or had ended before it \
+                 was looked at"
+                    .to_owned(),
+            );
             return;
         }
         let started_ns = self.began.elapsed().as_nanos() as u64;
@@ -277,6 +282,14 @@ impl Recorder {
             let used = before.first_thread_cpu_ns(&self.shared);
             self.shared.keeper.slot(slot).inherited_cpu_ns.store(used, Relaxed);
             self.take_leave(before, directory);
+        }
+        if let Some(tracer) = process.handle.tracer().filter(|tracer| !PASSES_SIGNALS_ON.contains(&tracer.as_str())) {
+            self.sequence -= 1;
+            self.refuse(
+                slot,
+                format!("a process was not measured: {tracer} traces it, and would take each sample for a breakpoint"),
+            );
+            return;
         }
         if options.trace
             && let Err(error) = process.start_trace(directory)
@@ -291,15 +304,12 @@ impl Recorder {
         self.processes.push(process);
     }
 
-    fn refuse(&mut self, slot: usize) {
+    fn refuse(&mut self, slot: usize, note: String) {
         let at = self.shared.keeper.slot(slot);
         at.source.store(Source::Refused as u32, Release);
         wake(&at.source);
-        self.refused.push(slot);
-        let note = "a process was not measured: it is in another PID name space, hides its memory map, or had ended before \
-                    it was looked at";
-        if !self.notes.iter().any(|n| n == note) {
-            self.notes.push(note.to_owned());
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
         }
     }
 

@@ -69,6 +69,18 @@ impl ProcessHandle {
         status.lines().find_map(|l| l.strip_prefix("PPid:")?.trim().parse().ok().map(Pid))
     }
 
+    /// The name of the process that traces it, unless that is callpath: a program may ask its parent to trace it.
+    pub fn tracer(&self) -> Option<String> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        let field =
+            |text: &str, name: &str| text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse::<u32>().ok());
+        let tracer = field(&status, "TracerPid:").filter(|tracer| *tracer != 0)?;
+        // It is named by the thread that traces.
+        let of_tracer = std::fs::read_to_string(format!("/proc/{tracer}/status")).ok()?;
+        let process = field(&of_tracer, "Tgid:").filter(|process| *process != std::process::id())?;
+        Some(std::fs::read_to_string(format!("/proc/{process}/comm")).ok()?.trim_end().to_owned())
+    }
+
     /// A thread's name as it has set it.
     pub fn thread_name(&self, tid: u32) -> Option<String> {
         let name = std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", self.pid)).ok()?;
