@@ -19,6 +19,11 @@ pub const FOR_TESTS: &[(&str, &str)] = &[
     ("python3", "the end-to-end test of a stripped interpreter"),
     ("xz-utils", "the end-to-end test of CPU time"),
     ("util-linux", "the runs as an ordinary user"),
+    ("gdb", "the end-to-end tests of a debugger"),
+    ("strace", "the end-to-end test of a tracer"),
+    ("libjemalloc2", "the end-to-end test of preloaded allocators"),
+    ("libtcmalloc-minimal4", "the end-to-end test of preloaded allocators"),
+    ("perl", "the end-to-end test of Perl's extensions"),
 ];
 
 /// Which of some packages are not installed.

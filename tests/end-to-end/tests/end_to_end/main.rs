@@ -4,6 +4,7 @@
 //! Everything is in one executable, so that each program is compiled once.
 
 mod children;
+mod company;
 mod confined;
 mod damage;
 mod doctor;
