@@ -129,9 +129,6 @@ pub fn leave() {
 
 /// Takes part no longer, before anything was measured: all is again as it was found.
 fn leave_refused(slot: &ProcessSlot) {
-    if slot.trap_default.load(Relaxed) != 0 {
-        signal::was_default();
-    }
     STATE.store(0, Release);
     tls::set(Word::Record, 0);
     signal::give_back();
