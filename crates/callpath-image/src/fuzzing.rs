@@ -62,6 +62,72 @@ fn scopes(image: Arc<Image>, addrs: &[LinkAddr]) -> usize {
     answers
 }
 
+/// The sections that [`fuzz_scopes`] makes of its input.
+pub const FUZZED_SECTIONS: [&str; 9] = [
+    ".debug_info",
+    ".debug_abbrev",
+    ".debug_line",
+    ".debug_line_str",
+    ".debug_str",
+    ".debug_ranges",
+    ".debug_rnglists",
+    ".debug_aranges",
+    ".debug_addr",
+];
+
+/// Reads any bytes as DWARF: for each of [`FUZZED_SECTIONS`] its length in two bytes, then the section's own; the last
+/// takes what is left. Gives how much was answered.
+pub fn fuzz_scopes(bytes: &[u8]) -> usize {
+    let mut rest = bytes;
+    let sections = FUZZED_SECTIONS.map(|name| {
+        let (len, behind) = rest.split_first_chunk::<2>().unwrap_or((&[0; 2], &[]));
+        let (section, behind) = behind.split_at(usize::from(u16::from_le_bytes(*len)).min(behind.len()));
+        rest = behind;
+        (name, section)
+    });
+    let Ok(image) = Image::from_bytes(elf_with(&sections), Path::new("/nowhere/fuzzed")) else { return 0 };
+    let addrs: Vec<LinkAddr> = (0..PROBES).map(|index| LinkAddr(0x1000 + 7 * index)).collect();
+    scopes(Arc::new(image), &addrs)
+}
+
+/// A shared object with these sections and nothing else.
+fn elf_with(sections: &[(&str, &[u8])]) -> Vec<u8> {
+    const HEADER_LEN: usize = 64;
+    let mut body = Vec::new();
+    let mut names = vec![0];
+    let mut headers = vec![0; HEADER_LEN];
+    let mut add = |name: &str, data: &[u8], names: &mut Vec<u8>| {
+        let (offset, name_offset) = ((HEADER_LEN + body.len()) as u64, names.len() as u32);
+        body.extend_from_slice(data);
+        names.extend_from_slice(name.as_bytes());
+        names.push(0);
+        headers.extend_from_slice(&name_offset.to_le_bytes());
+        headers.extend_from_slice(&1u32.to_le_bytes()); // SHT_PROGBITS
+        for field in [0, 0, offset, data.len() as u64, 0, 1, 0] {
+            headers.extend_from_slice(&field.to_le_bytes());
+        }
+    };
+    for (name, data) in sections {
+        add(name, data, &mut names);
+    }
+    let all_names = [&names[..], b".shstrtab\0"].concat();
+    add(".shstrtab", &all_names, &mut names);
+    let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+    file.resize(16, 0);
+    file.extend_from_slice(&[3, 0, 62, 0, 1, 0, 0, 0]); // ET_DYN, EM_X86_64, EV_CURRENT
+    for field in [0, 0, (HEADER_LEN + body.len()) as u64] {
+        file.extend_from_slice(&field.to_le_bytes());
+    }
+    let count = sections.len() as u16 + 2;
+    file.extend_from_slice(&[0; 4]);
+    for field in [HEADER_LEN as u16, 56, 0, 64, count, count - 1] {
+        file.extend_from_slice(&field.to_le_bytes());
+    }
+    file.extend_from_slice(&body);
+    file.extend_from_slice(&headers);
+    file
+}
+
 /// Reads any bytes as a linker's name.
 pub fn fuzz_name(bytes: &[u8]) -> usize {
     demangle(&String::from_utf8_lossy(bytes)).len()
