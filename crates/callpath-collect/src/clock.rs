@@ -1,6 +1,8 @@
 //! The clocks that a sample reads.
 //! Knows nothing of what is done with the time.
 
+use callpath_format::shared::Settings;
+
 use crate::syscall::{call4, number};
 
 /// Time stamp counter, ticks. Cheap; the recorder knows how long a tick is.
@@ -24,15 +26,51 @@ pub fn monotonic_ns() -> u64 {
     clock_gettime(MONOTONIC)
 }
 
-/// The calling thread's user time and kernel time as the kernel divides its CPU time, nanoseconds (microseconds
-/// resolution). Their sum is the CPU time.
-#[inline]
-pub fn thread_user_kernel_ns() -> (u64, u64) {
-    const RUSAGE_THREAD: usize = 1;
-    let mut usage = [0u64; 18];
-    // SAFETY: `usage` has the size of `struct rusage`, 144 bytes.
-    unsafe { call4(number::GETRUSAGE, RUSAGE_THREAD, usage.as_mut_ptr() as usize, 0, 0) };
-    (usage[0] * 1_000_000_000 + usage[1] * 1_000, usage[2] * 1_000_000_000 + usage[3] * 1_000)
+/// What the kernel's account says of the calling thread.
+#[derive(Clone, Copy, Default)]
+pub struct Usage {
+    /// User time and kernel time as the kernel divides its CPU time, nanoseconds (microseconds resolution). Their sum is
+    /// the CPU time.
+    pub user_ns: u64,
+    /// See `user_ns`.
+    pub kernel_ns: u64,
+    /// Page faults that took no reading from a disk.
+    pub minor_faults: u64,
+    /// Those that did.
+    pub major_faults: u64,
+    /// How often it left a CPU.
+    pub context_switches: u64,
+}
+
+impl Usage {
+    /// Of the calling thread, now.
+    #[inline]
+    pub fn of_thread() -> Usage {
+        const RUSAGE_THREAD: usize = 1;
+        let mut usage = [0u64; 18];
+        // SAFETY: `usage` has the size of `struct rusage`, 144 bytes.
+        unsafe { call4(number::GETRUSAGE, RUSAGE_THREAD, usage.as_mut_ptr() as usize, 0, 0) };
+        let ns = |seconds: u64, micros: u64| seconds * 1_000_000_000 + micros * 1_000;
+        Usage {
+            user_ns: ns(usage[0], usage[1]),
+            kernel_ns: ns(usage[2], usage[3]),
+            minor_faults: usage[8],
+            major_faults: usage[9],
+            context_switches: usage[16].wrapping_add(usage[17]),
+        }
+    }
+
+    /// What a meter reads; 0 for one that is not of the usage.
+    #[inline]
+    pub fn reading(&self, meter: u32) -> u64 {
+        match meter {
+            Settings::PAGE_FAULTS => self.minor_faults.wrapping_add(self.major_faults),
+            Settings::MINOR_FAULTS => self.minor_faults,
+            Settings::MAJOR_FAULTS => self.major_faults,
+            Settings::CONTEXT_SWITCHES => self.context_switches,
+            _ => 0,
+        }
+    }
 }
 
 #[inline]

@@ -16,7 +16,8 @@ pub mod syscall;
 pub mod thread;
 mod trace;
 mod tree;
+mod weight;
 
 pub use process::Process;
-pub use sample::{InSample, Interrupted, Trigger};
+pub use sample::{EventOf, InSample, Interrupted, Trigger};
 pub use thread::Thread;

@@ -3,7 +3,7 @@
 
 use callpath_format::register::Reg;
 use callpath_format::shared::thread::Dropped;
-use callpath_format::shared::{ArenaRef, MAX_METRICS, Settings, Source, ThreadRecord};
+use callpath_format::shared::{ArenaRef, Settings, ThreadRecord};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -13,6 +13,7 @@ use crate::process::Process;
 use crate::stack::Stack;
 use crate::thread::Thread;
 use crate::tree::Tree;
+use crate::weight::{self, Weight};
 use crate::{raw, syscall, trace};
 
 /// Proof that a sample is being taken: only [`take`] makes one.
@@ -29,42 +30,70 @@ pub struct Interrupted {
 /// What made the sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trigger {
-    /// The kernel's software clock, or its count of context switches.
-    Kernel,
+    /// An event of the kernel's.
+    Kernel(EventOf),
     /// The same, but delivered late: the thread had blocked the signal, and is elsewhere now.
-    KernelLate,
+    KernelLate(EventOf),
     /// A timer of the thread's own.
     Timer,
     /// The collector itself, at a moment that it knows of.
     Own,
 }
 
-/// A kernel timer's tick is seldom shorter; kernel time of half a tick or more was seen by a tick in the kernel.
-const KERNEL_TICK_SEEN_NS: u64 = 900_000;
+/// Whose event it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EventOf {
+    /// The clocks': their software clock, or the context switches that wall time is read at.
+    Clocks,
+    /// A metric's own, by number.
+    Metric(usize),
+}
+
+impl EventOf {
+    /// From what the recorder gave the kernel with the event: 0, or a metric's number + 1. `None`: it is not ours.
+    pub fn from_signal(data: u64, settings: &Settings) -> Option<EventOf> {
+        match usize::try_from(data).ok()? {
+            0 => Some(EventOf::Clocks),
+            event if event <= settings.in_use().len() => Some(EventOf::Metric(event - 1)),
+            _ => None,
+        }
+    }
+}
 
 /// Takes a sample of the calling thread.
 pub fn take(process: &Process<'_>, thread: Thread<'_>, trigger: Trigger, interrupted: &Interrupted) {
     let begin = clock::ticks();
     let record = thread.record;
     if record.busy.swap(1, Acquire) != 0 {
+        if weight::is_of_own_code(process, trigger) {
+            return;
+        }
         record.taken.fetch_add(1, Relaxed);
+        weight::owe(process, record, trigger);
         drop_sample(record, Dropped::InCollector);
         return;
     }
     let in_sample = InSample(());
-    if let Some(elapsed) = Elapsed::of_trigger(process, record, trigger) {
+    weight::owe(process, record, trigger);
+    if let Some(weight) = Weight::of_trigger(process, record, trigger) {
         add(&record.taken, 1);
-        let cpu_begin_ns = elapsed.cpu_now_ns;
+        let cpu_begin_ns = weight.cpu_now_ns;
+        let before = weight.usage;
         if is_of_handler(process, record, trigger, interrupted, begin) {
-            count(&in_sample, process, thread, begin, &elapsed, ArenaRef(record.last_node.load(Relaxed)), &record.full);
-        } else if cpu_begin_ns.unwrap_or(begin) < record.rest_until.load(Relaxed) {
+            count(&in_sample, process, thread, begin, &weight, ArenaRef(record.last_node.load(Relaxed)), &record.full);
+        } else if cpu_begin_ns.unwrap_or(begin) < record.rest_until.load(Relaxed) && !weight::is_exact(process, trigger)
+        {
             drop_sample(record, Dropped::Throttled);
-        } else if trigger == Trigger::KernelLate {
+        } else if matches!(trigger, Trigger::KernelLate(_)) {
             drop_sample(record, Dropped::Late);
         } else {
-            keep(&in_sample, process, thread, interrupted, begin, elapsed);
+            keep(&in_sample, process, thread, interrupted, begin, weight);
         }
-        account_for_own_time(process, record, begin, cpu_begin_ns);
+        weight::leave_out_own(process, record, before);
+        let spent = account_for_own_time(process, record, begin, cpu_begin_ns);
+        if !weight::is_exact(process, trigger) {
+            rest(process, record, begin, spent, cpu_begin_ns);
+        }
     }
     record.busy.store(0, Release);
 }
@@ -80,7 +109,7 @@ fn is_of_handler(
     begin: u64,
 ) -> bool {
     let since = begin.saturating_sub(record.last_end.load(Relaxed));
-    trigger == Trigger::KernelLate
+    matches!(trigger, Trigger::KernelLate(_))
         && record.last_place.iter().zip(place_of(interrupted)).all(|(last, now)| last.load(Relaxed) == now)
         && since < process.session.settings.ticks_per_ms / DELIVERIES_PER_MS
 }
@@ -98,16 +127,16 @@ fn count(
     process: &Process<'_>,
     thread: Thread<'_>,
     begin: u64,
-    elapsed: &Elapsed,
+    weight: &Weight,
     node: ArenaRef,
     account: &AtomicU64,
 ) {
     let record = thread.record;
     let settings = &process.session.settings;
-    if !Tree::new(process, thread).is_some_and(|mut tree| tree.count(node, 1, elapsed.values(settings))) {
+    if !Tree::new(process, thread).is_some_and(|mut tree| tree.count(node, 1, weight.values)) {
         return drop_sample(record, Dropped::NoMemory);
     }
-    elapsed.keep(record);
+    weight.keep(record, Some(node));
     add(account, 1);
     record.last_node.store(node.0, Relaxed);
     if settings.flags & Settings::TRACE != 0 && trace::add(in_sample, process, thread, begin, node).is_none() {
@@ -122,10 +151,9 @@ fn keep(
     thread: Thread<'_>,
     interrupted: &Interrupted,
     begin: u64,
-    elapsed: Elapsed,
+    weight: Weight,
 ) {
     let record = thread.record;
-    let settings = &process.session.settings;
     let mut stack = Stack::new(in_sample, record, interrupted);
     if stack.bounds().is_none() && record.tid.load(Relaxed) != syscall::gettid() {
         // Made by a clone without a thread pointer of its own: it has taken its creator's record for its own.
@@ -134,11 +162,11 @@ fn keep(
     let mut place = [0; 2];
     let mut path = path::find(in_sample, process, thread, interrupted, &mut stack, false);
     if let Path::NoTable(written) = path {
-        let taken = raw::Taken { ticks: begin, values: elapsed.values(settings), written };
+        let taken = raw::Taken { ticks: begin, values: weight.values, written };
         if raw::keep(in_sample, process, thread, interrupted, &mut stack, taken) {
             add(&record.raw, 1);
             record.last_place.iter().for_each(|last| last.store(0, Relaxed));
-            return elapsed.keep(record);
+            return weight.keep(record, None);
         }
         if written.is_none() {
             return drop_sample(record, Dropped::RawFull);
@@ -157,7 +185,7 @@ fn keep(
     for (last, now) in record.last_place.iter().zip(place) {
         last.store(now, Relaxed);
     }
-    count(in_sample, process, thread, begin, &elapsed, node, account);
+    count(in_sample, process, thread, begin, &weight, node, account);
 }
 
 fn drop_sample(record: &ThreadRecord, reason: Dropped) {
@@ -174,7 +202,8 @@ const MAY_HAVE_BEEN_PREEMPTED_TICKS: u64 = 100_000;
 /// The rest that a thread can have to its credit, milliseconds.
 const REST_CREDIT_MS: u64 = 10;
 
-fn account_for_own_time(process: &Process<'_>, record: &ThreadRecord, begin: u64, cpu_begin_ns: Option<u64>) {
+/// Returns the time spent, ticks.
+fn account_for_own_time(process: &Process<'_>, record: &ThreadRecord, begin: u64, cpu_begin_ns: Option<u64>) -> u64 {
     let settings = &process.session.settings;
     let end = clock::ticks();
     record.last_end.store(end, Relaxed);
@@ -193,6 +222,11 @@ fn account_for_own_time(process: &Process<'_>, record: &ThreadRecord, begin: u64
     if let Some(bin) = record.handler_histogram.get(bin) {
         bin.store(bin.load(Relaxed).wrapping_add(1), Relaxed);
     }
+    spent
+}
+
+fn rest(process: &Process<'_>, record: &ThreadRecord, begin: u64, spent: u64, cpu_begin_ns: Option<u64>) {
+    let settings = &process.session.settings;
     // A handler is paid for with a rest of so many times its own length. A thread that was not sampled for a while has some
     // rest to its credit: one handler that took long among short ones drops no sample.
     // Where the CPU clock is read the rest is the thread's own time, not that of others that ran meanwhile.
@@ -204,88 +238,4 @@ fn account_for_own_time(process: &Process<'_>, record: &ThreadRecord, begin: u64
     let paid_until = record.rest_until.load(Relaxed).max(begin.saturating_sub(credit));
     let rest_until = paid_until.saturating_add(spent.saturating_mul(settings.rest_factor.saturating_add(1)));
     record.rest_until.store(rest_until, Relaxed);
-}
-
-/// What the clocks of a thread ran since its last sample that was kept.
-pub(crate) struct Elapsed {
-    cpu_ns: u64,
-    kernel_ns: u64,
-    wall_ns: u64,
-    now: [Option<u64>; 3],
-    /// The thread's CPU clock, if a metric reads it.
-    cpu_now_ns: Option<u64>,
-}
-
-impl Elapsed {
-    /// For a sample. `None`: the trigger found nothing to sample.
-    fn of_trigger(process: &Process<'_>, record: &ThreadRecord, trigger: Trigger) -> Option<Elapsed> {
-        if Source::from_u32(process.slot.source.load(Relaxed)) != Source::UserClock {
-            return Some(Elapsed::of_all_clocks(process, record));
-        }
-        let settings = &process.session.settings;
-        let mut elapsed = Elapsed::of_all_clocks(process, record);
-        match trigger {
-            // The clock saw the thread in user mode: what it ran in the kernel is another sample's.
-            Trigger::Kernel | Trigger::KernelLate => {
-                elapsed.now[2] = None;
-                elapsed.kernel_ns = 0;
-            }
-            // The timer's tick is the one that the kernel divides CPU time by. It is taken only if it hit in the kernel.
-            Trigger::Timer if elapsed.kernel_ns < KERNEL_TICK_SEEN_NS && settings.uses(Settings::CPU_TIME) => {
-                return None;
-            }
-            Trigger::Timer => {
-                elapsed.now[0] = None;
-                elapsed.cpu_ns = 0;
-            }
-            Trigger::Own => {}
-        }
-        Some(elapsed)
-    }
-
-    /// Everything since the last sample.
-    pub(crate) fn of_all_clocks(process: &Process<'_>, record: &ThreadRecord) -> Elapsed {
-        let settings = &process.session.settings;
-        let mut elapsed = Elapsed { cpu_ns: 0, kernel_ns: 0, wall_ns: 0, now: [None; 3], cpu_now_ns: None };
-        let since = |index: usize, now: u64| now.saturating_sub(record.clocks[index].load(Relaxed));
-        if settings.uses(Settings::CPU_TIME) {
-            if Source::from_u32(process.slot.source.load(Relaxed)) == Source::UserClock {
-                let (user, kernel) = clock::thread_user_kernel_ns();
-                elapsed.cpu_ns = since(0, user);
-                elapsed.kernel_ns = since(2, kernel);
-                elapsed.now[0] = Some(user);
-                elapsed.now[2] = Some(kernel);
-                elapsed.cpu_now_ns = Some(user + kernel);
-            } else {
-                let cpu = clock::thread_cpu_ns();
-                elapsed.cpu_ns = since(0, cpu);
-                elapsed.now[0] = Some(cpu);
-                elapsed.cpu_now_ns = Some(cpu);
-            }
-        }
-        if settings.uses(Settings::WALL_TIME) {
-            let wall = clock::monotonic_ns();
-            elapsed.wall_ns = since(1, wall);
-            elapsed.now[1] = Some(wall);
-        }
-        elapsed
-    }
-
-    /// The values for a node, one for each metric.
-    pub(crate) fn values(&self, settings: &Settings) -> [u64; MAX_METRICS] {
-        settings.clocks.map(|clock| match clock {
-            Settings::CPU_TIME => self.cpu_ns + self.kernel_ns,
-            Settings::WALL_TIME => self.wall_ns,
-            _ => 0,
-        })
-    }
-
-    /// They have been attributed: the next sample's time begins here.
-    pub(crate) fn keep(&self, record: &ThreadRecord) {
-        for (clock, now) in record.clocks.iter().zip(self.now) {
-            if let Some(now) = now {
-                clock.store(now, Relaxed);
-            }
-        }
-    }
 }

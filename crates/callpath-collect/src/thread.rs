@@ -3,13 +3,15 @@
 
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::thread::layout;
-use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, Settings, ThreadRecord};
+use callpath_format::shared::{
+    ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, MAX_METRICS, Settings, ThreadRecord,
+};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::clock;
 use crate::process::Process;
-use crate::sample::Elapsed;
 use crate::tree::Tree;
+use crate::weight::Weight;
 
 /// A thread's record, and the process it belongs to.
 #[derive(Clone, Copy)]
@@ -53,6 +55,11 @@ impl<'m> Thread<'m> {
         record.full_root.store(full.0, Relaxed);
         record.partial_root.store(partial.0, Relaxed);
         record.last_node.store(full.0, Relaxed);
+        for (metric, last_node) in record.last_nodes.iter().enumerate() {
+            last_node.store(full.0, Relaxed);
+            // The thread's events will be copies of the first thread's as they are now.
+            record.periods[metric].store(process.slot.bases[metric].load(Relaxed), Relaxed);
+        }
         record.state.store(ThreadRecord::LIVE, Release);
         let mut head = process.slot.threads.load(Relaxed);
         loop {
@@ -74,13 +81,28 @@ impl<'m> Thread<'m> {
         ArenaRef::from_offset(self.chunk.0 as usize * CHUNK_LEN_BYTES + layout::RECORD)
     }
 
-    /// Sets the clocks of a thread that begins to run now: what it used before belongs to nobody's sample. `cpu_ns`
-    /// is what its CPU clock has accounted for already.
-    pub fn start_clocks(&self, settings: &Settings, cpu_ns: u64) {
+    /// Sets the clocks of a thread that begins to run now: what it used before belongs to nobody's sample.
+    pub fn start_clocks(&self, process: &Process<'_>) {
+        self.start_clocks_at(process, 0);
+    }
+
+    /// The same for the process's first thread: an earlier image of the program may have accounted for something.
+    pub fn start_first_clocks(&self, process: &Process<'_>) {
+        let slot = process.slot;
+        for ((count, base), meter) in self.record.counts.iter().zip(&slot.bases).zip(process.session.settings.in_use())
+        {
+            if Settings::is_of_usage(*meter) {
+                count.store(base.load(Relaxed), Relaxed);
+            }
+        }
+        self.start_clocks_at(process, slot.inherited_cpu_ns.load(Relaxed));
+    }
+
+    fn start_clocks_at(&self, process: &Process<'_>, cpu_ns: u64) {
         let [cpu, wall, kernel] = &self.record.clocks;
         cpu.store(cpu_ns, Relaxed);
         kernel.store(0, Relaxed);
-        if settings.uses(Settings::WALL_TIME) {
+        if process.session.settings.uses(Settings::WALL_TIME) {
             wall.store(clock::monotonic_ns(), Relaxed);
         }
     }
@@ -93,17 +115,27 @@ impl<'m> Thread<'m> {
             && clock::thread_cpu_ns().saturating_sub(cpu.load(Relaxed) + kernel.load(Relaxed)) >= settings.period_ns
     }
 
-    /// Gives what the clocks ran since the last sample to that sample's node, or to the root if there was none. For
-    /// the thread itself, when it ends.
+    /// Gives what no sample has had yet away: a clock's rest, which is less than a period, to the node of its last sample,
+    /// and what has happened since a counter's last sample, which may be much, to the root. For the thread itself, when
+    /// it ends.
     pub fn flush(&self, process: &Process<'m>) {
         if self.record.busy.swap(1, Acquire) != 0 {
             return;
         }
-        let settings = &process.session.settings;
-        let elapsed = Elapsed::of_all_clocks(process, self.record);
-        let node = ArenaRef(self.record.last_node.load(Relaxed));
-        if Tree::new(process, *self).is_some_and(|mut tree| tree.count(node, 0, elapsed.values(settings))) {
-            elapsed.keep(self.record);
+        let rest = Weight::of_all(process, self.record);
+        if let Some(mut tree) = Tree::new(process, *self) {
+            let mut lost = false;
+            let settings = &process.session.settings;
+            for (metric, value) in rest.values.into_iter().enumerate().filter(|(_, value)| *value > 0) {
+                let is_clock = matches!(settings.meters[metric], Settings::CPU_TIME | Settings::WALL_TIME);
+                let node = if is_clock { &self.record.last_nodes[metric] } else { &self.record.full_root };
+                let mut values = [0; MAX_METRICS];
+                values[metric] = value;
+                lost |= !tree.count(ArenaRef(node.load(Relaxed)), 0, values);
+            }
+            if !lost {
+                rest.keep(self.record, None);
+            }
         }
         self.record.busy.store(0, Release);
     }

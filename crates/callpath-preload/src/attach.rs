@@ -73,7 +73,7 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32) {
     slot.trap_default.store(0, Relaxed);
     slot.pause.store(Pause::RUNNING, Relaxed);
     slot.inherited_cpu_ns.store(0, Relaxed);
-    for count in &slot.dropped_unrecorded {
+    for count in slot.dropped_unrecorded.iter().chain(&slot.bases) {
         count.store(0, Relaxed);
     }
     slot.forked_from.store(forked_from, Relaxed);
@@ -104,7 +104,7 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32) {
     }
     if let Some(thread) = thread {
         // What was used until here is the loader's, and is attributed to where this thread now is.
-        thread.start_clocks(&process.session.settings, slot.inherited_cpu_ns.load(Relaxed));
+        thread.start_first_clocks(&process);
         thread.record.busy.store(0, Release);
         timer::start(&process, &thread);
         if forked_from == 0 {

@@ -67,8 +67,9 @@ fn around(named: Named, environment: Words, exec: impl FnOnce(Words) -> c_int) -
 fn pause(process: &Process<'_>) -> bool {
     let slot = process.slot;
     match Source::from_u32(slot.source.load(Acquire)) {
+        Source::Refused => return true,
         // What a timer has sent the kernel takes back at an exec.
-        Source::CpuTimer | Source::WallTimer | Source::Refused => return true,
+        Source::CpuTimer | Source::WallTimer if !process.session.settings.has_counters() => return true,
         _ => {}
     }
     slot.pause.store(Pause::WANTED, Release);

@@ -2,7 +2,7 @@
 //! Knows nothing of what a sample does.
 
 use callpath_collect::syscall::{call4, getpid, gettid};
-use callpath_collect::{Interrupted, Thread, Trigger, sample};
+use callpath_collect::{EventOf, Interrupted, Thread, Trigger, sample};
 use callpath_format::shared::{ArenaRef, Dropped};
 use core::ffi::{c_int, c_ulong, c_void};
 use core::sync::atomic::Ordering::Relaxed;
@@ -162,9 +162,15 @@ unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Con
     const TRAP_PERF_ASYNC: u32 = 1;
     // SAFETY: the kernel passes both to a handler with SA_SIGINFO.
     let (info, context) = unsafe { (&*info, &mut *context) };
+    let event = attach::process().and_then(|p| EventOf::from_signal(info.perf_data, &p.session.settings));
     let trigger = match info.code {
-        TRAP_PERF if info.perf_flags & TRAP_PERF_ASYNC != 0 => Trigger::KernelLate,
-        TRAP_PERF => Trigger::Kernel,
+        TRAP_PERF => match event {
+            Some(event) if info.perf_flags & TRAP_PERF_ASYNC != 0 => Trigger::KernelLate(event),
+            Some(event) => Trigger::Kernel(event),
+            // The program has an event of its own; or ours came when we take part no longer.
+            None if attach::process().is_some() => return forward(info, context),
+            None => return,
+        },
         SI_TIMER => {
             if crate::waits::is_waiting() && context.ended_a_wait() {
                 crate::waits::sampled();
@@ -184,7 +190,7 @@ unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Con
     };
     let unrecorded = |reason: Dropped| process.slot.dropped_unrecorded[reason as usize].fetch_add(1, Relaxed);
     let place = match tls::get(Word::Record) {
-        0 if trigger == Trigger::KernelLate => {
+        0 if matches!(trigger, Trigger::KernelLate(_)) => {
             // Most likely a thread that is just beginning; it will have its record in a moment.
             unrecorded(Dropped::Late);
             return;
@@ -195,7 +201,7 @@ unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Con
                 unrecorded(Dropped::NoMemory);
                 return;
             };
-            thread.start_clocks(&process.session.settings, 0);
+            thread.start_clocks(process);
             tls::set(Word::Record, u64::from(thread.place().0));
             thread.place()
         }

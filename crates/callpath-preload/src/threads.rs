@@ -156,7 +156,7 @@ unsafe extern "C" fn enter(record: &'static ThreadRecord) -> Start {
         masks::set_blocked(true);
     }
     set_specific(core::ptr::from_ref(record).cast());
-    thread.start_clocks(&process.session.settings, 0);
+    thread.start_clocks(process);
     // A sample may have come before and made a record of its own; it stays in the process's list.
     tls::set(Word::Record, u64::from(place.0));
     timer::start(process, &thread);

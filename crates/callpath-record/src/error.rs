@@ -14,6 +14,8 @@ pub enum RecordError {
     Target(#[from] TargetError),
     #[error(transparent)]
     Measurement(#[from] MeasurementError),
+    #[error("sample {event}: {reason}")]
+    Event { event: String, reason: String },
     #[error("record {program}: {reason}")]
     Unsuitable { program: PathBuf, reason: String },
     #[error("make the measurement directory {path}: {source}; choose another with -o")]

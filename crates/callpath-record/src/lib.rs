@@ -5,8 +5,11 @@
 //! waits for the program.
 
 mod arena;
+mod counters;
 mod error;
+mod events;
 mod modules;
+mod offered;
 mod output;
 mod process;
 mod program;
@@ -23,7 +26,9 @@ mod written;
 mod written_names;
 
 pub use error::RecordError;
+pub use events::{Counter, DEFAULT_RATE, Event, EventError, EventSource, Unsaid, parse_events};
+pub use offered::{Offer, offered_events};
 pub use output::Destination;
 pub use serve::{Recorded, record};
-pub use settings::{Clock, DEFAULT_RATE, RecordOptions, SettingsError, parse_event};
+pub use settings::{Clock, RecordOptions};
 pub use suitable::{Suitable, check_program};

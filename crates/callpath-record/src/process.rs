@@ -12,11 +12,14 @@ use callpath_analyze::measurement::{
 use callpath_format::address::RunAddr;
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_format::shared::load_map::{Mapping, Published};
-use callpath_format::shared::{ArenaRef, Pause, ProcessSlot, SlotState, Source, ThreadRecord};
+use callpath_format::shared::{
+    ArenaRef, MAX_METRICS, Pause, ProcessSlot, Settings, SlotState, Source, ThreadRecord,
+};
 use callpath_target::{ClockEvent, MapEntry, Maps, Pid, ProcessHandle};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arena::ArenaKeeper;
+use crate::counters::{Counted, Counters};
 use crate::modules::{ModuleId, Modules};
 use crate::publish::{MapPlaces, Publisher};
 use crate::raw::{self, Code, Raw, Walked};
@@ -68,6 +71,7 @@ pub(crate) struct Process {
     started_ns: u64,
     metric_count: u32,
     events: Vec<ClockEvent>,
+    counters: Counters,
     /// All of them, by address, and those among them that lie in modules.
     mappings: Vec<Mapping>,
     module_mappings: Vec<Mapping>,
@@ -79,6 +83,8 @@ pub(crate) struct Process {
     modules: Vec<ModuleRecord>,
     threads: Vec<ThreadState>,
     records: FxHashSet<ArenaRef>,
+    /// By metric, what all samples came to at the last writing.
+    sums: [u64; MAX_METRICS],
     trace: Option<TraceFile>,
     written: Option<Vec<u8>>,
 }
@@ -101,6 +107,7 @@ impl Process {
             started_ns,
             metric_count: shared.keeper.session().settings.metric_count,
             events: Vec::new(),
+            counters: Counters::default(),
             mappings: Vec::new(),
             module_mappings: Vec::new(),
             map_read: Instant::now(),
@@ -109,37 +116,61 @@ impl Process {
             modules: Vec::new(),
             threads: Vec::new(),
             records: FxHashSet::default(),
+            sums: [0; MAX_METRICS],
             trace: None,
             written: None,
         }
     }
 
     /// Lets the process go on with its source of samples.
-    pub(crate) fn admit(&mut self, shared: &Shared, events: Vec<ClockEvent>, source: Source) {
+    pub(crate) fn admit(&mut self, shared: &Shared, events: Vec<ClockEvent>, counters: Counters, source: Source) {
         self.events = events;
+        self.counters = counters;
         let slot = shared.keeper.slot(self.slot);
         slot.source.store(source as u32, Release);
         wake(&slot.source);
     }
 
-    /// CPU time that the process's first thread had accounted for at its last sample.
-    pub(crate) fn first_thread_cpu_ns(&mut self, shared: &Shared) -> u64 {
+    /// Tells the slot that the process has taken after executing another program what has been accounted for already: the
+    /// thread that goes on keeps its CPU time and its usage.
+    pub(crate) fn hand_on(&mut self, shared: &Shared, to: usize) {
         self.find_threads(shared);
+        let pid = self.handle.pid().0;
+        let settings = &shared.keeper.session().settings;
+        let to = shared.keeper.slot(to);
         let records = self.threads.iter().filter_map(|t| match t {
             ThreadState::Live(thread) => thread.record(&shared.keeper),
             ThreadState::Ended(_) => None,
         });
-        let pid = self.handle.pid().0;
-        records
-            .filter(|r| r.tid.load(Relaxed) == pid)
-            .map(|r| r.clocks[0].load(Relaxed) + r.clocks[2].load(Relaxed))
-            .max()
-            .unwrap_or(0)
+        for record in records.filter(|r| r.tid.load(Relaxed) == pid) {
+            let cpu_ns = record.clocks[0].load(Relaxed).wrapping_add(record.clocks[2].load(Relaxed));
+            to.inherited_cpu_ns.fetch_max(cpu_ns, Relaxed);
+            for ((base, count), meter) in to.bases.iter().zip(&record.counts).zip(settings.in_use()) {
+                if Settings::is_of_usage(*meter) {
+                    base.fetch_max(count.load(Relaxed), Relaxed);
+                }
+            }
+        }
+    }
+
+    /// What its counted events came to: by the kernel, and in samples.
+    pub(crate) fn counted(&self) -> impl Iterator<Item = Counted> {
+        self.counters.outcomes().map(|outcome| Counted { in_samples: self.sums[outcome.metric], outcome })
+    }
+
+    /// How many threads it has had.
+    pub(crate) fn threads_ever(&self) -> u64 {
+        let count = |t: &ThreadState| match t {
+            ThreadState::Live(_) => 1,
+            ThreadState::Ended(profile) => profile.count,
+        };
+        self.threads.iter().map(count).sum()
     }
 
     /// Serves what the process has asked for since the last time.
     pub(crate) fn serve(&mut self, shared: &mut Shared) {
         let slot = shared.keeper.slot(self.slot);
+        self.counters.look(slot);
         let wanted = slot.map_wanted.load(Acquire);
         if slot.raw.load(Acquire) != 0 {
             self.drain_raw(shared);
@@ -155,11 +186,13 @@ impl Process {
         match slot.pause.load(Acquire) {
             Pause::WANTED => {
                 self.events.iter().for_each(|event| event.set_running(false));
+                self.counters.set_running(false);
                 slot.pause.store(Pause::PAUSED, Release);
                 wake(&slot.pause);
             }
             Pause::OVER => {
                 self.events.iter().for_each(|event| event.set_running(true));
+                self.counters.set_running(true);
                 slot.pause.store(Pause::RUNNING, Release);
             }
             _ => {}
@@ -424,13 +457,24 @@ impl Process {
         self.threads[index] = ThreadState::Ended(Box::new(profile));
     }
 
-    fn encode(&self, shared: &Shared, live: Vec<ThreadProfile>, ended_ns: Option<u64>) -> Vec<u8> {
+    fn encode(&mut self, shared: &Shared, live: Vec<ThreadProfile>, ended_ns: Option<u64>) -> Vec<u8> {
         let mut live = live.into_iter();
         let mut threads = Vec::with_capacity(self.threads.len());
         for state in &self.threads {
             match state {
                 ThreadState::Ended(profile) => threads.push((**profile).clone()),
                 ThreadState::Live(_) => threads.extend(live.next()),
+            }
+        }
+        self.sums = threads.iter().fold([0; MAX_METRICS], |mut sums: [u64; MAX_METRICS], thread| {
+            for (sum, value) in sums.iter_mut().zip(thread.tree.totals()) {
+                *sum = sum.wrapping_add(value);
+            }
+            sums
+        });
+        for outcome in self.counters.outcomes() {
+            if let Some((by, of)) = outcome.ratio(self.sums[outcome.metric]) {
+                threads.iter_mut().for_each(|thread| thread.tree.scale(outcome.metric, by, of));
             }
         }
         encode_process(&ProcessFile {

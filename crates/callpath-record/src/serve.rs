@@ -14,8 +14,10 @@ use callpath_format::shared::{PROCESS_SLOTS, Session, SlotState, Source};
 use callpath_target::{ClockEvent, Ended, EventKind, Launch, Maps, Pid, TargetError, find_program};
 
 use crate::arena::ArenaKeeper;
+use crate::counters::{Counters, Ledger};
 use crate::error::RecordError;
 use crate::modules::Modules;
+use crate::offered;
 use crate::output::Destination;
 use crate::process::{Clockwork, Process, Shared, wake};
 use crate::program::{Doorbell, Preload, Waiter, kill};
@@ -55,7 +57,10 @@ pub struct Recorded {
 pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
     let program = find_program(&options.program)?;
     let suitable = check_program(&program)?;
+    let (options, notes) = offered::fit(options)?;
+    let options = &options;
     let mut recorder = Recorder::prepare(options)?;
+    recorder.notes.extend(notes);
     let preload = Preload::in_cache(options)?;
     let destination = match &options.output {
         Some(directory) => Some(Destination::asked_for(directory)?),
@@ -95,7 +100,10 @@ impl Sources {
     /// Opens the best source that this user may have. Nothing is tried out beforehand: closing an event takes the
     /// kernel 10 ms.
     fn open(pid: Pid, options: &RecordOptions) -> Sources {
-        let wall = options.clocks.contains(&Clock::WallTime);
+        let wall = options.uses(Clock::WallTime);
+        if !wall && !options.uses(Clock::CpuTime) {
+            return Sources { source: Source::Clock, events: Vec::new(), note: None };
+        }
         let why = match Sources::whole_clock(pid, wall, options.period_ns) {
             Ok(events) => return Sources { source: Source::Clock, events, note: None },
             Err(TargetError::Event { source, .. }) => source.to_string(),
@@ -142,6 +150,7 @@ struct Recorder {
     began_unix_ns: u64,
     began_ticks: u64,
     notes: Vec<String>,
+    ledger: Ledger,
     trouble: Option<MeasurementError>,
 }
 
@@ -163,6 +172,7 @@ impl Recorder {
             began_unix_ns: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64),
             began_ticks: ticks(),
             notes,
+            ledger: Ledger::default(),
             trouble: None,
         })
     }
@@ -213,11 +223,15 @@ impl Recorder {
         });
         self.write_all(&directory, &mut session);
         self.shared.keeper.session().recorder.store(Session::GONE, Relaxed);
+        for process in &self.processes {
+            self.ledger.add(process);
+        }
+        self.notes.extend(self.ledger.notes(&options.events));
         if !self.processes.is_empty() {
             self.notes
                 .push(format!("{} of its processes still run; they are measured no further", self.processes.len()));
-            self.write_session(&directory, &mut session);
         }
+        self.write_session(&directory, &mut session);
         if let Some(trouble) = self.trouble {
             return Err(trouble.into());
         }
@@ -279,8 +293,7 @@ impl Recorder {
         // A slot of the same process: it has executed another program since.
         if let Some(before) = self.processes.iter().position(|p| p.pid() == pid) {
             let mut before = self.processes.swap_remove(before);
-            let used = before.first_thread_cpu_ns(&self.shared);
-            self.shared.keeper.slot(slot).inherited_cpu_ns.store(used, Relaxed);
+            before.hand_on(&self.shared, slot);
             self.take_leave(before, directory);
         }
         if let Some(tracer) = process.handle.tracer().filter(|tracer| !PASSES_SIGNALS_ON.contains(&tracer.as_str())) {
@@ -299,8 +312,14 @@ impl Recorder {
         // The load map first: a sample without one could only be kept raw.
         process.refresh_map(&mut self.shared);
         let sources = Sources::open(pid, options);
-        self.notes.extend(sources.note.filter(|note| !self.notes.contains(note)));
-        process.admit(&self.shared, sources.events, sources.source);
+        let at = self.shared.keeper.slot(slot);
+        let (counters, lost) = Counters::open(pid, at, options, sources.source == Source::Clock);
+        for note in sources.note.into_iter().chain(lost) {
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
+        }
+        process.admit(&self.shared, sources.events, counters, sources.source);
         self.processes.push(process);
     }
 
@@ -319,6 +338,7 @@ impl Recorder {
         if let Err(error) = process.write(&mut self.shared, clockwork, directory, Some(ended_ns)) {
             self.trouble.get_or_insert(error);
         }
+        self.ledger.add(&process);
         process.release(&mut self.shared);
     }
 
@@ -351,9 +371,9 @@ impl Recorder {
             recorder: env!("CARGO_PKG_VERSION").to_owned(),
             started_unix_ns: self.began_unix_ns,
             metrics: options
-                .clocks
+                .events
                 .iter()
-                .map(|c| MetricInfo { name: c.name().to_owned(), unit: "ns".to_owned() })
+                .map(|event| MetricInfo { name: event.name.clone(), unit: event.unit().to_owned() })
                 .collect(),
             period_ns: options.period_ns,
             ..SessionFile::default()

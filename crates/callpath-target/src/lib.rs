@@ -1,4 +1,4 @@
-//! The only crate that touches another process: launching, memory maps, the kernel's clock for it, whether it lives.
+//! The only crate that touches another process: launching, memory maps, the kernel's events in it, whether it lives.
 //! Knows nothing of decoding, DWARF and the database.
 
 mod clock_event;
@@ -8,6 +8,7 @@ pub mod machine;
 mod maps;
 mod memory;
 mod needed;
+mod perf_event;
 mod perf_map;
 mod process;
 pub mod rehearsal;
@@ -19,6 +20,7 @@ pub use launch::{Ended, Launch, Launched, find_program};
 pub use maps::{FileId, MapEntry, Maps};
 pub use memory::{SharedMemory, own_vdso, read_memory};
 pub use needed::{Needed, needed_libraries};
+pub use perf_event::{Count, EventSpec, Every, PerfEvent};
 pub use perf_map::PerfMapFile;
 pub use process::{Pid, ProcessHandle, thread_lives};
 pub use step::{StepOptions, Stepped, Stepper, TrapCause};

@@ -30,7 +30,7 @@ fn measurement(processes: u32, ended: bool) -> tempfile::TempDir {
     for sequence in 0..processes {
         let mut tree = PathTree::default();
         let node = tree.child(FULL_ROOT, FrameKey::outside(RunAddr(0x1000)));
-        tree.add(node, 1, [1_000_000, 0]);
+        tree.add(node, 1, [1_000_000, 0, 0, 0, 0, 0, 0, 0]);
         let account = Account { taken: 1, full: 1, handler_ns: 20_000, ..Account::default() };
         let thread = ThreadProfile { tid: 100, count: 1, account, tree, ..ThreadProfile::default() };
         let process = ProcessFile {

@@ -44,7 +44,7 @@ fn where_walks_stopped_is_said() {
         let tree = &mut stopping.threads[0].tree;
         let outermost = tree.child(PARTIAL_ROOT, key);
         let inner = tree.child(outermost, FrameKey::in_module(ModuleIndex(0), LinkAddr(0x20)));
-        tree.add(inner, samples, [samples, 0]);
+        tree.add(inner, samples, [samples, 0, 0, 0, 0, 0, 0, 0]);
         profile(vec![stopping.clone()]).info.notes.into_iter().find(|note| note.starts_with("partial"))
     };
     let outside = FrameKey::outside(callpath_format::address::RunAddr(0x7000));
@@ -114,7 +114,7 @@ fn numbers_without_bounds_do_not_overflow() {
         let mut node = root;
         for address in 0..3 {
             node = tree.child(node, FrameKey(address));
-            tree.add(node, u64::MAX, [u64::MAX; 2]);
+            tree.add(node, u64::MAX, [u64::MAX; 8]);
         }
     }
     process.threads[0].tree = tree;

@@ -21,7 +21,7 @@ use callpath_image::identity::ModuleIdentity;
 use super::tree::{PARTIAL_ROOT, PathTree, TreeNode};
 use super::{Account, MetricInfo, ModuleRecord, ProcessFile, SessionEnd, SessionFile, ThreadProfile};
 
-const MAGIC: &[u8; 8] = b"CPMEAS01";
+const MAGIC: &[u8; 8] = b"CPMEAS02";
 const KIND_SESSION: u32 = 1;
 const KIND_PROCESS: u32 = 2;
 pub(super) const KIND_NAMES: u32 = 3;
@@ -38,7 +38,7 @@ pub enum MeasurementError {
     #[error("read {path}: it is no file of a callpath measurement (it does not begin with CPMEAS)")]
     Magic { path: PathBuf },
     #[error(
-        "read {path}: it is of another version of the format ({found} at byte 6, not 01); use the callpath that recorded it"
+        "read {path}: it is of another version of the format ({found} at byte 6, not 02); use the callpath that recorded it"
     )]
     Version { path: PathBuf, found: String },
     #[error("read {path}: it holds something else than expected (kind {found} at byte 8)")]
@@ -469,10 +469,10 @@ mod tests {
                 node,
                 FrameKey::in_module(ModuleIndex(depth as u16 % 3), callpath_format::address::LinkAddr(0x1000 + depth)),
             );
-            tree.add(node, depth, [depth * 1_000_003, 0]);
+            tree.add(node, depth, [depth * 1_000_003, 0, 0, 0, 0, 0, 0, 0]);
         }
         let partial = tree.child(PARTIAL_ROOT, FrameKey::outside(callpath_format::address::RunAddr(0x7fff_1234_5678)));
-        tree.add(partial, 1, [5, 0]);
+        tree.add(partial, 1, [5, 0, 0, 0, 0, 0, 0, 0]);
         let account = Account {
             taken: 7,
             full: 3,

@@ -19,7 +19,7 @@ pub struct TreeNode {
     pub key: FrameKey,
     /// Samples at this very node.
     pub samples: u64,
-    /// What each clock had run for them.
+    /// What they weigh, by metric.
     pub values: [u64; MAX_METRICS],
 }
 
@@ -66,13 +66,29 @@ impl PathTree {
         child
     }
 
-    /// Adds samples and clock values to a node; there must be such a node.
+    /// Adds samples and what they weigh to a node; there must be such a node.
     pub fn add(&mut self, node: u32, samples: u64, values: [u64; MAX_METRICS]) {
         if let Some(node) = self.nodes.get_mut(node as usize) {
             node.samples = node.samples.wrapping_add(samples);
             for (to, from) in node.values.iter_mut().zip(values) {
                 *to = to.wrapping_add(from);
             }
+        }
+    }
+
+    /// The whole of each metric.
+    pub fn totals(&self) -> [u64; MAX_METRICS] {
+        self.nodes.iter().fold([0; MAX_METRICS], |mut sums: [u64; MAX_METRICS], node| {
+            sums.iter_mut().zip(node.values).for_each(|(sum, value)| *sum = sum.wrapping_add(value));
+            sums
+        })
+    }
+
+    /// Multiplies a metric by `by / of`, rounded at each node.
+    pub fn scale(&mut self, metric: usize, by: u64, of: u64) {
+        for value in self.nodes.iter_mut().filter_map(|node| node.values.get_mut(metric)) {
+            let scaled = (u128::from(*value) * u128::from(by) + u128::from(of) / 2) / u128::from(of.max(1));
+            *value = u64::try_from(scaled).unwrap_or(u64::MAX);
         }
     }
 

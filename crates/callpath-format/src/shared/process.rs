@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::arena::{CHUNK_LEN_BYTES, Shared};
 use super::thread::Dropped;
+use super::tree::MAX_METRICS;
 
 /// How many processes can be measured at once.
 pub const PROCESS_SLOTS: usize = 1024;
@@ -66,6 +67,9 @@ pub struct ProcessSlot {
     pub load_map: AtomicU64,
     /// CPU time that an earlier program image of this process had accounted for at its last sample, nanoseconds.
     pub inherited_cpu_ns: AtomicU64,
+    /// Of each metric that is counted by its event: the period of the event in the first thread, and in those that begin
+    /// now. Of one that is read from the thread's usage: what an earlier program image had accounted for.
+    pub bases: [AtomicU64; MAX_METRICS],
     /// Samples that were not kept in threads that have no record, by [`super::Dropped`].
     pub dropped_unrecorded: [AtomicU64; Dropped::COUNT],
     /// 1: SIGTRAP is ignored only because the process is about to execute another program, which looks here.

@@ -13,7 +13,7 @@ use super::unmeasured::{UNMEASURED_LEN, Unmeasured};
 pub enum Source {
     /// Nothing yet, or nothing works.
     None = 0,
-    /// The kernel's software clock as a signal of its own, user and kernel time.
+    /// The kernel's events alone, each sample a signal of its own; its clock sees user and kernel time.
     Clock = 1,
     /// The same for user time only; a timer on the thread's CPU clock finds the kernel's time.
     UserClock = 2,
@@ -43,13 +43,15 @@ impl Source {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Settings {
-    /// Number of clock metrics in a node, 1 to [`MAX_METRICS`].
+    /// Number of metrics in a node, 1 to [`MAX_METRICS`].
     pub metric_count: u32,
-    /// Which clock each metric reads: [`Settings::CPU_TIME`] or [`Settings::WALL_TIME`].
-    pub clocks: [u32; MAX_METRICS],
     /// Bit 0: keep a trace entry for each sample.
     pub flags: u32,
-    /// Nanoseconds between two samples of a thread.
+    /// What each metric reads: one of the constants below.
+    pub meters: [u32; MAX_METRICS],
+    /// The period of each metric's event, if somebody gave one; else 0.
+    pub periods: [u64; MAX_METRICS],
+    /// Nanoseconds between two samples of a thread by a clock.
     pub period_ns: u64,
     /// After a handler that took `t`, no sample is walked for `t` times this.
     pub rest_factor: u64,
@@ -64,12 +66,42 @@ impl Settings {
     pub const CPU_TIME: u32 = 1;
     /// Time that passed, nanoseconds.
     pub const WALL_TIME: u32 = 2;
+    /// The thread's page faults, by the kernel's account of its usage.
+    pub const PAGE_FAULTS: u32 = 3;
+    /// Those that took no reading from a disk.
+    pub const MINOR_FAULTS: u32 = 4;
+    /// Those that did.
+    pub const MAJOR_FAULTS: u32 = 5;
+    /// How often the thread left a CPU, by the same account.
+    pub const CONTEXT_SWITCHES: u32 = 6;
+    /// Something that the thread itself cannot read: each sample stands for its event's period.
+    pub const COUNTED: u32 = 7;
     /// Bit of `flags`.
     pub const TRACE: u32 = 1;
 
-    /// Whether a metric reads `clock`.
-    pub fn uses(&self, clock: u32) -> bool {
-        self.clocks.iter().take(self.metric_count as usize).any(|c| *c == clock)
+    /// Whether a metric reads `meter`.
+    pub fn uses(&self, meter: u32) -> bool {
+        self.in_use().iter().any(|m| *m == meter)
+    }
+
+    /// Whether there is an event besides the clocks.
+    pub fn has_counters(&self) -> bool {
+        self.in_use().iter().any(|m| !matches!(*m, Settings::CPU_TIME | Settings::WALL_TIME))
+    }
+
+    /// Whether a metric is read from the thread's usage.
+    pub fn uses_usage(&self) -> bool {
+        self.in_use().iter().any(|m| Settings::is_of_usage(*m))
+    }
+
+    /// Whether a meter is read from the thread's usage.
+    pub fn is_of_usage(meter: u32) -> bool {
+        (Settings::PAGE_FAULTS..=Settings::CONTEXT_SWITCHES).contains(&meter)
+    }
+
+    /// What the metrics read.
+    pub fn in_use(&self) -> &[u32] {
+        self.meters.get(..self.metric_count as usize).unwrap_or(&self.meters)
     }
 }
 

@@ -14,6 +14,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::arena::{CHUNK_LEN_BYTES, Shared};
+use super::tree::MAX_METRICS;
 
 /// Why a sample was not kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,6 +104,13 @@ pub struct ThreadRecord {
     pub start_argument: AtomicU64,
     /// Each clock at the last sample that was kept, nanoseconds: CPU (or its user part), wall, kernel part of the CPU.
     pub clocks: [AtomicU64; 3],
+    /// Of each metric that is read from the thread's usage: the reading at the last sample that was kept for it. Of one
+    /// that is counted by its event: what samples that were not kept have left to the next one.
+    pub counts: [AtomicU64; MAX_METRICS],
+    /// The periods of the events when the thread began.
+    pub periods: [AtomicU64; MAX_METRICS],
+    /// The node of the last sample that was kept for each metric.
+    pub last_nodes: [AtomicU32; MAX_METRICS],
     /// Before this no sample is walked: nanoseconds of the thread's CPU clock where a metric reads it, else a time stamp.
     pub rest_until: AtomicU64,
     /// Where the last sample interrupted the thread, if `last_node` is its whole path, else zeros: program counter and

@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::arena::{CHUNK_LEN_BYTES, ChunkHeader, Shared};
 
-/// How many clocks a measurement can read at once.
-pub const MAX_METRICS: usize = 2;
+/// How many events a measurement can have at once.
+pub const MAX_METRICS: usize = 8;
 
 /// The fixed part of a node; the metrics' values (`AtomicU64` each) follow it.
 ///
@@ -64,7 +64,7 @@ pub struct RawSample {
     pub ticks: AtomicU64,
     /// Samples that it stands for (0 or 1).
     pub samples: AtomicU64,
-    /// What each clock had run since the thread's sample before.
+    /// What it weighs, by metric.
     pub values: [AtomicU64; MAX_METRICS],
     /// Where the copy of code begins in the program: around the first frame of written code ([`super::written`]) that the
     /// sample's walk did not get over. The copy ends the chunk.

@@ -8,7 +8,7 @@ use callpath_analyze::names::ModuleNames;
 use callpath_analyze::recipes::{RecipeOptions, build_table};
 use callpath_format::table::Table;
 use callpath_image::elf::Image;
-use callpath_record::{Clock, RecordOptions, record};
+use callpath_record::{Clock, Event, RecordOptions, record};
 use callpath_view::text::{self, TextOptions};
 
 use super::Outcome;
@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let options = RecordOptions {
         program: own.into_os_string(),
         arguments: words,
-        clocks: vec![Clock::CpuTime],
+        events: vec![Event::clock(Clock::CpuTime)],
         period_ns: 1_000_000,
         trace: false,
         output: None,

@@ -4,6 +4,7 @@
 mod debug;
 mod demo;
 mod doctor;
+mod list;
 mod record;
 mod report;
 
@@ -31,6 +32,8 @@ pub(crate) type Outcome = Result<u8, Failure>;
 pub(crate) enum Command {
     /// Run a program and record its call paths
     Record(record::Arguments),
+    /// Name the events that can be sampled, here and elsewhere
+    List(list::Arguments),
     /// Show what a recording measured
     Report(report::Arguments),
     /// What this machine allows and a program needs, and what to do about what is missing
@@ -46,6 +49,7 @@ impl Command {
     pub(crate) fn run(self) -> Outcome {
         match self {
             Command::Record(arguments) => record::run(&arguments),
+            Command::List(arguments) => list::run(&arguments),
             Command::Report(arguments) => report::run(&arguments),
             Command::Doctor(arguments) => doctor::run(&arguments),
             Command::Demo(arguments) => demo::run(&arguments),

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use callpath_record::{DEFAULT_RATE, RecordError, RecordOptions, record};
+use callpath_record::{RecordError, RecordOptions, Unsaid, parse_events, record};
 use callpath_target::TargetError;
 use callpath_view::text::shell_word;
 
@@ -19,12 +19,15 @@ const NOT_FOUND: u8 = 127;
 #[derive(clap::Args)]
 #[command(override_usage = "callpath record [OPTIONS] [--] PROGRAM [ARGUMENT]...")]
 pub(crate) struct Arguments {
-    /// What to sample: cpu-time or wall-time, with nanoseconds between samples (@1000000) or a rate (@f1000)
-    #[arg(short, long = "event", value_name = "EVENT[@PERIOD|@fRATE]", env = "CALLPATH_EVENT", value_delimiter = ',')]
+    /// What to sample (`callpath list` names it), each with a period (@1000000: nanoseconds or events) or a rate (@f1000)
+    #[arg(short, long = "event", value_name = "EVENT[@PERIOD|@fRATE]", env = "CALLPATH_EVENT")]
     event: Vec<String>,
-    /// Samples a second and thread
-    #[arg(short = 'F', long = "freq", value_name = "RATE", env = "CALLPATH_FREQ", default_value_t = DEFAULT_RATE)]
-    rate: u64,
+    /// Samples a second and thread [default: 1000]
+    #[arg(short = 'F', long = "freq", value_name = "RATE", env = "CALLPATH_FREQ")]
+    rate: Option<u64>,
+    /// Nanoseconds, or events, from one sample to the next
+    #[arg(short = 'c', long = "count", value_name = "PERIOD", conflicts_with = "rate")]
+    period: Option<u64>,
     /// The measurement directory; it must not be there yet [default: ./<program>-<pid>.callpath]
     #[arg(short, long, value_name = "DIR", env = "CALLPATH_OUTPUT")]
     output: Option<PathBuf>,
@@ -71,12 +74,12 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         let error = anyhow::anyhow!("unknown option {}; see: callpath record --help", program.display());
         return Err(failed(error, FAILED));
     }
-    let (clocks, period_ns) = RecordOptions::clocks_and_period(&arguments.event, Some(arguments.rate))
-        .map_err(|error| failed(error.into(), FAILED))?;
+    let unsaid = Unsaid { rate: arguments.rate, period: arguments.period };
+    let (events, period_ns) = parse_events(&arguments.event, unsaid).map_err(|error| failed(error.into(), FAILED))?;
     let options = RecordOptions {
         program: program.clone(),
         arguments: rest.to_vec(),
-        clocks,
+        events,
         period_ns,
         trace: arguments.trace,
         output: arguments.output.clone(),

@@ -9,6 +9,7 @@ mod confined;
 mod damage;
 mod doctor;
 mod endings;
+mod events;
 mod loading;
 mod ordinary_user;
 mod processes;

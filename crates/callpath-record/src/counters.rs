@@ -1,0 +1,302 @@
+//! Events that the kernel counts, in one process: opened, kept near their rate, read out.
+//! Knows nothing of names, and nothing of samples.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use callpath_format::shared::{MAX_METRICS, ProcessSlot, Settings};
+use callpath_target::{Count, EventSpec, Every, PerfEvent, Pid};
+
+use crate::events::{Counter, Event};
+use crate::process::Process;
+use crate::settings::{Clock, RecordOptions};
+
+/// How often a period is held against the rate that was asked for.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// A period that is off by less than this factor stays.
+const NEAR_ENOUGH: u64 = 2;
+
+/// One event in one process.
+struct Open {
+    metric: usize,
+    event: PerfEvent,
+    meter: u32,
+    /// Samples a second and thread, if it is for us to find the period.
+    rate: Option<u64>,
+    period: u64,
+    at_last_look: Count,
+}
+
+/// The counters of a process.
+#[derive(Default)]
+pub(crate) struct Counters {
+    open: Vec<Open>,
+    looked: Option<Instant>,
+}
+
+/// What a counted metric came to in a process.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) metric: usize,
+    /// By the kernel.
+    pub(crate) count: Count,
+    /// What a sample stands for, at the end.
+    pub(crate) period: u64,
+    /// The period was changed on the way, so that samples stand for about as much as they say.
+    pub(crate) is_adapted: bool,
+}
+
+impl Outcome {
+    /// By what ratio its costs have to be changed, given what all samples come to. `None`: they are right.
+    pub(crate) fn ratio(&self, in_samples: u64) -> Option<(u64, u64)> {
+        let Count { events, enabled_ns, running_ns } = self.count;
+        let shared = self.count.is_shared().then_some((enabled_ns, running_ns));
+        if !self.is_adapted || in_samples == 0 {
+            return shared;
+        }
+        let (by, of) = shared.unwrap_or((1, 1));
+        let whole = u128::from(events) * u128::from(by) / u128::from(of);
+        Some((u64::try_from(whole).unwrap_or(u64::MAX), in_samples))
+    }
+}
+
+impl Counters {
+    /// Opens what was asked for, and says in the process's slot what samples stand for. Second: what could not be opened.
+    pub(crate) fn open(
+        pid: Pid,
+        slot: &ProcessSlot,
+        options: &RecordOptions,
+        kernel_clock: bool,
+    ) -> (Counters, Option<String>) {
+        let mut counters = Counters::default();
+        let mut lost = Vec::new();
+        for (metric, event) in options.events.iter().enumerate() {
+            let Some(counter) = event.counter() else { continue };
+            // Wall time is sampled at each context switch, and these are read there.
+            if counter.meter == Settings::CONTEXT_SWITCHES && kernel_clock && options.uses(Clock::WallTime) {
+                continue;
+            }
+            match Open::open(pid, metric, counter) {
+                Ok(open) => {
+                    if counter.meter == Settings::COUNTED {
+                        slot.bases[metric].store(open.period, Relaxed);
+                    }
+                    counters.open.push(open);
+                }
+                Err(error) => lost.push(not_opened(event, &error)),
+            }
+        }
+        (counters, (!lost.is_empty()).then(|| lost.join("; ")))
+    }
+
+    /// Brings periods nearer to the rates that were asked for.
+    pub(crate) fn look(&mut self, slot: &ProcessSlot) {
+        if self.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
+            return;
+        }
+        self.looked = Some(Instant::now());
+        for open in &mut self.open {
+            if open.adapt() {
+                slot.bases[open.metric].store(open.period, Relaxed);
+            }
+        }
+    }
+
+    /// Lets them count, or stops them.
+    pub(crate) fn set_running(&self, running: bool) {
+        self.open.iter().for_each(|open| open.event.set_running(running));
+    }
+
+    /// What the metrics that are counted by their events came to, as far as the kernel still says.
+    pub(crate) fn outcomes(&self) -> impl Iterator<Item = Outcome> {
+        self.open.iter().filter(|open| open.meter == Settings::COUNTED).filter_map(|open| {
+            Some(Outcome {
+                metric: open.metric,
+                count: open.event.count().ok()?,
+                period: open.period,
+                is_adapted: open.rate.is_some(),
+            })
+        })
+    }
+}
+
+/// One counted event in one process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counted {
+    /// By its samples.
+    pub(crate) in_samples: u64,
+    pub(crate) outcome: Outcome,
+}
+
+/// The kernel's counts beside those that stand at samples, over all processes.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    entries: [Entry; MAX_METRICS],
+}
+
+#[derive(Clone, Copy, Default)]
+struct Entry {
+    by_kernel: u64,
+    in_samples: u64,
+    /// So much may be missing without being worth a word: what came after each thread's last sample.
+    rest: u64,
+    is_adapted: bool,
+    enabled_ns: u64,
+    running_ns: u64,
+}
+
+impl Ledger {
+    /// Enters what a process came to.
+    pub(crate) fn add(&mut self, process: &Process) {
+        for Counted { in_samples, outcome } in process.counted() {
+            let Some(entry) = self.entries.get_mut(outcome.metric) else { continue };
+            entry.by_kernel = entry.by_kernel.saturating_add(outcome.count.events);
+            entry.in_samples = entry.in_samples.saturating_add(in_samples);
+            entry.is_adapted = outcome.is_adapted;
+            entry.rest = entry.rest.saturating_add(outcome.period.saturating_mul(process.threads_ever()));
+            entry.enabled_ns = entry.enabled_ns.saturating_add(outcome.count.enabled_ns);
+            entry.running_ns = entry.running_ns.saturating_add(outcome.count.running_ns);
+        }
+    }
+
+    /// What is to be said of it.
+    pub(crate) fn notes(&self, events: &[Event]) -> Vec<String> {
+        let entries = events.iter().zip(&self.entries);
+        entries.flat_map(|(event, entry)| entry.notes(&event.name)).collect()
+    }
+}
+
+impl Entry {
+    fn notes(&self, name: &str) -> Vec<String> {
+        let mut notes = Vec::new();
+        let count = Count { events: self.by_kernel, enabled_ns: self.enabled_ns, running_ns: self.running_ns };
+        if count.is_shared() {
+            let share = 100.0 * self.running_ns as f64 / self.enabled_ns as f64;
+            notes.push(format!(
+                "{name} was counted for {share:.0}% of the time, since events share the processor's counters; its costs are \
+                 scaled up to the whole"
+            ));
+        }
+        // Less is nothing that a person would act on. Where the period was adapted, costs were made to fit.
+        let tolerated = if self.is_adapted { self.by_kernel / 10 } else { self.by_kernel / 50 };
+        let missing = self.by_kernel.saturating_sub(self.in_samples);
+        if missing > self.rest && missing > tolerated {
+            let share = 100.0 * self.in_samples as f64 / self.by_kernel as f64;
+            notes.push(format!(
+                "{name}: the kernel counted {}, of which {share:.1}% stand at samples; it gives a thread one signal for all \
+                 that happens before the thread is back in its own code",
+                self.by_kernel
+            ));
+        }
+        notes
+    }
+}
+
+fn not_opened(event: &Event, error: &std::io::Error) -> String {
+    format!("{} was not sampled in a process: the kernel did not open it there ({error})", event.name)
+}
+
+impl Open {
+    fn open(pid: Pid, metric: usize, counter: &Counter) -> std::io::Result<Open> {
+        let (spec, rate) = with_period(counter);
+        let event = PerfEvent::open(&spec, pid, metric as u64 + 1)?;
+        let period = match spec.every {
+            Every::Period(period) => period,
+            Every::Rate(_) => 0,
+        };
+        Ok(Open { metric, event, meter: counter.meter, rate, period, at_last_look: Count::default() })
+    }
+
+    /// Sets the period that would have given the rate asked for since the last look. `true`: there is a new one.
+    fn adapt(&mut self) -> bool {
+        let Some(rate) = self.rate else { return false };
+        let Ok(now) = self.event.count() else { return false };
+        let events = now.events.saturating_sub(self.at_last_look.events);
+        let ran_ns = now.running_ns.saturating_sub(self.at_last_look.running_ns);
+        self.at_last_look = now;
+        let Some(period) = period_for(events, ran_ns, rate) else { return false };
+        if period <= self.period.saturating_mul(NEAR_ENOUGH) && self.period <= period.saturating_mul(NEAR_ENOUGH) {
+            return false;
+        }
+        let changed = self.event.set_period(period).is_ok();
+        if changed {
+            self.period = period;
+        }
+        changed
+    }
+}
+
+/// How the event is opened. Where a thread can read its own count, the kernel adapts the period in each thread: samples weigh
+/// what was read. Elsewhere a sample weighs its period, which must be known in the thread: then it is for us to adapt it.
+/// Second: the rate that it is adapted to.
+fn with_period(counter: &Counter) -> (EventSpec, Option<u64>) {
+    match counter.spec.every {
+        Every::Rate(rate) if counter.meter == Settings::COUNTED => {
+            let first = (counter.usual_rate / rate).max(1);
+            (EventSpec { every: Every::Period(first), ..counter.spec }, Some(rate))
+        }
+        _ => (counter.spec, None),
+    }
+}
+
+/// The period that gives `rate` samples a second of a thread that ran. `None`: too little was seen.
+fn period_for(events: u64, ran_ns: u64, rate: u64) -> Option<u64> {
+    const LEAST_NS: u64 = 10_000_000;
+    if ran_ns < LEAST_NS {
+        return None;
+    }
+    let wanted = u128::from(ran_ns) * u128::from(rate) / 1_000_000_000;
+    let period = u128::from(events) / wanted.max(1);
+    Some(u64::try_from(period).unwrap_or(u64::MAX).clamp(1, (1 << 63) - 1))
+}
+
+/// How the event would be opened, for trying it out.
+pub(crate) fn opened_as(counter: &Counter) -> EventSpec {
+    with_period(counter).0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios() {
+        let outcome = |events, enabled_ns, running_ns, is_adapted| Outcome {
+            metric: 0,
+            count: Count { events, enabled_ns, running_ns },
+            period: 10,
+            is_adapted,
+        };
+        assert_eq!(outcome(1000, 50, 50, false).ratio(990), None);
+        // Counted for half of the time: the kernel's own count is half, and so are the samples.
+        assert_eq!(outcome(1000, 1_000_000, 500_000, false).ratio(990), Some((1_000_000, 500_000)));
+        assert_eq!(outcome(1000, 1_000_000, 500_000, true).ratio(990), Some((2000, 990)));
+        assert_eq!(outcome(1000, 50, 50, true).ratio(990), Some((1000, 990)));
+        assert_eq!(outcome(1000, 50, 50, true).ratio(0), None);
+    }
+
+    #[test]
+    fn what_is_said_of_counts() {
+        let entry =
+            Entry { by_kernel: 1000, in_samples: 995, rest: 10, enabled_ns: 7, running_ns: 7, is_adapted: false };
+        assert!(entry.notes("e").is_empty());
+        let lost = Entry { in_samples: 500, ..entry }.notes("e");
+        assert!(
+            lost.len() == 1 && lost[0].starts_with("e: the kernel counted 1000, of which 50.0% stand at samples"),
+            "{lost:?}"
+        );
+        let shared = Entry { enabled_ns: 4_000_000, running_ns: 1_000_000, ..entry }.notes("cycles");
+        assert!(shared.len() == 1 && shared[0].starts_with("cycles was counted for 25% of the time"), "{shared:?}");
+    }
+
+    #[test]
+    fn periods_of_rates() {
+        // 3e9 events in a second of running, 1000 samples: each stands for 3e6.
+        assert_eq!(period_for(3_000_000_000, 1_000_000_000, 1000), Some(3_000_000));
+        // Two threads that ran half a second each are a second of threads' time.
+        assert_eq!(period_for(500, 1_000_000_000, 1000), Some(1));
+        assert_eq!(period_for(10_000, 100_000_000, 1000), Some(100));
+        assert_eq!(period_for(5, 1_000_000, 1000), None);
+        assert_eq!(period_for(u64::MAX, u64::MAX, 1), Some(1_000_000_000));
+    }
+}

@@ -1,0 +1,330 @@
+//! Events as a person types them: what each counts, and when there is a sample.
+//! Knows nothing of processes.
+//!
+//! `NAME[:MODIFIERS][@PERIOD|@fRATE]`, the names and modifiers being perf's.
+
+mod names;
+mod pmu;
+mod tracepoints;
+
+use std::path::Path;
+
+use callpath_format::shared::{MAX_METRICS, Settings};
+use callpath_target::{EventSpec, Every};
+
+use crate::settings::Clock;
+pub(crate) use names::{ALL, Kind};
+
+/// What to sample.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// What its metric is called.
+    pub name: String,
+    /// What is sampled.
+    pub source: EventSource,
+}
+
+/// Where an event comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EventSource {
+    /// A clock, which takes its period from [`crate::RecordOptions`].
+    Clock(Clock),
+    /// Something that the kernel counts.
+    Counter(Counter),
+}
+
+/// Something that the kernel counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Counter {
+    pub(crate) spec: EventSpec,
+    /// What its metric reads, of [`Settings`]'s numbers.
+    pub(crate) meter: u32,
+    /// So often a second it may happen in a thread that is busy with it: what a rate begins with.
+    pub(crate) usual_rate: u64,
+    pub(crate) kind: Kind,
+    /// Whether a person said in which modes.
+    pub(crate) modes_given: bool,
+}
+
+/// An event, a rate or a period that cannot be.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum EventError {
+    #[error("unknown event `{0}`; see: callpath list")]
+    Unknown(String),
+    #[error("event `{event}`: there is no tracepoint of that name under {directory}/events")]
+    Tracepoint { event: String, directory: String },
+    #[error(
+        "event `{event}`: the kernel's tracepoints cannot be read ({reason}); they need root, and: mount -t tracefs none /sys/kernel/tracing"
+    )]
+    Tracing { event: String, reason: String },
+    #[error("event `{event}`: {reason}")]
+    Malformed { event: String, reason: String },
+    #[error(
+        "event `{event}`: `{modifier}` is no modifier here; there are: u (user mode), k (kernel), h (hypervisor), p, pp, ppp"
+    )]
+    Modifier { event: String, modifier: char },
+    #[error("`{0}` is no period; write nanoseconds between samples (cpu-time@1000000) or a rate (cpu-time@f1000)")]
+    ClockPeriod(String),
+    #[error(
+        "`{0}` is no period; write events from one sample to the next (page-faults@100) or a rate (page-faults@f1000)"
+    )]
+    Period(String),
+    #[error("a rate of {0} samples a second is out of range; choose 1 to 20000")]
+    Rate(u64),
+    #[error("event `{0}` is asked for twice")]
+    Twice(String),
+    #[error("{0} events are too many; {MAX_METRICS} can be recorded at once")]
+    TooMany(usize),
+}
+
+/// The default: samples a second.
+pub const DEFAULT_RATE: u64 = 1000;
+/// A sample costs the kernel 15 to 20 us: faster ones would leave the program no time.
+const HIGHEST_RATE: u64 = 20_000;
+/// Nanoseconds; a longer period is no sampling.
+const LONGEST_PERIOD_NS: u64 = 1_000_000_000;
+
+impl Event {
+    /// A clock's.
+    pub fn clock(clock: Clock) -> Event {
+        Event { name: clock.name().to_owned(), source: EventSource::Clock(clock) }
+    }
+
+    /// The counter, if it is one.
+    pub(crate) fn counter(&self) -> Option<&Counter> {
+        match &self.source {
+            EventSource::Clock(_) => None,
+            EventSource::Counter(counter) => Some(counter),
+        }
+    }
+
+    pub(crate) fn meter(&self) -> u32 {
+        match self.source {
+            EventSource::Clock(clock) => clock.code(),
+            EventSource::Counter(counter) => counter.meter,
+        }
+    }
+
+    pub(crate) fn unit(&self) -> &'static str {
+        match self.source {
+            EventSource::Clock(_) => "ns",
+            EventSource::Counter(_) => "count",
+        }
+    }
+}
+
+impl Counter {
+    pub(crate) fn new(spec: EventSpec, kind: Kind, usual_rate: u64) -> Counter {
+        Counter { spec, meter: Settings::COUNTED, usual_rate, kind, modes_given: false }
+    }
+}
+
+/// Events as typed and when to sample where an event does not say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Unsaid {
+    /// `-F`: samples a second.
+    pub rate: Option<u64>,
+    /// `-c`: events, or nanoseconds, from one sample to the next.
+    pub period: Option<u64>,
+}
+
+/// The events as typed (`-e`, in order), and the period of the clocks, nanoseconds. A period with an event stands above
+/// the others. The first one given for a clock counts for all clocks, since all of them are read at each clock's sample.
+pub fn parse_events(texts: &[String], usual: Unsaid) -> Result<(Vec<Event>, u64), EventError> {
+    let mut events: Vec<Event> = Vec::new();
+    let mut clock_period = None;
+    for text in texts.iter().flat_map(|text| split_list(text)) {
+        let (event, its_period) = parse_event(text, usual)?;
+        if events.iter().any(|e| e.name == event.name) {
+            return Err(EventError::Twice(event.name));
+        }
+        events.push(event);
+        clock_period = clock_period.or(its_period);
+    }
+    if events.is_empty() {
+        events.push(Event::clock(Clock::CpuTime));
+    }
+    if events.len() > MAX_METRICS {
+        return Err(EventError::TooMany(events.len()));
+    }
+    let of_rate = period_of_rate(usual.rate.unwrap_or(DEFAULT_RATE))?;
+    let has_clock = events.iter().any(|e| e.counter().is_none());
+    let given = match usual.period.filter(|_| has_clock) {
+        Some(period) => Some(clock_period_in_range(period, &period.to_string())?),
+        None => None,
+    };
+    Ok((events, clock_period.or(given).unwrap_or(of_rate)))
+}
+
+/// At commas, but not at those between slashes (`cpu/event=1,umask=2/`).
+fn split_list(text: &str) -> Vec<&str> {
+    let mut is_inside = false;
+    text.split(|c| {
+        is_inside ^= c == '/';
+        c == ',' && !is_inside
+    })
+    .collect()
+}
+
+/// The period of a rate (samples a second), nanoseconds.
+fn period_of_rate(rate: u64) -> Result<u64, EventError> {
+    Ok(1_000_000_000 / rate_in_range(rate)?)
+}
+
+fn rate_in_range(rate: u64) -> Result<u64, EventError> {
+    if (1..=HIGHEST_RATE).contains(&rate) { Ok(rate) } else { Err(EventError::Rate(rate)) }
+}
+
+fn clock_period_in_range(period: u64, as_typed: &str) -> Result<u64, EventError> {
+    let wrong = || EventError::ClockPeriod(as_typed.to_owned());
+    if (1_000_000_000 / HIGHEST_RATE..=LONGEST_PERIOD_NS).contains(&period) { Ok(period) } else { Err(wrong()) }
+}
+
+/// One event, and its period in nanoseconds if it is a clock that has one.
+fn parse_event(text: &str, usual: Unsaid) -> Result<(Event, Option<u64>), EventError> {
+    let (name, suffix) = match text.split_once('@') {
+        Some((name, suffix)) => (name, Some(suffix)),
+        None => (text, None),
+    };
+    if let Some(clock) = Clock::of_name(name) {
+        let period = match suffix {
+            None => None,
+            Some(suffix) => Some(clock_period(suffix)?),
+        };
+        return Ok((Event::clock(clock), period));
+    }
+    let mut counter = parse_counter(name)?;
+    let its_own = counter.spec.every;
+    counter.spec.every = match (suffix, its_own) {
+        (Some(suffix), _) => counter_period(suffix)?,
+        (None, Every::Rate(_)) => its_own,
+        (None, Every::Period(period)) if period > 1 => its_own,
+        // Whoever asks for a tracepoint or a breakpoint wants each hit, as with perf.
+        (None, _) if usual == Unsaid::default() && matches!(counter.kind, Kind::Tracepoint | Kind::Breakpoint) => {
+            Every::Period(1)
+        }
+        (None, _) => match usual.period {
+            Some(0) => return Err(EventError::Period("0".to_owned())),
+            Some(period) => Every::Period(period),
+            None => Every::Rate(rate_in_range(usual.rate.unwrap_or(DEFAULT_RATE))?),
+        },
+    };
+    Ok((Event { name: name.to_owned(), source: EventSource::Counter(counter) }, None))
+}
+
+fn clock_period(suffix: &str) -> Result<u64, EventError> {
+    let wrong = || EventError::ClockPeriod(suffix.to_owned());
+    let period = match suffix.strip_prefix('f') {
+        Some(rate) => period_of_rate(rate.parse().map_err(|_| wrong())?)?,
+        None => suffix.parse().map_err(|_| wrong())?,
+    };
+    clock_period_in_range(period, suffix)
+}
+
+fn counter_period(suffix: &str) -> Result<Every, EventError> {
+    let wrong = || EventError::Period(suffix.to_owned());
+    match suffix.strip_prefix('f') {
+        Some(rate) => Ok(Every::Rate(rate_in_range(rate.parse().map_err(|_| wrong())?)?)),
+        None => match suffix.parse() {
+            // The kernel refuses a period with the highest bit.
+            Ok(period) if (1..1 << 63).contains(&period) => Ok(Every::Period(period)),
+            _ => Err(wrong()),
+        },
+    }
+}
+
+/// A counter by name, as perf spells it.
+fn parse_counter(text: &str) -> Result<Counter, EventError> {
+    if let Some((pmu, rest)) = text.split_once('/').filter(|_| !text.starts_with("mem:")) {
+        let Some((terms, modifiers)) = rest.rsplit_once('/') else {
+            let reason = "a slash is missing at the end of its terms".to_owned();
+            return Err(EventError::Malformed { event: text.to_owned(), reason });
+        };
+        let counter = pmu::counter(Path::new(pmu::DEVICES), pmu, terms, text)?;
+        return modified(counter, modifiers.strip_prefix(':').unwrap_or(modifiers), text);
+    }
+    if let Some(rest) = text.strip_prefix("mem:") {
+        let (counter, modifiers) = breakpoint(rest, text)?;
+        return modified(counter, modifiers, text);
+    }
+    let (name, modifiers) = text.split_once(':').unwrap_or((text, ""));
+    if let Some(counter) = names::counter(name) {
+        return modified(counter, modifiers, text);
+    }
+    if text.contains(':') {
+        let (name, modifiers) = modifiers.split_once(':').unwrap_or((modifiers, ""));
+        let system = text.split(':').next().unwrap_or_default();
+        return modified(tracepoints::counter(system, name, text)?, modifiers, text);
+    }
+    Err(EventError::Unknown(text.to_owned()))
+}
+
+/// `ADDRESS[/LENGTH][:ACCESS][:MODIFIERS]`
+fn breakpoint<'t>(rest: &'t str, text: &str) -> Result<(Counter, &'t str), EventError> {
+    const BREAKPOINT: u32 = 5;
+    const EXECUTE: u32 = 4;
+    let wrong = |reason: &str| EventError::Malformed { event: text.to_owned(), reason: reason.to_owned() };
+    let mut parts = rest.splitn(3, ':');
+    let place = parts.next().unwrap_or_default();
+    let (address, len) = match place.split_once('/') {
+        Some((address, len)) => (address, Some(len)),
+        None => (place, None),
+    };
+    let number = |digits: &str| match digits.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => digits.parse().ok(),
+    };
+    let address = number(address).ok_or_else(|| wrong("no address; write mem:0x401136:x, for example"))?;
+    let access = parts.next().filter(|access| !access.is_empty()).unwrap_or("rw");
+    let mut kinds = 0;
+    for letter in access.chars() {
+        kinds |= match letter {
+            'r' => 1,
+            'w' => 2,
+            'x' => EXECUTE,
+            _ => return Err(wrong("an access is one or more of r, w and x")),
+        };
+    }
+    let len = match len {
+        None if kinds & EXECUTE != 0 => 8,
+        None => 4,
+        Some(len) => {
+            number(len).filter(|len| (1..=8).contains(len)).ok_or_else(|| wrong("a length is 1 to 8 bytes"))?
+        }
+    };
+    let spec = EventSpec {
+        breakpoint: kinds,
+        config1: address,
+        config2: len,
+        exclude_kernel: true,
+        ..EventSpec::new(BREAKPOINT, 0)
+    };
+    Ok((Counter::new(spec, Kind::Breakpoint, 1000), parts.next().unwrap_or_default()))
+}
+
+/// As `perf list` describes them: of u, k and h those that are not named are left out.
+fn modified(mut counter: Counter, modifiers: &str, text: &str) -> Result<Counter, EventError> {
+    let (mut modes, mut precise) = (String::new(), 0u8);
+    for modifier in modifiers.chars() {
+        match modifier {
+            'u' | 'k' | 'h' => modes.push(modifier),
+            'p' if precise < 3 => precise += 1,
+            _ => return Err(EventError::Modifier { event: text.to_owned(), modifier }),
+        }
+    }
+    let spec = &mut counter.spec;
+    spec.precise = precise;
+    if !modes.is_empty() {
+        spec.exclude_user = !modes.contains('u');
+        spec.exclude_kernel = !modes.contains('k');
+        spec.exclude_hypervisor = !modes.contains('h');
+        counter.modes_given = true;
+        // The thread's usage is of all modes.
+        counter.meter = Settings::COUNTED;
+    }
+    Ok(counter)
+}
+
+#[cfg(test)]
+mod tests;

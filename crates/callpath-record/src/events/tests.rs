@@ -1,0 +1,146 @@
+use super::*;
+
+fn one(text: &str) -> Result<(Event, u64), EventError> {
+    let (mut events, period) = parse_events(&[text.to_owned()], Unsaid::default())?;
+    assert_eq!(events.len(), 1);
+    Ok((events.remove(0), period))
+}
+
+fn spec(text: &str) -> EventSpec {
+    one(text).unwrap_or_else(|error| panic!("{text}: {error}")).0.counter().expect("a counter").spec
+}
+
+fn said(text: &str) -> String {
+    one(text).expect_err(text).to_string()
+}
+
+#[test]
+fn clocks() {
+    let clock = |text: &str| one(text).map(|(event, period)| (event.source, period));
+    let is = |clock, period| Ok((EventSource::Clock(clock), period));
+    assert_eq!(clock("cpu-time"), is(Clock::CpuTime, 1_000_000));
+    assert_eq!(clock("cpu-clock"), is(Clock::CpuTime, 1_000_000));
+    assert_eq!(clock("wall-time@500000"), is(Clock::WallTime, 500_000));
+    assert_eq!(clock("cpu-time@f4000"), is(Clock::CpuTime, 250_000));
+    for wrong in ["cpu-time@", "cpu-time@x", "cpu-time@-5", "cpu-time@0", "cpu-time@fx", "cpu-time@99"] {
+        assert!(matches!(clock(wrong), Err(EventError::ClockPeriod(_))), "{wrong}");
+    }
+    assert_eq!(clock("cpu-time@f0"), Err(EventError::Rate(0)));
+}
+
+/// Unit and number as include/uapi/linux/perf_event.h has them; names as `perf list` prints them.
+#[test]
+fn names_of_perf() {
+    for (name, unit, config) in [
+        ("cycles", 0, 0),
+        ("cpu-cycles", 0, 0),
+        ("instructions", 0, 1),
+        ("cache-references", 0, 2),
+        ("cache-misses", 0, 3),
+        ("branch-instructions", 0, 4),
+        ("branches", 0, 4),
+        ("branch-misses", 0, 5),
+        ("bus-cycles", 0, 6),
+        ("stalled-cycles-frontend", 0, 7),
+        ("idle-cycles-backend", 0, 8),
+        ("ref-cycles", 0, 9),
+        ("page-faults", 1, 2),
+        ("faults", 1, 2),
+        ("context-switches", 1, 3),
+        ("cs", 1, 3),
+        ("cpu-migrations", 1, 4),
+        ("migrations", 1, 4),
+        ("minor-faults", 1, 5),
+        ("major-faults", 1, 6),
+        ("alignment-faults", 1, 7),
+        ("emulation-faults", 1, 8),
+        ("L1-dcache-loads", 3, 0x0_0000),
+        ("L1-dcache-load-misses", 3, 0x1_0000),
+        ("L1-icache-load-misses", 3, 0x1_0001),
+        ("LLC-stores", 3, 0x0_0102),
+        ("LLC-load-misses", 3, 0x1_0002),
+        ("dTLB-store-misses", 3, 0x1_0103),
+        ("iTLB-load-misses", 3, 0x1_0004),
+        ("branch-loads", 3, 0x0_0005),
+        ("node-prefetch-misses", 3, 0x1_0206),
+        ("r1a8", 4, 0x1a8),
+        ("rFF01", 4, 0xff01),
+    ] {
+        let of_rate = EventSpec { every: Every::Rate(1000), ..EventSpec::new(unit, config) };
+        assert_eq!(spec(name), of_rate, "{name}");
+    }
+    for unknown in ["cycle", "", "r", "rxyz", "r+1", "LLC-loadmisses", "LLC", "dTLB-", "page-fault", "help"] {
+        assert_eq!(one(unknown), Err(EventError::Unknown(unknown.to_owned())), "{unknown}");
+    }
+}
+
+/// As tools/perf/Documentation/perf-list.txt describes them.
+#[test]
+fn modifiers() {
+    let modes = |text: &str| {
+        let spec = spec(text);
+        (spec.exclude_user, spec.exclude_kernel, spec.exclude_hypervisor, spec.precise)
+    };
+    assert_eq!(modes("cycles"), (false, false, false, 0));
+    assert_eq!(modes("cycles:u"), (false, true, true, 0));
+    assert_eq!(modes("cycles:k"), (true, false, true, 0));
+    assert_eq!(modes("cycles:uk"), (false, false, true, 0));
+    assert_eq!(modes("cycles:ppp"), (false, false, false, 3));
+    assert_eq!(modes("instructions:upp@1000"), (false, true, true, 2));
+    assert_eq!(said("cycles:pppp"), EventError::Modifier { event: "cycles:pppp".into(), modifier: 'p' }.to_string());
+    assert!(said("cycles:z").contains("`z` is no modifier"));
+    // The thread's usage is of all modes, so it is no measure of one.
+    assert_eq!(one("page-faults").unwrap().0.meter(), Settings::PAGE_FAULTS);
+    assert_eq!(one("page-faults:u").unwrap().0.meter(), Settings::COUNTED);
+}
+
+#[test]
+fn periods_and_rates() {
+    assert_eq!(spec("page-faults@1").every, Every::Period(1));
+    assert_eq!(spec("cycles:u@2000003").every, Every::Period(2_000_003));
+    assert_eq!(spec("context-switches@f99").every, Every::Rate(99));
+    for wrong in ["page-faults@", "page-faults@0", "page-faults@x", "page-faults@-1", "page-faults@9223372036854775808"]
+    {
+        assert!(matches!(one(wrong), Err(EventError::Period(_))), "{wrong}");
+    }
+    assert_eq!(one("page-faults@f20001"), Err(EventError::Rate(20_001)));
+}
+
+#[test]
+fn breakpoints() {
+    let at = |text: &str| {
+        let spec = spec(text);
+        (spec.unit, spec.breakpoint, spec.config1, spec.config2, spec.every)
+    };
+    assert_eq!(at("mem:0x401136:x"), (5, 4, 0x40_1136, 8, Every::Period(1)));
+    assert_eq!(at("mem:4096/2:w"), (5, 2, 4096, 2, Every::Period(1)));
+    assert_eq!(at("mem:0x1000@f50"), (5, 3, 0x1000, 4, Every::Rate(50)));
+    for wrong in ["mem:", "mem:x", "mem:0x10/9:w", "mem:0x10:y"] {
+        assert!(matches!(one(wrong), Err(EventError::Malformed { .. })), "{wrong}");
+    }
+}
+
+#[test]
+fn lists() {
+    let words = |words: &[&str]| words.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
+    let names = |texts: &[&str], unsaid| {
+        let (events, period) = parse_events(&words(texts), unsaid)?;
+        Ok((events.into_iter().map(|e| e.name).collect::<Vec<_>>(), period))
+    };
+    let rate = |rate| Unsaid { rate: Some(rate), period: None };
+    assert_eq!(names(&[], Unsaid::default()), Ok((words(&["cpu-time"]), 1_000_000)));
+    // A period with an event stands above the rate.
+    assert_eq!(names(&["wall-time,cpu-time@f100"], rate(50)), Ok((words(&["wall-time", "cpu-time"]), 10_000_000)));
+    assert_eq!(
+        names(&["page-faults@1,cpu-time", "cs"], rate(50)),
+        Ok((words(&["page-faults", "cpu-time", "cs"]), 20_000_000))
+    );
+    assert_eq!(split_list("cpu/a=1,b=2/u,cycles"), ["cpu/a=1,b=2/u", "cycles"]);
+    assert_eq!(names(&["cpu-time", "cpu-time"], Unsaid::default()), Err(EventError::Twice("cpu-time".into())));
+    assert_eq!(names(&[], rate(0)), Err(EventError::Rate(0)));
+    assert_eq!(names(&["r1,r2,r3,r4,r5,r6,r7,r8,r9"], Unsaid::default()), Err(EventError::TooMany(9)));
+    let period = Unsaid { rate: None, period: Some(77) };
+    let (events, _) = parse_events(&words(&["page-faults"]), period).unwrap();
+    assert_eq!(events[0].counter().unwrap().spec.every, Every::Period(77));
+    assert_eq!(names(&["cpu-time"], period), Err(EventError::ClockPeriod("77".into())));
+}

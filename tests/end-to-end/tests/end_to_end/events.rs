@@ -1,0 +1,241 @@
+//! Events that the kernel counts: how many, and where, against what a program and the kernel's own account say.
+//! Knows nothing of how they are counted.
+
+use callpath_end_to_end::{C, Ended, Profile, Program, Recorded, callpath, is_root, skip};
+
+use crate::ordinary_user::Place;
+
+fn program(words: &[&str], events: &str) -> Program {
+    Program::nasty("events.c").arguments(words).options(&["-e", events])
+}
+
+fn profile(recorded: &Recorded) -> Profile {
+    assert_eq!(recorded.ended.status, 0, "{:?}", recorded.ended);
+    recorded.profile()
+}
+
+/// Page faults and context switches that the program says it had, by the kernel's account.
+fn account(ended: &Ended) -> (u64, u64) {
+    let numbers = ended.stderr.lines().find_map(|line| {
+        let (faults, switches) = line.split_once(' ')?;
+        Some((faults.parse().ok()?, switches.parse().ok()?))
+    });
+    numbers.unwrap_or_else(|| panic!("no account in {:?}", ended.stderr))
+}
+
+fn assert_near(found: u64, expected: u64, slack: u64, what: &str) {
+    assert!(found.abs_diff(expected) <= slack, "{what}: {found}, not {expected}");
+}
+
+/// What the C library does between the program's last account and its end, and the other way round.
+const FEW: u64 = 20;
+
+#[test]
+fn each_page_fault_is_where_it_happened() {
+    let recorded = program(&["touch", "3000", "2"], "page-faults@1").recorded();
+    let profile = profile(&recorded);
+    let (touched, total) = (profile.through(&["happen", "touch"], "page-faults"), profile.total("page-faults"));
+    // A thread's first faults come before its first sample.
+    assert_near(touched, 6000, 10, "in touch");
+    assert_near(total, account(&recorded.ended).0, FEW, "in all");
+    assert!(profile.quality.taken >= 6000 && profile.quality.dropped.is_empty(), "{:?}", profile.quality);
+}
+
+#[test]
+fn page_faults_by_period_and_by_rate_add_up_to_the_kernels() {
+    for event in ["page-faults@100", "page-faults@f500", "faults", "minor-faults"] {
+        let recorded = program(&["touch", "20000"], event).recorded();
+        let profile = profile(&recorded);
+        let name = event.split('@').next().unwrap_or_default();
+        assert_near(profile.total(name), account(&recorded.ended).0, FEW, event);
+        assert!(profile.quality.taken < 4000, "{event}: {:?}", profile.quality);
+    }
+    let recorded = program(&["touch", "20000"], "page-faults@100").recorded();
+    assert_near(profile(&recorded).through(&["main", "happen", "touch"], "page-faults"), 20_000, 300, "in touch");
+}
+
+/// The kernel raises one signal for all that one system call faulted; a thread reads how many they were.
+#[test]
+fn page_faults_inside_of_a_system_call_are_not_lost() {
+    let profile = profile(&program(&["fill", "2000"], "page-faults@1").recorded());
+    assert_near(profile.through(&["main", "happen", "fill", "read"], "page-faults"), 2000, 5, "in read");
+}
+
+#[test]
+fn context_switches_stand_where_the_thread_waited() {
+    let recorded = program(&["sleep", "200", "2"], "context-switches@1").recorded();
+    let profile = profile(&recorded);
+    let waiting = profile.through(&["happen", "pause_once"], "context-switches");
+    assert!((400..500).contains(&waiting), "{waiting} in pause_once");
+    // All threads' of the process, up to the account.
+    let (_, switches) = account(&recorded.ended);
+    assert_near(profile.total("context-switches"), switches, FEW, "in all");
+}
+
+#[test]
+fn several_events_have_each_their_own_metric() {
+    let recorded = program(&["both", "2000"], "cpu-time,page-faults@1,context-switches@1").recorded();
+    let profile = profile(&recorded);
+    let of = |names: &[&str], metric| profile.through(names, metric);
+    assert_near(of(&["happen", "touch"], "page-faults"), 2000, 2, "faults in touch");
+    assert!(of(&["happen", "work"], "page-faults") < 5);
+    assert!(of(&["happen", "pause_once"], "context-switches") >= 200);
+    // Work is 2 ms by the thread's own clock; a clock's time does not go to where pages fault.
+    let (work, all) = (of(&["happen", "work"], "cpu-time"), profile.total("cpu-time"));
+    assert!(work > 500_000 && all > work, "{work} ns in work, {all} in all");
+    let (faults, switches) = account(&recorded.ended);
+    assert_near(profile.total("page-faults"), faults, FEW, "page faults");
+    assert_near(profile.total("context-switches"), switches, FEW, "context switches");
+}
+
+/// Two events at the same moment are one signal to the kernel.
+#[test]
+fn events_that_happen_together_are_both_counted() {
+    let faults = profile(&program(&["touch", "2000"], "minor-faults@1,page-faults@1").recorded());
+    for metric in ["minor-faults", "page-faults"] {
+        assert_near(faults.through(&["happen", "touch"], metric), 2000, 2, metric);
+    }
+    let waits = profile(&program(&["sleep", "200"], "wall-time,context-switches").recorded());
+    assert!(waits.through(&["happen", "pause_once"], "context-switches") >= 200);
+    assert!(waits.through(&["happen", "pause_once"], "wall-time") >= 20_000_000);
+}
+
+#[test]
+fn usage_goes_on_over_exec() {
+    let recorded = program(&["exec", "touch", "1000"], "page-faults@1").recorded();
+    let profile = profile(&recorded);
+    assert_near(profile.through(&["touch"], "page-faults"), 2000, 4, "in touch of both");
+    let collectors = 60;
+    assert_near(profile.total("page-faults"), account(&recorded.ended).0, FEW + collectors, "in all");
+}
+
+#[test]
+fn migrations_are_counted_one_by_one() {
+    if std::thread::available_parallelism().is_ok_and(|n| n.get() < 2) {
+        return skip("events::migrations_are_counted_one_by_one", "there is one processor");
+    }
+    let profile = profile(&program(&["move", "100"], "cpu-migrations@1").recorded());
+    let moved = profile.through(&["happen", "move_once"], "cpu-migrations");
+    assert!((90..120).contains(&moved), "{moved}");
+}
+
+/// An event that a thread cannot read its own count of: each sample stands for the event's period.
+#[test]
+fn calls_are_counted_by_a_breakpoint() {
+    let made = C { source: "events.c", output: "events-at-fixed-addresses", options: &["-no-pie", "-fno-pie"] };
+    let program = Program::made(made);
+    let symbols = std::process::Command::new("nm").arg(program.path()).output().expect("nm can be run");
+    let symbols = String::from_utf8(symbols.stdout).expect("nm writes text");
+    let line = symbols.lines().find(|line| line.ends_with(" counted")).expect("there is `counted`");
+    let address = line.split(' ').next().expect("an address");
+    let name = format!("mem:0x{address}:x");
+    let calls = |suffix: &str, words: &[&str]| {
+        let event = format!("{name}{suffix}");
+        let recorded = program.clone().arguments(words).options(&["-e", &event]).recorded();
+        if recorded.ended.stderr.contains("no free breakpoint register") {
+            return None;
+        }
+        let profile = profile(&recorded);
+        Some((profile.through(&["happen", "counted"], &name), profile.total(&name), profile.quality.taken))
+    };
+    let Some(each) = calls("", &["call", "500", "2"]) else {
+        return skip("events::calls_are_counted_by_a_breakpoint", "no breakpoint register is free");
+    };
+    assert_eq!((each.0, each.1), (1000, 1000), "each call");
+    let tenth = calls("@10", &["call", "500", "2"]).expect("as before");
+    assert_eq!(tenth.1, 1000, "each tenth call");
+    assert!(tenth.2 < 110, "{tenth:?}");
+    // By rate the period is found on the way; the whole is made to fit the kernel's count.
+    let rate = calls("@f200", &["call", "30000"]).expect("as before");
+    assert_near(rate.1, 30_000, 300, "by rate");
+}
+
+#[test]
+fn tracepoints() {
+    if !is_root() {
+        return skip("events::tracepoints", "tracepoints are root's");
+    }
+    // A name space of its own: nothing is left mounted.
+    let mounts = ["unshare", "--mount", "sh", "-c", "mount -t tracefs none /sys/kernel/tracing && exec \"$0\" \"$@\""];
+    let program = |events: &str| program(&["write", "500", "2"], events).through(&mounts);
+    if program("cpu-time").bare().status != 0 {
+        return skip("events::tracepoints", "tracefs cannot be mounted here");
+    }
+    let written = profile(&program("syscalls:sys_enter_write").recorded());
+    assert_near(written.through(&["happen", "write_once", "write"], "syscalls:sys_enter_write"), 1000, 0, "writes");
+    let said = program("syscalls:sys_enter_nowhere").recorded().ended;
+    assert_eq!(said.status, 125);
+    assert!(said.stderr.contains("no tracepoint of that name under /sys/kernel/tracing/events"), "{}", said.stderr);
+}
+
+#[test]
+fn what_is_not_there_is_said_with_what_is() {
+    let offered = Ended::of(&std::process::Command::new(callpath()).arg("list").output().expect("callpath can be run"));
+    assert_eq!(offered.status, 0, "{offered:?}");
+    let (here, elsewhere) = offered.stdout.split_once("Events that cannot").unwrap_or((&offered.stdout, ""));
+    assert!(here.contains("page-faults, or faults") && here.contains("cpu-time"), "{here}");
+    if elsewhere.contains("cycles,") {
+        for event in ["cycles", "instructions:u@1000000", "branch-misses:pp", "LLC-load-misses", "r1a8"] {
+            let said = program(&["touch", "1"], event).recorded().ended;
+            assert_eq!(said.status, 125, "{event}: {said:?}");
+            let name = event.split('@').next().unwrap_or_default();
+            assert!(
+                said.stderr.contains(&format!("failed to sample {name}: this machine has no such counter")),
+                "{said:?}"
+            );
+            assert!(said.stderr.contains("what can be sampled here: cpu-time, wall-time, page-faults"), "{said:?}");
+        }
+    } else {
+        skip("events::what_is_not_there_is_said_with_what_is", "this machine has hardware counters");
+    }
+    for (event, words) in [
+        ("cycels", "unknown event `cycels`; see: callpath list"),
+        ("page-faults:x", "`x` is no modifier"),
+        ("page-faults@0", "`0` is no period"),
+        ("page-faults@f0", "a rate of 0 samples a second is out of range"),
+        ("cpu-time@x", "`x` is no period"),
+        ("page-faults,page-faults", "asked for twice"),
+        ("r1,r2,r3,r4,r5,r6,r7,r8,r9", "9 events are too many"),
+        ("nowhere/event=1/", "has no unit `nowhere`"),
+        ("mem:here:x", "no address"),
+    ] {
+        let said = program(&["touch", "1"], event).recorded().ended;
+        assert!(said.status == 125 && said.stderr.contains(words), "{event}: {said:?}");
+    }
+}
+
+#[test]
+fn an_ordinary_user_samples_page_faults() {
+    if !is_root() {
+        return skip("events::an_ordinary_user_samples_page_faults", "the tests run as an ordinary user anyway");
+    }
+    let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    let level: i32 = level.trim().parse().expect("the kernel says what it allows");
+    let place = Place::new();
+    let copy = place.copy(Program::nasty("events.c").path());
+    let record = |event: &str, directory: &str| {
+        place.run(&["record", "-o", directory, "-e", event, "--", copy.to_str().expect("a path"), "touch", "3000"])
+    };
+    let said = record("page-faults@1", "m");
+    if said.status != 0 {
+        // Debian's own kernels know a level 3 that shuts out everything.
+        assert!(level > 2 && said.stderr.contains("what can be sampled here: cpu-time, wall-time"), "{said:?}");
+        return;
+    }
+    let report = place.run(&["report", "m", "--json"]);
+    let profile = Profile::of_json(&report.stdout);
+    profile.assert_sound();
+    assert_near(profile.through(&["happen", "touch"], "page-faults"), 3000, 2, "in touch");
+    assert_near(profile.total("page-faults"), account(&said).0, FEW, "in all");
+    let switches = record("context-switches", "n");
+    if level > 1 {
+        assert_eq!(switches.status, 125);
+        assert!(
+            switches.stderr.contains("failed to sample context-switches: it happens in the kernel"),
+            "{switches:?}"
+        );
+        assert!(said.stderr.contains("page-faults is sampled in user mode only"), "{said:?}");
+    } else {
+        assert_eq!(switches.status, 0, "{switches:?}");
+    }
+}
