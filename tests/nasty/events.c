@@ -1,12 +1,13 @@
 /* Events of known number and place: events WHAT COUNT [THREADS]. Each of so many threads (the first one alone if none are
- * given) lets WHAT happen COUNT times in a procedure of its own. At the end: its own page faults and context switches, by
- * the kernel's account, on standard error.
+ * given) lets WHAT happen COUNT times in a procedure of its own. At the end: its own page faults, context switches and
+ * major page faults, by the kernel's account, on standard error.
  *   touch     a page is touched for the first time, in touch
  *   sleep     it waits a moment, in pause_once
  *   write     a write of nothing, in write_once
  *   move      it moves to the other processor, in move_once
  *   call      counted is called
  *   fill      COUNT pages are touched by one read(2)
+ *   reread    COUNT pages of a file are read through a mapping after the kernel has forgotten them, in reread
  *   both      touch, then sleep COUNT / 10 times, then work for COUNT microseconds in work
  * "exec" before WHAT lets it happen, then executes itself without that word. */
 #define _GNU_SOURCE
@@ -49,6 +50,20 @@ void fill(long many)
         abort();
     close(zero);
     munmap(at, many * PAGE);
+}
+
+void reread(long many)
+{
+    int file = open(".", O_TMPFILE | O_RDWR, 0600);
+    for (long i = 0; i < many; i++)
+        if (pwrite(file, "page", 4, i * PAGE) != 4)
+            abort();
+    fsync(file);
+    posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+    char *at = mmap(0, many * PAGE, PROT_READ, MAP_SHARED, file, 0);
+    madvise(at, many * PAGE, MADV_RANDOM);
+    for (long i = 0; i < many; i++)
+        sink += at[i * PAGE];
 }
 
 void pause_once(void)
@@ -97,6 +112,8 @@ static void *happen(void *unused)
         touch(count);
     if (!strcmp(what, "fill"))
         fill(count);
+    if (!strcmp(what, "reread"))
+        reread(count);
     for (long i = 0; i < count; i++) {
         if (!strcmp(what, "sleep"))
             pause_once();
@@ -136,6 +153,6 @@ int main(int argc, char **argv)
     }
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    dprintf(2, "%ld %ld\n", usage.ru_minflt + usage.ru_majflt, usage.ru_nvcsw + usage.ru_nivcsw);
+    dprintf(2, "%ld %ld %ld\n", usage.ru_minflt + usage.ru_majflt, usage.ru_nvcsw + usage.ru_nivcsw, usage.ru_majflt);
     return 0;
 }

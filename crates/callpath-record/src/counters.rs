@@ -76,7 +76,7 @@ impl Counters {
             if counter.meter == Settings::CONTEXT_SWITCHES && kernel_clock && options.uses(Clock::WallTime) {
                 continue;
             }
-            match Open::open(pid, metric, counter) {
+            match Open::on(pid, metric, counter) {
                 Ok(open) => {
                     if counter.meter == Settings::COUNTED {
                         slot.bases[metric].store(open.period, Relaxed);
@@ -197,7 +197,7 @@ fn not_opened(event: &Event, error: &std::io::Error) -> String {
 }
 
 impl Open {
-    fn open(pid: Pid, metric: usize, counter: &Counter) -> std::io::Result<Open> {
+    fn on(pid: Pid, metric: usize, counter: &Counter) -> std::io::Result<Open> {
         let (spec, rate) = with_period(counter);
         let event = PerfEvent::open(&spec, pid, metric as u64 + 1)?;
         let period = match spec.every {

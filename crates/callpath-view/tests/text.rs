@@ -55,6 +55,22 @@ fn views() {
 }
 
 #[test]
+fn each_further_metric_has_a_column() {
+    let metrics = [("page-faults", "count"), ("cpu-time", "ns"), ("context-switches", "count"), ("samples", "count")];
+    let mut profile = Profile::new(metrics.map(|(name, unit)| Metric::sum(name, unit)).into());
+    let mut node = NodeId::ROOT;
+    for (name, costs) in [("main", [0; 4]), ("fill", [90_000, 0, 7, 97]), ("work", [10_000, 5_000_000, 0, 15])] {
+        let name = profile.strings.intern(name);
+        node = profile.tree.child(node, Scope::new(ScopeKind::Procedure, name));
+        profile.tree.add(node, &costs);
+    }
+    check("metrics.txt", &view(&profile, ViewKind::Context, &TextOptions::default()));
+    // Where there is no room for a column, there is none.
+    let narrow = view(&profile, ViewKind::Context, &TextOptions { width: 50, ..TextOptions::default() });
+    assert!(!narrow.contains("context-switches") && narrow.lines().all(|line| line.chars().count() <= 60), "{narrow}");
+}
+
+#[test]
 fn links_are_rated_where_any_is_in_doubt() {
     let mut profile = made_up::xz();
     assert!(!report(&profile, &TextOptions::default()).contains("links"));

@@ -81,7 +81,7 @@ impl Settings {
 
     /// Whether a metric reads `meter`.
     pub fn uses(&self, meter: u32) -> bool {
-        self.in_use().iter().any(|m| *m == meter)
+        self.in_use().contains(&meter)
     }
 
     /// Whether there is an event besides the clocks.
@@ -150,7 +150,7 @@ unsafe impl Shared for Session {}
 
 impl Session {
     /// Its version is part of it: change it with any layout in `crate::shared`.
-    pub const MAGIC: [u8; 8] = *b"CPSESS03";
+    pub const MAGIC: [u8; 8] = *b"CPSESS04";
     /// The recorder answers the doorbell.
     pub const SERVING: u32 = 1;
     /// The recorder has ended, or did not answer in time: nobody waits for it any more.

@@ -21,7 +21,7 @@ use callpath_db::{Profile, ScopeKind, View, ViewKind};
 use super::chain::{self, Link, condense};
 use super::label::{label, module_label};
 use super::paint::{Ink, Paint};
-use super::printable::columns;
+use super::printable::{columns, cut_end, printable};
 use super::quantity::{percent, value};
 use super::{TextOptions, cost_heading};
 
@@ -48,8 +48,8 @@ struct Chain {
     /// The marks before its first line, and before the others.
     first: Rc<str>,
     rest: Rc<str>,
-    /// What the line right above costs, if that is where it is called from.
-    above: Option<u64>,
+    /// What the line right above costs by each column, if that is where it is called from.
+    above: Option<Vec<u64>>,
 }
 
 /// A line to be drawn.
@@ -100,7 +100,7 @@ impl Drawing<'_> {
                 Pending::Line(line) => self.line(&line, out)?,
                 Pending::Skipped { frames, own, marks } => {
                     let words = format!("… {frames} more in a straight line");
-                    writeln!(out, "{}{}{}", self.cells(None, own), marks, self.ink(Ink::Dim, &words))?;
+                    writeln!(out, "{}{}{}", self.cells(None, None, own), marks, self.ink(Ink::Dim, &words))?;
                 }
             }
         }
@@ -144,7 +144,9 @@ impl Drawing<'_> {
                         let all = (0..times).map(|i| self.own(frames[first + i * period]));
                         let own = all.fold(0, u64::saturating_add);
                         let node = frames[first];
-                        let same_cost = above.replace(self.cost(node)) == Some(self.cost(node));
+                        let costs = self.costs(node);
+                        let same_cost = above.as_ref() == Some(&costs);
+                        above = Some(costs);
                         let after_gap = std::mem::take(&mut after_gap);
                         Pending::Line(Line { node, times, own, marks: marks.clone(), same_cost, after_gap })
                     }
@@ -155,7 +157,7 @@ impl Drawing<'_> {
             for (i, &branch) in beside.iter().enumerate() {
                 let last = ends && i + 1 == beside.len();
                 // An only caller of all there is.
-                let above = above.filter(|_| beside.len() == 1 && self.view.kind == ViewKind::Callers);
+                let above = above.clone().filter(|_| beside.len() == 1 && self.view.kind == ViewKind::Callers);
                 lines.push(Pending::Chain(self.branch(branch, last, &chain.rest, above)));
             }
             from = to;
@@ -164,7 +166,7 @@ impl Drawing<'_> {
     }
 
     /// A chain one step to the right of `marks`.
-    fn branch(&self, head: usize, last: bool, marks: &str, above: Option<u64>) -> Chain {
+    fn branch(&self, head: usize, last: bool, marks: &str, above: Option<Vec<u64>>) -> Chain {
         let marks = self.bounded(marks);
         let (first, rest) = match (self.view.kind, last) {
             (ViewKind::Flat, _) => ("  ", "  "),
@@ -238,7 +240,7 @@ impl Drawing<'_> {
         let above = self.view.nodes[node].parent.map(|parent| &self.view.nodes[parent].scope);
         let changed = above.is_none_or(|above| above.module != scope.module) && self.view.kind != ViewKind::Flat;
         let module = if changed || after_gap { module_label(scope, self.profile) } else { None };
-        let cells = self.cells((!same_cost).then_some(self.cost(node)), own);
+        let cells = self.cells((!same_cost).then_some(self.cost(node)), (!same_cost).then_some(node), own);
         let times = times.max(self.view.nodes[node].recursion as usize);
         let times = if times > 1 { format!(" (x {times})") } else { String::new() };
         let module = module.map_or(String::new(), |module| format!("  {module}"));
@@ -255,33 +257,65 @@ impl Drawing<'_> {
         writeln!(out, "{cells}{marks}{label}{times}{module}")
     }
 
-    /// The numbers before a line.
-    fn cells(&self, cost: Option<u64>, own: u64) -> String {
+    /// The numbers before a line, those of further metrics if a node is given.
+    fn cells(&self, cost: Option<u64>, node: Option<usize>, own: u64) -> String {
         let total = self.total();
         let (share, cost) = match cost {
             Some(cost) => (percent(cost, total), value(cost, self.unit())),
             None => (String::new(), String::new()),
         };
-        if self.columns == Columns::One {
-            return format!("{share:>6} {cost:>9}  ");
+        let mut cells = format!("{share:>6} {cost:>9}  ");
+        if self.columns == Columns::TotalAndSelf {
+            // Next to nothing is left blank: most frames only call.
+            let own_share = if own as f64 * 2000.0 < total as f64 { String::new() } else { percent(own, total) };
+            cells += &self.ink(Paint::heat(own, total), &format!("{own_share:>6}"));
+            cells += "  ";
         }
-        // Next to nothing is left blank: most frames only call.
-        let own_share = if own as f64 * 2000.0 < total as f64 { String::new() } else { percent(own, total) };
-        let own_share = self.ink(Paint::heat(own, total), &format!("{own_share:>6}"));
-        format!("{share:>6} {cost:>9}  {own_share}  ")
+        for (metric, width) in self.further() {
+            let cost = node.and_then(|node| self.view.inclusive(node).get(metric).copied()).filter(|cost| *cost > 0);
+            let unit = self.profile.metrics.get(metric).map_or("", |metric| &metric.unit);
+            cells += &format!("{:>width$}  ", cost.map_or_else(String::new, |cost| value(cost, unit)));
+        }
+        cells
     }
 
     fn cells_width(&self) -> usize {
-        if self.columns == Columns::One { 18 } else { 26 }
+        let first = if self.columns == Columns::One { 18 } else { 26 };
+        first + self.further().map(|(_, width)| width + 2).sum::<usize>()
+    }
+
+    /// The metrics that have a column besides the first one, as far as they fit, each with its column's width. The number of
+    /// samples says nothing of cost.
+    fn further(&self) -> impl Iterator<Item = (usize, usize)> {
+        let mut room = self.options.width.saturating_sub(if self.columns == Columns::One { 18 } else { 26 }) / 2;
+        let metrics = self.profile.metrics.iter().enumerate().skip(1);
+        metrics.filter(|(_, metric)| metric.name != "samples").map_while(move |(index, metric)| {
+            let width = columns(&heading_of(&metric.name)).max(9);
+            room = room.checked_sub(width + 2)?;
+            Some((index, width))
+        })
+    }
+
+    /// What a node costs by each column.
+    fn costs(&self, node: usize) -> Vec<u64> {
+        let costs = self.view.inclusive(node);
+        std::iter::once(0)
+            .chain(self.further().map(|(metric, _)| metric))
+            .filter_map(|m| costs.get(m).copied())
+            .collect()
     }
 
     /// The words above [`Drawing::cells`].
     pub(super) fn heading(&self, words: &str) -> String {
         let unit = cost_heading(self.profile);
-        let line = match self.columns {
-            Columns::One => format!("{:>6} {unit:>9}  {words}", "self"),
-            Columns::TotalAndSelf => format!("{:>6} {unit:>9}  {:>6}  {words}", "total", "self"),
+        let mut line = match self.columns {
+            Columns::One => format!("{:>6} {unit:>9}  ", "self"),
+            Columns::TotalAndSelf => format!("{:>6} {unit:>9}  {:>6}  ", "total", "self"),
         };
+        for (metric, width) in self.further() {
+            line += &format!("{:>width$}  ", heading_of(&self.profile.metrics[metric].name));
+        }
+        line += words;
         self.ink(Ink::Bold, &line)
     }
 
@@ -308,4 +342,9 @@ impl Drawing<'_> {
     fn unit(&self) -> &str {
         self.profile.metrics.first().map_or("", |metric| &metric.unit)
     }
+}
+
+/// A metric's name above its column.
+fn heading_of(name: &str) -> String {
+    cut_end(&printable(name), 18)
 }

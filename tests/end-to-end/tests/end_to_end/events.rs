@@ -14,11 +14,11 @@ fn profile(recorded: &Recorded) -> Profile {
     recorded.profile()
 }
 
-/// Page faults and context switches that the program says it had, by the kernel's account.
-fn account(ended: &Ended) -> (u64, u64) {
+/// Page faults, context switches and major page faults that the program says it had, by the kernel's account.
+fn account(ended: &Ended) -> [u64; 3] {
     let numbers = ended.stderr.lines().find_map(|line| {
-        let (faults, switches) = line.split_once(' ')?;
-        Some((faults.parse().ok()?, switches.parse().ok()?))
+        let numbers: Vec<u64> = line.split(' ').map(|word| word.parse().ok()).collect::<Option<_>>()?;
+        numbers.try_into().ok()
     });
     numbers.unwrap_or_else(|| panic!("no account in {:?}", ended.stderr))
 }
@@ -37,7 +37,7 @@ fn each_page_fault_is_where_it_happened() {
     let (touched, total) = (profile.through(&["happen", "touch"], "page-faults"), profile.total("page-faults"));
     // A thread's first faults come before its first sample.
     assert_near(touched, 6000, 10, "in touch");
-    assert_near(total, account(&recorded.ended).0, FEW, "in all");
+    assert_near(total, account(&recorded.ended)[0], FEW, "in all");
     assert!(profile.quality.taken >= 6000 && profile.quality.dropped.is_empty(), "{:?}", profile.quality);
 }
 
@@ -47,7 +47,7 @@ fn page_faults_by_period_and_by_rate_add_up_to_the_kernels() {
         let recorded = program(&["touch", "20000"], event).recorded();
         let profile = profile(&recorded);
         let name = event.split('@').next().unwrap_or_default();
-        assert_near(profile.total(name), account(&recorded.ended).0, FEW, event);
+        assert_near(profile.total(name), account(&recorded.ended)[0], FEW, event);
         assert!(profile.quality.taken < 4000, "{event}: {:?}", profile.quality);
     }
     let recorded = program(&["touch", "20000"], "page-faults@100").recorded();
@@ -61,6 +61,24 @@ fn page_faults_inside_of_a_system_call_are_not_lost() {
     assert_near(profile.through(&["main", "happen", "fill", "read"], "page-faults"), 2000, 5, "in read");
 }
 
+/// In a file system that has no disk there is none.
+#[test]
+fn major_page_faults() {
+    let directory = callpath_end_to_end::tool_path("");
+    let directory = directory.to_str().expect("a path");
+    let on_disk = ["env", "-C", directory];
+    let recorded = program(&["reread", "100"], "major-faults@1,page-faults@1").through(&on_disk).recorded();
+    let profile = profile(&recorded);
+    let [_, _, major] = account(&recorded.ended);
+    if major < 100 {
+        return skip("events::major_page_faults", "the kernel does not forget files here");
+    }
+    let found = profile.through(&["happen", "reread"], "major-faults");
+    assert!((100..=major).contains(&found), "{found} of {major}");
+    assert_near(profile.total("major-faults"), major, FEW, "in all");
+    assert!(profile.through(&["happen", "reread"], "page-faults") >= found);
+}
+
 #[test]
 fn context_switches_stand_where_the_thread_waited() {
     let recorded = program(&["sleep", "200", "2"], "context-switches@1").recorded();
@@ -68,7 +86,7 @@ fn context_switches_stand_where_the_thread_waited() {
     let waiting = profile.through(&["happen", "pause_once"], "context-switches");
     assert!((400..500).contains(&waiting), "{waiting} in pause_once");
     // All threads' of the process, up to the account.
-    let (_, switches) = account(&recorded.ended);
+    let [_, switches, _] = account(&recorded.ended);
     assert_near(profile.total("context-switches"), switches, FEW, "in all");
 }
 
@@ -83,7 +101,7 @@ fn several_events_have_each_their_own_metric() {
     // Work is 2 ms by the thread's own clock; a clock's time does not go to where pages fault.
     let (work, all) = (of(&["happen", "work"], "cpu-time"), profile.total("cpu-time"));
     assert!(work > 500_000 && all > work, "{work} ns in work, {all} in all");
-    let (faults, switches) = account(&recorded.ended);
+    let [faults, switches, _] = account(&recorded.ended);
     assert_near(profile.total("page-faults"), faults, FEW, "page faults");
     assert_near(profile.total("context-switches"), switches, FEW, "context switches");
 }
@@ -106,7 +124,7 @@ fn usage_goes_on_over_exec() {
     let profile = profile(&recorded);
     assert_near(profile.through(&["touch"], "page-faults"), 2000, 4, "in touch of both");
     let collectors = 60;
-    assert_near(profile.total("page-faults"), account(&recorded.ended).0, FEW + collectors, "in all");
+    assert_near(profile.total("page-faults"), account(&recorded.ended)[0], FEW + collectors, "in all");
 }
 
 #[test]
@@ -226,7 +244,7 @@ fn an_ordinary_user_samples_page_faults() {
     let profile = Profile::of_json(&report.stdout);
     profile.assert_sound();
     assert_near(profile.through(&["happen", "touch"], "page-faults"), 3000, 2, "in touch");
-    assert_near(profile.total("page-faults"), account(&said).0, FEW, "in all");
+    assert_near(profile.total("page-faults"), account(&said)[0], FEW, "in all");
     let switches = record("context-switches", "n");
     if level > 1 {
         assert_eq!(switches.status, 125);
