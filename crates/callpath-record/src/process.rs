@@ -12,9 +12,7 @@ use callpath_analyze::measurement::{
 use callpath_format::address::RunAddr;
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_format::shared::load_map::{Mapping, Published};
-use callpath_format::shared::{
-    ArenaRef, MAX_METRICS, Pause, ProcessSlot, Settings, SlotState, Source, ThreadRecord,
-};
+use callpath_format::shared::{ArenaRef, MAX_METRICS, Pause, ProcessSlot, Settings, SlotState, Source, ThreadRecord};
 use callpath_target::{ClockEvent, MapEntry, Maps, Pid, ProcessHandle};
 use rustc_hash::{FxHashMap, FxHashSet};
 

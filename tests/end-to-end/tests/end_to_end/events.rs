@@ -38,7 +38,10 @@ fn each_page_fault_is_where_it_happened() {
     // A thread's first faults come before its first sample.
     assert_near(touched, 6000, 10, "in touch");
     assert_near(total, account(&recorded.ended)[0], FEW, "in all");
-    assert!(profile.quality.taken >= 6000 && profile.quality.dropped.is_empty(), "{:?}", profile.quality);
+    // A thread begins with all signals blocked: what comes meanwhile is late, and counted with the next sample.
+    let quality = &profile.quality;
+    let late = quality.dropped.get("late").copied().unwrap_or(0);
+    assert!(quality.full >= 6000 && late <= 10 && quality.taken == quality.full + late, "{quality:?}");
 }
 
 #[test]
