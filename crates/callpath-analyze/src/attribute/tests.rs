@@ -65,7 +65,7 @@ fn written_code_is_called_what_its_own_process_calls_it() {
         for address in [0x1010, 0x1020, 0x2000] {
             let key = FrameKey::in_module(ModuleIndex(1), LinkAddr(address));
             let node = process.threads[0].tree.child(FULL_ROOT, key);
-            process.threads[0].tree.add(node, 1, [1, 0]);
+            process.threads[0].tree.add(node, 1, [1, 0, 0, 0, 0, 0, 0, 0]);
         }
         process
     };
