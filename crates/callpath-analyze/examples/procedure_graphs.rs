@@ -116,6 +116,12 @@ fn graphs(flow: &ModuleFlow<'_>, threads: usize) -> Vec<(ProcedureGraph, LoopFor
 }
 
 fn tell(graph: &ProcedureGraph) {
+    if graph.fragments.len() > 1 {
+        println!("fragments: {:x?}", graph.fragments.iter().map(|f| (f.start.0, f.end.0)).collect::<Vec<_>>());
+    }
+    for root in graph.roots.iter().skip(1) {
+        println!("root: {:#x} of {:#x}", graph.blocks[*root as usize].code.start, graph.entry);
+    }
     for block in graph.blocks.iter().filter(|block| block.terminator == Terminator::Unresolved) {
         println!("unresolved: {:#x} in the procedure at {:#x}", block.code.start, graph.entry);
     }

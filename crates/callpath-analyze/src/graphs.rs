@@ -1,6 +1,9 @@
 //! The control flow of an image's procedures.
 //! Knows nothing of instructions, and of what is done with the graphs.
 
+use std::ops::Range;
+
+use callpath_format::address::LinkAddr;
 use callpath_format::recipe::Cfa;
 use callpath_format::register::Reg;
 use callpath_image::cfi::CallFrames;
@@ -24,9 +27,12 @@ pub fn with_flow<T>(image: &Image, then: impl FnOnce(&ModuleFlow<'_>) -> T) -> T
             _ => FragmentKind::Unknown,
         }
     };
-    let mut fragments: Vec<Fragment> =
-        frames.ranges.iter().map(|range| Fragment { code: range.code.clone(), kind: kind(range) }).collect();
-    let len = |range: &std::ops::Range<callpath_format::address::LinkAddr>| range.end.0.saturating_sub(range.start.0);
+    let mut fragments = stubs(image);
+    // One entry of theirs speaks of all stubs of a section.
+    let is_stub = |at| fragments.binary_search_by_key(&at, |stub: &Fragment| stub.code.start).is_ok();
+    let ranges: Vec<_> = frames.ranges.iter().filter(|range| !is_stub(range.code.start)).collect();
+    fragments.extend(ranges.into_iter().map(|range| Fragment { code: range.code.clone(), kind: kind(range) }));
+    let len = |range: &Range<LinkAddr>| range.end.0.saturating_sub(range.start.0);
     let covered = fragments.iter().fold(0u64, |sum, fragment| sum.saturating_add(len(&fragment.code)));
     if covered < code.iter().map(len).fold(0, u64::saturating_add) / 2 {
         let found = procedures(image).into_iter();
@@ -35,4 +41,20 @@ pub fn with_flow<T>(image: &Image, then: impl FnOnce(&ModuleFlow<'_>) -> T) -> T
     with_input(image, &code, &[], Vec::new(), false, |input| {
         then(&ModuleFlow::new(&GraphInput { code: *input, fragments: &fragments, landing_pads: &[] }))
     })
+}
+
+/// The stubs of the procedure linkage table, by ascending start.
+fn stubs(image: &Image) -> Vec<Fragment> {
+    let mut stubs = Vec::new();
+    for section in [".plt", ".plt.sec", ".plt.got", ".iplt"].iter().filter_map(|name| image.section(name)) {
+        // Those of procedures whose addresses are taken are half as long: jmp [slot]; nop
+        let is_short = section.data.get(8..).is_some_and(|second| second.starts_with(&[0xff, 0x25]));
+        let len = if is_short { 8 } else { 16 };
+        for offset in (0..section.data.len() as u64).step_by(len as usize) {
+            let start = LinkAddr(section.addr.0.saturating_add(offset));
+            stubs.push(Fragment { code: start..LinkAddr(start.0.saturating_add(len)), kind: FragmentKind::Entry });
+        }
+    }
+    stubs.sort_by_key(|stub| stub.code.start);
+    stubs
 }

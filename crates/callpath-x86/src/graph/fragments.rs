@@ -39,19 +39,20 @@ pub(super) fn pieces(input: &GraphInput<'_>, places: &Places<'_>, sweep: &Sweep,
     given.sort_by_key(|(range, _)| (range.start, u32::MAX - range.end));
     given.dedup_by_key(|(range, _)| range.start);
     let mut taken = Bitmap::new(places.len());
-    let pointers = input.code.pointers.iter().filter_map(|(_, to)| places.position(to.0));
-    for at in pointers.chain(sweep.code_references.iter().copied()) {
-        taken.insert(at);
-    }
+    input.code.pointers.iter().filter_map(|(_, to)| places.position(to.0)).for_each(|at| _ = taken.insert(at));
     if input.code.is_absolute {
         words_of_code(&input.code, places).into_iter().for_each(|at| _ = taken.insert(at));
     }
+    let pointed = taken.clone();
+    sweep.code_references.iter().for_each(|&at| _ = taken.insert(at));
     let is_called = |at: u32| sure.get(at) || (sweep.call_targets.get(at) && sweep.boundaries.get(at));
     let mut pieces = Vec::with_capacity(given.len());
     let mut push = |range: Range<u32>, kind: FragmentKind, is_given: bool| {
         let start = range.start;
         let is_part = kind == FragmentKind::Part && !sweep.call_targets.get(start);
-        let is_entry = !is_part && (kind == FragmentKind::Entry || is_called(start) || taken.get(start));
+        // An instruction may refer to data between the code.
+        let is_taken = if is_given || input.fragments.is_empty() { &taken } else { &pointed };
+        let is_entry = !is_part && (kind == FragmentKind::Entry || is_called(start) || is_taken.get(start));
         let is_aligned = places.is_aligned(start);
         pieces.push(Piece { start, end: range.end, is_entry, is_part, is_aligned, is_given });
     };
@@ -156,7 +157,9 @@ pub(super) fn procedures(
         let ends = (pieces.get(from as usize), pieces.get(to as usize));
         let (Some(source), Some(piece)) = ends else { return };
         let how = if target == piece.start { Link::Start } else { Link::Inside };
-        if from == to || (source.is_entry && piece.is_entry) || (how == Link::Start && piece.is_entry) {
+        // What nobody gave bounds of may be data.
+        let is_code = source.is_given || source.is_entry;
+        if from == to || !is_code || (source.is_entry && piece.is_entry) || (how == Link::Start && piece.is_entry) {
             return;
         }
         links.push((from, to, how));
@@ -213,12 +216,18 @@ struct Owners {
     parent: Vec<u32>,
     /// Of a root: the piece that begins the procedure.
     entry: Vec<u32>,
+    /// Of a root: how many pieces there are.
+    size: Vec<u32>,
 }
 
 impl Owners {
     fn new(pieces: &[Piece]) -> Owners {
         let entry = |(index, piece): (u32, &Piece)| if piece.is_entry { index } else { NOWHERE };
-        Owners { parent: (0..pieces.len() as u32).collect(), entry: (0u32..).zip(pieces).map(entry).collect() }
+        Owners {
+            parent: (0..pieces.len() as u32).collect(),
+            entry: (0u32..).zip(pieces).map(entry).collect(),
+            size: vec![1; pieces.len()],
+        }
     }
 
     fn root(&mut self, mut of: u32) -> u32 {
@@ -239,22 +248,38 @@ impl Owners {
         }
         // Pieces of one procedure are few: no ranks are kept.
         self.parent[b as usize] = a;
+        self.size[a as usize] += self.size[b as usize];
         self.entry[a as usize] = of_a.min(of_b);
     }
 
     /// For each procedure, a range of the list of its pieces.
     fn lists(&mut self, pieces: &[Piece]) -> (Vec<Range<u32>>, Vec<u32>) {
-        let mut keyed: Vec<(u32, bool, u32)> = (0..pieces.len() as u32)
+        let roots: Vec<(u32, u32)> = (0..pieces.len() as u32)
             .map(|piece| {
                 let root = self.root(piece);
-                let first = match self.entry[root as usize] {
-                    // Parts of nobody's: the first stands for all.
-                    NOWHERE => root,
-                    entry => entry,
-                };
-                (first, piece != first, piece)
+                (root, piece)
             })
             .collect();
+        // Where no piece surely begins the procedure, the one that does most likely.
+        let mut firsts = vec![NOWHERE; pieces.len()];
+        for &(root, piece) in &roots {
+            let likely = |piece: u32| pieces.get(piece as usize).map(|p| (p.is_part, !p.is_aligned, piece));
+            let first = &mut firsts[root as usize];
+            *first = match self.entry[root as usize] {
+                NOWHERE if *first == NOWHERE || likely(piece) < likely(*first) => piece,
+                NOWHERE => *first,
+                entry => entry,
+            };
+        }
+        let mut keyed: Vec<(u32, bool, u32)> = Vec::with_capacity(roots.len());
+        for (root, piece) in roots {
+            let first = firsts[root as usize];
+            // Without bounds, and with nothing that leads there: data, it seems.
+            let alone = first == piece && self.size[root as usize] == 1;
+            if !alone || pieces.get(piece as usize).is_some_and(|piece| piece.is_given || piece.is_entry) {
+                keyed.push((first, piece != first, piece));
+            }
+        }
         keyed.sort_unstable();
         let members: Vec<u32> = keyed.iter().map(|key| key.2).collect();
         let mut procedures = Vec::new();

@@ -10,9 +10,9 @@ use crate::graph::origin::{Closed, Origins, Source, Ways};
 use crate::graph::{TableEnd, Terminator};
 
 /// No table is longer.
-const MAX_ENTRIES: u32 = 1 << 16;
+const MAX_ENTRIES: u64 = 1 << 16;
 /// No table without a known bound is longer.
-const MAX_UNBOUNDED_ENTRIES: u32 = 4096;
+const MAX_UNBOUNDED_ENTRIES: u64 = 4096;
 
 /// What becomes of an indirect jump.
 #[derive(Clone, Debug)]
@@ -166,8 +166,8 @@ fn from_sources(procedure: &Procedure<'_, '_>, sources: &[Source]) -> Resolution
     let mut has_unknown = false;
     for source in sources {
         match *source {
-            Source::Table { outer, address, width, is_signed, index } => {
-                found.read(procedure, Table { outer, address, width, is_signed, index });
+            Source::Table { outer, address, begin, width, is_signed, index } => {
+                found.read(procedure, Table { outer, address, begin, width, is_signed, index });
             }
             Source::Fixed(address) => match flow.places.position(address) {
                 Some(target) if procedure.is_inside(target) => found.targets.push(target),
@@ -197,6 +197,7 @@ fn from_sources(procedure: &Procedure<'_, '_>, sources: &[Source]) -> Resolution
 struct Table {
     outer: u64,
     address: u64,
+    begin: u64,
     width: u8,
     is_signed: bool,
     index: Closed,
@@ -249,34 +250,48 @@ impl Found {
     fn read(&mut self, procedure: &Procedure<'_, '_>, table: Table) {
         let flow = procedure.flow;
         let Ok(stride) = u64::try_from(table.index.stride) else { return };
-        let is_bounded = table.index.is_checked && table.index.highest.is_some();
-        let mut entries = table.index.highest.map_or(MAX_UNBOUNDED_ENTRIES, |highest| highest.saturating_add(1));
+        let stride = stride.max(1);
+        // With a bound of the index, entries are counted from where that of index 0 would be.
+        let skipped = table.begin.wrapping_sub(table.address);
+        let skipped = if skipped.is_multiple_of(stride) { skipped / stride } else { 0 };
+        let highest = table.index.highest.map(u64::from).filter(|&highest| highest >= skipped);
+        let is_checked = table.index.is_checked && highest.is_some();
+        let (begin, mut entries) = match highest {
+            Some(highest) if is_checked => (table.begin, highest - skipped + 1),
+            // A narrow index without a shift.
+            Some(highest) if skipped == 0 => (table.address, highest + 1),
+            _ => (table.begin, MAX_UNBOUNDED_ENTRIES),
+        };
+        let of_all = entries;
         entries = entries.min(MAX_ENTRIES);
-        if !is_bounded {
+        if !is_checked {
             // Where something else begins, the table has ended.
             let references = &flow.sweep.data_references;
-            let next = references.get(references.partition_point(|&address| address <= table.address));
-            let room = next.map_or(u64::MAX, |next| (next - table.address).div_ceil(stride.max(1)));
-            entries = entries.min(u32::try_from(room).unwrap_or(u32::MAX));
+            let next = references.get(references.partition_point(|&address| address <= begin));
+            entries = entries.min(next.map_or(u64::MAX, |next| (next - begin).div_ceil(stride)));
         }
         let before = self.targets.len();
+        let mut read = 0;
         for index in 0..entries {
-            let slot = table.address.wrapping_add(stride.wrapping_mul(index.into()));
+            let slot = begin.wrapping_add(stride.wrapping_mul(index));
             let target = table.target(procedure, slot).and_then(|target| flow.places.position(target));
             match target {
                 Some(target) if target != procedure.entry && self.is_credible(procedure, target) => {
                     self.targets.push(target);
                 }
                 // Cases that are not possible lead anywhere.
-                target if is_bounded => self.note_procedure(procedure, target),
+                target if is_checked => self.note_procedure(procedure, target),
                 target => {
                     self.note_procedure(procedure, target);
                     break;
                 }
             }
+            read += 1;
         }
+        // A narrow index, and an entry for each of its values: there is no more to it.
+        let is_bounded = is_checked || (highest.is_some() && read == of_all);
         if self.targets.len() > before {
-            self.addresses.push(table.address);
+            self.addresses.push(begin);
             self.is_bounded &= is_bounded;
         }
     }

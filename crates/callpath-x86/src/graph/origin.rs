@@ -16,8 +16,11 @@ use crate::decode::number;
 const RAX: u8 = 0;
 const RDX: u8 = 2;
 const RSP: u8 = 4;
+const RBP: u8 = 5;
 /// No register.
 const NONE: u8 = 16;
+/// An index is not shifted more often between its comparison and its use.
+const MAX_SHIFTS: u8 = 3;
 /// An index is not compared with more.
 const MAX_BOUND: u64 = 1 << 16;
 
@@ -125,6 +128,9 @@ pub(super) struct Query {
     closed: Option<Closed>,
     /// The index is not higher, because it was made from a narrow value.
     cap: Option<u32>,
+    /// So many bytes of the address came with the index: it was lower or higher by a constant before. The second number says
+    /// how often.
+    shift: (i64, u8),
     /// The word that will be found is extended by its sign.
     is_extended: bool,
     /// Control came along the branch under this condition.
@@ -139,7 +145,10 @@ pub(super) enum Source {
     /// A table's entry.
     Table {
         outer: u64,
+        /// Where the entry for index 0 is, or would be.
         address: u64,
+        /// The first entry.
+        begin: u64,
         width: u8,
         is_signed: bool,
         index: Closed,
@@ -159,6 +168,7 @@ impl Query {
             load: None,
             closed: None,
             cap: None,
+            shift: (0, 0),
             is_extended: false,
             pending: None,
             compared: None,
@@ -177,7 +187,6 @@ impl Query {
     /// Control came here along a branch under `condition`, or against it.
     pub(super) fn through(mut self, branch: Option<(ConditionCode, bool)>) -> Query {
         self.pending = branch;
-        self.compared = None;
         self
     }
 
@@ -201,6 +210,7 @@ impl Query {
             Some(index) => Source::Table {
                 outer: self.outer.constant,
                 address,
+                begin: address.wrapping_sub(self.shift.0 as u64),
                 width: load.width,
                 is_signed: load.is_signed,
                 index,
@@ -209,6 +219,7 @@ impl Query {
             None => Source::Table {
                 outer: self.outer.constant,
                 address,
+                begin: address.wrapping_sub(self.shift.0 as u64),
                 width: load.width,
                 is_signed: load.is_signed,
                 index: Closed { stride: load.width.into(), highest: Some(0), is_checked: true },
@@ -253,6 +264,10 @@ impl Query {
             *sum = Sum::constant(before.constant);
             for &(old, factor) in before.terms.iter().flatten() {
                 if old == place {
+                    if is_address && factor > 1 && by.constant != 0 && !by.is_constant() {
+                        let by = (by.constant as i64).wrapping_mul(factor);
+                        self.shift = (self.shift.0.wrapping_add(by), self.shift.1.saturating_add(1));
+                    }
                     sum.constant = sum.constant.wrapping_add(by.constant.wrapping_mul(factor as u64));
                     for &(new, by_factor) in by.terms.iter().flatten() {
                         fits &= sum.add(new, factor.wrapping_mul(by_factor));
@@ -269,7 +284,8 @@ impl Query {
                 }
             }
         }
-        if is_index_lost {
+        // A loop counts it.
+        if is_index_lost || (self.shift.1 > MAX_SHIFTS && self.index().is_some()) {
             fits &= self.close(None, false);
         }
         self.compared = self.compared.and_then(|(old, highest)| {
@@ -547,7 +563,8 @@ fn moved(place: Place, changed: Place, by: &Sum) -> Option<Place> {
         };
     }
     match by.single() {
-        Some((Place::Register(from), constant)) => {
+        // Where a pointer goes on, it leads to something else each time.
+        Some((Place::Register(from), constant)) if constant == 0 || matches!(from, RSP | RBP) => {
             Some(Place::Memory { base: from, index, scale, disp: disp.wrapping_add(constant as i64) })
         }
         None if by.is_constant() => {
