@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use callpath_db::{Links, Metric, NodeId, ProcessInfo, Profile, Quality, Scope, ScopeKind};
+use callpath_db::{CallSite, Links, Metric, NodeId, ProcessInfo, Profile, Quality, Scope, ScopeKind};
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_format::shared::thread::Dropped;
@@ -16,6 +16,7 @@ use crate::measurement::{
     Account, FULL_ROOT, Measurement, NamedCode, NamesFile, PARTIAL_ROOT, ProcessFile, SessionFile, TreeNode,
 };
 use crate::names::{ModuleNames, ProcedureName, SourceLine, missing_names_hints};
+use crate::structure::{ProcedureStructure, StaticKind, StaticScope, structure};
 
 /// The preload object's file name begins so; its frames are ours, not the program's.
 pub const PRELOAD_PREFIX: &str = "callpath-preload-";
@@ -80,6 +81,7 @@ struct ModuleCode {
     ours: bool,
     addresses: FxHashSet<LinkAddr>,
     places: FxHashMap<LinkAddr, Place>,
+    scopes: Vec<Inner>,
     names: Option<ModuleNames>,
     /// What the process calls the code that it has written here.
     written: Vec<NamedCode>,
@@ -94,7 +96,20 @@ struct Place {
     procedure: String,
     start: LinkAddr,
     named: bool,
+    /// Where the procedure is declared.
+    declared: Option<SourceLine>,
+    /// Loops and inlined calls, from outside in: indices in [`ModuleCode::scopes`].
+    scopes: Vec<u32>,
     line: Option<SourceLine>,
+}
+
+/// A loop or an inlined call in a procedure.
+struct Inner {
+    is_loop: bool,
+    name: String,
+    place: Option<SourceLine>,
+    call_site: Option<SourceLine>,
+    address: LinkAddr,
 }
 
 impl Code {
@@ -113,6 +128,7 @@ impl Code {
                 ours,
                 addresses: FxHashSet::default(),
                 places: FxHashMap::default(),
+                scopes: Vec::new(),
                 names: None,
                 written,
                 unnamed_samples: 0,
@@ -162,13 +178,28 @@ impl ModuleCode {
         };
         let mut addresses: Vec<LinkAddr> = self.addresses.iter().copied().collect();
         addresses.sort_unstable();
+        let structure = names.structure_source().map(|source| structure(&source, Some(&addresses), &|_, _| {}));
+        let structure = structure.unwrap_or_default();
+        // Of each procedure's scopes, where they begin in `self.scopes`.
+        let mut first_of: FxHashMap<LinkAddr, u32> = FxHashMap::default();
         let lines = names.lines(&addresses);
         for (address, line) in addresses.into_iter().zip(lines) {
-            let procedure = self.as_written(address).unwrap_or_else(|| names.procedure(address));
-            self.places.insert(
-                address,
-                Place { procedure: procedure.name, start: procedure.start, named: procedure.named, line },
-            );
+            let within = structure.procedure_at(address);
+            let named = self.as_written(address).unwrap_or_else(|| name_at(&names, address, within));
+            let piece = within.and_then(|within| within.piece_at(address));
+            let scopes = within.map_or(Vec::new(), |within| {
+                let first = *first_of.entry(within.entry).or_insert_with(|| {
+                    let first = self.scopes.len() as u32;
+                    self.scopes.extend(within.scopes.iter().map(|scope| Inner::of(within, scope)));
+                    first
+                });
+                within.chain(piece.and_then(|piece| piece.scope)).into_iter().map(|number| first + number).collect()
+            });
+            // A symbol inside of it has the name of something else.
+            let is_its = within.is_some_and(|within| names.procedure(within.entry).start == named.start);
+            let declared = within.filter(|_| is_its).and_then(|within| Some(within.source_line(within.place?)));
+            let place = Place { procedure: named.name, start: named.start, named: named.named, declared, scopes, line };
+            self.places.insert(address, place);
         }
         self.names = Some(names);
     }
@@ -182,6 +213,34 @@ impl ModuleCode {
 
     fn file_name(&self) -> String {
         self.key.0.file_name().unwrap_or(self.key.0.as_os_str()).to_string_lossy().into_owned()
+    }
+}
+
+/// A cold part is called as the procedure that it is a part of.
+fn name_at(names: &ModuleNames, address: LinkAddr, within: Option<&ProcedureStructure>) -> ProcedureName {
+    let own = names.procedure(address);
+    let Some(within) = within else { return own };
+    let linker_name = names.bounds(address).and_then(|bounds| bounds.name).filter(|_| own.named);
+    if linker_name.is_some_and(|name| !name.contains(".cold")) {
+        return own;
+    }
+    let mut named = names.procedure(within.entry);
+    if let Some(name) = within.name.as_ref().filter(|_| !named.named) {
+        named.name.clone_from(name);
+        named.named = true;
+    }
+    if named.named { named } else { own }
+}
+
+impl Inner {
+    fn of(within: &ProcedureStructure, scope: &StaticScope) -> Inner {
+        Inner {
+            is_loop: matches!(scope.kind, StaticKind::Loop { .. }),
+            name: scope.name.clone().unwrap_or_default(),
+            place: scope.place.map(|place| within.source_line(place)),
+            call_site: scope.call_site.map(|place| within.source_line(place)),
+            address: scope.address,
+        }
     }
 }
 
@@ -368,9 +427,23 @@ impl Adder<'_> {
         }
         let Some(place) = module.places.get(&LinkAddr(key.address())) else { return parent };
         let mut scope = Scope::new(ScopeKind::Procedure, strings.intern(&place.procedure));
-        scope.module = Some(strings.intern(&module.file_name()));
+        let module_name = strings.intern(&module.file_name());
+        scope.module = Some(module_name);
         scope.address = Some(place.start.0);
-        let procedure = self.profile.tree.child(parent, scope);
+        scope.file = place.declared.as_ref().map(|declared| strings.intern(&declared.file));
+        scope.line = place.declared.as_ref().map(|declared| declared.line);
+        let mut procedure = self.profile.tree.child(parent, scope);
+        for inner in place.scopes.iter().filter_map(|&scope| module.scopes.get(scope as usize)) {
+            let kind = if inner.is_loop { ScopeKind::Loop } else { ScopeKind::Inlined };
+            let mut scope = Scope::new(kind, strings.intern(&inner.name));
+            scope.module = Some(module_name);
+            scope.file = inner.place.as_ref().map(|place| strings.intern(&place.file));
+            scope.line = inner.place.as_ref().map(|place| place.line);
+            scope.address = Some(inner.address.0);
+            scope.call_site =
+                inner.call_site.as_ref().map(|site| CallSite { file: strings.intern(&site.file), line: site.line });
+            procedure = self.profile.tree.child(procedure, scope);
+        }
         let Some(line) = &place.line else { return procedure };
         let mut scope = Scope::new(ScopeKind::Line, callpath_db::Name::EMPTY);
         scope.file = Some(strings.intern(&line.file));

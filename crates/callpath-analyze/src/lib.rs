@@ -12,6 +12,7 @@ pub mod module_memo;
 pub mod names;
 pub mod recipes;
 pub mod snapshot;
+pub mod structure;
 pub mod table_cache;
 
 pub use error::AnalyzeError;

@@ -21,6 +21,8 @@ pub use callpath_image::lines::SourceLine;
 use callpath_image::symbols::{Procedure, Procedures};
 use rustc_hash::FxHashMap;
 
+use crate::structure::ModuleSource;
+
 /// A procedure as a person sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProcedureName {
@@ -47,6 +49,8 @@ pub struct ModuleNames {
 /// Where names come from.
 struct Source {
     image: Arc<Image>,
+    with_dwarf: Arc<Image>,
+    supplement: Option<Arc<Image>>,
     procedures: Procedures,
     lines: Lines,
 }
@@ -105,7 +109,19 @@ impl ModuleNames {
         let image = Arc::new(image);
         let procedures = Procedures::new(Arc::clone(&image), debug_file.as_ref());
         let with_dwarf = debug_file.map_or_else(|| Arc::clone(&image), Arc::new);
-        self.source = Some(Source { image, procedures, lines: Lines::new(with_dwarf, supplement.map(Arc::new)) });
+        let supplement = supplement.map(Arc::new);
+        let lines = Lines::new(Arc::clone(&with_dwarf), supplement.clone());
+        self.source = Some(Source { image, with_dwarf, supplement, procedures, lines });
+    }
+
+    /// What the structure of its procedures is found in.
+    pub fn structure_source(&self) -> Option<ModuleSource> {
+        let source = self.source.as_ref()?;
+        Some(ModuleSource {
+            image: Arc::clone(&source.image),
+            with_dwarf: Arc::clone(&source.with_dwarf),
+            supplement: source.supplement.clone(),
+        })
     }
 
     /// Where the module was looked for.
@@ -139,6 +155,11 @@ impl ModuleNames {
     /// The bounds of the procedure that holds `addr` and the linker's name of it, where known.
     pub fn bounds(&self, addr: LinkAddr) -> Option<Procedure<'_>> {
         self.source.as_ref()?.procedures.procedure_at(addr)
+    }
+
+    /// Where named procedures begin, ascending.
+    pub fn starts(&self) -> impl Iterator<Item = LinkAddr> {
+        self.source.iter().flat_map(|source| source.procedures.starts())
     }
 
     /// The module's bytes at `addr`, as the file has them.

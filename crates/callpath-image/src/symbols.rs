@@ -87,6 +87,11 @@ impl Procedures {
         procedures
     }
 
+    /// Where named procedures begin, ascending.
+    pub fn starts(&self) -> impl Iterator<Item = LinkAddr> {
+        self.named.iter().map(|named| named.start)
+    }
+
     /// There is a full symbol table (`.symtab`), not just the names that other modules need.
     pub fn is_complete(&self) -> bool {
         self.is_complete

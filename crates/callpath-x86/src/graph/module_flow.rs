@@ -25,6 +25,8 @@ pub struct ModuleFlow<'a> {
     /// For each procedure, its pieces, as a range of `members`: the one with the entry first.
     pub(super) procedures: Vec<std::ops::Range<u32>>,
     pub(super) members: Vec<u32>,
+    /// For each piece, its procedure, or the greatest number.
+    owners: Vec<u32>,
     /// `(from, to, pad)` of calls whose exceptions land, sorted.
     pub(super) landing_pads: Vec<(u32, u32, u32)>,
     is_cut: bool,
@@ -53,7 +55,27 @@ impl<'a> ModuleFlow<'a> {
         let landing_pads = landing_pads(&places, input.landing_pads);
         let pieces = fragments::pieces(input, &places, &sweep, &sure);
         let (procedures, members) = fragments::procedures(&pieces, &sweep, &landing_pads);
-        ModuleFlow { places, data, sweep, returns, no_return_slots, pieces, procedures, members, landing_pads, is_cut }
+        let mut owners = vec![u32::MAX; pieces.len()];
+        for (procedure, range) in (0u32..).zip(&procedures) {
+            for &piece in members.get(range.start as usize..range.end as usize).unwrap_or(&[]) {
+                if let Some(owner) = owners.get_mut(piece as usize) {
+                    *owner = procedure;
+                }
+            }
+        }
+        ModuleFlow {
+            owners,
+            places,
+            data,
+            sweep,
+            returns,
+            no_return_slots,
+            pieces,
+            procedures,
+            members,
+            landing_pads,
+            is_cut,
+        }
     }
 
     /// How many procedures there are.
@@ -75,6 +97,12 @@ impl<'a> ModuleFlow<'a> {
     pub fn entry(&self, procedure: usize) -> Option<LinkAddr> {
         let first = *self.members.get(self.procedures.get(procedure)?.start as usize)?;
         self.pieces.get(first as usize).map(|piece| self.places.address(piece.start))
+    }
+
+    /// The procedure that an address lies in, as far as is known without its graph.
+    pub fn procedure_at(&self, addr: LinkAddr) -> Option<usize> {
+        let piece = self.piece_at(self.places.position(addr.0)?)?;
+        self.owners.get(piece as usize).copied().filter(|&owner| owner != u32::MAX).map(|owner| owner as usize)
     }
 
     /// The graph of a procedure; an empty one if there is no such procedure. Takes time in proportion to its length.

@@ -7,6 +7,7 @@ mod doctor;
 mod list;
 mod record;
 mod report;
+mod structure;
 
 use clap::Subcommand;
 pub(crate) use record::FAILED as RECORD_FAILED;
@@ -38,6 +39,8 @@ pub(crate) enum Command {
     Report(report::Arguments),
     /// What this machine allows and a program needs, and what to do about what is missing
     Doctor(doctor::Arguments),
+    /// Show the procedures, loops and inlined calls of a program or library
+    Structure(structure::Arguments),
     /// Record callpath itself at work on the system's largest libraries, and show the report
     Demo(demo::Arguments),
     /// For those who work on callpath
@@ -52,6 +55,7 @@ impl Command {
             Command::List(arguments) => list::run(&arguments),
             Command::Report(arguments) => report::run(&arguments),
             Command::Doctor(arguments) => doctor::run(&arguments),
+            Command::Structure(arguments) => structure::run(&arguments),
             Command::Demo(arguments) => demo::run(&arguments),
             Command::Debug(command) => debug::run(command),
         }

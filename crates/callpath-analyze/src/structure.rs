@@ -1,0 +1,150 @@
+//! Static structure: a procedure's loops and inlined calls, and the source line of each of its instructions.
+//! Knows nothing of profiles, files and how a structure is shown.
+//!
+//! Tallent et al. 2009, section 3. The way of the data: a procedure's control flow graph and its loops (callpath-x86), what
+//! the source says of its code (callpath-image) -> [`atoms`]: stretches of one block, one inlined call and one line, where
+//! DWARF is silent about inlining with contexts that are inferred ([`infer`]) -> [`weave`]: loops are placed between inlined calls
+//! -> [`normalise`]: what the compiler split or moved is put together again -> [`ProcedureStructure`].
+
+mod atoms;
+mod infer;
+mod module;
+mod normalise;
+mod weave;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use callpath_format::address::LinkAddr;
+use callpath_image::lines::SourceLine;
+
+pub use module::{ModuleSource, ModuleStructure, structure};
+
+/// A line of a source file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SourcePlace {
+    /// Index in [`ProcedureStructure::files`].
+    pub file: u32,
+    /// From 1.
+    pub line: u32,
+}
+
+/// What a procedure's structure was found from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Way {
+    /// Machine code, lines, and the compiler's record of inlined calls.
+    Inlines,
+    /// Machine code and lines; inlined code is inferred from them (sections 3.1 to 3.3).
+    Lines,
+    /// Machine code only: loops are told by address.
+    Code,
+}
+
+impl Way {
+    /// As `callpath structure` says it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Way::Inlines => "inlines",
+            Way::Lines => "lines",
+            Way::Code => "code",
+        }
+    }
+}
+
+/// What a static scope is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum StaticKind {
+    /// A loop.
+    Loop {
+        /// Control enters elsewhere than at its header, too.
+        is_irreducible: bool,
+    },
+    /// A call that was replaced by the callee's body.
+    Inlined,
+    /// Code of another source procedure whose call is not recorded: [`Way::Lines`].
+    Alien,
+}
+
+/// A loop or an inlined call in a procedure.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StaticScope {
+    /// The scope around it, by its index, which is smaller; `None`: the procedure itself.
+    pub parent: Option<u32>,
+    /// What it is.
+    pub kind: StaticKind,
+    /// Of an inlined call, whose code it is, where known.
+    pub name: Option<String>,
+    /// Of a loop, its `for`, `while` or `do`; of an inlined call, where its procedure is declared.
+    pub place: Option<SourcePlace>,
+    /// Of an inlined call.
+    pub call_site: Option<SourcePlace>,
+    /// First and last line of its own code and that of loops in it, in the file of `place`.
+    pub lines: Option<(u32, u32)>,
+    /// Its lowest address; of a loop, its header's.
+    pub address: LinkAddr,
+}
+
+/// A stretch of a procedure's code.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// The code.
+    pub code: Range<LinkAddr>,
+    /// The innermost scope, by index; `None`: the procedure itself.
+    pub scope: Option<u32>,
+    /// The line.
+    pub place: Option<SourcePlace>,
+}
+
+/// The static structure of one procedure.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProcedureStructure {
+    /// Its first instruction.
+    pub entry: LinkAddr,
+    /// Its name in DWARF, for people.
+    pub name: Option<String>,
+    /// Where it is declared.
+    pub place: Option<SourcePlace>,
+    /// Its code, the fragment with the entry first.
+    pub fragments: Vec<Range<LinkAddr>>,
+    /// What this was found from.
+    pub way: Way,
+    /// Jumps of which nobody knows where they lead: loops through them are missing.
+    pub unresolved_jumps: u32,
+    /// Source files.
+    pub files: Vec<Arc<str>>,
+    /// Outer scopes before inner ones.
+    pub scopes: Vec<StaticScope>,
+    /// By ascending address, disjoint.
+    pub pieces: Vec<Piece>,
+}
+
+impl ProcedureStructure {
+    /// The piece that holds an address. Of a return address ask for the byte before.
+    pub fn piece_at(&self, addr: LinkAddr) -> Option<&Piece> {
+        let after = self.pieces.partition_point(|piece| piece.code.start <= addr);
+        self.pieces.get(after.checked_sub(1)?).filter(|piece| piece.code.contains(&addr))
+    }
+
+    /// The scopes around a scope and itself, by index, outermost first.
+    pub fn chain(&self, scope: Option<u32>) -> Vec<u32> {
+        let mut chain = Vec::new();
+        let mut next = scope;
+        while let Some((index, scope)) = next.and_then(|index| Some((index, self.scopes.get(index as usize)?))) {
+            chain.push(index);
+            // A parent has a smaller number: this ends.
+            next = scope.parent.filter(|parent| *parent < index);
+        }
+        chain.reverse();
+        chain
+    }
+
+    /// A line with its file's path.
+    pub fn source_line(&self, place: SourcePlace) -> SourceLine {
+        SourceLine { file: self.files.get(place.file as usize).cloned().unwrap_or_default(), line: place.line }
+    }
+
+    /// A file's path.
+    pub fn file(&self, place: SourcePlace) -> &str {
+        self.files.get(place.file as usize).map_or("", |path| &**path)
+    }
+}

@@ -1,0 +1,202 @@
+//! A procedure's code, cut where its block, its inlined call or its line changes.
+//! Knows nothing of loops.
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use callpath_format::address::LinkAddr;
+use callpath_image::scopes::{FileId, Origin, Scope, ScopeId, ScopeKind, UnitScopes};
+use callpath_x86::graph::ProcedureGraph;
+use rustc_hash::FxHashMap;
+
+use super::SourcePlace;
+
+/// The context of code that nothing was inlined into.
+pub(super) const HOST: u32 = 0;
+
+/// Code of one block, one inlined call and one line.
+#[derive(Clone, Debug)]
+pub(super) struct Atom {
+    pub(super) code: Range<LinkAddr>,
+    /// Index in the graph.
+    pub(super) block: u32,
+    /// Index in [`Source::contexts`].
+    pub(super) context: u32,
+    pub(super) place: Option<SourcePlace>,
+    /// The block's last instruction is in it.
+    pub(super) ends_block: bool,
+}
+
+/// Whose code an atom is: the host procedure, or a procedure that was inlined.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Context {
+    /// The context that it was inlined into. Of inferred ones that is not known: [`HOST`].
+    pub(super) parent: u32,
+    pub(super) name: Option<String>,
+    pub(super) place: Option<SourcePlace>,
+    pub(super) call_site: Option<SourcePlace>,
+}
+
+/// What the source says of a procedure's code.
+#[derive(Debug, Default)]
+pub(super) struct Source {
+    pub(super) files: Files,
+    /// The host first; outer ones before those inside of them.
+    pub(super) contexts: Vec<Context>,
+    /// By ascending address.
+    pub(super) atoms: Vec<Atom>,
+}
+
+/// Paths of source files, each once.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    pub(super) paths: Vec<Arc<str>>,
+    numbers: FxHashMap<Arc<str>, u32>,
+}
+
+impl Files {
+    pub(super) fn number(&mut self, path: &str) -> u32 {
+        if let Some(number) = self.numbers.get(path) {
+            return *number;
+        }
+        let number = self.paths.len() as u32;
+        let path: Arc<str> = path.into();
+        self.paths.push(Arc::clone(&path));
+        self.numbers.insert(path, number);
+        number
+    }
+
+    fn place(&mut self, unit: &UnitScopes, file: Option<FileId>, line: u32) -> Option<SourcePlace> {
+        let path = unit.file(file?).filter(|_| line > 0)?;
+        Some(SourcePlace { file: self.number(path), line })
+    }
+}
+
+/// Cuts the code of `graph`. `unit_at` gives the unit that holds an address.
+pub(super) fn cut(graph: &ProcedureGraph, unit_at: impl Fn(LinkAddr) -> Option<Rc<UnitScopes>>) -> Source {
+    let mut source = Source { contexts: vec![Context::default()], ..Source::default() };
+    let entry_unit = unit_at(graph.entry);
+    if let Some(unit) = &entry_unit
+        && let Some(origin) = unit.procedure_at(graph.entry).and_then(|host| host.origin)
+    {
+        source.contexts[HOST as usize] = source.named(unit, origin);
+    }
+    let mut known = FxHashMap::default();
+    let mut cutter = Cutter { source: &mut source, known: &mut known };
+    for (number, block) in (0u32..).zip(&graph.blocks) {
+        match unit_at(block.code.start) {
+            Some(unit) => cutter.block(number, &block.code, &unit),
+            None => cutter.push(number, block.code.clone(), HOST, None),
+        }
+        if let Some(last) = cutter.source.atoms.last_mut().filter(|atom| atom.block == number) {
+            last.ends_block = true;
+        }
+    }
+    source
+}
+
+/// What tells inlined calls apart: a compiler that copies code records each copy of a call as one of its own.
+type CallKey = (u32, u64, u32, Option<SourcePlace>);
+
+struct Cutter<'a> {
+    source: &'a mut Source,
+    known: &'a mut FxHashMap<CallKey, u32>,
+}
+
+impl Cutter<'_> {
+    fn push(&mut self, block: u32, code: Range<LinkAddr>, context: u32, place: Option<SourcePlace>) {
+        if let Some(last) = self.source.atoms.last_mut()
+            && (last.block, last.context, last.place) == (block, context, place)
+            && last.code.end == code.start
+        {
+            last.code.end = code.end;
+            return;
+        }
+        self.source.atoms.push(Atom { code, block, context, place, ends_block: false });
+    }
+
+    fn block(&mut self, number: u32, code: &Range<LinkAddr>, unit: &UnitScopes) {
+        let mut cuts = vec![code.start];
+        for (piece, _) in unit.pieces(code.clone()) {
+            cuts.extend([piece.start, piece.end]);
+        }
+        for run in unit.lines(code.clone()) {
+            cuts.extend([run.range.start, run.range.end]);
+        }
+        cuts.retain(|cut| code.contains(cut));
+        cuts.sort_unstable();
+        cuts.dedup();
+        for (index, &start) in cuts.iter().enumerate() {
+            let end = cuts.get(index + 1).copied().unwrap_or(code.end);
+            let context = unit.scope_at(start).map_or(HOST, |scope| self.context(unit, scope));
+            let run = unit.line_at(start);
+            let place = run.and_then(|run| self.source.files.place(unit, run.file, run.line));
+            self.push(number, start..end, context, place);
+        }
+    }
+
+    /// The context of a scope. Scopes that a person cannot tell apart are one.
+    fn context(&mut self, unit: &UnitScopes, scope: ScopeId) -> u32 {
+        let mut calls: Vec<Scope<'_>> = Vec::new();
+        let mut next = unit.scope(scope);
+        while let Some(scope) = next.filter(|scope| scope.kind == ScopeKind::InlinedCall) {
+            next = scope.parent.and_then(|parent| unit.scope(parent));
+            calls.push(scope);
+        }
+        let mut context = HOST;
+        for scope in calls.into_iter().rev() {
+            let call = scope.call;
+            let call_site = call.and_then(|call| self.source.files.place(unit, call.file, call.line));
+            let origin = scope.origin.map_or(u32::MAX, |origin| origin.index());
+            let key = (context, unit.id().0, origin, call_site);
+            context = match self.known.get(&key) {
+                Some(&context) => context,
+                None => {
+                    let named = scope.origin.map(|origin| self.source.named(unit, origin)).unwrap_or_default();
+                    self.source.contexts.push(Context { parent: context, call_site, ..named });
+                    let new = self.source.contexts.len() as u32 - 1;
+                    self.known.insert(key, new);
+                    new
+                }
+            };
+        }
+        context
+    }
+}
+
+impl Source {
+    fn named(&mut self, unit: &UnitScopes, origin: Origin<'_>) -> Context {
+        Context {
+            name: origin.display_name().map(|name| name.into_owned()),
+            place: self.files.place(unit, origin.file(), origin.line()),
+            ..Context::default()
+        }
+    }
+
+    /// The contexts around one and itself, outermost first, without the host.
+    pub(super) fn chain(&self, context: u32) -> Vec<u32> {
+        let mut chain = Vec::new();
+        let mut next = context;
+        while next != HOST {
+            chain.push(next);
+            next = self.contexts.get(next as usize).map_or(HOST, |context| context.parent.min(next - 1));
+        }
+        chain.reverse();
+        chain
+    }
+
+    /// Where an atom's code stands as seen from a context around it: the call of what was inlined there.
+    pub(super) fn place_in(&self, atom: &Atom, context: u32) -> Option<SourcePlace> {
+        if atom.context == context {
+            return atom.place;
+        }
+        let chain = self.chain(atom.context);
+        let inner = match chain.iter().position(|&around| around == context) {
+            Some(at) => chain.get(at + 1),
+            None if context == HOST => chain.first(),
+            None => None,
+        };
+        self.contexts.get(*inner? as usize)?.call_site
+    }
+}

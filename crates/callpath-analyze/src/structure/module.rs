@@ -1,0 +1,307 @@
+//! The structure of a module's procedures, of all or of those that addresses lie in, on all cores.
+//! Knows nothing of how one procedure's structure is found.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use callpath_format::address::LinkAddr;
+use callpath_image::elf::Image;
+use callpath_image::scopes::{Scopes, UnitId, UnitScopes};
+use callpath_x86::graph::{ModuleFlow, ProcedureGraph};
+use callpath_x86::loops::forest;
+use rustc_hash::FxHashMap;
+
+use super::atoms::{self, Source};
+use super::infer::{Beginnings, infer};
+use super::normalise::normalise;
+use super::weave::{Key, Woven, weave};
+use super::{Piece, ProcedureStructure, SourcePlace, StaticKind, StaticScope, Way};
+use crate::graphs::with_flow;
+
+/// Where a module's structure is found.
+#[derive(Clone)]
+pub struct ModuleSource {
+    /// The module.
+    pub image: Arc<Image>,
+    /// What holds its DWARF: itself, or its debug file.
+    pub with_dwarf: Arc<Image>,
+    /// What `.gnu_debugaltlink` names.
+    pub supplement: Option<Arc<Image>>,
+}
+
+/// The structure of a module's procedures.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ModuleStructure {
+    /// By ascending entry.
+    pub procedures: Vec<ProcedureStructure>,
+    /// What of the DWARF could not be used, and where.
+    pub diagnostics: Vec<String>,
+    /// Where each fragment begins, with its procedure: ascending.
+    fragments: Vec<(LinkAddr, u32)>,
+}
+
+impl ModuleStructure {
+    fn new(mut procedures: Vec<ProcedureStructure>, mut diagnostics: Vec<String>) -> ModuleStructure {
+        procedures.sort_by_key(|procedure| procedure.entry);
+        let numbered = (0u32..).zip(&procedures);
+        let mut fragments: Vec<_> = numbered
+            .flat_map(|(number, procedure)| procedure.fragments.iter().map(move |f| (f.start, number)))
+            .collect();
+        fragments.sort_unstable();
+        diagnostics.sort_unstable();
+        diagnostics.dedup();
+        ModuleStructure { procedures, diagnostics, fragments }
+    }
+
+    /// The procedure that an address lies in.
+    pub fn procedure_at(&self, addr: LinkAddr) -> Option<&ProcedureStructure> {
+        let after = self.fragments.partition_point(|(start, _)| *start <= addr);
+        let (_, number) = self.fragments.get(after.checked_sub(1)?)?;
+        let procedure = self.procedures.get(*number as usize)?;
+        procedure.fragments.iter().any(|fragment| fragment.contains(&addr)).then_some(procedure)
+    }
+}
+
+/// The structure of the procedures that `wanted` lie in; of all if there are none. `progress` is told how many are done,
+/// and of how many, by any thread.
+pub fn structure(
+    source: &ModuleSource,
+    wanted: Option<&[LinkAddr]>,
+    progress: &(dyn Fn(usize, usize) + Sync),
+) -> ModuleStructure {
+    let has_dwarf = Scopes::has_any(&source.with_dwarf);
+    let scopes = has_dwarf
+        .then(|| Scopes::new(Arc::clone(&source.with_dwarf), source.supplement.clone(), Some(source.image.origin())));
+    with_flow(&source.image, |flow| {
+        let numbers: Vec<usize> = match wanted {
+            None => (0..flow.len()).collect(),
+            Some(addrs) => {
+                let mut numbers: Vec<usize> = addrs.iter().filter_map(|&addr| flow.procedure_at(addr)).collect();
+                numbers.sort_unstable();
+                numbers.dedup();
+                numbers
+            }
+        };
+        let work = Work::new(flow, scopes.as_ref(), numbers, progress);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(work.tasks.len());
+        if threads < 2 {
+            work.run();
+        } else {
+            std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(|| work.run())));
+        }
+        let (procedures, mut diagnostics) = work.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        diagnostics
+            .extend(scopes.iter().flat_map(|scopes| scopes.diagnostics()).map(|error| format!("failed to {error}")));
+        ModuleStructure::new(procedures, diagnostics)
+    })
+}
+
+/// The procedures of one unit.
+struct Task {
+    unit: Option<UnitId>,
+    procedures: Vec<usize>,
+}
+
+struct Work<'a, 'f> {
+    flow: &'a ModuleFlow<'f>,
+    scopes: Option<&'a Scopes>,
+    tasks: Vec<Task>,
+    next: AtomicUsize,
+    count: usize,
+    finished: AtomicUsize,
+    progress: &'a (dyn Fn(usize, usize) + Sync),
+    done: Mutex<(Vec<ProcedureStructure>, Vec<String>)>,
+}
+
+/// So many procedures without a unit are one task.
+const TASK_LEN: usize = 256;
+
+impl<'a, 'f> Work<'a, 'f> {
+    fn new(
+        flow: &'a ModuleFlow<'f>,
+        scopes: Option<&'a Scopes>,
+        numbers: Vec<usize>,
+        progress: &'a (dyn Fn(usize, usize) + Sync),
+    ) -> Work<'a, 'f> {
+        let count = numbers.len();
+        let unit_of = |number: &usize| scopes.and_then(|scopes| scopes.unit_at(flow.entry(*number)?));
+        let mut numbered: Vec<(Option<UnitId>, usize)> =
+            numbers.iter().map(|number| (unit_of(number), *number)).collect();
+        numbered.sort_unstable();
+        let same = |a: &(Option<UnitId>, usize), b: &(Option<UnitId>, usize)| a.0 == b.0;
+        let of_one_unit = numbered.chunk_by(same);
+        let tasks = of_one_unit.flat_map(|procedures| {
+            let unit = procedures.first().and_then(|first| first.0);
+            let len = if unit.is_some() { usize::MAX } else { TASK_LEN };
+            let cut = procedures.chunks(len).map(|some| some.iter().map(|(_, number)| *number).collect::<Vec<_>>());
+            cut.map(move |procedures| Task { unit, procedures })
+        });
+        Work {
+            flow,
+            scopes,
+            tasks: tasks.collect(),
+            next: AtomicUsize::new(0),
+            count,
+            finished: AtomicUsize::new(0),
+            progress,
+            done: Mutex::default(),
+        }
+    }
+
+    fn run(&self) {
+        while let Some(task) = self.tasks.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            let units = Units { scopes: self.scopes, read: RefCell::default(), diagnostics: RefCell::default() };
+            let mut beginnings = Beginnings::default();
+            if let Some(unit) = task.unit.and_then(|unit| units.read(unit)) {
+                beginnings.add(&unit);
+            }
+            let mut found = Vec::with_capacity(task.procedures.len());
+            for &number in &task.procedures {
+                let graph = self.flow.graph(number);
+                if !graph.blocks.is_empty() {
+                    found.push(procedure(&graph, &units, &beginnings));
+                }
+            }
+            let finished = self.finished.fetch_add(task.procedures.len(), Ordering::Relaxed) + task.procedures.len();
+            (self.progress)(finished, self.count);
+            let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+            done.0.append(&mut found);
+            done.1.append(&mut units.diagnostics.into_inner());
+        }
+    }
+}
+
+/// The units that one task needs, each read once.
+struct Units<'a> {
+    scopes: Option<&'a Scopes>,
+    read: RefCell<FxHashMap<UnitId, Option<Rc<UnitScopes>>>>,
+    diagnostics: RefCell<Vec<String>>,
+}
+
+impl Units<'_> {
+    fn read(&self, unit: UnitId) -> Option<Rc<UnitScopes>> {
+        if let Some(known) = self.read.borrow().get(&unit) {
+            return known.clone();
+        }
+        let read = match self.scopes?.read(unit) {
+            Ok(read) => {
+                let diagnostics = read.diagnostics().iter().map(|error| format!("failed to {error}"));
+                self.diagnostics.borrow_mut().extend(diagnostics);
+                Some(Rc::new(read))
+            }
+            Err(error) => {
+                self.diagnostics.borrow_mut().push(format!("failed to {error}"));
+                None
+            }
+        };
+        self.read.borrow_mut().insert(unit, read.clone());
+        read
+    }
+
+    fn at(&self, addr: LinkAddr) -> Option<Rc<UnitScopes>> {
+        self.read(self.scopes?.unit_at(addr)?)
+    }
+}
+
+fn procedure(graph: &ProcedureGraph, units: &Units<'_>, beginnings: &Beginnings) -> ProcedureStructure {
+    let mut source = atoms::cut(graph, |addr| units.at(addr));
+    let way = match units.at(graph.entry) {
+        Some(unit) if unit.has_inlined_calls() => Way::Inlines,
+        _ if source.atoms.iter().any(|atom| atom.place.is_some()) => Way::Lines,
+        _ => Way::Code,
+    };
+    if way == Way::Lines {
+        infer(&mut source, beginnings);
+    }
+    let mut woven = weave(graph, &forest(graph), &source, way == Way::Lines);
+    normalise(&mut woven, &source.atoms);
+    finish(graph, source, &woven, way)
+}
+
+fn finish(graph: &ProcedureGraph, source: Source, woven: &Woven, way: Way) -> ProcedureStructure {
+    let mut is_used = vec![false; woven.nodes.len()];
+    for &scope in &woven.scopes {
+        let mut next = scope;
+        while !std::mem::replace(&mut is_used[next as usize], true) {
+            next = woven.nodes[next as usize].parent;
+        }
+    }
+    // Outer scopes first, each where its code begins.
+    let mut number_of: FxHashMap<u32, u32> = FxHashMap::default();
+    let mut scopes = Vec::new();
+    let mut pending = vec![0];
+    while let Some(at) = pending.pop() {
+        let node = &woven.nodes[at as usize];
+        let mut inner: Vec<u32> = node.children.iter().copied().filter(|&child| is_used[child as usize]).collect();
+        inner.sort_by_key(|&child| std::cmp::Reverse(woven.nodes[child as usize].address));
+        pending.extend(inner);
+        let parent = number_of.get(&node.parent).copied();
+        let (kind, context, place) = match node.key {
+            Key::Host => continue,
+            Key::Context(context) => {
+                let kind = if way == Way::Lines { StaticKind::Alien } else { StaticKind::Inlined };
+                let context = source.contexts.get(context as usize);
+                (kind, context, context.and_then(|context| context.place))
+            }
+            Key::Loop(place) => (StaticKind::Loop { is_irreducible: node.is_irreducible }, None, Some(place)),
+            Key::LoopAt(_) => (StaticKind::Loop { is_irreducible: node.is_irreducible }, None, None),
+        };
+        number_of.insert(at, scopes.len() as u32);
+        scopes.push(StaticScope {
+            parent,
+            kind,
+            name: context.and_then(|context| context.name.clone()),
+            place,
+            call_site: context.and_then(|context| context.call_site),
+            lines: None,
+            address: node.address,
+        });
+    }
+    let mut pieces: Vec<Piece> = Vec::new();
+    for (atom, scope) in source.atoms.iter().zip(&woven.scopes) {
+        let scope = number_of.get(scope).copied();
+        extend_lines(&mut scopes, scope, atom.place);
+        pieces.push(Piece { code: atom.code.clone(), scope, place: atom.place });
+    }
+    pieces.sort_by_key(|piece| piece.code.start);
+    // Blocks may overlap where control enters an instruction in its middle: the later one holds.
+    for index in 1..pieces.len() {
+        let start = pieces[index].code.start;
+        let before = &mut pieces[index - 1].code;
+        before.end = before.end.min(start);
+    }
+    pieces.retain(|piece| piece.code.start < piece.code.end);
+    pieces.dedup_by(|later, earlier| {
+        let same = earlier.code.end == later.code.start && (earlier.scope, earlier.place) == (later.scope, later.place);
+        if same {
+            earlier.code.end = later.code.end;
+        }
+        same
+    });
+    let host = source.contexts.into_iter().next().unwrap_or_default();
+    ProcedureStructure {
+        entry: graph.entry,
+        name: host.name,
+        place: host.place,
+        fragments: graph.fragments.clone(),
+        way,
+        unresolved_jumps: u32::try_from(graph.unresolved()).unwrap_or(u32::MAX),
+        files: source.files.paths,
+        scopes,
+        pieces,
+    }
+}
+
+/// A line belongs to its scope, and to the loops around that in the same procedure context.
+fn extend_lines(scopes: &mut [StaticScope], scope: Option<u32>, place: Option<SourcePlace>) {
+    let mut next = scope;
+    while let Some((place, here)) = place.zip(next.and_then(|index| scopes.get_mut(index as usize))) {
+        if here.place.is_none_or(|its| its.file == place.file) {
+            let (first, last) = here.lines.unwrap_or((place.line, place.line));
+            here.lines = Some((first.min(place.line), last.max(place.line)));
+        }
+        next = if matches!(here.kind, StaticKind::Loop { .. }) { here.parent } else { None };
+    }
+}

@@ -1,0 +1,257 @@
+//! Loops, as machine code nests them, placed between the calls that were inlined: a tree of static scopes.
+//! Knows nothing of how either was found.
+//!
+//! A loop stands in the source where its test does, but the test may be inlined itself. Where inlined calls are recorded,
+//! a loop lies in an inlined call if nearly all of its code does, the tests that end it included. Where they are
+//! inferred (Tallent et al. 2009, section 3.3), it is guessed to lie in the context of its test, and in a shallower one if a
+//! statement of that is in the loop: nothing is inlined into itself (invariant 4).
+
+use callpath_format::address::LinkAddr;
+use callpath_x86::graph::{ProcedureGraph, Terminator};
+use callpath_x86::loops::LoopForest;
+use rustc_hash::FxHashMap;
+
+use super::SourcePlace;
+use super::atoms::{Atom, HOST, Source};
+
+/// A loop lies in an inlined call that so much of its code is in: the compiler moves some from around it into it.
+const NEARLY_ALL: f64 = 0.8;
+
+/// A scope of the tree, until numbers are settled.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) parent: u32,
+    pub(super) key: Key,
+    pub(super) children: Vec<u32>,
+    /// Of a loop.
+    pub(super) is_irreducible: bool,
+    /// The lowest address.
+    pub(super) address: LinkAddr,
+}
+
+/// What a scope is, and what tells it from its siblings.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Key {
+    /// The procedure.
+    Host,
+    /// Of [`Source::contexts`].
+    Context(u32),
+    /// By the line of its test.
+    Loop(SourcePlace),
+    /// By its header.
+    LoopAt(LinkAddr),
+}
+
+impl Key {
+    pub(super) fn is_loop(self) -> bool {
+        matches!(self, Key::Loop(_) | Key::LoopAt(_))
+    }
+}
+
+/// The tree of scopes, and the scope of each atom.
+#[derive(Debug)]
+pub(super) struct Woven {
+    /// The host first. Nodes that nothing is in any more may be left.
+    pub(super) nodes: Vec<Node>,
+    /// By the atom's index.
+    pub(super) scopes: Vec<u32>,
+}
+
+/// Of each loop, where it stands.
+struct Standing {
+    /// The contexts around it, outermost first.
+    chain: Vec<u32>,
+    place: Option<SourcePlace>,
+}
+
+/// Builds the tree. `is_inferred`: contexts are flat.
+pub(super) fn weave(graph: &ProcedureGraph, forest: &LoopForest, source: &Source, is_inferred: bool) -> Woven {
+    let inner_of = |atom: &Atom| forest.innermost.get(atom.block as usize).copied().flatten();
+    let mut atoms_of: Vec<Vec<u32>> = vec![Vec::new(); forest.loops.len()];
+    for (index, atom) in (0u32..).zip(&source.atoms) {
+        let mut next = inner_of(atom);
+        while let Some(number) = next {
+            atoms_of[number as usize].push(index);
+            next = forest.loops.get(number as usize).and_then(|around| around.parent).filter(|parent| *parent < number);
+        }
+    }
+    let mut standings: Vec<Standing> = Vec::with_capacity(forest.loops.len());
+    for (number, here) in (0u32..).zip(&forest.loops) {
+        let around = here.parent.and_then(|parent| standings.get(parent as usize));
+        let around = around.map_or(&[][..], |around| &around.chain);
+        let looped = Looped::of(graph, forest, source, number, &atoms_of[number as usize]);
+        let chain = if is_inferred { looped.inferred(around) } else { looped.recorded(around) };
+        let place = looped.place(chain.last().copied().unwrap_or(HOST));
+        standings.push(Standing { chain, place });
+    }
+    let mut woven = Woven { nodes: Vec::new(), scopes: Vec::with_capacity(source.atoms.len()) };
+    woven.nodes.push(Node {
+        parent: 0,
+        key: Key::Host,
+        children: Vec::new(),
+        is_irreducible: false,
+        address: graph.entry,
+    });
+    let mut builder = Builder { woven: &mut woven, children: FxHashMap::default() };
+    let mut loop_nodes: Vec<u32> = Vec::with_capacity(forest.loops.len());
+    for (here, standing) in forest.loops.iter().zip(&standings) {
+        let header = graph.blocks.get(here.header as usize).map_or(graph.entry, |block| block.code.start);
+        let (mut node, depth) = match here.parent {
+            Some(parent) => (loop_nodes[parent as usize], standings[parent as usize].chain.len()),
+            None => (0, 0),
+        };
+        for &context in standing.chain.get(depth..).unwrap_or(&[]) {
+            node = builder.child(node, Key::Context(context), header);
+        }
+        // A loop inside of one of the same line is another one: the compiler's.
+        let key = standing.place.map_or(Key::LoopAt(header), Key::Loop);
+        node = builder.child(node, key, header);
+        builder.woven.nodes[node as usize].is_irreducible |= here.is_irreducible;
+        loop_nodes.push(node);
+    }
+    for atom in &source.atoms {
+        let inner = inner_of(atom);
+        let around = inner.map_or(&[][..], |number| &standings[number as usize].chain);
+        let mut node = inner.map_or(0, |number| loop_nodes[number as usize]);
+        let chain = source.chain(atom.context);
+        let more = match chain.strip_prefix(around) {
+            Some(more) => more.to_vec(),
+            // Inferred contexts are flat: it is inlined into wherever the loop is.
+            None if is_inferred && !around.contains(&atom.context) => chain,
+            // Code that the compiler moved here from around the loop's context.
+            None => Vec::new(),
+        };
+        for context in more {
+            node = builder.child(node, Key::Context(context), atom.code.start);
+        }
+        builder.woven.scopes.push(node);
+    }
+    woven
+}
+
+struct Builder<'a> {
+    woven: &'a mut Woven,
+    children: FxHashMap<(u32, Key), u32>,
+}
+
+impl Builder<'_> {
+    fn child(&mut self, parent: u32, key: Key, address: LinkAddr) -> u32 {
+        let nodes = &mut self.woven.nodes;
+        if let Some(&child) = self.children.get(&(parent, key)) {
+            let known = &mut nodes[child as usize];
+            known.address = known.address.min(address);
+            return child;
+        }
+        let child = nodes.len() as u32;
+        nodes.push(Node { parent, key, children: Vec::new(), is_irreducible: false, address });
+        nodes[parent as usize].children.push(child);
+        self.children.insert((parent, key), child);
+        child
+    }
+}
+
+/// A loop and the code in it.
+struct Looped<'a> {
+    source: &'a Source,
+    atoms: Vec<&'a Atom>,
+    /// The last atoms of the blocks that decide whether it goes on.
+    tests: Vec<&'a Atom>,
+}
+
+impl<'a> Looped<'a> {
+    fn of(graph: &ProcedureGraph, forest: &LoopForest, source: &'a Source, number: u32, atoms: &[u32]) -> Looped<'a> {
+        let atoms: Vec<&Atom> = atoms.iter().filter_map(|&atom| source.atoms.get(atom as usize)).collect();
+        let ends: FxHashMap<u32, &Atom> =
+            atoms.iter().filter(|atom| atom.ends_block).map(|atom| (atom.block, *atom)).collect();
+        let (header, latches) = match forest.loops.get(number as usize) {
+            Some(here) => (here.header, &here.back_edges[..]),
+            None => (0, &[][..]),
+        };
+        let exits = forest.exits(number);
+        let decides = |block: u32| {
+            let end = graph.blocks.get(block as usize).map(|block| block.terminator);
+            matches!(end, Some(Terminator::Branch | Terminator::BranchOut(_) | Terminator::Switch(_)))
+        };
+        let leaves = |block: u32| exits.binary_search_by_key(&block, |exit| exit.0).is_ok();
+        // The continuation test stands at the top or at the bottom; others are breaks.
+        let at_ends = |block: &u32| (*block == header || latches.contains(block)) && decides(*block) && leaves(*block);
+        let mut blocks: Vec<u32> = latches.iter().copied().chain([header]).filter(at_ends).collect();
+        if blocks.is_empty() {
+            blocks = latches.iter().copied().chain([header]).chain(exits.iter().map(|exit| exit.0)).collect();
+        }
+        blocks.sort_unstable();
+        blocks.dedup();
+        let tests = blocks.iter().filter_map(|block| ends.get(block).copied()).collect();
+        Looped { source, atoms, tests }
+    }
+
+    /// The chain of recorded contexts that it lies in; `around` is that of the loop around it.
+    fn recorded(&self, around: &[u32]) -> Vec<u32> {
+        let mut chain = around.to_vec();
+        loop {
+            let here = chain.last().copied().unwrap_or(HOST);
+            // By the context one further in: bytes of code, HOST those that are in none.
+            let next_of = |atom: &Atom| {
+                let inner = self.source.chain(atom.context);
+                inner.strip_prefix(&chain[..]).and_then(|more| more.first()).copied().unwrap_or(HOST)
+            };
+            let mut bytes: FxHashMap<u32, u64> = FxHashMap::default();
+            for atom in &self.atoms {
+                *bytes.entry(next_of(atom)).or_default() += atom.code.end.0 - atom.code.start.0;
+            }
+            let all: u64 = bytes.values().sum();
+            let Some((&most, &its)) =
+                bytes.iter().filter(|(next, _)| **next != HOST).max_by_key(|(next, n)| (**n, **next))
+            else {
+                return chain;
+            };
+            let tested = self.tests.iter().all(|test| next_of(test) == most);
+            let direct = bytes.get(&HOST).copied().unwrap_or(0);
+            let is_in = its as f64 >= NEARLY_ALL * all as f64 && tested && (direct == 0 || self.reaches_out(most));
+            if !is_in || most == here {
+                return chain;
+            }
+            chain.push(most);
+        }
+    }
+
+    /// Code of the context lies outside of the loop: not the call is in the loop, but the loop in what was called.
+    fn reaches_out(&self, context: u32) -> bool {
+        let is_of = |atom: &&Atom| self.source.chain(atom.context).contains(&context);
+        let inside = self.atoms.iter().copied().filter(is_of).count();
+        self.source.atoms.iter().filter(is_of).count() > inside
+    }
+
+    /// The chain of inferred contexts.
+    fn inferred(&self, around: &[u32]) -> Vec<u32> {
+        let has = |context: u32| self.atoms.iter().any(|atom| atom.place.is_some() && atom.context == context);
+        if has(HOST) {
+            return Vec::new();
+        }
+        if let Some(shallowest) = around.iter().position(|&context| has(context)) {
+            return around[..=shallowest].to_vec();
+        }
+        let tested = self.tests.iter().find(|test| test.place.is_some()).map(|test| test.context);
+        around.iter().copied().chain(tested.filter(|&context| context != HOST)).collect()
+    }
+
+    /// The line of its test as seen from the context that it is in, which may have inlined the test itself.
+    fn place(&self, context: u32) -> Option<SourcePlace> {
+        let seen = |atoms: &[&Atom]| {
+            let places: Vec<SourcePlace> =
+                atoms.iter().filter_map(|atom| self.source.place_in(atom, context)).collect();
+            // A loop stands in one file: that of most.
+            let file = most_frequent(places.iter().map(|place| place.file))?;
+            places.into_iter().filter(|place| place.file == file).min()
+        };
+        seen(&self.tests).or_else(|| seen(&self.atoms))
+    }
+}
+
+fn most_frequent(files: impl Iterator<Item = u32>) -> Option<u32> {
+    let mut counts: FxHashMap<u32, usize> = FxHashMap::default();
+    for file in files {
+        *counts.entry(file).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|&(file, count)| (count, std::cmp::Reverse(file))).map(|(file, _)| file)
+}

@@ -1,0 +1,203 @@
+//! `callpath structure`: the loops and inlined calls of a file's procedures, for study.
+//! Knows nothing of how they are found.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use callpath_analyze::names::ModuleNames;
+use callpath_analyze::structure::{
+    ModuleStructure, ProcedureStructure, SourcePlace, StaticKind, StaticScope, structure,
+};
+use callpath_format::address::LinkAddr;
+use callpath_image::elf::Image;
+use callpath_view::text::printable;
+use serde_json::{Value, json};
+
+use super::Outcome;
+use crate::{output, surroundings};
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// An ELF file: a program or a shared library
+    file: PathBuf,
+    /// Machine-readable: docs/formats.md tells the fields
+    #[arg(long)]
+    json: bool,
+    /// Only procedures with this name, or whose name has it as a part between colons, brackets or blanks; or the one that
+    /// an address (0x1234) lies in
+    #[arg(long, value_name = "NAME")]
+    procedure: Option<String>,
+    /// The line of each stretch of code, too
+    #[arg(long)]
+    lines: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    let image = Image::read(&arguments.file).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
+    let names = ModuleNames::from_image(&arguments.file, Ok(image), None, &surroundings::debug_roots());
+    for diagnostic in names.diagnostics() {
+        output::say(diagnostic);
+    }
+    let Some(source) = names.structure_source() else {
+        return Err(anyhow::anyhow!("failed to read {}", arguments.file.display()).into());
+    };
+    let wanted = match &arguments.procedure {
+        Some(wanted) => Some(addresses(&names, &arguments.file, wanted)?),
+        None => None,
+    };
+    let progress = Mutex::new(surroundings::Progress::new("procedures"));
+    let step = |done, of| progress.lock().unwrap_or_else(PoisonError::into_inner).step(done, of);
+    let found = structure(&source, wanted.as_deref(), &step);
+    drop(progress);
+    for diagnostic in &found.diagnostics {
+        output::say(diagnostic);
+    }
+    let mut out = output::stdout();
+    if arguments.json {
+        let all: Vec<Value> = found.procedures.iter().map(|p| procedure_json(p, &names, arguments.lines)).collect();
+        let whole = json!({ "schema": 1, "file": arguments.file.to_string_lossy(), "procedures": all });
+        serde_json::to_writer(&mut out, &whole).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        text(&mut out, &found, &names, arguments.lines)?;
+    }
+    out.flush()?;
+    Ok(0)
+}
+
+/// Where the procedures of that name begin.
+fn addresses(names: &ModuleNames, file: &Path, wanted: &str) -> anyhow::Result<Vec<LinkAddr>> {
+    if let Some(digits) = wanted.strip_prefix("0x") {
+        let address = u64::from_str_radix(digits, 16)
+            .map_err(|e| anyhow::anyhow!("--procedure {wanted}: not an address: {e}"))?;
+        return Ok(vec![LinkAddr(address)]);
+    }
+    let is_it = |name: &str| {
+        name == wanted
+            || name.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '~')).any(|part| part == wanted)
+    };
+    let found: Vec<LinkAddr> = names.starts().filter(|&start| is_it(&names.procedure(start).name)).collect();
+    anyhow::ensure!(
+        !found.is_empty(),
+        "no procedure of {file} is called {wanted}; see all with: callpath structure {file}",
+        file = file.display(),
+    );
+    Ok(found)
+}
+
+fn name_of(procedure: &ProcedureStructure, names: &ModuleNames) -> String {
+    let symbol = names.procedure(procedure.entry);
+    match &procedure.name {
+        Some(name) if !symbol.named => name.clone(),
+        _ => symbol.name,
+    }
+}
+
+fn text(out: &mut impl Write, found: &ModuleStructure, names: &ModuleNames, lines: bool) -> std::io::Result<()> {
+    for procedure in &found.procedures {
+        let at = |place: Option<SourcePlace>| place.map(|place| shown(procedure, place));
+        write!(out, "{}", printable(&name_of(procedure, names)))?;
+        if let Some(place) = at(procedure.place) {
+            write!(out, "  {place}")?;
+        }
+        for fragment in &procedure.fragments {
+            write!(out, "  {:#x}-{:#x}", fragment.start.0, fragment.end.0)?;
+        }
+        write!(out, "  by {}", procedure.way.word())?;
+        if procedure.unresolved_jumps > 0 {
+            write!(out, "  ({} jumps lead nobody knows where)", procedure.unresolved_jumps)?;
+        }
+        writeln!(out)?;
+        if lines {
+            for piece in procedure.pieces.iter().filter(|piece| piece.scope.is_none()) {
+                write_piece(out, procedure, piece, 1)?;
+            }
+        }
+        for (number, scope) in (0u32..).zip(&procedure.scopes) {
+            let depth = procedure.chain(Some(number)).len();
+            writeln!(out, "{:1$}{2}", "", 2 * depth, described(procedure, scope))?;
+            if lines {
+                for piece in procedure.pieces.iter().filter(|piece| piece.scope == Some(number)) {
+                    write_piece(out, procedure, piece, depth + 1)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_piece(
+    out: &mut impl Write,
+    procedure: &ProcedureStructure,
+    piece: &callpath_analyze::structure::Piece,
+    depth: usize,
+) -> std::io::Result<()> {
+    let place = piece.place.map_or("no line".to_owned(), |place| shown(procedure, place));
+    writeln!(out, "{:1$}{2:#x}-{3:#x} {place}", "", 2 * depth, piece.code.start.0, piece.code.end.0)
+}
+
+fn described(procedure: &ProcedureStructure, scope: &StaticScope) -> String {
+    let name = scope.name.as_deref().map_or("[no name]".into(), printable);
+    let called = scope.call_site.map_or(String::new(), |site| format!("  called at {}", shown(procedure, site)));
+    let declared = scope.place.map_or(String::new(), |place| format!("  {}", shown(procedure, place)));
+    match scope.kind {
+        StaticKind::Inlined => format!("inlined {name}{declared}{called}"),
+        StaticKind::Alien => format!("inlined from {name}{declared}"),
+        StaticKind::Loop { is_irreducible } => {
+            let range = scope.lines.filter(|(first, last)| first < last);
+            let range = range.map_or(String::new(), |(first, last)| format!("  lines {first}-{last}"));
+            let many = if is_irreducible { "  (several ways in)" } else { "" };
+            format!("loop{declared}{range}  at {:#x}{many}", scope.address.0)
+        }
+    }
+}
+
+fn shown(procedure: &ProcedureStructure, place: SourcePlace) -> String {
+    let path = procedure.file(place);
+    let name = Path::new(path).file_name().map_or(path.into(), |name| name.to_string_lossy());
+    format!("{}:{}", printable(&name), place.line)
+}
+
+fn procedure_json(procedure: &ProcedureStructure, names: &ModuleNames, lines: bool) -> Value {
+    let place = |place: SourcePlace| json!({ "file": procedure.file(place), "line": place.line });
+    let hex = |address: LinkAddr| format!("{:#x}", address.0);
+    let range = |range: &std::ops::Range<LinkAddr>| json!([hex(range.start), hex(range.end)]);
+    let scopes = procedure.scopes.iter().map(|scope| {
+        let (kind, is_irreducible) = match scope.kind {
+            StaticKind::Loop { is_irreducible } => ("loop", is_irreducible),
+            StaticKind::Inlined => ("inlined", false),
+            StaticKind::Alien => ("alien", false),
+        };
+        let mut value = json!({ "kind": kind, "address": hex(scope.address) });
+        let mut put =
+            |key: &str, field: Option<Value>| value.as_object_mut().zip(field).map(|(o, f)| o.insert(key.into(), f));
+        put("parent", scope.parent.map(Value::from));
+        put("name", scope.name.clone().map(Value::from));
+        put("place", scope.place.map(place));
+        put("call_site", scope.call_site.map(place));
+        put("lines", scope.lines.map(|(first, last)| json!([first, last])));
+        put("irreducible", is_irreducible.then_some(Value::Bool(true)));
+        value
+    });
+    let mut value = json!({
+        "name": name_of(procedure, names),
+        "entry": hex(procedure.entry),
+        "fragments": procedure.fragments.iter().map(range).collect::<Vec<_>>(),
+        "way": procedure.way.word(),
+        "unresolved_jumps": procedure.unresolved_jumps,
+        "scopes": scopes.collect::<Vec<_>>(),
+    });
+    let mut put = |key: &str, field: Value| value.as_object_mut().map(|object| object.insert(key.into(), field));
+    if let Some(its) = procedure.place {
+        put("place", place(its));
+    }
+    if lines {
+        let pieces = procedure
+            .pieces
+            .iter()
+            .map(|piece| json!({ "code": range(&piece.code), "scope": piece.scope, "place": piece.place.map(place) }));
+        put("pieces", pieces.collect());
+    }
+    value
+}
