@@ -46,6 +46,12 @@ pub(crate) struct Arguments {
     /// Show source lines as scopes of their own
     #[arg(long)]
     lines: bool,
+    /// Leave out loops: what they cost is that of what is around them
+    #[arg(long)]
+    no_loops: bool,
+    /// Leave out inlined calls: what they cost is that of what they were inlined into
+    #[arg(long)]
+    no_inlines: bool,
     /// Add up each recursive procedure's activations on a path
     #[arg(long)]
     fold_recursion: bool,
@@ -119,7 +125,7 @@ fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
         per_thread: arguments.per_thread,
         merge_processes: arguments.merge_processes,
         fold_recursion: arguments.fold_recursion,
-        fold: if arguments.lines { Vec::new() } else { vec![ScopeKind::Line] },
+        fold: folded(arguments),
         min_share: arguments.threshold.unwrap_or(if arguments.json { 0.0 } else { 1.0 }) / 100.0,
         max_depth: arguments.depth,
     };
@@ -142,6 +148,16 @@ fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
         };
         result.map_err(shown)
     }
+}
+
+/// What is left out.
+fn folded(arguments: &Arguments) -> Vec<ScopeKind> {
+    let asked = [
+        (!arguments.lines, ScopeKind::Line),
+        (arguments.no_loops, ScopeKind::Loop),
+        (arguments.no_inlines, ScopeKind::Inlined),
+    ];
+    asked.into_iter().filter(|(is_folded, _)| *is_folded).map(|(_, kind)| kind).collect()
 }
 
 /// Why a profile was not shown; standard output's own error is left as it is.
