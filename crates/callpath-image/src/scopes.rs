@@ -9,6 +9,7 @@
 
 mod containers;
 mod files;
+mod native;
 mod origins;
 mod paint;
 mod reading;
@@ -31,6 +32,7 @@ use crate::elf::Image;
 use crate::error::ImageError;
 use crate::units::Units;
 use containers::ContainerTree;
+pub use native::{LineGroup, NativeLines, Way};
 use split::Package;
 pub use unit::{
     CallSite, Container, ContainerId, ContainerKind, FileId, Frame, LineRun, Origin, Scope, ScopeId, ScopeKind,

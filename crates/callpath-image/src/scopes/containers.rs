@@ -67,6 +67,12 @@ impl ContainerTree {
         self.entries.push(Entry { start: position(offset), end: u32::MAX, parent, kind });
     }
 
+    /// Whether a procedure is open.
+    pub(super) fn is_in_procedure(&self) -> bool {
+        let mut open = self.open.iter().filter_map(|(_, index)| self.entries.get(*index as usize));
+        open.any(|entry| entry.kind == ContainerKind::Procedure)
+    }
+
     /// Reads a whole unit.
     fn read(root: &UnitRoot<'_>) -> Result<ContainerTree, gimli::Error> {
         let mut tree = ContainerTree::default();

@@ -7,6 +7,7 @@ use std::ops::Range;
 use callpath_format::address::LinkAddr;
 
 use super::UnitId;
+use super::native::Declaration;
 use crate::demangle::demangle;
 use crate::error::ImageError;
 
@@ -276,6 +277,8 @@ pub struct UnitScopes {
     pub(super) paint_scopes: Vec<u32>,
     /// Ascending.
     pub(super) rows: Vec<Row>,
+    /// Where procedures are declared, with code or without: sorted.
+    pub(super) declarations: Vec<Declaration>,
     pub(super) diagnostics: Vec<ImageError>,
 }
 

@@ -9,6 +9,7 @@ use callpath_format::address::LinkAddr;
 use gimli::{Attribute, AttributeValue, DebugInfoOffset, DwTag, Dwarf, UnitOffset, constants};
 
 use super::containers::{self, Around, ContainerTree};
+use super::native::{self, Declaration};
 use super::origins::Origins;
 use super::paint::paint;
 use super::reading::{EntryRef, Reading};
@@ -80,6 +81,7 @@ fn read_entries<'a>(
         ranges: Vec::new(),
         origins: Origins::default(),
         containers: ContainerTree::default(),
+        declarations: Vec::new(),
         open: Vec::new(),
         ranges_left: unit_len.saturating_add(RANGES_BESIDES),
     };
@@ -97,6 +99,7 @@ struct Walk<'a> {
     ranges: Vec<Range<LinkAddr>>,
     origins: Origins<'a>,
     containers: ContainerTree,
+    declarations: Vec<Declaration>,
     /// Scopes around the entry that is read: depth and number.
     open: Vec<(isize, u32)>,
     ranges_left: usize,
@@ -109,8 +112,9 @@ struct CodeAttributes<'a> {
     high: Option<AttributeValue<Reader<'a>>>,
     ranges: Option<AttributeValue<Reader<'a>>>,
     origin: Option<AttributeValue<Reader<'a>>>,
-    call_file: Option<u64>,
-    call_line: Option<u64>,
+    /// Where it is declared, or was called.
+    file: Option<u64>,
+    line: Option<u64>,
     call_column: Option<u64>,
     discriminator: Option<u64>,
 }
@@ -123,13 +127,13 @@ impl<'a> CodeAttributes<'a> {
             constants::DW_AT_high_pc => self.high = Some(attribute.value()),
             constants::DW_AT_ranges => self.ranges = Some(attribute.value()),
             constants::DW_AT_abstract_origin => self.origin = Some(attribute.value()),
-            constants::DW_AT_call_file => {
-                self.call_file = match attribute.value() {
+            constants::DW_AT_call_file | constants::DW_AT_decl_file => {
+                self.file = match attribute.value() {
                     AttributeValue::FileIndex(index) => Some(index),
                     _ => number(),
                 }
             }
-            constants::DW_AT_call_line => self.call_line = number(),
+            constants::DW_AT_call_line | constants::DW_AT_decl_line => self.line = number(),
             constants::DW_AT_call_column => self.call_column = number(),
             constants::DW_AT_GNU_discriminator => self.discriminator = number(),
             _ => {}
@@ -181,6 +185,9 @@ impl<'a> Walk<'a> {
         attributes: &CodeAttributes<'a>,
     ) {
         let is_inlined = tag == constants::DW_TAG_inlined_subroutine;
+        if !is_inlined {
+            self.declare(attributes);
+        }
         let first_range = self.ranges.len();
         if let Err(why) = self.add_ranges(attributes) {
             self.diagnose(offset, format!("its code cannot be found: {why}"));
@@ -204,7 +211,8 @@ impl<'a> Walk<'a> {
             },
             _ => self.origins.of(&mut self.reading, entry),
         };
-        let call_file = match attributes.call_file.map(|index| self.reading.file(&root, index)) {
+        let called_in = attributes.file.filter(|_| is_inlined);
+        let call_file = match called_in.map(|index| self.reading.file(&root, index)) {
             Some(Ok(file)) => file,
             Some(Err(error)) => {
                 self.diagnose(offset, format!("the file it was called in cannot be found: {error}"));
@@ -219,13 +227,23 @@ impl<'a> Walk<'a> {
             origin,
             first_range: first_range as u32,
             call_file,
-            call_line: number(attributes.call_line),
+            call_line: number(attributes.line.filter(|_| is_inlined)),
             call_column: number(attributes.call_column),
             call_discriminator: u16::try_from(attributes.discriminator.unwrap_or(0)).unwrap_or(0),
             is_inlined,
         });
         if has_children {
             self.open.push((depth, index));
+        }
+    }
+
+    /// Keeps where a procedure is declared. One that does not say both is an instance of one that does.
+    fn declare(&mut self, attributes: &CodeAttributes<'a>) {
+        let (Some(index), Some(line)) = (attributes.file, attributes.line) else { return };
+        let root = Rc::clone(&self.reading.root);
+        if let (Ok(file), Ok(line)) = (self.reading.file(&root, index), u32::try_from(line)) {
+            let is_nested = self.containers.is_in_procedure();
+            self.declarations.push(Declaration { file, line, is_nested });
         }
     }
 
@@ -311,6 +329,7 @@ impl<'a> Walk<'a> {
             paint_addrs,
             paint_scopes,
             rows,
+            declarations: native::tidy(self.declarations),
             diagnostics,
         }
     }
