@@ -212,7 +212,7 @@ fn map(file: &File, len: usize, protection: usize) -> Option<*mut u8> {
     Some(at as *mut u8)
 }
 
-fn number(digits: &[u8]) -> Option<u64> {
+pub fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }

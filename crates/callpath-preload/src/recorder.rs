@@ -8,6 +8,7 @@ use callpath_format::shared::Session;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use crate::attach::number;
 use crate::file::{File, joined};
 use crate::libc::syscall_number;
 
@@ -21,11 +22,15 @@ pub fn remember(pid: u32) {
 /// After so long without an answer it is looked after.
 const LOOK_NS: u64 = 20_000_000;
 
+/// However much it works, nobody waits longer.
+const LONGEST_NS: u64 = 60_000_000_000;
+
 /// Waits until `word` is as wanted; in vain if the recorder is killed or stopped, or gets nothing done for so long. Then
 /// nobody waits for it again until it says that it is back.
 pub fn wait(process: &Process<'_>, word: &AtomicU32, patience_ns: u64, is_done: impl Fn(u32) -> bool) -> bool {
     let session = process.session;
-    let mut begin = monotonic_ns();
+    let first = monotonic_ns();
+    let (mut begin, mut worked) = (first, 0);
     let mut beat = session.beat.load(Relaxed);
     loop {
         let value = word.load(Acquire);
@@ -41,8 +46,17 @@ pub fn wait(process: &Process<'_>, word: &AtomicU32, patience_ns: u64, is_done: 
             beat = session.beat.load(Relaxed);
             begin = now;
         }
-        let waited = now.saturating_sub(begin);
-        if waited >= patience_ns || (waited >= LOOK_NS && !matches!(state(), State::Running)) {
+        let mut waited = now.saturating_sub(begin);
+        let is_there = match if waited >= LOOK_NS { state() } else { State::Running(worked) } {
+            // On a busy machine it may get little of the CPU.
+            State::Running(cpu) if cpu != worked && now.saturating_sub(first) < LONGEST_NS => {
+                (begin, worked, waited) = (now, cpu, 0);
+                true
+            }
+            State::Running(_) => waited < patience_ns,
+            State::Stopped | State::Dead => false,
+        };
+        if !is_there {
             session.recorder.store(Session::GONE, Relaxed);
             return false;
         }
@@ -56,7 +70,8 @@ pub fn is_dead() -> bool {
 }
 
 enum State {
-    Running,
+    /// The CPU time that it has used, in the kernel's units.
+    Running(u64),
     Stopped,
     Dead,
 }
@@ -72,12 +87,13 @@ fn state() -> State {
     let (mut text, mut buffer) = ([0u8; 64], [0u8; 512]);
     let path = joined(&[b"/proc/", decimal(pid, &mut digits), b"/stat"], &mut text);
     let file = path.and_then(|path| File::open(File::HERE, path, File::READ).ok());
-    let Some(text) = file.as_ref().and_then(|file| file.read(0, &mut buffer)) else { return State::Running };
-    // PID (name) state ...; the name may hold anything.
-    match text.rsplit(|b| *b == b')').next().and_then(|rest| rest.get(1)) {
-        Some(b'T' | b't') => State::Stopped,
-        Some(b'Z' | b'X') => State::Dead,
-        _ => State::Running,
+    let Some(text) = file.as_ref().and_then(|file| file.read(0, &mut buffer)) else { return State::Running(0) };
+    // PID (name) state ...; the name may hold anything. User and system time are the 14th and 15th field.
+    let mut fields = text.rsplit(|b| *b == b')').next().unwrap_or(b"").split(|b| *b == b' ').skip(1);
+    match fields.next() {
+        Some(b"T" | b"t") => State::Stopped,
+        Some(b"Z" | b"X") => State::Dead,
+        _ => State::Running(fields.skip(10).take(2).filter_map(number).sum()),
     }
 }
 

@@ -178,8 +178,17 @@ unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Con
             Trigger::Timer
         }
         sent if sent <= 0 && crate::masks::is_blocked() && keep_pending(info, context) => return,
-        _ => return forward(info, context),
+        _ => {
+            tls::set(Word::Kept, 0);
+            return forward(info, context);
+        }
     };
+    if tls::get(Word::Kept) != 0 && !crate::masks::is_blocked() && takes_place() {
+        // In truth it may be blocked but for the wait that this sample ends: the program's handler runs before it returns.
+        context.mask &= !crate::masks::TRAP_BIT;
+        // SAFETY: sends a signal to the calling thread; it is delivered when this handler returns.
+        unsafe { call4(syscall_number::TGKILL, getpid() as usize, gettid() as usize, SIGTRAP as usize, 0) };
+    }
     let Some(process) = attach::process() else { return };
     let r = &context.registers;
     let interrupted = Interrupted {
@@ -225,8 +234,12 @@ fn keep_pending(info: &Info, context: &mut Context) -> bool {
     // SAFETY: the kernel reads the record that it passed to the handler, whose whole length is there.
     let result = unsafe {
         match info.code {
-            SI_TKILL => call4(syscall_number::RT_TGSIGQUEUEINFO, process, gettid() as usize, signal, info_at),
-            // Another thread may have it unblocked.
+            SI_TKILL => {
+                // The kernel keeps one SIGTRAP for a thread: a sample that waits already stays in its place.
+                tls::set(Word::Kept, 1);
+                call4(syscall_number::RT_TGSIGQUEUEINFO, process, gettid() as usize, signal, info_at)
+            }
+            // Another thread may have it unblocked. It waits where no sample does.
             _ => call4(syscall_number::RT_SIGQUEUEINFO, process, signal, info_at, 0),
         }
     };
@@ -234,6 +247,20 @@ fn keep_pending(info: &Info, context: &mut Context) -> bool {
         context.mask |= crate::masks::TRAP_BIT;
     }
     result == 0
+}
+
+/// The program reads SIGTRAPs from a descriptor, which we do not see: what was read may not be sent again.
+pub fn is_read_elsewhere() {
+    READ_ELSEWHERE.store(true, Relaxed);
+}
+
+static READ_ELSEWHERE: AtomicBool = AtomicBool::new(false);
+
+/// Whether a sample stands in the place of a SIGTRAP that the program has sent to this thread while it was blocked.
+pub fn takes_place() -> bool {
+    let kept = tls::get(Word::Kept) != 0 && !READ_ELSEWHERE.load(Relaxed);
+    tls::set(Word::Kept, 0);
+    kept
 }
 
 /// A SIGTRAP of the program's own: a breakpoint, or one that somebody sent.

@@ -1,4 +1,4 @@
-//! Three words of each thread: where its record is, the signal mask that it believes in, and whether it waits.
+//! Four words of each thread: where its record is, the mask that it believes in, whether it waits, and what is kept for it.
 //! Knows nothing of what they mean.
 //!
 //! Initial-exec TLS: an offset from the thread pointer that is fixed when the object is loaded, so that reading it in a
@@ -11,9 +11,9 @@ global_asm!(
     ".balign 8",
     ".hidden callpath_thread_words",
     ".type callpath_thread_words,@object",
-    ".size callpath_thread_words,24",
+    ".size callpath_thread_words,32",
     "callpath_thread_words:",
-    ".zero 24",
+    ".zero 32",
     ".popsection",
 );
 
@@ -26,6 +26,8 @@ pub enum Word {
     Mask = 8,
     /// Whether it is in a wait that a sample may have interrupted (`crate::waits`).
     Wait = 16,
+    /// 1: a SIGTRAP that was sent to this very thread while it was blocked has been put back.
+    Kept = 24,
 }
 
 pub fn get(word: Word) -> u64 {

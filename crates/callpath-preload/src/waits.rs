@@ -17,6 +17,7 @@ use crate::tls::{self, Word};
 use crate::{attach, masks, signal};
 
 const EINTR: c_int = 4;
+const SI_TKILL: c_int = -6;
 const WAITING: u64 = 1;
 const SAMPLED: u64 = 2;
 
@@ -119,7 +120,11 @@ fn wait_for_signal(info: *mut c_void, mut wait: impl FnMut(*mut c_void, u64) -> 
     let mut before = 0;
     loop {
         let got = unless_sampled(failed, |passed| wait((&raw mut own).cast(), before + passed));
-        if got == SIGTRAP && signal::is_sample(own.code) {
+        if got == SIGTRAP && !signal::is_sample(own.code) {
+            signal::takes_place();
+        } else if got == SIGTRAP && signal::takes_place() {
+            own.code = SI_TKILL;
+        } else if got == SIGTRAP {
             before = monotonic_ns().saturating_sub(begin);
             continue;
         }
@@ -396,7 +401,10 @@ pub unsafe extern "C" fn signalfd(descriptor: c_int, set: *const u64, flags: c_i
             others[0] = asked & !masks::TRAP_BIT;
             others.as_ptr()
         }
-        _ => set,
+        _ => {
+            signal::is_read_elsewhere();
+            set
+        }
     };
     // SAFETY: the caller's own arguments but for one bit.
     unsafe { real(descriptor, set, flags) }

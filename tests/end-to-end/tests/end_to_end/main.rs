@@ -3,6 +3,7 @@
 //!
 //! Everything is in one executable, so that each program is compiled once.
 
+mod build;
 mod children;
 mod company;
 mod confined;
@@ -20,4 +21,5 @@ mod stacks;
 mod threads;
 mod time;
 mod transparency;
+mod waits;
 mod written;

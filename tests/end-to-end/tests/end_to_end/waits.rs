@@ -1,0 +1,48 @@
+//! Calls that wait: nothing ends them that would not have ended them without callpath, and what should end them does.
+//! Knows nothing of where samples come from.
+
+use callpath_end_to_end::{Program, is_root, skip};
+
+use crate::ordinary_user::Place;
+
+/// Recorded by the kernel's clock where that is allowed, and as an ordinary user, for whom timers interrupt everything.
+fn undisturbed(mode: &str) {
+    let program = Program::nasty("waits.c").arguments([mode]).options(&["-e", "wall-time", "-F", "5000"]);
+    let recorded = program.same();
+    let by_clock = recorded.profile();
+    assert!(by_clock.through(&["busy"], "samples") > 5, "{mode}: {:?}", by_clock.quality);
+    if !is_root() {
+        return skip("waits as an ordinary user", "the tests run as an ordinary user anyway");
+    }
+    let place = Place::new();
+    let copy = place.copy(program.path());
+    let said = place.run(&["record", "-e", "wall-time", "-F", "5000", "-o", "m", "--", copy.to_str().unwrap(), mode]);
+    assert_eq!((recorded.ended.stdout, recorded.ended.status), (said.stdout, said.status), "{mode}: {}", said.stderr);
+    let by_timer = place.profile("m");
+    assert!(by_timer.through(&["busy"], "samples") > 5, "{mode}: {:?}", by_timer.quality);
+}
+
+#[test]
+fn until_their_time() {
+    undisturbed("calls");
+}
+
+#[test]
+fn until_something_comes() {
+    undisturbed("sent");
+}
+
+#[test]
+fn until_a_handler_of_the_programs_own() {
+    undisturbed("handler");
+}
+
+#[test]
+fn for_signals() {
+    undisturbed("wanted");
+}
+
+#[test]
+fn that_open_the_mask() {
+    undisturbed("opened");
+}
