@@ -117,7 +117,7 @@ static void *sends(void *unused)
     msgsnd(queue, &message, 8, 0);
     usleep(30000);
     semop(semaphores, &up, 1);
-    usleep(30000);
+    usleep(400000);
     kill(getpid(), SIGUSR1);
     return unused;
 }
@@ -151,14 +151,16 @@ static int run_handler(void)
         }
         printf("%s: %s\n", calls[c].name, interrupted == 3 ? "interrupted" : "not interrupted");
     }
-    struct itimerval soon = {{0, 0}, {0, 50000}};
+    /* Again and again: the first may come before the wait. */
+    struct itimerval soon = {{0, 50000}, {0, 50000}};
     setitimer(ITIMER_REAL, &soon, 0);
     int result = pause();
     printf("pause %d %s\n", result, strerror(errno));
     sigset_t none;
     sigemptyset(&none);
-    setitimer(ITIMER_REAL, &soon, 0);
     result = sigsuspend(&none);
+    soon = (struct itimerval){{0, 0}, {0, 0}};
+    setitimer(ITIMER_REAL, &soon, 0);
     printf("sigsuspend %d %s\n", result, strerror(errno));
     return 0;
 }
