@@ -180,6 +180,7 @@ unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Con
         sent if sent <= 0 && crate::masks::is_blocked() && keep_pending(info, context) => return,
         _ => {
             tls::set(Word::Kept, 0);
+            crate::waits::ended();
             return forward(info, context);
         }
     };

@@ -31,6 +31,13 @@ pub fn sampled() {
     tls::set(Word::Wait, SAMPLED);
 }
 
+/// For the signal's handler: a handler of the program's own runs for this signal, and ends the wait.
+pub fn ended() {
+    if tls::get(Word::Wait) == SAMPLED {
+        tls::set(Word::Wait, WAITING);
+    }
+}
+
 /// `struct timespec`
 #[repr(C)]
 #[derive(Clone, Copy)]
