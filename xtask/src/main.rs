@@ -7,6 +7,7 @@ mod arguments;
 mod audit;
 mod bench;
 mod build;
+mod company;
 mod exam;
 mod fuzz_targets;
 mod install;
@@ -30,6 +31,7 @@ const USAGE: &str = "\
 cargo xtask CMD
 
   test            install what the tests use, then check and test everything
+  company         the tests with Java, Node and Go, which it installs
   lint            formatting, clippy, dependency directions, licences, rooms
   oracle          the walk against the true path at every instruction of a program; --help says more
   exam            the same over many programs, compilers and levels, with call frame information and without; --help
@@ -72,6 +74,7 @@ fn failure(error: anyhow::Error) -> ExitCode {
 fn run(command: &str, arguments: Arguments) -> anyhow::Result<ExitCode> {
     match command {
         "test" => test::run(&arguments),
+        "company" => company::run(&arguments),
         "lint" => lint::run(&arguments),
         "audit-collect" => audit::run(&arguments),
         "glibc" => audit::glibc::run(&arguments),

@@ -161,6 +161,20 @@ impl Profile {
         costs
     }
 
+    /// Each path that has a cost of its own, as its procedures' names from the outermost on.
+    pub fn paths(&self) -> Vec<Vec<&str>> {
+        let mut paths: Vec<Vec<&str>> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let mut path = node.parent.map(|parent| paths[parent].clone()).unwrap_or_default();
+            if node.kind == "procedure" {
+                path.push(&node.name);
+            }
+            paths.push(path);
+        }
+        let costs = self.nodes.iter().map(|node| node.exclusive.iter().any(|value| *value > 0));
+        paths.into_iter().zip(costs).filter_map(|(path, has_cost)| has_cost.then_some(path)).collect()
+    }
+
     fn metric(&self, name: &str) -> usize {
         self.metrics.iter().position(|metric| metric == name).unwrap_or_else(|| panic!("no metric {name}"))
     }

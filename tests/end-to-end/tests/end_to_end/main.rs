@@ -16,6 +16,7 @@ mod ordinary_user;
 mod processes;
 mod recorder;
 mod refusals;
+mod runtimes;
 mod signals;
 mod stacks;
 mod threads;

@@ -1,0 +1,112 @@
+//! Programs of large runtimes (Java, Node, Go): paths whole or honestly a part, and no name but the right one.
+//! Knows nothing of how callpath works. `cargo xtask company` installs the runtimes and runs these.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use callpath_end_to_end::{Profile, Program, tool_path};
+
+fn nasty(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../nasty").join(name)
+}
+
+/// The procedures of the source on each path, the outermost first.
+fn known(profile: &Profile, procedure_of: fn(&str) -> Option<&str>) -> Vec<Vec<String>> {
+    let paths = profile.paths().into_iter();
+    let own = paths.map(|path| path.into_iter().filter_map(procedure_of).map(str::to_owned).collect::<Vec<_>>());
+    own.filter(|path| !path.is_empty()).collect()
+}
+
+/// Each path is a part of one that the source allows: frames may lack at both ends, and where a callee is inlined.
+fn assert_possible(paths: &[Vec<String>]) {
+    const CHAINS: [&[&str]; 2] = [&["main", "top", "middle", "leaf"], &["main", "beside", "other"]];
+    for path in paths {
+        let is_part = |chain: &[&str]| {
+            let mut rest = chain.iter();
+            path.iter().all(|name| rest.any(|allowed| allowed == name))
+        };
+        assert!(CHAINS.into_iter().any(is_part), "no such call in the source: {path:?}");
+    }
+}
+
+fn share(profile: &Profile, names: &[&str]) -> f64 {
+    names.iter().map(|name| profile.percent_through(&[name])).sum()
+}
+
+fn java(options: &[&str], rounds: &str) -> Profile {
+    let classes = tool_path("classes");
+    let compiled = Command::new("javac").arg("-d").arg(&classes).arg(nasty("Calls.java")).status();
+    assert!(compiled.expect("javac is there: cargo xtask company").success());
+    let java = Program::at("/usr/bin/java").arguments(["-XX:+UnlockDiagnosticVMOptions", "-XX:+DumpPerfMapAtExit"]);
+    let java = java.arguments(options).arguments(["-cp".as_ref(), classes.as_os_str()]).arguments(["Calls", rounds]);
+    let recorded = java.same();
+    assert_eq!(recorded.ended.status, 5);
+    let profile = recorded.profile();
+    // `int Calls.leaf(int)`
+    let paths = known(&profile, |name| name.split_once("Calls.")?.1.split('(').next());
+    assert_possible(&paths);
+    profile
+}
+
+#[test]
+#[ignore = "needs a JDK: cargo xtask company"]
+fn java_compiled() {
+    for options in [&[][..], &["-XX:+PreserveFramePointer"], &["-XX:TieredStopAtLevel=1"]] {
+        let profile = java(options, "20");
+        let methods = ["int Calls.leaf(int)", "int Calls.other(int)"];
+        let named = share(&profile, &methods);
+        assert!(named > 50.0, "{named}% in the methods that do the work, {options:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs a JDK: cargo xtask company"]
+fn java_interpreted() {
+    let profile = java(&["-Xint"], "1");
+    assert!(profile.percent_through(&["Interpreter"]) > 50.0);
+}
+
+#[test]
+#[ignore = "needs Node: cargo xtask company"]
+fn node() {
+    let script = nasty("calls.js");
+    let node = Program::at("/usr/bin/node").arguments(["--perf-basic-prof".as_ref(), script.as_os_str()]);
+    let recorded = node.arguments(["20"]).same();
+    assert_eq!(recorded.ended.status, 5);
+    let profile = recorded.profile();
+    profile.assert_full(800, 50);
+    // `JS:*leaf /where/calls.js:2:14`; at the script's own level it is `JS:~ /where/calls.js`.
+    let paths = known(&profile, |name| {
+        let name = name.strip_prefix("JS:")?.split_once("calls.js").map(|(name, _)| name)?;
+        name.split(' ').next()?.strip_prefix(['*', '~', '^', '+']).filter(|name| !name.is_empty())
+    });
+    assert_possible(&paths);
+    let work =
+        paths.iter().filter(|path| path.last().is_some_and(|name| ["leaf", "middle", "top"].contains(&name.as_str())));
+    assert!(work.count() > 0, "no path has a name: {paths:?}");
+    let bare = Program::at("/usr/bin/node").arguments([script.as_os_str()]).arguments(["2"]).same();
+    assert!(bare.profile().percent_through(&["[jit]!"]) > 5.0, "without a map there are no names");
+}
+
+#[test]
+#[ignore = "needs Go: cargo xtask company"]
+fn go_with_c() {
+    let output = tool_path("calls_go");
+    let mut build = Command::new("go");
+    build.args(["build", "-o"]).arg(&output).arg(nasty("calls.go")).env("GOCACHE", tool_path("go-cache"));
+    assert!(build.env("GO111MODULE", "off").status().expect("go is there: cargo xtask company").success());
+    let recorded = Program::at(&output).same();
+    assert!(recorded.ended.stdout.starts_with("got user defined signal 1\n"), "{:?}", recorded.ended);
+    assert_eq!(recorded.ended.status, 3);
+    let profile = recorded.profile();
+    assert!(profile.percent_through(&["main.outer", "main.work"]) > 20.0);
+    assert!(profile.percent_through(&["main.cOuter"]) + profile.percent_through(&["c_work"]) > 5.0);
+    for path in profile.paths() {
+        // Whoever does main's work was called by main's own.
+        let at = path.iter().position(|name| *name == "main.work");
+        assert!(at.is_none_or(|at| at == 0 || path[at - 1] == "main.outer"), "no such call in the source: {path:?}");
+    }
+    // Go executes by raw system calls, which no hook sees.
+    let executed = Program::at(&output).arguments(["30"]).options(&["-F", "20000"]).same();
+    assert_eq!((executed.ended.stdout.as_str(), executed.ended.status), ("executed\n", 3));
+}

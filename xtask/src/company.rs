@@ -1,0 +1,31 @@
+//! `cargo xtask company`: the end-to-end tests with large runtimes (Java, Node, Go), which are installed for it.
+//! Knows nothing of single tests.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::ensure;
+
+use crate::arguments::Arguments;
+use crate::{build, install};
+
+/// Several hundred MB: not for every run of the tests.
+const PACKAGES: [&str; 4] = ["default-jdk-headless", "nodejs", "golang-go", "gcc"];
+
+/// Installs, builds, tests.
+pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    arguments.only(&[])?;
+    let began = Instant::now();
+    let commands = ["/usr/bin/javac", "/usr/bin/node", "/usr/bin/go"];
+    // A runtime of another origin is as good.
+    if !commands.iter().all(|command| std::path::Path::new(command).exists()) {
+        let missing = install::packages(&PACKAGES)?;
+        ensure!(missing.is_empty(), "cannot install {}", missing.join(" "));
+    }
+    println!("runtimes are there after {:.0} s", began.elapsed().as_secs_f64());
+    let built = build::release()?;
+    let mut tests = build::cargo();
+    tests.args(["test", "--locked", "--package", "callpath-end-to-end", "--test", "end_to_end", "--"]);
+    tests.args(["--ignored", "--test-threads", "1", "runtimes"]).env("CALLPATH_UNDER_TEST", &built.callpath);
+    Ok(if tests.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
