@@ -17,7 +17,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -47,16 +46,6 @@ func cOuter(n int) float64 {
 }
 
 func main() {
-	if len(os.Args) > 1 {
-		rounds, _ := strconv.Atoi(os.Args[1])
-		if rounds == 0 {
-			fmt.Println("executed")
-			os.Exit(3)
-		}
-		// Past the C library, with samples under way.
-		work(3000000)
-		panic(syscall.Exec("/proc/self/exe", []string{os.Args[0], strconv.Itoa(rounds - 1)}, os.Environ()))
-	}
 	arrived := make(chan os.Signal, 8)
 	signal.Notify(arrived, syscall.SIGUSR1)
 	var group sync.WaitGroup
