@@ -1,3 +1,6 @@
+//! Events as perf spells them: names, numbers, modifiers, periods.
+//! Knows nothing of what a machine offers.
+
 use super::*;
 
 fn one(text: &str) -> Result<(Event, u64), EventError> {
