@@ -58,7 +58,7 @@ impl ArenaKeeper {
             exhausted: false,
         };
         keeper.session().low_water.store(FIRST_CHUNKS / 2, Relaxed);
-        keeper.refill();
+        keeper.refill_with_more();
         keeper.session().recorder.store(Session::SERVING, Release);
         Ok(keeper)
     }
@@ -94,21 +94,29 @@ impl ArenaKeeper {
         (FIRST_FREE_CHUNK..self.backed).contains(&chunk.0)
     }
 
-    /// Whether fewer chunks stand ready than processes ring for.
+    /// Whether fewer chunks stand ready than shall.
     pub(crate) fn is_low(&self) -> bool {
-        let session = self.session();
-        session.free_chunks() <= session.low_water.load(Relaxed)
+        self.session().free_chunks() < self.reserve
     }
 
-    /// Fills the ring up to the reserve.
+    /// Fills the ring up to the reserve with what came back.
     pub(crate) fn refill(&mut self) {
+        self.fill(false);
+    }
+
+    /// Fills the ring up to the reserve, with more memory if need be: when all that could come back has.
+    pub(crate) fn refill_with_more(&mut self) {
+        self.fill(true);
+    }
+
+    fn fill(&mut self, with_more: bool) {
         // The more is in use, the more may be wanted at once.
         self.reserve = FIRST_CHUNKS.max(self.backed / 4).min(FREE_RING_LEN as u32 / 2);
         let mut gave = false;
         while self.session().free_chunks() < self.reserve {
             let chunk = match self.returned.pop() {
                 Some(chunk) => chunk,
-                None if self.back_more() => continue,
+                None if with_more && self.back_more() => continue,
                 None => break,
             };
             if !self.session().give_chunk(chunk) {

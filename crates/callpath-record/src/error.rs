@@ -24,6 +24,11 @@ pub enum RecordError {
         "make the measurement directory {path}: it is there already, and nothing is ever overwritten; choose another with -o"
     )]
     Exists { path: PathBuf },
+    #[error(
+        "make memory for the measurement: files may be no longer than {limit} bytes (RLIMIT_FSIZE), and {least} are needed; \
+         set the limit for the program alone: callpath record -- sh -c 'ulimit -f ...; exec PROGRAM'"
+    )]
+    ShortFiles { limit: u64, least: u64 },
     #[error("write the preload object to {path}: {source}; CALLPATH_CACHE_DIR names another place")]
     Preload { path: PathBuf, source: std::io::Error },
 }

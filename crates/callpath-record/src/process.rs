@@ -84,6 +84,7 @@ pub(crate) struct Process {
     /// By metric, what all samples came to at the last writing.
     sums: [u64; MAX_METRICS],
     trace: Option<TraceFile>,
+    trace_loss: Option<MeasurementError>,
     written: Option<Vec<u8>>,
 }
 
@@ -116,6 +117,7 @@ impl Process {
             records: FxHashSet::default(),
             sums: [0; MAX_METRICS],
             trace: None,
+            trace_loss: None,
             written: None,
         }
     }
@@ -364,7 +366,7 @@ impl Process {
                 // What it has put down since belongs to it as long as it is here.
                 self.drain_raw(shared);
             }
-            let profile = self.copy_out(index, shared, clockwork)?;
+            let profile = self.copy_out(index, shared, clockwork);
             if over {
                 self.take_leave(index, profile, shared);
             } else {
@@ -381,7 +383,7 @@ impl Process {
             write_file(directory, &process_file_name(self.sequence, self.handle.pid().0), &bytes)?;
             self.written = Some(bytes);
         }
-        Ok(())
+        self.trace_loss.take().map_or(Ok(()), Err)
     }
 
     /// Asks the program's own words for the names of code that it has written.
@@ -400,29 +402,23 @@ impl Process {
     }
 
     /// Takes leave of threads that have ended, so that others can have their chunks.
-    pub(crate) fn reap(&mut self, shared: &mut Shared, clockwork: Clockwork) -> Result<(), MeasurementError> {
+    pub(crate) fn reap(&mut self, shared: &mut Shared, clockwork: Clockwork) {
         self.drain_raw(shared);
         self.find_threads(shared);
         for index in 0..self.threads.len() {
             let ThreadState::Live(thread) = &self.threads[index] else { continue };
             if thread.says_it_ended(&shared.keeper) && thread.has_ended(&shared.keeper, self.handle.pid()) {
                 self.drain_raw(shared);
-                let profile = self.copy_out(index, shared, clockwork)?;
+                let profile = self.copy_out(index, shared, clockwork);
                 self.take_leave(index, profile, shared);
             }
         }
         self.put_together_ended();
-        Ok(())
     }
 
     /// A thread as it stands now.
-    fn copy_out(
-        &mut self,
-        index: usize,
-        shared: &mut Shared,
-        clockwork: Clockwork,
-    ) -> Result<ThreadProfile, MeasurementError> {
-        let ThreadState::Live(thread) = &mut self.threads[index] else { return Ok(ThreadProfile::default()) };
+    fn copy_out(&mut self, index: usize, shared: &mut Shared, clockwork: Clockwork) -> ThreadProfile {
+        let ThreadState::Live(thread) = &mut self.threads[index] else { return ThreadProfile::default() };
         if thread.name.is_empty() {
             if let Some(record) = thread.record(&shared.keeper) {
                 thread.tid = record.tid.load(Relaxed);
@@ -431,17 +427,17 @@ impl Process {
         }
         let entries = if self.trace.is_some() { trace::take(&mut shared.keeper, thread) } else { Vec::new() };
         let copy = thread.copy_tree(&shared.keeper);
-        let mut appended = Ok(());
         if let Some(file) = &mut self.trace {
             let time_ns = |ticks| clockwork.since_begin_ns(ticks);
-            appended = trace::append(file, &entries, &copy, index as u32, time_ns);
+            let appended = trace::append(file, &entries, &copy, index as u32, time_ns);
+            self.trace_loss = self.trace_loss.take().or(appended.err());
         }
         let mut tree = PathTree::default();
         tree.merge(&copy.nodes);
         tree.merge(thread.own.nodes());
         let start = thread.record(&shared.keeper).and_then(|r| start_of(r, &self.mappings));
         let account = thread.account(&shared.keeper, clockwork.tick);
-        appended.map(|()| ThreadProfile { tid: thread.tid, count: 1, name: thread.name.clone(), start, account, tree })
+        ThreadProfile { tid: thread.tid, count: 1, name: thread.name.clone(), start, account, tree }
     }
 
     fn take_leave(&mut self, index: usize, profile: ThreadProfile, shared: &mut Shared) {

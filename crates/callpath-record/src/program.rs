@@ -1,7 +1,7 @@
 //! The program that was typed: the object that is preloaded into it, its start, its end.
 //! Knows nothing of measuring.
 
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -18,32 +18,61 @@ pub(crate) struct Preload {
 }
 
 impl Preload {
+    /// In the cache, or among the temporary files where nothing can be put into the cache or others could replace it.
     pub(crate) fn in_cache(options: &RecordOptions) -> Result<Preload, RecordError> {
-        let directory = match &options.cache {
-            Some(cache) => cache.clone(),
-            None => std::env::temp_dir(),
-        };
-        let hash = content_hash(options.preload);
+        if let Some(cache) = options.cache.as_deref().filter(|cache| make_own(cache))
+            && let Ok(preload) = Preload::inside(cache, options.preload)
+        {
+            return Ok(preload);
+        }
+        Preload::inside(&own_temporary()?, options.preload)
+    }
+
+    fn inside(directory: &Path, object: &[u8]) -> Result<Preload, RecordError> {
+        let hash = content_hash(object);
         let path = directory.join(format!("callpath-preload-{hash:016x}.so"));
-        let failed = |source| RecordError::Preload { path: path.clone(), source };
-        if std::fs::read(&path).is_ok_and(|bytes| bytes == options.preload) && is_own(&path) {
+        if std::fs::read(&path).is_ok_and(|bytes| bytes == object) && is_own(&path) {
             return Ok(Preload { path });
         }
+        let temporary = directory.join(format!("callpath-preload-{hash:016x}.{}.new", std::process::id()));
         let write = || -> std::io::Result<()> {
-            std::fs::create_dir_all(&directory)?;
-            let temporary = directory.join(format!("callpath-preload-{hash:016x}.{}", std::process::id()));
-            let mut file = std::fs::OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o755)
-                .custom_flags(libc::O_NOFOLLOW)
-                .open(&temporary)?;
-            std::io::Write::write_all(&mut file, options.preload)?;
+            let mut options = std::fs::OpenOptions::new();
+            options.write(true).create_new(true).mode(0o755).custom_flags(libc::O_NOFOLLOW);
+            std::io::Write::write_all(&mut options.open(&temporary)?, object)?;
             std::fs::rename(&temporary, &path)
         };
-        write().map_err(failed)?;
-        Ok(Preload { path })
+        match write() {
+            Ok(()) => Ok(Preload { path }),
+            Err(source) => {
+                drop(std::fs::remove_file(&temporary));
+                Err(RecordError::Preload { path, source })
+            }
+        }
     }
+}
+
+/// Makes a directory that there is not, and looks whether nobody else can put another object in the place of ours there.
+fn make_own(directory: &Path) -> bool {
+    drop(std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory));
+    // SAFETY: returns a number.
+    let user = unsafe { libc::geteuid() };
+    std::fs::metadata(directory).is_ok_and(|m| m.is_dir() && m.uid() == user && m.mode() & 0o022 == 0)
+}
+
+/// A directory of the user's own among the temporary files, where there is no cache that can be trusted.
+fn own_temporary() -> Result<PathBuf, RecordError> {
+    // SAFETY: returns a number.
+    let user = unsafe { libc::geteuid() };
+    let temporary = std::env::temp_dir();
+    let names = [format!("callpath-{user}"), format!("callpath-{user}-{}", std::process::id())];
+    for directory in names.map(|name| temporary.join(name)) {
+        // Another user may have made it first, or a link to somewhere.
+        if make_own(&directory) && std::fs::symlink_metadata(&directory).is_ok_and(|m| m.is_dir()) {
+            return Ok(directory);
+        }
+    }
+    let source = std::io::Error::other("no directory of this user's own can be made there");
+    Err(RecordError::Preload { path: temporary, source })
 }
 
 /// A name for one build of the object: FNV-1a, 64 bits. The content is compared, too.
@@ -53,7 +82,6 @@ fn content_hash(bytes: &[u8]) -> u64 {
 
 /// Whether nobody else could have written a file.
 fn is_own(path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
     // SAFETY: returns a number.
     let user = unsafe { libc::geteuid() };
     std::fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && m.uid() == user && m.mode() & 0o022 == 0)

@@ -11,7 +11,9 @@ use callpath_analyze::measurement::{
     Measurement, MeasurementError, MetricInfo, SessionEnd, SessionFile, encode_session, write_file,
 };
 use callpath_format::shared::{PROCESS_SLOTS, Session, SlotState, Source};
-use callpath_target::{ClockEvent, Ended, EventKind, Launch, Maps, Pid, TargetError, find_program};
+use callpath_target::{
+    ClockEvent, Ended, EventKind, Launch, Maps, Pid, TargetError, find_program, raise_own_limits, survive_long_files,
+};
 
 use crate::arena::ArenaKeeper;
 use crate::counters::{Counters, Ledger};
@@ -51,6 +53,8 @@ pub struct Recorded {
     pub ended: Ended,
     /// What a person should know.
     pub notes: Vec<String>,
+    /// Something of it could not be written: the measurement lacks it, or ends before the program.
+    pub loss: Option<MeasurementError>,
 }
 
 /// Runs the program and records it until it ends. Before the program is started an error means that it never ran.
@@ -59,6 +63,8 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
     let suitable = check_program(&program)?;
     let (options, notes) = offered::fit(options)?;
     let options = &options;
+    survive_long_files();
+    raise_own_limits();
     let mut recorder = Recorder::prepare(options)?;
     recorder.notes.extend(notes);
     let preload = Preload::in_cache(options)?;
@@ -78,7 +84,6 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
     let signals = Signals::hold_back();
     let (waiter, pid) = Waiter::start(launch, recorder.doorbell())?;
     signals.hand_on_to(pid);
-    raise_descriptor_limit();
     let destination = match destination {
         Some(destination) => destination,
         // The program waits in its loader for us; an error here must not leave it running unmeasured.
@@ -151,6 +156,8 @@ struct Recorder {
     began_ticks: u64,
     notes: Vec<String>,
     ledger: Ledger,
+    /// What could not be written and is lost, and what can still be written the next time.
+    loss: Option<MeasurementError>,
     trouble: Option<MeasurementError>,
 }
 
@@ -158,7 +165,7 @@ impl Recorder {
     fn prepare(options: &RecordOptions) -> Result<Recorder, RecordError> {
         let nonce = std::collections::hash_map::RandomState::new();
         let nonce = std::hash::BuildHasher::hash_one(&nonce, std::process::id());
-        let (arena_len, published_len) = windows();
+        let (arena_len, published_len) = windows()?;
         let publisher = Publisher::create(published_len)?;
         let keeper = ArenaKeeper::create(arena_len, published_len, nonce, options.shared(ticks_per_ms()))?;
         let modules = Modules::new(options.cache.clone());
@@ -173,6 +180,7 @@ impl Recorder {
             began_ticks: ticks(),
             notes,
             ledger: Ledger::default(),
+            loss: None,
             trouble: None,
         })
     }
@@ -221,6 +229,8 @@ impl Recorder {
             user_ns: ended.user.as_nanos() as u64,
             kernel_ns: ended.kernel.as_nanos() as u64,
         });
+        // A disk that was full may have room again: what counts is what can be written now.
+        self.trouble = None;
         self.write_all(&directory, &mut session);
         self.shared.keeper.session().recorder.store(Session::GONE, Relaxed);
         for process in &self.processes {
@@ -236,6 +246,7 @@ impl Recorder {
             return Err(trouble.into());
         }
         Ok(Recorded { directory, ended, notes: self.notes })
+        Ok(Recorded { directory, ended, notes: self.notes, loss: self.loss.or(self.trouble) })
     }
 
     fn doorbell(&self) -> Doorbell {
@@ -245,15 +256,14 @@ impl Recorder {
     /// One round: new processes, what the known ones ask for, those that have ended, free chunks.
     fn serve(&mut self, directory: &Path, options: &RecordOptions) {
         self.shared.keeper.session().recorder.store(Session::SERVING, Relaxed);
+        self.shared.keeper.refill();
         if self.shared.keeper.is_low() {
             let clockwork = self.clockwork();
             for process in &mut self.processes {
-                if let Err(error) = process.reap(&mut self.shared, clockwork) {
-                    self.trouble.get_or_insert(error);
-                }
+                process.reap(&mut self.shared, clockwork);
             }
+            self.shared.keeper.refill_with_more();
         }
-        self.shared.keeper.refill();
         for slot in 0..PROCESS_SLOTS {
             if self.shared.keeper.slot(slot).state.load(Acquire) == SlotState::LIVE
                 && !self.processes.iter().any(|p| p.slot == slot)
@@ -307,7 +317,7 @@ impl Recorder {
         if options.trace
             && let Err(error) = process.start_trace(directory)
         {
-            self.trouble.get_or_insert(error);
+            self.loss.get_or_insert(error);
         }
         // The load map first: a sample without one could only be kept raw.
         process.refresh_map(&mut self.shared);
@@ -336,7 +346,7 @@ impl Recorder {
         let ended_ns = self.began.elapsed().as_nanos() as u64;
         let clockwork = self.clockwork();
         if let Err(error) = process.write(&mut self.shared, clockwork, directory, Some(ended_ns)) {
-            self.trouble.get_or_insert(error);
+            self.loss.get_or_insert(error);
         }
         self.ledger.add(&process);
         process.release(&mut self.shared);
@@ -410,30 +420,25 @@ fn wait(doorbell: &AtomicU32, seen: u32, at_most: Duration) {
     unsafe { libc::syscall(libc::SYS_futex, doorbell.as_ptr(), libc::FUTEX_WAIT, seen, &timeout) };
 }
 
-/// One descriptor for each process that is measured at once, and one for each of its events.
-fn raise_descriptor_limit() {
-    // SAFETY: valid places; the soft limit is raised to the hard one, for callpath alone (the program has started).
-    unsafe {
-        let mut limit: libc::rlimit = std::mem::zeroed();
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+/// How long the windows are that the measured processes shall map: less where address space is limited, and no longer
+/// than a file may be.
+fn windows() -> Result<(usize, usize), RecordError> {
+    let limit = |resource| {
+        // SAFETY: a valid place.
+        unsafe {
+            let mut limit: libc::rlimit = std::mem::zeroed();
+            if libc::getrlimit(resource, &mut limit) == 0 { limit.rlim_cur } else { libc::RLIM_INFINITY }
         }
+    };
+    let (space, file) = (limit(libc::RLIMIT_AS), limit(libc::RLIMIT_FSIZE));
+    if file < LEAST_WINDOW_BYTES {
+        return Err(RecordError::ShortFiles { limit: file, least: LEAST_WINDOW_BYTES });
     }
-}
-
-/// How much address space the measured processes shall map for us.
-fn windows() -> (usize, usize) {
-    // SAFETY: a valid place.
-    let limit = unsafe {
-        let mut limit: libc::rlimit = std::mem::zeroed();
-        if libc::getrlimit(libc::RLIMIT_AS, &mut limit) == 0 { limit.rlim_cur } else { libc::RLIM_INFINITY }
-    };
     let window = |bytes: u64| {
-        let allowed = if limit == libc::RLIM_INFINITY { bytes } else { (limit / 16).clamp(LEAST_WINDOW_BYTES, bytes) };
-        allowed as usize & !((1 << 20) - 1)
+        let allowed = if space == libc::RLIM_INFINITY { bytes } else { (space / 16).clamp(LEAST_WINDOW_BYTES, bytes) };
+        allowed.min(file) as usize & !((1 << 20) - 1)
     };
-    (window(ARENA_BYTES), window(PUBLISHED_BYTES))
+    Ok((window(ARENA_BYTES), window(PUBLISHED_BYTES)))
 }
 
 fn own_cpu_ns() -> u64 {

@@ -10,7 +10,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -28,6 +28,7 @@ const MAGIC: &[u8; 8] = b"CPTRAC01";
 pub(crate) struct TraceFile {
     file: File,
     path: std::path::PathBuf,
+    len_bytes: u64,
 }
 
 impl TraceFile {
@@ -37,11 +38,18 @@ impl TraceFile {
         options.write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
         let mut file = options.open(path).map_err(failed)?;
         file.write_all(MAGIC).map_err(failed)?;
-        Ok(TraceFile { file, path: path.to_owned() })
+        Ok(TraceFile { file, path: path.to_owned(), len_bytes: MAGIC.len() as u64 })
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<(), MeasurementError> {
-        self.file.write_all(bytes).map_err(|source| MeasurementError::Write { path: self.path.clone(), source })
+        // What was written of them before the disk was full goes again: an entry is whole or not there.
+        let at = self.len_bytes;
+        let write = || {
+            self.file.write_all_at(bytes, at).or_else(|error| self.file.set_len(at).and(Err(error)))?;
+            Ok(at + bytes.len() as u64)
+        };
+        self.len_bytes = write().map_err(|source| MeasurementError::Write { path: self.path.clone(), source })?;
+        Ok(())
     }
 }
 

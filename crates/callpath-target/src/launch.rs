@@ -73,6 +73,44 @@ struct Inherited {
     ignored: [bool; THREADS_SIGNALS.len()],
     /// Which of the standard descriptors were closed: our runtime opens them.
     closed: [bool; 3],
+    /// The limits that callpath raises for itself.
+    limits: [libc::rlimit; RAISED.len()],
+}
+
+const RAISED: [libc::__rlimit_resource_t; 2] = [libc::RLIMIT_NOFILE, libc::RLIMIT_FSIZE];
+
+/// Takes for callpath itself as many descriptors and as long files as this user may have; a program that is started gets
+/// the limits that there were.
+pub fn raise_own_limits() {
+    for resource in RAISED {
+        // SAFETY: valid places; only limits of this process are changed.
+        unsafe {
+            let mut limit: libc::rlimit = std::mem::zeroed();
+            if libc::getrlimit(resource, &mut limit) != 0 {
+                continue;
+            }
+            let all = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+            // No kernel allows endless descriptors.
+            if resource != libc::RLIMIT_FSIZE || libc::setrlimit(resource, &all) != 0 {
+                limit.rlim_cur = limit.rlim_max;
+                libc::setrlimit(resource, &limit);
+            }
+        }
+    }
+}
+
+/// Lets writing too long a file fail rather than kill us. A handler, unlike an ignored signal, is not inherited.
+pub fn survive_long_files() {
+    extern "C" fn go_on(_signal: i32) {}
+    // SAFETY: both actions are valid; the handler does nothing. One that is ignored already is left so: it is inherited.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGXFSZ, std::ptr::null(), &mut action) == 0 && action.sa_sigaction == libc::SIG_DFL {
+            action.sa_sigaction = go_on as *const () as usize;
+            action.sa_flags = libc::SA_RESTART;
+            libc::sigaction(libc::SIGXFSZ, &action, std::ptr::null_mut());
+        }
+    }
 }
 
 const THREADS_SIGNALS: [i32; 2] = [32, 33];
@@ -99,6 +137,9 @@ static REMEMBER: extern "C" fn() = {
             }
             for (descriptor, closed) in (0..).zip(&mut inherited.closed) {
                 *closed = libc::fcntl(descriptor, libc::F_GETFD) < 0;
+            }
+            for (resource, limit) in RAISED.into_iter().zip(&mut inherited.limits) {
+                libc::getrlimit(resource, limit);
             }
             INHERITED = Some(inherited);
         }
@@ -205,6 +246,9 @@ unsafe fn restore_inherited() {
     unsafe {
         if let Some(inherited) = &*inherited {
             libc::sigaction(libc::SIGPIPE, &inherited.sigpipe, std::ptr::null_mut());
+            for (resource, limit) in RAISED.into_iter().zip(&inherited.limits) {
+                libc::setrlimit(resource, limit);
+            }
             libc::sigprocmask(libc::SIG_SETMASK, &inherited.mask, std::ptr::null_mut());
             for (descriptor, _) in (0..).zip(inherited.closed).filter(|(_, closed)| *closed) {
                 libc::close(descriptor);

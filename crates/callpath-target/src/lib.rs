@@ -16,7 +16,7 @@ mod step;
 
 pub use clock_event::{ClockEvent, EventKind};
 pub use error::TargetError;
-pub use launch::{Ended, Launch, Launched, find_program};
+pub use launch::{Ended, Launch, Launched, find_program, raise_own_limits, survive_long_files};
 pub use maps::{FileId, MapEntry, Maps};
 pub use memory::{SharedMemory, own_vdso, read_memory};
 pub use needed::{Needed, needed_libraries};

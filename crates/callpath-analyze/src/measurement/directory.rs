@@ -44,7 +44,11 @@ pub fn write_file(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), Meas
         options.open(&temporary)?.write_all(bytes)?;
         fs::rename(&temporary, &path)
     };
-    write().map_err(|source| MeasurementError::Write { path: path.clone(), source })
+    write().map_err(|source| {
+        // Whether or not it is there: what counts is why it could not be written.
+        drop(fs::remove_file(&temporary));
+        MeasurementError::Write { path: path.clone(), source }
+    })
 }
 
 /// A measurement as it was read.

@@ -93,6 +93,12 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     for note in &recorded.notes {
         output::say(note);
     }
+    if let Some(loss) = &recorded.loss {
+        let status = recorded.ended.status;
+        output::say(format_args!(
+            "failed to {loss}: the measurement lacks that; the program itself ended with {status}"
+        ));
+    }
     let directory = shell_word(&recorded.directory.to_string_lossy());
     output::say(format_args!("recorded to {directory}; see it with: callpath report {directory}"));
     Ok(recorded.ended.status as u8)
