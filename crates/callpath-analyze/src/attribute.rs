@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use callpath_db::{CallSite, Links, Metric, NodeId, ProcessInfo, Profile, Quality, Scope, ScopeKind};
+use callpath_db::{CallSite, Handlers, Links, Metric, NodeId, ProcessInfo, Profile, Quality, Scope, ScopeKind};
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_format::shared::thread::Dropped;
@@ -302,6 +302,7 @@ fn add_account(quality: &mut Quality, account: &Account) {
         dropped: named.filter(|(_, count)| *count > 0).map(|(reason, count)| (reason.to_owned(), count)).collect(),
         links: Links::default(),
         overhead_ns: account.handler_ns,
+        handlers: Handlers { longest_ns: account.handler_max_ns, histogram: account.handler_histogram.clone() },
     });
 }
 

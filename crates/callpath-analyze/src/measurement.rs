@@ -144,7 +144,8 @@ pub struct Account {
     pub handler_ns: u64,
     /// The longest handler, nanoseconds.
     pub handler_max_ns: u64,
-    /// Handlers by the binary logarithm of their nanoseconds.
+    /// Handlers by the binary logarithm of their nanoseconds: at entry k those that took less than 2^(k+1), and seldom less
+    /// than a quarter of that.
     pub handler_histogram: Vec<u64>,
     /// Frames walked over.
     pub frames: u64,

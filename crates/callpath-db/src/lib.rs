@@ -23,7 +23,7 @@ pub use context_id::ContextId;
 pub use metric::{Formula, Metric, MetricKind};
 pub use name::{Name, Strings};
 pub use profile::Profile;
-pub use quality::{Links, Quality};
+pub use quality::{Handlers, Links, Quality};
 pub use query::{ProcedureCost, Query, QueryError, View, ViewKind, ViewNode};
 pub use run::{ProcessInfo, RunInfo};
 pub use scope::{CallSite, Scope, ScopeKind};

@@ -20,6 +20,31 @@ pub struct Quality {
     pub links: Links,
     /// What the collector itself cost inside the program, in nanoseconds of CPU time.
     pub overhead_ns: u64,
+    /// How long the handlers of the samples took.
+    pub handlers: Handlers,
+}
+
+/// How long handlers took, one by one.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Handlers {
+    /// The longest, in nanoseconds.
+    pub longest_ns: u64,
+    /// How many took less than 2, 4, 8, ... nanoseconds, but not less than the entry before. Bounds are rounded up: an
+    /// entry may hold some that belong to the one before it.
+    pub histogram: Vec<u64>,
+}
+
+impl Handlers {
+    /// Adds `other`'s handlers to these.
+    pub fn add(&mut self, other: &Handlers) {
+        self.longest_ns = self.longest_ns.max(other.longest_ns);
+        if self.histogram.len() < other.histogram.len() {
+            self.histogram.resize(other.histogram.len(), 0);
+        }
+        for (to, from) in self.histogram.iter_mut().zip(&other.histogram) {
+            *to = to.saturating_add(*from);
+        }
+    }
 }
 
 /// Steps of the walk from a callee to its caller, by how well they were confirmed.
@@ -48,6 +73,7 @@ impl Quality {
         self.links.likely = self.links.likely.saturating_add(other.links.likely);
         self.links.invalid = self.links.invalid.saturating_add(other.links.invalid);
         self.overhead_ns = self.overhead_ns.saturating_add(other.overhead_ns);
+        self.handlers.add(&other.handlers);
     }
 
     /// Samples dropped for any reason.
@@ -76,6 +102,7 @@ mod tests {
             taken: 10,
             full: 7,
             partial: 1,
+            handlers: Handlers { longest_ns: 3, histogram: vec![1, 1] },
             raw_kept: 0,
             dropped: BTreeMap::from([("no room".into(), 2)]),
             ..Quality::default()
@@ -86,12 +113,14 @@ mod tests {
             raw_kept: 1,
             dropped: BTreeMap::from([("no room".into(), 1), ("torn".into(), 1)]),
             overhead_ns: 5,
+            handlers: Handlers { longest_ns: 9, histogram: vec![0, 2, 1] },
             ..Quality::default()
         };
         let mut both = one.clone();
         both.add(&two);
         assert!(one.is_balanced() && two.is_balanced() && both.is_balanced());
         assert_eq!((both.taken, both.dropped_total(), both.dropped["no room"]), (16, 4, 3));
+        assert_eq!(both.handlers, Handlers { longest_ns: 9, histogram: vec![1, 3, 1] });
         both.full -= 1;
         assert!(!both.is_balanced());
     }

@@ -64,7 +64,11 @@ fn write_quality(json: &mut Vec<u8>, quality: &Quality) -> io::Result<()> {
         "}},\"links\":{{\"valid\":{},\"likely\":{},\"invalid\":{}}}",
         links.valid, links.likely, links.invalid
     )?;
-    write!(json, ",\"overhead_ns\":{}}}", quality.overhead_ns)
+    write!(json, ",\"overhead_ns\":{}", quality.overhead_ns)?;
+    write!(json, ",\"handlers\":{{\"longest_ns\":{}", quality.handlers.longest_ns)?;
+    integers(json, b",\"histogram\":[", &quality.handlers.histogram);
+    json.extend_from_slice(b"}}");
+    Ok(())
 }
 
 /// What ran; members that are not known are left out.

@@ -6,7 +6,9 @@ mod made_up;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use callpath_db::{Links, Metric, NodeId, ProcessInfo, Profile, Quality, Query, Scope, ScopeKind, View, ViewKind};
+use callpath_db::{
+    Handlers, Links, Metric, NodeId, ProcessInfo, Profile, Quality, Query, Scope, ScopeKind, View, ViewKind,
+};
 use callpath_view::json;
 use serde_json::Value;
 
@@ -45,6 +47,7 @@ fn schema_1() {
     profile.quality.dropped.insert("no room".into(), 1);
     profile.quality.links = Links { valid: 4, likely: 5, invalid: 6 };
     profile.quality.overhead_ns = 7;
+    profile.quality.handlers = Handlers { longest_ns: 8, histogram: vec![0, 2, 1] };
     let info = &mut profile.info;
     info.command = vec!["./app".into(), "\"a b\"".into()];
     (info.working_directory, info.host) = ("/home/me".into(), "host".into());
@@ -66,10 +69,10 @@ fn schema_1() {
     let view = profile.view(&Query::default()).expect("an answer");
     let expected = r#"{"schema":1,"view":"context",
 "metrics":[{"name":"cpu-time","unit":"ns","kind":"sum"},{"name":"depth","unit":"count","kind":"max"}],
-"quality":{"taken":3,"full":2,"partial":0,"raw_kept":0,"dropped":{"no room":1},"links":{"valid":4,"likely":5,"invalid":6},"overhead_ns":7},
+"quality":{"taken":3,"full":2,"partial":0,"raw_kept":0,"dropped":{"no room":1},"links":{"valid":4,"likely":5,"invalid":6},"overhead_ns":7,"handlers":{"longest_ns":8,"histogram":[0,2,1]}},
 "run":{"command":["./app","\"a b\""],"working_directory":"/home/me","host":"host","exit":"exit status 0","started_unix_ns":8,"duration_ns":9,"cpu_time_by_kernel_ns":10,"recorder_cpu_ns":11,"notes":["One.","Two."],
 "processes":[
-{"id":12,"parent_id":13,"name":"app","command":["app"],"started_ns":14,"duration_ns":15,"threads":16,"continues":true,"quality":{"taken":3,"full":3,"partial":0,"raw_kept":0,"dropped":{},"links":{"valid":0,"likely":0,"invalid":0},"overhead_ns":0}}]},
+{"id":12,"parent_id":13,"name":"app","command":["app"],"started_ns":14,"duration_ns":15,"threads":16,"continues":true,"quality":{"taken":3,"full":3,"partial":0,"raw_kept":0,"dropped":{},"links":{"valid":0,"likely":0,"invalid":0},"overhead_ns":0,"handlers":{"longest_ns":0,"histogram":[]}}}]},
 "nodes":[
 {"kind":"root","name":"app","inclusive":[18446744073709551615,3],"exclusive":[0,0],"self":[0,0]},
 {"parent":0,"kind":"procedure","name":"main","module":"app","file":"src/app.c","line":12,"address":"0x1234","inclusive":[18446744073709551615,3],"exclusive":[5,2],"self":[5,2]},

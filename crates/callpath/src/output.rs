@@ -7,6 +7,8 @@
 use std::fmt::Display;
 use std::io::{self, BufWriter, ErrorKind, StdoutLock, Write};
 
+use callpath_view::text::printable;
+
 /// Standard output, in pieces. Flush it at the end: what is still in it when it is dropped may be lost without a word.
 pub(crate) fn stdout() -> BufWriter<Stdout> {
     BufWriter::new(Stdout(io::stdout().lock()))
@@ -40,5 +42,10 @@ pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
 
 /// A line on standard error.
 pub(crate) fn say(line: impl Display) {
-    drop(writeln!(io::stderr(), "callpath: {line}"));
+    // Names of files and programs are in it: nothing of them shall act on a terminal.
+    let shown = line.to_string();
+    let mut shown = shown.split('\n').map(printable).collect::<Vec<_>>().join("\n");
+    shown.insert_str(0, "callpath: ");
+    shown.push('\n');
+    drop(io::stderr().write_all(shown.as_bytes()));
 }

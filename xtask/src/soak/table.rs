@@ -32,7 +32,7 @@ impl Tally {
         let number = |name: &str| quality[name].as_u64().unwrap_or(0);
         self.taken += number("taken");
         self.full += number("full");
-        self.longest_handler_ns = self.longest_handler_ns.max(quality["handler"]["longest_ns"].as_u64().unwrap_or(0));
+        self.longest_handler_ns = self.longest_handler_ns.max(quality["handlers"]["longest_ns"].as_u64().unwrap_or(0));
         for (reason, count) in quality["dropped"].as_object().into_iter().flatten() {
             *self.dropped.entry(reason.clone()).or_insert(0) += count.as_u64().unwrap_or(0);
         }

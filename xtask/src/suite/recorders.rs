@@ -49,6 +49,8 @@ pub struct Stacks {
     pub whole: u64,
     /// Samples that were dropped, by reason.
     pub dropped: Vec<(String, u64)>,
+    /// The handler that took longest, nanoseconds; 0 where there is none in the program.
+    pub longest_handler_ns: u64,
     /// Length of what was written.
     pub output_bytes: u64,
     /// Wall time of the report, with no cache of the report's own, seconds.
@@ -128,6 +130,7 @@ fn of_callpath(setting: &Setting, output: &Path) -> anyhow::Result<Stacks> {
         taken: number("taken")?,
         whole: number("full")?,
         dropped: dropped.iter().filter_map(|(reason, count)| Some((reason.clone(), count.as_u64()?))).collect(),
+        longest_handler_ns: quality["handlers"]["longest_ns"].as_u64().unwrap_or(0),
         report_seconds,
         ..Stacks::default()
     })

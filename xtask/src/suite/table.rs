@@ -47,15 +47,15 @@ pub fn markdown(programs: &[Measured], setting: &str) -> anyhow::Result<String> 
     writeln!(text)?;
     writeln!(
         text,
-        "| program | bare CPU s | recorder | CPU | wall | samples | whole stacks | dropped | failed unwinds in 100,000 | output | peak RSS | report s |"
+        "| program | bare CPU s | recorder | CPU | wall | samples | whole stacks | dropped | longest handler us | failed unwinds in 100,000 | output | peak RSS | report s |"
     )?;
-    writeln!(text, "|---|---|---|---|---|---|---|---|---|---|---|---|")?;
+    writeln!(text, "|---|---|---|---|---|---|---|---|---|---|---|---|---|")?;
     for program in programs {
         let bare = median(&program.bare.iter().map(|usage| usage.cpu.as_secs_f64()).collect::<Vec<_>>());
         for recorded in &program.recorded {
             writeln!(
                 text,
-                "| {} | {bare:.2} | {} | {:.3} | {:.3} | {} | {} | {} | {} | {} | {} | {:.2} |",
+                "| {} | {bare:.2} | {} | {:.3} | {:.3} | {} | {} | {} | {} | {} | {} | {} | {:.2} |",
                 program.name,
                 recorded.recorder.name(),
                 cpu(program, recorded),
@@ -63,6 +63,7 @@ pub fn markdown(programs: &[Measured], setting: &str) -> anyhow::Result<String> 
                 recorded.stacks.taken,
                 whole(recorded),
                 dropped(recorded),
+                longest_handler(recorded),
                 failed(recorded),
                 bytes(recorded.stacks.output_bytes),
                 peak(program, recorded),
@@ -103,9 +104,17 @@ fn whole(recorded: &Recorded) -> String {
 }
 
 fn dropped(recorded: &Recorded) -> String {
-    let parts: Vec<String> =
-        recorded.stacks.dropped.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    let share = |count: u64| 100.0 * count as f64 / recorded.stacks.taken.max(1) as f64;
+    let one = |(reason, count): &(String, u64)| format!("{count} {reason} ({:.2}%)", share(*count));
+    let parts: Vec<String> = recorded.stacks.dropped.iter().map(one).collect();
     if parts.is_empty() { "0".into() } else { parts.join(", ") }
+}
+
+fn longest_handler(recorded: &Recorded) -> String {
+    match recorded.stacks.longest_handler_ns {
+        0 => "-".into(),
+        ns => format!("{:.0}", ns as f64 / 1e3),
+    }
 }
 
 /// Of the samples that were walked, those whose walk did not reach an outermost frame.

@@ -3,6 +3,7 @@
 //!
 //! Whatever comes from a program or its binaries is shown with control characters escaped.
 
+mod account;
 mod chain;
 mod head;
 mod hot;
@@ -18,6 +19,7 @@ use std::io::{self, BufWriter, Write};
 use callpath_db::{Profile, Query, View, ViewKind};
 
 use crate::ViewError;
+pub use account::account;
 use paint::{Ink, Paint};
 pub use printable::{printable, shell_word};
 use tree::{Columns, Drawing};

@@ -22,6 +22,9 @@ pub(crate) struct Arguments {
     /// One view instead of the report: context (top down), callers (bottom up) or flat (by code)
     #[arg(long, value_name = "VIEW")]
     view: Option<ViewArgument>,
+    /// The account of the samples alone: what became of each, and how long the handlers took
+    #[arg(long, conflicts_with_all = ["view", "json"])]
+    quality: bool,
     /// JSON of a view (the context view unless --view says otherwise), whole unless limited
     #[arg(long)]
     json: bool,
@@ -143,6 +146,7 @@ fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
             ..defaults
         };
         let result = match arguments.view {
+            None if arguments.quality => text::account(profile, &options, &mut out),
             None => text::report(profile, &options, &mut out),
             Some(_) => text::view(profile, &options, &mut out),
         };

@@ -1,0 +1,62 @@
+//! The account of the samples in full: every class with its share, and how long the handlers took.
+//! Refuses to know the tree.
+
+use std::io::{self, Write};
+
+use callpath_db::Profile;
+
+use super::paint::{Ink, Paint};
+use super::printable::printable;
+use super::quantity::{duration, percent, thousands};
+use super::{TextOptions, head};
+use crate::ViewError;
+
+/// The longest bar of the histogram, columns.
+const BAR: u64 = 40;
+
+/// Writes what ran, what became of every sample, by reason, and the handlers by the time that they took.
+pub fn account(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> Result<(), ViewError> {
+    head::what_ran(profile, options, out)?;
+    classes(profile, options, out)?;
+    handlers(profile, options, out)?;
+    out.flush()?;
+    Ok(())
+}
+
+fn classes(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> io::Result<()> {
+    let quality = &profile.quality;
+    writeln!(out, "\n{}", Paint { color: options.color }.with(Ink::Bold, "Samples"))?;
+    let mut line = |count: u64, words: &str| {
+        writeln!(out, "{:>12} {:>6}  {words}", thousands(count), percent(count, quality.taken.max(1)))
+    };
+    line(quality.taken, "taken")?;
+    line(quality.full, "with their whole call path")?;
+    line(quality.partial, "with a part of it")?;
+    line(quality.raw_kept, "kept raw")?;
+    for (reason, &dropped) in &quality.dropped {
+        line(dropped, &format!("dropped ({})", printable(reason)))?;
+    }
+    if !quality.is_balanced() {
+        line(quality.accounted(), "accounted for: these do not add up, please report it")?;
+    }
+    Ok(())
+}
+
+fn handlers(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> io::Result<()> {
+    let handlers = &profile.quality.handlers;
+    let all = handlers.histogram.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
+    if all == 0 {
+        return Ok(());
+    }
+    writeln!(out, "\n{}", Paint { color: options.color }.with(Ink::Bold, "Handlers"))?;
+    writeln!(out, "{:>12} took the longest", duration(handlers.longest_ns))?;
+    let first = handlers.histogram.iter().position(|count| *count > 0).unwrap_or(0);
+    for (bin, &count) in handlers.histogram.iter().enumerate().skip(first) {
+        let below = 1u64.checked_shl(bin as u32 + 1).unwrap_or(u64::MAX);
+        let length = (u128::from(count) * u128::from(BAR)).div_ceil(u128::from(all)) as usize;
+        let bar = "#".repeat(length);
+        let (counted, share) = (thousands(count), percent(count, all));
+        writeln!(out, "  < {:>8} {counted:>12} {share:>6}  {bar}", duration(below))?;
+    }
+    Ok(())
+}
