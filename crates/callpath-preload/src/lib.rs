@@ -11,6 +11,7 @@ mod exec;
 mod file;
 mod fork;
 mod libc;
+mod limits;
 mod loader;
 mod look_up;
 mod masks;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use callpath_analyze::measurement::{
     Measurement, MeasurementError, MetricInfo, SessionEnd, SessionFile, encode_session, write_file,
 };
-use callpath_format::shared::{PROCESS_SLOTS, Session, SlotState, Source};
+use callpath_format::shared::{PROCESS_SLOTS, Session, Settings, SlotState, Source};
 use callpath_target::{
     ClockEvent, Ended, EventKind, Launch, Maps, Pid, TargetError, find_program, raise_own_limits, survive_long_files,
 };
@@ -80,6 +80,7 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
         name: options.program.clone(),
         arguments: options.arguments.clone(),
         environment,
+        added_space: recorder.added_space(),
     };
     let signals = Signals::hold_back();
     let (waiter, pid) = Waiter::start(launch, recorder.doorbell())?;
@@ -165,9 +166,13 @@ impl Recorder {
     fn prepare(options: &RecordOptions) -> Result<Recorder, RecordError> {
         let nonce = std::collections::hash_map::RandomState::new();
         let nonce = std::hash::BuildHasher::hash_one(&nonce, std::process::id());
-        let (arena_len, published_len) = windows()?;
+        let (arena_len, published_len, added) = windows()?;
         let publisher = Publisher::create(published_len)?;
-        let keeper = ArenaKeeper::create(arena_len, published_len, nonce, options.shared(ticks_per_ms()))?;
+        let mut settings = options.shared(ticks_per_ms());
+        if added {
+            settings.flags |= Settings::SPACE_ADDED;
+        }
+        let keeper = ArenaKeeper::create(arena_len, published_len, nonce, settings)?;
         let modules = Modules::new(options.cache.clone());
         let notes = modules.cache_trouble().into_iter().collect();
         Ok(Recorder {
@@ -183,6 +188,13 @@ impl Recorder {
             loss: None,
             trouble: None,
         })
+    }
+
+    /// What the program's limit of address space is raised by, so that our windows take nothing of it.
+    fn added_space(&self) -> u64 {
+        let session = self.shared.keeper.session();
+        let windows = session.arena_len_bytes + session.published_len_bytes;
+        if session.settings.flags & Settings::SPACE_ADDED != 0 { windows } else { 0 }
     }
 
     fn environment(&self, preload: &Path) -> Vec<(OsString, OsString)> {
@@ -420,9 +432,9 @@ fn wait(doorbell: &AtomicU32, seen: u32, at_most: Duration) {
     unsafe { libc::syscall(libc::SYS_futex, doorbell.as_ptr(), libc::FUTEX_WAIT, seen, &timeout) };
 }
 
-/// How long the windows are that the measured processes shall map: less where address space is limited, and no longer
-/// than a file may be.
-fn windows() -> Result<(usize, usize), RecordError> {
+/// How long the windows are that the measured processes shall map: less where address space is limited and we may not raise
+/// the limit, and no longer than a file may be. Whether limits of address space are raised by their length.
+fn windows() -> Result<(usize, usize, bool), RecordError> {
     let limit = |resource| {
         // SAFETY: a valid place.
         unsafe {
@@ -438,7 +450,7 @@ fn windows() -> Result<(usize, usize), RecordError> {
         let allowed = if space == libc::RLIM_INFINITY { bytes } else { (space / 16).clamp(LEAST_WINDOW_BYTES, bytes) };
         allowed.min(file) as usize & !((1 << 20) - 1)
     };
-    Ok((window(ARENA_BYTES), window(PUBLISHED_BYTES)))
+    Ok((window(ARENA_BYTES), window(PUBLISHED_BYTES), space == libc::RLIM_INFINITY))
 }
 
 fn own_cpu_ns() -> u64 {

@@ -43,6 +43,8 @@ pub struct Launch {
     pub arguments: Vec<OsString>,
     /// Variables to add to the environment.
     pub environment: Vec<(OsString, OsString)>,
+    /// Address space that it is given above the limit that there is, if there is one, bytes.
+    pub added_space: u64,
 }
 
 /// A running program.
@@ -77,10 +79,10 @@ struct Inherited {
     limits: [libc::rlimit; RAISED.len()],
 }
 
-const RAISED: [libc::__rlimit_resource_t; 2] = [libc::RLIMIT_NOFILE, libc::RLIMIT_FSIZE];
+const RAISED: [libc::__rlimit_resource_t; 3] = [libc::RLIMIT_NOFILE, libc::RLIMIT_FSIZE, libc::RLIMIT_AS];
 
-/// Takes for callpath itself as many descriptors and as long files as this user may have; a program that is started gets
-/// the limits that there were.
+/// Takes for callpath itself as many descriptors, as long files and as much address space as this user may have; a program
+/// that is started gets the limits that there were.
 pub fn raise_own_limits() {
     for resource in RAISED {
         // SAFETY: valid places; only limits of this process are changed.
@@ -91,7 +93,7 @@ pub fn raise_own_limits() {
             }
             let all = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
             // No kernel allows endless descriptors.
-            if resource != libc::RLIMIT_FSIZE || libc::setrlimit(resource, &all) != 0 {
+            if resource == libc::RLIMIT_NOFILE || libc::setrlimit(resource, &all) != 0 {
                 limit.rlim_cur = limit.rlim_max;
                 libc::setrlimit(resource, &limit);
             }
@@ -171,7 +173,7 @@ impl Launch {
         if pid == 0 {
             // SAFETY: as above; the arrays end with null pointers.
             unsafe {
-                restore_inherited();
+                restore_inherited(self.added_space);
                 libc::execve(path[0].as_ptr(), argv.as_ptr(), envp.as_ptr());
                 let error = *libc::__errno_location();
                 libc::write(writing.as_raw_fd(), (&raw const error).cast(), size_of::<i32>());
@@ -240,14 +242,19 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 ///
 /// # Safety
 /// For a process with one thread, after main began.
-unsafe fn restore_inherited() {
+unsafe fn restore_inherited(added_space: u64) {
     let inherited = &raw const INHERITED;
     // SAFETY: written before main, not since; the calls are async-signal-safe.
     unsafe {
         if let Some(inherited) = &*inherited {
             libc::sigaction(libc::SIGPIPE, &inherited.sigpipe, std::ptr::null_mut());
-            for (resource, limit) in RAISED.into_iter().zip(&inherited.limits) {
-                libc::setrlimit(resource, limit);
+            for (resource, mut limit) in RAISED.into_iter().zip(inherited.limits) {
+                if resource == libc::RLIMIT_AS {
+                    // Infinity stays infinity.
+                    limit.rlim_cur = limit.rlim_cur.saturating_add(added_space);
+                    limit.rlim_max = limit.rlim_max.saturating_add(added_space);
+                }
+                libc::setrlimit(resource, &limit);
             }
             libc::sigprocmask(libc::SIG_SETMASK, &inherited.mask, std::ptr::null_mut());
             for (descriptor, _) in (0..).zip(inherited.closed).filter(|(_, closed)| *closed) {

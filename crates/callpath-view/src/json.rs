@@ -7,6 +7,7 @@
 
 use std::io::{self, Write};
 
+use crate::text::acts_on_terminals;
 use callpath_db::{Name, Profile, Quality, RunInfo, ScopeKind, View};
 
 /// The number that a reader checks before all else.
@@ -176,7 +177,25 @@ pub fn quoted(text: &str) -> io::Result<String> {
 }
 
 fn string(json: &mut Vec<u8>, text: &str) -> io::Result<()> {
-    serde_json::to_writer(json, text).map_err(io::Error::from)
+    let start = json.len();
+    serde_json::to_writer(&mut *json, text).map_err(io::Error::from)?;
+    // JSON allows what a terminal acts on, beyond ASCII's control characters; written as escapes it is the same string.
+    if text.is_ascii() && !text.contains('\x7f') || !text.chars().any(acts_on_terminals) {
+        return Ok(());
+    }
+    let written = String::from_utf8_lossy(&json[start..]).into_owned();
+    json.truncate(start);
+    let mut units = [0; 2];
+    for c in written.chars() {
+        if acts_on_terminals(c) {
+            for unit in c.encode_utf16(&mut units) {
+                write!(json, "\\u{unit:04x}")?;
+            }
+        } else {
+            json.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+    }
+    Ok(())
 }
 
 fn integers(json: &mut Vec<u8>, open: &[u8], values: &[u64]) {

@@ -43,9 +43,5 @@ pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
 /// A line on standard error.
 pub(crate) fn say(line: impl Display) {
     // Names of files and programs are in it: nothing of them shall act on a terminal.
-    let shown = line.to_string();
-    let mut shown = shown.split('\n').map(printable).collect::<Vec<_>>().join("\n");
-    shown.insert_str(0, "callpath: ");
-    shown.push('\n');
-    drop(io::stderr().write_all(shown.as_bytes()));
+    drop(writeln!(io::stderr(), "callpath: {}", printable(&line.to_string())));
 }

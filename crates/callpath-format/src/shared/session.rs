@@ -45,7 +45,7 @@ impl Source {
 pub struct Settings {
     /// Number of metrics in a node, 1 to [`MAX_METRICS`].
     pub metric_count: u32,
-    /// Bit 0: keep a trace entry for each sample.
+    /// [`Settings::TRACE`], [`Settings::SPACE_ADDED`].
     pub flags: u32,
     /// What each metric reads: one of the constants below.
     pub meters: [u32; MAX_METRICS],
@@ -76,8 +76,10 @@ impl Settings {
     pub const CONTEXT_SWITCHES: u32 = 6;
     /// Something that the thread itself cannot read: each sample stands for its event's period.
     pub const COUNTED: u32 = 7;
-    /// Bit of `flags`.
+    /// Bit of `flags`: keep a trace entry for each sample.
     pub const TRACE: u32 = 1;
+    /// Bit of `flags`: the kernel's limits of address space are higher than the program's by the length of both windows.
+    pub const SPACE_ADDED: u32 = 2;
 
     /// Whether a metric reads `meter`.
     pub fn uses(&self, meter: u32) -> bool {

@@ -21,6 +21,7 @@ use callpath_db::{Profile, Query, View, ViewKind};
 use crate::ViewError;
 pub use account::account;
 use paint::{Ink, Paint};
+pub(crate) use printable::acts_on_terminals;
 pub use printable::{printable, shell_word};
 use tree::{Columns, Drawing};
 

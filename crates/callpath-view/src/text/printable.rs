@@ -7,19 +7,27 @@ pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' => shown.push_str(&format!("\\x{:02x}", c as u32)),
-            '\u{61c}'
+            c if !acts_on_terminals(c) => shown.push(c),
+            '\0'..='\u{9f}' => shown.push_str(&format!("\\x{:02x}", c as u32)),
+            c => shown.push_str(&format!("\\u{{{:x}}}", c as u32)),
+        }
+    }
+    shown
+}
+
+/// Whether a terminal may do more with a character than show it.
+pub(crate) fn acts_on_terminals(c: char) -> bool {
+    matches!(
+        c,
+        '\0'..='\u{1f}'
+            | '\u{7f}'..='\u{9f}'
+            | '\u{61c}'
             | '\u{200b}'..='\u{200f}'
             | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}'
             | '\u{feff}'
-            | '\u{e0000}'..='\u{e007f}' => {
-                shown.push_str(&format!("\\u{{{:x}}}", c as u32));
-            }
-            c => shown.push(c),
-        }
-    }
-    shown
+            | '\u{e0000}'..='\u{e007f}'
+    )
 }
 
 /// Columns that `text` takes on a terminal: wide scripts two, combining marks none.
