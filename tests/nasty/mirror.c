@@ -40,7 +40,8 @@ int main(int argc, char **argv)
     closedir(directory);
     FILE *status = fopen("/proc/self/status", "r");
     while (fgets(text, sizeof text, status))
-        if (!strncmp(text, "Sig", 3) || !strncmp(text, "ShdPnd", 6) || !strncmp(text, "Name", 4) ||
+        /* SigQ is of all processes of the user. */
+        if ((!strncmp(text, "Sig", 3) && strncmp(text, "SigQ", 4)) || !strncmp(text, "ShdPnd", 6) || !strncmp(text, "Name", 4) ||
             !strncmp(text, "Threads", 7) || !strncmp(text, "Seccomp:", 8))
             printf("status %s", text);
     fclose(status);

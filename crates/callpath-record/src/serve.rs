@@ -112,10 +112,16 @@ impl Sources {
         }
         let why = match Sources::whole_clock(pid, wall, options.period_ns) {
             Ok(events) => return Sources { source: Source::Clock, events, note: None },
-            Err(TargetError::Event { source, .. }) => source.to_string(),
-            Err(other) => other.to_string(),
+            Err(TargetError::Event { source, .. }) => source,
+            Err(other) => std::io::Error::other(other),
         };
         let timers = |source, note| Sources { source, events: Vec::new(), note: Some(note) };
+        if why.raw_os_error() == Some(libc::EMFILE) {
+            let note = "descriptors ran out (RLIMIT_NOFILE, `ulimit -n`): samples of some processes come from a timer in each \
+                        thread"
+                .to_owned();
+            return timers(if wall { Source::WallTimer } else { Source::CpuTimer }, note);
+        }
         if wall {
             let note = format!(
                 "samples come from a timer in each thread, which may interrupt system calls that are made without the C library: the kernel's clock \

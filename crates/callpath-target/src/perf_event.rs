@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use crate::process::Pid;
+use crate::process::{Pid, descriptors_are_scarce};
 
 /// When the kernel takes a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,6 +90,9 @@ impl PerfEvent {
     /// Opens an event on a process that has one thread; it goes on to all threads that this one and they make.
     /// `signal_data` comes with each signal.
     pub fn open(spec: &EventSpec, pid: Pid, signal_data: u64) -> io::Result<PerfEvent> {
+        if descriptors_are_scarce() {
+            return Err(io::Error::from_raw_os_error(libc::EMFILE));
+        }
         PerfEvent::with(&Attributes::new(spec, signal_data), pid.0)
     }
 

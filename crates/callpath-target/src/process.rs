@@ -26,6 +26,9 @@ impl ProcessHandle {
     /// A handle on the process that has the number now. Where the kernel gives no descriptor (it has ended, or PID
     /// descriptors are forbidden), the handle looks for the number.
     pub fn open(pid: Pid) -> ProcessHandle {
+        if descriptors_are_scarce() {
+            return ProcessHandle { pid, descriptor: None };
+        }
         // SAFETY: takes two numbers.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.0, 0) };
         // SAFETY: a new descriptor that nobody else owns.
@@ -85,6 +88,24 @@ impl ProcessHandle {
     pub fn thread_name(&self, tid: u32) -> Option<String> {
         let name = std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", self.pid)).ok()?;
         Some(name.trim_end().to_owned())
+    }
+}
+
+/// Descriptors that are left for files which are read and written in passing.
+const SPARE_DESCRIPTORS: u64 = 6;
+
+/// Whether so few descriptors are left that none may be kept for long: a process that cannot be looked at, or whose file
+/// cannot be written, is a greater loss than its clock.
+pub(crate) fn descriptors_are_scarce() -> bool {
+    // SAFETY: valid places; the descriptor, the lowest that is free, is closed at once.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        let fd = libc::eventfd(0, libc::EFD_CLOEXEC);
+        if fd < 0 {
+            return true;
+        }
+        libc::close(fd);
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && fd as u64 + SPARE_DESCRIPTORS > limit.rlim_cur
     }
 }
 
