@@ -116,7 +116,11 @@ fn lengths_of_files_limited_for_the_recorder() {
     // A limit that cannot be raised is said before the program starts, and no signal ends the recorder.
     let place = crate::ordinary_user::Place::new();
     let burn = place.copy(Program::nasty("burn.c").path());
-    let script = format!("ulimit -f 20; exec '{}' record -o m -- {} 50", place.path().join("callpath").display(), burn.display());
+    let script = format!(
+        "ulimit -f 20; exec '{}' record -o m -- {} 50",
+        place.path().join("callpath").display(),
+        burn.display()
+    );
     let said = place.run_bare(&["/bin/sh", "-c", &script]);
     assert_eq!((said.status, said.stdout.as_str()), (125, ""), "{said:?}");
     assert!(said.stderr.contains("RLIMIT_FSIZE") && said.stderr.lines().count() == 1, "{said:?}");
