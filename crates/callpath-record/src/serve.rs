@@ -260,10 +260,6 @@ impl Recorder {
                 .push(format!("{} of its processes still run; they are measured no further", self.processes.len()));
         }
         self.write_session(&directory, &mut session);
-        if let Some(trouble) = self.trouble {
-            return Err(trouble.into());
-        }
-        Ok(Recorded { directory, ended, notes: self.notes })
         Ok(Recorded { directory, ended, notes: self.notes, loss: self.loss.or(self.trouble) })
     }
 
