@@ -126,7 +126,12 @@ impl<'m> Thread<'m> {
         if let Some(mut tree) = Tree::new(process, *self) {
             let mut lost = false;
             let settings = &process.session.settings;
-            for (metric, value) in rest.values.into_iter().enumerate().filter(|(_, value)| *value > 0) {
+            // By number, below a bound that the compiler knows: no look-up can fail.
+            for metric in 0..MAX_METRICS {
+                let value = rest.values[metric];
+                if value == 0 {
+                    continue;
+                }
                 let is_clock = matches!(settings.meters[metric], Settings::CPU_TIME | Settings::WALL_TIME);
                 let node = if is_clock { &self.record.last_nodes[metric] } else { &self.record.full_root };
                 let mut values = [0; MAX_METRICS];
