@@ -16,7 +16,8 @@ use crate::measurement::{
     Account, FULL_ROOT, Measurement, NamedCode, NamesFile, PARTIAL_ROOT, ProcessFile, SessionFile, TreeNode,
 };
 use crate::names::{ModuleNames, ProcedureName, SourceLine, missing_names_hints};
-use crate::structure::{ProcedureStructure, StaticKind, StaticScope, structure};
+use crate::structure::{ProcedureStructure, StaticKind, StaticScope, kept_structure};
+use crate::table_cache::TableCache;
 
 /// The preload object's file name begins so; its frames are ours, not the program's.
 pub const PRELOAD_PREFIX: &str = "callpath-preload-";
@@ -35,6 +36,8 @@ pub struct AttributeOptions {
     pub debug_roots: Vec<PathBuf>,
     /// The kernel's own object as this machine has it; it is used only if it is the one that was measured.
     pub vdso: Option<Vec<u8>>,
+    /// Where structures are kept between reports.
+    pub cache: Option<PathBuf>,
 }
 
 /// Called now and then with the number of modules that have been read, and their number.
@@ -153,10 +156,11 @@ impl Code {
 
     fn read(&mut self, options: &AttributeOptions, progress: Progress<'_>) {
         let count = self.modules.len();
+        let cache = TableCache::open(options.cache.clone());
         for (done, module) in self.modules.iter_mut().enumerate() {
             progress(done, count);
             if !module.ours && !module.addresses.is_empty() {
-                module.read(options);
+                module.read(options, &cache);
             }
         }
         progress(count, count);
@@ -164,7 +168,7 @@ impl Code {
 }
 
 impl ModuleCode {
-    fn read(&mut self, options: &AttributeOptions) {
+    fn read(&mut self, options: &AttributeOptions, cache: &TableCache) {
         let (path, identity, _) = &self.key;
         let names = if path.as_os_str() == "[vdso]" {
             ModuleNames::from_bytes(
@@ -178,7 +182,7 @@ impl ModuleCode {
         };
         let mut addresses: Vec<LinkAddr> = self.addresses.iter().copied().collect();
         addresses.sort_unstable();
-        let structure = names.structure_source().map(|source| structure(&source, Some(&addresses), &|_, _| {}));
+        let structure = names.structure_source().map(|source| kept_structure(&source, &addresses, cache));
         let structure = structure.unwrap_or_default();
         // Of each procedure's scopes, where they begin in `self.scopes`.
         let mut first_of: FxHashMap<LinkAddr, u32> = FxHashMap::default();

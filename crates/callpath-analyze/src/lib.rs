@@ -5,6 +5,7 @@
 pub mod attribute;
 mod error;
 pub mod graphs;
+mod leb128;
 mod links;
 pub mod measurement;
 pub mod module_facts;

@@ -8,6 +8,7 @@
 
 mod atoms;
 mod infer;
+mod kept;
 mod module;
 mod normalise;
 mod weave;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use callpath_format::address::LinkAddr;
 use callpath_image::lines::SourceLine;
 
+pub use kept::{fuzz_kept_structure, kept_structure};
 pub use module::{ModuleSource, ModuleStructure, structure};
 
 /// A line of a source file.

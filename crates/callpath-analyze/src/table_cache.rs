@@ -187,6 +187,12 @@ pub(crate) fn key_of(image: &Image, options: &RecipeOptions) -> u128 {
 
 /// The table in a file. `Ok(None)`: there is no such file.
 fn read(path: &Path, key: u128, user: u32) -> Result<Option<TableBuild>, String> {
+    let Some(bytes) = read_file(path, user)? else { return Ok(None) };
+    decode(bytes, key).map(Some).map_err(str::to_owned)
+}
+
+/// A file of the cache. `Ok(None)`: there is no such file.
+pub(crate) fn read_file(path: &Path, user: u32) -> Result<Option<Vec<u8>>, String> {
     // Neither a link nor a pipe leads us on.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
@@ -206,7 +212,7 @@ fn read(path: &Path, key: u128, user: u32) -> Result<Option<TableBuild>, String>
     }
     let mut bytes = Vec::with_capacity(metadata.len() as usize + 1);
     file.read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-    decode(bytes, key).map(Some).map_err(str::to_owned)
+    Ok(Some(bytes))
 }
 
 /// The build that the bytes of a cache file hold.
@@ -260,16 +266,21 @@ fn decode_stats(bytes: &[u8; STATS_LEN_BYTES]) -> TableStats {
 }
 
 fn write(path: &Path, key: u128, build: &TableBuild) -> io::Result<()> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
     let stats = encode_stats(&build.stats);
     let mut header = Vec::with_capacity(HEADER_LEN_BYTES);
     header.extend(MAGIC);
     header.extend(key.to_le_bytes());
     header.extend(stats);
     header.extend(checksum_of(key, &stats, &build.bytes).to_le_bytes());
+    replace_file(path, &header, &build.bytes)
+}
+
+/// Writes a file of the cache under another name, then renames it.
+pub(crate) fn replace_file(path: &Path, header: &[u8], body: &[u8]) -> io::Result<()> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let temporary = path.with_extension(format!("{}-{number}.new", std::process::id()));
-    let written = write_new(&temporary, &header, &build.bytes).and_then(|()| fs::rename(&temporary, path));
+    let written = write_new(&temporary, header, body).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
         // Whether or not it is there: what counts is why it could not be written.
         match fs::remove_file(&temporary) {

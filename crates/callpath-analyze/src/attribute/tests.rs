@@ -21,7 +21,7 @@ fn profile_with_names(processes: Vec<ProcessFile>, names: Vec<NamesFile>) -> Pro
         ..SessionFile::default()
     };
     let measurement = Measurement { directory: "m.callpath".into(), session, processes, names, unreadable: Vec::new() };
-    attribute(&measurement, &AttributeOptions { debug_roots: Vec::new(), vdso: None }, &mut |_, _| ())
+    attribute(&measurement, &AttributeOptions { debug_roots: Vec::new(), vdso: None, cache: None }, &mut |_, _| ())
 }
 
 #[test]

@@ -18,6 +18,8 @@ use callpath_format::shared::MAX_METRICS;
 use callpath_format::shared::thread::Dropped;
 use callpath_image::identity::ModuleIdentity;
 
+use crate::leb128;
+
 use super::tree::{PARTIAL_ROOT, PathTree, TreeNode};
 use super::{Account, MetricInfo, ModuleRecord, ProcessFile, SessionEnd, SessionFile, ThreadProfile};
 
@@ -310,12 +312,8 @@ impl Writer {
         Writer { bytes }
     }
 
-    pub(super) fn number(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.bytes.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.bytes.push(value as u8);
+    pub(super) fn number(&mut self, value: u64) {
+        leb128::put(&mut self.bytes, value);
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
@@ -387,16 +385,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn number(&mut self) -> Result<u64, MeasurementError> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = *self.bytes.get(self.at).ok_or_else(|| self.error("number"))?;
-            self.at += 1;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err(self.error("number"))
+        leb128::take(self.bytes, &mut self.at).ok_or_else(|| self.error("number"))
     }
 
     /// A number of things of at least `least_bytes` each: never more than the file can hold.

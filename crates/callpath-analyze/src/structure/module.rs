@@ -43,7 +43,7 @@ pub struct ModuleStructure {
 }
 
 impl ModuleStructure {
-    fn new(mut procedures: Vec<ProcedureStructure>, mut diagnostics: Vec<String>) -> ModuleStructure {
+    pub(super) fn new(mut procedures: Vec<ProcedureStructure>, mut diagnostics: Vec<String>) -> ModuleStructure {
         procedures.sort_by_key(|procedure| procedure.entry);
         let numbered = (0u32..).zip(&procedures);
         let mut fragments: Vec<_> = numbered

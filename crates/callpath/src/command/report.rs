@@ -105,7 +105,11 @@ pub(crate) fn load(directory: Option<&Path>) -> anyhow::Result<Profile> {
     let measurement = Measurement::read(directory).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
     let losses = measurement.losses();
     losses.iter().for_each(output::say);
-    let options = AttributeOptions { debug_roots: surroundings::debug_roots(), vdso: callpath_target::own_vdso() };
+    let options = AttributeOptions {
+        debug_roots: surroundings::debug_roots(),
+        vdso: callpath_target::own_vdso(),
+        cache: surroundings::cache_directory(),
+    };
     let mut progress = Progress::new("reading modules");
     let profile = attribute(&measurement, &options, &mut |done, of| progress.step(done, of));
     let still_running = profile.info.exit.is_none();
