@@ -263,7 +263,7 @@ impl Image {
         Some((LinkAddr(header.addr), self.bytes.slice(header.offset, header.len)?))
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
