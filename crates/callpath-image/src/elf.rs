@@ -263,6 +263,7 @@ impl Image {
         Some((LinkAddr(header.addr), self.bytes.slice(header.offset, header.len)?))
     }
 
+    /// The whole file, as it is on disk.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
