@@ -1,10 +1,10 @@
 //! Control flow graphs and loops of whole files: `procedure_graphs [--threads N] [--show] FILE...`.
 //! Knows nothing of how they are made.
 //!
-//! Columns: procedures; those of more than one fragment; the share of procedures in which every jump is resolved; blocks;
-//! jumps through tables, and those of them whose table is not bounded by the code but by its contents; unresolved jumps; code in
-//! no block, bytes that are no padding aside; loops, and those of them that are irreducible; the time for the sweep over all
-//! code and for all graphs and loops, after the file was read.
+//! Columns: procedures; those of more than one fragment; the share of procedures in which every jump is resolved;
+//! blocks; jumps through tables, and those of them whose table is not bounded by the code but by its contents;
+//! unresolved jumps; code in no block, bytes that are no padding aside; loops, and those of them that are irreducible;
+//! the time for the sweep over all code and for all graphs and loops, after the file was read.
 
 use std::error::Error;
 use std::path::Path;

@@ -13,8 +13,8 @@ use callpath_x86::graph::{Fragment, FragmentKind, GraphInput, ModuleFlow};
 use crate::recipes::machine_code::with_input;
 use crate::recipes::{code_of, procedures};
 
-/// Calls `then` with the control flow of an image. Procedures' bounds are those of its call frame information; where that
-/// speaks of less than half of the code, they are what the code itself shows.
+/// Calls `then` with the control flow of an image. Procedures' bounds are those of its call frame information; where
+/// that speaks of less than half of the code, they are what the code itself shows.
 pub fn with_flow<T>(image: &Image, then: impl FnOnce(&ModuleFlow<'_>) -> T) -> T {
     let (code, _) = code_of(image);
     let frames = CallFrames::of_image(image, &code);

@@ -2,8 +2,8 @@
 //! the shapes that are known to be hard.
 //!
 //! Expected dominators are what remains unreachable when a block is taken away. Expected loops of reducible graphs are
-//! the natural loops that dominators give. Of irreducible graphs, Havlak's forest depends on the order of the search; the
-//! expected one is found by its definition: strongly connected components, the header taken away, again.
+//! the natural loops that dominators give. Of irreducible graphs, Havlak's forest depends on the order of the search;
+//! the expected one is found by its definition: strongly connected components, the header taken away, again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -134,8 +134,8 @@ impl Graph {
         numbers
     }
 
-    /// The sets of blocks of `within` that lead to each other, edges to `header` left out; those of one block only if it
-    /// leads to itself.
+    /// The sets of blocks of `within` that lead to each other, edges to `header` left out; those of one block only if
+    /// it leads to itself.
     fn components(&self, within: &BTreeSet<u32>, header: Option<u32>) -> Vec<BTreeSet<u32>> {
         let leads_to = |from: u32| {
             let mut seen = BTreeSet::new();
@@ -161,8 +161,8 @@ impl Graph {
         components.into_iter().collect()
     }
 
-    /// Loops by definition: a component's first block in the search is its header; without the ways back to it, what still
-    /// goes round is nested. `(header, blocks, has other ways in)`.
+    /// Loops by definition: a component's first block in the search is its header; without the ways back to it, what
+    /// still goes round is nested. `(header, blocks, has other ways in)`.
     fn nested(&self) -> BTreeSet<(u32, BTreeSet<u32>, bool)> {
         let order = self.preorder();
         let all: BTreeSet<u32> = order.keys().copied().collect();

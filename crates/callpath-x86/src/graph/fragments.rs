@@ -1,9 +1,9 @@
 //! Which stretches of code make up one procedure: its hot part, and the cold ones that only it leads to.
 //! Knows nothing of blocks.
 //!
-//! A piece begins a procedure if it is called, if its address is taken, or if a symbol says so. Any other belongs to the
-//! procedure that it exchanges jumps with: a jump into the middle of a piece stays in the procedure, while one to its
-//! start may be a tail call.
+//! A piece begins a procedure if it is called, if its address is taken, or if a symbol says so. Any other belongs to
+//! the procedure that it exchanges jumps with: a jump into the middle of a piece stays in the procedure, while one to
+//! its start may be a tail call.
 
 use std::ops::Range;
 

@@ -70,8 +70,8 @@ pub struct ProcedureGraph {
     pub blocks: Vec<Block>,
     /// Successors of all blocks, as indices in `blocks`: see [`ProcedureGraph::successors`].
     pub edges: Vec<u32>,
-    /// The block at the entry, and those that nothing seen here leads to: where exceptions land whose landing pads are not
-    /// known, targets of jumps that could not be followed, dead code.
+    /// The block at the entry, and those that nothing seen here leads to: where exceptions land whose landing pads are
+    /// not known, targets of jumps that could not be followed, dead code.
     pub roots: Vec<u32>,
     /// By ascending address.
     pub calls: Vec<CallSite>,
@@ -108,8 +108,8 @@ pub enum Terminator {
     NoReturnCall,
     /// A return.
     Return,
-    /// A jump to another procedure, or control that runs on into it; the target is not known of a jump to where a register
-    /// or memory says.
+    /// A jump to another procedure, or control that runs on into it; the target is not known of a jump to where a
+    /// register or memory says.
     TailCall(Option<LinkAddr>),
     /// A jump into the middle of another procedure: code that both share.
     SharedTail(LinkAddr),

@@ -136,8 +136,8 @@ fn landing_pads(places: &Places<'_>, pads: &[LandingPad]) -> Vec<(u32, u32, u32)
     found
 }
 
-/// Of the graphs of all procedures, those that are none of their own are left out: a table of another procedure was found
-/// to lead into them, and the graph of that one has their code.
+/// Of the graphs of all procedures, those that are none of their own are left out: a table of another procedure was
+/// found to lead into them, and the graph of that one has their code.
 pub fn merged(graphs: Vec<ProcedureGraph>) -> Vec<ProcedureGraph> {
     let mut taken: Vec<LinkAddr> =
         graphs.iter().flat_map(|graph| graph.fragments.iter().skip(1)).map(|fragment| fragment.start).collect();

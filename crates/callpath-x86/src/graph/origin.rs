@@ -1,10 +1,10 @@
 //! Where the target of an indirect jump comes from: its formula, followed backwards along every way to the jump.
 //! Knows nothing of what lies in tables.
 //!
-//! The target is `outer`, or `outer + load(address)`, both sums of registers and memory words with factors. An instruction
-//! that defines one of them is put in its place, as Cifuentes and Van Emmerik 1999 do in a slice; here several ways to the
-//! jump are kept apart, so that `base` and `table` of one way never meet those of another. A word with a factor above one is
-//! the index: what compares it on the way bounds the table.
+//! The target is `outer`, or `outer + load(address)`, both sums of registers and memory words with factors. An
+//! instruction that defines one of them is put in its place, as Cifuentes and Van Emmerik 1999 do in a slice; here
+//! several ways to the jump are kept apart, so that `base` and `table` of one way never meet those of another. A word
+//! with a factor above one is the index: what compares it on the way bounds the table.
 
 use iced_x86::{
     ConditionCode, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register,
@@ -128,8 +128,8 @@ pub(super) struct Query {
     closed: Option<Closed>,
     /// The index is not higher, because it was made from a narrow value.
     cap: Option<u32>,
-    /// So many bytes of the address came with the index: it was lower or higher by a constant before. The second number says
-    /// how often.
+    /// So many bytes of the address came with the index: it was lower or higher by a constant before. The second number
+    /// says how often.
     shift: (i64, u8),
     /// The word that will be found is extended by its sign.
     is_extended: bool,

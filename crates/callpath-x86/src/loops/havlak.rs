@@ -1,10 +1,10 @@
 //! The loop nesting forest.
 //! Knows nothing of what blocks are.
 //!
-//! Havlak 1997, "Nesting of Reducible and Irreducible Loops": depth-first search, then, from the innermost header out, the
-//! blocks from which control comes back to the header are collapsed into it. Here with the change of Ramalingam 1999 ("Identifying
-//! Loops in Almost Linear Time"): an edge that is neither of the search's tree nor goes back is looked at once, when the
-//! nearest common ancestor of its ends is. Nothing recurses.
+//! Havlak 1997, "Nesting of Reducible and Irreducible Loops": depth-first search, then, from the innermost header out,
+//! the blocks from which control comes back to the header are collapsed into it. Here with the change of Ramalingam
+//! 1999 ("Identifying Loops in Almost Linear Time"): an edge that is neither of the search's tree nor goes back is
+//! looked at once, when the nearest common ancestor of its ends is. Nothing recurses.
 
 use crate::loops::{FlowGraph, Loop, LoopForest};
 
@@ -126,8 +126,8 @@ impl Sets {
     }
 }
 
-/// How the blocks of a graph nest. Control that comes from other roots than the first enters no loop in a second place: nobody
-/// knows where it comes from. Takes time nearly in proportion to the number of edges.
+/// How the blocks of a graph nest. Control that comes from other roots than the first enters no loop in a second place:
+/// nobody knows where it comes from. Takes time nearly in proportion to the number of edges.
 pub fn forest(graph: &impl FlowGraph) -> LoopForest {
     let search = Search::new(graph);
     let len = search.blocks.len();
