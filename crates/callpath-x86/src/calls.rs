@@ -3,9 +3,8 @@
 
 use callpath_format::recipe::{Cfa, Recipe, Rule};
 use callpath_format::register::Reg;
-use iced_x86::{Instruction, Mnemonic};
 
-use crate::decode::{is_padding, is_sure_prologue};
+use crate::decode::is_sure_prologue;
 use crate::module::Module;
 use crate::places::NOWHERE;
 use crate::recipe::{dwarf, recipe_of};
@@ -106,12 +105,12 @@ impl Module<'_> {
         best.and_then(|(_, frame)| state_of(frame.0, frame.1))
     }
 
-    /// Behind a call, where `instruction` stands at `at`, something else begins: the call does not return.
-    pub(crate) fn is_end_behind_call(&mut self, at: u32, instruction: &Instruction) -> bool {
-        if instruction.mnemonic() == Mnemonic::Int3 {
+    /// Behind a call, at `at`, something else begins: the call does not return. An `int3` stands there, or other padding.
+    pub(crate) fn is_end_behind_call(&mut self, at: u32, is_trap: bool, is_padding: bool) -> bool {
+        if is_trap {
             return true;
         }
-        if !is_padding(instruction) {
+        if !is_padding {
             let begins = self.places.is_aligned(at) && is_sure_prologue(self.places.bytes(at));
             if begins {
                 self.find(at);

@@ -4,6 +4,7 @@
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use crate::places::{NOWHERE, Part, Places};
+use crate::quick::{Op, Quick};
 
 /// Where control goes after an instruction. Targets are positions, [`NOWHERE`] for an address that is not code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,50 +29,92 @@ pub(crate) enum Flow {
 
 /// Decodes the instructions of one part of the code, one after the other.
 pub(crate) struct Instructions<'a> {
-    decoder: Decoder<'a>,
+    /// Made when it is needed.
+    decoder: Option<Decoder<'a>>,
     part: Part<'a>,
+    /// Of the next instruction, in the part.
+    offset: u32,
 }
 
 impl<'a> Instructions<'a> {
     /// From `at` on, up to the end of its part.
+    #[inline]
     pub(crate) fn new(places: &Places<'a>, at: u32) -> Option<Instructions<'a>> {
         let part = *places.part(at)?;
-        let mut decoder = Decoder::with_ip(64, part.bytes, part.start.0, DecoderOptions::NONE);
-        seek(&mut decoder, &part, at)?;
-        Some(Instructions { decoder, part })
+        Some(Instructions { decoder: None, part, offset: at - part.first })
     }
 
     /// Goes on at `at`, if that is in the same part.
+    #[inline]
     pub(crate) fn seek(&mut self, at: u32) -> bool {
-        at >= self.part.first && at < self.part.end() && seek(&mut self.decoder, &self.part, at).is_some()
+        let is_here = at >= self.part.first && at < self.part.end();
+        if is_here {
+            self.offset = at - self.part.first;
+        }
+        is_here
     }
 
     /// The position of the next instruction.
     #[inline]
     pub(crate) fn position(&self) -> u32 {
-        self.part.first + self.decoder.position() as u32
+        self.part.first + self.offset
+    }
+
+    /// The address of a position in the same part.
+    #[inline]
+    pub(crate) fn address(&self, at: u32) -> u64 {
+        self.part.start.0 + u64::from(at - self.part.first)
+    }
+
+    /// The next instruction, if it is one of those that can be decoded quickly; otherwise nothing is passed.
+    #[inline]
+    pub(crate) fn quick(&mut self) -> Option<Quick> {
+        let window = self.part.bytes.get(self.offset as usize..)?.first_chunk()?;
+        // Not moved once more: it was written in small pieces.
+        let quick = Quick::decode(window);
+        if let Some(quick) = &quick {
+            self.offset += u32::from(quick.len);
+        }
+        quick
     }
 
     /// The next instruction; false at the end of the part. After bytes that are none the position is not specified.
-    #[inline]
     pub(crate) fn decode(&mut self, instruction: &mut Instruction) -> bool {
-        if !self.decoder.can_decode() {
+        let Part { start, bytes, .. } = self.part;
+        let decoder = self.decoder.get_or_insert_with(|| Decoder::with_ip(64, bytes, start.0, DecoderOptions::NONE));
+        if decoder.set_position(self.offset as usize).is_err() || !decoder.can_decode() {
             return false;
         }
-        self.decoder.decode_out(instruction);
+        decoder.set_ip(start.0.wrapping_add(u64::from(self.offset)));
+        decoder.decode_out(instruction);
+        self.offset = decoder.position() as u32;
         true
+    }
+
+    /// Where control goes after `quick`, which the position is behind.
+    #[inline]
+    pub(crate) fn flow_of(&self, quick: &Quick, places: &Places<'_>) -> Flow {
+        match quick.op {
+            Op::Branch => Flow::Branch(self.target_of(quick, places)),
+            Op::Jump => Flow::Jump(self.target_of(quick, places)),
+            Op::Call => Flow::Call(self.target_of(quick, places)),
+            Op::Return => Flow::Return,
+            Op::Stop | Op::Trap => Flow::Stop,
+            _ => Flow::Next,
+        }
+    }
+
+    #[inline]
+    fn target_of(&self, quick: &Quick, places: &Places<'_>) -> u32 {
+        let offset = u64::from(self.offset).wrapping_add(quick.imm);
+        if offset < self.part.bytes.len() as u64 {
+            return self.part.first + offset as u32;
+        }
+        places.position(self.part.start.0.wrapping_add(offset)).unwrap_or(NOWHERE)
     }
 }
 
-fn seek(decoder: &mut Decoder<'_>, part: &Part<'_>, at: u32) -> Option<()> {
-    let offset = at.checked_sub(part.first)?;
-    decoder.set_position(offset as usize).ok()?;
-    decoder.set_ip(part.start.0.wrapping_add(u64::from(offset)));
-    Some(())
-}
-
 /// Where control goes after `instruction`.
-#[inline]
 pub(crate) fn flow_of(instruction: &Instruction, places: &Places<'_>) -> Flow {
     let target = || places.position(instruction.near_branch_target()).unwrap_or(NOWHERE);
     match instruction.flow_control() {

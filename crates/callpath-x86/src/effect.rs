@@ -218,7 +218,7 @@ pub(crate) fn load(state: &State, instruction: &Instruction) -> Value {
 }
 
 /// A value of 32 bits that was copied or extended: only a table's word survives that.
-fn table_word(value: Value) -> Value {
+pub(crate) fn table_word(value: Value) -> Value {
     match value {
         Value::TableWord(_) => value,
         _ => Value::Unknown,
@@ -251,7 +251,7 @@ fn push(state: &mut State, instruction: &Instruction, at: u32) {
     push_value(state, value, -instruction.stack_pointer_increment(), at);
 }
 
-fn push_value(state: &mut State, value: Value, len: i32, at: u32) {
+pub(crate) fn push_value(state: &mut State, value: Value, len: i32, at: u32) {
     let top = state.get(RSP).plus(-i64::from(len));
     state.set(RSP, top, at);
     if let Value::Stack { base, offset } = state.get(RSP) {
@@ -308,7 +308,7 @@ fn add(state: &mut State, instruction: &Instruction, at: u32, sign: i64) {
 }
 
 /// `a + b`
-fn sum(a: Value, b: Value) -> Value {
+pub(crate) fn sum(a: Value, b: Value) -> Value {
     match (a, b) {
         (Value::TableWord(table), Value::Constant(base)) | (Value::Constant(base), Value::TableWord(table)) => {
             let base = i32::try_from(base.wrapping_sub(table) as i64);
@@ -368,7 +368,7 @@ fn call(state: &mut State, instruction: &Instruction, at: u32) {
     state.call();
 }
 
-fn leave(state: &mut State, at: u32) {
+pub(crate) fn leave(state: &mut State, at: u32) {
     let frame = state.get(RBP);
     state.set(RSP, frame, at);
     let saved = match frame {

@@ -14,6 +14,7 @@ use crate::idioms;
 use crate::module::{Arrival, INSIDE, Module};
 use crate::places::NOWHERE;
 use crate::pool::{UNKNOWN, UNSEEN};
+use crate::quick::{EQUAL, NONE, NOT_EQUAL, Op, Quick};
 use crate::recipe::{plain_recipe_of, recipe_of};
 use crate::state::{RSP, State};
 use crate::value::{Base, Value};
@@ -133,24 +134,36 @@ impl<'a> Module<'a> {
                     return at;
                 }
             }
-            if !instructions.decode(&mut instruction) || instruction.is_invalid() {
+            let quick = instructions.quick();
+            if quick.is_none() && (!instructions.decode(&mut instruction) || instruction.is_invalid()) {
                 if let Some(trial) = &mut self.trial {
                     trial.meets_garbage = true;
                 }
                 return at;
             }
             let next = instructions.position();
-            if after_call || (at == block && is_padding(&instruction)) {
-                if self.is_end_behind_call(at, &instruction) {
-                    return at;
+            if after_call || at == block {
+                let is_padding = quick.as_ref().map_or_else(|| is_padding(&instruction), Quick::is_padding);
+                if after_call || is_padding {
+                    let is_trap = match &quick {
+                        Some(quick) => quick.op == Op::Trap,
+                        None => instruction.mnemonic() == Mnemonic::Int3,
+                    };
+                    if self.is_end_behind_call(at, is_trap, is_padding) {
+                        return at;
+                    }
+                    after_call = is_padding;
                 }
-                after_call = is_padding(&instruction);
             }
             if state.is_changed {
                 number_here = self.number_of(state);
             }
             if let Some(trial) = &mut self.trial {
-                if !trial.allow(state, &instruction) {
+                let is_allowed = match &quick {
+                    Some(quick) => trial.allow_quick(state, quick),
+                    None => trial.allow(state, &instruction),
+                };
+                if !is_allowed {
                     return at;
                 }
             } else {
@@ -162,7 +175,18 @@ impl<'a> Module<'a> {
             {
                 claims.judge(at, state);
             }
-            let flow = match flow_of(&instruction, &self.places) {
+            if let Some(quick) = &quick
+                && quick.goes_on()
+            {
+                quick.apply(state, at, instructions.address(at));
+                compared = if quick.op == Op::CompareStack { Some(usize::from(quick.reg)) } else { None };
+                continue;
+            }
+            let flow = match &quick {
+                Some(quick) => instructions.flow_of(quick, &self.places),
+                None => flow_of(&instruction, &self.places),
+            };
+            let flow = match flow {
                 Flow::CallIndirect => match self.data.slot_target(&instruction, &self.places) {
                     Some(target) => Flow::Call(target),
                     None => Flow::CallIndirect,
@@ -179,13 +203,19 @@ impl<'a> Module<'a> {
                     let mut taken = None;
                     if let Some(register) = compared.take() {
                         let limit = state.get(register);
-                        match instruction.code() {
-                            Code::Jne_rel8_64 | Code::Jne_rel32_64 => {
+                        let condition = match (&quick, instruction.code()) {
+                            (Some(quick), _) => quick.reg,
+                            (None, Code::Jne_rel8_64 | Code::Jne_rel32_64) => NOT_EQUAL,
+                            (None, Code::Je_rel8_64 | Code::Je_rel32_64) => EQUAL,
+                            _ => NONE,
+                        };
+                        match condition {
+                            NOT_EQUAL => {
                                 self.arrive(root, target, state, false);
                                 state.set(RSP, limit, at);
                                 continue;
                             }
-                            Code::Je_rel8_64 | Code::Je_rel32_64 => {
+                            EQUAL => {
                                 let mut equal = state.clone();
                                 equal.set(RSP, limit, at);
                                 taken = Some(equal);
@@ -221,7 +251,10 @@ impl<'a> Module<'a> {
                         }
                     }
                     let before = state.holds_frame_in_clobbered().then(|| state.clone());
-                    self.effects.apply(state, &instruction, at);
+                    match &quick {
+                        Some(_) => state.call(),
+                        None => self.effects.apply(state, &instruction, at),
+                    }
                     if let Some(before) = before {
                         self.keep_preserved(state, &before, target, next);
                     }
@@ -371,7 +404,7 @@ impl<'a> Module<'a> {
 }
 
 /// The register that a `cmp` of all 64 bits compares rsp with.
-fn compared_with_rsp(instruction: &Instruction) -> Option<usize> {
+pub(crate) fn compared_with_rsp(instruction: &Instruction) -> Option<usize> {
     let registers = instruction.op0_kind() == OpKind::Register && instruction.op1_kind() == OpKind::Register;
     if instruction.mnemonic() != Mnemonic::Cmp || !registers || instruction.op0_register().size() != 8 {
         return None;

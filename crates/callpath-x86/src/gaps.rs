@@ -86,11 +86,13 @@ impl Module<'_> {
         let mut instruction = Instruction::default();
         let mut next = at;
         while next < end && !self.is_seen(next) {
-            if !instructions.decode(&mut instruction) || instruction.is_invalid() {
-                return next + 1;
-            }
+            let flow = match instructions.quick() {
+                Some(quick) => instructions.flow_of(&quick, &self.places),
+                None if !instructions.decode(&mut instruction) || instruction.is_invalid() => return next + 1,
+                None => flow_of(&instruction, &self.places),
+            };
             next = instructions.position();
-            let ends = match flow_of(&instruction, &self.places) {
+            let ends = match flow {
                 Flow::Jump(_) | Flow::JumpIndirect | Flow::Return | Flow::Stop => true,
                 Flow::Call(target) => target != NOWHERE && !self.returns.of(&self.sweep.events, target),
                 _ => false,
@@ -151,9 +153,11 @@ impl Module<'_> {
 
     /// Procedures begin like this, and nothing else does.
     fn begins_surely(&self, at: u32) -> bool {
+        if !self.sweep.behind_ends.get(at) {
+            return false;
+        }
         let bytes = self.places.bytes(at);
-        let may_begin = self.places.is_aligned(at) || is_sure_prologue(bytes);
-        may_begin && is_prologue(bytes) && !is_landing_mark(bytes) && self.sweep.behind_ends.get(at)
+        is_prologue(bytes) && !is_landing_mark(bytes) && (self.places.is_aligned(at) || is_sure_prologue(bytes))
     }
 
     /// Code that nothing leads to begins at `at`.

@@ -6,7 +6,8 @@ use callpath_format::register::Reg;
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-use crate::state::{RSP, State};
+use crate::quick::{Op, Quick};
+use crate::state::{RBP, RSP, State};
 use crate::value::Value;
 
 /// The code that a signal handler returns to, as the System V ABI and Linux have it: `mov rax, 15; syscall`. Its length
@@ -49,7 +50,7 @@ pub(crate) fn signal_frame() -> Recipe {
 }
 
 /// What a procedure did since it began or since the last event, as far as it matters to how it ends.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Context {
     is_saved: bool,
     /// The last instructions: rsp was taken from somewhere, and popped from there.
@@ -84,6 +85,28 @@ impl Context {
             _ => {}
         }
         self.steps = 0;
+    }
+
+    /// The same of one that was decoded quickly.
+    #[inline]
+    pub(crate) fn note_quick(&mut self, quick: &Quick) {
+        const STACK: u8 = RSP as u8;
+        const FRAME: u8 = RBP as u8;
+        let is_own = |source: u8| matches!(source, STACK | FRAME);
+        let mut steps = 0;
+        match quick.op {
+            Op::Push | Op::PushConstant => self.is_saved = true,
+            Op::Copy if quick.reg == STACK => {
+                self.is_loaded |= !is_own(quick.other);
+                steps = u8::from(!is_own(quick.other));
+            }
+            Op::Load if quick.reg == STACK && quick.size == 8 => self.is_loaded |= !is_own(quick.base),
+            Op::Copy if quick.other == STACK => self.is_saved = true,
+            Op::StoreRegister if quick.reg == STACK => self.is_saved = true,
+            Op::Pop if self.steps == 1 => steps = 2,
+            _ => {}
+        }
+        self.steps = steps;
     }
 
     /// A jump through a register here restores another procedure's context, and does not return: longjmp, which saves

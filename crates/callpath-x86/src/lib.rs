@@ -6,6 +6,8 @@
 //! returns (`repair`, by a `trial`) -> code that nothing leads to (`gaps`)
 //! -> rows of recipes and procedures ([`analysis::CodeAnalysis`]).
 //!
+//! Instructions are read by a decoder of frequent ones (`quick`) or, where that says nothing, by iced-x86 (`decode`, `effect`).
+//!
 //! All input is untrusted: whatever the bytes and hints say, the analysis ends in time proportional to their length,
 //! without a panic. Where it does not know a frame it says so: [`callpath_format::recipe::Recipe::UNKNOWN`].
 #![forbid(unsafe_code)]
@@ -30,6 +32,7 @@ mod module;
 pub mod padding;
 mod places;
 mod pool;
+mod quick;
 mod recipe;
 mod repair;
 mod returns;

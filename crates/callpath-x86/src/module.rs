@@ -224,6 +224,11 @@ impl<'a> Module<'a> {
         let mut instruction = Instruction::default();
         loop {
             let at = instructions.position();
+            match instructions.quick() {
+                Some(quick) if quick.is_padding() => continue,
+                Some(_) => return at,
+                None => {}
+            }
             if !instructions.decode(&mut instruction) || instruction.is_invalid() || !is_padding(&instruction) {
                 return at;
             }

@@ -95,8 +95,11 @@ impl<'a> Places<'a> {
 
     /// The address of a position; of the one behind a part's last byte too.
     pub(crate) fn address(&self, at: u32) -> LinkAddr {
-        let index = self.parts.partition_point(|part| part.first <= at).saturating_sub(1);
-        self.parts.get(index).map_or(LinkAddr(0), |part| LinkAddr(part.start.0 + u64::from(at - part.first)))
+        let part = match self.parts.as_slice() {
+            [part] => Some(part),
+            parts => parts.get(parts.partition_point(|part| part.first <= at).saturating_sub(1)),
+        };
+        part.map_or(LinkAddr(0), |part| LinkAddr(part.start.0 + u64::from(at - part.first)))
     }
 
     /// The address of a position is a multiple of 16: compilers align procedures so.

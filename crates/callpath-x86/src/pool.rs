@@ -14,6 +14,8 @@ pub(crate) struct Pool {
     pub(crate) recipes: Vec<Recipe>,
     packed: FxHashMap<[u8; Packed::LEN_BYTES], u16>,
     wide: FxHashMap<Recipe, u16>,
+    /// What was asked for last: mostly it is asked for again.
+    last: (Packed, u16),
     /// Recipes that found no number.
     pub(crate) surplus: u64,
 }
@@ -21,15 +23,23 @@ pub(crate) struct Pool {
 impl Pool {
     pub(crate) fn new() -> Pool {
         let recipes = vec![Recipe::UNKNOWN, Recipe::UNKNOWN];
-        Pool { recipes, packed: FxHashMap::default(), wide: FxHashMap::default(), surplus: 0 }
+        let last = (Packed { disp: 0, add: 0, head: Packed::UNKNOWN, slots: [0; 6] }, UNKNOWN);
+        Pool { recipes, packed: FxHashMap::default(), wide: FxHashMap::default(), last, surplus: 0 }
     }
 
     /// The number of a packed recipe that is not wide.
     pub(crate) fn intern_packed(&mut self, packed: &Packed) -> u16 {
-        match self.packed.get(&packed.to_bytes()) {
-            Some(&known) => known,
-            None => packed.unpack().map_or(UNKNOWN, |recipe| self.intern(&recipe)),
+        if self.last.0 != *packed {
+            let number = match self.packed.get(&packed.to_bytes()) {
+                Some(&known) => known,
+                None => packed.unpack().map_or(UNKNOWN, |recipe| self.intern(&recipe)),
+            };
+            if number == UNKNOWN {
+                return UNKNOWN;
+            }
+            self.last = (*packed, number);
         }
+        self.last.1
     }
 
     /// The number of a recipe.

@@ -9,6 +9,7 @@ use crate::bitmap::Bitmap;
 use crate::decode::{Flow, Instructions, flow_of, is_epilogue, is_padding, is_prologue, is_sure_prologue};
 use crate::idioms::Context;
 use crate::places::{NOWHERE, Places};
+use crate::quick::{NONE, Op, Quick, RIP};
 use crate::tables::Data;
 
 /// What a sweep found.
@@ -145,11 +146,16 @@ impl Sweep {
         let mut sure = resynchronise.next(start + 1, end).unwrap_or(end);
         loop {
             let at = instructions.position();
-            if at >= end || !instructions.decode(&mut instruction) {
+            if at >= end {
                 return;
             }
+            let quick = instructions.quick();
+            if quick.is_none() && !instructions.decode(&mut instruction) {
+                return;
+            }
+            let is_invalid = quick.is_none() && instruction.is_invalid();
             let mut next = instructions.position();
-            if instruction.is_invalid() {
+            if is_invalid {
                 next = at + 1;
                 instructions.seek(next);
             }
@@ -164,11 +170,11 @@ impl Sweep {
                     continue;
                 }
             }
-            if instruction.is_invalid() {
+            if is_invalid {
                 continue;
             }
             self.boundaries.insert(at);
-            let is_padding = is_padding(&instruction);
+            let is_padding = quick.as_ref().map_or_else(|| is_padding(&instruction), Quick::is_padding);
             if is_padding && self.behind_ends.get(at) {
                 self.behind_ends.insert(next);
             }
@@ -177,15 +183,28 @@ impl Sweep {
                 if padding.is_none() && behind == at && self.events.last().is_some_and(is_call) {
                     padding = Some(self.events.len() as u32 - 1);
                 }
-            } else if behind == at && places.is_aligned(at) && is_sure_prologue(places.bytes(at)) {
+            } else if behind == at && instructions.address(at).is_multiple_of(16) && is_sure_prologue(places.bytes(at))
+            {
                 self.padded_calls.push((self.events.len().saturating_sub(1) as u32, at, at));
             } else if let Some(call) = padding.take() {
                 self.padded_calls.push((call, behind, at));
             }
             let events = self.events.len();
-            let is_left = context.is_left_by_jump() && instruction.op0_kind() != OpKind::NearBranch64;
-            self.note(places, &instruction, at, no_return_slots, data);
-            context.note(&instruction);
+            // Of an event.
+            let mut is_left = false;
+            match &quick {
+                Some(quick) => {
+                    self.note_quick(places, &instructions, quick, at, data);
+                    context.note_quick(quick);
+                }
+                None => {
+                    is_left = context.is_left_by_jump()
+                        && instruction.op0_kind() != OpKind::NearBranch64
+                        && !is_return(&instruction);
+                    self.note(places, &instruction, at, no_return_slots, data);
+                    context.note(&instruction);
+                }
+            }
             if self.events.len() > events {
                 behind = next;
                 if self.events.last().is_some_and(|event| event.kind != EventKind::Branch) {
@@ -194,7 +213,7 @@ impl Sweep {
                 if let Some(event) = self.events.last_mut()
                     && matches!(event.kind, EventKind::Leave | EventKind::Jump | EventKind::Stop)
                 {
-                    if is_left && event.kind == EventKind::Leave && !is_return(&instruction) {
+                    if is_left && event.kind == EventKind::Leave {
                         event.kind = EventKind::Stop;
                     }
                     context = Context::default();
@@ -203,7 +222,45 @@ impl Sweep {
         }
     }
 
+    /// Takes notice of an instruction that was decoded quickly.
     #[inline]
+    fn note_quick(
+        &mut self,
+        places: &Places<'_>,
+        instructions: &Instructions<'_>,
+        quick: &Quick,
+        at: u32,
+        data: &Data<'_>,
+    ) {
+        if quick.index != NONE && quick.base == NONE {
+            self.data_references.push(i64::from(quick.disp) as u64);
+        }
+        match quick.op {
+            Op::Lea if quick.base == RIP => {
+                let next = instructions.address(instructions.position());
+                return self.refer(places, next.wrapping_add_signed(quick.disp.into()));
+            }
+            Op::Constant | Op::StoreConstant if data.is_absolute && quick.size == 4 => {
+                return self.refer(places, quick.imm);
+            }
+            _ if quick.goes_on() => return,
+            _ => {}
+        }
+        let (kind, target) = match instructions.flow_of(quick, places) {
+            Flow::Branch(target) => (EventKind::Branch, target),
+            Flow::Jump(target) => (EventKind::Jump, target),
+            Flow::Call(target) => (EventKind::Call, target),
+            Flow::Return => (EventKind::Leave, NOWHERE),
+            _ => (EventKind::Stop, NOWHERE),
+        };
+        match kind {
+            EventKind::Branch | EventKind::Jump => _ = self.jump_targets.insert(target),
+            EventKind::Call => _ = self.call_targets.insert(target),
+            EventKind::Leave | EventKind::Stop => {}
+        }
+        self.events.push(Event { at, kind, target });
+    }
+
     fn note(
         &mut self,
         places: &Places<'_>,

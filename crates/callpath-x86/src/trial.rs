@@ -11,10 +11,14 @@ use callpath_format::register::Reg;
 use iced_x86::{Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register};
 
 use crate::decode::number;
+use crate::quick::{Op, Quick};
 use crate::recipe::dwarf;
 use crate::repair::Fact;
 use crate::state::{CALLEE_SAVED, RAX, RSP, State};
 use crate::value::{Base, RETURN_ADDRESS, Value};
+
+/// rax, rbx, rbp, r12 to r15, a bit for each.
+const ASKED_FOR: u16 = 0xf029;
 
 /// What is being learned.
 pub(crate) struct Trial {
@@ -98,7 +102,36 @@ impl Trial {
         self.left > 0 && !self.is_contradictory
     }
 
-    fn uses(&mut self, state: &State, instruction: &Instruction) -> bool {
+    /// The same of one that was decoded quickly.
+    #[inline]
+    pub(crate) fn allow_quick(&mut self, state: &State, quick: &Quick) -> bool {
+        self.left = self.left.saturating_sub(1);
+        self.uses_saved = self.uses_saved || Trial::uses_quick(state, quick);
+        self.left > 0 && !self.is_contradictory
+    }
+
+    /// The same as [`Trial::uses`].
+    pub(crate) fn uses_quick(state: &State, quick: &Quick) -> bool {
+        let is_untouched =
+            |register: usize| state.get(register) == Value::Stack { base: Base::of_register(register), offset: 0 };
+        let is_asked_for = |register: usize| CALLEE_SAVED.contains(&register) || register == RAX;
+        if matches!(quick.op, Op::StoreMoved | Op::StoreRegister | Op::StoreConstant) {
+            let base = usize::from(quick.base);
+            if state.get(base).base().is_some() && !(is_asked_for(base) && is_untouched(base)) {
+                return false;
+            }
+        }
+        let mut reads = quick.reads & ASKED_FOR;
+        while reads != 0 {
+            if is_untouched(reads.trailing_zeros() as usize) {
+                return true;
+            }
+            reads &= reads - 1;
+        }
+        false
+    }
+
+    pub(crate) fn uses(&mut self, state: &State, instruction: &Instruction) -> bool {
         let is_untouched = |register: usize| {
             (CALLEE_SAVED.contains(&register) || register == RAX)
                 && state.get(register) == Value::Stack { base: Base::of_register(register), offset: 0 }
