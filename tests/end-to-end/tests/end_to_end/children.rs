@@ -241,12 +241,12 @@ fn the_report_chooses_and_sums() {
 
     // By number, as the report names it.
     let said = run_report(&recorded.directory, &["--view", "context", "--width", "200"]);
-    let numbers = said
+    let mut numbers = said
         .stdout
         .lines()
         .filter(|line| line.contains("burn"))
         .filter_map(|line| line.split(|c: char| !c.is_ascii_digit()).find(|word| word.len() > 2 && *word != "100"));
-    let pid = numbers.last().expect("a number").to_owned();
+    let pid = numbers.next_back().expect("a number").to_owned();
     let (one, cost) = view(&["--process", &pid]);
     // The shell that became it has the same number.
     let burning: Vec<_> = one.iter().filter(|(name, _)| name.starts_with("burn")).collect();
