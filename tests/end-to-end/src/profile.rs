@@ -37,6 +37,7 @@ struct Node {
     kind: String,
     name: String,
     module: String,
+    line: u64,
     inclusive: Vec<u64>,
     exclusive: Vec<u64>,
 }
@@ -151,11 +152,15 @@ impl Profile {
         depths.into_iter().max().unwrap_or(0)
     }
 
-    /// What a module's procedures cost exclusively (first metric), by name.
+    /// What a module's procedures cost exclusively, with their loops (first metric), by name.
     pub fn exclusive_in(&self, module: &str) -> BTreeMap<String, u64> {
         let mut costs = BTreeMap::new();
         for node in self.nodes.iter().filter(|node| node.module.ends_with(module)) {
-            *costs.entry(node.name.clone()).or_insert(0) += node.exclusive[0];
+            let mut named = node;
+            while let Some(around) = named.parent.filter(|_| named.kind == "loop") {
+                named = &self.nodes[around];
+            }
+            *costs.entry(named.name.clone()).or_insert(0) += node.exclusive[0];
         }
         costs.retain(|_, cost| *cost > 0);
         costs
@@ -188,15 +193,21 @@ impl Node {
             kind: text_of(&node["kind"]),
             name: words("name"),
             module: words("module"),
+            line: node["line"].as_u64().unwrap_or(0),
             inclusive: list(&node["inclusive"]).iter().map(number).collect(),
             exclusive: list(&node["exclusive"]).iter().map(number).collect(),
         }
     }
 
-    /// `name`, or `kind:name`, or `module!`.
+    /// `name`, or `kind:name`, or `kind@line`, or `module!`.
     fn is_called(&self, wanted: &str) -> bool {
         if let Some(module) = wanted.strip_suffix('!') {
             return self.module.ends_with(module);
+        }
+        if let Some((kind, line)) = wanted.split_once('@')
+            && let Ok(line) = line.parse::<u64>()
+        {
+            return self.kind == kind && self.line == line;
         }
         match wanted.split_once(':') {
             Some((kind, name)) if !name.starts_with(':') => self.kind == kind && self.name.contains(name),

@@ -21,6 +21,7 @@ mod runtimes;
 mod security;
 mod signals;
 mod stacks;
+mod structure;
 mod threads;
 mod time;
 mod transparency;

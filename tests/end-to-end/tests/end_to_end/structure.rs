@@ -1,0 +1,72 @@
+//! Loops and inlined calls stand in the call paths, where the source has them.
+//! Knows nothing of how they are found.
+
+use callpath_end_to_end::{C, Profile, Program, run_report};
+
+const COUNT: &str = "9000";
+
+fn recorded(output: &'static str, options: &'static [&'static str]) -> callpath_end_to_end::Recorded {
+    Program::made(C { source: "loops.c", output, options }).arguments([COUNT]).same()
+}
+
+#[test]
+fn with_dwarf() {
+    let recorded = recorded("loops_with_dwarf", &["-finline"]);
+    let profile = recorded.profile();
+    profile.assert_full(990, 100);
+    // Lines of tests/nasty/loops.c.
+    let inlined = profile.percent_through(&["main", "work", "loop@25", "inlined:sum", "loop@9"]);
+    let called = profile.percent_through(&["main", "work", "loop@25", "loop@28", "scale", "loop@17"]);
+    assert!(inlined > 15.0 && called > 15.0 && inlined + called > 90.0, "{inlined} and {called}");
+    assert!(profile.percent_through(&["inlined:sum", "loop@28"]) < 1.0);
+
+    for (option, kind, other) in [("--no-loops", "loop", "inlined"), ("--no-inlines", "inlined", "loop")] {
+        let said = run_report(&recorded.directory, &["--json", option]);
+        let folded = Profile::of_json(&said.stdout);
+        folded.assert_sound();
+        assert!(folded.of_kind(kind).is_empty(), "{option}");
+        assert!(!folded.of_kind(other).is_empty(), "{option}");
+        assert_eq!(folded.total("cpu-time"), profile.total("cpu-time"), "{option}");
+    }
+    let flat = run_report(&recorded.directory, &["--view", "flat", "--width", "120"]);
+    assert!(flat.stdout.contains("loop at loops.c:25") && flat.stdout.contains("sum (inlined)"), "{}", flat.stdout);
+}
+
+#[test]
+fn of_a_stripped_program() {
+    let profile = recorded("loops_stripped", &["-finline", "-s"]).profile();
+    profile.assert_full(990, 100);
+    // The loop around all work, and the two in it, by address: cost is in the inner ones.
+    let loops = profile.of_kind("loop");
+    let total = profile.total("cpu-time");
+    assert!(loops.iter().any(|(_, cost)| cost * 10 > total * 9), "{loops:?}");
+    assert!(loops.iter().filter(|(_, cost)| cost * 7 > total).count() >= 3, "{loops:?}");
+}
+
+#[test]
+fn as_a_command() {
+    let program = Program::made(C { source: "loops.c", output: "loops_shown", options: &["-finline", "-O1"] });
+    let path = program.path().to_str().expect("a plain name").to_owned();
+    let shown = |options: &[&str]| {
+        let mut command = std::process::Command::new(callpath_end_to_end::callpath());
+        let said = command.arg("structure").arg(&path).args(options).output().expect("callpath can be run");
+        assert!(said.status.success(), "{said:?}");
+        String::from_utf8(said.stdout).expect("text")
+    };
+    let text = shown(&["--procedure", "work"]);
+    let lines: Vec<&str> = text.lines().map(|line| line.split("  at 0x").next().unwrap_or(line)).collect();
+    assert!(lines[0].starts_with("work  loops.c:22  0x"), "{text}");
+    let expected = [
+        "  loop  loops.c:25  lines 25-29",
+        "    inlined sum  loops.c:6  called at loops.c:26",
+        "      loop  loops.c:9  lines 9-10",
+        "    loop  loops.c:28  lines 28-29",
+    ];
+    assert_eq!(lines[1..], expected, "{text}");
+    let json: serde_json::Value = serde_json::from_str(&shown(&["--json", "--lines"])).expect("JSON");
+    assert_eq!(json["schema"], 1);
+    let procedures = json["procedures"].as_array().expect("an array");
+    let work = procedures.iter().find(|procedure| procedure["name"] == "work").expect("work is there");
+    assert_eq!(work["scopes"].as_array().map(Vec::len), Some(4));
+    assert!(work["pieces"].as_array().is_some_and(|pieces| pieces.iter().any(|piece| piece["place"]["line"] == 29)));
+}
