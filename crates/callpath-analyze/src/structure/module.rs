@@ -265,6 +265,14 @@ fn finish(graph: &ProcedureGraph, source: Source, woven: &Woven, way: Way) -> Pr
         extend_lines(&mut scopes, scope, atom.place);
         pieces.push(Piece { code: atom.code.clone(), scope, place: atom.place });
     }
+    for scope in &mut scopes {
+        // A loop that is tested at its top begins there: what is before it was moved into it.
+        if let (StaticKind::Loop { .. }, Some(place), Some((first, last))) = (scope.kind, scope.place, &mut scope.lines)
+            && *last > place.line
+        {
+            *first = place.line.max(*first);
+        }
+    }
     pieces.sort_by_key(|piece| piece.code.start);
     // Blocks may overlap where control enters an instruction in its middle: the later one holds.
     for index in 1..pieces.len() {
