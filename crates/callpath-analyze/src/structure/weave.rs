@@ -62,6 +62,8 @@ struct Standing {
     /// The contexts around it, outermost first.
     chain: Vec<u32>,
     place: Option<SourcePlace>,
+    /// The blocks that decide whether it goes on.
+    tests: Vec<u32>,
 }
 
 /// Builds the tree. `is_inferred`: contexts are flat.
@@ -82,7 +84,7 @@ pub(super) fn weave(graph: &ProcedureGraph, forest: &LoopForest, source: &Source
         let looped = Looped::of(graph, forest, source, number, &atoms_of[number as usize]);
         let chain = if is_inferred { looped.inferred(around) } else { looped.recorded(around) };
         let place = looped.place(chain.last().copied().unwrap_or(HOST));
-        standings.push(Standing { chain, place });
+        standings.push(Standing { chain, place, tests: looped.test_blocks });
     }
     let mut woven = Woven { nodes: Vec::new(), scopes: Vec::with_capacity(source.atoms.len()) };
     woven.nodes.push(Node {
@@ -103,9 +105,13 @@ pub(super) fn weave(graph: &ProcedureGraph, forest: &LoopForest, source: &Source
         for &context in standing.chain.get(depth..).unwrap_or(&[]) {
             node = builder.child(node, Key::Context(context), header);
         }
-        // A loop inside of one of the same line is another one: the compiler's.
+        // A loop inside of one of the same line is another one, the source's or the compiler's, unless they have one test.
         let key = standing.place.map_or(Key::LoopAt(header), Key::Loop);
-        node = builder.child(node, key, header);
+        if !here.parent.is_some_and(|parent| {
+            key == builder.woven.nodes[node as usize].key && ends_with(forest, parent, &standing.tests)
+        }) {
+            node = builder.child(node, key, header);
+        }
         builder.woven.nodes[node as usize].is_irreducible |= here.is_irreducible;
         loop_nodes.push(node);
     }
@@ -127,6 +133,12 @@ pub(super) fn weave(graph: &ProcedureGraph, forest: &LoopForest, source: &Source
         builder.woven.scopes.push(node);
     }
     woven
+}
+
+/// The test that ends a loop, in one of `tests`, ends `outer` around it, too: machine code nests where a loop's test was copied,
+/// or it is entered elsewhere, too.
+fn ends_with(forest: &LoopForest, outer: u32, tests: &[u32]) -> bool {
+    forest.exits(outer).iter().any(|exit| tests.contains(&exit.0))
 }
 
 struct Builder<'a> {
@@ -156,10 +168,17 @@ struct Looped<'a> {
     atoms: Vec<&'a Atom>,
     /// The last atoms of the blocks that decide whether it goes on.
     tests: Vec<&'a Atom>,
+    test_blocks: Vec<u32>,
 }
 
 impl<'a> Looped<'a> {
-    fn of(graph: &ProcedureGraph, forest: &LoopForest, source: &'a Source, number: u32, atoms: &[u32]) -> Looped<'a> {
+    fn of(
+        graph: &ProcedureGraph,
+        forest: &LoopForest,
+        source: &'a Source,
+        number: u32,
+        atoms: &[u32],
+    ) -> Looped<'a> {
         let atoms: Vec<&Atom> = atoms.iter().filter_map(|&atom| source.atoms.get(atom as usize)).collect();
         let ends: FxHashMap<u32, &Atom> =
             atoms.iter().filter(|atom| atom.ends_block).map(|atom| (atom.block, *atom)).collect();
@@ -173,16 +192,22 @@ impl<'a> Looped<'a> {
             matches!(end, Some(Terminator::Branch | Terminator::BranchOut(_) | Terminator::Switch(_)))
         };
         let leaves = |block: u32| exits.binary_search_by_key(&block, |exit| exit.0).is_ok();
-        // The continuation test stands at the top or at the bottom; others are breaks.
-        let at_ends = |block: &u32| (*block == header || latches.contains(block)) && decides(*block) && leaves(*block);
-        let mut blocks: Vec<u32> = latches.iter().copied().chain([header]).filter(at_ends).collect();
+        let tests = |block: &u32| decides(*block) && leaves(*block);
+        // The continuation test stands at the top or at the bottom, where also is what counts; others are breaks.
+        let mut blocks: Vec<u32> = latches.iter().copied().filter(tests).collect();
+        if tests(&header) {
+            if blocks.is_empty() {
+                blocks.extend(latches);
+            }
+            blocks.push(header);
+        }
         if blocks.is_empty() {
             blocks = latches.iter().copied().chain([header]).chain(exits.iter().map(|exit| exit.0)).collect();
         }
         blocks.sort_unstable();
         blocks.dedup();
         let tests = blocks.iter().filter_map(|block| ends.get(block).copied()).collect();
-        Looped { source, atoms, tests }
+        Looped { source, atoms, tests, test_blocks: blocks }
     }
 
     /// The chain of recorded contexts that it lies in; `around` is that of the loop around it.

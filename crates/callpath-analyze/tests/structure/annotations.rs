@@ -1,0 +1,82 @@
+//! Annotations in sources: which loops and inlined calls a person sees there, in which context.
+//! Knows nothing of structures.
+//!
+//! ```text
+//! for (i = 0; i < n; i++) //@ loop rows: fill, main > fill()
+//!     x += area(i);       //@ O1+ inlined area: fill > rows, main > fill() > rows
+//! ```
+//!
+//! After `@` clauses stand between semicolons: for which compilers and levels (all, if nothing is said), `loop` and what it
+//! is called here, or `inlined` and the procedure's name, and each context that it stands in: the procedure, then loops by
+//! what they are called, and inlined calls by the procedure's name and `()`. A loop's line is that of its `for`, `while` or
+//! `do`; of `do ... while`, that of its `while`, which is all that the machine code knows. An inlined call's line is the call's.
+//! `may` before a clause: a compiler may leave it out or not, as it sees fit; it is not counted.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What is expected of one file at one level.
+#[derive(Default)]
+pub(crate) struct Annotations {
+    /// What the loop of a line is called: by file name and line.
+    pub(crate) loops: BTreeMap<(String, u32), String>,
+    /// Paths of scopes that must be found, as often as they stand here.
+    pub(crate) expected: Vec<String>,
+    /// Paths of loops that may be found.
+    pub(crate) allowed: Vec<String>,
+}
+
+/// The annotations of a source and of what lies beside it under the same name, for a compiler and a level.
+pub(crate) fn read(source: &Path, compiler: &str, level: &str) -> Annotations {
+    let mut annotations = Annotations::default();
+    let stem = source.file_stem().unwrap().to_str().unwrap();
+    for entry in std::fs::read_dir(source.parent().unwrap()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if path == source || name.starts_with(&format!("{stem}_")) {
+            for (line, text) in (1u32..).zip(std::fs::read_to_string(&path).unwrap().lines()) {
+                let Some((_, clauses)) = text.split_once("@ ") else { continue };
+                for clause in clauses.split(';') {
+                    annotations.add(&name, line, clause.trim(), compiler, level);
+                }
+            }
+        }
+    }
+    annotations
+}
+
+impl Annotations {
+    fn add(&mut self, file: &str, line: u32, clause: &str, compiler: &str, level: &str) {
+        let (head, contexts) = clause.split_once(": ").unwrap_or_else(|| panic!("{file}:{line}: {clause}: no context"));
+        let words: Vec<&str> = head.split(' ').collect();
+        let [selectors @ .., kind, name] = &words[..] else { panic!("{file}:{line}: {clause}: no name") };
+        let is_loop = match *kind {
+            "loop" => true,
+            "inlined" => false,
+            other => panic!("{file}:{line}: {other}: neither loop nor inlined"),
+        };
+        let selectors: Vec<&str> = selectors.iter().copied().filter(|word| *word != "may").collect();
+        let is_may = words[0] == "may";
+        if !applies(&selectors, compiler, level) {
+            return;
+        }
+        if is_loop {
+            self.loops.insert((file.to_owned(), line), (*name).to_owned());
+        }
+        for context in contexts.split(',').map(str::trim) {
+            let scope = if is_loop { format!("{context} > {name}") } else { format!("{context} > {name}() at {line}") };
+            if is_may { &mut self.allowed } else { &mut self.expected }.push(scope);
+        }
+    }
+}
+
+/// `gcc`, `clang`, `O0`, `O1+`, `O0-1`.
+fn applies(selectors: &[&str], compiler: &str, level: &str) -> bool {
+    let digit = level.as_bytes()[1];
+    selectors.iter().all(|selector| match *selector.as_bytes() {
+        [b'O', one] => one == digit,
+        [b'O', from, b'+'] => from <= digit,
+        [b'O', from, b'-', to] => (from..=to).contains(&digit),
+        _ => *selector == compiler,
+    })
+}

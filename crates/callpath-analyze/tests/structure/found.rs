@@ -1,0 +1,68 @@
+//! The scopes that a structure has, as paths to compare with annotations.
+//! Knows nothing of what is expected.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use callpath_analyze::structure::{ModuleSource, ModuleStructure, ProcedureStructure, StaticKind, structure};
+use callpath_image::elf::Image;
+
+/// The structure of a file.
+pub(crate) fn structure_of(program: &Path) -> ModuleStructure {
+    let image = Arc::new(Image::read(program).unwrap());
+    let source = ModuleSource { image: Arc::clone(&image), with_dwarf: image, supplement: None };
+    structure(&source, None, &|_, _| {})
+}
+
+/// A scope as an annotation names it.
+pub(crate) struct Found {
+    pub(crate) path: String,
+    pub(crate) is_loop: bool,
+}
+
+/// The scopes of a procedure. `loops` says what the loop of a line is called.
+pub(crate) fn scopes(procedure: &ProcedureStructure, loops: &BTreeMap<(String, u32), String>) -> Vec<Found> {
+    let mut paths: Vec<String> = Vec::new();
+    let mut found = Vec::new();
+    for scope in &procedure.scopes {
+        let around = match scope.parent {
+            Some(parent) => paths[parent as usize].clone(),
+            None => short(procedure.name.as_deref().unwrap_or("?")),
+        };
+        let is_loop = matches!(scope.kind, StaticKind::Loop { .. });
+        let path = match (is_loop, scope.place) {
+            (false, _) => format!("{around} > {}()", short(scope.name.as_deref().unwrap_or("?"))),
+            (true, None) => format!("{around} > somewhere"),
+            (true, Some(place)) => {
+                let file = procedure.file(place).rsplit('/').next().unwrap().to_owned();
+                let unknown = || format!("{file}:{}", place.line);
+                format!("{around} > {}", loops.get(&(file.clone(), place.line)).cloned().unwrap_or_else(unknown))
+            }
+        };
+        let shown = match scope.call_site {
+            Some(site) => format!("{path} at {}", site.line),
+            None => path.clone(),
+        };
+        found.push(Found { path: shown, is_loop });
+        paths.push(path);
+    }
+    found
+}
+
+/// A procedure's own name, without parameters, template arguments what it is declared in,
+/// and what gfortran adds at its end.
+pub(crate) fn short(name: &str) -> String {
+    let mut kept = String::new();
+    let mut depth = 0u32;
+    for letter in name.trim_end_matches(" const").chars() {
+        match letter {
+            '<' | '(' => depth += 1,
+            '>' | ')' => depth = depth.saturating_sub(1),
+            _ if depth == 0 => kept.push(letter),
+            _ => {}
+        }
+    }
+    let words = kept.rsplit("::").find(|part| !part.is_empty()).unwrap_or("?");
+    words.rsplit(' ').next().unwrap_or(words).trim_end_matches('_').to_owned()
+}

@@ -1,0 +1,216 @@
+//! Static structure against what a person sees in the source: comments beside the lines say which loops and inlined calls
+//! there are, and in which context. See `annotations.rs` for how they are written, docs/structure.md for the figures.
+//! Knows nothing of how structure is found.
+
+mod annotations;
+mod compile;
+mod found;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use annotations::Annotations;
+use callpath_analyze::structure::{ModuleStructure, Way};
+use compile::{compile, stripped, without_inlined_calls};
+use found::{Found, scopes, structure_of};
+
+const LEVELS: [&str; 4] = ["O0", "O1", "O2", "O3"];
+
+/// How much of what is annotated was found.
+#[derive(Clone, Copy, Default, Debug)]
+struct Score {
+    all: usize,
+    found: usize,
+    false_loops: usize,
+}
+
+impl std::ops::AddAssign for Score {
+    fn add_assign(&mut self, other: Score) {
+        self.all += other.all;
+        self.found += other.found;
+        self.false_loops += other.false_loops;
+    }
+}
+
+/// Full DWARF, lines only, stripped.
+type Scores = [Score; 3];
+
+/// Compiles a source at all levels. With full DWARF every annotated scope is found in its context, and no other loop; with
+/// lines only no loop that the source does not have.
+fn check(source: &str, compiler: &str, options: &[&str]) {
+    let mut wrong = Vec::new();
+    for level in LEVELS {
+        let directory = tempfile::tempdir().unwrap();
+        measure(directory.path(), source, compiler, level, options, &mut wrong);
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+fn measure(
+    directory: &Path,
+    source: &str,
+    compiler: &str,
+    level: &str,
+    options: &[&str],
+    wrong: &mut Vec<String>,
+) -> Scores {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/structure/sources").join(source);
+    let family = match compiler {
+        "g++" => "gcc",
+        "clang++" => "clang",
+        other => other,
+    };
+    let annotations = annotations::read(&path, family, level);
+    assert!(!annotations.expected.is_empty(), "{source}: nothing annotated for {compiler} at {level}");
+    let program = compile(directory, &path, compiler, level, options);
+    let full = structure_of(&program);
+    assert!(full.diagnostics.is_empty(), "{:?}", full.diagnostics);
+    let mut say = |what: &str| wrong.push(format!("{source}, {compiler} {level} {}: {what}", options.join(" ")));
+    let by_full = compare(&full, &annotations, &|path| path.to_owned(), &mut |what| say(&what));
+    let lines = structure_of(&without_inlined_calls(&program));
+    assert!(lines.procedures.iter().all(|procedure| procedure.way != Way::Inlines));
+    let mut ignore = |_: String| {};
+    let mut by_lines = compare(&lines, &annotations, &flattened, &mut ignore);
+    by_lines.false_loops = counted(&lines, &full, &annotations).false_loops;
+    if by_lines.false_loops > 0 {
+        say(&format!("with lines only, more loops than the source has: {}", by_lines.false_loops));
+    }
+    let by_code = counted(&structure_of(&stripped(&program)), &full, &annotations);
+    if std::env::var_os("SHOW").is_some() {
+        for (what, structure) in [("full", &full), ("lines", &lines)] {
+            for found in structure.procedures.iter().flat_map(|p| scopes(p, &annotations.loops)) {
+                println!("{source} {compiler} {level} {what}: {}", found.path);
+            }
+        }
+    }
+    [by_full, by_lines, by_code]
+}
+
+/// What of `annotations` a structure has. `form` is applied to the paths of both.
+fn compare(
+    structure: &ModuleStructure,
+    annotations: &Annotations,
+    form: &dyn Fn(&str) -> String,
+    say: &mut dyn FnMut(String),
+) -> Score {
+    let mut missing: BTreeMap<String, usize> = BTreeMap::new();
+    for path in &annotations.expected {
+        *missing.entry(form(path)).or_default() += 1;
+    }
+    let mut allowed: Vec<String> = annotations.allowed.iter().map(|path| form(path)).collect();
+    let mut score = Score { all: annotations.expected.len(), ..Score::default() };
+    for Found { path, is_loop } in structure.procedures.iter().flat_map(|p| scopes(p, &annotations.loops)) {
+        let path = form(&path);
+        match missing.get_mut(&path).filter(|count| **count > 0) {
+            Some(count) => {
+                *count -= 1;
+                score.found += 1;
+            }
+            None if !is_loop => {}
+            None => match allowed.iter().position(|a| *a == path) {
+                Some(at) => _ = allowed.swap_remove(at),
+                None => {
+                    score.false_loops += 1;
+                    say(format!("a false loop: {path}"));
+                }
+            },
+        }
+    }
+    for (path, _) in missing.iter().filter(|(_, count)| **count > 0) {
+        say(format!("not found: {path}"));
+    }
+    score
+}
+
+/// Where calls are not recorded: of inlined calls in one another only the innermost is known, and not where it is called.
+fn flattened(path: &str) -> String {
+    let path = path.split(" at ").next().unwrap_or(path);
+    let parts: Vec<&str> = path.split(" > ").collect();
+    let is_call = |part: &str| part.ends_with("()");
+    let kept = parts.iter().enumerate().filter(|(index, part)| {
+        !is_call(part) || parts.get(index + 1).is_none_or(|next| !is_call(next))
+    });
+    kept.map(|(_, part)| *part).collect::<Vec<_>>().join(" > ")
+}
+
+/// How many loops procedures have, against how many are annotated. Without debug information that is all there is to compare;
+/// `full` says whose code it is.
+fn counted(structure: &ModuleStructure, full: &ModuleStructure, annotations: &Annotations) -> Score {
+    let host_of = |path: &str| path.split(" > ").next().map(str::to_owned);
+    let mut score = Score::default();
+    for procedure in &full.procedures {
+        let host = found::short(procedure.name.as_deref().unwrap_or("?"));
+        let is_its_loop = |path: &&String| host_of(path).as_deref() == Some(&host) && !path.contains("() at ");
+        let all = annotations.expected.iter().filter(is_its_loop).count();
+        let allowed = annotations.allowed.iter().filter(is_its_loop).count();
+        let own = structure.procedure_at(procedure.entry);
+        let found = own.map_or(0, |own| scopes(own, &BTreeMap::new()).iter().filter(|scope| scope.is_loop).count());
+        score += Score { all, found: found.min(all), false_loops: found.saturating_sub(all + allowed) };
+    }
+    score
+}
+
+#[test]
+fn loops_of_all_kinds() {
+    check("nests.c", "gcc", &[]);
+}
+
+#[test]
+fn loops_of_all_kinds_by_clang() {
+    check("nests.c", "clang", &[]);
+}
+
+#[test]
+fn one_loop_of_the_source_is_one() {
+    check("vectors.c", "gcc", &[]);
+    check("vectors.c", "gcc", &["-funroll-loops", "-fmodulo-sched", "-mavx2"]);
+}
+
+#[test]
+fn one_loop_of_the_source_is_one_by_clang() {
+    check("vectors.c", "clang", &[]);
+}
+
+#[test]
+fn loops_and_inlined_code_in_each_other() {
+    check("inlines.cc", "g++", &[]);
+}
+
+#[test]
+fn loops_and_inlined_code_in_each_other_by_clang() {
+    check("inlines.cc", "clang++", &[]);
+}
+
+#[test]
+fn fortran() {
+    check("fields.f90", "gfortran", &[]);
+}
+
+#[test]
+fn rust() {
+    check("shapes.rs", "rustc", &[]);
+}
+
+/// The table of docs/structure.md.
+#[test]
+#[ignore = "prints a table"]
+fn table() {
+    let programs: [(&str, &[&str]); 4] = [
+        ("gcc", &["nests.c", "vectors.c", "inlines.cc"]),
+        ("clang", &["nests.c", "vectors.c", "inlines.cc"]),
+        ("gfortran", &["fields.f90"]),
+        ("rustc", &["shapes.rs"]),
+    ];
+    for (compiler, sources) in programs {
+        for level in LEVELS {
+            let mut total = Scores::default();
+            for source in sources {
+                let directory = tempfile::tempdir().unwrap();
+                let scores = measure(directory.path(), source, compiler, level, &[], &mut Vec::new());
+                total.iter_mut().zip(scores).for_each(|(total, score)| *total += score);
+            }
+            let cell = |score: Score| format!("{} of {} | {}", score.found, score.all, score.false_loops);
+            println!("| {compiler} -{level} | {} | {} | {} |", cell(total[0]), cell(total[1]), cell(total[2]));
+        }
+    }
+}

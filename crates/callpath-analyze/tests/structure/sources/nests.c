@@ -1,0 +1,101 @@
+// Loops of all kinds, nested and side by side; each calls out, so that no compiler can change its shape much.
+int out(long);
+
+void nest(long rows, long columns) {
+    for (long i = 0; i < rows; i++) { //@ loop rows: nest
+        out(i);
+        for (long j = 0; j < columns; j++) //@ loop columns: nest > rows
+            out(j);
+        long left = i;
+        while (out(left)) { //@ loop while: nest > rows
+            left -= 1;
+            out(left + 1);
+        }
+    }
+}
+
+void row(long n) {
+    for (long i = 0; i < n; i++) { //@ loop first: row
+        if (out(i))
+            continue;
+        out(i + 1);
+    }
+    for (long i = 0; i < n; i++) { //@ loop second: row
+        if (out(i) == 5)
+            break;
+        out(i + 2);
+    }
+}
+
+void until(long n) {
+    do {
+        out(n);
+        n += 1;
+    } while (out(n) != 3); //@ loop until: until
+}
+
+void forever(long n) {
+    out(n);
+    for (;;) { //@ clang loop forever: forever; gcc O1+ loop forever: forever
+        out(n + 1); //@ gcc O0 loop forever: forever
+        out(n + 2);
+    }
+}
+
+void by_goto(long n) {
+again:
+    out(n);
+    if (out(n + 1)) //@ loop again: by_goto
+        goto again;
+    out(n + 2);
+}
+
+// Two ways into one loop. Which of its lines is in the header depends on the compiler; none is its `for`.
+void irreducible(long n) {
+    if (out(n))
+        goto middle;
+    for (;;) {
+        out(1); //@ clang O0 loop twice: irreducible; gcc O2+ loop twice: irreducible
+middle:
+        out(2);
+        if (out(3)) //@ clang O1+ loop twice: irreducible; gcc O0-1 loop twice: irreducible
+            break;
+    }
+}
+
+// Two loops of one line stand in it once; a loop in a loop of the same line does not.
+void one_line(long n) {
+    for (long i = 0; i < n; i++) out(i); for (long i = 0; i < n; i++) out(i + 1); //@ loop line: one_line
+    out(n);
+    for (long i = 0; i < n; i++) { for (long j = 0; j < i; j++) out(j); out(i); } //@ loop both: one_line, one_line > both
+}
+
+#define EACH(i, n) for (long i = 0; i < (n); i++)
+#define TWICE(n) EACH(a, n) { out(a); }
+
+void macros(long n) {
+    EACH(i, n) { //@ loop each: macros
+        out(i);
+        TWICE(i) //@ loop inside: macros > each
+        out(i + 1);
+    }
+}
+
+void with_switch(const char *text) {
+    for (; *text; text++) { //@ loop letters: with_switch
+        switch (*text) {
+        case 'a': out(1); break;
+        case 'b': out(2); break;
+        case 'c': out(3); break;
+        case 'd': out(4); break;
+        case 'e': return;
+        default: out(5);
+        }
+    }
+}
+
+// A compiler makes a loop of it, where optimizing: it stands where it is decided whether it goes on.
+void tail(long n) {
+    if (out(n)) //@ may loop again: tail
+        tail(n - 1);
+}
