@@ -11,35 +11,57 @@ use rustc_hash::FxHashMap;
 use super::SourcePlace;
 use super::atoms::{Atom, Context, Files, HOST, Source};
 
-/// Where the procedures of some units begin in the source.
+/// Where the procedures of a unit begin in the source.
 #[derive(Debug, Default)]
 pub(super) struct Beginnings {
-    /// By file, the lines and names, ascending.
-    files: FxHashMap<String, Vec<(u32, String)>>,
+    /// By file, by ascending line.
+    files: FxHashMap<String, Vec<Beginning>>,
+    is_fortran: bool,
+}
+
+#[derive(Debug)]
+struct Beginning {
+    line: u32,
+    name: String,
+    /// It is inside of another procedure. Of the last one in it nobody knows where it ends, but in Fortran.
+    is_nested: bool,
 }
 
 impl Beginnings {
-    /// Takes in the procedures of a unit.
-    pub(super) fn add(&mut self, unit: &UnitScopes) {
-        for origin in unit.scopes().filter_map(|scope| scope.origin) {
+    /// Takes in the procedures of a unit, those without code of their own, too.
+    pub(super) fn of(unit: &UnitScopes) -> Beginnings {
+        let mut files: FxHashMap<String, Vec<Beginning>> = FxHashMap::default();
+        // What is referred to from elsewhere is said to be declared where it first was, or where it is defined.
+        let with_code = unit.procedures().filter_map(|scope| scope.origin.map(|origin| (origin, false)));
+        for (origin, is_nested) in unit.declared().chain(with_code) {
             let Some(path) = origin.file().and_then(|file| unit.file(file)) else { continue };
             if origin.line() == 0 {
                 continue;
             }
             let name = origin.display_name().map(|name| name.into_owned()).unwrap_or_default();
-            let begun = self.files.entry(path.to_owned()).or_default();
-            let at = begun.partition_point(|(line, _)| *line < origin.line());
-            if begun.get(at).is_none_or(|(line, _)| *line != origin.line()) {
-                begun.insert(at, (origin.line(), name));
-            }
+            let begun = files.entry(path.to_owned()).or_default();
+            begun.push(Beginning { line: origin.line(), name, is_nested });
         }
+        for begun in files.values_mut() {
+            begun.sort_by_key(|begun| begun.line);
+            begun.dedup_by_key(|begun| begun.line);
+        }
+        Beginnings { files, is_fortran: unit.is_fortran() }
     }
 
-    /// The procedure whose lines a line is among: where it begins, and its name.
-    fn owner(&self, path: &str, line: u32) -> Option<(u32, &str)> {
+    /// The procedure whose lines a line is among.
+    fn owner(&self, path: &str, line: u32) -> Option<&Beginning> {
         let begun = self.files.get(path)?;
-        let (start, name) = begun.get(begun.partition_point(|(start, _)| *start <= line).checked_sub(1)?)?;
-        Some((*start, name))
+        let before = begun.get(..begun.partition_point(|begun| begun.line <= line))?;
+        before.iter().rev().find(|begun| self.is_fortran || !begun.is_nested)
+    }
+
+    /// One past the last line that may be of the procedure that begins in a line.
+    fn end(&self, path: &str, start: u32) -> u32 {
+        let begun = self.files.get(path).map_or(&[][..], |begun| begun);
+        let is_nested = begun.iter().any(|begun| begun.line == start && begun.is_nested);
+        let ends_it = |begun: &&Beginning| begun.line > start && (is_nested || self.is_fortran || !begun.is_nested);
+        begun.iter().find(ends_it).map_or(u32::MAX, |begun| begun.line)
     }
 }
 
@@ -49,31 +71,32 @@ pub(super) fn infer(source: &mut Source, beginnings: &Beginnings) {
     // A host of which nothing is declared (assembly) has no bounds but its file.
     let host = contexts.first().and_then(|host| host.place);
     let host_file = host.map(|place| place.file).or_else(|| first_place(atoms).map(|place| place.file));
+    let path_of = |files: &Files, file: u32| files.paths.get(file as usize).cloned().unwrap_or_default();
+    let native = host.map_or(0..u32::MAX, |host| host.line..beginnings.end(&path_of(files, host.file), host.line));
     let mut known: FxHashMap<(u32, u32), u32> = FxHashMap::default();
     for atom in atoms {
         let Some(place) = atom.place else { continue };
-        let owner = files.paths.get(place.file as usize).and_then(|path| beginnings.owner(path, place.line));
-        let start = owner.map_or(0, |(start, _)| start);
-        let is_native = Some(place.file) == host_file && host.is_none_or(|host| host.line == start);
-        atom.context = if is_native {
-            HOST
-        } else {
-            *known.entry((place.file, start)).or_insert_with(|| {
-                contexts.push(alien(files, place.file, owner));
-                contexts.len() as u32 - 1
-            })
-        };
+        if Some(place.file) == host_file && native.contains(&place.line) {
+            atom.context = HOST;
+            continue;
+        }
+        let owner = beginnings.owner(&path_of(files, place.file), place.line);
+        let start = owner.map_or(0, |owner| owner.line);
+        atom.context = *known.entry((place.file, start)).or_insert_with(|| {
+            contexts.push(alien(files, place.file, owner));
+            contexts.len() as u32 - 1
+        });
     }
 }
 
-fn alien(files: &Files, file: u32, owner: Option<(u32, &str)>) -> Context {
+fn alien(files: &Files, file: u32, owner: Option<&Beginning>) -> Context {
     let path = files.paths.get(file as usize).map_or("", |path| &**path);
     let file_name = path.rsplit('/').next().unwrap_or(path);
-    let name = owner.map(|(_, name)| name.to_owned()).filter(|name| !name.is_empty());
+    let name = owner.map(|owner| owner.name.clone()).filter(|name| !name.is_empty());
     Context {
         parent: HOST,
         name: Some(name.unwrap_or_else(|| format!("[code of {file_name}]"))),
-        place: owner.map(|(line, _)| SourcePlace { file, line }),
+        place: owner.map(|owner| SourcePlace { file, line: owner.line }),
         call_site: None,
     }
 }

@@ -153,10 +153,8 @@ impl<'a, 'f> Work<'a, 'f> {
     fn run(&self) {
         while let Some(task) = self.tasks.get(self.next.fetch_add(1, Ordering::Relaxed)) {
             let units = Units { scopes: self.scopes, read: RefCell::default(), diagnostics: RefCell::default() };
-            let mut beginnings = Beginnings::default();
-            if let Some(unit) = task.unit.and_then(|unit| units.read(unit)) {
-                beginnings.add(&unit);
-            }
+            let of_unit = task.unit.and_then(|unit| units.read(unit)).filter(|unit| !unit.has_inlined_calls());
+            let beginnings = of_unit.map(|unit| Beginnings::of(&unit)).unwrap_or_default();
             let mut found = Vec::with_capacity(task.procedures.len());
             for &number in &task.procedures {
                 let graph = self.flow.graph(number);
@@ -216,7 +214,7 @@ fn procedure(graph: &ProcedureGraph, units: &Units<'_>, beginnings: &Beginnings)
         infer(&mut source, beginnings);
     }
     let mut woven = weave(graph, &forest(graph), &source, way == Way::Lines);
-    normalise(&mut woven, &source.atoms);
+    normalise(&mut woven, &source.atoms, way == Way::Lines);
     finish(graph, source, &woven, way)
 }
 

@@ -10,12 +10,12 @@ use super::SourcePlace;
 use super::atoms::Atom;
 use super::weave::{Key, Woven};
 
-/// Applies both rules until nothing changes.
-pub(super) fn normalise(woven: &mut Woven, atoms: &[Atom]) {
+/// Applies both rules until nothing changes. `is_inferred`: of inlined code it is not known where it was called.
+pub(super) fn normalise(woven: &mut Woven, atoms: &[Atom], is_inferred: bool) {
     // Each turn joins loops or moves lines inwards: a bound against what nobody thought of.
     for _ in 0..64 {
         let joined = fuse(woven, atoms);
-        let moved = sink(woven, atoms);
+        let moved = sink(woven, atoms, is_inferred);
         if !joined && !moved {
             return;
         }
@@ -72,8 +72,8 @@ fn resolve(now: &FxHashMap<u32, u32>, mut scope: u32) -> u32 {
 
 /// A line, or an inlined call, that stands in a loop and around it was in the loop: what does not vary there was moved
 /// out, and a test is made once before it. The lines of loops around it stay: some of their code is often moved in. Whether
-/// any was moved.
-fn sink(woven: &mut Woven, atoms: &[Atom]) -> bool {
+/// any was moved. Alien code may be of another call (Figure 5 of the paper), and stays.
+fn sink(woven: &mut Woven, atoms: &[Atom], is_inferred: bool) -> bool {
     let lines = direct_lines(woven, atoms);
     // For each scope, the deepest loop below it, through loops only, that a line or a call stands in.
     let mut below: Vec<FxHashMap<Held, u32>> = vec![FxHashMap::default(); woven.nodes.len()];
@@ -100,7 +100,7 @@ fn sink(woven: &mut Woven, atoms: &[Atom]) -> bool {
             moved = true;
         }
     }
-    for scope in 0..below.len() as u32 {
+    for scope in 0..if is_inferred { 0 } else { below.len() as u32 } {
         for call in woven.calls_in(scope) {
             let key = woven.nodes[call as usize].key;
             let deep = below.get(scope as usize).and_then(|found| found.get(&Held::Call(key)));

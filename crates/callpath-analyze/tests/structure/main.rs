@@ -7,7 +7,7 @@ mod compile;
 mod found;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use annotations::Annotations;
 use callpath_analyze::structure::{ModuleStructure, Way};
@@ -46,6 +46,19 @@ fn check(source: &str, compiler: &str, options: &[&str]) {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
+fn source_path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/structure/sources").join(name)
+}
+
+/// What annotations call a compiler.
+fn family(compiler: &str) -> &str {
+    match compiler {
+        "g++" => "gcc",
+        "clang++" => "clang",
+        other => other,
+    }
+}
+
 fn measure(
     directory: &Path,
     source: &str,
@@ -54,13 +67,8 @@ fn measure(
     options: &[&str],
     wrong: &mut Vec<String>,
 ) -> Scores {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/structure/sources").join(source);
-    let family = match compiler {
-        "g++" => "gcc",
-        "clang++" => "clang",
-        other => other,
-    };
-    let annotations = annotations::read(&path, family, level);
+    let path = source_path(source);
+    let annotations = annotations::read(&path, family(compiler), level);
     assert!(!annotations.expected.is_empty(), "{source}: nothing annotated for {compiler} at {level}");
     let program = compile(directory, &path, compiler, level, options);
     let full = structure_of(&program);
@@ -189,6 +197,51 @@ fn fortran() {
 #[test]
 fn rust() {
     check("shapes.rs", "rustc", &[]);
+}
+
+/// What sections 3.1 to 3.3 of the paper find where inlined calls are not recorded: all that each procedure has.
+#[test]
+fn without_records_of_inlined_calls() {
+    let expected: [(&str, &[&str]); 6] = [
+        // Figures 6 and 7: the test is of the array's size, but the loop is the host's, for a statement of that is in it.
+        ("init", &["init > fills", "init > fills > size()"]),
+        // Figure 5: one context around the loop and one in it.
+        ("zoo", &["zoo > animals", "zoo > animals > moo()", "zoo > moo()"]),
+        // The inner loop is the alien code's, the outer one is not.
+        ("host", &["host > arrays", "host > arrays > print()", "host > arrays > print() > values"]),
+        // Of find() in find() the inner one is left: contexts are flat.
+        (
+            "get_adjacencies",
+            &[
+                "get_adjacencies > entities",
+                "get_adjacencies > entities > find()",
+                "get_adjacencies > entities > find() > descend",
+                "get_adjacencies > entities > find() > descend > operator()",
+            ],
+        ),
+        // The member functions of a class in a procedure cannot be told from the procedure itself.
+        ("with_class", &["with_class > lasts", "with_class > lasts > members"]),
+        ("uses_again", &["uses_again > gone()", "uses_again > gone() > gone"]),
+    ];
+    for compiler in ["g++", "clang++"] {
+        for level in LEVELS {
+            let directory = tempfile::tempdir().unwrap();
+            let source = source_path("inlines.cc");
+            let annotations = annotations::read(&source, family(compiler), level);
+            let program = compile(directory.path(), &source, compiler, level, &[]);
+            let lines = structure_of(&without_inlined_calls(&program));
+            for (name, expected) in expected {
+                let procedure = lines.procedures.iter().find(|p| p.name.as_deref() == Some(name)).unwrap();
+                let mut found: Vec<String> =
+                    scopes(procedure, &annotations.loops).into_iter().map(|scope| scope.path).collect();
+                // What does not vary was moved out of a loop: that looks as a call there would.
+                found.retain(|path| expected.contains(&&**path) || !path.ends_with("()"));
+                found.sort_unstable();
+                found.dedup();
+                assert_eq!(found, expected, "{compiler} -{level}");
+            }
+        }
+    }
 }
 
 /// The table of docs/structure.md.

@@ -9,8 +9,10 @@
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
+use gimli::UnitOffset;
 
-use super::unit::{FileId, LineRun, NONE, ScopeId, ScopeKind, UnitScopes};
+use super::unit::{FileId, LineRun, NONE, Origin, ScopeId, ScopeKind, UnitScopes};
+
 
 /// By which way the structure of a piece of code is known, from the best to the poorest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -62,6 +64,8 @@ pub(super) struct Declaration {
     pub(super) file: u32,
     pub(super) line: u32,
     pub(super) is_nested: bool,
+    /// Known in units without inlined calls.
+    pub(super) origin: u32,
 }
 
 impl UnitScopes {
@@ -74,6 +78,12 @@ impl UnitScopes {
         }
     }
 
+    /// The procedures that are declared here, with code of their own or without, and whether that is inside of another
+    /// procedure. None where inlined calls are recorded, which name them.
+    pub fn declared(&self) -> impl Iterator<Item = (Origin<'_>, bool)> {
+        self.declarations.iter().filter_map(|declared| Some((self.origin(declared.origin)?, declared.is_nested)))
+    }
+
     /// Where the own code of a procedure can stand. `None` if its declaration is not known.
     pub fn native_lines(&self, procedure: ScopeId) -> Option<NativeLines> {
         let scope = self.scope(procedure)?;
@@ -81,7 +91,7 @@ impl UnitScopes {
         if first == 0 || scope.kind != ScopeKind::Procedure {
             return None;
         }
-        let place = Declaration { file: file.0, line: first, is_nested: false };
+        let place = Declaration { file: file.0, line: first, is_nested: false, origin: NONE };
         let from =
             self.declarations.partition_point(|declared| (declared.file, declared.line) < (place.file, place.line));
         let here = self.declarations.get(from..)?;
@@ -122,10 +132,9 @@ impl LineGroup {
 }
 
 /// Sorted, each place once; a place that is nested and not is one that is not.
-pub(super) fn tidy(mut declarations: Vec<Declaration>) -> Vec<Declaration> {
-    declarations.retain(|declared| declared.file != NONE && declared.line != 0);
+pub(super) fn tidy(mut declarations: Vec<(Declaration, UnitOffset)>) -> Vec<(Declaration, UnitOffset)> {
+    declarations.retain(|(declared, _)| declared.file != NONE && declared.line != 0);
     declarations.sort_unstable();
-    declarations.dedup_by_key(|declared| (declared.file, declared.line));
-    declarations.shrink_to_fit();
+    declarations.dedup_by_key(|(declared, _)| (declared.file, declared.line));
     declarations
 }

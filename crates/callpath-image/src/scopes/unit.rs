@@ -313,6 +313,10 @@ impl UnitScopes {
         self.scopes().filter(|scope| scope.kind == ScopeKind::Procedure)
     }
 
+    pub(super) fn origin(&self, index: u32) -> Option<Origin<'_>> {
+        some(index).map(|index| Origin { unit: self, index })
+    }
+
     /// The scope of that number.
     pub fn scope(&self, id: ScopeId) -> Option<Scope<'_>> {
         let record = self.scopes.get(id.0 as usize)?;
@@ -327,7 +331,7 @@ impl UnitScopes {
             id,
             kind: if record.is_inlined { ScopeKind::InlinedCall } else { ScopeKind::Procedure },
             parent: some(record.parent).map(ScopeId),
-            origin: some(record.origin).map(|index| Origin { unit: self, index }),
+            origin: self.origin(record.origin),
             ranges: self.ranges.get(record.first_range as usize..ranges_end).unwrap_or_default(),
             call: record.is_inlined.then_some(call),
         })

@@ -99,7 +99,7 @@ struct Walk<'a> {
     ranges: Vec<Range<LinkAddr>>,
     origins: Origins<'a>,
     containers: ContainerTree,
-    declarations: Vec<Declaration>,
+    declarations: Vec<(Declaration, UnitOffset)>,
     /// Scopes around the entry that is read: depth and number.
     open: Vec<(isize, u32)>,
     ranges_left: usize,
@@ -186,7 +186,7 @@ impl<'a> Walk<'a> {
     ) {
         let is_inlined = tag == constants::DW_TAG_inlined_subroutine;
         if !is_inlined {
-            self.declare(attributes);
+            self.declare(attributes, offset);
         }
         let first_range = self.ranges.len();
         if let Err(why) = self.add_ranges(attributes) {
@@ -238,12 +238,12 @@ impl<'a> Walk<'a> {
     }
 
     /// Keeps where a procedure is declared. One that does not say both is an instance of one that does.
-    fn declare(&mut self, attributes: &CodeAttributes<'a>) {
+    fn declare(&mut self, attributes: &CodeAttributes<'a>, offset: UnitOffset) {
         let (Some(index), Some(line)) = (attributes.file, attributes.line) else { return };
         let root = Rc::clone(&self.reading.root);
         if let (Ok(file), Ok(line)) = (self.reading.file(&root, index), u32::try_from(line)) {
             let is_nested = self.containers.is_in_procedure();
-            self.declarations.push(Declaration { file, line, is_nested });
+            self.declarations.push((Declaration { file, line, is_nested, origin: NONE }, offset));
         }
     }
 
@@ -296,6 +296,14 @@ impl<'a> Walk<'a> {
 
     fn finish(mut self, rows: Vec<super::unit::Row>) -> UnitScopes {
         let root = Rc::clone(&self.reading.root);
+        let mut declared = native::tidy(std::mem::take(&mut self.declarations));
+        // Where inlined calls are recorded they name what was inlined.
+        if !self.scopes.iter().any(|scope| scope.is_inlined) {
+            for (declaration, offset) in &mut declared {
+                let entry = EntryRef { root: Rc::clone(&root), offset: *offset };
+                declaration.origin = self.origins.of(&mut self.reading, entry);
+            }
+        }
         let mut around = Around::new(&root, std::mem::take(&mut self.containers));
         let Origins { mut records, declarations, .. } = self.origins;
         for (record, declaration) in records.iter_mut().zip(declarations) {
@@ -329,7 +337,7 @@ impl<'a> Walk<'a> {
             paint_addrs,
             paint_scopes,
             rows,
-            declarations: native::tidy(self.declarations),
+            declarations: declared.into_iter().map(|(declaration, _)| declaration).collect(),
             diagnostics,
         }
     }
