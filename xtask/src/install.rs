@@ -16,6 +16,7 @@ pub const FOR_TESTS: &[(&str, &str)] = &[
     ("llvm", "comparisons with llvm-symbolizer, packages of split debug information"),
     ("dwz", "shared debug information"),
     ("gfortran", "the procedures' hierarchy in Fortran"),
+    ("clang", "the loops and inlined calls of annotated sources"),
     ("make", "the end-to-end test of a build"),
     ("python3", "the end-to-end test of a stripped interpreter"),
     ("xz-utils", "the end-to-end test of CPU time"),

@@ -172,13 +172,7 @@ struct Looped<'a> {
 }
 
 impl<'a> Looped<'a> {
-    fn of(
-        graph: &ProcedureGraph,
-        forest: &LoopForest,
-        source: &'a Source,
-        number: u32,
-        atoms: &[u32],
-    ) -> Looped<'a> {
+    fn of(graph: &ProcedureGraph, forest: &LoopForest, source: &'a Source, number: u32, atoms: &[u32]) -> Looped<'a> {
         let atoms: Vec<&Atom> = atoms.iter().filter_map(|&atom| source.atoms.get(atom as usize)).collect();
         let ends: FxHashMap<u32, &Atom> =
             atoms.iter().filter(|atom| atom.ends_block).map(|atom| (atom.block, *atom)).collect();

@@ -135,9 +135,10 @@ fn flattened(path: &str) -> String {
     let path = path.split(" at ").next().unwrap_or(path);
     let parts: Vec<&str> = path.split(" > ").collect();
     let is_call = |part: &str| part.ends_with("()");
-    let kept = parts.iter().enumerate().filter(|(index, part)| {
-        !is_call(part) || parts.get(index + 1).is_none_or(|next| !is_call(next))
-    });
+    let kept = parts
+        .iter()
+        .enumerate()
+        .filter(|(index, part)| !is_call(part) || parts.get(index + 1).is_none_or(|next| !is_call(next)));
     kept.map(|(_, part)| *part).collect::<Vec<_>>().join(" > ")
 }
 

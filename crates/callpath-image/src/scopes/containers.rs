@@ -73,6 +73,12 @@ impl ContainerTree {
         open.any(|entry| entry.kind == ContainerKind::Procedure)
     }
 
+    /// Whether a class is the innermost that is open.
+    pub(super) fn is_in_class(&self) -> bool {
+        let innermost = self.open.last().and_then(|(_, index)| self.entries.get(*index as usize));
+        innermost.is_some_and(|entry| entry.kind == ContainerKind::Class)
+    }
+
     /// Reads a whole unit.
     fn read(root: &UnitRoot<'_>) -> Result<ContainerTree, gimli::Error> {
         let mut tree = ContainerTree::default();

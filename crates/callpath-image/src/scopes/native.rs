@@ -13,7 +13,6 @@ use gimli::UnitOffset;
 
 use super::unit::{FileId, LineRun, NONE, Origin, ScopeId, ScopeKind, UnitScopes};
 
-
 /// By which way the structure of a piece of code is known, from the best to the poorest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Way {

@@ -117,6 +117,7 @@ struct CodeAttributes<'a> {
     line: Option<u64>,
     call_column: Option<u64>,
     discriminator: Option<u64>,
+    is_declaration: bool,
 }
 
 impl<'a> CodeAttributes<'a> {
@@ -135,6 +136,7 @@ impl<'a> CodeAttributes<'a> {
             }
             constants::DW_AT_call_line | constants::DW_AT_decl_line => self.line = number(),
             constants::DW_AT_call_column => self.call_column = number(),
+            constants::DW_AT_declaration => self.is_declaration = true,
             constants::DW_AT_GNU_discriminator => self.discriminator = number(),
             _ => {}
         }
@@ -240,6 +242,10 @@ impl<'a> Walk<'a> {
     /// Keeps where a procedure is declared. One that does not say both is an instance of one that does.
     fn declare(&mut self, attributes: &CodeAttributes<'a>, offset: UnitOffset) {
         let (Some(index), Some(line)) = (attributes.file, attributes.line) else { return };
+        // Outside of classes that is a procedure of elsewhere, in Fortran even "declared" where it is called.
+        if attributes.is_declaration && !self.containers.is_in_class() {
+            return;
+        }
         let root = Rc::clone(&self.reading.root);
         if let (Ok(file), Ok(line)) = (self.reading.file(&root, index), u32::try_from(line)) {
             let is_nested = self.containers.is_in_procedure();
