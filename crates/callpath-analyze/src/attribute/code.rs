@@ -1,0 +1,198 @@
+//! The code that a measurement met: what each address is called, and the loops and inlined calls around it.
+//! Knows nothing of call paths and of what they cost.
+
+use std::path::PathBuf;
+
+use callpath_format::address::LinkAddr;
+use callpath_image::identity::ModuleIdentity;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::{AttributeOptions, PRELOAD_PREFIX, Progress};
+use crate::measurement::{NamedCode, NamesFile, PARTIAL_ROOT, ProcessFile};
+use crate::names::{ModuleNames, ProcedureName, SourceLine};
+use crate::structure::{ProcedureStructure, StaticKind, StaticScope, kept_structure};
+use crate::table_cache::TableCache;
+
+/// A module as the measurement names it, and the process if it is one that gave the module's code names of its own.
+pub(super) type ModuleKey = (PathBuf, Option<ModuleIdentity>, Option<u32>);
+
+/// All code that samples or calls lie in.
+#[derive(Default)]
+pub(super) struct Code {
+    pub(super) modules: Vec<ModuleCode>,
+    pub(super) index: FxHashMap<ModuleKey, usize>,
+    /// For each process, in the measurement's order, its modules by their index.
+    pub(super) of_processes: Vec<Vec<usize>>,
+    /// Samples whose walk stopped in code of no module.
+    pub(super) stopped_outside: u64,
+}
+
+pub(super) struct ModuleCode {
+    pub(super) key: ModuleKey,
+    /// Is it our own preload object?
+    pub(super) ours: bool,
+    pub(super) addresses: FxHashSet<LinkAddr>,
+    pub(super) places: FxHashMap<LinkAddr, Place>,
+    pub(super) scopes: Vec<Inner>,
+    pub(super) names: Option<ModuleNames>,
+    /// What the process calls the code that it has written here.
+    pub(super) written: Vec<NamedCode>,
+    pub(super) unnamed_samples: u64,
+    /// Samples whose walk stopped in its code.
+    pub(super) stopped_samples: u64,
+}
+
+/// What an address is called.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) procedure: String,
+    pub(super) start: LinkAddr,
+    pub(super) named: bool,
+    /// Where the procedure is declared.
+    pub(super) declared: Option<SourceLine>,
+    /// Loops and inlined calls, from outside in: indices in [`ModuleCode::scopes`].
+    pub(super) scopes: Vec<u32>,
+    pub(super) line: Option<SourceLine>,
+}
+
+/// A loop or an inlined call in a procedure.
+pub(super) struct Inner {
+    pub(super) is_loop: bool,
+    pub(super) name: String,
+    pub(super) place: Option<SourceLine>,
+    pub(super) call_site: Option<SourceLine>,
+    pub(super) address: LinkAddr,
+}
+
+impl Code {
+    /// The module of an index in a process's file.
+    fn of(&mut self, process: &ProcessFile, index: usize, names: Option<&NamesFile>) -> usize {
+        let module = &process.modules[index];
+        let own = names.into_iter().flat_map(|names| &names.procedures).filter(|p| usize::from(p.module) == index);
+        let written: Vec<NamedCode> = own.cloned().collect();
+        let named_by = (!written.is_empty()).then_some(process.sequence);
+        let key = (module.path.clone(), module.identity.clone(), named_by);
+        *self.index.entry(key.clone()).or_insert_with(|| {
+            let name = key.0.file_name().unwrap_or_default().to_string_lossy();
+            let ours = name.starts_with(PRELOAD_PREFIX);
+            self.modules.push(ModuleCode {
+                key,
+                ours,
+                addresses: FxHashSet::default(),
+                places: FxHashMap::default(),
+                scopes: Vec::new(),
+                names: None,
+                written,
+                unnamed_samples: 0,
+                stopped_samples: 0,
+            });
+            self.modules.len() - 1
+        })
+    }
+
+    pub(super) fn enter(&mut self, process: &ProcessFile, names: Option<&NamesFile>) {
+        let modules: Vec<usize> = (0..process.modules.len()).map(|index| self.of(process, index, names)).collect();
+        for thread in &process.threads {
+            let nodes = thread.tree.nodes().iter().skip(PARTIAL_ROOT as usize + 1);
+            for key in nodes.map(|n| n.key).chain(thread.start) {
+                if let Some(module) = modules.get(usize::from(key.module().0)) {
+                    self.modules[*module].addresses.insert(LinkAddr(key.address()));
+                }
+            }
+        }
+        self.of_processes.push(modules);
+    }
+
+    pub(super) fn read(&mut self, options: &AttributeOptions, progress: Progress<'_>) {
+        let count = self.modules.len();
+        let cache = TableCache::open(options.cache.clone());
+        for (done, module) in self.modules.iter_mut().enumerate() {
+            progress(done, count);
+            if !module.ours && !module.addresses.is_empty() {
+                module.read(options, &cache);
+            }
+        }
+        progress(count, count);
+    }
+}
+
+impl ModuleCode {
+    pub(super) fn read(&mut self, options: &AttributeOptions, cache: &TableCache) {
+        let (path, identity, _) = &self.key;
+        let names = if path.as_os_str() == "[vdso]" {
+            ModuleNames::from_bytes(
+                options.vdso.clone().unwrap_or_default(),
+                path,
+                identity.as_ref(),
+                &options.debug_roots,
+            )
+        } else {
+            ModuleNames::open(path, identity.as_ref(), &options.debug_roots)
+        };
+        let mut addresses: Vec<LinkAddr> = self.addresses.iter().copied().collect();
+        addresses.sort_unstable();
+        let structure = names.structure_source().map(|source| kept_structure(&source, &addresses, cache));
+        let structure = structure.unwrap_or_default();
+        // Of each procedure's scopes, where they begin in `self.scopes`.
+        let mut first_of: FxHashMap<LinkAddr, u32> = FxHashMap::default();
+        let lines = names.lines(&addresses);
+        for (address, line) in addresses.into_iter().zip(lines) {
+            let within = structure.procedure_at(address);
+            let named = self.as_written(address).unwrap_or_else(|| name_at(&names, address, within));
+            let piece = within.and_then(|within| within.piece_at(address));
+            let scopes = within.map_or(Vec::new(), |within| {
+                let first = *first_of.entry(within.entry).or_insert_with(|| {
+                    let first = self.scopes.len() as u32;
+                    self.scopes.extend(within.scopes.iter().map(|scope| Inner::of(within, scope)));
+                    first
+                });
+                within.chain(piece.and_then(|piece| piece.scope)).into_iter().map(|number| first + number).collect()
+            });
+            // A symbol inside of it has the name of something else.
+            let is_its = within.is_some_and(|within| names.procedure(within.entry).start == named.start);
+            let declared = within.filter(|_| is_its).and_then(|within| Some(within.source_line(within.place?)));
+            let place = Place { procedure: named.name, start: named.start, named: named.named, declared, scopes, line };
+            self.places.insert(address, place);
+        }
+        self.names = Some(names);
+    }
+
+    /// What the process says of an address.
+    fn as_written(&self, address: LinkAddr) -> Option<ProcedureName> {
+        let named =
+            self.written.iter().find(|p| (p.start..p.start.saturating_add(p.len_bytes)).contains(&address.0))?;
+        Some(ProcedureName { name: named.name.clone(), start: LinkAddr(named.start), named: true })
+    }
+
+    pub(super) fn file_name(&self) -> String {
+        self.key.0.file_name().unwrap_or(self.key.0.as_os_str()).to_string_lossy().into_owned()
+    }
+}
+
+/// A cold part is called as the procedure that it is a part of.
+fn name_at(names: &ModuleNames, address: LinkAddr, within: Option<&ProcedureStructure>) -> ProcedureName {
+    let own = names.procedure(address);
+    let Some(within) = within else { return own };
+    let linker_name = names.bounds(address).and_then(|bounds| bounds.name).filter(|_| own.named);
+    if linker_name.is_some_and(|name| !name.contains(".cold")) {
+        return own;
+    }
+    let mut named = names.procedure(within.entry);
+    if let Some(name) = within.name.as_ref().filter(|_| !named.named) {
+        named.name.clone_from(name);
+        named.named = true;
+    }
+    if named.named { named } else { own }
+}
+
+impl Inner {
+    fn of(within: &ProcedureStructure, scope: &StaticScope) -> Inner {
+        Inner {
+            is_loop: matches!(scope.kind, StaticKind::Loop { .. }),
+            name: scope.name.clone().unwrap_or_default(),
+            place: scope.place.map(|place| within.source_line(place)),
+            call_site: scope.call_site.map(|place| within.source_line(place)),
+            address: scope.address,
+        }
+    }
+}
