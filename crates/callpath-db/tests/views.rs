@@ -77,7 +77,8 @@ fn callers() {
         "
         all 39 0 0
           ~i 13 0 13
-            main 13 13 0
+            @7 13 0 0
+              main 13 13 0
           c 10 0 10
             a 10 0 0
               main 10 10 0

@@ -5,7 +5,7 @@ use super::Query;
 use super::costs::{Costs, sum_up};
 use super::reshape::Counted;
 use crate::metric::accumulate;
-use crate::{Name, NodeId, Scope, ScopeKind};
+use crate::{Name, NodeId, Scope, ScopeKind, Tree};
 
 /// A path of n frames has n callers for each of its contexts with a cost of their own, so a tree of n frames in one
 /// line may have n * n / 2 callers. What exceeds these bounds is shown as pruned, level by level.
@@ -23,25 +23,28 @@ struct Climber {
     origin: NodeId,
 }
 
-/// The callers tree of `asked`, which has no loops and lines. Grows by levels, as `query` prunes: a node under the
+/// The callers tree of `asked`, which has no lines: who calls a procedure, and from within which loops. What a loop costs
+/// itself is its procedure's. Grows by levels, as `query` prunes: a node under the
 /// threshold has no callers.
 pub(super) fn callers(asked: &Counted, query: &Query) -> (Counted, Costs) {
     let from = &asked.tree;
     let width = from.width();
-    let weigh = |origin: NodeId| from.values(origin).first().copied().unwrap_or(0);
+    let costs = with_loops(from);
+    let values = |node: NodeId| &costs[node.index() * width..][..width];
+    let weigh = |origin: NodeId| values(origin).first().copied().unwrap_or(0);
     let total = sum_up(from, from.own().to_vec()).first().copied().unwrap_or(0);
     let threshold = query.min_share * total as f64;
 
     let mut to = Counted::new(from);
-    to.tree.add(NodeId::ROOT, from.values(NodeId::ROOT));
-    let mut own_body = from.values(NodeId::ROOT).to_vec();
+    to.tree.add(NodeId::ROOT, values(NodeId::ROOT));
+    let mut own_body = values(NodeId::ROOT).to_vec();
     let mut level: Vec<Climber> = Vec::new();
-    for origin in from.nodes().skip(1).filter(|&node| from.values(node).iter().any(|&value| value != 0)) {
+    for origin in from.nodes().skip(1).filter(|&node| values(node).iter().any(|&value| value != 0)) {
         let scope = Scope { call_site: None, ..*from.scope(origin) };
         let at = to.child(NodeId::ROOT, scope);
         to.recursion[at.index()] = to.recursion[at.index()].max(asked.recursion[origin.index()]);
         own_body.resize(to.tree.len() * width, 0);
-        accumulate(from.rules(), &mut own_body[at.index() * width..][..width], from.values(origin));
+        accumulate(from.rules(), &mut own_body[at.index() * width..][..width], values(origin));
         level.push(Climber { at, context: origin, origin });
     }
 
@@ -65,13 +68,13 @@ pub(super) fn callers(asked: &Counted, query: &Query) -> (Counted, Costs) {
         for Climber { at, context, origin } in level {
             let caller = from.parent(context).filter(|&caller| {
                 let kind = from.scope(caller).kind;
-                kind.is_frame() || kind == ScopeKind::Partial
+                kind.is_frame() || matches!(kind, ScopeKind::Partial | ScopeKind::Loop)
             });
             match caller {
                 Some(_) if full => {
                     // Its count is that of its contexts.
                     let rest = to.child(at, Scope::new(ScopeKind::Pruned, Name::EMPTY));
-                    to.tree.add(rest, from.values(origin));
+                    to.tree.add(rest, values(origin));
                 }
                 Some(caller) if grows(at) => {
                     let scope = Scope { call_site: from.scope(context).call_site, ..*from.scope(caller) };
@@ -86,7 +89,7 @@ pub(super) fn callers(asked: &Counted, query: &Query) -> (Counted, Costs) {
                     last = Some((at, scope, above));
                     next.push(Climber { at: above, context: caller, origin });
                 }
-                _ => to.tree.add(at, from.values(origin)),
+                _ => to.tree.add(at, values(origin)),
             }
         }
         level = next;
@@ -96,4 +99,19 @@ pub(super) fn callers(asked: &Counted, query: &Query) -> (Counted, Costs) {
     let exclusive = to.tree.own().to_vec();
     let costs = Costs { inclusive: sum_up(&to.tree, exclusive.clone()), exclusive, own_body };
     (to, costs)
+}
+
+/// The own cost of each node, that of its loops included; a loop has none.
+fn with_loops(from: &Tree) -> Vec<u64> {
+    let width = from.width();
+    let mut costs = from.own().to_vec();
+    // Parents come before their children.
+    for node in from.nodes().rev() {
+        let Some(around) = from.parent(node).filter(|_| from.scope(node).kind == ScopeKind::Loop) else { continue };
+        let (before, here) = costs.split_at_mut(node.index() * width);
+        let its = &mut here[..width];
+        accumulate(from.rules(), &mut before[around.index() * width..][..width], its);
+        its.fill(0);
+    }
+    costs
 }

@@ -118,9 +118,9 @@ impl Profile {
     /// - **context**: inclusive = exclusive + the children's inclusive, exactly, for metrics that add up. Self of a
     ///   procedure or inlined call is its own body with loops and lines; of a pruned node, the sum of those in it. So
     ///   the self of all nodes other than loops and lines adds up to the total.
-    /// - **callers**: the first level is every scope with a cost of its own (procedures, inlined calls; a thread or
-    ///   partial root where no frame was known), inclusive = its self cost; below are its callers, with the part of that
-    ///   cost that came through them. Exclusive is the part for which there was no further caller, so inclusive =
+    /// - **callers**: the first level is every scope with a cost of its own (procedures, inlined calls, each with its loops; a thread or
+    ///   partial root where no frame was known), inclusive = its self cost; below are its callers, and the loops that they call it
+    ///   from, with the part of that cost that came through them. Exclusive is the part for which there was no further caller, so inclusive =
     ///   exclusive + children here too. Self is the cost on the first level, 0 below. Processes and threads are no
     ///   callers, a partial root is. A tree so deep and recursive that this would not fit in memory is pruned.
     /// - **flat**: exclusive is the cost in the scope and in none inside it; self of a module or file is the sum of the
@@ -128,9 +128,7 @@ impl Profile {
     pub fn view(&self, query: &Query) -> Result<View, QueryError> {
         let asked = match query.view {
             ViewKind::Context => reshape::reshape(self, query, query.fold_recursion, &[])?,
-            ViewKind::Callers => {
-                reshape::reshape(self, query, query.fold_recursion, &[ScopeKind::Loop, ScopeKind::Line])?
-            }
+            ViewKind::Callers => reshape::reshape(self, query, query.fold_recursion, &[ScopeKind::Line])?,
             ViewKind::Flat => reshape::reshape(self, query, false, &[])?,
         };
         let (tree, costs) = match query.view {
