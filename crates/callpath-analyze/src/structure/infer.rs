@@ -40,6 +40,8 @@ impl Beginnings {
             }
             let name = origin.display_name().map(|name| name.into_owned()).unwrap_or_default();
             let begun = files.entry(path.to_owned()).or_default();
+            // Rust's closures are in a namespace beside the procedure that they stand in.
+            let is_nested = is_nested || origin.source_name().is_some_and(|name| name.starts_with("{closure"));
             begun.push(Beginning { line: origin.line(), name, is_nested });
         }
         for begun in files.values_mut() {

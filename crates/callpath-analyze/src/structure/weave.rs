@@ -62,6 +62,8 @@ struct Standing {
     /// The contexts around it, outermost first.
     chain: Vec<u32>,
     place: Option<SourcePlace>,
+    /// The line is that of some code in it, for its tests stand elsewhere.
+    is_guess: bool,
     /// The blocks that decide whether it goes on.
     tests: Vec<u32>,
 }
@@ -83,8 +85,13 @@ pub(super) fn weave(graph: &ProcedureGraph, forest: &LoopForest, source: &Source
         let around = around.map_or(&[][..], |around| &around.chain);
         let looped = Looped::of(graph, forest, source, number, &atoms_of[number as usize]);
         let chain = if is_inferred { looped.inferred(around) } else { looped.recorded(around) };
-        let place = looped.place(chain.last().copied().unwrap_or(HOST));
-        standings.push(Standing { chain, place, tests: looped.test_blocks });
+        let context = chain.last().copied().unwrap_or(HOST);
+        let tested = looped.place(&looped.tests, context);
+        let (place, is_guess) = match tested.or_else(|| looped.place(&looped.atoms, context)) {
+            place @ Some(_) => (place, tested.is_none()),
+            None => (None, false),
+        };
+        standings.push(Standing { chain, place, is_guess, tests: looped.test_blocks });
     }
     let mut woven = Woven { nodes: Vec::new(), scopes: Vec::with_capacity(source.atoms.len()) };
     woven.nodes.push(Node {
@@ -107,9 +114,17 @@ pub(super) fn weave(graph: &ProcedureGraph, forest: &LoopForest, source: &Source
         }
         // A loop inside of one of the same line is another one, the source's or the compiler's, unless they have one test.
         let key = standing.place.map_or(Key::LoopAt(header), Key::Loop);
-        if !here.parent.is_some_and(|parent| {
-            key == builder.woven.nodes[node as usize].key && ends_with(forest, parent, &standing.tests)
-        }) {
+        let is_around = builder.woven.nodes[node as usize].key;
+        let is_same = here.parent.is_some_and(|parent| {
+            let ends = |test: &u32| ends_with(forest, parent, *test);
+            let is_guess = is_around.is_loop() && standing.is_guess && standing.tests.iter().all(ends);
+            is_guess
+                || key == is_around && standing.tests.iter().any(ends)
+                || (is_inferred || standing.place.is_none())
+                    && is_around.is_loop()
+                    && is_continue(graph, forest, parent, here.header, &standing.tests)
+        });
+        if !is_same {
             node = builder.child(node, key, header);
         }
         builder.woven.nodes[node as usize].is_irreducible |= here.is_irreducible;
@@ -135,10 +150,18 @@ pub(super) fn weave(graph: &ProcedureGraph, forest: &LoopForest, source: &Source
     woven
 }
 
-/// The test that ends a loop, in one of `tests`, ends `outer` around it, too: machine code nests where a loop's test was copied,
-/// or it is entered elsewhere, too.
-fn ends_with(forest: &LoopForest, outer: u32, tests: &[u32]) -> bool {
-    forest.exits(outer).iter().any(|exit| tests.contains(&exit.0))
+/// A test that ends a loop ends `outer` around it, too: machine code nests where a loop's test was copied, or where it is
+/// entered elsewhere, too.
+fn ends_with(forest: &LoopForest, outer: u32, test: u32) -> bool {
+    forest.exits(outer).iter().any(|exit| exit.0 == test)
+}
+
+/// A loop around another that has no test of its own, and begins with the other: its code is behind a `continue`. Only where
+/// lines do not tell: `for (;;)` around a loop that leaves both looks the same.
+fn is_continue(graph: &ProcedureGraph, forest: &LoopForest, outer: u32, header: u32, tests: &[u32]) -> bool {
+    let exits = forest.exits(outer);
+    let begins = forest.loops.get(outer as usize).is_some_and(|outer| *graph.successors(outer.header) == [header]);
+    begins && !exits.is_empty() && exits.iter().all(|exit| tests.contains(&exit.0))
 }
 
 struct Builder<'a> {
@@ -254,16 +277,12 @@ impl<'a> Looped<'a> {
         around.iter().copied().chain(tested.filter(|&context| context != HOST)).collect()
     }
 
-    /// The line of its test as seen from the context that it is in, which may have inlined the test itself.
-    fn place(&self, context: u32) -> Option<SourcePlace> {
-        let seen = |atoms: &[&Atom]| {
-            let places: Vec<SourcePlace> =
-                atoms.iter().filter_map(|atom| self.source.place_in(atom, context)).collect();
-            // A loop stands in one file: that of most.
-            let file = most_frequent(places.iter().map(|place| place.file))?;
-            places.into_iter().filter(|place| place.file == file).min()
-        };
-        seen(&self.tests).or_else(|| seen(&self.atoms))
+    /// The line of `atoms` as seen from the context that it is in, which may have inlined them.
+    fn place(&self, atoms: &[&Atom], context: u32) -> Option<SourcePlace> {
+        let places: Vec<SourcePlace> = atoms.iter().filter_map(|atom| self.source.place_in(atom, context)).collect();
+        // A loop stands in one file: that of most.
+        let file = most_frequent(places.iter().map(|place| place.file))?;
+        places.into_iter().filter(|place| place.file == file).min()
     }
 }
 

@@ -110,3 +110,65 @@ extern "C" void cold(long n) {
         }
     }
 }
+
+// Three deep: the innermost has a loop, and is called twice in one line.
+INLINED long leaf(long n) {
+    long total = 0;
+    while (n-- > 0) //@ loop leaf: deep > middle() > leaf(), deep > around > middle() > leaf()
+        total += out(n);
+    return total;
+}
+
+INLINED long middle(long n) {
+    return leaf(n) + 1; //@ inlined leaf: deep > middle(), deep > around > middle()
+}
+
+extern "C" long deep(long n) {
+    long total = middle(n); //@ inlined middle: deep
+    out(total);
+    for (long i = 0; i < n; i++) { //@ loop around: deep
+        out(i);
+        total += middle(i); //@ inlined middle: deep > around
+        out(total);
+    }
+    return total;
+}
+
+// Iterators: every part of the loop's header is inlined, its line only a call's.
+struct Iterator {
+    long at;
+    INLINED bool operator!=(const Iterator &other) const { return at != other.at; }
+    INLINED long operator*() const { return at; }
+    INLINED void operator++() { at++; }
+};
+struct Range {
+    long n;
+    INLINED Iterator begin() const { return {0}; }
+    INLINED Iterator end() const { return {n}; }
+};
+
+extern "C" void iterates(const Range &range) {
+    for (long value : range) { //@ loop iterates: iterates
+        out(value);
+        out(value + 1);
+    }
+}
+
+// The whole body is inlined, its test, too: the loop is the host's all the same.
+extern "C" void all_inlined(Array *arrays, long n) {
+    for (Iterator i = {0}; i != Iterator{n}; ++i) //@ loop all: all_inlined
+        arrays[*i].moo(*i); //@ inlined moo: all_inlined > all
+}
+
+// Thrown through, and landing pads.
+struct Guard {
+    long value;
+    INLINED ~Guard() { out(value); }
+};
+
+extern "C" void guarded(long n) {
+    for (long i = 0; i < n; i++) { //@ loop guards: guarded
+        Guard guard = {i};
+        out(i + 1);
+    }
+}

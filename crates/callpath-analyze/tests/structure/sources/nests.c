@@ -99,3 +99,67 @@ void tail(long n) {
     if (out(n)) //@ may loop again: tail
         tail(n - 1);
 }
+
+// Of a header in several lines gcc's line map has the test's in the loop, clang's its first.
+void several_lines(long n) {
+    for (long i = 0; //@ clang loop header: several_lines
+         i < n; //@ gcc loop header: several_lines
+         i++) {
+        out(i);
+        out(i + 1);
+    }
+}
+
+void many_continues(long n) {
+    for (long i = 0; i < n; i++) { //@ loop continues: many_continues
+        if (out(i))
+            continue;
+        if (out(i + 1) > 3) {
+            out(5);
+            continue;
+        }
+        if (out(i + 2) < 3)
+            break;
+        out(6);
+    }
+    out(n);
+}
+
+void leaves_both(long n) {
+    for (long i = 0; i < n; i++) { //@ loop outer: leaves_both
+        for (long j = 0; j < i; j++) { //@ loop within: leaves_both > outer
+            if (out(j))
+                goto done;
+        }
+        out(i);
+    }
+done:
+    out(n);
+}
+
+// Three deep, with nothing between them.
+void bare(long n) {
+    for (long i = 0; i < n; i++) //@ loop one: bare
+        for (long j = 0; j < n; j++) //@ loop two: bare > one
+            for (long k = 0; k < n; k++) //@ loop three: bare > one > two
+                out(i + j + k);
+}
+
+// Where two tests are made in one line.
+void both_tests(const long *list, long n) {
+    while (n > 0 && out(list[n]) && out(n)) { //@ loop tests: both_tests
+        n--;
+        out(3);
+    }
+}
+
+// A copy for one value of its parameter, under another symbol.
+static __attribute__((noinline)) void copied(long n, long step) {
+    for (long i = 0; i < n; i += step) //@ loop steps: copied
+        out(i + step);
+}
+
+void copies(long n) {
+    copied(n, 3);
+    copied(n + 1, 3);
+}

@@ -52,3 +52,31 @@ pub fn calls(values: &[usize]) {
         out(*value);
     }
 }
+
+#[unsafe(no_mangle)]
+pub fn chained(values: &[usize]) -> usize {
+    let mut total = 0;
+    for (at, value) in values.iter().enumerate() { //@ loop chained: chained
+        if out(at) {
+            continue;
+        }
+        total += value ^ at;
+        out(total);
+    }
+    total
+}
+
+#[unsafe(no_mangle)]
+pub fn labelled(n: usize) {
+    'outer: for i in 0..n { //@ loop outer: labelled
+        for j in 0..i { //@ loop labels: labelled > outer
+            if out(j) {
+                continue 'outer;
+            }
+            if out(j + 1) {
+                break 'outer;
+            }
+        }
+        out(i);
+    }
+}

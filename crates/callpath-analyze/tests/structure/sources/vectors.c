@@ -49,3 +49,44 @@ long count(const unsigned char *text) {
     }
     return lines;
 }
+
+// Gone where the compiler unrolls it whole.
+long whole(const long *values) {
+    long total = 0;
+    for (int i = 0; i < 4; i++) //@ O0 loop whole: whole; may O1+ loop whole: whole
+        total += values[i];
+    return total;
+}
+
+// The test is true for the first part of the values: a loop each.
+void split(int *values, long n, long limit) {
+    for (long i = 0; i < n; i++) { //@ loop split: split
+        if (i < limit)
+            values[i] += 5;
+        else
+            values[i] -= 7;
+    }
+}
+
+// What is set and what is copied becomes two loops, or calls.
+void distributed(long *restrict zeros, long *restrict to, const long *restrict from, long n) {
+    for (long i = 0; i < n; i++) { //@ O0 loop distributed: distributed; may O1+ loop distributed: distributed
+        zeros[i] = 0;
+        to[i] = from[i];
+    }
+}
+
+// Two loops of the source with different lines stay two, whatever they have in common.
+void alike(float *values, long n, float by) {
+    for (long i = 0; i < n; i++) //@ loop first: alike
+        values[i] += by;
+    for (long i = 0; i < n; i++) //@ loop second: alike
+        values[i] *= by;
+}
+
+// Outer iterations are unrolled and jammed together.
+void jammed(long n, float (*restrict a)[128], const float *restrict b) {
+    for (long i = 0; i < 128; i++) //@ loop lines: jammed
+        for (long j = 0; j < n; j++) //@ loop cells: jammed > lines
+            a[j][i] += b[i] * a[j][i];
+}
