@@ -10,6 +10,7 @@
 //! is called here, or `inlined` and the procedure's name, and each context that it stands in: the procedure, then loops by
 //! what they are called, and inlined calls by the procedure's name and `()`. A loop's line is that of its `for`, `while` or
 //! `do`; of `do ... while`, that of its `while`, which is all that the machine code knows. An inlined call's line is the call's.
+//! `line`, and a name of it, and the scope that all of the line's code is in, wherever the compiler put it.
 //! `may` before a clause: a compiler may leave it out or not, as it sees fit; it is not counted.
 
 use std::collections::BTreeMap;
@@ -20,6 +21,8 @@ use std::path::Path;
 pub(crate) struct Annotations {
     /// What the loop of a line is called: by file name and line.
     pub(crate) loops: BTreeMap<(String, u32), String>,
+    /// The scope that all code of a line is in: by file name and line.
+    pub(crate) lines: BTreeMap<(String, u32), String>,
     /// Paths of scopes that must be found, as often as they stand here.
     pub(crate) expected: Vec<String>,
     /// Paths of loops that may be found.
@@ -52,12 +55,16 @@ impl Annotations {
         let [selectors @ .., kind, name] = &words[..] else { panic!("{file}:{line}: {clause}: no name") };
         let is_loop = match *kind {
             "loop" => true,
-            "inlined" => false,
-            other => panic!("{file}:{line}: {other}: neither loop nor inlined"),
+            "inlined" | "line" => false,
+            other => panic!("{file}:{line}: {other}: neither loop, inlined nor line"),
         };
         let selectors: Vec<&str> = selectors.iter().copied().filter(|word| *word != "may").collect();
         let is_may = words[0] == "may";
         if !applies(&selectors, compiler, level) {
+            return;
+        }
+        if *kind == "line" {
+            self.lines.insert((file.to_owned(), line), contexts.to_owned());
             return;
         }
         if is_loop {

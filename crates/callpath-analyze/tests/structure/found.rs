@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use callpath_analyze::structure::{ModuleSource, ModuleStructure, ProcedureStructure, StaticKind, structure};
+use callpath_analyze::structure::{
+    ModuleSource, ModuleStructure, ProcedureStructure, SourcePlace, StaticKind, structure,
+};
 use callpath_image::elf::Image;
 
 /// The structure of a file.
@@ -48,6 +50,19 @@ pub(crate) fn scopes(procedure: &ProcedureStructure, loops: &BTreeMap<(String, u
         paths.push(path);
     }
     found
+}
+
+/// The scopes that the code of a line is in.
+pub(crate) fn scopes_of_line(
+    procedure: &ProcedureStructure,
+    loops: &BTreeMap<(String, u32), String>,
+    line: &(String, u32),
+) -> Vec<String> {
+    let all = scopes(procedure, loops);
+    let host = short(procedure.name.as_deref().unwrap_or("?"));
+    let is_its = |place: SourcePlace| place.line == line.1 && procedure.file(place).ends_with(&line.0);
+    let its = procedure.pieces.iter().filter(|piece| piece.place.is_some_and(is_its));
+    its.map(|piece| piece.scope.map_or(host.clone(), |scope| all[scope as usize].path.clone())).collect()
 }
 
 /// A procedure's own name, without parameters, template arguments what it is declared in,

@@ -33,11 +33,10 @@ void unswitch(int *values, long n, int flag) {
     }
 }
 
-// The root does not vary: it is moved out.
-void invariant(double *values, long n, double *by) {
+// The divisor does not vary: it is moved out, but is of a line in the loop.
+void invariant(double *restrict values, long n, const double *restrict by) {
     for (long i = 0; i < n; i++) { //@ loop invariant: invariant
-        double root = *by * *by + 1.0;
-        values[i] = values[i] / root;
+        values[i] = values[i] / (*by * *by + 1.0); //@ line divided: invariant > invariant
     }
 }
 
@@ -89,4 +88,17 @@ void jammed(long n, float (*restrict a)[128], const float *restrict b) {
     for (long i = 0; i < 128; i++) //@ loop lines: jammed
         for (long j = 0; j < n; j++) //@ loop cells: jammed > lines
             a[j][i] += b[i] * a[j][i];
+}
+
+// A header in several lines: parts that were split may stand in different ones of them.
+long several(const int *values, long n) {
+    long total = 0;
+    for (long i = 0; //@ clang loop header: several
+         i < n && //@ gcc loop header: several
+         i < 1000;
+         i++) {
+        if (values[i] > 3)
+            total += values[i];
+    }
+    return total;
 }
