@@ -240,8 +240,11 @@ fn keep_pending(info: &Info, context: &mut Context) -> bool {
                 tls::set(Word::Kept, 1);
                 call4(syscall_number::RT_TGSIGQUEUEINFO, process, gettid() as usize, signal, info_at)
             }
-            // Another thread may have it unblocked. It waits where no sample does.
-            _ => call4(syscall_number::RT_SIGQUEUEINFO, process, signal, info_at, 0),
+            // Another thread may have it unblocked. It waits where no sample does. Only the first thread may repeat who sent it.
+            _ => match call4(syscall_number::RT_SIGQUEUEINFO, process, signal, info_at, 0) {
+                0 => 0,
+                _ => call4(syscall_number::KILL, process, signal, 0, 0),
+            },
         }
     };
     if result == 0 {

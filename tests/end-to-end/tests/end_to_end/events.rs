@@ -164,7 +164,8 @@ fn calls_are_counted_by_a_breakpoint() {
     };
     assert_eq!((each.0, each.1), (1000, 1000), "each call");
     let tenth = calls("@10", &["call", "500", "2"]).expect("as before");
-    assert_eq!(tenth.1, 1000, "each tenth call");
+    // A sample that is dropped takes the period with it.
+    assert_near(tenth.1, 1000, 20, "each tenth call");
     assert!(tenth.2 < 110, "{tenth:?}");
     // By rate the period is found on the way; the whole is made to fit the kernel's count.
     let rate = calls("@f200", &["call", "30000"]).expect("as before");

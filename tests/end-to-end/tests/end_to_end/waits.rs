@@ -7,7 +7,11 @@ use crate::ordinary_user::Place;
 
 /// Recorded by the kernel's clock where that is allowed, and as an ordinary user, for whom timers interrupt everything.
 fn undisturbed(mode: &str) {
-    let program = Program::nasty("waits.c").arguments([mode]).options(&["-e", "wall-time", "-F", "5000"]);
+    undisturbed_at(mode, "5000");
+}
+
+fn undisturbed_at(mode: &str, rate: &str) {
+    let program = Program::nasty("waits.c").arguments([mode]).options(&["-e", "wall-time", "-F", rate]);
     let recorded = program.same();
     let by_clock = recorded.profile();
     assert!(by_clock.through(&["busy"], "samples") > 5, "{mode}: {:?}", by_clock.quality);
@@ -16,7 +20,7 @@ fn undisturbed(mode: &str) {
     }
     let place = Place::new();
     let copy = place.copy(program.path());
-    let said = place.run(&["record", "-e", "wall-time", "-F", "5000", "-o", "m", "--", copy.to_str().unwrap(), mode]);
+    let said = place.run(&["record", "-e", "wall-time", "-F", rate, "-o", "m", "--", copy.to_str().unwrap(), mode]);
     assert_eq!((recorded.ended.stdout, recorded.ended.status), (said.stdout, said.status), "{mode}: {}", said.stderr);
     let by_timer = place.profile("m");
     assert!(by_timer.through(&["busy"], "samples") > 5, "{mode}: {:?}", by_timer.quality);
@@ -44,5 +48,7 @@ fn for_signals() {
 
 #[test]
 fn that_open_the_mask() {
-    undisturbed("opened");
+    // A SIGTRAP that the program sends itself in the microsecond in which a timer's is on its way is one with that: see
+    // README's limits. Seldom, at this rate.
+    undisturbed_at("opened", "200");
 }
