@@ -53,6 +53,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     for diagnostic in &found.diagnostics {
         output::say(diagnostic);
     }
+    if let Some(wanted) = arguments.procedure.as_ref().filter(|_| found.procedures.is_empty()) {
+        return Err(anyhow::anyhow!("no code of {} is at {wanted}", arguments.file.display()).into());
+    }
     let mut out = output::stdout();
     if arguments.json {
         let all: Vec<Value> = found.procedures.iter().map(|p| procedure_json(p, &names, arguments.lines)).collect();

@@ -70,3 +70,24 @@ fn as_a_command() {
     assert_eq!(work["scopes"].as_array().map(Vec::len), Some(4));
     assert!(work["pieces"].as_array().is_some_and(|pieces| pieces.iter().any(|piece| piece["place"]["line"] == 29)));
 }
+
+#[test]
+fn what_there_is_not() {
+    let program = Program::made(C { source: "loops.c", output: "loops_asked", options: &[] });
+    let path = program.path().to_str().expect("a plain name").to_owned();
+    let cases = [
+        (&["/dev/null"][..], "failed to read /dev/null: not a regular file"),
+        (&[&path, "--procedure", "nobody"], "is called nobody"),
+        (&[&path, "--procedure", "0x1"], "is at 0x1"),
+        (&[&path, "--procedure", "0xno"], "not an address"),
+    ];
+    for (words, expected) in cases {
+        let mut command = std::process::Command::new(callpath_end_to_end::callpath());
+        let said = command.arg("structure").args(words).output().expect("callpath can be run");
+        let error = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert!(
+            said.status.code() == Some(1) && error.contains(expected) && said.stdout.is_empty(),
+            "{words:?}: {error}"
+        );
+    }
+}
