@@ -100,7 +100,7 @@ fn graphs(flow: &ModuleFlow<'_>, threads: usize) -> Vec<(ProcedureGraph, LoopFor
     let mut all = std::thread::scope(|scope| {
         let workers: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let mut all = work();
-        all.extend(workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()));
+        all.extend(workers.into_iter().flat_map(|worker| worker.join().expect("no worker panics")));
         all
     });
     if threads > 1 {

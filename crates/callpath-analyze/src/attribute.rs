@@ -294,6 +294,16 @@ fn why_partial(code: &Code) -> Option<String> {
     (samples > 0).then(|| format!("partial call paths: the walk stopped in {place} ({samples} of {whole} samples)"))
 }
 
+/// That a module's DWARF is broken, as a sentence with the first place. `callpath structure` tells all of them.
+fn broken_dwarf(module: &ModuleCode) -> Option<String> {
+    let first = module.broken_dwarf.first()?;
+    let path = module.key.0.display();
+    Some(format!(
+        "{path}: debug information that makes no sense (places: {}); the first: {first}",
+        module.broken_dwarf.len()
+    ))
+}
+
 /// The samples at each node and below it.
 fn inclusive_samples(nodes: &[TreeNode]) -> Vec<u64> {
     let mut samples: Vec<u64> = nodes.iter().map(|n| n.samples).collect();
@@ -323,6 +333,7 @@ fn describe(profile: &mut Profile, measurement: &Measurement, code: &Code) {
             .push(format!("{} processes came when too many were being measured, and were not", session.lost_processes));
     }
     info.notes.extend(why_partial(code));
+    info.notes.extend(code.modules.iter().filter_map(broken_dwarf));
     let least = (profile.quality.taken as f64 * HINT_SHARE) as u64;
     let mut unnamed: Vec<&ModuleCode> =
         code.modules.iter().filter(|m| m.unnamed_samples > least && m.names.is_some()).collect();

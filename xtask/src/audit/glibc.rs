@@ -43,7 +43,7 @@ fn unpacked(suite: &str, place: &Path) -> anyhow::Result<PathBuf> {
             std::fs::create_dir_all(place.join(directory))?;
         }
         let keys = "/usr/share/keyrings/debian-archive-keyring.gpg";
-        let source = format!("deb [signed-by={keys}] http://deb.debian.org/debian {suite} main\n");
+        let source = format!("deb [signed-by={keys}] {} {suite} main\n", archive()?);
         std::fs::write(place.join("sources.list"), source)?;
         let at = |name: &str| place.join(name).display().to_string();
         let options = [
@@ -70,6 +70,16 @@ fn unpacked(suite: &str, place: &Path) -> anyhow::Result<PathBuf> {
     }
     let places = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"].map(|directory| root.join(directory));
     places.into_iter().find(|directory| directory.join("libc.so.6").exists()).context("it holds no libc.so.6")
+}
+
+/// Where this machine gets its packages from: the archive has the other suites, too.
+fn archive() -> anyhow::Result<String> {
+    let asked = ["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"];
+    let said = Command::new("apt-get").args(asked).output().context("failed to start apt-get")?;
+    let places = String::from_utf8_lossy(&said.stdout).into_owned();
+    // Others are those of security updates.
+    let archive = places.lines().find(|place| place.trim_end_matches('/').ends_with("/debian"));
+    Ok(archive.context("apt-get knows no archive of Debian: add one to its sources")?.to_owned())
 }
 
 /// A program of that library alone: old enough symbols, and its own loader.

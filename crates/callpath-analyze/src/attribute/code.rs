@@ -35,6 +35,8 @@ pub(super) struct ModuleCode {
     pub(super) places: FxHashMap<LinkAddr, Place>,
     pub(super) scopes: Vec<Inner>,
     pub(super) names: Option<ModuleNames>,
+    /// What of its DWARF could not be used.
+    pub(super) broken_dwarf: Vec<String>,
     /// What the process calls the code that it has written here.
     pub(super) written: Vec<NamedCode>,
     pub(super) unnamed_samples: u64,
@@ -82,6 +84,7 @@ impl Code {
                 places: FxHashMap::default(),
                 scopes: Vec::new(),
                 names: None,
+                broken_dwarf: Vec::new(),
                 written,
                 unnamed_samples: 0,
                 stopped_samples: 0,
@@ -132,7 +135,9 @@ impl ModuleCode {
         let mut addresses: Vec<LinkAddr> = self.addresses.iter().copied().collect();
         addresses.sort_unstable();
         let structure = names.structure_source().map(|source| kept_structure(&source, &addresses, cache));
+        // A module without a source has no structure, and its names say why.
         let structure = structure.unwrap_or_default();
+        self.broken_dwarf.clone_from(&structure.diagnostics);
         // Of each procedure's scopes, where they begin in `self.scopes`.
         let mut first_of: FxHashMap<LinkAddr, u32> = FxHashMap::default();
         let lines = names.lines(&addresses);
