@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn print(path: &Path, threads: usize, show: bool) -> Result<(), Box<dyn Error>> {
     let image = Image::read(path)?;
     let begun = Instant::now();
-    let (swept, graphs) = with_flow(&image, |flow| {
+    let (swept, graphs) = with_flow(&image, |flow, _| {
         let swept = begun.elapsed();
         (swept, graphs(flow, threads))
     });

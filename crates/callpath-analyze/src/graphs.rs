@@ -8,14 +8,16 @@ use callpath_format::recipe::Cfa;
 use callpath_format::register::Reg;
 use callpath_image::cfi::CallFrames;
 use callpath_image::elf::Image;
-use callpath_x86::graph::{Fragment, FragmentKind, GraphInput, ModuleFlow};
+use callpath_image::landing_pads::LandingPads;
+use callpath_x86::graph::{Fragment, FragmentKind, GraphInput, LandingPad, ModuleFlow};
 
 use crate::recipes::machine_code::with_input;
 use crate::recipes::{code_of, procedures};
 
 /// Calls `then` with the control flow of an image. Procedures' bounds are those of its call frame information; where
-/// that speaks of less than half of the code, they are what the code itself shows.
-pub fn with_flow<T>(image: &Image, then: impl FnOnce(&ModuleFlow<'_>) -> T) -> T {
+/// that speaks of less than half of the code, they are what the code itself shows. `then` is also told what of the image could
+/// not be used, as sentences.
+pub fn with_flow<T>(image: &Image, then: impl FnOnce(&ModuleFlow<'_>, &[String]) -> T) -> T {
     let (code, _) = code_of(image);
     let frames = CallFrames::of_image(image, &code);
     let kind = |range: &callpath_image::cfi::FrameRange| {
@@ -38,8 +40,16 @@ pub fn with_flow<T>(image: &Image, then: impl FnOnce(&ModuleFlow<'_>) -> T) -> T
         let found = procedures(image).into_iter();
         fragments.extend(found.map(|found| Fragment { code: found.code, kind: FragmentKind::Entry }));
     }
+    let landings = LandingPads::of_image(image, &frames);
+    let landing_pads = landings.pads.into_iter().map(|landing| LandingPad { calls: landing.calls, pad: landing.pad });
+    let landing_pads: Vec<LandingPad> = landing_pads.collect();
+    let mut diagnostics: Vec<String> = landings.diagnostics.iter().map(|odd| format!("failed to {odd}")).collect();
+    if landings.diagnostics_left_out > 0 {
+        diagnostics.push(format!("failed to read {} more landing pads", landings.diagnostics_left_out));
+    }
     with_input(image, &code, &[], Vec::new(), false, |input| {
-        then(&ModuleFlow::new(&GraphInput { code: *input, fragments: &fragments, landing_pads: &[] }))
+        let input = GraphInput { code: *input, fragments: &fragments, landing_pads: &landing_pads };
+        then(&ModuleFlow::new(&input), &diagnostics)
     })
 }
 

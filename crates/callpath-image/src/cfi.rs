@@ -24,7 +24,7 @@ use callpath_format::address::LinkAddr;
 use callpath_format::recipe::Recipe;
 use gimli::{
     BaseAddresses, CallFrameInstructionIter, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice, LittleEndian,
-    UnwindSection,
+    Pointer, UnwindSection,
 };
 
 use crate::elf::Image;
@@ -52,6 +52,8 @@ pub struct FrameRange {
     pub code: Range<LinkAddr>,
     /// Its rows, in [`CallFrames::rows`].
     pub rows: Range<usize>,
+    /// Where a table says of its calls where their exceptions land.
+    pub landing_table: Option<LinkAddr>,
 }
 
 /// From an address on, up to the next row of the same FDE or the FDE's end, one recipe holds.
@@ -271,6 +273,12 @@ where
         }
     }
 
+    /// Where the section lies.
+    fn own_bytes(&self) -> Range<LinkAddr> {
+        let start = self.bases.eh_frame.section.filter(|_| self.which == CfiSection::EhFrame).unwrap_or(0);
+        LinkAddr(start)..LinkAddr(start.saturating_add(self.bytes.len() as u64))
+    }
+
     /// `None`: the entry does not fit into the section.
     fn entry_at(&self, at: usize) -> Option<Entry> {
         let word = |at: usize| Some(u32::from_le_bytes(*self.bytes.get(at..)?.first_chunk()?));
@@ -310,7 +318,13 @@ where
         let first_row = out.rows.len();
         let mut program = fde.instructions(&section, self.bases);
         let trouble = self.rows(&cie, &mut program, start..end, at, pool, out).err();
-        out.ranges.push(FrameRange { section: self.which, offset: at as u64, code, rows: first_row..out.rows.len() });
+        let landing_table = match fde.lsda() {
+            // A linker that has dropped the table leaves a 0, which counts from here.
+            Some(Pointer::Direct(table)) => Some(LinkAddr(table)).filter(|table| !self.own_bytes().contains(table)),
+            Some(Pointer::Indirect(_)) | None => None,
+        };
+        let rows = first_row..out.rows.len();
+        out.ranges.push(FrameRange { section: self.which, offset: at as u64, code, rows, landing_table });
         trouble.map_or(Ok(()), Err)
     }
 

@@ -21,6 +21,7 @@ mod fde;
 pub mod fuzzing;
 mod headers;
 pub mod identity;
+pub mod landing_pads;
 pub mod lines;
 pub mod loading;
 pub mod peek;

@@ -83,8 +83,9 @@ pub(super) fn cut(graph: &ProcedureGraph, unit_at: impl Fn(LinkAddr) -> Option<R
         source.contexts[HOST as usize] = source.named(unit, origin);
     }
     let mut known = FxHashMap::default();
-    let mut cutter = Cutter { source: &mut source, known: &mut known };
+    let mut cutter = Cutter { source: &mut source, known: &mut known, fragment: graph.entry };
     for (number, block) in (0u32..).zip(&graph.blocks) {
+        cutter.fragment = fragment_start(graph, block.code.start);
         match unit_at(block.code.start) {
             Some(unit) => cutter.block(number, &block.code, &unit),
             None => cutter.push(number, block.code.clone(), HOST, None),
@@ -96,12 +97,23 @@ pub(super) fn cut(graph: &ProcedureGraph, unit_at: impl Fn(LinkAddr) -> Option<R
     source
 }
 
+/// Where the fragment begins that an address lies in.
+fn fragment_start(graph: &ProcedureGraph, addr: LinkAddr) -> LinkAddr {
+    let (first, others) =
+        graph.fragments.split_first().map_or((None, &[][..]), |(first, others)| (Some(first), others));
+    let before = others.partition_point(|fragment| fragment.start <= addr).checked_sub(1);
+    let around = before.and_then(|index| others.get(index)).filter(|fragment| fragment.contains(&addr)).or(first);
+    around.filter(|fragment| fragment.contains(&addr)).map_or(addr, |fragment| fragment.start)
+}
+
 /// What tells inlined calls apart: a compiler that copies code records each copy of a call as one of its own.
 type CallKey = (u32, u64, u32, Option<SourcePlace>);
 
 struct Cutter<'a> {
     source: &'a mut Source,
     known: &'a mut FxHashMap<CallKey, u32>,
+    /// Where the fragment begins that is being cut.
+    fragment: LinkAddr,
 }
 
 impl Cutter<'_> {
@@ -130,7 +142,8 @@ impl Cutter<'_> {
         for (index, &start) in cuts.iter().enumerate() {
             let end = cuts.get(index + 1).copied().unwrap_or(code.end);
             let context = unit.scope_at(start).map_or(HOST, |scope| self.context(unit, scope));
-            let run = unit.line_at(start);
+            // A line that began before the fragment is that of another procedure: gcc says none where a cold part begins.
+            let run = unit.line_at(start).filter(|run| run.range.start >= self.fragment);
             let place = run.and_then(|run| self.source.files.place(unit, run.file, run.line));
             self.push(number, start..end, context, place);
         }

@@ -74,7 +74,7 @@ pub fn structure(
     let has_dwarf = Scopes::has_any(&source.with_dwarf);
     let scopes = has_dwarf
         .then(|| Scopes::new(Arc::clone(&source.with_dwarf), source.supplement.clone(), Some(source.image.origin())));
-    with_flow(&source.image, |flow| {
+    with_flow(&source.image, |flow, odd| {
         let numbers: Vec<usize> = match wanted {
             None => (0..flow.len()).collect(),
             Some(addrs) => {
@@ -92,6 +92,7 @@ pub fn structure(
             std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(|| work.run())));
         }
         let (procedures, mut diagnostics) = work.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        diagnostics.extend_from_slice(odd);
         diagnostics
             .extend(scopes.iter().flat_map(|scopes| scopes.diagnostics()).map(|error| format!("failed to {error}")));
         ModuleStructure::new(procedures, diagnostics)

@@ -219,7 +219,9 @@ impl<'a> Looped<'a> {
             blocks.push(header);
         }
         if blocks.is_empty() {
-            blocks = latches.iter().copied().chain([header]).chain(exits.iter().map(|exit| exit.0)).collect();
+            // Exceptions leave everywhere.
+            let leaving = exits.iter().map(|exit| exit.0).filter(|block| decides(*block));
+            blocks = latches.iter().copied().chain([header]).chain(leaving).collect();
         }
         blocks.sort_unstable();
         blocks.dedup();

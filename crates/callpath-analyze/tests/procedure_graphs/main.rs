@@ -53,7 +53,7 @@ fn link(directory: &Path, assembler: PathBuf, is_shared: bool) -> Program {
 
 /// The graphs of an image's procedures.
 fn graphs(image: &Image) -> Vec<ProcedureGraph> {
-    with_flow(image, |flow| merged((0..flow.len()).map(|procedure| flow.graph(procedure)).collect()))
+    with_flow(image, |flow, _| merged((0..flow.len()).map(|procedure| flow.graph(procedure)).collect()))
 }
 
 /// The tables in assembler: the address of each, and where its entries lead.

@@ -59,7 +59,7 @@ impl Annotations {
             other => panic!("{file}:{line}: {other}: neither loop, inlined nor line"),
         };
         let selectors: Vec<&str> = selectors.iter().copied().filter(|word| *word != "may").collect();
-        let is_may = words[0] == "may";
+        let is_may = words.contains(&"may");
         if !applies(&selectors, compiler, level) {
             return;
         }

@@ -229,6 +229,21 @@ fn rust() {
     check("shapes.rs", "rustc", &[]);
 }
 
+#[test]
+fn handlers_and_clean_ups() {
+    check("throws.cc", "g++", &[]);
+}
+
+#[test]
+fn handlers_and_clean_ups_by_clang() {
+    check("throws.cc", "clang++", &[]);
+}
+
+#[test]
+fn drops_on_unwinding() {
+    check("drops.rs", "rustc", &["-Cpanic=unwind"]);
+}
+
 /// What sections 3.1 to 3.3 of the paper find where inlined calls are not recorded: all that each procedure has.
 #[test]
 fn without_records_of_inlined_calls() {

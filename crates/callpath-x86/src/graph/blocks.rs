@@ -38,6 +38,12 @@ pub(super) struct Step {
     from: u32,
 }
 
+impl Step {
+    fn is_call(&self) -> bool {
+        matches!(self.kind, StepKind::Call | StepKind::NoReturn)
+    }
+}
+
 /// What a step does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum StepKind {
@@ -260,12 +266,13 @@ impl Procedure<'_, '_> {
             if !is_new {
                 return;
             }
-            if matches!(step.kind, StepKind::Call | StepKind::NoReturn)
-                && let Some(pad) = self.landing_pad(step.at)
-            {
+            let pad = if step.is_call() { self.landing_pad(&step) } else { None };
+            if let Some(pad) = pad {
                 self.arrive(pad);
             }
             match step.kind {
+                // Control may leave behind it: a block ends.
+                StepKind::Call if pad.is_some() => return self.arrive(step.end),
                 StepKind::Call => {}
                 StepKind::Branch => {
                     self.arrive(step.target);
@@ -321,9 +328,9 @@ impl Procedure<'_, '_> {
         self.strays.insert(at, block);
     }
 
-    /// Where an exception of the call at `at` lands.
-    fn landing_pad(&self, at: u32) -> Option<u32> {
-        let pads = &self.flow.landing_pads;
+    /// Where an exception of a call lands. As unwinders do, the last byte of the instruction is asked for.
+    fn landing_pad(&self, call: &Step) -> Option<u32> {
+        let (at, pads) = (call.end.checked_sub(1)?, &self.flow.landing_pads);
         let &(from, to, pad) = pads.get(pads.partition_point(|pad| pad.0 <= at).checked_sub(1)?)?;
         (from <= at && at < to).then_some(pad)
     }
@@ -499,7 +506,7 @@ impl Procedure<'_, '_> {
             return;
         }
         for step in self.calls_in(block) {
-            if let Some(pad) = self.landing_pad(step.at).filter(|&pad| self.is_inside(pad) && !targets.contains(&pad)) {
+            if let Some(pad) = self.landing_pad(step).filter(|&pad| self.is_inside(pad) && !targets.contains(&pad)) {
                 targets.push(pad);
             }
         }
@@ -510,8 +517,7 @@ impl Procedure<'_, '_> {
         let steps = self.steps.get(steps).unwrap_or(&[]);
         let steps = steps.get(steps.partition_point(|step| step.at < block.start)..).unwrap_or(&[]);
         let end = block.end;
-        let is_call = |step: &&Step| matches!(step.kind, StepKind::Call | StepKind::NoReturn);
-        steps.iter().take_while(move |step| step.at < end).filter(is_call)
+        steps.iter().take_while(move |step| step.at < end).filter(|step| step.is_call())
     }
 
     fn finish(mut self) -> ProcedureGraph {
@@ -559,8 +565,7 @@ impl Procedure<'_, '_> {
             graph.blocks.push(Block { code, terminator, edges });
         }
         for step in &self.steps {
-            let is_call = matches!(step.kind, StepKind::Call | StepKind::NoReturn);
-            if is_call && step.from != NOWHERE {
+            if step.is_call() && step.from != NOWHERE {
                 graph.calls.push(CallSite {
                     code: address(step.at)..address(step.end),
                     target: Some(step.target).filter(|&target| target != NOWHERE).map(address),

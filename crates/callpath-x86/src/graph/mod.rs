@@ -70,8 +70,8 @@ pub struct ProcedureGraph {
     pub blocks: Vec<Block>,
     /// Successors of all blocks, as indices in `blocks`: see [`ProcedureGraph::successors`].
     pub edges: Vec<u32>,
-    /// The block at the entry, and those that nothing seen here leads to: where exceptions land whose landing pads are
-    /// not known, targets of jumps that could not be followed, dead code.
+    /// The block at the entry, and those that nothing seen here leads to: landing pads that are not known, targets of jumps that
+    /// could not be followed, dead code.
     pub roots: Vec<u32>,
     /// By ascending address.
     pub calls: Vec<CallSite>,
@@ -92,7 +92,8 @@ pub struct Block {
 /// How a block ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Terminator {
-    /// The next block begins, because control comes there from elsewhere, too.
+    /// The next block begins, because control comes there from elsewhere, too, or because the last instruction is a call whose
+    /// exceptions land in the procedure: successors are the next block and the landing pad.
     FallsThrough,
     /// A jump to one place.
     Jump,
