@@ -54,7 +54,9 @@ const EXPORTS: &[&str] = &[
     "prlimit64",
     "pselect",
     "pthread_create",
+    "pthread_kill",
     "pthread_sigmask",
+    "raise",
     "select",
     "sem_clockwait",
     "sem_timedwait",
@@ -75,6 +77,7 @@ const EXPORTS: &[&str] = &[
     "sigwaitinfo",
     "sleep",
     "system",
+    "tgkill",
     "thrd_sleep",
     "usleep",
 ];

@@ -6,9 +6,9 @@ use callpath_format::shared::{ArenaRef, ThreadRecord};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::attach;
 use crate::libc::next;
 use crate::tls::{self, Word};
+use crate::{attach, masks, sends};
 
 static OBJECT: u8 = 0;
 
@@ -31,9 +31,17 @@ unsafe extern "C" fn child() {
     let record: Option<&ThreadRecord> = parent.arena.get(ArenaRef(tls::get(Word::Record) as u32));
     let stack = record.map_or([0; 2], |r| [r.stack[0].load(Relaxed), r.stack[1].load(Relaxed)]);
     tls::set(Word::Record, 0);
+    sends::forget();
+    if masks::is_blocked() {
+        // In truth only as long as one of the parent's waits for it.
+        masks::unblock();
+    }
     let forked_from = parent.slot_index + 1;
     match Process::claim(parent.arena, parent.published) {
         Some(process) => attach::join(process, stack, forked_from),
-        None => attach::leave(),
+        None => {
+            attach::leave();
+            masks::give_back();
+        }
     }
 }

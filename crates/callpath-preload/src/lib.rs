@@ -18,6 +18,7 @@ mod masks;
 mod recorder;
 mod sanitizer;
 mod seccomp;
+mod sends;
 mod signal;
 mod spawn;
 mod successor;

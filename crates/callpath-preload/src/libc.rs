@@ -51,6 +51,7 @@ pub mod syscall_number {
     pub const FSTAT: usize = 5;
     pub const PREAD64: usize = 17;
     pub const KILL: usize = 62;
+    pub const GETUID: usize = 102;
     pub const GETEUID: usize = 107;
     pub const GETEGID: usize = 108;
     pub const PRCTL: usize = 157;

@@ -54,12 +54,21 @@ pub fn unblock() {
     set_in_truth(SIG_UNBLOCK);
 }
 
+/// Sets the whole mask of the calling thread.
+pub fn set_all_in_truth(mask: u64) {
+    change_in_truth(SIG_SETMASK, mask);
+}
+
 /// The mask before.
 fn set_in_truth(how: c_int) -> u64 {
-    let (trap, mut before) = (TRAP_BIT, 0u64);
-    let (trap, at) = (core::ptr::from_ref(&trap) as usize, core::ptr::from_mut(&mut before) as usize);
+    change_in_truth(how, TRAP_BIT)
+}
+
+fn change_in_truth(how: c_int, set: u64) -> u64 {
+    let mut before = 0u64;
+    let (set, at) = (core::ptr::from_ref(&set) as usize, core::ptr::from_mut(&mut before) as usize);
     // SAFETY: changes the thread's signal mask; both sets have the size given.
-    unsafe { call4(syscall_number::RT_SIGPROCMASK, how as usize, trap, at, 8) };
+    unsafe { call4(syscall_number::RT_SIGPROCMASK, how as usize, set, at, 8) };
     before
 }
 

@@ -8,12 +8,12 @@ use core::ffi::{c_int, c_ulong, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
-use crate::attach;
 use crate::libc::{
     KernelSigaction, SA_ONSTACK, SA_RESTART, SA_RESTORER, SA_SIGINFO, SIG_DFL, SIG_IGN, SIGTRAP, Sigaction,
     syscall_number,
 };
 use crate::tls::{self, Word};
+use crate::{attach, sends};
 
 /// What the program wants done with its own SIGTRAP: handler, flags, mask.
 static PROGRAMS_HANDLER: AtomicUsize = AtomicUsize::new(SIG_DFL);
@@ -111,18 +111,24 @@ unsafe extern "C" fn restore() {
     core::arch::naked_asm!("mov eax, 15", "syscall")
 }
 
-/// The part of `siginfo_t` that tells who sent the signal.
+/// `siginfo_t` as it is for a signal that was sent; of a sample it says other things in the same places.
 #[repr(C)]
-struct Info {
-    signal: i32,
-    error: i32,
-    code: i32,
-    padding: i32,
-    addr: u64,
-    perf_data: u64,
-    perf_type: u32,
-    perf_flags: u32,
+#[derive(Clone, Copy, Default)]
+pub struct Info {
+    pub signal: i32,
+    pub error: i32,
+    pub code: i32,
+    pub padding: i32,
+    pub sender: u32,
+    pub user: u32,
+    /// What came with it; of a sample, what the recorder gave the kernel with the event.
+    pub value: u64,
+    pub perf_type: u32,
+    pub perf_flags: u32,
+    pub rest: [u64; 11],
 }
+
+const _: () = assert!(size_of::<Info>() == 128);
 
 /// `ucontext_t` up to the registers.
 #[repr(C)]
@@ -162,34 +168,63 @@ unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Con
     const TRAP_PERF_ASYNC: u32 = 1;
     // SAFETY: the kernel passes both to a handler with SA_SIGINFO.
     let (info, context) = unsafe { (&*info, &mut *context) };
-    let event = attach::process().and_then(|p| EventOf::from_signal(info.perf_data, &p.session.settings));
+    let event = attach::process().and_then(|p| EventOf::from_signal(info.value, &p.session.settings));
     let trigger = match info.code {
         TRAP_PERF => match event {
-            Some(event) if info.perf_flags & TRAP_PERF_ASYNC != 0 => Trigger::KernelLate(event),
-            Some(event) => Trigger::Kernel(event),
+            Some(event) if info.perf_flags & TRAP_PERF_ASYNC != 0 => Some(Trigger::KernelLate(event)),
+            Some(event) => Some(Trigger::Kernel(event)),
             // The program has an event of its own; or ours came when we take part no longer.
-            None if attach::process().is_some() => return forward(info, context),
-            None => return,
+            None if attach::process().is_some() => return programs_own(info, context),
+            None => None,
         },
-        SI_TIMER => {
-            if crate::waits::is_waiting() && context.ended_a_wait() {
-                crate::waits::sampled();
-            }
-            Trigger::Timer
-        }
-        sent if sent <= 0 && crate::masks::is_blocked() && keep_pending(info, context) => return,
-        _ => {
-            tls::set(Word::Kept, 0);
-            crate::waits::ended();
-            return forward(info, context);
-        }
+        SI_TIMER => Some(Trigger::Timer),
+        _ => return programs_own(info, context),
     };
-    if tls::get(Word::Kept) != 0 && !crate::masks::is_blocked() && takes_place() {
-        // In truth it may be blocked but for the wait that this sample ends: the program's handler runs before it returns.
-        context.mask &= !crate::masks::TRAP_BIT;
-        // SAFETY: sends a signal to the calling thread; it is delivered when this handler returns.
-        unsafe { call4(syscall_number::TGKILL, getpid() as usize, gettid() as usize, SIGTRAP as usize, 0) };
+    if crate::waits::is_waiting() && context.ended_a_wait() {
+        crate::waits::sampled();
     }
+    if let Some(trigger) = trigger {
+        sampled(trigger, context);
+    }
+    // It may have come in the place of a signal of the program's.
+    if sends::take() {
+        deliver(&sends::by_thread(), context);
+    }
+}
+
+/// A SIGTRAP that is none of ours.
+fn programs_own(info: &Info, context: &mut Context) {
+    if sends::is_announced(info) {
+        if sends::take() {
+            // As the program has sent it: without our mark.
+            deliver(&Info { sender: info.sender, user: info.user, ..sends::by_thread() }, context);
+        } else if crate::waits::is_waiting() && context.ended_a_wait() {
+            // A sample was faster, and the handler has been called, before the wait began.
+            crate::waits::sampled();
+        }
+        return;
+    }
+    if info.code == sends::SI_TKILL || (info.code == sends::SI_USER && info.sender == 0) {
+        // One that was announced may have been one with it; of one without a sender the kernel has lost all but itself.
+        sends::take();
+    }
+    deliver(info, context);
+}
+
+/// A SIGTRAP of the program's own comes to its handler, or waits until the program wants it.
+fn deliver(info: &Info, context: &mut Context) {
+    if info.code <= 0 && crate::masks::is_blocked() && keep_pending(info, context) {
+        if crate::waits::is_waiting() && context.ended_a_wait() {
+            crate::waits::sampled();
+        }
+        return;
+    }
+    crate::waits::ended();
+    forward(info, context);
+}
+
+/// Takes a sample of the interrupted thread.
+fn sampled(trigger: Trigger, context: &Context) {
     let Some(process) = attach::process() else { return };
     let r = &context.registers;
     let interrupted = Interrupted {
@@ -230,22 +265,20 @@ unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Con
 /// A SIGTRAP that was sent to a thread which has blocked it, as the program sees it: the kernel shall keep it until the
 /// program unblocks it or waits for it. Until then the thread is not sampled. `false`: the kernel does not take it back.
 fn keep_pending(info: &Info, context: &mut Context) -> bool {
-    const SI_TKILL: i32 = -6;
     let (process, signal, info_at) = (getpid() as usize, SIGTRAP as usize, core::ptr::from_ref(info) as usize);
-    // SAFETY: the kernel reads the record that it passed to the handler, whose whole length is there.
-    let result = unsafe {
-        match info.code {
-            SI_TKILL => {
-                // The kernel keeps one SIGTRAP for a thread: a sample that waits already stays in its place.
-                tls::set(Word::Kept, 1);
-                call4(syscall_number::RT_TGSIGQUEUEINFO, process, gettid() as usize, signal, info_at)
-            }
-            // Another thread may have it unblocked. It waits where no sample does. Only the first thread may repeat who sent it.
-            _ => match call4(syscall_number::RT_SIGQUEUEINFO, process, signal, info_at, 0) {
-                0 => 0,
-                _ => call4(syscall_number::KILL, process, signal, 0, 0),
-            },
+    let result = match info.code {
+        sends::SI_TKILL => {
+            // A sample that waits already stays in its place.
+            sends::is_due();
+            sends::again()
         }
+        // Another thread may have it unblocked. It waits where no sample does. Only the first thread may repeat who sent it.
+        // SAFETY: the kernel reads the record that it passed to the handler, whose whole length is there.
+        _ => match unsafe { call4(syscall_number::RT_SIGQUEUEINFO, process, signal, info_at, 0) } {
+            0 => 0,
+            // SAFETY: sends a signal to this process.
+            _ => unsafe { call4(syscall_number::KILL, process, signal, 0, 0) },
+        },
     };
     if result == 0 {
         context.mask |= crate::masks::TRAP_BIT;
@@ -253,50 +286,48 @@ fn keep_pending(info: &Info, context: &mut Context) -> bool {
     result == 0
 }
 
-/// The program reads SIGTRAPs from a descriptor, which we do not see: what was read may not be sent again.
-pub fn is_read_elsewhere() {
-    READ_ELSEWHERE.store(true, Relaxed);
-}
-
-static READ_ELSEWHERE: AtomicBool = AtomicBool::new(false);
-
-/// Whether a sample stands in the place of a SIGTRAP that the program has sent to this thread while it was blocked.
-pub fn takes_place() -> bool {
-    let kept = tls::get(Word::Kept) != 0 && !READ_ELSEWHERE.load(Relaxed);
-    tls::set(Word::Kept, 0);
-    kept
-}
-
 /// A SIGTRAP of the program's own: a breakpoint, or one that somebody sent.
 fn forward(info: &Info, context: &Context) {
-    match PROGRAMS_HANDLER.load(Relaxed) {
-        SIG_IGN if info.code <= 0 => {}
-        SIG_DFL | SIG_IGN => {
-            // The kernel's own way of ending the program, with the right status and core.
-            let default = KernelSigaction {
-                handler: SIG_DFL,
-                flags: SA_RESTORER,
-                restorer: restore as *const () as usize,
-                mask: 0,
-            };
-            exchange(Some(&default));
-            // SAFETY: sends a signal to the calling thread; it is delivered when this handler returns.
-            unsafe { call4(syscall_number::TGKILL, getpid() as usize, gettid() as usize, SIGTRAP as usize, 0) };
-        }
-        handler if PROGRAMS_FLAGS.load(Relaxed) as c_ulong & SA_SIGINFO != 0 => {
-            // SAFETY: the program registered it for this signal with this signature.
-            let handler: unsafe extern "C" fn(c_int, *const Info, *const Context) =
-                unsafe { core::mem::transmute(handler) };
-            // SAFETY: what the kernel would have called.
-            unsafe { handler(SIGTRAP, info, context) }
-        }
-        handler => {
-            // SAFETY: the program registered it for this signal with this signature.
-            let handler: unsafe extern "C" fn(c_int) = unsafe { core::mem::transmute(handler) };
-            // SAFETY: what the kernel would have called.
-            unsafe { handler(SIGTRAP) }
-        }
+    const SA_NODEFER: c_ulong = 0x4000_0000;
+    const SA_RESETHAND: c_ulong = 0x8000_0000;
+    let flags = PROGRAMS_FLAGS.load(Relaxed) as c_ulong;
+    let blocked = crate::masks::is_blocked();
+    let handler = match PROGRAMS_HANDLER.load(Relaxed) {
+        SIG_IGN if info.code <= 0 => return,
+        SIG_DFL | SIG_IGN => return die(),
+        // A breakpoint where it is blocked: the kernel does not wait.
+        _ if info.code > 0 && blocked => return die(),
+        handler => handler,
+    };
+    if flags & SA_RESETHAND != 0 {
+        PROGRAMS_HANDLER.store(SIG_DFL, Relaxed);
     }
+    // As the kernel would have it: ours blocks everything.
+    let trap = if flags & SA_NODEFER != 0 { 0 } else { crate::masks::TRAP_BIT };
+    crate::masks::set_all_in_truth(context.mask | (PROGRAMS_MASK.load(Relaxed) & !crate::masks::TRAP_BIT) | trap);
+    if flags & SA_SIGINFO != 0 {
+        // SAFETY: the program registered it for this signal with this signature.
+        let handler: unsafe extern "C" fn(c_int, *const Info, *const Context) =
+            unsafe { core::mem::transmute(handler) };
+        // SAFETY: what the kernel would have called.
+        unsafe { handler(SIGTRAP, info, context) }
+    } else {
+        // SAFETY: the program registered it for this signal with this signature.
+        let handler: unsafe extern "C" fn(c_int) = unsafe { core::mem::transmute(handler) };
+        // SAFETY: what the kernel would have called.
+        unsafe { handler(SIGTRAP) }
+    }
+    // The interrupted code has the mask that it had, in our eyes as in the kernel's.
+    crate::masks::set_blocked(blocked);
+}
+
+/// The kernel's own way of ending the program, with the right status and core.
+fn die() {
+    let default =
+        KernelSigaction { handler: SIG_DFL, flags: SA_RESTORER, restorer: restore as *const () as usize, mask: 0 };
+    exchange(Some(&default));
+    // SAFETY: sends a signal to the calling thread; it is delivered when this handler returns.
+    unsafe { call4(syscall_number::TGKILL, getpid() as usize, gettid() as usize, SIGTRAP as usize, 0) };
 }
 
 /// `sigaction` as the program sees it: SIGTRAP's action is kept and given back, and never reaches the kernel.

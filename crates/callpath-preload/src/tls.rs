@@ -1,10 +1,11 @@
-//! Four words of each thread: where its record is, the mask that it believes in, whether it waits, and what is kept for it.
+//! Four words of each thread: where its record is, the mask that it believes in, whether it waits, and what was sent to it.
 //! Knows nothing of what they mean.
 //!
 //! Initial-exec TLS: an offset from the thread pointer that is fixed when the object is loaded, so that reading it in a
 //! handler takes no call and no allocation. Stable Rust has no word for it; assembly has.
 
 use core::arch::{asm, global_asm};
+use core::sync::atomic::AtomicU64;
 
 global_asm!(
     ".pushsection .tbss.callpath,\"awT\",@nobits",
@@ -26,8 +27,27 @@ pub enum Word {
     Mask = 8,
     /// Whether it is in a wait that a sample may have interrupted (`crate::waits`).
     Wait = 16,
-    /// 1: a SIGTRAP that was sent to this very thread while it was blocked has been put back.
-    Kept = 24,
+    /// 1: a SIGTRAP was sent to this very thread, and its handler has not been told yet (`crate::sends`).
+    Sent = 24,
+}
+
+/// The place of a word of the thread with this thread pointer, which is what the C library calls a `pthread_t`.
+pub fn place(thread_pointer: usize, word: Word) -> *const AtomicU64 {
+    let at: usize;
+    // SAFETY: reads the words' offset from the thread pointer.
+    unsafe {
+        asm!("mov {at}, qword ptr [rip + callpath_thread_words@GOTTPOFF]", at = lateout(reg) at,
+            options(nostack, readonly, preserves_flags));
+    }
+    thread_pointer.wrapping_add(at).wrapping_add(word as usize) as *const AtomicU64
+}
+
+/// The calling thread's thread pointer.
+pub fn thread_pointer() -> usize {
+    let at;
+    // SAFETY: fs:[0] is the thread pointer itself (psABI, TLS variant II).
+    unsafe { asm!("mov {}, qword ptr fs:[0]", lateout(reg) at, options(nostack, readonly, preserves_flags)) };
+    at
 }
 
 pub fn get(word: Word) -> u64 {

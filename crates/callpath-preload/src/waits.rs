@@ -1,23 +1,20 @@
 //! System calls that wait and that no SA_RESTART restarts: a timer's sample must not end them (signal(7)).
 //! Knows nothing of samples but that one has come.
 //!
-//! The kernel's own clock never interrupts a system call. A timer does; these functions then go on waiting for the rest of
-//! the time, unless a handler of the program's own has run. Who makes these calls by `syscall(2)`, or waits on a socket
-//! with a timeout, may see an EINTR.
+//! The kernel's own clock does not interrupt a system call, but a sample of its that waited for the mask which a call opens
+//! may. A timer does; these functions then go on waiting for the rest of the time, unless a handler of the program's own has
+//! run. Who makes these calls by `syscall(2)`, or waits on a socket with a timeout, may see an EINTR of a timer's.
 
 use core::ffi::{c_int, c_long, c_uint, c_void};
-use core::sync::atomic::Ordering::Relaxed;
 
 use callpath_collect::clock::monotonic_ns;
-use callpath_format::shared::Source;
-
 use crate::libc::SIGTRAP;
 use crate::loader::real;
 use crate::tls::{self, Word};
-use crate::{attach, masks, signal};
+use crate::signal::Info;
+use crate::{attach, masks, sends, signal};
 
 const EINTR: c_int = 4;
-const SI_TKILL: c_int = -6;
 const WAITING: u64 = 1;
 const SAMPLED: u64 = 2;
 
@@ -58,12 +55,6 @@ impl Time {
     }
 }
 
-/// Whether this process's samples come from timers.
-fn timers() -> bool {
-    let source = attach::process().map(|p| Source::from_u32(p.slot.source.load(Relaxed)));
-    matches!(source, Some(Source::UserClock | Source::CpuTimer | Source::WallTimer))
-}
-
 fn errno() -> c_int {
     let Some(location) = real!(c"__errno_location") else { return 0 };
     // SAFETY: `__errno_location` of the C library.
@@ -75,18 +66,20 @@ fn errno() -> c_int {
 /// Calls again as long as nothing but samples interrupts. `interrupted` looks at a result; `call` is told how much time
 /// has passed, nanoseconds.
 fn unless_sampled<R: Copy>(interrupted: impl Fn(R) -> bool, mut call: impl FnMut(u64) -> R) -> R {
-    if !timers() {
+    if attach::process().is_none() {
         return call(0);
     }
     let begin = monotonic_ns();
+    let mut passed = 0;
     loop {
         tls::set(Word::Wait, WAITING);
-        let result = call(monotonic_ns().saturating_sub(begin));
+        let result = call(passed);
         let by_sample = tls::get(Word::Wait) == SAMPLED;
         tls::set(Word::Wait, 0);
         if !(by_sample && interrupted(result)) {
             return result;
         }
+        passed = monotonic_ns().saturating_sub(begin);
     }
 }
 
@@ -110,30 +103,29 @@ fn under<R>(mask: *const c_void, call: impl FnOnce() -> R) -> R {
     result
 }
 
-/// The part of `siginfo_t` that tells a sample, in its whole length.
-#[repr(C, align(8))]
-struct Info {
-    signal: c_int,
-    error: c_int,
-    code: c_int,
-    rest: [u32; 29],
-}
-
 /// `sigtimedwait` and its kin, behind which a sample may not hide: a timer's signal that is sent inside the call is as
 /// good as any other to the kernel.
 fn wait_for_signal(info: *mut c_void, mut wait: impl FnMut(*mut c_void, u64) -> c_int) -> c_int {
-    let mut own = Info { signal: 0, error: 0, code: 0, rest: [0; 29] };
+    let mut own = Info::default();
     let begin = monotonic_ns();
     let mut before = 0;
     loop {
         let got = unless_sampled(failed, |passed| wait((&raw mut own).cast(), before + passed));
-        if got == SIGTRAP && !signal::is_sample(own.code) {
-            signal::takes_place();
-        } else if got == SIGTRAP && signal::takes_place() {
-            own.code = SI_TKILL;
-        } else if got == SIGTRAP {
-            before = monotonic_ns().saturating_sub(begin);
-            continue;
+        if got == SIGTRAP {
+            let is_sample = signal::is_sample(own.code);
+            let is_announced = sends::is_announced(&own);
+            if is_sample || is_announced {
+                if !sends::take() {
+                    before = monotonic_ns().saturating_sub(begin);
+                    continue;
+                }
+                // The C library tells SI_TKILL from SI_USER to nobody who waits.
+                own = Info { code: sends::SI_USER, ..sends::by_thread() };
+            }
+            if masks::is_blocked() && attach::own_process().is_some() {
+                // Nothing waits for it any more that must not come: samples may.
+                masks::unblock();
+            }
         }
         if got > 0 && !info.is_null() {
             // SAFETY: the caller gave room for a whole record.
@@ -359,7 +351,7 @@ pub unsafe extern "C" fn sleep(seconds: c_uint) -> c_uint {
     let Some(address) = real!(c"sleep") else { return seconds };
     // SAFETY: `sleep` of the C library.
     let sleep: unsafe extern "C" fn(c_uint) -> c_uint = unsafe { core::mem::transmute(address) };
-    if !timers() {
+    if attach::process().is_none() {
         // SAFETY: the caller's own argument.
         return unsafe { sleep(seconds) };
     }
@@ -409,7 +401,7 @@ pub unsafe extern "C" fn signalfd(descriptor: c_int, set: *const u64, flags: c_i
             others.as_ptr()
         }
         _ => {
-            signal::is_read_elsewhere();
+            sends::is_read_elsewhere();
             set
         }
     };

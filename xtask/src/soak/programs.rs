@@ -45,6 +45,7 @@ const NASTY: &[(&str, &[&str], &[&str])] = &[
     ),
     ("threads.c", &[], &["short", "many", "exits", "cancel", "detached", "live"]),
     ("stacks.c", &[], &["alternate", "overflow", "coroutine", "jumps", "vdso", "closes"]),
+    ("storm.c", &[], &["2000"]),
     ("traps.c", &[], &["handler", "masks", "pending", "default", "prof"]),
     (
         "processes.c",

@@ -1,7 +1,9 @@
 //! Programs with signals of their own: they see what they would have seen, and are measured all the same.
 //! Knows nothing of which signal callpath uses.
 
-use callpath_end_to_end::Program;
+use callpath_end_to_end::{Program, is_root, skip};
+
+use crate::ordinary_user::Place;
 
 fn traps(mode: &str) -> callpath_end_to_end::Profile {
     let (recorded, cost_ns) = Program::nasty("traps.c").arguments([mode]).same_with_account();
@@ -59,4 +61,28 @@ fn nothing_is_interrupted() {
 #[test]
 fn nothing_is_interrupted_by_wall_time() {
     Program::nasty("traps.c").arguments(["sleeps"]).options(&["-e", "wall-time"]).same().profile();
+}
+
+/// Nothing that the program sends itself is lost because a sample is on its way, and nothing comes that it has not sent.
+#[test]
+fn sigtraps_in_a_storm_of_samples() {
+    let program = Program::nasty("storm.c").arguments(["3000"]).options(&["-F", "10000"]);
+    let recorded = program.same();
+    assert_eq!(recorded.ended.stdout.matches(": 0 wrong").count(), 12, "{}", recorded.ended.stdout);
+    recorded.profile();
+    if !is_root() {
+        return skip("signals::sigtraps_in_a_storm_of_samples by timers", "the tests run as an ordinary user anyway");
+    }
+    let place = Place::new();
+    let copy = place.copy(program.path());
+    for event in ["cpu-time", "wall-time"] {
+        let all = "raise kill thread both nested blocked killed waited suspended polled reset".split(' ');
+        // A breakpoint and a timer's signal at the same moment are one to the kernel: see README's limits.
+        let ways: Vec<&str> = all.chain((event == "cpu-time").then_some("int3")).collect();
+        let mut words = vec!["record", "-e", event, "-F", "10000", "-o", event, "--", copy.to_str().unwrap(), "3000"];
+        words.extend(&ways);
+        let said = place.run(&words);
+        assert_eq!(said.stdout.matches(": 0 wrong").count(), ways.len(), "{event}: {said:?}");
+        place.profile(event);
+    }
 }

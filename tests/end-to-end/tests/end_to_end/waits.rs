@@ -7,10 +7,7 @@ use crate::ordinary_user::Place;
 
 /// Recorded by the kernel's clock where that is allowed, and as an ordinary user, for whom timers interrupt everything.
 fn undisturbed(mode: &str) {
-    undisturbed_at(mode, "5000");
-}
-
-fn undisturbed_at(mode: &str, rate: &str) {
+    let rate = "5000";
     let program = Program::nasty("waits.c").arguments([mode]).options(&["-e", "wall-time", "-F", rate]);
     let recorded = program.same();
     let by_clock = recorded.profile();
@@ -48,7 +45,5 @@ fn for_signals() {
 
 #[test]
 fn that_open_the_mask() {
-    // A SIGTRAP that the program sends itself in the microsecond in which a timer's is on its way is one with that: see
-    // README's limits. Seldom, at this rate.
-    undisturbed_at("opened", "200");
+    undisturbed("opened");
 }

@@ -1,0 +1,184 @@
+//! SIGTRAPs that the program sends to one of its own threads: none may be lost because a sample is on its way to it.
+//! Knows nothing of what the program does with them.
+//!
+//! The kernel keeps one SIGTRAP of a kind for a thread. One that is sent while a sample waits there, which may be while the
+//! thread is in a handler, vanishes without a trace. So who sends one says so first, in a word of the thread it is for.
+//! Whatever SIGTRAP comes there next, a sample or the signal itself, takes that word back, and the program's handler is
+//! called for it: once. A signal that finds the word taken back has been delivered already.
+//!
+//! One that is sent to the whole process waits in another place of the kernel's, where no sample does.
+
+use callpath_collect::syscall::{call4, getpid, gettid};
+use callpath_format::shared::{ArenaRef, ThreadRecord};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+
+use crate::libc::{SIGTRAP, syscall_number};
+use crate::loader::real;
+use crate::tls::{self, Word};
+use crate::{attach, exec, signal::Info};
+
+/// The C library's codes for what `kill`, `sigqueue` and `tgkill` send.
+pub const SI_USER: i32 = 0;
+const SI_QUEUE: i32 = -1;
+pub const SI_TKILL: i32 = -6;
+
+/// What comes with a signal that was announced.
+static MARK: u8 = 0;
+
+fn mark() -> u64 {
+    (&raw const MARK) as u64
+}
+
+/// The program reads SIGTRAPs from a descriptor, which we do not see: what was read may not be delivered again.
+static READ_ELSEWHERE: AtomicBool = AtomicBool::new(false);
+
+/// See there.
+pub fn is_read_elsewhere() {
+    READ_ELSEWHERE.store(true, Relaxed);
+}
+
+/// Whether a SIGTRAP was sent to the calling thread that its handler has not been told of. From now on it has.
+pub fn take() -> bool {
+    // SAFETY: the calling thread's own word.
+    let sent = unsafe { (*tls::place(tls::thread_pointer(), Word::Sent)).swap(0, AcqRel) };
+    sent != 0 && !READ_ELSEWHERE.load(Relaxed)
+}
+
+/// Takes note of one that comes later.
+pub fn is_due() {
+    tls::set(Word::Sent, 1);
+}
+
+/// A child by fork inherits no signals.
+pub fn forget() {
+    tls::set(Word::Sent, 0);
+}
+
+/// Whether a signal was announced. The C library's waits call SI_TKILL SI_USER.
+pub fn is_announced(info: &Info) -> bool {
+    matches!(info.code, SI_TKILL | SI_QUEUE | SI_USER) && info.value == mark()
+}
+
+/// As the program would see one that a thread of its own has sent.
+pub fn by_thread() -> Info {
+    // SAFETY: reads a number.
+    let user = unsafe { call4(syscall_number::GETUID, 0, 0, 0, 0) } as u32;
+    Info { signal: SIGTRAP, code: SI_TKILL, sender: getpid(), user, ..Info::default() }
+}
+
+/// Sends one to the calling thread, announced. Below 0: an error of the kernel's.
+pub fn again() -> isize {
+    let info = Info { value: mark(), ..by_thread() };
+    let (process, thread, at) = (getpid() as usize, gettid() as usize, core::ptr::from_ref(&info) as usize);
+    // SAFETY: the kernel reads a whole record.
+    unsafe { call4(syscall_number::RT_TGSIGQUEUEINFO, process, thread, SIGTRAP as usize, at) }
+}
+
+/// The record of the thread with this thread pointer, which must be one of this process.
+fn record_at(thread_pointer: usize) -> Option<&'static ThreadRecord> {
+    let process = attach::own_process().filter(|_| !READ_ELSEWHERE.load(Relaxed))?;
+    // SAFETY: the caller of the hook vouches for the thread; our words are there as long as it is.
+    let record = unsafe { (*tls::place(thread_pointer, Word::Record)).load(Relaxed) };
+    process.arena.get(ArenaRef(record as u32)).filter(|_| record != 0)
+}
+
+/// Sends one to the calling thread. `None`: that must be done in the usual way.
+fn to_self() -> Option<c_int> {
+    // A thread of a raw clone may share its words with the one that made it.
+    record_at(tls::thread_pointer()).filter(|record| record.tid.load(Relaxed) == gettid())?;
+    is_due();
+    if again() == 0 {
+        return Some(0);
+    }
+    take();
+    None
+}
+
+/// Sends one to a thread of this process, announced there. `None`: that must be done in the usual way.
+fn to_thread(thread_pointer: usize) -> Option<c_int> {
+    let tid = record_at(thread_pointer)?.tid.load(Relaxed);
+    if tid == gettid() {
+        return to_self();
+    }
+    if tid == 0 {
+        return None;
+    }
+    // SAFETY: as in `record_at`.
+    let word = unsafe { &*tls::place(thread_pointer, Word::Sent) };
+    let info = Info { code: SI_QUEUE, value: mark(), ..by_thread() };
+    let before = word.swap(1, Release);
+    let at = core::ptr::from_ref(&info) as usize;
+    // SAFETY: the kernel reads a whole record.
+    let sent = unsafe {
+        call4(syscall_number::RT_TGSIGQUEUEINFO, getpid() as usize, tid as usize, SIGTRAP as usize, at)
+    };
+    if sent == 0 {
+        return Some(0);
+    }
+    if before == 0 {
+        word.store(0, Relaxed);
+    }
+    None
+}
+
+/// `raise(3)`
+///
+/// # Safety
+/// As for `raise(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn raise(signal: c_int) -> c_int {
+    if signal == SIGTRAP
+        && let Some(result) = to_self()
+    {
+        return result;
+    }
+    let Some(address) = real!(c"raise") else { return exec::failed(ENOSYS) };
+    // SAFETY: `raise` of the C library.
+    let real: unsafe extern "C" fn(c_int) -> c_int = unsafe { core::mem::transmute(address) };
+    // SAFETY: the caller's own argument.
+    unsafe { real(signal) }
+}
+
+const ENOSYS: c_int = 38;
+
+/// `pthread_kill(3)`: returns the error itself.
+///
+/// # Safety
+/// As for `pthread_kill(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_kill(thread: *mut c_void, signal: c_int) -> c_int {
+    let Some(address) = real!(c"pthread_kill") else { return ENOSYS };
+    // SAFETY: `pthread_kill` of the C library.
+    let real: unsafe extern "C" fn(*mut c_void, c_int) -> c_int = unsafe { core::mem::transmute(address) };
+    // SAFETY: sends nothing: says whether the thread has ended.
+    if signal == SIGTRAP
+        && unsafe { real(thread, 0) } == 0
+        && let Some(result) = to_thread(thread as usize)
+    {
+        return result;
+    }
+    // SAFETY: the caller's own arguments.
+    unsafe { real(thread, signal) }
+}
+
+/// `tgkill(2)`, of the calling thread.
+///
+/// # Safety
+/// As for `tgkill(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tgkill(process: c_int, thread: c_int, signal: c_int) -> c_int {
+    if signal == SIGTRAP
+        && u32::try_from(process) == Ok(getpid())
+        && u32::try_from(thread) == Ok(gettid())
+        && let Some(result) = to_self()
+    {
+        return result;
+    }
+    let Some(address) = real!(c"tgkill") else { return exec::failed(ENOSYS) };
+    // SAFETY: `tgkill` of the C library.
+    let real: unsafe extern "C" fn(c_int, c_int, c_int) -> c_int = unsafe { core::mem::transmute(address) };
+    // SAFETY: the caller's own arguments.
+    unsafe { real(process, thread, signal) }
+}
