@@ -8,8 +8,9 @@
 //! units; partial units and a supplementary file (dwz); units that refer to others (link-time optimization).
 
 mod containers;
+mod declared;
 mod files;
-mod native;
+mod folded;
 mod origins;
 mod paint;
 mod reading;
@@ -32,7 +33,6 @@ use crate::elf::Image;
 use crate::error::ImageError;
 use crate::units::Units;
 use containers::ContainerTree;
-pub use native::{LineGroup, NativeLines, Way};
 use split::Package;
 pub use unit::{
     CallSite, Container, ContainerId, ContainerKind, FileId, Frame, LineRun, Origin, Scope, ScopeId, ScopeKind,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use callpath_format::address::LinkAddr;
 use callpath_image::debug_file::DebugFiles;
 use callpath_image::elf::Image;
-use callpath_image::scopes::{ContainerKind, ScopeKind, Scopes, UnitScopes};
+use callpath_image::scopes::{ContainerKind, Origin, ScopeKind, Scopes, UnitScopes};
 use chains::{Frame, Read, Symbols, Tool, ask, difference, random_addrs};
 use tools::{compile, installed, objcopy, run, source};
 
@@ -306,40 +306,28 @@ fn an_inlined_call_has_its_place_in_the_procedure_around_it() {
     }
 }
 
-/// The bounds are those that a person reads in inlined.c and nested.f90; what is alien is told by the records of inlined
-/// calls, of which this way knows nothing.
+/// What a person reads in nested.f90: names without the linker's underscores, internal procedures inside of others.
 #[test]
-fn the_line_map_alone_tells_what_is_native() {
+fn procedures_of_fortran() {
+    if !is_there("gfortran") {
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
-    let unit = only_unit(&compile(dir.path(), "inlined.c", "inlined", &["-g", "-O2"]), "inlined.c");
-    let bounds = |unit: &UnitScopes, name: &str| {
-        let mut procedures = unit.procedures();
-        let found = procedures.find(|procedure| procedure.origin.and_then(|origin| origin.source_name()) == Some(name));
-        let native = unit.native_lines(found.expect(name).id).unwrap();
-        (native.first, native.end)
+    let (output, source) = (dir.path().join("nested"), source("nested.f90"));
+    let directory = dir.path().to_str().unwrap();
+    run("gfortran", &["-g", "-O0", "-J", directory, source.to_str().unwrap(), "-o", output.to_str().unwrap()]);
+    let unit = only_unit(&output, "nested.f90");
+    let said = |(origin, is_nested): (Origin<'_>, bool)| {
+        (origin.line(), origin.display_name().unwrap_or_default().into_owned(), is_nested)
     };
-    assert_eq!(bounds(&unit, "apply"), (14, Some(20)));
-    assert_eq!(bounds(&unit, "main"), (20, None));
-    let apply = unit.procedures().find(|p| p.origin.and_then(|o| o.source_name()) == Some("apply")).unwrap();
-    let groups = unit.line_groups(apply.id);
-    assert!(groups.iter().any(|group| group.is_alien) && groups.iter().any(|group| !group.is_alien), "{groups:#?}");
-    for group in groups {
-        let innermost = unit.enclosing_procedure(unit.scope_at(group.range.start).unwrap()).unwrap();
-        assert_eq!(innermost.id, apply.id);
-        let is_inlined = unit.scope_at(group.range.start) != Some(apply.id);
-        assert_eq!(group.is_alien, is_inlined, "{group:?}");
-        assert!(
-            if group.is_alien { group.lines.1 < 14 } else { group.lines.0 >= 14 && group.lines.1 < 20 },
-            "{group:?}"
-        );
+    let declared: Vec<_> = unit.declared().map(said).collect();
+    let inside = [(9, "shapes::outer::inner", true), (16, "shapes::outer::square", true)];
+    for expected in [(4, "shapes::outer", false)].into_iter().chain(inside) {
+        let (line, name, is_nested) = expected;
+        assert!(declared.contains(&(line, name.to_owned(), is_nested)), "{expected:?} in {declared:#?}");
     }
-    if is_there("gfortran") {
-        let (output, source) = (dir.path().join("nested"), source("nested.f90"));
-        let directory = dir.path().to_str().unwrap();
-        run("gfortran", &["-g", "-O0", "-J", directory, source.to_str().unwrap(), "-o", output.to_str().unwrap()]);
-        let unit = only_unit(&output, "nested.f90");
-        assert_eq!(bounds(&unit, "outer"), (4, Some(9)));
-        assert_eq!(bounds(&unit, "inner"), (9, Some(16)));
-        assert_eq!(bounds(&unit, "square"), (16, Some(22)));
-    }
+    let names: Vec<_> = unit.procedures().filter_map(|procedure| procedure.origin?.display_name()).collect();
+    // What gfortran itself calls the main program.
+    let is_source = |name: &str| name == "MAIN__" || !name.ends_with('_') && !name.contains("_MOD_");
+    assert!(names.iter().all(|name| is_source(name)), "{names:?}");
 }

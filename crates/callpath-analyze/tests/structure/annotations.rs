@@ -6,7 +6,7 @@
 //!     x += area(i);       //@ O1+ inlined area: fill > rows, main > fill() > rows
 //! ```
 //!
-//! After `@` clauses stand between semicolons: for which compilers and levels (all, if nothing is said), `loop` and what it
+//! After `@` clauses stand between semicolons: for which compilers, options and levels (all, if nothing is said), `loop` and what it
 //! is called here, or `inlined` and the procedure's name, and each context that it stands in: the procedure, then loops by
 //! what they are called, and inlined calls by the procedure's name and `()`. A loop's line is that of its `for`, `while` or
 //! `do`; of `do ... while`, that of its `while`, which is all that the machine code knows. An inlined call's line is the call's.
@@ -29,8 +29,8 @@ pub(crate) struct Annotations {
     pub(crate) allowed: Vec<String>,
 }
 
-/// The annotations of a source and of what lies beside it under the same name, for a compiler and a level.
-pub(crate) fn read(source: &Path, compiler: &str, level: &str) -> Annotations {
+/// The annotations of a source and of what lies beside it under the same name, for a level and what else selectors may name.
+pub(crate) fn read(source: &Path, words: &[&str], level: &str) -> Annotations {
     let mut annotations = Annotations::default();
     let stem = source.file_stem().unwrap().to_str().unwrap();
     for entry in std::fs::read_dir(source.parent().unwrap()).unwrap() {
@@ -40,7 +40,7 @@ pub(crate) fn read(source: &Path, compiler: &str, level: &str) -> Annotations {
             for (line, text) in (1u32..).zip(std::fs::read_to_string(&path).unwrap().lines()) {
                 let Some((_, clauses)) = text.split_once("@ ") else { continue };
                 for clause in clauses.split(';') {
-                    annotations.add(&name, line, clause.trim(), compiler, level);
+                    annotations.add(&name, line, clause.trim(), words, level);
                 }
             }
         }
@@ -49,7 +49,7 @@ pub(crate) fn read(source: &Path, compiler: &str, level: &str) -> Annotations {
 }
 
 impl Annotations {
-    fn add(&mut self, file: &str, line: u32, clause: &str, compiler: &str, level: &str) {
+    fn add(&mut self, file: &str, line: u32, clause: &str, named: &[&str], level: &str) {
         let (head, contexts) = clause.split_once(": ").unwrap_or_else(|| panic!("{file}:{line}: {clause}: no context"));
         let words: Vec<&str> = head.split(' ').collect();
         let [selectors @ .., kind, name] = &words[..] else { panic!("{file}:{line}: {clause}: no name") };
@@ -60,7 +60,7 @@ impl Annotations {
         };
         let selectors: Vec<&str> = selectors.iter().copied().filter(|word| *word != "may").collect();
         let is_may = words.contains(&"may");
-        if !applies(&selectors, compiler, level) {
+        if !applies(&selectors, named, level) {
             return;
         }
         if *kind == "line" {
@@ -77,13 +77,16 @@ impl Annotations {
     }
 }
 
-/// `gcc`, `clang`, `O0`, `O1+`, `O0-1`.
-fn applies(selectors: &[&str], compiler: &str, level: &str) -> bool {
+/// `gcc`, `!g1`, `O0`, `Os`, `O1+` (which `Os` is), `O0-1`.
+fn applies(selectors: &[&str], named: &[&str], level: &str) -> bool {
     let digit = level.as_bytes()[1];
     selectors.iter().all(|selector| match *selector.as_bytes() {
         [b'O', one] => one == digit,
         [b'O', from, b'+'] => from <= digit,
         [b'O', from, b'-', to] => (from..=to).contains(&digit),
-        _ => *selector == compiler,
+        _ => match selector.strip_prefix('!') {
+            Some(other) => !named.contains(&other),
+            None => named.contains(selector),
+        },
     })
 }

@@ -4,20 +4,83 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles and links without the C library: nobody runs this.
-pub(crate) fn compile(directory: &Path, source: &Path, compiler: &str, level: &str, options: &[&str]) -> PathBuf {
-    let object = directory.join("code.o");
-    let (source, object_path) = (source.to_str().unwrap(), object.to_str().unwrap());
-    if compiler == "rustc" {
-        let level = format!("-Copt-level={}", &level[1..]);
-        let all = ["--edition=2021", "--crate-type=lib", "--emit=obj", "-g", "-Ccodegen-units=1", "-Cpanic=abort"];
-        run(compiler, &[&all[..], &[&level, source, "-o", object_path], options].concat());
-    } else {
-        let level = format!("-{level}");
-        run(compiler, &[&["-c", "-g", "-fPIC", &level, source, "-o", object_path], options].concat());
+/// How a program is made.
+#[derive(Clone, Copy)]
+pub(crate) struct Build {
+    pub(crate) compiler: &'static str,
+    /// As compilers write it, without the dash.
+    pub(crate) level: &'static str,
+    pub(crate) options: &'static [&'static str],
+    pub(crate) linking: Linking,
+}
+
+/// What a linker does to the code.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Linking {
+    /// Nothing.
+    Plain,
+    /// It has the compiler optimize all units as one.
+    Optimized,
+    /// This linker makes one of procedures with the same code.
+    Folded(&'static str),
+}
+
+impl std::fmt::Display for Build {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} -{}", self.compiler, self.level)?;
+        self.options.iter().try_for_each(|option| write!(f, " {option}"))?;
+        match self.linking {
+            Linking::Plain => Ok(()),
+            Linking::Optimized => write!(f, " -flto"),
+            Linking::Folded(linker) => write!(f, " {linker} --icf=all"),
+        }
+    }
+}
+
+/// Compiles a source, and what lies beside it under the same name, and links without the C library: nobody runs this.
+pub(crate) fn compile(directory: &Path, source: &Path, build: &Build) -> PathBuf {
+    let Build { compiler, level, options, linking } = *build;
+    let (stem, extension) = (source.file_stem().unwrap().to_str().unwrap(), source.extension().unwrap());
+    let is_its = |path: &PathBuf| {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        path.extension() == Some(extension) && (name == stem || name.starts_with(&format!("{stem}_")))
+    };
+    let all = std::fs::read_dir(source.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
+    let mut sources: Vec<PathBuf> = all.filter(is_its).collect();
+    sources.sort();
+    let level = format!("-{level}");
+    let mut objects = Vec::new();
+    for source in sources {
+        let object = directory.join(source.with_extension("o").file_name().unwrap());
+        let (source, object) = (source.to_str().unwrap(), object.to_str().unwrap().to_owned());
+        if compiler == "rustc" {
+            let level = format!("-Copt-level={}", &level[2..]);
+            let all = ["--edition=2021", "--crate-type=lib", "--emit=obj", "-g", "-Ccodegen-units=1", "-Cpanic=abort"];
+            run(compiler, &[&all[..], &[&level, source, "-o", &object], options].concat());
+        } else {
+            let more: &[&str] = match linking {
+                Linking::Plain => &[],
+                Linking::Optimized => &["-flto"],
+                Linking::Folded(_) => &["-ffunction-sections"],
+            };
+            run(compiler, &[&["-c", "-g", "-fPIC", &level, source, "-o", &object], more, options].concat());
+        }
+        objects.push(object);
     }
     let program = directory.join("program");
-    run("gcc", &["-shared", "-nostdlib", object_path, "-o", program.to_str().unwrap()]);
+    let objects: Vec<&str> = objects.iter().map(String::as_str).collect();
+    let output = ["-shared", "-nostdlib", "-o", program.to_str().unwrap()];
+    match linking {
+        Linking::Plain => run("gcc", &[&output[..], &objects].concat()),
+        Linking::Optimized if compiler.starts_with("clang") => {
+            run(compiler, &[&output[..], &["-flto", "-fuse-ld=lld", &level], &objects].concat());
+        }
+        Linking::Optimized => run(compiler, &[&output[..], &["-flto", "-g", "-fPIC", &level], &objects].concat()),
+        Linking::Folded(linker) => {
+            let linker = format!("-fuse-ld={linker}");
+            run("gcc", &[&output[..], &[&linker, "-Wl,--icf=all"], &objects].concat());
+        }
+    }
     program
 }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 use callpath_format::address::LinkAddr;
 
 use super::UnitId;
-use super::native::Declaration;
+use super::declared::Declaration;
 use crate::demangle::demangle;
 use crate::error::ImageError;
 
@@ -105,13 +105,15 @@ impl<'a> Origin<'a> {
         self.unit.text(self.record()?.name)
     }
 
-    /// For people: the linker's name demangled, else the name in the source with its containers before it.
+    /// For people: the linker's name demangled, else the name in the source with its containers before it. In Fortran always the
+    /// latter: linkers' names have underscores there that the source has not.
     pub fn display_name(&self) -> Option<Cow<'a, str>> {
-        if let Some(name) = self.linkage_name() {
+        let is_fortran = self.unit.is_fortran() && self.source_name().is_some();
+        if let Some(name) = self.linkage_name().filter(|_| !is_fortran) {
             return Some(demangle(name));
         }
         let mut name = Cow::Borrowed(self.source_name()?);
-        if self.unit.language.qualifies_names() {
+        if is_fortran || self.unit.language.qualifies_names() {
             let around: Vec<&str> = self.containers().filter_map(|container| container.name).collect();
             if !around.is_empty() {
                 name = Cow::Owned(around.into_iter().rev().chain([&*name]).collect::<Vec<_>>().join("::"));

@@ -9,7 +9,8 @@ use callpath_format::address::LinkAddr;
 use gimli::{Attribute, AttributeValue, DebugInfoOffset, DwTag, Dwarf, UnitOffset, constants};
 
 use super::containers::{self, Around, ContainerTree};
-use super::native::{self, Declaration};
+use super::declared::{self, Declaration};
+use super::folded::folded;
 use super::origins::Origins;
 use super::paint::paint;
 use super::reading::{EntryRef, Reading};
@@ -302,7 +303,7 @@ impl<'a> Walk<'a> {
 
     fn finish(mut self, rows: Vec<super::unit::Row>) -> UnitScopes {
         let root = Rc::clone(&self.reading.root);
-        let mut declared = native::tidy(std::mem::take(&mut self.declarations));
+        let mut declared = declared::tidy(std::mem::take(&mut self.declarations));
         // Where inlined calls are recorded they name what was inlined.
         if !self.scopes.iter().any(|scope| scope.is_inlined) {
             for (declaration, offset) in &mut declared {
@@ -315,8 +316,9 @@ impl<'a> Walk<'a> {
         for (record, declaration) in records.iter_mut().zip(declarations) {
             record.container = around.container_of(&mut self.reading, &declaration);
         }
+        let is_folded = folded(&self.scopes, &self.ranges, &records, &rows);
         let mut painted = Vec::with_capacity(self.ranges.len());
-        for (index, scope) in self.scopes.iter().enumerate() {
+        for (index, scope) in self.scopes.iter().enumerate().filter(|(index, _)| !is_folded[*index]) {
             let end = self.scopes.get(index + 1).map_or(self.ranges.len(), |next| next.first_range as usize);
             let ranges = self.ranges.get(scope.first_range as usize..end).unwrap_or_default();
             painted.extend(ranges.iter().map(|range| (range.clone(), index as u32)));

@@ -7,7 +7,7 @@ subroutine rhsf(grad, nx, ny, species)
   real :: grad(nx, species, ny)
   external :: gradient
   do m = 1, species !@ loop species: rhsf
-    call gradient(grad(2, m, :)) !@ O1+ loop copy: rhsf > species
+    call gradient(grad(2, m, :)) !@ O1-3 loop copy: rhsf > species
   end do
 end subroutine
 

@@ -36,9 +36,9 @@ void until(long n) {
 
 void forever(long n) {
     out(n);
-    for (;;) { //@ clang loop forever: forever; gcc O1+ loop forever: forever
+    for (;;) { //@ clang loop forever: forever; gcc O1+ !g1 loop forever: forever
         out(n + 1); //@ gcc O0 loop forever: forever
-        out(n + 2);
+        out(n + 2); //@ gcc O1+ g1 loop forever: forever
     }
 }
 
@@ -55,10 +55,10 @@ void irreducible(long n) {
     if (out(n))
         goto middle;
     for (;;) {
-        out(1); //@ clang O0 loop twice: irreducible; gcc O2+ loop twice: irreducible
+        out(1); //@ clang O0 loop twice: irreducible; gcc O2-3 loop twice: irreducible
 middle:
         out(2);
-        if (out(3)) //@ clang O1+ loop twice: irreducible; gcc O0-1 loop twice: irreducible
+        if (out(3)) //@ clang O1+ loop twice: irreducible; gcc O0-1 loop twice: irreducible; gcc Os loop twice: irreducible
             break;
     }
 }
