@@ -40,32 +40,42 @@ pub(crate) fn width() -> usize {
     if columns == 0 { PAGE } else { columns.clamp(60, 200) }
 }
 
-/// A line on a terminal's standard error that shows how far a long work has come, after half a second.
+/// A bar on a terminal's standard error that shows how far a long work has come, after half a second.
 pub(crate) struct Progress {
     what: &'static str,
     began: std::time::Instant,
-    shown: bool,
+    /// How many columns are written on.
+    shown: usize,
 }
 
 impl Progress {
     pub(crate) fn new(what: &'static str) -> Progress {
-        Progress { what, began: std::time::Instant::now(), shown: false }
+        Progress { what, began: std::time::Instant::now(), shown: 0 }
     }
 
     /// So many of so many are done.
     pub(crate) fn step(&mut self, done: usize, of: usize) {
         const PATIENCE: std::time::Duration = std::time::Duration::from_millis(500);
         if self.began.elapsed() >= PATIENCE && stderr().is_terminal() {
-            self.shown = true;
-            drop(write!(stderr(), "\r{} {done}/{of} ", self.what));
+            let line = bar(self.what, done, of);
+            self.shown = self.shown.max(line.len());
+            drop(write!(stderr(), "\r{line:0$}", self.shown));
         }
     }
 }
 
+/// `reading [####......] 2/5`
+fn bar(what: &str, done: usize, of: usize) -> String {
+    const COLUMNS: usize = 30;
+    let full = (done * COLUMNS).checked_div(of).unwrap_or(COLUMNS).min(COLUMNS);
+    format!("{what} [{:#<full$}{:.<1$}] {done}/{of}", "", COLUMNS - full)
+}
+
 impl Drop for Progress {
     fn drop(&mut self) {
-        if self.shown {
-            drop(write!(stderr(), "\r\x1b[K"));
+        // No colours, and no escapes either: not every terminal has them.
+        if self.shown > 0 {
+            drop(write!(stderr(), "\r{:1$}\r", "", self.shown));
         }
     }
 }

@@ -2,6 +2,9 @@
 //! Knows nothing of call paths and of what they cost.
 
 use std::path::PathBuf;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use callpath_format::address::LinkAddr;
 use callpath_image::identity::ModuleIdentity;
@@ -12,6 +15,9 @@ use crate::measurement::{NamedCode, NamesFile, PARTIAL_ROOT, ProcessFile};
 use crate::names::{ModuleNames, ProcedureName, SourceLine};
 use crate::structure::{ProcedureStructure, StaticKind, StaticScope, kept_structure};
 use crate::table_cache::TableCache;
+
+/// How often somebody who waits is told how many modules have been read.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A module as the measurement names it, and the process if it is one that gave the module's code names of its own.
 pub(super) type ModuleKey = (PathBuf, Option<ModuleIdentity>, Option<u32>);
@@ -106,15 +112,42 @@ impl Code {
         self.of_processes.push(modules);
     }
 
+    /// Names all addresses, several modules at a time.
     pub(super) fn read(&mut self, options: &AttributeOptions, progress: Progress<'_>) {
         let count = self.modules.len();
         let cache = TableCache::open(options.cache.clone());
-        for (done, module) in self.modules.iter_mut().enumerate() {
-            progress(done, count);
-            if !module.ours && !module.addresses.is_empty() {
-                module.read(options, &cache);
+        let mut wanted: Vec<&mut ModuleCode> =
+            self.modules.iter_mut().filter(|module| !module.ours && !module.addresses.is_empty()).collect();
+        // The one with the most to find last, where it is taken from first.
+        wanted.sort_by_key(|module| module.addresses.len());
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(wanted.len());
+        let mut done = count - wanted.len();
+        let wanted = Mutex::new(wanted);
+        let (finished, is_finished) = mpsc::channel();
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                let (wanted, cache, finished) = (&wanted, &cache, finished.clone());
+                scope.spawn(move || {
+                    let next = || wanted.lock().unwrap_or_else(PoisonError::into_inner).pop();
+                    while let Some(module) = next() {
+                        module.read(options, cache);
+                        // Who asked has ended where nobody listens.
+                        if finished.send(()).is_err() {
+                            return;
+                        }
+                    }
+                });
             }
-        }
+            drop(finished);
+            loop {
+                progress(done, count);
+                match is_finished.recv_timeout(PROGRESS_INTERVAL) {
+                    Ok(()) => done += 1,
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => break,
+                }
+            }
+        });
         progress(count, count);
     }
 }
@@ -134,7 +167,8 @@ impl ModuleCode {
         };
         let mut addresses: Vec<LinkAddr> = self.addresses.iter().copied().collect();
         addresses.sort_unstable();
-        let structure = names.structure_source().map(|source| kept_structure(&source, &addresses, cache));
+        let source = names.structure_source();
+        let structure = source.map(|source| kept_structure(&source, Some(&addresses), cache, &|_, _| {}));
         // A module without a source has no structure, and its names say why.
         let structure = structure.unwrap_or_default();
         self.broken_dwarf.clone_from(&structure.diagnostics);

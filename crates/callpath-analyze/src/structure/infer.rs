@@ -4,8 +4,11 @@
 //! Tallent et al. 2009, sections 3.1 and 3.2: procedures do not overlap in the source, so each one's lines end before the
 //! next one's begin (invariants 1 and 2; a Fortran procedure's own lines end where the first that it contains begins,
 //! invariant 3). Code of other lines is alien: it was inlined. Into what is not known, so that alien contexts are flat.
+//!
+//! Here also: between two member functions of one class in a procedure there is nothing of that procedure; and lines behind
+//! the last that a procedure's own code has are not its, but of a static procedure without descriptor.
 
-use callpath_image::scopes::UnitScopes;
+use callpath_image::scopes::{ContainerId, ContainerKind, FileId, UnitScopes};
 use rustc_hash::FxHashMap;
 
 use super::SourcePlace;
@@ -25,6 +28,10 @@ struct Beginning {
     name: String,
     /// It is inside of another procedure. Of the last one in it nobody knows where it ends, but in Fortran.
     is_nested: bool,
+    /// The class that it is a member of.
+    class: Option<ContainerId>,
+    /// The last line that its own code has, if it has code.
+    last: Option<u32>,
 }
 
 impl Beginnings {
@@ -33,6 +40,16 @@ impl Beginnings {
         let mut files: FxHashMap<String, Vec<Beginning>> = FxHashMap::default();
         // What is referred to from elsewhere is said to be declared where it first was, or where it is defined.
         let with_code = unit.procedures().filter_map(|scope| scope.origin.map(|origin| (origin, false)));
+        let mut last_of: FxHashMap<(FileId, u32), u32> = FxHashMap::default();
+        for procedure in unit.procedures() {
+            let Some((file, line)) = procedure.origin.and_then(|origin| Some((origin.file()?, origin.line()))) else {
+                continue;
+            };
+            let runs = procedure.ranges.iter().flat_map(|range| unit.lines(range.clone()));
+            let last = runs.filter(|run| run.file == Some(file)).map(|run| run.line).max().unwrap_or(0);
+            let known = last_of.entry((file, line)).or_default();
+            *known = last.max(*known);
+        }
         for (origin, is_nested) in unit.declared().chain(with_code) {
             let Some(path) = origin.file().and_then(|file| unit.file(file)) else { continue };
             if origin.line() == 0 {
@@ -42,7 +59,9 @@ impl Beginnings {
             let begun = files.entry(path.to_owned()).or_default();
             // Rust's closures are in a namespace beside the procedure that they stand in.
             let is_nested = is_nested || origin.source_name().is_some_and(|name| name.starts_with("{closure"));
-            begun.push(Beginning { line: origin.line(), name, is_nested });
+            let class = origin.containers().next().filter(|around| around.kind == ContainerKind::Class);
+            let last = origin.file().and_then(|file| last_of.get(&(file, origin.line())).copied());
+            begun.push(Beginning { line: origin.line(), name, is_nested, class: class.map(|class| class.id), last });
         }
         for begun in files.values_mut() {
             begun.sort_by_key(|begun| begun.line);
@@ -53,9 +72,21 @@ impl Beginnings {
 
     /// The procedure whose lines a line is among.
     fn owner(&self, path: &str, line: u32) -> Option<&Beginning> {
+        if let Some(member) = self.member(path, line) {
+            return Some(member);
+        }
         let begun = self.files.get(path)?;
         let before = begun.get(..begun.partition_point(|begun| begun.line <= line))?;
-        before.iter().rev().find(|begun| self.is_fortran || !begun.is_nested)
+        let owner = before.iter().rev().find(|begun| self.is_fortran || !begun.is_nested)?;
+        owner.last.is_none_or(|last| line <= last).then_some(owner)
+    }
+
+    /// The member function of a class in a procedure whose lines a line is surely among: another of the class follows.
+    fn member(&self, path: &str, line: u32) -> Option<&Beginning> {
+        let begun = self.files.get(path)?;
+        let next = begun.partition_point(|begun| begun.line <= line);
+        let (member, next) = (begun.get(next.checked_sub(1)?)?, begun.get(next)?);
+        (member.is_nested && member.class.is_some() && member.class == next.class).then_some(member)
     }
 
     /// One past the last line that may be of the procedure that begins in a line.
@@ -78,7 +109,9 @@ pub(super) fn infer(source: &mut Source, beginnings: &Beginnings) {
     let mut known: FxHashMap<(u32, u32), u32> = FxHashMap::default();
     for atom in atoms {
         let Some(place) = atom.place else { continue };
-        if Some(place.file) == host_file && native.contains(&place.line) {
+        let member = beginnings.member(&path_of(files, place.file), place.line);
+        let is_members = member.is_some_and(|member| host.is_some_and(|host| member.line > host.line));
+        if Some(place.file) == host_file && native.contains(&place.line) && !is_members {
             atom.context = HOST;
             continue;
         }

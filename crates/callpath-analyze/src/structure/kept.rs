@@ -4,59 +4,90 @@
 //! ```text
 //! DIR/<key>.structure   mode 0600, in a directory of mode 0700; written under another name, then renamed
 //!
-//! magic      8          "CPSTRC01"
+//! magic      8          "CPSTRC02"
 //! key       16          xxh3-128 of what was analysed and of the DWARF's identity
 //! checksum   8          xxh3-64 of key and of all that follows
-//! body       ...        numbers as LEB128: procedures, then addresses that lie in none
+//! body       ...        numbers as LEB128: whether all procedures are there; what of the DWARF could not be used; procedures,
+//!                       each with its length before it; addresses that lie in none
 //! ```
 //!
-//! A file grows by the procedures that reports ask for. One that is damaged or foreign is made again.
+//! A file grows by the procedures that are asked for. Of a long one only those are decoded. One that is damaged or foreign is
+//! made again.
 
+mod body;
+
+use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
+use std::path::Path;
 
+use body::{Reader, Writer};
 use callpath_format::address::LinkAddr;
 use rustc_hash::FxHashSet;
 use xxhash_rust::xxh3::Xxh3;
 
+use super::ProcedureStructure;
 use super::module::{ModuleSource, ModuleStructure, structure};
-use super::{Piece, ProcedureStructure, SourcePlace, StaticKind, StaticScope, Way};
-use crate::leb128;
 use crate::recipes::RecipeOptions;
 use crate::table_cache::{TableCache, key_of, read_file, replace_file};
 
 /// Raised whenever the same input may give another structure.
-const STRUCTURE_VERSION: u32 = 3;
-const MAGIC: [u8; 8] = *b"CPSTRC01";
+const STRUCTURE_VERSION: u32 = 4;
+const MAGIC: [u8; 8] = *b"CPSTRC02";
 const HEADER_LEN_BYTES: usize = 8 + 16 + 8;
 
-/// The structure of the procedures that `wanted` lie in: from the cache what it has, the rest found now and kept.
-pub fn kept_structure(source: &ModuleSource, wanted: &[LinkAddr], cache: &TableCache) -> ModuleStructure {
+/// The structure of the procedures that `wanted` lie in, or of all: from the cache what it has, the rest found now and kept.
+/// `progress` is told of what is found now, as [`structure`] does.
+pub fn kept_structure(
+    source: &ModuleSource,
+    wanted: Option<&[LinkAddr]>,
+    cache: &TableCache,
+    progress: &(dyn Fn(usize, usize) + Sync),
+) -> ModuleStructure {
+    let Some(directory) = cache.directory() else { return structure(source, wanted, progress) };
     let key = key(source);
-    let path = cache.directory().map(|directory| directory.join(format!("{key:032x}.structure")));
+    let path = directory.join(format!("{key:032x}.structure"));
     // What cannot be read is found again, and replaced.
-    let kept = path.as_ref().and_then(|path| read_file(path, cache.user()).ok().flatten());
-    let Kept { procedures, outside } = kept.and_then(|bytes| decode(&bytes, key)).unwrap_or_default();
-    let known = ModuleStructure::new(procedures, Vec::new());
-    let is_known = |addr: &LinkAddr| outside.contains(addr) || known.procedure_at(*addr).is_some();
-    let missing: Vec<LinkAddr> = wanted.iter().filter(|addr| !is_known(addr)).copied().collect();
-    if missing.is_empty() {
-        return known;
+    let bytes = read_file(&path, cache.user()).ok().flatten().unwrap_or_default();
+    let kept = decode(&bytes, key).unwrap_or_default();
+    let Some((had, missing)) = kept.look_up(wanted) else {
+        return found_and_kept(source, wanted, progress, Kept::default(), Vec::new(), (&path, key));
+    };
+    if missing.as_ref().is_some_and(Vec::is_empty) {
+        return ModuleStructure::new(had, kept.diagnostics);
     }
-    let ModuleStructure { procedures, diagnostics, .. } = structure(source, Some(&missing), &|_, _| {});
-    let mut all = known.procedures;
-    let had: FxHashSet<LinkAddr> = all.iter().map(|procedure| procedure.entry).collect();
-    all.extend(procedures.into_iter().filter(|procedure| !had.contains(&procedure.entry)));
-    let found = ModuleStructure::new(all, diagnostics);
-    let mut outside = outside;
-    outside.extend(missing.into_iter().filter(|&addr| found.procedure_at(addr).is_none()));
-    if let Some(path) = path {
-        let body = encode(&found.procedures, &outside);
-        let header = [&MAGIC[..], &key.to_le_bytes(), &checksum(key, &body).to_le_bytes()].concat();
-        // Without it the next report takes as long as this one.
-        match replace_file(&path, &header, &body) {
-            Ok(()) | Err(_) => {}
-        }
+    found_and_kept(source, missing.as_deref(), progress, kept, had, (&path, key))
+}
+
+/// Finds what is `missing`, and writes a file of `kept` and that. Gives `had` and that.
+fn found_and_kept(
+    source: &ModuleSource,
+    missing: Option<&[LinkAddr]>,
+    progress: &(dyn Fn(usize, usize) + Sync),
+    mut kept: Kept<'_>,
+    had: Vec<ProcedureStructure>,
+    (path, key): (&Path, u128),
+) -> ModuleStructure {
+    let ModuleStructure { procedures, diagnostics, .. } = structure(source, missing, progress);
+    kept.is_whole = missing.is_none();
+    if kept.is_whole {
+        kept.procedures.clear();
+        kept.outside.clear();
+    }
+    let known: FxHashSet<LinkAddr> = kept.procedures.iter().filter_map(KeptProcedure::entry).collect();
+    let new: Vec<ProcedureStructure> = procedures.into_iter().filter(|new| !known.contains(&new.entry)).collect();
+    kept.diagnostics.extend(diagnostics);
+    kept.diagnostics.sort_unstable();
+    kept.diagnostics.dedup();
+    let diagnostics = kept.diagnostics.clone();
+    kept.procedures.extend(new.iter().map(KeptProcedure::new));
+    let found = ModuleStructure::new(had.into_iter().chain(new).collect(), diagnostics);
+    let outside = missing.unwrap_or(&[]).iter().filter(|&&addr| found.procedure_at(addr).is_none());
+    kept.outside.extend(outside);
+    let body = kept.encode();
+    let header = [&MAGIC[..], &key.to_le_bytes(), &checksum(key, &body).to_le_bytes()].concat();
+    // Without it the next report takes as long as this one.
+    match replace_file(path, &header, &body) {
+        Ok(()) | Err(_) => {}
     }
     found
 }
@@ -88,61 +119,82 @@ fn checksum(key: u128, body: &[u8]) -> u64 {
     hash.digest()
 }
 
+/// What a file holds.
 #[derive(Default)]
-struct Kept {
-    procedures: Vec<ProcedureStructure>,
+struct Kept<'a> {
+    /// All procedures are there.
+    is_whole: bool,
+    diagnostics: Vec<String>,
+    procedures: Vec<KeptProcedure<'a>>,
     outside: FxHashSet<LinkAddr>,
 }
 
-fn encode(procedures: &[ProcedureStructure], outside: &FxHashSet<LinkAddr>) -> Vec<u8> {
-    let mut w = Writer(Vec::new());
-    w.number(procedures.len() as u64);
-    for procedure in procedures {
-        w.number(procedure.entry.0);
-        w.optional(procedure.name.as_deref(), |w, name| w.text(name));
-        w.optional(procedure.place, Writer::place);
-        w.number(procedure.fragments.len() as u64);
-        procedure.fragments.iter().for_each(|fragment| w.range(fragment));
-        w.number(match procedure.way {
-            Way::Inlines => 0,
-            Way::Lines => 1,
-            Way::Code => 2,
-        });
-        w.number(procedure.unresolved_jumps.into());
-        w.number(procedure.files.len() as u64);
-        procedure.files.iter().for_each(|file| w.text(file));
-        w.number(procedure.scopes.len() as u64);
-        for scope in &procedure.scopes {
-            w.optional(scope.parent, |w, parent| w.number(parent.into()));
-            w.number(match scope.kind {
-                StaticKind::Loop { is_irreducible } => u64::from(is_irreducible),
-                StaticKind::Inlined => 2,
-                StaticKind::Alien => 3,
-            });
-            w.optional(scope.name.as_deref(), |w, name| w.text(name));
-            w.optional(scope.place, Writer::place);
-            w.optional(scope.call_site, Writer::place);
-            w.optional(scope.lines, |w, (first, last)| {
-                w.number(first.into());
-                w.number(last.into());
-            });
-            w.number(scope.address.0);
-        }
-        w.number(procedure.pieces.len() as u64);
-        for piece in &procedure.pieces {
-            w.range(&piece.code);
-            w.optional(piece.scope, |w, scope| w.number(scope.into()));
-            w.optional(piece.place, Writer::place);
-        }
-    }
-    let mut outside: Vec<u64> = outside.iter().map(|addr| addr.0).collect();
-    outside.sort_unstable();
-    w.number(outside.len() as u64);
-    outside.into_iter().for_each(|addr| w.number(addr));
-    w.0
+/// A procedure that may not be asked for.
+struct KeptProcedure<'a> {
+    /// The one with the entry first.
+    fragments: Vec<Range<LinkAddr>>,
+    bytes: Cow<'a, [u8]>,
 }
 
-fn decode(bytes: &[u8], key: u128) -> Option<Kept> {
+impl<'a> KeptProcedure<'a> {
+    fn new(procedure: &ProcedureStructure) -> KeptProcedure<'a> {
+        KeptProcedure { fragments: procedure.fragments.clone(), bytes: Cow::Owned(body::encode(procedure)) }
+    }
+}
+
+impl KeptProcedure<'_> {
+    fn entry(&self) -> Option<LinkAddr> {
+        self.fragments.first().map(|fragment| fragment.start)
+    }
+}
+
+impl Kept<'_> {
+    /// The procedures that `wanted` lie in, and what lies in none that is here; `None`: all. `None` if what is here cannot be read.
+    #[allow(clippy::type_complexity)] // Once.
+    fn look_up(&self, wanted: Option<&[LinkAddr]>) -> Option<(Vec<ProcedureStructure>, Option<Vec<LinkAddr>>)> {
+        let Some(wanted) = wanted else {
+            let all = self.procedures.iter().filter(|_| self.is_whole).map(|kept| body::decode(&kept.bytes));
+            return Some((all.collect::<Option<_>>()?, self.is_whole.then(Vec::new)));
+        };
+        let mut fragments: Vec<(LinkAddr, LinkAddr, usize)> = Vec::new();
+        for (number, kept) in self.procedures.iter().enumerate() {
+            fragments.extend(kept.fragments.iter().map(|fragment| (fragment.start, fragment.end, number)));
+        }
+        fragments.sort_unstable();
+        let holder = |addr: LinkAddr| {
+            let before = fragments.partition_point(|fragment| fragment.0 <= addr).checked_sub(1)?;
+            fragments.get(before).filter(|fragment| addr < fragment.1).map(|fragment| fragment.2)
+        };
+        let (mut numbers, mut missing) = (Vec::new(), Vec::new());
+        for &addr in wanted {
+            match holder(addr) {
+                Some(number) => numbers.push(number),
+                None if self.is_whole || self.outside.contains(&addr) => {}
+                None => missing.push(addr),
+            }
+        }
+        numbers.sort_unstable();
+        numbers.dedup();
+        let had = numbers.into_iter().filter_map(|number| self.procedures.get(number));
+        Some((had.map(|kept| body::decode(&kept.bytes)).collect::<Option<_>>()?, Some(missing)))
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.number(self.is_whole.into());
+        w.number(self.diagnostics.len() as u64);
+        self.diagnostics.iter().for_each(|diagnostic| w.text(diagnostic));
+        w.number(self.procedures.len() as u64);
+        self.procedures.iter().for_each(|kept| w.bytes(&kept.bytes));
+        let mut outside: Vec<u64> = self.outside.iter().map(|addr| addr.0).collect();
+        outside.sort_unstable();
+        w.number(outside.len() as u64);
+        outside.into_iter().for_each(|addr| w.number(addr));
+        w.0
+    }
+}
+
+fn decode(bytes: &[u8], key: u128) -> Option<Kept<'_>> {
     let header: &[u8; HEADER_LEN_BYTES] = bytes.first_chunk()?;
     let body = &bytes[HEADER_LEN_BYTES..];
     let is_ours =
@@ -150,142 +202,37 @@ fn decode(bytes: &[u8], key: u128) -> Option<Kept> {
     if is_ours { decode_body(body) } else { None }
 }
 
-fn decode_body(body: &[u8]) -> Option<Kept> {
-    let mut r = Reader { bytes: body, at: 0 };
-    let procedures = r.list(Reader::procedure)?;
+fn decode_body(bytes: &[u8]) -> Option<Kept<'_>> {
+    let mut r = Reader::new(bytes);
+    let is_whole = match r.number()? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    let diagnostics = r.list(Reader::text)?;
+    let procedures = r.list(|r| {
+        let bytes = r.bytes()?;
+        Some(KeptProcedure { fragments: body::fragments(bytes)?, bytes: Cow::Borrowed(bytes) })
+    })?;
     let outside: Vec<LinkAddr> = r.list(Reader::address)?;
-    (r.at == body.len()).then(|| Kept { procedures, outside: outside.into_iter().collect() })
-}
-
-struct Writer(Vec<u8>);
-
-impl Writer {
-    fn number(&mut self, value: u64) {
-        leb128::put(&mut self.0, value);
-    }
-
-    fn text(&mut self, text: &str) {
-        self.number(text.len() as u64);
-        self.0.extend(text.as_bytes());
-    }
-
-    fn place(&mut self, place: SourcePlace) {
-        self.number(place.file.into());
-        self.number(place.line.into());
-    }
-
-    fn range(&mut self, range: &Range<LinkAddr>) {
-        self.number(range.start.0);
-        self.number(range.end.0.saturating_sub(range.start.0));
-    }
-
-    fn optional<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Writer, T)) {
-        self.number(u64::from(value.is_some()));
-        if let Some(value) = value {
-            write(self, value);
-        }
-    }
-}
-
-/// Everything is `None` where the bytes make no sense.
-struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl Reader<'_> {
-    fn number(&mut self) -> Option<u64> {
-        leb128::take(self.bytes, &mut self.at)
-    }
-
-    fn small(&mut self) -> Option<u32> {
-        self.number()?.try_into().ok()
-    }
-
-    fn address(&mut self) -> Option<LinkAddr> {
-        self.number().map(LinkAddr)
-    }
-
-    fn list<T>(&mut self, mut read: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
-        // Each takes a byte at least.
-        let count = usize::try_from(self.number()?).ok().filter(|count| *count <= self.bytes.len() - self.at)?;
-        (0..count).map(|_| read(self)).collect()
-    }
-
-    fn optional<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<Option<T>> {
-        match self.number()? {
-            0 => Some(None),
-            1 => read(self).map(Some),
-            _ => None,
-        }
-    }
-
-    fn text(&mut self) -> Option<String> {
-        let len = usize::try_from(self.number()?).ok()?;
-        let end = self.at.checked_add(len)?;
-        let text = std::str::from_utf8(self.bytes.get(self.at..end)?).ok()?;
-        self.at = end;
-        Some(text.to_owned())
-    }
-
-    fn place(&mut self) -> Option<SourcePlace> {
-        Some(SourcePlace { file: self.small()?, line: self.small()? })
-    }
-
-    fn range(&mut self) -> Option<Range<LinkAddr>> {
-        let start = self.number()?;
-        Some(LinkAddr(start)..LinkAddr(start.checked_add(self.number()?)?))
-    }
-
-    fn procedure(&mut self) -> Option<ProcedureStructure> {
-        Some(ProcedureStructure {
-            entry: self.address()?,
-            name: self.optional(Reader::text)?,
-            place: self.optional(Reader::place)?,
-            fragments: self.list(Reader::range)?,
-            way: match self.number()? {
-                0 => Way::Inlines,
-                1 => Way::Lines,
-                2 => Way::Code,
-                _ => return None,
-            },
-            unresolved_jumps: self.small()?,
-            files: self.list(|r| r.text().map(Arc::from))?,
-            scopes: self.list(Reader::scope)?,
-            pieces: self.list(Reader::piece)?,
-        })
-    }
-
-    fn scope(&mut self) -> Option<StaticScope> {
-        Some(StaticScope {
-            parent: self.optional(Reader::small)?,
-            kind: match self.number()? {
-                0 => StaticKind::Loop { is_irreducible: false },
-                1 => StaticKind::Loop { is_irreducible: true },
-                2 => StaticKind::Inlined,
-                3 => StaticKind::Alien,
-                _ => return None,
-            },
-            name: self.optional(Reader::text)?,
-            place: self.optional(Reader::place)?,
-            call_site: self.optional(Reader::place)?,
-            lines: self.optional(|r| Some((r.small()?, r.small()?)))?,
-            address: self.address()?,
-        })
-    }
-
-    fn piece(&mut self) -> Option<Piece> {
-        Some(Piece { code: self.range()?, scope: self.optional(Reader::small)?, place: self.optional(Reader::place)? })
-    }
+    r.is_at_end().then(|| Kept { is_whole, diagnostics, procedures, outside: outside.into_iter().collect() })
 }
 
 /// For fuzzing: whatever a file's body holds, reading it ends, and what it gives can be asked.
 #[doc(hidden)]
 pub fn fuzz_kept_structure(bytes: &[u8]) {
-    let Some(Kept { procedures, outside }) = decode_body(bytes) else { return };
-    let again = decode_body(&encode(&procedures, &outside));
-    assert!(again.is_some_and(|again| again.procedures == procedures && again.outside == outside));
-    let structure = ModuleStructure::new(procedures, Vec::new());
+    let Some(kept) = decode_body(bytes) else { return };
+    let procedures: Vec<ProcedureStructure> =
+        kept.procedures.iter().filter_map(|kept| body::decode(&kept.bytes)).collect();
+    for procedure in &procedures {
+        assert!(body::decode(&body::encode(procedure)).as_ref() == Some(procedure));
+    }
+    let again = kept.encode();
+    assert!(decode_body(&again).is_some_and(|again| again.outside == kept.outside));
+    let addrs: Vec<LinkAddr> = kept.procedures.iter().filter_map(KeptProcedure::entry).collect();
+    let asked = kept.look_up(Some(&addrs));
+    assert!(asked.is_none_or(|(had, missing)| had.len() <= addrs.len() && missing.is_some()));
+    let structure = ModuleStructure::new(procedures, kept.diagnostics);
     for procedure in &structure.procedures {
         for piece in &procedure.pieces {
             procedure.chain(piece.scope);

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// What is expected of one file at one level.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Annotations {
     /// What the loop of a line is called: by file name and line.
     pub(crate) loops: BTreeMap<(String, u32), String>,
@@ -49,6 +49,20 @@ pub(crate) fn read(source: &Path, words: &[&str], level: &str) -> Annotations {
 }
 
 impl Annotations {
+    /// The same, but a loop is known by its two next lines, too, where no other loop's line comes before.
+    pub(crate) fn tolerant(&self) -> Annotations {
+        let mut loops = self.loops.clone();
+        for ((file, line), name) in &self.loops {
+            for below in 1..=2 {
+                if self.loops.contains_key(&(file.clone(), line + below)) {
+                    break;
+                }
+                loops.insert((file.clone(), line + below), name.clone());
+            }
+        }
+        Annotations { loops, ..self.clone() }
+    }
+
     fn add(&mut self, file: &str, line: u32, clause: &str, named: &[&str], level: &str) {
         let (head, contexts) = clause.split_once(": ").unwrap_or_else(|| panic!("{file}:{line}: {clause}: no context"));
         let words: Vec<&str> = head.split(' ').collect();

@@ -92,7 +92,20 @@ pub(crate) fn run(program: &str, arguments: &[&str]) {
 
 /// Makes a file in which inlined calls are blocks, as though the compiler had not recorded them: lines and procedures stay.
 pub(crate) fn without_inlined_calls(program: &Path) -> PathBuf {
-    const INLINED_SUBROUTINE: u8 = 0x1d;
+    as_blocks(program, |tag, _| tag == INLINED_SUBROUTINE)
+}
+
+/// The same, and what is declared to be inlined has no entry, either.
+pub(crate) fn without_descriptors(program: &Path) -> PathBuf {
+    const SUBPROGRAM: u8 = 0x2e;
+    const INLINE: u64 = 0x20;
+    as_blocks(program, |tag, attributes| tag == INLINED_SUBROUTINE || tag == SUBPROGRAM && attributes.contains(&INLINE))
+}
+
+const INLINED_SUBROUTINE: u8 = 0x1d;
+
+/// Makes a file in which entries whose tag and attributes are like that are lexical blocks.
+fn as_blocks(program: &Path, is_like: impl Fn(u8, &[u64]) -> bool) -> PathBuf {
     const LEXICAL_BLOCK: u8 = 0x0b;
     const IMPLICIT_CONST: u64 = 0x21;
     let path = program.with_extension("lines");
@@ -116,19 +129,22 @@ pub(crate) fn without_inlined_calls(program: &Path) -> PathBuf {
         if leb(&bytes, &mut at) == 0 {
             continue;
         }
-        if bytes[at] == INLINED_SUBROUTINE {
-            bytes[at] = LEXICAL_BLOCK;
-        }
+        let tag = at;
         leb(&bytes, &mut at);
         at += 1;
+        let mut attributes = Vec::new();
         loop {
             let (attribute, form) = (leb(&bytes, &mut at), leb(&bytes, &mut at));
+            attributes.push(attribute);
             if form == IMPLICIT_CONST {
                 leb(&bytes, &mut at);
             }
             if (attribute, form) == (0, 0) {
                 break;
             }
+        }
+        if is_like(bytes[tag], &attributes) {
+            bytes[tag] = LEXICAL_BLOCK;
         }
     }
     std::fs::write(&section, bytes).unwrap();

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use annotations::Annotations;
-use callpath_analyze::structure::{ModuleStructure, Way};
-use compile::{Build, Linking, compile, run, stripped, without_inlined_calls};
+use callpath_analyze::structure::{ModuleStructure, StaticKind, Way};
+use compile::{Build, Linking, compile, run, stripped, without_descriptors, without_inlined_calls};
 use found::{Found, scopes, scopes_of_line, structure_of};
 
 const LEVELS: [&str; 5] = ["O0", "O1", "O2", "O3", "Os"];
@@ -21,6 +21,8 @@ const LEVELS: [&str; 5] = ["O0", "O1", "O2", "O3", "Os"];
 struct Score {
     all: usize,
     found: usize,
+    /// Loops counted that stand up to two lines below theirs.
+    near: usize,
     false_loops: usize,
 }
 
@@ -28,6 +30,7 @@ impl std::ops::AddAssign for Score {
     fn add_assign(&mut self, other: Score) {
         self.all += other.all;
         self.found += other.found;
+        self.near += other.near;
         self.false_loops += other.false_loops;
     }
 }
@@ -95,6 +98,7 @@ fn measure(directory: &Path, source: &str, build: &Build, wrong: &mut Vec<String
         }
     };
     let mut by_lines = compare(&lines, &annotations, &flattened, &mut ignore);
+    by_lines.near = compare(&lines, &annotations.tolerant(), &flattened, &mut |_| {}).found;
     by_lines.false_loops = counted(&lines, &full, &annotations).false_loops;
     if by_lines.false_loops > 0 {
         say(&format!("with lines only, more loops than the source has: {}", by_lines.false_loops));
@@ -190,7 +194,7 @@ fn counted(structure: &ModuleStructure, full: &ModuleStructure, annotations: &An
         let allowed = annotations.allowed.iter().filter(is_its_loop).count();
         let own = structure.procedure_at(procedure.entry);
         let found = own.map_or(0, |own| scopes(own, &BTreeMap::new()).iter().filter(|scope| scope.is_loop).count());
-        score += Score { all, found: found.min(all), false_loops: found.saturating_sub(all + allowed) };
+        score += Score { all, found: found.min(all), near: 0, false_loops: found.saturating_sub(all + allowed) };
     }
     score
 }
@@ -276,8 +280,8 @@ fn without_records_of_inlined_calls() {
                 "get_adjacencies > entities > find() > descend > operator()",
             ],
         ),
-        // The member functions of a class in a procedure cannot be told from the procedure itself.
-        ("with_class", &["with_class > lasts", "with_class > lasts > members"]),
+        // Of the member functions of a class in a procedure the last cannot be told from the procedure itself.
+        ("with_class", &["with_class > lasts", "with_class > lasts > members", "with_class > lasts > twice()"]),
         ("uses_again", &["uses_again > gone()", "uses_again > gone() > gone"]),
     ];
     for compiler in ["g++", "clang++"] {
@@ -361,6 +365,33 @@ fn little_debug_information() {
     check_build("shapes.rs", &plain("rustc", &["-Cdebuginfo=line-tables-only"]));
 }
 
+/// A static procedure that was inlined at every call and of which nothing is declared (section 3.1): its code is alien, but
+/// nobody knows whose. It is not taken for a part of the procedure before it in the file, whose own lines end earlier.
+#[test]
+fn without_descriptors_of_what_was_inlined() {
+    for compiler in ["g++", "clang++"] {
+        for level in ["O1", "O2"] {
+            let directory = tempfile::tempdir().unwrap();
+            let source = source_path("inlines.cc");
+            let annotations = annotations::read(&source, &[family(compiler)], level);
+            let build = Build { compiler, level, options: &[], linking: Linking::Plain };
+            let program = without_descriptors(&compile(directory.path(), &source, &build));
+            let lines = structure_of(&program);
+            for name in ["uses", "uses_again"] {
+                let procedure = lines.procedures.iter().find(|p| p.name.as_deref() == Some(name)).unwrap();
+                assert_eq!(procedure.way, Way::Lines);
+                let aliens = procedure.scopes.iter().filter(|scope| scope.kind == StaticKind::Alien);
+                let names: Vec<_> = aliens.map(|alien| alien.name.as_deref().unwrap_or_default()).collect();
+                assert_eq!(names, ["[code of inlines.cc]"], "{build}");
+                let found = scopes(procedure, &annotations.loops);
+                let loops =
+                    found.iter().filter(|scope| scope.is_loop).map(|scope| scope.path.rsplit(" > ").next().unwrap());
+                assert_eq!(loops.collect::<Vec<_>>(), ["gone"], "{build}");
+            }
+        }
+    }
+}
+
 /// The table of docs/structure.md.
 #[test]
 #[ignore = "prints a table"]
@@ -401,7 +432,9 @@ fn table() {
             total.iter_mut().zip(scores).for_each(|(total, score)| *total += score);
         }
         let cell = |score: Score| format!("{} of {} | {}", score.found, score.all, score.false_loops);
-        println!("| {what} | {} | {} | {} |", cell(total[0]), cell(total[1]), cell(total[2]));
+        let [full, lines, code] = total;
+        let near = format!("{} of {}, {} near", lines.found, lines.all, lines.near);
+        println!("| {what} | {} | {near} | {} | {} |", cell(full), lines.false_loops, cell(code));
     };
     for (build, sources) in builds {
         row(build, sources, &build.to_string());

@@ -7,8 +7,9 @@ use std::sync::{Mutex, PoisonError};
 
 use callpath_analyze::names::ModuleNames;
 use callpath_analyze::structure::{
-    ModuleStructure, ProcedureStructure, SourcePlace, StaticKind, StaticScope, structure,
+    ModuleStructure, ProcedureStructure, SourcePlace, StaticKind, StaticScope, kept_structure,
 };
+use callpath_analyze::table_cache::TableCache;
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
 use callpath_view::text::printable;
@@ -31,6 +32,9 @@ pub(crate) struct Arguments {
     /// The line of each stretch of code, too
     #[arg(long)]
     lines: bool,
+    /// Find everything anew, and keep nothing
+    #[arg(long)]
+    no_cache: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
@@ -46,9 +50,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         Some(wanted) => Some(addresses(&names, &arguments.file, wanted)?),
         None => None,
     };
+    let cache = TableCache::open(if arguments.no_cache { None } else { surroundings::cache_directory() });
     let progress = Mutex::new(surroundings::Progress::new("procedures"));
     let step = |done, of| progress.lock().unwrap_or_else(PoisonError::into_inner).step(done, of);
-    let found = structure(&source, wanted.as_deref(), &step);
+    let found = kept_structure(&source, wanted.as_deref(), &cache, &step);
     drop(progress);
     for diagnostic in &found.diagnostics {
         output::say(diagnostic);
