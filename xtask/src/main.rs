@@ -3,6 +3,7 @@
 
 #![allow(unreachable_pub, reason = "in a binary, `pub` says: for the other rooms")]
 
+mod archive;
 mod arguments;
 mod audit;
 mod bench;
@@ -45,6 +46,7 @@ cargo xtask CMD
   bench-depth     CPU per sample at stack depths of 10 to 100,000 [--runs N]
   bench-start     `record true` over `true`, tables cached and not [--runs N]
   bench-time      cpu-time over the kernel's account of dd, xz and a read loop, as root and as nobody [--runs N]
+  bench-make      `make -j2` of a project from Debian's archive, recorded over bare, and the count of processes [--runs N]
   bench-size      a measurement's length against the time that it took
 
 suite, soak and bench-* measure a release build, or another one: [--callpath FILE]
@@ -84,6 +86,7 @@ fn run(command: &str, arguments: Arguments) -> anyhow::Result<ExitCode> {
         "bench-depth" => bench::depth::run(&arguments),
         "bench-start" => bench::start::run(&arguments),
         "bench-time" => bench::time::run(&arguments),
+        "bench-make" => bench::make::run(&arguments),
         "bench-size" => bench::size::run(&arguments),
         "" | "help" | "--help" | "-h" => {
             print!("{USAGE}");

@@ -11,9 +11,11 @@ pub mod measurement;
 pub mod module_facts;
 pub mod module_memo;
 pub mod names;
+mod plain;
 pub mod recipes;
 pub mod snapshot;
 pub mod structure;
 pub mod table_cache;
 
 pub use error::AnalyzeError;
+pub use plain::plain;

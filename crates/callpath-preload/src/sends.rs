@@ -111,9 +111,8 @@ fn to_thread(thread_pointer: usize) -> Option<c_int> {
     let before = word.swap(1, Release);
     let at = core::ptr::from_ref(&info) as usize;
     // SAFETY: the kernel reads a whole record.
-    let sent = unsafe {
-        call4(syscall_number::RT_TGSIGQUEUEINFO, getpid() as usize, tid as usize, SIGTRAP as usize, at)
-    };
+    let sent =
+        unsafe { call4(syscall_number::RT_TGSIGQUEUEINFO, getpid() as usize, tid as usize, SIGTRAP as usize, at) };
     if sent == 0 {
         return Some(0);
     }
@@ -153,8 +152,9 @@ pub unsafe extern "C" fn pthread_kill(thread: *mut c_void, signal: c_int) -> c_i
     // SAFETY: `pthread_kill` of the C library.
     let real: unsafe extern "C" fn(*mut c_void, c_int) -> c_int = unsafe { core::mem::transmute(address) };
     // SAFETY: sends nothing: says whether the thread has ended.
+    let lives = || unsafe { real(thread, 0) } == 0;
     if signal == SIGTRAP
-        && unsafe { real(thread, 0) } == 0
+        && lives()
         && let Some(result) = to_thread(thread as usize)
     {
         return result;

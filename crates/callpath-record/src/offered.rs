@@ -3,6 +3,7 @@
 
 use std::io::{Error, ErrorKind};
 
+use callpath_analyze::plain;
 use callpath_target::{EventSpec, PerfEvent};
 
 use crate::counters::opened_as;
@@ -115,12 +116,6 @@ fn reason(counter: &Counter, error: &Error, in_kernel: bool) -> String {
         _ => "the kernel refuses it".to_owned(),
     };
     format!("{why} ({})", plain(error))
-}
-
-/// The words alone: the number tells a person nothing.
-pub(crate) fn plain(error: &Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 fn paranoid(enough: i32) -> String {

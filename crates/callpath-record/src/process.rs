@@ -522,6 +522,7 @@ impl Process {
     pub(crate) fn release(mut self, shared: &mut Shared) {
         drop(self.events);
         self.written_code.release(&mut shared.publisher);
+        shared.publisher.give_maps_back(&mut self.places);
         let slot: &ProcessSlot = shared.keeper.slot(self.slot);
         slot.state.store(SlotState::FREE, Release);
     }

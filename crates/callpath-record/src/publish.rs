@@ -18,6 +18,7 @@ pub(crate) struct Publisher {
     memory: SharedMemory,
     used: usize,
     backed: usize,
+    /// Places that came back, and from when on they can be used again.
     returned: Vec<(Place, Instant)>,
 }
 
@@ -39,7 +40,7 @@ impl Place {
 #[derive(Default, Debug)]
 pub(crate) struct MapPlaces {
     generation: u32,
-    places: [(usize, usize); MAPS_KEPT],
+    places: [Option<Place>; MAPS_KEPT],
 }
 
 impl Publisher {
@@ -68,36 +69,49 @@ impl Publisher {
 
     /// Publishes bytes at a place that can be given back; `None`: no room or no memory.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> Option<Place> {
-        let fits = |(place, since): &(Place, Instant)| {
-            (bytes.len()..=bytes.len() * 4).contains(&place.room) && since.elapsed() > PATIENCE
-        };
-        let place = match self.returned.iter().position(fits) {
-            Some(index) => self.returned.swap_remove(index).0,
-            None => {
-                let room = bytes.len().next_power_of_two();
-                Place { at: self.reserve(room)?, room }
-            }
-        };
+        let place = self.place_for(bytes.len())?;
         self.write(place.at, bytes);
         Some(place)
     }
 
+    /// A place for so many bytes and some more: one that came back, or a new one.
+    fn place_for(&mut self, len: usize) -> Option<Place> {
+        let now = Instant::now();
+        let fits = |(place, from): &(Place, Instant)| (len..=len * 4).contains(&place.room) && *from <= now;
+        if let Some(index) = self.returned.iter().position(fits) {
+            return Some(self.returned.swap_remove(index).0);
+        }
+        let room = len.next_power_of_two();
+        Some(Place { at: self.reserve(room)?, room })
+    }
+
     /// Takes a place back: no load map that is published from now on names it.
     pub(crate) fn give_back(&mut self, place: Place) {
-        self.returned.push((place, Instant::now()));
+        self.returned.push((place, Instant::now() + PATIENCE));
+    }
+
+    /// Takes the places of a process back that has ended: nobody looks at its load maps any more.
+    pub(crate) fn give_maps_back(&mut self, places: &mut MapPlaces) {
+        let now = Instant::now();
+        self.returned.extend(places.places.iter_mut().filter_map(|place| Some((place.take()?, now))));
     }
 
     /// Publishes a process's next load map (`mappings` by address) and returns its offset.
     pub(crate) fn publish_map(&mut self, places: &mut MapPlaces, mappings: &[Mapping]) -> Option<u64> {
         let len = load_map::HEAD_LEN_BYTES + mappings.len() * Mapping::LEN_BYTES;
         let index = places.generation as usize % MAPS_KEPT;
-        if places.places[index].1 < len {
-            // Room to grow: programs that load libraries load more.
-            let room = len.next_power_of_two();
-            places.places[index] = (self.reserve(room)?, room);
-        }
+        let at = match places.places[index].filter(|place| len <= place.room) {
+            Some(place) => place.at,
+            None => {
+                // Room to grow: programs that load libraries load more.
+                let place = self.place_for(len)?;
+                if let Some(before) = places.places[index].replace(place) {
+                    self.give_back(before);
+                }
+                place.at
+            }
+        };
         places.generation += 1;
-        let at = places.places[index].0;
         self.write(at, &load_map::head_bytes(places.generation, mappings.len() as u32));
         for (i, mapping) in mappings.iter().enumerate() {
             self.write(at + load_map::HEAD_LEN_BYTES + i * Mapping::LEN_BYTES, &mapping.to_bytes());
@@ -121,5 +135,52 @@ impl Publisher {
         assert!(at + bytes.len() <= self.backed);
         // SAFETY: inside backed memory of our own mapping (checked above).
         unsafe { self.memory.base().add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use callpath_format::address::RunAddr;
+    use callpath_format::frame::ModuleIndex;
+
+    fn mappings(count: u64) -> Vec<Mapping> {
+        let mapping = |n: u64| Mapping {
+            start: RunAddr(n << 12),
+            end: RunAddr((n + 1) << 12),
+            bias: 0,
+            table: 0,
+            module: ModuleIndex(0),
+            flags: 0,
+        };
+        (1..=count).map(mapping).collect()
+    }
+
+    #[test]
+    fn places_of_processes_that_have_ended_are_used_again() {
+        let mut publisher = Publisher::create(1 << 20).expect("memory");
+        // Far more processes than there would be room for.
+        for process in 0..10_000 {
+            let mut places = MapPlaces::default();
+            for count in [6, 20, 21, 19, 22] {
+                let at = publisher.publish_map(&mut places, &mappings(count + process % 7)).expect("there is room");
+                let map = publisher.published().load_map(at).expect("it was published");
+                assert_eq!(map.find(RunAddr(3 << 12)).map(|m| m.start), Some(RunAddr(3 << 12)));
+            }
+            publisher.give_maps_back(&mut places);
+        }
+    }
+
+    #[test]
+    fn a_map_keeps_its_place_until_three_others_were_published() {
+        let mut publisher = Publisher::create(1 << 20).expect("memory");
+        let mut places = MapPlaces::default();
+        let first = publisher.publish_map(&mut places, &mappings(5)).expect("there is room");
+        for count in 6..9 {
+            publisher.publish_map(&mut places, &mappings(count)).expect("there is room");
+        }
+        let map = publisher.published().load_map(first).expect("it is still there");
+        assert_eq!(map.generation, 1);
+        assert!(map.find(RunAddr(5 << 12)).is_some() && map.find(RunAddr(6 << 12)).is_none());
     }
 }

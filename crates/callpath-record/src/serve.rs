@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use callpath_analyze::measurement::{
     Measurement, MeasurementError, MetricInfo, SessionEnd, SessionFile, encode_session, write_file,
 };
+use callpath_analyze::plain;
 use callpath_format::shared::{PROCESS_SLOTS, Session, Settings, SlotState, Source};
 use callpath_target::{
     ClockEvent, Ended, EventKind, Launch, Maps, Pid, TargetError, find_program, raise_own_limits, survive_long_files,
@@ -115,7 +116,12 @@ impl Sources {
             Err(TargetError::Event { source, .. }) => source,
             Err(other) => std::io::Error::other(other),
         };
+        let why_plainly = plain(&why);
         let timers = |source, note| Sources { source, events: Vec::new(), note: Some(note) };
+        if why.raw_os_error() == Some(libc::ESRCH) {
+            // It has just ended: nothing is left to sample.
+            return Sources { source: Source::Clock, events: Vec::new(), note: None };
+        }
         if why.raw_os_error() == Some(libc::EMFILE) {
             let note = "descriptors ran out (RLIMIT_NOFILE, `ulimit -n`): samples of some processes come from a timer in each \
                         thread"
@@ -125,20 +131,20 @@ impl Sources {
         if wall {
             let note = format!(
                 "samples come from a timer in each thread, which may interrupt system calls that are made without the C library: the kernel's clock \
-                 is not for this user ({why}; see kernel.perf_event_paranoid)"
+                 is not for this user ({why_plainly}; see kernel.perf_event_paranoid)"
             );
             return timers(Source::WallTimer, note);
         }
         if let Ok(event) = ClockEvent::open(EventKind::UserCpuClock, pid, options.period_ns) {
             let note = format!(
                 "time in the kernel is sampled at the kernel's tick only, since its clock shows this user no more than \
-                 user mode ({why}; kernel.perf_event_paranoid=1 or less would)"
+                 user mode ({why_plainly}; kernel.perf_event_paranoid=1 or less would)"
             );
             return Sources { source: Source::UserClock, events: vec![event], note: Some(note) };
         }
         let note = format!(
             "samples come from a timer in each thread, at the kernel's tick at most (100 to 1000 a second): the kernel's \
-             clock is not for this user ({why}; kernel.perf_event_paranoid=2 or less would change that)"
+             clock is not for this user ({why_plainly}; kernel.perf_event_paranoid=2 or less would change that)"
         );
         timers(Source::CpuTimer, note)
     }
@@ -180,7 +186,7 @@ impl Recorder {
         }
         let keeper = ArenaKeeper::create(arena_len, published_len, nonce, settings)?;
         let modules = Modules::new(options.cache.clone());
-        let notes = modules.cache_trouble().into_iter().collect();
+        let notes = modules.cache_trouble().map(plain).into_iter().collect();
         Ok(Recorder {
             shared: Shared { keeper, publisher, modules },
             nonce,

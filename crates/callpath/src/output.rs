@@ -7,6 +7,7 @@
 use std::fmt::Display;
 use std::io::{self, BufWriter, ErrorKind, StdoutLock, Write};
 
+use callpath_analyze::plain;
 use callpath_view::text::printable;
 
 /// Standard output, in pieces. Flush it at the end: what is still in it when it is dropped may be lost without a word.
@@ -29,10 +30,7 @@ impl Write for Stdout {
 
 /// The same error, as a sentence.
 pub(crate) fn explained(error: io::Error) -> io::Error {
-    let reason = error.to_string();
-    // The number tells a person nothing.
-    let reason = reason.split(" (os error").next().unwrap_or_default();
-    io::Error::new(error.kind(), format!("cannot write to standard output: {reason}"))
+    io::Error::new(error.kind(), format!("cannot write to standard output: {}", plain(&error)))
 }
 
 /// Whoever read standard output has seen enough.
@@ -43,5 +41,5 @@ pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
 /// A line on standard error.
 pub(crate) fn say(line: impl Display) {
     // Names of files and programs are in it: nothing of them shall act on a terminal.
-    drop(writeln!(io::stderr(), "callpath: {}", printable(&line.to_string())));
+    drop(writeln!(io::stderr(), "callpath: {}", printable(&plain(line))));
 }

@@ -6,6 +6,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, ensure};
 
+use crate::archive::{Archive, passes};
 use crate::arguments::Arguments;
 use crate::build;
 
@@ -35,34 +36,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The libraries of a suite's libc6, by apt with lists of its own, which leaves the machine's alone.
+/// The libraries of a suite's libc6.
 fn unpacked(suite: &str, place: &Path) -> anyhow::Result<PathBuf> {
     let root = place.join("root");
     if !root.is_dir() {
-        for directory in ["lists/partial", "cache/archives/partial"] {
-            std::fs::create_dir_all(place.join(directory))?;
-        }
-        let keys = "/usr/share/keyrings/debian-archive-keyring.gpg";
-        let source = format!("deb [signed-by={keys}] {} {suite} main\n", archive()?);
-        std::fs::write(place.join("sources.list"), source)?;
-        let at = |name: &str| place.join(name).display().to_string();
-        let options = [
-            format!("Dir::Etc::sourcelist={}", at("sources.list")),
-            "Dir::Etc::sourceparts=-".to_owned(),
-            format!("Dir::State::lists={}", at("lists")),
-            format!("Dir::Cache={}", at("cache")),
-            "APT::Sandbox::User=root".to_owned(),
-            "Acquire::Languages=none".to_owned(),
-        ];
-        let apt_get = |words: &[&str]| -> anyhow::Result<()> {
-            let mut command = Command::new("apt-get");
-            options.iter().for_each(|option| {
-                command.arg("-o").arg(option);
-            });
-            passes(command.args(words).current_dir(place))
-        };
-        apt_get(&["-q", "update"])?;
-        apt_get(&["-q", "download", &format!("libc6/{suite}")])?;
+        let archive = Archive::at(place, suite, "deb")?;
+        archive.apt_get(&["-q", "download", &format!("libc6/{suite}")])?;
         let package = std::fs::read_dir(place)?.filter_map(Result::ok).map(|entry| entry.path());
         let package = package.into_iter().find(|path| path.extension().is_some_and(|e| e == "deb"));
         let package = package.context("apt-get left no package")?;
@@ -70,16 +49,6 @@ fn unpacked(suite: &str, place: &Path) -> anyhow::Result<PathBuf> {
     }
     let places = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"].map(|directory| root.join(directory));
     places.into_iter().find(|directory| directory.join("libc.so.6").exists()).context("it holds no libc.so.6")
-}
-
-/// Where this machine gets its packages from: the archive has the other suites, too.
-fn archive() -> anyhow::Result<String> {
-    let asked = ["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"];
-    let said = Command::new("apt-get").args(asked).output().context("failed to start apt-get")?;
-    let places = String::from_utf8_lossy(&said.stdout).into_owned();
-    // Others are those of security updates.
-    let archive = places.lines().find(|place| place.trim_end_matches('/').ends_with("/debian"));
-    Ok(archive.context("apt-get knows no archive of Debian: add one to its sources")?.to_owned())
 }
 
 /// A program of that library alone: old enough symbols, and its own loader.
@@ -120,10 +89,4 @@ fn recorded(callpath: &Path, program: &Path, argument: &str) -> anyhow::Result<S
     let incomplete = number("partial") + number("raw_kept");
     ensure!(number("full") > 20 && incomplete * 100 <= number("full"), "paths are not whole: {quality}");
     Ok(format!("{} samples, {} with their whole path", number("taken"), number("full")))
-}
-
-fn passes(command: &mut Command) -> anyhow::Result<()> {
-    let said = command.output().with_context(|| format!("failed to start {command:?}"))?;
-    ensure!(said.status.success(), "{command:?}: {}", String::from_utf8_lossy(&said.stderr).trim());
-    Ok(())
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use super::codec::{MeasurementError, decode_process, decode_session};
 use super::names_file::{NamesFile, decode_names};
 use super::{ProcessFile, SessionFile};
+use crate::plain::plain;
 
 const SESSION: &str = "session";
 const PROCESS: &str = "process-";
@@ -122,7 +123,7 @@ impl Measurement {
     pub fn losses(&self) -> Vec<String> {
         let named = self.unreadable.iter().take(LOSSES_NAMED);
         let mut losses: Vec<String> =
-            named.map(|error| format!("failed to {error}: what it held is missing here")).collect();
+            named.map(|error| format!("failed to {}: what it held is missing here", plain(error))).collect();
         if let more @ 1.. = self.unreadable.len().saturating_sub(LOSSES_NAMED) {
             losses.push(format!("failed to read {more} more files of {}", self.directory.display()));
         }

@@ -4,6 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use callpath_analyze::plain;
 use callpath_analyze::table_cache::TableCache;
 use callpath_target::machine::{Limits, Machine, PERFMON_CAPABILITIES, Room};
 use callpath_target::rehearsal::{Rehearsal, TIMER_CPU_MS, rehearse};
@@ -289,10 +290,4 @@ fn preloaded() -> Option<Finding> {
     let objects = std::env::var_os("LD_PRELOAD").filter(|value| !value.is_empty())?;
     let finding = Finding::good("LD_PRELOAD", format!("is set: {}", objects.display()));
     Some(finding.means("callpath's object is loaded before those"))
-}
-
-/// An error without its number.
-fn plain(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
 }

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use callpath_analyze::module_facts::ModuleFacts;
+use callpath_analyze::plain;
 use callpath_analyze::table_cache::TableCache;
 use callpath_image::peek::ElfPeek;
 use callpath_record::check_program;
@@ -27,7 +28,7 @@ const OLDEST_GLIBC: (u32, u32) = (2, 31);
 pub(super) fn look(path: &Path) -> Program {
     let mut program = Program { path: path.to_owned(), findings: Vec::new(), modules: Vec::new() };
     if let Err(error) = check_program(path) {
-        let finding = Finding::bad("program", format!("failed to {error}"));
+        let finding = Finding::bad("program", format!("failed to {}", plain(error)));
         program.findings.push(finding.means("`callpath record` refuses it with this sentence"));
     }
     let Some((file, loader)) = executed(path) else { return program };
@@ -81,7 +82,8 @@ fn libraries(file: &Path, loader: Option<&Path>, findings: &mut Vec<Finding>) ->
             Vec::new()
         }
         Err(error) => {
-            let finding = Finding::bad("libraries", format!("the dynamic loader cannot list them: failed to {error}"));
+            let finding =
+                Finding::bad("libraries", format!("the dynamic loader cannot list them: failed to {}", plain(error)));
             findings.push(finding.means("the program does not start, with or without callpath"));
             Vec::new()
         }
@@ -100,7 +102,7 @@ impl Program {
             progress.step(done, count);
             match ModuleFacts::read(&path, &roots, &cache) {
                 Ok(facts) => self.modules.push(facts),
-                Err(error) => self.findings.push(Finding::limited("module", format!("failed to {error}"))),
+                Err(error) => self.findings.push(Finding::limited("module", format!("failed to {}", plain(error)))),
             }
         }
     }

@@ -3,6 +3,7 @@
 
 use std::process::{Command, Stdio};
 
+use callpath_analyze::plain;
 use callpath_db::Quality;
 
 use super::Finding;
@@ -19,7 +20,7 @@ pub(super) fn of(event: &str) -> Vec<Finding> {
     let topic = if event == EVENTS[0] { "samples of cpu-time" } else { "samples of wall-time" };
     match record(event) {
         Err(error) => vec![
-            Finding::bad(topic, format!("a trial recording did not work: {error:#}"))
+            Finding::bad(topic, format!("a trial recording did not work: {}", plain(format_args!("{error:#}"))))
                 .means("`callpath record` does not work here"),
         ],
         Ok((notes, quality)) => {

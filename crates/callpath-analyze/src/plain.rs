@@ -1,0 +1,36 @@
+//! Errors in words that a person reads: without the numbers that the standard library puts behind the system's.
+//! Knows nothing of what went wrong.
+
+use std::fmt::Display;
+
+/// What is to be said, without each ` (os error N)` in it.
+pub fn plain(what: impl Display) -> String {
+    const NUMBER: &str = " (os error ";
+    let text = what.to_string();
+    let mut pieces = text.split(NUMBER);
+    let mut said = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        match piece.split_once(')') {
+            Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => said.push_str(rest),
+            // A file may be called so.
+            _ => said.extend([NUMBER, piece]),
+        }
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn numbers_of_errors_are_left_out() {
+        let no_file = std::io::Error::from_raw_os_error(2);
+        assert_eq!(plain(&no_file), "No such file or directory");
+        assert_eq!(
+            plain(format!("read a: {no_file}; then b: {no_file}.")),
+            "read a: No such file or directory; then b: No such file or directory."
+        );
+        assert_eq!(plain("read x (os error y) (os error"), "read x (os error y) (os error");
+    }
+}

@@ -1,0 +1,61 @@
+//! Debian's archive by apt with lists of its own, which leaves the machine's alone.
+//! Knows nothing of what is fetched.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+
+/// A place with lists of packages.
+pub struct Archive {
+    place: PathBuf,
+}
+
+impl Archive {
+    /// Fetches the lists of a suite; `kind` is `deb` or `deb-src`.
+    pub fn at(place: &Path, suite: &str, kind: &str) -> anyhow::Result<Archive> {
+        for directory in ["lists/partial", "cache/archives/partial"] {
+            std::fs::create_dir_all(place.join(directory))?;
+        }
+        let keys = "/usr/share/keyrings/debian-archive-keyring.gpg";
+        let source = format!("{kind} [signed-by={keys}] {} {suite} main\n", archive()?);
+        std::fs::write(place.join("sources.list"), source)?;
+        let archive = Archive { place: place.to_owned() };
+        archive.apt_get(&["-q", "update"])?;
+        Ok(archive)
+    }
+
+    /// Runs apt-get there.
+    pub fn apt_get(&self, words: &[&str]) -> anyhow::Result<()> {
+        let at = |name: &str| self.place.join(name).display().to_string();
+        let mut command = Command::new("apt-get");
+        for option in [
+            format!("Dir::Etc::sourcelist={}", at("sources.list")),
+            "Dir::Etc::sourceparts=-".to_owned(),
+            format!("Dir::State::lists={}", at("lists")),
+            format!("Dir::Cache={}", at("cache")),
+            "APT::Sandbox::User=root".to_owned(),
+            "Acquire::Languages=none".to_owned(),
+        ] {
+            command.arg("-o").arg(option);
+        }
+        passes(command.args(words).current_dir(&self.place))
+    }
+}
+
+/// Where this machine gets its packages from: the archive has other suites and the sources, too.
+fn archive() -> anyhow::Result<String> {
+    let asked = ["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"];
+    let said = Command::new("apt-get").args(asked).output().context("failed to start apt-get")?;
+    let places = String::from_utf8_lossy(&said.stdout).into_owned();
+    // Others are those of security updates.
+    let archive = places.lines().find(|place| place.trim_end_matches('/').ends_with("/debian"));
+    Ok(archive.context("apt-get knows no archive of Debian: add one to its sources")?.to_owned())
+}
+
+/// Runs a command, whose words are the error if it fails.
+pub fn passes(command: &mut Command) -> anyhow::Result<()> {
+    let said = command.output().with_context(|| format!("failed to start {command:?}"))?;
+    ensure!(said.status.success(), "{command:?}: {}", String::from_utf8_lossy(&said.stderr).trim());
+    Ok(())
+}
