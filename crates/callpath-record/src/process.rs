@@ -206,9 +206,16 @@ impl Process {
 
     /// Publishes the load map as the process's memory map is now, with the tables of all its modules.
     pub(crate) fn refresh_map(&mut self, shared: &mut Shared) {
-        self.map_read = Instant::now();
         // A process that has ended has no map; what it had is still right for its raw samples.
-        let Ok(maps) = Maps::read(self.handle.pid()) else { return };
+        match Maps::read(self.handle.pid()) {
+            Ok(maps) => self.publish_maps(shared, &maps),
+            Err(_) => self.map_read = Instant::now(),
+        }
+    }
+
+    /// The same with the memory map as it was read just now.
+    pub(crate) fn publish_maps(&mut self, shared: &mut Shared, maps: &Maps) {
+        self.map_read = Instant::now();
         let executable: Vec<&MapEntry> = maps.entries.iter().filter(|e| e.executable).collect();
         if executable.is_empty() {
             return;

@@ -26,7 +26,7 @@ use crate::process::{Clockwork, Process, Shared, wake};
 use crate::program::{Doorbell, Preload, Waiter, kill};
 use crate::publish::Publisher;
 use crate::settings::{Clock, RecordOptions};
-use crate::signals::Signals;
+use crate::signals::{self, Signals};
 use crate::suitable::check_program;
 use crate::thread::TickLength;
 use crate::unmeasured;
@@ -230,13 +230,25 @@ impl Recorder {
         let mut session = self.session_file(program, options);
         self.write_session(&directory, &mut session);
         let mut next_write = Instant::now() + WRITE_EVERY;
+        let mut ended: Option<Ended> = None;
+        // When nothing was seen to run any more.
+        let mut quiet: Option<Instant> = None;
         let ended = loop {
             let rung = self.shared.keeper.session().doorbell.load(Acquire);
             self.serve(&directory, options);
-            if let Some(ended) = waiter.result() {
-                break ended?;
+            if let Some(result) = waiter.result() {
+                ended = Some(result?);
+                signals::program_has_ended();
             }
             let now = Instant::now();
+            quiet = if self.processes.is_empty() { quiet.or(Some(now)) } else { None };
+            // One that was just forked may not have said so yet.
+            let all_ended = quiet.is_some_and(|since| now - since >= LOOK_EVERY);
+            if let Some(ended) = ended
+                && (!options.wait_all || all_ended || signals::shall_stop())
+            {
+                break ended;
+            }
             if now >= next_write {
                 self.write_all(&directory, &mut session);
                 next_write = Instant::now() + WRITE_EVERY.max(now.elapsed() * WRITE_SHARE);
@@ -307,7 +319,8 @@ impl Recorder {
     fn admit(&mut self, slot: usize, directory: &Path, options: &RecordOptions) {
         let pid = Pid(self.shared.keeper.slot(slot).pid.load(Relaxed));
         // The number is the process's own. In another PID name space it is another process's here, which must be left alone.
-        if !Maps::read(pid).is_ok_and(|maps| self.shared.keeper.is_mapped_in(&maps)) {
+        let maps = Maps::read(pid).unwrap_or_default();
+        if !self.shared.keeper.is_mapped_in(&maps) {
             self.refuse(
                 slot,
                 "a process was not measured: it is in another PID name space, hides its memory map, or had ended before it \
@@ -340,7 +353,7 @@ impl Recorder {
             self.loss.get_or_insert(error);
         }
         // The load map first: a sample without one could only be kept raw.
-        process.refresh_map(&mut self.shared);
+        process.publish_maps(&mut self.shared, &maps);
         let sources = Sources::open(pid, options);
         let at = self.shared.keeper.slot(slot);
         let (counters, lost) = Counters::open(pid, at, options, sources.source == Source::Clock);

@@ -59,6 +59,8 @@ pub struct RecordOptions {
     pub period_ns: u64,
     /// Keep a trace.
     pub trace: bool,
+    /// Record until all processes have ended, not only the program that was typed.
+    pub wait_all: bool,
     /// The measurement directory; `None`: `./<program>-<pid>.callpath`.
     pub output: Option<PathBuf>,
     /// Where recipe tables and the preload object are kept; `None`: nowhere, tables are made anew.

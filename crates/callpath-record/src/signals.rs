@@ -5,6 +5,8 @@
 //! is handed on; or it was sent to the whole process group, and the program has it already. No signal tells which. So there is a
 //! *witness*, a process in the same group that does nothing and blocks all signals: one that is pending there was sent to all.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use callpath_target::Pid;
@@ -14,6 +16,28 @@ const HANDED_ON: [i32; 2] = [libc::SIGTERM, libc::SIGHUP];
 
 /// As long as the sender of a signal may take from one process of a group to the next.
 const TO_ALL: Duration = Duration::from_millis(10);
+
+/// There is no program any more to hand them on to.
+static PROGRAM_HAS_ENDED: AtomicBool = AtomicBool::new(false);
+/// The user has seen enough of what it left behind.
+static SHALL_STOP: AtomicBool = AtomicBool::new(false);
+
+/// From now on interrupts and terminations are for the recorder: it shall not wait for the program's other processes.
+pub(crate) fn program_has_ended() {
+    PROGRAM_HAS_ENDED.store(true, Relaxed);
+    extern "C" fn stop(_: libc::c_int) {
+        SHALL_STOP.store(true, Relaxed);
+    }
+    for signal in [libc::SIGINT, libc::SIGQUIT] {
+        // SAFETY: the handler stores a word.
+        unsafe { libc::signal(signal, stop as extern "C" fn(libc::c_int) as libc::sighandler_t) };
+    }
+}
+
+/// Whether one has come since.
+pub(crate) fn shall_stop() -> bool {
+    SHALL_STOP.load(Relaxed)
+}
 
 /// The signals are held back until there is a program.
 pub(crate) struct Signals {
@@ -43,6 +67,10 @@ impl Signals {
                 // SAFETY: both are valid.
                 if unsafe { libc::sigwait(&set, &mut signal) } != 0 {
                     return;
+                }
+                if PROGRAM_HAS_ENDED.load(Relaxed) {
+                    SHALL_STOP.store(true, Relaxed);
+                    continue;
                 }
                 std::thread::sleep(TO_ALL);
                 let has_it = witness.has(signal) && is_in_our_group(program);

@@ -5,7 +5,7 @@ use callpath_format::address::RunAddr;
 use std::path::PathBuf;
 
 use crate::error::TargetError;
-use crate::process::Pid;
+use crate::process::{Pid, read_whole};
 
 /// A file as the kernel knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -48,7 +48,7 @@ impl Maps {
     /// Reads a process's map.
     pub fn read(pid: Pid) -> Result<Maps, TargetError> {
         let path = PathBuf::from(format!("/proc/{pid}/maps"));
-        let text = std::fs::read(&path).map_err(|source| TargetError::Read { path, source })?;
+        let text = read_whole(&path).map_err(|source| TargetError::Read { path, source })?;
         Ok(Maps::parse(&text))
     }
 

@@ -2,8 +2,10 @@
 //! Knows nothing of their memory.
 
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A process's number in callpath's own PID name space.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -13,6 +15,27 @@ impl fmt::Display for Pid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
+}
+
+/// A file under /proc, whole: it says no length, and each small piece would be a system call.
+pub(crate) fn read_whole(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    // The kernel gives a page at a time.
+    const PIECE: usize = 4096;
+    let mut file = File::open(path)?;
+    let (mut bytes, mut len) = (vec![0; PIECE], 0);
+    loop {
+        match file.read(&mut bytes[len..]) {
+            Ok(0) => break,
+            Ok(read) => len += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if bytes.len() - len < PIECE {
+            bytes.resize(len.next_multiple_of(PIECE) + 2 * PIECE, 0);
+        }
+    }
+    bytes.truncate(len);
+    Ok(bytes)
 }
 
 /// A process that is told from a later one with the same number.
@@ -56,7 +79,7 @@ impl ProcessHandle {
 
     /// The command line, its words as the program got them.
     pub fn command_line(&self) -> Vec<String> {
-        let Ok(bytes) = std::fs::read(format!("/proc/{}/cmdline", self.pid)) else { return Vec::new() };
+        let Ok(bytes) = read_whole(format!("/proc/{}/cmdline", self.pid)) else { return Vec::new() };
         let words = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
         words.split(|b| *b == 0).map(|w| String::from_utf8_lossy(w).into_owned()).collect()
     }
@@ -68,13 +91,17 @@ impl ProcessHandle {
 
     /// Its parent's number.
     pub fn parent(&self) -> Option<Pid> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        let status = self.status()?;
         status.lines().find_map(|l| l.strip_prefix("PPid:")?.trim().parse().ok().map(Pid))
+    }
+
+    fn status(&self) -> Option<String> {
+        String::from_utf8(read_whole(format!("/proc/{}/status", self.pid)).ok()?).ok()
     }
 
     /// The name of the process that traces it, unless that is callpath: a program may ask its parent to trace it.
     pub fn tracer(&self) -> Option<String> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        let status = self.status()?;
         let field =
             |text: &str, name: &str| text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse::<u32>().ok());
         let tracer = field(&status, "TracerPid:").filter(|tracer| *tracer != 0)?;

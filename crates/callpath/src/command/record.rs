@@ -34,6 +34,9 @@ pub(crate) struct Arguments {
     /// Keep the time of each sample, for a timeline
     #[arg(long)]
     trace: bool,
+    /// Record until all processes that the program started have ended, daemons too; an interrupt ends that
+    #[arg(long)]
+    wait_all: bool,
     /// Accepted for perf's users: call paths are always recorded
     #[arg(short = 'g', hide = true)]
     call_graph: bool,
@@ -82,6 +85,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         events,
         period_ns,
         trace: arguments.trace,
+        wait_all: arguments.wait_all,
         output: arguments.output.clone(),
         cache: surroundings::cache_directory(),
         preload: preload::OBJECT,

@@ -123,6 +123,49 @@ fn stopped_for_a_while() {
     assert!(profile.through(&["process:burn", "main", "outer"], "cpu-time") > 60_000_000, "{:?}", profile.processes());
 }
 
+/// A daemon that works for a while, starts a child, and says so at its end.
+fn daemon(left: &Path, seconds: &str) -> Program {
+    let script = format!("exec > {0} 2>&1; sleep {seconds}; {1} 300; echo end", left.display(), burn());
+    Program::nasty("starts.c").arguments(["detach", "/bin/sh", "-c", &script])
+}
+
+#[test]
+fn waits_for_daemons_where_that_is_asked_for() {
+    let place = tempfile::TempDir::new().expect("a temp directory");
+    let left = place.path().join("left");
+    let recorded = daemon(&left, "0.5").options(&["--wait-all"]).same();
+    // It has ended when the recorder has.
+    let said = std::fs::read_to_string(&left).expect("the daemon has written");
+    assert!(said.ends_with("end\n"), "{said}");
+    let profile = recorded.profile();
+    let burnt = profile.through(&["process:burn", "main", "outer"], "cpu-time");
+    assert!(burnt > 200_000_000, "{burnt}: {:?}", profile.processes());
+    let report = run_report(&recorded.directory, &["--width", "1000"]).stdout;
+    assert!(!report.contains("still run"), "{report}");
+}
+
+#[test]
+fn an_interrupt_ends_the_wait_for_daemons() {
+    for signal in ["INT", "TERM"] {
+        let place = tempfile::TempDir::new().expect("a temp directory");
+        let (measurement, left) = (place.path().join("m"), place.path().join("left"));
+        let program = daemon(&left, "3");
+        let mut command = Command::new(callpath());
+        command.args(["record", "--wait-all", "-o"]).arg(&measurement).arg("--").arg(program.path());
+        command.args(program.words()).env("CALLPATH_CACHE_DIR", tool_path("cache"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
+        let begin = Instant::now();
+        let child = command.spawn().expect("callpath can be run");
+        std::thread::sleep(Duration::from_millis(1200));
+        send(signal, &child.id().to_string());
+        let ended = Ended::of(&child.wait_with_output().expect("it can be waited for"));
+        assert!(begin.elapsed() < Duration::from_secs(3), "{signal}: it waited for the daemon: {ended:?}");
+        assert!(ended.status == 0 && ended.stderr.contains("still run"), "{signal}: {ended:?}");
+        // The daemon goes on.
+        await_file(&left, "end\n");
+    }
+}
+
 #[test]
 fn done_before_its_daemon() {
     let place = tempfile::TempDir::new().expect("a temp directory");

@@ -1,7 +1,7 @@
 //! Threads of every kind: each is measured from its start to its end, and none is disturbed.
 //! Knows nothing of how a thread is found.
 
-use callpath_end_to_end::{C, Program};
+use callpath_end_to_end::{C, Program, run_report};
 
 #[test]
 fn made_before_main_by_a_library() {
@@ -16,6 +16,32 @@ fn made_before_main_by_a_library() {
     let main = profile.through(&["main", "main_work"], "cpu-time");
     assert!(early * 100 > cost_ns * 25 && main * 100 > cost_ns * 25, "early {early}, main {main} of {cost_ns}");
     assert_eq!(profile.through(&["main", "early_work"], "cpu-time"), 0, "the early thread is not main's");
+}
+
+#[test]
+fn three_thousand_asleep() {
+    // What the recorder does for them each second is in the longer run only.
+    let recorder_ns = |seconds: &str| {
+        let recorded = Program::nasty("sleepers.c").arguments(["3000", "0", seconds]).same();
+        let profile = recorded.profile();
+        assert_eq!(profile.quality.dropped.get("no-memory"), None, "{:?}", profile.quality);
+        let said = run_report(&recorded.directory, &["--json"]).stdout;
+        let json: serde_json::Value = serde_json::from_str(&said).expect("a report");
+        json["run"]["recorder_cpu_ns"].as_u64().expect("the recorder's account")
+    };
+    let (short, long) = (recorder_ns("1"), recorder_ns("9"));
+    // 8 seconds more: less than 5% of a processor, on a busy machine.
+    assert!(long.saturating_sub(short) < 400_000_000, "{short} ns for one second, {long} for nine");
+}
+
+#[test]
+fn five_hundred_at_work() {
+    let (recorded, cost_ns) = Program::nasty("sleepers.c").arguments(["0", "500", "2"]).same_with_account();
+    let profile = recorded.profile();
+    let total = profile.total("cpu-time");
+    assert!(total.abs_diff(cost_ns) < cost_ns / 20 + 30_000_000, "{total} of {cost_ns}; {:?}", profile.quality);
+    assert_eq!(profile.quality.dropped.get("no-memory"), None, "{:?}", profile.quality);
+    assert!(profile.percent_through(&["worker"]) > 80.0, "{:?}", profile.quality);
 }
 
 #[test]
