@@ -16,7 +16,6 @@ mod program;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -26,6 +25,7 @@ use gimli::{
     BaseAddresses, CallFrameInstructionIter, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice, LittleEndian,
     Pointer, UnwindSection,
 };
+use rustc_hash::FxHashMap;
 
 use crate::elf::Image;
 pub use diagnostic::{CfiDiagnostic, CfiSection, CfiTrouble};
@@ -65,8 +65,8 @@ pub struct FrameRow {
     pub recipe: u32,
 }
 
-/// What a module's call frame information says.
-#[derive(Debug)]
+/// What a module's call frame information says; by default nothing.
+#[derive(Debug, Default)]
 pub struct CallFrames {
     /// Every FDE that speaks of executable code, in the order of the sections, `.eh_frame` first.
     pub ranges: Vec<FrameRange>,
@@ -215,7 +215,7 @@ struct SectionReader<'a, 'b, S> {
     bytes: &'a [u8],
     which: CfiSection,
     bases: &'b BaseAddresses,
-    cies: HashMap<usize, Result<Rc<Cie<'a>>, CfiTrouble>>,
+    cies: FxHashMap<usize, Result<Rc<Cie<'a>>, CfiTrouble>>,
     last_cie: Option<(usize, Rc<Cie<'a>>)>,
     remembered: Vec<State>,
     /// Bytes of programs that may still be run.
@@ -239,7 +239,7 @@ where
             bytes,
             which,
             bases,
-            cies: HashMap::new(),
+            cies: FxHashMap::default(),
             last_cie: None,
             remembered: Vec::new(),
             work_budget: bytes.len().saturating_mul(4).saturating_add(4096),

@@ -48,6 +48,18 @@ impl Bitmap {
         }
     }
 
+    /// Adds the members of a set of as many positions.
+    pub(crate) fn insert_all(&mut self, other: &Bitmap) {
+        for (word, its) in self.words.iter_mut().zip(&other.words) {
+            *word |= its;
+        }
+    }
+
+    /// For 64 positions each, a bit for each member, the lowest first.
+    pub(crate) fn words(&self) -> &[u64] {
+        &self.words
+    }
+
     /// The members from `from` up to `to`, ascending.
     pub(crate) fn range(&self, from: u32, to: u32) -> impl Iterator<Item = u32> + '_ {
         let mut next = from;

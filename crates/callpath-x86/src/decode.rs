@@ -1,8 +1,11 @@
 //! Instructions: decoding, and where control goes after each.
 //! Knows nothing of frames and of procedures.
 
+use std::sync::Arc;
+
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
+use crate::decoded::Decoded;
 use crate::places::{NOWHERE, Part, Places};
 use crate::quick::{Op, Quick};
 
@@ -34,6 +37,9 @@ pub(crate) struct Instructions<'a> {
     part: Part<'a>,
     /// Of the next instruction, in the part.
     offset: u32,
+    decoded: Arc<Decoded>,
+    /// The index in `decoded` of what stands at this position, if anything does.
+    known: (u32, usize),
 }
 
 impl<'a> Instructions<'a> {
@@ -41,7 +47,8 @@ impl<'a> Instructions<'a> {
     #[inline]
     pub(crate) fn new(places: &Places<'a>, at: u32) -> Option<Instructions<'a>> {
         let part = *places.part(at)?;
-        Some(Instructions { decoder: None, part, offset: at - part.first })
+        let decoded = Arc::clone(&places.decoded);
+        Some(Instructions { decoder: None, part, offset: at - part.first, decoded, known: (NOWHERE, 0) })
     }
 
     /// Goes on at `at`, if that is in the same part.
@@ -66,14 +73,29 @@ impl<'a> Instructions<'a> {
         self.part.start.0 + u64::from(at - self.part.first)
     }
 
-    /// The next instruction, if it is one of those that can be decoded quickly; otherwise nothing is passed.
+    /// The next instruction, if it was decoded already or can be quickly; otherwise nothing is passed.
     #[inline]
     pub(crate) fn quick(&mut self) -> Option<Quick> {
+        let at = self.position();
+        let index = if self.known.0 == at { Some(self.known.1) } else { self.decoded.index_of(at) };
+        let Some(index) = index else { return self.decode_quickly() };
+        let quick = self.decoded.get(index)?;
+        let len = u32::from(quick.len());
+        self.offset += len;
+        if quick.is_followed() {
+            self.known = (at + len, index + 1);
+        }
+        Some(quick)
+    }
+
+    /// The next instruction, if it is one of those that can be decoded quickly; otherwise nothing is passed.
+    #[inline]
+    pub(crate) fn decode_quickly(&mut self) -> Option<Quick> {
         let window = self.part.bytes.get(self.offset as usize..)?.first_chunk()?;
         // Not moved once more: it was written in small pieces.
         let quick = Quick::decode(window);
         if let Some(quick) = &quick {
-            self.offset += u32::from(quick.len);
+            self.offset += u32::from(quick.len());
         }
         quick
     }
@@ -106,7 +128,7 @@ impl<'a> Instructions<'a> {
 
     #[inline]
     fn target_of(&self, quick: &Quick, places: &Places<'_>) -> u32 {
-        let offset = u64::from(self.offset).wrapping_add(quick.imm);
+        let offset = u64::from(self.offset).wrapping_add(quick.imm());
         if offset < self.part.bytes.len() as u64 {
             return self.part.first + offset as u32;
         }

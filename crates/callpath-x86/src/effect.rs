@@ -156,6 +156,38 @@ impl Effects {
     }
 }
 
+/// Of an instruction it is enough to know what it writes ([`Effects::any`]), and what it reads (`Trial::uses`).
+pub(crate) fn is_plain(instruction: &Instruction) -> bool {
+    !leaves_memory(instruction)
+        && !matches!(
+            instruction.mnemonic(),
+            Mnemonic::Mov
+                | Mnemonic::Lea
+                | Mnemonic::Push
+                | Mnemonic::Pop
+                | Mnemonic::Add
+                | Mnemonic::Sub
+                | Mnemonic::Inc
+                | Mnemonic::Dec
+                | Mnemonic::Cmp
+                | Mnemonic::Test
+                | Mnemonic::And
+                | Mnemonic::Xor
+                | Mnemonic::Movsxd
+                | Mnemonic::Cdqe
+                | Mnemonic::Call
+                | Mnemonic::Leave
+                | Mnemonic::Enter
+                | Mnemonic::Pushfq
+                | Mnemonic::Popfq
+                | Mnemonic::Xchg
+                | Mnemonic::Syscall
+                | Mnemonic::Nop
+                | Mnemonic::Endbr64
+                | Mnemonic::Hlt
+        )
+}
+
 /// The register of an operand of eight bytes.
 fn full_register(register: Register) -> Option<usize> {
     if register.size() == 8 { number(register) } else { None }
@@ -454,7 +486,7 @@ fn only_written(instruction: &Instruction) -> Option<usize> {
 }
 
 /// It writes vector registers, or stores one: no general-purpose register.
-fn works_on_vectors(instruction: &Instruction) -> bool {
+pub(crate) fn works_on_vectors(instruction: &Instruction) -> bool {
     let register = match instruction.op0_kind() {
         OpKind::Register => instruction.op0_register(),
         OpKind::Memory => instruction.op1_register(),
@@ -468,7 +500,7 @@ fn works_on_vectors(instruction: &Instruction) -> bool {
 }
 
 /// Of an instruction whose first operand is memory.
-fn writes_memory(instruction: &Instruction) -> bool {
+pub(crate) fn writes_memory(instruction: &Instruction) -> bool {
     !matches!(
         instruction.mnemonic(),
         Mnemonic::Cmp

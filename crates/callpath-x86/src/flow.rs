@@ -93,6 +93,7 @@ impl<'a> Module<'a> {
     /// Makes `at` a start that is to be followed.
     pub(crate) fn find(&mut self, at: u32) {
         if self.trial.is_none() && at != NOWHERE && self.starts.insert(at) && !self.known.get(at) {
+            self.block_ends.insert(at);
             self.found.push(at);
         }
     }
@@ -126,11 +127,13 @@ impl<'a> Module<'a> {
         loop {
             let at = instructions.position();
             if at != block {
-                if self.sweep.jump_targets.get(at) || self.starts.get(at) {
-                    self.arrive(root, at, state, after_call);
+                if self.block_ends.get(at) {
+                    if self.sweep.jump_targets.get(at) || self.starts.get(at) {
+                        self.arrive(root, at, state, after_call);
+                    }
                     return at;
                 }
-                if self.known.get(at) || (at >= known_end && self.is_followed(at)) {
+                if at >= known_end && self.is_followed(at) {
                     return at;
                 }
             }
@@ -227,6 +230,7 @@ impl<'a> Module<'a> {
                     if number_here == UNKNOWN && target <= at && self.trial.is_none() {
                         // A loop in which the frame was lost: behind it, perhaps, it can be found again.
                         self.sweep.jump_targets.insert(next);
+                        self.block_ends.insert(next);
                         if !self.states.contains_key(&next) && !self.starts.get(next) && !self.known.get(next) {
                             let end = known_end.max(next);
                             self.come(next, state, self.in_soft_block, end);

@@ -68,6 +68,11 @@ impl Module<'_> {
 
     /// One gap, which begins at `from`; where to look on.
     fn gap(&mut self, from: u32, end: u32, round: Round) -> u32 {
+        if self.sweep.data.get(from) {
+            let data_end = self.sweep.data.next_absent(from, end).unwrap_or(end);
+            let code = self.known.next(from, data_end).unwrap_or(data_end);
+            return self.next_seen(from, code);
+        }
         let bytes = self.places.bytes(from);
         let zeros = bytes.iter().take_while(|&&byte| byte == 0).count() as u32;
         if zeros >= 2 {
@@ -263,6 +268,7 @@ impl Module<'_> {
 
     fn begin(&mut self, at: u32, state: State) {
         self.starts.insert(at);
+        self.block_ends.insert(at);
         self.follow(at, state);
         self.follow_found();
     }

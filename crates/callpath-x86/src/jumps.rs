@@ -63,6 +63,7 @@ impl Module<'_> {
         let list = targets(&self.data, &self.places, table, entry, state.bound, next_reference, is_credible);
         for target in list {
             self.sweep.jump_targets.insert(target);
+            self.block_ends.insert(target);
             self.arrive(root, target, state, false);
         }
     }

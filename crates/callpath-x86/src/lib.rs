@@ -7,6 +7,7 @@
 //! -> rows of recipes and procedures ([`analysis::CodeAnalysis`]).
 //!
 //! Instructions are read by a decoder of frequent ones (`quick`) or, where that says nothing, by iced-x86 (`decode`, `effect`).
+//! What the sweep decoded is kept (`decoded`): nobody decodes it again.
 //!
 //! All input is untrusted: whatever the bytes and hints say, the analysis ends in time proportional to their length,
 //! without a panic. Where it does not know a frame it says so: [`callpath_format::recipe::Recipe::UNKNOWN`].
@@ -20,6 +21,7 @@ mod calls;
 pub mod claims;
 mod clobbers;
 mod decode;
+mod decoded;
 mod effect;
 mod flow;
 mod gaps;

@@ -36,6 +36,8 @@ pub(crate) struct Module<'a> {
     pub(crate) no_return_slots: Vec<u64>,
     /// Where procedures begin: control from elsewhere comes here as to a procedure, or not at all.
     pub(crate) starts: Bitmap,
+    /// Where control that runs on from instruction to instruction ends a block: jumps' targets, starts, known code.
+    pub(crate) block_ends: Bitmap,
     /// Code whose address is taken.
     pub(crate) pointed: Bitmap,
     /// For each position, the number of its recipe; [`INSIDE`]; or [`UNSEEN`] where control has not come.
@@ -114,6 +116,9 @@ impl<'a> Module<'a> {
         no_return_slots: Vec<u64>,
     ) -> Module<'a> {
         let len = places.len();
+        let mut block_ends = sweep.jump_targets.clone();
+        block_ends.insert_all(&starts);
+        block_ends.insert_all(&known);
         Module {
             claims: None,
             places,
@@ -123,6 +128,7 @@ impl<'a> Module<'a> {
             known,
             no_return_slots,
             starts,
+            block_ends,
             pointed: Bitmap::new(len),
             recipes: vec![UNSEEN; len as usize],
             pool: Pool::new(),
@@ -170,6 +176,12 @@ impl<'a> Module<'a> {
     pub(crate) fn next_unseen(&self, at: u32, end: u32) -> u32 {
         let rest = self.recipes.get(at as usize..end as usize).unwrap_or(&[]);
         first_where(rest, |recipe| recipe == UNSEEN).map_or(end, |skipped| at + skipped as u32)
+    }
+
+    /// The first position from `at` up to `end` that control has come to, or `end`.
+    pub(crate) fn next_seen(&self, at: u32, end: u32) -> u32 {
+        let rest = self.recipes.get(at as usize..end as usize).unwrap_or(&[]);
+        first_where(rest, |recipe| recipe != UNSEEN).map_or(end, |skipped| at + skipped as u32)
     }
 
     /// The recipe that holds before the `len` bytes of the instruction at `at`.

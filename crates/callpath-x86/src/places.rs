@@ -2,8 +2,11 @@
 //! Knows nothing of instructions.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use callpath_format::address::LinkAddr;
+
+use crate::decoded::Decoded;
 
 /// No position.
 pub(crate) const NOWHERE: u32 = u32::MAX;
@@ -33,6 +36,8 @@ impl Part<'_> {
 pub(crate) struct Places<'a> {
     parts: Vec<Part<'a>>,
     len: u32,
+    /// What was decoded already, so that nobody has to do it again.
+    pub(crate) decoded: Arc<Decoded>,
 }
 
 impl<'a> Places<'a> {

@@ -20,19 +20,33 @@ const BASES: [usize; 16] = [4, 5, 3, 12, 13, 14, 15, 10, 11, 0, 1, 2, 6, 7, 8, 9
 /// So many of them survive a call.
 const SURVIVORS: usize = 7;
 
+/// The index in [`CALLEE_SAVED`], or a higher one.
+const INDEX_OF_SAVED: [u8; 16] = {
+    let mut indices = [u8::MAX; 16];
+    let mut index = 0;
+    while index < CALLEE_SAVED.len() {
+        indices[CALLEE_SAVED[index]] = index as u8;
+        index += 1;
+    }
+    indices
+};
+
 /// The packed recipe where all is plain: rsp is known from the CFA, and every register is in place or was pushed.
 pub(crate) fn plain_recipe_of(state: &State) -> Option<Packed> {
     let Value::Stack { base: Base::CFA, offset: top } = state.get(RSP) else { return None };
     let mut slots = [Packed::SLOT_SAME; CALLEE_SAVED.len()];
     let mut has_return_address = false;
     for slot in state.slots() {
-        let Value::Caller(what) = slot.value else { continue };
+        let Some(what) = slot.packed.caller() else { continue };
         if slot.base != Base::CFA || slot.offset < top || slot.offset % 8 != 0 {
             continue;
         }
         if what == RETURN_ADDRESS {
             has_return_address |= slot.offset == -8;
-        } else if let Some(index) = CALLEE_SAVED.iter().position(|&register| register == usize::from(what)) {
+        } else if let Some(&index) = INDEX_OF_SAVED.get(usize::from(what))
+            && let index = usize::from(index)
+            && index < slots.len()
+        {
             if !(-8 * 255..=-16).contains(&slot.offset) {
                 return None;
             }
@@ -42,7 +56,7 @@ pub(crate) fn plain_recipe_of(state: &State) -> Option<Packed> {
         }
     }
     let in_place = |(&slot, &register): (&u8, &usize)| {
-        slot != Packed::SLOT_SAME || state.get(register) == Value::Caller(register as u8)
+        slot != Packed::SLOT_SAME || state.packed(register).caller() == Some(register as u8)
     };
     if !has_return_address || state.is_outermost || !slots.iter().zip(&CALLEE_SAVED).all(in_place) {
         return None;
@@ -88,7 +102,7 @@ fn cfa_of(state: &State) -> Option<Cfa> {
     let through = |&register: &usize, below: bool| {
         let Value::Stack { base, offset } = state.get(register) else { return None };
         let slots = state.slots().iter().filter(|slot| slot.base == base && is_below(state, slot) == below);
-        let (slot, kept) = slots.into_iter().find_map(|slot| match slot.value {
+        let (slot, kept) = slots.into_iter().find_map(|slot| match slot.value() {
             Value::Stack { base: Base::CFA, offset } => Some((slot, offset)),
             _ => None,
         })?;
@@ -106,7 +120,7 @@ fn cfa_of(state: &State) -> Option<Cfa> {
 fn saved(state: &State, what: u8) -> Option<Rule> {
     let value = Value::Caller(what);
     let in_slots = |below: bool| {
-        let slots = state.slots().iter().filter(|slot| slot.value == value && is_below(state, slot) == below);
+        let slots = state.slots().iter().filter(|slot| slot.value() == value && is_below(state, slot) == below);
         slots.into_iter().find_map(|slot| match slot.base {
             Base::CFA => Some(Rule::AtCfa(slot.offset)),
             base => relative(state, base, slot.offset),

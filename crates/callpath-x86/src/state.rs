@@ -4,7 +4,7 @@
 //! Tallent et al. 2009, section 2.2, follow the return address, sp and fp in a linear scan; here every register and
 //! every slot that holds a value which a recipe may need is followed, along control flow.
 
-use crate::value::{Base, RETURN_ADDRESS, Value};
+use crate::value::{Base, Packed, RETURN_ADDRESS, Value};
 
 /// Registers in the processor's order.
 pub(crate) const RAX: usize = 0;
@@ -23,14 +23,25 @@ const MAX_SLOTS: usize = 24;
 pub(crate) struct Slot {
     pub(crate) base: Base,
     pub(crate) offset: i32,
-    pub(crate) value: Value,
+    pub(crate) packed: Packed,
 }
 
-const NO_SLOT: Slot = Slot { base: Base::CFA, offset: 0, value: Value::Unknown };
+const NO_SLOT: Slot = Slot { base: Base::CFA, offset: 0, packed: Packed::UNKNOWN };
+
+impl Slot {
+    fn new(base: Base, offset: i32, value: Value) -> Slot {
+        Slot { base, offset, packed: Packed::new(value) }
+    }
+
+    pub(crate) fn value(&self) -> Value {
+        self.packed.value()
+    }
+}
 
 /// An abstract frame.
 pub(crate) struct State {
-    registers: [Value; 16],
+    /// [`Packed`], to be compared at once.
+    registers: [u128; 16],
     slots: [Slot; MAX_SLOTS],
     slot_count: u8,
     /// Nobody called this code.
@@ -74,17 +85,17 @@ impl State {
     pub(crate) fn at_entry() -> State {
         let mut state = State::unknown();
         for register in CALLEE_SAVED {
-            state.registers[register] = Value::Caller(register as u8);
+            state.registers[register] = Packed::new(Value::Caller(register as u8)).0;
         }
-        state.registers[RSP] = Value::cfa(-8);
-        state.push_slot(Slot { base: Base::CFA, offset: -8, value: Value::Caller(RETURN_ADDRESS) });
+        state.registers[RSP] = Packed::new(Value::cfa(-8)).0;
+        state.push_slot(Slot::new(Base::CFA, -8, Value::Caller(RETURN_ADDRESS)));
         state
     }
 
     /// Nothing is known.
     pub(crate) fn unknown() -> State {
         State {
-            registers: [Value::Unknown; 16],
+            registers: [Packed::UNKNOWN.0; 16],
             slots: [NO_SLOT; MAX_SLOTS],
             slot_count: 0,
             is_outermost: false,
@@ -100,13 +111,21 @@ impl State {
     pub(crate) fn symbolic() -> State {
         let mut state = State { is_symbolic: true, ..State::unknown() };
         for register in CALLEE_SAVED.into_iter().chain([RSP, RAX]) {
-            state.registers[register] = Value::Stack { base: Base::of_register(register), offset: 0 };
+            let value = Value::Stack { base: Base::of_register(register), offset: 0 };
+            state.registers[register] = Packed::new(value).0;
         }
         state
     }
 
+    #[inline]
     pub(crate) fn get(&self, register: usize) -> Value {
-        self.registers.get(register).copied().unwrap_or_default()
+        self.packed(register).value()
+    }
+
+    /// The same, packed.
+    #[inline]
+    pub(crate) fn packed(&self, register: usize) -> Packed {
+        self.registers.get(register).copied().map_or(Packed::UNKNOWN, Packed)
     }
 
     pub(crate) fn slots(&self) -> &[Slot] {
@@ -115,8 +134,9 @@ impl State {
 
     /// The caller called just now, as far as the caller's frame goes: a jump from here is a tail call.
     pub(crate) fn is_like_entry(&self) -> bool {
-        self.registers[RSP] == Value::cfa(-8)
-            && CALLEE_SAVED.iter().all(|&register| self.registers[register] == Value::Caller(register as u8))
+        let is_callers = |&register: &usize| self.packed(register) == Packed::new(Value::Caller(register as u8));
+        self.packed(RSP) == Packed::new(Value::cfa(-8))
+            && CALLEE_SAVED.iter().all(is_callers)
             && self.load(Base::CFA, -8) == Value::Caller(RETURN_ADDRESS)
     }
 
@@ -129,9 +149,10 @@ impl State {
             value = Value::Stack { base, offset: 0 };
         }
         let Some(old) = self.registers.get_mut(register) else { return };
-        if *old != value {
-            self.is_changed |= matters(*old) || matters(value);
-            *old = value;
+        let value = Packed::new(value);
+        if *old != value.0 {
+            self.is_changed |= Packed(*old).matters() | value.matters();
+            *old = value.0;
         }
     }
 
@@ -146,7 +167,7 @@ impl State {
     pub(crate) fn load(&self, base: Base, offset: i32) -> Value {
         let slot = self.slots().iter().find(|slot| slot.base == base && slot.offset == offset);
         match slot {
-            Some(slot) => slot.value,
+            Some(slot) => slot.value(),
             None if self.is_symbolic && base.register().is_some() => Value::Content { base, offset, plus: 0 },
             None => Value::Unknown,
         }
@@ -155,10 +176,11 @@ impl State {
     /// Writes `len` bytes; `value` is what eight bytes hold.
     pub(crate) fn store(&mut self, base: Base, offset: i32, len: i32, value: Value) {
         self.overwrite(base, offset, len, true);
-        if len == 8 && matters(value) {
-            self.push_slot(Slot { base, offset, value });
+        let slot = Slot::new(base, offset, value);
+        if len == 8 && slot.packed.matters() {
+            self.push_slot(slot);
         } else if self.is_symbolic {
-            self.push_slot(Slot { base, offset: offset & !7, value: Value::Unknown });
+            self.push_slot(Slot::new(base, offset & !7, Value::Unknown));
         }
     }
 
@@ -172,24 +194,22 @@ impl State {
         let end = offset.saturating_add(len);
         self.retain_slots(|slot| {
             let is_hit = slot.base == base && slot.offset < end && slot.offset.saturating_add(8) > offset;
-            !is_hit || (!saved_too && matches!(slot.value, Value::Caller(_)))
+            !is_hit || (!saved_too && slot.packed.caller().is_some())
         });
     }
 
     /// A register that a call may change holds an address on the stack.
     pub(crate) fn holds_frame_in_clobbered(&self) -> bool {
-        CALL_CLOBBERED.iter().any(|&register| self.registers[register].base().is_some())
+        CALL_CLOBBERED.iter().any(|&register| self.packed(register).base().is_some())
     }
 
     /// What a call does to the caller's frame, if it comes back.
     pub(crate) fn call(&mut self) {
         for register in CALL_CLOBBERED {
-            if self.registers[register] != Value::Unknown {
-                self.is_changed |= matters(self.registers[register]);
-                self.registers[register] = Value::Unknown;
-            }
+            self.is_changed |= self.packed(register).matters();
+            self.registers[register] = Packed::UNKNOWN.0;
         }
-        if let Value::Stack { base, offset: top } = self.registers[RSP] {
+        if let Value::Stack { base, offset: top } = self.get(RSP) {
             self.retain_slots(|slot| slot.base != base || slot.offset >= top);
         }
         self.after_system_call = false;
@@ -229,9 +249,13 @@ impl State {
                 common
             });
         }
-        for (mine, others) in self.registers.iter_mut().zip(other.registers) {
-            if *mine != others && *mine != Value::Unknown {
-                *mine = Value::Unknown;
+        // Mostly they are the same.
+        if self.registers == other.registers {
+            return less;
+        }
+        for (mine, others) in self.registers.iter_mut().zip(&other.registers) {
+            if mine != others && *mine != Packed::UNKNOWN.0 {
+                *mine = Packed::UNKNOWN.0;
                 less = true;
             }
         }
@@ -242,14 +266,14 @@ impl State {
     fn doubt_slots_unlike(&mut self, other: &State) -> bool {
         let mut less = false;
         for slot in self.slots.iter_mut().take(usize::from(self.slot_count)) {
-            if slot.value != Value::Unknown && !other.slots().contains(slot) {
-                slot.value = Value::Unknown;
+            if slot.packed != Packed::UNKNOWN && !other.slots().contains(slot) {
+                slot.packed = Packed::UNKNOWN;
                 less = true;
             }
         }
         for its in other.slots() {
             if !self.slots().iter().any(|slot| slot.base == its.base && slot.offset == its.offset) {
-                self.push_slot(Slot { value: Value::Unknown, ..*its });
+                self.push_slot(Slot { packed: Packed::UNKNOWN, ..*its });
                 less = true;
             }
         }
@@ -260,7 +284,7 @@ impl State {
     /// the other knows relative to `merged` is of the last time that control came here.
     fn rebase_to(&mut self, merged: Base, other: &State) -> bool {
         let (Some((my_base, my_top)), Some((its_base, its_top))) = (self.top(), other.top()) else {
-            let less = self.registers != [Value::Unknown; 16];
+            let less = self.registers != [Packed::UNKNOWN.0; 16];
             *self = State::unknown();
             return less;
         };
@@ -275,27 +299,27 @@ impl State {
         };
         let mut next = State { slot_count: 0, ..self.clone() };
         for (value, (&a, &b)) in next.registers.iter_mut().zip(self.registers.iter().zip(&other.registers)) {
-            *value = common(a, b);
+            *value = Packed::new(common(Packed(a).value(), Packed(b).value())).0;
         }
         for mine in self.slots() {
             let place = |slot: &Slot| Value::Stack { base: slot.base, offset: slot.offset };
             for its in other.slots() {
                 if let Value::Stack { base, offset } = common(place(mine), place(its))
-                    && let value = common(mine.value, its.value)
-                    && matters(value)
+                    && let slot = Slot::new(base, offset, common(mine.value(), its.value()))
+                    && slot.packed.matters()
                 {
-                    next.push_slot(Slot { base, offset, value });
+                    next.push_slot(slot);
                 }
             }
         }
-        next.registers[RSP] = Value::Stack { base: merged, offset: 0 };
+        next.registers[RSP] = Packed::new(Value::Stack { base: merged, offset: 0 }).0;
         let less = next.registers != self.registers || next.slots() != self.slots();
         *self = next;
         less
     }
 
     fn top(&self) -> Option<(Base, i32)> {
-        match self.registers[RSP] {
+        match self.get(RSP) {
             Value::Stack { base, offset } => Some((base, offset)),
             _ => None,
         }
@@ -304,11 +328,11 @@ impl State {
     /// The address that `base` named is made anew: what is known of the old one is lost.
     fn forget_base(&mut self, base: Base) {
         for value in &mut self.registers {
-            if value.base() == Some(base) {
-                *value = Value::Unknown;
+            if Packed(*value).base() == Some(base) {
+                *value = Packed::UNKNOWN.0;
             }
         }
-        self.retain_slots(|slot| slot.base != base && slot.value.base() != Some(base));
+        self.retain_slots(|slot| slot.base != base && slot.packed.base() != Some(base));
         self.is_changed = true;
     }
 
@@ -336,9 +360,4 @@ impl State {
             self.is_symbolic = false;
         }
     }
-}
-
-/// A recipe may need it.
-fn matters(value: Value) -> bool {
-    matches!(value, Value::Caller(_) | Value::Stack { .. } | Value::Content { .. })
 }

@@ -7,8 +7,10 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use crate::bitmap::Bitmap;
 use crate::decode::{Flow, Instructions, flow_of, is_epilogue, is_padding, is_prologue, is_sure_prologue};
+use crate::decoded::{Decoded, Decoding};
 use crate::idioms::Context;
 use crate::places::{NOWHERE, Places};
+use crate::quick::digest::Digester;
 use crate::quick::{NONE, Op, Quick, RIP};
 use crate::tables::Data;
 
@@ -28,10 +30,47 @@ pub(crate) struct Sweep {
     pub(crate) data_references: Vec<u64>,
     /// Instructions after which control may go elsewhere, by position.
     pub(crate) events: Vec<Event>,
+    /// Bytes that are no code, as far as the sweep can tell: see [`Oddities`].
+    pub(crate) data: Bitmap,
+    oddities: Oddities,
     /// There are returns that pop arguments.
     pub(crate) has_popping_returns: bool,
+    /// What was decoded.
+    decoding: Decoding,
+    digester: Digester,
     /// Calls with padding behind them: the call's index in `events`, and where the padding begins and ends.
     padded_calls: Vec<(u32, u32, u32)>,
+}
+
+/// What no program does, one after the other: bytes that are no instruction, or one of the kernel's. Of random bytes every
+/// seventh instruction is one. Among code lie tables, the longest of which are of 100 kB and more.
+#[derive(Default)]
+struct Oddities {
+    /// Where they began, and where the last one ends.
+    from: u32,
+    to: u32,
+    count: u32,
+}
+
+impl Oddities {
+    /// So many bytes without one are code.
+    const FAR_BYTES: u32 = 96;
+    /// So many, none of which is far from the next, are data.
+    const MANY: u32 = 12;
+
+    /// One more, at `at`, up to `next`.
+    fn note(&mut self, at: u32, next: u32, data: &mut Bitmap) {
+        if at.saturating_sub(self.to) > Oddities::FAR_BYTES {
+            *self = Oddities { from: at, to: at, count: 0 };
+        }
+        self.count += 1;
+        if self.count == Oddities::MANY {
+            data.insert_range(self.from, next);
+        } else if self.count > Oddities::MANY {
+            data.insert_range(self.to, next);
+        }
+        self.to = next;
+    }
 }
 
 /// An instruction after which control may go elsewhere.
@@ -74,7 +113,11 @@ impl Sweep {
             code_references: Vec::new(),
             data_references: Vec::new(),
             events: Vec::new(),
+            data: bitmap(),
+            oddities: Oddities::default(),
             has_popping_returns: false,
+            decoding: Decoding::new(places.len()),
+            digester: Digester::new(),
             padded_calls: Vec::new(),
         };
         for part in places.parts() {
@@ -90,6 +133,11 @@ impl Sweep {
         sweep.leave_for_known(places, known, no_return_slots);
         sweep.padded_calls(places);
         sweep
+    }
+
+    /// What was decoded. Nothing is left of it here.
+    pub(crate) fn take_decoded(&mut self) -> Decoded {
+        std::mem::take(&mut self.decoding).finish(&self.boundaries)
     }
 
     /// Known code has no events: what goes there comes back, unless it is a stub of the procedure linkage table for a
@@ -149,7 +197,7 @@ impl Sweep {
             if at >= end {
                 return;
             }
-            let quick = instructions.quick();
+            let quick = instructions.decode_quickly();
             if quick.is_none() && !instructions.decode(&mut instruction) {
                 return;
             }
@@ -169,6 +217,9 @@ impl Sweep {
                 if next > passed && at < passed {
                     continue;
                 }
+            }
+            if quick.is_none() && (is_invalid || instruction.is_privileged()) {
+                self.oddities.note(at, next, &mut self.data);
             }
             if is_invalid {
                 continue;
@@ -194,6 +245,7 @@ impl Sweep {
             let mut is_left = false;
             match &quick {
                 Some(quick) => {
+                    self.decoding.push(at, next, Some(*quick));
                     self.note_quick(places, &instructions, quick, at, data);
                     context.note_quick(quick);
                 }
@@ -201,6 +253,8 @@ impl Sweep {
                     is_left = context.is_left_by_jump()
                         && instruction.op0_kind() != OpKind::NearBranch64
                         && !is_return(&instruction);
+                    let digest = self.digester.digest(&instruction);
+                    self.decoding.push(at, next, digest);
                     self.note(places, &instruction, at, no_return_slots, data);
                     context.note(&instruction);
                 }
@@ -241,7 +295,7 @@ impl Sweep {
                 return self.refer(places, next.wrapping_add_signed(quick.disp.into()));
             }
             Op::Constant | Op::StoreConstant if data.is_absolute && quick.size == 4 => {
-                return self.refer(places, quick.imm);
+                return self.refer(places, quick.imm());
             }
             _ if quick.goes_on() => return,
             _ => {}
@@ -340,19 +394,27 @@ fn is_return(instruction: &Instruction) -> bool {
 /// Adds to `targets` where calls and jumps of the `known` code seem to lead outside of it. Looks at bytes, not at
 /// instructions: a displacement in other bytes that leads to code which is not known is rare.
 pub(crate) fn targets_of_known(places: &Places<'_>, known: &Bitmap, targets: &mut Bitmap) {
+    const STEP: usize = 16;
     for part in places.parts() {
-        for (offset, window) in part.bytes.windows(5).enumerate() {
-            if !matches!(window[0], 0xe8 | 0xe9) {
+        for (step, bytes) in part.bytes.chunks(STEP).enumerate() {
+            // Looks at all of them at once, first.
+            if !bytes.iter().fold(false, |found, byte| found | (byte & 0xfe == 0xe8)) {
                 continue;
             }
-            let at = part.first + offset as u32;
-            if !known.get(at) {
-                continue;
-            }
-            let displacement = i32::from_le_bytes([window[1], window[2], window[3], window[4]]);
-            let target = places.address(at).0.wrapping_add(5).wrapping_add_signed(displacement.into());
-            if let Some(target) = places.position(target).filter(|&target| !known.get(target)) {
-                targets.insert(target);
+            for offset in (step * STEP..).zip(bytes).filter(|(_, byte)| **byte & 0xfe == 0xe8).map(|(offset, _)| offset)
+            {
+                let at = part.first + offset as u32;
+                let Some(displacement) = part.bytes.get(offset + 1..).and_then(|rest| rest.first_chunk()) else {
+                    break;
+                };
+                if !known.get(at) {
+                    continue;
+                }
+                let displacement = i32::from_le_bytes(*displacement);
+                let target = places.address(at).0.wrapping_add(5).wrapping_add_signed(displacement.into());
+                if let Some(target) = places.position(target).filter(|&target| !known.get(target)) {
+                    targets.insert(target);
+                }
             }
         }
     }

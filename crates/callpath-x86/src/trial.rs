@@ -11,14 +11,11 @@ use callpath_format::register::Reg;
 use iced_x86::{Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register};
 
 use crate::decode::number;
-use crate::quick::{Op, Quick};
+use crate::quick::{ASKED_FOR, Op, Quick};
 use crate::recipe::dwarf;
 use crate::repair::Fact;
 use crate::state::{CALLEE_SAVED, RAX, RSP, State};
 use crate::value::{Base, RETURN_ADDRESS, Value};
-
-/// rax, rbx, rbp, r12 to r15, a bit for each.
-const ASKED_FOR: u16 = 0xf029;
 
 /// What is being learned.
 pub(crate) struct Trial {
@@ -121,9 +118,9 @@ impl Trial {
                 return false;
             }
         }
-        let mut reads = quick.reads & ASKED_FOR;
+        let mut reads = quick.reads;
         while reads != 0 {
-            if is_untouched(reads.trailing_zeros() as usize) {
+            if ASKED_FOR.get(reads.trailing_zeros() as usize).is_some_and(|&register| is_untouched(register)) {
                 return true;
             }
             reads &= reads - 1;

@@ -106,3 +106,123 @@ impl Value {
         }
     }
 }
+
+/// A [`Value`] in two words, which are quick to copy and to compare: all those of a state at once.
+///
+/// ```text
+/// bits 0 to 63      a number, or a base and above it an offset
+/// bits 64 to 66     which value it is
+/// bits 96 to 127    what more there is
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Packed(pub(crate) u128);
+
+const UNKNOWN: u64 = 0;
+const CALLER: u64 = 1;
+const STACK: u64 = 2;
+const CONSTANT: u64 = 3;
+const TABLE_WORD: u64 = 4;
+const TABLE_TARGET: u64 = 5;
+const TABLE_POINTER: u64 = 6;
+const CONTENT: u64 = 7;
+
+impl Packed {
+    pub(crate) const UNKNOWN: Packed = Packed(0);
+
+    #[inline]
+    fn low(self) -> u64 {
+        self.0 as u64
+    }
+
+    #[inline]
+    fn high(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
+
+    #[inline]
+    pub(crate) fn new(value: Value) -> Packed {
+        let place = |base: Base, offset: i32| u64::from(base.0) | u64::from(offset as u32) << 32;
+        let more = |kind: u64, more: i32| kind | u64::from(more as u32) << 32;
+        let (low, high) = match value {
+            Value::Unknown => (0, UNKNOWN),
+            Value::Caller(which) => (which.into(), CALLER),
+            Value::Stack { base, offset } => (place(base, offset), STACK),
+            Value::Constant(number) => (number, CONSTANT),
+            Value::TableWord(table) => (table, TABLE_WORD),
+            Value::TableTarget { table, base } => (table, more(TABLE_TARGET, base)),
+            Value::TablePointer(table) => (table, TABLE_POINTER),
+            Value::Content { base, offset, plus } => (place(base, offset), more(CONTENT, plus)),
+        };
+        Packed(u128::from(low) | u128::from(high) << 64)
+    }
+
+    #[inline]
+    pub(crate) fn value(self) -> Value {
+        let (base, offset) = (Base(self.low() as u32), (self.low() >> 32) as i32);
+        match self.high() & 7 {
+            CALLER => Value::Caller(self.low() as u8),
+            STACK => Value::Stack { base, offset },
+            CONSTANT => Value::Constant(self.low()),
+            TABLE_WORD => Value::TableWord(self.low()),
+            TABLE_TARGET => Value::TableTarget { table: self.low(), base: (self.high() >> 32) as i32 },
+            TABLE_POINTER => Value::TablePointer(self.low()),
+            CONTENT => Value::Content { base, offset, plus: (self.high() >> 32) as i32 },
+            _ => Value::Unknown,
+        }
+    }
+
+    /// The base of an address on the stack.
+    #[inline]
+    pub(crate) fn base(self) -> Option<Base> {
+        (self.high() == STACK).then_some(Base(self.low() as u32))
+    }
+
+    /// Which of the caller's registers it held, or [`RETURN_ADDRESS`].
+    #[inline]
+    pub(crate) fn caller(self) -> Option<u8> {
+        (self.high() == CALLER).then_some(self.low() as u8)
+    }
+
+    /// A recipe may need it.
+    #[inline]
+    pub(crate) fn matters(self) -> bool {
+        const THOSE: u64 = 1 << CALLER | 1 << STACK | 1 << CONTENT;
+        THOSE >> (self.high() & 7) & 1 != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_values_are_the_same_values() {
+        let base = Base::of_register(5);
+        let values = [
+            Value::Unknown,
+            Value::Caller(0),
+            Value::Caller(RETURN_ADDRESS),
+            Value::cfa(-8),
+            Value::Stack { base, offset: i32::MIN },
+            Value::Constant(0),
+            Value::Constant(u64::MAX),
+            Value::TableWord(0x5000),
+            Value::TableTarget { table: 0x5000, base: -1 },
+            Value::TablePointer(0x5000),
+            Value::Content { base, offset: 8, plus: 0 },
+            Value::Content { base, offset: -8, plus: -1 },
+        ];
+        for (index, value) in values.into_iter().enumerate() {
+            let packed = Packed::new(value);
+            assert_eq!(packed.value(), value);
+            assert_eq!(packed.base(), value.base());
+            let is_caller = matches!(value, Value::Caller(_));
+            assert_eq!(packed.caller().map(Value::Caller), is_caller.then_some(value));
+            let matters = matches!(value, Value::Caller(_) | Value::Stack { .. } | Value::Content { .. });
+            assert_eq!(packed.matters(), matters);
+            for (other, &its) in values.iter().enumerate() {
+                assert_eq!(packed == Packed::new(its), index == other);
+            }
+        }
+    }
+}

@@ -1,17 +1,16 @@
 //! The distinct recipes of a table under construction, from all their sources.
 //! Knows nothing of where they hold.
 
-use std::collections::HashMap;
-
 use callpath_format::recipe::{Cfa, Expression, Packed, Recipe, Rule};
+use rustc_hash::FxHashMap;
 
 /// Recipes and expressions, each kept once. Recipe 0 is the unknown one.
 pub(super) struct RecipePool {
     pub(super) recipes: Vec<Recipe>,
     expressions: Vec<u8>,
-    packed: HashMap<[u8; Packed::LEN_BYTES], u32>,
-    wide: HashMap<Recipe, u32>,
-    known_expressions: HashMap<Box<[u8]>, Expression>,
+    packed: FxHashMap<[u8; Packed::LEN_BYTES], u32>,
+    wide: FxHashMap<Recipe, u32>,
+    known_expressions: FxHashMap<Box<[u8]>, Expression>,
 }
 
 impl RecipePool {
@@ -21,9 +20,9 @@ impl RecipePool {
         let mut pool = RecipePool {
             recipes: Vec::new(),
             expressions: Vec::new(),
-            packed: HashMap::new(),
-            wide: HashMap::new(),
-            known_expressions: HashMap::new(),
+            packed: FxHashMap::default(),
+            wide: FxHashMap::default(),
+            known_expressions: FxHashMap::default(),
         };
         pool.intern(&Recipe::UNKNOWN, &[]);
         pool

@@ -1,18 +1,17 @@
 //! The distinct recipes and expressions of a module's call frame information.
 //! Knows nothing of where they hold.
 
-use std::collections::HashMap;
-
 use callpath_format::recipe::{Expression, Packed, Recipe};
+use rustc_hash::FxHashMap;
 
 /// Recipes and expressions, each kept once. Recipe 0 is the unknown one.
 pub(super) struct RecipePool {
     pub(super) recipes: Vec<Recipe>,
     pub(super) expressions: Vec<u8>,
     /// Nearly all recipes have a packed form, which is quicker to look for.
-    packed: HashMap<[u8; Packed::LEN_BYTES], u32>,
-    wide: HashMap<Recipe, u32>,
-    known_expressions: HashMap<Box<[u8]>, Expression>,
+    packed: FxHashMap<[u8; Packed::LEN_BYTES], u32>,
+    wide: FxHashMap<Recipe, u32>,
+    known_expressions: FxHashMap<Box<[u8]>, Expression>,
 }
 
 impl RecipePool {
@@ -22,9 +21,9 @@ impl RecipePool {
         let mut pool = RecipePool {
             recipes: Vec::new(),
             expressions: Vec::new(),
-            packed: HashMap::new(),
-            wide: HashMap::new(),
-            known_expressions: HashMap::new(),
+            packed: FxHashMap::default(),
+            wide: FxHashMap::default(),
+            known_expressions: FxHashMap::default(),
         };
         pool.recipe(&Recipe::UNKNOWN);
         pool

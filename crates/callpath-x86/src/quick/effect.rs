@@ -24,10 +24,10 @@ impl Quick {
                 self.store(state, value);
             }
             Op::StoreMasked => {
-                state.bound = u32::try_from(self.imm).ok().or(state.bound);
+                state.bound = u32::try_from(self.imm()).ok().or(state.bound);
                 self.store(state, Value::Unknown);
             }
-            Op::Compare => state.bound = u32::try_from(self.imm).ok(),
+            Op::Compare => state.bound = u32::try_from(self.imm()).ok(),
             Op::Copy => {
                 let value = state.get(usize::from(self.other));
                 state.set(reg, value, at);
@@ -40,7 +40,7 @@ impl Quick {
                 let value = self.load(state);
                 state.set(reg, value, at);
             }
-            Op::Constant => state.set(reg, Value::Constant(self.imm), at),
+            Op::Constant => state.set(reg, Value::Constant(self.imm()), at),
             Op::Lea => {
                 let value = self.lea(state, addr);
                 state.set(reg, value, at);
@@ -49,7 +49,7 @@ impl Quick {
                 let value = state.get(reg);
                 push_value(state, value, 8, at);
             }
-            Op::PushConstant => push_value(state, Value::Constant(self.imm), 8, at),
+            Op::PushConstant => push_value(state, Value::Constant(self.imm()), 8, at),
             Op::Pop => {
                 let top = state.get(RSP);
                 let value = match top {
@@ -60,7 +60,7 @@ impl Quick {
                 state.set(reg, value, at);
             }
             Op::AddConstant => {
-                let value = state.get(reg).plus(self.imm as i64);
+                let value = state.get(reg).plus(self.imm() as i64);
                 state.set(reg, value, at);
             }
             Op::Add => {
@@ -76,7 +76,7 @@ impl Quick {
             }
             Op::And | Op::AndConstant => {
                 if self.op == Op::AndConstant {
-                    state.bound = u32::try_from(self.imm).ok().or(state.bound);
+                    state.bound = u32::try_from(self.imm()).ok().or(state.bound);
                 }
                 let is_stack = self.size == 8 && state.get(reg).base().is_some();
                 let value = if is_stack { state.fresh(at) } else { Value::Unknown };
@@ -139,7 +139,7 @@ impl Quick {
         let disp = i64::from(self.disp) as u64;
         let table = match (self.value_of(state, self.base), self.value_of(state, self.index)) {
             (Value::Constant(table), _) => table.wrapping_add(disp),
-            (_, Value::Constant(table)) if self.scale == 1 => table.wrapping_add(disp),
+            (_, Value::Constant(table)) if self.is_unscaled() => table.wrapping_add(disp),
             _ if self.base == NONE => disp,
             _ => return Value::Unknown,
         };
@@ -150,10 +150,10 @@ impl Quick {
     fn lea(&self, state: &State, addr: u64) -> Value {
         let disp = i64::from(self.disp);
         match (self.base, self.index) {
-            (RIP, _) => Value::Constant(addr.wrapping_add(u64::from(self.len)).wrapping_add(disp as u64)),
+            (RIP, _) => Value::Constant(addr.wrapping_add(u64::from(self.len())).wrapping_add(disp as u64)),
             (NONE, NONE) => Value::Constant(disp as u64),
             (base, NONE) => self.value_of(state, base).plus(disp),
-            (base, index) if disp == 0 && self.scale == 1 => {
+            (base, index) if disp == 0 && self.is_unscaled() => {
                 sum(self.value_of(state, base), self.value_of(state, index))
             }
             _ => Value::Unknown,

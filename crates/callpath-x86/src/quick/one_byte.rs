@@ -13,7 +13,7 @@ const CMP: u8 = 7;
 
 /// An instruction of one byte's opcode, with operands of `size` bytes.
 #[inline(always)]
-pub(super) fn one_byte(operands: &mut Operands, opcode: u8, size: u8, prefix: Prefix) -> Option<Quick> {
+pub(super) fn one_byte(operands: &mut Operands<'_>, opcode: u8, size: u8, prefix: Prefix) -> Option<Quick> {
     let is_plain = prefix == Prefix::None && !operands.has_segment;
     let extended = opcode & 7 | (operands.rex & 1) << 3;
     match opcode {
@@ -29,11 +29,11 @@ pub(super) fn one_byte(operands: &mut Operands, opcode: u8, size: u8, prefix: Pr
         }
         0x68 if is_plain => {
             let imm = operands.immediate(8);
-            Some(Quick { imm, ..operands.done(Op::PushConstant, 8)? })
+            Some(operands.done(Op::PushConstant, 8)?.with_imm(imm))
         }
         0x6a if is_plain => {
             let imm = operands.byte() as i8 as u64;
-            Some(Quick { imm, ..operands.done(Op::PushConstant, 8)? })
+            Some(operands.done(Op::PushConstant, 8)?.with_imm(imm))
         }
         0x69 | 0x6b => {
             operands.modrm();
@@ -46,7 +46,7 @@ pub(super) fn one_byte(operands: &mut Operands, opcode: u8, size: u8, prefix: Pr
         }
         0x70..=0x7f if is_plain => {
             let imm = operands.byte() as i8 as u64;
-            Some(Quick { imm, reg: opcode & 15, ..operands.done(Op::Branch, 0)? })
+            Some(Quick { reg: opcode & 15, ..operands.done(Op::Branch, 0)?.with_imm(imm) })
         }
         0x80 | 0x81 | 0x83 => {
             operands.modrm();
@@ -129,13 +129,13 @@ pub(super) fn one_byte(operands: &mut Operands, opcode: u8, size: u8, prefix: Pr
                 return None;
             }
             let imm = if size == 8 {
-                let imm = (operands.word >> (8 * operands.at)) as u64;
+                let imm = operands.peek();
                 operands.at += 8;
                 imm
             } else {
                 operands.immediate(size)
             };
-            Some(Quick { reg: extended, imm, ..operands.done(Op::Constant, size)? })
+            Some(Quick { reg: extended, ..operands.done(Op::Constant, size)?.with_constant(imm) })
         }
         0xc0 | 0xc1 | 0xd0..=0xd3 => {
             operands.modrm();
@@ -156,7 +156,8 @@ pub(super) fn one_byte(operands: &mut Operands, opcode: u8, size: u8, prefix: Pr
             let imm = operands.immediate(size);
             if operands.is_memory {
                 let reads = operands.address();
-                return Some(Quick { imm, reads, ..operands.done(operands.store_moved(Op::StoreConstant)?, size)? });
+                let done = operands.done(operands.store_moved(Op::StoreConstant)?, size)?;
+                return Some(Quick { reads, ..done.with_imm(imm) });
             }
             if size < 4 {
                 return operands.write(operands.byte_of(operands.rm, size), 0);
@@ -164,7 +165,7 @@ pub(super) fn one_byte(operands: &mut Operands, opcode: u8, size: u8, prefix: Pr
             if operands.rm == RSP {
                 return None;
             }
-            Some(Quick { reg: operands.rm, imm, ..operands.done(Op::Constant, size)? })
+            Some(Quick { reg: operands.rm, ..operands.done(Op::Constant, size)?.with_constant(imm) })
         }
         0xc9 if is_plain && operands.rex == 0 => operands.done(Op::Leave, 8),
         0xcc if is_plain && operands.rex == 0 => operands.done(Op::Trap, 0),
@@ -172,13 +173,13 @@ pub(super) fn one_byte(operands: &mut Operands, opcode: u8, size: u8, prefix: Pr
             let imm = operands.immediate(8);
             match opcode {
                 0xe8 if imm == 0 => None,
-                0xe8 => Some(Quick { imm, ..operands.done(Op::Call, 0)? }),
-                _ => Some(Quick { imm, ..operands.done(Op::Jump, 0)? }),
+                0xe8 => Some(operands.done(Op::Call, 0)?.with_imm(imm)),
+                _ => Some(operands.done(Op::Jump, 0)?.with_imm(imm)),
             }
         }
         0xeb if is_plain && operands.rex == 0 => {
             let imm = operands.byte() as i8 as u64;
-            Some(Quick { imm, ..operands.done(Op::Jump, 0)? })
+            Some(operands.done(Op::Jump, 0)?.with_imm(imm))
         }
         0xf6 | 0xf7 => {
             operands.modrm();
@@ -210,21 +211,21 @@ pub(super) fn one_byte(operands: &mut Operands, opcode: u8, size: u8, prefix: Pr
             }
             let imm = if operands.group == 0 { 1 } else { u64::MAX };
             let reads = bit(operands.rm);
-            Some(Quick { reg: operands.rm, imm, reads, ..operands.done(Op::AddConstant, 8)? })
+            Some(Quick { reg: operands.rm, reads, ..operands.done(Op::AddConstant, 8)?.with_imm(imm) })
         }
         _ => None,
     }
 }
 
 #[inline(always)]
-fn byte_move(operands: &Operands, to: u8, from: u8) -> Option<Quick> {
+fn byte_move(operands: &Operands<'_>, to: u8, from: u8) -> Option<Quick> {
     let reads = if operands.is_al(to) || operands.is_al(from) { 0 } else { byte_read(operands, from) };
     operands.write(operands.byte_of(to, 1), reads)
 }
 
 /// `mov` and `movsxd` into a register of at least four bytes, from `size` bytes.
 #[inline(always)]
-fn load_or_copy(operands: &Operands, size: u8) -> Option<Quick> {
+fn load_or_copy(operands: &Operands<'_>, size: u8) -> Option<Quick> {
     let reads = operands.source();
     if !operands.is_memory {
         let op = if size == 8 { Op::Copy } else { Op::CopyWord };
@@ -239,7 +240,7 @@ fn load_or_copy(operands: &Operands, size: u8) -> Option<Quick> {
 
 /// add, or, adc, sbb, and, sub, xor, cmp
 #[inline(always)]
-fn arithmetic(operands: &mut Operands, opcode: u8, size: u8) -> Option<Quick> {
+fn arithmetic(operands: &mut Operands<'_>, opcode: u8, size: u8) -> Option<Quick> {
     let kind = opcode >> 3;
     let size = if opcode & 1 == 0 { 1 } else { size };
     let (to, from) = match opcode & 7 {
@@ -288,10 +289,10 @@ fn arithmetic(operands: &mut Operands, opcode: u8, size: u8) -> Option<Quick> {
 
 /// The same with a constant, on `modrm.rm`.
 #[inline(always)]
-fn arithmetic_constant(operands: &Operands, kind: u8, size: u8, imm: u64) -> Option<Quick> {
+fn arithmetic_constant(operands: &Operands<'_>, kind: u8, size: u8, imm: u64) -> Option<Quick> {
     let reads = if size == 1 { byte_source(operands) } else { operands.source() };
     if kind == CMP {
-        return Some(Quick { imm, reads, ..operands.done(Op::Compare, size)? });
+        return Some(Quick { reads, ..operands.done(Op::Compare, size)?.with_imm(imm) });
     }
     if operands.is_memory {
         let op = match (kind, imm) {
@@ -302,13 +303,16 @@ fn arithmetic_constant(operands: &Operands, kind: u8, size: u8, imm: u64) -> Opt
         };
         // `Trial` takes two operands that are no registers for the same one.
         let reads = if matches!(kind, SUB | XOR) { 0 } else { reads };
-        return Some(Quick { imm, reads, ..operands.done(op, size)? });
+        return Some(Quick { reads, ..operands.done(op, size)?.with_imm(imm) });
     }
     let reg = operands.byte_of(operands.rm, size);
     match kind {
-        ADD if size == 8 => Some(Quick { reg, imm, reads, ..operands.done(Op::AddConstant, 8)? }),
-        SUB if size == 8 => Some(Quick { reg, imm: imm.wrapping_neg(), reads, ..operands.done(Op::AddConstant, 8)? }),
-        AND => Some(Quick { reg, imm, reads, ..operands.done(Op::AndConstant, size)? }),
+        ADD if size == 8 => Some(Quick { reg, reads, ..operands.done(Op::AddConstant, 8)?.with_imm(imm) }),
+        SUB if size == 8 => {
+            let negated = operands.done(Op::AddConstant, 8)?.with_imm(imm.wrapping_neg());
+            Some(Quick { reg, reads, ..negated })
+        }
+        AND => Some(Quick { reg, reads, ..operands.done(Op::AndConstant, size)?.with_imm(imm) }),
         _ => operands.write(reg, reads),
     }
 }

@@ -1,11 +1,11 @@
 //! What stands behind an opcode: registers, memory operands, constants.
 //! Knows nothing of what opcodes mean.
 
-use super::{MAX_LEN_BYTES, NONE, Op, Quick, RAX, RIP, RSP};
+use super::{ASKED_FOR, MAX_LEN_BYTES, NONE, Op, Quick, RAX, RIP, RSP, WINDOW_BYTES, word_at};
 
 /// What stands behind the opcode, in the making.
-pub(super) struct Operands {
-    pub(super) word: u128,
+pub(super) struct Operands<'b> {
+    pub(super) bytes: &'b [u8; WINDOW_BYTES],
     /// Bytes that were read.
     pub(super) at: u32,
     pub(super) rex: u8,
@@ -18,15 +18,16 @@ pub(super) struct Operands {
     pub(super) rm: u8,
     pub(super) base: u8,
     pub(super) index: u8,
-    pub(super) scale: u8,
+    /// [`Quick::SCALED`] if the index is multiplied.
+    pub(super) scaled: u8,
     pub(super) disp: i32,
 }
 
-impl Operands {
+impl<'b> Operands<'b> {
     #[inline(always)]
-    pub(super) fn new(word: u128, at: u32, rex: u8, has_segment: bool) -> Operands {
+    pub(super) fn new(bytes: &'b [u8; WINDOW_BYTES], at: u32, rex: u8, has_segment: bool) -> Operands<'b> {
         Operands {
-            word,
+            bytes,
             at,
             rex,
             has_segment,
@@ -36,19 +37,20 @@ impl Operands {
             rm: NONE,
             base: NONE,
             index: NONE,
-            scale: 1,
+            scaled: 0,
             disp: 0,
         }
     }
 
+    /// The next eight bytes. What is read behind the longest instruction is not used: see [`Operands::done`].
     #[inline(always)]
-    pub(super) fn peek(&self) -> u32 {
-        (self.word >> (8 * self.at)) as u32
+    pub(super) fn peek(&self) -> u64 {
+        word_at(self.bytes, self.at)
     }
 
     #[inline(always)]
     pub(super) fn modrm(&mut self) {
-        let bytes = (self.word >> (8 * self.at)) as u64;
+        let bytes = self.peek();
         let modrm = bytes as u8;
         self.group = modrm >> 3 & 7;
         self.reg = self.group | (self.rex & 4) << 1;
@@ -66,7 +68,7 @@ impl Operands {
             let sib = (bytes >> 8) as u8;
             let index = sib >> 3 & 7 | (self.rex & 2) << 2;
             self.index = if index == 4 { NONE } else { index };
-            self.scale = 1 << (sib >> 6);
+            self.scaled = if sib >= 0x40 { Quick::SCALED } else { 0 };
             self.base = sib & 7 | (self.rex & 1) << 3;
             if sib & 7 == 5 && mode == 0 {
                 self.base = NONE;
@@ -94,7 +96,7 @@ impl Operands {
     /// An immediate operand of one byte, zero-extended.
     #[inline(always)]
     pub(super) fn byte(&mut self) -> u8 {
-        let byte = self.peek() as u8;
+        let byte = self.bytes[self.at as usize & 15];
         self.at += 1;
         byte
     }
@@ -106,7 +108,7 @@ impl Operands {
         let (len, value) = match size {
             1 => (1, u64::from(bytes as u8)),
             2 => (2, u64::from(bytes as u16)),
-            4 => (4, u64::from(bytes)),
+            4 => (4, u64::from(bytes as u32)),
             _ => (4, bytes as i32 as u64),
         };
         self.at += len;
@@ -115,13 +117,13 @@ impl Operands {
 
     /// The registers of the memory operand's address.
     #[inline(always)]
-    pub(super) fn address(&self) -> u16 {
+    pub(super) fn address(&self) -> u8 {
         bit(self.base) | bit(self.index)
     }
 
     /// `modrm.rm` is read: a register, or memory.
     #[inline(always)]
-    pub(super) fn source(&self) -> u16 {
+    pub(super) fn source(&self) -> u8 {
         if self.is_memory { self.address() } else { bit(self.rm) }
     }
 
@@ -132,13 +134,12 @@ impl Operands {
         }
         Some(Quick {
             op,
-            len: self.at as u8,
+            len_and_flags: self.at as u8 | self.scaled,
             size,
             reg: self.reg,
             other: self.rm,
             base: self.base,
             index: self.index,
-            scale: self.scale,
             disp: self.disp,
             reads: 0,
             imm: 0,
@@ -147,7 +148,7 @@ impl Operands {
 
     /// Writes register `reg`.
     #[inline(always)]
-    pub(super) fn write(&self, reg: u8, reads: u16) -> Option<Quick> {
+    pub(super) fn write(&self, reg: u8, reads: u8) -> Option<Quick> {
         if reg == RSP {
             return None;
         }
@@ -156,7 +157,7 @@ impl Operands {
 
     /// Writes `modrm.rm`: a register or memory of `size` bytes.
     #[inline(always)]
-    pub(super) fn write_rm(&self, size: u8, reads: u16) -> Option<Quick> {
+    pub(super) fn write_rm(&self, size: u8, reads: u8) -> Option<Quick> {
         if self.is_memory {
             return Some(Quick { reads, ..self.done(self.store(Op::Store), size)? });
         }
@@ -175,21 +176,30 @@ impl Operands {
         if size == 1 && self.rex == 0 { reg & 3 } else { reg }
     }
 
-    pub(super) fn inert(&self, reads: u16) -> Option<Quick> {
+    pub(super) fn inert(&self, reads: u8) -> Option<Quick> {
         Some(Quick { reads, ..self.done(Op::Inert, 0)? })
     }
 }
 
-/// The bit of a register in [`Quick::reads`].
+/// The bit of a register in [`Quick::reads`], 0 for those that nobody asks for.
 #[inline(always)]
-pub(super) fn bit(reg: u8) -> u16 {
-    1u32.wrapping_shl(u32::from(reg)) as u16
+pub(super) fn bit(reg: u8) -> u8 {
+    static BITS: [u8; 32] = {
+        let mut bits = [0; 32];
+        let mut index = 0;
+        while index < ASKED_FOR.len() {
+            bits[ASKED_FOR[index]] = 1 << index;
+            index += 1;
+        }
+        bits
+    };
+    BITS[usize::from(reg & 31)]
 }
 
-impl Operands {
+impl Operands<'_> {
     /// `modrm.rm` is read and written.
     #[inline(always)]
-    pub(super) fn modified(&self, size: u8, reads: u16) -> Option<Quick> {
+    pub(super) fn modified(&self, size: u8, reads: u8) -> Option<Quick> {
         let reads = match size {
             1 if !self.is_memory && self.is_al(self.rm) => 0,
             1 => byte_source(self) | reads,
@@ -213,12 +223,12 @@ impl Operands {
 
 /// The bit of a register of one byte.
 #[inline(always)]
-pub(super) fn byte_read(operands: &Operands, reg: u8) -> u16 {
+pub(super) fn byte_read(operands: &Operands, reg: u8) -> u8 {
     bit(operands.byte_of(reg, 1))
 }
 
 #[inline(always)]
-pub(super) fn byte_source(operands: &Operands) -> u16 {
+pub(super) fn byte_source(operands: &Operands) -> u8 {
     match operands.is_memory {
         true => operands.address(),
         false if operands.is_al(operands.rm) => 0,
@@ -227,7 +237,7 @@ pub(super) fn byte_source(operands: &Operands) -> u16 {
 }
 
 #[inline(always)]
-pub(super) fn byte_test_reads(operands: &Operands) -> u16 {
+pub(super) fn byte_test_reads(operands: &Operands) -> u8 {
     if operands.is_al(operands.reg) || (!operands.is_memory && operands.is_al(operands.rm)) {
         return 0;
     }

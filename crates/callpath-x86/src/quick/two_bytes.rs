@@ -7,7 +7,7 @@ use super::{Op, Prefix, Quick, RCX};
 
 /// The map behind `0f`.
 #[inline(always)]
-pub(super) fn two_bytes(mut operands: Operands, prefix: Prefix) -> Option<Quick> {
+pub(super) fn two_bytes(mut operands: Operands<'_>, prefix: Prefix) -> Option<Quick> {
     let opcode = operands.byte();
     let is_plain = prefix == Prefix::None && !operands.has_segment;
     let size = match operands.rex & 8 {
@@ -37,7 +37,7 @@ pub(super) fn two_bytes(mut operands: Operands, prefix: Prefix) -> Option<Quick>
         }
         0x80..=0x8f if is_plain && operands.rex == 0 => {
             let imm = operands.immediate(8);
-            Some(Quick { imm, reg: opcode & 15, ..operands.done(Op::Branch, 0)? })
+            Some(Quick { reg: opcode & 15, ..operands.done(Op::Branch, 0)?.with_imm(imm) })
         }
         0x90..=0x9f if prefix == Prefix::None => {
             operands.modrm();

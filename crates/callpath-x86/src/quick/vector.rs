@@ -184,7 +184,7 @@ const fn has_constant(opcode: u8) -> bool {
 
 /// An instruction without VEX. The opcode was read.
 #[inline]
-pub(super) fn legacy(mut operands: Operands, prefix: Prefix, map: Map, opcode: u8) -> Option<Quick> {
+pub(super) fn legacy(mut operands: Operands<'_>, prefix: Prefix, map: Map, opcode: u8) -> Option<Quick> {
     let forms = match map {
         Map::Second => &SECOND,
         Map::Third => &THIRD,
@@ -207,7 +207,7 @@ pub(super) fn legacy(mut operands: Operands, prefix: Prefix, map: Map, opcode: u
 
 /// `vectors` is how many times 16 bytes a vector has.
 #[inline(always)]
-fn finish(operands: &Operands, form: Form, opcode: u8, general: u8, vectors: u8) -> Option<Quick> {
+fn finish(operands: &Operands<'_>, form: Form, opcode: u8, general: u8, vectors: u8) -> Option<Quick> {
     let in_memory = operands.is_memory;
     // A vector register is not one of those that are asked for.
     let address = if in_memory { operands.address() } else { 0 };
@@ -239,7 +239,7 @@ fn finish(operands: &Operands, form: Form, opcode: u8, general: u8, vectors: u8)
 }
 
 /// An instruction with VEX, of which the first byte was read.
-pub(super) fn vex(mut operands: Operands, first: u8) -> Option<Quick> {
+pub(super) fn vex(mut operands: Operands<'_>, first: u8) -> Option<Quick> {
     let mut byte = operands.byte();
     let mut map = 1;
     let mut is_wide = false;
@@ -264,7 +264,7 @@ pub(super) fn vex(mut operands: Operands, first: u8) -> Option<Quick> {
 }
 
 fn second_with_vex(
-    mut operands: Operands,
+    mut operands: Operands<'_>,
     opcode: u8,
     prefix: u8,
     register: u8,
@@ -301,7 +301,7 @@ fn second_with_vex(
 }
 
 fn third_with_vex(
-    operands: Operands,
+    operands: Operands<'_>,
     opcode: u8,
     prefix: u8,
     register: u8,
@@ -346,7 +346,7 @@ fn third_with_vex(
 }
 
 fn fourth_with_vex(
-    mut operands: Operands,
+    mut operands: Operands<'_>,
     opcode: u8,
     prefix: u8,
     register: u8,
