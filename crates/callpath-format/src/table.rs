@@ -4,7 +4,7 @@
 //! All integers are little-endian. Offsets count from the first byte of the table. Sections begin at multiples of 8.
 //!
 //! ```text
-//! header   64 bytes      magic "CPRTAB03", lengths, the largest region (`Header`)
+//! header   64 bytes      magic "CPRTAB04", lengths, the largest region (`Header`)
 //! regions  24 each       { link_start: u64, len_bytes: u64, first_block: u32, block_count: u32 }, by link_start
 //! blocks    4 each       first row of each 256-byte block of code; one more at the end holds the number of rows
 //! rows      3 each       block by block: first the starts of its n rows, 1 byte each, then their ids, 2 bytes each
@@ -13,9 +13,10 @@
 //! expr      1 each       bytes of DWARF expressions
 //! ```
 //!
-//! A start is the low 8 bits of the link address where the row begins, relative to its region; an id is the index of its
-//! recipe. Both of a block lie together, and most addresses of a module in its largest region, which the header repeats:
-//! of a table that is in no cache, a look-up waits for the header, a block, its rows and the recipe, in turn.
+//! A start is the low 8 bits of the link address where the row begins, relative to its region. An id below 32,768 is the
+//! index of its recipe; the others are recipes themselves ([`short`]). Starts and ids of a block lie together, most rows of
+//! compiled code have short recipes, and most addresses of a module lie in its largest region, which the header repeats:
+//! of a table that is in no cache, a look-up waits for the header, a block, and its rows, in turn.
 //!
 //! The row for an address is the last one that begins at or before it; rows never reach over a region's end. A block
 //! in which no row begins continues the last row of the block before it. The first row of a region begins at its
@@ -38,6 +39,8 @@
 //!
 //! The CFA uses kinds 5, 7 and 8. A length of 0 means 256.
 
+pub mod short;
+
 use crate::address::LinkAddr;
 use crate::recipe::{Cfa, Expression, Packed, Recipe, Rule};
 use crate::register::Reg;
@@ -56,7 +59,7 @@ pub struct Header {
     pub blocks: u32,
     /// Number of rows.
     pub rows: u32,
-    /// Number of recipes; at most 65,536.
+    /// Number of recipes that are not short; at most [`Header::MAX_RECIPES`].
     pub recipes: u32,
     /// Number of words of wide recipes.
     pub wide_words: u32,
@@ -105,10 +108,12 @@ impl Region {
 }
 
 impl Header {
-    /// `CPRTAB03`
-    pub const MAGIC: [u8; 8] = *b"CPRTAB03";
+    /// `CPRTAB04`
+    pub const MAGIC: [u8; 8] = *b"CPRTAB04";
     /// Size, bytes.
     pub const LEN_BYTES: usize = 64;
+    /// The ids from here on are short recipes.
+    pub const MAX_RECIPES: u32 = 1 << 15;
     const LARGEST: usize = Self::LEN_BYTES - Region::LEN_BYTES;
 
     /// Where each section begins, and the end; `None` if that does not fit into 32 bits.
@@ -180,7 +185,7 @@ pub enum TableError {
     Recipe(u32),
 }
 
-/// Which recipe of a table holds at an address.
+/// Which recipe of a table holds at an address: its index, or all of it ([`short`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecipeId(pub u16);
 
@@ -190,6 +195,11 @@ pub struct Table<'a> {
     bytes: &'a [u8],
     header: Header,
     layout: Layout,
+    /// Of this length: the number of blocks and one.
+    blocks: &'a [[u8; 4]],
+    /// And all that follows, so that sixteen bytes may be read at most rows.
+    rows: &'a [u8],
+    recipes: &'a [[u8; Packed::LEN_BYTES]],
 }
 
 impl<'a> Table<'a> {
@@ -215,10 +225,19 @@ impl<'a> Table<'a> {
         };
         let layout = header.layout().ok_or(TableError::Length)?;
         let bytes = bytes.get(..header.len_bytes as usize).ok_or(TableError::Length)?;
-        if layout.end != bytes.len() {
+        if layout.end != bytes.len() || header.recipes > Header::MAX_RECIPES {
             return Err(TableError::Length);
         }
-        Ok(Table { bytes, header, layout })
+        let section = |from: usize, to: usize| bytes.get(from..to).ok_or(TableError::Length);
+        let blocks = section(layout.blocks, layout.rows)?.as_chunks().0;
+        Ok(Table {
+            bytes,
+            header,
+            layout,
+            blocks: blocks.get(..=header.blocks as usize).ok_or(TableError::Length)?,
+            rows: section(layout.rows, layout.end)?,
+            recipes: section(layout.recipes, layout.wide)?.as_chunks().0,
+        })
     }
 
     /// Checks every row and recipe, once, before a table is given to others.
@@ -272,7 +291,7 @@ impl<'a> Table<'a> {
         for b in 0..self.header.blocks {
             let (first, rows) = self.rows_of(b).zip(self.block_rows(b)).ok_or(TableError::Block(b))?;
             for (row, id) in (first.0..).zip(rows.ids) {
-                if u32::from(u16::from_le_bytes(*id)) >= self.header.recipes {
+                if self.packed(RecipeId(u16::from_le_bytes(*id))).is_none() {
                     return Err(TableError::Row(row));
                 }
             }
@@ -305,26 +324,24 @@ impl<'a> Table<'a> {
         let offset = addr.0 - region.link_start;
         let (first, last) = self.rows_of(region.first_block.wrapping_add((offset / BLOCK_LEN_BYTES) as u32))?;
         let count = last.checked_sub(first)? as usize;
-        let rows = self.layout.rows + 3 * first as usize;
-        let starts = self.bytes.get(rows..self.layout.recipes)?;
-        let before = rank(starts, count, (offset % BLOCK_LEN_BYTES) as u8)?;
+        let first = 3 * first as usize;
+        let starts = self.rows.get(first..)?;
+        // The ids are often in the next cache line: both come at once.
+        prefetch(starts.as_ptr().wrapping_add(3 * count));
+        let before = rank(starts, count, offset as u8)?;
         // Before the block's own rows lies the id of the last row before. Nobody can predict which it is: no branch.
         let skipped = if before == 0 { 0 } else { count };
-        let id = (rows + skipped + 2 * before).wrapping_sub(2);
-        if id < self.layout.rows {
-            return None;
-        }
-        Some(RecipeId(u16::from_le_bytes(*self.bytes.get(id..self.layout.recipes)?.first_chunk()?)))
+        let id = (first + skipped + 2 * before).checked_sub(2)?;
+        Some(RecipeId(u16::from_le_bytes(*self.rows.get(id..)?.first_chunk()?)))
     }
 
     /// The packed form of a recipe, which is all that most walks need.
     #[inline]
     pub fn packed(&self, id: RecipeId) -> Option<Packed> {
-        let at = self.layout.recipes + Packed::LEN_BYTES * usize::from(id.0);
-        if u32::from(id.0) >= self.header.recipes {
-            return None;
+        if id.is_short() {
+            return Some(id.unpack());
         }
-        Some(Packed::from_bytes(self.bytes.get(at..)?.first_chunk()?))
+        self.recipes.get(usize::from(id.0)).map(Packed::from_bytes)
     }
 
     /// The open form of a recipe; `None` if there is no such recipe or it is malformed.
@@ -382,21 +399,16 @@ impl<'a> Table<'a> {
 
     #[inline]
     fn block(&self, index: u32) -> Option<u32> {
-        if index > self.header.blocks {
-            return None;
-        }
-        let b: &[u8; 4] = self.bytes.get(self.layout.blocks + 4 * index as usize..)?.first_chunk()?;
-        Some(u32::from_le_bytes(*b))
+        self.blocks.get(index as usize).map(|block| u32::from_le_bytes(*block))
     }
 
     /// The first row of a block and that of the next one.
     #[inline]
     fn rows_of(&self, index: u32) -> Option<(u32, u32)> {
-        if index >= self.header.blocks {
-            return None;
-        }
-        let b: &[u8; 8] = self.bytes.get(self.layout.blocks + 4 * index as usize..)?.first_chunk()?;
-        Some((u32::from_le_bytes([b[0], b[1], b[2], b[3]]), u32::from_le_bytes([b[4], b[5], b[6], b[7]])))
+        // In this order one of them is checked.
+        let last = self.blocks.get(index as usize + 1)?;
+        let first = self.blocks.get(index as usize)?;
+        Some((u32::from_le_bytes(*first), u32::from_le_bytes(*last)))
     }
 
     /// The rows of a block.
@@ -467,6 +479,14 @@ impl<'a> Table<'a> {
         }
         (recipe.cfa != Cfa::Unknown).then_some(recipe)
     }
+}
+
+/// Asks for the cache line of an address.
+#[inline]
+fn prefetch(at: *const u8) {
+    use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: an address that is none is ignored; SSE is part of x86-64.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
 }
 
 /// How many of the first `len` bytes, which ascend, are at most `low`.

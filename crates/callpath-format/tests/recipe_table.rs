@@ -66,7 +66,7 @@ impl Parts {
             self.wide.len(),
             self.expr.len(),
         ];
-        bytes[..8].copy_from_slice(b"CPRTAB03");
+        bytes[..8].copy_from_slice(b"CPRTAB04");
         for (index, len) in lens.into_iter().enumerate() {
             bytes[8 + 4 * index..][..4].copy_from_slice(&(len as u32).to_le_bytes());
         }
@@ -104,6 +104,56 @@ fn worked_example() {
     saved_rbp.registers[Reg::RBP.index()] = Rule::AtCfa(-16);
     assert_eq!(table.recipe(RecipeId(2)), Some(saved_rbp));
     assert_eq!(table.recipe(RecipeId(3)), None);
+}
+
+#[test]
+fn short_recipes() {
+    // What they are, by hand: bits 8 to 13 are rbx, rbp, r12, r13, r14, r15.
+    let cases: [(u16, i32, [u8; 6]); 6] = [
+        (0x8001, 8, [0; 6]),
+        (0x80ff, 2040, [0; 6]),
+        // push r12; push rbp; push rbx; sub rsp, 16
+        (0x8706, 48, [4, 3, 2, 0, 0, 0]),
+        // all, as gcc pushes them
+        (0xbf07, 56, [7, 6, 5, 4, 3, 2]),
+        // all, as clang does
+        (0xff07, 56, [7, 2, 6, 5, 4, 3]),
+        // push rbp; push r14; push rbx
+        (0xd304, 32, [4, 2, 0, 0, 3, 0]),
+    ];
+    let mut parts = example();
+    for (id, disp, slots) in cases {
+        parts.ids[1] = id;
+        let bytes = parts.bytes();
+        let table = Table::new(&bytes).unwrap();
+        assert_eq!((table.check(), id_at(&table, 0x1002)), (Ok(()), Some(id)));
+        let packed = Packed { disp, add: 0, head: 7 << 3 | 2, slots };
+        assert_eq!(table.packed(RecipeId(id)), Some(packed));
+        assert_eq!(table.recipe(RecipeId(id)), packed.unpack());
+        assert_eq!(RecipeId::short(&packed), Some(RecipeId(id)));
+    }
+    let plain = Packed { disp: 8, add: 0, head: 7 << 3 | 2, slots: [0; 6] };
+    let others = [
+        Packed { disp: 4, ..plain },
+        Packed { disp: -8, ..plain },
+        Packed { disp: 2048, ..plain },
+        Packed { add: 8, ..plain },
+        Packed { head: 6 << 3 | 2, ..plain },
+        Packed { head: 7 << 3 | 3, ..plain },
+        Packed { slots: [1, 0, 0, 0, 0, 0], ..plain },
+        Packed { slots: [3, 0, 0, 0, 0, 0], ..plain },
+        Packed { slots: [2, 3, 0, 0, 0, 0], ..plain },
+    ];
+    for packed in others {
+        assert_eq!(RecipeId::short(&packed), None, "{packed:?}");
+    }
+    // Every one is what it says.
+    for id in 0x8000..=u16::MAX {
+        let table = example().bytes();
+        let packed = Table::new(&table).unwrap().packed(RecipeId(id)).unwrap();
+        let again = RecipeId::short(&packed).unwrap();
+        assert_eq!(Table::new(&table).unwrap().packed(again), Some(packed), "{id:#x}");
+    }
 }
 
 #[test]
@@ -203,7 +253,7 @@ fn check_finds_what_is_wrong() {
 fn header_decides_what_is_a_table() {
     let bytes = example().bytes();
     assert_eq!(Table::new(&[]).err(), Some(TableError::Length));
-    let other_version = [&b"CPRTAB02"[..], &bytes[8..]].concat();
+    let other_version = [&b"CPRTAB03"[..], &bytes[8..]].concat();
     assert_eq!(Table::new(&other_version).err(), Some(TableError::Magic));
     for len in 8..bytes.len() {
         assert!(Table::new(&bytes[..len]).is_err(), "{len}");

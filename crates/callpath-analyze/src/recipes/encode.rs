@@ -8,14 +8,14 @@ use std::slice::Iter;
 
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::{Cfa, Expression, Packed, Recipe, Rule};
-use callpath_format::table::{BLOCK_LEN_BYTES, Header, Region};
+use callpath_format::table::{BLOCK_LEN_BYTES, Header, RecipeId, Region};
 use rustc_hash::FxHashMap;
 
 use super::pool::RecipePool;
 use super::spans::Span;
 
-/// A table can name so many recipes, the unknown one included.
-pub(super) const MAX_RECIPES: usize = 1 << 16;
+/// A table can name so many recipes that are not short, the unknown one included.
+const MAX_RECIPES: usize = Header::MAX_RECIPES as usize;
 
 /// The bytes of a table, and what is in it.
 pub(super) struct Encoded {
@@ -23,6 +23,8 @@ pub(super) struct Encoded {
     pub(super) header: Header,
     /// Bytes of code with a recipe.
     pub(super) covered_bytes: u64,
+    /// Distinct recipes, the short ones included.
+    pub(super) recipes: u32,
     /// Recipes that are not in the packed form.
     pub(super) wide_recipes: u32,
     /// Recipes that found no place; their code has none now.
@@ -60,7 +62,12 @@ pub(super) fn encode(regions: &[Range<LinkAddr>], spans: &[Span], pool: &RecipeP
     put(0, &mut header.to_bytes().into_iter());
     put(layout.regions, &mut rows.regions.iter().flat_map(Region::to_bytes));
     put(layout.blocks, &mut rows.blocks.iter().flat_map(|block| block.to_le_bytes()));
-    put(layout.rows, &mut rows.by_block());
+    put(layout.rows, &mut std::iter::empty());
+    rows.put_by_block(&mut bytes);
+    let mut put = |at: usize, section: &mut dyn Iterator<Item = u8>| {
+        bytes.resize(at, 0);
+        bytes.extend(section);
+    };
     put(layout.recipes, &mut recipes.packed.iter().flat_map(Packed::to_bytes));
     put(layout.wide, &mut recipes.words.iter().copied().flatten());
     put(layout.expr, &mut recipes.expressions.iter().copied());
@@ -69,6 +76,7 @@ pub(super) fn encode(regions: &[Range<LinkAddr>], spans: &[Span], pool: &RecipeP
         bytes,
         header,
         covered_bytes: rows.covered_bytes,
+        recipes: header.recipes + ranking.short,
         wide_recipes: recipes.wide,
         surplus_recipes: ranking.surplus,
     })
@@ -82,16 +90,18 @@ pub(super) fn empty() -> Encoded {
     let mut bytes = header.to_bytes().to_vec();
     // No block, and recipe 0, the unknown one, are zeros.
     bytes.resize(header.len_bytes as usize, 0);
-    Encoded { bytes, header, covered_bytes: 0, wide_recipes: 0, surplus_recipes: 0 }
+    Encoded { bytes, header, covered_bytes: 0, recipes: 1, wide_recipes: 0, surplus_recipes: 0 }
 }
 
-/// Which recipes are in the table, under which id: those that most spans name come first, so that they share cache
+/// Which recipes are in the table, under which id: of those that are not short, the ones that most spans name come first, so that they share cache
 /// lines, and so that the rarest are without a place if there are too many.
 struct Ranking {
     /// Of an id, the recipe's index in the pool.
     recipes: Vec<u32>,
     /// Of a recipe's index in the pool, the id; 0 for those that are not in the table.
     ids: Vec<u16>,
+    /// So many are short.
+    short: u32,
     surplus: u64,
 }
 
@@ -104,16 +114,26 @@ impl Ranking {
             }
         }
         let mut used: Vec<(u64, u32)> = (0u32..).zip(uses).skip(1).filter(|u| u.1 > 0).map(|(i, n)| (n, i)).collect();
+        let mut ids = vec![0; pool.recipes.len()];
+        let all = used.len();
+        used.retain(|&(_, index)| {
+            let packed = pool.recipes.get(index as usize).and_then(Packed::pack);
+            let short = packed.and_then(|packed| RecipeId::short(&packed));
+            if let (Some(id), Some(place)) = (short, ids.get_mut(index as usize)) {
+                *place = id.0;
+            }
+            short.is_none()
+        });
+        let short = (all - used.len()) as u32;
         used.sort_by_key(|(uses, index)| (Reverse(*uses), *index));
         let surplus = used.len().saturating_sub(MAX_RECIPES - 1);
         used.truncate(MAX_RECIPES - 1);
-        let mut ids = vec![0; pool.recipes.len()];
         let mut recipes = vec![RecipePool::UNKNOWN];
         for (id, (_, index)) in (1u16..=u16::MAX).zip(used) {
             ids[index as usize] = id;
             recipes.push(index);
         }
-        Ranking { recipes, ids, surplus: surplus as u64 }
+        Ranking { recipes, ids, short, surplus: surplus as u64 }
     }
 }
 
@@ -161,14 +181,15 @@ impl Rows {
         Some(())
     }
 
-    /// The bytes of the rows. `blocks` ends with the number of rows.
-    fn by_block(&self) -> impl Iterator<Item = u8> {
-        self.blocks.windows(2).flat_map(|ends| {
+    /// Appends the bytes of the rows. `blocks` ends with the number of rows.
+    fn put_by_block(&self, bytes: &mut Vec<u8>) {
+        for ends in self.blocks.windows(2) {
             let rows = ends[0] as usize..ends[1] as usize;
-            let starts = self.starts.get(rows.clone()).unwrap_or(&[]);
-            let ids = self.ids.get(rows).unwrap_or(&[]);
-            starts.iter().copied().chain(ids.iter().flat_map(|id| id.to_le_bytes()))
-        })
+            bytes.extend_from_slice(self.starts.get(rows.clone()).unwrap_or(&[]));
+            for id in self.ids.get(rows).unwrap_or(&[]) {
+                bytes.extend_from_slice(&id.to_le_bytes());
+            }
+        }
     }
 
     /// Appends a row, unless it says the same as the last one of the region.
