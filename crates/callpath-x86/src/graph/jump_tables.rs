@@ -6,7 +6,7 @@ use iced_x86::{Instruction, OpKind};
 use crate::decode::Instructions;
 use crate::graph::blocks::{Ending, Procedure, RawBlock, StepKind};
 use crate::graph::heights::Heights;
-use crate::graph::origin::{Closed, Origins, Source, Ways};
+use crate::graph::origin::{Origins, Source, Table, Ways};
 use crate::graph::{TableEnd, Terminator};
 
 /// No table is longer.
@@ -166,9 +166,7 @@ fn from_sources(procedure: &Procedure<'_, '_>, sources: &[Source]) -> Resolution
     let mut has_unknown = false;
     for source in sources {
         match *source {
-            Source::Table { outer, address, begin, width, is_signed, index } => {
-                found.read(procedure, Table { outer, address, begin, width, is_signed, index });
-            }
+            Source::Table(table) => found.read(procedure, table),
             Source::Fixed(address) => match flow.places.position(address) {
                 Some(target) if procedure.is_inside(target) => found.targets.push(target),
                 target => slot = Some(target),
@@ -190,17 +188,6 @@ fn from_sources(procedure: &Procedure<'_, '_>, sources: &[Source]) -> Resolution
         _ if found.has_procedures => Resolution::Leaves(None),
         _ => Resolution::Unresolved,
     }
-}
-
-/// A table as the code reads it.
-#[derive(Clone, Copy)]
-struct Table {
-    outer: u64,
-    address: u64,
-    begin: u64,
-    width: u8,
-    is_signed: bool,
-    index: Closed,
 }
 
 impl Table {

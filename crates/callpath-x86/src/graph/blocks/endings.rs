@@ -1,0 +1,171 @@
+//! How the blocks of a procedure end, and where control goes from there.
+//! Knows nothing of how it came there.
+
+use callpath_format::address::LinkAddr;
+
+use super::Procedure;
+use super::steps::{Step, StepKind};
+use crate::decode::Flow;
+use crate::graph::Terminator;
+use crate::graph::jump_tables::Resolution;
+use crate::places::NOWHERE;
+
+/// A block before it has a number.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::graph) struct RawBlock {
+    pub(in crate::graph) start: u32,
+    pub(in crate::graph) end: u32,
+    pub(in crate::graph) how: Ending,
+}
+
+/// How it ends.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::graph) enum Ending {
+    /// With this step.
+    Step(usize),
+    /// At the next block, or the end of the stretch.
+    Falls,
+    /// As this instruction says, which the sweep does not have.
+    Stray { flow: Flow },
+}
+
+/// Where a jump out of a block leads.
+enum Destination {
+    Inside,
+    /// To the start of another procedure, or where no code is known.
+    Out(Option<LinkAddr>),
+    /// Into the middle of another procedure.
+    Shared(LinkAddr),
+}
+
+impl Procedure<'_, '_> {
+    /// Cuts the code that control comes to into blocks, by ascending start.
+    pub(in crate::graph) fn raw_blocks(&mut self) -> Vec<RawBlock> {
+        self.leaders.sort_unstable();
+        self.leaders.dedup();
+        let mut blocks = Vec::with_capacity(self.leaders.len() + self.strays.len());
+        let mut leaders = self.leaders.iter().copied().peekable();
+        for stretch in &self.stretches {
+            let mut step = stretch.steps.start;
+            while let Some(start) = leaders.next_if(|&leader| leader < stretch.end) {
+                let next = leaders.peek().copied().unwrap_or(NOWHERE).min(stretch.end);
+                let mut block = RawBlock { start, end: next, how: Ending::Falls };
+                while step < stretch.steps.end && self.steps[step].at < next {
+                    if self.steps[step].at >= start && self.steps[step].kind != StepKind::Call {
+                        block.end = self.steps[step].end;
+                        block.how = Ending::Step(step);
+                        break;
+                    }
+                    step += 1;
+                }
+                blocks.push(block);
+            }
+        }
+        blocks.extend(self.strays.values());
+        blocks.sort_unstable_by_key(|block| block.start);
+        blocks.dedup_by_key(|block| block.start);
+        blocks
+    }
+
+    fn destination(&self, target: u32) -> Destination {
+        if target == NOWHERE {
+            return Destination::Out(None);
+        }
+        if self.is_inside(target) {
+            return Destination::Inside;
+        }
+        let address = self.flow.places.address(target);
+        match self.flow.piece_at(target).and_then(|piece| self.flow.pieces.get(piece as usize)) {
+            Some(piece) if piece.start != target => Destination::Shared(address),
+            _ => Destination::Out(Some(address)),
+        }
+    }
+
+    /// How a block ends, and the positions of its successors.
+    pub(in crate::graph) fn ending(&self, block: &RawBlock, targets: &mut Vec<u32>) -> Terminator {
+        targets.clear();
+        let jump = |target: u32, targets: &mut Vec<u32>| match self.destination(target) {
+            Destination::Inside => {
+                targets.push(target);
+                Terminator::Jump
+            }
+            Destination::Out(out) => Terminator::TailCall(out),
+            Destination::Shared(address) => Terminator::SharedTail(address),
+        };
+        let branch = |target: u32, next: u32, targets: &mut Vec<u32>| {
+            if self.is_inside(next) {
+                targets.push(next);
+            }
+            match self.destination(target) {
+                Destination::Inside => {
+                    if !targets.contains(&target) {
+                        targets.push(target);
+                    }
+                    Terminator::Branch
+                }
+                Destination::Out(Some(address)) | Destination::Shared(address) => Terminator::BranchOut(address),
+                Destination::Out(None) => Terminator::Branch,
+            }
+        };
+        match block.how {
+            Ending::Falls => match self.destination(block.end) {
+                Destination::Inside => {
+                    targets.push(block.end);
+                    Terminator::FallsThrough
+                }
+                _ => match self.flow.piece_at(block.end) {
+                    Some(_) => Terminator::TailCall(Some(self.flow.places.address(block.end))),
+                    None => Terminator::RunsOut,
+                },
+            },
+            Ending::Stray { flow } => match flow {
+                Flow::Branch(target) => branch(target, block.end, targets),
+                Flow::Jump(target) => jump(target, targets),
+                Flow::JumpIndirect => Terminator::Unresolved,
+                Flow::Return => Terminator::Return,
+                _ => Terminator::Trap,
+            },
+            Ending::Step(index) => {
+                let Some(step) = self.steps.get(index) else { return Terminator::Trap };
+                match step.kind {
+                    StepKind::Branch => branch(step.target, step.end, targets),
+                    StepKind::Jump => jump(step.target, targets),
+                    StepKind::JumpIndirect => match self.resolved.get(&index) {
+                        Some(Resolution::Table { targets: found, .. }) => {
+                            targets.extend(found);
+                            Terminator::Switch(0)
+                        }
+                        Some(Resolution::Leaves(target)) => {
+                            Terminator::TailCall(target.map(|target| self.flow.places.address(target)))
+                        }
+                        Some(Resolution::Unresolved) | None => Terminator::Unresolved,
+                    },
+                    StepKind::Return => Terminator::Return,
+                    StepKind::NoReturn | StepKind::Call => Terminator::NoReturnCall,
+                    StepKind::Leave => Terminator::TailCall(None),
+                    StepKind::Trap => Terminator::Trap,
+                }
+            }
+        }
+    }
+
+    /// Where exceptions of the calls in a block land.
+    pub(in crate::graph) fn landings(&self, block: &RawBlock, targets: &mut Vec<u32>) {
+        if self.flow.landing_pads.is_empty() {
+            return;
+        }
+        for step in self.calls_in(block) {
+            if let Some(pad) = self.landing_pad(step).filter(|&pad| self.is_inside(pad) && !targets.contains(&pad)) {
+                targets.push(pad);
+            }
+        }
+    }
+
+    fn calls_in(&self, block: &RawBlock) -> impl Iterator<Item = &Step> {
+        let steps = self.stretch_at(block.start).map_or(0..0, |stretch| stretch.steps.clone());
+        let steps = self.steps.get(steps).unwrap_or(&[]);
+        let steps = steps.get(steps.partition_point(|step| step.at < block.start)..).unwrap_or(&[]);
+        let end = block.end;
+        steps.iter().take_while(move |step| step.at < end).filter(|step| step.is_call())
+    }
+}

@@ -1,0 +1,98 @@
+//! From the blocks of a procedure to its graph.
+//! Knows nothing of instructions.
+
+use callpath_format::address::LinkAddr;
+
+use super::Procedure;
+use super::endings::Ending;
+use super::steps::StepKind;
+use crate::graph::fragments::address_range;
+use crate::graph::jump_tables::Resolution;
+use crate::graph::{Block, CallSite, JumpTable, ProcedureGraph, Terminator};
+use crate::places::NOWHERE;
+
+impl Procedure<'_, '_> {
+    /// The graph of what was found.
+    pub(super) fn finish(mut self) -> ProcedureGraph {
+        let raw = self.raw_blocks();
+        let places = &self.flow.places;
+        let index_of = |at: u32| raw.binary_search_by_key(&at, |block| block.start).ok().map(|index| index as u32);
+        let mut graph = ProcedureGraph { entry: places.address(self.entry), ..ProcedureGraph::default() };
+        let pieces = self.stretches.iter().filter_map(|stretch| self.flow.pieces.get(stretch.piece as usize));
+        graph.fragments = pieces.map(|piece| address_range(places, piece)).collect();
+        if let Some(first) = graph.fragments.iter().position(|fragment| fragment.start == graph.entry) {
+            graph.fragments[..=first].rotate_right(1);
+        }
+        let mut targets = Vec::new();
+        graph.blocks.reserve(raw.len());
+        let base = raw.first().map_or((0, LinkAddr(0)), |block| (block.start, places.address(block.start)));
+        // Positions between parts are apart by one, addresses by more.
+        let part_end = places.part(base.0).map_or(0, |part| part.end());
+        let address = |at: u32| {
+            if (base.0..=part_end).contains(&at) {
+                LinkAddr(base.1.0 + u64::from(at - base.0))
+            } else {
+                places.address(at)
+            }
+        };
+        for block in &raw {
+            let mut terminator = self.ending(block, &mut targets);
+            if let Ending::Step(step) = block.how
+                && let (Terminator::Switch(_), Some(Resolution::Table { addresses, end, .. })) =
+                    (terminator, self.resolved.get(&step))
+            {
+                terminator = Terminator::Switch(graph.tables.len() as u32);
+                graph.tables.push(JumpTable {
+                    jump: address(self.steps[step].at),
+                    addresses: addresses.iter().copied().map(LinkAddr).collect(),
+                    targets: targets.iter().copied().map(address).collect(),
+                    end: *end,
+                });
+            }
+            self.landings(block, &mut targets);
+            let first = graph.edges.len() as u32;
+            graph.edges.extend(targets.iter().filter_map(|&target| index_of(target)));
+            let edges = first..graph.edges.len() as u32;
+            let start = address(block.start);
+            let code = start..LinkAddr(start.0 + u64::from(block.end - block.start));
+            graph.blocks.push(Block { code, terminator, edges });
+        }
+        for step in &self.steps {
+            if step.is_call() && step.from != NOWHERE {
+                graph.calls.push(CallSite {
+                    code: address(step.at)..address(step.end),
+                    target: Some(step.target).filter(|&target| target != NOWHERE).map(address),
+                    returns: step.kind == StepKind::Call,
+                });
+            }
+        }
+        graph.calls.sort_unstable_by_key(|call| call.code.start);
+        let entry = index_of(self.entry).into_iter();
+        let roots: Vec<u32> = entry.chain(self.extra_roots.iter().filter_map(|&root| index_of(root))).collect();
+        graph.roots = needed_roots(&graph, &roots);
+        graph
+    }
+}
+
+/// Of the roots, those that no earlier one leads to.
+fn needed_roots(graph: &ProcedureGraph, roots: &[u32]) -> Vec<u32> {
+    if roots.len() < 2 {
+        return roots.to_vec();
+    }
+    let mut is_reached = vec![false; graph.blocks.len()];
+    let mut needed = Vec::new();
+    let mut pending = Vec::new();
+    for &root in roots {
+        if is_reached[root as usize] {
+            continue;
+        }
+        needed.push(root);
+        pending.push(root);
+        while let Some(block) = pending.pop() {
+            if !std::mem::replace(&mut is_reached[block as usize], true) {
+                pending.extend(graph.successors(block));
+            }
+        }
+    }
+    needed
+}

@@ -1,0 +1,143 @@
+//! Sums of registers and memory words with factors: what a target is made of.
+//! Knows nothing of tables, and of which instruction defines what.
+
+use iced_x86::{Instruction, Register};
+
+use crate::decode::number;
+
+pub(super) const RAX: u8 = 0;
+pub(super) const RDX: u8 = 2;
+pub(super) const RSP: u8 = 4;
+pub(super) const RBP: u8 = 5;
+/// No register.
+pub(super) const NONE: u8 = 16;
+/// Something that holds a value.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) enum Place {
+    Register(u8),
+    /// A word at `base + scale * index + disp`.
+    Memory {
+        base: u8,
+        index: u8,
+        scale: u8,
+        disp: i64,
+    },
+}
+
+/// `constant + factor * place + ...`
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(super) struct Sum {
+    pub(super) constant: u64,
+    pub(super) terms: [Option<(Place, i64)>; 3],
+}
+
+impl Sum {
+    pub(super) fn constant(constant: u64) -> Sum {
+        Sum { constant, terms: [None; 3] }
+    }
+
+    pub(super) fn of(place: Place) -> Sum {
+        Sum { constant: 0, terms: [Some((place, 1)), None, None] }
+    }
+
+    /// Adds a term; false if there is no room.
+    pub(super) fn add(&mut self, place: Place, factor: i64) -> bool {
+        if let Some(term) = self.terms.iter_mut().flatten().find(|term| term.0 == place) {
+            term.1 = term.1.wrapping_add(factor);
+            self.terms.iter_mut().filter(|term| term.is_some_and(|term| term.1 == 0)).for_each(|term| *term = None);
+        } else if let Some(free) = self.terms.iter_mut().find(|term| term.is_none()) {
+            *free = Some((place, factor));
+        } else {
+            return false;
+        }
+        self.terms.sort_unstable();
+        true
+    }
+
+    pub(super) fn is_constant(&self) -> bool {
+        self.terms.iter().all(Option::is_none)
+    }
+
+    /// The one place that this is, plus a constant.
+    pub(super) fn single(&self) -> Option<(Place, u64)> {
+        let mut terms = self.terms.iter().flatten();
+        match (terms.next(), terms.next()) {
+            (Some(&(place, 1)), None) => Some((place, self.constant)),
+            _ => None,
+        }
+    }
+
+    /// The address that an instruction's memory operand means.
+    pub(super) fn address(instruction: &Instruction) -> Option<Sum> {
+        if matches!(instruction.memory_segment(), Register::FS | Register::GS) {
+            return None;
+        }
+        if instruction.is_ip_rel_memory_operand() {
+            return Some(Sum::constant(instruction.ip_rel_memory_address()));
+        }
+        let mut sum = Sum::constant(instruction.memory_displacement64());
+        let registers =
+            [(instruction.memory_base(), 1), (instruction.memory_index(), instruction.memory_index_scale().into())];
+        for (register, factor) in registers {
+            if register != Register::None && !sum.add(Place::Register(number(register)? as u8), factor) {
+                return None;
+            }
+        }
+        Some(sum)
+    }
+}
+
+/// A change of `changed` changes what `place` is.
+pub(super) fn touches(place: Place, changed: Place) -> bool {
+    match (place, changed) {
+        (Place::Memory { base, index, .. }, Place::Register(register)) => base == register || index == register,
+        _ => place == changed,
+    }
+}
+
+/// What `place` was before `changed` became `by`.
+pub(super) fn moved(place: Place, changed: Place, by: &Sum) -> Option<Place> {
+    if !touches(place, changed) {
+        return Some(place);
+    }
+    let (Place::Memory { base, index, scale, disp }, Place::Register(register)) = (place, changed) else { return None };
+    if index == register {
+        return match by.single() {
+            Some((Place::Register(from), 0)) if base != register => {
+                Some(Place::Memory { base, index: from, scale, disp })
+            }
+            _ => None,
+        };
+    }
+    match by.single() {
+        // Where a pointer goes on, it leads to something else each time.
+        Some((Place::Register(from), constant)) if constant == 0 || matches!(from, RSP | RBP) => {
+            Some(Place::Memory { base: from, index, scale, disp: disp.wrapping_add(constant as i64) })
+        }
+        None if by.is_constant() => {
+            Some(Place::Memory { base: NONE, index, scale, disp: disp.wrapping_add(by.constant as i64) })
+        }
+        _ => None,
+    }
+}
+
+pub(super) fn memory_place(instruction: &Instruction) -> Option<Place> {
+    if matches!(instruction.memory_segment(), Register::FS | Register::GS) {
+        return None;
+    }
+    if instruction.is_ip_rel_memory_operand() {
+        let disp = instruction.ip_rel_memory_address() as i64;
+        return Some(Place::Memory { base: NONE, index: NONE, scale: 1, disp });
+    }
+    let of = |register: Register| match register {
+        Register::None => Some(NONE),
+        register => number(register).map(|number| number as u8),
+    };
+    let index = of(instruction.memory_index())?;
+    Some(Place::Memory {
+        base: of(instruction.memory_base())?,
+        index,
+        scale: if index == NONE { 1 } else { instruction.memory_index_scale() as u8 },
+        disp: instruction.memory_displacement64() as i64,
+    })
+}

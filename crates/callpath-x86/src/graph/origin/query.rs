@@ -1,0 +1,268 @@
+//! What is wanted of a jump's target at some point of the code, and what is known of it.
+//! Knows nothing of which instruction defines what.
+
+use iced_x86::{ConditionCode, Instruction, OpKind, Register};
+
+use super::formula::{Place, Sum, memory_place, moved, touches};
+use crate::decode::number;
+
+/// An index is not shifted more often between its comparison and its use.
+const MAX_SHIFTS: u8 = 3;
+/// The word that the target, or the distance to it, is read from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Load {
+    /// Bytes.
+    pub(super) width: u8,
+    pub(super) is_signed: bool,
+    pub(super) address: Sum,
+}
+
+/// What is known of the index when no more is to be learned.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(in crate::graph) struct Closed {
+    /// Bytes from one entry to the next.
+    pub(in crate::graph) stride: i64,
+    /// The highest index.
+    pub(in crate::graph) highest: Option<u32>,
+    /// The code compares or masks it.
+    pub(in crate::graph) is_checked: bool,
+}
+
+/// What is wanted at some point of the code.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Query {
+    pub(super) outer: Sum,
+    pub(super) load: Option<Load>,
+    pub(super) closed: Option<Closed>,
+    /// The index is not higher, because it was made from a narrow value.
+    pub(super) cap: Option<u32>,
+    /// So many bytes of the address came with the index: it was lower or higher by a constant before. The second number
+    /// says how often.
+    pub(super) shift: (i64, u8),
+    /// The word that will be found is extended by its sign.
+    pub(super) is_extended: bool,
+    /// Control came along the branch under this condition.
+    pub(super) pending: Option<(ConditionCode, bool)>,
+    /// This place was compared, and is not higher.
+    pub(super) compared: Option<(Place, u32)>,
+}
+
+/// A table as the code reads it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(in crate::graph) struct Table {
+    /// What is added to an entry.
+    pub(in crate::graph) outer: u64,
+    /// Where the entry for index 0 is, or would be.
+    pub(in crate::graph) address: u64,
+    /// The first entry.
+    pub(in crate::graph) begin: u64,
+    /// Bytes of an entry.
+    pub(in crate::graph) width: u8,
+    pub(in crate::graph) is_signed: bool,
+    pub(in crate::graph) index: Closed,
+}
+
+/// What a way to the jump ends in.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(in crate::graph) enum Source {
+    /// A table's entry.
+    Table(Table),
+    /// One address.
+    Fixed(u64),
+    /// The word at one address.
+    Slot(u64),
+    Unknown,
+}
+
+impl Query {
+    /// The target of a jump.
+    pub(super) fn of_jump(jump: &Instruction) -> Option<Query> {
+        let mut query = Query {
+            outer: Sum::default(),
+            load: None,
+            closed: None,
+            cap: None,
+            shift: (0, 0),
+            is_extended: false,
+            pending: None,
+            compared: None,
+        };
+        match jump.op0_kind() {
+            OpKind::Register => query.outer = Sum::of(Place::Register(number(jump.op0_register())? as u8)),
+            OpKind::Memory => {
+                let width = jump.memory_size().size() as u8;
+                query.load = Some(Load { width, is_signed: false, address: Sum::address(jump)? });
+            }
+            _ => return None,
+        }
+        Some(query)
+    }
+
+    /// Control came here along a branch under `condition`, or against it.
+    pub(super) fn through(mut self, branch: Option<(ConditionCode, bool)>) -> Query {
+        self.pending = branch;
+        self
+    }
+
+    /// The index that is not bounded yet, with its factor.
+    pub(super) fn index(&self) -> Option<(Place, i64)> {
+        let load = self.load.as_ref()?;
+        load.address.terms.iter().flatten().copied().find(|term| term.1 > 1)
+    }
+
+    /// What the target is, if there is no more to be found.
+    pub(super) fn answer(&self) -> Option<Source> {
+        if !self.outer.is_constant() {
+            return None;
+        }
+        let Some(load) = &self.load else { return Some(Source::Fixed(self.outer.constant)) };
+        if !load.address.is_constant() {
+            return None;
+        }
+        let address = load.address.constant;
+        Some(match self.closed {
+            Some(index) => Source::Table(Table {
+                outer: self.outer.constant,
+                address,
+                begin: address.wrapping_sub(self.shift.0 as u64),
+                width: load.width,
+                is_signed: load.is_signed,
+                index,
+            }),
+            None if self.outer.constant == 0 && load.width == 8 => Source::Slot(address),
+            None => Source::Table(Table {
+                outer: self.outer.constant,
+                address,
+                begin: address.wrapping_sub(self.shift.0 as u64),
+                width: load.width,
+                is_signed: load.is_signed,
+                index: Closed { stride: load.width.into(), highest: Some(0), is_checked: true },
+            }),
+        })
+    }
+
+    /// Where control cannot be followed further back: nothing more is learned.
+    pub(super) fn give_up(mut self) -> Source {
+        if self.index().is_some() && !self.close(None, false) {
+            return Source::Unknown;
+        }
+        self.answer().unwrap_or(Source::Unknown)
+    }
+
+    /// No more is to be learned of the index.
+    pub(super) fn close(&mut self, highest: Option<u32>, is_checked: bool) -> bool {
+        let Some((place, stride)) = self.index() else { return false };
+        let Some(load) = self.load.as_mut().filter(|_| self.closed.is_none()) else { return false };
+        load.address.terms.iter_mut().filter(|term| term.is_some_and(|term| term.0 == place)).for_each(|t| *t = None);
+        load.address.terms.sort_unstable();
+        let highest = match (highest, self.cap) {
+            (Some(highest), Some(cap)) => Some(highest.min(cap)),
+            (highest, cap) => highest.or(cap),
+        };
+        self.closed = Some(Closed { stride, highest, is_checked });
+        self.compared = None;
+        true
+    }
+
+    /// Puts `by` in the place of `place`, everywhere. False if that cannot be written down.
+    pub(super) fn replace(&mut self, place: Place, by: &Sum) -> bool {
+        let sums = [Some(&mut self.outer), self.load.as_mut().map(|load| &mut load.address)];
+        let mut fits = true;
+        let mut is_index_lost = false;
+        for (is_address, sum) in [false, true].into_iter().zip(sums) {
+            let Some(sum) = sum else { continue };
+            let before = *sum;
+            if before.terms.iter().flatten().all(|term| !touches(term.0, place)) {
+                continue;
+            }
+            *sum = Sum::constant(before.constant);
+            for &(old, factor) in before.terms.iter().flatten() {
+                if old == place {
+                    if is_address && factor > 1 && by.constant != 0 && !by.is_constant() {
+                        let by = (by.constant as i64).wrapping_mul(factor);
+                        self.shift = (self.shift.0.wrapping_add(by), self.shift.1.saturating_add(1));
+                    }
+                    sum.constant = sum.constant.wrapping_add(by.constant.wrapping_mul(factor as u64));
+                    for &(new, by_factor) in by.terms.iter().flatten() {
+                        fits &= sum.add(new, factor.wrapping_mul(by_factor));
+                    }
+                    continue;
+                }
+                match moved(old, place, by) {
+                    Some(new) => fits &= sum.add(new, factor),
+                    None if is_address && factor > 1 => {
+                        is_index_lost = true;
+                        fits &= sum.add(old, factor);
+                    }
+                    None => fits = false,
+                }
+            }
+        }
+        // A loop counts it.
+        if is_index_lost || (self.shift.1 > MAX_SHIFTS && self.index().is_some()) {
+            fits &= self.close(None, false);
+        }
+        self.compared = self.compared.and_then(|(old, highest)| {
+            let new = if old == place {
+                by.single().filter(|single| single.1 == 0).map(|single| single.0)
+            } else {
+                moved(old, place, by)
+            };
+            new.map(|new| (new, highest))
+        });
+        fits
+    }
+
+    /// Nobody knows what is in `place` before: false if the target depends on it.
+    pub(super) fn kill(&mut self, place: Place) -> bool {
+        let index = self.index();
+        if index.is_some_and(|(index, _)| touches(index, place)) && !self.close(None, false) {
+            return false;
+        }
+        self.compared = self.compared.filter(|compared| !touches(compared.0, place));
+        !self.mentions(place)
+    }
+
+    pub(super) fn mentions(&self, place: Place) -> bool {
+        let sums = [Some(&self.outer), self.load.as_ref().map(|load| &load.address)];
+        sums.into_iter().flatten().flat_map(|sum| sum.terms.iter().flatten()).any(|term| touches(term.0, place))
+    }
+
+    /// `register` is read from memory.
+    pub(super) fn load(&mut self, register: u8, instruction: &Instruction, width: u8, is_signed: bool) -> bool {
+        let place = Place::Register(register);
+        if !self.mentions(place) && self.compared.is_none_or(|compared| !touches(compared.0, place)) {
+            return true;
+        }
+        let Some(address) = Sum::address(instruction) else { return self.kill(place) };
+        let is_slot = matches!(instruction.memory_base(), Register::RSP | Register::RBP)
+            && instruction.memory_index() == Register::None;
+        let in_outer = self.outer.terms.iter().flatten().find(|term| term.0 == place).copied();
+        if let Some((_, factor)) = in_outer
+            && self.load.is_none()
+            && !(is_slot && width == 8)
+        {
+            if factor != 1 || self.outer.terms.iter().flatten().any(|term| term.0 != place && touches(term.0, place)) {
+                return false;
+            }
+            self.outer.terms.iter_mut().filter(|t| t.is_some_and(|t| t.0 == place)).for_each(|t| *t = None);
+            self.outer.terms.sort_unstable();
+            self.load = Some(Load { width, is_signed: is_signed || self.is_extended, address });
+            self.compared = None;
+            return true;
+        }
+        let Some(memory) = memory_place(instruction) else { return self.kill(place) };
+        if width < 4 && !is_signed {
+            self.narrow(place, width);
+        }
+        self.replace(place, &Sum::of(memory))
+    }
+
+    /// What is in `place` was extended from `width` bytes.
+    pub(super) fn narrow(&mut self, place: Place, width: u8) {
+        if self.index().is_some_and(|index| index.0 == place) {
+            let cap = (1u32 << (8 * u32::from(width))) - 1;
+            self.cap = Some(self.cap.map_or(cap, |old| old.min(cap)));
+        }
+    }
+}
