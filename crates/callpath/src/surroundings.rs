@@ -68,7 +68,8 @@ impl Progress {
 fn bar(what: &str, done: usize, of: usize) -> String {
     const COLUMNS: usize = 30;
     let full = (done * COLUMNS).checked_div(of).unwrap_or(COLUMNS).min(COLUMNS);
-    format!("{what} [{:#<full$}{:.<1$}] {done}/{of}", "", COLUMNS - full)
+    let left = COLUMNS - full;
+    format!("{what} [{:#<full$}{:.<left$}] {done}/{of}", "", "")
 }
 
 impl Drop for Progress {
@@ -77,5 +78,18 @@ impl Drop for Progress {
         if self.shown > 0 {
             drop(write!(stderr(), "\r{:1$}\r", "", self.shown));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bar;
+
+    #[test]
+    fn a_bar_grows_from_left_to_right() {
+        assert_eq!(bar("reading", 0, 3), "reading [..............................] 0/3");
+        assert_eq!(bar("reading", 1, 3), "reading [##########....................] 1/3");
+        assert_eq!(bar("reading", 3, 3), "reading [##############################] 3/3");
+        assert_eq!(bar("reading", 0, 0), "reading [##############################] 0/0");
     }
 }
