@@ -71,6 +71,38 @@ fn as_a_command() {
     assert!(work["pieces"].as_array().is_some_and(|pieces| pieces.iter().any(|piece| piece["place"]["line"] == 29)));
 }
 
+/// What was found is kept, for reports, too; `--no-cache` neither reads nor writes it. No bar where there is no terminal.
+#[test]
+fn found_once() {
+    let program = Program::made(C { source: "loops.c", output: "loops_kept", options: &["-finline", "-O1"] });
+    let cache = tempfile::tempdir().expect("a directory");
+    let shown = |options: &[&str]| {
+        let mut command = std::process::Command::new(callpath_end_to_end::callpath());
+        command.arg("structure").arg(program.path()).args(options).env("CALLPATH_CACHE_DIR", cache.path());
+        let said = command.output().expect("callpath can be run");
+        assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
+        said.stdout
+    };
+    let kept = || {
+        let files = std::fs::read_dir(cache.path()).expect("a cache").map(|entry| entry.expect("a file").path());
+        let mut files = files.filter(|path| path.extension().is_some_and(|extension| extension == "structure"));
+        files.next().map(|path| (std::fs::read(&path).expect("a kept structure"), path))
+    };
+    let found = shown(&["--no-cache"]);
+    assert!(kept().is_none());
+    assert_eq!(shown(&[]), found);
+    let (whole, path) = kept().expect("a kept structure");
+    assert_eq!(shown(&[]), found);
+    // Damaged, it is made again, but not by who does not look at it.
+    let mut damaged = whole.clone();
+    damaged[whole.len() / 2] ^= 1;
+    std::fs::write(&path, &damaged).expect("a file");
+    assert_eq!(shown(&["--no-cache"]), found);
+    assert_eq!(kept().expect("a kept structure").0, damaged);
+    assert_eq!(shown(&[]), found);
+    assert_eq!(kept().expect("a kept structure").0, whole);
+}
+
 #[test]
 fn what_there_is_not() {
     let program = Program::made(C { source: "loops.c", output: "loops_asked", options: &[] });
