@@ -51,6 +51,8 @@ pub struct Stacks {
     pub dropped: Vec<(String, u64)>,
     /// The handler that took longest, nanoseconds; 0 where there is none in the program.
     pub longest_handler_ns: u64,
+    /// How many handlers took how long: entry i counts those of 2^i to 2^(i+1) nanoseconds.
+    pub handlers: Vec<u64>,
     /// Length of what was written.
     pub output_bytes: u64,
     /// Wall time of the report, with no cache of the report's own, seconds.
@@ -131,6 +133,10 @@ fn of_callpath(setting: &Setting, output: &Path) -> anyhow::Result<Stacks> {
         whole: number("full")?,
         dropped: dropped.iter().filter_map(|(reason, count)| Some((reason.clone(), count.as_u64()?))).collect(),
         longest_handler_ns: quality["handlers"]["longest_ns"].as_u64().unwrap_or(0),
+        handlers: quality["handlers"]["histogram"]
+            .as_array()
+            .map(|bins| bins.iter().filter_map(Value::as_u64).collect())
+            .unwrap_or_default(),
         report_seconds,
         ..Stacks::default()
     })

@@ -80,7 +80,30 @@ pub fn markdown(programs: &[Measured], setting: &str) -> anyhow::Result<String> 
             .collect();
         writeln!(text, "{}: median CPU ratio over the programs {:.3}.", name.name(), spread(&ratios))?;
     }
+    handlers(&mut text, programs)?;
     Ok(text)
+}
+
+/// How long the handlers took, in all programs' last rounds together.
+fn handlers(text: &mut String, programs: &[Measured]) -> std::fmt::Result {
+    let mut sums: Vec<u64> = vec![];
+    for recorded in programs.iter().flat_map(|program| &program.recorded) {
+        let bins = &recorded.stacks.handlers;
+        sums.resize(sums.len().max(bins.len()), 0);
+        sums.iter_mut().zip(bins).for_each(|(sum, bin)| *sum += bin);
+    }
+    let all: u64 = sums.iter().sum();
+    if all == 0 {
+        return Ok(());
+    }
+    writeln!(text, "\n| handlers shorter than us | samples | of all |\n|---|---|---|")?;
+    let mut below = 0;
+    for (bin, count) in sums.iter().enumerate().filter(|(_, count)| **count > 0) {
+        below += count;
+        let us = 2f64.powi(bin as i32 + 1) / 1e3;
+        writeln!(text, "| {us:.1} | {count} | {:.3}% |", 100.0 * below as f64 / all as f64)?;
+    }
+    Ok(())
 }
 
 fn cpu(program: &Measured, recorded: &Recorded) -> crate::statistics::Spread {
