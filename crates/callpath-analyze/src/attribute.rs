@@ -19,6 +19,8 @@ use crate::names::{ModuleNames, missing_names_hints};
 /// The preload object's file name begins so; its frames are ours, not the program's.
 pub const PRELOAD_PREFIX: &str = "callpath-preload-";
 
+/// The metric that counts returns (csprof-2006, section 2).
+pub const RETURNS: &str = "returns";
 /// What code written at run time is called, where the kernel has no name for its memory.
 const NAMELESS_CODE: &str = "[jit]";
 /// How many modules a report's hints name.
@@ -81,7 +83,8 @@ fn add_process(
         let mut scope = Scope::new(ScopeKind::Thread, profile.strings.intern(label));
         scope.discriminator = u64::from(thread.tid);
         let thread_node = profile.tree.child(process_node, scope);
-        let adder = Adder { profile, code, judge, modules, metric_count: session.metrics.len() };
+        let returns = session.metrics.iter().position(|metric| metric.name == RETURNS);
+        let adder = Adder { profile, code, judge, modules, metric_count: session.metrics.len(), returns };
         let found = adder.add(thread_node, thread.start, thread.tree.nodes());
         quality.add(&Quality { links: found.links, ..Quality::default() });
         let broken = found.broken_samples.min(quality.full);
@@ -130,6 +133,8 @@ struct Adder<'a> {
     judge: &'a mut Judge,
     modules: &'a [usize],
     metric_count: usize,
+    /// The metric that counts returns.
+    returns: Option<usize>,
 }
 
 /// What was found out about a thread's links.
@@ -162,6 +167,7 @@ impl Adder<'_> {
             }
             broken.push(invalid || was_broken);
             full.push(is_full);
+            let mut procedure = None;
             let place = match index as u32 {
                 FULL_ROOT => thread,
                 // Made only when something hangs there.
@@ -171,9 +177,9 @@ impl Adder<'_> {
                         self.count_stopped(node.key, samples[index]);
                     }
                     let root = *partial.get_or_insert_with(|| self.partial_root(thread));
-                    self.frame(root, node.key)
+                    self.frame(root, node.key, &mut procedure)
                 }
-                _ => self.frame(parent, node.key),
+                _ => self.frame(parent, node.key, &mut procedure),
             };
             places.push(place);
             let mut values: Vec<u64> = node.values.iter().take(self.metric_count).copied().collect();
@@ -183,10 +189,18 @@ impl Adder<'_> {
             }
             let at = match (index as u32, start) {
                 // Time of a thread in which no sample hit: it was spent below where the thread began.
-                (FULL_ROOT, Some(start)) => self.frame(thread, start),
+                (FULL_ROOT, Some(start)) => self.frame(thread, start, &mut None),
                 (PARTIAL_ROOT, _) => *partial.get_or_insert_with(|| self.partial_root(thread)),
                 _ => place,
             };
+            // It is the procedure that returned, not a loop of it.
+            if let (Some(returns), Some(procedure)) = (self.returns, procedure)
+                && let Some(count) = values.get_mut(returns).map(std::mem::take).filter(|count| *count > 0)
+            {
+                let mut counted = vec![0; values.len()];
+                counted[returns] = count;
+                self.profile.tree.add(procedure, &counted);
+            }
             self.profile.tree.add(at, &values);
             self.count_unnamed(node.key, node.samples);
         }
@@ -229,7 +243,8 @@ impl Adder<'_> {
     }
 
     /// The scope of a frame below `parent`: its procedure, and the line in it where one is known.
-    fn frame(&mut self, parent: NodeId, key: FrameKey) -> NodeId {
+    /// `outermost`: becomes the procedure's own scope.
+    fn frame(&mut self, parent: NodeId, key: FrameKey, outermost: &mut Option<NodeId>) -> NodeId {
         let strings = &mut self.profile.strings;
         let Some(module) = self.modules.get(usize::from(key.module().0)).map(|m| &self.code.modules[*m]) else {
             let name = if key.module() == ModuleIndex::NONE {
@@ -238,7 +253,9 @@ impl Adder<'_> {
                 format!("[unknown module]+{:#x}", key.address())
             };
             let scope = Scope::new(ScopeKind::Procedure, strings.intern(&name));
-            return self.profile.tree.child(parent, scope);
+            let procedure = self.profile.tree.child(parent, scope);
+            *outermost = Some(procedure);
+            return procedure;
         };
         if module.ours {
             return parent;
@@ -251,6 +268,7 @@ impl Adder<'_> {
         scope.file = place.declared.as_ref().map(|declared| strings.intern(&declared.file));
         scope.line = place.declared.as_ref().map(|declared| declared.line);
         let mut procedure = self.profile.tree.child(parent, scope);
+        *outermost = Some(procedure);
         for inner in place.scopes.iter().filter_map(|&scope| module.scopes.get(scope as usize)) {
             let kind = if inner.is_loop { ScopeKind::Loop } else { ScopeKind::Inlined };
             let mut scope = Scope::new(kind, strings.intern(&inner.name));

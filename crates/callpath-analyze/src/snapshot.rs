@@ -198,7 +198,7 @@ impl<W: Write> Answers<W> {
         self.decimal(snapshot.id);
         let mut frames = 0;
         let cursor = Cursor::interrupted(snapshot.pc, snapshot.registers);
-        let end = walk(cursor, modules, &mut snapshot, |cursor, located| {
+        let end = walk(cursor, modules, &mut snapshot, |cursor, located, _| {
             // What is no code is no return address: the frame before it was not what its recipe says.
             if frames > 0 {
                 if located.key.module() == ModuleIndex::NONE {

@@ -32,7 +32,7 @@ pub(crate) struct Code<'p, 'm> {
     /// Where the first of it was written at run time.
     pub(crate) unknown_written: Option<RunAddr>,
     /// Some frame is one of written code.
-    met_written: bool,
+    pub(crate) met_written: bool,
 }
 
 /// What is at an address, and whether that holds as long as the load map does.

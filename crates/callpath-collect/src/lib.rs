@@ -11,6 +11,7 @@ mod path;
 pub mod process;
 mod raw;
 pub mod sample;
+pub mod sentinel;
 mod stack;
 pub mod syscall;
 pub mod thread;

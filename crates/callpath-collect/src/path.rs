@@ -18,6 +18,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::code::Code;
 use crate::process::Process;
 use crate::sample::{InSample, Interrupted};
+use crate::sentinel::Marks;
 use crate::stack::Stack;
 use crate::thread::Thread;
 use crate::tree::Tree;
@@ -36,22 +37,29 @@ pub(crate) enum Path {
     NoMemory,
 }
 
-/// Walks and finds the node. `as_it_is`: a path on which some code has no table ends there.
+/// Walks and finds the node. `ordinary`: an event has interrupted the program's own code. `as_it_is`: a path on which some code has no table ends there.
 pub(crate) fn find(
     in_sample: &InSample,
     process: &Process<'_>,
     thread: Thread<'_>,
     interrupted: &Interrupted,
     stack: &mut Stack,
+    ordinary: bool,
     as_it_is: bool,
 ) -> Path {
     let Some(mut walker) = Walker::new(in_sample, process, thread) else { return Path::NoMemory };
+    stack.marks = Marks::of_sample(in_sample, process, thread, stack.bounds(), ordinary);
     let cursor = Cursor::interrupted(RunAddr(interrupted.pc), interrupted.registers);
     let (frames, end) = walker.walk_whole(cursor, stack);
+    // Outwards of a mark all is as it was at the sample that set it: on a full path.
+    let outwards = stack.marks.node_outwards();
+    let end = if outwards.is_some() { End::Outermost } else { end };
     // No thread begins in written code: a zero that is found for its return address is none.
     let last = walker.keys.get(frames.saturating_sub(1) % layout::KEYS_LEN).map(|key| FrameKey(key.load(Relaxed)));
     let end = match (end, last) {
-        (End::Outermost, Some(last)) if walker.code.is_written(last) => End::Stopped(Stop::NoRecipe),
+        (End::Outermost, Some(last)) if outwards.is_none() && walker.code.is_written(last) => {
+            End::Stopped(Stop::NoRecipe)
+        }
         _ => end,
     };
     thread.record.frames.fetch_add(frames as u64, Relaxed);
@@ -62,8 +70,19 @@ pub(crate) fn find(
         End::Outermost => &thread.record.full_root,
         End::Stopped(_) | End::Broken => &thread.record.partial_root,
     };
-    let root = ArenaRef(root.load(Relaxed));
-    let node = Tree::new(process, thread).and_then(|mut tree| walker.insert(in_sample, root, frames, &mut tree, stack));
+    let root = outwards.unwrap_or(ArenaRef(root.load(Relaxed)));
+    let is_markable = matches!(end, End::Outermost) && !walker.code.met_written;
+    let noted = if is_markable { stack.marks.begin(process, frames) } else { None };
+    let node = Tree::new(process, thread).and_then(|mut tree| {
+        walker.insert(root, frames, &mut tree, stack, |node, slot, stack| {
+            if let Some(noted) = noted {
+                stack.marks.note(process, noted, slot, node);
+            }
+        })
+    });
+    if let (Some(_), Some(noted)) = (node, noted) {
+        stack.mark(process, interrupted, noted);
+    }
     match (node, end) {
         (None, _) => Path::NoMemory,
         (Some(node), End::Outermost) => Path::Full(node),
@@ -74,6 +93,7 @@ pub(crate) fn find(
 struct Walker<'p, 'm> {
     code: Code<'p, 'm>,
     keys: &'m [AtomicU64],
+    slots: &'m [AtomicU64],
     checkpoints: &'m [[AtomicU64; CHECKPOINT_WORDS]],
 }
 
@@ -86,15 +106,24 @@ impl<'p, 'm> Walker<'p, 'm> {
         Some(Walker {
             code: Code::new(in_sample, process, thread)?,
             keys: process.arena.slice_at(base + layout::KEYS, layout::KEYS_LEN)?,
+            slots: process.arena.slice_at(base + layout::SLOTS, layout::KEYS_LEN)?,
             checkpoints: checkpoints.as_chunks().0,
         })
     }
 
-    /// Walks to the end; leaves checkpoints, and the keys of the last part.
+    /// Walks to the end; leaves checkpoints, and the keys and return addresses' places of the last part.
     fn walk_whole(&mut self, cursor: Cursor, stack: &mut Stack) -> (usize, End) {
-        let (keys, checkpoints) = (self.keys, self.checkpoints);
-        let mut frames = 0;
-        let end = walk(cursor, &mut self.code, stack, |cursor, located| {
+        let (keys, slots, checkpoints) = (self.keys, self.slots, self.checkpoints);
+        let mut frames = 0usize;
+        let mut callee = 0;
+        let end = walk(cursor, &mut self.code, stack, |cursor, located, stack| {
+            let slot = if frames > 0 { stack.slot_of_callee(callee, cursor, located) } else { 0 };
+            if let Some(place) = slots.get((frames.wrapping_sub(1)) % layout::KEYS_LEN) {
+                place.store(slot, Relaxed);
+            }
+            if stack.marks.is_met() {
+                return ControlFlow::Break(());
+            }
             if frames % layout::KEYS_LEN == 0 && frames > 0 {
                 match checkpoints.get(frames / layout::KEYS_LEN - 1) {
                     Some(checkpoint) => save(cursor, checkpoint),
@@ -106,30 +135,35 @@ impl<'p, 'm> Walker<'p, 'm> {
                 // The walk's own start; a walk that needs the last checkpoint is broken off above.
                 save(cursor, last);
             }
-            if let Some(key) = keys.get(frames % layout::KEYS_LEN) {
+            let at = frames % layout::KEYS_LEN;
+            if let (Some(key), Some(slot)) = (keys.get(at), slots.get(at)) {
                 key.store(located.key.0, Relaxed);
+                slot.store(0, Relaxed);
             }
+            callee = located.recipe.kind();
             frames += 1;
             ControlFlow::Continue(())
         });
         (frames, end)
     }
 
-    /// Finds the node of the path that was walked, from the root inwards.
+    /// Finds the node of the path that was walked, from the root inwards; `visit` gets each frame's node, and where its
+    /// return address is if it may be marked.
     fn insert(
         &mut self,
-        _in_sample: &InSample,
         root: ArenaRef,
         frames: usize,
         tree: &mut Tree<'_, '_>,
         stack: &mut Stack,
+        mut visit: impl FnMut(ArenaRef, u64, &mut Stack),
     ) -> Option<ArenaRef> {
         let mut node = root;
         let mut part = frames.saturating_sub(1) / layout::KEYS_LEN;
         let mut len = frames - part * layout::KEYS_LEN;
         loop {
-            for key in self.keys.get(..len)?.iter().rev() {
+            for (key, slot) in self.keys.get(..len)?.iter().zip(self.slots.get(..len)?).rev() {
                 node = tree.child(node, FrameKey(key.load(Relaxed)))?;
+                visit(node, slot.load(Relaxed), stack);
             }
             if part == 0 {
                 return Some(node);
@@ -146,15 +180,18 @@ impl<'p, 'm> Walker<'p, 'm> {
             0 => self.checkpoints.last()?,
             _ => self.checkpoints.get(part - 1)?,
         };
-        let keys = self.keys;
-        let mut frames = 0;
-        let end = walk(load(checkpoint), &mut self.code, stack, |_, located| match keys.get(frames) {
-            Some(key) => {
-                key.store(located.key.0, Relaxed);
-                frames += 1;
-                ControlFlow::Continue(())
+        let (keys, slots) = (self.keys, self.slots);
+        let mut frames = 0usize;
+        let mut callee = 0;
+        let end = walk(load(checkpoint), &mut self.code, stack, |cursor, located, stack| {
+            if let Some(slot) = frames.checked_sub(1).and_then(|at| slots.get(at)) {
+                slot.store(stack.slot_of_callee(callee, cursor, located), Relaxed);
             }
-            None => ControlFlow::Break(()),
+            let Some(key) = keys.get(frames) else { return ControlFlow::Break(()) };
+            key.store(located.key.0, Relaxed);
+            callee = located.recipe.kind();
+            frames += 1;
+            ControlFlow::Continue(())
         });
         // The same stack gives the same frames; if it does not, the path is not known.
         match end {

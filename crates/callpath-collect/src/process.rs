@@ -5,6 +5,7 @@ use callpath_format::shared::load_map::Published;
 use callpath_format::shared::{Arena, ChunkIndex, PROCESS_SLOTS, ProcessSlot, Session, SlotState};
 use core::sync::atomic::Ordering;
 
+use crate::sentinel::Stubs;
 use crate::syscall;
 
 /// The mappings of a measured process, and which slot is its own.
@@ -20,11 +21,13 @@ pub struct Process<'m> {
     pub slot: &'m ProcessSlot,
     /// Its index.
     pub slot_index: u32,
+    /// What marks return addresses, if anything does.
+    pub stubs: Option<Stubs>,
 }
 
 impl<'m> Process<'m> {
     /// Takes a free slot. `None`: all are taken (counted), or the mapping is not an arena's.
-    pub fn claim(arena: Arena<'m>, published: Published<'m>) -> Option<Process<'m>> {
+    pub fn claim(arena: Arena<'m>, published: Published<'m>, stubs: Option<Stubs>) -> Option<Process<'m>> {
         let session: &Session = arena.at_offset(0)?;
         for index in 0..PROCESS_SLOTS {
             let slot: &ProcessSlot = arena.at_offset(ProcessSlot::offset_bytes(index)?)?;
@@ -34,7 +37,7 @@ impl<'m> Process<'m> {
                     .compare_exchange(SlotState::FREE, SlotState::CLAIMED, Ordering::AcqRel, Ordering::Relaxed)
                     .is_ok()
             {
-                return Some(Process { arena, published, session, slot, slot_index: index as u32 });
+                return Some(Process { arena, published, session, slot, slot_index: index as u32, stubs });
             }
         }
         session.lost_processes.fetch_add(1, Ordering::Relaxed);

@@ -129,7 +129,8 @@ fn copy_stack(
             break;
         }
         let Some(value) = stack.read_u64(addr) else { break };
-        word.store(value, Relaxed);
+        // What the recorder walks over are the true return addresses.
+        word.store(stack.true_return(value).unwrap_or(value), Relaxed);
         addr += 8;
     }
     // A few bytes below the end may be left out; no return address lies there.

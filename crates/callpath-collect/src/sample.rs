@@ -14,7 +14,7 @@ use crate::stack::Stack;
 use crate::thread::Thread;
 use crate::tree::Tree;
 use crate::weight::{self, Weight};
-use crate::{raw, syscall, trace};
+use crate::{raw, sentinel, syscall, trace};
 
 /// Proof that a sample is being taken: only [`take`] makes one.
 pub struct InSample(());
@@ -87,7 +87,7 @@ pub fn take(process: &Process<'_>, thread: Thread<'_>, trigger: Trigger, interru
         } else if matches!(trigger, Trigger::KernelLate(_)) {
             drop_sample(record, Dropped::Late);
         } else {
-            keep(&in_sample, process, thread, interrupted, begin, weight);
+            keep(&in_sample, process, thread, trigger, interrupted, begin, weight);
         }
         weight::leave_out_own(process, record, before);
         let spent = account_for_own_time(process, record, begin, cpu_begin_ns);
@@ -149,18 +149,22 @@ fn keep(
     in_sample: &InSample,
     process: &Process<'_>,
     thread: Thread<'_>,
+    trigger: Trigger,
     interrupted: &Interrupted,
     begin: u64,
     weight: Weight,
 ) {
     let record = thread.record;
+    let beyond = sentinel::beyond(process, interrupted);
+    let ordinary = beyond.is_none() && trigger != Trigger::Own;
+    let interrupted = beyond.as_ref().unwrap_or(interrupted);
     let mut stack = Stack::new(in_sample, record, interrupted);
     if stack.bounds().is_none() && record.tid.load(Relaxed) != syscall::gettid() {
         // Made by a clone without a thread pointer of its own: it has taken its creator's record for its own.
         return drop_sample(record, Dropped::SharedThread);
     }
     let mut place = [0; 2];
-    let mut path = path::find(in_sample, process, thread, interrupted, &mut stack, false);
+    let mut path = path::find(in_sample, process, thread, interrupted, &mut stack, ordinary, false);
     if let Path::NoTable(written) = path {
         let taken = raw::Taken { ticks: begin, values: weight.values, written };
         if raw::keep(in_sample, process, thread, interrupted, &mut stack, taken) {
@@ -172,7 +176,7 @@ fn keep(
             return drop_sample(record, Dropped::RawFull);
         }
         // The recorder might have known more; what is known here is a part of the path.
-        path = path::find(in_sample, process, thread, interrupted, &mut stack, true);
+        path = path::find(in_sample, process, thread, interrupted, &mut stack, ordinary, true);
     }
     let (node, account) = match path {
         Path::Full(node) => {

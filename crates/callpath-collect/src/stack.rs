@@ -5,10 +5,12 @@
 
 use callpath_format::register::Reg;
 use callpath_format::shared::ThreadRecord;
-use callpath_unwind::Memory;
+use callpath_unwind::{Cursor, Located, Memory};
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::process::Process;
 use crate::sample::{InSample, Interrupted};
+use crate::sentinel::{Frames, Marks};
 use crate::syscall;
 
 /// The red zone: below rsp, but still the procedure's (psABI, section 3.2.2).
@@ -21,6 +23,8 @@ pub(crate) struct Stack {
     low: u64,
     high: u64,
     other: Probed,
+    /// The sentinel's marks on it.
+    pub(crate) marks: Marks,
 }
 
 /// Memory of which nothing is known: each page is probed before it is read, two are remembered.
@@ -77,7 +81,7 @@ impl Stack {
     pub(crate) fn new(in_sample: &InSample, record: &ThreadRecord, interrupted: &Interrupted) -> Stack {
         let rsp = interrupted.registers[Reg::RSP.index()];
         let [low, high] = [record.stack[0].load(Relaxed), record.stack[1].load(Relaxed)];
-        let mut stack = Stack { low: 1, high: 0, other: Probed::new(in_sample) };
+        let mut stack = Stack { low: 1, high: 0, other: Probed::new(in_sample), marks: Marks::NONE };
         if rsp >= high || low.saturating_sub(rsp) > FARTHEST_BYTES {
             return stack;
         }
@@ -110,6 +114,23 @@ impl Stack {
     pub(crate) fn is_readable(&mut self, addr: u64) -> bool {
         self.other.is_readable(addr)
     }
+
+    /// Where the callee of a frame keeps its return address, if it may be marked; else 0. `kind`: of the callee's recipe.
+    #[inline]
+    pub(crate) fn slot_of_callee(&mut self, kind: u16, caller: &Cursor, located: &Located) -> u64 {
+        let Stack { marks, other, .. } = self;
+        marks.slot(kind, caller, located, |addr| other.read_u64(addr))
+    }
+
+    /// Marks one of the frames that were noted.
+    pub(crate) fn mark(&mut self, process: &Process<'_>, interrupted: &Interrupted, noted: &Frames) {
+        let Stack { marks, other, low, high } = self;
+        marks.mark(process, interrupted, noted, |addr| match addr.checked_add(8) {
+            // SAFETY: it lies on the thread's own stack above its stack pointer, where all is mapped.
+            Some(end) if *low <= addr && end <= *high => Some(unsafe { read(addr) }),
+            _ => other.read_u64(addr),
+        });
+    }
 }
 
 impl Memory for Stack {
@@ -121,6 +142,11 @@ impl Memory for Stack {
             return Some(unsafe { read(addr) });
         }
         self.other.read_u64(addr)
+    }
+
+    #[inline]
+    fn true_return(&mut self, found: u64) -> Option<u64> {
+        self.marks.true_return(found)
     }
 }
 

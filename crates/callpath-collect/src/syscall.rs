@@ -8,12 +8,16 @@ pub type Return = isize;
 
 #[allow(missing_docs)]
 pub mod number {
+    pub const MMAP: usize = 9;
+    pub const MUNMAP: usize = 11;
     pub const RT_SIGPROCMASK: usize = 14;
     pub const GETPID: usize = 39;
+    pub const GETRLIMIT: usize = 97;
     pub const GETRUSAGE: usize = 98;
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
     pub const CLOCK_GETTIME: usize = 228;
+    pub const TGKILL: usize = 234;
 }
 
 /// # Safety
@@ -83,4 +87,35 @@ pub fn is_readable(addr: u64) -> bool {
     const EFAULT: Return = -14;
     // SAFETY: changes nothing, whatever `addr` is.
     unsafe { call4(number::RT_SIGPROCMASK, NO_SUCH_HOW, addr as usize, 0, 8) != EFAULT }
+}
+
+/// Maps memory of the process's own, zeroed: its address. `None`: the kernel gives none.
+pub fn map_private(len_bytes: usize) -> Option<usize> {
+    const READ_AND_WRITE: usize = 3;
+    const PRIVATE_ANONYMOUS_NORESERVE: usize = 0x4022;
+    // SAFETY: a new mapping at a place of the kernel's choice.
+    let at = unsafe { call6(number::MMAP, [0, len_bytes, READ_AND_WRITE, PRIVATE_ANONYMOUS_NORESERVE, usize::MAX, 0]) };
+    usize::try_from(at).ok()
+}
+
+/// Unmaps what [`map_private`] gave; nothing may use it any more.
+pub fn unmap(at: usize, len_bytes: usize) {
+    // SAFETY: as the caller says.
+    unsafe { call4(number::MUNMAP, at, len_bytes, 0, 0) };
+}
+
+/// Whether the process may map only so much.
+pub fn is_space_limited() -> bool {
+    const RLIMIT_AS: usize = 9;
+    let mut limit = [0u64; 2];
+    // SAFETY: the kernel writes two numbers.
+    let result = unsafe { call4(number::GETRLIMIT, RLIMIT_AS, limit.as_mut_ptr() as usize, 0, 0) };
+    result != 0 || limit[0] != u64::MAX
+}
+
+/// Whether there is such a thread.
+pub fn is_thread(pid: u32, tid: u32) -> bool {
+    const ESRCH: Return = -3;
+    // SAFETY: sends nothing.
+    unsafe { call4(number::TGKILL, pid as usize, tid as usize, 0, 0) != ESRCH }
 }

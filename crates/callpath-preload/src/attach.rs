@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::file::{File, joined};
 use crate::libc::{self, syscall_number};
 use crate::tls::{self, Word};
-use crate::{environment, fork, loader, recorder, signal, threads, timer};
+use crate::{environment, fork, loader, recorder, sentinel, signal, threads, timer};
 
 /// How long a process waits for a sign of the recorder while it makes the first load map.
 const PATIENCE_NS: u64 = 5_000_000_000;
@@ -53,9 +53,12 @@ extern "C" fn construct(_count: c_int, _arguments: *const *const c_char, environ
         return;
     }
     let Some((arena, published)) = session_of(environment) else { return };
-    loader::resolve_all();
     environment::find();
-    if let Some(process) = Process::claim(arena, published) {
+    let Some(session) = arena.at_offset::<Session>(0) else { return };
+    let stubs = sentinel::begin(session);
+    loader::resolve_all();
+    if let Some(process) = Process::claim(arena, published, stubs.ok()) {
+        process.slot.unmarked.store(stubs.err().flatten().map_or(0, |reason| reason as u32), Relaxed);
         join(process, main_stack(environment), 0);
     }
 }
@@ -72,6 +75,8 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32) {
     slot.load_map.store(0, Relaxed);
     slot.trap_default.store(0, Relaxed);
     slot.pause.store(Pause::RUNNING, Relaxed);
+    slot.walks_itself.store(0, Relaxed);
+    slot.marks_lost.store(0, Relaxed);
     slot.inherited_cpu_ns.store(0, Relaxed);
     for count in slot.dropped_unrecorded.iter().chain(&slot.bases) {
         count.store(0, Relaxed);

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::libc::next;
 use crate::tls::{self, Word};
-use crate::{attach, masks, sends};
+use crate::{attach, masks, sends, sentinel};
 
 static OBJECT: u8 = 0;
 
@@ -37,8 +37,14 @@ unsafe extern "C" fn child() {
         masks::unblock();
     }
     let forked_from = parent.slot_index + 1;
-    match Process::claim(parent.arena, parent.published) {
-        Some(process) => attach::join(process, stack, forked_from),
+    if let Some(stubs) = &parent.stubs {
+        sentinel::adopt(stubs);
+    }
+    match Process::claim(parent.arena, parent.published, parent.stubs) {
+        Some(process) => {
+            process.slot.unmarked.store(parent.slot.unmarked.load(Relaxed), Relaxed);
+            attach::join(process, stack, forked_from);
+        }
         None => {
             attach::leave();
             masks::give_back();

@@ -19,6 +19,7 @@ mod recorder;
 mod sanitizer;
 mod seccomp;
 mod sends;
+mod sentinel;
 mod signal;
 mod spawn;
 mod successor;

@@ -55,6 +55,7 @@ pub mod syscall_number {
     pub const GETEUID: usize = 107;
     pub const GETEGID: usize = 108;
     pub const PRCTL: usize = 157;
+    pub const ARCH_PRCTL: usize = 158;
     pub const FGETXATTR: usize = 193;
     pub const OPENAT: usize = 257;
     pub const MMAP: usize = 9;

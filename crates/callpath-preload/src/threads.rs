@@ -16,7 +16,7 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 use crate::libc::{StartRoutine, next};
 use crate::loader::real;
 use crate::tls::{self, Word};
-use crate::{attach, masks, timer};
+use crate::{attach, masks, sentinel, timer};
 
 /// The thread-specific key + 1; 0: there is none, and threads end unnoticed until the recorder looks.
 static KEY: AtomicU32 = AtomicU32::new(0);
@@ -181,6 +181,9 @@ unsafe extern "C" fn end(record: *mut c_void) {
         return;
     }
     timer::stop(&thread);
+    if let Some(stubs) = &process.stubs {
+        sentinel::end(stubs);
+    }
     thread.flush(process);
     thread.record.state.store(ThreadRecord::EXITED, Release);
 }

@@ -1,4 +1,5 @@
-//! Four words of each thread: where its record is, the mask that it believes in, whether it waits, and what was sent to it.
+//! Five words of each thread: where its record is, the mask that it believes in, whether it waits, what was sent to it,
+//! and where its frames are.
 //! Knows nothing of what they mean.
 //!
 //! Initial-exec TLS: an offset from the thread pointer that is fixed when the object is loaded, so that reading it in a
@@ -12,9 +13,9 @@ global_asm!(
     ".balign 8",
     ".hidden callpath_thread_words",
     ".type callpath_thread_words,@object",
-    ".size callpath_thread_words,32",
+    ".size callpath_thread_words,40",
     "callpath_thread_words:",
-    ".zero 32",
+    ".zero 40",
     ".popsection",
 );
 
@@ -29,6 +30,8 @@ pub enum Word {
     Wait = 16,
     /// 1: a SIGTRAP was sent to this very thread, and its handler has not been told yet (`crate::sends`).
     Sent = 24,
+    /// Where the sentinel's frames are (`crate::sentinel`).
+    Frames = 32,
 }
 
 /// The place of a word of the thread with this thread pointer, which is what the C library calls a `pthread_t`.

@@ -31,6 +31,8 @@ pub enum EventSource {
     Clock(Clock),
     /// Something that the kernel counts.
     Counter(Counter),
+    /// Returns that the sentinel counts; there is no sample for it.
+    Returns,
 }
 
 /// Something that the kernel counts.
@@ -91,10 +93,15 @@ impl Event {
         Event { name: clock.name().to_owned(), source: EventSource::Clock(clock) }
     }
 
+    /// What the sentinel counts.
+    pub fn returns() -> Event {
+        Event { name: callpath_analyze::attribute::RETURNS.to_owned(), source: EventSource::Returns }
+    }
+
     /// The counter, if it is one.
     pub(crate) fn counter(&self) -> Option<&Counter> {
         match &self.source {
-            EventSource::Clock(_) => None,
+            EventSource::Clock(_) | EventSource::Returns => None,
             EventSource::Counter(counter) => Some(counter),
         }
     }
@@ -103,13 +110,14 @@ impl Event {
         match self.source {
             EventSource::Clock(clock) => clock.code(),
             EventSource::Counter(counter) => counter.meter,
+            EventSource::Returns => Settings::RETURNS,
         }
     }
 
     pub(crate) fn unit(&self) -> &'static str {
         match self.source {
             EventSource::Clock(_) => "ns",
-            EventSource::Counter(_) => "count",
+            EventSource::Counter(_) | EventSource::Returns => "count",
         }
     }
 }

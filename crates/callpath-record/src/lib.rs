@@ -25,10 +25,11 @@ mod unmeasured;
 mod written;
 mod written_names;
 
+pub use callpath_format::shared::MAX_METRICS as MAX_EVENTS;
 pub use error::RecordError;
 pub use events::{Counter, DEFAULT_RATE, Event, EventError, EventSource, Unsaid, parse_events};
 pub use offered::{Offer, offered_events};
 pub use output::Destination;
 pub use serve::{Recorded, record};
-pub use settings::{Clock, RecordOptions};
+pub use settings::{Clock, RecordOptions, Sentinel};
 pub use suitable::{Suitable, check_program};

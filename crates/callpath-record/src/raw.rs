@@ -75,7 +75,7 @@ impl<'a> Raw<'a> {
         let mut cursor = Cursor::interrupted(self.pc(), registers);
         loop {
             let mut last = None;
-            let end = walk(cursor, &mut code, &mut memory, |cursor, located| {
+            let end = walk(cursor, &mut code, &mut memory, |cursor, located, _| {
                 if located.key == NO_FRAME {
                     return ControlFlow::Break(());
                 }

@@ -46,6 +46,31 @@ impl Clock {
     }
 }
 
+/// Whether samples mark return addresses (csprof-2006, section 2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Sentinel {
+    /// Never.
+    Never,
+    /// On deep stacks, where it saves time.
+    #[default]
+    Auto,
+    /// At each sample; returns are counted.
+    Always,
+}
+
+impl Sentinel {
+    fn code(self) -> u32 {
+        match self {
+            Sentinel::Never => Settings::NEVER,
+            Sentinel::Auto => Settings::AUTO,
+            Sentinel::Always => Settings::ALWAYS,
+        }
+    }
+}
+
+/// Frames of a stack from which on [`Sentinel::Auto`] marks it.
+const DEEP_FRAMES: u32 = 64;
+
 /// What a person asked for.
 #[derive(Clone, Debug)]
 pub struct RecordOptions {
@@ -57,6 +82,8 @@ pub struct RecordOptions {
     pub events: Vec<Event>,
     /// Nanoseconds between two samples of a thread by a clock.
     pub period_ns: u64,
+    /// Whether return addresses are marked.
+    pub sentinel: Sentinel,
     /// Keep a trace.
     pub trace: bool,
     /// Record until all processes have ended, not only the program that was typed.
@@ -90,6 +117,8 @@ impl RecordOptions {
             periods,
             period_ns: self.period_ns,
             rest_factor: 4,
+            sentinel: self.sentinel.code(),
+            sentinel_depth: DEEP_FRAMES,
             ticks_per_ms,
             raw_limit: 64,
         }

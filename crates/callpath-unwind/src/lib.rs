@@ -17,4 +17,11 @@ pub use walk::{CodeMap, End, Located, MAX_SIGNAL_FRAMES, walk};
 pub trait Memory {
     /// The eight bytes at `addr`, little-endian; `None` if they cannot be read.
     fn read_u64(&mut self, addr: u64) -> Option<u64>;
+
+    /// The return address that what was found for one stands for: something may have put its own in its place, and know.
+    /// `None`: it is lost.
+    #[inline]
+    fn true_return(&mut self, found: u64) -> Option<u64> {
+        Some(found)
+    }
 }

@@ -69,6 +69,7 @@ pub fn step_packed(frame: &mut Cursor, recipe: &Packed, memory: &mut impl Memory
         _ => return Err(Stop::BadRecipe),
     };
     let return_address = memory.read_u64(cfa.wrapping_sub(8)).ok_or(Stop::Unreadable)?;
+    let return_address = memory.true_return(return_address).ok_or(Stop::Unreadable)?;
     if return_address == 0 {
         return Ok(Step::Outermost);
     }
@@ -130,6 +131,7 @@ pub fn step_open<'e>(
         }
     };
     let return_address = value(recipe.return_address, None, memory).ok_or(Stop::Unreadable)?;
+    let return_address = memory.true_return(return_address).ok_or(Stop::Unreadable)?;
     let rsp =
         value(recipe.registers[Reg::RSP.index()], registers.get(Reg::RSP), memory).ok_or(Stop::UnknownRegister)?;
     if return_address == 0 {

@@ -49,17 +49,17 @@ pub enum End {
     Broken,
 }
 
-/// Walks from `cursor` outwards. `visit` gets each frame, the innermost first, before the walk goes on to its caller.
+/// Walks from `cursor` outwards. `visit` gets each frame and the memory, the innermost first, before the walk goes on to its caller.
 pub fn walk<C: CodeMap, M: Memory>(
     mut cursor: Cursor,
     code: &mut C,
     memory: &mut M,
-    mut visit: impl FnMut(&Cursor, &Located) -> ControlFlow<()>,
+    mut visit: impl FnMut(&Cursor, &Located, &mut M) -> ControlFlow<()>,
 ) -> End {
     let mut signals = 0;
     loop {
         let located = code.locate_point(cursor.point);
-        if visit(&cursor, &located).is_break() {
+        if visit(&cursor, &located, memory).is_break() {
             return End::Broken;
         }
         match step(&mut cursor, &located, code, memory, &mut signals) {

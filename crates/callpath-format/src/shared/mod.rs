@@ -24,7 +24,7 @@ pub mod unmeasured;
 pub mod written;
 
 pub use arena::{Arena, ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex};
-pub use process::{PROCESS_SLOTS, Pause, ProcessSlot, SlotState};
+pub use process::{PROCESS_SLOTS, Pause, ProcessSlot, SlotState, Unmarked};
 pub use session::{Session, Settings, Source};
 pub use thread::{Dropped, ThreadRecord};
 pub use tree::{MAX_METRICS, Node};

@@ -78,6 +78,22 @@ pub struct ProcessSlot {
     pub unloading: AtomicU32,
     /// Futex: [`Pause`]. Whether the recorder's events tick, for a process that executes what does not know us.
     pub pause: AtomicU32,
+    /// The recorder: 1 where the program has code that walks its own stack by its return addresses; none may be touched.
+    pub walks_itself: AtomicU32,
+    /// Why the process does not use the sentinel ([`Unmarked`]), 0: it does, or was not asked to.
+    pub unmarked: AtomicU32,
+    /// Return addresses that could not be marked: there was no stub for them.
+    pub marks_lost: AtomicU32,
+}
+
+/// Why a process touches no return address, though it was asked to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Unmarked {
+    /// The processor compares each return address with one that it keeps itself (a user shadow stack).
+    ShadowStack = 1,
+    /// It has code that walks its own stack by its return addresses.
+    WalksItself = 2,
 }
 
 // SAFETY: all atomics.

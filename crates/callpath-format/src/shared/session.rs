@@ -55,6 +55,10 @@ pub struct Settings {
     pub period_ns: u64,
     /// After a handler that took `t`, no sample is walked for `t` times this.
     pub rest_factor: u64,
+    /// Whether return addresses are marked: [`Settings::NEVER`], [`Settings::AUTO`], [`Settings::ALWAYS`].
+    pub sentinel: u32,
+    /// With [`Settings::AUTO`]: of stacks of so many frames and more.
+    pub sentinel_depth: u32,
     /// Ticks of the time stamp counter in a millisecond.
     pub ticks_per_ms: u64,
     /// A raw sample beyond this many that the recorder has not drained, in one process, is dropped.
@@ -76,6 +80,14 @@ impl Settings {
     pub const CONTEXT_SWITCHES: u32 = 6;
     /// Something that the thread itself cannot read: each sample stands for its event's period.
     pub const COUNTED: u32 = 7;
+    /// Returns from frames that were active at a sample: no sample weighs anything, the sentinel counts them.
+    pub const RETURNS: u32 = 8;
+    /// No return address is touched.
+    pub const NEVER: u32 = 0;
+    /// One is marked where that saves time: on deep stacks.
+    pub const AUTO: u32 = 1;
+    /// The innermost is marked at each sample, and returns are counted.
+    pub const ALWAYS: u32 = 2;
     /// Bit of `flags`: keep a trace entry for each sample.
     pub const TRACE: u32 = 1;
     /// Bit of `flags`: the kernel's limits of address space are higher than the program's by the length of both windows.
@@ -88,7 +100,7 @@ impl Settings {
 
     /// Whether there is an event besides the clocks.
     pub fn has_counters(&self) -> bool {
-        self.in_use().iter().any(|m| !matches!(*m, Settings::CPU_TIME | Settings::WALL_TIME))
+        self.in_use().iter().any(|m| !matches!(*m, Settings::CPU_TIME | Settings::WALL_TIME | Settings::RETURNS))
     }
 
     /// Whether a metric is read from the thread's usage.
@@ -152,7 +164,7 @@ unsafe impl Shared for Session {}
 
 impl Session {
     /// Its version is part of it: change it with any layout in `crate::shared`.
-    pub const MAGIC: [u8; 8] = *b"CPSESS04";
+    pub const MAGIC: [u8; 8] = *b"CPSESS05";
     /// The recorder answers the doorbell.
     pub const SERVING: u32 = 1;
     /// The recorder has ended, or did not answer in time: nobody waits for it any more.

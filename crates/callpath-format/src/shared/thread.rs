@@ -8,7 +8,8 @@
 //! 5120     pc cache           32 bytes x 256  (private to the handler)
 //! 13312    frame keys         u64 x 1024      (private)
 //! 21504    checkpoints        160 bytes x 128 (private)
-//! 41984    nodes ->        <- segments of buckets
+//! 41984    frame slots        u64 x 1024      (private)
+//! 50176    nodes ->        <- segments of buckets
 //! ```
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -56,7 +57,8 @@ pub mod layout {
     pub const CHECKPOINTS: usize = KEYS + 8 * KEYS_LEN;
     pub const CHECKPOINTS_LEN: usize = 128;
     pub const CHECKPOINT_BYTES: usize = 160;
-    pub const NODES: usize = CHECKPOINTS + CHECKPOINTS_LEN * CHECKPOINT_BYTES;
+    pub const SLOTS: usize = CHECKPOINTS + CHECKPOINTS_LEN * CHECKPOINT_BYTES;
+    pub const NODES: usize = SLOTS + 8 * KEYS_LEN;
     /// Buckets in a segment.
     pub const SEGMENT_LEN: usize = 512;
 }

@@ -38,6 +38,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         arguments: words,
         events: vec![Event::clock(Clock::CpuTime)],
         period_ns: 1_000_000,
+        sentinel: callpath_record::Sentinel::default(),
         trace: false,
         wait_all: false,
         output: None,

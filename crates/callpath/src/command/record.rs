@@ -4,7 +4,9 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use callpath_record::{RecordError, RecordOptions, Unsaid, parse_events, record};
+use callpath_record::{
+    Event, EventError, MAX_EVENTS, RecordError, RecordOptions, Sentinel, Unsaid, parse_events, record,
+};
 use callpath_target::TargetError;
 use callpath_view::text::shell_word;
 
@@ -31,6 +33,9 @@ pub(crate) struct Arguments {
     /// The measurement directory; it must not be there yet [default: ./<program>-<pid>.callpath]
     #[arg(short, long, value_name = "DIR", env = "CALLPATH_OUTPUT")]
     output: Option<PathBuf>,
+    /// Mark the stack, so that the next sample walks only what is new of it: on deep stacks, always (which counts returns), never
+    #[arg(long, value_name = "WHEN", default_value = "auto", env = "CALLPATH_SENTINEL")]
+    sentinel: SentinelArgument,
     /// Keep the time of each sample, for a timeline
     #[arg(long)]
     trace: bool,
@@ -56,6 +61,13 @@ pub(crate) struct Arguments {
     program: Vec<OsString>,
 }
 
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum SentinelArgument {
+    Auto,
+    Always,
+    Never,
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let failed = |error: anyhow::Error, status| Failure { error, status };
     if arguments.pid.is_some() {
@@ -78,12 +90,25 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         return Err(failed(error, FAILED));
     }
     let unsaid = Unsaid { rate: arguments.rate, period: arguments.period };
-    let (events, period_ns) = parse_events(&arguments.event, unsaid).map_err(|error| failed(error.into(), FAILED))?;
+    let (mut events, period_ns) =
+        parse_events(&arguments.event, unsaid).map_err(|error| failed(error.into(), FAILED))?;
+    let sentinel = match arguments.sentinel {
+        SentinelArgument::Auto => Sentinel::Auto,
+        SentinelArgument::Always => Sentinel::Always,
+        SentinelArgument::Never => Sentinel::Never,
+    };
+    if sentinel == Sentinel::Always {
+        events.push(Event::returns());
+        if events.len() > MAX_EVENTS {
+            return Err(failed(EventError::TooMany(events.len()).into(), FAILED));
+        }
+    }
     let options = RecordOptions {
         program: program.clone(),
         arguments: rest.to_vec(),
         events,
         period_ns,
+        sentinel,
         trace: arguments.trace,
         wait_all: arguments.wait_all,
         output: arguments.output.clone(),
