@@ -16,12 +16,13 @@ use callpath_format::address::LinkAddr;
 use callpath_image::elf::{Image, Segment};
 use callpath_image::error::ImageError;
 use callpath_image::identity::ModuleIdentity;
+use callpath_image::return_use::ReturnUse;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::recipes::RecipeOptions;
 use crate::table_cache::{ANALYSER_VERSION, TableCache, key_of, write_new};
 
-const MAGIC: [u8; 8] = *b"CPMEMO01";
+const MAGIC: [u8; 8] = *b"CPMEMO02";
 /// Two changes may have one status time if they are closer than the clock that stamps them, a tick or so.
 const CLOCK_RESOLUTION: Duration = Duration::from_millis(100);
 /// A memo is a few hundred bytes; a longer file is none.
@@ -34,6 +35,8 @@ pub struct LoadedModule {
     pub identity: ModuleIdentity,
     /// Its loadable segments.
     pub segments: Vec<Segment>,
+    /// What its code does with return addresses.
+    pub return_use: ReturnUse,
     /// Its recipe table.
     pub table: Vec<u8>,
 }
@@ -80,7 +83,12 @@ pub fn load(cache: &TableCache, path: &Path, options: &RecipeOptions) -> Result<
     }
     let image = Image::read(path)?;
     let build = cache.table_for(&image, options);
-    let module = LoadedModule { identity: image.identity(), segments: image.segments().to_vec(), table: build.bytes };
+    let module = LoadedModule {
+        identity: image.identity(),
+        segments: image.segments().to_vec(),
+        return_use: ReturnUse::of(&image, path),
+        table: build.bytes,
+    };
     let unchanged = fs::metadata(path).is_ok_and(|m| FileState::of(&m) == state);
     if let Some(file) = file.filter(|_| unchanged && state.is_settled()) {
         remember(&file, &module, key_of(&image, options), &state.bytes(options));
@@ -93,8 +101,8 @@ fn memo_path(dir: &Path, state: &FileState, options: &RecipeOptions) -> PathBuf 
 }
 
 /// ```text
-/// magic 8, checksum u64 of all behind it, table key u128, state (length u32, bytes), kind of identity (length u32: 1,
-/// u8: 0 build-id, 1 hash of the content), identity (length u32, bytes), segments (count u32; each vaddr, mem_len,
+/// magic 8, checksum u64 of all behind it, table key u128, state (length u32, bytes), kind of identity and use of
+/// return addresses (length u32: 2; u8: 0 build-id, 1 hash of the content; u8: `ReturnUse`), identity (length u32, bytes), segments (count u32; each vaddr, mem_len,
 /// file_offset, file_len: u64, flags u8)
 /// ```
 fn remember(file: &Path, module: &LoadedModule, key: u128, state: &[u8]) {
@@ -105,7 +113,7 @@ fn remember(file: &Path, module: &LoadedModule, key: u128, state: &[u8]) {
     };
     sized(state);
     let identity = module.identity.to_bytes();
-    sized(&[u8::from(matches!(module.identity, ModuleIdentity::Content(_)))]);
+    sized(&[u8::from(matches!(module.identity, ModuleIdentity::Content(_))), module.return_use as u8]);
     sized(&identity);
     body.extend((module.segments.len() as u32).to_le_bytes());
     for segment in &module.segments {
@@ -130,11 +138,11 @@ fn recall(cache: &TableCache, file: &Path, state: &FileState, options: &RecipeOp
     }
     let mut bytes = Vec::new();
     opened.read_to_end(&mut bytes).ok()?;
-    let (key, identity, segments) = decode(&bytes, &state.bytes(options))?;
-    Some(LoadedModule { identity, segments, table: cache.kept(key)?.bytes })
+    let (key, identity, segments, return_use) = decode(&bytes, &state.bytes(options))?;
+    Some(LoadedModule { identity, segments, return_use, table: cache.kept(key)?.bytes })
 }
 
-fn decode(bytes: &[u8], state: &[u8]) -> Option<(u128, ModuleIdentity, Vec<Segment>)> {
+fn decode(bytes: &[u8], state: &[u8]) -> Option<(u128, ModuleIdentity, Vec<Segment>, ReturnUse)> {
     let (magic, rest) = bytes.split_first_chunk::<8>()?;
     let (checksum, body) = rest.split_first_chunk::<8>()?;
     if *magic != MAGIC || u64::from_le_bytes(*checksum) != xxh3_64(body) {
@@ -150,7 +158,8 @@ fn decode(bytes: &[u8], state: &[u8]) -> Option<(u128, ModuleIdentity, Vec<Segme
     if sized()? != state {
         return None;
     }
-    let is_content = sized()? == [1];
+    let &[is_content, return_use] = sized()? else { return None };
+    let (is_content, return_use) = (is_content == 1, ReturnUse::from_byte(return_use)?);
     let identity = sized()?;
     let identity = if is_content {
         ModuleIdentity::Content(u128::from_be_bytes(identity.try_into().ok()?))
@@ -175,7 +184,7 @@ fn decode(bytes: &[u8], state: &[u8]) -> Option<(u128, ModuleIdentity, Vec<Segme
             executable: flag(2),
         }
     });
-    Some((u128::from_le_bytes(*key), identity, segments.collect()))
+    Some((u128::from_le_bytes(*key), identity, segments.collect(), return_use))
 }
 
 /// For a fuzzer: any bytes as a memo.

@@ -118,6 +118,10 @@ impl<'p, 'm> Code<'p, 'm> {
             None => Located { key, recipe: UNKNOWN, table: 0 },
         };
         let kind = located.recipe.kind();
+        let mut located = located;
+        if mapping.flags & Mapping::KEPT != 0 {
+            located.recipe.head |= Packed::KEPT;
+        }
         Found { located, lasts: kind != Packed::WIDE && kind != Packed::UNKNOWN }
     }
 

@@ -140,7 +140,7 @@ impl<'p, 'm> Walker<'p, 'm> {
                 key.store(located.key.0, Relaxed);
                 slot.store(0, Relaxed);
             }
-            callee = located.recipe.kind();
+            callee = located.recipe.head;
             frames += 1;
             ControlFlow::Continue(())
         });
@@ -189,7 +189,7 @@ impl<'p, 'm> Walker<'p, 'm> {
             }
             let Some(key) = keys.get(frames) else { return ControlFlow::Break(()) };
             key.store(located.key.0, Relaxed);
-            callee = located.recipe.kind();
+            callee = located.recipe.head;
             frames += 1;
             ControlFlow::Continue(())
         });

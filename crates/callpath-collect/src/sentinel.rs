@@ -137,11 +137,11 @@ impl Marks {
         ArenaRef(self.frames?.entry(self.met?.checked_sub(1)?)?.node.load(Relaxed)).some()
     }
 
-    /// Where the return address of a frame is, if it may be marked; else 0. `kind`: of the frame's recipe. `caller` and
+    /// Where the return address of a frame is, if it may be marked; else 0. `head`: of the frame's recipe. `caller` and
     /// `located`: what the frame's caller is. `read`: reads code.
     pub(crate) fn slot(
         &self,
-        kind: u16,
+        head: u16,
         caller: &Cursor,
         located: &Located,
         read: impl FnMut(u64) -> Option<u64>,
@@ -152,7 +152,8 @@ impl Marks {
         let CodePoint::Return(RunAddr(addr)) = caller.point else { return 0 };
         let Some(slot) = caller.registers.get(Reg::RSP).and_then(|rsp| rsp.checked_sub(8)) else { return 0 };
         let (low, high) = self.bounds;
-        let may_be = is_simple(kind)
+        let may_be = is_simple(head & 7)
+            && head & Packed::KEPT == 0
             && is_caller_ordinary
             && (!self.was_stub || self.is_met())
             && slot.is_multiple_of(8)
@@ -233,7 +234,10 @@ impl Marks {
         mut read: impl FnMut(u64) -> Option<u64>,
     ) {
         let Some(stubs) = self.stubs else { return };
-        let skipped = usize::from(self.mode != Settings::ALWAYS || stubs.is_reader(interrupted.pc));
+        let innermost = self.mode == Settings::ALWAYS
+            && !stubs.is_reader(interrupted.pc)
+            && read(interrupted.pc).is_some_and(|code| !may_leave(code.to_le_bytes()));
+        let skipped = usize::from(!innermost);
         let innermost_mark = self.met.unwrap_or(0);
         let candidate = (innermost_mark..frames.len().saturating_sub(skipped))
             .rev()
@@ -252,6 +256,17 @@ impl Marks {
         };
         frames.live.push(number);
         place(record, entry, slot, real);
+    }
+}
+
+/// Whether an instruction may go on to another procedure in the frame's stead, which may read the return address: a jump, or
+/// the landing mark that linkage stubs begin with (psABI, section 5.2).
+fn may_leave(code: [u8; 8]) -> bool {
+    match code {
+        [0xf3, 0x0f, 0x1e, 0xfa, ..] => true,
+        [0xf2 | 0x3e | 0x41, 0xe9 | 0xeb | 0xff, ..] => true,
+        [0xe9 | 0xeb | 0xff | 0x68, ..] => true,
+        _ => false,
     }
 }
 

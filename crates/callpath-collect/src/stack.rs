@@ -115,11 +115,11 @@ impl Stack {
         self.other.is_readable(addr)
     }
 
-    /// Where the callee of a frame keeps its return address, if it may be marked; else 0. `kind`: of the callee's recipe.
+    /// Where the callee of a frame keeps its return address, if it may be marked; else 0. `head`: of the callee's recipe.
     #[inline]
-    pub(crate) fn slot_of_callee(&mut self, kind: u16, caller: &Cursor, located: &Located) -> u64 {
+    pub(crate) fn slot_of_callee(&mut self, head: u16, caller: &Cursor, located: &Located) -> u64 {
         let Stack { marks, other, .. } = self;
-        marks.slot(kind, caller, located, |addr| other.read_u64(addr))
+        marks.slot(head, caller, located, |addr| other.read_u64(addr))
     }
 
     /// Marks one of the frames that were noted.

@@ -142,6 +142,8 @@ impl Packed {
     pub const DEREF: u16 = 3;
     #[allow(missing_docs)]
     pub const WIDE: u16 = 4;
+    /// Bit of `head` that a code map may set: the frame must keep its return address. No table has it.
+    pub const KEPT: u16 = 1 << 15;
     /// `slots`: the register is unchanged.
     pub const SLOT_SAME: u8 = 0;
     /// `slots`: the register is lost. (`*(CFA - 8)` is the return address, so no register is ever saved there.)

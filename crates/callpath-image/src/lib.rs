@@ -26,6 +26,7 @@ pub mod lines;
 pub mod loading;
 pub mod peek;
 mod plt;
+pub mod return_use;
 pub mod sanitizer;
 pub mod scopes;
 mod symbol_table;

@@ -12,6 +12,7 @@ use callpath_analyze::table_cache::TableCache;
 use callpath_format::address::RunAddr;
 use callpath_image::elf::{Image, Segment};
 use callpath_image::identity::ModuleIdentity;
+use callpath_image::return_use::ReturnUse;
 use callpath_target::{FileId, MapEntry, Pid, own_vdso};
 use rustc_hash::FxHashMap;
 
@@ -32,6 +33,8 @@ pub(crate) struct Module {
     pub(crate) identity: Option<ModuleIdentity>,
     /// Where its recipe table is published; 0: it has none.
     pub(crate) table: u64,
+    /// What its code does with return addresses.
+    pub(crate) return_use: ReturnUse,
     segments: Vec<Segment>,
 }
 
@@ -88,6 +91,7 @@ impl Modules {
                 let loaded = image.map(|image| LoadedModule {
                     identity: image.identity(),
                     segments: image.segments().to_vec(),
+                    return_use: ReturnUse::Ordinary,
                     table: cache.table_for(&image, &RecipeOptions::default()).bytes,
                 });
                 published(entry.path.clone(), loaded, publisher)
@@ -150,11 +154,14 @@ impl Modules {
 }
 
 fn published(path: PathBuf, loaded: Option<LoadedModule>, publisher: &mut Publisher) -> Module {
-    let Some(loaded) = loaded else { return Module { path, identity: None, table: 0, segments: Vec::new() } };
+    let Some(loaded) = loaded else {
+        return Module { path, identity: None, table: 0, return_use: ReturnUse::Ordinary, segments: Vec::new() };
+    };
     Module {
         path,
         identity: Some(loaded.identity),
         table: publisher.append(&loaded.table).unwrap_or(0),
+        return_use: loaded.return_use,
         segments: loaded.segments,
     }
 }

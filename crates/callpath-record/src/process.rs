@@ -13,6 +13,7 @@ use callpath_format::address::RunAddr;
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_format::shared::load_map::{Mapping, Published};
 use callpath_format::shared::{ArenaRef, MAX_METRICS, Pause, ProcessSlot, Settings, SlotState, Source, ThreadRecord};
+use callpath_image::return_use::ReturnUse;
 use callpath_target::{ClockEvent, MapEntry, Maps, Pid, ProcessHandle};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -224,6 +225,7 @@ impl Process {
         shared.modules.read_all(self.handle.pid(), &executable, &mut shared.publisher, beat);
         self.module_mappings.clear();
         let mut others = Vec::new();
+        let mut walks_itself = false;
         for entry in executable {
             let id = shared.modules.of_mapping(self.handle.pid(), entry, &mut shared.publisher);
             let mapping =
@@ -232,7 +234,11 @@ impl Process {
                 Some(id) => {
                     let bias = shared.modules.get(id).bias(entry);
                     let module = self.index_of(&shared.modules, id, bias);
-                    self.module_mappings.push(mapping(module, bias, shared.modules.get(id).table));
+                    let return_use = shared.modules.get(id).return_use;
+                    walks_itself |= return_use == ReturnUse::Walks;
+                    let flags = if return_use == ReturnUse::Ordinary { 0 } else { Mapping::KEPT };
+                    let mapping = mapping(module, bias, shared.modules.get(id).table);
+                    self.module_mappings.push(Mapping { flags, ..mapping });
                 }
                 // No file, or one that is no ELF file or cannot be read: what counts is what is in memory.
                 None if entry.readable => others.push(entry),
@@ -240,6 +246,7 @@ impl Process {
                 None => self.module_mappings.push(mapping(ModuleIndex::NONE, 0, 0)),
             }
         }
+        shared.keeper.slot(self.slot).walks_itself.store(u32::from(walks_itself), Relaxed);
         self.written_code.set_areas(&others, &mut self.modules, &mut shared.publisher);
         if self.written_code.is_there() {
             self.written_names.expect_map();

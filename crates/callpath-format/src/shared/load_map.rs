@@ -36,7 +36,7 @@ pub struct Mapping {
     pub table: u64,
     /// Its module.
     pub module: ModuleIndex,
-    /// [`Mapping::PENDING`], [`Mapping::WRITTEN`], [`Mapping::HOPELESS`]
+    /// [`Mapping::PENDING`], [`Mapping::WRITTEN`], [`Mapping::HOPELESS`], [`Mapping::KEPT`]
     pub flags: u16,
 }
 
@@ -50,6 +50,9 @@ impl Mapping {
     pub const WRITTEN: u16 = 2;
     /// The same, but the recorder knows no better way either: such a sample's path ends here.
     pub const HOPELESS: u16 = 4;
+
+    /// Procedures of this code read their own return addresses: the sentinel leaves their frames alone.
+    pub const KEPT: u16 = 8;
 
     /// The bytes in a block.
     pub fn to_bytes(&self) -> [u8; 40] {

@@ -1,0 +1,380 @@
+/* What breaks where a return address is not what the call has put there: marked MODE. Each mode does what it does some
+ * hundred frames deep, for a second or so, and prints what came out.
+ *   registers  every register and the flags survive a return
+ *   values     values returned in rax and rdx, xmm0 and xmm1, st0 and st1, memory
+ *   jumps      longjmp and siglongjmp (with and without checks) out of depth, setjmp all the time
+ *   contexts   coroutines, one of them on a stack that lies inside of another one
+ *   handlers   signals on the same and on an alternate stack, some of them left by siglongjmp
+ *   forks      children that return from where they were forked
+ *   vforks     vfork and exec from deep down
+ *   tails      chains of tail calls
+ *   exits      threads that end by pthread_exit and by cancellation, deep down, with clean-up handlers
+ *   traces     backtrace() counts the frames
+ *   lookups    who calls dlsym is found by its return address
+ *   unwound    a frame's own return address, read and compared, and the caller's frame found */
+#define _GNU_SOURCE
+#include <complex.h>
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define APART __attribute__((noinline, noclone))
+
+static volatile uint64_t sink;
+
+
+APART static void burn(unsigned steps)
+{
+    for (unsigned i = 0; i < steps; i++)
+        sink = sink * 6364136223846793005u + 1;
+}
+
+/* Runs `what` some frames down. */
+typedef long (*Deed)(long);
+APART static long down(int depth, Deed what, long argument)
+{
+    if (depth == 0)
+        return what(argument);
+    long result = down(depth - 1, what, argument);
+    sink = sink + 1;
+    return result;
+}
+
+/* registers */
+
+__asm__(".text\n.type keeps,@function\nkeeps:\n"
+        /* burns, keeps all registers but those that it sets, and returns with them and the carry flag set */
+        ".cfi_startproc\n"
+        "mov $200000, %ecx\n1: dec %ecx\njnz 1b\n"
+        "mov $101, %eax\nmov $102, %ecx\nmov $103, %edx\nmov $104, %esi\nmov $105, %edi\n"
+        "mov $108, %r8d\nmov $109, %r9d\nmov $110, %r10d\nmov $111, %r11d\nstc\n"
+        "ret\n.cfi_endproc\n.size keeps,.-keeps\n"
+        ".type calls_keeps,@function\ncalls_keeps:\n.cfi_startproc\n"
+        "push %rbx\n.cfi_adjust_cfa_offset 8\n.cfi_rel_offset rbx, 0\n"
+        "call keeps\n"
+        "setc %bl\nmovzx %bl, %ebx\n"
+        "lea (%rax,%rbx), %rax\nadd %rcx, %rax\nadd %rdx, %rax\nadd %rsi, %rax\nadd %rdi, %rax\n"
+        "add %r8, %rax\nadd %r9, %rax\nadd %r10, %rax\nadd %r11, %rax\n"
+        "pop %rbx\n.cfi_adjust_cfa_offset -8\n.cfi_restore rbx\nret\n.cfi_endproc\n.size calls_keeps,.-calls_keeps\n");
+extern long calls_keeps(void);
+
+static long registers(long argument)
+{
+    (void)argument;
+    return calls_keeps();
+}
+
+/* values */
+
+typedef struct { long a, b; } Pair;
+typedef struct { double a, b; } Doubles;
+typedef struct { long a[5]; } Large;
+typedef double Four __attribute__((vector_size(32)));
+
+APART static Pair pair(long x) { burn(3000); return (Pair){x, x + 1}; }
+APART static Doubles doubles(long x) { burn(3000); return (Doubles){x, x + 0.5}; }
+APART static double complex complexes(long x) { burn(3000); return x + 0.25 * I; }
+APART static long double longs(long x) { burn(3000); return x + 0.125L; }
+APART static long double complex long_complexes(long x) { burn(3000); return x + 0.75L * I; }
+APART static Large large(long x) { burn(3000); return (Large){{x, 1, 2, 3, x + 4}}; }
+APART static __int128 wide(long x) { burn(3000); return ((__int128)x << 64) + x; }
+APART __attribute__((target("avx"))) static Four fours(long x) { burn(3000); return (Four){x, x + 1, x + 2, x + 3}; }
+APART __attribute__((target("avx"))) static long sum_of_fours(long x)
+{
+    Four four = fours(x);
+    return (long)(four[0] + four[1] + four[2] + four[3]);
+}
+
+static long values(long x)
+{
+    Pair p = pair(x);
+    Doubles d = doubles(x);
+    double complex c = complexes(x);
+    long double l = longs(x);
+    long double complex lc = long_complexes(x);
+    Large big = large(x);
+    __int128 w = wide(x);
+    long sum = p.a + p.b + (long)(4 * (d.a + d.b)) + (long)(8 * (creal(c) + cimag(c))) + (long)(8 * l);
+    sum += (long)(8 * (creall(lc) + cimagl(lc))) + big.a[0] + big.a[4] + (long)(w >> 64) + (long)w;
+    return sum + (__builtin_cpu_supports("avx") ? sum_of_fours(x) : 4 * x + 6);
+}
+
+/* jumps */
+
+static sigjmp_buf places[8];
+extern void __longjmp_chk(jmp_buf, int) __attribute__((noreturn, weak));
+
+APART static long jump_out(long which)
+{
+    burn(2000);
+    switch (which % 3) {
+    case 0: siglongjmp(places[which % 8], 1);
+    case 1: longjmp(places[which % 8], 1);
+    default:
+        if (__longjmp_chk)
+            __longjmp_chk(places[which % 8], 1);
+        longjmp(places[which % 8], 1);
+    }
+}
+
+APART static long catch_jump(long which)
+{
+    volatile long came = 0;
+    if (sigsetjmp(places[which % 8], 0) == 0)
+        down((int)(which % 40), jump_out, which);
+    else
+        came = 1;
+    for (volatile int i = 0; i < 20; i++) {
+        jmp_buf kept;
+        if (_setjmp(kept) == 0 && i % 2)
+            longjmp(kept, 1);
+    }
+    burn(500);
+    return came;
+}
+
+/* contexts */
+
+static ucontext_t at_home, on_heap, inside;
+static volatile long switched;
+
+static void heap_routine(void)
+{
+    for (;;) {
+        burn(3000);
+        switched++;
+        swapcontext(&on_heap, &inside);
+    }
+}
+
+APART static long switch_inside(long argument)
+{
+    burn(2000);
+    swapcontext(&inside, &at_home);
+    return argument;
+}
+
+static void inside_routine(void)
+{
+    for (long i = 0;; i++) {
+        down((int)(i % 50), switch_inside, i);
+        switched++;
+        swapcontext(&inside, &on_heap);
+    }
+}
+
+APART static long contexts(long rounds)
+{
+    char room[1 << 16];
+    char *heap = malloc(1 << 16);
+    memset(room, 0, sizeof room);
+    getcontext(&on_heap);
+    on_heap.uc_stack = (stack_t){.ss_sp = heap, .ss_size = 1 << 16};
+    makecontext(&on_heap, heap_routine, 0);
+    getcontext(&inside);
+    inside.uc_stack = (stack_t){.ss_sp = room, .ss_size = sizeof room};
+    makecontext(&inside, inside_routine, 0);
+    for (long i = 0; i < rounds; i++) {
+        burn(3000);
+        swapcontext(&at_home, &inside);
+    }
+    free(heap);
+    return switched;
+}
+
+/* handlers */
+
+static sigjmp_buf out_of_handler;
+static volatile sig_atomic_t handled;
+
+static void on_signal(int signal)
+{
+    handled++;
+    burn(2000);
+    if (signal == SIGUSR2)
+        siglongjmp(out_of_handler, 1);
+}
+
+static long raises(long signal)
+{
+    burn(1000);
+    raise((int)signal);
+    burn(1000);
+    return 1;
+}
+
+static long handlers(long round)
+{
+    long sum = down((int)(round % 30), raises, round % 2 ? SIGUSR1 : SIGVTALRM);
+    if (sigsetjmp(out_of_handler, 1) == 0)
+        sum += 100 * down((int)(round % 30), raises, SIGUSR2);
+    return sum;
+}
+
+/* forks */
+
+static int parent;
+
+static long fork_here(long argument)
+{
+    burn(20000);
+    pid_t child = fork();
+    if (child == 0) {
+        burn(3000000);
+        return argument + 1;
+    }
+    int status;
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+}
+
+static long vfork_here(long argument)
+{
+    (void)argument;
+    pid_t child = vfork();
+    if (child == 0) {
+        execl("/bin/true", "true", (char *)0);
+        _exit(9);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+}
+
+/* tails */
+
+APART static long third(long a) { burn(1000); return a + 3; }
+APART static long second(long a, long b) { burn(1000); return third(a + b); }
+APART static long first(long a) { burn(1000); return second(a, 2); }
+
+static long tails(long argument) { return first(argument) + second(argument, 1); }
+
+/* exits */
+
+static volatile long cleaned;
+static void clean(void *argument) { cleaned += (long)argument; }
+
+APART static long leave(long how)
+{
+    burn(30000);
+    if (how == 0)
+        pthread_exit((void *)7);
+    for (;;) {
+        burn(1000);
+        pthread_testcancel();
+    }
+}
+
+APART static long with_clean_up(long how)
+{
+    long result;
+    pthread_cleanup_push(clean, (void *)1);
+    result = down(100, leave, how);
+    pthread_cleanup_pop(1);
+    return result;
+}
+
+static void *thread(void *how) { return (void *)down(100, with_clean_up, (long)how); }
+
+static long exits(long round)
+{
+    pthread_t id;
+    void *result;
+    pthread_create(&id, 0, thread, (void *)(round % 2));
+    if (round % 2) {
+        usleep(500);
+        pthread_cancel(id);
+    }
+    pthread_join(id, &result);
+    return result == PTHREAD_CANCELED ? 1 : (long)result;
+}
+
+/* traces */
+
+static int least;
+
+static long traces(long argument)
+{
+    static void *frames[2000];
+    int count = backtrace(frames, 2000);
+    burn(1000);
+    /* A marked frame shows as one more. */
+    return count >= least && count < least + 60 ? argument : -1000000000;
+}
+
+/* lookups */
+
+static long lookups(long argument)
+{
+    void *(*allocate)(size_t) = dlsym(RTLD_NEXT, "malloc");
+    Dl_info info;
+    if (!allocate || !dladdr((void *)allocate, &info))
+        return -1000000;
+    return argument + (strstr(info.dli_fname, "libc") != 0);
+}
+
+/* unwound */
+
+APART static long unwound(long argument)
+{
+    burn(1000);
+    void *address = __builtin_return_address(0);
+    burn(1000);
+    return __builtin_return_address(0) == address ? argument : argument + 1;
+}
+
+int main(int count, char **arguments)
+{
+    const char *mode = count > 1 ? arguments[1] : "";
+    Deed deed = 0;
+    long rounds = 0;
+    parent = getpid();
+    if (!strcmp(mode, "registers")) deed = registers, rounds = 4000;
+    else if (!strcmp(mode, "values")) deed = values, rounds = 8000;
+    else if (!strcmp(mode, "jumps")) deed = catch_jump, rounds = 50000;
+    else if (!strcmp(mode, "contexts")) deed = 0;
+    else if (!strcmp(mode, "handlers")) deed = handlers, rounds = 30000;
+    else if (!strcmp(mode, "forks")) deed = fork_here, rounds = 40;
+    else if (!strcmp(mode, "vforks")) deed = vfork_here, rounds = 300;
+    else if (!strcmp(mode, "tails")) deed = tails, rounds = 80000;
+    else if (!strcmp(mode, "exits")) deed = exits, rounds = 300;
+    else if (!strcmp(mode, "traces")) deed = traces, rounds = 4000, least = 150;
+    else if (!strcmp(mode, "lookups")) deed = lookups, rounds = 60000;
+    else if (!strcmp(mode, "unwound")) deed = unwound, rounds = 80000;
+    else {
+        fprintf(stderr, "marked: no mode %s\n", mode);
+        return 2;
+    }
+    if (!strcmp(mode, "handlers")) {
+        static char stack[1 << 16];
+        stack_t alternate = {.ss_sp = stack, .ss_size = sizeof stack};
+        sigaltstack(&alternate, 0);
+        struct sigaction action = {.sa_handler = on_signal};
+        sigaction(SIGUSR1, &action, 0);
+        sigaction(SIGUSR2, &action, 0);
+        action.sa_flags = SA_ONSTACK;
+        sigaction(SIGVTALRM, &action, 0);
+    }
+    long sum = 0;
+    if (deed)
+        for (long round = 0; round < rounds; round++) {
+            sum = sum * 31 + down(deed == fork_here ? 80 : (int)(150 + round % 7), deed, round % 1000);
+            if (getpid() != parent)
+                _exit((int)(sum & 0x7f));
+        }
+    else
+        sum = down(150, contexts, 40000);
+    printf("%s: %ld, cleaned %ld, handled %ld\n", mode, sum, cleaned, (long)handled);
+    return 0;
+}
