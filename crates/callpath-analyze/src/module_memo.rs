@@ -113,7 +113,7 @@ fn remember(file: &Path, module: &LoadedModule, key: u128, state: &[u8]) {
     };
     sized(state);
     let identity = module.identity.to_bytes();
-    sized(&[u8::from(matches!(module.identity, ModuleIdentity::Content(_))), module.return_use as u8]);
+    sized(&[u8::from(matches!(module.identity, ModuleIdentity::Content(_))), module.return_use.to_byte()]);
     sized(&identity);
     body.extend((module.segments.len() as u32).to_le_bytes());
     for segment in &module.segments {

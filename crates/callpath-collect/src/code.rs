@@ -122,6 +122,9 @@ impl<'p, 'm> Code<'p, 'm> {
         if mapping.flags & Mapping::KEPT != 0 {
             located.recipe.head |= Packed::KEPT;
         }
+        if mapping.flags & Mapping::CATCHES != 0 {
+            located.recipe.head |= Packed::KEEPS;
+        }
         Found { located, lasts: kind != Packed::WIDE && kind != Packed::UNKNOWN }
     }
 

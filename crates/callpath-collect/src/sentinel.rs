@@ -154,6 +154,7 @@ impl Marks {
         let (low, high) = self.bounds;
         let may_be = is_simple(head & 7)
             && head & Packed::KEPT == 0
+            && located.recipe.head & Packed::KEEPS == 0
             && is_caller_ordinary
             && (!self.was_stub || self.is_met())
             && slot.is_multiple_of(8)

@@ -144,6 +144,8 @@ impl Packed {
     pub const WIDE: u16 = 4;
     /// Bit of `head` that a code map may set: the frame must keep its return address. No table has it.
     pub const KEPT: u16 = 1 << 15;
+    /// The same for the frame that it calls.
+    pub const KEEPS: u16 = 1 << 14;
     /// `slots`: the register is unchanged.
     pub const SLOT_SAME: u8 = 0;
     /// `slots`: the register is lost. (`*(CFA - 8)` is the return address, so no register is ever saved there.)

@@ -6,21 +6,24 @@ use std::path::Path;
 
 use crate::elf::Image;
 
-/// What a module's code does with return addresses.
+/// What a module's code does with return addresses besides returning to them. Traces, and exceptions as long as nobody catches
+/// them, go by call frame information.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(u8)]
-pub enum ReturnUse {
-    /// It returns to them; exceptions and traces go by call frame information.
-    #[default]
-    Ordinary = 0,
+pub struct ReturnUse {
     /// Its own procedures read their own (the dynamic loader's resolver hands them on, an unwinder begins with its own).
-    Reads = 1,
+    pub reads: bool,
     /// It walks the whole stack by them, with maps of its own: a garbage collector, a stack that is copied.
-    Walks = 2,
+    pub walks: bool,
+    /// It may catch exceptions. An unwinder knows the frame that catches, when it comes there the second time, by where its
+    /// callee's frame ends: there must not be one more frame between the two than the first time.
+    pub catches: bool,
 }
 
 /// Files whose procedures read their own return addresses, as their names begin.
 const READERS: [&str; 5] = ["ld-linux", "ld-2.", "ld64", "libgcc_s", "libunwind"];
+
+/// Files whose tables of landing pads name nothing but clean-ups.
+const ONLY_CLEAN_UP: [&str; 2] = ["libc.so.6", "libc-2."];
 
 /// Runtimes that walk their stacks themselves, by names that they export or ask for.
 const WALKERS: [&[u8]; 9] = [
@@ -39,9 +42,15 @@ const WALKERS: [&[u8]; 9] = [
 const WALKERS_CONSTANTS: [&[u8]; 3] = [b"OCAMLRUNPARAM", b"Go buildinf:", b"greenlet.greenlet"];
 
 impl ReturnUse {
-    /// From its byte.
+    /// As a byte.
+    pub fn to_byte(self) -> u8 {
+        u8::from(self.reads) | u8::from(self.walks) << 1 | u8::from(self.catches) << 2
+    }
+
+    /// From its byte; `None` if it is none.
     pub fn from_byte(byte: u8) -> Option<ReturnUse> {
-        [ReturnUse::Ordinary, ReturnUse::Reads, ReturnUse::Walks].into_iter().find(|r| *r as u8 == byte)
+        let bit = |bit: u8| byte >> bit & 1 != 0;
+        (byte < 8).then_some(ReturnUse { reads: bit(0), walks: bit(1), catches: bit(2) })
     }
 
     /// Of a module whose file has this path.
@@ -50,11 +59,14 @@ impl ReturnUse {
             let found = sections.iter().filter_map(|name| image.section(name));
             found.into_iter().any(|section| words.iter().any(|word| contains(&section.data, word)))
         };
-        if any(&[".dynstr", ".strtab"], &WALKERS) || any(&[".rodata", ".data", ".go.buildinfo"], &WALKERS_CONSTANTS) {
-            return ReturnUse::Walks;
-        }
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if READERS.iter().any(|reader| name.starts_with(reader)) { ReturnUse::Reads } else { ReturnUse::Ordinary }
+        let is_one_of = |names: &[&str]| names.iter().any(|begins| name.starts_with(begins));
+        ReturnUse {
+            reads: is_one_of(&READERS),
+            walks: any(&[".dynstr", ".strtab"], &WALKERS)
+                || any(&[".rodata", ".data", ".go.buildinfo"], &WALKERS_CONSTANTS),
+            catches: image.section(".gcc_except_table").is_some() && !is_one_of(&ONLY_CLEAN_UP),
+        }
     }
 }
 
@@ -85,9 +97,12 @@ mod tests {
     fn ordinary_programs_are_ordinary() {
         for path in ["/bin/true", "/bin/sh"] {
             let image = Image::read(Path::new(path)).unwrap();
-            assert_eq!(ReturnUse::of(&image, Path::new(path)), ReturnUse::Ordinary, "{path}");
+            assert_eq!(ReturnUse::of(&image, Path::new(path)), ReturnUse::default(), "{path}");
         }
         let loader = Path::new("/lib64/ld-linux-x86-64.so.2");
-        assert_eq!(ReturnUse::of(&Image::read(loader).unwrap(), loader), ReturnUse::Reads);
+        assert!(ReturnUse::of(&Image::read(loader).unwrap(), loader).reads);
+        for byte in 0..=255 {
+            assert_eq!(ReturnUse::from_byte(byte).map(ReturnUse::to_byte), (byte < 8).then_some(byte));
+        }
     }
 }

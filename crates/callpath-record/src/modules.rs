@@ -91,7 +91,7 @@ impl Modules {
                 let loaded = image.map(|image| LoadedModule {
                     identity: image.identity(),
                     segments: image.segments().to_vec(),
-                    return_use: ReturnUse::Ordinary,
+                    return_use: ReturnUse::default(),
                     table: cache.table_for(&image, &RecipeOptions::default()).bytes,
                 });
                 published(entry.path.clone(), loaded, publisher)
@@ -155,7 +155,7 @@ impl Modules {
 
 fn published(path: PathBuf, loaded: Option<LoadedModule>, publisher: &mut Publisher) -> Module {
     let Some(loaded) = loaded else {
-        return Module { path, identity: None, table: 0, return_use: ReturnUse::Ordinary, segments: Vec::new() };
+        return Module { path, identity: None, table: 0, return_use: ReturnUse::default(), segments: Vec::new() };
     };
     Module {
         path,

@@ -13,7 +13,6 @@ use callpath_format::address::RunAddr;
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_format::shared::load_map::{Mapping, Published};
 use callpath_format::shared::{ArenaRef, MAX_METRICS, Pause, ProcessSlot, Settings, SlotState, Source, ThreadRecord};
-use callpath_image::return_use::ReturnUse;
 use callpath_target::{ClockEvent, MapEntry, Maps, Pid, ProcessHandle};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -235,8 +234,9 @@ impl Process {
                     let bias = shared.modules.get(id).bias(entry);
                     let module = self.index_of(&shared.modules, id, bias);
                     let return_use = shared.modules.get(id).return_use;
-                    walks_itself |= return_use == ReturnUse::Walks;
-                    let flags = if return_use == ReturnUse::Ordinary { 0 } else { Mapping::KEPT };
+                    walks_itself |= return_use.walks;
+                    let flags = if return_use.reads { Mapping::KEPT } else { 0 }
+                        | if return_use.catches { Mapping::CATCHES } else { 0 };
                     let mapping = mapping(module, bias, shared.modules.get(id).table);
                     self.module_mappings.push(Mapping { flags, ..mapping });
                 }

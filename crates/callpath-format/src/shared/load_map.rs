@@ -36,7 +36,8 @@ pub struct Mapping {
     pub table: u64,
     /// Its module.
     pub module: ModuleIndex,
-    /// [`Mapping::PENDING`], [`Mapping::WRITTEN`], [`Mapping::HOPELESS`], [`Mapping::KEPT`]
+    /// [`Mapping::PENDING`], [`Mapping::WRITTEN`], [`Mapping::HOPELESS`], [`Mapping::KEPT`],
+    /// [`Mapping::CATCHES`]
     pub flags: u16,
 }
 
@@ -53,6 +54,8 @@ impl Mapping {
 
     /// Procedures of this code read their own return addresses: the sentinel leaves their frames alone.
     pub const KEPT: u16 = 8;
+    /// Procedures of this code may catch exceptions: the sentinel leaves the frames alone that they call.
+    pub const CATCHES: u16 = 16;
 
     /// The bytes in a block.
     pub fn to_bytes(&self) -> [u8; 40] {
