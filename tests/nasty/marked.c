@@ -10,8 +10,7 @@
  *   tails      chains of tail calls
  *   exits      threads that end by pthread_exit and by cancellation, deep down, with clean-up handlers
  *   traces     backtrace() counts the frames
- *   lookups    who calls dlsym is found by its return address
- *   unwound    a frame's own return address, read and compared, and the caller's frame found */
+ *   lookups    who calls dlsym is found by its return address */
 #define _GNU_SOURCE
 #include <complex.h>
 #include <dlfcn.h>
@@ -324,34 +323,23 @@ static long lookups(long argument)
     return argument + (strstr(info.dli_fname, "libc") != 0);
 }
 
-/* unwound */
-
-APART static long unwound(long argument)
-{
-    burn(1000);
-    void *address = __builtin_return_address(0);
-    burn(1000);
-    return __builtin_return_address(0) == address ? argument : argument + 1;
-}
-
 int main(int count, char **arguments)
 {
     const char *mode = count > 1 ? arguments[1] : "";
     Deed deed = 0;
     long rounds = 0;
     parent = getpid();
-    if (!strcmp(mode, "registers")) deed = registers, rounds = 4000;
-    else if (!strcmp(mode, "values")) deed = values, rounds = 8000;
-    else if (!strcmp(mode, "jumps")) deed = catch_jump, rounds = 50000;
+    if (!strcmp(mode, "registers")) deed = registers, rounds = 1500;
+    else if (!strcmp(mode, "values")) deed = values, rounds = 3000;
+    else if (!strcmp(mode, "jumps")) deed = catch_jump, rounds = 25000;
     else if (!strcmp(mode, "contexts")) deed = 0;
-    else if (!strcmp(mode, "handlers")) deed = handlers, rounds = 30000;
-    else if (!strcmp(mode, "forks")) deed = fork_here, rounds = 40;
-    else if (!strcmp(mode, "vforks")) deed = vfork_here, rounds = 300;
-    else if (!strcmp(mode, "tails")) deed = tails, rounds = 80000;
+    else if (!strcmp(mode, "handlers")) deed = handlers, rounds = 6000;
+    else if (!strcmp(mode, "forks")) deed = fork_here, rounds = 15;
+    else if (!strcmp(mode, "vforks")) deed = vfork_here, rounds = 150;
+    else if (!strcmp(mode, "tails")) deed = tails, rounds = 12000;
     else if (!strcmp(mode, "exits")) deed = exits, rounds = 300;
     else if (!strcmp(mode, "traces")) deed = traces, rounds = 4000, least = 150;
-    else if (!strcmp(mode, "lookups")) deed = lookups, rounds = 60000;
-    else if (!strcmp(mode, "unwound")) deed = unwound, rounds = 80000;
+    else if (!strcmp(mode, "lookups")) deed = lookups, rounds = 20000;
     else {
         fprintf(stderr, "marked: no mode %s\n", mode);
         return 2;
@@ -374,7 +362,7 @@ int main(int count, char **arguments)
                 _exit((int)(sum & 0x7f));
         }
     else
-        sum = down(150, contexts, 40000);
+        sum = down(150, contexts, 8000);
     printf("%s: %ld, cleaned %ld, handled %ld\n", mode, sum, cleaned, (long)handled);
     return 0;
 }

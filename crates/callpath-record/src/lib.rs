@@ -15,6 +15,7 @@ mod process;
 mod program;
 mod publish;
 mod raw;
+mod sentinel;
 mod serve;
 mod settings;
 mod signals;

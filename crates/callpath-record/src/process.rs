@@ -21,6 +21,7 @@ use crate::counters::{Counted, Counters};
 use crate::modules::{ModuleId, Modules};
 use crate::publish::{MapPlaces, Publisher};
 use crate::raw::{self, Code, Raw, Walked};
+use crate::sentinel::Unmarkable;
 use crate::thread::{Thread, TickLength};
 use crate::trace::{self, TraceFile};
 use crate::written::{Witness, WrittenCode};
@@ -156,6 +157,11 @@ impl Process {
     /// What its counted events came to: by the kernel, and in samples.
     pub(crate) fn counted(&self) -> impl Iterator<Item = Counted> {
         self.counters.outcomes().map(|outcome| Counted { in_samples: self.sums[outcome.metric], outcome })
+    }
+
+    /// What of its return addresses could not be marked.
+    pub(crate) fn enter_marks(&self, shared: &Shared, unmarkable: &mut Unmarkable) {
+        unmarkable.add(&shared.keeper.session().settings, shared.keeper.slot(self.slot));
     }
 
     /// How many threads it has had.

@@ -25,6 +25,7 @@ use crate::output::Destination;
 use crate::process::{Clockwork, Process, Shared, wake};
 use crate::program::{Doorbell, Preload, Waiter, kill};
 use crate::publish::Publisher;
+use crate::sentinel::Unmarkable;
 use crate::settings::{Clock, RecordOptions};
 use crate::signals::{self, Signals};
 use crate::suitable::check_program;
@@ -169,6 +170,7 @@ struct Recorder {
     began_ticks: u64,
     notes: Vec<String>,
     ledger: Ledger,
+    unmarkable: Unmarkable,
     /// What could not be written and is lost, and what can still be written the next time.
     loss: Option<MeasurementError>,
     trouble: Option<MeasurementError>,
@@ -197,6 +199,7 @@ impl Recorder {
             began_ticks: ticks(),
             notes,
             ledger: Ledger::default(),
+            unmarkable: Unmarkable::default(),
             loss: None,
             trouble: None,
         })
@@ -271,6 +274,7 @@ impl Recorder {
         self.shared.keeper.session().recorder.store(Session::GONE, Relaxed);
         for process in &self.processes {
             self.ledger.add(process);
+            process.enter_marks(&self.shared, &mut self.unmarkable);
         }
         self.notes.extend(self.ledger.notes(&options.events));
         if !self.processes.is_empty() {
@@ -382,6 +386,7 @@ impl Recorder {
             self.loss.get_or_insert(error);
         }
         self.ledger.add(&process);
+        process.enter_marks(&self.shared, &mut self.unmarkable);
         process.release(&mut self.shared);
     }
 
@@ -436,6 +441,7 @@ impl Recorder {
                  where they began or where they were last seen"
             ));
         }
+        session.notes.extend(self.unmarkable.notes());
         session.notes.extend(unmeasured::note(shared));
         if self.shared.keeper.exhausted() {
             session.notes.push("memory for the measurement ran out; samples were dropped".to_owned());

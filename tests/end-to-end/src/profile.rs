@@ -143,6 +143,12 @@ impl Profile {
         found.map(|node| (node.name.clone(), node.inclusive[0])).collect()
     }
 
+    /// How many returns were counted from procedures of this name.
+    pub fn returns_of(&self, name: &str) -> u64 {
+        let returns = self.metric("returns");
+        self.nodes.iter().filter(|n| n.kind == "procedure" && n.name == name).map(|n| n.exclusive[returns]).sum()
+    }
+
     /// The longest path, in nodes.
     pub fn depth(&self) -> usize {
         let mut depths = vec![0; self.nodes.len()];

@@ -1,4 +1,4 @@
-//! `cargo xtask bench-depth`: what a sample costs at growing depths of the stack.
+//! `cargo xtask bench-depth`: what a sample costs at growing depths of the stack, with the sentinel and without.
 //! Knows nothing of other costs.
 
 use std::process::{Command, ExitCode};
@@ -14,7 +14,21 @@ const RATE: usize = 1000;
 /// Millions of steps at the bottom: a second or two.
 const WORK: &str = "1000";
 
-/// Prints a line for each depth.
+/// What `--sentinel` can be.
+const SENTINELS: [&str; 3] = ["never", "auto", "always"];
+
+/// One depth with one sentinel.
+#[derive(Default)]
+struct Row {
+    sentinel: &'static str,
+    over: Vec<f64>,
+    each: Vec<f64>,
+    own: Vec<f64>,
+    taken: u64,
+    full: u64,
+}
+
+/// Prints a line for each depth and sentinel.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     arguments.only(&["runs", "callpath"])?;
     let rounds = arguments.number("runs", 5)?;
@@ -22,22 +36,30 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let deep = recording.directory.join("deep");
     compile(&build::root().join("tests/nasty/deep.c"), &deep)?;
     println!("{} at {RATE} Hz, {rounds} rounds, median (quartiles)\n", suite::machine()?);
-    println!("| depth | CPU over bare | us of CPU a sample | of these by the collector's account | samples | full |");
-    println!("|---|---|---|---|---|---|");
+    println!(
+        "| depth | sentinel | CPU over bare | us of CPU a sample | of these by the collector's account | samples | full |"
+    );
+    println!("|---|---|---|---|---|---|---|");
     for depth in DEPTHS {
         let depth = depth.to_string();
         quietly(recording.command(RATE)?.arg(&deep).args(["1", &depth, WORK]))?;
-        let (mut over, mut each, mut own) = (vec![], vec![], vec![]);
-        let (mut taken, mut full) = (0, 0);
+        let mut rows = SENTINELS.map(|sentinel| Row { sentinel, ..Row::default() });
         for _ in 0..rounds {
             let bare = quietly(Command::new(&deep).args(["1", &depth, WORK]))?.cpu.as_secs_f64();
-            let with = quietly(recording.command(RATE)?.arg(&deep).args(["1", &depth, WORK]))?.cpu.as_secs_f64();
-            (taken, full) = (recording.quality("taken")?, recording.quality("full")?);
-            over.push(with / bare);
-            each.push((with - bare) * 1e6 / taken as f64);
-            own.push(recording.quality("overhead_ns")? as f64 / 1e3 / taken as f64);
+            for row in &mut rows {
+                let mut command = recording.command(RATE)?;
+                command.env("CALLPATH_SENTINEL", row.sentinel).arg(&deep).args(["1", &depth, WORK]);
+                let with = quietly(&mut command)?.cpu.as_secs_f64();
+                (row.taken, row.full) = (recording.quality("taken")?, recording.quality("full")?);
+                row.over.push(with / bare);
+                row.each.push((with - bare) * 1e6 / row.taken as f64);
+                row.own.push(recording.quality("overhead_ns")? as f64 / 1e3 / row.taken as f64);
+            }
         }
-        println!("| {depth} | {:.3} | {:.1} | {:.1} | {taken} | {full} |", spread(&over), spread(&each), median(&own));
+        for Row { sentinel, over, each, own, taken, full } in rows {
+            let (over, each, own) = (spread(&over), spread(&each), median(&own));
+            println!("| {depth} | {sentinel} | {over:.3} | {each:.1} | {own:.1} | {taken} | {full} |");
+        }
     }
     std::fs::remove_dir_all(&recording.directory)?;
     Ok(ExitCode::SUCCESS)

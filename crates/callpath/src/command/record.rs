@@ -33,8 +33,9 @@ pub(crate) struct Arguments {
     /// The measurement directory; it must not be there yet [default: ./<program>-<pid>.callpath]
     #[arg(short, long, value_name = "DIR", env = "CALLPATH_OUTPUT")]
     output: Option<PathBuf>,
-    /// Mark the stack, so that the next sample walks only what is new of it: on deep stacks, always (which counts returns), never
-    #[arg(long, value_name = "WHEN", default_value = "auto", env = "CALLPATH_SENTINEL")]
+    /// Replace a return address at each sample, so that the next one walks only what is new of the stack: `auto` on deep
+    /// stacks, `always` on all (which also counts returns), or `never`
+    #[arg(long, value_name = "WHEN", default_value = "never", env = "CALLPATH_SENTINEL")]
     sentinel: SentinelArgument,
     /// Keep the time of each sample, for a timeline
     #[arg(long)]

@@ -19,6 +19,7 @@ mod refusals;
 mod resources;
 mod runtimes;
 mod security;
+mod sentinel;
 mod signals;
 mod stacks;
 mod structure;

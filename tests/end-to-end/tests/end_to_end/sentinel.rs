@@ -1,0 +1,110 @@
+//! The sentinel: whatever becomes of a marked frame, the program does what it does alone, and returns are counted.
+//! Knows nothing of stubs.
+
+use callpath_end_to_end::{C, Profile, Program};
+
+const ALWAYS: [&str; 4] = ["--sentinel", "always", "-F", "10000"];
+const AUTO: [&str; 4] = ["--sentinel", "auto", "-F", "10000"];
+
+/// Some hundred frames deep, at ten samples a millisecond.
+fn marked(mode: &str) -> Profile {
+    let program = Program::nasty("marked.c").arguments([mode]);
+    let deep = program.clone().options(&AUTO).same().profile();
+    assert!(deep.total("samples") > 20, "{mode}: {:?}", deep.quality);
+    let profile = program.options(&ALWAYS).same().profile();
+    assert!(profile.total("samples") > 20, "{mode}: {:?}", profile.quality);
+    assert!(profile.total("returns") > 20, "{mode}: nothing was marked");
+    profile
+}
+
+#[test]
+fn registers_and_flags_survive() {
+    marked("registers").assert_full(990, 100);
+}
+
+#[test]
+fn values_of_every_kind_come_back() {
+    marked("values").assert_full(990, 100);
+}
+
+#[test]
+fn jumps_over_marked_frames() {
+    marked("jumps").assert_full(990, 100);
+}
+
+#[test]
+fn stacks_within_stacks() {
+    marked("contexts").assert_full(980, 100);
+}
+
+#[test]
+fn handlers_that_return_and_that_do_not() {
+    marked("handlers").assert_full(980, 100);
+}
+
+#[test]
+fn forked_with_marks() {
+    let profile = marked("forks");
+    // A child's own returns are counted from its own samples on, its parent's never twice.
+    assert!(profile.processes().len() > 5, "{:?}", profile.processes());
+}
+
+#[test]
+fn vfork_from_deep_down() {
+    marked("vforks");
+}
+
+#[test]
+fn tail_calls() {
+    marked("tails").assert_full(990, 100);
+}
+
+#[test]
+fn threads_that_end_deep_down() {
+    marked("exits");
+}
+
+#[test]
+fn backtraces_lead_through() {
+    marked("traces");
+}
+
+#[test]
+fn callers_that_are_known_by_their_return_addresses() {
+    marked("lookups");
+}
+
+#[test]
+fn exceptions_through_marked_frames() {
+    for options in [&[][..], &["-static-libgcc", "-static-libstdc++"]] {
+        let output = if options.is_empty() { "throws" } else { "throws-static" };
+        let program = Program::made(C { source: "throws.cpp", output, options });
+        for sentinel in [ALWAYS, AUTO] {
+            program.clone().options(&sentinel).same().profile().assert_full(950, 26);
+        }
+    }
+}
+
+#[test]
+fn returns_are_those_that_there_were() {
+    let recorded = Program::nasty("returns.c").arguments(["8"]).options(&["--sentinel", "always"]).same();
+    let profile = recorded.profile();
+    let words: Vec<&str> = recorded.ended.stdout.split_whitespace().collect();
+    for pair in words.chunks(2) {
+        let (name, truth) = (pair[0], pair[1].parse::<u64>().unwrap());
+        assert_eq!(profile.returns_of(name), truth, "{name}; {:?}", profile.quality);
+    }
+}
+
+#[test]
+fn deep_stacks_cost_less() {
+    let program = Program::nasty("deep.c").arguments(["1", "20000", "300"]);
+    let overhead = |sentinel: &'static str| {
+        let profile = program.clone().options(&["--sentinel", sentinel]).same().profile();
+        assert!(profile.depth() > 20_000, "only {} deep", profile.depth());
+        (profile.quality.overhead_ns / profile.quality.full.max(1), profile.quality.full)
+    };
+    let (never, auto) = (overhead("never"), overhead("auto"));
+    // In truth by far more; the first walk is of the whole stack.
+    assert!(auto.1 > 100 && auto.0 * 3 < never.0, "ns a whole sample: never {never:?}, auto {auto:?}");
+}
