@@ -231,7 +231,7 @@ impl Frames {
         for _ in 0..LOOKS.min(self.dead.len()) {
             let looked = self.looked.load(Relaxed);
             self.looked.store(looked.wrapping_add(1), Relaxed);
-            let index = looked as usize % self.dead.len();
+            let Some(index) = (looked as usize).checked_rem(self.dead.len()) else { break };
             let number = usize::from(self.dead.numbers.get(index)?.load(Relaxed));
             let record = stubs.records.get(number)?;
             let slot = record.slot.load(Relaxed);
