@@ -124,7 +124,7 @@ impl<'p, 'm> Walker<'p, 'm> {
             if stack.marks.is_met() {
                 return ControlFlow::Break(());
             }
-            if frames % layout::KEYS_LEN == 0 && frames > 0 {
+            if frames.is_multiple_of(layout::KEYS_LEN) && frames > 0 {
                 match checkpoints.get(frames / layout::KEYS_LEN - 1) {
                     Some(checkpoint) => save(cursor, checkpoint),
                     None => return ControlFlow::Break(()),

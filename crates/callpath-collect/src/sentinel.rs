@@ -263,12 +263,10 @@ impl Marks {
 /// Whether an instruction may go on to another procedure in the frame's stead, which may read the return address: a jump, or
 /// the landing mark that linkage stubs begin with (psABI, section 5.2).
 fn may_leave(code: [u8; 8]) -> bool {
-    match code {
-        [0xf3, 0x0f, 0x1e, 0xfa, ..] => true,
-        [0xf2 | 0x3e | 0x41, 0xe9 | 0xeb | 0xff, ..] => true,
-        [0xe9 | 0xeb | 0xff | 0x68, ..] => true,
-        _ => false,
-    }
+    matches!(
+        code,
+        [0xf3, 0x0f, 0x1e, 0xfa, ..] | [0xf2 | 0x3e | 0x41, 0xe9 | 0xeb | 0xff, ..] | [0xe9 | 0xeb | 0xff | 0x68, ..]
+    )
 }
 
 /// Puts a stub into the return address's place.

@@ -37,8 +37,8 @@ pub struct Record {
 impl Record {
     /// A free one.
     pub const fn new() -> Record {
-        const ZERO: AtomicU64 = AtomicU64::new(0);
-        Record { real: ZERO, slot: ZERO, entry: ZERO, stub: ZERO, reserved: [0; 4] }
+        let [real, slot, entry, stub] = [const { AtomicU64::new(0) }; 4];
+        Record { real, slot, entry, stub, reserved: [0; 4] }
     }
 }
 
