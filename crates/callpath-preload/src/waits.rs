@@ -7,12 +7,12 @@
 
 use core::ffi::{c_int, c_long, c_uint, c_void};
 
-use callpath_collect::clock::monotonic_ns;
 use crate::libc::SIGTRAP;
 use crate::loader::real;
-use crate::tls::{self, Word};
 use crate::signal::Info;
+use crate::tls::{self, Word};
 use crate::{attach, masks, sends, signal};
+use callpath_collect::clock::monotonic_ns;
 
 const EINTR: c_int = 4;
 const WAITING: u64 = 1;
