@@ -162,7 +162,8 @@ mod tests {
         // Far more processes than there would be room for.
         for process in 0..10_000 {
             let mut places = MapPlaces::default();
-            for count in [6, 20, 21, 19, 22] {
+            // The fifth fits where the first was: a place that is outgrown comes back only after a while.
+            for count in [15, 20, 21, 19, 16] {
                 let at = publisher.publish_map(&mut places, &mappings(count + process % 7)).expect("there is room");
                 let map = publisher.published().load_map(at).expect("it was published");
                 assert_eq!(map.find(RunAddr(3 << 12)).map(|m| m.start), Some(RunAddr(3 << 12)));
