@@ -1,6 +1,7 @@
 /* Returns that can be counted: each call of `slow` and of what lies between main and it lasts many samples, each of `quick`
  * far less than one. returns ROUNDS prints what is true. */
 #include <stdint.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -43,8 +44,11 @@ APART void even(int depth)
 
 APART void middle(int calls)
 {
-    for (int i = 0; i < calls; i++)
+    for (int i = 0; i < calls; i++) {
         even(i % 5);
+        /* Callpath stands before it: its return is none of middle's. */
+        poll(0, 0, 3);
+    }
     middles++;
 }
 

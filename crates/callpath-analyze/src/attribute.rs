@@ -193,9 +193,10 @@ impl Adder<'_> {
                 (PARTIAL_ROOT, _) => *partial.get_or_insert_with(|| self.partial_root(thread)),
                 _ => place,
             };
-            // It is the procedure that returned, not a loop of it.
-            if let (Some(returns), Some(procedure)) = (self.returns, procedure)
+            // It is the procedure that returned, not a loop of it. Our own frames are none of the program's.
+            if let Some(returns) = self.returns
                 && let Some(count) = values.get_mut(returns).map(std::mem::take).filter(|count| *count > 0)
+                && let Some(procedure) = procedure
             {
                 let mut counted = vec![0; values.len()];
                 counted[returns] = count;

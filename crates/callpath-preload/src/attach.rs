@@ -191,14 +191,22 @@ fn session_of(environment: *const *const c_char) -> Option<(Arena<'static>, Publ
 pub fn can_open(session: &[u8]) -> bool {
     let mut fields = session.split(|b| *b == b':');
     let (Some(pid), Some(arena), Some(published)) = (fields.next(), fields.next(), fields.next()) else { return false };
-    open_of_recorder(pid, arena, File::READ_AND_WRITE).is_some()
-        && open_of_recorder(pid, published, File::READ).is_some()
+    [(arena, File::READ_AND_WRITE), (published, File::READ)].into_iter().all(|(descriptor, access)| {
+        let mut path = [0u8; 64];
+        path_of_recorder(pid, descriptor, &mut path).is_some_and(|path| {
+            File::open(File::HERE, path, access).is_ok() && File::can_be_opened_by_user(File::HERE, path, access)
+        })
+    })
 }
 
 /// One of the recorder's descriptors, opened again.
 fn open_of_recorder(pid: &[u8], descriptor: &[u8], access: usize) -> Option<File> {
     let mut path = [0u8; 64];
-    File::open(File::HERE, joined(&[b"/proc/", pid, b"/fd/", descriptor], &mut path)?, access).ok()
+    File::open(File::HERE, path_of_recorder(pid, descriptor, &mut path)?, access).ok()
+}
+
+fn path_of_recorder<'b>(pid: &[u8], descriptor: &[u8], place: &'b mut [u8]) -> Option<&'b [u8]> {
+    joined(&[b"/proc/", pid, b"/fd/", descriptor], place)
 }
 
 const PROT_READ: usize = 1;

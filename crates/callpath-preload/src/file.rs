@@ -17,6 +17,17 @@ pub fn joined<'b>(parts: &[&[u8]], place: &'b mut [u8]) -> Option<&'b [u8]> {
     place.get(..len)
 }
 
+/// A path with a zero byte at its end, or the error of one that is too long.
+fn ended(path: &[u8]) -> Result<[u8; PATH_LEN], isize> {
+    const ENAMETOOLONG: isize = -36;
+    let mut with_end = [0u8; PATH_LEN];
+    match with_end.get_mut(..path.len()) {
+        Some(place) if path.len() < PATH_LEN => place.copy_from_slice(path),
+        _ => return Err(ENAMETOOLONG),
+    }
+    Ok(with_end)
+}
+
 fn effective_user() -> u32 {
     // SAFETY: reads a number.
     unsafe { call4(syscall_number::GETEUID, 0, 0, 0, 0) as u32 }
@@ -71,18 +82,24 @@ impl File {
 
     /// The error is the negated number.
     pub fn open(directory: c_int, path: &[u8], access: usize) -> Result<File, isize> {
-        const ENAMETOOLONG: isize = -36;
         const O_NONBLOCK: usize = 0o4000;
         const O_CLOEXEC: usize = 0o2000000;
-        let mut with_end = [0u8; PATH_LEN];
-        match with_end.get_mut(..path.len()) {
-            Some(place) if path.len() < PATH_LEN => place.copy_from_slice(path),
-            _ => return Err(ENAMETOOLONG),
-        }
+        let with_end = ended(path)?;
         let flags = access | O_CLOEXEC | O_NONBLOCK;
         // SAFETY: opens a file by a path that ends with a zero byte.
         let result = unsafe { call4(syscall_number::OPENAT, directory as usize, with_end.as_ptr() as usize, flags, 0) };
         if result < 0 { Err(result) } else { Ok(File { descriptor: result as c_int, borrowed: false }) }
+    }
+
+    /// Whether one could be opened without capabilities, as this user: who gives up being root (setpriv) may keep them until it
+    /// executes a program.
+    pub fn can_be_opened_by_user(directory: c_int, path: &[u8], access: usize) -> bool {
+        const R_OK: usize = 4;
+        const W_OK: usize = 2;
+        let mode = if access == File::READ { R_OK } else { R_OK | W_OK };
+        let Ok(with_end) = ended(path) else { return false };
+        // SAFETY: looks at a path that ends with a zero byte.
+        unsafe { call4(syscall_number::FACCESSAT, directory as usize, with_end.as_ptr() as usize, mode, 0) == 0 }
     }
 
     /// As much as there is.

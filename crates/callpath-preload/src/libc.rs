@@ -58,6 +58,7 @@ pub mod syscall_number {
     pub const ARCH_PRCTL: usize = 158;
     pub const FGETXATTR: usize = 193;
     pub const OPENAT: usize = 257;
+    pub const FACCESSAT: usize = 269;
     pub const MMAP: usize = 9;
     pub const MADVISE: usize = 28;
     pub const MUNMAP: usize = 11;

@@ -60,7 +60,7 @@ pub fn is_out_of_reach(object: &[u8], session: &[u8]) -> bool {
         Err(ENFILE | EMFILE) => return false,
         Err(_) => return true,
     }
-    !attach::can_open(session)
+    !File::can_be_opened_by_user(File::HERE, object, File::READ) || !attach::can_open(session)
 }
 
 fn obstacle_of_file(named: Named) -> Option<Reason> {

@@ -149,6 +149,19 @@ impl Profile {
         self.nodes.iter().filter(|n| n.kind == "procedure" && n.name == name).map(|n| n.exclusive[returns]).sum()
     }
 
+    /// The same, but those that stand in its loops: there should be none.
+    pub fn returns_in_loops_of(&self, name: &str) -> u64 {
+        let returns = self.metric("returns");
+        let is_of = |node: &Node| {
+            let mut around = node.parent.map(|parent| &self.nodes[parent]);
+            while let Some(outer) = around.filter(|outer| outer.kind == "loop") {
+                around = outer.parent.map(|parent| &self.nodes[parent]);
+            }
+            around.is_some_and(|procedure| procedure.name == name)
+        };
+        self.nodes.iter().filter(|n| n.kind == "loop" && is_of(n)).map(|n| n.exclusive[returns]).sum()
+    }
+
     /// The longest path, in nodes.
     pub fn depth(&self) -> usize {
         let mut depths = vec![0; self.nodes.len()];

@@ -97,6 +97,10 @@ pub fn watch(command: &mut Command, place: &Place, asked: Duration) -> anyhow::R
 impl Watched {
     /// Its memory now, if it can be read.
     fn look(&mut self, pid: u32) -> Option<Memory> {
+        // Until it has executed the command its memory is ours.
+        if std::fs::read_link(format!("/proc/{pid}/exe")).ok()? == std::fs::read_link("/proc/self/exe").ok()? {
+            return None;
+        }
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let kilobytes = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name))?;

@@ -212,6 +212,20 @@ fn as_another_user_who_may_not_read_our_object() {
 }
 
 #[test]
+fn one_that_gives_up_being_root_as_it_is() {
+    if !is_root() {
+        return skip("one_that_gives_up_being_root_as_it_is", "only root can become another user");
+    }
+    // It keeps root's capabilities until it executes the program: what it can open then, the program cannot.
+    let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    let recorded = undisturbed(&Program::at("/usr/bin/setpriv").arguments(user).arguments(["/usr/bin/id", "-u"]));
+    assert_eq!(recorded.ended.stdout, "65534\n");
+    assert!(!recorded.ended.stderr.contains("ld.so"), "{}", recorded.ended.stderr);
+    let report = run_report(&recorded.directory, &[]);
+    assert!(report.stdout.contains("1 program that it started was not measured"), "{}", report.stdout);
+}
+
+#[test]
 fn the_report_chooses_and_sums() {
     let burn = compiled(C { source: "burn.c", output: "burn", options: &[] }).expect("burn.c compiles");
     let script = format!("{0} 60 & {0} 60 & {0} 60; wait; {1} 60", burn.display(), tells(TELLS).display());

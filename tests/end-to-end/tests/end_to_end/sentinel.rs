@@ -87,12 +87,14 @@ fn exceptions_through_marked_frames() {
 
 #[test]
 fn returns_are_those_that_there_were() {
-    let recorded = Program::nasty("returns.c").arguments(["8"]).options(&["--sentinel", "always"]).same();
+    let options = ["--sentinel", "always", "-e", "wall-time"];
+    let recorded = Program::nasty("returns.c").arguments(["8"]).options(&options).same();
     let profile = recorded.profile();
     let words: Vec<&str> = recorded.ended.stdout.split_whitespace().collect();
     for pair in words.chunks(2) {
         let (name, truth) = (pair[0], pair[1].parse::<u64>().unwrap());
         assert_eq!(profile.returns_of(name), truth, "{name}; {:?}", profile.quality);
+        assert_eq!(profile.returns_in_loops_of(name), 0, "{name}: a loop does not return");
     }
 }
 
