@@ -212,6 +212,13 @@ impl Table {
     }
 }
 
+/// No procedure begins there, so that no table of procedures leads there.
+fn is_start_of_part(procedure: &Procedure<'_, '_>, target: u32) -> bool {
+    let flow = procedure.flow;
+    let piece = flow.piece_at(target).and_then(|piece| flow.pieces.get(piece as usize));
+    piece.is_some_and(|piece| piece.is_part && piece.start == target)
+}
+
 /// What tables hold.
 struct Found {
     targets: Vec<u32>,
@@ -268,6 +275,8 @@ impl Found {
                 }
                 // Cases that are not possible lead anywhere.
                 target if is_checked => self.note_procedure(procedure, target),
+                // Such cases have no code of their own: a jump of another procedure may have taken the place for its own.
+                Some(target) if is_start_of_part(procedure, target) => {}
                 target => {
                     self.note_procedure(procedure, target);
                     break;
