@@ -21,7 +21,7 @@ pub use callpath_image::lines::SourceLine;
 use callpath_image::symbols::{Procedure, Procedures};
 use rustc_hash::FxHashMap;
 
-use crate::structure::ModuleSource;
+use crate::structure::{ModuleSource, ProcedureStructure};
 
 /// A procedure as a person sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,7 +30,7 @@ pub struct ProcedureName {
     pub name: String,
     /// Where the procedure begins; the address that was asked for where nothing is known.
     pub start: LinkAddr,
-    /// A symbol names it.
+    /// A symbol names it, or DWARF.
     pub named: bool,
 }
 
@@ -145,11 +145,26 @@ impl ModuleNames {
         let procedure = self.source.as_ref().and_then(|source| source.procedures.procedure_at(addr));
         let start = procedure.map_or(addr, |procedure| procedure.start);
         let Some(linker_name) = procedure.and_then(|procedure| procedure.name) else {
-            return ProcedureName { name: format!("{}+{start:#x}", self.module), start, named: false };
+            return self.nameless(start);
         };
         let mut demangled = self.demangled.borrow_mut();
         let name = demangled.entry(start).or_insert_with(|| demangle(linker_name).into_owned()).clone();
         ProcedureName { name, start, named: true }
+    }
+
+    /// What a whole procedure is called, all its fragments: as the symbol at its entry, else as DWARF says, else by its
+    /// entry, even where symbols and frame description entries know of nothing but a gap with several procedures.
+    pub fn of_structure(&self, procedure: &ProcedureStructure) -> ProcedureName {
+        let symbol = self.procedure(procedure.entry);
+        match &procedure.name {
+            _ if symbol.named => symbol,
+            Some(name) => ProcedureName { name: name.clone(), start: procedure.entry, named: true },
+            None => self.nameless(procedure.entry),
+        }
+    }
+
+    fn nameless(&self, start: LinkAddr) -> ProcedureName {
+        ProcedureName { name: format!("{}+{start:#x}", self.module), start, named: false }
     }
 
     /// The bounds of the procedure that holds `addr` and the linker's name of it, where known.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use callpath_analyze::names::{ModuleNames, missing_names_hints, packages};
+use callpath_analyze::structure::structure;
 use callpath_format::address::LinkAddr;
 use callpath_image::identity::ModuleIdentity;
 
@@ -159,4 +160,24 @@ fn the_vdso_is_named_from_its_bytes() {
     assert_eq!(names.procedure(LinkAddr(addr)).name, "clock_gettime");
     assert!(names.procedure(LinkAddr(1 << 40)).name.starts_with("[vdso]+0x"));
     assert_eq!(missing_names_hints(&[&names]), [] as [&str; 0]);
+}
+
+/// A frame description entry covers little of what the C runtime adds, so that procedures share a gap.
+#[test]
+fn procedures_without_names_are_called_by_their_own_entries() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compile(dir.path(), "add", &["-O2", "-s"]);
+    let names = ModuleNames::open(&program, None, &[]);
+    let found = structure(&names.structure_source().unwrap(), None, &|_, _| ());
+    let mut gaps_with_several = 0;
+    for pair in found.procedures.windows(2) {
+        let of_gap = names.procedure(pair[1].entry);
+        gaps_with_several += usize::from(!of_gap.named && of_gap.start == names.procedure(pair[0].entry).start);
+    }
+    assert!(gaps_with_several > 0, "nothing is tested: {:?}", found.procedures);
+    for procedure in &found.procedures {
+        let named = names.of_structure(procedure);
+        let by_entry = format!("add+{:#x}", procedure.entry);
+        assert!(named.named || (named.name == by_entry && named.start == procedure.entry), "{named:?} is {by_entry}");
+    }
 }

@@ -94,18 +94,10 @@ fn addresses(names: &ModuleNames, file: &Path, wanted: &str) -> anyhow::Result<V
     Ok(found)
 }
 
-fn name_of(procedure: &ProcedureStructure, names: &ModuleNames) -> String {
-    let symbol = names.procedure(procedure.entry);
-    match &procedure.name {
-        Some(name) if !symbol.named => name.clone(),
-        _ => symbol.name,
-    }
-}
-
 fn text(out: &mut impl Write, found: &ModuleStructure, names: &ModuleNames, lines: bool) -> std::io::Result<()> {
     for procedure in &found.procedures {
         let at = |place: Option<SourcePlace>| place.map(|place| shown(procedure, place));
-        write!(out, "{}", printable(&name_of(procedure, names)))?;
+        write!(out, "{}", printable(&names.of_structure(procedure).name))?;
         if let Some(place) = at(procedure.place) {
             write!(out, "  {place}")?;
         }
@@ -189,7 +181,7 @@ fn procedure_json(procedure: &ProcedureStructure, names: &ModuleNames, lines: bo
         value
     });
     let mut value = json!({
-        "name": name_of(procedure, names),
+        "name": names.of_structure(procedure).name,
         "entry": hex(procedure.entry),
         "fragments": procedure.fragments.iter().map(range).collect::<Vec<_>>(),
         "way": procedure.way.word(),
