@@ -188,7 +188,7 @@ impl ModuleCode {
                 within.chain(piece.and_then(|piece| piece.scope)).into_iter().map(|number| first + number).collect()
             });
             // A symbol inside of it has the name of something else.
-            let is_its = within.is_some_and(|within| names.procedure(within.entry).start == named.start);
+            let is_its = within.is_some_and(|within| names.of_structure(within).start == named.start);
             let declared = within.filter(|_| is_its).and_then(|within| Some(within.source_line(within.place?)));
             let place = Place { procedure: named.name, start: named.start, named: named.named, declared, scopes, line };
             self.places.insert(address, place);
@@ -208,7 +208,7 @@ impl ModuleCode {
     }
 }
 
-/// A cold part is called as the procedure that it is a part of.
+/// A cold part is called as the procedure that it is a part of, whether or not that has a name.
 fn name_at(names: &ModuleNames, address: LinkAddr, within: Option<&ProcedureStructure>) -> ProcedureName {
     let own = names.procedure(address);
     let Some(within) = within else { return own };
@@ -216,12 +216,7 @@ fn name_at(names: &ModuleNames, address: LinkAddr, within: Option<&ProcedureStru
     if linker_name.is_some_and(|name| !name.contains(".cold")) {
         return own;
     }
-    let mut named = names.procedure(within.entry);
-    if let Some(name) = within.name.as_ref().filter(|_| !named.named) {
-        named.name.clone_from(name);
-        named.named = true;
-    }
-    if named.named { named } else { own }
+    names.of_structure(within)
 }
 
 impl Inner {
