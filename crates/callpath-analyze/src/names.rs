@@ -163,6 +163,11 @@ impl ModuleNames {
         }
     }
 
+    /// The digits of the address in the name that this module gives a procedure without one.
+    pub fn digits_of_nameless<'a>(&self, name: &'a str) -> Option<&'a str> {
+        name.strip_prefix(&self.module)?.strip_prefix("+0x")
+    }
+
     fn nameless(&self, start: LinkAddr) -> ProcedureName {
         ProcedureName { name: format!("{}+{start:#x}", self.module), start, named: false }
     }

@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
     /// Only procedures with this name, or whose name has it as a part between colons, brackets or blanks; or the one that
-    /// an address (0x1234) lies in
+    /// an address (0x1234, or FILE+0x1234 as reports have it) lies in
     #[arg(long, value_name = "NAME")]
     procedure: Option<String>,
     /// The line of each stretch of code, too
@@ -46,20 +46,31 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let Some(source) = names.structure_source() else {
         return Err(anyhow::anyhow!("failed to read {}", arguments.file.display()).into());
     };
-    let wanted = match &arguments.procedure {
-        Some(wanted) => Some(addresses(&names, &arguments.file, wanted)?),
-        None => None,
-    };
+    let wanted = arguments.procedure.as_deref().map(|asked| wanted(&names, asked)).transpose()?;
     let cache = TableCache::open(if arguments.no_cache { None } else { surroundings::cache_directory() });
     let progress = Mutex::new(surroundings::Progress::new("procedures"));
     let step = |done, of| progress.lock().unwrap_or_else(PoisonError::into_inner).step(done, of);
-    let found = kept_structure(&source, wanted.as_deref(), &cache, &step);
+    let at = match &wanted {
+        Some(Wanted::At(addresses)) => Some(&**addresses),
+        Some(Wanted::CalledInDwarf(_)) | None => None,
+    };
+    let mut found = kept_structure(&source, at, &cache, &step);
     drop(progress);
     for diagnostic in &found.diagnostics {
         output::say(diagnostic);
     }
-    if let Some(wanted) = arguments.procedure.as_ref().filter(|_| found.procedures.is_empty()) {
-        return Err(anyhow::anyhow!("no code of {} is at {wanted}", arguments.file.display()).into());
+    if let Some(Wanted::CalledInDwarf(asked)) = wanted {
+        found.procedures.retain(|procedure| procedure.name.as_ref().is_some_and(|name| is_called(name, asked)));
+    }
+    if let Some(asked) = arguments.procedure.as_ref().filter(|_| found.procedures.is_empty()) {
+        let file = arguments.file.display();
+        return Err(match wanted {
+            Some(Wanted::At(_)) => anyhow::anyhow!("no code of {file} is at {asked}"),
+            Some(Wanted::CalledInDwarf(_)) | None => {
+                anyhow::anyhow!("no procedure of {file} is called {asked}; see all with: callpath structure {file}")
+            }
+        }
+        .into());
     }
     let mut out = output::stdout();
     if arguments.json {
@@ -74,24 +85,36 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     Ok(0)
 }
 
-/// Where the procedures of that name begin.
-fn addresses(names: &ModuleNames, file: &Path, wanted: &str) -> anyhow::Result<Vec<LinkAddr>> {
-    if let Some(digits) = wanted.strip_prefix("0x") {
-        let address = u64::from_str_radix(digits, 16)
-            .map_err(|e| anyhow::anyhow!("--procedure {wanted}: not an address: {e}"))?;
-        return Ok(vec![LinkAddr(address)]);
+/// What was asked for.
+enum Wanted<'a> {
+    /// What lies at these addresses.
+    At(Vec<LinkAddr>),
+    /// No symbol has the name, but DWARF may: its own name for a Fortran procedure is not the linker's.
+    CalledInDwarf(&'a str),
+}
+
+fn wanted<'a>(names: &ModuleNames, asked: &'a str) -> anyhow::Result<Wanted<'a>> {
+    let found: Vec<LinkAddr> = names.starts().filter(|&start| is_called(&names.procedure(start).name, asked)).collect();
+    if !found.is_empty() {
+        return Ok(Wanted::At(found));
     }
-    let is_it = |name: &str| {
-        name == wanted
-            || name.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '~')).any(|part| part == wanted)
+    let Some(digits) = asked.strip_prefix("0x").or_else(|| names.digits_of_nameless(asked)) else {
+        return Ok(Wanted::CalledInDwarf(asked));
     };
-    let found: Vec<LinkAddr> = names.starts().filter(|&start| is_it(&names.procedure(start).name)).collect();
-    anyhow::ensure!(
-        !found.is_empty(),
-        "no procedure of {file} is called {wanted}; see all with: callpath structure {file}",
-        file = file.display(),
-    );
-    Ok(found)
+    let address = address(digits).map_err(|why| anyhow::anyhow!("--procedure {asked}: not an address: {why}"))?;
+    Ok(Wanted::At(vec![address]))
+}
+
+fn address(digits: &str) -> Result<LinkAddr, &'static str> {
+    if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err("hexadecimal digits are expected after 0x");
+    }
+    // Nothing else is wrong with digits.
+    u64::from_str_radix(digits, 16).map(LinkAddr).map_err(|_| "addresses have 64 bits at most")
+}
+
+fn is_called(name: &str, asked: &str) -> bool {
+    name == asked || name.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '~')).any(|part| part == asked)
 }
 
 fn text(out: &mut impl Write, found: &ModuleStructure, names: &ModuleNames, lines: bool) -> std::io::Result<()> {

@@ -71,6 +71,36 @@ fn as_a_command() {
     assert!(work["pieces"].as_array().is_some_and(|pieces| pieces.iter().any(|piece| piece["place"]["line"] == 29)));
 }
 
+/// Each name that it prints is one that it takes: of a procedure without one, too, and what DWARF has.
+#[test]
+fn as_it_is_called() {
+    let shown = |program: &Program, asked: &[&str]| {
+        let mut command = std::process::Command::new(callpath_end_to_end::callpath());
+        let said = command.arg("structure").arg("--json").arg(program.path()).args(asked).output();
+        let said = said.expect("callpath can be run");
+        assert!(said.status.success(), "{asked:?}: {said:?}");
+        let json: serde_json::Value = serde_json::from_slice(&said.stdout).expect("JSON");
+        json["procedures"].as_array().expect("an array").clone()
+    };
+    let stripped = Program::made(C { source: "loops.c", output: "loops_asked_stripped", options: &["-s"] });
+    let all = shown(&stripped, &[]);
+    let nameless: Vec<_> =
+        all.iter().filter(|procedure| procedure["name"].as_str().is_some_and(|n| n.contains("+0x"))).collect();
+    assert!(nameless.len() > 3, "{all:?}");
+    for procedure in nameless {
+        let name = procedure["name"].as_str().expect("a name");
+        assert_eq!(shown(&stripped, &["--procedure", name]), std::slice::from_ref(procedure), "{name}");
+    }
+    let no_symbols = Program::made(C {
+        source: "loops.c",
+        output: "loops_no_symbols",
+        options: &["-Wl,--retain-symbols-file=/dev/null"],
+    });
+    let found = shown(&no_symbols, &["--procedure", "work"]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0]["name"], "work");
+}
+
 /// What was found is kept, for reports, too; `--no-cache` neither reads nor writes it. No bar where there is no terminal.
 #[test]
 fn found_once() {
@@ -111,7 +141,9 @@ fn what_there_is_not() {
         (&["/dev/null"][..], "failed to read /dev/null: not a regular file"),
         (&[&path, "--procedure", "nobody"], "is called nobody"),
         (&[&path, "--procedure", "0x1"], "is at 0x1"),
-        (&[&path, "--procedure", "0xno"], "not an address"),
+        (&[&path, "--procedure", "loops_asked+0x1"], "is at loops_asked+0x1"),
+        (&[&path, "--procedure", "0xno"], "not an address: hexadecimal digits are expected after 0x"),
+        (&[&path, "--procedure", "0xffffffffffffffffff"], "not an address: addresses have 64 bits at most"),
     ];
     for (words, expected) in cases {
         let mut command = std::process::Command::new(callpath_end_to_end::callpath());
