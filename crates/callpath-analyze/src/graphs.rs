@@ -9,6 +9,7 @@ use callpath_format::register::Reg;
 use callpath_image::cfi::CallFrames;
 use callpath_image::elf::Image;
 use callpath_image::landing_pads::LandingPads;
+use callpath_image::loading::named_starts;
 use callpath_x86::graph::{Fragment, FragmentKind, GraphInput, LandingPad, ModuleFlow};
 
 use crate::recipes::machine_code::with_input;
@@ -20,7 +21,13 @@ use crate::recipes::{code_of, procedures};
 pub fn with_flow<T>(image: &Image, then: impl FnOnce(&ModuleFlow<'_>, &[String]) -> T) -> T {
     let (code, _) = code_of(image);
     let frames = CallFrames::of_image(image, &code);
+    let named = named_starts(image, None);
+    let is_named_part = |at| named.binary_search_by_key(&at, |named| named.0).is_ok_and(|index| named[index].1);
     let kind = |range: &callpath_image::cfi::FrameRange| {
+        // A part that is run before there is a frame looks like a procedure.
+        if is_named_part(range.code.start) {
+            return FragmentKind::Part;
+        }
         let recipe = frames.rows_of(range).first().and_then(|row| frames.recipes.get(row.recipe as usize));
         match recipe.map(|recipe| recipe.cfa) {
             // Like a procedure, or like a part of one that has no frame there.

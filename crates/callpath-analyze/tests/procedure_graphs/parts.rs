@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use callpath_image::elf::Image;
 use callpath_x86::graph::Terminator;
 
 use crate::{SOURCES, graphs, link, run};
@@ -42,4 +43,28 @@ fn cold_parts_belong_to_their_procedures() {
         assert!(graphs.iter().all(|graph| graph.unresolved() == 0), "{kind}");
     }
     assert!(parts >= 6, "{parts}");
+}
+
+/// A cold part that is aligned by chance, as procedures are, and run before there is a frame: its symbol says what it is.
+#[test]
+fn an_aligned_cold_part_is_known_by_its_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = format!("{SOURCES}/early.c");
+    for kind in ["-fpic", "-fno-pic"] {
+        run(directory.path(), "gcc", &["-S", "-O2", kind, &source, "-o", "code.s"]);
+        let code = directory.path().join("code.s");
+        let text = std::fs::read_to_string(&code).unwrap();
+        // In front of the entry of call frame information, too.
+        let section = "\t.section\t.text.unlikely\n\t.cfi_startproc";
+        assert!(text.contains(section), "{text}");
+        std::fs::write(&code, text.replace(section, &section.replace("\n", "\n\t.p2align 4\n"))).unwrap();
+        let program = link(directory.path(), code, kind == "-fpic");
+        let (hot, cold) = (program.symbols["early"], program.symbols["early.cold"]);
+        assert_eq!(cold % 16, 0, "{kind}");
+        let graphs = graphs(&Image::read(&directory.path().join("program")).unwrap());
+        let graph = graphs.iter().find(|graph| graph.entry.0 == hot).unwrap_or_else(|| panic!("{kind}: {graphs:?}"));
+        let starts: BTreeSet<u64> = graph.fragments.iter().map(|fragment| fragment.start.0).collect();
+        assert_eq!(starts, BTreeSet::from([hot, cold]), "{kind}");
+        assert!(graphs.iter().all(|graph| graph.entry.0 != cold), "{kind}");
+    }
 }
