@@ -12,7 +12,7 @@ use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_format::shared::thread::Dropped;
 use code::{Code, ModuleCode};
 
-use crate::links::{Frame, Judge, Verdict};
+use crate::links::{Frame, Judge, Modules, Verdict};
 use crate::measurement::{Account, FULL_ROOT, Measurement, PARTIAL_ROOT, ProcessFile, SessionFile, TreeNode};
 use crate::names::{ModuleNames, missing_names_hints};
 
@@ -217,18 +217,14 @@ impl Adder<'_> {
         let frame = |key: FrameKey| {
             let module = self.modules.get(usize::from(key.module().0)).copied();
             // Our own object's frames are no part of the path.
-            let code = module.map(|m| &self.code.modules[m]);
-            let names = code.and_then(|c| c.names.as_ref());
-            (
-                code.is_some_and(|c| c.ours),
-                Frame { module: module.unwrap_or(usize::MAX), names, address: LinkAddr(key.address()) },
-            )
+            let ours = module.is_some_and(|m| self.code.modules[m].ours);
+            (ours, Frame { module: module.unwrap_or(usize::MAX), address: LinkAddr(key.address()) })
         };
         let (caller, callee) = (frame(nodes[node.parent as usize].key), frame(node.key));
         if caller.0 || callee.0 {
             return false;
         }
-        let verdict = self.judge.judge(caller.1, callee.1);
+        let verdict = self.judge.judge(&*self.code, caller.1, callee.1);
         let rated = match verdict {
             Verdict::Valid => &mut links.valid,
             Verdict::Likely => &mut links.likely,
@@ -301,6 +297,16 @@ impl Adder<'_> {
         {
             module.unnamed_samples += samples;
         }
+    }
+}
+
+impl Modules for Code {
+    fn count(&self) -> usize {
+        self.modules.len()
+    }
+
+    fn names(&self, module: usize) -> Option<&ModuleNames> {
+        self.modules.get(module)?.names.as_ref()
     }
 }
 

@@ -3,16 +3,19 @@
 //!
 //! Tallent et al. 2009, section 2.3.2: a link is *valid* if a call of the callee precedes the return address, directly or
 //! through the procedure linkage table; *likely* if a dynamically dispatched call does, or one of a procedure that hands
-//! over by jumping; *invalid* if none of these. Here also: the frame of a signal handler's return and what it
-//! interrupted are valid, so is a coroutine's routine under its outermost frame, and code that cannot be looked at makes a
-//! link likely.
+//! over to the callee by jumping, as far as that can be followed; *invalid* if none of these. Here also: the frame of a
+//! signal handler's return and what it interrupted are valid, so is a coroutine's routine under its outermost frame, and
+//! code that cannot be looked at makes a link likely.
 
 use callpath_format::address::LinkAddr;
-use callpath_x86::call_site::{LONGEST_CALL_BYTES, calls_before, hands_over};
+use callpath_x86::call_site::{LONGEST_CALL_BYTES, Leaves, calls_before, leaves};
 use rustc_hash::FxHashMap;
 
 use crate::names::ModuleNames;
 use crate::recipes::coroutine;
+
+/// Procedures that are followed from one call; what hands over to more can hand over to anything.
+const MOST_FOLLOWED: usize = 64;
 
 /// What is to be said of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,11 +25,18 @@ pub(crate) enum Verdict {
     Invalid,
 }
 
-/// A frame: its module's names (`None`: it cannot be looked at) and its look-up address.
-#[derive(Clone, Copy)]
-pub(crate) struct Frame<'n> {
+/// The names of each module of the measurement, by its number; `None`: it cannot be looked at, or no sample hit it.
+pub(crate) trait Modules {
+    fn count(&self) -> usize;
+    fn names(&self, module: usize) -> Option<&ModuleNames>;
+}
+
+/// A frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame {
+    /// Its module's number.
     pub(crate) module: usize,
-    pub(crate) names: Option<&'n ModuleNames>,
+    /// Its look-up address.
     pub(crate) address: LinkAddr,
 }
 
@@ -34,26 +44,28 @@ pub(crate) struct Frame<'n> {
 #[derive(Default)]
 pub(crate) struct Judge {
     verdicts: FxHashMap<(usize, LinkAddr, usize, LinkAddr), Verdict>,
-    hands_over: FxHashMap<(usize, LinkAddr), bool>,
+    leaves: FxHashMap<(usize, LinkAddr), Leaves>,
 }
 
 impl Judge {
     /// Whether `caller` (a call site) can have called `callee`.
-    pub(crate) fn judge(&mut self, caller: Frame<'_>, callee: Frame<'_>) -> Verdict {
+    pub(crate) fn judge(&mut self, modules: &impl Modules, caller: Frame, callee: Frame) -> Verdict {
         // All places of a procedure are called in the same way.
-        let start = callee.names.and_then(|n| n.bounds(callee.address)).map_or(callee.address, |p| p.start);
+        let start = modules.names(callee.module).and_then(|n| n.bounds(callee.address));
+        let start = start.map_or(callee.address, |procedure| procedure.start);
         let key = (caller.module, caller.address, callee.module, start);
         if let Some(verdict) = self.verdicts.get(&key) {
             return *verdict;
         }
-        let verdict = self.decide(caller, callee);
+        let verdict = self.decide(modules, caller, callee);
         self.verdicts.insert(key, verdict);
         verdict
     }
 
-    fn decide(&mut self, caller: Frame<'_>, callee: Frame<'_>) -> Verdict {
-        let Some(names) = caller.names.filter(|n| n.is_usable()) else { return Verdict::Likely };
-        if is_signal_return(caller) || is_signal_return(callee) {
+    fn decide(&mut self, modules: &impl Modules, caller: Frame, callee: Frame) -> Verdict {
+        let Some(names) = modules.names(caller.module).filter(|n| n.is_usable()) else { return Verdict::Likely };
+        if is_signal_return(names, caller) || modules.names(callee.module).is_some_and(|n| is_signal_return(n, callee))
+        {
             return Verdict::Valid;
         }
         let return_address = LinkAddr(caller.address.0.wrapping_add(1));
@@ -65,7 +77,7 @@ impl Judge {
             .find_map(|len| names.bytes(LinkAddr(return_address.0.wrapping_sub(len as u64)), len));
         let Some(before) = before else { return Verdict::Likely };
         let calls = calls_before(before, return_address);
-        let direct = calls.direct.map(|target| self.direct(caller, names, target, callee));
+        let direct = calls.direct.map(|target| self.direct(modules, Frame { address: target, ..caller }, callee));
         match direct {
             Some(verdict @ (Verdict::Valid | Verdict::Likely)) => verdict,
             _ if calls.dynamic => Verdict::Likely,
@@ -73,36 +85,76 @@ impl Judge {
         }
     }
 
-    /// A call of `target`, which is in the caller's module.
-    fn direct(&mut self, caller: Frame<'_>, names: &ModuleNames, target: LinkAddr, callee: Frame<'_>) -> Verdict {
-        let called = callee.names.and_then(|n| n.bounds(callee.address));
-        if caller.module == callee.module
-            && called.is_some_and(|p| p.start <= target && target.0 - p.start.0 < p.len.max(1))
-        {
-            return Verdict::Valid;
+    /// A call of `target`: what it leads to, from procedure to procedure.
+    fn direct(&mut self, modules: &impl Modules, target: Frame, callee: Frame) -> Verdict {
+        let callee_name = modules.names(callee.module).and_then(|n| n.bounds(callee.address)).and_then(|p| p.name);
+        // Each with whether a call leads there by itself, or through the linkage table.
+        let mut reached = vec![(target, true)];
+        let mut next = 0;
+        while let Some(&(place, is_called)) = reached.get(next) {
+            next += 1;
+            let Some(names) = modules.names(place.module) else { return Verdict::Likely };
+            let Some(procedure) = names.bounds(place.address) else { return Verdict::Likely };
+            if place.module == callee.module
+                && callee.address.0.checked_sub(procedure.start.0).is_some_and(|at| at < procedure.len.max(1))
+            {
+                return if is_called { Verdict::Valid } else { Verdict::Likely };
+            }
+            let mut add = |place: Frame, is_called: bool| {
+                if !reached.iter().any(|(known, _)| known.module == place.module && known.address == place.address) {
+                    reached.push((place, is_called));
+                }
+            };
+            if let Some(stub) = procedure.name.and_then(|n| n.strip_suffix("@plt")) {
+                if callee_name == Some(stub) {
+                    return if is_called { Verdict::Valid } else { Verdict::Likely };
+                }
+                match bound_to(modules, stub, callee) {
+                    Some(bound) => bound.into_iter().for_each(|place| add(place, is_called)),
+                    None => return Verdict::Likely,
+                }
+            } else {
+                let key = (place.module, procedure.start);
+                let leaves = self.leaves.entry(key).or_insert_with(|| {
+                    let code = usize::try_from(procedure.len).ok().and_then(|len| names.bytes(procedure.start, len));
+                    code.map_or(Leaves { to: Vec::new(), anywhere: true }, |code| leaves(code, procedure.start))
+                });
+                if leaves.anywhere {
+                    return Verdict::Likely;
+                }
+                leaves.to.iter().for_each(|to| add(Frame { address: *to, ..place }, false));
+            }
+            if reached.len() > MOST_FOLLOWED {
+                return Verdict::Likely;
+            }
         }
-        let Some(procedure) = names.bounds(target) else { return Verdict::Likely };
-        if let Some(stub) = procedure.name.and_then(|n| n.strip_suffix("@plt")) {
-            // A resolver may have chosen another procedure for the name (memcpy, for one).
-            let same = called.and_then(|p| p.name).is_some_and(|name| name == stub);
-            return if same { Verdict::Valid } else { Verdict::Likely };
-        }
-        let key = (caller.module, procedure.start);
-        let (start, len) = (procedure.start, procedure.len);
-        let hands = *self.hands_over.entry(key).or_insert_with(|| {
-            let code = usize::try_from(len).ok().and_then(|len| names.bytes(start, len));
-            code.is_none_or(|code| hands_over(code, start))
-        });
-        if hands { Verdict::Likely } else { Verdict::Invalid }
+        Verdict::Invalid
     }
+}
+
+/// What a name of the linkage table can be bound to. `None`: that is not known, or it is `callee` while the loader binds it,
+/// or where the name's own procedure chooses (memcpy, for one).
+fn bound_to(modules: &impl Modules, name: &str, callee: Frame) -> Option<Vec<Frame>> {
+    let callee_names = modules.names(callee.module);
+    let chosen_there = |names: &ModuleNames| names.exports(name).iter().any(|export| export.chooses);
+    let is_loader = |names: &ModuleNames| !names.exports("__tls_get_addr").is_empty();
+    if callee_names.is_some_and(|names| chosen_there(names) || is_loader(names)) {
+        return None;
+    }
+    let mut bound = Vec::new();
+    for module in 0..modules.count() {
+        let exports = modules.names(module).map_or(&[][..], |names| names.exports(name));
+        bound.extend(exports.iter().map(|export| Frame { module, address: export.start }));
+    }
+    (!bound.is_empty()).then_some(bound)
 }
 
 /// Whether the frame is where a signal handler returns to: `mov eax, 15; syscall`. What called it is the kernel, and what
 /// it returns to was interrupted.
-fn is_signal_return(frame: Frame<'_>) -> bool {
+fn is_signal_return(names: &ModuleNames, frame: Frame) -> bool {
     const RETURNS: [&[u8]; 2] = [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05], &[0xb8, 15, 0, 0, 0, 0x0f, 0x05]];
     let return_address = LinkAddr(frame.address.0.wrapping_add(1));
-    let is = |at: LinkAddr, code: &[u8]| frame.names.and_then(|n| n.bytes(at, code.len())).is_some_and(|b| b == code);
+    let is = |at: LinkAddr, code: &[u8]| names.bytes(at, code.len()).is_some_and(|b| b == code);
     RETURNS.iter().any(|code| {
         // The handler's return address, or, sampled inside, either of the two instructions.
         is(return_address, code)

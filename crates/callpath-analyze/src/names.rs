@@ -6,7 +6,7 @@
 pub mod packages;
 pub mod perf_map;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use callpath_image::debug_file::{DebugFiles, hex};
 use callpath_image::demangle::demangle;
 use callpath_image::elf::Image;
 use callpath_image::error::ImageError;
+use callpath_image::exports::{Export, Exports};
 use callpath_image::identity::ModuleIdentity;
 use callpath_image::lines::Lines;
 pub use callpath_image::lines::SourceLine;
@@ -52,6 +53,8 @@ struct Source {
     with_dwarf: Arc<Image>,
     supplement: Option<Arc<Image>>,
     procedures: Procedures,
+    /// Read when first asked for.
+    exports: OnceCell<Exports>,
     lines: Lines,
 }
 
@@ -111,7 +114,7 @@ impl ModuleNames {
         let with_dwarf = debug_file.map_or_else(|| Arc::clone(&image), Arc::new);
         let supplement = supplement.map(Arc::new);
         let lines = Lines::new(Arc::clone(&with_dwarf), supplement.clone());
-        self.source = Some(Source { image, with_dwarf, supplement, procedures, lines });
+        self.source = Some(Source { image, with_dwarf, supplement, procedures, exports: OnceCell::new(), lines });
     }
 
     /// What the structure of its procedures is found in.
@@ -175,6 +178,12 @@ impl ModuleNames {
     /// The bounds of the procedure that holds `addr` and the linker's name of it, where known.
     pub fn bounds(&self, addr: LinkAddr) -> Option<Procedure<'_>> {
         self.source.as_ref()?.procedures.procedure_at(addr)
+    }
+
+    /// The procedures that other modules can name so, a linker's name without its version.
+    pub fn exports(&self, name: &str) -> &[Export] {
+        let of = |source: &'_ Source| Exports::of(&source.image);
+        self.source.as_ref().map_or(&[], |source| source.exports.get_or_init(|| of(source)).named(name))
     }
 
     /// Where named procedures begin, ascending.

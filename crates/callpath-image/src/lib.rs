@@ -16,6 +16,7 @@ mod dwarf;
 mod eh_frame;
 pub mod elf;
 pub mod error;
+pub mod exports;
 mod fde;
 #[doc(hidden)]
 pub mod fuzzing;

@@ -24,9 +24,11 @@ pub(crate) struct Symbol<'a> {
     /// Linker's name without its version.
     pub(crate) name: Cow<'a, str>,
     /// Seen by other modules, or by other units of this one.
-    is_global: bool,
+    pub(crate) is_global: bool,
     /// Said to be a procedure, not just a label.
     pub(crate) is_typed: bool,
+    /// It is a procedure that chooses at load time which other one it stands for (`STT_GNU_IFUNC`).
+    pub(crate) chooses: bool,
 }
 
 impl Symbol<'_> {
@@ -152,5 +154,6 @@ fn procedure_symbol<'a>(
         return None;
     }
     let len = len.min(range.end.0 - start.0);
-    Some(Symbol { start, len, name: Cow::Owned(name.into_owned()), is_global: binding != abi::STB_LOCAL, is_typed })
+    let (name, is_global) = (Cow::Owned(name.into_owned()), binding != abi::STB_LOCAL);
+    Some(Symbol { start, len, name, is_global, is_typed, chooses: kind == abi::STT_GNU_IFUNC })
 }

@@ -1,5 +1,4 @@
-//! Calls, seen from where they return to: what stands before a return address, and whether a procedure hands over to
-//! others by jumping.
+//! Calls, seen from where they return to: what stands before a return address, and where a procedure goes on without one.
 //! Knows nothing of which calls were made.
 
 use callpath_format::address::LinkAddr;
@@ -7,7 +6,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
 /// No call is longer, bytes.
 pub const LONGEST_CALL_BYTES: usize = 8;
-/// Longer procedures are taken to jump out somewhere, bytes.
+/// Longer procedures are taken to go on anywhere, bytes.
 const LONGEST_PROCEDURE_BYTES: usize = 1 << 18;
 
 /// The calls that the bytes before a return address may be. Instructions vary in length, so there may be several
@@ -39,11 +38,21 @@ pub fn calls_before(before: &[u8], return_address: LinkAddr) -> CallsBefore {
     found
 }
 
-/// Whether a procedure of these bytes can go on elsewhere without a call: by a jump out of it, by one through a register
-/// or memory, or by running over its end.
-pub fn hands_over(code: &[u8], start: LinkAddr) -> bool {
+/// Where a procedure goes on without a call: by jumps out of it and by running over its end.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Leaves {
+    /// Places outside of it, each once, in the order of the code.
+    pub to: Vec<LinkAddr>,
+    /// It may go anywhere: by a jump through a register or memory, or because its code cannot be read as a whole.
+    pub anywhere: bool,
+}
+
+/// Where a procedure of these bytes goes on without a call. Bytes that are no code, and very long procedures, may go anywhere.
+pub fn leaves(code: &[u8], start: LinkAddr) -> Leaves {
+    let mut leaves = Leaves::default();
     if code.len() > LONGEST_PROCEDURE_BYTES {
-        return true;
+        leaves.anywhere = true;
+        return leaves;
     }
     let end = start.0.wrapping_add(code.len() as u64);
     let mut decoder = Decoder::with_ip(64, code, start.0, DecoderOptions::NONE);
@@ -51,21 +60,34 @@ pub fn hands_over(code: &[u8], start: LinkAddr) -> bool {
     while decoder.can_decode() {
         let instruction = decoder.decode();
         if instruction.is_invalid() {
-            // Data, or cut: nothing is certain of what is here.
-            return true;
+            leaves.anywhere = true;
+            return leaves;
         }
-        let jumps_out = || !(start.0..end).contains(&instruction.near_branch_target());
-        runs_on = match instruction.flow_control() {
-            FlowControl::UnconditionalBranch if jumps_out() => return true,
-            FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend if jumps_out() => return true,
-            FlowControl::IndirectBranch => return true,
-            FlowControl::UnconditionalBranch | FlowControl::Return | FlowControl::Exception => false,
+        let flow = instruction.flow_control();
+        match flow {
+            FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => {
+                let target = LinkAddr(instruction.near_branch_target());
+                if !(start.0..end).contains(&target.0) && !leaves.to.contains(&target) {
+                    leaves.to.push(target);
+                }
+            }
+            FlowControl::IndirectBranch => leaves.anywhere = true,
+            _ => {}
+        }
+        runs_on = match flow {
+            FlowControl::UnconditionalBranch
+            | FlowControl::IndirectBranch
+            | FlowControl::Return
+            | FlowControl::Exception => false,
             // A call that does not return may end a procedure.
             FlowControl::Call | FlowControl::IndirectCall => false,
             _ => !is_padding(&instruction) || runs_on,
         };
     }
-    runs_on
+    if runs_on {
+        leaves.to.push(LinkAddr(end));
+    }
+    leaves
 }
 
 fn is_padding(instruction: &iced_x86::Instruction) -> bool {
@@ -99,15 +121,17 @@ mod tests {
     }
 
     #[test]
-    fn procedures_that_hand_over() {
-        let hands = |code: &[u8]| hands_over(code, LinkAddr(0x1000));
-        assert!(!hands(&[0x31, 0xc0, 0xc3])); // xor eax,eax; ret
-        assert!(!hands(&[0xeb, 0xfe])); // jmp to itself
-        assert!(!hands(&[0x31, 0xc0, 0xc3, 0x66, 0x90])); // ret; padding
-        assert!(hands(&[0xe9, 0, 1, 0, 0])); // jmp out
-        assert!(hands(&[0x74, 0x7f, 0xc3])); // je out; ret
-        assert!(hands(&[0xff, 0xe0])); // jmp rax
-        assert!(hands(&[0x31, 0xc0])); // runs over its end
-        assert!(!hands(&[0xe8, 0, 0, 0, 0])); // ends with a call that does not return
+    fn procedures_that_leave_without_a_call() {
+        let of = |code: &[u8]| leaves(code, LinkAddr(0x1000));
+        let to = |code: &[u8]| of(code).to.iter().map(|at| at.0).collect::<Vec<_>>();
+        assert_eq!(of(&[0x31, 0xc0, 0xc3]), Leaves::default()); // xor eax,eax; ret
+        assert_eq!(of(&[0xeb, 0xfe]), Leaves::default()); // jmp to itself
+        assert_eq!(of(&[0x31, 0xc0, 0xc3, 0x66, 0x90]), Leaves::default()); // ret; padding
+        assert_eq!(to(&[0xe9, 0, 1, 0, 0]), [0x1105]); // jmp out
+        assert_eq!(to(&[0x74, 0x7f, 0x75, 0x7d, 0xc3]), [0x1081]); // je out; jne to the same place; ret
+        assert!(of(&[0xff, 0xe0]).anywhere); // jmp rax
+        assert_eq!(to(&[0x31, 0xc0]), [0x1002]); // runs over its end
+        assert_eq!(of(&[0xe8, 0, 0, 0, 0]), Leaves::default()); // ends with a call that does not return
+        assert!(of(&[0x06, 0xc3]).anywhere); // no instruction
     }
 }
