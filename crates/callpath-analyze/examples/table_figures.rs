@@ -5,8 +5,11 @@
 //! recipe, MB of code a second of CPU time (the best of five), length of the table as a part of the code's; then rows and distinct
 //! recipes (those that are wide), and what a look-up takes: median and quartiles, nanoseconds. Warm: 256 addresses in
 //! turn, as in a loop of samples. Cold: one address of the whole code, when nothing of the table is in any cache.
+//!
+//! The last line is what the machine itself gives in that minute: a load that waits for memory, of which a cold look-up has
+//! one at least, and additions that wait for each other, of which a core does one in a cycle.
 
-use std::arch::x86_64::{_mm_clflush, _mm_mfence, _rdtsc};
+use std::arch::x86_64::{_mm_clflush, _mm_lfence, _mm_mfence, _rdtsc};
 use std::error::Error;
 use std::hint::black_box;
 use std::path::Path;
@@ -42,6 +45,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             spread(cold(&build.bytes)),
         );
     }
+    println!(
+        "\nthe machine: a load from memory {} ns, {:.2} dependent additions a ns",
+        spread(loads()),
+        additions_per_ns()
+    );
     Ok(())
 }
 
@@ -119,32 +127,65 @@ fn warm(bytes: &[u8]) -> Vec<f64> {
 
 /// Nanoseconds of each of 400 look-ups, all of the table out of the caches; reading the clock taken off.
 fn cold(bytes: &[u8]) -> Vec<f64> {
-    const LINE_BYTES: usize = 64;
     let Ok(table) = Table::new(bytes) else { return Vec::new() };
+    let addresses = addresses(&table, 400);
+    let lines: Vec<*const u8> = bytes.chunks(64).map(<[u8]>::as_ptr).collect();
+    uncached(&lines, addresses.len(), |number| addresses.get(number).is_some_and(|addr| look_up(&table, *addr)))
+}
+
+/// Nanoseconds of a load that waits for the one before and for memory, in each of 50 rounds of 64 of them, all over 4 MiB
+/// that are in no cache.
+fn loads() -> Vec<f64> {
+    const LOADS: usize = 64;
+    const LINE_WORDS: usize = 8;
+    let mut memory = vec![0usize; (4 << 20) / size_of::<usize>()];
+    let lines = memory.len() / LINE_WORDS;
+    // By a factor that shares none with the number of lines: an order that nothing foresees, and no line twice.
+    let place = |number: usize| number.wrapping_mul(2_654_435_761) % lines * LINE_WORDS;
+    for number in 0..LOADS {
+        memory[place(number)] = place(number + 1);
+    }
+    let bytes: Vec<*const u8> = memory.chunks(LINE_WORDS).map(|line| line.as_ptr().cast()).collect();
+    let chain = |_| (0..LOADS).fold(place(0), |at, _| memory.get(at).copied().unwrap_or(0)) == place(LOADS);
+    uncached(&bytes, 50, chain).into_iter().map(|all| all / LOADS as f64).collect()
+}
+
+/// Nanoseconds that `work` takes, so many times, each time with the `lines` out of the caches; reading the clock taken off.
+fn uncached(lines: &[*const u8], times: usize, work: impl Fn(usize) -> bool) -> Vec<f64> {
     let ticks_per_ns = ticks_per_ns();
-    let timed = |look: &dyn Fn() -> bool| {
-        for line in bytes.chunks(LINE_BYTES) {
+    let timed = |work: &dyn Fn() -> bool| {
+        for line in lines {
             // SAFETY: evicts a line of memory that is ours.
-            unsafe { _mm_clflush(line.as_ptr()) };
+            unsafe { _mm_clflush(*line) };
         }
-        // SAFETY: orders memory accesses and reads the time stamp counter.
-        let start = unsafe {
+        // SAFETY: waits for all before, and reads the time stamp counter.
+        let ticks = || unsafe {
             _mm_mfence();
+            _mm_lfence();
             _rdtsc()
         };
-        black_box(look());
-        // SAFETY: as above.
-        unsafe {
-            _mm_mfence();
-            _rdtsc() - start
-        }
+        let start = ticks();
+        black_box(work());
+        ticks() - start
     };
     let mut empty: Vec<u64> = (0..50).map(|_| timed(&|| true)).collect();
     empty.sort_unstable();
     let clock = empty[empty.len() / 2];
-    let addresses = addresses(&table, 400);
-    let looked = |addr: &LinkAddr| timed(&|| look_up(&table, *addr)).saturating_sub(clock) as f64 / ticks_per_ns;
-    addresses.iter().map(looked).collect()
+    (0..times).map(|number| timed(&|| work(number)).saturating_sub(clock) as f64 / ticks_per_ns).collect()
+}
+
+fn additions_per_ns() -> f64 {
+    const COUNT: u64 = 100_000_000;
+    let start = cpu_time();
+    black_box((0..COUNT).fold(0u64, |sum, _| black_box_add(sum)));
+    COUNT as f64 / (cpu_time() - start).as_nanos() as f64
+}
+
+/// One addition that the compiler cannot fold with the next.
+fn black_box_add(mut sum: u64) -> u64 {
+    // SAFETY: adds one to a register.
+    unsafe { std::arch::asm!("add {0}, 1", inout(reg) sum, options(nomem, nostack, pure)) };
+    sum
 }
 
 fn ticks_per_ns() -> f64 {
