@@ -6,7 +6,7 @@ mod code;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use callpath_db::{CallSite, Handlers, Links, Metric, NodeId, ProcessInfo, Profile, Quality, Scope, ScopeKind};
+use callpath_db::{CallSite, Handlers, Links, Metric, Name, NodeId, ProcessInfo, Profile, Quality, Scope, ScopeKind};
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_format::shared::thread::Dropped;
@@ -21,6 +21,8 @@ pub const PRELOAD_PREFIX: &str = "callpath-preload-";
 
 /// The metric that counts returns (csprof-2006, section 2).
 pub const RETURNS: &str = "returns";
+/// What it is not.
+const RETURNS_NOTE: &str = "returns from frames that were active at a sample; it is no number of calls";
 /// What code written at run time is called, where the kernel has no name for its memory.
 const NAMELESS_CODE: &str = "[jit]";
 /// How many modules a report's hints name.
@@ -45,9 +47,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
 /// The profile of a measurement.
 pub fn attribute(measurement: &Measurement, options: &AttributeOptions, progress: Progress<'_>) -> Profile {
     let session = &measurement.session;
-    let mut metrics: Vec<Metric> = session.metrics.iter().map(|m| Metric::sum(&m.name, &m.unit)).collect();
-    metrics.push(Metric::sum("samples", "count"));
-    let mut profile = Profile::new(metrics);
+    let mut profile = Profile::new(metrics_of(session));
     let mut code = Code::default();
     for process in &measurement.processes {
         let names = measurement.names.iter().find(|names| names.sequence == process.sequence);
@@ -61,6 +61,20 @@ pub fn attribute(measurement: &Measurement, options: &AttributeOptions, progress
     }
     describe(&mut profile, measurement, &code);
     profile
+}
+
+/// What is stored in each node, what follows from it, and the number of samples.
+fn metrics_of(session: &SessionFile) -> Vec<Metric> {
+    let stored = session.metrics.iter().map(|metric| {
+        let column = Metric::sum(&metric.name, &metric.unit);
+        if metric.name == RETURNS { column.noted(RETURNS_NOTE) } else { column }
+    });
+    let mut metrics: Vec<Metric> = stored.collect();
+    if let Some(returns) = metrics.iter().skip(1).find(|metric| metric.name == RETURNS) {
+        metrics.push(Metric::per_own(&metrics[0], returns));
+    }
+    metrics.push(Metric::sum("samples", "count"));
+    metrics
 }
 
 fn add_process(
@@ -173,7 +187,8 @@ impl Adder<'_> {
                 // Made only when something hangs there.
                 PARTIAL_ROOT => thread,
                 _ if invalid || node.parent == PARTIAL_ROOT => {
-                    if !invalid {
+                    // Where a walk stopped is among the frames that were left out, if any were.
+                    if !invalid && node.key != FrameKey::LEFT_OUT {
                         self.count_stopped(node.key, samples[index]);
                     }
                     let root = *partial.get_or_insert_with(|| self.partial_root(thread));
@@ -183,6 +198,8 @@ impl Adder<'_> {
             };
             places.push(place);
             let mut values: Vec<u64> = node.values.iter().take(self.metric_count).copied().collect();
+            // Columns of derived metrics hold nothing.
+            values.resize(self.profile.tree.width().saturating_sub(1), 0);
             values.push(node.samples);
             if values.iter().all(|v| *v == 0) {
                 continue;
@@ -214,6 +231,9 @@ impl Adder<'_> {
         if index <= PARTIAL_ROOT as usize || node.parent <= PARTIAL_ROOT {
             return false;
         }
+        if nodes[node.parent as usize].key == FrameKey::LEFT_OUT {
+            return false;
+        }
         let frame = |key: FrameKey| {
             let module = self.modules.get(usize::from(key.module().0)).copied();
             // Our own object's frames are no part of the path.
@@ -242,6 +262,9 @@ impl Adder<'_> {
     /// The scope of a frame below `parent`: its procedure, and the line in it where one is known.
     /// `outermost`: becomes the procedure's own scope.
     fn frame(&mut self, parent: NodeId, key: FrameKey, outermost: &mut Option<NodeId>) -> NodeId {
+        if key == FrameKey::LEFT_OUT {
+            return self.profile.tree.child(parent, Scope::new(ScopeKind::Truncated, Name::EMPTY));
+        }
         let strings = &mut self.profile.strings;
         let Some(module) = self.modules.get(usize::from(key.module().0)).map(|m| &self.code.modules[*m]) else {
             let name = if key.module() == ModuleIndex::NONE {

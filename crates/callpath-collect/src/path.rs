@@ -147,8 +147,8 @@ impl<'p, 'm> Walker<'p, 'm> {
         (frames, end)
     }
 
-    /// Finds the node of the path that was walked, from the root inwards; `visit` gets each frame's node, and where its
-    /// return address is if it may be marked.
+    /// Finds the node of the path that was walked, from the root inwards, or of its innermost frames if no more are kept;
+    /// `visit` gets each frame's node, and where its return address is if it may be marked.
     fn insert(
         &mut self,
         root: ArenaRef,
@@ -157,9 +157,14 @@ impl<'p, 'm> Walker<'p, 'm> {
         stack: &mut Stack,
         mut visit: impl FnMut(ArenaRef, u64, &mut Stack),
     ) -> Option<ArenaRef> {
-        let mut node = root;
-        let mut part = frames.saturating_sub(1) / layout::KEYS_LEN;
-        let mut len = frames - part * layout::KEYS_LEN;
+        let kept = tree.kept_frames().map_or(frames, |most| most.min(frames));
+        let mut node = if kept < frames { tree.child(root, FrameKey::LEFT_OUT)? } else { root };
+        let outermost_part = frames.saturating_sub(1) / layout::KEYS_LEN;
+        let mut part = kept.saturating_sub(1) / layout::KEYS_LEN;
+        let mut len = kept - part * layout::KEYS_LEN;
+        if part < outermost_part {
+            self.again(part, stack)?;
+        }
         loop {
             for (key, slot) in self.keys.get(..len)?.iter().zip(self.slots.get(..len)?).rev() {
                 node = tree.child(node, FrameKey(key.load(Relaxed)))?;

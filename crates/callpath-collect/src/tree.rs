@@ -7,7 +7,9 @@
 
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::thread::layout;
-use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, MAX_METRICS, Node, ThreadRecord};
+use callpath_format::shared::{
+    ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, MAX_METRICS, Node, Settings, ThreadRecord,
+};
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -16,6 +18,9 @@ use crate::thread::Thread;
 
 const NODES_PER_BUCKET: u32 = 2;
 const FIRST_BUCKETS: u32 = layout::SEGMENT_LEN as u32;
+
+/// As many nodes are looked at on the way to the root: a tree that the program has damaged may have no end.
+const LONGEST_CLIMB: usize = layout::CHECKPOINTS_LEN * layout::KEYS_LEN;
 
 /// A thread's tree. Only its thread may change it.
 pub(crate) struct Tree<'p, 'm> {
@@ -35,20 +40,47 @@ impl<'p, 'm> Tree<'p, 'm> {
         Some(Tree { process, record: thread.record, directory, stride })
     }
 
-    /// The child of `parent` with this key, made if there is none. `None`: no memory.
+    /// The child of `parent` with this key, made if there is none. Where recursion is collapsed it is `parent` or a node
+    /// above if that has the key: as no two nodes of a path have one key, it does not matter what the tree holds yet.
+    /// `None`: no memory.
     #[inline]
     pub(crate) fn child(&mut self, parent: ArenaRef, key: FrameKey) -> Option<ArenaRef> {
         let above: &Node = self.process.arena.get(parent)?;
         let likely = ArenaRef(above.last_child.load(Relaxed));
         if let Some(node) = self.process.arena.get::<Node>(likely)
             && node.key.load(Relaxed) == key.0
-            && node.parent.load(Relaxed) == parent.0
+            && (node.parent.load(Relaxed) == parent.0 || self.is_collapsed())
         {
             return Some(likely);
         }
         let child = self.find_or_add(parent, key)?;
         above.last_child.store(child.0, Relaxed);
         Some(child)
+    }
+
+    /// How many of a path's innermost frames are kept, if not all.
+    pub(crate) fn kept_frames(&self) -> Option<usize> {
+        self.process.session.settings.kept_frames()
+    }
+
+    fn is_collapsed(&self) -> bool {
+        self.process.session.settings.recursion == Settings::COLLAPSED
+    }
+
+    /// The node nearest to `from` on the way to its root that has this key. A root has none.
+    fn on_the_way_out(&self, from: ArenaRef, key: FrameKey) -> Option<ArenaRef> {
+        let mut at = from;
+        for _ in 0..LONGEST_CLIMB {
+            let node: &Node = self.process.arena.get(at)?;
+            if ArenaRef(node.parent.load(Relaxed)) == ArenaRef::NONE {
+                return None;
+            }
+            if node.key.load(Relaxed) == key.0 {
+                return Some(at);
+            }
+            at = ArenaRef(node.parent.load(Relaxed));
+        }
+        None
     }
 
     fn find_or_add(&mut self, parent: ArenaRef, key: FrameKey) -> Option<ArenaRef> {
@@ -59,6 +91,11 @@ impl<'p, 'm> Tree<'p, 'm> {
                 return Some(at);
             }
             at = ArenaRef(node.next.load(Relaxed));
+        }
+        if self.is_collapsed()
+            && let Some(active) = self.on_the_way_out(parent, key)
+        {
+            return Some(active);
         }
         self.add(parent, key, hash)
     }

@@ -24,7 +24,7 @@ pub use metric::{Formula, Metric, MetricKind};
 pub use name::{Name, Strings};
 pub use profile::Profile;
 pub use quality::{Handlers, Links, Quality};
-pub use query::{ProcedureCost, Query, QueryError, View, ViewKind, ViewNode};
+pub use query::{ProcedureCost, Query, QueryError, Recursion, View, ViewKind, ViewNode};
 pub use run::{ProcessInfo, RunInfo};
 pub use scope::{CallSite, Scope, ScopeKind};
 pub use tree::{NodeId, Tree};

@@ -20,6 +20,8 @@ pub enum ScopeKind {
     Thread,
     /// The root of call paths whose outer end is not known.
     Partial,
+    /// The outer frames of paths of which only the innermost are kept.
+    Truncated,
     /// A load module (flat view).
     Module,
     /// A source file (flat view).
@@ -45,6 +47,7 @@ impl ScopeKind {
             ScopeKind::Rank => "rank",
             ScopeKind::Thread => "thread",
             ScopeKind::Partial => "partial",
+            ScopeKind::Truncated => "truncated",
             ScopeKind::Module => "module",
             ScopeKind::File => "file",
             ScopeKind::Procedure => "procedure",

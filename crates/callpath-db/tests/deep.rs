@@ -3,11 +3,13 @@
 
 mod support;
 
+use std::num::NonZeroU32;
 use std::time::Instant;
 
-use callpath_db::{Metric, NodeId, Profile, Query, Scope, ScopeKind, ViewKind};
+use callpath_db::{Metric, NodeId, Profile, Query, QueryError, Recursion, Scope, ScopeKind, ViewKind};
 
 const DEPTH: u64 = 100_000;
+const SHORT: NonZeroU32 = NonZeroU32::new(12).unwrap();
 
 /// A path of `DEPTH` procedures with a cost in each; `name` says which procedure is where.
 fn deep(name: impl Fn(u64) -> u64) -> Profile {
@@ -25,9 +27,9 @@ fn deep(name: impl Fn(u64) -> u64) -> Profile {
 fn check(profile: &Profile) {
     let began = Instant::now();
     for view in [ViewKind::Context, ViewKind::Callers, ViewKind::Flat] {
-        for fold_recursion in [false, true] {
+        for recursion in [Recursion::Full, Recursion::Collapse, Recursion::Suffix(SHORT)] {
             for min_share in [0.0, 0.01] {
-                let query = Query { view, fold_recursion, min_share, ..Query::default() };
+                let query = Query { view, recursion, min_share, ..Query::default() };
                 let view = profile.view(&query).expect("an answer");
                 assert_eq!(view.inclusive(0), [DEPTH]);
                 let of_root: u64 = view.children(0).map(|child| view.self_cost(child)[0]).sum();
@@ -41,6 +43,13 @@ fn check(profile: &Profile) {
     let mut twice = profile.clone();
     twice.merge(profile);
     assert_eq!(twice.tree.len(), profile.tree.len());
+}
+
+#[test]
+fn suffixes_that_do_not_fit_into_memory() {
+    let long = Recursion::Suffix(NonZeroU32::new(5_000).expect("not 0"));
+    let answer = deep(|depth| depth).view(&Query { recursion: long, ..Query::default() });
+    assert!(matches!(answer, Err(QueryError::TooManyFrames { kept: 5_000 })));
 }
 
 #[test]

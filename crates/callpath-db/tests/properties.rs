@@ -5,7 +5,9 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use callpath_db::{Profile, Query, Scope, ScopeKind, View, ViewKind};
+use std::num::NonZeroU32;
+
+use callpath_db::{Profile, Query, Recursion, Scope, ScopeKind, View, ViewKind};
 use support::{Random, Sample, profile_of, random_samples};
 
 const ROUNDS: u64 = 400;
@@ -86,6 +88,14 @@ fn metrics_of_one_side_only_become_columns() {
     });
 }
 
+fn recursion(random: &mut Random) -> Recursion {
+    match NonZeroU32::new(random.below(6) as u32) {
+        Some(kept) if random.below(2) == 0 => Recursion::Suffix(kept),
+        Some(_) => Recursion::Full,
+        None => Recursion::Collapse,
+    }
+}
+
 /// Queries of every kind.
 fn queries(random: &mut Random) -> Query {
     let kinds = [ScopeKind::Line, ScopeKind::Loop, ScopeKind::Inlined, ScopeKind::Thread, ScopeKind::Process];
@@ -93,7 +103,7 @@ fn queries(random: &mut Random) -> Query {
         view: [ViewKind::Context, ViewKind::Callers, ViewKind::Flat][random.below(3) as usize],
         per_thread: random.below(2) == 0,
         merge_processes: random.below(2) == 0,
-        fold_recursion: random.below(2) == 0,
+        recursion: recursion(random),
         fold: kinds.into_iter().filter(|_| random.below(2) == 0).collect(),
         min_share: if random.below(2) == 0 { 0.0 } else { random.below(30) as f64 / 100.0 },
         max_depth: (random.below(3) == 0).then(|| random.below(6) as usize),
@@ -172,6 +182,67 @@ fn name_of(scope: &Scope, profile: &Profile) -> String {
     let mark = if scope.kind == ScopeKind::Inlined { "~" } else { "" };
     let module = scope.module.map_or("", |module| profile.strings.get(module));
     format!("{mark}{module}!{}", profile.strings.get(scope.name))
+}
+
+/// What the root costs under a query, and under the same query of each thread alone.
+fn of_threads(profile: &Profile, query: &Query) -> Vec<Vec<u64>> {
+    let threads = (0..3).filter_map(|thread| {
+        let one = Query { thread: Some(thread.to_string()), ..query.clone() };
+        Some(profile.view(&one).ok()?.inclusive(0).to_vec())
+    });
+    let whole = profile.view(query).expect("an answer").inclusive(0).to_vec();
+    std::iter::once(whole).chain(threads).collect()
+}
+
+#[test]
+fn recursion_leaves_each_metric_and_thread_its_sum() {
+    for_random_samples(|random, samples| {
+        let profile = profile_of(samples);
+        let mut query = queries(random);
+        query.recursion = Recursion::Full;
+        let full = of_threads(&profile, &query);
+        for kept in 1..14 {
+            let kept = NonZeroU32::new(kept).expect("not 0");
+            for recursion in [Recursion::Collapse, Recursion::Suffix(kept)] {
+                let query = Query { recursion, ..query.clone() };
+                assert_eq!(of_threads(&profile, &query), full, "{query:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_suffix_is_the_innermost_procedures_and_what_is_in_them() {
+    for_random_samples(|random, samples| {
+        let kept = 1 + random.below(8) as usize;
+        let cut = |path: &[String]| {
+            let roots = path.iter().take_while(|step| step.starts_with(['$', '%', '?'])).count();
+            let is_procedure = |step: &String| step.contains('!') && !step.starts_with('~');
+            let procedures: Vec<usize> = (roots..path.len()).filter(|&at| is_procedure(&path[at])).collect();
+            match procedures.len().checked_sub(kept) {
+                None | Some(0) => path.to_vec(),
+                Some(left_out) => [&path[..roots], &["^".to_owned()], &path[procedures[left_out]..]].concat(),
+            }
+        };
+        let expected: Vec<Sample> = samples.iter().map(|(path, cost)| (cut(path), *cost)).collect();
+        let content = |samples: &[Sample], recursion| {
+            let profile = profile_of(samples);
+            let query = Query { fold: Vec::new(), per_thread: true, recursion, ..Query::default() };
+            let view = profile.view(&query).expect("an answer");
+            let mut paths: Vec<Vec<String>> = Vec::new();
+            for node in &view.nodes {
+                let mut path = node.parent.map_or(Vec::new(), |parent| paths[parent].clone());
+                path.push(spelled(&node.scope, &profile));
+                paths.push(path);
+            }
+            let costs = (0..view.nodes.len()).map(|node| view.inclusive(node).to_vec());
+            paths.into_iter().zip(costs).collect::<BTreeMap<_, _>>()
+        };
+        let suffix = Recursion::Suffix(NonZeroU32::new(kept as u32).expect("not 0"));
+        assert_eq!(content(samples, suffix), content(&expected, Recursion::Full));
+        // What was cut when it was recorded is cut no further than it is asked for, and once.
+        assert_eq!(content(&expected, suffix), content(&expected, Recursion::Full));
+    });
 }
 
 #[test]

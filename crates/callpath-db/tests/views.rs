@@ -3,7 +3,7 @@
 
 mod support;
 
-use callpath_db::{Query, QueryError, ScopeKind, ViewKind};
+use callpath_db::{Query, QueryError, Recursion, ScopeKind, ViewKind};
 use support::{dedent, profile, shown};
 
 #[track_caller]
@@ -136,7 +136,7 @@ fn recursion_counts_a_sample_once() {
 fn recursion_folds_into_its_outermost_activation() {
     check(
         RECURSION,
-        Query { fold_recursion: true, ..Query::default() },
+        Query { recursion: Recursion::Collapse, ..Query::default() },
         "
         all 15 0 0
           main 15 0 0
@@ -146,7 +146,7 @@ fn recursion_folds_into_its_outermost_activation() {
     );
     check(
         RECURSION,
-        Query { fold_recursion: true, ..query(ViewKind::Callers) },
+        Query { recursion: Recursion::Collapse, ..query(ViewKind::Callers) },
         "
         all 15 0 0
           g 8 0 8
@@ -208,7 +208,7 @@ fn mutual_recursion() {
 fn folded_mutual_recursion() {
     check(
         MUTUAL,
-        Query { fold_recursion: true, ..Query::default() },
+        Query { recursion: Recursion::Collapse, ..Query::default() },
         "
         all 31 0 0
           main 31 0 0
@@ -484,4 +484,36 @@ fn procedures_and_their_inlined_copies_are_one() {
         .collect();
     assert_eq!(shown, ["x!f 9 9", "y!f 5 5", "x!main 1 15"]);
     assert_eq!(list[0].scope.kind, ScopeKind::Procedure);
+}
+
+#[test]
+fn innermost_frames_alone() {
+    let two = Recursion::Suffix(std::num::NonZeroU32::new(2).expect("not 0"));
+    check(
+        RECURSION,
+        Query { recursion: two, ..Query::default() },
+        "
+        all 15 0 0
+          ^ 14 0 0
+            f 14 0 0
+              g 8 8 8
+              f 6 6 6
+          main 1 0 0
+            f 1 1 1
+        ",
+    );
+    check(
+        RECURSION,
+        Query { recursion: two, ..query(ViewKind::Callers) },
+        "
+        all 15 0 0
+          g 8 0 8
+            f 8 0 0
+              ^ 8 8 0
+          f 7 0 7
+            f 6 0 0
+              ^ 6 6 0
+            main 1 1 0
+        ",
+    );
 }

@@ -23,6 +23,10 @@ impl FrameKey {
     const ADDRESS_BITS: u32 = 48;
     const ADDRESS_MASK: u64 = (1 << Self::ADDRESS_BITS) - 1;
 
+    /// What stands for the outer frames of a path of which only the innermost were kept. Its address is the kernel's: no
+    /// frame of a program has it.
+    pub const LEFT_OUT: FrameKey = Self::outside(RunAddr(Self::ADDRESS_MASK - 1));
+
     /// The key of a place in a module; link-time addresses keep their low 48 bits.
     #[inline]
     pub const fn in_module(module: ModuleIndex, addr: LinkAddr) -> FrameKey {

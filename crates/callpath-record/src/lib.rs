@@ -32,5 +32,5 @@ pub use events::{Counter, DEFAULT_RATE, Event, EventError, EventSource, Unsaid, 
 pub use offered::{Offer, offered_events};
 pub use output::Destination;
 pub use serve::{Recorded, record};
-pub use settings::{Clock, RecordOptions, Sentinel};
+pub use settings::{Clock, RecordOptions, Recursion, Sentinel};
 pub use suitable::{Suitable, check_program};

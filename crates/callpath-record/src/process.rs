@@ -332,7 +332,7 @@ impl Process {
             let Some(raw) = Raw::in_chunk(&shared.keeper, *chunk) else { continue };
             let thread = by_record.get(&raw.owner).and_then(|i| self.threads.get_mut(*i));
             if let Some(ThreadState::Live(thread)) = thread {
-                raw.attribute(thread, &walked);
+                raw.attribute(thread, &walked, &shared.keeper.session().settings);
             }
         }
         if self.written_code.changed {

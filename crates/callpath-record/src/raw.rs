@@ -12,7 +12,7 @@ use callpath_format::recipe::{Expression, Packed, Recipe};
 use callpath_format::register::{Reg, Registers};
 use callpath_format::shared::load_map::{Mapping, Published};
 use callpath_format::shared::tree::RawSample;
-use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, MAX_METRICS, ProcessSlot};
+use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, MAX_METRICS, ProcessSlot, Settings};
 use callpath_format::table::RecipeId;
 use callpath_unwind::{CodeMap, Cursor, End, Located, Memory, walk};
 
@@ -93,12 +93,18 @@ impl<'a> Raw<'a> {
     }
 
     /// Adds it to its thread's own tree.
-    pub(crate) fn attribute(&self, thread: &mut Thread, walked: &Walked) {
+    pub(crate) fn attribute(&self, thread: &mut Thread, walked: &Walked, settings: &Settings) {
         let (root, count) =
             if walked.full { (FULL_ROOT, &mut thread.raw_full) } else { (PARTIAL_ROOT, &mut thread.raw_partial) };
         let samples = self.sample.samples.load(Relaxed);
         *count += samples;
-        let node = walked.keys.iter().rev().fold(root, |node, key| thread.own.child(node, *key));
+        let kept = settings.kept_frames().map_or(walked.keys.len(), |most| most.min(walked.keys.len()));
+        let root = if kept < walked.keys.len() { thread.own.child(root, FrameKey::LEFT_OUT) } else { root };
+        let is_collapsed = settings.recursion == Settings::COLLAPSED;
+        let node = walked.keys[..kept].iter().rev().fold(root, |node, key| match is_collapsed {
+            true => thread.own.child_or_active(node, *key),
+            false => thread.own.child(node, *key),
+        });
         let values: [u64; MAX_METRICS] = std::array::from_fn(|i| self.sample.values[i].load(Relaxed));
         thread.own.add(node, samples, values);
     }

@@ -26,7 +26,7 @@ use crate::process::{Clockwork, Process, Shared, wake};
 use crate::program::{Doorbell, Preload, Waiter, kill};
 use crate::publish::Publisher;
 use crate::sentinel::Unmarkable;
-use crate::settings::{Clock, RecordOptions};
+use crate::settings::{Clock, RecordOptions, not_kept};
 use crate::signals::{self, Signals};
 use crate::suitable::check_program;
 use crate::thread::TickLength;
@@ -441,6 +441,7 @@ impl Recorder {
                  where they began or where they were last seen"
             ));
         }
+        session.notes.extend(not_kept(&shared.settings));
         session.notes.extend(self.unmarkable.notes());
         session.notes.extend(unmeasured::note(shared));
         if self.shared.keeper.exhausted() {

@@ -2,6 +2,7 @@
 //! Knows nothing of how it is done.
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use callpath_format::shared::{MAX_METRICS, Settings};
@@ -68,6 +69,42 @@ impl Sentinel {
     }
 }
 
+/// What is kept of a path on which calls recur.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Recursion {
+    /// Every frame.
+    #[default]
+    Full,
+    /// A frame whose call is on the path already goes on from there.
+    Collapse,
+    /// So many of the innermost frames.
+    Suffix(NonZeroU32),
+}
+
+impl Recursion {
+    fn code(self) -> u32 {
+        match self {
+            Recursion::Full => Settings::WHOLE,
+            Recursion::Collapse => Settings::COLLAPSED,
+            Recursion::Suffix(kept) => kept.get().min(Settings::COLLAPSED - 1),
+        }
+    }
+}
+
+/// What a report should know of the frames that were not kept, as a sentence.
+pub(crate) fn not_kept(settings: &Settings) -> Option<String> {
+    match (settings.recursion, settings.kept_frames()) {
+        (Settings::COLLAPSED, _) => Some(
+            "recursion was collapsed while recording (--recursion=collapse): a call that was active already goes on from there"
+                .to_owned(),
+        ),
+        (_, Some(kept)) => Some(format!(
+            "of each call path at most the {kept} innermost frames were kept (--recursion=suffix:{kept})"
+        )),
+        (_, None) => None,
+    }
+}
+
 /// Frames of a stack from which on [`Sentinel::Auto`] marks it.
 const DEEP_FRAMES: u32 = 64;
 
@@ -84,6 +121,8 @@ pub struct RecordOptions {
     pub period_ns: u64,
     /// Whether return addresses are marked.
     pub sentinel: Sentinel,
+    /// What is kept of paths on which calls recur.
+    pub recursion: Recursion,
     /// Keep a trace.
     pub trace: bool,
     /// Record until all processes have ended, not only the program that was typed.
@@ -102,6 +141,15 @@ impl RecordOptions {
         self.events.iter().any(|event| event.source == EventSource::Clock(clock))
     }
 
+    /// Whether return addresses are marked. A mark says which node of the tree the caller has; of a path's innermost
+    /// frames alone that is another one for each depth at which the path may end.
+    fn marks(&self) -> Sentinel {
+        match self.recursion {
+            Recursion::Suffix(_) => Sentinel::Never,
+            Recursion::Full | Recursion::Collapse => self.sentinel,
+        }
+    }
+
     pub(crate) fn shared(&self, ticks_per_ms: u64) -> Settings {
         let (mut meters, mut periods) = ([0; MAX_METRICS], [0; MAX_METRICS]);
         for ((meter, period), event) in meters.iter_mut().zip(&mut periods).zip(&self.events) {
@@ -117,8 +165,10 @@ impl RecordOptions {
             periods,
             period_ns: self.period_ns,
             rest_factor: 4,
-            sentinel: self.sentinel.code(),
+            sentinel: self.marks().code(),
             sentinel_depth: DEEP_FRAMES,
+            recursion: self.recursion.code(),
+            reserved: 0,
             ticks_per_ms,
             raw_limit: 64,
         }

@@ -40,7 +40,12 @@ fn head(json: &mut Vec<u8>, view: &View, profile: &Profile) -> io::Result<()> {
         string(json, &metric.name)?;
         json.extend_from_slice(b",\"unit\":");
         string(json, &metric.unit)?;
-        write!(json, ",\"kind\":\"{}\"}}", metric.kind.word())?;
+        write!(json, ",\"kind\":\"{}\"", metric.kind.word())?;
+        if let Some(note) = &metric.note {
+            json.extend_from_slice(b",\"note\":");
+            string(json, note)?;
+        }
+        json.push(b'}');
     }
     json.extend_from_slice(b"],\n\"quality\":");
     write_quality(json, &profile.quality)?;

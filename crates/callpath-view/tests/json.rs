@@ -85,7 +85,7 @@ fn schema_1() {
 /// Every member of every node is one of the schema's, of its type.
 #[test]
 fn nodes_keep_to_the_schema() {
-    let kinds = "root process rank thread partial module file procedure inlined loop line pruned";
+    let kinds = "root process rank thread partial module file procedure inlined loop line pruned truncated";
     let kinds: BTreeSet<&str> = kinds.split(' ').collect();
     for profile in [made_up::xz(), made_up::cpp(), made_up::many()] {
         for view in [ViewKind::Context, ViewKind::Callers, ViewKind::Flat] {

@@ -70,6 +70,29 @@ fn each_further_metric_has_a_column() {
     assert!(!narrow.contains("context-switches") && narrow.lines().all(|line| line.chars().count() <= 60), "{narrow}");
 }
 
+/// `often` is called often, `slow` once; `leaf` has not returned while it was active at a sample.
+#[test]
+fn cost_per_return() {
+    let returns = Metric::sum("returns", "count").noted("it is no number of calls");
+    let time = Metric::sum("cpu-time", "ns");
+    let metrics =
+        vec![time.clone(), returns.clone(), Metric::per_own(&time, &returns), Metric::sum("samples", "count")];
+    let mut profile = Profile::new(metrics);
+    let main = Scope::new(ScopeKind::Procedure, profile.strings.intern("main"));
+    let main = profile.tree.child(NodeId::ROOT, main);
+    for (name, [own, returned, of_leaf]) in [("often", [2_000_000, 40, 6_000_000]), ("slow", [12_000_000, 1, 0])] {
+        let callee = Scope::new(ScopeKind::Procedure, profile.strings.intern(name));
+        let callee = profile.tree.child(main, callee);
+        profile.tree.add(callee, &[own, returned, 0, own / 1_000_000]);
+        let leaf = Scope::new(ScopeKind::Procedure, profile.strings.intern("leaf"));
+        let leaf = profile.tree.child(callee, leaf);
+        profile.tree.add(leaf, &[of_leaf, 0, 0, of_leaf / 1_000_000]);
+    }
+    let options = TextOptions::default();
+    let texts = [ViewKind::Context, ViewKind::Callers, ViewKind::Flat].map(|kind| view(&profile, kind, &options));
+    check("returns.txt", &(report(&profile, &options) + "\n" + &texts.join("\n")));
+}
+
 #[test]
 fn links_are_rated_where_any_is_in_doubt() {
     let mut profile = made_up::xz();

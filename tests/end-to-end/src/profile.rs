@@ -9,6 +9,8 @@ use serde_json::Value;
 #[derive(Debug)]
 pub struct Profile {
     metrics: Vec<String>,
+    /// Which of them are formulas, and add up to nothing.
+    derived: Vec<bool>,
     nodes: Vec<Node>,
     /// The account of the samples.
     pub quality: Quality,
@@ -48,6 +50,7 @@ impl Profile {
         let json: Value = serde_json::from_str(text).expect("the report is JSON");
         assert_eq!((json["schema"].as_u64(), json["view"].as_str()), (Some(1), Some("context")));
         let metrics = list(&json["metrics"]).iter().map(|metric| text_of(&metric["name"])).collect();
+        let derived = list(&json["metrics"]).iter().map(|metric| metric["kind"] == "derived").collect();
         let nodes = list(&json["nodes"]).iter().map(Node::of_json).collect();
         let quality = &json["quality"];
         let dropped = quality["dropped"].as_object().expect("dropped is an object");
@@ -59,7 +62,7 @@ impl Profile {
             dropped: dropped.iter().map(|(reason, count)| (reason.clone(), number(count))).collect(),
             overhead_ns: number(&quality["overhead_ns"]),
         };
-        Self { metrics, nodes, quality }
+        Self { metrics, derived, nodes, quality }
     }
 
     /// What holds of every profile: the account balances, inclusive = exclusive + the children's, preorder, one root.
@@ -70,6 +73,14 @@ impl Profile {
         assert_eq!(quality.taken, accounted, "the samples do not add up: {quality:?}");
         let mut sums: Vec<Vec<u64>> = self.nodes.iter().map(|node| node.exclusive.clone()).collect();
         for (index, node) in self.nodes.iter().enumerate().rev() {
+            for (sum, inclusive) in sums[index]
+                .iter_mut()
+                .zip(&node.inclusive)
+                .zip(&self.derived)
+                .filter_map(|(pair, derived)| derived.then_some(pair))
+            {
+                *sum = *inclusive;
+            }
             assert_eq!(sums[index], node.inclusive, "inclusive of node {index} ({}) is not the sum", node.name);
             let inclusive = node.inclusive.clone();
             match node.parent {
@@ -149,6 +160,35 @@ impl Profile {
         self.nodes.iter().filter(|n| n.kind == "procedure" && n.name == name).map(|n| n.exclusive[returns]).sum()
     }
 
+    /// The same by how many activations there are around them, from none on.
+    pub fn returns_by_depth_of(&self, name: &str) -> Vec<u64> {
+        let returns = self.metric("returns");
+        let mut around = vec![0; self.nodes.len()];
+        let mut found = Vec::new();
+        for (index, node) in self.nodes.iter().enumerate() {
+            let outer = node.parent.map_or(0, |parent| around[parent]);
+            let is_it = node.kind == "procedure" && node.name == name;
+            around[index] = outer + usize::from(is_it);
+            if is_it && node.exclusive[returns] > 0 {
+                found.resize(found.len().max(outer + 1), 0);
+                found[outer] += node.exclusive[returns];
+            }
+        }
+        found
+    }
+
+    /// What each scope of a procedure costs for each of its returns, where it has returned.
+    pub fn per_return_of(&self, name: &str) -> Vec<u64> {
+        let (returns, per_return) = (self.metric("returns"), self.metric("cpu-time-per-return"));
+        let returned = self.nodes.iter().filter(|node| node.name == name && node.exclusive[returns] > 0);
+        returned.map(|node| node.inclusive[per_return]).collect()
+    }
+
+    /// Whether there is a metric of this name.
+    pub fn has_metric(&self, name: &str) -> bool {
+        self.metrics.iter().any(|metric| metric == name)
+    }
+
     /// The same, but those that stand in its loops: there should be none.
     pub fn returns_in_loops_of(&self, name: &str) -> u64 {
         let returns = self.metric("returns");
@@ -160,6 +200,11 @@ impl Profile {
             around.is_some_and(|procedure| procedure.name == name)
         };
         self.nodes.iter().filter(|n| n.kind == "loop" && is_of(n)).map(|n| n.exclusive[returns]).sum()
+    }
+
+    /// How many nodes there are.
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
     }
 
     /// The longest path, in nodes.

@@ -68,7 +68,7 @@ pub(super) fn callers(asked: &Counted, query: &Query) -> (Counted, Costs) {
         for Climber { at, context, origin } in level {
             let caller = from.parent(context).filter(|&caller| {
                 let kind = from.scope(caller).kind;
-                kind.is_frame() || matches!(kind, ScopeKind::Partial | ScopeKind::Loop)
+                kind.is_frame() || matches!(kind, ScopeKind::Partial | ScopeKind::Truncated | ScopeKind::Loop)
             });
             match caller {
                 Some(_) if full => {

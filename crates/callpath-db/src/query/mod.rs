@@ -6,10 +6,13 @@ mod costs;
 mod flat;
 mod procedures;
 mod reshape;
+mod suffix;
 mod view;
 
 pub use procedures::ProcedureCost;
 pub use view::{View, ViewNode};
+
+use std::num::NonZeroU32;
 
 use crate::{Profile, ScopeKind};
 use costs::Costs;
@@ -37,6 +40,21 @@ impl ViewKind {
     }
 }
 
+/// What is kept of a path on which calls recur. The costs are the same, and so is their sum.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Recursion {
+    /// Every frame.
+    #[default]
+    Full,
+    /// A procedure that is called while it is active becomes one with its outermost activation on that path, as in Ammons,
+    /// Ball and Larus 1997: recursion of any depth is one node, and inclusive cost is that of the outermost activation
+    /// without what moved further out.
+    Collapse,
+    /// The innermost so many procedures of a path, with the inlined calls, loops and lines in them; between them and the
+    /// path's root a scope for what is left out.
+    Suffix(NonZeroU32),
+}
+
 /// A question to a profile. The default asks for the whole context view, without lines.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Query {
@@ -50,10 +68,9 @@ pub struct Query {
     pub per_thread: bool,
     /// Merges processes that have equal names; apart otherwise.
     pub merge_processes: bool,
-    /// A procedure that is called while it is active becomes one with its outermost activation on that path, as in Ammons,
-    /// Ball and Larus 1997: recursion of any depth is one node, and inclusive cost is that of the outermost activation
-    /// without what moved further out. For the context and callers views; flat cost counts each sample once anyway.
-    pub fold_recursion: bool,
+    /// What is kept of a path on which calls recur. For the context and callers views; flat cost counts each sample once
+    /// anyway.
+    pub recursion: Recursion,
     /// Scopes of these kinds vanish: their own cost goes to the scope above, and so do their children.
     pub fold: Vec<ScopeKind>,
     /// What costs less than this share of the total (by metric 0, inclusive; 0.01 is 1%) is pruned; 0 prunes nothing.
@@ -70,7 +87,7 @@ impl Default for Query {
             thread: None,
             per_thread: false,
             merge_processes: false,
-            fold_recursion: false,
+            recursion: Recursion::Full,
             fold: vec![ScopeKind::Line],
             min_share: 0.0,
             max_depth: None,
@@ -97,6 +114,12 @@ pub enum QueryError {
         /// Those there are, as `name (id)`.
         there: Vec<String>,
     },
+    /// The suffixes of all paths do not fit into memory.
+    #[error("failed to keep {kept} frames of each path: these are millions of paths that differ; keep fewer")]
+    TooManyFrames {
+        /// As asked.
+        kept: usize,
+    },
 }
 
 /// The first of them, and how many more.
@@ -122,14 +145,21 @@ impl Profile {
     ///   partial root where no frame was known), inclusive = its self cost; below are its callers, and the loops that they call it
     ///   from, with the part of that cost that came through them. Exclusive is the part for which there was no further caller, so inclusive =
     ///   exclusive + children here too. Self is the cost on the first level, 0 below. Processes and threads are no
-    ///   callers, a partial root is. A tree so deep and recursive that this would not fit in memory is pruned.
+    ///   callers, a partial root is, and so is what stands for frames left out. A tree so deep and recursive that this would not fit in memory is pruned.
     /// - **flat**: exclusive is the cost in the scope and in none inside it; self of a module or file is the sum of the
     ///   procedures and inlined calls in it; inclusive includes everything called while the scope was active, once.
     pub fn view(&self, query: &Query) -> Result<View, QueryError> {
+        let collapse = query.recursion == Recursion::Collapse;
         let asked = match query.view {
-            ViewKind::Context => reshape::reshape(self, query, query.fold_recursion, &[])?,
-            ViewKind::Callers => reshape::reshape(self, query, query.fold_recursion, &[ScopeKind::Line])?,
+            ViewKind::Context => reshape::reshape(self, query, collapse, &[])?,
+            ViewKind::Callers => reshape::reshape(self, query, collapse, &[ScopeKind::Line])?,
             ViewKind::Flat => reshape::reshape(self, query, false, &[])?,
+        };
+        let asked = match (query.recursion, query.view) {
+            (Recursion::Suffix(kept), ViewKind::Context | ViewKind::Callers) => {
+                suffix::suffix(&asked, kept.get() as usize)?
+            }
+            _ => asked,
         };
         let (tree, costs) = match query.view {
             ViewKind::Context => {

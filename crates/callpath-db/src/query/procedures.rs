@@ -3,7 +3,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::metric::{accumulate, fill_derived};
+use crate::metric::{PerOwn, accumulate, fill_derived};
 use crate::{Name, Profile, Scope, ScopeKind, Tree};
 
 /// One procedure, all its contexts together.
@@ -53,10 +53,16 @@ pub(super) fn procedures(profile: &Profile, tree: &Tree) -> Vec<ProcedureCost> {
             *depth -= 1;
         }
     });
+    let per_own = PerOwn::all(&profile.metrics);
     for procedure in &mut found {
         if width > 0 {
             fill_derived(&profile.metrics, &mut procedure.self_cost);
             fill_derived(&profile.metrics, &mut procedure.inclusive);
+        }
+        for per_own in &per_own {
+            let count = procedure.self_cost[per_own.count];
+            per_own.fill(&mut procedure.self_cost, count);
+            per_own.fill(&mut procedure.inclusive, count);
         }
     }
     let name = |procedure: &ProcedureCost| profile.strings.get(procedure.scope.name);

@@ -36,13 +36,13 @@ impl Counted {
 pub(super) fn reshape(
     profile: &Profile,
     query: &Query,
-    fold_recursion: bool,
+    collapse: bool,
     fold: &[ScopeKind],
 ) -> Result<Counted, QueryError> {
     let from = &profile.tree;
     let selected = select(profile, query)?;
     let folded = |kind| kind != ScopeKind::Root && (query.fold.contains(&kind) || fold.contains(&kind));
-    let mut activations = fold_recursion.then(|| Activations::of(from));
+    let mut activations = collapse.then(|| Activations::of(from));
     let mut to = Counted::new(from);
     let mut here = vec![NodeId::ROOT; from.len()];
     from.walk(|node, entering| {

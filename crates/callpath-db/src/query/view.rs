@@ -6,8 +6,11 @@ use std::borrow::Cow;
 use super::costs::Costs;
 use super::reshape::Counted;
 use super::{Query, ViewKind};
-use crate::metric::{accumulate, fill_derived};
+use crate::metric::{PerOwn, accumulate, fill_derived};
 use crate::{Metric, Name, NodeId, Profile, Scope, ScopeKind};
+
+/// What stands for the frames that are left out at the outer end of a path.
+const TRUNCATED: &str = "outer frames left out";
 
 /// One node of a view.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +21,7 @@ pub struct ViewNode {
     pub scope: Scope,
     /// How many scopes of the profile's tree it adds up: merged threads, contexts of one procedure.
     pub contexts: u32,
-    /// How many activations of it are added up on one path, at most: 1 unless recursion was folded.
+    /// How many activations of it are added up on one path, at most: 1 unless recursion was collapsed.
     pub recursion: u32,
     /// One past the last node below it.
     end: usize,
@@ -53,6 +56,16 @@ impl View {
         &self.own_body[node * self.width..][..self.width]
     }
 
+    /// What a metric has counted of a node itself and not of what it calls. In the callers view everything is the
+    /// procedure's of the first level.
+    pub fn own_count(&self, node: usize, metric: usize) -> u64 {
+        let row = match self.kind {
+            ViewKind::Callers => self.inclusive(node),
+            ViewKind::Context | ViewKind::Flat => self.exclusive(node),
+        };
+        row.get(metric).copied().unwrap_or(0)
+    }
+
     /// The nodes directly below, most costly first.
     pub fn children(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         let end = self.nodes[node].end;
@@ -65,6 +78,7 @@ impl View {
         let scope = &self.nodes[node].scope;
         match scope.kind {
             ScopeKind::Pruned => format!("({} more)", scope.discriminator).into(),
+            ScopeKind::Truncated => TRUNCATED.into(),
             ScopeKind::Root if scope.name == Name::EMPTY && profile.info.program.is_empty() => "all".into(),
             ScopeKind::Root if scope.name == Name::EMPTY => profile.info.program.as_str().into(),
             _ => profile.strings.get(scope.name).into(),
@@ -90,7 +104,10 @@ pub(super) fn emit(profile: &Profile, query: &Query, asked: Counted, costs: Cost
     let tree = &asked.tree;
     let width = tree.width();
     let weight = |node: NodeId| if width == 0 { 0 } else { costs.inclusive[node.index() * width] };
-    let name = |node: NodeId| profile.strings.get(tree.scope(node).name);
+    let name = |node: NodeId| match tree.scope(node) {
+        scope if scope.kind == ScopeKind::Truncated => TRUNCATED,
+        scope => profile.strings.get(scope.name),
+    };
     let threshold = query.min_share * weight(NodeId::ROOT) as f64;
     let max_depth = query.max_depth.unwrap_or(usize::MAX);
     let kept = |node: NodeId, depth: usize| {
@@ -188,6 +205,15 @@ impl View {
         }
         for rows in [&mut self.inclusive, &mut self.exclusive, &mut self.own_body] {
             fill_derived(metrics, rows);
+        }
+        for per_own in PerOwn::all(metrics) {
+            for node in (0..self.nodes.len()).filter(|&node| self.nodes[node].scope.kind.is_frame()) {
+                let count = self.own_count(node, per_own.count);
+                let cells = node * self.width..(node + 1) * self.width;
+                for rows in [&mut self.inclusive, &mut self.exclusive, &mut self.own_body] {
+                    per_own.fill(&mut rows[cells.clone()], count);
+                }
+            }
         }
     }
 }

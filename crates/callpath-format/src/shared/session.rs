@@ -59,6 +59,11 @@ pub struct Settings {
     pub sentinel: u32,
     /// With [`Settings::AUTO`]: of stacks of so many frames and more.
     pub sentinel_depth: u32,
+    /// What is kept of paths on which calls recur: [`Settings::WHOLE`], [`Settings::COLLAPSED`], or how many of the
+    /// innermost frames.
+    pub recursion: u32,
+    /// 0.
+    pub reserved: u32,
     /// Ticks of the time stamp counter in a millisecond.
     pub ticks_per_ms: u64,
     /// A raw sample beyond this many that the recorder has not drained, in one process, is dropped.
@@ -88,6 +93,10 @@ impl Settings {
     pub const AUTO: u32 = 1;
     /// The innermost is marked at each sample, and returns are counted.
     pub const ALWAYS: u32 = 2;
+    /// Every frame of a path is kept.
+    pub const WHOLE: u32 = 0;
+    /// A frame whose call is on the path already goes on from there (Ammons, Ball and Larus 1997).
+    pub const COLLAPSED: u32 = u32::MAX;
     /// Bit of `flags`: keep a trace entry for each sample.
     pub const TRACE: u32 = 1;
     /// Bit of `flags`: the kernel's limits of address space are higher than the program's by the length of both windows.
@@ -111,6 +120,11 @@ impl Settings {
     /// Whether a meter is read from the thread's usage.
     pub fn is_of_usage(meter: u32) -> bool {
         (Settings::PAGE_FAULTS..=Settings::CONTEXT_SWITCHES).contains(&meter)
+    }
+
+    /// How many of a path's innermost frames are kept, if not all.
+    pub fn kept_frames(&self) -> Option<usize> {
+        (!matches!(self.recursion, Settings::WHOLE | Settings::COLLAPSED)).then_some(self.recursion as usize)
     }
 
     /// What the metrics read.
@@ -164,7 +178,7 @@ unsafe impl Shared for Session {}
 
 impl Session {
     /// Its version is part of it: change it with any layout in `crate::shared`.
-    pub const MAGIC: [u8; 8] = *b"CPSESS05";
+    pub const MAGIC: [u8; 8] = *b"CPSESS06";
     /// The recorder answers the doorbell.
     pub const SERVING: u32 = 1;
     /// The recorder has ended, or did not answer in time: nobody waits for it any more.

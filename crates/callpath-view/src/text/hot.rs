@@ -10,6 +10,7 @@ use super::label::{label, module_label, scope_label};
 use super::paint::{Ink, Paint};
 use super::printable::columns;
 use super::quantity::{percent, value};
+use super::tree::{heading_of, is_of_sharing, is_shared_out_by};
 use super::{TextOptions, cost_heading, metric_name};
 
 /// The path goes on to a child with at least this share of its parent's cost.
@@ -85,22 +86,32 @@ pub(super) fn procedures(
     let costly: Vec<_> = procedures.iter().filter(|procedure| first(&procedure.self_cost) > 0).collect();
     let title = format!("Procedures by self {}", metric_name(profile));
     writeln!(out, "\n{}", paint.with(Ink::Bold, &title))?;
-    let heading = format!("{:>6} {:>9}  {:>6}  procedure", "self", cost_heading(profile), "total");
-    writeln!(out, "{}", paint.with(Ink::Bold, &heading))?;
+    // What costs are shared out by, and what comes of it: how often, and how much each time.
+    let further: Vec<usize> = (1..profile.metrics.len()).filter(|&metric| is_of_sharing(profile, metric)).collect();
+    let mut heading = format!("{:>6} {:>9}  {:>6}  ", "self", cost_heading(profile), "total");
+    further.iter().for_each(|&metric| heading += &format!("{:>10}  ", heading_of(&profile.metrics[metric])));
+    writeln!(out, "{}", paint.with(Ink::Bold, &(heading + "procedure")))?;
     for procedure in costly.iter().take(options.top) {
         let (own, all) = (first(&procedure.self_cost), first(&procedure.inclusive));
         let module = module_label(&procedure.scope, profile).map_or(String::new(), |module| format!("  {module}"));
-        let room = options.width.saturating_sub(26 + columns(&module)).max(24);
+        let room = options.width.saturating_sub(26 + 12 * further.len() + columns(&module)).max(24);
         let name = scope_label(&procedure.scope, profile).fit(room);
+        let cell = |&metric: &usize| {
+            let values = if is_shared_out_by(profile, metric) { &procedure.self_cost } else { &procedure.inclusive };
+            let cell = values.get(metric).copied().filter(|&cost| cost > 0);
+            format!("{:>10}  ", cell.map_or_else(String::new, |cost| value(cost, &profile.metrics[metric].unit)))
+        };
+        let cells: String = further.iter().map(cell).collect();
         let share = paint.with(Paint::heat(own, total), &format!("{:>6}", percent(own, total)));
         let module = paint.with(Ink::Dim, &module);
-        writeln!(out, "{share} {:>9}  {:>6}  {name}{module}", value(own, unit), percent(all, total))?;
+        writeln!(out, "{share} {:>9}  {:>6}  {cells}{name}{module}", value(own, unit), percent(all, total))?;
     }
     let rest = costly.get(options.top..).unwrap_or_default();
     if !rest.is_empty() {
         let own = rest.iter().fold(0u64, |sum, procedure| sum.saturating_add(first(&procedure.self_cost)));
         let words = paint.with(Ink::Dim, &format!("({} more)", rest.len()));
-        writeln!(out, "{:>6} {:>9}  {:>6}  {words}", percent(own, total), value(own, unit), "")?;
+        let cells = " ".repeat(12 * further.len());
+        writeln!(out, "{:>6} {:>9}  {:>6}  {cells}{words}", percent(own, total), value(own, unit), "")?;
     }
     Ok(())
 }

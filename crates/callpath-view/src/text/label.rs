@@ -26,7 +26,7 @@ pub(super) fn label(view: &View, node: usize, profile: &Profile) -> Label {
     let scope = &view.nodes[node].scope;
     let mut label = scope_label(scope, profile);
     match scope.kind {
-        ScopeKind::Pruned | ScopeKind::Root => label.name = printable(&view.name(node, profile)),
+        ScopeKind::Pruned | ScopeKind::Root | ScopeKind::Truncated => label.name = printable(&view.name(node, profile)),
         ScopeKind::Thread if view.nodes[node].contexts > 1 && scope.discriminator == 0 => {
             label.suffix = format!(" (x {})", view.nodes[node].contexts);
         }
@@ -68,7 +68,9 @@ pub(super) fn scope_label(scope: &Scope, profile: &Profile) -> Label {
             (None, None) => (named(scope.name, "loop"), String::new()),
         },
         ScopeKind::Line => (place.unwrap_or_else(|| named(scope.name, "no known line")), String::new()),
-        ScopeKind::Root | ScopeKind::File | ScopeKind::Pruned => (text(scope.name), String::new()),
+        ScopeKind::Root | ScopeKind::File | ScopeKind::Pruned | ScopeKind::Truncated => {
+            (text(scope.name), String::new())
+        }
     };
     Label { name, suffix }
 }

@@ -16,7 +16,7 @@ mod tree;
 
 use std::io::{self, BufWriter, Write};
 
-use callpath_db::{Profile, Query, View, ViewKind};
+use callpath_db::{MetricKind, Profile, Query, Recursion, View, ViewKind};
 
 use crate::ViewError;
 pub use account::account;
@@ -38,9 +38,10 @@ pub struct TextOptions {
     pub top: usize,
     /// Lines of the report's tree: where it has more, the share below which nodes are left out is raised, up to 10%.
     pub max_lines: usize,
-    /// Shows every frame. Otherwise a long chain in which nothing happens is cut, and recursion is folded where that halves
-    /// a long tree.
+    /// Shows every frame. Otherwise a long chain in which nothing happens is cut.
     pub whole: bool,
+    /// Whether recursion that the query leaves whole may be collapsed all the same, where that halves a long tree.
+    pub may_collapse: bool,
 }
 
 impl Default for TextOptions {
@@ -53,6 +54,7 @@ impl Default for TextOptions {
             top: 15,
             max_lines: 100,
             whole: false,
+            may_collapse: true,
         }
     }
 }
@@ -114,7 +116,7 @@ const SHORT_LINES: usize = 40;
 /// Shares that are tried for the threshold, in turn, while the report's tree is too long.
 const COARSER: [f64; 3] = [0.02, 0.05, 0.1];
 
-/// A view with recursion folded, and drawn the way that reads best.
+/// A view with recursion collapsed or cut, and drawn the way that reads best.
 struct Views {
     folded: View,
     is_folded: bool,
@@ -123,14 +125,18 @@ struct Views {
 
 impl Views {
     fn of(profile: &Profile, options: &TextOptions) -> Result<Self, ViewError> {
-        let folded = profile.view(&Query { fold_recursion: true, ..options.query.clone() })?;
+        let recursion = match options.query.recursion {
+            Recursion::Full => Recursion::Collapse,
+            asked @ (Recursion::Collapse | Recursion::Suffix(_)) => asked,
+        };
+        let folded = profile.view(&Query { recursion, ..options.query.clone() })?;
         let is_recursive = folded.nodes.iter().any(|node| node.recursion > 1);
-        if options.query.fold_recursion || !is_recursive {
+        if options.query.recursion == recursion || !is_recursive {
             let tree = drawn(&folded, profile, options)?;
             return Ok(Views { folded, is_folded: is_recursive, tree });
         }
         let tree = drawn(&profile.view(&options.query)?, profile, options)?;
-        if !options.whole && lines(&tree) > SHORT_LINES {
+        if !options.whole && options.may_collapse && lines(&tree) > SHORT_LINES {
             let shorter = drawn(&folded, profile, options)?;
             if 2 * lines(&shorter) <= lines(&tree) {
                 return Ok(Views { folded, is_folded: true, tree: shorter });
@@ -158,6 +164,13 @@ impl Views {
     fn write(&self, title: &str, profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> io::Result<()> {
         let title = titled(title, profile, options, self.is_folded);
         writeln!(out, "{}", Paint { color: options.color }.with(Ink::Bold, &title))?;
+        for metric in &profile.metrics {
+            // What follows from it has the same note.
+            if let Some(note) = metric.note.as_ref().filter(|_| !matches!(metric.kind, MetricKind::Derived(_))) {
+                let note = format!("{}: {}", printable(&metric.name), printable(note));
+                writeln!(out, "{}", Paint { color: options.color }.with(Ink::Dim, &note))?;
+            }
+        }
         out.write_all(&self.tree)
     }
 }
@@ -208,8 +221,10 @@ fn titled(what: &str, profile: &Profile, options: &TextOptions, is_folded: bool)
     if !left_out.is_empty() {
         asides.push(format!("{} left out", left_out.join(" and ")));
     }
-    if is_folded {
-        asides.push("recursion folded".into());
+    match options.query.recursion {
+        Recursion::Suffix(kept) => asides.push(format!("{kept} innermost frames of each path")),
+        Recursion::Full | Recursion::Collapse if is_folded => asides.push("recursion collapsed".into()),
+        Recursion::Full | Recursion::Collapse => {}
     }
     let asides = if asides.is_empty() { String::new() } else { format!(" ({})", asides.join(", ")) };
     let selected = selected(&options.query).map_or(String::new(), |selected| format!(" of {}", printable(&selected)));

@@ -16,7 +16,7 @@
 use std::io::{self, Write};
 use std::rc::Rc;
 
-use callpath_db::{Profile, ScopeKind, View, ViewKind};
+use callpath_db::{Formula, Metric, MetricKind, Profile, ScopeKind, View, ViewKind};
 
 use super::chain::{self, Link, condense};
 use super::label::{label, module_label};
@@ -272,7 +272,7 @@ impl Drawing<'_> {
             cells += "  ";
         }
         for (metric, width) in self.further() {
-            let cost = node.and_then(|node| self.view.inclusive(node).get(metric).copied()).filter(|cost| *cost > 0);
+            let cost = node.map(|node| self.cell(node, metric)).filter(|cost| *cost > 0);
             let unit = self.profile.metrics.get(metric).map_or("", |metric| &metric.unit);
             cells += &format!("{:>width$}  ", cost.map_or_else(String::new, |cost| value(cost, unit)));
         }
@@ -290,7 +290,7 @@ impl Drawing<'_> {
         let mut room = self.options.width.saturating_sub(if self.columns == Columns::One { 18 } else { 26 }) / 2;
         let metrics = self.profile.metrics.iter().enumerate().skip(1);
         metrics.filter(|(_, metric)| metric.name != "samples").map_while(move |(index, metric)| {
-            let width = columns(&heading_of(&metric.name)).max(9);
+            let width = columns(&heading_of(metric)).max(9);
             room = room.checked_sub(width + 2)?;
             Some((index, width))
         })
@@ -298,11 +298,16 @@ impl Drawing<'_> {
 
     /// What a node costs by each column.
     fn costs(&self, node: usize) -> Vec<u64> {
-        let costs = self.view.inclusive(node);
-        std::iter::once(0)
-            .chain(self.further().map(|(metric, _)| metric))
-            .filter_map(|m| costs.get(m).copied())
-            .collect()
+        std::iter::once(0).chain(self.further().map(|(metric, _)| metric)).map(|m| self.cell(node, m)).collect()
+    }
+
+    /// What stands in a node's line by a metric: the cost of it and of all below, but of what others are shared out by
+    /// the procedure's own.
+    fn cell(&self, node: usize, metric: usize) -> u64 {
+        match is_shared_out_by(self.profile, metric) {
+            true => self.view.own_count(node, metric),
+            false => self.view.inclusive(node).get(metric).copied().unwrap_or(0),
+        }
     }
 
     /// The words above [`Drawing::cells`].
@@ -313,7 +318,7 @@ impl Drawing<'_> {
             Columns::TotalAndSelf => format!("{:>6} {unit:>9}  {:>6}  ", "total", "self"),
         };
         for (metric, width) in self.further() {
-            line += &format!("{:>width$}  ", heading_of(&self.profile.metrics[metric].name));
+            line += &format!("{:>width$}  ", heading_of(&self.profile.metrics[metric]));
         }
         line += words;
         self.ink(Ink::Bold, &line)
@@ -344,7 +349,30 @@ impl Drawing<'_> {
     }
 }
 
+/// Whether a metric is shared out by another one, or that one.
+pub(super) fn is_of_sharing(profile: &Profile, metric: usize) -> bool {
+    let formula = profile.metrics.get(metric).map(|metric| &metric.kind);
+    matches!(formula, Some(MetricKind::Derived(Formula::PerOwn { .. }))) || is_shared_out_by(profile, metric)
+}
+
+/// Whether another metric is shared out by this one.
+pub(super) fn is_shared_out_by(profile: &Profile, metric: usize) -> bool {
+    profile.metrics.iter().any(|other| match &other.kind {
+        MetricKind::Derived(Formula::PerOwn { count, .. }) => {
+            profile.metrics.get(metric).is_some_and(|m| m.name == *count)
+        }
+        _ => false,
+    })
+}
+
 /// A metric's name above its column.
-fn heading_of(name: &str) -> String {
-    cut_end(&printable(name), 18)
+pub(super) fn heading_of(metric: &Metric) -> String {
+    let name = match &metric.kind {
+        // What is shared out stands in the first column.
+        MetricKind::Derived(Formula::PerOwn { count, .. }) => {
+            format!("per {}", count.strip_suffix('s').unwrap_or(count))
+        }
+        _ => metric.name.clone(),
+    };
+    cut_end(&printable(&name), 18)
 }

@@ -39,6 +39,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         events: vec![Event::clock(Clock::CpuTime)],
         period_ns: 1_000_000,
         sentinel: callpath_record::Sentinel::default(),
+        recursion: callpath_record::Recursion::default(),
         trace: false,
         wait_all: false,
         output: None,

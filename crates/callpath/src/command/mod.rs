@@ -6,6 +6,7 @@ mod demo;
 mod doctor;
 mod list;
 mod record;
+mod recursion;
 mod report;
 mod structure;
 

@@ -10,6 +10,7 @@ use callpath_record::{
 use callpath_target::TargetError;
 use callpath_view::text::shell_word;
 
+use super::recursion::RecursionArgument;
 use super::{Failure, Outcome};
 use crate::{output, preload, surroundings};
 
@@ -37,6 +38,10 @@ pub(crate) struct Arguments {
     /// stacks, `always` on all (which also counts returns), or `never`
     #[arg(long, value_name = "WHEN", default_value = "never", env = "CALLPATH_SENTINEL")]
     sentinel: SentinelArgument,
+    /// What is kept of paths on which calls recur: `full` (every frame), `collapse` (a call that is active already goes on
+    /// from there) or `suffix:N` (the innermost N frames)
+    #[arg(long, value_name = "WHAT", default_value = "full", env = "CALLPATH_RECURSION")]
+    recursion: RecursionArgument,
     /// Keep the time of each sample, for a timeline
     #[arg(long)]
     trace: bool,
@@ -99,6 +104,12 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         SentinelArgument::Never => Sentinel::Never,
     };
     if sentinel == Sentinel::Always {
+        if matches!(arguments.recursion, RecursionArgument::Suffix(_)) {
+            let error = anyhow::anyhow!(
+                "--sentinel=always counts returns at whole call paths: it cannot be used with --recursion=suffix:N"
+            );
+            return Err(failed(error, FAILED));
+        }
         events.push(Event::returns());
         if events.len() > MAX_EVENTS {
             return Err(failed(EventError::TooMany(events.len()).into(), FAILED));
@@ -110,6 +121,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         events,
         period_ns,
         sentinel,
+        recursion: arguments.recursion.into(),
         trace: arguments.trace,
         wait_all: arguments.wait_all,
         output: arguments.output.clone(),

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use callpath_analyze::attribute::{AttributeOptions, attribute};
 use callpath_analyze::measurement::{Measurement, newest};
-use callpath_db::{Profile, Query, ScopeKind, ViewKind};
+use callpath_db::{Profile, Query, Recursion, ScopeKind, ViewKind};
 use callpath_view::ViewError;
 use callpath_view::text::{self, TextOptions};
 use clap::ValueEnum;
 
 use super::Outcome;
+use super::recursion::RecursionArgument;
 use crate::output;
 use crate::surroundings::{self, Progress};
 
@@ -55,9 +56,10 @@ pub(crate) struct Arguments {
     /// Leave out inlined calls: what they cost is that of what they were inlined into
     #[arg(long)]
     no_inlines: bool,
-    /// Add up each recursive procedure's activations on a path
-    #[arg(long)]
-    fold_recursion: bool,
+    /// What is kept of paths on which calls recur: full (every frame), collapse (a procedure's activations on a path are one
+    /// scope) or suffix:N (the innermost N frames) [default: full, in text collapse where a long tree becomes half as long]
+    #[arg(long, value_name = "WHAT")]
+    recursion: Option<RecursionArgument>,
     /// Columns [default: the terminal's, or 100]
     #[arg(long, value_name = "COLUMNS", value_parser = columns, allow_negative_numbers = true)]
     width: Option<usize>,
@@ -131,7 +133,7 @@ fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
         thread: arguments.thread.clone(),
         per_thread: arguments.per_thread,
         merge_processes: arguments.merge_processes,
-        fold_recursion: arguments.fold_recursion,
+        recursion: arguments.recursion.map_or(Recursion::Full, Recursion::from),
         fold: folded(arguments),
         min_share: arguments.threshold.unwrap_or(if arguments.json { 0.0 } else { 1.0 }) / 100.0,
         max_depth: arguments.depth,
@@ -146,6 +148,7 @@ fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
             query,
             width: arguments.width.unwrap_or_else(surroundings::width),
             color: surroundings::color(),
+            may_collapse: arguments.recursion.is_none(),
             max_lines: if arguments.threshold.is_some() { usize::MAX } else { defaults.max_lines },
             ..defaults
         };

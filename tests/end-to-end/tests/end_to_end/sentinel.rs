@@ -85,17 +85,63 @@ fn exceptions_through_marked_frames() {
     }
 }
 
+/// That as many returns were counted as there were; fewer only where samples were dropped, as on a busy machine.
+#[track_caller]
+fn check_returns(what: &str, counted: u64, truth: u64, profile: &Profile) {
+    let dropped: u64 = profile.quality.dropped.values().sum();
+    assert!(
+        counted <= truth && truth <= counted + dropped,
+        "{what}: {counted} returns of {truth}; {:?}",
+        profile.quality
+    );
+}
+
 #[test]
 fn returns_are_those_that_there_were() {
-    let options = ["--sentinel", "always", "-e", "wall-time"];
-    let recorded = Program::nasty("returns.c").arguments(["8"]).options(&options).same();
-    let profile = recorded.profile();
-    let words: Vec<&str> = recorded.ended.stdout.split_whitespace().collect();
-    for pair in words.chunks(2) {
-        let (name, truth) = (pair[0], pair[1].parse::<u64>().unwrap());
-        assert_eq!(profile.returns_of(name), truth, "{name}; {:?}", profile.quality);
-        assert_eq!(profile.returns_in_loops_of(name), 0, "{name}: a loop does not return");
+    for recursion in ["full", "collapse"] {
+        let options = ["--sentinel", "always", "-e", "wall-time", "--recursion", recursion];
+        let program = Program::nasty("returns.c").arguments(["6"]).options(&options);
+        let mut recorded = program.same();
+        for _ in 0..3 {
+            if recorded.profile().quality.dropped.is_empty() {
+                break;
+            }
+            recorded = program.same();
+        }
+        let profile = recorded.profile();
+        let (line, depths) = recorded.ended.stdout.split_once('\n').expect("two lines");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        for pair in words.chunks(2) {
+            let (name, truth) = (pair[0], pair[1].parse::<u64>().unwrap());
+            check_returns(name, profile.returns_of(name), truth, &profile);
+            assert_eq!(profile.returns_in_loops_of(name), 0, "{recursion}: {name}: a loop does not return");
+        }
+        // The same procedure at each depth; collapsed, all of them at one or two scopes.
+        let truth: Vec<u64> = depths.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        check_returns("nested", profile.returns_of("nested"), truth.iter().sum(), &profile);
+        if recursion == "full" {
+            let counted = profile.returns_by_depth_of("nested");
+            assert_eq!(counted.len(), truth.len(), "{counted:?}");
+            counted.iter().zip(&truth).for_each(|(counted, truth)| check_returns("nested", *counted, *truth, &profile));
+        }
+        // No sample sees more than one of the short ones.
+        let (returns, samples) = (profile.returns_of("brief"), profile.through(&["brief"], "samples"));
+        assert!(0 < returns && returns <= samples, "{recursion}: {returns} returns at {samples} samples");
     }
+}
+
+#[test]
+fn cost_per_return_is_that_of_one_activation() {
+    let recorded = |sentinel: &'static str| {
+        Program::nasty("returns.c").arguments(["6"]).options(&["--sentinel", sentinel]).same().profile()
+    };
+    let profile = recorded("always");
+    // `again` works for 6 ms each time, `main` returns once.
+    let (again, main) = (profile.per_return_of("again"), profile.per_return_of("main"));
+    let whole = profile.through(&["main"], "cpu-time");
+    assert!(again.iter().all(|ns| (5_000_000..9_000_000).contains(ns)) && !again.is_empty(), "{again:?}");
+    assert_eq!(main, [whole]);
+    assert!(!recorded("auto").has_metric("returns"), "half of them counted");
 }
 
 #[test]

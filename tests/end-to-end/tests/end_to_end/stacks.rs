@@ -28,6 +28,34 @@ fn one_thread_100_000_deep() {
 }
 
 #[test]
+fn recursion_that_is_not_kept() {
+    let kept = |recursion: &'static str, sentinel: &'static str| {
+        let options = ["--recursion", recursion, "--sentinel", sentinel];
+        let recorded = Program::nasty("deep.c").arguments(["2", "30000", "300"]).options(&options).same();
+        let profile = recorded.profile();
+        profile.assert_full(1000, 33);
+        assert_eq!(profile.total("samples"), profile.quality.full, "{recursion}: {:?}", profile.quality);
+        profile
+    };
+    for sentinel in ["never", "auto", "always"] {
+        let collapsed = kept("collapse", sentinel);
+        assert!(collapsed.nodes() < 200, "{sentinel}: {} nodes", collapsed.nodes());
+        assert!(collapsed.percent_through(&["work", "descend", "bottom"]) > 95.0, "{sentinel}");
+    }
+    // 1,500: more than one part of a walk.
+    for frames in [3, 1_500] {
+        for sentinel in ["never", "auto"] {
+            let suffix = kept(if frames == 3 { "suffix:3" } else { "suffix:1500" }, sentinel);
+            // Root, process, thread, what is left out, the frames, and a loop.
+            let deepest = suffix.depth();
+            assert!((frames + 3..frames + 8).contains(&deepest), "{frames} frames are {deepest} nodes");
+            let cut = suffix.percent_through(&["truncated:outer frames left out", "descend", "descend", "bottom"]);
+            assert!(cut > 90.0, "{frames}: {cut}%");
+        }
+    }
+}
+
+#[test]
 fn a_handler_on_an_alternate_stack() {
     let profile = stacks("alternate");
     profile.assert_full(990, 26);
