@@ -2,6 +2,7 @@
 //! Knows nothing of the suite's programs.
 
 pub mod depth;
+pub mod gprof;
 pub mod make;
 pub mod sample;
 pub mod size;

@@ -47,6 +47,8 @@ cargo xtask CMD
   bench-start     `record true` over `true`, tables cached and not [--runs N]
   bench-time      cpu-time over the kernel's account of dd, xz and a read loop, as root and as nobody [--runs N]
   bench-make      `make -j2` of a project from Debian's archive, recorded over bare, and the count of processes [--runs N]
+  bench-gprof     Debian's sources built with gprof's instrumentation and without, the latter under callpath: CPU over bare,
+                    and how far the procedures' shares are from perf's [--runs N] [--programs a,b] [--list]
   bench-size      a measurement's length against the time that it took
 
 suite, soak and bench-* measure a release build, or another one: [--callpath FILE]
@@ -87,6 +89,7 @@ fn run(command: &str, arguments: Arguments) -> anyhow::Result<ExitCode> {
         "bench-start" => bench::start::run(&arguments),
         "bench-time" => bench::time::run(&arguments),
         "bench-make" => bench::make::run(&arguments),
+        "bench-gprof" => bench::gprof::run(&arguments),
         "bench-size" => bench::size::run(&arguments),
         "" | "help" | "--help" | "-h" => {
             print!("{USAGE}");

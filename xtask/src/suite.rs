@@ -4,7 +4,7 @@
 //! In each round every program runs once in each way, one right after the other, so that a machine that slows down
 //! slows all of them down; ratios are taken within a round. CPU is that of the program and the recorder together.
 
-mod inputs;
+pub mod inputs;
 mod programs;
 mod recorders;
 mod table;
