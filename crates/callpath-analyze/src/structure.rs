@@ -7,10 +7,12 @@
 //! -> [`normalise`]: what the compiler split or moved is put together again -> [`ProcedureStructure`].
 
 mod atoms;
+mod head;
 mod infer;
 mod kept;
 mod module;
 mod normalise;
+mod same;
 mod weave;
 
 use std::ops::Range;

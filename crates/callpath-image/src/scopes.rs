@@ -7,6 +7,7 @@
 //! DWARF 2 to 5; split information (`.dwo` files, `.dwp` beside the program, and GNU's form of it for DWARF 4); type
 //! units; partial units and a supplementary file (dwz); units that refer to others (link-time optimization).
 
+mod begun;
 mod containers;
 mod declared;
 mod files;
@@ -34,6 +35,7 @@ use crate::error::ImageError;
 use crate::units::Units;
 use containers::ContainerTree;
 use split::Package;
+pub use begun::Begun;
 pub use unit::{
     CallSite, Container, ContainerId, ContainerKind, FileId, Frame, LineRun, Origin, Scope, ScopeId, ScopeKind,
     UnitScopes,

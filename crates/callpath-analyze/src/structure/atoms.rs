@@ -26,6 +26,8 @@ pub(super) struct Atom {
     pub(super) place: Option<SourcePlace>,
     /// The block's last instruction is in it.
     pub(super) ends_block: bool,
+    /// Nothing says that its line begins here: it is that of the code before the block, of which control may know nothing.
+    pub(super) is_inherited: bool,
 }
 
 /// Whose code an atom is: the host procedure, or a procedure that was inlined.
@@ -38,10 +40,29 @@ pub(super) struct Context {
     pub(super) call_site: Option<SourcePlace>,
 }
 
+/// The beginning of a statement of the source, or of a part of one; it may have no code of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Begin {
+    pub(super) addr: LinkAddr,
+    /// Index in the graph.
+    pub(super) block: u32,
+    pub(super) place: SourcePlace,
+    /// From 1; 0 where the compiler does not say.
+    pub(super) column: u32,
+}
+
 /// What the source says of a procedure's code.
 #[derive(Debug, Default)]
 pub(super) struct Source {
     pub(super) files: Files,
+    /// By block; in a block by ascending address, at one address in the compiler's order. Whose statements they are is not known.
+    pub(super) begins: Vec<Begin>,
+    /// For each line, the column in which its first statement begins.
+    columns: FxHashMap<SourcePlace, u32>,
+    /// Lines on which the host is opened, whose code makes its frame and moves its parameters.
+    pub(super) openings: Vec<SourcePlace>,
+    /// gcc compiled it, and said of no statement without code where it begins: not optimized, or with little debug information.
+    pub(super) is_plain_gcc: bool,
     /// The host first; outer ones before those inside of them.
     pub(super) contexts: Vec<Context>,
     /// By ascending address.
@@ -88,13 +109,26 @@ pub(super) fn cut(graph: &ProcedureGraph, unit_at: impl Fn(LinkAddr) -> Option<R
         cutter.fragment = fragment_start(graph, block.code.start);
         match unit_at(block.code.start) {
             Some(unit) => cutter.block(number, &block.code, &unit),
-            None => cutter.push(number, block.code.clone(), HOST, None),
+            None => cutter.push(number, block.code.clone(), HOST, None, false),
         }
         if let Some(last) = cutter.source.atoms.last_mut().filter(|atom| atom.block == number) {
             last.ends_block = true;
         }
     }
+    source.is_plain_gcc =
+        entry_unit.is_some_and(|unit| unit.is_by_gcc() && graph.fragments.iter().all(|f| no_bare(&unit, f)));
+    source.open(graph.entry);
+    for begin in &source.begins {
+        let first = source.columns.entry(begin.place).or_insert(begin.column);
+        *first = begin.column.min(*first);
+    }
     source
+}
+
+fn no_bare(unit: &UnitScopes, code: &Range<LinkAddr>) -> bool {
+    // The first instruction has several rows at all levels.
+    let after = LinkAddr(code.start.0.saturating_add(1))..code.end.max(LinkAddr(code.start.0.saturating_add(1)));
+    !unit.begun(after).any(|begun| begun.is_bare)
 }
 
 /// Where the fragment begins that an address lies in.
@@ -117,15 +151,22 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    fn push(&mut self, block: u32, code: Range<LinkAddr>, context: u32, place: Option<SourcePlace>) {
+    fn push(
+        &mut self,
+        block: u32,
+        code: Range<LinkAddr>,
+        context: u32,
+        place: Option<SourcePlace>,
+        is_inherited: bool,
+    ) {
         if let Some(last) = self.source.atoms.last_mut()
             && (last.block, last.context, last.place) == (block, context, place)
-            && last.code.end == code.start
+            && (last.code.end, last.is_inherited) == (code.start, is_inherited)
         {
             last.code.end = code.end;
             return;
         }
-        self.source.atoms.push(Atom { code, block, context, place, ends_block: false });
+        self.source.atoms.push(Atom { code, block, context, place, ends_block: false, is_inherited });
     }
 
     fn block(&mut self, number: u32, code: &Range<LinkAddr>, unit: &UnitScopes) {
@@ -136,6 +177,11 @@ impl Cutter<'_> {
         for run in unit.lines(code.clone()) {
             cuts.extend([run.range.start, run.range.end]);
         }
+        for begun in unit.begun(code.clone()) {
+            if let Some(place) = self.source.files.place(unit, begun.file, begun.line) {
+                self.source.begins.push(Begin { addr: begun.addr, block: number, place, column: begun.column });
+            }
+        }
         cuts.retain(|cut| code.contains(cut));
         cuts.sort_unstable();
         cuts.dedup();
@@ -143,9 +189,11 @@ impl Cutter<'_> {
             let end = cuts.get(index + 1).copied().unwrap_or(code.end);
             let context = unit.scope_at(start).map_or(HOST, |scope| self.context(unit, scope));
             // A line that began before the fragment is that of another procedure: gcc says none where a cold part begins.
-            let run = unit.line_at(start).filter(|run| run.range.start >= self.fragment);
+            let run = unit.line_at(start);
+            let run = run.as_ref().filter(|run| run.range.start >= self.fragment);
             let place = run.and_then(|run| self.source.files.place(unit, run.file, run.line));
-            self.push(number, start..end, context, place);
+            let is_inherited = run.is_some_and(|run| run.range.start < code.start);
+            self.push(number, start..end, context, place, is_inherited);
         }
     }
 
@@ -179,6 +227,43 @@ impl Cutter<'_> {
 }
 
 impl Source {
+    /// Finds the lines on which the host is opened: that of its name, and what the line map says first. Of the latter gcc's may be
+    /// any statement's where nothing is said of those without code; LLVM's has no column.
+    fn open(&mut self, entry: LinkAddr) {
+        self.openings.extend(self.contexts.first().and_then(|host| host.place));
+        let begun = self.begins.iter().find(|begin| begin.addr == entry);
+        let first = begun.filter(|begin| begin.column == 0 || self.openings.is_empty()).map(|begin| begin.place);
+        let at_entry = || self.atoms.iter().find(|atom| atom.code.start == entry).and_then(|atom| atom.place);
+        let first = first.or_else(|| if self.openings.is_empty() { at_entry() } else { None });
+        self.openings.extend(first);
+    }
+
+    /// The line is one on which the procedure of a context is opened.
+    pub(super) fn is_opening(&self, context: u32, place: SourcePlace) -> bool {
+        match self.contexts.get(context as usize) {
+            Some(inlined) if context != HOST => inlined.place == Some(place),
+            _ => self.openings.contains(&place),
+        }
+    }
+
+    /// The procedure of a context may be opened before the line.
+    pub(super) fn opens_before(&self, context: u32, place: SourcePlace) -> bool {
+        let opening = self.contexts.get(context as usize).and_then(|context| context.place);
+        opening.is_none_or(|opening| opening.file != place.file || opening.line <= place.line)
+    }
+
+    /// The column in which the first statement of a line begins.
+    pub(super) fn first_column(&self, place: SourcePlace) -> Option<u32> {
+        self.columns.get(&place).copied().filter(|&column| column > 0)
+    }
+
+    /// Where statements begin in a block.
+    pub(super) fn begins_in(&self, block: u32) -> &[Begin] {
+        let first = self.begins.partition_point(|begin| begin.block < block);
+        let end = self.begins.partition_point(|begin| begin.block <= block);
+        self.begins.get(first..end).unwrap_or_default()
+    }
+
     fn named(&mut self, unit: &UnitScopes, origin: Origin<'_>) -> Context {
         Context {
             name: origin.display_name().map(|name| name.into_owned()),

@@ -100,7 +100,7 @@ impl Beginnings {
 
 /// Gives the atoms contexts: the host's, or an alien one.
 pub(super) fn infer(source: &mut Source, beginnings: &Beginnings) {
-    let Source { files, contexts, atoms } = source;
+    let Source { files, contexts, atoms, .. } = source;
     // A host of which nothing is declared (assembly) has no bounds but its file.
     let host = contexts.first().and_then(|host| host.place);
     let host_file = host.map(|place| place.file).or_else(|| first_place(atoms).map(|place| place.file));

@@ -16,6 +16,7 @@ use rustc_hash::FxHashMap;
 use super::atoms::{self, Source};
 use super::infer::{Beginnings, infer};
 use super::normalise::normalise;
+use super::same::told_apart;
 use super::weave::{Key, Woven, weave};
 use super::{Piece, ProcedureStructure, SourcePlace, StaticKind, StaticScope, Way};
 use crate::graphs::with_flow;
@@ -214,8 +215,9 @@ fn procedure(graph: &ProcedureGraph, units: &Units<'_>, beginnings: &Beginnings)
     if way == Way::Lines {
         infer(&mut source, beginnings);
     }
-    let mut woven = weave(graph, &forest(graph), &source, way == Way::Lines);
-    normalise(&mut woven, &source.atoms, way == Way::Lines);
+    let forest = told_apart(graph, forest(graph), &source);
+    let mut woven = weave(graph, &forest, &source, way == Way::Lines);
+    normalise(&mut woven, &source, way == Way::Lines);
     finish(graph, source, &woven, way)
 }
 
@@ -265,11 +267,11 @@ fn finish(graph: &ProcedureGraph, source: Source, woven: &Woven, way: Way) -> Pr
         pieces.push(Piece { code: atom.code.clone(), scope, place: atom.place });
     }
     for scope in &mut scopes {
-        // A loop that is tested at its top begins there: what is before it was moved into it.
+        // A loop begins where it stands: what is before it was moved into it.
         if let (StaticKind::Loop { .. }, Some(place), Some((first, last))) = (scope.kind, scope.place, &mut scope.lines)
             && *last > place.line
         {
-            *first = place.line.max(*first);
+            *first = place.line;
         }
     }
     pieces.sort_by_key(|piece| piece.code.start);

@@ -7,25 +7,26 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::SourcePlace;
-use super::atoms::Atom;
+use super::atoms::{Atom, Source};
 use super::weave::{Key, Woven};
 
 /// Applies both rules until nothing changes. `is_inferred`: of inlined code it is not known where it was called.
-pub(super) fn normalise(woven: &mut Woven, atoms: &[Atom], is_inferred: bool) {
+pub(super) fn normalise(woven: &mut Woven, source: &Source, is_inferred: bool) {
     // Each turn joins loops or moves lines inwards: a bound against what nobody thought of.
     for _ in 0..64 {
-        let joined = fuse(woven, atoms);
-        let moved = sink(woven, atoms, is_inferred);
+        let joined = fuse(woven, source);
+        let moved = sink(woven, source, is_inferred);
         if !joined && !moved {
             return;
         }
     }
 }
 
-/// The lines that stand directly in each scope.
-fn direct_lines(woven: &Woven, atoms: &[Atom]) -> Vec<FxHashSet<SourcePlace>> {
+/// The lines that stand directly in each scope. Not those on which procedures are opened: parameters are moved anywhere.
+fn direct_lines(woven: &Woven, source: &Source) -> Vec<FxHashSet<SourcePlace>> {
     let mut lines = vec![FxHashSet::default(); woven.nodes.len()];
-    for (atom, &scope) in atoms.iter().zip(&woven.scopes) {
+    let is_body = |atom: &Atom| atom.place.is_none_or(|place| !source.is_opening(atom.context, place));
+    for (atom, &scope) in source.atoms.iter().zip(&woven.scopes).filter(|(atom, _)| is_body(atom)) {
         if let (Some(place), Some(lines)) = (atom.place, lines.get_mut(scope as usize)) {
             lines.insert(place);
         }
@@ -35,8 +36,8 @@ fn direct_lines(woven: &Woven, atoms: &[Atom]) -> Vec<FxHashSet<SourcePlace>> {
 
 /// A line that stands in two loops side by side, and not around them, was in one: the compiler split it (unrolling,
 /// peeling, vectors and what is left over). Whether any were.
-fn fuse(woven: &mut Woven, atoms: &[Atom]) -> bool {
-    let lines = direct_lines(woven, atoms);
+fn fuse(woven: &mut Woven, source: &Source) -> bool {
+    let lines = direct_lines(woven, source);
     let mut joined = false;
     for parent in 0..woven.nodes.len() {
         let loops: Vec<u32> = woven.nodes[parent].children.iter().copied().filter(|&c| woven.is_loop(c)).collect();
@@ -73,8 +74,8 @@ fn resolve(now: &FxHashMap<u32, u32>, mut scope: u32) -> u32 {
 /// A line, or an inlined call, that stands in a loop and around it was in the loop: what does not vary there was moved
 /// out, and a test is made once before it. The lines of loops around it stay: some of their code is often moved in. Whether
 /// any was moved. Alien code may be of another call (Figure 5 of the paper), and stays.
-fn sink(woven: &mut Woven, atoms: &[Atom], is_inferred: bool) -> bool {
-    let lines = direct_lines(woven, atoms);
+fn sink(woven: &mut Woven, source: &Source, is_inferred: bool) -> bool {
+    let lines = direct_lines(woven, source);
     // For each scope, the deepest loop below it, through loops only, that a line or a call stands in.
     let mut below: Vec<FxHashMap<Held, u32>> = vec![FxHashMap::default(); woven.nodes.len()];
     for scope in woven.inner_first() {
@@ -91,7 +92,7 @@ fn sink(woven: &mut Woven, atoms: &[Atom], is_inferred: bool) -> bool {
         below[scope as usize] = found;
     }
     let mut moved = false;
-    for (index, atom) in atoms.iter().enumerate() {
+    for (index, atom) in source.atoms.iter().enumerate() {
         let Some((place, &scope)) = atom.place.zip(woven.scopes.get(index)) else { continue };
         if let Some(&deep) = below.get(scope as usize).and_then(|found| found.get(&Held::Line(place)))
             && !woven.is_test_around(scope, place)

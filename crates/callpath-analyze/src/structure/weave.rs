@@ -9,10 +9,13 @@
 use callpath_format::address::LinkAddr;
 use callpath_x86::graph::{ProcedureGraph, Terminator};
 use callpath_x86::loops::LoopForest;
+use callpath_x86::loops::dominators::dominators;
 use rustc_hash::FxHashMap;
 
 use super::SourcePlace;
 use super::atoms::{Atom, HOST, Source};
+use super::head::Head;
+use super::same::find_same;
 
 /// A loop lies in an inlined call that so much of its code is in: the compiler moves some from around it into it.
 const NEARLY_ALL: f64 = 0.8;
@@ -58,14 +61,29 @@ pub(super) struct Woven {
 }
 
 /// Of each loop, where it stands.
-struct Standing {
+pub(super) struct Standing {
     /// The contexts around it, outermost first.
-    chain: Vec<u32>,
-    place: Option<SourcePlace>,
+    pub(super) chain: Vec<u32>,
+    pub(super) place: Option<SourcePlace>,
     /// The line is that of some code in it, for its tests stand elsewhere.
     is_guess: bool,
+    /// It is the loop around it, by its lines.
+    pub(super) is_parent: bool,
     /// The blocks that decide whether it goes on.
     tests: Vec<u32>,
+}
+
+impl Standing {
+    /// The innermost context around it.
+    pub(super) fn context(&self) -> u32 {
+        self.chain.last().copied().unwrap_or(HOST)
+    }
+}
+
+/// The block ends by a choice of where control goes.
+pub(super) fn decides(graph: &ProcedureGraph, block: u32) -> bool {
+    let end = graph.blocks.get(block as usize).map(|block| block.terminator);
+    matches!(end, Some(Terminator::Branch | Terminator::BranchOut(_) | Terminator::Switch(_)))
 }
 
 /// Builds the tree. `is_inferred`: contexts are flat.
@@ -79,6 +97,7 @@ pub(super) fn weave(graph: &ProcedureGraph, forest: &LoopForest, source: &Source
             next = forest.loops.get(number as usize).and_then(|around| around.parent).filter(|parent| *parent < number);
         }
     }
+    let dominators = if forest.loops.is_empty() { None } else { Some(dominators(graph)) };
     let mut standings: Vec<Standing> = Vec::with_capacity(forest.loops.len());
     for (number, here) in (0u32..).zip(&forest.loops) {
         let around = here.parent.and_then(|parent| standings.get(parent as usize));
@@ -86,13 +105,10 @@ pub(super) fn weave(graph: &ProcedureGraph, forest: &LoopForest, source: &Source
         let looped = Looped::of(graph, forest, source, number, &atoms_of[number as usize]);
         let chain = if is_inferred { looped.inferred(around) } else { looped.recorded(around) };
         let context = chain.last().copied().unwrap_or(HOST);
-        let tested = looped.place(&looped.tests, context);
-        let (place, is_guess) = match tested.or_else(|| looped.place(&looped.atoms, context)) {
-            place @ Some(_) => (place, tested.is_none()),
-            None => (None, false),
-        };
-        standings.push(Standing { chain, place, is_guess, tests: looped.test_blocks });
+        let Head { place, is_guess } = looped.head(graph, forest, context, dominators.as_ref());
+        standings.push(Standing { chain, place, is_guess, is_parent: false, tests: looped.test_blocks });
     }
+    find_same(graph, forest, source, &atoms_of, &mut standings);
     let mut woven = Woven { nodes: Vec::new(), scopes: Vec::with_capacity(source.atoms.len()) };
     woven.nodes.push(Node {
         parent: 0,
@@ -118,7 +134,8 @@ pub(super) fn weave(graph: &ProcedureGraph, forest: &LoopForest, source: &Source
         let is_same = here.parent.is_some_and(|parent| {
             let ends = |test: &u32| ends_with(forest, parent, *test);
             let is_guess = is_around.is_loop() && standing.is_guess && standing.tests.iter().all(ends);
-            is_guess
+            standing.is_parent
+                || is_guess
                 || key == is_around && standing.tests.iter().any(ends)
                 || (is_inferred || standing.place.is_none())
                     && is_around.is_loop()
@@ -186,30 +203,49 @@ impl Builder<'_> {
 }
 
 /// A loop and the code in it.
-struct Looped<'a> {
-    source: &'a Source,
-    atoms: Vec<&'a Atom>,
-    /// The last atoms of the blocks that decide whether it goes on.
-    tests: Vec<&'a Atom>,
-    test_blocks: Vec<u32>,
+pub(super) struct Looped<'a> {
+    pub(super) source: &'a Source,
+    pub(super) number: u32,
+    pub(super) header: u32,
+    pub(super) latches: &'a [u32],
+    pub(super) is_irreducible: bool,
+    /// Exceptions that are thrown in it land in it.
+    pub(super) handles: bool,
+    pub(super) atoms: Vec<&'a Atom>,
+    /// The last atoms of the blocks that decide whether it goes on, and of those that count.
+    pub(super) tests: Vec<&'a Atom>,
+    pub(super) test_blocks: Vec<u32>,
+    /// Those of them that decide, ascending; where there are none, nothing at its top or its bottom does.
+    pub(super) deciding: Vec<u32>,
 }
 
 impl<'a> Looped<'a> {
-    fn of(graph: &ProcedureGraph, forest: &LoopForest, source: &'a Source, number: u32, atoms: &[u32]) -> Looped<'a> {
+    fn of(
+        graph: &ProcedureGraph,
+        forest: &'a LoopForest,
+        source: &'a Source,
+        number: u32,
+        atoms: &[u32],
+    ) -> Looped<'a> {
         let atoms: Vec<&Atom> = atoms.iter().filter_map(|&atom| source.atoms.get(atom as usize)).collect();
         let ends: FxHashMap<u32, &Atom> =
             atoms.iter().filter(|atom| atom.ends_block).map(|atom| (atom.block, *atom)).collect();
-        let (header, latches) = match forest.loops.get(number as usize) {
-            Some(here) => (here.header, &here.back_edges[..]),
-            None => (0, &[][..]),
+        let (header, latches, is_irreducible) = match forest.loops.get(number as usize) {
+            Some(here) => (here.header, &here.back_edges[..], here.is_irreducible),
+            None => (0, &[][..], false),
         };
         let exits = forest.exits(number);
-        let decides = |block: u32| {
-            let end = graph.blocks.get(block as usize).map(|block| block.terminator);
-            matches!(end, Some(Terminator::Branch | Terminator::BranchOut(_) | Terminator::Switch(_)))
+        let is_in = |block: &u32| forest.contains(number, forest.innermost.get(*block as usize).copied().flatten());
+        let lands = |block: u32, to: u32| {
+            let start = graph.blocks.get(to as usize).map(|to| to.code.start);
+            graph.blocks.get(block as usize).is_some_and(|block| start.is_some_and(|start| start != block.code.end))
         };
+        let handles = atoms.iter().filter(|atom| atom.ends_block && !decides(graph, atom.block)).any(|atom| {
+            let to = graph.successors(atom.block);
+            to.len() > 1 && to.iter().any(|&to| is_in(&to) && lands(atom.block, to))
+        });
         let leaves = |block: u32| exits.binary_search_by_key(&block, |exit| exit.0).is_ok();
-        let tests = |block: &u32| decides(*block) && leaves(*block);
+        let tests = |block: &u32| decides(graph, *block) && leaves(*block);
         // The continuation test stands at the top or at the bottom, where also is what counts; others are breaks.
         let mut blocks: Vec<u32> = latches.iter().copied().filter(tests).collect();
         if tests(&header) {
@@ -218,15 +254,18 @@ impl<'a> Looped<'a> {
             }
             blocks.push(header);
         }
+        let mut deciding: Vec<u32> = blocks.iter().copied().filter(tests).collect();
         if blocks.is_empty() {
             // Exceptions leave everywhere.
-            let leaving = exits.iter().map(|exit| exit.0).filter(|block| decides(*block));
+            let leaving = exits.iter().map(|exit| exit.0).filter(|block| decides(graph, *block));
             blocks = latches.iter().copied().chain([header]).chain(leaving).collect();
         }
-        blocks.sort_unstable();
-        blocks.dedup();
+        for blocks in [&mut blocks, &mut deciding] {
+            blocks.sort_unstable();
+            blocks.dedup();
+        }
         let tests = blocks.iter().filter_map(|block| ends.get(block).copied()).collect();
-        Looped { source, atoms, tests, test_blocks: blocks }
+        Looped { source, number, header, latches, is_irreducible, handles, atoms, tests, test_blocks: blocks, deciding }
     }
 
     /// The chain of recorded contexts that it lies in; `around` is that of the loop around it.
@@ -278,20 +317,4 @@ impl<'a> Looped<'a> {
         let tested = self.tests.iter().find(|test| test.place.is_some()).map(|test| test.context);
         around.iter().copied().chain(tested.filter(|&context| context != HOST)).collect()
     }
-
-    /// The line of `atoms` as seen from the context that it is in, which may have inlined them.
-    fn place(&self, atoms: &[&Atom], context: u32) -> Option<SourcePlace> {
-        let places: Vec<SourcePlace> = atoms.iter().filter_map(|atom| self.source.place_in(atom, context)).collect();
-        // A loop stands in one file: that of most.
-        let file = most_frequent(places.iter().map(|place| place.file))?;
-        places.into_iter().filter(|place| place.file == file).min()
-    }
-}
-
-fn most_frequent(files: impl Iterator<Item = u32>) -> Option<u32> {
-    let mut counts: FxHashMap<u32, usize> = FxHashMap::default();
-    for file in files {
-        *counts.entry(file).or_default() += 1;
-    }
-    counts.into_iter().max_by_key(|&(file, count)| (count, std::cmp::Reverse(file))).map(|(file, _)| file)
 }

@@ -9,9 +9,10 @@
 //! After `@` clauses stand between semicolons: for which compilers, options and levels (all, if nothing is said), `loop` and what it
 //! is called here, or `inlined` and the procedure's name, and each context that it stands in: the procedure, then loops by
 //! what they are called, and inlined calls by the procedure's name and `()`. A loop's line is that of its `for`, `while` or
-//! `do`; of `do ... while`, that of its `while`, which is all that the machine code knows. An inlined call's line is the call's.
+//! `do`, where the line map has it, else that of its first statement. An inlined call's line is the call's.
 //! `line`, and a name of it, and the scope that all of the line's code is in, wherever the compiler put it.
-//! `may` before a clause: a compiler may leave it out or not, as it sees fit; it is not counted.
+//! `may` before a clause: a compiler may leave it out or not, as it sees fit; it is not counted. `shared`: it has its header in common
+//! with the loop around it, so that machine code alone does not tell it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,6 +26,8 @@ pub(crate) struct Annotations {
     pub(crate) lines: BTreeMap<(String, u32), String>,
     /// Paths of scopes that must be found, as often as they stand here.
     pub(crate) expected: Vec<String>,
+    /// Those of them that nothing but lines tells from the loops around them.
+    pub(crate) shared: Vec<String>,
     /// Paths of loops that may be found.
     pub(crate) allowed: Vec<String>,
 }
@@ -72,7 +75,7 @@ impl Annotations {
             "inlined" | "line" => false,
             other => panic!("{file}:{line}: {other}: neither loop, inlined nor line"),
         };
-        let selectors: Vec<&str> = selectors.iter().copied().filter(|word| *word != "may").collect();
+        let selectors: Vec<&str> = selectors.iter().copied().filter(|word| !["may", "shared"].contains(word)).collect();
         let is_may = words.contains(&"may");
         if !applies(&selectors, named, level) {
             return;
@@ -86,6 +89,9 @@ impl Annotations {
         }
         for context in contexts.split(',').map(str::trim) {
             let scope = if is_loop { format!("{context} > {name}") } else { format!("{context} > {name}() at {line}") };
+            if words.contains(&"shared") {
+                self.shared.push(scope.clone());
+            }
             if is_may { &mut self.allowed } else { &mut self.expected }.push(scope);
         }
     }

@@ -24,6 +24,8 @@ pub(super) struct UnitRoot<'a> {
     /// Where its line program, or that of its skeleton, begins in the main file's section (the supplement's own).
     pub(super) line_offset: Option<DebugLineOffset>,
     pub(super) language: Language,
+    /// Made by a compiler of GCC's.
+    pub(super) is_gcc: bool,
     pub(super) dwo_name: Option<Reader<'a>>,
 }
 
@@ -53,9 +55,10 @@ pub(super) fn read_root<'a>(
         line_program: None,
         dwo_id,
     };
-    let mut root = UnitRoot { unit, home, start, line_offset: None, language: Language::default(), dwo_name: None };
+    let language = Language::default();
+    let mut root = UnitRoot { unit, home, start, line_offset: None, language, is_gcc: false, dwo_name: None };
     let unit = &mut root.unit;
-    let (mut name, mut comp_dir, mut dwo_name, mut low_pc) = (None, None, None, None);
+    let (mut name, mut comp_dir, mut dwo_name, mut low_pc, mut producer) = (None, None, None, None, None);
     let abbreviations = Arc::clone(&unit.abbreviations);
     let mut entries = unit.header.entries_raw(&abbreviations, None)?;
     let abbreviation = entries.read_abbreviation()?.ok_or(gimli::Error::MissingUnitDie)?;
@@ -66,6 +69,7 @@ pub(super) fn read_root<'a>(
             (constants::DW_AT_comp_dir, value) => comp_dir = Some(value),
             (constants::DW_AT_dwo_name | constants::DW_AT_GNU_dwo_name, value) => dwo_name = Some(value),
             (constants::DW_AT_low_pc, value) => low_pc = Some(value),
+            (constants::DW_AT_producer, value) => producer = Some(value),
             (constants::DW_AT_stmt_list, AttributeValue::DebugLineRef(offset)) => root.line_offset = Some(offset),
             (constants::DW_AT_language, AttributeValue::Language(language)) => root.language = Language(language.0),
             (constants::DW_AT_str_offsets_base, AttributeValue::DebugStrOffsetsBase(base)) => {
@@ -87,6 +91,7 @@ pub(super) fn read_root<'a>(
     unit.name = text(unit, name);
     unit.comp_dir = text(unit, comp_dir);
     root.dwo_name = text(unit, dwo_name);
+    root.is_gcc = text(unit, producer).is_some_and(|name| name.slice().starts_with(b"GNU "));
     if let Some(low_pc) = low_pc {
         unit.low_pc = dwarf.attr_address(unit, low_pc).ok().flatten().unwrap_or(0);
     }

@@ -279,6 +279,9 @@ pub struct UnitScopes {
     pub(super) paint_scopes: Vec<u32>,
     /// Ascending.
     pub(super) rows: Vec<Row>,
+    /// Statements that begin where other rows have the code: ascending.
+    pub(super) bare: Vec<Row>,
+    pub(super) is_gcc: bool,
     /// Where procedures are declared, with code or without: sorted.
     pub(super) declarations: Vec<Declaration>,
     pub(super) diagnostics: Vec<ImageError>,
@@ -443,7 +446,7 @@ fn some(number: u32) -> Option<u32> {
     (number != NONE).then_some(number)
 }
 
-fn row_file(row: &Row) -> Option<FileId> {
+pub(super) fn row_file(row: &Row) -> Option<FileId> {
     let file = row.file & !STATEMENT;
     (file < NO_FILE).then_some(FileId(file))
 }

@@ -72,7 +72,7 @@ fn read_entries<'a>(
         reading.diagnose(id.0 as usize, why);
     }
     // First of all the lines: files are numbered in the order of the code, and lines stay where entries are broken.
-    let rows = rows::read(&mut reading);
+    let lines = rows::read(&mut reading);
     let root = Rc::clone(&reading.root);
     let unit_len = root.unit.header.length_including_self();
     let mut walk = Walk {
@@ -90,7 +90,7 @@ fn read_entries<'a>(
         let entry = root.start.saturating_add(offset.0);
         walk.reading.diagnose(entry, format!("it and all entries behind it in the unit are lost: {error}"));
     }
-    Ok(walk.finish(rows))
+    Ok(walk.finish(lines))
 }
 
 struct Walk<'a> {
@@ -301,7 +301,7 @@ impl<'a> Walk<'a> {
         self.reading.diagnose(self.reading.root.start.saturating_add(offset.0), why);
     }
 
-    fn finish(mut self, rows: Vec<super::unit::Row>) -> UnitScopes {
+    fn finish(mut self, lines: rows::LineRows) -> UnitScopes {
         let root = Rc::clone(&self.reading.root);
         let mut declared = declared::tidy(std::mem::take(&mut self.declarations));
         // Where inlined calls are recorded they name what was inlined.
@@ -316,7 +316,7 @@ impl<'a> Walk<'a> {
         for (record, declaration) in records.iter_mut().zip(declarations) {
             record.container = around.container_of(&mut self.reading, &declaration);
         }
-        let is_folded = folded(&self.scopes, &self.ranges, &records, &rows);
+        let is_folded = folded(&self.scopes, &self.ranges, &records, &lines.rows);
         let mut painted = Vec::with_capacity(self.ranges.len());
         for (index, scope) in self.scopes.iter().enumerate().filter(|(index, _)| !is_folded[*index]) {
             let end = self.scopes.get(index + 1).map_or(self.ranges.len(), |next| next.first_range as usize);
@@ -344,7 +344,9 @@ impl<'a> Walk<'a> {
             containers: around.records,
             paint_addrs,
             paint_scopes,
-            rows,
+            rows: lines.rows,
+            bare: lines.bare,
+            is_gcc: root.is_gcc || skeleton.is_gcc,
             declarations: declared.into_iter().map(|(declaration, _)| declaration).collect(),
             diagnostics,
         }

@@ -220,30 +220,10 @@ fn assemble(
         });
         pending.extend(inner.of(number));
     }
-    // An inner loop comes behind its outer one, so that the ends are known from behind.
-    for number in (0..forest.loops.len()).rev() {
-        let end = forest.loops[number].end.max(number as u32 + 1);
-        forest.loops[number].end = end;
-        if let Some(parent) = forest.loops[number].parent {
-            let outer = &mut forest.loops[parent as usize];
-            outer.end = outer.end.max(end);
-        }
-    }
     for number in 1..search.blocks.len() {
         let of = if is_header[number] { number } else { header[number] as usize };
         forest.innermost[search.blocks[number] as usize] = loop_of[of];
     }
-    for block in 0..graph.len() {
-        let Some(number) = forest.innermost[block as usize] else { continue };
-        let is_exit = |to: &&u32| !forest.contains(number, forest.innermost.get(**to as usize).copied().flatten());
-        let mut exits: Vec<_> = graph.successors(block).iter().filter(is_exit).map(|&to| (block, to)).collect();
-        let own = &mut forest.loops[number as usize];
-        own.own_blocks.push(block);
-        own.exits.append(&mut exits);
-    }
-    for own in &mut forest.loops {
-        own.exits.sort_unstable();
-        own.exits.dedup();
-    }
+    forest.derive(graph);
     forest
 }

@@ -3,6 +3,7 @@
 
 pub mod dominators;
 mod havlak;
+mod split;
 
 pub use havlak::forest;
 
@@ -57,7 +58,7 @@ pub struct Loop {
     pub end: u32,
     /// There are other ways in than through the header.
     pub is_irreducible: bool,
-    /// Its blocks that are in no inner loop, ascending; the header is one of them.
+    /// Its blocks that are in no inner loop, ascending; the header is one of them, unless an inner loop shares it.
     pub own_blocks: Vec<u32>,
     /// Blocks from which control goes back to the header, ascending.
     pub back_edges: Vec<u32>,
@@ -67,6 +68,31 @@ pub struct Loop {
 }
 
 impl LoopForest {
+    /// Tells of each loop what follows from parents and innermost loops: where it ends, its own blocks, and its exits.
+    fn derive(&mut self, graph: &impl FlowGraph) {
+        // An inner loop comes behind its outer one, so that the ends are known from behind.
+        for number in (0..self.loops.len()).rev() {
+            let end = self.loops[number].end.max(number as u32 + 1);
+            self.loops[number].end = end;
+            if let Some(parent) = self.loops[number].parent {
+                let outer = &mut self.loops[parent as usize];
+                outer.end = outer.end.max(end);
+            }
+        }
+        for block in 0..graph.len() {
+            let Some(number) = self.innermost[block as usize] else { continue };
+            let is_exit = |to: &&u32| !self.contains(number, self.innermost.get(**to as usize).copied().flatten());
+            let mut exits: Vec<_> = graph.successors(block).iter().filter(is_exit).map(|&to| (block, to)).collect();
+            let own = &mut self.loops[number as usize];
+            own.own_blocks.push(block);
+            own.exits.append(&mut exits);
+        }
+        for own in &mut self.loops {
+            own.exits.sort_unstable();
+            own.exits.dedup();
+        }
+    }
+
     /// All blocks of a loop, those of inner loops too, ascending.
     pub fn blocks(&self, number: u32) -> Vec<u32> {
         (0u32..).zip(&self.innermost).filter(|(_, inner)| self.contains(number, **inner)).map(|(at, _)| at).collect()

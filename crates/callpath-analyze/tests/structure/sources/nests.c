@@ -28,34 +28,34 @@ void row(long n) {
 }
 
 void until(long n) {
-    do {
-        out(n);
+    do { //@ gcc O1+ !g1 loop until: until
+        out(n); //@ clang loop until: until; gcc O0 loop until: until; gcc O1+ g1 loop until: until
         n += 1;
-    } while (out(n) != 3); //@ loop until: until
+    } while (out(n) != 3);
 }
 
 void forever(long n) {
     out(n);
     for (;;) { //@ clang loop forever: forever; gcc O1+ !g1 loop forever: forever
-        out(n + 1); //@ gcc O0 loop forever: forever
-        out(n + 2); //@ gcc O1+ g1 loop forever: forever
+        out(n + 1); //@ gcc O0 loop forever: forever; gcc O1+ g1 loop forever: forever
+        out(n + 2);
     }
 }
 
 void by_goto(long n) {
 again:
-    out(n);
-    if (out(n + 1)) //@ loop again: by_goto
+    out(n); //@ loop again: by_goto
+    if (out(n + 1))
         goto again;
     out(n + 2);
 }
 
-// Two ways into one loop. Which of its lines is in the header depends on the compiler; none is its `for`.
+// Two ways into one loop. Which of its lines is in the header depends on the compiler.
 void irreducible(long n) {
     if (out(n))
         goto middle;
-    for (;;) {
-        out(1); //@ clang O0 loop twice: irreducible; gcc O2-3 loop twice: irreducible
+    for (;;) { //@ gcc O2-3 !g1 loop twice: irreducible
+        out(1); //@ clang O0 loop twice: irreducible; gcc g1 loop twice: irreducible
 middle:
         out(2);
         if (out(3)) //@ clang O1+ loop twice: irreducible; gcc O0-1 loop twice: irreducible; gcc Os loop twice: irreducible

@@ -1,16 +1,16 @@
-# Assembler: the line map is of this file, a loop stands at the jump that ends it.
+# Assembler: the line map is of this file, a loop stands at its first instruction.
     .text
     .globl counted
     .type counted, @function
 counted:
     mov $10, %ecx
 again:
-    mov $20, %edx
+    mov $20, %edx #@ loop again: counted
 inside:
-    sub $1, %edx
-    jnz inside #@ loop inside: counted > again
+    sub $1, %edx #@ loop inside: counted > again
+    jnz inside
     sub $1, %ecx
-    jnz again #@ loop again: counted
+    jnz again
     ret
     .size counted, . - counted
     .section .note.GNU-stack, "", @progbits

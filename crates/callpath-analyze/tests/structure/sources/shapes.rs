@@ -30,8 +30,8 @@ pub fn slices(values: &[usize]) {
 #[unsafe(no_mangle)]
 pub fn forever(mut n: usize) {
     loop { //@ O0 loop forever: forever
-        out(n);
-        if out(n + 1) { //@ O1+ loop forever: forever
+        out(n); //@ O1+ loop forever: forever
+        if out(n + 1) {
             break;
         }
         n += 1;

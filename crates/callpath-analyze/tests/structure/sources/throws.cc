@@ -75,3 +75,33 @@ extern "C" long leaves(long n) {
     }
     return total;
 }
+
+// A handler that goes on with the loop; its entry and what opens the procedure are before it.
+extern "C" void works(long n) {
+    while (true) { //@ clang O0 loop works: works; gcc O1+ !g1 loop works: works
+        try { //@ gcc O0 loop works: works
+            out(n); //@ clang O1+ loop works: works; gcc O1+ g1 loop works: works
+            n++;
+            continue;
+        } catch (...) {
+            out(n + 5); //@ line worked: works > works
+        }
+    }
+}
+
+extern "C" long spins(long n, long m) {
+    long total = n * m; //@ line before: spins
+    total += out(total); //@ line called: spins
+    while (true) { //@ clang O0 loop spins: spins; gcc O1+ !g1 loop spins: spins
+        try { //@ gcc O0 loop spins: spins
+            total += out(n); //@ clang O1+ loop spins: spins; gcc O1+ g1 loop spins: spins
+            if (total > 100)
+                return total;
+            out(3);
+            continue;
+        } catch (...) {
+            n += 5;
+            out(n + 7); //@ line caught: spins > spins
+        }
+    }
+}

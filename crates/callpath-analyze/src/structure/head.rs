@@ -1,0 +1,166 @@
+//! The line that a loop stands in: that of its `for`, `while` or `do`, or what comes nearest to it.
+//! Knows nothing of the tree of scopes.
+//!
+//! Tallent et al. 2009, section 3.3: the line of the test that ends it (the backward branch). Here also: gcc marks where
+//! statements begin that have no code of their own, so that `do` and `for (;;)` are found; what begins anew at each turn is in the
+//! loop, and the line of its test is not the loop's. Without such marks, a loop that is entered at other code than its test's,
+//! and has no code of that line before it, begins with that other code: `do ... while`, or an endless loop with a break.
+
+use std::collections::BTreeSet;
+
+use callpath_x86::graph::ProcedureGraph;
+use callpath_x86::loops::LoopForest;
+use callpath_x86::loops::dominators::Dominators;
+use rustc_hash::FxHashMap;
+
+use super::SourcePlace;
+use super::atoms::{Atom, Begin};
+use super::weave::{Looped, decides};
+
+/// How many blocks before a loop are looked at for code of its test's line: it is right before the loop.
+const BLOCKS_BEFORE: usize = 64;
+
+/// Where a loop stands.
+pub(super) struct Head {
+    pub(super) place: Option<SourcePlace>,
+    /// The line is that of some code in it, for its tests stand elsewhere.
+    pub(super) is_guess: bool,
+}
+
+impl Looped<'_> {
+    /// Where it stands, as seen from a context.
+    pub(super) fn head(
+        &self,
+        graph: &ProcedureGraph,
+        forest: &LoopForest,
+        context: u32,
+        dominators: Option<&Dominators>,
+    ) -> Head {
+        // Only what decides may stand on the line on which the procedure is opened.
+        let is_own = |atom: &&Atom| self.is_own(atom, context);
+        let is_test = |atom: &&Atom| {
+            let is_opening = |place| self.source.is_opening(context, place);
+            self.deciding.binary_search(&atom.block).is_ok() || !self.source.place_in(atom, context).is_some_and(is_opening)
+        };
+        let tested = self.place(self.tests.iter().copied().filter(is_test), context);
+        let own = || self.place(self.atoms.iter().copied().filter(is_own), context);
+        let entered = || {
+            let first = self.atoms.iter().copied().filter(|atom| atom.block == self.header);
+            self.place(first.filter(is_own), context)
+        };
+        // Where control enters elsewhere, too, nobody knows which code is the first.
+        let entered = || entered().filter(|_| !self.is_irreducible);
+        let place = match tested {
+            Some(tested) if !self.deciding.is_empty() => self.around_test(context, tested).or_else(|| {
+                let first = entered().filter(|first| first.file == tested.file && first.line < tested.line)?;
+                let is_before = self.is_before(graph, forest, context, dominators, tested);
+                (!is_before).then(|| self.around(context, first).unwrap_or(first))
+            }),
+            _ => {
+                let first = entered().or_else(own);
+                let is_jumped = tested.is_some_and(|tested| first.is_none_or(|first| tested < first));
+                match tested.filter(|_| is_jumped || self.is_irreducible) {
+                    Some(tested) => self.around_test(context, tested),
+                    None => first.map(|first| self.around(context, first).unwrap_or(first)),
+                }
+            }
+        };
+        let place = place.or(tested).or_else(own).or_else(|| self.place(self.atoms.iter().copied(), context));
+        Head { place, is_guess: tested.is_none() && place.is_some() }
+    }
+
+    /// The line of the code is one of the loop's own: not one on which the procedure is opened, whose code moves parameters.
+    fn is_own(&self, atom: &Atom, context: u32) -> bool {
+        let place = self.source.place_in(atom, context);
+        !atom.is_inherited && place.is_some_and(|place| !self.source.is_opening(context, place))
+    }
+
+    /// The first line of `atoms` as seen from the context that it is in, which may have inlined them.
+    fn place<'a>(&self, atoms: impl Iterator<Item = &'a Atom>, context: u32) -> Option<SourcePlace> {
+        let places: Vec<SourcePlace> = atoms.filter_map(|atom| self.source.place_in(atom, context)).collect();
+        // A loop stands in one file: that of most.
+        let file = most_frequent(places.iter().map(|place| place.file))?;
+        places.into_iter().filter(|place| place.file == file).min()
+    }
+
+    /// A test of the line comes before the loop, whichever way control takes: it is made once there, and then at the loop's end.
+    fn is_before(
+        &self,
+        graph: &ProcedureGraph,
+        forest: &LoopForest,
+        context: u32,
+        dominators: Option<&Dominators>,
+        place: SourcePlace,
+    ) -> bool {
+        let is_outside =
+            |block: &u32| !forest.contains(self.number, forest.innermost.get(*block as usize).copied().flatten());
+        let above = |&block: &u32| dominators.and_then(|dominators| dominators.immediate(block));
+        let before = std::iter::successors(above(&self.header), above).filter(is_outside).take(BLOCKS_BEFORE);
+        let mut tests = before.filter(|&block| decides(graph, block)).filter_map(|block| self.source.end_of(block));
+        tests.any(|atom| self.source.place_in(atom, context) == Some(place))
+    }
+
+    /// The statement in which the one of a line begins: both begin at the loop's first instruction. Of what begins there nobody knows
+    /// whether it does so before the loop: the outermost that begins again in it, else the innermost. That may be `try`, if the loop
+    /// handles exceptions: then the outermost.
+    fn around(&self, context: u32, place: SourcePlace) -> Option<SourcePlace> {
+        let begins = self.source.begins_in(self.header);
+        let start = begins.first().map(|begin| begin.addr)?;
+        let around = self.outer(context, begins.get(..begins.partition_point(|begin| begin.addr <= start))?, place);
+        let blocks: BTreeSet<u32> = self.atoms.iter().map(|atom| atom.block).collect();
+        let again = |outer: &&SourcePlace| {
+            let mut begins = blocks.iter().flat_map(|&block| self.source.begins_in(block));
+            begins.any(|begin| begin.place == **outer && begin.addr != start)
+        };
+        let nearest = if self.handles { around.last() } else { around.first() };
+        around.iter().rev().find(again).or(nearest).copied()
+    }
+
+    /// If the statement of the loop's test begins anew at each turn, the loop is not it, but what begins just before it.
+    fn around_test(&self, context: u32, test: SourcePlace) -> Option<SourcePlace> {
+        let of_header = self.around(context, test);
+        self.latches.iter().find_map(|&latch| {
+            let begins = self.source.begins_in(latch);
+            let after = match (latch == self.header, begins.first()) {
+                (true, Some(first)) => begins.partition_point(|begin| begin.addr <= first.addr),
+                _ => 0,
+            };
+            let begins = begins.get(after..).unwrap_or_default();
+            let is_again = |around: &SourcePlace| begins.iter().any(|begin| begin.place == *around);
+            self.outer(context, begins, test).last().copied().or_else(|| of_header.filter(is_again))
+        })
+    }
+
+    /// Of a run of beginnings, those further and further left and above before the statement of a line begins, from inside out.
+    fn outer(&self, context: u32, begins: &[Begin], place: SourcePlace) -> Vec<SourcePlace> {
+        let mut found = Vec::new();
+        let Some(mut column) = self.source.first_column(place) else { return found };
+        let mut inner = place;
+        // What is around the loop begins before all that is in it.
+        let own = self.atoms.iter().copied().filter(|atom| self.is_own(atom, context));
+        let first = self.place(own, context).unwrap_or(place);
+        let at = begins.iter().position(|begin| (begin.place, begin.column) == (place, column)).unwrap_or(0);
+        for begin in begins.get(..at).into_iter().flatten().rev() {
+            let is_around = begin.column < column && begin.place.file == inner.file && begin.place.line < inner.line;
+            let is_inside = !self.source.is_opening(context, begin.place) && self.source.opens_before(context, begin.place);
+            if is_around && is_inside && begin.place <= first && begin.column > 0 {
+                (column, inner) = (begin.column, begin.place);
+                found.push(inner);
+            }
+        }
+        found
+    }
+}
+
+/// It is as long as a jump to one place, so that it is one: the line map has a line for it alone.
+pub(super) fn is_jump_alone(atom: &Atom) -> bool {
+    matches!(atom.code.end.0.wrapping_sub(atom.code.start.0), 2 | 5)
+}
+
+fn most_frequent(files: impl Iterator<Item = u32>) -> Option<u32> {
+    let mut counts: FxHashMap<u32, usize> = FxHashMap::default();
+    for file in files {
+        *counts.entry(file).or_default() += 1;
+    }
+    counts.into_iter().max_by_key(|&(file, count)| (count, std::cmp::Reverse(file))).map(|(file, _)| file)
+}

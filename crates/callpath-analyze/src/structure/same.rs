@@ -1,0 +1,122 @@
+//! Which machine loops are one loop of the source, and which is two: told by lines, where machine code does not.
+//! Knows nothing of the tree of scopes.
+//!
+//! Loops of the source that begin together have one header, and look like one loop with a `continue`. A loop of which one turn is
+//! partly its own (what a handler leaves out) looks like two.
+
+use callpath_x86::graph::{ProcedureGraph, Terminator};
+use callpath_x86::loops::LoopForest;
+
+use super::SourcePlace;
+use super::atoms::{Atom, Source};
+use super::head::is_jump_alone;
+use super::weave::{Standing, decides};
+
+/// A loop without a test of its own, that begins with another in it, and whose own code has lines only from between those of
+/// the other, is the other: source loops do not overlap. Says so in the standings of both.
+pub(super) fn find_same(
+    graph: &ProcedureGraph,
+    forest: &LoopForest,
+    source: &Source,
+    atoms_of: &[Vec<u32>],
+    standings: &mut [Standing],
+) {
+    // Inner loops first.
+    for (number, here) in forest.loops.iter().enumerate().rev() {
+        let Some((parent, around)) = here.parent.and_then(|parent| Some((parent, forest.loops.get(parent as usize)?)))
+        else {
+            continue;
+        };
+        let (Some(inner), Some(outer)) = (standings.get(number), standings.get(parent as usize)) else { continue };
+        let context = inner.context();
+        let Some(place) = inner.place.filter(|_| inner.chain == outer.chain) else { continue };
+        let is_only = around.end as usize == here.end as usize && parent as usize + 1 == number;
+        let begins = *graph.successors(around.header) == [here.header];
+        let is_tested = around.exits.iter().any(|exit| decides(graph, exit.0));
+        if !is_only || !begins || is_tested {
+            continue;
+        }
+        let its = atoms_of.get(number).into_iter().flatten().filter_map(|&atom| source.atoms.get(atom as usize));
+        let its = its.filter_map(|atom| source.place_in(atom, context)).filter(|other| other.file == place.file);
+        let last = its.max().unwrap_or(place);
+        let own = around.own_blocks.iter().flat_map(|&block| source.atoms_in(block));
+        let own = own.filter_map(|atom| source.place_in(atom, context));
+        let own: Vec<SourcePlace> = own.filter(|place| !source.is_opening(context, *place)).collect();
+        if !own.is_empty() && own.iter().all(|own| own.file == place.file && *own > place && *own <= last) {
+            standings[number].is_parent = true;
+            standings[parent as usize].place = Some(place);
+        }
+    }
+}
+
+/// The same forest, but loops of the source that have one header are told apart, where lines prove that they are two.
+pub(super) fn told_apart(graph: &ProcedureGraph, forest: LoopForest, source: &Source) -> LoopForest {
+    let several = (0u32..).zip(&forest.loops).filter(|(_, here)| here.back_edges.len() > 1);
+    let inner = several.filter_map(|(number, _)| {
+        let inner = statement_again(graph, &forest, source, number).or_else(|| jumped_again(graph, &forest, source, number))?;
+        Some((number, inner))
+    });
+    let inner: Vec<(u32, Vec<u32>)> = inner.collect();
+    if inner.is_empty() { forest } else { forest.split(graph, &inner) }
+}
+
+/// The back edges of the inner one, if a test is made at each turn of both loops, but its statement begins anew on the way back of the outer
+/// one only: a condition that is looked at again without its statement beginning again is a loop's.
+fn statement_again(graph: &ProcedureGraph, forest: &LoopForest, source: &Source, number: u32) -> Option<Vec<u32>> {
+    let here = forest.loops.get(number as usize)?;
+    let test_of = |block: u32| source.end_of(block).filter(|_| decides(graph, block))?.place;
+    let ends = here.back_edges.iter().copied().chain([here.header]);
+    let mut tests: Vec<SourcePlace> = ends.filter_map(test_of).collect();
+    tests.sort_unstable();
+    tests.dedup();
+    tests.into_iter().find_map(|test| {
+        let column = source.first_column(test)?;
+        let begins =
+            |block: u32| source.begins_in(block).iter().any(|begin| (begin.place, begin.column) == (test, column));
+        let inner = parted(&here.back_edges, begins)?;
+        let body = forest.body_of(graph, number, &inner)?;
+        let is_tested = body.iter().any(|&block| test_of(block) == Some(test));
+        (is_tested && !body.iter().any(|&block| begins(block))).then_some(inner)
+    })
+}
+
+/// Without optimization gcc enters `while` and `for` by a jump to the test below their body, on a line of its own: one that goes
+/// back to the test enters the loop anew from the end of an outer one, which it begins. `continue` has its own line.
+fn jumped_again(graph: &ProcedureGraph, forest: &LoopForest, source: &Source, number: u32) -> Option<Vec<u32>> {
+    let here = forest.loops.get(number as usize)?;
+    let (header, latches) = (here.header, &here.back_edges);
+    let test = source.atoms_in(header).first()?.place?;
+    if !source.is_plain_gcc || !decides(graph, header) {
+        return None;
+    }
+    let block = |block: u32| graph.blocks.get(block as usize);
+    let jumps = |latch: u32| {
+        let end = source.end_of(latch);
+        let is_jump = block(latch).is_some_and(|block| block.terminator == Terminator::Jump);
+        is_jump && end.is_some_and(|end| end.place == Some(test) && is_jump_alone(end))
+    };
+    let start = block(header)?.code.start;
+    let falls = |latch: &u32| block(*latch).is_some_and(|block| block.code.end == start);
+    let inner = parted(latches, jumps)?;
+    inner.iter().all(falls).then_some(inner)
+}
+
+/// Those of `latches` that are not of the outer loop, if there are some of both.
+fn parted(latches: &[u32], is_outer: impl Fn(u32) -> bool) -> Option<Vec<u32>> {
+    let (outer, inner): (Vec<u32>, Vec<u32>) = latches.iter().copied().partition(|&latch| is_outer(latch));
+    (!outer.is_empty() && !inner.is_empty()).then_some(inner)
+}
+
+impl Source {
+    /// The code of a block.
+    pub(super) fn atoms_in(&self, block: u32) -> &[Atom] {
+        let first = self.atoms.partition_point(|atom| atom.block < block);
+        let end = self.atoms.partition_point(|atom| atom.block <= block);
+        self.atoms.get(first..end).unwrap_or_default()
+    }
+
+    /// The code that ends a block.
+    pub(super) fn end_of(&self, block: u32) -> Option<&Atom> {
+        self.atoms_in(block).last()
+    }
+}
