@@ -33,9 +33,9 @@ use crate::dwarf::{DwarfSections, Reader, is_named};
 use crate::elf::Image;
 use crate::error::ImageError;
 use crate::units::Units;
+pub use begun::Begun;
 use containers::ContainerTree;
 use split::Package;
-pub use begun::Begun;
 pub use unit::{
     CallSite, Container, ContainerId, ContainerKind, FileId, Frame, LineRun, Origin, Scope, ScopeId, ScopeKind,
     UnitScopes,

@@ -40,7 +40,8 @@ impl Looped<'_> {
         let is_own = |atom: &&Atom| self.is_own(atom, context);
         let is_test = |atom: &&Atom| {
             let is_opening = |place| self.source.is_opening(context, place);
-            self.deciding.binary_search(&atom.block).is_ok() || !self.source.place_in(atom, context).is_some_and(is_opening)
+            self.deciding.binary_search(&atom.block).is_ok()
+                || !self.source.place_in(atom, context).is_some_and(is_opening)
         };
         let tested = self.place(self.tests.iter().copied().filter(is_test), context);
         let own = || self.place(self.atoms.iter().copied().filter(is_own), context);
@@ -142,7 +143,8 @@ impl Looped<'_> {
         let at = begins.iter().position(|begin| (begin.place, begin.column) == (place, column)).unwrap_or(0);
         for begin in begins.get(..at).into_iter().flatten().rev() {
             let is_around = begin.column < column && begin.place.file == inner.file && begin.place.line < inner.line;
-            let is_inside = !self.source.is_opening(context, begin.place) && self.source.opens_before(context, begin.place);
+            let is_inside =
+                !self.source.is_opening(context, begin.place) && self.source.opens_before(context, begin.place);
             if is_around && is_inside && begin.place <= first && begin.column > 0 {
                 (column, inner) = (begin.column, begin.place);
                 found.push(inner);

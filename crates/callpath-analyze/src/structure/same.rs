@@ -53,7 +53,8 @@ pub(super) fn find_same(
 pub(super) fn told_apart(graph: &ProcedureGraph, forest: LoopForest, source: &Source) -> LoopForest {
     let several = (0u32..).zip(&forest.loops).filter(|(_, here)| here.back_edges.len() > 1);
     let inner = several.filter_map(|(number, _)| {
-        let inner = statement_again(graph, &forest, source, number).or_else(|| jumped_again(graph, &forest, source, number))?;
+        let inner =
+            statement_again(graph, &forest, source, number).or_else(|| jumped_again(graph, &forest, source, number))?;
         Some((number, inner))
     });
     let inner: Vec<(u32, Vec<u32>)> = inner.collect();

@@ -423,11 +423,13 @@ fn table() {
         let build = |&options| Build { compiler, level: "O2", options, linking: Linking::Plain };
         builds.extend(more.iter().map(build).map(|build| (build, sources)));
         if matches!(compiler, "gcc" | "clang") {
-            let linked: &[&str] = &["nests.c", "heads.c", "vectors.c", "inlines.cc", "throws.cc", "chilly.c", "units.c"];
+            let linked: &[&str] =
+                &["nests.c", "heads.c", "vectors.c", "inlines.cc", "throws.cc", "chilly.c", "units.c"];
             for level in ["O2", "O3"] {
                 builds.push((Build { compiler, level, options: &[], linking: Linking::Optimized }, linked));
             }
-            let folded: &[&str] = &["nests.c", "heads.c", "vectors.c", "inlines.cc", "throws.cc", "chilly.c", "folded.cc"];
+            let folded: &[&str] =
+                &["nests.c", "heads.c", "vectors.c", "inlines.cc", "throws.cc", "chilly.c", "folded.cc"];
             for linker in ["lld", "gold"] {
                 builds.push((Build { compiler, level: "O2", options: &[], linking: Linking::Folded(linker) }, folded));
             }

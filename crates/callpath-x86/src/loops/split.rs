@@ -59,7 +59,8 @@ impl LoopForest {
             inside.is_some()
         };
         let mut body = std::collections::BTreeSet::from([whole.header]);
-        let mut pending: Vec<u32> = back_edges.iter().copied().filter(|latch| whole.back_edges.contains(latch)).collect();
+        let mut pending: Vec<u32> =
+            back_edges.iter().copied().filter(|latch| whole.back_edges.contains(latch)).collect();
         while let Some(block) = pending.pop() {
             if is_in(block) && body.insert(block) {
                 pending.extend(before.get(block as usize).into_iter().flatten());
@@ -67,7 +68,7 @@ impl LoopForest {
         }
         let is_other = |latch: &&u32| !back_edges.contains(latch);
         let others: Vec<&u32> = whole.back_edges.iter().filter(is_other).collect();
-        let is_part = !others.is_empty() && others.iter().all(|other| !body.contains(other));
+        let is_part = !back_edges.is_empty() && !others.is_empty() && others.iter().all(|other| !body.contains(other));
         (is_part && back_edges.len() + others.len() == whole.back_edges.len()).then(|| body.into_iter().collect())
     }
 
