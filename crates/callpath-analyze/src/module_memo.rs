@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use callpath_format::address::LinkAddr;
+use callpath_format::table::Table;
 use callpath_image::elf::{Image, Segment};
 use callpath_image::error::ImageError;
 use callpath_image::identity::ModuleIdentity;
@@ -83,10 +84,13 @@ pub fn load(cache: &TableCache, path: &Path, options: &RecipeOptions) -> Result<
     }
     let image = Image::read(path)?;
     let build = cache.table_for(&image, options);
+    let mut return_use = ReturnUse::of(&image, path);
+    // Where each recipe says it, nothing need be said of the module.
+    return_use.catches &= !Table::new(&build.bytes).is_ok_and(|table| table.header().knows_kept);
     let module = LoadedModule {
         identity: image.identity(),
         segments: image.segments().to_vec(),
-        return_use: ReturnUse::of(&image, path),
+        return_use,
         table: build.bytes,
     };
     let unchanged = fs::metadata(path).is_ok_and(|m| FileState::of(&m) == state);

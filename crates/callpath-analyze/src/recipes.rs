@@ -3,6 +3,7 @@
 
 pub(crate) mod coroutine;
 mod encode;
+mod kept;
 pub(crate) mod machine_code;
 mod pool;
 mod spans;
@@ -12,7 +13,7 @@ use std::fmt;
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
-use callpath_format::recipe::{Cfa, Recipe};
+use callpath_format::recipe::{Cfa, Packed, Recipe};
 use callpath_format::table::{RecipeId, Table};
 use callpath_image::cfi::{CallFrames, CfiDiagnostic, CfiSection};
 use callpath_image::elf::Image;
@@ -20,7 +21,7 @@ use callpath_image::elf::Image;
 use encode::encode;
 pub use machine_code::{Disagreement, Verdict, compare, disagreements, procedures};
 use pool::RecipePool;
-use spans::{Piece, flatten, overlay};
+use spans::{Piece, Span, change_within, flatten, overlay};
 
 /// Who says so. Where two sources speak of the same code, the one that comes first here is believed; where it says
 /// that it does not know, the next one is asked.
@@ -150,6 +151,10 @@ pub struct RecipeTableBuilder {
     pool: RecipePool,
     rows: Vec<(u64, u32)>,
     pieces: [Vec<Piece>; Origin::ALL.len()],
+    /// Code whose frames, or those that they call, must keep their return addresses: `Packed::KEPT`, `Packed::KEEPS`.
+    kept: Vec<(Range<LinkAddr>, u16)>,
+    /// That is all such code.
+    knows_kept: bool,
 }
 
 impl RecipeTableBuilder {
@@ -164,7 +169,14 @@ impl RecipeTableBuilder {
                 _ => joined.push(region),
             }
         }
-        RecipeTableBuilder { regions: joined, pool: RecipePool::new(), rows: Vec::new(), pieces: Default::default() }
+        RecipeTableBuilder {
+            regions: joined,
+            pool: RecipePool::new(),
+            rows: Vec::new(),
+            pieces: Default::default(),
+            kept: Vec::new(),
+            knows_kept: false,
+        }
     }
 
     /// Makes a recipe known. Its expressions are in `expressions`; one that is not there makes the recipe unknown.
@@ -214,15 +226,29 @@ impl RecipeTableBuilder {
         }
     }
 
-    /// The table.
-    pub fn finish(self) -> TableBuild {
+    /// What all sources together say.
+    fn spans(&mut self) -> Vec<Span> {
         let mut spans = Vec::new();
-        let piece_count: usize = self.pieces.iter().map(Vec::len).sum();
-        for pieces in self.pieces {
+        for pieces in std::mem::take(&mut self.pieces) {
             spans = overlay(spans, flatten(pieces, &self.rows, RecipePool::UNKNOWN));
         }
+        spans
+    }
+
+    /// The table.
+    pub fn finish(mut self) -> TableBuild {
+        let piece_count = self.pieces.iter().map(Vec::len).sum();
+        let spans = self.spans();
+        self.encode(spans, piece_count)
+    }
+
+    fn encode(mut self, mut spans: Vec<Span>, piece_count: usize) -> TableBuild {
+        for bit in [Packed::KEPT, Packed::KEEPS] {
+            let code = self.kept.iter().filter(|kept| kept.1 == bit).map(|kept| kept.0.start.0..kept.0.end.0);
+            spans = change_within(spans, code.collect(), |recipe| self.pool.with_bits(recipe, bit));
+        }
         let mut diagnostics = Vec::new();
-        let encoded = encode(&self.regions, &spans, &self.pool).unwrap_or_else(|| {
+        let encoded = encode(&self.regions, &spans, &self.pool, self.knows_kept).unwrap_or_else(|| {
             diagnostics.push(RecipeDiagnostic::TooLong);
             encode::empty()
         });
@@ -256,9 +282,10 @@ pub fn build_table(image: &Image, options: &RecipeOptions) -> TableBuild {
     }
     let mut builder = RecipeTableBuilder::new(code.clone());
     builder.add_call_frames(&frames);
-    if options.machine_code {
-        machine_code::add(&mut builder, image, &code, &frames, options);
-    }
+    let procedures = match options.machine_code {
+        true => machine_code::add(&mut builder, image, &code, &frames, options),
+        false => Vec::new(),
+    };
     let outermost = builder.recipe(&Recipe::OUTERMOST, &[]);
     if let Some(start) = start_code(image, &frames) {
         builder.add(Origin::Entry, start.clone(), [(start.start, outermost)]);
@@ -267,7 +294,10 @@ pub fn build_table(image: &Image, options: &RecipeOptions) -> TableBuild {
     for start in coroutines {
         builder.add(Origin::Coroutine, start.clone(), [(start.start, outermost)]);
     }
-    let mut build = builder.finish();
+    let piece_count = builder.pieces.iter().map(Vec::len).sum();
+    let spans = builder.spans();
+    kept::add(&mut builder, image, &frames, &spans, &procedures, options);
+    let mut build = builder.encode(spans, piece_count);
     let odd = frames.diagnostics.into_iter().map(RecipeDiagnostic::Cfi);
     let left_out = (frames.diagnostics_left_out > 0).then_some(frames.diagnostics_left_out);
     let mut diagnostics: Vec<_> = too_much.into_iter().chain(odd).collect();

@@ -111,6 +111,8 @@ impl Recipe {
 /// ```text
 /// head  bits 0..2  kind: 0 unknown, 1 outermost, 2 register, 3 deref, 4 wide
 ///       bits 3..6  base register
+///       bit 14     the frame that it calls must keep its return address (`KEEPS`)
+///       bit 15     the frame must keep its return address (`KEPT`)
 /// kind 2: CFA = reg + disp          kind 3: CFA = *(reg + disp) + add
 /// kind 4: the recipe is at word `disp` of the table's wide pool (see `crate::table`)
 /// slots   rbx rbp r12 r13 r14 r15: 0 = same, 1 = lost, n = *(CFA - 8n)
@@ -142,9 +144,9 @@ impl Packed {
     pub const DEREF: u16 = 3;
     #[allow(missing_docs)]
     pub const WIDE: u16 = 4;
-    /// Bit of `head` that a code map may set: the frame must keep its return address. No table has it.
+    /// Bit of `head`: the frame must keep its return address, since its code reads it. No walk looks at it.
     pub const KEPT: u16 = 1 << 15;
-    /// The same for the frame that it calls.
+    /// Bit of `head`: the same of the frame that it calls, since exceptions may be caught here. No walk looks at it.
     pub const KEEPS: u16 = 1 << 14;
     /// `slots`: the register is unchanged.
     pub const SLOT_SAME: u8 = 0;

@@ -4,7 +4,7 @@
 //! All integers are little-endian. Offsets count from the first byte of the table. Sections begin at multiples of 8.
 //!
 //! ```text
-//! header   64 bytes      magic "CPRTAB04", lengths, the largest region (`Header`)
+//! header   64 bytes      magic "CPRTAB05", lengths, the largest region (`Header`)
 //! regions  24 each       { link_start: u64, len_bytes: u64, first_block: u32, block_count: u32 }, by link_start
 //! blocks    4 each       first row of each 256-byte block of code; one more at the end holds the number of rows
 //! rows      3 each       block by block: first the starts of its n rows, 1 byte each, then their ids, 2 bytes each
@@ -65,6 +65,8 @@ pub struct Header {
     pub wide_words: u32,
     /// Number of bytes of expressions.
     pub expr_bytes: u32,
+    /// Recipes say which return addresses must be kept ([`Packed::KEPT`], [`Packed::KEEPS`]); else nothing is known of that.
+    pub knows_kept: bool,
     /// The largest region, and the first of those that are equally large; zeros if there is none.
     pub largest: Region,
 }
@@ -108,8 +110,8 @@ impl Region {
 }
 
 impl Header {
-    /// `CPRTAB04`
-    pub const MAGIC: [u8; 8] = *b"CPRTAB04";
+    /// `CPRTAB05`
+    pub const MAGIC: [u8; 8] = *b"CPRTAB05";
     /// Size, bytes.
     pub const LEN_BYTES: usize = 64;
     /// The ids from here on are short recipes.
@@ -150,6 +152,7 @@ impl Header {
         for (i, word) in words.iter().enumerate() {
             b[8 + 4 * i..12 + 4 * i].copy_from_slice(&word.to_le_bytes());
         }
+        b[36] = u8::from(self.knows_kept);
         b[Self::LARGEST..].copy_from_slice(&self.largest.to_bytes());
         b
     }
@@ -221,6 +224,7 @@ impl<'a> Table<'a> {
             recipes: word(4),
             wide_words: word(5),
             expr_bytes: word(6),
+            knows_kept: word(7) == 1,
             largest: Region::from_bytes(head.last_chunk().ok_or(TableError::Length)?),
         };
         let layout = header.layout().ok_or(TableError::Length)?;

@@ -54,6 +54,8 @@ pub struct FrameRange {
     pub rows: Range<usize>,
     /// Where a table says of its calls where their exceptions land.
     pub landing_table: Option<LinkAddr>,
+    /// A routine says where they land, and asks no table.
+    pub lands_unseen: bool,
 }
 
 /// From an address on, up to the next row of the same FDE or the FDE's end, one recipe holds.
@@ -323,8 +325,9 @@ where
             Some(Pointer::Direct(table)) => Some(LinkAddr(table)).filter(|table| !self.own_bytes().contains(table)),
             Some(Pointer::Indirect(_)) | None => None,
         };
+        let lands_unseen = fde.personality().is_some() && !fde.cie().has_lsda();
         let rows = first_row..out.rows.len();
-        out.ranges.push(FrameRange { section: self.which, offset: at as u64, code, rows, landing_table });
+        out.ranges.push(FrameRange { section: self.which, offset: at as u64, code, rows, landing_table, lands_unseen });
         trouble.map_or(Ok(()), Err)
     }
 

@@ -1,5 +1,5 @@
 //! Where exceptions land: the tables of call sites that frame description entries name (`.gcc_except_table`).
-//! Knows nothing of instructions, and of which exceptions are caught.
+//! Knows nothing of instructions, and of which exceptions are caught where some are.
 //!
 //! ```text
 //! byte      encoding of the address that pads count from; 0xff: they count from the entry's first instruction
@@ -32,6 +32,8 @@ pub struct LandingPad {
     pub calls: Range<LinkAddr>,
     /// Where control goes on.
     pub pad: LinkAddr,
+    /// They may be caught there; else it only cleans up.
+    pub catches: bool,
 }
 
 /// What a module's tables of call sites say.
@@ -145,7 +147,7 @@ impl LandingPads {
             let at = cursor.at;
             let (start, len) = (cursor.number(encoding)?, cursor.number(encoding)?);
             let pad = cursor.number(encoding)?;
-            cursor.uleb()?;
+            let action = cursor.uleb()?;
             if pad == 0 {
                 continue;
             }
@@ -158,7 +160,7 @@ impl LandingPads {
                 self.report(cursor.table, at, LandingPadTrouble::Outside);
                 continue;
             }
-            self.pads.push(LandingPad { calls, pad });
+            self.pads.push(LandingPad { calls, pad, catches: action != 0 });
         }
         Ok(())
     }
@@ -240,7 +242,7 @@ pub fn fuzz_landing_pads(bytes: &[u8]) {
     let read = found.read(LinkAddr(0x10_0000), bytes, &procedure, &code);
     assert!(read <= bytes.len() && found.pads.len() <= read / CALL_SITE_LEN);
     assert!(found.diagnostics.iter().all(|diagnostic| diagnostic.offset <= bytes.len() as u64));
-    for LandingPad { calls, pad } in &found.pads {
+    for LandingPad { calls, pad, .. } in &found.pads {
         assert!(procedure.start <= calls.start && calls.start < calls.end && calls.end <= procedure.end);
         assert!(code.iter().any(|range| range.contains(pad)));
     }

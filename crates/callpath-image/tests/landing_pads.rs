@@ -29,8 +29,8 @@ fn link(directory: &Path, assembler: &Path) -> (Image, BTreeMap<String, u64>) {
     (Image::read(Path::new(&path("program"))).unwrap(), symbols.lines().filter_map(symbol).collect())
 }
 
-/// `(start, end, pad)` of each call site in assembler whose exceptions land.
-fn written(assembler: &str, symbols: &BTreeMap<String, u64>) -> BTreeSet<(u64, u64, u64)> {
+/// `(start, end, pad, catches)` of each call site in assembler whose exceptions land.
+fn written(assembler: &str, symbols: &BTreeMap<String, u64>) -> BTreeSet<(u64, u64, u64, bool)> {
     let at = |label: &str| *symbols.get(label).unwrap_or_else(|| panic!("{label} is no symbol"));
     let mut sites = BTreeSet::new();
     // A distance between labels, or a number.
@@ -43,8 +43,8 @@ fn written(assembler: &str, symbols: &BTreeMap<String, u64>) -> BTreeSet<(u64, u
                 numbers = Some(Vec::new());
             } else if is_end {
                 for site in numbers.take().unwrap_or_default().chunks(4) {
-                    let [(Some(start), _), (_, len), (Some(pad), _), _] = site else { continue };
-                    sites.insert((at(start), at(start) + len, at(pad)));
+                    let [(Some(start), _), (_, len), (Some(pad), _), (_, action)] = site else { continue };
+                    sites.insert((at(start), at(start) + len, at(pad), *action != 0));
                 }
             }
             continue;
@@ -82,7 +82,7 @@ fn check(compiler: &str, level: &str, least: usize) {
     assert!(written.len() >= least, "{compiler} {level}: {written:x?}");
     let found = landing_pads(&image);
     assert!(found.diagnostics.is_empty(), "{:?}", found.diagnostics);
-    let pads = found.pads.iter().map(|LandingPad { calls, pad }| (calls.start.0, calls.end.0, pad.0));
+    let pads = found.pads.iter().map(|pad| (pad.calls.start.0, pad.calls.end.0, pad.pad.0, pad.catches));
     assert_eq!(pads.collect::<BTreeSet<_>>(), written, "{compiler} {level}");
 }
 
@@ -127,7 +127,7 @@ fn broken_tables() {
                 bytes[index] = value;
                 let broken = Image::from_bytes(bytes, Path::new("broken")).unwrap();
                 let found = landing_pads(&broken);
-                for LandingPad { calls, pad } in &found.pads {
+                for LandingPad { calls, pad, .. } in &found.pads {
                     assert!(calls.start < calls.end && code.iter().any(|range| range.contains(pad)));
                 }
                 odd += usize::from(!found.diagnostics.is_empty());

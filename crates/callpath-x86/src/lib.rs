@@ -37,6 +37,7 @@ mod pool;
 mod quick;
 mod recipe;
 mod repair;
+pub mod return_reads;
 mod returns;
 mod state;
 mod sweep;

@@ -9,11 +9,11 @@ use std::sync::Mutex;
 /// How one program is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct C {
-    /// The file in tests/nasty; `.c` goes to gcc, `.cpp` to g++, `.rs` to rustc.
+    /// The file in tests/nasty; `.c` goes to gcc, `.cpp` to g++ or what the first option says, `.rs` to rustc.
     pub source: &'static str,
     /// The name of what is made.
     pub output: &'static str,
-    /// Further words for the compiler; `@name` is the path of another thing that was made.
+    /// Further words for the compiler; `@name` is the path of another thing that was made, `compiler=name` another compiler.
     pub options: &'static [&'static str],
 }
 
@@ -40,9 +40,13 @@ fn compile(what: C) -> Result<PathBuf, String> {
     // Under another name first: tests of another process may be running the old one.
     let fresh = tool_path(&format!("{}.{}", what.output, std::process::id()));
     let extension = source.extension().and_then(|extension| extension.to_str());
+    let (compiler, options) = match what.options.split_first() {
+        Some((first, rest)) if first.starts_with("compiler=") => (first.strip_prefix("compiler="), rest),
+        _ => (None, what.options),
+    };
     let mut command = match extension {
-        Some("c") => Command::new("gcc"),
-        Some("cpp") => Command::new("g++"),
+        Some("c") => Command::new(compiler.unwrap_or("gcc")),
+        Some("cpp") => Command::new(compiler.unwrap_or("g++")),
         Some("rs") => Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())),
         other => return Err(format!("no compiler for {other:?}")),
     };
@@ -52,7 +56,7 @@ fn compile(what: C) -> Result<PathBuf, String> {
         _ => command.args(["-O2", "-g", "-pthread", "-fno-inline", "-fno-optimize-sibling-calls"]),
     };
     command.arg("-o").arg(&fresh).arg(&source);
-    for option in what.options {
+    for option in options {
         match option.strip_prefix('@') {
             Some(name) => command.arg(tool_path(name)),
             None => command.arg(option),

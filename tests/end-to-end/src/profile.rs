@@ -154,6 +154,15 @@ impl Profile {
         found.map(|node| (node.name.clone(), node.inclusive[0])).collect()
     }
 
+    /// The names of its procedures, inlined or not.
+    pub fn names(&self) -> std::collections::BTreeSet<String> {
+        self.nodes
+            .iter()
+            .filter(|node| ["procedure", "inlined"].contains(&&*node.kind))
+            .map(|n| n.name.clone())
+            .collect()
+    }
+
     /// How many returns were counted from procedures of this name.
     pub fn returns_of(&self, name: &str) -> u64 {
         let returns = self.metric("returns");

@@ -31,8 +31,14 @@ pub(super) struct Encoded {
     pub(super) surplus_recipes: u64,
 }
 
-/// Lays `spans` (sorted, disjoint) over `regions` (sorted, disjoint). `None`: it does not fit into 4 GiB.
-pub(super) fn encode(regions: &[Range<LinkAddr>], spans: &[Span], pool: &RecipePool) -> Option<Encoded> {
+/// Lays `spans` (sorted, disjoint) over `regions` (sorted, disjoint). `knows_kept`: for the header. `None`: it does not fit
+/// into 4 GiB.
+pub(super) fn encode(
+    regions: &[Range<LinkAddr>],
+    spans: &[Span],
+    pool: &RecipePool,
+    knows_kept: bool,
+) -> Option<Encoded> {
     let ranking = Ranking::of(spans, pool);
     let mut rows = Rows::default();
     let mut spans = spans.iter().peekable();
@@ -48,6 +54,7 @@ pub(super) fn encode(regions: &[Range<LinkAddr>], spans: &[Span], pool: &RecipeP
         recipes: u32::try_from(ranking.recipes.len()).ok()?,
         wide_words: u32::try_from(recipes.words.len()).ok()?,
         expr_bytes: u32::try_from(recipes.expressions.len()).ok()?,
+        knows_kept,
         // The first of those that are equally large.
         largest: rows.regions.iter().rev().max_by_key(|region| region.len_bytes).copied().unwrap_or_default(),
     };
@@ -117,8 +124,7 @@ impl Ranking {
         let mut ids = vec![0; pool.recipes.len()];
         let all = used.len();
         used.retain(|&(_, index)| {
-            let packed = pool.recipes.get(index as usize).and_then(Packed::pack);
-            let short = packed.and_then(|packed| RecipeId::short(&packed));
+            let short = pool.packed(index).and_then(|packed| RecipeId::short(&packed));
             if let (Some(id), Some(place)) = (short, ids.get_mut(index as usize)) {
                 *place = id.0;
             }
@@ -227,8 +233,8 @@ struct Recipes {
 impl Recipes {
     fn of(recipes: &[u32], pool: &RecipePool) -> Recipes {
         let mut out = Recipes::default();
-        for recipe in recipes.iter().filter_map(|index| pool.recipes.get(*index as usize)) {
-            let packed = Packed::pack(recipe).unwrap_or_else(|| {
+        for (index, recipe) in recipes.iter().filter_map(|index| Some((*index, pool.recipes.get(*index as usize)?))) {
+            let packed = pool.packed(index).unwrap_or_else(|| {
                 let at = out.words.len() as i32;
                 out.wide += 1;
                 out.wide(recipe, pool);

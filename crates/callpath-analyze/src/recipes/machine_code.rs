@@ -67,14 +67,15 @@ fn is_no_return(name: &str) -> bool {
 /// Adds what the code of `image` says where `frames` say nothing, and of procedures that keep the caller's stack pointer
 /// in memory: those are described wrongly too often. Up to the return gcc says that rbp is saved where the popped rbp
 /// points, and with `-frename-registers` it names a register for the caller's stack pointer that the code does not use;
-/// libcrypto's sha256 for AVX2 looks for it below rsp while it is above.
+/// libcrypto's sha256 for AVX2 looks for it below rsp while it is above. The procedures that were found in the code that was
+/// looked at.
 pub(super) fn add(
     builder: &mut RecipeTableBuilder,
     image: &Image,
     code: &[Range<LinkAddr>],
     frames: &CallFrames,
     options: &RecipeOptions,
-) {
+) -> Vec<Procedure> {
     let (keeping, others): (Vec<_>, Vec<_>) = frames.ranges.iter().partition(|range| keeps_caller(frames, range));
     let (going_on, mut known) = going_on(&others);
     let looked_at = keeping.iter().chain(&going_on);
@@ -101,6 +102,7 @@ pub(super) fn add(
     };
     code.iter().for_each(|range| add(Origin::Code, range));
     keeping.iter().for_each(|range| add(Origin::CodeOverFrames, &range.code));
+    analysis.procedures
 }
 
 /// Somewhere in the range the CFA is kept in memory.

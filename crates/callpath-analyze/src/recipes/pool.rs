@@ -7,6 +7,9 @@ use rustc_hash::FxHashMap;
 /// Recipes and expressions, each kept once. Recipe 0 is the unknown one.
 pub(super) struct RecipePool {
     pub(super) recipes: Vec<Recipe>,
+    /// Of each, bits of its head in a table besides those that say what it is.
+    pub(super) bits: Vec<u16>,
+    with_bits: FxHashMap<(u32, u16), u32>,
     expressions: Vec<u8>,
     packed: FxHashMap<[u8; Packed::LEN_BYTES], u32>,
     wide: FxHashMap<Recipe, u32>,
@@ -19,6 +22,8 @@ impl RecipePool {
     pub(super) fn new() -> RecipePool {
         let mut pool = RecipePool {
             recipes: Vec::new(),
+            bits: Vec::new(),
+            with_bits: FxHashMap::default(),
             expressions: Vec::new(),
             packed: FxHashMap::default(),
             wide: FxHashMap::default(),
@@ -41,8 +46,33 @@ impl RecipePool {
         };
         if index == next {
             self.recipes.push(recipe);
+            self.bits.push(0);
         }
         index
+    }
+
+    /// The index of the same recipe with one more bit in its head. One that is unknown or wide has no room for any.
+    pub(super) fn with_bits(&mut self, index: u32, bit: u16) -> u32 {
+        let (Some(recipe), Some(bits)) = (self.recipes.get(index as usize), self.bits.get(index as usize)) else {
+            return index;
+        };
+        let (recipe, bits) = (*recipe, bits | bit);
+        if Packed::pack(&recipe).is_none_or(|packed| packed.kind() == Packed::UNKNOWN) {
+            return index;
+        }
+        let next = self.recipes.len() as u32;
+        let with = *self.with_bits.entry((index, bits)).or_insert(next);
+        if with == next {
+            self.recipes.push(recipe);
+            self.bits.push(bits);
+        }
+        with
+    }
+
+    /// A recipe as a table keeps it, if it has such a form.
+    pub(super) fn packed(&self, index: u32) -> Option<Packed> {
+        let packed = self.recipes.get(index as usize).and_then(Packed::pack)?;
+        Some(Packed { head: packed.head | self.bits.get(index as usize)?, ..packed })
     }
 
     pub(super) fn bytes_of(&self, expression: Expression) -> &[u8] {

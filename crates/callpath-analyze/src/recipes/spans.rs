@@ -102,6 +102,43 @@ pub(super) fn overlay(base: Vec<Span>, filler: Vec<Span>) -> Vec<Span> {
     out
 }
 
+/// The spans (sorted, disjoint), those within `ranges` (in any order) with another recipe in place of theirs.
+pub(super) fn change_within(
+    spans: Vec<Span>,
+    mut ranges: Vec<Range<u64>>,
+    mut change: impl FnMut(u32) -> u32,
+) -> Vec<Span> {
+    ranges.retain(|range| range.start < range.end);
+    if ranges.is_empty() {
+        return spans;
+    }
+    ranges.sort_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    let mut out = Vec::with_capacity(spans.len() + 2 * joined.len());
+    let mut ranges = joined.into_iter().peekable();
+    for span in spans {
+        let mut at = span.start;
+        while at < span.end {
+            while ranges.next_if(|range| range.end <= at).is_some() {}
+            let (end, is_within) = match ranges.peek() {
+                Some(range) if range.start <= at => (range.end.min(span.end), true),
+                Some(range) => (range.start.min(span.end), false),
+                None => (span.end, false),
+            };
+            let recipe = if is_within { change(span.recipe) } else { span.recipe };
+            out.push(Span { start: at, end, recipe });
+            at = end;
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,5 +183,31 @@ mod tests {
         assert_eq!(merged, spans(&[(5, 10, 2), (10, 20, 1), (20, 30, 4), (30, 40, 1), (40, 50, 4)]));
         assert_eq!(overlay(spans(&[]), spans(&[(1, 2, 3)])), spans(&[(1, 2, 3)]));
         assert_eq!(overlay(spans(&[(1, 2, 3)]), spans(&[])), spans(&[(1, 2, 3)]));
+    }
+
+    #[test]
+    fn what_is_changed_ends_where_it_is_said_to() {
+        let spans = |list: &[(u64, u64, u32)]| -> Vec<Span> {
+            list.iter().map(|&(start, end, recipe)| Span { start, end, recipe }).collect()
+        };
+        let all = || spans(&[(10, 20, 1), (20, 30, 2), (40, 50, 3)]);
+        let changed = |ranges: &[Range<u64>]| change_within(all(), ranges.to_vec(), |recipe| recipe + 10);
+        assert_eq!(changed(&[]), all());
+        assert_eq!(changed(&[0..10, 30..40, 50..60]), all());
+        assert_eq!(changed(&[5..100]), spans(&[(10, 20, 11), (20, 30, 12), (40, 50, 13)]));
+        assert_eq!(
+            changed(&[45..46, 15..22, 12..14, 14..15, 42..43]),
+            spans(&[
+                (10, 12, 1),
+                (12, 20, 11),
+                (20, 22, 12),
+                (22, 30, 2),
+                (40, 42, 3),
+                (42, 43, 13),
+                (43, 45, 3),
+                (45, 46, 13),
+                (46, 50, 3)
+            ])
+        );
     }
 }

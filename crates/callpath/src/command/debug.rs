@@ -8,7 +8,8 @@ use callpath_analyze::AnalyzeError;
 use callpath_analyze::recipes::RecipeOptions;
 use callpath_analyze::snapshot;
 use callpath_analyze::table_cache::TableCache;
-use callpath_format::table::Table;
+use callpath_format::recipe::Packed;
+use callpath_format::table::{RecipeId, Table};
 use callpath_image::elf::Image;
 use clap::Subcommand;
 
@@ -116,7 +117,7 @@ fn recipes(file: &std::path::Path, options: &RecipeOptions) -> Outcome {
         if written.is_ok() {
             written = match id {
                 Some(id) => match table.recipe(id) {
-                    Some(recipe) => writeln!(out, "{:#x} {}", start.0, Shown(&recipe)),
+                    Some(recipe) => writeln!(out, "{:#x} {}{}", start.0, Shown(&recipe), kept(&table, id)),
                     None => writeln!(out, "{:#x} malformed recipe {}", start.0, id.0),
                 },
                 None => writeln!(out, "{:#x} end", start.0),
@@ -128,6 +129,16 @@ fn recipes(file: &std::path::Path, options: &RecipeOptions) -> Outcome {
         output::say(diagnostic);
     }
     Ok(0)
+}
+
+/// Which return addresses must stay as they are.
+fn kept(table: &Table<'_>, id: RecipeId) -> &'static str {
+    match table.packed(id).map_or(0, |packed| packed.head & (Packed::KEPT | Packed::KEEPS)) {
+        0 => "",
+        Packed::KEPT => ", return kept",
+        Packed::KEEPS => ", callee's return kept",
+        _ => ", return and callee's return kept",
+    }
 }
 
 /// A recipe as equations.

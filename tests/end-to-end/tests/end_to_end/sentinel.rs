@@ -85,6 +85,40 @@ fn exceptions_through_marked_frames() {
     }
 }
 
+/// Thrown and caught at every level of a deep stack, whose frames are marked even so.
+fn caught(source: &'static str, output: &'static str, options: &'static [&'static str]) {
+    let program = Program::made(C { source, output, options }).arguments(["8000"]);
+    program.clone().options(&AUTO).same().profile().assert_full(900, 100);
+    let profile = program.options(&ALWAYS).same().profile();
+    profile.assert_full(900, 100);
+    let name = |name: &str| if source.ends_with(".rs") { format!("catches::{name}") } else { name.to_owned() };
+    for name in ["base", "level", "work"].map(name) {
+        let signature = profile.names().into_iter().find(|is| is.split('(').next() == Some(&name)).unwrap_or_default();
+        assert!(profile.returns_of(&signature) > 20, "{name} ({signature}) was not marked");
+    }
+}
+
+#[test]
+fn exceptions_caught_at_every_level() {
+    caught("catches.cpp", "catches", &[]);
+    caught("catches.cpp", "catches-O0", &["-O0"]);
+    caught("catches.cpp", "catches-static", &["-static-libgcc", "-static-libstdc++"]);
+    caught("catches.cpp", "catches-static-O0", &["-static-libgcc", "-static-libstdc++", "-O0"]);
+}
+
+#[test]
+fn exceptions_caught_at_every_level_by_clang() {
+    caught("catches.cpp", "catches-clang", &["compiler=clang++"]);
+    caught("catches.cpp", "catches-clang-O0", &["compiler=clang++", "-O0"]);
+    caught("catches.cpp", "catches-clang-static", &["compiler=clang++", "-static-libgcc", "-static-libstdc++"]);
+}
+
+#[test]
+fn panics_caught_at_every_level() {
+    caught("catches.rs", "catches-rust", &[]);
+    caught("catches.rs", "catches-rust-O0", &["-Copt-level=0"]);
+}
+
 /// That as many returns were counted as there were; fewer only where samples were dropped, as on a busy machine.
 #[track_caller]
 fn check_returns(what: &str, counted: u64, truth: u64, profile: &Profile) {

@@ -1,0 +1,85 @@
+//! Which frames must keep their return addresses, for whoever would put others there: those whose code reads its own, and
+//! those called where an exception may be caught.
+//! Knows nothing of who would replace them.
+//!
+//! libgcc knows the frame that catches, when it comes there the second time, by where its callee's frame ends. A frame more
+//! between the two than the first time, and it goes on beyond. (Where nothing but a clean-up lands, or a call that must not
+//! throw has no entry in the table, it does not compare: it stops there for a while, or terminates the program, both times.)
+
+use std::ops::Range;
+
+use callpath_format::address::LinkAddr;
+use callpath_format::recipe::{Cfa, Packed};
+use callpath_format::register::Reg;
+use callpath_image::cfi::CallFrames;
+use callpath_image::elf::Image;
+use callpath_image::landing_pads::LandingPads;
+use callpath_image::loading::Loading;
+use callpath_x86::bounds::Procedure;
+use callpath_x86::return_reads::{Frame, Input, readers};
+
+use super::pool::RecipePool;
+use super::spans::Span;
+use super::{RecipeOptions, RecipeTableBuilder};
+
+/// Procedures of libraries whose answer depends on where they return to.
+const READERS: [&str; 9] =
+    ["dlopen", "dlmopen", "dlsym", "dlvsym", "mcount", "_mcount", "__fentry__", "getcontext", "_Unwind_Backtrace"];
+
+/// Adds to the builder what `image` says of that. `spans`: the frames of its code. `found`: procedures found in code that
+/// `frames` do not speak of.
+pub(super) fn add(
+    builder: &mut RecipeTableBuilder,
+    image: &Image,
+    frames: &CallFrames,
+    spans: &[Span],
+    found: &[Procedure],
+    options: &RecipeOptions,
+) {
+    let landings = LandingPads::of_image(image, frames);
+    builder.knows_kept = options.call_frames && frames.diagnostics.is_empty() && landings.diagnostics.is_empty();
+    let catching = landings.pads.into_iter().filter(|pad| pad.catches).map(|pad| pad.calls);
+    let unseen = frames.ranges.iter().filter(|range| range.lands_unseen).map(|range| range.code.clone());
+    builder.kept.extend(catching.chain(unseen).map(|calls| (calls, Packed::KEEPS)));
+    let described = frames.ranges.iter().map(|range| &range.code);
+    let procedures = disjoint(described.chain(found.iter().map(|procedure| &procedure.code)));
+    let readers = readers_of(image, &procedures, spans, &builder.pool);
+    let readers = readers.into_iter().filter_map(|index| procedures.get(index).cloned());
+    builder.kept.extend(readers.map(|code| (code, Packed::KEPT)));
+}
+
+/// By address; of those that overlap, each up to where the next begins or it ends.
+fn disjoint<'a>(ranges: impl Iterator<Item = &'a Range<LinkAddr>>) -> Vec<Range<LinkAddr>> {
+    let mut ranges: Vec<_> = ranges.cloned().collect();
+    ranges.sort_by_key(|range| (range.start, range.end));
+    for index in 1..ranges.len() {
+        let next = ranges[index].start;
+        let before = &mut ranges[index - 1];
+        before.end = before.end.min(next);
+    }
+    ranges.retain(|range| range.start < range.end);
+    ranges
+}
+
+fn readers_of(image: &Image, procedures: &[Range<LinkAddr>], spans: &[Span], pool: &RecipePool) -> Vec<usize> {
+    let bytes_of = |range: &Range<LinkAddr>| {
+        let bytes = image.bytes_from(range.start)?;
+        let len = usize::try_from(range.end.0 - range.start.0).ok()?;
+        Some((range.start, bytes.get(..len.min(bytes.len()))?))
+    };
+    let code: Vec<_> = image.instruction_ranges().iter().filter_map(bytes_of).collect();
+    let frame_of = |span: &Span| {
+        let Cfa::Register { reg: base @ (Reg::RSP | Reg::RBP), disp } = pool.recipes.get(span.recipe as usize)?.cfa
+        else {
+            return None;
+        };
+        Some(Frame { code: LinkAddr(span.start)..LinkAddr(span.end), base, disp })
+    };
+    let frames: Vec<_> = spans.iter().filter_map(frame_of).collect();
+    let stubs = [".plt", ".plt.sec", ".plt.got", ".iplt"].iter().filter_map(|name| image.section(name));
+    let stubs: Vec<_> =
+        stubs.map(|stubs| stubs.addr..LinkAddr(stubs.addr.0.saturating_add(stubs.data.len() as u64))).collect();
+    let symbols = Loading::of(image).symbols.into_iter();
+    let slots: Vec<_> = symbols.filter(|(_, name)| READERS.contains(&&**name)).map(|(slot, _)| slot).collect();
+    readers(&Input { code: &code, frames: &frames, procedures, stubs: &stubs, slots: &slots })
+}

@@ -1,0 +1,108 @@
+//! Which return addresses a table says must be kept, against what the compiler, the linker and people say of the code.
+
+use std::path::Path;
+use std::process::Command;
+
+use callpath_analyze::recipes::{RecipeOptions, build_table};
+use callpath_format::address::LinkAddr;
+use callpath_format::recipe::Packed;
+use callpath_format::table::Table;
+use callpath_image::cfi::CallFrames;
+use callpath_image::elf::Image;
+use callpath_image::landing_pads::LandingPads;
+
+/// The bits of the recipe at an address.
+fn bits(table: &Table<'_>, at: LinkAddr) -> u16 {
+    let packed = table.find(at).and_then(|id| table.packed(id)).expect("the address is code");
+    packed.head & (Packed::KEPT | Packed::KEEPS)
+}
+
+/// `(name, address)` of procedures, from `nm`.
+fn procedures(file: &Path, dynamic: bool) -> Vec<(String, LinkAddr)> {
+    let output = Command::new("nm").args(dynamic.then_some("-D")).arg(file).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let procedure = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let &[address, "t" | "T" | "W" | "i", name] = &words[..] else { return None };
+        Some((name.split('@').next()?.to_owned(), LinkAddr(u64::from_str_radix(address, 16).ok()?)))
+    };
+    said.lines().filter_map(procedure).collect()
+}
+
+fn libc() -> &'static Path {
+    Path::new("/lib/x86_64-linux-gnu/libc.so.6")
+}
+
+#[test]
+fn procedures_that_read_their_own_return_address() {
+    let image = Image::read(libc()).unwrap();
+    let build = build_table(&image, &RecipeOptions::default());
+    let table = Table::new(&build.bytes).unwrap();
+    assert_eq!(table.check(), Ok(()));
+    let of = |names: &[&str]| {
+        let found: Vec<_> = procedures(libc(), true).into_iter().filter(|(name, _)| names.contains(&&**name)).collect();
+        assert!(found.len() >= names.len(), "{names:?}: {found:?}");
+        found
+    };
+    for (name, at) in of(&["setjmp", "_setjmp", "getcontext", "swapcontext", "dlsym", "dlopen", "mcount"]) {
+        assert_eq!(bits(&table, at), Packed::KEPT, "{name}");
+    }
+    for (name, at) in of(&["malloc", "qsort", "printf", "strtol", "getenv", "fwrite", "pthread_create", "longjmp"]) {
+        assert_eq!(bits(&table, at), 0, "{name}");
+    }
+}
+
+#[test]
+fn calls_that_may_catch() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("catches");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/nasty/catches.cpp");
+    let mut compiler = Command::new("g++");
+    compiler.args(["-O2", "-static-libgcc", "-o"]).arg(&program).arg(source);
+    assert!(compiler.status().unwrap().success());
+    let image = Image::read(&program).unwrap();
+    let build = build_table(&image, &RecipeOptions::default());
+    let table = Table::new(&build.bytes).unwrap();
+    assert_eq!(table.check(), Ok(()));
+    assert!(table.header().knows_kept);
+    let landings = LandingPads::of_image(&image, &CallFrames::of_image(&image, &image.instruction_ranges()));
+    let (mut catching, mut cleaning) = (0, 0);
+    for landing in landings.pads {
+        let expected = if landing.catches { Packed::KEEPS } else { 0 };
+        for at in [landing.calls.start, LinkAddr(landing.calls.end.0 - 1)] {
+            assert_eq!(bits(&table, at) & Packed::KEEPS, expected, "{landing:x?}");
+        }
+        *(if landing.catches { &mut catching } else { &mut cleaning }) += 1;
+    }
+    assert!(catching > 3 && cleaning > 3, "{catching} {cleaning}");
+    let names = procedures(&program, false);
+    for name in ["_Unwind_RaiseException", "_Unwind_Resume", "uw_init_context_1", "_Unwind_ForcedUnwind"] {
+        let at = names.iter().find(|(is, _)| is == name).unwrap_or_else(|| panic!("{name} is not in the program")).1;
+        assert_eq!(bits(&table, at), Packed::KEPT, "{name}");
+    }
+    assert_eq!(bits(&table, names.iter().find(|(name, _)| name == "main").unwrap().1), 0);
+    // Without the tables, or with broken ones, nothing is known.
+    let without = build_table(&image, &RecipeOptions { call_frames: false, ..RecipeOptions::default() });
+    assert!(!Table::new(&without.bytes).unwrap().header().knows_kept);
+    let section = image.section(".gcc_except_table").unwrap();
+    let at = image.bytes().windows(section.data.len()).position(|bytes| bytes == &*section.data).unwrap();
+    let mut bytes = image.bytes().to_vec();
+    // The encoding of call sites of the first table.
+    bytes[at + 2] = 0x55;
+    bytes[at + 3] = 0x55;
+    let broken = build_table(&Image::from_bytes(bytes, &program).unwrap(), &RecipeOptions::default());
+    assert!(!Table::new(&broken.bytes).unwrap().header().knows_kept);
+}
+
+#[test]
+fn ordinary_programs_keep_nothing() {
+    for path in ["/bin/true", "/bin/cat"] {
+        let image = Image::read(Path::new(path)).unwrap();
+        let build = build_table(&image, &RecipeOptions::default());
+        let table = Table::new(&build.bytes).unwrap();
+        assert!(table.header().knows_kept);
+        table.for_each_row(|start, id| {
+            assert!(id.is_none_or(|_| bits(&table, start) == 0), "{path} {start:?}");
+        });
+    }
+}

@@ -1,0 +1,295 @@
+//! Procedures that read their own return address otherwise than to return (`__builtin_return_address(0)`, setjmp), and those
+//! that go on to one by a jump, so that it reads theirs.
+//! Knows nothing of who would put another address there.
+//!
+//! Code is looked at as bytes, not as instructions: an instruction that reads the word says where it is by the bytes that
+//! the frame's recipe there foretells, and those are rare elsewhere. What is found too much costs little: its return
+//! address is left alone. Not seen are reads through other registers than rsp and rbp, and jumps through registers.
+
+use std::ops::Range;
+
+use callpath_format::address::LinkAddr;
+use callpath_format::register::Reg;
+
+/// In this code, `CFA = base + disp`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Frame {
+    /// The code.
+    pub code: Range<LinkAddr>,
+    /// rsp or rbp; others are not looked at.
+    pub base: Reg,
+    /// Bytes.
+    pub disp: i32,
+}
+
+/// What to look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// Bytes of instructions, by their first address, disjoint.
+    pub code: &'a [(LinkAddr, &'a [u8])],
+    /// By address, disjoint.
+    pub frames: &'a [Frame],
+    /// Procedures, or parts of some, by address, disjoint.
+    pub procedures: &'a [Range<LinkAddr>],
+    /// The procedure linkage table's stubs.
+    pub stubs: &'a [Range<LinkAddr>],
+    /// Words that will hold the addresses of other modules' procedures that read their own return addresses.
+    pub slots: &'a [LinkAddr],
+}
+
+/// Which of the procedures read their return address, or go on to one that does: by index, ascending.
+pub fn readers(input: &Input<'_>) -> Vec<usize> {
+    let mut is_reader = vec![false; input.procedures.len()];
+    let mut stubs = Vec::new();
+    for frame in input.frames {
+        if let Some(index) = input.procedure_of(frame.code.start)
+            && !is_reader[index]
+            && input.bytes(&frame.code).is_some_and(|bytes| reads(bytes, frame))
+        {
+            is_reader[index] = true;
+        }
+    }
+    for &(start, bytes) in input.code {
+        for at in jumps_through(bytes, start, input.slots) {
+            match input.procedure_of(at).filter(|_| !input.stubs.iter().any(|stubs| stubs.contains(&at))) {
+                Some(index) => is_reader[index] = true,
+                None => stubs.push(at),
+            }
+        }
+    }
+    if !stubs.is_empty() || is_reader.contains(&true) {
+        go_on(input, &mut is_reader, &stubs);
+    }
+    (0..is_reader.len()).filter(|index| is_reader[*index]).collect()
+}
+
+impl Input<'_> {
+    fn procedure_of(&self, addr: LinkAddr) -> Option<usize> {
+        let index = self.procedures.partition_point(|procedure| procedure.end <= addr);
+        self.procedures.get(index).filter(|procedure| procedure.contains(&addr)).map(|_| index)
+    }
+
+    fn bytes(&self, range: &Range<LinkAddr>) -> Option<&[u8]> {
+        let index = self.code.partition_point(|(start, _)| *start <= range.start).checked_sub(1)?;
+        let (start, bytes) = self.code.get(index)?;
+        let from = usize::try_from(range.start.0 - start.0).ok()?;
+        let to = usize::try_from(range.end.0.checked_sub(start.0)?).ok()?.min(bytes.len());
+        bytes.get(from..to)
+    }
+}
+
+/// Whether an instruction in `bytes` reads the word below the CFA, or takes its address.
+fn reads(bytes: &[u8], frame: &Frame) -> bool {
+    let Some(disp) = frame.disp.checked_sub(8) else { return false };
+    let [low, rest @ ..] = disp.to_le_bytes();
+    // What of ModRM is not the register, and the next two bytes.
+    let operand = match (i8::try_from(disp), frame.base) {
+        (Ok(0), Reg::RSP) => [(0xc7, 0x04), (0xff, 0x24), (0, 0)],
+        (Ok(_), Reg::RSP) => [(0xc7, 0x44), (0xff, 0x24), (0xff, low)],
+        (Err(_), Reg::RSP) => [(0xc7, 0x84), (0xff, 0x24), (0xff, low)],
+        (Ok(_), Reg::RBP) => [(0xc7, 0x45), (0xff, low), (0, 0)],
+        _ => return false,
+    };
+    let is_long = operand[0].1 == 0x84;
+    Places { bytes, operand, next: 0 }.any(|at| {
+        (!is_long || bytes.get(at + 3..).is_some_and(|bytes| bytes.starts_with(&rest)))
+            && reads_operand(&bytes[..at], bytes[at] >> 3 & 7)
+    })
+}
+
+/// Where bytes are, each of them (mask, what it is under that).
+struct Places<'a> {
+    bytes: &'a [u8],
+    operand: [(u8, u8); 3],
+    next: usize,
+}
+
+impl Iterator for Places<'_> {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        // So many at a time, without a branch for each.
+        const STEP: usize = 32;
+        let [a, b, c] = self.operand;
+        let is = |byte: &u8, (mask, value): (u8, u8)| byte & mask == value;
+        let all = |((x, y), z): ((&u8, &u8), &u8)| is(x, a) & is(y, b) & is(z, c);
+        while let Some(window) = self.bytes.get(self.next..self.next + STEP + 2) {
+            let found = window[..STEP].iter().zip(&window[1..]).zip(&window[2..]);
+            if found.clone().fold(false, |any, bytes| any | all(bytes)) {
+                let at = self.next + found.clone().position(all)?;
+                self.next = at + 1;
+                return Some(at);
+            }
+            self.next += STEP;
+        }
+        let rest = self.bytes.get(self.next..)?;
+        let byte = |at: usize| rest.get(at).unwrap_or(&0);
+        let at = (0..rest.len()).find(|at| all(((byte(*at), byte(at + 1)), byte(at + 2))))?;
+        self.next += at + 1;
+        Some(self.next - 1)
+    }
+}
+
+/// Whether an instruction that begins with the last of these bytes, whose operands are a register or an operation `reg` and
+/// 64 bits of memory, reads these.
+fn reads_operand(before: &[u8], reg: u8) -> bool {
+    // Without REX.B the base is rsp or rbp; with REX.X and rsp there would be an index.
+    let is_wide = |rex: u8| rex & 0xfb == 0x48;
+    match *before {
+        // push, call, jmp
+        [.., 0xff] if matches!(reg, 2 | 4 | 6) => true,
+        // mov, lea, cmp, add, sub, xor, or, and, test, xchg
+        [.., rex, 0x8b | 0x8d | 0x39 | 0x3b | 0x03 | 0x2b | 0x33 | 0x0b | 0x23 | 0x85 | 0x87] => is_wide(rex),
+        // cmp with a constant
+        [.., rex, 0x81 | 0x83] if reg == 7 => is_wide(rex),
+        // movq, movhps, movups, movaps, movdqu
+        [.., 0x0f, 0x7e | 0x16 | 0x12 | 0x10 | 0x28 | 0x6f] => true,
+        // movq, pinsrq
+        [.., 0x66, rex, 0x0f, 0x6e] | [.., 0x66, rex, 0x0f, 0x3a, 0x22] => is_wide(rex),
+        _ => false,
+    }
+}
+
+/// Where jumps through one of `slots` are, which lie at a distance from the next instruction.
+fn jumps_through(bytes: &[u8], start: LinkAddr, slots: &[LinkAddr]) -> Vec<LinkAddr> {
+    if slots.is_empty() {
+        return Vec::new();
+    }
+    let jump = |(at, window): (usize, &[u8])| {
+        let &[0xff, 0x25, a, b, c, d] = window else { return None };
+        let next = start.0.wrapping_add(at as u64 + 6);
+        let slot = LinkAddr(next.wrapping_add_signed(i32::from_le_bytes([a, b, c, d]).into()));
+        slots.contains(&slot).then(|| LinkAddr(start.0.wrapping_add(at as u64)))
+    };
+    let places = Places { bytes, operand: [(0xff, 0xff), (0xff, 0x25), (0, 0)], next: 0 };
+    places.filter_map(|at| jump((at, bytes.get(at..at + 6)?))).collect()
+}
+
+/// Adds the procedures that go on to one of those, or to a stub that does, or are its other part.
+fn go_on(input: &Input<'_>, is_reader: &mut [bool], stubs: &[LinkAddr]) {
+    // `endbr64` and a prefix may stand before the jump.
+    const BEFORE_JUMP_BYTES: u64 = 5;
+    let to_stub = |target: LinkAddr| stubs.iter().any(|at| at.0.wrapping_sub(target.0) <= BEFORE_JUMP_BYTES);
+    // (to, from)
+    let mut jumps: Vec<(usize, usize)> = Vec::new();
+    for (index, procedure) in input.procedures.iter().enumerate() {
+        let Some(bytes) = input.bytes(procedure) else { continue };
+        for target in jump_targets(bytes, procedure.start) {
+            if procedure.contains(&target) {
+                continue;
+            }
+            match input.procedure_of(target) {
+                _ if to_stub(target) => is_reader[index] = true,
+                Some(to) => jumps.push((to, index)),
+                None => {}
+            }
+        }
+    }
+    jumps.sort_unstable();
+    jumps.dedup();
+    let mut open: Vec<usize> = (0..is_reader.len()).filter(|index| is_reader[*index]).collect();
+    while let Some(to) = open.pop() {
+        let first = jumps.partition_point(|jump| jump.0 < to);
+        for &(_, from) in jumps[first..].iter().take_while(|jump| jump.0 == to) {
+            if !std::mem::replace(&mut is_reader[from], true) {
+                open.push(from);
+            }
+        }
+    }
+}
+
+/// Where the bytes jump, if they are jumps with 32 bits of distance.
+fn jump_targets(bytes: &[u8], start: LinkAddr) -> impl Iterator<Item = LinkAddr> {
+    let always = Places { bytes, operand: [(0xff, 0xe9), (0, 0), (0, 0)], next: 0 };
+    let perhaps = Places { bytes, operand: [(0xff, 0x0f), (0xf0, 0x80), (0, 0)], next: 0 }.map(|at| at + 1);
+    always.chain(perhaps).filter_map(move |at| {
+        let distance = bytes.get(at + 1..)?.first_chunk()?;
+        let next = start.0.wrapping_add(at as u64 + 5);
+        Some(LinkAddr(next.wrapping_add_signed(i32::from_le_bytes(*distance).into())))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: u64 = 0x1000;
+
+    /// One procedure, in one frame.
+    fn is_reader(bytes: &[u8], base: Reg, disp: i32) -> bool {
+        let code = LinkAddr(AT)..LinkAddr(AT + bytes.len() as u64);
+        let frames = [Frame { code: code.clone(), base, disp }];
+        let input =
+            Input { code: &[(LinkAddr(AT), bytes)], frames: &frames, procedures: &[code], stubs: &[], slots: &[] };
+        !readers(&input).is_empty()
+    }
+
+    #[test]
+    fn reads_of_the_return_address() {
+        // As gas writes them; in comments what they are.
+        let at_rsp: [(&[u8], i32); 9] = [
+            (&[0x48, 0x8b, 0x04, 0x24], 8),                               // mov rax, [rsp]
+            (&[0x4c, 0x8b, 0x7c, 0x24, 0x18], 0x20),                      // mov r15, [rsp + 0x18]
+            (&[0x48, 0x8b, 0x94, 0x24, 0x88, 0x01, 0, 0], 0x190),         // mov rdx, [rsp + 0x188]
+            (&[0x48, 0x8d, 0x44, 0x24, 0x08], 0x10),                      // lea rax, [rsp + 8]
+            (&[0xff, 0x74, 0x24, 0x10], 0x18),                            // push [rsp + 0x10]
+            (&[0x48, 0x39, 0x44, 0x24, 0x10], 0x18),                      // cmp [rsp + 0x10], rax
+            (&[0xf3, 0x0f, 0x7e, 0x44, 0x24, 0x10], 0x18),                // movq xmm0, [rsp + 0x10]
+            (&[0x0f, 0x16, 0x44, 0x24, 0x10], 0x18),                      // movhps xmm0, [rsp + 0x10]
+            (&[0x66, 0x48, 0x0f, 0x3a, 0x22, 0x44, 0x24, 0x10, 1], 0x18), // pinsrq xmm0, [rsp + 0x10], 1
+        ];
+        for (bytes, disp) in at_rsp {
+            let padded = [&[0x90][..], bytes, &[0xc3]].concat();
+            assert!(is_reader(&padded, Reg::RSP, disp), "{bytes:x?}");
+            assert!(!is_reader(&padded, Reg::RSP, disp + 8), "{bytes:x?}: its frame's lowest word");
+            assert!(!is_reader(&padded, Reg::RBP, disp), "{bytes:x?}");
+        }
+        assert!(is_reader(&[0x48, 0x8b, 0x45, 0x08], Reg::RBP, 16)); // mov rax, [rbp + 8]
+        for other in [
+            &[0x49, 0x8b, 0x45, 0x08][..],   // mov rax, [r13 + 8]
+            &[0x8b, 0x45, 0x08],             // mov eax, [rbp + 8]
+            &[0x48, 0x89, 0x45, 0x08],       // mov [rbp + 8], rax
+            &[0x48, 0x8b, 0x44, 0x05, 0x08], // mov rax, [rbp + rax + 8]
+        ] {
+            assert!(!is_reader(other, Reg::RBP, 16), "{other:x?}");
+        }
+        assert!(!is_reader(&[0x4b, 0x8b, 0x04, 0x24], Reg::RSP, 8)); // mov rax, [r12 + r12]
+        assert!(!is_reader(&[], Reg::RSP, 8) && !is_reader(&[0x24], Reg::RSP, i32::MIN));
+    }
+
+    #[test]
+    fn jumps_to_a_reader() {
+        let jump = |opcode: &[u8], at: u64, to: u64| {
+            let next = at + opcode.len() as u64 + 4;
+            [opcode, &(to.wrapping_sub(next) as u32).to_le_bytes()].concat()
+        };
+        let slot = 0x4000;
+        // A stub; who reads; who jumps there; who jumps to that one if; who jumps to the stub; who jumps through the slot
+        // itself; who does nothing of that.
+        let pieces: [(u64, Vec<u8>); 7] = [
+            (0x1000, [vec![0xf3, 0x0f, 0x1e, 0xfa], jump(&[0xff, 0x25], 0x1004, slot)].concat()),
+            (0x1010, vec![0x48, 0x8b, 0x04, 0x24, 0xc3]),
+            (0x1020, jump(&[0xe9], 0x1020, 0x1010)),
+            (0x1030, jump(&[0x0f, 0x84], 0x1030, 0x1020)),
+            (0x1040, jump(&[0xe9], 0x1040, 0x1000)),
+            (0x1050, jump(&[0xff, 0x25], 0x1050, slot)),
+            (0x1060, jump(&[0xe9], 0x1060, 0x1060)),
+        ];
+        let mut bytes = vec![0x90; 0x70];
+        for (at, piece) in &pieces {
+            bytes[*at as usize - 0x1000..][..piece.len()].copy_from_slice(piece);
+        }
+        let procedures: Vec<_> = pieces.iter().map(|(at, _)| LinkAddr(*at)..LinkAddr(at + 0x10)).collect();
+        let frame = |code: &Range<LinkAddr>| Frame { code: code.clone(), base: Reg::RSP, disp: 8 };
+        let frames: Vec<_> = procedures.iter().map(frame).collect();
+        let input = Input {
+            code: &[(LinkAddr(0x1000), &bytes)],
+            frames: &frames,
+            procedures: &procedures,
+            stubs: &procedures[..1],
+            slots: &[LinkAddr(slot)],
+        };
+        assert_eq!(readers(&input), [1, 2, 3, 4, 5]);
+        assert_eq!(readers(&Input { slots: &[], ..input }), [1, 2, 3]);
+    }
+}
