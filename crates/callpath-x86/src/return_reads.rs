@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
 use callpath_format::register::Reg;
+use rustc_hash::FxHashSet;
 
 /// In this code, `CFA = base + disp`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,9 +43,8 @@ pub fn readers(input: &Input<'_>) -> Vec<usize> {
     let mut is_reader = vec![false; input.procedures.len()];
     let mut stubs = Vec::new();
     for frame in input.frames {
-        if let Some(index) = input.procedure_of(frame.code.start)
-            && !is_reader[index]
-            && input.bytes(&frame.code).is_some_and(|bytes| reads(bytes, frame))
+        if input.bytes(&frame.code).is_some_and(|bytes| reads(bytes, frame))
+            && let Some(index) = input.procedure_of(frame.code.start)
         {
             is_reader[index] = true;
         }
@@ -82,52 +82,25 @@ impl Input<'_> {
 fn reads(bytes: &[u8], frame: &Frame) -> bool {
     let Some(disp) = frame.disp.checked_sub(8) else { return false };
     let [low, rest @ ..] = disp.to_le_bytes();
-    // What of ModRM is not the register, and the next two bytes.
-    let operand = match (i8::try_from(disp), frame.base) {
-        (Ok(0), Reg::RSP) => [(0xc7, 0x04), (0xff, 0x24), (0, 0)],
-        (Ok(_), Reg::RSP) => [(0xc7, 0x44), (0xff, 0x24), (0xff, low)],
-        (Err(_), Reg::RSP) => [(0xc7, 0x84), (0xff, 0x24), (0xff, low)],
-        (Ok(_), Reg::RBP) => [(0xc7, 0x45), (0xff, low), (0, 0)],
+    // What of ModRM is not the register, and the bytes behind it.
+    let (mode, operand): (u8, [u8; 5]) = match (i8::try_from(disp), frame.base) {
+        (Ok(0), Reg::RSP) => (0x04, [0x24; 5]),
+        (Ok(_), Reg::RSP) => (0x44, [0x24, low, 0, 0, 0]),
+        (Err(_), Reg::RSP) => (0x84, [0x24, low, rest[0], rest[1], rest[2]]),
+        (Ok(_), Reg::RBP) => (0x45, [low; 5]),
         _ => return false,
     };
-    let is_long = operand[0].1 == 0x84;
-    Places { bytes, operand, next: 0 }.any(|at| {
-        (!is_long || bytes.get(at + 3..).is_some_and(|bytes| bytes.starts_with(&rest)))
-            && reads_operand(&bytes[..at], bytes[at] >> 3 & 7)
+    let operand = &operand[..match mode {
+        0x04 | 0x45 => 1,
+        0x44 => 2,
+        _ => 5,
+    }];
+    bytes.windows(2).enumerate().any(|(at, pair)| {
+        pair[1] == operand[0]
+            && pair[0] & 0xc7 == mode
+            && bytes[at + 1..].starts_with(operand)
+            && reads_operand(&bytes[..at], pair[0] >> 3 & 7)
     })
-}
-
-/// Where bytes are, each of them (mask, what it is under that).
-struct Places<'a> {
-    bytes: &'a [u8],
-    operand: [(u8, u8); 3],
-    next: usize,
-}
-
-impl Iterator for Places<'_> {
-    type Item = usize;
-
-    fn next(&mut self) -> Option<usize> {
-        // So many at a time, without a branch for each.
-        const STEP: usize = 32;
-        let [a, b, c] = self.operand;
-        let is = |byte: &u8, (mask, value): (u8, u8)| byte & mask == value;
-        let all = |((x, y), z): ((&u8, &u8), &u8)| is(x, a) & is(y, b) & is(z, c);
-        while let Some(window) = self.bytes.get(self.next..self.next + STEP + 2) {
-            let found = window[..STEP].iter().zip(&window[1..]).zip(&window[2..]);
-            if found.clone().fold(false, |any, bytes| any | all(bytes)) {
-                let at = self.next + found.clone().position(all)?;
-                self.next = at + 1;
-                return Some(at);
-            }
-            self.next += STEP;
-        }
-        let rest = self.bytes.get(self.next..)?;
-        let byte = |at: usize| rest.get(at).unwrap_or(&0);
-        let at = (0..rest.len()).find(|at| all(((byte(*at), byte(at + 1)), byte(at + 2))))?;
-        self.next += at + 1;
-        Some(self.next - 1)
-    }
 }
 
 /// Whether an instruction that begins with the last of these bytes, whose operands are a register or an operation `reg` and
@@ -152,60 +125,74 @@ fn reads_operand(before: &[u8], reg: u8) -> bool {
 
 /// Where jumps through one of `slots` are, which lie at a distance from the next instruction.
 fn jumps_through(bytes: &[u8], start: LinkAddr, slots: &[LinkAddr]) -> Vec<LinkAddr> {
-    if slots.is_empty() {
-        return Vec::new();
-    }
-    let jump = |(at, window): (usize, &[u8])| {
-        let &[0xff, 0x25, a, b, c, d] = window else { return None };
+    let jump = |at: usize| {
+        let distance = bytes.get(at + 2..)?.first_chunk()?;
         let next = start.0.wrapping_add(at as u64 + 6);
-        let slot = LinkAddr(next.wrapping_add_signed(i32::from_le_bytes([a, b, c, d]).into()));
+        let slot = LinkAddr(next.wrapping_add_signed(i32::from_le_bytes(*distance).into()));
         slots.contains(&slot).then(|| LinkAddr(start.0.wrapping_add(at as u64)))
     };
-    let places = Places { bytes, operand: [(0xff, 0xff), (0xff, 0x25), (0, 0)], next: 0 };
-    places.filter_map(|at| jump((at, bytes.get(at..at + 6)?))).collect()
+    match slots {
+        [] => Vec::new(),
+        _ => places(bytes, (0xff, 0xff), (0xff, 0x25)).filter_map(jump).collect(),
+    }
+}
+
+/// Where two bytes are, each of them (mask, what it is under that).
+fn places(bytes: &[u8], first: (u8, u8), second: (u8, u8)) -> impl Iterator<Item = usize> {
+    // So many at a time, without a branch for each: most have none.
+    const STEP: usize = 32;
+    let is = move |x: &u8, y: &u8| x & first.0 == first.1 && y & second.0 == second.1;
+    let behind = bytes.get(1..).unwrap_or(&[]);
+    let steps = bytes.chunks(STEP).zip(behind.chunks(STEP)).enumerate();
+    steps.flat_map(move |(step, (x, y))| {
+        let differs = |byte: &u8, (mask, value): (u8, u8)| (byte & mask) ^ value;
+        let none =
+            x.iter().zip(y).fold(1, |none: u8, (x, y)| none & u8::from(differs(x, first) | differs(y, second) != 0));
+        let pairs = if none == 0 { x.iter().zip(y) } else { [].iter().zip(&[]) };
+        pairs.enumerate().filter(move |(_, (x, y))| is(x, y)).map(move |(at, _)| step * STEP + at)
+    })
 }
 
 /// Adds the procedures that go on to one of those, or to a stub that does, or are its other part.
 fn go_on(input: &Input<'_>, is_reader: &mut [bool], stubs: &[LinkAddr]) {
     // `endbr64` and a prefix may stand before the jump.
     const BEFORE_JUMP_BYTES: u64 = 5;
+    const PAGE_BYTES: u64 = 1 << 12;
     let to_stub = |target: LinkAddr| stubs.iter().any(|at| at.0.wrapping_sub(target.0) <= BEFORE_JUMP_BYTES);
-    // (to, from)
-    let mut jumps: Vec<(usize, usize)> = Vec::new();
-    for (index, procedure) in input.procedures.iter().enumerate() {
-        let Some(bytes) = input.bytes(procedure) else { continue };
-        for target in jump_targets(bytes, procedure.start) {
-            if procedure.contains(&target) {
-                continue;
-            }
-            match input.procedure_of(target) {
-                _ if to_stub(target) => is_reader[index] = true,
-                Some(to) => jumps.push((to, index)),
-                None => {}
-            }
-        }
-    }
-    jumps.sort_unstable();
-    jumps.dedup();
-    let mut open: Vec<usize> = (0..is_reader.len()).filter(|index| is_reader[*index]).collect();
-    while let Some(to) = open.pop() {
-        let first = jumps.partition_point(|jump| jump.0 < to);
-        for &(_, from) in jumps[first..].iter().take_while(|jump| jump.0 == to) {
-            if !std::mem::replace(&mut is_reader[from], true) {
-                open.push(from);
+    // Where to go on to, by page: most jumps lead elsewhere.
+    let mut pages: FxHashSet<u64> =
+        stubs.iter().flat_map(|at| [at.0 / PAGE_BYTES, (at.0 - BEFORE_JUMP_BYTES.min(at.0)) / PAGE_BYTES]).collect();
+    let pages_of = |code: &Range<LinkAddr>| code.start.0 / PAGE_BYTES..=code.end.0 / PAGE_BYTES;
+    let found = input.procedures.iter().zip(is_reader.iter()).filter(|(_, is)| **is);
+    pages.extend(found.flat_map(|(code, _)| pages_of(code)));
+    let mut is_done = false;
+    while !std::mem::replace(&mut is_done, true) {
+        for &(start, bytes) in input.code {
+            for (at, target) in jumps(bytes, start) {
+                if !pages.contains(&(target.0 / PAGE_BYTES)) {
+                    continue;
+                }
+                let to = input.procedure_of(target);
+                let Some(from) = input.procedure_of(at).filter(|from| to != Some(*from)) else { continue };
+                if !is_reader[from] && (to.is_some_and(|to| is_reader[to]) || to_stub(target)) {
+                    is_reader[from] = true;
+                    is_done = false;
+                    pages.extend(pages_of(&input.procedures[from]));
+                }
             }
         }
     }
 }
 
-/// Where the bytes jump, if they are jumps with 32 bits of distance.
-fn jump_targets(bytes: &[u8], start: LinkAddr) -> impl Iterator<Item = LinkAddr> {
-    let always = Places { bytes, operand: [(0xff, 0xe9), (0, 0), (0, 0)], next: 0 };
-    let perhaps = Places { bytes, operand: [(0xff, 0x0f), (0xf0, 0x80), (0, 0)], next: 0 }.map(|at| at + 1);
+/// The jumps with 32 bits of distance that the bytes may be, and where to.
+fn jumps(bytes: &[u8], start: LinkAddr) -> impl Iterator<Item = (LinkAddr, LinkAddr)> {
+    let always = places(bytes, (0xff, 0xe9), (0, 0));
+    let perhaps = places(bytes, (0xff, 0x0f), (0xf0, 0x80)).map(|at| at + 1);
     always.chain(perhaps).filter_map(move |at| {
         let distance = bytes.get(at + 1..)?.first_chunk()?;
         let next = start.0.wrapping_add(at as u64 + 5);
-        Some(LinkAddr(next.wrapping_add_signed(i32::from_le_bytes(*distance).into())))
+        let target = next.wrapping_add_signed(i32::from_le_bytes(*distance).into());
+        Some((LinkAddr(start.0.wrapping_add(at as u64)), LinkAddr(target)))
     })
 }
 
