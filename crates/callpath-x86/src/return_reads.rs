@@ -125,32 +125,16 @@ fn reads_operand(before: &[u8], reg: u8) -> bool {
 
 /// Where jumps through one of `slots` are, which lie at a distance from the next instruction.
 fn jumps_through(bytes: &[u8], start: LinkAddr, slots: &[LinkAddr]) -> Vec<LinkAddr> {
-    let jump = |at: usize| {
-        let distance = bytes.get(at + 2..)?.first_chunk()?;
+    if slots.is_empty() {
+        return Vec::new();
+    }
+    let jump = |(at, window): (usize, &[u8])| {
+        let &[0xff, 0x25, a, b, c, d] = window else { return None };
         let next = start.0.wrapping_add(at as u64 + 6);
-        let slot = LinkAddr(next.wrapping_add_signed(i32::from_le_bytes(*distance).into()));
+        let slot = LinkAddr(next.wrapping_add_signed(i32::from_le_bytes([a, b, c, d]).into()));
         slots.contains(&slot).then(|| LinkAddr(start.0.wrapping_add(at as u64)))
     };
-    match slots {
-        [] => Vec::new(),
-        _ => places(bytes, (0xff, 0xff), (0xff, 0x25)).filter_map(jump).collect(),
-    }
-}
-
-/// Where two bytes are, each of them (mask, what it is under that).
-fn places(bytes: &[u8], first: (u8, u8), second: (u8, u8)) -> impl Iterator<Item = usize> {
-    // So many at a time, without a branch for each: most have none.
-    const STEP: usize = 32;
-    let is = move |x: &u8, y: &u8| x & first.0 == first.1 && y & second.0 == second.1;
-    let behind = bytes.get(1..).unwrap_or(&[]);
-    let steps = bytes.chunks(STEP).zip(behind.chunks(STEP)).enumerate();
-    steps.flat_map(move |(step, (x, y))| {
-        let differs = |byte: &u8, (mask, value): (u8, u8)| (byte & mask) ^ value;
-        let none =
-            x.iter().zip(y).fold(1, |none: u8, (x, y)| none & u8::from(differs(x, first) | differs(y, second) != 0));
-        let pairs = if none == 0 { x.iter().zip(y) } else { [].iter().zip(&[]) };
-        pairs.enumerate().filter(move |(_, (x, y))| is(x, y)).map(move |(at, _)| step * STEP + at)
-    })
+    bytes.windows(6).enumerate().filter_map(jump).collect()
 }
 
 /// Adds the procedures that go on to one of those, or to a stub that does, or are its other part.
@@ -168,12 +152,20 @@ fn go_on(input: &Input<'_>, is_reader: &mut [bool], stubs: &[LinkAddr]) {
     let mut is_done = false;
     while !std::mem::replace(&mut is_done, true) {
         for &(start, bytes) in input.code {
-            for (at, target) in jumps(bytes, start) {
+            for (at, window) in bytes.windows(6).enumerate() {
+                // With 32 bits of distance; the first byte is another instruction's, or the conditional jump's.
+                let &[before, opcode, a, b, c, d] = window else { continue };
+                if opcode != 0xe9 && (before != 0x0f || opcode & 0xf0 != 0x80) {
+                    continue;
+                }
+                let at = start.0.wrapping_add(at as u64 + 1);
+                let distance = i32::from_le_bytes([a, b, c, d]);
+                let target = LinkAddr(at.wrapping_add(5).wrapping_add_signed(distance.into()));
                 if !pages.contains(&(target.0 / PAGE_BYTES)) {
                     continue;
                 }
                 let to = input.procedure_of(target);
-                let Some(from) = input.procedure_of(at).filter(|from| to != Some(*from)) else { continue };
+                let Some(from) = input.procedure_of(LinkAddr(at)).filter(|from| to != Some(*from)) else { continue };
                 if !is_reader[from] && (to.is_some_and(|to| is_reader[to]) || to_stub(target)) {
                     is_reader[from] = true;
                     is_done = false;
@@ -182,18 +174,6 @@ fn go_on(input: &Input<'_>, is_reader: &mut [bool], stubs: &[LinkAddr]) {
             }
         }
     }
-}
-
-/// The jumps with 32 bits of distance that the bytes may be, and where to.
-fn jumps(bytes: &[u8], start: LinkAddr) -> impl Iterator<Item = (LinkAddr, LinkAddr)> {
-    let always = places(bytes, (0xff, 0xe9), (0, 0));
-    let perhaps = places(bytes, (0xff, 0x0f), (0xf0, 0x80)).map(|at| at + 1);
-    always.chain(perhaps).filter_map(move |at| {
-        let distance = bytes.get(at + 1..)?.first_chunk()?;
-        let next = start.0.wrapping_add(at as u64 + 5);
-        let target = next.wrapping_add_signed(i32::from_le_bytes(*distance).into());
-        Some((LinkAddr(start.0.wrapping_add(at as u64)), LinkAddr(target)))
-    })
 }
 
 #[cfg(test)]
