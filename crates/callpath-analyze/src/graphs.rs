@@ -6,7 +6,7 @@ use std::ops::Range;
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::Cfa;
 use callpath_format::register::Reg;
-use callpath_image::cfi::CallFrames;
+use callpath_image::cfi::{CallFrames, CfiDiagnostic, CfiTrouble};
 use callpath_image::elf::Image;
 use callpath_image::landing_pads::LandingPads;
 use callpath_image::loading::named_starts;
@@ -15,9 +15,12 @@ use callpath_x86::graph::{Fragment, FragmentKind, GraphInput, LandingPad, Module
 use crate::recipes::machine_code::with_input;
 use crate::recipes::{code_of, procedures};
 
+/// So many diagnostics of call frame information are told; more say nothing new.
+const DIAGNOSTICS_LIMIT: usize = 20;
+
 /// Calls `then` with the control flow of an image. Procedures' bounds are those of its call frame information; where
-/// that speaks of less than half of the code, they are what the code itself shows. `then` is also told what of the image could
-/// not be used, as sentences.
+/// that speaks of less than half of the code, or is broken, they are what the linker's table of it says, and elsewhere what the code
+/// itself shows. `then` is also told what of the image could not be used, as sentences.
 pub fn with_flow<T>(image: &Image, then: impl FnOnce(&ModuleFlow<'_>, &[String]) -> T) -> T {
     let (code, _) = code_of(image);
     let frames = CallFrames::of_image(image, &code);
@@ -41,16 +44,23 @@ pub fn with_flow<T>(image: &Image, then: impl FnOnce(&ModuleFlow<'_>, &[String])
     let is_stub = |at| fragments.binary_search_by_key(&at, |stub: &Fragment| stub.code.start).is_ok();
     let ranges: Vec<_> = frames.ranges.iter().filter(|range| !is_stub(range.code.start)).collect();
     fragments.extend(ranges.into_iter().map(|range| Fragment { code: range.code.clone(), kind: kind(range) }));
+    let (mut diagnostics, is_broken) = broken_frames(image, &frames);
+    fragments.extend(without_entry(&frames, &code));
     let len = |range: &Range<LinkAddr>| range.end.0.saturating_sub(range.start.0);
     let covered = fragments.iter().fold(0u64, |sum, fragment| sum.saturating_add(len(&fragment.code)));
-    if covered < code.iter().map(len).fold(0, u64::saturating_add) / 2 {
-        let found = procedures(image).into_iter();
+    if is_broken || covered < code.iter().map(len).fold(0, u64::saturating_add) / 2 {
+        let known = joined(fragments.iter().map(|fragment| fragment.code.clone()).collect());
+        let is_known = |at: LinkAddr| {
+            let after = known.partition_point(|range| range.start <= at);
+            after.checked_sub(1).and_then(|before| known.get(before)).is_some_and(|range| range.contains(&at))
+        };
+        let found = procedures(image).into_iter().filter(|found| !is_known(found.code.start));
         fragments.extend(found.map(|found| Fragment { code: found.code, kind: FragmentKind::Entry }));
     }
     let landings = LandingPads::of_image(image, &frames);
     let landing_pads = landings.pads.into_iter().map(|landing| LandingPad { calls: landing.calls, pad: landing.pad });
     let landing_pads: Vec<LandingPad> = landing_pads.collect();
-    let mut diagnostics: Vec<String> = landings.diagnostics.iter().map(|odd| format!("failed to {odd}")).collect();
+    diagnostics.extend(landings.diagnostics.iter().map(|odd| format!("failed to {odd}")));
     if landings.diagnostics_left_out > 0 {
         diagnostics.push(format!("failed to read {} more landing pads", landings.diagnostics_left_out));
     }
@@ -58,6 +68,51 @@ pub fn with_flow<T>(image: &Image, then: impl FnOnce(&ModuleFlow<'_>, &[String])
         let input = GraphInput { code: *input, fragments: &fragments, landing_pads: &landing_pads };
         then(&ModuleFlow::new(&input), &diagnostics)
     })
+}
+
+/// What is wrong with the call frame information, as far as bounds depend on it, and whether any are missing.
+fn broken_frames(image: &Image, frames: &CallFrames) -> (Vec<String>, bool) {
+    let path = image.origin().display();
+    let odd: Vec<&CfiDiagnostic> = frames.diagnostics.iter().filter(|odd| odd.is_of_bounds()).collect();
+    let is_broken = odd.iter().any(|odd| !matches!(odd.trouble, CfiTrouble::Table(_)));
+    let instead = if is_broken { " (procedures' bounds are guessed from their code there)" } else { "" };
+    let told = odd.iter().take(DIAGNOSTICS_LIMIT);
+    let mut told: Vec<String> =
+        told.map(|odd| format!("failed to make sense of call frame information of {path}: {odd}{instead}")).collect();
+    let left_out = (odd.len() - told.len()) as u64 + if is_broken { frames.diagnostics_left_out } else { 0 };
+    if left_out > 0 {
+        told.push(format!("failed to make sense of call frame information of {path} in {left_out} more places"));
+    }
+    (told, is_broken)
+}
+
+/// Code of which only its beginning is known: up to the next that is known of, or the end of its range.
+fn without_entry(frames: &CallFrames, code: &[Range<LinkAddr>]) -> Vec<Fragment> {
+    if frames.without_entry.is_empty() {
+        return Vec::new();
+    }
+    let mut starts: Vec<LinkAddr> = frames.ranges.iter().map(|range| range.code.start).collect();
+    starts.extend(&frames.without_entry);
+    starts.sort_unstable();
+    let fragment = |&start: &LinkAddr| {
+        let end = code.iter().find(|range| range.contains(&start))?.end;
+        let next = starts.get(starts.partition_point(|&other| other <= start)).copied().unwrap_or(end);
+        Some(Fragment { code: start..next.min(end), kind: FragmentKind::Unknown })
+    };
+    frames.without_entry.iter().filter_map(fragment).collect()
+}
+
+/// Sorted, with those that touch or overlap made one.
+fn joined(mut ranges: Vec<Range<LinkAddr>>) -> Vec<Range<LinkAddr>> {
+    ranges.sort_by_key(|range| range.start);
+    let mut joined: Vec<Range<LinkAddr>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
 }
 
 /// The stubs of the procedure linkage table, by ascending start.

@@ -218,7 +218,7 @@ impl RecipeTableBuilder {
         self.rows.reserve(frames.rows.len());
         for range in &frames.ranges {
             let origin = match range.section {
-                CfiSection::EhFrame => Origin::EhFrame,
+                CfiSection::EhFrame | CfiSection::EhFrameHdr => Origin::EhFrame,
                 CfiSection::DebugFrame => Origin::DebugFrame,
             };
             let rows = frames.rows_of(range).iter().map(|row| (row.start, recipe_of(row.recipe)));

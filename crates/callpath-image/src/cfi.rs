@@ -11,6 +11,7 @@
 mod diagnostic;
 mod emit;
 mod expression;
+mod index;
 mod pool;
 mod program;
 #[cfg(test)]
@@ -30,6 +31,7 @@ use rustc_hash::FxHashMap;
 use crate::elf::Image;
 pub use diagnostic::{CfiDiagnostic, CfiSection, CfiTrouble};
 use emit::emit;
+pub use index::IndexRow;
 use pool::RecipePool;
 use program::{Effect, Factors, Fault, Loss, Machine, State};
 
@@ -37,6 +39,9 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 /// Diagnostics that are kept; the others are counted.
 const MAX_DIAGNOSTICS: usize = 64;
+
+/// So many zeros are no terminator with padding behind it.
+const ZEROS: usize = 16;
 
 /// Expressions that depend on the pc may make a row for so many bytes of code; the PLT's makes two for 16.
 const PC_ROW_BYTES: u64 = 4;
@@ -84,6 +89,8 @@ pub struct CallFrames {
     pub diagnostics_left_out: u64,
     /// FDEs of code that is not there: procedures that the linker dropped.
     pub outside_code: u64,
+    /// Where code begins that the linker's table has a row for, and no entry could be read of: ascending.
+    pub without_entry: Vec<LinkAddr>,
 }
 
 /// The bytes to read, and where they are.
@@ -101,6 +108,8 @@ pub struct CfiInput<'a> {
     pub got: Option<LinkAddr>,
     /// Executable code: sorted, disjoint.
     pub code: &'a [Range<LinkAddr>],
+    /// The linker's table of `.eh_frame`'s entries, if it is sound. Behind an entry that is broken it leads to the next.
+    pub index: &'a [IndexRow],
 }
 
 impl CallFrames {
@@ -114,14 +123,18 @@ impl CallFrames {
         let eh_frame = image.eh_frame();
         let debug_frame = image.section(".debug_frame");
         let address_of = |name| image.section(name).map(|section| section.addr);
-        CallFrames::read(&CfiInput {
+        let (index, trouble) = index::rows(image);
+        let mut frames = CallFrames::read(&CfiInput {
             eh_frame: eh_frame.map(|eh_frame| (eh_frame.addr, eh_frame.data)),
             eh_frame_is_unbounded: image.section(".eh_frame").is_none(),
             debug_frame: debug_frame.as_ref().map(|section| &*section.data),
             text: address_of(".text"),
             got: address_of(".got.plt").or_else(|| address_of(".got")),
             code,
-        })
+            index: &index,
+        });
+        frames.diagnostics.extend(trouble);
+        frames
     }
 
     /// All that the sections say. Never fails: what cannot be read is a diagnostic.
@@ -147,13 +160,17 @@ impl CallFrames {
             bases = bases.set_eh_frame(addr.0);
             let section = EhFrame::new(bytes, LittleEndian);
             let past_terminators = !input.eh_frame_is_unbounded;
-            SectionReader::new(section, bytes, CfiSection::EhFrame, &bases).read(past_terminators, &mut pool, &mut out);
+            let mut entries: Vec<usize> =
+                input.index.iter().filter_map(|row| usize::try_from(row.entry).ok()).collect();
+            entries.sort_unstable();
+            let mut reader = SectionReader::new(section, bytes, CfiSection::EhFrame, &bases);
+            reader.read(past_terminators, &entries, &mut pool, &mut out);
         }
         if let Some(bytes) = input.debug_frame {
             let section = DebugFrame::new(bytes, LittleEndian);
-            SectionReader::new(section, bytes, CfiSection::DebugFrame, &bases).read(true, &mut pool, &mut out);
+            SectionReader::new(section, bytes, CfiSection::DebugFrame, &bases).read(true, &[], &mut pool, &mut out);
         }
-        CallFrames {
+        let mut frames = CallFrames {
             ranges: out.ranges,
             rows: out.rows,
             recipes: pool.recipes,
@@ -161,7 +178,11 @@ impl CallFrames {
             diagnostics: out.diagnostics,
             diagnostics_left_out: out.diagnostics_left_out,
             outside_code: out.outside_code,
-        }
+            without_entry: Vec::new(),
+        };
+        let is_code = |at: LinkAddr| out.code.iter().any(|code| code.contains(&at));
+        index::check(&mut frames, input.index, is_code);
+        frames
     }
 }
 
@@ -248,13 +269,26 @@ where
         }
     }
 
-    /// Reads entry by entry; what is wrong in one does not keep the next from being read.
-    fn read(&mut self, past_terminators: bool, pool: &mut RecipePool, out: &mut Output<'_>) {
+    /// Reads entry by entry; what is wrong in one does not keep the next from being read. `known`: where entries begin,
+    /// ascending.
+    fn read(&mut self, past_terminators: bool, known: &[usize], pool: &mut RecipePool, out: &mut Output<'_>) {
         let mut at = 0;
         while at < self.bytes.len() {
             let end = match self.entry_at(at) {
-                None => return out.report(self.which, at, CfiTrouble::Cut),
-                Some(Entry::Terminator) if past_terminators => at + 4,
+                None => {
+                    out.report(self.which, at, CfiTrouble::Cut);
+                    match known.get(known.partition_point(|&entry| entry <= at)) {
+                        Some(&next) => next,
+                        None => return,
+                    }
+                }
+                Some(Entry::Terminator) if past_terminators => {
+                    let zeros = self.bytes[at..].iter().take_while(|&&byte| byte == 0).count();
+                    if zeros >= ZEROS {
+                        out.report(self.which, at, CfiTrouble::Zeros);
+                    }
+                    at + (zeros & !3)
+                }
                 Some(Entry::Terminator) => return,
                 Some(Entry::Cie { end }) => end,
                 Some(Entry::Fde { end }) => {
@@ -292,7 +326,7 @@ where
         };
         let end = start.checked_add(len).filter(|end| *end <= self.bytes.len())?;
         let is_cie = match (self.which, is_long) {
-            (CfiSection::EhFrame, _) => word(start)? == 0,
+            (CfiSection::EhFrame | CfiSection::EhFrameHdr, _) => word(start)? == 0,
             (CfiSection::DebugFrame, false) => word(start)? == u32::MAX,
             (CfiSection::DebugFrame, true) => long(start)? == u64::MAX,
         };
@@ -481,6 +515,7 @@ pub fn fuzz_call_frames(bytes: &[u8]) {
         text: Some(LinkAddr(0x1000)),
         got: Some(LinkAddr(0x40_0000)),
         code: &code,
+        index: &[IndexRow { start: LinkAddr(0x1000), entry: bytes.len() as u64 / 2, offset: 12 }],
     });
     frames.assert_sound();
     assert!(frames.rows.len() as u64 <= 2 * bytes.len() as u64 + code_bytes(&code) / PC_ROW_BYTES);

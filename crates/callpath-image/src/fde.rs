@@ -10,12 +10,8 @@ use std::sync::Arc;
 use callpath_format::address::LinkAddr;
 use gimli::{BaseAddresses, CieOrFde, LittleEndian, UnwindSection};
 
-use crate::bytes::Bytes;
+use crate::eh_frame::FrameTable;
 use crate::elf::{EhFrame, Image};
-
-/// The encoding of every table that a linker writes: `DW_EH_PE_datarel | DW_EH_PE_sdata4`.
-const TABLE_ENCODING: u8 = 0x3b;
-const ENTRY_LEN: u64 = 8;
 
 /// The bounds of an image's frame description entries.
 pub(crate) struct FdeBounds {
@@ -24,8 +20,8 @@ pub(crate) struct FdeBounds {
 }
 
 enum Source {
-    /// The table in place: its offset in `.eh_frame_hdr` and its number of entries.
-    Table { offset: u64, count: u64 },
+    /// In place.
+    Table(FrameTable),
     /// Sorted by start.
     Scanned(Vec<Range<LinkAddr>>),
 }
@@ -34,9 +30,10 @@ impl FdeBounds {
     pub(crate) fn new(image: Arc<Image>) -> FdeBounds {
         let source = match image.eh_frame() {
             None => Source::Scanned(Vec::new()),
-            Some(eh_frame) => match table_bounds(&eh_frame) {
-                Some((offset, count)) => Source::Table { offset, count },
-                None => Source::Scanned(scan(&eh_frame)),
+            Some(eh_frame) => match eh_frame.table() {
+                Ok(Some(table)) => Source::Table(table),
+                // What is wrong with it is told by who reads all frames.
+                Ok(None) | Err(_) => Source::Scanned(scan(&eh_frame)),
             },
         };
         FdeBounds { image, source }
@@ -50,7 +47,9 @@ impl FdeBounds {
         if let Some(entry) = before.clone().filter(|entry| entry.contains(&addr)) {
             return Ok(entry);
         }
-        let gap_start = before.map_or(LinkAddr(0), |entry| entry.end.min(addr));
+        // Of an entry that cannot be read it is still known where its code begins.
+        let start_before = || after.checked_sub(1).and_then(|index| self.start(index)).unwrap_or(LinkAddr(0));
+        let gap_start = before.map_or_else(start_before, |entry| entry.end.min(addr));
         Err(gap_start..self.start(after).unwrap_or(LinkAddr(u64::MAX)))
     }
 
@@ -75,14 +74,14 @@ impl FdeBounds {
 
     fn count(&self) -> u64 {
         match &self.source {
-            Source::Table { count, .. } => *count,
+            Source::Table(table) => table.count(),
             Source::Scanned(entries) => entries.len() as u64,
         }
     }
 
     fn start(&self, index: u64) -> Option<LinkAddr> {
         match &self.source {
-            Source::Table { .. } => Some(self.table_row(index)?.0),
+            Source::Table(_) => Some(self.table_row(index)?.0),
             Source::Scanned(entries) => Some(entries.get(index as usize)?.start),
         }
     }
@@ -90,7 +89,7 @@ impl FdeBounds {
     fn entry(&self, index: u64) -> Option<Range<LinkAddr>> {
         match &self.source {
             Source::Scanned(entries) => entries.get(index as usize).cloned(),
-            Source::Table { .. } => {
+            Source::Table(_) => {
                 let (start, entry) = self.table_row(index)?;
                 let eh_frame = self.image.eh_frame()?;
                 let offset = usize::try_from(entry.0.checked_sub(eh_frame.addr.0)?).ok()?;
@@ -105,30 +104,9 @@ impl FdeBounds {
 
     /// A row of the table: where the code begins and where its entry lies.
     fn table_row(&self, index: u64) -> Option<(LinkAddr, LinkAddr)> {
-        let Source::Table { offset, count } = self.source else { return None };
-        if index >= count {
-            return None;
-        }
-        let hdr = self.image.eh_frame()?.hdr?;
-        let row = hdr.data.slice(offset + index * ENTRY_LEN, ENTRY_LEN)?;
-        let relative = |at| Some(LinkAddr(hdr.addr.0.wrapping_add_signed((row.u32_at(at)? as i32).into())));
-        Some((relative(0)?, relative(4)?))
+        let Source::Table(table) = self.source else { return None };
+        table.row(self.image.eh_frame()?.hdr?, index)
     }
-}
-
-/// Offset and number of entries of a table that can be searched in place.
-fn table_bounds(eh_frame: &EhFrame<'_>) -> Option<(u64, u64)> {
-    let hdr = eh_frame.hdr?.data;
-    let [1, pointer_encoding, 3, TABLE_ENCODING] = *hdr.get(..4)? else { return None };
-    let pointer_len = match pointer_encoding & 0x0f {
-        0x03 | 0x0b => 4,
-        0x00 | 0x04 | 0x0c => 8,
-        _ => return None,
-    };
-    let count = hdr.u32_at(4 + pointer_len)?.into();
-    let offset = 8 + pointer_len;
-    let room = (hdr.len() as u64).checked_sub(offset)? / ENTRY_LEN;
-    (count > 0 && count <= room).then_some((offset, count))
 }
 
 fn section<'a>(eh_frame: &EhFrame<'a>) -> gimli::EhFrame<gimli::EndianSlice<'a, LittleEndian>> {

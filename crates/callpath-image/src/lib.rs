@@ -8,6 +8,7 @@
 mod abi;
 mod bytes;
 pub mod cfi;
+mod code_ranges;
 mod crc32;
 pub mod debug_file;
 pub mod debug_level;

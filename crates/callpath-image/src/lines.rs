@@ -80,12 +80,12 @@ impl Lines {
             }
         }
         for (unit, mut wanted) in by_unit {
-            if let Err(error) = lines_of_unit(&dwarf, unit, &mut wanted) {
+            if let Err(why) = lines_of_unit(&dwarf, unit, &mut wanted) {
                 self.diagnose(ImageError::Malformed {
                     path: self.image.origin().to_path_buf(),
                     what: "the lines of the unit in .debug_info",
                     offset: unit.0 as u64,
-                    why: error.to_string(),
+                    why,
                 });
             }
             for wanted in wanted {
@@ -126,15 +126,17 @@ fn lines_of_unit(
     dwarf: &gimli::Dwarf<Reader<'_>>,
     offset: DebugInfoOffset,
     wanted: &mut [Wanted],
-) -> Result<(), gimli::Error> {
-    let unit = dwarf.unit(dwarf.debug_info.header_from_offset(offset)?)?;
+) -> Result<(), String> {
+    let broken = |error: gimli::Error| error.to_string();
+    let header = dwarf.debug_info.header_from_offset(offset).map_err(broken)?;
+    let unit = dwarf.unit(header).map_err(broken)?;
     let Some(program) = unit.line_program.clone() else { return Ok(()) };
     let mut names = FileNames { dwarf, unit: &unit, names: HashMap::new() };
     let mut rows = program.rows();
     let mut previous: Option<Row> = None;
     // The first of `wanted` that is not below the current row.
     let mut next = 0;
-    while let Some((header, row)) = rows.next_row()? {
+    while let Some((header, row)) = rows.next_row().map_err(broken)? {
         let current = Row::of(row);
         let Some(before) = previous.filter(|before| before.addr <= current.addr) else {
             // A new sequence begins; or an old one goes back, which no compiler writes.
@@ -181,11 +183,7 @@ struct FileNames<'a, 'u> {
 }
 
 impl<'u> FileNames<'_, 'u> {
-    fn get(
-        &mut self,
-        header: &gimli::LineProgramHeader<Reader<'u>>,
-        index: u64,
-    ) -> Result<Option<Arc<str>>, gimli::Error> {
+    fn get(&mut self, header: &gimli::LineProgramHeader<Reader<'u>>, index: u64) -> Result<Option<Arc<str>>, String> {
         if let Some(name) = self.names.get(&index) {
             return Ok(name.clone());
         }
@@ -195,15 +193,21 @@ impl<'u> FileNames<'_, 'u> {
     }
 }
 
-/// The path of a line program's file, as the compiler wrote its parts.
+/// The path of a line program's file, as the compiler wrote its parts. A broken table leads to text that is no path: an error.
 pub(crate) fn file_path<'u>(
     dwarf: &gimli::Dwarf<Reader<'u>>,
     unit: &gimli::Unit<Reader<'u>>,
     header: &gimli::LineProgramHeader<Reader<'u>>,
     index: u64,
-) -> Result<Option<String>, gimli::Error> {
+) -> Result<Option<String>, String> {
     let Some(file) = header.file(index) else { return Ok(None) };
-    let text = |value| Ok::<_, gimli::Error>(dwarf.attr_string(unit, value)?.to_string_lossy());
+    let text = |value| {
+        let text = dwarf.attr_string(unit, value).map_err(|error| format!("file {index}: {error}"))?.to_string_lossy();
+        match text.contains(char::is_control) {
+            true => Err(format!("file {index} is called {text:?}")),
+            false => Ok(text),
+        }
+    };
     let mut path = match &unit.comp_dir {
         Some(dir) => dir.to_string_lossy().into_owned(),
         None => String::new(),
@@ -212,7 +216,11 @@ pub(crate) fn file_path<'u>(
     if let Some(dir) = file.directory(header).filter(|_| file.directory_index() != 0) {
         push(&mut path, &text(dir)?);
     }
-    push(&mut path, &text(file.path_name())?);
+    let name = text(file.path_name())?;
+    if name.is_empty() {
+        return Err(format!("file {index} has an empty name"));
+    }
+    push(&mut path, &name);
     Ok(Some(path))
 }
 

@@ -15,7 +15,7 @@ mod folded;
 mod origins;
 mod paint;
 mod reading;
-mod root;
+pub(crate) mod root;
 mod rows;
 mod split;
 mod unit;
@@ -29,6 +29,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use callpath_format::address::LinkAddr;
 use gimli::{Abbreviations, DebugAbbrevOffset, DebugInfoOffset, UnitType};
 
+use crate::code_ranges::CodeEnd;
 use crate::dwarf::{DwarfSections, Reader, is_named};
 use crate::elf::Image;
 use crate::error::ImageError;
@@ -58,6 +59,7 @@ pub struct Scopes {
     main: DwarfSections,
     package: Option<Package>,
     units: Units,
+    code_end: CodeEnd,
     /// Of the main file: sorted.
     headers: Vec<UnitExtent>,
     supplement_headers: Vec<UnitExtent>,
@@ -76,7 +78,7 @@ struct UnitExtent {
 
 /// The file that an entry stands in.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Home {
+pub(crate) enum Home {
     Main,
     /// What dwz moved out, in `.gnu_debugaltlink`'s file.
     Supplement,
@@ -116,8 +118,8 @@ impl Scopes {
             let places = program.into_iter().chain([path]);
             package = Package::find(places, &mut diagnostics);
         }
-        let shared = Shared::default();
-        Scopes { main, package, units, headers, supplement_headers, diagnostics, shared }
+        let (shared, code_end) = (Shared::default(), CodeEnd::of(&image));
+        Scopes { main, package, units, code_end, headers, supplement_headers, diagnostics, shared }
     }
 
     /// What was found broken while the units were looked for. Each unit has its own besides.

@@ -1,16 +1,20 @@
 //! Which compilation unit holds an address.
 //! Knows nothing of what a unit says about it.
 //!
-//! `.debug_aranges` answers without a look into the units. Those that it does not cover (clang and rustc write none)
-//! are asked for their own ranges.
+//! Each unit's first entry is asked. `.debug_aranges`, which clang and rustc do not write, and the line map stand in where
+//! that is broken.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
-use gimli::{DebugInfoOffset, Dwarf, UnitType};
+use gimli::{Abbreviations, DebugAbbrevOffset, DebugInfoOffset, Dwarf, SectionId, UnitType};
 
+use crate::code_ranges::CodeEnd;
 use crate::dwarf::{DwarfSections, Reader};
 use crate::error::ImageError;
+use crate::scopes::Home;
+use crate::scopes::root::{UnitRoot, read_root};
 
 /// How many ranges that begin before an address are tried: units overlap rarely, and never deeply.
 const OVERLAP_LIMIT: usize = 32;
@@ -36,6 +40,11 @@ struct Index<'a> {
     /// How many ranges may still be added: each takes more than one byte in a sound file, but in a hostile one many
     /// units can share one list.
     ranges_left: usize,
+    /// How many bytes of line programs may still be run.
+    lines_left: usize,
+    code_end: CodeEnd,
+    /// Those of the unit before.
+    abbreviations: Option<(DebugAbbrevOffset, Arc<Abbreviations>)>,
     diagnostics: Vec<ImageError>,
 }
 
@@ -44,9 +53,17 @@ impl Units {
     pub(crate) fn index(sections: &DwarfSections, path: &Path) -> (Units, Vec<ImageError>) {
         let dwarf = sections.dwarf();
         let ranges_left = sections.total_len();
-        let mut index = Index { path, ranges: Vec::new(), ranges_left, diagnostics: Vec::new() };
-        let covered = index.add_aranges(&dwarf);
-        index.add_units(&dwarf, &covered);
+        let mut index = Index {
+            path,
+            ranges: Vec::new(),
+            ranges_left,
+            lines_left: 2 * sections.section(SectionId::DebugLine).slice().len(),
+            code_end: CodeEnd::of(sections.image()),
+            abbreviations: None,
+            diagnostics: Vec::new(),
+        };
+        let by_aranges = index.read_aranges(&dwarf);
+        index.add_units(&dwarf, by_aranges);
         let Index { mut ranges, diagnostics, .. } = index;
         ranges.sort_unstable_by_key(|range| (range.start, range.end, range.unit.0));
         let mut greatest_end = 0;
@@ -66,35 +83,38 @@ impl Units {
 }
 
 impl Index<'_> {
-    /// Gives the units that `.debug_aranges` covers.
-    fn add_aranges(&mut self, dwarf: &Dwarf<Reader<'_>>) -> HashSet<DebugInfoOffset> {
-        let mut covered = HashSet::new();
+    /// What `.debug_aranges` says, by unit.
+    fn read_aranges(&mut self, dwarf: &Dwarf<Reader<'_>>) -> HashMap<usize, Vec<(u64, u64)>> {
+        let mut by_unit: HashMap<usize, Vec<(u64, u64)>> = HashMap::new();
         let mut headers = dwarf.debug_aranges.headers();
+        let mut next_offset = 0;
         loop {
             let header = match headers.next() {
                 Ok(Some(header)) => header,
-                Ok(None) => return covered,
+                Ok(None) => return by_unit,
                 Err(error) => {
                     // The rest is not lost: the units tell their ranges themselves.
-                    self.diagnose(".debug_aranges", 0, error);
-                    return covered;
+                    self.diagnose(".debug_aranges", next_offset, error.to_string());
+                    return by_unit;
                 }
             };
-            let unit = header.debug_info_offset();
+            let offset = header.offset().0;
+            next_offset = offset.saturating_add(header.length()).saturating_add(4);
+            let listed = by_unit.entry(header.debug_info_offset().0).or_default();
             let mut entries = header.entries();
             loop {
                 match entries.next() {
                     Ok(Some(entry)) => {
-                        if self.add(entry.address(), entry.address().saturating_add(entry.length()), unit) {
-                            covered.insert(unit);
+                        let (start, end) = (entry.address(), entry.address().saturating_add(entry.length()));
+                        if start != 0 && start < end && self.code_end.holds(end) {
+                            listed.push((start, end));
                         }
                     }
                     Ok(None) => break,
                     // One range that overflows the address space; the next may be good.
                     Err(gimli::Error::AddressOverflow) => {}
                     Err(error) => {
-                        self.diagnose(".debug_aranges", header.offset().0, error);
-                        covered.remove(&unit);
+                        self.diagnose(".debug_aranges", offset, error.to_string());
                         break;
                     }
                 }
@@ -102,39 +122,121 @@ impl Index<'_> {
         }
     }
 
-    fn add_units(&mut self, dwarf: &Dwarf<Reader<'_>>, covered: &HashSet<DebugInfoOffset>) {
+    /// Adds what the units say of themselves, which is believed, and tells where `.debug_aranges` says less.
+    fn add_units(&mut self, dwarf: &Dwarf<Reader<'_>>, mut by_aranges: HashMap<usize, Vec<(u64, u64)>>) {
         let mut headers = dwarf.units();
         let mut next_offset = 0;
         loop {
             let header = match headers.next() {
                 Ok(Some(header)) => header,
-                Ok(None) => return,
-                Err(error) => return self.diagnose(".debug_info, whose further units are lost,", next_offset, error),
+                Ok(None) => break,
+                Err(error) => {
+                    self.diagnose(".debug_info, whose further units are lost,", next_offset, error.to_string());
+                    break;
+                }
             };
             let Some(unit) = header.debug_info_offset() else { continue };
             next_offset = unit.0.saturating_add(header.length_including_self());
-            let holds_code = matches!(header.type_(), UnitType::Compilation | UnitType::Skeleton(_));
-            if !holds_code || covered.contains(&unit) {
+            if !matches!(header.type_(), UnitType::Compilation | UnitType::Skeleton(_)) {
                 continue;
             }
-            if let Err(error) = self.add_ranges_of(dwarf, header, unit) {
-                self.diagnose("the unit in .debug_info", unit.0, error);
+            let listed = by_aranges.remove(&unit.0);
+            if let Err(why) = self.add_unit(dwarf, header, unit, listed.as_deref()) {
+                self.diagnose("the unit in .debug_info", unit.0, why);
             }
+        }
+        // Behind a broken header units are lost, unless they are named here.
+        let (none, lost): (Vec<_>, Vec<_>) = by_aranges.into_iter().partition(|(unit, _)| *unit < next_offset);
+        for (unit, listed) in lost {
+            if dwarf.debug_info.header_from_offset(DebugInfoOffset(unit)).is_ok() {
+                listed.into_iter().for_each(|(start, end)| _ = self.add(start, end, DebugInfoOffset(unit)));
+            }
+        }
+        if let Some(unit) = none.iter().map(|(unit, _)| *unit).min() {
+            self.diagnose(".debug_aranges", 0, format!("it speaks of a unit at {unit:#x}, where none begins"));
         }
     }
 
-    fn add_ranges_of(
+    /// Its own ranges, and those of `.debug_aranges` where that says more. Where neither says anything, its line map's.
+    fn add_unit(
         &mut self,
         dwarf: &Dwarf<Reader<'_>>,
         header: gimli::UnitHeader<Reader<'_>>,
-        offset: DebugInfoOffset,
-    ) -> Result<(), gimli::Error> {
-        let unit = dwarf.unit(header)?;
-        let mut ranges = dwarf.unit_ranges(&unit)?;
-        while let Some(range) = ranges.next()? {
-            self.add(range.begin, range.end, offset);
+        unit: DebugInfoOffset,
+        listed: Option<&[(u64, u64)]>,
+    ) -> Result<(), String> {
+        let before = self.ranges.len();
+        let code_end = self.code_end;
+        let root = self.abbreviations(dwarf, &header).and_then(|abbreviations| {
+            read_root(dwarf, Home::Main, header, abbreviations).map_err(|error| error.to_string())
+        });
+        let mut said = match &root {
+            Ok(root) => root.code.each(dwarf, &root.unit, code_end, |start, end| {
+                self.add(start, end, unit);
+                Ok(())
+            }),
+            Err(why) => Err(why.clone()),
+        };
+        let own = sum(self.ranges.get(before..).unwrap_or_default().iter().map(|range| (range.start, range.end)));
+        let of_list = sum(listed.unwrap_or_default().iter().copied());
+        if of_list > own || own == 0 {
+            listed.unwrap_or_default().iter().for_each(|&(start, end)| _ = self.add(start, end, unit));
+        } else if listed.is_some() && of_list < own {
+            let why =
+                format!("it speaks of {of_list:#x} bytes of code of the unit at {:#x}, which has {own:#x}", unit.0);
+            self.diagnose(".debug_aranges", 0, why);
         }
-        Ok(())
+        if own == 0
+            && of_list == 0
+            && let Ok(root) = &root
+        {
+            // What is wrong with it is told when its lines are asked for.
+            let sequences = self.sequences(dwarf, root);
+            if !sequences.is_empty() && said.is_ok() {
+                said = Err("it has lines, and says of no code that it is its".to_owned());
+            }
+            sequences.into_iter().for_each(|(start, end)| _ = self.add(start, end, unit));
+        }
+        said
+    }
+
+    /// Units that follow each other often share theirs.
+    fn abbreviations(
+        &mut self,
+        dwarf: &Dwarf<Reader<'_>>,
+        header: &gimli::UnitHeader<Reader<'_>>,
+    ) -> Result<Arc<Abbreviations>, String> {
+        let offset = header.debug_abbrev_offset();
+        if let Some((_, known)) = self.abbreviations.as_ref().filter(|(known, _)| *known == offset) {
+            return Ok(Arc::clone(known));
+        }
+        let read = dwarf.debug_abbrev.abbreviations(offset).map_err(|error| error.to_string())?;
+        let read = Arc::new(read);
+        self.abbreviations = Some((offset, Arc::clone(&read)));
+        Ok(read)
+    }
+
+    /// Where the sequences of a unit's line map begin and end, as far as it can be read.
+    fn sequences(&mut self, dwarf: &Dwarf<Reader<'_>>, root: &UnitRoot<'_>) -> Vec<(u64, u64)> {
+        let mut found = Vec::new();
+        let program = root
+            .line_offset
+            .and_then(|offset| dwarf.debug_line.program(offset, root.unit.header.address_size(), None, None).ok());
+        let Some(program) = program else { return found };
+        // Many units can share one program.
+        let Some(left) = self.lines_left.checked_sub(program.header().raw_program_buf().len()) else { return found };
+        self.lines_left = left;
+        let mut rows = program.rows();
+        let mut start = None;
+        while let Ok(Some((_, row))) = rows.next_row() {
+            let first = *start.get_or_insert(row.address());
+            if row.end_sequence() {
+                found.push((first, row.address()));
+                start = None;
+            }
+        }
+        found.retain(|&(start, end)| start != 0 && start < end && self.code_end.holds(end));
+        found
     }
 
     /// Adds a range unless it is empty, or of code that the linker dropped: that begins at 0, where no code lies.
@@ -147,8 +249,13 @@ impl Index<'_> {
         true
     }
 
-    fn diagnose(&mut self, what: &'static str, offset: usize, error: gimli::Error) {
-        let (path, why) = (self.path.to_path_buf(), error.to_string());
+    fn diagnose(&mut self, what: &'static str, offset: usize, why: String) {
+        let path = self.path.to_path_buf();
         self.diagnostics.push(ImageError::Malformed { path, what, offset: offset as u64, why });
     }
+}
+
+/// Bytes of code; what overlaps counts twice.
+fn sum(ranges: impl Iterator<Item = (u64, u64)>) -> u64 {
+    ranges.fold(0, |sum, (start, end)| sum.saturating_add(end.saturating_sub(start)))
 }

@@ -12,6 +12,8 @@ pub enum CfiSection {
     EhFrame,
     /// `.debug_frame`
     DebugFrame,
+    /// `.eh_frame_hdr`
+    EhFrameHdr,
 }
 
 /// Something odd in call frame information, and what became of it.
@@ -19,7 +21,7 @@ pub enum CfiSection {
 pub struct CfiDiagnostic {
     /// Where.
     pub section: CfiSection,
-    /// Offset of the entry in the section, bytes.
+    /// Offset of the entry, or the row, in the section, bytes.
     pub offset: u64,
     /// What.
     pub trouble: CfiTrouble,
@@ -44,8 +46,34 @@ pub enum CfiTrouble {
     ReturnAddress(LinkAddr),
     /// A register, by its DWARF number, has a rule that no recipe can hold: it is taken for lost.
     Register(u16),
+    /// Zeros where entries should be.
+    Zeros,
+    /// The sorted table of all entries cannot be used, for this reason.
+    Table(&'static str),
+    /// The sorted table has a row for this code, and no entry could be read that speaks of it.
+    NoEntry(LinkAddr),
     /// The section asks for more work than its length can account for: what follows is not read.
     Work,
+}
+
+impl CfiDiagnostic {
+    /// The bounds of procedures may be missing or wrong.
+    pub fn is_of_bounds(&self) -> bool {
+        match self.trouble {
+            CfiTrouble::Cut
+            | CfiTrouble::Entry(_)
+            | CfiTrouble::Zeros
+            | CfiTrouble::Table(_)
+            | CfiTrouble::NoEntry(_)
+            | CfiTrouble::Work => true,
+            CfiTrouble::Instruction(_)
+            | CfiTrouble::Address(_)
+            | CfiTrouble::States(_)
+            | CfiTrouble::Cfa(_)
+            | CfiTrouble::ReturnAddress(_)
+            | CfiTrouble::Register(_) => false,
+        }
+    }
 }
 
 impl fmt::Display for CfiSection {
@@ -53,13 +81,15 @@ impl fmt::Display for CfiSection {
         f.write_str(match self {
             CfiSection::EhFrame => ".eh_frame",
             CfiSection::DebugFrame => ".debug_frame",
+            CfiSection::EhFrameHdr => ".eh_frame_hdr",
         })
     }
 }
 
 impl fmt::Display for CfiDiagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, entry at offset {:#x}: ", self.section, self.offset)?;
+        let what = if self.section == CfiSection::EhFrameHdr { "row" } else { "entry" };
+        write!(f, "{}, {what} at offset {:#x}: ", self.section, self.offset)?;
         match self.trouble {
             CfiTrouble::Cut => write!(f, "the entry reaches out of the section; the rest is not read"),
             CfiTrouble::Entry(error) => write!(f, "the entry cannot be read ({error})"),
@@ -69,6 +99,9 @@ impl fmt::Display for CfiDiagnostic {
             CfiTrouble::Cfa(at) => write!(f, "a CFA at {at} that no recipe can hold"),
             CfiTrouble::ReturnAddress(at) => write!(f, "a return address at {at} that no recipe can hold"),
             CfiTrouble::Register(column) => write!(f, "a rule of register {column} that no recipe can hold"),
+            CfiTrouble::Zeros => write!(f, "zeros where entries should be"),
+            CfiTrouble::Table(why) => write!(f, "the table of entries cannot be used: {why}"),
+            CfiTrouble::NoEntry(at) => write!(f, "no entry that can be read speaks of the code at {at}"),
             CfiTrouble::Work => write!(f, "more work than the section's length accounts for; the rest is not read"),
         }
     }

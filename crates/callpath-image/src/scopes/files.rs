@@ -77,25 +77,18 @@ impl<'a> Texts<'a> {
         Ok(self.tables.get(table).cloned().flatten())
     }
 
-    /// The number of a file that an entry or the line program of `root`'s unit names, [`NONE`] if it has no name.
-    pub(super) fn file(
-        &mut self,
-        dwarf: &Dwarf<Reader<'a>>,
-        root: &UnitRoot<'a>,
-        index: u64,
-    ) -> Result<u32, gimli::Error> {
-        let table = self.table(dwarf, root)?;
+    /// The number of a file that an entry or the line program of `root`'s unit names, [`NONE`] if there is none.
+    pub(super) fn file(&mut self, dwarf: &Dwarf<Reader<'a>>, root: &UnitRoot<'a>, index: u64) -> Result<u32, String> {
+        let table = self.table(dwarf, root).map_err(|error| error.to_string())?;
         if let Some(known) = self.by_index.get(&(table, index)) {
             return Ok(*known);
         }
         let Some(Some(program)) = self.tables.get(table) else { return Ok(NONE) };
-        let path = file_path(dwarf, &root.unit, program.header(), index)?;
-        let file = match path {
-            Some(path) => self.path(path),
-            None => NONE,
-        };
-        self.by_index.insert((table, index), file);
-        Ok(file)
+        let path = file_path(dwarf, &root.unit, program.header(), index);
+        let file = path.map(|path| path.map_or(NONE, |path| self.path(path)));
+        // One that cannot be found is told once.
+        self.by_index.insert((table, index), *file.as_ref().unwrap_or(&NONE));
+        file
     }
 
     fn path(&mut self, path: String) -> u32 {

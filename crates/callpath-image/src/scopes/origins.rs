@@ -134,12 +134,13 @@ fn add<'a>(reading: &mut Reading<'a>, entry: &EntryRef<'a>, declared: &Declared<
     for (value, is_linkage) in [(declared.name, false), (declared.linkage_name, true)] {
         let slot = if is_linkage { record.linkage_name } else { record.name };
         let Some(value) = value.filter(|_| slot.len == 0 && !reading.texts.is_full()) else { continue };
-        match reading.dwarf(entry.root.home).attr_string(&entry.root.unit, value) {
+        let name = reading.dwarf(entry.root.home).attr_string(&entry.root.unit, value);
+        match name.map_err(|error| error.to_string()).and_then(|name| a_name(name, entry.root.producer)) {
             Ok(name) => {
                 let text = reading.texts.keep(name);
                 *(if is_linkage { &mut record.linkage_name } else { &mut record.name }) = text;
             }
-            Err(error) => reading.diagnose(entry.key().1, format!("it has a name that cannot be read: {error}")),
+            Err(why) => reading.diagnose(entry.key().1, format!("it has a name that cannot be read: {why}")),
         }
     }
     if record.decl_line == 0 {
@@ -150,6 +151,21 @@ fn add<'a>(reading: &mut Reading<'a>, entry: &EntryRef<'a>, declared: &Declared<
             Ok(file) => record.decl_file = file,
             Err(error) => reading.diagnose(entry.key().1, format!("its file cannot be found: {error}")),
         }
+    }
+}
+
+/// A name, unless a broken table has led to something else: a wrong name is worse than none.
+fn a_name<'a>(name: Reader<'a>, producer: Option<Reader<'a>>) -> Result<Reader<'a>, String> {
+    let bytes = name.slice();
+    if bytes.is_empty() {
+        return Err("it is empty".to_owned());
+    }
+    if producer.is_some_and(|producer| std::ptr::eq(producer.slice(), bytes)) {
+        return Err("it is the compiler's".to_owned());
+    }
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.contains(char::is_control) => Ok(name),
+        _ => Err(format!("{:?} is none", name.to_string_lossy())),
     }
 }
 

@@ -131,7 +131,7 @@ impl<'a> Reading<'a> {
     }
 
     /// The file that an entry of `root`'s unit names by its index.
-    pub(super) fn file(&mut self, root: &Rc<UnitRoot<'a>>, index: u64) -> Result<u32, gimli::Error> {
+    pub(super) fn file(&mut self, root: &Rc<UnitRoot<'a>>, index: u64) -> Result<u32, String> {
         // Split units' files are in the skeleton's table.
         let root = if root.home == Home::Split { Rc::clone(&self.skeleton) } else { Rc::clone(root) };
         self.texts.file(self.dwarf(root.home), &root, index)

@@ -71,7 +71,10 @@ fn sequences_of<'a>(
             }
         }
         if row.file_index() != last_file.0 {
-            let file = reading.texts.file(dwarf, &skeleton, row.file_index()).unwrap_or(NONE);
+            let file = reading.texts.file(dwarf, &skeleton, row.file_index()).unwrap_or_else(|why| {
+                reading.diagnose(skeleton.start, format!("a file of its line program cannot be found: {why}"));
+                NONE
+            });
             last_file = (row.file_index(), file);
         }
         let new = compact(row, last_file.1);

@@ -17,12 +17,15 @@ use super::reading::{EntryRef, Reading};
 use super::root::read_root;
 use super::rows;
 use super::split::SplitSections;
-use super::unit::{NONE, ScopeRecord, UnitScopes};
+use super::unit::{END, NONE, Row, STATEMENT, ScopeRecord, UnitScopes};
 use super::{Home, Scopes, UnitId};
+use crate::code_ranges::CodeAttributes;
 use crate::dwarf::Reader;
 
 /// Ranges that a unit may have besides one for each of its bytes.
 const RANGES_BESIDES: usize = 1 << 12;
+/// Zeros that may follow a unit's last entry, bytes.
+const PADDING: usize = 16;
 
 /// Reads the unit `id`.
 pub(super) fn read(scopes: &Scopes, id: UnitId) -> Result<UnitScopes, gimli::Error> {
@@ -71,6 +74,8 @@ fn read_entries<'a>(
     if let Some(why) = why_not_split {
         reading.diagnose(id.0 as usize, why);
     }
+    let skeleton = Rc::clone(&reading.skeleton);
+    skeleton.odd.iter().for_each(|why| reading.diagnose(skeleton.start, why.clone()));
     // First of all the lines: files are numbered in the order of the code, and lines stay where entries are broken.
     let lines = rows::read(&mut reading);
     let root = Rc::clone(&reading.root);
@@ -85,6 +90,7 @@ fn read_entries<'a>(
         declarations: Vec::new(),
         open: Vec::new(),
         ranges_left: unit_len.saturating_add(RANGES_BESIDES),
+        dropped: None,
     };
     if let Err((offset, error)) = walk.entries() {
         let entry = root.start.saturating_add(offset.0);
@@ -104,14 +110,14 @@ struct Walk<'a> {
     /// Scopes around the entry that is read: depth and number.
     open: Vec<(isize, u32)>,
     ranges_left: usize,
+    /// A procedure whose code the linker dropped, or so the table of addresses says.
+    dropped: Option<UnitOffset>,
 }
 
 /// The attributes of a procedure or an inlined call that matter here.
 #[derive(Default)]
-struct CodeAttributes<'a> {
-    low: Option<AttributeValue<Reader<'a>>>,
-    high: Option<AttributeValue<Reader<'a>>>,
-    ranges: Option<AttributeValue<Reader<'a>>>,
+struct EntryAttributes<'a> {
+    code: CodeAttributes<'a>,
     origin: Option<AttributeValue<Reader<'a>>>,
     /// Where it is declared, or was called.
     file: Option<u64>,
@@ -121,13 +127,13 @@ struct CodeAttributes<'a> {
     is_declaration: bool,
 }
 
-impl<'a> CodeAttributes<'a> {
+impl<'a> EntryAttributes<'a> {
     fn take(&mut self, attribute: &Attribute<Reader<'a>>) {
         let number = || attribute.udata_value();
         match attribute.name() {
-            constants::DW_AT_low_pc => self.low = Some(attribute.value()),
-            constants::DW_AT_high_pc => self.high = Some(attribute.value()),
-            constants::DW_AT_ranges => self.ranges = Some(attribute.value()),
+            constants::DW_AT_low_pc => self.code.low = Some(attribute.value()),
+            constants::DW_AT_high_pc => self.code.high = Some(attribute.value()),
+            constants::DW_AT_ranges => self.code.ranges = Some(attribute.value()),
             constants::DW_AT_abstract_origin => self.origin = Some(attribute.value()),
             constants::DW_AT_call_file | constants::DW_AT_decl_file => {
                 self.file = match attribute.value() {
@@ -149,15 +155,24 @@ impl<'a> Walk<'a> {
     fn entries(&mut self) -> Result<(), (UnitOffset, gimli::Error)> {
         let root = Rc::clone(&self.reading.root);
         let abbreviations = Arc::clone(&root.unit.abbreviations);
+        let unit_end = root.unit.header.length_including_self();
         let mut entries = root.unit.header.entries_raw(&abbreviations, None).map_err(|error| (UnitOffset(0), error))?;
         while !entries.is_empty() {
             let (depth, offset) = (entries.next_depth(), entries.next_offset());
             let at = |error| (offset, error);
-            let Some(abbreviation) = entries.read_abbreviation().map_err(at)? else { continue };
+            let Some(abbreviation) = entries.read_abbreviation().map_err(at)? else {
+                // The unit's own entry has ended.
+                let left = unit_end.saturating_sub(entries.next_offset().0);
+                if entries.next_depth() <= 0 && left > PADDING {
+                    self.diagnose(offset, format!("the unit's entries end there, {left} bytes before the unit does"));
+                    return Ok(());
+                }
+                continue;
+            };
             self.close(depth, offset);
             let (tag, has_children) = (abbreviation.tag(), abbreviation.has_children());
             if matches!(tag, constants::DW_TAG_subprogram | constants::DW_TAG_inlined_subroutine) {
-                let mut attributes = CodeAttributes::default();
+                let mut attributes = EntryAttributes::default();
                 for spec in abbreviation.attributes() {
                     attributes.take(&entries.read_attribute_inline(*spec).map_err(at)?);
                 }
@@ -185,7 +200,7 @@ impl<'a> Walk<'a> {
         depth: isize,
         offset: UnitOffset,
         has_children: bool,
-        attributes: &CodeAttributes<'a>,
+        attributes: &EntryAttributes<'a>,
     ) {
         let is_inlined = tag == constants::DW_TAG_inlined_subroutine;
         if !is_inlined {
@@ -196,6 +211,10 @@ impl<'a> Walk<'a> {
             self.diagnose(offset, format!("its code cannot be found: {why}"));
         }
         let has_code = self.ranges.len() > first_range;
+        let is_indexed = matches!(attributes.code.low, Some(AttributeValue::DebugAddrIndex(_)));
+        if !is_inlined && !has_code && is_indexed {
+            self.dropped = self.dropped.or(Some(offset));
+        }
         // Without code there may still be code in what is inlined into an inlined call; abstract instances have none.
         let may_hold_code = is_inlined && has_children;
         if !has_code && !may_hold_code {
@@ -241,7 +260,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Keeps where a procedure is declared. One that does not say both is an instance of one that does.
-    fn declare(&mut self, attributes: &CodeAttributes<'a>, offset: UnitOffset) {
+    fn declare(&mut self, attributes: &EntryAttributes<'a>, offset: UnitOffset) {
         let (Some(index), Some(line)) = (attributes.file, attributes.line) else { return };
         // Outside of classes that is a procedure of elsewhere, in Fortran even "declared" where it is called.
         if attributes.is_declaration && !self.containers.is_in_class() {
@@ -254,47 +273,18 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn add_ranges(&mut self, attributes: &CodeAttributes<'a>) -> Result<(), String> {
+    fn add_ranges(&mut self, attributes: &EntryAttributes<'a>) -> Result<(), String> {
         let root = Rc::clone(&self.reading.root);
-        let unit = &root.unit;
-        if let Some(value) = attributes.ranges {
-            let ranges = self.dwarf.attr_ranges(unit, value).map_err(|error| error.to_string())?;
-            let mut ranges = ranges.ok_or_else(|| format!("its ranges are {value:?}"))?;
-            while let Some(range) = ranges.next().map_err(|error| error.to_string())? {
-                self.add_range(range.begin, range.end)?;
+        let (scopes, ranges, left) = (self.reading.scopes, &mut self.ranges, &mut self.ranges_left);
+        attributes.code.each(self.dwarf, &root.unit, scopes.code_end, |start, end| {
+            match left.checked_sub(1) {
+                Some(fewer) => *left = fewer,
+                None if scopes.spend(16) => {}
+                None => return Err("there are more ranges than sound tables hold".to_string()),
             }
-            return Ok(());
-        }
-        let Some(low) = attributes.low else { return Ok(()) };
-        let address = |value| {
-            let address = self.dwarf.attr_address(unit, value).map_err(|error| error.to_string())?;
-            address.ok_or_else(|| format!("its address is {value:?}"))
-        };
-        let low = address(low)?;
-        let end = match attributes.high {
-            None => return Ok(()),
-            Some(AttributeValue::Udata(len)) => low.saturating_add(len),
-            Some(value) => match address(value) {
-                Ok(end) => end,
-                // Constants of other forms are lengths too.
-                Err(_) => low.saturating_add(value.udata_value().ok_or_else(|| format!("its end is {value:?}"))?),
-            },
-        };
-        self.add_range(low, end)
-    }
-
-    /// Adds a range unless it is empty, or of code that the linker dropped: that begins at 0, where no code lies.
-    fn add_range(&mut self, start: u64, end: u64) -> Result<(), String> {
-        if start == 0 || start >= end || self.reading.root.unit.header.is_tombstone_address(start) {
-            return Ok(());
-        }
-        match self.ranges_left.checked_sub(1) {
-            Some(left) => self.ranges_left = left,
-            None if self.reading.scopes.spend(16) => {}
-            None => return Err("there are more ranges than sound tables hold".to_string()),
-        }
-        self.ranges.push(LinkAddr(start)..LinkAddr(end));
-        Ok(())
+            ranges.push(LinkAddr(start)..LinkAddr(end));
+            Ok(())
+        })
     }
 
     fn diagnose(&mut self, offset: UnitOffset, why: String) {
@@ -326,6 +316,12 @@ impl<'a> Walk<'a> {
         let (mut paint_addrs, mut paint_scopes) = paint(painted);
         paint_addrs.shrink_to_fit();
         paint_scopes.shrink_to_fit();
+        if let Some(offset) = self.dropped
+            && let Some(addr) = first_unclaimed(&lines.rows, &paint_addrs, &paint_scopes)
+        {
+            let why = format!("its code is not in the module, but code at {addr:#x} has lines and no procedure");
+            self.reading.diagnose(root.start.saturating_add(offset.0), why);
+        }
         let Reading { id, mut texts, diagnostics, skeleton, .. } = self.reading;
         texts.text.shrink_to_fit();
         texts.files.shrink_to_fit();
@@ -351,4 +347,26 @@ impl<'a> Walk<'a> {
             diagnostics,
         }
     }
+}
+
+/// The first code with a line that is of no scope, if there is much of that: procedures that compilers make of two that are the
+/// same have no entry, and a few bytes.
+fn first_unclaimed(rows: &[Row], paint_addrs: &[u64], paint_scopes: &[u32]) -> Option<u64> {
+    let (mut first, mut unclaimed, mut claimed) = (None, 0u64, 0u64);
+    for pair in rows.windows(2) {
+        let [row, next] = pair else { continue };
+        let painted = paint_addrs.partition_point(|addr| *addr <= row.addr).checked_sub(1);
+        let scope = painted.and_then(|painted| paint_scopes.get(painted)).filter(|scope| **scope != NONE);
+        let len = next.addr.saturating_sub(row.addr);
+        if row.file & !STATEMENT == END {
+            continue;
+        }
+        if scope.is_some() {
+            claimed = claimed.saturating_add(len);
+        } else {
+            unclaimed = unclaimed.saturating_add(len);
+            first = first.or(Some(row.addr));
+        }
+    }
+    first.filter(|_| unclaimed > claimed / 8)
 }
