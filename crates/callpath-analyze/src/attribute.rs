@@ -342,6 +342,37 @@ fn why_partial(code: &Code) -> Option<String> {
     (samples > 0).then(|| format!("partial call paths: the walk stopped in {place} ({samples} of {whole} samples)"))
 }
 
+/// That a module's file is another one than ran, or is damaged, with what to do.
+fn file_notes(module: &ModuleCode, session: &SessionFile) -> Vec<String> {
+    let Some(names) = &module.names else { return Vec::new() };
+    let mut notes: Vec<String> = names.replacement().into_iter().collect();
+    notes.extend(names.damage());
+    let ended = Duration::from_nanos(session.started_unix_ns.saturating_add(session.duration_ns));
+    let modified = std::fs::metadata(&module.key.0).and_then(|metadata| metadata.modified());
+    // A file that cannot be read has no names, and that is said. A second is what clocks and file systems may differ by.
+    let is_newer = modified.is_ok_and(|at| {
+        at.duration_since(SystemTime::UNIX_EPOCH).is_ok_and(|at| at > ended.saturating_add(Duration::from_secs(1)))
+    });
+    if notes.is_empty() && names.is_usable() && is_newer {
+        let path = module.key.0.display();
+        notes.push(format!(
+            "{path} was written to after it ran, and says that it is the same build: if names or lines look wrong, record again"
+        ));
+    }
+    notes
+}
+
+/// That procedures with samples jump where nobody knows, as a sentence.
+fn unresolved_jumps(module: &ModuleCode) -> Option<String> {
+    const NAMED: usize = 3;
+    let count = module.unresolved.len();
+    let named = module.unresolved.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    let more = if count > NAMED { format!(" and {} more", count - NAMED) } else { String::new() };
+    (count > 0).then(|| {
+        format!("{}: jumps that lead nobody knows where; loops may be missing in {named}{more}", module.key.0.display())
+    })
+}
+
 /// That a module's DWARF is broken, as a sentence with the first place. `callpath structure` tells all of them.
 fn broken_dwarf(module: &ModuleCode) -> Option<String> {
     let first = module.broken_dwarf.first()?;
@@ -381,10 +412,12 @@ fn describe(profile: &mut Profile, measurement: &Measurement, code: &Code) {
             .push(format!("{} processes came when too many were being measured, and were not", session.lost_processes));
     }
     info.notes.extend(why_partial(code));
+    info.notes.extend(code.modules.iter().flat_map(|module| file_notes(module, session)));
     info.notes.extend(code.modules.iter().filter_map(broken_dwarf));
+    info.notes.extend(code.modules.iter().filter_map(unresolved_jumps));
     let least = (profile.quality.taken as f64 * HINT_SHARE) as u64;
     let mut unnamed: Vec<&ModuleCode> =
-        code.modules.iter().filter(|m| m.unnamed_samples > least && m.names.is_some()).collect();
+        code.modules.iter().filter(|m| m.unnamed_samples > least && m.names.is_some() && !m.was_replaced()).collect();
     unnamed.sort_by_key(|m| std::cmp::Reverse(m.unnamed_samples));
     let names: Vec<&ModuleNames> = unnamed.iter().take(HINTS).filter_map(|m| m.names.as_ref()).collect();
     info.notes.extend(missing_names_hints(&names));

@@ -16,6 +16,7 @@ pub mod recipes;
 pub mod snapshot;
 pub mod structure;
 pub mod table_cache;
+mod turns;
 
 pub use error::AnalyzeError;
 pub use plain::plain;

@@ -135,7 +135,32 @@ impl ModuleNames {
     /// Why names or lines are missing; nothing of it is fatal. The lines' own appear once lines were asked for.
     pub fn diagnostics(&self) -> impl Iterator<Item = String> {
         let lines = self.source.as_ref().map(|source| source.lines.diagnostics());
-        self.diagnostics.iter().map(|error| format!("failed to {error}")).chain(lines.into_iter().flatten())
+        let own = self.diagnostics.iter().map(|error| format!("failed to {error}"));
+        own.chain(self.damage()).chain(lines.into_iter().flatten())
+    }
+
+    /// What is missing of the file, or of its debug file, and what to do about it.
+    pub fn damage(&self) -> Vec<String> {
+        let Some(source) = &self.source else { return Vec::new() };
+        let is_other = !Arc::ptr_eq(&source.image, &source.with_dwarf);
+        // Some tools leave in a debug file's program headers what the program has and it has not.
+        let of_debug_file = source.with_dwarf.diagnostics().iter().filter(|_| is_other);
+        let of_debug_file = of_debug_file.filter(|error| !matches!(error, ImageError::Cut { what: "a segment", .. }));
+        let say = |error: &ImageError| {
+            format!(
+                "failed to {error}: the file is cut or damaged, and only what its other headers lead to is used; \
+                 copy or build it anew"
+            )
+        };
+        source.image.diagnostics().iter().chain(of_debug_file).map(say).collect()
+    }
+
+    /// That the file is no longer what ran, in a sentence that says what to do.
+    pub fn replacement(&self) -> Option<String> {
+        self.replaced().map(|error| {
+            let path = self.path.display();
+            format!("{path} was replaced since it ran ({error}): record again to see its names")
+        })
     }
 
     /// The file is there and of the build that ran.
@@ -217,8 +242,8 @@ impl ModuleNames {
 
     fn hint(&self, package: Option<&str>) -> String {
         let path = self.path.display();
-        if let Some(error) = self.replaced() {
-            return format!("{path} was replaced since it ran ({error}): record again to see its names");
+        if let Some(said) = self.replacement() {
+            return said;
         }
         match (package, &self.build_id, self.is_usable()) {
             (Some(package), _, _) => {

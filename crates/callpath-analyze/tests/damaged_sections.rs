@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use callpath_analyze::names::ModuleNames;
 use callpath_analyze::structure::{ModuleSource, ModuleStructure, structure};
 use callpath_image::elf::Image;
 
@@ -157,4 +158,46 @@ fn call_frame_information_of_a_stripped_program() {
     let both = found(both);
     assert!(both.diagnostics.len() >= 2, "{:?}", both.diagnostics);
     assert_eq!(amounts(&both).0, amounts(&whole).0);
+}
+
+/// Section headers that lead nowhere, are zeros, or are too few: told, and program headers lead to the code and its frames.
+#[test]
+fn section_headers_and_cut_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = std::fs::read(compiled(directory.path(), "g++", &["-s"])).unwrap();
+    let whole = found(file.clone());
+    let names = |bytes: Vec<u8>| {
+        let image = Image::from_bytes(bytes, Path::new("damaged"));
+        ModuleNames::from_image(Path::new("damaged"), image, None, &[])
+    };
+    assert_eq!(names(file.clone()).diagnostics().collect::<Vec<_>>(), Vec::<String>::new());
+    let table = usize::try_from(u64::from_le_bytes(file[40..48].try_into().unwrap())).unwrap();
+    let with = |at: usize, new: &[u8]| {
+        let mut bytes = file.clone();
+        bytes[at..at + new.len()].copy_from_slice(new);
+        bytes
+    };
+    let code = whole.procedures.iter().flat_map(|p| &p.fragments).map(|f| f.end.0).max().unwrap() as usize;
+    let cases = [
+        ("e_shoff behind the end", with(40, &(file.len() as u64 + 64).to_le_bytes()), "the section headers"),
+        ("e_shoff 0", with(40, &[0; 8]), "the section headers"),
+        ("e_shnum too large", with(60, &[0xff, 0x7f]), "the section headers"),
+        ("e_shnum too small", with(60, &[2, 0]), "the section headers"),
+        ("e_shstrndx wrong", with(62, &[1, 0]), "the section headers"),
+        ("a table of zeros", with(table, &vec![0; file.len() - table]), "the section headers"),
+        ("cut behind its code", file[..code].to_vec(), "a segment"),
+        ("cut in its code", file[..code - 0x200].to_vec(), "a segment"),
+    ];
+    for (what, bytes, named) in cases {
+        let said: Vec<String> = names(bytes.clone()).diagnostics().collect();
+        let tells = |said: &String| said.contains(named) && said.contains("damaged") && said.contains("offset 0x");
+        assert!(said.iter().any(tells), "{what}: {said:?}");
+        assert!(said.iter().any(|said| said.contains("copy or build it anew")), "{what}: {said:?}");
+        let found = found(bytes);
+        // Call frame information lies behind the code: without it procedures are told by their code alone.
+        match named {
+            "a segment" => assert!(!found.procedures.is_empty(), "{what}"),
+            _ => assert_eq!(amounts(&found).0, amounts(&whole).0, "{what}"),
+        }
+    }
 }

@@ -34,31 +34,35 @@ impl CodeEnd {
 
 impl<'a> CodeAttributes<'a> {
     /// Gives each range to `add`, but for those of code that the linker dropped: they begin at 0, where no code lies, or end
-    /// where they begin. An error says why not all of it is known.
+    /// where they begin. Gives whether there were any of these. An error says why not all of it is known.
     pub(crate) fn each(
         &self,
         dwarf: &Dwarf<Reader<'a>>,
         unit: &gimli::Unit<Reader<'a>>,
         code_end: CodeEnd,
         mut add: impl FnMut(u64, u64) -> Result<(), String>,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
+        let mut is_dropped = false;
         let mut add = |start: u64, end: u64| match start {
-            0 => Ok(()),
+            0 => {
+                is_dropped = true;
+                Ok(())
+            }
             _ if start >= end || unit.header.is_tombstone_address(start) => Ok(()),
             _ if !code_end.holds(end) => Err(format!("{start:#x} to {end:#x} is not in the module's code")),
             _ => add(start, end),
         };
         if let Some(value) = self.ranges {
-            return each_of_list(dwarf, unit, value, add);
+            return each_of_list(dwarf, unit, value, add).map(|()| is_dropped);
         }
-        let Some(low) = self.low else { return Ok(()) };
+        let Some(low) = self.low else { return Ok(false) };
         let address = |value| {
             let address = dwarf.attr_address(unit, value).map_err(|error| error.to_string())?;
             address.ok_or_else(|| format!("its address is {value:?}"))
         };
         let low = address(low)?;
         let end = match self.high {
-            None => return Ok(()),
+            None => return Ok(false),
             Some(AttributeValue::Udata(len)) => low.saturating_add(len),
             Some(value) => match address(value) {
                 Ok(end) => end,
@@ -66,7 +70,7 @@ impl<'a> CodeAttributes<'a> {
                 Err(_) => low.saturating_add(value.udata_value().ok_or_else(|| format!("its end is {value:?}"))?),
             },
         };
-        add(low, end)
+        add(low, end).map(|()| is_dropped)
     }
 }
 

@@ -110,6 +110,18 @@ impl Image {
                 });
             }
         }
+        let outside = sections
+            .iter()
+            .find(|section: &&SectionHeader| section.has_bytes() && bytes.slice(section.offset, section.len).is_none());
+        if let Some(section) = outside {
+            diagnostics.push(ImageError::Cut {
+                path: path(),
+                what: "a section",
+                offset: section.offset,
+                len: section.len,
+                file_len: bytes.len() as u64,
+            });
+        }
         let mut image = Image {
             origin: path(),
             bytes,

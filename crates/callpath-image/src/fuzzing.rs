@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use callpath_format::address::LinkAddr;
 
+use crate::abi;
 use crate::cfi::CallFrames;
 use crate::debug_file::DebugFiles;
 use crate::demangle::demangle;
@@ -67,7 +68,7 @@ fn scopes(image: Arc<Image>, addrs: &[LinkAddr]) -> usize {
 }
 
 /// The sections that [`fuzz_scopes`] makes of its input.
-pub const FUZZED_SECTIONS: [&str; 9] = [
+pub const FUZZED_SECTIONS: [&str; 10] = [
     ".debug_info",
     ".debug_abbrev",
     ".debug_line",
@@ -77,6 +78,7 @@ pub const FUZZED_SECTIONS: [&str; 9] = [
     ".debug_rnglists",
     ".debug_aranges",
     ".debug_addr",
+    ".debug_str_offsets",
 ];
 
 /// Reads any bytes as DWARF: for each of [`FUZZED_SECTIONS`] its length in two bytes, then the section's own; the last
@@ -100,22 +102,22 @@ fn elf_with(sections: &[(&str, &[u8])]) -> Vec<u8> {
     let mut body = Vec::new();
     let mut names = vec![0];
     let mut headers = vec![0; HEADER_LEN];
-    let mut add = |name: &str, data: &[u8], names: &mut Vec<u8>| {
+    let mut add = |name: &str, kind: u32, data: &[u8], names: &mut Vec<u8>| {
         let (offset, name_offset) = ((HEADER_LEN + body.len()) as u64, names.len() as u32);
         body.extend_from_slice(data);
         names.extend_from_slice(name.as_bytes());
         names.push(0);
         headers.extend_from_slice(&name_offset.to_le_bytes());
-        headers.extend_from_slice(&1u32.to_le_bytes()); // SHT_PROGBITS
+        headers.extend_from_slice(&kind.to_le_bytes());
         for field in [0, 0, offset, data.len() as u64, 0, 1, 0] {
             headers.extend_from_slice(&field.to_le_bytes());
         }
     };
     for (name, data) in sections {
-        add(name, data, &mut names);
+        add(name, abi::SHT_PROGBITS, data, &mut names);
     }
     let all_names = [&names[..], b".shstrtab\0"].concat();
-    add(".shstrtab", &all_names, &mut names);
+    add(".shstrtab", abi::SHT_STRTAB, &all_names, &mut names);
     let mut file = b"\x7fELF\x02\x01\x01".to_vec();
     file.resize(16, 0);
     file.extend_from_slice(&[3, 0, 62, 0, 1, 0, 0, 0]); // ET_DYN, EM_X86_64, EV_CURRENT

@@ -156,28 +156,28 @@ pub(crate) fn program_headers(
 
 /// All section headers, the zeroth included, so that an index into the table is one into the list.
 pub(crate) fn section_headers(bytes: &[u8], header: &Header, origin: &Path) -> Result<Vec<SectionHeader>, ImageError> {
+    let what = "the section headers";
+    let malformed = |why: String| ImageError::Malformed { path: origin.to_path_buf(), what, offset: header.shoff, why };
     if header.shoff == 0 {
-        return Ok(Vec::new());
+        return match header.shnum {
+            0 => Ok(Vec::new()),
+            count => Err(malformed(format!("there are {count} of them, and they are nowhere"))),
+        };
     }
     let zero = header.section_zero(bytes);
     let count = match header.shnum {
         0 => zero.and_then(|zero| zero.u64_at(32)).unwrap_or(0),
         count => count.into(),
     };
-    let what = "the section headers";
     let table = table(bytes, what, header.shoff, count, header.shentsize, SHDR_LEN, origin)?;
     let names_index = match header.shstrndx {
         abi::SHN_XINDEX => zero.and_then(|zero| zero.u32_at(40)).unwrap_or(0) as usize,
         index => index.into(),
     };
     let entries = table.chunks_exact(SHDR_LEN as usize);
-    let names = entries.clone().nth(names_index).and_then(|entry| bytes.slice(entry.u64_at(24)?, entry.u64_at(32)?));
-    let names = names.ok_or_else(|| ImageError::Malformed {
-        path: origin.to_path_buf(),
-        what,
-        offset: header.shoff,
-        why: format!("section {names_index} does not hold the names"),
-    })?;
+    let names = entries.clone().nth(names_index).filter(|entry| entry.u32_at(4) == Some(abi::SHT_STRTAB));
+    let names = names.and_then(|entry| bytes.slice(entry.u64_at(24)?, entry.u64_at(32)?));
+    let names = names.ok_or_else(|| malformed(format!("section {names_index} does not hold the names")))?;
     let parsed = entries.filter_map(|entry| {
         Some(SectionHeader {
             name: section_name(names, entry.u32_at(0)?),

@@ -157,7 +157,7 @@ impl Index<'_> {
         }
     }
 
-    /// Its own ranges, and those of `.debug_aranges` where that says more. Where neither says anything, its line map's.
+    /// Its own ranges, and those of `.debug_aranges` where that says more. Where neither says all, its line map's, too.
     fn add_unit(
         &mut self,
         dwarf: &Dwarf<Reader<'_>>,
@@ -186,18 +186,23 @@ impl Index<'_> {
                 format!("it speaks of {of_list:#x} bytes of code of the unit at {:#x}, which has {own:#x}", unit.0);
             self.diagnose(".debug_aranges", 0, why);
         }
-        if own == 0
+        // Addresses in a table of their own are 0 where that is broken, too.
+        let may_lack = match &root {
+            Ok(root) => root.unit.header.version() >= 5 && matches!(said, Ok(true)),
+            Err(_) => false,
+        };
+        if (may_lack || said.is_err() || own == 0)
             && of_list == 0
             && let Ok(root) = &root
         {
             // What is wrong with it is told when its lines are asked for.
             let sequences = self.sequences(dwarf, root);
-            if !sequences.is_empty() && said.is_ok() {
+            if !sequences.is_empty() && own == 0 && said.is_ok() {
                 said = Err("it has lines, and says of no code that it is its".to_owned());
             }
             sequences.into_iter().for_each(|(start, end)| _ = self.add(start, end, unit));
         }
-        said
+        said.map(|_| ())
     }
 
     /// Units that follow each other often share theirs.

@@ -15,6 +15,7 @@ use crate::measurement::{NamedCode, NamesFile, PARTIAL_ROOT, ProcessFile};
 use crate::names::{ModuleNames, ProcedureName, SourceLine};
 use crate::structure::{ProcedureStructure, StaticKind, StaticScope, kept_structure};
 use crate::table_cache::TableCache;
+use crate::turns::Turn;
 
 /// How often somebody who waits is told how many modules have been read.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -41,6 +42,8 @@ pub(super) struct ModuleCode {
     pub(super) places: FxHashMap<LinkAddr, Place>,
     pub(super) scopes: Vec<Inner>,
     pub(super) names: Option<ModuleNames>,
+    /// Procedures with jumps that lead nobody knows where.
+    pub(super) unresolved: Vec<String>,
     /// What of its DWARF could not be used.
     pub(super) broken_dwarf: Vec<String>,
     /// What the process calls the code that it has written here.
@@ -90,6 +93,7 @@ impl Code {
                 places: FxHashMap::default(),
                 scopes: Vec::new(),
                 names: None,
+                unresolved: Vec::new(),
                 broken_dwarf: Vec::new(),
                 written,
                 unnamed_samples: 0,
@@ -112,7 +116,7 @@ impl Code {
         self.of_processes.push(modules);
     }
 
-    /// Names all addresses, several modules at a time.
+    /// Names all addresses, several modules at a time: no more threads are at work than there are processors.
     pub(super) fn read(&mut self, options: &AttributeOptions, progress: Progress<'_>) {
         let count = self.modules.len();
         let cache = TableCache::open(options.cache.clone());
@@ -120,22 +124,26 @@ impl Code {
             self.modules.iter_mut().filter(|module| !module.ours && !module.addresses.is_empty()).collect();
         // The one with the most to find last, where it is taken from first.
         wanted.sort_by_key(|module| module.addresses.len());
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(wanted.len());
         let mut done = count - wanted.len();
+        let at_once = wanted.len();
         let wanted = Mutex::new(wanted);
         let (finished, is_finished) = mpsc::channel();
         std::thread::scope(|scope| {
-            for _ in 0..threads {
+            for number in 0..at_once {
+                let turn = if number == 0 { Some(Turn::first()) } else { Turn::take() };
+                let Some(turn) = turn else { break };
                 let (wanted, cache, finished) = (&wanted, &cache, finished.clone());
                 scope.spawn(move || {
+                    turn.begin();
                     let next = || wanted.lock().unwrap_or_else(PoisonError::into_inner).pop();
                     while let Some(module) = next() {
                         module.read(options, cache);
                         // Who asked has ended where nobody listens.
                         if finished.send(()).is_err() {
-                            return;
+                            break;
                         }
                     }
+                    drop(turn);
                 });
             }
             drop(finished);
@@ -172,6 +180,8 @@ impl ModuleCode {
         // A module without a source has no structure, and its names say why.
         let structure = structure.unwrap_or_default();
         self.broken_dwarf.clone_from(&structure.diagnostics);
+        let unresolved = structure.procedures.iter().filter(|procedure| procedure.unresolved_jumps > 0);
+        self.unresolved = unresolved.map(|procedure| names.of_structure(procedure).name).collect();
         // Of each procedure's scopes, where they begin in `self.scopes`.
         let mut first_of: FxHashMap<LinkAddr, u32> = FxHashMap::default();
         let lines = names.lines(&addresses);
@@ -201,6 +211,11 @@ impl ModuleCode {
         let named =
             self.written.iter().find(|p| (p.start..p.start.saturating_add(p.len_bytes)).contains(&address.0))?;
         Some(ProcedureName { name: named.name.clone(), start: LinkAddr(named.start), named: true })
+    }
+
+    /// Its file is of another build than the one that ran.
+    pub(super) fn was_replaced(&self) -> bool {
+        self.names.as_ref().is_some_and(|names| names.replacement().is_some())
     }
 
     pub(super) fn file_name(&self) -> String {

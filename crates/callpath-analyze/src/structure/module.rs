@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Scope;
 
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
@@ -20,6 +21,7 @@ use super::same::told_apart;
 use super::weave::{Key, Woven, weave};
 use super::{Piece, ProcedureStructure, SourcePlace, StaticKind, StaticScope, Way};
 use crate::graphs::with_flow;
+use crate::turns::Turn;
 
 /// Where a module's structure is found.
 #[derive(Clone)]
@@ -66,7 +68,7 @@ impl ModuleStructure {
 }
 
 /// The structure of the procedures that `wanted` lie in; of all if there are none. `progress` is told how many are done,
-/// and of how many, by any thread.
+/// and of how many, by any thread. Other threads help as far as there are processors.
 pub fn structure(
     source: &ModuleSource,
     wanted: Option<&[LinkAddr]>,
@@ -86,12 +88,9 @@ pub fn structure(
             }
         };
         let work = Work::new(flow, scopes.as_ref(), numbers, progress);
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(work.tasks.len());
-        if threads < 2 {
-            work.run();
-        } else {
-            std::thread::scope(|scope| (0..threads).for_each(|_| _ = scope.spawn(|| work.run())));
-        }
+        let turn = Turn::of_caller();
+        std::thread::scope(|scope| work.run(scope));
+        drop(turn);
         let (procedures, mut diagnostics) = work.done.into_inner().unwrap_or_else(PoisonError::into_inner);
         diagnostics.extend_from_slice(odd);
         diagnostics
@@ -152,8 +151,17 @@ impl<'a, 'f> Work<'a, 'f> {
         }
     }
 
-    fn run(&self) {
+    /// Takes tasks until there are none. Whenever a processor is free, another thread helps.
+    fn run<'s>(&'s self, scope: &'s Scope<'s, '_>) {
         while let Some(task) = self.tasks.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            let is_last = self.next.load(Ordering::Relaxed) >= self.tasks.len();
+            if let Some(turn) = if is_last { None } else { Turn::take() } {
+                scope.spawn(move || {
+                    turn.begin();
+                    self.run(scope);
+                    drop(turn);
+                });
+            }
             let units = Units { scopes: self.scopes, read: RefCell::default(), diagnostics: RefCell::default() };
             let of_unit = task.unit.and_then(|unit| units.read(unit)).filter(|unit| !unit.has_inlined_calls());
             let beginnings = of_unit.map(|unit| Beginnings::of(&unit)).unwrap_or_default();

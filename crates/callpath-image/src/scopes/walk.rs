@@ -284,7 +284,8 @@ impl<'a> Walk<'a> {
             }
             ranges.push(LinkAddr(start)..LinkAddr(end));
             Ok(())
-        })
+        })?;
+        Ok(())
     }
 
     fn diagnose(&mut self, offset: UnitOffset, why: String) {

@@ -1,0 +1,67 @@
+//! One bound for all threads that analyse: modules are looked at side by side, and so are the procedures of each.
+//! Knows nothing of what they do.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Threads at work now.
+static AT_WORK: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// This thread is counted.
+    static IS_COUNTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The right to be one of the threads at work, until it is dropped.
+pub(crate) struct Turn {
+    count: &'static AtomicUsize,
+}
+
+impl Turn {
+    /// One more, if there is a processor for it. The thread that works by it is to [`begin`](Turn::begin) it.
+    pub(crate) fn take() -> Option<Turn> {
+        Turn::take_of(&AT_WORK, std::thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    fn take_of(count: &'static AtomicUsize, limit: usize) -> Option<Turn> {
+        let more = |at_work: usize| (at_work < limit).then_some(at_work + 1);
+        count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Turn { count })
+    }
+
+    /// For the first of several, which goes on whatever others do.
+    pub(crate) fn first() -> Turn {
+        AT_WORK.fetch_add(1, Ordering::Relaxed);
+        Turn { count: &AT_WORK }
+    }
+
+    /// For a thread that others have started, and that may be counted already.
+    pub(crate) fn of_caller() -> Option<Turn> {
+        (!IS_COUNTED.get()).then(Turn::first)
+    }
+
+    /// Called by the thread that works by it, once, and for as long as it lives.
+    pub(crate) fn begin(&self) {
+        IS_COUNTED.set(true);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_than_there_are_processors() {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let mut turns: Vec<Turn> = std::iter::from_fn(|| Turn::take_of(&COUNT, 3)).collect();
+        assert_eq!(turns.len(), 3);
+        assert!(Turn::take_of(&COUNT, 3).is_none());
+        turns.pop();
+        assert!(Turn::take_of(&COUNT, 3).is_some());
+    }
+}
