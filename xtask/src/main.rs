@@ -39,11 +39,11 @@ cargo xtask CMD
   audit-collect   what the preloaded object needs and offers [--object FILE]
   glibc           a recording with other releases of glibc, from Debian's archive [--suites bullseye,trixie] [--callpath FILE]
   suite           real programs bare and under callpath, in turn
-                    [--programs a,b] [--against perf] [--runs N] [--rate HZ] [--quick] [--markdown FILE] [--list]
+                    [--programs a,b] [--against perf|sentinel] [--runs N] [--rate HZ] [--quick] [--markdown FILE] [--list]
   soak            programs drawn at random, bare and recorded at 10 kHz: the same comes out, every sample is accounted for
                     [--minutes N] [--seed N] [--rate HZ] [--programs a,b]
   bench-sample    CPU per sample over that of a recorder of pc and sp alone [--runs N] [--rate HZ]
-  bench-depth     CPU per sample at stack depths of 10 to 100,000 [--runs N]
+  bench-depth     CPU per sample at stack depths of 10 to 100,000, two threads 1,500 deep over 15 [--runs N] [--svg FILE]
   bench-start     `record true` over `true`, tables cached and not [--runs N]
   bench-time      cpu-time over the kernel's account of dd, xz and a read loop, as root and as nobody [--runs N]
   bench-make      `make -j2` of a project from Debian's archive, recorded over bare, and the count of processes [--runs N]

@@ -1,4 +1,4 @@
-//! `cargo xtask suite`: real programs bare, under callpath and under perf, in turn.
+//! `cargo xtask suite`: real programs bare, under callpath and under perf, in turn; or under callpath without the sentinel and with it.
 //! Knows nothing of the programs (suite/programs.rs) and of how figures are laid out (suite/table.rs).
 //!
 //! In each round every program runs once in each way, one right after the other, so that a machine that slows down
@@ -61,8 +61,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut recorders = vec![Recorder::Callpath];
     match arguments.text("against") {
         None => {}
+        Some("sentinel") => recorders = vec![Recorder::Never, Recorder::Auto],
         Some("perf") => recorders.extend([Recorder::PerfFp, Recorder::PerfDwarf]),
-        Some(other) => bail!("--against knows perf, not `{other}`"),
+        Some(other) => bail!("--against knows perf and sentinel, not `{other}`"),
     }
 
     install_for(&chosen, &recorders)?;
@@ -101,7 +102,7 @@ fn choose(names: Option<&str>) -> anyhow::Result<Vec<&'static Program>> {
 
 fn install_for(chosen: &[&Program], recorders: &[Recorder]) -> anyhow::Result<()> {
     let mut wanted: Vec<&str> = chosen.iter().flat_map(|program| program.packages).copied().collect();
-    if recorders.len() > 1 {
+    if recorders.contains(&Recorder::PerfFp) {
         wanted.push("linux-perf");
     }
     wanted.sort_unstable();

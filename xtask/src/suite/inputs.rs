@@ -105,6 +105,22 @@ pub fn xml(orders: u32) -> String {
     text + "</orders>\n"
 }
 
+/// A stylesheet with a chain of so many variables, each of which xalan computes within the one before, some eight frames
+/// deeper; the last one takes time.
+pub fn deep_xsl(variables: u32) -> String {
+    let mut text = format!(
+        "<?xml version=\"1.0\"?>\n<xsl:stylesheet version=\"1.0\" xmlns:xsl=\"http://www.w3.org/1999/XSL/Transform\">\n\
+         <xsl:output method=\"text\"/>\n<xsl:template match=\"/\"><xsl:value-of select=\"$v{variables}\"/></xsl:template>\n"
+    );
+    for variable in (1..=variables).rev() {
+        let next = variable - 1;
+        writeln!(text, "<xsl:variable name=\"v{variable}\" select=\"$v{next} + {variable}\"/>")
+            .expect("a String takes all");
+    }
+    text + "<xsl:variable name=\"v0\" select=\"count(/orders/order[not(@id = \
+            /orders/order[position() &lt; 400]/item/name)])\"/>\n</xsl:stylesheet>\n"
+}
+
 /// C++ that instantiates so many maps, sorts and streams from the standard library.
 pub fn cpp(variants: u32) -> String {
     let mut text = String::from(

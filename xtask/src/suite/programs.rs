@@ -228,6 +228,16 @@ pub const ALL: &[Program] = &[
         },
     },
     Program {
+        name: "xalan-deep",
+        does: "XSLT 2,000 frames deep: variables that need each other",
+        packages: &["xalan"],
+        prepare: |directory, size| {
+            write(directory, "orders.xml", inputs::xml(250 + 250 * size))?;
+            write(directory, "deep.xsl", inputs::deep_xsl(250))?;
+            run("xalan", &["-in", "orders.xml", "-xsl", "deep.xsl", "-out", "/dev/null"])
+        },
+    },
+    Program {
         name: "openssl",
         does: "PBKDF2 with SHA-256 in hand-written assembly",
         packages: &["openssl"],

@@ -14,6 +14,10 @@ use super::programs::Prepared;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recorder {
     Callpath,
+    /// With `--sentinel never`.
+    Never,
+    /// With `--sentinel auto`.
+    Auto,
     PerfFp,
     PerfDwarf,
 }
@@ -23,9 +27,17 @@ impl Recorder {
     pub fn name(self) -> &'static str {
         match self {
             Self::Callpath => "callpath",
+            Self::Never => "callpath, never",
+            Self::Auto => "callpath, auto",
             Self::PerfFp => "perf fp",
             Self::PerfDwarf => "perf dwarf",
         }
+    }
+}
+
+impl Recorder {
+    fn is_callpath(self) -> bool {
+        matches!(self, Self::Callpath | Self::Never | Self::Auto)
     }
 }
 
@@ -66,13 +78,18 @@ pub fn recorded(
     setting: &Setting,
     inputs: &Path,
 ) -> anyhow::Result<(Command, PathBuf)> {
-    let output = inputs.join(if recorder == Recorder::Callpath { "out.callpath" } else { "out.perf" });
+    let output = inputs.join(if recorder.is_callpath() { "out.callpath" } else { "out.perf" });
     remove(&output)?;
     let mut command = match recorder {
-        Recorder::Callpath => {
+        Recorder::Callpath | Recorder::Never | Recorder::Auto => {
             let mut command = Command::new(&setting.callpath);
             command.args(["record", "-F", &setting.rate.to_string(), "-o"]).arg(&output);
             command.env("CALLPATH_CACHE_DIR", setting.directory.join("cache"));
+            match recorder {
+                Recorder::Never => command.env("CALLPATH_SENTINEL", "never"),
+                Recorder::Auto => command.env("CALLPATH_SENTINEL", "auto"),
+                _ => &mut command,
+            };
             command
         }
         Recorder::PerfFp | Recorder::PerfDwarf => {
@@ -101,7 +118,7 @@ pub fn remove(output: &Path) -> anyhow::Result<()> {
 
 /// Reads what a recording says.
 pub fn stacks(recorder: Recorder, setting: &Setting, output: &Path) -> anyhow::Result<Stacks> {
-    let mut stacks = if recorder == Recorder::Callpath { of_callpath(setting, output)? } else { of_perf(output)? };
+    let mut stacks = if recorder.is_callpath() { of_callpath(setting, output)? } else { of_perf(output)? };
     stacks.output_bytes = length(output)?;
     Ok(stacks)
 }

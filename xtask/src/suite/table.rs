@@ -4,6 +4,7 @@
 use std::fmt::Write;
 use std::process::Command;
 
+use super::recorders::Recorder;
 use super::{Measured, Recorded};
 use crate::measure::Usage;
 use crate::statistics::{median, spread};
@@ -80,8 +81,22 @@ pub fn markdown(programs: &[Measured], setting: &str) -> anyhow::Result<String> 
             .collect();
         writeln!(text, "{}: median CPU ratio over the programs {:.3}.", name.name(), spread(&ratios))?;
     }
+    pairs(&mut text, programs)?;
     handlers(&mut text, programs)?;
     Ok(text)
+}
+
+/// Where the sentinel was compared: CPU with it over CPU without, round by round.
+fn pairs(text: &mut String, programs: &[Measured]) -> std::fmt::Result {
+    for program in programs {
+        if let [never, auto] = &program.recorded[..]
+            && (never.recorder, auto.recorder) == (Recorder::Never, Recorder::Auto)
+        {
+            let ratio = ratio(&never.usage, &auto.usage, |usage| usage.cpu.as_secs_f64());
+            writeln!(text, "{}: CPU with the sentinel (auto) over CPU without {ratio:.3}.", program.name)?;
+        }
+    }
+    Ok(())
 }
 
 /// How long the handlers took, in all programs' last rounds together.

@@ -73,7 +73,8 @@ impl Program {
         if !product.exists() {
             let sources = self.sources(&place)?;
             suite::remove_output(&directory)?;
-            passes(Command::new("cp").arg("-r").arg(&sources).arg(&directory))?;
+            // With the times of the files: make would remake what configure made.
+            passes(Command::new("cp").arg("-a").arg(&sources).arg(&directory))?;
             (self.build)(&directory, options).with_context(|| format!("failed to build {}", self.package))?;
             ensure!(product.exists(), "the build of {} left no {}", self.package, self.product);
         }
@@ -92,7 +93,7 @@ impl Program {
         if !sources.exists() {
             println!("fetching the sources of {}", self.package);
             let archive = Archive::at(place, SUITE, "deb-src")?;
-            archive.apt_get(&["-q", "source", "--download-only", self.package])?;
+            archive.apt_get(&["-q", "source", "--download-only", "--tar-only", self.package])?;
             let files = std::fs::read_dir(place)?.filter_map(Result::ok).map(|entry| entry.path());
             let original = files.into_iter().find(|path| {
                 let name = path.to_string_lossy();
@@ -142,7 +143,7 @@ pub const ALL: &[Program] = &[
             compile(directory, &[options, &["-D_FILE_OFFSET_BITS=64"]].concat(), &files, "bzip2", &[])
         },
         product: "bzip2",
-        prepare: |inputs| Ok(vec!["-9kc".into(), input(inputs, "text", || suite::inputs::text(14_000_000))?]),
+        prepare: |inputs| Ok(vec!["-9kc".into(), input(inputs, "text", || suite::inputs::text(28_000_000))?]),
         stdin: None,
     },
     Program {
@@ -150,7 +151,7 @@ pub const ALL: &[Program] = &[
         does: "gzip -9 of generated text",
         build: |directory, options| configured(directory, options, "", &[]),
         product: "gzip",
-        prepare: |inputs| Ok(vec!["-9kc".into(), input(inputs, "text", || suite::inputs::text(14_000_000))?]),
+        prepare: |inputs| Ok(vec!["-9kc".into(), input(inputs, "text", || suite::inputs::text(60_000_000))?]),
         stdin: None,
     },
     Program {
