@@ -17,7 +17,7 @@ use anyhow::{Context, ensure};
 use super::Recording;
 use crate::arguments::Arguments;
 use crate::measure::{self, Usage};
-use crate::statistics::{Spread, spread};
+use crate::statistics::spread;
 use crate::{build, install, suite};
 use programs::{ALL, Built, Program};
 use shares::Times;
@@ -58,16 +58,43 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let lacking = install::packages(&["gcc", "make", "binutils", "linux-perf", "dpkg-dev"])?;
     ensure!(lacking.is_empty(), "cannot install {}", lacking.join(" "));
     let recording = Recording { callpath: build::command(arguments)?, directory: suite::work_directory()? };
-    let mut rows = Vec::new();
+    println!("{}, {RATE} samples a second, {rounds} rounds, median (quartiles)\n", suite::machine()?);
+    println!(
+        "| program | bare CPU s | gprof % | callpath % | callpath, sentinel auto % | shares: gprof | shares: callpath |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    let mut columns = [const { Vec::new() }; 5];
+    let mut skipped = Vec::new();
     for program in chosen {
         match measure(program, &recording, rounds) {
-            Ok(row) => rows.push((program, row)),
-            Err(error) => println!("{}: SKIPPED: {error:#}", program.package),
+            Ok(row) => columns.iter_mut().zip(row.print(program)).for_each(|(column, figure)| column.push(figure)),
+            Err(error) => skipped.push(format!("{}: SKIPPED: {error:#}", program.package)),
         }
     }
-    print(&rows, rounds)?;
+    let [gprof, never, auto, by_gprof, by_callpath] =
+        columns.map(|column| column.iter().sum::<f64>() / column.len() as f64);
+    println!("| average | | {gprof:.1} | {never:.1} | {auto:.1} | {by_gprof:.1} | {by_callpath:.1} |");
+    println!(
+        "\nShares: sum over the executable's procedures of the differences of self time's shares from perf's, percent."
+    );
+    skipped.iter().for_each(|skipped| println!("{skipped}"));
     std::fs::remove_dir_all(&recording.directory)?;
-    Ok(if rows.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if gprof.is_nan() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+impl Row {
+    /// Prints it; gives the medians of what is over bare, and the distances.
+    fn print(&self, program: &Program) -> [f64; 5] {
+        let [by_gprof, by_callpath] =
+            [&self.by_gprof, &self.by_callpath].map(|times| shares::difference(times, &self.reference));
+        let [gprof, never, auto] = [&self.gprof, &self.never, &self.auto].map(|figures| spread(figures));
+        println!(
+            "| {} | {:.2} | {gprof:.1} | {never:.1} | {auto:.1} | {by_gprof:.1} | {by_callpath:.1} |",
+            program.package,
+            spread(&self.bare_s)
+        );
+        [gprof.median, never.median, auto.median, by_gprof, by_callpath]
+    }
 }
 
 fn measure(program: &Program, recording: &Recording, rounds: usize) -> anyhow::Result<Row> {
@@ -115,32 +142,4 @@ fn once(mut command: Command) -> anyhow::Result<Usage> {
     let usage = measure::run(&mut command)?;
     ensure!(usage.status.success(), "{command:?} ended with {}", usage.status);
     Ok(usage)
-}
-
-fn print(rows: &[(&Program, Row)], rounds: usize) -> anyhow::Result<()> {
-    println!("\n{}, {RATE} samples a second, {rounds} rounds, median (quartiles)\n", suite::machine()?);
-    println!(
-        "| program | bare CPU s | gprof % | callpath % | callpath, sentinel auto % | shares: gprof | shares: callpath |"
-    );
-    println!("|---|---|---|---|---|---|---|");
-    let mut medians = [const { Vec::new() }; 5];
-    for (program, row) in rows {
-        let distances = [&row.by_gprof, &row.by_callpath].map(|times| shares::difference(times, &row.reference));
-        let over = [&row.gprof, &row.never, &row.auto].map(|figures| spread(figures));
-        let [gprof, never, auto] = over;
-        let bare: Spread = spread(&row.bare_s);
-        println!(
-            "| {} | {bare:.2} | {gprof:.1} | {never:.1} | {auto:.1} | {:.1} | {:.1} |",
-            program.package, distances[0], distances[1]
-        );
-        let figures = over.iter().map(|over| over.median).chain(distances);
-        medians.iter_mut().zip(figures).for_each(|(column, figure)| column.push(figure));
-    }
-    let average = medians.map(|column| column.iter().sum::<f64>() / column.len() as f64);
-    let [gprof, never, auto, by_gprof, by_callpath] = average;
-    println!("| average | | {gprof:.1} | {never:.1} | {auto:.1} | {by_gprof:.1} | {by_callpath:.1} |");
-    println!(
-        "\nShares: sum over the executable's procedures of the differences of self time's shares from perf's, percent."
-    );
-    Ok(())
 }

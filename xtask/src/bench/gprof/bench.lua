@@ -32,4 +32,4 @@ local function words(count)
   return #list, digits, #text:gsub("a", "<%0>")
 end
 
-print(fib(34), queens(9), words(1500000))
+print(fib(32), queens(8), words(800000))

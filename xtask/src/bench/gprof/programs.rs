@@ -143,7 +143,7 @@ pub const ALL: &[Program] = &[
             compile(directory, &[options, &["-D_FILE_OFFSET_BITS=64"]].concat(), &files, "bzip2", &[])
         },
         product: "bzip2",
-        prepare: |inputs| Ok(vec!["-9kc".into(), input(inputs, "text", || suite::inputs::text(28_000_000))?]),
+        prepare: |inputs| Ok(vec!["-9kc".into(), input(inputs, "text", || suite::inputs::text(14_000_000))?]),
         stdin: None,
     },
     Program {
@@ -151,7 +151,7 @@ pub const ALL: &[Program] = &[
         does: "gzip -9 of generated text",
         build: |directory, options| configured(directory, options, "", &[]),
         product: "gzip",
-        prepare: |inputs| Ok(vec!["-9kc".into(), input(inputs, "text", || suite::inputs::text(60_000_000))?]),
+        prepare: |inputs| Ok(vec!["-9kc".into(), input(inputs, "text", || suite::inputs::text(28_000_000))?]),
         stdin: None,
     },
     Program {
