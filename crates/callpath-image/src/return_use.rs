@@ -14,7 +14,7 @@ pub struct ReturnUse {
     pub reads: bool,
     /// It walks the whole stack by them, with maps of its own: a garbage collector, a stack that is copied.
     pub walks: bool,
-    /// It may catch exceptions. An unwinder knows the frame that catches, when it comes there the second time, by where its
+    /// It may catch exceptions, and where is not known (else the recipes say it). An unwinder knows the frame that catches, when it comes there the second time, by where its
     /// callee's frame ends: there must not be one more frame between the two than the first time.
     pub catches: bool,
 }
@@ -25,8 +25,8 @@ const READERS: [&str; 5] = ["ld-linux", "ld-2.", "ld64", "libgcc_s", "libunwind"
 /// Files whose tables of landing pads name nothing but clean-ups.
 const ONLY_CLEAN_UP: [&str; 2] = ["libc.so.6", "libc-2."];
 
-/// Runtimes that walk their stacks themselves, by names that they export or ask for.
-const WALKERS: [&[u8]; 9] = [
+/// Runtimes that walk their stacks themselves, or copy them, by names that they export or ask for.
+const WALKERS: [&[u8]; 11] = [
     b"JNI_CreateJavaVM",
     b"coreclr_initialize",
     b"mono_jit_init",
@@ -36,6 +36,9 @@ const WALKERS: [&[u8]; 9] = [
     b"caml_main",
     b"PyGreenlet_",
     b"_ZN2js",
+    // Continuations: the stack is copied, and put back when it has been returned from.
+    b"ruby_Init_Continuation_body",
+    b"scm_boot_guile",
 ];
 
 /// The same by what their constants contain, where no name need be left.

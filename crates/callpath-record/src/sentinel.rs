@@ -34,7 +34,7 @@ impl Unmarkable {
             (
                 self.walk_themselves,
                 "the sentinel was not used in processes with a runtime that walks its stacks itself (Java, JavaScript, Go, \
-                 OCaml, .NET, greenlets)",
+                 OCaml, .NET, Ruby, Guile, greenlets)",
             ),
             (self.marks_lost, "frames were not marked, since all marks were in use; their returns are not counted"),
         ];

@@ -74,6 +74,34 @@ fn callers_that_are_known_by_their_return_addresses() {
     marked("lookups");
 }
 
+/// What reads a return address may have come by a jump from the procedure whose it is.
+#[test]
+fn callers_of_who_jumps_to_dlsym() {
+    let library = C { source: "asks.c", output: "libasks.so", options: &["-shared", "-fPIC", "-DLIBRARY"] };
+    callpath_end_to_end::compiled(library).unwrap();
+    let program = Program::made(C { source: "asks.c", output: "asks", options: &["@libasks.so"] });
+    for sentinel in [ALWAYS, AUTO] {
+        let recorded = program.clone().options(&sentinel).same();
+        assert_eq!(recorded.ended.stdout, "0 found\n");
+        recorded.profile().assert_full(900, 100);
+    }
+}
+
+#[test]
+fn gdb_sees_through() {
+    if !std::path::Path::new("/usr/bin/gdb").exists() {
+        return callpath_end_to_end::skip("gdb_sees_through", "gdb is not there");
+    }
+    let program = Program::nasty("marked.c").arguments(["debugger"]);
+    let bare = program.bare();
+    if !bare.stdout.contains("gdb: 151 levels, main 1") {
+        return callpath_end_to_end::skip("gdb_sees_through", &format!("gdb may not attach here: {}", bare.stdout));
+    }
+    for sentinel in [ALWAYS, AUTO] {
+        program.clone().options(&sentinel).same();
+    }
+}
+
 #[test]
 fn exceptions_through_marked_frames() {
     for options in [&[][..], &["-static-libgcc", "-static-libstdc++"]] {

@@ -1,0 +1,55 @@
+/* A library asks for the definition behind its own, by a procedure of the program that jumps to dlsym: who asks is known by
+ * where dlsym returns to, which is where that procedure does, in the library. Some frames deep, all the time. The answer is
+ * that there is none. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef void *Asks(int steps);
+int down(int depth, Asks *asks);
+
+#ifdef LIBRARY
+
+void *known_here(int steps)
+{
+    (void)steps;
+    return 0;
+}
+
+int down(int depth, Asks *asks)
+{
+    if (depth == 0) {
+        int found = 0;
+        for (int i = 0; i < 300; i++)
+            found += asks(20 + i * 10) != 0;
+        return found;
+    }
+    return down(depth - 1, asks) + 0 * depth;
+}
+
+#else
+
+static volatile uint64_t sink;
+
+__attribute__((noinline)) static void burn(int steps)
+{
+    for (int i = 0; i < steps; i++)
+        sink = sink * 3 + 1;
+}
+
+__attribute__((optimize("optimize-sibling-calls"))) static void *asks(int steps)
+{
+    burn(steps);
+    return dlsym(RTLD_NEXT, "known_here");
+}
+
+int main(void)
+{
+    int found = 0;
+    for (int i = 0; i < 200; i++)
+        found += down(100, asks);
+    printf("%d found\n", found);
+}
+
+#endif
