@@ -8,7 +8,9 @@
 //! Here also: between two member functions of one class in a procedure there is nothing of that procedure; and lines behind
 //! the last that a procedure's own code has are not its, but of a static procedure without descriptor.
 
-use callpath_image::scopes::{ContainerId, ContainerKind, FileId, UnitScopes};
+use std::rc::Rc;
+
+use callpath_image::scopes::{ContainerId, ContainerKind, UnitScopes};
 use rustc_hash::FxHashMap;
 
 use super::SourcePlace;
@@ -29,42 +31,47 @@ struct Beginning {
     /// It is inside of another procedure. Of the last one in it nobody knows where it ends, but in Fortran.
     is_nested: bool,
     /// The class that it is a member of.
-    class: Option<ContainerId>,
+    class: Option<(usize, ContainerId)>,
     /// The last line that its own code has, if it has code.
     last: Option<u32>,
 }
 
 impl Beginnings {
-    /// Takes in the procedures of a unit, those without code of their own, too.
-    pub(super) fn of(unit: &UnitScopes) -> Beginnings {
+    /// Takes in the procedures of a unit, those without code of their own, too, and those of units that its own are declared in.
+    pub(super) fn of(unit: &UnitScopes, elsewhere: &[Rc<UnitScopes>]) -> Beginnings {
         let mut files: FxHashMap<String, Vec<Beginning>> = FxHashMap::default();
-        // What is referred to from elsewhere is said to be declared where it first was, or where it is defined.
-        let with_code = unit.procedures().filter_map(|scope| scope.origin.map(|origin| (origin, false)));
-        let mut last_of: FxHashMap<(FileId, u32), u32> = FxHashMap::default();
+        let mut last_of: FxHashMap<(String, u32), u32> = FxHashMap::default();
         for procedure in unit.procedures() {
-            let Some((file, line)) = procedure.origin.and_then(|origin| Some((origin.file()?, origin.line()))) else {
+            let Some((file, origin)) = procedure.origin.and_then(|origin| Some((origin.file()?, origin))) else {
                 continue;
             };
+            let Some(path) = unit.file(file) else { continue };
             let runs = procedure.ranges.iter().flat_map(|range| unit.lines(range.clone()));
             let last = runs.filter(|run| run.file == Some(file)).map(|run| run.line).max().unwrap_or(0);
-            let known = last_of.entry((file, line)).or_default();
+            let known = last_of.entry((path.to_owned(), origin.line())).or_default();
             *known = last.max(*known);
         }
-        for (origin, is_nested) in unit.declared().chain(with_code) {
-            let Some(path) = origin.file().and_then(|file| unit.file(file)) else { continue };
-            if origin.line() == 0 {
-                continue;
+        for (number, unit) in std::iter::once(unit).chain(elsewhere.iter().map(|unit| &**unit)).enumerate() {
+            // What is referred to from elsewhere is said to be declared where it first was, or where it is defined.
+            let with_code = unit.procedures().filter_map(|scope| scope.origin.map(|origin| (origin, false)));
+            for (origin, is_nested) in unit.declared().chain(with_code) {
+                let Some(path) = origin.file().and_then(|file| unit.file(file)) else { continue };
+                if origin.line() == 0 {
+                    continue;
+                }
+                let name = origin.display_name().map(|name| name.into_owned()).unwrap_or_default();
+                let begun = files.entry(path.to_owned()).or_default();
+                // Rust's closures are in a namespace beside the procedure that they stand in.
+                let is_nested = is_nested || origin.source_name().is_some_and(|name| name.starts_with("{closure"));
+                let class = origin.containers().next().filter(|around| around.kind == ContainerKind::Class);
+                let class = class.map(|class| (number, class.id));
+                let last = last_of.get(&(path.to_owned(), origin.line())).copied();
+                begun.push(Beginning { line: origin.line(), name, is_nested, class, last });
             }
-            let name = origin.display_name().map(|name| name.into_owned()).unwrap_or_default();
-            let begun = files.entry(path.to_owned()).or_default();
-            // Rust's closures are in a namespace beside the procedure that they stand in.
-            let is_nested = is_nested || origin.source_name().is_some_and(|name| name.starts_with("{closure"));
-            let class = origin.containers().next().filter(|around| around.kind == ContainerKind::Class);
-            let last = origin.file().and_then(|file| last_of.get(&(file, origin.line())).copied());
-            begun.push(Beginning { line: origin.line(), name, is_nested, class: class.map(|class| class.id), last });
         }
         for begun in files.values_mut() {
-            begun.sort_by_key(|begun| begun.line);
+            // A place that is nested and not is one that is: its unit says so, others know its origin only.
+            begun.sort_by_key(|begun| (begun.line, !begun.is_nested));
             begun.dedup_by_key(|begun| begun.line);
         }
         Beginnings { files, is_fortran: unit.is_fortran() }

@@ -164,7 +164,11 @@ impl<'a, 'f> Work<'a, 'f> {
             }
             let units = Units { scopes: self.scopes, read: RefCell::default(), diagnostics: RefCell::default() };
             let of_unit = task.unit.and_then(|unit| units.read(unit)).filter(|unit| !unit.has_inlined_calls());
-            let beginnings = of_unit.map(|unit| Beginnings::of(&unit)).unwrap_or_default();
+            let beginnings = of_unit.map(|unit| {
+                let elsewhere = unit.declared_elsewhere().iter().filter_map(|&other| units.read(other));
+                Beginnings::of(&unit, &elsewhere.collect::<Vec<_>>())
+            });
+            let beginnings = beginnings.unwrap_or_default();
             let mut found = Vec::with_capacity(task.procedures.len());
             for &number in &task.procedures {
                 let graph = self.flow.graph(number);

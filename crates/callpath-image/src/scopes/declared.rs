@@ -3,6 +3,7 @@
 
 use gimli::UnitOffset;
 
+use super::UnitId;
 use super::unit::{NONE, Origin, UnitScopes};
 
 /// A procedure's declaration: the place, and whether it is inside of another procedure.
@@ -20,6 +21,12 @@ impl UnitScopes {
     /// procedure. None where inlined calls are recorded, which name them.
     pub fn declared(&self) -> impl Iterator<Item = (Origin<'_>, bool)> {
         self.declarations.iter().filter_map(|declared| Some((self.origin(declared.origin)?, declared.is_nested)))
+    }
+
+    /// Other units of the file in which procedures are declared that have their code here, ascending: after link-time optimization.
+    /// None where inlined calls are recorded.
+    pub fn declared_elsewhere(&self) -> &[UnitId] {
+        &self.elsewhere
     }
 }
 

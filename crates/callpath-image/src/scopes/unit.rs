@@ -284,6 +284,8 @@ pub struct UnitScopes {
     pub(super) is_gcc: bool,
     /// Where procedures are declared, with code or without: sorted.
     pub(super) declarations: Vec<Declaration>,
+    /// Other units of the file that what has code here is declared in, ascending; known where no inlined calls are recorded.
+    pub(super) elsewhere: Vec<UnitId>,
     pub(super) diagnostics: Vec<ImageError>,
 }
 

@@ -296,7 +296,13 @@ impl<'a> Walk<'a> {
         let root = Rc::clone(&self.reading.root);
         let mut declared = declared::tidy(std::mem::take(&mut self.declarations));
         // Where inlined calls are recorded they name what was inlined.
+        let mut elsewhere = Vec::new();
         if !self.scopes.iter().any(|scope| scope.is_inlined) {
+            let origins = self.origins.declarations.iter().map(|origin| &origin.root);
+            let others = origins.filter(|other| other.home == Home::Main && other.start != root.start);
+            elsewhere.extend(others.map(|other| UnitId(other.start as u64)));
+            elsewhere.sort_unstable();
+            elsewhere.dedup();
             for (declaration, offset) in &mut declared {
                 let entry = EntryRef { root: Rc::clone(&root), offset: *offset };
                 declaration.origin = self.origins.of(&mut self.reading, entry);
@@ -344,6 +350,7 @@ impl<'a> Walk<'a> {
             rows: lines.rows,
             bare: lines.bare,
             is_gcc: root.is_gcc || skeleton.is_gcc,
+            elsewhere,
             declarations: declared.into_iter().map(|(declaration, _)| declaration).collect(),
             diagnostics,
         }
