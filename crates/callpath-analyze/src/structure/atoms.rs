@@ -61,6 +61,8 @@ pub(super) struct Source {
     columns: FxHashMap<SourcePlace, u32>,
     /// Lines on which the host is opened, whose code makes its frame and moves its parameters.
     pub(super) openings: Vec<SourcePlace>,
+    /// gcc compiled it, and says of each statement where it begins, of those without code, too.
+    is_marked: bool,
     /// gcc compiled it, and said of no statement without code where it begins: not optimized, or with little debug information.
     pub(super) is_plain_gcc: bool,
     /// The host first; outer ones before those inside of them.
@@ -115,8 +117,9 @@ pub(super) fn cut(graph: &ProcedureGraph, unit_at: impl Fn(LinkAddr) -> Option<R
             last.ends_block = true;
         }
     }
-    source.is_plain_gcc =
-        entry_unit.is_some_and(|unit| unit.is_by_gcc() && graph.fragments.iter().all(|f| no_bare(&unit, f)));
+    let is_by_gcc = entry_unit.as_ref().is_some_and(|unit| unit.is_by_gcc());
+    source.is_marked = is_by_gcc && entry_unit.is_some_and(|unit| graph.fragments.iter().any(|f| has_bare(&unit, f)));
+    source.is_plain_gcc = is_by_gcc && !source.is_marked;
     source.open(graph.entry);
     for begin in &source.begins {
         let first = source.columns.entry(begin.place).or_insert(begin.column);
@@ -125,10 +128,10 @@ pub(super) fn cut(graph: &ProcedureGraph, unit_at: impl Fn(LinkAddr) -> Option<R
     source
 }
 
-fn no_bare(unit: &UnitScopes, code: &Range<LinkAddr>) -> bool {
+fn has_bare(unit: &UnitScopes, code: &Range<LinkAddr>) -> bool {
     // The first instruction has several rows at all levels.
-    let after = LinkAddr(code.start.0.saturating_add(1))..code.end.max(LinkAddr(code.start.0.saturating_add(1)));
-    !unit.begun(after).any(|begun| begun.is_bare)
+    let after = LinkAddr(code.start.0.saturating_add(1));
+    unit.begun(after..code.end.max(after)).any(|begun| begun.is_bare)
 }
 
 /// Where the fragment begins that an address lies in.
@@ -252,9 +255,9 @@ impl Source {
         opening.is_none_or(|opening| opening.file != place.file || opening.line <= place.line)
     }
 
-    /// The column in which the first statement of a line begins.
+    /// The column in which the first statement of a line begins, where all beginnings are marked: others' rows say where code is.
     pub(super) fn first_column(&self, place: SourcePlace) -> Option<u32> {
-        self.columns.get(&place).copied().filter(|&column| column > 0)
+        self.columns.get(&place).copied().filter(|&column| self.is_marked && column > 0)
     }
 
     /// Where statements begin in a block.

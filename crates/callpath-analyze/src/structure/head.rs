@@ -25,6 +25,10 @@ pub(super) struct Head {
     pub(super) place: Option<SourcePlace>,
     /// The line is that of some code in it, for its tests stand elsewhere.
     pub(super) is_guess: bool,
+    /// The first line of the tests that end it, or of what leaves it.
+    pub(super) tested: Option<SourcePlace>,
+    /// The compiler marked the statement.
+    pub(super) is_marked: bool,
 }
 
 impl Looped<'_> {
@@ -51,29 +55,34 @@ impl Looped<'_> {
         };
         // Where control enters elsewhere, too, nobody knows which code is the first.
         let entered = || entered().filter(|_| !self.is_irreducible);
-        let place = match tested {
-            Some(tested) if !self.deciding.is_empty() => self.around_test(context, tested).or_else(|| {
-                let first = entered().filter(|first| first.file == tested.file && first.line < tested.line)?;
-                let is_before = self.is_before(graph, forest, context, dominators, tested);
-                (!is_before).then(|| self.around(context, first).unwrap_or(first))
-            }),
-            _ => {
-                let first = entered().or_else(own);
-                let is_jumped = tested.is_some_and(|tested| first.is_none_or(|first| tested < first));
-                match tested.filter(|_| is_jumped || self.is_irreducible) {
-                    Some(tested) => self.around_test(context, tested),
-                    None => first.map(|first| self.around(context, first).unwrap_or(first)),
-                }
+        let marked = match tested {
+            Some(tested) if !self.deciding.is_empty() || self.is_irreducible => self.around_test(context, tested),
+            Some(tested) if entered().or_else(own).is_none_or(|first| tested < first) => {
+                self.around_test(context, tested)
             }
+            _ => None,
         };
+        let first = match tested {
+            Some(tested) if !self.deciding.is_empty() => {
+                let first = entered().filter(|first| first.file == tested.file && first.line < tested.line);
+                first.filter(|_| !self.is_before(graph, forest, context, dominators, tested))
+            }
+            Some(_) if self.is_irreducible => None,
+            Some(tested) => entered().or_else(own).filter(|first| *first <= tested),
+            None => entered().or_else(own),
+        };
+        let marked = marked.or_else(|| self.around(context, first?));
+        let place = marked.or(first);
         let place = place.or(tested).or_else(own).or_else(|| self.place(self.atoms.iter().copied(), context));
-        Head { place, is_guess: tested.is_none() && place.is_some() }
+        Head { place, is_guess: tested.is_none() && place.is_some(), tested, is_marked: marked.is_some() }
     }
 
-    /// The line of the code is one of the loop's own: not one on which the procedure is opened, whose code moves parameters.
+    /// The line of the code is one of the loop's own: not one on which the procedure is opened, whose code moves parameters, nor one
+    /// before that, of a macro.
     fn is_own(&self, atom: &Atom, context: u32) -> bool {
         let place = self.source.place_in(atom, context);
-        !atom.is_inherited && place.is_some_and(|place| !self.source.is_opening(context, place))
+        let is_body = |place| !self.source.is_opening(context, place) && self.source.opens_before(context, place);
+        !atom.is_inherited && place.is_some_and(is_body)
     }
 
     /// The first line of `atoms` as seen from the context that it is in, which may have inlined them.

@@ -67,6 +67,10 @@ pub(super) struct Standing {
     pub(super) place: Option<SourcePlace>,
     /// The line is that of some code in it, for its tests stand elsewhere.
     is_guess: bool,
+    /// The first line of its tests.
+    tested: Option<SourcePlace>,
+    /// The compiler marked its statement.
+    is_marked: bool,
     /// It is the loop around it, by its lines.
     pub(super) is_parent: bool,
     /// The blocks that decide whether it goes on.
@@ -105,8 +109,16 @@ pub(super) fn weave(graph: &ProcedureGraph, forest: &LoopForest, source: &Source
         let looped = Looped::of(graph, forest, source, number, &atoms_of[number as usize]);
         let chain = if is_inferred { looped.inferred(around) } else { looped.recorded(around) };
         let context = chain.last().copied().unwrap_or(HOST);
-        let Head { place, is_guess } = looped.head(graph, forest, context, dominators.as_ref());
-        standings.push(Standing { chain, place, is_guess, is_parent: false, tests: looped.test_blocks });
+        let Head { place, is_guess, tested, is_marked } = looped.head(graph, forest, context, dominators.as_ref());
+        standings.push(Standing {
+            chain,
+            place,
+            is_guess,
+            tested,
+            is_marked,
+            is_parent: false,
+            tests: looped.test_blocks,
+        });
     }
     find_same(graph, forest, source, &atoms_of, &mut standings);
     let mut woven = Woven { nodes: Vec::new(), scopes: Vec::with_capacity(source.atoms.len()) };
@@ -134,9 +146,12 @@ pub(super) fn weave(graph: &ProcedureGraph, forest: &LoopForest, source: &Source
         let is_same = here.parent.is_some_and(|parent| {
             let ends = |test: &u32| ends_with(forest, parent, *test);
             let is_guess = is_around.is_loop() && standing.is_guess && standing.tests.iter().all(ends);
+            let around = &standings[parent as usize];
+            let is_tested = is_around.is_loop() && !around.is_marked && around.tested == standing.tested;
+            let is_one = key == is_around || is_tested && standing.tested.is_some();
             standing.is_parent
                 || is_guess
-                || key == is_around && standing.tests.iter().any(ends)
+                || is_one && standing.tests.iter().any(ends)
                 || (is_inferred || standing.place.is_none())
                     && is_around.is_loop()
                     && is_continue(graph, forest, parent, here.header, &standing.tests)
