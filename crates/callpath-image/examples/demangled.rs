@@ -34,7 +34,7 @@ fn names(path: &Path) -> BTreeSet<String> {
 }
 
 fn filtered(names: &BTreeSet<String>) -> Vec<String> {
-    let filter = Command::new("c++filt").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let filter = Command::new("c++filt").arg("--no-verbose").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut filter = filter.expect("c++filt can be run");
     let mut input = filter.stdin.take().unwrap();
     let lines: String = names.iter().map(|name| name.clone() + "\n").collect();

@@ -1,10 +1,18 @@
 //! Linkers' names as people write them: C++ (Itanium), Rust (legacy and v0).
 //! Knows nothing of where the names come from.
 
+mod expressions;
+mod itanium;
+mod print;
+mod tables;
+mod tree;
+mod types;
+
 use std::borrow::Cow;
 use std::fmt;
 
 use cpp_demangle::{BorrowedSymbol, DemangleOptions, ParseOptions};
+use itanium::Parser;
 
 /// A demangled name has at most so many bytes: substitutions let hostile names grow without limit.
 const OUTPUT_LEN_LIMIT: usize = 1 << 15;
@@ -71,7 +79,31 @@ fn without_call_offset<'a>(kind: &str, rest: &'a str) -> Option<&'a str> {
     })
 }
 
+/// cpp_demangle leaves out parameters of constructors, packs and references; it knows some that we do not.
 fn cpp(name: &str) -> Option<String> {
+    own(name).or_else(|| others(name))
+}
+
+fn own(name: &str) -> Option<String> {
+    let mut parser = Parser::new(name.strip_prefix("_Z")?, RECURSION_LIMIT);
+    let (root, suffixes) = parser.mangled()?;
+    let mut text = print::written(&parser.nodes, root, RECURSION_LIMIT)?;
+    // `.isra.0.cold`: each word with the number behind it.
+    let mut suffix = String::new();
+    for part in suffixes.split('.').skip(1) {
+        if !suffix.is_empty() && !part.bytes().all(|byte| byte.is_ascii_digit()) {
+            text += &format!(" [clone {suffix}]");
+            suffix.clear();
+        }
+        suffix = suffix + "." + part;
+    }
+    if !suffix.is_empty() {
+        text += &format!(" [clone {suffix}]");
+    }
+    (suffixes.is_empty() || suffixes.starts_with('.')).then_some(text)
+}
+
+fn others(name: &str) -> Option<String> {
     let parsing = ParseOptions::default().recursion_limit(RECURSION_LIMIT);
     let (symbol, suffixes) = BorrowedSymbol::with_tail_and_options(name.as_bytes(), &parsing).ok()?;
     let mut output = Limited::default();
@@ -132,6 +164,19 @@ mod tests {
             ("_ZTv0_n24_NSt9strstreamD1Ev", "virtual thunk to std::strstream::~strstream()"),
             ("_ZTch0_h16_N1D1gEv", "covariant return thunk to D::g()"),
             ("_Z3foov@plt", "foo()@plt"),
+            (
+                "_ZSt14__relocate_a_1IiiENSt9enable_ifIXsrSt24__is_bitwise_relocatableIT_vE5valueEPS2_E4typeES4_S4_S4_RSaIT0_E",
+                "std::enable_if<std::__is_bitwise_relocatable<int, void>::value, int*>::type \
+                 std::__relocate_a_1<int, int>(int*, int*, int*, std::allocator<int>&)",
+            ),
+            ("_ZSt10_ConstructIhJEEvPT_DpOT0_", "void std::_Construct<unsigned char>(unsigned char*)"),
+            ("_Z1fIJiRjEEvDpOT_", "void f<int, unsigned int&>(int&&, unsigned int&)"),
+            ("_ZN1AC4IiEEPKcT_", "A::A<int>(char const*, int)"),
+            ("_ZN1AcvT_IiEEv", "A::operator int<int>()"),
+            ("_Z1fPFvvEM1AKFvvERA3_i", "f(void (*)(), void (A::*)() const, int (&) [3])"),
+            ("_ZNKSs4findERKSsm", "std::string::find(std::string const&, unsigned long) const"),
+            ("_ZZ4mainENKUliE_clEi", "main::{lambda(int)#1}::operator()(int) const"),
+            ("_ZN12_GLOBAL__N_11fENS_1AE", "(anonymous namespace)::f((anonymous namespace)::A)"),
             ("_Z3fooi.cold", "foo(int) [clone .cold]"),
             ("_Z3fooi.constprop.0", "foo(int) [clone .constprop.0]"),
             ("_Z3fooi.isra.0.cold", "foo(int) [clone .isra.0] [clone .cold]"),
