@@ -38,6 +38,11 @@ pub(super) fn add(
 ) {
     let landings = LandingPads::of_image(image, frames);
     builder.knows_kept = options.call_frames && frames.diagnostics.is_empty() && landings.diagnostics.is_empty();
+    // A procedure that must not throw has a table without any call.
+    let is_empty = |code: &Range<LinkAddr>| !landings.pads.iter().any(|pad| code.contains(&pad.calls.start));
+    let tables = frames.ranges.iter().filter(|range| range.landing_table.is_some()).map(|range| range.code.clone());
+    let must_not: Vec<_> = tables.filter(is_empty).map(|code| (code, Packed::KEEPS)).collect();
+    builder.kept.extend(must_not);
     let catching = landings.pads.into_iter().filter(|pad| pad.catches).map(|pad| pad.calls);
     let unseen = frames.ranges.iter().filter(|range| range.lands_unseen).map(|range| range.code.clone());
     builder.kept.extend(catching.chain(unseen).map(|calls| (calls, Packed::KEEPS)));
