@@ -39,7 +39,10 @@ pub(super) fn add(
     let landings = LandingPads::of_image(image, frames);
     builder.knows_kept = options.call_frames && frames.diagnostics.is_empty() && landings.diagnostics.is_empty();
     // A procedure that must not throw has a table without any call.
-    let is_empty = |code: &Range<LinkAddr>| !landings.pads.iter().any(|pad| code.contains(&pad.calls.start));
+    let mut starts: Vec<LinkAddr> = landings.pads.iter().map(|pad| pad.calls.start).collect();
+    starts.sort_unstable();
+    let first_from = |at: LinkAddr| starts.get(starts.partition_point(|start| *start < at));
+    let is_empty = |code: &Range<LinkAddr>| first_from(code.start).is_none_or(|start| *start >= code.end);
     let tables = frames.ranges.iter().filter(|range| range.landing_table.is_some()).map(|range| range.code.clone());
     let must_not: Vec<_> = tables.filter(is_empty).map(|code| (code, Packed::KEEPS)).collect();
     builder.kept.extend(must_not);
