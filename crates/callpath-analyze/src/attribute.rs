@@ -373,6 +373,16 @@ fn unresolved_jumps(module: &ModuleCode) -> Option<String> {
     })
 }
 
+/// That loops are missing because they nest too deep, as a sentence of the first procedure.
+fn too_deep(module: &ModuleCode) -> Option<String> {
+    let first = module.too_deep.first()?;
+    let more = match module.too_deep.len() {
+        1 => String::new(),
+        many => format!("; and {} procedures more", many - 1),
+    };
+    Some(format!("{}: {first}{more}", module.key.0.display()))
+}
+
 /// That a module's DWARF is broken, as a sentence with the first place. `callpath structure` tells all of them.
 fn broken_dwarf(module: &ModuleCode) -> Option<String> {
     let first = module.broken_dwarf.first()?;
@@ -415,6 +425,7 @@ fn describe(profile: &mut Profile, measurement: &Measurement, code: &Code) {
     info.notes.extend(code.modules.iter().flat_map(|module| file_notes(module, session)));
     info.notes.extend(code.modules.iter().filter_map(broken_dwarf));
     info.notes.extend(code.modules.iter().filter_map(unresolved_jumps));
+    info.notes.extend(code.modules.iter().filter_map(too_deep));
     let least = (profile.quality.taken as f64 * HINT_SHARE) as u64;
     let mut unnamed: Vec<&ModuleCode> =
         code.modules.iter().filter(|m| m.unnamed_samples > least && m.names.is_some() && !m.was_replaced()).collect();

@@ -22,6 +22,7 @@ use callpath_format::address::LinkAddr;
 use callpath_image::lines::SourceLine;
 
 pub use kept::{fuzz_kept_structure, kept_structure};
+pub(crate) use module::NEST_TOO_DEEP;
 pub use module::{ModuleSource, ModuleStructure, structure};
 
 /// A line of a source file.

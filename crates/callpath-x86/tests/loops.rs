@@ -325,3 +325,42 @@ fn a_deep_nest() {
     let forest = callpath_x86::loops::forest(&Graph::new(2 * DEPTH + 2, &edges));
     assert!(forest.loops.iter().filter(|l| l.is_irreducible).count() > DEPTH as usize / 2);
 }
+
+/// Code that jumps anywhere nests nearly as deep as it is long: who looks at all that is in each loop would take the square of
+/// its length. So much is left out that it is a number for each block, and only there.
+#[test]
+fn code_that_jumps_anywhere_nests_as_deep_as_there_is_room() {
+    let mut random = Random(0x4567_89ab_cdef_1234);
+    let mut anywhere = |len: u32| {
+        let mut edges: Vec<_> = (0..len - 1).map(|block| (block, block + 1)).collect();
+        edges.extend((0..len).map(|block| (block, random.below(len))));
+        Graph::new(len, &edges)
+    };
+    let graph = anywhere(1_000);
+    let (few, too_deep) = forest(&graph).shallow(&graph);
+    assert_eq!((&few, too_deep), (&forest(&graph), None));
+    let mut visits = Vec::new();
+    for len in [10_000, 20_000, 40_000] {
+        let graph = anywhere(len);
+        let whole = forest(&graph);
+        assert!(whole.loops_around_blocks() > len as usize * len as usize / 40, "{}", whole.loops_around_blocks());
+        let (shallow, too_deep) = whole.clone().shallow(&graph);
+        let too_deep = too_deep.unwrap();
+        assert_eq!(shallow.loops.len() + too_deep.left_out, whole.loops.len());
+        assert_eq!(shallow.loops.iter().map(|l| l.depth as usize + 1).max(), Some(too_deep.kept));
+        assert_eq!(whole.loops.iter().map(|l| l.depth as usize + 1).max(), Some(too_deep.deepest));
+        // What is kept is as it was, and each block is in the innermost loop that is.
+        let kept: Vec<_> = whole.loops.iter().enumerate().filter(|(_, l)| (l.depth as usize) < too_deep.kept).collect();
+        for (here, (number, before)) in shallow.loops.iter().zip(&kept) {
+            assert_eq!((here.header, here.depth, &here.back_edges), (before.header, before.depth, &before.back_edges));
+            assert_eq!(here.is_irreducible, before.is_irreducible);
+            if before.depth % 16 == 0 {
+                let here = shallow.loops.iter().position(|l| l.header == before.header).unwrap() as u32;
+                assert_eq!(shallow.blocks(here), whole.blocks(*number as u32));
+                assert_eq!(shallow.exits(here), whole.exits(*number as u32));
+            }
+        }
+        visits.push(shallow.loops_around_blocks());
+    }
+    assert!(visits[2] < 3 * visits[1] && visits[1] < 3 * visits[0], "{visits:?}");
+}

@@ -13,7 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::{AttributeOptions, PRELOAD_PREFIX, Progress};
 use crate::measurement::{NamedCode, NamesFile, PARTIAL_ROOT, ProcessFile};
 use crate::names::{ModuleNames, ProcedureName, SourceLine};
-use crate::structure::{ProcedureStructure, StaticKind, StaticScope, kept_structure};
+use crate::structure::{NEST_TOO_DEEP, ProcedureStructure, StaticKind, StaticScope, kept_structure};
 use crate::table_cache::TableCache;
 use crate::turns::Turn;
 
@@ -46,6 +46,8 @@ pub(super) struct ModuleCode {
     pub(super) unresolved: Vec<String>,
     /// What of its DWARF could not be used.
     pub(super) broken_dwarf: Vec<String>,
+    /// Procedures whose loops are not all told, as sentences.
+    pub(super) too_deep: Vec<String>,
     /// What the process calls the code that it has written here.
     pub(super) written: Vec<NamedCode>,
     pub(super) unnamed_samples: u64,
@@ -95,6 +97,7 @@ impl Code {
                 names: None,
                 unresolved: Vec::new(),
                 broken_dwarf: Vec::new(),
+                too_deep: Vec::new(),
                 written,
                 unnamed_samples: 0,
                 stopped_samples: 0,
@@ -179,7 +182,8 @@ impl ModuleCode {
         let structure = source.map(|source| kept_structure(&source, Some(&addresses), cache, &|_, _| {}));
         // A module without a source has no structure, and its names say why.
         let structure = structure.unwrap_or_default();
-        self.broken_dwarf.clone_from(&structure.diagnostics);
+        let is_too_deep = |odd: &String| odd.starts_with(NEST_TOO_DEEP);
+        (self.too_deep, self.broken_dwarf) = structure.diagnostics.iter().cloned().partition(is_too_deep);
         let unresolved = structure.procedures.iter().filter(|procedure| procedure.unresolved_jumps > 0);
         self.unresolved = unresolved.map(|procedure| names.of_structure(procedure).name).collect();
         // Of each procedure's scopes, where they begin in `self.scopes`.

@@ -281,10 +281,38 @@ impl Source {
         let mut next = context;
         while next != HOST {
             chain.push(next);
-            next = self.contexts.get(next as usize).map_or(HOST, |context| context.parent.min(next - 1));
+            next = self.parent_of(next);
         }
         chain.reverse();
         chain
+    }
+
+    /// A context is `around`, or in it; none is in the host as such.
+    pub(super) fn is_within(&self, context: u32, around: u32) -> bool {
+        let mut next = context;
+        while next != HOST && next != around {
+            next = self.parent_of(next);
+        }
+        next != HOST
+    }
+
+    fn parent_of(&self, context: u32) -> u32 {
+        self.contexts.get(context as usize).map_or(HOST, |known| known.parent.min(context - 1))
+    }
+
+    /// For each context but the host, how many atoms are in it or in one in it.
+    pub(super) fn atoms_within(&self) -> Vec<usize> {
+        let mut within = vec![0; self.contexts.len()];
+        for atom in &self.atoms {
+            if let Some(count) = within.get_mut(atom.context as usize) {
+                *count += 1;
+            }
+        }
+        // An outer one comes before those in it.
+        for context in (1..self.contexts.len() as u32).rev() {
+            within[self.parent_of(context) as usize] += within[context as usize];
+        }
+        within
     }
 
     /// Where an atom's code stands as seen from a context around it: the call of what was inlined there.

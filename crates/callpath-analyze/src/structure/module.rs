@@ -11,7 +11,7 @@ use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
 use callpath_image::scopes::{Scopes, UnitId, UnitScopes};
 use callpath_x86::graph::{ModuleFlow, ProcedureGraph};
-use callpath_x86::loops::forest;
+use callpath_x86::loops::{TooDeep, forest};
 use rustc_hash::FxHashMap;
 
 use super::atoms::{self, Source};
@@ -115,6 +115,9 @@ struct Work<'a, 'f> {
     progress: &'a (dyn Fn(usize, usize) + Sync),
     done: Mutex<(Vec<ProcedureStructure>, Vec<String>)>,
 }
+
+/// How a diagnostic begins that says nothing against the debug information.
+pub(crate) const NEST_TOO_DEEP: &str = "loops nest too deep";
 
 /// So many procedures without a unit are one task.
 const TASK_LEN: usize = 256;
@@ -227,7 +230,15 @@ fn procedure(graph: &ProcedureGraph, units: &Units<'_>, beginnings: &Beginnings)
     if way == Way::Lines {
         infer(&mut source, beginnings);
     }
-    let forest = told_apart(graph, forest(graph), &source);
+    let (forest, too_deep) = forest(graph).shallow(graph);
+    if let Some(TooDeep { left_out, deepest, kept }) = too_deep {
+        units.diagnostics.borrow_mut().push(format!(
+            "{NEST_TOO_DEEP} in the procedure at {:#x}: {deepest} loops are in one another, of which the outer {kept} are told \
+             ({left_out} loops are not)",
+            graph.entry.0
+        ));
+    }
+    let forest = told_apart(graph, forest, &source);
     let mut woven = weave(graph, &forest, &source, way == Way::Lines);
     normalise(&mut woven, &source, way == Way::Lines);
     finish(graph, source, &woven, way)

@@ -44,13 +44,15 @@ fn fuse(woven: &mut Woven, source: &Source) -> bool {
         if loops.len() < 2 {
             continue;
         }
-        let around = woven.lines_around(parent as u32, &lines);
         // Of each line, the first loop with it; and of a loop that was joined, with which.
         let mut first_with: FxHashMap<SourcePlace, u32> = FxHashMap::default();
         let mut now: FxHashMap<u32, u32> = FxHashMap::default();
         for &candidate in &loops {
             let own = woven.own_lines(candidate, &lines);
-            for line in own.iter().filter(|line| !around.contains(line)) {
+            for line in &own {
+                if woven.is_line_around(parent as u32, *line, &lines) {
+                    continue;
+                }
                 let first = resolve(&now, *first_with.entry(*line).or_insert(candidate));
                 let candidate = resolve(&now, candidate);
                 if first != candidate {
@@ -153,8 +155,9 @@ impl Woven {
         })
     }
 
-    fn lines_around(&self, scope: u32, lines: &[FxHashSet<SourcePlace>]) -> FxHashSet<SourcePlace> {
-        self.outwards(scope).flat_map(|around| lines.get(around as usize).into_iter().flatten().copied()).collect()
+    /// The line stands directly in the scope, or in a loop around it.
+    fn is_line_around(&self, scope: u32, place: SourcePlace, lines: &[FxHashSet<SourcePlace>]) -> bool {
+        self.outwards(scope).any(|around| lines.get(around as usize).is_some_and(|lines| lines.contains(&place)))
     }
 
     /// The scope is in a loop whose test stands in that line.

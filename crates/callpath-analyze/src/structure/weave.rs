@@ -101,12 +101,15 @@ pub(super) fn weave(graph: &ProcedureGraph, forest: &LoopForest, source: &Source
             next = forest.loops.get(number as usize).and_then(|around| around.parent).filter(|parent| *parent < number);
         }
     }
+    let exits_of: Vec<Vec<(u32, u32)>> = (0..forest.loops.len() as u32).map(|number| forest.exits(number)).collect();
+    let within = source.atoms_within();
     let dominators = if forest.loops.is_empty() { None } else { Some(dominators(graph)) };
     let mut standings: Vec<Standing> = Vec::with_capacity(forest.loops.len());
     for (number, here) in (0u32..).zip(&forest.loops) {
         let around = here.parent.and_then(|parent| standings.get(parent as usize));
         let around = around.map_or(&[][..], |around| &around.chain);
-        let looped = Looped::of(graph, forest, source, number, &atoms_of[number as usize]);
+        let number_of = number as usize;
+        let looped = Looped::of(graph, forest, source, number, (&atoms_of[number_of], &exits_of[number_of], &within));
         let chain = if is_inferred { looped.inferred(around) } else { looped.recorded(around) };
         let context = chain.last().copied().unwrap_or(HOST);
         let Head { place, is_guess, tested, is_marked } = looped.head(graph, forest, context, dominators.as_ref());
@@ -144,7 +147,8 @@ pub(super) fn weave(graph: &ProcedureGraph, forest: &LoopForest, source: &Source
         let key = standing.place.map_or(Key::LoopAt(header), Key::Loop);
         let is_around = builder.woven.nodes[node as usize].key;
         let is_same = here.parent.is_some_and(|parent| {
-            let ends = |test: &u32| ends_with(forest, parent, *test);
+            let exits = exits_of.get(parent as usize).map_or(&[][..], |exits| exits);
+            let ends = |test: &u32| ends_with(exits, *test);
             let is_guess = is_around.is_loop() && standing.is_guess && standing.tests.iter().all(ends);
             let around = &standings[parent as usize];
             let is_tested = is_around.is_loop() && !around.is_marked && around.tested == standing.tested;
@@ -154,7 +158,7 @@ pub(super) fn weave(graph: &ProcedureGraph, forest: &LoopForest, source: &Source
                 || is_one && standing.tests.iter().any(ends)
                 || (is_inferred || standing.place.is_none())
                     && is_around.is_loop()
-                    && is_continue(graph, forest, parent, here.header, &standing.tests)
+                    && is_continue(graph, forest, (parent, exits), here.header, &standing.tests)
         });
         if !is_same {
             node = builder.child(node, key, header);
@@ -182,18 +186,23 @@ pub(super) fn weave(graph: &ProcedureGraph, forest: &LoopForest, source: &Source
     woven
 }
 
-/// A test that ends a loop ends `outer` around it, too: machine code nests where a loop's test was copied, or where it is
+/// A test that ends a loop ends the one around it, too, which has these exits: machine code nests where a loop's test was copied, or where it is
 /// entered elsewhere, too.
-fn ends_with(forest: &LoopForest, outer: u32, test: u32) -> bool {
-    forest.exits(outer).iter().any(|exit| exit.0 == test)
+fn ends_with(exits: &[(u32, u32)], test: u32) -> bool {
+    exits.binary_search_by_key(&test, |exit| exit.0).is_ok()
 }
 
 /// A loop around another that has no test of its own, and begins with the other: its code is behind a `continue`. Only where
 /// lines do not tell: `for (;;)` around a loop that leaves both looks the same.
-fn is_continue(graph: &ProcedureGraph, forest: &LoopForest, outer: u32, header: u32, tests: &[u32]) -> bool {
-    let exits = forest.exits(outer);
+fn is_continue(
+    graph: &ProcedureGraph,
+    forest: &LoopForest,
+    (outer, exits): (u32, &[(u32, u32)]),
+    header: u32,
+    tests: &[u32],
+) -> bool {
     let begins = forest.loops.get(outer as usize).is_some_and(|outer| *graph.successors(outer.header) == [header]);
-    begins && !exits.is_empty() && exits.iter().all(|exit| tests.contains(&exit.0))
+    begins && !exits.is_empty() && exits.iter().all(|exit| tests.binary_search(&exit.0).is_ok())
 }
 
 struct Builder<'a> {
@@ -232,6 +241,8 @@ pub(super) struct Looped<'a> {
     pub(super) test_blocks: Vec<u32>,
     /// Those of them that decide, ascending; where there are none, nothing at its top or its bottom does.
     pub(super) deciding: Vec<u32>,
+    /// See [`Source::atoms_within`].
+    within: &'a [usize],
 }
 
 impl<'a> Looped<'a> {
@@ -240,7 +251,7 @@ impl<'a> Looped<'a> {
         forest: &'a LoopForest,
         source: &'a Source,
         number: u32,
-        atoms: &[u32],
+        (atoms, exits, within): (&[u32], &[(u32, u32)], &'a [usize]),
     ) -> Looped<'a> {
         let atoms: Vec<&Atom> = atoms.iter().filter_map(|&atom| source.atoms.get(atom as usize)).collect();
         let ends: FxHashMap<u32, &Atom> =
@@ -249,7 +260,6 @@ impl<'a> Looped<'a> {
             Some(here) => (here.header, &here.back_edges[..], here.is_irreducible),
             None => (0, &[][..], false),
         };
-        let exits = forest.exits(number);
         let is_in = |block: &u32| forest.contains(number, forest.innermost.get(*block as usize).copied().flatten());
         let lands = |block: u32, to: u32| {
             let start = graph.blocks.get(to as usize).map(|to| to.code.start);
@@ -280,7 +290,19 @@ impl<'a> Looped<'a> {
             blocks.dedup();
         }
         let tests = blocks.iter().filter_map(|block| ends.get(block).copied()).collect();
-        Looped { source, number, header, latches, is_irreducible, handles, atoms, tests, test_blocks: blocks, deciding }
+        Looped {
+            source,
+            number,
+            header,
+            latches,
+            is_irreducible,
+            handles,
+            atoms,
+            tests,
+            test_blocks: blocks,
+            deciding,
+            within,
+        }
     }
 
     /// The chain of recorded contexts that it lies in; `around` is that of the loop around it.
@@ -315,9 +337,8 @@ impl<'a> Looped<'a> {
 
     /// Code of the context lies outside of the loop: not the call is in the loop, but the loop in what was called.
     fn reaches_out(&self, context: u32) -> bool {
-        let is_of = |atom: &&Atom| self.source.chain(atom.context).contains(&context);
-        let inside = self.atoms.iter().copied().filter(is_of).count();
-        self.source.atoms.iter().filter(is_of).count() > inside
+        let inside = self.atoms.iter().filter(|atom| self.source.is_within(atom.context, context)).count();
+        self.within.get(context as usize).is_some_and(|&all| all > inside)
     }
 
     /// The chain of inferred contexts.

@@ -3,9 +3,11 @@
 
 pub mod dominators;
 mod havlak;
+mod shallow;
 mod split;
 
 pub use havlak::forest;
+pub use shallow::TooDeep;
 
 /// A control flow graph: blocks are numbers from 0 on.
 pub trait FlowGraph {
