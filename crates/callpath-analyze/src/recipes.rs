@@ -3,6 +3,7 @@
 
 pub(crate) mod coroutine;
 mod encode;
+mod inner;
 mod kept;
 pub(crate) mod machine_code;
 mod pool;
@@ -153,6 +154,8 @@ pub struct RecipeTableBuilder {
     pieces: [Vec<Piece>; Origin::ALL.len()],
     /// Code whose frames, or those that they call, must keep their return addresses: `Packed::KEPT`, `Packed::KEEPS`.
     kept: Vec<(Range<LinkAddr>, u16)>,
+    /// Code of which call frame information is known to be wrong.
+    disbelieved: Vec<Range<u64>>,
     /// That is all such code.
     knows_kept: bool,
 }
@@ -175,6 +178,7 @@ impl RecipeTableBuilder {
             rows: Vec::new(),
             pieces: Default::default(),
             kept: Vec::new(),
+            disbelieved: Vec::new(),
             knows_kept: false,
         }
     }
@@ -226,11 +230,21 @@ impl RecipeTableBuilder {
         }
     }
 
+    /// Whatever call frame information says of `code` is not taken.
+    fn disbelieve(&mut self, code: &Range<LinkAddr>) {
+        self.disbelieved.push(code.start.0..code.end.0);
+    }
+
     /// What all sources together say.
     fn spans(&mut self) -> Vec<Span> {
         let mut spans = Vec::new();
-        for pieces in std::mem::take(&mut self.pieces) {
-            spans = overlay(spans, flatten(pieces, &self.rows, RecipePool::UNKNOWN));
+        for (origin, pieces) in Origin::ALL.into_iter().zip(std::mem::take(&mut self.pieces)) {
+            let mut said = flatten(pieces, &self.rows, RecipePool::UNKNOWN);
+            if matches!(origin, Origin::EhFrame | Origin::DebugFrame) && !self.disbelieved.is_empty() {
+                said = change_within(said, self.disbelieved.clone(), |_| RecipePool::UNKNOWN);
+                said.retain(|span| span.recipe != RecipePool::UNKNOWN);
+            }
+            spans = overlay(spans, said);
         }
         spans
     }

@@ -28,6 +28,7 @@ mod gaps;
 pub mod graph;
 mod idioms;
 pub mod input;
+pub mod inner_calls;
 mod jumps;
 pub mod loops;
 mod module;

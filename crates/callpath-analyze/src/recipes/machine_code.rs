@@ -16,7 +16,7 @@ pub use callpath_x86::claims::Verdict;
 use callpath_x86::input::CodeInput;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{Origin, RecipeOptions, RecipeTableBuilder, build_table, code_of};
+use super::{Origin, RecipeOptions, RecipeTableBuilder, build_table, code_of, inner};
 
 /// Procedures of other modules that never return, by the names that C's and C++'s libraries give them.
 const NO_RETURN: &[&str] = &[
@@ -67,7 +67,8 @@ fn is_no_return(name: &str) -> bool {
 /// Adds what the code of `image` says where `frames` say nothing, and of procedures that keep the caller's stack pointer
 /// in memory: those are described wrongly too often. Up to the return gcc says that rbp is saved where the popped rbp
 /// points, and with `-frename-registers` it names a register for the caller's stack pointer that the code does not use;
-/// libcrypto's sha256 for AVX2 looks for it below rsp while it is above. The procedures that were found in the code that was
+/// libcrypto's sha256 for AVX2 looks for it below rsp while it is above. Nor are subroutines believed to have the frame of
+/// those who call them from within. The procedures that were found in the code that was
 /// looked at.
 pub(super) fn add(
     builder: &mut RecipeTableBuilder,
@@ -82,6 +83,16 @@ pub(super) fn add(
     let mut begins: Vec<_> =
         looked_at.filter(|range| begins_procedure(frames, range)).map(|range| range.code.start).collect();
     begins.extend(stubs(image, frames));
+    let inner = inner::subroutines(image, frames);
+    if !inner.entries.is_empty() {
+        let is_outside = |code: &Range<LinkAddr>| {
+            let index = inner.within.partition_point(|within| within.end <= code.start);
+            inner.within.get(index).is_none_or(|within| within.start >= code.end)
+        };
+        known.retain(is_outside);
+        begins.extend(&inner.entries);
+        inner.contradicted.iter().for_each(|code| builder.disbelieve(code));
+    }
     // Code that is known is not looked at, and it is not known which of it comes back when called. Where most of the
     // module depends on that, all of it is looked at.
     let len = |ranges: &[Range<LinkAddr>]| {

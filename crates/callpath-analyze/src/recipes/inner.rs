@@ -1,0 +1,64 @@
+//! Subroutines inside of what one description of call frame information takes for a procedure, and says wrong things of.
+//! Knows nothing of instructions: it brings rows and bytes together.
+
+use std::ops::Range;
+
+use callpath_format::address::LinkAddr;
+use callpath_format::recipe::Cfa;
+use callpath_format::register::Reg;
+use callpath_image::cfi::{CallFrames, CfiSection, FrameRange};
+use callpath_image::elf::Image;
+use callpath_x86::inner_calls::{self, Input, Row};
+
+/// What is not to be taken of call frame information.
+#[derive(Debug, Default)]
+pub(super) struct Inner {
+    /// Where the subroutines begin.
+    pub(super) entries: Vec<LinkAddr>,
+    /// What they are in, sorted and disjoint.
+    pub(super) within: Vec<Range<LinkAddr>>,
+    /// Their code that it is wrong of.
+    pub(super) contradicted: Vec<Range<LinkAddr>>,
+}
+
+/// What the code of `image` denies of `frames`. Only `.eh_frame` is looked at.
+pub(super) fn subroutines(image: &Image, frames: &CallFrames) -> Inner {
+    let is_looked_at = |range: &&FrameRange| range.section != CfiSection::DebugFrame;
+    let mut ranges: Vec<&FrameRange> = frames.ranges.iter().filter(is_looked_at).collect();
+    ranges.sort_by_key(|range| range.code.start);
+    let (mut rows, mut procedures) = (Vec::with_capacity(frames.rows.len()), Vec::with_capacity(ranges.len()));
+    for (index, range) in ranges.iter().enumerate() {
+        let next = ranges.get(index + 1).map_or(range.code.end, |next| next.code.start);
+        let code = range.code.start..range.code.end.min(next);
+        if code.is_empty() {
+            continue;
+        }
+        let said = frames.rows_of(range).iter().take_while(|row| row.start < code.end);
+        rows.extend(said.map(|row| {
+            let disp = match frames.recipes.get(row.recipe as usize).map(|recipe| &recipe.cfa) {
+                Some(Cfa::Register { reg: Reg::RSP, disp }) => Some(*disp),
+                _ => None,
+            };
+            Row { start: row.start, disp }
+        }));
+        rows.push(Row { start: code.end, disp: None });
+        procedures.push(code);
+    }
+    let bytes_of = |range: &Range<LinkAddr>| {
+        let bytes = image.bytes_from(range.start)?;
+        let len = usize::try_from(range.end.0.checked_sub(range.start.0)?).ok()?;
+        Some((range.start, bytes.get(..len.min(bytes.len()))?))
+    };
+    let code: Vec<_> = image.instruction_ranges().iter().filter_map(bytes_of).collect();
+    let mut inner = Inner::default();
+    for found in inner_calls::subroutines(&Input { code: &code, rows: &rows, procedures: &procedures }) {
+        inner.entries.push(found.entry);
+        inner.contradicted.extend(found.contradicted);
+        if let Some(procedure) = procedures.get(found.procedure)
+            && inner.within.last() != Some(procedure)
+        {
+            inner.within.push(procedure.clone());
+        }
+    }
+    inner
+}

@@ -1,0 +1,354 @@
+//! Subroutines inside of what call frame information takes for one procedure, entered by direct calls: interpreters
+//! written in assembly have one description for all of their code, and leave such calls out.
+//! Knows nothing of who else could describe them.
+//!
+//! At a call's target the CFA is rsp + 8, whatever anybody says. From there on the stack pointer is followed, and what
+//! leads to a `ret` that finds rsp where it was belongs to the subroutine: there its return address is where the height
+//! says, or the `ret` would go astray. All else is left alone: subroutines that pop or overwrite their return address, or
+//! move rsp by what is not a constant.
+
+use std::ops::Range;
+
+use callpath_format::address::LinkAddr;
+use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::bitmap::Bitmap;
+use crate::decode::{Flow, Instructions, flow_of};
+use crate::places::{NOWHERE, Places};
+
+/// `CFA = rsp + disp` from an address on, up to the next row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// The first address.
+    pub start: LinkAddr,
+    /// Bytes; none where the CFA is something else, or nobody knows it.
+    pub disp: Option<i32>,
+}
+
+/// What call frame information says of a module.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// Bytes of instructions.
+    pub code: &'a [(LinkAddr, &'a [u8])],
+    /// By address.
+    pub rows: &'a [Row],
+    /// What it takes for procedures: by address, disjoint.
+    pub procedures: &'a [Range<LinkAddr>],
+}
+
+/// A subroutine of which the rows are wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Subroutine {
+    /// Where it is called.
+    pub entry: LinkAddr,
+    /// The index of what it is taken for a part of.
+    pub procedure: usize,
+    /// Those of its instructions where the CFA is not where the rows say: by address, disjoint.
+    pub contradicted: Vec<Range<LinkAddr>>,
+}
+
+/// So many instructions of one subroutine are looked at.
+const MAX_INSTRUCTIONS: usize = 4096;
+
+const CALL_LEN_BYTES: u32 = 5;
+
+/// The subroutines whose instructions contradict the rows, by address.
+pub fn subroutines(input: &Input<'_>) -> Vec<Subroutine> {
+    let (places, _) = Places::new(input.code);
+    let mut described = Described { input, places, budget: 0 };
+    described.budget = described.places.len() as usize;
+    let sites = described.sites();
+    if sites.is_empty() {
+        return Vec::new();
+    }
+    let calls: Vec<u32> = sites.iter().map(|(site, _)| *site).collect();
+    let real = described.boundaries(&calls, true);
+    let mut targets: Vec<u32> =
+        sites.iter().filter(|(site, _)| real.contains(site)).map(|(_, target)| *target).collect();
+    targets.sort_unstable();
+    targets.dedup();
+    let real = described.boundaries(&targets, false);
+    targets.into_iter().filter(|at| real.contains(at)).filter_map(|at| described.subroutine(at)).collect()
+}
+
+struct Described<'a> {
+    input: &'a Input<'a>,
+    places: Places<'a>,
+    /// So many instructions may still be looked at.
+    budget: usize,
+}
+
+impl Described<'_> {
+    /// Calls, it seems, and their targets, where the rows deny that the CFA is rsp + 8. Looks at bytes.
+    fn sites(&self) -> Vec<(u32, u32)> {
+        const STEP: usize = 16;
+        let mut denied = Bitmap::new(self.places.len());
+        for pair in self.input.rows.windows(2) {
+            if let [Row { start, disp: Some(disp) }, Row { start: end, .. }] = pair
+                && *disp != 8
+                && start < end
+            {
+                for range in self.places.positions(&(*start..*end)) {
+                    denied.insert_range(range.start, range.end);
+                }
+            }
+        }
+        let mut sites = Vec::new();
+        for part in self.places.parts() {
+            for (step, bytes) in part.bytes.chunks(STEP).enumerate() {
+                // Looks at all of them at once, first.
+                if !bytes.iter().fold(false, |found, byte| found | (*byte == 0xe8)) {
+                    continue;
+                }
+                for offset in (step * STEP..).zip(bytes).filter(|(_, byte)| **byte == 0xe8).map(|(offset, _)| offset) {
+                    let Some(displacement) = part.bytes.get(offset + 1..).and_then(|rest| rest.first_chunk()) else {
+                        break;
+                    };
+                    let displacement = i32::from_le_bytes(*displacement);
+                    let next = part.start.0.wrapping_add(offset as u64 + u64::from(CALL_LEN_BYTES));
+                    let target = next.wrapping_add_signed(displacement.into());
+                    if displacement != 0
+                        && let Some(target) = self.places.position(target)
+                        && denied.get(target)
+                        && self.procedure_of(target).is_some_and(|(_, range)| range.start < target)
+                    {
+                        sites.push((part.first + offset as u32, target));
+                    }
+                }
+            }
+        }
+        sites
+    }
+
+    /// The procedure that holds a position: its index, and where it is.
+    fn procedure_of(&self, at: u32) -> Option<(usize, Range<u32>)> {
+        let addr = self.places.address(at);
+        let index = self.input.procedures.partition_point(|procedure| procedure.end <= addr);
+        let procedure = self.input.procedures.get(index).filter(|procedure| procedure.contains(&addr))?;
+        let range = self.places.positions(procedure).into_iter().find(|range| range.contains(&at))?;
+        (self.places.address(range.start) == procedure.start).then_some((index, range))
+    }
+
+    /// Which of the positions (ascending) begin instructions, if their procedures are decoded from the start; of calls, if
+    /// so wanted.
+    fn boundaries(&self, positions: &[u32], are_calls: bool) -> FxHashSet<u32> {
+        let mut found = FxHashSet::default();
+        let mut rest = positions;
+        while let Some(first) = rest.first() {
+            let Some((_, range)) = self.procedure_of(*first) else {
+                rest = &rest[1..];
+                continue;
+            };
+            let (here, others) = rest.split_at(rest.partition_point(|at| *at < range.end));
+            rest = others;
+            let (Some(mut instructions), Some(last)) = (Instructions::new(&self.places, range.start), here.last())
+            else {
+                continue;
+            };
+            let mut instruction = Instruction::default();
+            let mut wanted = here;
+            while instructions.position() <= *last {
+                let at = instructions.position();
+                if !instructions.decode(&mut instruction) || instruction.is_invalid() {
+                    // What stands there is data: the next byte may begin an instruction.
+                    if !instructions.seek(at + 1) {
+                        break;
+                    }
+                    continue;
+                }
+                wanted = &wanted[wanted.partition_point(|position| *position < at)..];
+                if wanted.first() == Some(&at) && (!are_calls || instruction.code() == Code::Call_rel32_64) {
+                    found.insert(at);
+                }
+            }
+        }
+        found
+    }
+
+    /// The subroutine that begins at `entry`, if there is one, and the rows are wrong in it.
+    fn subroutine(&mut self, entry: u32) -> Option<Subroutine> {
+        let (procedure, range) = self.procedure_of(entry)?;
+        // Of each instruction: how far rsp is below where it was at the entry, and its length.
+        let mut seen: FxHashMap<u32, (i32, u32)> = FxHashMap::default();
+        let mut came_from: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
+        let mut returns = Vec::new();
+        let mut pending = vec![(entry, 0)];
+        let mut instructions = Instructions::new(&self.places, entry)?;
+        let mut instruction = Instruction::default();
+        while let Some((at, height)) = pending.pop() {
+            if let Some((known, _)) = seen.get(&at) {
+                if *known != height {
+                    return None;
+                }
+                continue;
+            }
+            self.budget = self.budget.checked_sub(1)?;
+            if seen.len() >= MAX_INSTRUCTIONS {
+                return None;
+            }
+            if !instructions.seek(at) || !instructions.decode(&mut instruction) || instruction.is_invalid() {
+                continue;
+            }
+            let next = instructions.position();
+            seen.insert(at, (height, next - at));
+            if writes_return_address(&instruction, height) {
+                return None;
+            }
+            let flow = flow_of(&instruction, &self.places);
+            let (ways, after) = match flow {
+                Flow::Return => {
+                    if height == 0 && instruction.mnemonic() == Mnemonic::Ret {
+                        returns.push(at);
+                    }
+                    continue;
+                }
+                Flow::Next => match grown(&instruction) {
+                    Some(grown) => ([next, NOWHERE], height.saturating_add(grown)),
+                    None => continue,
+                },
+                Flow::Branch(target) => ([next, target], height),
+                Flow::Jump(target) => ([target, NOWHERE], height),
+                Flow::Call(_) | Flow::CallIndirect => ([next, NOWHERE], height),
+                Flow::JumpIndirect | Flow::Stop => continue,
+            };
+            if after < 0 {
+                continue;
+            }
+            for way in ways.into_iter().filter(|way| range.contains(way)) {
+                came_from.entry(way).or_default().push(at);
+                pending.push((way, after));
+            }
+        }
+        let mut returning: FxHashSet<u32> = returns.iter().copied().collect();
+        while let Some(at) = returns.pop() {
+            let before = came_from.get(&at).map_or(&[][..], Vec::as_slice);
+            returns.extend(before.iter().filter(|before| returning.insert(**before)));
+        }
+        if !returning.contains(&entry) {
+            return None;
+        }
+        let mut contradicted: Vec<Range<LinkAddr>> = Vec::new();
+        let mut sorted: Vec<u32> = returning.into_iter().collect();
+        sorted.sort_unstable();
+        for at in sorted {
+            let Some((height, len)) = seen.get(&at) else { continue };
+            let addr = self.places.address(at);
+            if self.disp_at(addr).is_none_or(|disp| disp == height.saturating_add(8)) {
+                continue;
+            }
+            let end = LinkAddr(addr.0 + u64::from(*len));
+            match contradicted.last_mut() {
+                Some(last) if last.end == addr => last.end = end,
+                _ => contradicted.push(addr..end),
+            }
+        }
+        (!contradicted.is_empty()).then(|| Subroutine { entry: self.places.address(entry), procedure, contradicted })
+    }
+
+    fn disp_at(&self, addr: LinkAddr) -> Option<i32> {
+        let index = self.input.rows.partition_point(|row| row.start <= addr).checked_sub(1)?;
+        self.input.rows.get(index)?.disp
+    }
+}
+
+/// The instruction changes the word that rsp pointed to at the entry, perhaps; it is `height` below.
+fn writes_return_address(instruction: &Instruction, height: i32) -> bool {
+    let operands = instruction.op_count();
+    let is_there = (0..operands).any(|operand| instruction.op_kind(operand) == OpKind::Memory)
+        && instruction.memory_base() == Register::RSP
+        && instruction.memory_index() == Register::None
+        && instruction.memory_displacement64() == height as u64;
+    // Whoever reads it, but to return, knows more of it than is known here.
+    is_there && instruction.mnemonic() != Mnemonic::Nop
+}
+
+/// By how much the instruction moves rsp down, if that can be told.
+fn grown(instruction: &Instruction) -> Option<i32> {
+    let is_rsp = |operand: u32| {
+        instruction.op_kind(operand) == OpKind::Register
+            && instruction.op_register(operand).full_register() == Register::RSP
+    };
+    let constant = |operand: u32| match instruction.op_kind(operand) {
+        OpKind::Immediate8to64 | OpKind::Immediate32to64 => i32::try_from(instruction.immediate(operand) as i64).ok(),
+        _ => None,
+    };
+    match instruction.mnemonic() {
+        Mnemonic::Push | Mnemonic::Pushfq => instruction.stack_pointer_increment().checked_neg(),
+        Mnemonic::Pop if is_rsp(0) => None,
+        Mnemonic::Leave => None,
+        Mnemonic::Pop | Mnemonic::Popfq => instruction.stack_pointer_increment().checked_neg(),
+        Mnemonic::Cmp | Mnemonic::Test => Some(0),
+        Mnemonic::Sub if instruction.op0_register() == Register::RSP => constant(1),
+        Mnemonic::Add if instruction.op0_register() == Register::RSP => constant(1)?.checked_neg(),
+        Mnemonic::Lea if instruction.op0_register() == Register::RSP => {
+            let is_plain =
+                instruction.memory_base() == Register::RSP && instruction.memory_index() == Register::None;
+            let disp = i32::try_from(instruction.memory_displacement64() as i64).ok()?;
+            is_plain.then(|| disp.checked_neg()).flatten()
+        }
+        Mnemonic::Xchg | Mnemonic::Xadd | Mnemonic::Cmpxchg if is_rsp(1) => None,
+        _ if instruction.op_count() > 0 && is_rsp(0) => None,
+        _ => (instruction.stack_pointer_increment() == 0).then_some(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: u64 = 0x1000;
+
+    fn found(bytes: &[u8], disp: i32) -> Vec<(u64, Vec<Range<u64>>)> {
+        let end = LinkAddr(START + bytes.len() as u64);
+        let subroutines = subroutines(&Input {
+            code: &[(LinkAddr(START), bytes)],
+            rows: &[Row { start: LinkAddr(START), disp: Some(disp) }, Row { start: end, disp: None }],
+            procedures: &[LinkAddr(START)..end],
+        });
+        let plain = |range: &Range<LinkAddr>| range.start.0 - START..range.end.0 - START;
+        subroutines.iter().map(|s| (s.entry.0 - START, s.contradicted.iter().map(plain).collect())).collect()
+    }
+
+    /// `call` of what follows the jump behind it.
+    fn called(body: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0xe8, 2, 0, 0, 0, 0xff, 0xe0]; // call body; jmp *%rax
+        bytes.extend(body);
+        bytes
+    }
+
+    #[test]
+    fn leaf_that_the_rows_deny() {
+        // nop; je 1f; ret; 1: inc %eax; ret; then what nobody calls
+        let bytes = called(&[0x90, 0x74, 1, 0xc3, 0xff, 0xc0, 0xc3, 0x90, 0xff, 0xe0]);
+        assert_eq!(found(&bytes, 80), [(7, vec![7..14])]);
+        assert_eq!(found(&bytes, 8), []);
+    }
+
+    #[test]
+    fn only_where_the_height_differs_and_only_what_returns() {
+        // push %rbx; je 1f; pop %rbx; ret; 1: jmp *%rax. Behind the push the rows are right.
+        let bytes = called(&[0x53, 0x74, 2, 0x5b, 0xc3, 0xff, 0xe0]);
+        assert_eq!(found(&bytes, 16), [(7, vec![7..8, 11..12])]);
+    }
+
+    #[test]
+    fn left_alone() {
+        // pop %rbp; push %rbp; ret
+        assert_eq!(found(&called(&[0x5d, 0x55, 0xc3]), 80), []);
+        // A retpoline's: mov %rax,(%rsp); ret
+        assert_eq!(found(&called(&[0x48, 0x89, 0x04, 0x24, 0xc3]), 80), []);
+        // add $72,%rsp; ret: the end of the procedure, not of a subroutine
+        assert_eq!(found(&called(&[0x48, 0x83, 0xc4, 72, 0xc3]), 80), []);
+        // mov %rbp,%rsp; ret
+        assert_eq!(found(&called(&[0x48, 0x89, 0xec, 0xc3]), 80), []);
+        // Two ways with different heights to one place: je 1f; push %rbx; 1: ret
+        assert_eq!(found(&called(&[0x74, 1, 0x53, 0xc3]), 80), []);
+        // jmp *%rax
+        assert_eq!(found(&called(&[0xff, 0xe0]), 80), []);
+        // call of the next instruction; ret
+        assert_eq!(found(&[0xe8, 0, 0, 0, 0, 0xc3], 80), []);
+        // The call is another instruction's immediate: mov $0x2e8,%eax; add %al,(%rax); nop; ret
+        assert_eq!(found(&[0xb8, 0xe8, 2, 0, 0, 0, 0x00, 0x90, 0xc3], 80), []);
+    }
+}
