@@ -282,8 +282,7 @@ fn grown(instruction: &Instruction) -> Option<i32> {
         Mnemonic::Sub if instruction.op0_register() == Register::RSP => constant(1),
         Mnemonic::Add if instruction.op0_register() == Register::RSP => constant(1)?.checked_neg(),
         Mnemonic::Lea if instruction.op0_register() == Register::RSP => {
-            let is_plain =
-                instruction.memory_base() == Register::RSP && instruction.memory_index() == Register::None;
+            let is_plain = instruction.memory_base() == Register::RSP && instruction.memory_index() == Register::None;
             let disp = i32::try_from(instruction.memory_displacement64() as i64).ok()?;
             is_plain.then(|| disp.checked_neg()).flatten()
         }
@@ -299,14 +298,14 @@ mod tests {
 
     const START: u64 = 0x1000;
 
-    fn found(bytes: &[u8], disp: i32) -> Vec<(u64, Vec<Range<u64>>)> {
+    fn found(bytes: &[u8], disp: i32) -> Vec<(u64, Vec<(u64, u64)>)> {
         let end = LinkAddr(START + bytes.len() as u64);
         let subroutines = subroutines(&Input {
             code: &[(LinkAddr(START), bytes)],
             rows: &[Row { start: LinkAddr(START), disp: Some(disp) }, Row { start: end, disp: None }],
             procedures: &[LinkAddr(START)..end],
         });
-        let plain = |range: &Range<LinkAddr>| range.start.0 - START..range.end.0 - START;
+        let plain = |range: &Range<LinkAddr>| (range.start.0 - START, range.end.0 - START);
         subroutines.iter().map(|s| (s.entry.0 - START, s.contradicted.iter().map(plain).collect())).collect()
     }
 
@@ -321,7 +320,7 @@ mod tests {
     fn leaf_that_the_rows_deny() {
         // nop; je 1f; ret; 1: inc %eax; ret; then what nobody calls
         let bytes = called(&[0x90, 0x74, 1, 0xc3, 0xff, 0xc0, 0xc3, 0x90, 0xff, 0xe0]);
-        assert_eq!(found(&bytes, 80), [(7, vec![7..14])]);
+        assert_eq!(found(&bytes, 80), [(7, vec![(7, 14)])]);
         assert_eq!(found(&bytes, 8), []);
     }
 
@@ -329,7 +328,7 @@ mod tests {
     fn only_where_the_height_differs_and_only_what_returns() {
         // push %rbx; je 1f; pop %rbx; ret; 1: jmp *%rax. Behind the push the rows are right.
         let bytes = called(&[0x53, 0x74, 2, 0x5b, 0xc3, 0xff, 0xe0]);
-        assert_eq!(found(&bytes, 16), [(7, vec![7..8, 11..12])]);
+        assert_eq!(found(&bytes, 16), [(7, vec![(7, 8), (11, 12)])]);
     }
 
     #[test]
