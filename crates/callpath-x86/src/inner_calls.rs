@@ -31,7 +31,7 @@ pub struct Row {
 pub struct Input<'a> {
     /// Bytes of instructions.
     pub code: &'a [(LinkAddr, &'a [u8])],
-    /// By address.
+    /// By address; what the last one says is not taken.
     pub rows: &'a [Row],
     /// What it takes for procedures: by address, disjoint.
     pub procedures: &'a [Range<LinkAddr>],
@@ -84,14 +84,18 @@ impl Described<'_> {
     fn sites(&self) -> Vec<(u32, u32)> {
         const STEP: usize = 16;
         let mut denied = Bitmap::new(self.places.len());
-        for pair in self.input.rows.windows(2) {
-            if let [Row { start, disp: Some(disp) }, Row { start: end, .. }] = pair
-                && *disp != 8
-                && start < end
-            {
-                for range in self.places.positions(&(*start..*end)) {
-                    denied.insert_range(range.start, range.end);
+        let mut denied_from = None;
+        for row in self.input.rows {
+            let is_denied = row.disp.is_some_and(|disp| disp != 8);
+            match denied_from {
+                None if is_denied => denied_from = Some(row.start),
+                Some(from) if !is_denied => {
+                    for range in self.places.positions(&(from..row.start)) {
+                        denied.insert_range(range.start, range.end);
+                    }
+                    denied_from = None;
                 }
+                _ => {}
             }
         }
         let mut sites = Vec::new();
