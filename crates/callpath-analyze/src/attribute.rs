@@ -10,6 +10,7 @@ use callpath_db::{CallSite, Handlers, Links, Metric, Name, NodeId, ProcessInfo, 
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_format::shared::thread::Dropped;
+use callpath_image::exports::Export;
 use code::{Code, ModuleCode};
 
 use crate::links::{Frame, Judge, Modules, Verdict};
@@ -330,6 +331,10 @@ impl Modules for Code {
 
     fn names(&self, module: usize) -> Option<&ModuleNames> {
         self.modules.get(module)?.names.as_ref()
+    }
+
+    fn exports(&self, module: usize, name: &str) -> Option<&[Export]> {
+        self.modules.get(module)?.exports(name)
     }
 }
 

@@ -8,6 +8,8 @@
 //! code that cannot be looked at makes a link likely.
 
 use callpath_format::address::LinkAddr;
+use callpath_image::exports::Export;
+use callpath_image::symbols::Procedure;
 use callpath_x86::call_site::{LONGEST_CALL_BYTES, Leaves, calls_before, leaves};
 use rustc_hash::FxHashMap;
 
@@ -25,14 +27,17 @@ pub(crate) enum Verdict {
     Invalid,
 }
 
-/// The names of each module of the measurement, by its number; `None`: it cannot be looked at, or no sample hit it.
+/// The modules of the measurement, by their numbers.
 pub(crate) trait Modules {
     fn count(&self) -> usize;
+    /// `None`: it cannot be looked at, or no sample hit it.
     fn names(&self, module: usize) -> Option<&ModuleNames>;
+    /// The procedures of this name that it offers to others, hit or not. `None`: it cannot be looked at.
+    fn exports(&self, module: usize, name: &str) -> Option<&[Export]>;
 }
 
 /// A frame.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Frame {
     /// Its module's number.
     pub(crate) module: usize,
@@ -91,59 +96,91 @@ impl Judge {
         // Each with whether a call leads there by itself, or through the linkage table.
         let mut reached = vec![(target, true)];
         let mut next = 0;
-        while let Some(&(place, is_called)) = reached.get(next) {
+        let mut without_exceptions = 0;
+        loop {
+            let Some(&(place, is_called)) = reached.get(next) else {
+                // What it goes on at when an exception lands, which may be in another part of it.
+                let landings = landings_of(modules, &reached[without_exceptions..]);
+                without_exceptions = reached.len();
+                landings.into_iter().for_each(|place| add(&mut reached, place, false));
+                if reached.len() == without_exceptions {
+                    return Verdict::Invalid;
+                }
+                continue;
+            };
             next += 1;
             let Some(names) = modules.names(place.module) else { return Verdict::Likely };
             let Some(procedure) = names.bounds(place.address) else { return Verdict::Likely };
-            if place.module == callee.module
-                && callee.address.0.checked_sub(procedure.start.0).is_some_and(|at| at < procedure.len.max(1))
-            {
+            let same_module = place.module == callee.module;
+            let is_in = |procedure: &Procedure<'_>| {
+                same_module
+                    && callee.address.0.checked_sub(procedure.start.0).is_some_and(|at| at < procedure.len.max(1))
+            };
+            if is_in(&procedure) {
                 return if is_called { Verdict::Valid } else { Verdict::Likely };
             }
-            let mut add = |place: Frame, is_called: bool| {
-                if !reached.iter().any(|(known, _)| known.module == place.module && known.address == place.address) {
-                    reached.push((place, is_called));
-                }
-            };
             if let Some(stub) = procedure.name.and_then(|n| n.strip_suffix("@plt")) {
                 if callee_name == Some(stub) {
                     return if is_called { Verdict::Valid } else { Verdict::Likely };
                 }
+                if same_module && names.is_in_linkage_table(callee.address) {
+                    return Verdict::Likely;
+                }
                 match bound_to(modules, stub, callee) {
-                    Some(bound) => bound.into_iter().for_each(|place| add(place, is_called)),
+                    Some(bound) => bound.into_iter().for_each(|place| add(&mut reached, place, is_called)),
                     None => return Verdict::Likely,
                 }
             } else {
                 let key = (place.module, procedure.start);
                 let leaves = self.leaves.entry(key).or_insert_with(|| {
                     let code = usize::try_from(procedure.len).ok().and_then(|len| names.bytes(procedure.start, len));
-                    code.map_or(Leaves { to: Vec::new(), anywhere: true }, |code| leaves(code, procedure.start))
+                    code.map_or(Leaves { anywhere: true, ..Leaves::default() }, |code| leaves(code, procedure.start))
                 });
-                if leaves.anywhere {
+                // Who ends in a call that comes back goes on in the next one. That is not followed: most do not come back.
+                let next_one = leaves.behind_last_call.and_then(|at| names.bounds(at));
+                if leaves.anywhere || next_one.as_ref().is_some_and(is_in) {
                     return Verdict::Likely;
                 }
-                leaves.to.iter().for_each(|to| add(Frame { address: *to, ..place }, false));
+                leaves.to.iter().for_each(|to| add(&mut reached, Frame { address: *to, ..place }, false));
             }
             if reached.len() > MOST_FOLLOWED {
                 return Verdict::Likely;
             }
         }
-        Verdict::Invalid
     }
 }
 
-/// What a name of the linkage table can be bound to. `None`: that is not known, or it is `callee` while the loader binds it,
-/// or where the name's own procedure chooses (memcpy, for one).
+fn add(reached: &mut Vec<(Frame, bool)>, place: Frame, is_called: bool) {
+    if !reached.iter().any(|(known, _)| *known == place) {
+        reached.push((place, is_called));
+    }
+}
+
+/// Where exceptions of calls in these procedures land.
+fn landings_of(modules: &impl Modules, reached: &[(Frame, bool)]) -> Vec<Frame> {
+    let of = |place: &Frame| {
+        let names = modules.names(place.module)?;
+        let procedure = names.bounds(place.address)?;
+        let end = LinkAddr(procedure.start.0.saturating_add(procedure.len));
+        let module = place.module;
+        Some(names.landings(procedure.start..end).map(move |address| Frame { module, address }))
+    };
+    reached.iter().filter_map(|(place, _)| of(place)).flatten().collect()
+}
+
+/// What a name of the linkage table can be bound to. `None`: that is not known, or the name's own procedure chooses (memcpy,
+/// for one), or `callee` is the loader's, which binds it.
 fn bound_to(modules: &impl Modules, name: &str, callee: Frame) -> Option<Vec<Frame>> {
-    let callee_names = modules.names(callee.module);
-    let chosen_there = |names: &ModuleNames| names.exports(name).iter().any(|export| export.chooses);
     let is_loader = |names: &ModuleNames| !names.exports("__tls_get_addr").is_empty();
-    if callee_names.is_some_and(|names| chosen_there(names) || is_loader(names)) {
+    if modules.names(callee.module).is_some_and(is_loader) {
         return None;
     }
     let mut bound = Vec::new();
     for module in 0..modules.count() {
-        let exports = modules.names(module).map_or(&[][..], |names| names.exports(name));
+        let exports = modules.exports(module, name)?;
+        if exports.iter().any(|export| export.chooses) {
+            return None;
+        }
         bound.extend(exports.iter().map(|export| Frame { module, address: export.start }));
     }
     (!bound.is_empty()).then_some(bound)

@@ -7,16 +7,19 @@ pub mod packages;
 pub mod perf_map;
 
 use std::cell::{OnceCell, RefCell};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use callpath_format::address::LinkAddr;
+use callpath_image::cfi::CallFrames;
 use callpath_image::debug_file::{DebugFiles, hex};
 use callpath_image::demangle::demangle;
 use callpath_image::elf::Image;
 use callpath_image::error::ImageError;
 use callpath_image::exports::{Export, Exports};
 use callpath_image::identity::ModuleIdentity;
+use callpath_image::landing_pads::{LandingPad, LandingPads};
 use callpath_image::lines::Lines;
 pub use callpath_image::lines::SourceLine;
 use callpath_image::symbols::{Procedure, Procedures};
@@ -55,6 +58,8 @@ struct Source {
     procedures: Procedures,
     /// Read when first asked for.
     exports: OnceCell<Exports>,
+    /// Where exceptions land, by the address of the calls; read when first asked for.
+    landings: OnceCell<Vec<LandingPad>>,
     lines: Lines,
 }
 
@@ -114,7 +119,15 @@ impl ModuleNames {
         let with_dwarf = debug_file.map_or_else(|| Arc::clone(&image), Arc::new);
         let supplement = supplement.map(Arc::new);
         let lines = Lines::new(Arc::clone(&with_dwarf), supplement.clone());
-        self.source = Some(Source { image, with_dwarf, supplement, procedures, exports: OnceCell::new(), lines });
+        self.source = Some(Source {
+            image,
+            with_dwarf,
+            supplement,
+            procedures,
+            exports: OnceCell::new(),
+            landings: OnceCell::new(),
+            lines,
+        });
     }
 
     /// What the structure of its procedures is found in.
@@ -209,6 +222,27 @@ impl ModuleNames {
     pub fn exports(&self, name: &str) -> &[Export] {
         let of = |source: &'_ Source| Exports::of(&source.image);
         self.source.as_ref().map_or(&[], |source| source.exports.get_or_init(|| of(source)).named(name))
+    }
+
+    /// Where exceptions of the calls in `code` land, as far as the module says so without damage.
+    pub fn landings(&self, code: Range<LinkAddr>) -> impl Iterator<Item = LinkAddr> {
+        let read = |source: &'_ Source| {
+            let frames = CallFrames::of_image(&source.image, &source.image.executable_ranges());
+            let mut pads = LandingPads::of_image(&source.image, &frames).pads;
+            pads.sort_by_key(|pad| pad.calls.start);
+            pads
+        };
+        let pads = self.source.as_ref().map_or(&[][..], |source| source.landings.get_or_init(|| read(source)));
+        let first = pads.partition_point(|pad| pad.calls.start < code.start);
+        pads.iter().skip(first).take_while(move |pad| pad.calls.start < code.end).map(|pad| pad.pad)
+    }
+
+    /// Whether code of the procedure linkage table lies there.
+    pub fn is_in_linkage_table(&self, addr: LinkAddr) -> bool {
+        const SECTIONS: [&str; 4] = [".plt", ".plt.sec", ".plt.got", ".iplt"];
+        let image = self.source.as_ref().map(|source| &source.image);
+        let mut tables = SECTIONS.iter().filter_map(|name| image?.section(name));
+        tables.any(|table| addr.0.checked_sub(table.addr.0).is_some_and(|offset| offset < table.data.len() as u64))
     }
 
     /// Where named procedures begin, ascending.

@@ -29,10 +29,11 @@ pub fn calls_before(before: &[u8], return_address: LinkAddr) -> CallsBefore {
         if instruction.is_invalid() || instruction.len() != len {
             continue;
         }
-        match instruction.flow_control() {
-            FlowControl::Call => found.direct = Some(LinkAddr(instruction.near_branch_target())),
-            FlowControl::IndirectCall => found.dynamic = true,
-            _ => {}
+        // System calls are calls to the decoder, too.
+        if instruction.is_call_near() {
+            found.direct = Some(LinkAddr(instruction.near_branch_target()));
+        } else if instruction.is_call_near_indirect() {
+            found.dynamic = true;
         }
     }
     found
@@ -43,8 +44,11 @@ pub fn calls_before(before: &[u8], return_address: LinkAddr) -> CallsBefore {
 pub struct Leaves {
     /// Places outside of it, each once, in the order of the code.
     pub to: Vec<LinkAddr>,
-    /// It may go anywhere: by a jump through a register or memory, or because its code cannot be read as a whole.
+    /// It may go anywhere: by a jump through a register or memory, by a return to an address that it has stored itself (a
+    /// retpoline), or because its code cannot be read as a whole.
     pub anywhere: bool,
+    /// What follows a call at its end, if that comes back.
+    pub behind_last_call: Option<LinkAddr>,
 }
 
 /// Where a procedure of these bytes goes on without a call. Bytes that are no code, and very long procedures, may go anywhere.
@@ -57,6 +61,7 @@ pub fn leaves(code: &[u8], start: LinkAddr) -> Leaves {
     let end = start.0.wrapping_add(code.len() as u64);
     let mut decoder = Decoder::with_ip(64, code, start.0, DecoderOptions::NONE);
     let mut runs_on = false;
+    let mut has_stored_return = false;
     while decoder.can_decode() {
         let instruction = decoder.decode();
         if instruction.is_invalid() {
@@ -72,15 +77,20 @@ pub fn leaves(code: &[u8], start: LinkAddr) -> Leaves {
                 }
             }
             FlowControl::IndirectBranch => leaves.anywhere = true,
+            FlowControl::Return if has_stored_return => leaves.anywhere = true,
             _ => {}
         }
+        has_stored_return = stores_return(&instruction);
+        let is_call = instruction.is_call_near() || instruction.is_call_near_indirect();
+        leaves.behind_last_call = is_call.then_some(LinkAddr(end));
         runs_on = match flow {
             FlowControl::UnconditionalBranch
             | FlowControl::IndirectBranch
             | FlowControl::Return
             | FlowControl::Exception => false,
-            // A call that does not return may end a procedure.
-            FlowControl::Call | FlowControl::IndirectCall => false,
+            // One that does not return may end a procedure.
+            FlowControl::Call if instruction.is_call_near() => false,
+            FlowControl::IndirectCall => false,
             _ => !is_padding(&instruction) || runs_on,
         };
     }
@@ -88,6 +98,20 @@ pub fn leaves(code: &[u8], start: LinkAddr) -> Leaves {
         leaves.to.push(LinkAddr(end));
     }
     leaves
+}
+
+/// Whether a return right behind the instruction goes to where it says: `push`, or `mov [rsp], x`.
+fn stores_return(instruction: &iced_x86::Instruction) -> bool {
+    use iced_x86::{Mnemonic, OpKind, Register};
+    let is_top = instruction.op0_kind() == OpKind::Memory
+        && instruction.memory_base() == Register::RSP
+        && instruction.memory_index() == Register::None
+        && instruction.memory_displacement64() == 0;
+    match instruction.mnemonic() {
+        Mnemonic::Push => true,
+        Mnemonic::Mov | Mnemonic::Xchg | Mnemonic::Add => is_top,
+        _ => false,
+    }
 }
 
 fn is_padding(instruction: &iced_x86::Instruction) -> bool {
@@ -114,7 +138,8 @@ mod tests {
         ] {
             assert!(at(dynamic).dynamic, "{dynamic:x?}");
         }
-        // mov eax, 1; jmp; nothing
+        // syscall; mov eax, 1; jmp; nothing
+        assert_eq!(at(&[0x0f, 0x05]), CallsBefore::default());
         assert_eq!(at(&[0xb8, 1, 0, 0, 0]), CallsBefore::default());
         assert_eq!(at(&[0xe9, 1, 0, 0, 0]), CallsBefore::default());
         assert_eq!(at(&[]), CallsBefore::default());
@@ -131,7 +156,13 @@ mod tests {
         assert_eq!(to(&[0x74, 0x7f, 0x75, 0x7d, 0xc3]), [0x1081]); // je out; jne to the same place; ret
         assert!(of(&[0xff, 0xe0]).anywhere); // jmp rax
         assert_eq!(to(&[0x31, 0xc0]), [0x1002]); // runs over its end
-        assert_eq!(of(&[0xe8, 0, 0, 0, 0]), Leaves::default()); // ends with a call that does not return
+        // Ends with a call, which need not return.
+        let behind_last_call = Some(LinkAddr(0x1005));
+        assert_eq!(of(&[0xe8, 0, 0, 0, 0]), Leaves { behind_last_call, ..Leaves::default() });
         assert!(of(&[0x06, 0xc3]).anywhere); // no instruction
+        assert!(of(&[0x48, 0x89, 0x04, 0x24, 0xc3]).anywhere); // mov [rsp], rax; ret
+        assert!(of(&[0x50, 0xc3]).anywhere); // push rax; ret
+        assert!(!of(&[0x50, 0x58, 0xc3]).anywhere); // push rax; pop rax; ret
+        assert_eq!(to(&[0x0f, 0x05]), [0x1002]); // syscall, and over its end
     }
 }

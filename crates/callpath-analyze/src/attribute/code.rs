@@ -1,12 +1,15 @@
 //! The code that a measurement met: what each address is called, and the loops and inlined calls around it.
 //! Knows nothing of call paths and of what they cost.
 
+use std::cell::OnceCell;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use callpath_format::address::LinkAddr;
+use callpath_image::elf::Image;
+use callpath_image::exports::{Export, Exports};
 use callpath_image::identity::ModuleIdentity;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -42,6 +45,8 @@ pub(super) struct ModuleCode {
     pub(super) places: FxHashMap<LinkAddr, Place>,
     pub(super) scopes: Vec<Inner>,
     pub(super) names: Option<ModuleNames>,
+    /// Of a module that no sample hit, read when first asked for; `None`: it cannot be.
+    exports: OnceCell<Option<Exports>>,
     /// Procedures with jumps that lead nobody knows where.
     pub(super) unresolved: Vec<String>,
     /// What of its DWARF could not be used.
@@ -95,6 +100,7 @@ impl Code {
                 places: FxHashMap::default(),
                 scopes: Vec::new(),
                 names: None,
+                exports: OnceCell::new(),
                 unresolved: Vec::new(),
                 broken_dwarf: Vec::new(),
                 too_deep: Vec::new(),
@@ -164,6 +170,24 @@ impl Code {
 }
 
 impl ModuleCode {
+    /// The procedures of this name that it offers to others. `None`: it cannot be looked at, or is no longer what ran.
+    pub(super) fn exports(&self, name: &str) -> Option<&[Export]> {
+        let (path, identity, _) = &self.key;
+        // What the kernel maps by itself, and ours, have nothing that another module's linkage table is bound to for long.
+        if self.ours || path.as_os_str().as_encoded_bytes().starts_with(b"[") {
+            return Some(&[]);
+        }
+        if let Some(names) = &self.names {
+            return names.is_usable().then(|| names.exports(name));
+        }
+        let read = || {
+            let image = Image::read(path).ok()?;
+            let same = identity.as_ref().is_none_or(|identity| image.expect_identity(identity).is_ok());
+            same.then(|| Exports::of(&image))
+        };
+        self.exports.get_or_init(read).as_ref().map(|exports| exports.named(name))
+    }
+
     pub(super) fn read(&mut self, options: &AttributeOptions, cache: &TableCache) {
         let (path, identity, _) = &self.key;
         let names = if path.as_os_str() == "[vdso]" {

@@ -110,6 +110,23 @@ fn exceptions_while_they_land() {
 }
 
 #[test]
+fn handlers_and_retpolines_are_where_calls_lead() {
+    for (output, options) in [
+        ("handles", &["-O2"][..]),
+        ("handles_stripped", &["-O2", "-s"]),
+        ("handles_retpolines", &["-O2", "-fcf-protection=none", "-mindirect-branch=thunk"]),
+        ("handles_inline", &["-O2", "-fcf-protection=none", "-mindirect-branch=thunk-inline"]),
+    ] {
+        let profile = Program::made(C { source: "handles.cpp", output, options }).same().profile();
+        profile.assert_full(980, 100);
+        if !options.contains(&"-s") {
+            assert!(profile.percent_through(&["main", "handles(int)", "work(unsigned long)"]) > 25.0, "{output}");
+            assert!(profile.percent_through(&["main", "chooses"]) > 25.0, "{output}");
+        }
+    }
+}
+
+#[test]
 fn every_descriptor_closed() {
     let profile = stacks("closes");
     profile.assert_full(990, 66);
