@@ -31,7 +31,7 @@ __attribute__((noipa)) static void handles(int number)
     }
 }
 
-__attribute__((noipa)) static void chooses(void (*const *what)(unsigned long), unsigned long count)
+extern "C" __attribute__((noipa)) void chooses(void (*const *what)(unsigned long), unsigned long count)
 {
     what[count & 1](300000);
     sink = sink + 1;

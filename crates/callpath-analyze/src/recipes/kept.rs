@@ -3,8 +3,10 @@
 //! Knows nothing of who would replace them.
 //!
 //! libgcc knows the frame that catches, when it comes there the second time, by where its callee's frame ends. A frame more
-//! between the two than the first time, and it goes on beyond. (Where nothing but a clean-up lands, or a call that must not
-//! throw has no entry in the table, it does not compare: it stops there for a while, or terminates the program, both times.)
+//! between the two than the first time, and it goes on beyond. A call that must not throw has no entry in the table, which
+//! counts as catching: known here where a procedure's table has no pad at all. Where others are, most calls without an entry
+//! are of procedures that never throw, and to tell them apart tables would grow by a fifth. Where nothing but a clean-up
+//! lands it does not compare.
 
 use std::ops::Range;
 
