@@ -317,9 +317,10 @@ impl Adder<'_> {
 
     fn count_unnamed(&mut self, key: FrameKey, samples: u64) {
         if let Some(module) = self.modules.get(usize::from(key.module().0)).map(|m| &mut self.code.modules[*m])
-            && module.places.get(&LinkAddr(key.address())).is_some_and(|p| !p.named)
+            && let Some(place) = module.places.get(&LinkAddr(key.address()))
         {
-            module.unnamed_samples += samples;
+            module.unnamed_samples += if place.named { 0 } else { samples };
+            module.unresolved_samples += if place.jumps_anywhere { samples } else { 0 };
         }
     }
 }
@@ -367,13 +368,14 @@ fn file_notes(module: &ModuleCode, session: &SessionFile) -> Vec<String> {
     notes
 }
 
-/// That procedures with samples jump where nobody knows, as a sentence.
-fn unresolved_jumps(module: &ModuleCode) -> Option<String> {
+/// That procedures jump where nobody knows, as a sentence, if a good part of `all` samples is in them.
+fn unresolved_jumps(module: &ModuleCode, all: u64) -> Option<String> {
     const NAMED: usize = 3;
     let count = module.unresolved.len();
     let named = module.unresolved.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     let more = if count > NAMED { format!(" and {} more", count - NAMED) } else { String::new() };
-    (count > 0).then(|| {
+    let share = module.unresolved_samples as f64 / all.max(1) as f64;
+    (share >= HINT_SHARE).then(|| {
         format!("{}: jumps that lead nobody knows where; loops may be missing in {named}{more}", module.key.0.display())
     })
 }
@@ -429,7 +431,8 @@ fn describe(profile: &mut Profile, measurement: &Measurement, code: &Code) {
     info.notes.extend(why_partial(code));
     info.notes.extend(code.modules.iter().flat_map(|module| file_notes(module, session)));
     info.notes.extend(code.modules.iter().filter_map(broken_dwarf));
-    info.notes.extend(code.modules.iter().filter_map(unresolved_jumps));
+    let all = profile.quality.taken;
+    info.notes.extend(code.modules.iter().filter_map(|module| unresolved_jumps(module, all)));
     info.notes.extend(code.modules.iter().filter_map(too_deep));
     let least = (profile.quality.taken as f64 * HINT_SHARE) as u64;
     let mut unnamed: Vec<&ModuleCode> =

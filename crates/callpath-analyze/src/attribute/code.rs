@@ -49,6 +49,8 @@ pub(super) struct ModuleCode {
     exports: OnceCell<Option<Exports>>,
     /// Procedures with jumps that lead nobody knows where.
     pub(super) unresolved: Vec<String>,
+    /// Samples in them.
+    pub(super) unresolved_samples: u64,
     /// What of its DWARF could not be used.
     pub(super) broken_dwarf: Vec<String>,
     /// Procedures whose loops are not all told, as sentences.
@@ -71,6 +73,8 @@ pub(super) struct Place {
     /// Loops and inlined calls, from outside in: indices in [`ModuleCode::scopes`].
     pub(super) scopes: Vec<u32>,
     pub(super) line: Option<SourceLine>,
+    /// Its procedure has jumps that lead nobody knows where.
+    pub(super) jumps_anywhere: bool,
 }
 
 /// A loop or an inlined call in a procedure.
@@ -102,6 +106,7 @@ impl Code {
                 names: None,
                 exports: OnceCell::new(),
                 unresolved: Vec::new(),
+                unresolved_samples: 0,
                 broken_dwarf: Vec::new(),
                 too_deep: Vec::new(),
                 written,
@@ -228,7 +233,9 @@ impl ModuleCode {
             // A symbol inside of it has the name of something else.
             let is_its = within.is_some_and(|within| names.of_structure(within).start == named.start);
             let declared = within.filter(|_| is_its).and_then(|within| Some(within.source_line(within.place?)));
-            let place = Place { procedure: named.name, start: named.start, named: named.named, declared, scopes, line };
+            let jumps_anywhere = within.is_some_and(|within| within.unresolved_jumps > 0);
+            let (procedure, start, named) = (named.name, named.start, named.named);
+            let place = Place { procedure, start, named, declared, scopes, line, jumps_anywhere };
             self.places.insert(address, place);
         }
         self.names = Some(names);

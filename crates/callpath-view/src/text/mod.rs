@@ -116,7 +116,7 @@ const SHORT_LINES: usize = 40;
 /// Shares that are tried for the threshold, in turn, while the report's tree is too long.
 const COARSER: [f64; 3] = [0.02, 0.05, 0.1];
 
-/// A view with recursion collapsed or cut, and drawn the way that reads best.
+/// A view with recursion folded or cut, and drawn the way that reads best.
 struct Views {
     folded: View,
     is_folded: bool,
@@ -223,7 +223,7 @@ fn titled(what: &str, profile: &Profile, options: &TextOptions, is_folded: bool)
     }
     match options.query.recursion {
         Recursion::Suffix(kept) => asides.push(format!("{kept} innermost frames of each path")),
-        Recursion::Full | Recursion::Collapse if is_folded => asides.push("recursion collapsed".into()),
+        Recursion::Full | Recursion::Collapse if is_folded => asides.push("recursion folded".into()),
         Recursion::Full | Recursion::Collapse => {}
     }
     let asides = if asides.is_empty() { String::new() } else { format!(" ({})", asides.join(", ")) };

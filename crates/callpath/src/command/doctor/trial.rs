@@ -3,6 +3,7 @@
 
 use std::process::{Command, Stdio};
 
+use callpath_analyze::measurement::Measurement;
 use callpath_analyze::plain;
 use callpath_db::Quality;
 
@@ -48,8 +49,11 @@ fn record(event: &str) -> anyhow::Result<(Vec<String>, Quality)> {
     command.arg(&own).args(["debug", "busy", &WORK_MS.to_string()]).stdin(Stdio::null());
     let said = command.output()?;
     let outcome = if said.status.success() {
-        super::super::report::load(Some(&directory))
-            .map(|profile| (profile.info.notes.clone(), profile.quality.clone()))
+        // Not the report's notes: they are of the program's files.
+        Measurement::read(&directory).map_err(anyhow::Error::from).and_then(|measurement| {
+            let notes = measurement.session.notes.clone();
+            Ok((notes, super::super::report::load(Some(&directory))?.quality.clone()))
+        })
     } else {
         let words = String::from_utf8_lossy(&said.stderr);
         let words = words.lines().map(|line| line.strip_prefix("callpath: ").unwrap_or(line)).collect::<Vec<_>>();
