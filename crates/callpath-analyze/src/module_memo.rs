@@ -74,30 +74,62 @@ impl FileState {
     }
 }
 
-/// The module in the file at `path`, from memory if the file is as it was.
-pub fn load(cache: &TableCache, path: &Path, options: &RecipeOptions) -> Result<LoadedModule, ImageError> {
+/// What was found of a module at a first look.
+pub enum Found {
+    /// All, from memory.
+    Known(LoadedModule),
+    /// All but its table, which is still to be made.
+    New(Box<Unfinished>),
+}
+
+/// A module whose table is still to be made.
+pub struct Unfinished {
+    image: Image,
+    path: PathBuf,
+    state: FileState,
+    options: RecipeOptions,
+    /// Without its table.
+    module: LoadedModule,
+}
+
+impl Unfinished {
+    /// What is known of it; the table is empty.
+    pub fn module(&self) -> &LoadedModule {
+        &self.module
+    }
+
+    /// Makes the table, or finds it in the cache, and remembers the module.
+    pub fn finish(self, cache: &TableCache) -> LoadedModule {
+        let build = cache.table_for(&self.image, &self.options);
+        let mut module = self.module;
+        // Where each recipe says it, nothing need be said of the module.
+        module.return_use.catches &= !Table::new(&build.bytes).is_ok_and(|table| table.header().knows_kept);
+        module.table = build.bytes;
+        let file = cache.directory().map(|dir| memo_path(dir, &self.state, &self.options));
+        let unchanged = fs::metadata(&self.path).is_ok_and(|m| FileState::of(&m) == self.state);
+        if let Some(file) = file.filter(|_| unchanged && self.state.is_settled()) {
+            remember(&file, &module, key_of(&self.image, &self.options), &self.state.bytes(&self.options));
+        }
+        module
+    }
+}
+
+/// The module in the file at `path`, from memory if the file is as it was. Takes no time worth mention.
+pub fn find(cache: &TableCache, path: &Path, options: &RecipeOptions) -> Result<Found, ImageError> {
     let failed = |source| ImageError::Read { path: path.to_owned(), source };
     let state = FileState::of(&fs::metadata(path).map_err(failed)?);
     let file = cache.directory().map(|dir| memo_path(dir, &state, options));
-    if let Some(module) = file.as_ref().and_then(|file| recall(cache, file, &state, options)) {
-        return Ok(module);
+    if let Some(module) = file.and_then(|file| recall(cache, &file, &state, options)) {
+        return Ok(Found::Known(module));
     }
     let image = Image::read(path)?;
-    let build = cache.table_for(&image, options);
-    let mut return_use = ReturnUse::of(&image, path);
-    // Where each recipe says it, nothing need be said of the module.
-    return_use.catches &= !Table::new(&build.bytes).is_ok_and(|table| table.header().knows_kept);
     let module = LoadedModule {
         identity: image.identity(),
         segments: image.segments().to_vec(),
-        return_use,
-        table: build.bytes,
+        return_use: ReturnUse::of(&image, path),
+        table: Vec::new(),
     };
-    let unchanged = fs::metadata(path).is_ok_and(|m| FileState::of(&m) == state);
-    if let Some(file) = file.filter(|_| unchanged && state.is_settled()) {
-        remember(&file, &module, key_of(&image, options), &state.bytes(options));
-    }
-    Ok(module)
+    Ok(Found::New(Box::new(Unfinished { image, path: path.to_owned(), state, options: options.clone(), module })))
 }
 
 fn memo_path(dir: &Path, state: &FileState, options: &RecipeOptions) -> PathBuf {
@@ -216,7 +248,11 @@ mod tests {
         fs::copy("/bin/true", &path).unwrap();
         std::thread::sleep(CLOCK_RESOLUTION * 2);
         let options = RecipeOptions::default();
-        let first = load(&cache, &path, &options).unwrap();
+        let load = || match find(&cache, &path, &options).unwrap() {
+            Found::Known(module) => module,
+            Found::New(unfinished) => unfinished.finish(&cache),
+        };
+        let first = load();
         let memos = || {
             let names = fs::read_dir(dir.path().join("cache")).unwrap();
             names.filter(|e| e.as_ref().unwrap().path().extension().is_some_and(|e| e == "memo")).count()
@@ -225,10 +261,10 @@ mod tests {
         let state = FileState::of(&fs::metadata(&path).unwrap());
         let file = memo_path(&dir.path().join("cache"), &state, &options);
         assert_eq!(recall(&cache, &file, &state, &options).as_ref(), Some(&first));
-        assert_eq!(load(&cache, &path, &options).unwrap(), first);
+        assert!(matches!(find(&cache, &path, &options), Ok(Found::Known(module)) if module == first));
         // The same name, another program.
         fs::copy("/bin/cat", &path).unwrap();
-        let other = load(&cache, &path, &options).unwrap();
+        let other = load();
         assert_ne!(other.identity, first.identity);
         // It has only just changed: not remembered.
         assert_eq!(memos(), 1);

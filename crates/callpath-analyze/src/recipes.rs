@@ -317,6 +317,8 @@ pub fn build_table(image: &Image, options: &RecipeOptions) -> TableBuild {
     let mut diagnostics: Vec<_> = too_much.into_iter().chain(odd).collect();
     diagnostics.extend(left_out.map(RecipeDiagnostic::CfiLeftOut));
     diagnostics.append(&mut build.diagnostics);
+    // Linkers put read-only data into the same segment, or not.
+    build.stats.code_bytes = image.instruction_ranges().iter().fold(0, |sum, code| sum + (code.end.0 - code.start.0));
     build.stats.diagnostics = diagnostics.len() as u64 + left_out.unwrap_or(0);
     build.diagnostics = diagnostics;
     build

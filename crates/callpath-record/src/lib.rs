@@ -2,9 +2,11 @@
 //! Knows nothing of machine instructions and of what a report looks like.
 //!
 //! One thread serves: it is called by the doorbell, looks at every process, and once a second writes the files. Another
-//! waits for the program.
+//! waits for the program; others make recipe tables.
 
 mod arena;
+mod backlog;
+mod code;
 mod counters;
 mod error;
 mod events;
@@ -23,6 +25,7 @@ mod suitable;
 mod thread;
 mod trace;
 mod unmeasured;
+mod workshop;
 mod written;
 mod written_names;
 

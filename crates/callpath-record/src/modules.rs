@@ -5,18 +5,22 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
+use std::time::Duration;
 
-use callpath_analyze::module_memo::{LoadedModule, load};
+use callpath_analyze::module_memo::{Found, LoadedModule, find};
 use callpath_analyze::recipes::RecipeOptions;
 use callpath_analyze::table_cache::TableCache;
 use callpath_format::address::RunAddr;
+use callpath_format::shared::load_map::Mapping;
 use callpath_image::elf::{Image, Segment};
 use callpath_image::identity::ModuleIdentity;
 use callpath_image::return_use::ReturnUse;
 use callpath_target::{FileId, MapEntry, Pid, own_vdso};
 use rustc_hash::FxHashMap;
 
+use crate::program::Doorbell;
 use crate::publish::Publisher;
+use crate::workshop::Workshop;
 
 /// So many modules are read one after the other.
 const FEW_MODULES: usize = 6;
@@ -33,12 +37,20 @@ pub(crate) struct Module {
     pub(crate) identity: Option<ModuleIdentity>,
     /// Where its recipe table is published; 0: it has none.
     pub(crate) table: u64,
+    /// Its table is being made.
+    pub(crate) is_awaited: bool,
     /// What its code does with return addresses.
     pub(crate) return_use: ReturnUse,
     segments: Vec<Segment>,
 }
 
 impl Module {
+    /// What a load map says of it.
+    pub(crate) fn flags(&self) -> u16 {
+        let flag = |is_set: bool, flag: u16| if is_set { flag } else { 0 };
+        flag(self.return_use.reads, Mapping::KEPT) | flag(self.return_use.catches, Mapping::CATCHES)
+    }
+
     /// The load bias that puts a mapping where it is.
     pub(crate) fn bias(&self, entry: &MapEntry) -> u64 {
         let page = |n: u64| n & !4095;
@@ -64,51 +76,56 @@ enum Key {
 
 /// All modules.
 pub(crate) struct Modules {
-    cache: TableCache,
+    workshop: Workshop,
     known: FxHashMap<Key, ModuleId>,
     modules: Vec<Module>,
+    tables_received: u64,
 }
 
 impl Modules {
-    pub(crate) fn new(cache: Option<PathBuf>) -> Modules {
-        Modules { cache: TableCache::open(cache), known: FxHashMap::default(), modules: Vec::new() }
+    /// `doorbell` is rung for tables that are done.
+    pub(crate) fn new(cache: Option<PathBuf>, doorbell: Doorbell) -> Modules {
+        let workshop = Workshop::new(TableCache::open(cache), doorbell);
+        Modules { workshop, known: FxHashMap::default(), modules: Vec::new(), tables_received: 0 }
     }
 
     /// Why no table is kept for the next time, if a cache was asked for.
     pub(crate) fn cache_trouble(&self) -> Option<String> {
-        self.cache.trouble().map(ToString::to_string)
+        self.workshop.cache().trouble().map(ToString::to_string)
     }
 
     pub(crate) fn get(&self, id: ModuleId) -> &Module {
         &self.modules[id.0]
     }
 
-    /// The module that a mapping of `pid` belongs to, its table published; `None` for memory that is no module.
+    /// The module that a mapping of `pid` belongs to; `None` for memory that is no module.
     pub(crate) fn of_mapping(&mut self, pid: Pid, entry: &MapEntry, publisher: &mut Publisher) -> Option<ModuleId> {
         if entry.path.as_os_str() == "[vdso]" {
-            return Some(self.known_or(Key::Vdso, |cache| {
+            return Some(self.known.get(&Key::Vdso).copied().unwrap_or_else(|| {
                 let image = own_vdso().and_then(|bytes| Image::from_bytes(bytes, &entry.path).ok());
                 let loaded = image.map(|image| LoadedModule {
                     identity: image.identity(),
                     segments: image.segments().to_vec(),
                     return_use: ReturnUse::default(),
-                    table: cache.table_for(&image, &RecipeOptions::default()).bytes,
+                    table: self.workshop.cache().table_for(&image, &RecipeOptions::default()).bytes,
                 });
-                published(entry.path.clone(), loaded, publisher)
+                self.enter(Key::Vdso, published(entry.path.clone(), loaded, publisher))
             }));
         }
         let file = entry.file?;
         let Some((place, key)) = find_file(pid, entry, file) else {
             let key = Key::Unreadable(entry.path.clone(), entry.file);
-            return Some(self.known_or(key, |_| published(entry.path.clone(), None, publisher)));
+            let known = self.known.get(&key).copied();
+            return Some(known.unwrap_or_else(|| self.enter(key, published(entry.path.clone(), None, publisher))));
         };
-        Some(self.known_or(key, |cache| {
-            let loaded = load(cache, &place, &RecipeOptions::default()).ok();
-            published(entry.path.clone(), loaded, publisher)
+        Some(self.known.get(&key).copied().unwrap_or_else(|| {
+            let found = find(self.workshop.cache(), &place, &RecipeOptions::default()).ok();
+            self.enter_found(key, entry.path.clone(), found, publisher)
         }))
     }
 
-    /// Reads the files of many mappings that are not known yet, on all processors; `beat` counts them.
+    /// Reads the files of many mappings that are not known yet, on all processors, and has their tables made; `beat` counts
+    /// them.
     pub(crate) fn read_all(&mut self, pid: Pid, entries: &[&MapEntry], publisher: &mut Publisher, beat: &AtomicU32) {
         let mut wanted: Vec<(Key, PathBuf, PathBuf)> = Vec::new();
         for entry in entries {
@@ -117,18 +134,21 @@ impl Modules {
                 wanted.push((key, place, entry.path.clone()));
             }
         }
-        let (next, cache) = (AtomicUsize::new(0), &self.cache);
+        if wanted.is_empty() {
+            return;
+        }
+        let (next, cache) = (AtomicUsize::new(0), self.workshop.cache());
         let work = || {
             let mut done = Vec::new();
             while let Some(index) = Some(next.fetch_add(1, Relaxed)).filter(|i| *i < wanted.len()) {
-                done.push((index, load(cache, &wanted[index].1, &RecipeOptions::default()).ok()));
+                done.push((index, find(cache, &wanted[index].1, &RecipeOptions::default()).ok()));
                 beat.fetch_add(1, Relaxed);
             }
             done
         };
         let processors = std::thread::available_parallelism().map_or(1, usize::from).min(wanted.len());
         // A thread costs as much as reading a small module from memory.
-        let mut loaded = if wanted.len() < FEW_MODULES || processors < 2 {
+        let mut found = if wanted.len() < FEW_MODULES || processors < 2 {
             work()
         } else {
             std::thread::scope(|scope| {
@@ -136,31 +156,76 @@ impl Modules {
                 workers.into_iter().filter_map(|w| w.join().ok()).flatten().collect()
             })
         };
-        loaded.sort_by_key(|(index, _)| *index);
-        for ((_, module), (key, _, path)) in loaded.into_iter().zip(wanted) {
-            self.known_or(key, |_| published(path, module, publisher));
+        found.sort_by_key(|(index, _)| *index);
+        for ((_, found), (key, _, path)) in found.into_iter().zip(wanted) {
+            self.enter_found(key, path, found, publisher);
+        }
+        self.receive(publisher);
+    }
+
+    /// Publishes the tables that have been made since.
+    pub(crate) fn receive(&mut self, publisher: &mut Publisher) {
+        while self.receive_next(publisher, Duration::ZERO) {}
+    }
+
+    /// Waits for all tables that are being made.
+    pub(crate) fn receive_all(&mut self, publisher: &mut Publisher) {
+        while self.workshop.under_way() > 0 {
+            self.receive_next(publisher, Duration::from_secs(1));
         }
     }
 
-    fn known_or(&mut self, key: Key, make: impl FnOnce(&TableCache) -> Module) -> ModuleId {
-        if let Some(id) = self.known.get(&key) {
-            return *id;
-        }
+    /// How many tables have come after their modules.
+    pub(crate) fn tables_received(&self) -> u64 {
+        self.tables_received
+    }
+
+    fn receive_next(&mut self, publisher: &mut Publisher, patience: Duration) -> bool {
+        let Some((ModuleId(at), made)) = self.workshop.next(patience) else { return false };
+        self.tables_received += 1;
+        let path = std::mem::take(&mut self.modules[at].path);
+        let (identity, segments) = (self.modules[at].identity.take(), std::mem::take(&mut self.modules[at].segments));
+        self.modules[at] = match made {
+            Some(loaded) => published(path, Some(loaded), publisher),
+            // A module without a table.
+            None => Module { path, identity, table: 0, is_awaited: false, return_use: ReturnUse::default(), segments },
+        };
+        true
+    }
+
+    fn enter(&mut self, key: Key, module: Module) -> ModuleId {
         let id = ModuleId(self.modules.len());
-        self.modules.push(make(&self.cache));
+        self.modules.push(module);
         self.known.insert(key, id);
         id
+    }
+
+    fn enter_found(&mut self, key: Key, path: PathBuf, found: Option<Found>, publisher: &mut Publisher) -> ModuleId {
+        match found {
+            None => self.enter(key, published(path, None, publisher)),
+            Some(Found::Known(loaded)) => self.enter(key, published(path, Some(loaded), publisher)),
+            Some(Found::New(unfinished)) => {
+                let LoadedModule { identity, segments, return_use, .. } = unfinished.module().clone();
+                let module =
+                    Module { path, identity: Some(identity), table: 0, is_awaited: true, return_use, segments };
+                let id = self.enter(key, module);
+                self.workshop.begin(id, *unfinished);
+                id
+            }
+        }
     }
 }
 
 fn published(path: PathBuf, loaded: Option<LoadedModule>, publisher: &mut Publisher) -> Module {
     let Some(loaded) = loaded else {
-        return Module { path, identity: None, table: 0, return_use: ReturnUse::default(), segments: Vec::new() };
+        let (return_use, segments) = (ReturnUse::default(), Vec::new());
+        return Module { path, identity: None, table: 0, is_awaited: false, return_use, segments };
     };
     Module {
         path,
         identity: Some(loaded.identity),
         table: publisher.append(&loaded.table).unwrap_or(0),
+        is_awaited: false,
         return_use: loaded.return_use,
         segments: loaded.segments,
     }

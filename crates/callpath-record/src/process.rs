@@ -6,25 +6,25 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::{Duration, Instant, SystemTime};
 
 use callpath_analyze::measurement::{
-    MeasurementError, ModuleRecord, PARTIAL_ROOT, PathTree, ProcessFile, ThreadProfile, encode_process,
-    process_file_name, trace_file_name, write_file,
+    MeasurementError, PARTIAL_ROOT, PathTree, ProcessFile, ThreadProfile, encode_process, process_file_name,
+    trace_file_name, write_file,
 };
 use callpath_format::address::RunAddr;
-use callpath_format::frame::{FrameKey, ModuleIndex};
-use callpath_format::shared::load_map::{Mapping, Published};
+use callpath_format::frame::FrameKey;
 use callpath_format::shared::{ArenaRef, MAX_METRICS, Pause, ProcessSlot, Settings, SlotState, Source, ThreadRecord};
-use callpath_target::{ClockEvent, MapEntry, Maps, Pid, ProcessHandle};
+use callpath_target::{ClockEvent, Maps, Pid, ProcessHandle};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arena::ArenaKeeper;
+use crate::backlog::Backlog;
+use crate::code::ProcessCode;
 use crate::counters::{Counted, Counters};
-use crate::modules::{ModuleId, Modules};
-use crate::publish::{MapPlaces, Publisher};
-use crate::raw::{self, Code, Raw, Walked};
+use crate::modules::Modules;
+use crate::publish::Publisher;
+use crate::raw::{self, Raw, Walked};
 use crate::sentinel::Unmarkable;
 use crate::thread::{Thread, TickLength};
 use crate::trace::{self, TraceFile};
-use crate::written::{Witness, WrittenCode};
 use crate::written_names::WrittenNames;
 
 /// Ended threads beyond this many are put together by where they began.
@@ -35,9 +35,10 @@ const MAP_IS_OLD: Duration = Duration::from_millis(100);
 
 /// What all processes share.
 pub(crate) struct Shared {
+    // The first to go: its threads ring the doorbell, which is in the arena.
+    pub(crate) modules: Modules,
     pub(crate) keeper: ArenaKeeper,
     pub(crate) publisher: Publisher,
-    pub(crate) modules: Modules,
 }
 
 /// Time in the measurement.
@@ -71,15 +72,10 @@ pub(crate) struct Process {
     metric_count: u32,
     events: Vec<ClockEvent>,
     counters: Counters,
-    /// All of them, by address, and those among them that lie in modules.
-    mappings: Vec<Mapping>,
-    module_mappings: Vec<Mapping>,
-    written_code: WrittenCode,
+    code: ProcessCode,
     written_names: WrittenNames,
-    map_read: Instant,
-    places: MapPlaces,
-    module_indices: FxHashMap<(ModuleId, u64), ModuleIndex>,
-    modules: Vec<ModuleRecord>,
+    /// Samples that wait for recipe tables.
+    backlog: Backlog,
     threads: Vec<ThreadState>,
     records: FxHashSet<ArenaRef>,
     /// By metric, what all samples came to at the last writing.
@@ -101,19 +97,14 @@ impl Process {
             forked: at.forked_from.load(Relaxed) != 0,
             program: handle.executable().unwrap_or_default(),
             command: handle.command_line(),
-            written_code: WrittenCode::new(handle.pid()),
+            code: ProcessCode::new(handle.pid()),
+            backlog: Backlog::default(),
             written_names: WrittenNames::new(handle.pid(), SystemTime::now()),
             handle,
             started_ns,
             metric_count: shared.keeper.session().settings.metric_count,
             events: Vec::new(),
             counters: Counters::default(),
-            mappings: Vec::new(),
-            module_mappings: Vec::new(),
-            map_read: Instant::now(),
-            places: MapPlaces::default(),
-            module_indices: FxHashMap::default(),
-            modules: Vec::new(),
             threads: Vec::new(),
             records: FxHashSet::default(),
             sums: [0; MAX_METRICS],
@@ -177,6 +168,8 @@ impl Process {
     pub(crate) fn serve(&mut self, shared: &mut Shared) {
         let slot = shared.keeper.slot(self.slot);
         self.counters.look(slot);
+        self.receive_tables(shared);
+        let slot = shared.keeper.slot(self.slot);
         let wanted = slot.map_wanted.load(Acquire);
         if slot.raw.load(Acquire) != 0 {
             self.drain_raw(shared);
@@ -215,75 +208,43 @@ impl Process {
         // A process that has ended has no map; what it had is still right for its raw samples.
         match Maps::read(self.handle.pid()) {
             Ok(maps) => self.publish_maps(shared, &maps),
-            Err(_) => self.map_read = Instant::now(),
+            Err(_) => self.code.map_read = Instant::now(),
         }
     }
 
     /// The same with the memory map as it was read just now.
     pub(crate) fn publish_maps(&mut self, shared: &mut Shared, maps: &Maps) {
-        self.map_read = Instant::now();
-        let executable: Vec<&MapEntry> = maps.entries.iter().filter(|e| e.executable).collect();
-        if executable.is_empty() {
-            return;
+        if !self.backlog.is_empty() && self.code.is_missing_in(maps) {
+            // What goes away may be what samples wait for.
+            shared.modules.receive_all(&mut shared.publisher);
+            self.receive_tables(shared);
         }
-        let beat = &shared.keeper.session().beat;
-        shared.modules.read_all(self.handle.pid(), &executable, &mut shared.publisher, beat);
-        self.module_mappings.clear();
-        let mut others = Vec::new();
-        let mut walks_itself = false;
-        for entry in executable {
-            let id = shared.modules.of_mapping(self.handle.pid(), entry, &mut shared.publisher);
-            let mapping =
-                |module, bias, table| Mapping { start: entry.start, end: entry.end, bias, table, module, flags: 0 };
-            match id.filter(|id| shared.modules.get(*id).identity.is_some()) {
-                Some(id) => {
-                    let bias = shared.modules.get(id).bias(entry);
-                    let module = self.index_of(&shared.modules, id, bias);
-                    let return_use = shared.modules.get(id).return_use;
-                    walks_itself |= return_use.walks;
-                    let flags = if return_use.reads { Mapping::KEPT } else { 0 }
-                        | if return_use.catches { Mapping::CATCHES } else { 0 };
-                    let mapping = mapping(module, bias, shared.modules.get(id).table);
-                    self.module_mappings.push(Mapping { flags, ..mapping });
-                }
-                // No file, or one that is no ELF file or cannot be read: what counts is what is in memory.
-                None if entry.readable => others.push(entry),
-                // The kernel's own page; nothing is known of it.
-                None => self.module_mappings.push(mapping(ModuleIndex::NONE, 0, 0)),
-            }
-        }
-        shared.keeper.slot(self.slot).walks_itself.store(u32::from(walks_itself), Relaxed);
-        self.written_code.set_areas(&others, &mut self.modules, &mut shared.publisher);
-        if self.written_code.is_there() {
+        self.code.publish(shared, self.slot, maps);
+        if self.code.written.is_there() {
             self.written_names.expect_map();
         }
-        self.publish_map(shared);
     }
 
-    fn publish_map(&mut self, shared: &mut Shared) {
-        let mut mappings = self.written_code.mappings(&mut shared.publisher);
-        mappings.extend(&self.module_mappings);
-        mappings.sort_by_key(|m| m.start);
-        if mappings == self.mappings {
+    /// Goes on with samples whose tables are there now.
+    pub(crate) fn receive_tables(&mut self, shared: &mut Shared) {
+        if !self.code.receive(shared, self.slot) {
             return;
         }
-        if let Some(offset) = shared.publisher.publish_map(&mut self.places, &mappings) {
-            shared.keeper.slot(self.slot).load_map.store(offset, Release);
+        let places = self.live_threads();
+        for kept in self.backlog.take() {
+            let walked = self.code.walk(&kept.as_raw(), shared.publisher.published());
+            self.attribute(shared, &places, &kept.as_raw(), &walked);
         }
-        self.mappings = mappings;
     }
 
-    fn index_of(&mut self, modules: &Modules, id: ModuleId, bias: u64) -> ModuleIndex {
-        if let Some(index) = self.module_indices.get(&(id, bias)) {
-            return *index;
-        }
-        let index = ModuleIndex(u16::try_from(self.modules.len()).unwrap_or(u16::MAX));
-        if index != ModuleIndex::NONE {
-            let module = modules.get(id);
-            self.modules.push(ModuleRecord { path: module.path.clone(), identity: module.identity.clone() });
-            self.module_indices.insert((id, bias), index);
-        }
-        index
+    /// Whether the recipe tables of all its modules are there.
+    pub(crate) fn has_all_tables(&self) -> bool {
+        self.code.has_all_tables()
+    }
+
+    /// Whether samples wait for recipe tables.
+    pub(crate) fn awaits_tables(&self) -> bool {
+        !self.backlog.is_empty()
     }
 
     fn find_threads(&mut self, shared: &Shared) {
@@ -300,61 +261,56 @@ impl Process {
         self.threads.extend(fresh.into_iter().rev().map(|at| ThreadState::Live(Box::new(Thread::new(at)))));
     }
 
-    fn drain_raw(&mut self, shared: &mut Shared) {
+    /// Walks the raw samples that it has put down since the last time.
+    pub(crate) fn drain_raw(&mut self, shared: &mut Shared) {
         let chunks = raw::take_list(&shared.keeper, shared.keeper.slot(self.slot));
         if chunks.is_empty() {
             return;
         }
         self.find_threads(shared);
-        let by_record: FxHashMap<ArenaRef, usize> = self
-            .threads
-            .iter()
-            .enumerate()
-            .filter_map(|(i, t)| match t {
-                ThreadState::Live(thread) => Some((thread.record, i)),
-                ThreadState::Ended(_) => None,
-            })
-            .collect();
-        self.written_code.begin_round();
+        let places = self.live_threads();
+        self.code.written.begin_round();
         // Oldest first.
         let mut refreshed = false;
         for chunk in chunks.iter().rev() {
             let Some(raw) = Raw::in_chunk(&shared.keeper, *chunk) else { continue };
-            let mut walked = self.walk_raw(&raw, shared.publisher.published());
-            let is_old = self.map_read.elapsed() > MAP_IS_OLD;
+            let mut walked = self.code.walk(&raw, shared.publisher.published());
+            let is_old = self.code.map_read.elapsed() > MAP_IS_OLD;
             if !refreshed && (walked.met_unknown || is_old) {
                 refreshed = true;
                 // Its chunk is not given back before all have been looked at.
                 self.refresh_map(shared);
                 let Some(raw) = Raw::in_chunk(&shared.keeper, *chunk) else { continue };
-                walked = self.walk_raw(&raw, shared.publisher.published());
+                walked = self.code.walk(&raw, shared.publisher.published());
             }
             let Some(raw) = Raw::in_chunk(&shared.keeper, *chunk) else { continue };
-            let thread = by_record.get(&raw.owner).and_then(|i| self.threads.get_mut(*i));
-            if let Some(ThreadState::Live(thread)) = thread {
-                raw.attribute(thread, &walked, &shared.keeper.session().settings);
-            }
+            self.attribute(shared, &places, &raw, &walked);
         }
-        if self.written_code.changed {
-            self.publish_map(shared);
-        }
+        self.code.publish_changes(shared, self.slot);
         for chunk in &chunks {
             shared.keeper.give_back(*chunk);
         }
         shared.keeper.slot(self.slot).raw_pending.fetch_sub(chunks.len() as u32, AcqRel);
     }
 
-    fn walk_raw(&mut self, raw: &Raw<'_>, published: Published<'_>) -> Walked {
-        let (written, modules) = (&mut self.written_code, &mut self.modules);
-        raw.walk(Code {
-            mappings: &self.mappings,
-            published,
-            written,
-            modules,
-            witness: Witness::default(),
-            after_written: false,
-            met_unknown: false,
-        })
+    /// Where live threads stand, by their records.
+    fn live_threads(&self) -> FxHashMap<ArenaRef, usize> {
+        let live = self.threads.iter().enumerate().filter_map(|(at, thread)| match thread {
+            ThreadState::Live(thread) => Some((thread.record, at)),
+            ThreadState::Ended(_) => None,
+        });
+        live.collect()
+    }
+
+    /// Adds a raw sample to its thread, or keeps it for later.
+    fn attribute(&mut self, shared: &Shared, places: &FxHashMap<ArenaRef, usize>, raw: &Raw<'_>, walked: &Walked) {
+        if walked.met_awaited && self.backlog.keep(raw) {
+            return;
+        }
+        let thread = places.get(&raw.owner).and_then(|at| self.threads.get_mut(*at));
+        if let Some(ThreadState::Live(thread)) = thread {
+            raw.attribute(thread, walked, &shared.keeper.session().settings);
+        }
     }
 
     /// Starts a trace file.
@@ -373,15 +329,14 @@ impl Process {
         ended_ns: Option<u64>,
     ) -> Result<(), MeasurementError> {
         self.drain_raw(shared);
-        self.written_code.look_again(&mut shared.publisher);
-        if self.written_code.changed {
-            self.publish_map(shared);
-        }
+        self.code.written.look_again(&mut shared.publisher);
+        self.code.publish_changes(shared, self.slot);
         self.find_threads(shared);
         let mut live = Vec::new();
         for index in 0..self.threads.len() {
             let ThreadState::Live(thread) = &self.threads[index] else { continue };
-            let over = ended_ns.is_some() || thread.has_ended(&shared.keeper, self.handle.pid());
+            let waits = self.backlog.has_any_of(thread.record);
+            let over = ended_ns.is_some() || !waits && thread.has_ended(&shared.keeper, self.handle.pid());
             if over {
                 // What it has put down since belongs to it as long as it is here.
                 self.drain_raw(shared);
@@ -408,7 +363,7 @@ impl Process {
 
     /// Asks the program's own words for the names of code that it has written.
     fn name_written_code(&mut self, live: &[ThreadProfile], ended: bool) {
-        if !self.written_code.is_there() {
+        if !self.code.written.is_there() {
             return;
         }
         let kept = self.threads.iter().filter_map(|t| match t {
@@ -417,8 +372,8 @@ impl Process {
         });
         let keys = kept.chain(live).flat_map(|thread| thread.tree.nodes().iter().skip(PARTIAL_ROOT as usize + 1));
         let keys: FxHashSet<FrameKey> =
-            keys.map(|node| node.key).filter(|key| self.written_code.is_module(key.module())).collect();
-        self.written_names.name(&keys, &self.written_code, ended);
+            keys.map(|node| node.key).filter(|key| self.code.written.is_module(key.module())).collect();
+        self.written_names.name(&keys, &self.code.written, ended);
     }
 
     /// Takes leave of threads that have ended, so that others can have their chunks.
@@ -427,7 +382,10 @@ impl Process {
         self.find_threads(shared);
         for index in 0..self.threads.len() {
             let ThreadState::Live(thread) = &self.threads[index] else { continue };
-            if thread.says_it_ended(&shared.keeper) && thread.has_ended(&shared.keeper, self.handle.pid()) {
+            if thread.says_it_ended(&shared.keeper)
+                && !self.backlog.has_any_of(thread.record)
+                && thread.has_ended(&shared.keeper, self.handle.pid())
+            {
                 self.drain_raw(shared);
                 let profile = self.copy_out(index, shared, clockwork);
                 self.take_leave(index, profile, shared);
@@ -455,7 +413,8 @@ impl Process {
         let mut tree = PathTree::default();
         tree.merge(&copy.nodes);
         tree.merge(thread.own.nodes());
-        let start = thread.record(&shared.keeper).and_then(|r| start_of(r, &self.mappings));
+        let routine = thread.record(&shared.keeper).map_or(0, |r| r.start_routine.load(Relaxed));
+        let start = (routine != 0).then(|| self.code.frame_at(RunAddr(routine)));
         let account = thread.account(&shared.keeper, clockwork.tick);
         ThreadProfile { tid: thread.tid, count: 1, name: thread.name.clone(), start, account, tree }
     }
@@ -501,7 +460,7 @@ impl Process {
             started_ns: self.started_ns,
             ended_ns,
             metric_count: self.metric_count,
-            modules: self.modules.clone(),
+            modules: self.code.modules.clone(),
             threads,
             dropped_unrecorded: std::array::from_fn(|i| {
                 shared.keeper.slot(self.slot).dropped_unrecorded[i].load(Relaxed)
@@ -541,8 +500,7 @@ impl Process {
     /// Ends the samples and gives the slot back.
     pub(crate) fn release(mut self, shared: &mut Shared) {
         drop(self.events);
-        self.written_code.release(&mut shared.publisher);
-        shared.publisher.give_maps_back(&mut self.places);
+        self.code.release(&mut shared.publisher);
         let slot: &ProcessSlot = shared.keeper.slot(self.slot);
         slot.state.store(SlotState::FREE, Release);
     }
@@ -569,19 +527,6 @@ fn unlink(keeper: &ArenaKeeper, slot: usize, record: ArenaRef) {
             None => return,
         }
     }
-}
-
-/// Where a thread began, as a frame.
-fn start_of(record: &ThreadRecord, mappings: &[Mapping]) -> Option<FrameKey> {
-    let routine = RunAddr(record.start_routine.load(Relaxed));
-    if routine.0 == 0 {
-        return None;
-    }
-    let index = mappings.partition_point(|m| m.end <= routine);
-    Some(match mappings.get(index).filter(|m| m.start <= routine) {
-        Some(m) => FrameKey::in_module(m.module, routine.to_link(m.bias)),
-        None => FrameKey::outside(routine),
-    })
 }
 
 pub(crate) fn wake(word: &std::sync::atomic::AtomicU32) {

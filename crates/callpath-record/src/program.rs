@@ -87,14 +87,25 @@ fn is_own(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && m.uid() == user && m.mode() & 0o022 == 0)
 }
 
-/// The doorbell as the waiting thread rings it.
+/// The doorbell as threads of our own ring it.
 pub(crate) struct Doorbell(*const AtomicU32);
-// SAFETY: an atomic in memory that outlives the waiting thread's use of it (`Waiter` joins on drop).
+// SAFETY: an atomic in memory that outlives the threads' use of it (`Waiter` and `Workshop` join on drop).
 unsafe impl Send for Doorbell {}
+// SAFETY: as above.
+unsafe impl Sync for Doorbell {}
 
 impl Doorbell {
     pub(crate) fn new(word: &AtomicU32) -> Doorbell {
         Doorbell(word)
+    }
+
+    /// Wakes the recorder.
+    pub(crate) fn ring(&self) {
+        // SAFETY: see above.
+        let word = unsafe { &*self.0 };
+        word.fetch_add(1, AcqRel);
+        // SAFETY: wakes; does not touch memory.
+        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
     }
 }
 
@@ -123,11 +134,7 @@ impl Waiter {
             if let Ok(mut slot) = ours.lock() {
                 *slot = Some(ended);
             }
-            // SAFETY: see `Doorbell`.
-            let word = unsafe { &*doorbell.0 };
-            word.fetch_add(1, AcqRel);
-            // SAFETY: wakes; does not touch memory.
-            unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
+            doorbell.ring();
         });
         let broken = || TargetError::Launch { program, source: std::io::Error::other("its thread has ended") };
         let pid = start.recv().unwrap_or_else(|_| Err(broken()))?;

@@ -17,6 +17,7 @@ use callpath_format::table::RecipeId;
 use callpath_unwind::{CodeMap, Cursor, End, Located, Memory, walk};
 
 use crate::arena::ArenaKeeper;
+use crate::modules::ModuleId;
 use crate::thread::Thread;
 use crate::written::{ModuleList, Witness, WrittenCode};
 
@@ -58,6 +59,25 @@ impl<'a> Raw<'a> {
         Some(Raw { sample, stack, code, owner: ArenaRef(header.owner.load(Relaxed)) })
     }
 
+    /// How much memory a copy of it takes, bytes.
+    pub(crate) fn len_bytes(&self) -> usize {
+        size_of::<KeptRaw>() + 8 * (self.stack.len() + self.code.len())
+    }
+
+    /// A copy of it.
+    pub(crate) fn kept(&self) -> KeptRaw {
+        let copy = |words: &[AtomicU64]| words.iter().map(|word| AtomicU64::new(word.load(Relaxed))).collect();
+        let sample = RawSample::default();
+        let words = sample.registers.iter().chain(&sample.values);
+        for (to, from) in words.zip(self.sample.registers.iter().chain(&self.sample.values)) {
+            to.store(from.load(Relaxed), Relaxed);
+        }
+        sample.stack_start.store(self.sample.stack_start.load(Relaxed), Relaxed);
+        sample.samples.store(self.sample.samples.load(Relaxed), Relaxed);
+        sample.code_start.store(self.sample.code_start.load(Relaxed), Relaxed);
+        KeptRaw { sample, stack: copy(self.stack), code: copy(self.code), owner: self.owner }
+    }
+
     /// The interrupted instruction.
     pub(crate) fn pc(&self) -> RunAddr {
         RunAddr(self.sample.registers[16].load(Relaxed))
@@ -87,7 +107,10 @@ impl<'a> Raw<'a> {
             let full = end == End::Outermost && !code.after_written;
             match last.filter(|_| !full).and_then(|last| code.by_frame_pointer(&last, &mut memory)) {
                 Some(caller) => cursor = caller,
-                None => return Walked { keys, full, met_unknown: code.met_unknown },
+                None => {
+                    let Code { met_unknown, met_awaited, .. } = code;
+                    return Walked { keys, full, met_unknown, met_awaited };
+                }
             }
         }
     }
@@ -117,6 +140,29 @@ pub(crate) struct Walked {
     full: bool,
     /// Something was not in the load map.
     pub(crate) met_unknown: bool,
+    /// It ends where a recipe table is awaited.
+    pub(crate) met_awaited: bool,
+}
+
+/// A raw sample out of the shared memory.
+pub(crate) struct KeptRaw {
+    sample: RawSample,
+    stack: Vec<AtomicU64>,
+    code: Vec<AtomicU64>,
+    /// The thread's record.
+    pub(crate) owner: ArenaRef,
+}
+
+impl KeptRaw {
+    pub(crate) fn as_raw(&self) -> Raw<'_> {
+        Raw { sample: &self.sample, stack: &self.stack, code: &self.code, owner: self.owner }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of_stack(owner: ArenaRef, len_bytes: usize) -> KeptRaw {
+        let stack = (0..len_bytes / 8).map(|_| AtomicU64::new(0)).collect();
+        KeptRaw { sample: RawSample::default(), stack, code: Vec::new(), owner }
+    }
 }
 
 /// A copy of a stack.
@@ -146,6 +192,8 @@ const LARGEST_FRAME_BYTES: u64 = 64 << 10;
 /// A process's code as the recorder knows it.
 pub(crate) struct Code<'a> {
     pub(crate) mappings: &'a [Mapping],
+    /// Those of modules whose tables are being made.
+    pub(crate) awaited: &'a [(ModuleId, Mapping)],
     pub(crate) published: Published<'a>,
     pub(crate) written: &'a mut WrittenCode,
     pub(crate) modules: &'a mut ModuleList,
@@ -155,6 +203,8 @@ pub(crate) struct Code<'a> {
     pub(crate) after_written: bool,
     /// Something was not in the load map.
     pub(crate) met_unknown: bool,
+    /// A recipe table is awaited.
+    pub(crate) met_awaited: bool,
 }
 
 impl Code<'_> {
@@ -163,9 +213,15 @@ impl Code<'_> {
         self.mappings.get(index).filter(|m| m.start <= addr)
     }
 
+    fn awaited(&self, addr: RunAddr) -> Option<&Mapping> {
+        let index = self.awaited.partition_point(|(_, m)| m.end <= addr);
+        self.awaited.get(index).map(|(_, m)| m).filter(|m| m.start <= addr)
+    }
+
     /// Whether a call may have left this word on the stack.
     fn may_be_return_address(&self, word: u64) -> bool {
-        self.mapping(RunAddr(word.wrapping_sub(1))).is_some() && self.written.is_behind_call(RunAddr(word))
+        let at = RunAddr(word.wrapping_sub(1));
+        (self.mapping(at).is_some() || self.awaited(at).is_some()) && self.written.is_behind_call(RunAddr(word))
     }
 
     /// The caller of a frame of written code that has no recipe, the last resort: by the frame pointer, if it leads to a
@@ -216,6 +272,11 @@ impl CodeMap for Code<'_> {
         let addr = point.lookup();
         let is_return = matches!(point, CodePoint::Return(_));
         let Some(mapping) = self.mapping(addr).copied() else {
+            if let Some(mapping) = self.awaited(addr).copied() {
+                self.met_awaited = true;
+                let key = FrameKey::in_module(mapping.module, addr.to_link(mapping.bias));
+                return Located { key, recipe: unknown, table: 0 };
+            }
             self.met_unknown = true;
             // A walk may end at code that is not there. What is returned to is.
             let key = if is_return { NO_FRAME } else { FrameKey::outside(addr) };

@@ -38,6 +38,8 @@ const WRITE_EVERY: Duration = Duration::from_secs(1);
 const WRITE_SHARE: u32 = 100;
 /// How long a process that was not rung for waits at most to be looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// A program waits so long at its start for the recipe tables of its modules. Samples in those that take longer are kept raw.
+const HELD_AT_MOST: Duration = Duration::from_millis(300);
 /// The windows that processes map, bytes; less where address space is limited.
 const ARENA_BYTES: u64 = 256 << 20;
 const PUBLISHED_BYTES: u64 = 128 << 20;
@@ -164,8 +166,14 @@ struct Recorder {
     shared: Shared,
     nonce: u64,
     processes: Vec<Process>,
+    /// Those that wait for recipe tables before they begin, and how long at most.
+    held: Vec<(Process, Instant)>,
+    /// Those that have ended, and when, whose samples wait for recipe tables.
+    leaving: Vec<(Process, Instant)>,
     sequence: u32,
     began: Instant,
+    /// How long it was, once it is over.
+    lasted: Option<Duration>,
     began_unix_ns: u64,
     began_ticks: u64,
     notes: Vec<String>,
@@ -187,14 +195,17 @@ impl Recorder {
             settings.flags |= Settings::SPACE_ADDED;
         }
         let keeper = ArenaKeeper::create(arena_len, published_len, nonce, settings)?;
-        let modules = Modules::new(options.cache.clone());
+        let modules = Modules::new(options.cache.clone(), Doorbell::new(&keeper.session().doorbell));
         let notes = modules.cache_trouble().map(plain).into_iter().collect();
         Ok(Recorder {
-            shared: Shared { keeper, publisher, modules },
+            shared: Shared { modules, keeper, publisher },
+            held: Vec::new(),
+            leaving: Vec::new(),
             nonce,
             processes: Vec::new(),
             sequence: 0,
             began: Instant::now(),
+            lasted: None,
             began_unix_ns: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64),
             began_ticks: ticks(),
             notes,
@@ -244,7 +255,7 @@ impl Recorder {
                 signals::program_has_ended();
             }
             let now = Instant::now();
-            quiet = if self.processes.is_empty() { quiet.or(Some(now)) } else { None };
+            quiet = if self.known().next().is_none() { quiet.or(Some(now)) } else { None };
             // One that was just forked may not have said so yet.
             let all_ended = quiet.is_some_and(|since| now - since >= LOOK_EVERY);
             if let Some(ended) = ended
@@ -263,6 +274,12 @@ impl Recorder {
             );
         };
         self.serve(&directory, options);
+        self.lasted = Some(self.began.elapsed());
+        // What samples still wait for.
+        while self.processes.iter().any(Process::awaits_tables) || !self.held.is_empty() || !self.leaving.is_empty() {
+            self.shared.modules.receive_all(&mut self.shared.publisher);
+            self.serve(&directory, options);
+        }
         session.ended = Some(SessionEnd {
             status: ended.status,
             user_ns: ended.user.as_nanos() as u64,
@@ -302,14 +319,26 @@ impl Recorder {
         }
         for slot in 0..PROCESS_SLOTS {
             if self.shared.keeper.slot(slot).state.load(Acquire) == SlotState::LIVE
-                && !self.processes.iter().any(|p| p.slot == slot)
+                && !self.known().any(|p| p.slot == slot)
                 && self.shared.keeper.slot(slot).source.load(Acquire) != Source::Refused as u32
             {
-                self.admit(slot, directory, options);
+                self.receive(slot, directory, options);
             }
         }
-        for process in &mut self.processes {
+        self.shared.modules.receive(&mut self.shared.publisher);
+        for (mut process, until) in std::mem::take(&mut self.held) {
+            process.receive_tables(&mut self.shared);
+            if process.has_all_tables() || Instant::now() >= until {
+                self.admit(process, options);
+            } else {
+                self.held.push((process, until));
+            }
+        }
+        for process in self.processes.iter_mut().chain(self.leaving.iter_mut().map(|(p, _)| p)) {
             process.serve(&mut self.shared);
+        }
+        for (process, ended) in std::mem::take(&mut self.leaving) {
+            self.take_leave_at(process, directory, ended);
         }
         let (ended, live): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.processes).into_iter().partition(Process::has_ended);
@@ -320,7 +349,14 @@ impl Recorder {
         self.shared.keeper.refill();
     }
 
-    fn admit(&mut self, slot: usize, directory: &Path, options: &RecordOptions) {
+    /// All processes that have a slot.
+    fn known(&self) -> impl Iterator<Item = &Process> {
+        let waiting = self.held.iter().chain(&self.leaving).map(|(process, _)| process);
+        self.processes.iter().chain(waiting)
+    }
+
+    /// A new process: what is mapped in it.
+    fn receive(&mut self, slot: usize, directory: &Path, options: &RecordOptions) {
         let pid = Pid(self.shared.keeper.slot(slot).pid.load(Relaxed));
         // The number is the process's own. In another PID name space it is another process's here, which must be left alone.
         let maps = Maps::read(pid).unwrap_or_default();
@@ -358,6 +394,12 @@ impl Recorder {
         }
         // The load map first: a sample without one could only be kept raw.
         process.publish_maps(&mut self.shared, &maps);
+        self.held.push((process, Instant::now() + HELD_AT_MOST));
+    }
+
+    /// Lets a process begin.
+    fn admit(&mut self, mut process: Process, options: &RecordOptions) {
+        let (pid, slot) = (process.pid(), process.slot);
         let sources = Sources::open(pid, options);
         let at = self.shared.keeper.slot(slot);
         let (counters, lost) = Counters::open(pid, at, options, sources.source == Source::Clock);
@@ -379,8 +421,16 @@ impl Recorder {
         }
     }
 
-    fn take_leave(&mut self, mut process: Process, directory: &Path) {
-        let ended_ns = self.began.elapsed().as_nanos() as u64;
+    fn take_leave(&mut self, process: Process, directory: &Path) {
+        self.take_leave_at(process, directory, Instant::now());
+    }
+
+    fn take_leave_at(&mut self, mut process: Process, directory: &Path, ended: Instant) {
+        process.drain_raw(&mut self.shared);
+        if process.awaits_tables() {
+            return self.leaving.push((process, ended));
+        }
+        let ended_ns = (ended - self.began).as_nanos() as u64;
         let clockwork = self.clockwork();
         if let Err(error) = process.write(&mut self.shared, clockwork, directory, Some(ended_ns)) {
             self.loss.get_or_insert(error);
@@ -430,7 +480,7 @@ impl Recorder {
 
     fn write_session(&mut self, directory: &Path, session: &mut SessionFile) {
         let shared = self.shared.keeper.session();
-        session.duration_ns = self.began.elapsed().as_nanos() as u64;
+        session.duration_ns = self.lasted.unwrap_or_else(|| self.began.elapsed()).as_nanos() as u64;
         session.lost_processes = u64::from(shared.lost_processes.load(Relaxed));
         session.recorder_cpu_ns = own_cpu_ns();
         session.notes = self.notes.clone();

@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
+use memchr::memchr_iter;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::bitmap::Bitmap;
@@ -82,7 +83,6 @@ struct Described<'a> {
 impl Described<'_> {
     /// Calls, it seems, and their targets, where the rows deny that the CFA is rsp + 8. Looks at bytes.
     fn sites(&self) -> Vec<(u32, u32)> {
-        const STEP: usize = 16;
         let mut denied = Bitmap::new(self.places.len());
         let mut denied_from = None;
         for row in self.input.rows {
@@ -100,25 +100,19 @@ impl Described<'_> {
         }
         let mut sites = Vec::new();
         for part in self.places.parts() {
-            for (step, bytes) in part.bytes.chunks(STEP).enumerate() {
-                // Looks at all of them at once, first.
-                if !bytes.iter().fold(false, |found, byte| found | (*byte == 0xe8)) {
-                    continue;
-                }
-                for offset in (step * STEP..).zip(bytes).filter(|(_, byte)| **byte == 0xe8).map(|(offset, _)| offset) {
-                    let Some(displacement) = part.bytes.get(offset + 1..).and_then(|rest| rest.first_chunk()) else {
-                        break;
-                    };
-                    let displacement = i32::from_le_bytes(*displacement);
-                    let next = part.start.0.wrapping_add(offset as u64 + u64::from(CALL_LEN_BYTES));
-                    let target = next.wrapping_add_signed(displacement.into());
-                    if displacement != 0
-                        && let Some(target) = self.places.position(target)
-                        && denied.get(target)
-                        && self.procedure_of(target).is_some_and(|(_, range)| range.start < target)
-                    {
-                        sites.push((part.first + offset as u32, target));
-                    }
+            for offset in memchr_iter(0xe8, part.bytes) {
+                let Some(displacement) = part.bytes.get(offset + 1..).and_then(|rest| rest.first_chunk()) else {
+                    break;
+                };
+                let displacement = i32::from_le_bytes(*displacement);
+                let next = part.start.0.wrapping_add(offset as u64 + u64::from(CALL_LEN_BYTES));
+                let target = next.wrapping_add_signed(displacement.into());
+                if displacement != 0
+                    && let Some(target) = self.places.position(target)
+                    && denied.get(target)
+                    && self.procedure_of(target).is_some_and(|(_, range)| range.start < target)
+                {
+                    sites.push((part.first + offset as u32, target));
                 }
             }
         }

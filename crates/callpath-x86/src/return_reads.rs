@@ -10,6 +10,8 @@ use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
 use callpath_format::register::Reg;
+use memchr::memmem::find_iter;
+use memchr::{memchr_iter, memchr2_iter};
 use rustc_hash::FxHashSet;
 
 /// In this code, `CFA = base + disp`.
@@ -95,11 +97,11 @@ fn reads(bytes: &[u8], frame: &Frame) -> bool {
         0x44 => 2,
         _ => 5,
     }];
-    bytes.windows(2).enumerate().any(|(at, pair)| {
-        pair[1] == operand[0]
-            && pair[0] & 0xc7 == mode
-            && bytes[at + 1..].starts_with(operand)
-            && reads_operand(&bytes[..at], pair[0] >> 3 & 7)
+    memchr_iter(operand[0], bytes).any(|at| {
+        let Some((before, modrm)) = bytes[..at].split_last().map(|(modrm, before)| (before, *modrm)) else {
+            return false;
+        };
+        modrm & 0xc7 == mode && bytes[at..].starts_with(operand) && reads_operand(before, modrm >> 3 & 7)
     })
 }
 
@@ -128,13 +130,13 @@ fn jumps_through(bytes: &[u8], start: LinkAddr, slots: &[LinkAddr]) -> Vec<LinkA
     if slots.is_empty() {
         return Vec::new();
     }
-    let jump = |(at, window): (usize, &[u8])| {
-        let &[0xff, 0x25, a, b, c, d] = window else { return None };
+    let jump = |at: usize| {
+        let &[a, b, c, d] = bytes.get(at + 2..)?.first_chunk()?;
         let next = start.0.wrapping_add(at as u64 + 6);
         let slot = LinkAddr(next.wrapping_add_signed(i32::from_le_bytes([a, b, c, d]).into()));
         slots.contains(&slot).then(|| LinkAddr(start.0.wrapping_add(at as u64)))
     };
-    bytes.windows(6).enumerate().filter_map(jump).collect()
+    find_iter(bytes, &[0xff, 0x25]).filter_map(jump).collect()
 }
 
 /// Adds the procedures that go on to one of those, or to a stub that does, or are its other part.
@@ -151,29 +153,31 @@ fn go_on(input: &Input<'_>, is_reader: &mut [bool], stubs: &[LinkAddr]) {
     pages.extend(found.flat_map(|(code, _)| pages_of(code)));
     let mut is_done = false;
     while !std::mem::replace(&mut is_done, true) {
-        for &(start, bytes) in input.code {
-            for (at, window) in bytes.windows(6).enumerate() {
-                // With 32 bits of distance; the first byte is another instruction's, or the conditional jump's.
-                let &[before, opcode, a, b, c, d] = window else { continue };
-                if opcode != 0xe9 && (before != 0x0f || opcode & 0xf0 != 0x80) {
-                    continue;
-                }
-                let at = start.0.wrapping_add(at as u64 + 1);
-                let distance = i32::from_le_bytes([a, b, c, d]);
-                let target = LinkAddr(at.wrapping_add(5).wrapping_add_signed(distance.into()));
-                if !pages.contains(&(target.0 / PAGE_BYTES)) {
-                    continue;
-                }
-                let to = input.procedure_of(target);
-                let Some(from) = input.procedure_of(LinkAddr(at)).filter(|from| to != Some(*from)) else { continue };
-                if !is_reader[from] && (to.is_some_and(|to| is_reader[to]) || to_stub(target)) {
-                    is_reader[from] = true;
-                    is_done = false;
-                    pages.extend(pages_of(&input.procedures[from]));
-                }
+        for (at, target) in input.code.iter().flat_map(|(start, bytes)| jumps(bytes, *start)) {
+            if !pages.contains(&(target.0 / PAGE_BYTES)) {
+                continue;
+            }
+            let to = input.procedure_of(target);
+            let Some(from) = input.procedure_of(at).filter(|from| to != Some(*from)) else { continue };
+            if !is_reader[from] && (to.is_some_and(|to| is_reader[to]) || to_stub(target)) {
+                is_reader[from] = true;
+                is_done = false;
+                pages.extend(pages_of(&input.procedures[from]));
             }
         }
     }
+}
+
+/// Where jumps with 32 bits of distance seem to be, conditional ones from their second byte on, and where they lead.
+fn jumps(bytes: &[u8], start: LinkAddr) -> impl Iterator<Item = (LinkAddr, LinkAddr)> {
+    memchr2_iter(0xe9, 0x0f, bytes).filter_map(move |at| {
+        let opcode = if bytes[at] == 0x0f { at + 1 } else { at };
+        let &[first, a, b, c, d] = bytes.get(opcode..)?.first_chunk()?;
+        let is_jump = opcode == at || first & 0xf0 == 0x80;
+        let at = start.0.wrapping_add(opcode as u64);
+        let distance = i32::from_le_bytes([a, b, c, d]);
+        is_jump.then(|| (LinkAddr(at), LinkAddr(at.wrapping_add(5).wrapping_add_signed(distance.into()))))
+    })
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use crate::places::{NOWHERE, Places};
 use crate::quick::digest::Digester;
 use crate::quick::{NONE, Op, Quick, RIP};
 use crate::tables::Data;
+use memchr::memchr2_iter;
 
 /// What a sweep found.
 pub(crate) struct Sweep {
@@ -394,27 +395,19 @@ fn is_return(instruction: &Instruction) -> bool {
 /// Adds to `targets` where calls and jumps of the `known` code seem to lead outside of it. Looks at bytes, not at
 /// instructions: a displacement in other bytes that leads to code which is not known is rare.
 pub(crate) fn targets_of_known(places: &Places<'_>, known: &Bitmap, targets: &mut Bitmap) {
-    const STEP: usize = 16;
     for part in places.parts() {
-        for (step, bytes) in part.bytes.chunks(STEP).enumerate() {
-            // Looks at all of them at once, first.
-            if !bytes.iter().fold(false, |found, byte| found | (byte & 0xfe == 0xe8)) {
+        for offset in memchr2_iter(0xe8, 0xe9, part.bytes) {
+            let at = part.first + offset as u32;
+            let Some(displacement) = part.bytes.get(offset + 1..).and_then(|rest| rest.first_chunk()) else {
+                break;
+            };
+            if !known.get(at) {
                 continue;
             }
-            for offset in (step * STEP..).zip(bytes).filter(|(_, byte)| **byte & 0xfe == 0xe8).map(|(offset, _)| offset)
-            {
-                let at = part.first + offset as u32;
-                let Some(displacement) = part.bytes.get(offset + 1..).and_then(|rest| rest.first_chunk()) else {
-                    break;
-                };
-                if !known.get(at) {
-                    continue;
-                }
-                let displacement = i32::from_le_bytes(*displacement);
-                let target = places.address(at).0.wrapping_add(5).wrapping_add_signed(displacement.into());
-                if let Some(target) = places.position(target).filter(|&target| !known.get(target)) {
-                    targets.insert(target);
-                }
+            let displacement = i32::from_le_bytes(*displacement);
+            let target = places.address(at).0.wrapping_add(5).wrapping_add_signed(displacement.into());
+            if let Some(target) = places.position(target).filter(|&target| !known.get(target)) {
+                targets.insert(target);
             }
         }
     }

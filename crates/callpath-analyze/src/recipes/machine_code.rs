@@ -98,7 +98,8 @@ pub(super) fn add(
     let len = |ranges: &[Range<LinkAddr>]| {
         ranges.iter().fold(0u64, |sum, range| sum.saturating_add(range.end.0.saturating_sub(range.start.0)))
     };
-    if len(&known) < len(code) / 2 {
+    let instructions: Vec<_> = image.instruction_ranges().into_iter().filter(|r| is_within(r, code)).collect();
+    if len(&known) < len(&instructions) / 2 {
         known.clear();
     }
     let analysis = analysis_of(image, code, &known, begins, options.call_frames);
@@ -111,9 +112,13 @@ pub(super) fn add(
             rows.iter().filter_map(|row| Some((row.start.max(range.start), *recipes.get(usize::from(row.recipe))?)));
         builder.add(origin, range.clone(), rows);
     };
-    code.iter().for_each(|range| add(Origin::Code, range));
+    instructions.iter().for_each(|range| add(Origin::Code, range));
     keeping.iter().for_each(|range| add(Origin::CodeOverFrames, &range.code));
     analysis.procedures
+}
+
+fn is_within(range: &Range<LinkAddr>, ranges: &[Range<LinkAddr>]) -> bool {
+    ranges.iter().any(|other| other.start <= range.start && range.end <= other.end)
 }
 
 /// Somewhere in the range the CFA is kept in memory.
@@ -217,8 +222,8 @@ pub(crate) fn with_input<T>(
         Some((range.start, bytes.get(..len.min(bytes.len()))?))
     };
     let segments = image.segments().iter().filter(|segment| segment.readable);
-    let is_covered = |range: &Range<LinkAddr>| code.iter().any(|c| c.start <= range.start && range.end <= c.end);
-    let code: Vec<_> = image.instruction_ranges().iter().filter(|r| is_covered(r)).filter_map(bytes_of).collect();
+    let instructions = image.instruction_ranges();
+    let code: Vec<_> = instructions.iter().filter(|r| is_within(r, code)).filter_map(bytes_of).collect();
     let data: Vec<_> = segments.filter_map(|segment| Some((segment.vaddr, image.bytes_from(segment.vaddr)?))).collect();
     then(&CodeInput {
         code: &code,

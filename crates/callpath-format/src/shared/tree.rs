@@ -51,6 +51,7 @@ unsafe impl Shared for TraceEntry {}
 
 /// A raw sample: registers and a copy of the stack, in a chunk of its own behind the chunk's header.
 #[repr(C)]
+#[derive(Default)]
 pub struct RawSample {
     /// General-purpose registers in DWARF order, then rip.
     pub registers: [AtomicU64; 17],

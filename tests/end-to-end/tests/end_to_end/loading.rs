@@ -30,6 +30,25 @@ fn two_libraries_in_turn_at_the_same_address() {
     assert!(profile.percent_through(&["main", "use", "plug_run", "b_work"]) > 40.0);
 }
 
+const LARGE: C = C { source: "large.c", output: "liblarge.so", options: &["-shared", "-fPIC"] };
+
+/// Samples in a library whose table is still being made are kept: of threads that have ended, of a library that is gone, of a
+/// program that ends before.
+#[test]
+fn samples_that_come_before_the_table() {
+    let library = compiled(LARGE).expect("large.c compiles");
+    for (milliseconds, rounds) in [("60", "1"), ("700", "2")] {
+        let cache = tempfile::tempdir().expect("a directory can be made");
+        let cache = format!("CALLPATH_CACHE_DIR={}", cache.path().display());
+        let program = Program::made(C { source: "late.c", output: "late", options: &["-ldl", "-pthread"] });
+        let program = program.arguments([library.as_os_str()]).arguments([milliseconds, rounds]);
+        let profile = program.through(&["env", &cache]).same().profile();
+        profile.assert_full(980, 30);
+        let percent = profile.percent_through(&["use", "large_run", "work"]);
+        assert!(percent > 50.0, "{milliseconds} ms, {rounds} times: {percent}%");
+    }
+}
+
 #[test]
 fn a_stripped_interpreter() {
     let script = callpath_end_to_end::tool_path("loop.py");

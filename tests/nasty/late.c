@@ -1,0 +1,56 @@
+/* Time in a library whose recipe table takes long to make: late LIBRARY MILLISECONDS ROUNDS.
+ * In each round a thread loads the library, works in it and for it, unloads it, and ends. The hazards: samples that come
+ * before the table, of threads that have ended, in a library that is gone, in a program that has ended by then. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static const char *library;
+static long wanted_ns;
+static __thread long end_ns;
+
+static long cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return t.tv_sec * 1000000000L + t.tv_nsec;
+}
+
+__attribute__((noinline)) int work(void)
+{
+    for (volatile int i = 0; i < 2000; i++)
+        ;
+    return cpu_ns() < end_ns;
+}
+
+static void *use(void *unused)
+{
+    void *handle = dlopen(library, RTLD_NOW);
+    if (!handle) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(1);
+    }
+    void (*run)(int (*)(void)) = (void (*)(int (*)(void)))dlsym(handle, "large_run");
+    end_ns = cpu_ns() + wanted_ns;
+    run(work);
+    dlclose(handle);
+    return unused;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 4)
+        return 2;
+    library = argv[1];
+    wanted_ns = atol(argv[2]) * 1000000;
+    for (int i = 0; i < atoi(argv[3]); i++) {
+        pthread_t thread;
+        if (pthread_create(&thread, 0, use, 0) || pthread_join(thread, 0))
+            return 1;
+    }
+    puts("done");
+    return 0;
+}
