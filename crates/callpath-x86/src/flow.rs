@@ -268,6 +268,9 @@ impl<'a> Module<'a> {
                         let top = state.get(RSP).plus(popped.into());
                         state.set(RSP, top, at);
                     }
+                    if self.lose_frame_behind_call(root, next, state, known_end) {
+                        return next;
+                    }
                     after_call = true;
                 }
                 Flow::CallIndirect => {
@@ -279,6 +282,9 @@ impl<'a> Module<'a> {
                     }
                     self.effects.apply(state, &instruction, at);
                     number_here = self.mark_return(state, next, number_here);
+                    if self.lose_frame_behind_call(root, next, state, known_end) {
+                        return next;
+                    }
                     after_call = true;
                 }
                 Flow::Return => {
@@ -314,6 +320,28 @@ impl<'a> Module<'a> {
         after
     }
 
+    /// Behind a call that may have changed the caller's stack nothing is known of rsp; a block begins there. Whether that is
+    /// so here, and control is not to be followed further in this block.
+    fn lose_frame_behind_call(&mut self, root: u32, next: u32, state: &mut State, known_end: u32) -> bool {
+        if self.trial.is_some() {
+            return self.distrusts_calls;
+        }
+        self.ends.note_call();
+        let is_lost = |state: &State| state.get(RSP).base() == Some(Base::CFA) || recipe_of(state) == Recipe::UNKNOWN;
+        if !self.distrusts_calls || self.known.get(next) || !is_lost(state) {
+            return false;
+        }
+        let lost = state.fresh(next);
+        state.set(RSP, lost, next);
+        self.block_ends.insert(next);
+        if self.states.contains_key(&next) || self.starts.get(next) {
+            self.arrive(root, next, state, true);
+        } else {
+            self.come(next, state, true, known_end.max(next));
+        }
+        true
+    }
+
     /// The procedure ends here: its caller's registers are in place. Where it jumps to an address that nobody knows,
     /// perhaps: that may be a table that was not recognised.
     pub(crate) fn leave(&mut self, state: &State, by_jump: bool) {
@@ -322,7 +350,11 @@ impl<'a> Module<'a> {
             Some(trial) => trial.learn_end(state, 8),
             None => {
                 if let Value::Stack { base: Base::CFA, offset } = state.get(RSP) {
-                    self.ends.note(offset);
+                    if by_jump {
+                        self.ends.note(offset);
+                    } else {
+                        self.ends.note_return(offset);
+                    }
                 }
             }
         }

@@ -63,6 +63,8 @@ pub(crate) struct Module<'a> {
     pub(crate) trial_budget: u32,
     /// How the procedure that is being followed ends.
     pub(crate) ends: Ends,
+    /// The procedure does not end as it should: where rsp is behind a call is not known.
+    pub(crate) distrusts_calls: bool,
     /// How often an instruction was followed whose frame is not known.
     pub(crate) unknown_instructions: u64,
     /// The procedure that the code being followed belongs to.
@@ -144,6 +146,7 @@ impl<'a> Module<'a> {
             // As many as there may be, once.
             trial_budget: len,
             ends: Ends::default(),
+            distrusts_calls: false,
             unknown_instructions: 0,
             owner: 0,
             owned: Vec::new(),

@@ -25,12 +25,27 @@ const MAX_INSTRUCTIONS: u32 = 4000;
 pub(crate) struct Ends {
     offset: Option<i32>,
     differ: bool,
+    /// One of them is a return, and to what is no return address.
+    is_wrong: bool,
+    /// Control went on behind a call.
+    has_calls: bool,
 }
 
 impl Ends {
     pub(crate) fn note(&mut self, offset: i32) {
         self.differ |= self.offset.is_some_and(|known| known != offset);
         self.offset = Some(offset);
+    }
+
+    /// Control returns with rsp there.
+    pub(crate) fn note_return(&mut self, offset: i32) {
+        self.note(offset);
+        self.is_wrong |= offset != -8;
+    }
+
+    /// Control goes on behind a call.
+    pub(crate) fn note_call(&mut self) {
+        self.has_calls = true;
     }
 
     /// Bytes that all ends leave on the stack beyond the return address.
@@ -99,18 +114,31 @@ impl Module<'_> {
         let unknown = self.unknown_instructions;
         self.run(root, &state);
         if let Some(surplus) = self.ends.surplus()
+            // Who is called has the return address at rsp.
+            && !self.sweep.call_targets.get(root)
             && let Value::Stack { base: Base::CFA, offset } = state.get(RSP)
         {
             self.forget_stretches(root, begun);
             state.set(RSP, Value::cfa(offset - surplus), root);
             self.run(root, &state);
         }
+        self.distrusts_calls = self.ends.is_wrong && self.ends.has_calls;
+        if self.distrusts_calls {
+            self.forget_stretches(root, begun);
+            self.run(root, &state);
+        }
+        self.repair_places(root, &state, begun, unknown);
+        self.distrusts_calls = false;
+    }
+
+    /// Learns what must hold where the frame is not known; it was lost so often before the start.
+    fn repair_places(&mut self, root: u32, state: &State, begun: usize, unknown: u64) {
         for _ in 0..MAX_ROUNDS {
             if self.unknown_instructions == unknown || !self.learn_axioms() {
                 return;
             }
             self.forget_stretches(root, begun);
-            self.run(root, &state);
+            self.run(root, state);
         }
     }
 

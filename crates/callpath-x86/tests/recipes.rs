@@ -92,3 +92,31 @@ fn a_probe_of_a_large_frame() {
         (&[0xc3], "rsp+8"),                                           // ret
     ]);
 }
+
+#[test]
+fn who_is_called_takes_from_the_callers_stack() {
+    // What it takes is known from where the caller returns.
+    check(&[
+        (&[0x6a, 0x05], "rsp+8"),        // push 5
+        (&[0xe8, 2, 0, 0, 0], "rsp+16"), // call 2f
+        (&[0x90], "rsp+8"),              // nop
+        (&[0xc3], "rsp+8"),              // ret
+        (&[0x59], "rsp+8"),              // 2: pop rcx
+        (&[0x5a], "rsp+0 ra=rcx+0"),     // pop rdx
+        (&[0x51], "rsp-8 ra=rcx+0"),     // push rcx
+        (&[0xc3], "rsp+0 ra@0"),         // ret
+    ]);
+    // Of the first of two calls, it is not.
+    check(&[
+        (&[0x6a, 0x05], "rsp+8"),          // push 5
+        (&[0x6a, 0x06], "rsp+16"),         // push 6
+        (&[0xe8, 8, 0, 0, 0], "rsp+24"),   // call 2f
+        (&[0x90], "?"),                    // nop
+        (&[0xe8, 2, 0, 0, 0], "?"),        // call 2f
+        (&[0x90], "rsp+8"),                // nop
+        (&[0xc3], "rsp+8"),                // ret
+        (&[0x59], "rsp+8"),                // 2: pop rcx
+        (&[0x5a], "rsp+0 ra=rcx+0"),       // pop rdx
+        (&[0xff, 0xe1], "rsp-8 ra=rcx+0"), // jmp rcx
+    ]);
+}
