@@ -11,7 +11,7 @@ use callpath_analyze::measurement::{
     Measurement, MeasurementError, MetricInfo, SessionEnd, SessionFile, encode_session, write_file,
 };
 use callpath_analyze::plain;
-use callpath_format::shared::{PROCESS_SLOTS, Session, Settings, SlotState, Source};
+use callpath_format::shared::{CHUNK_LEN_BYTES, PROCESS_SLOTS, Session, Settings, SlotState, Source};
 use callpath_target::{
     ClockEvent, Ended, EventKind, Launch, Maps, Pid, TargetError, find_program, raise_own_limits, survive_long_files,
 };
@@ -44,6 +44,10 @@ const HELD_AT_MOST: Duration = Duration::from_millis(300);
 const ARENA_BYTES: u64 = 256 << 20;
 const PUBLISHED_BYTES: u64 = 128 << 20;
 const LEAST_WINDOW_BYTES: u64 = 16 << 20;
+/// So many raw samples of a process may wait to be looked at, a chunk each: this part of the window, within bounds.
+const RAW_SHARE: usize = 16;
+const LEAST_RAW: usize = 32;
+const MOST_RAW: usize = 256;
 
 /// Tracers that hand on the signals of what they trace and do not stop it for them.
 const PASSES_SIGNALS_ON: [&str; 1] = ["strace"];
@@ -194,6 +198,7 @@ impl Recorder {
         if added {
             settings.flags |= Settings::SPACE_ADDED;
         }
+        settings.raw_limit = (arena_len / CHUNK_LEN_BYTES / RAW_SHARE).clamp(LEAST_RAW, MOST_RAW) as u64;
         let keeper = ArenaKeeper::create(arena_len, published_len, nonce, settings)?;
         let modules = Modules::new(options.cache.clone(), Doorbell::new(&keeper.session().doorbell));
         let notes = modules.cache_trouble().map(plain).into_iter().collect();

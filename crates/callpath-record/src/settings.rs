@@ -170,7 +170,8 @@ impl RecordOptions {
             recursion: self.recursion.code(),
             reserved: 0,
             ticks_per_ms,
-            raw_limit: 64,
+            // As many as there is room for.
+            raw_limit: 0,
         }
     }
 }

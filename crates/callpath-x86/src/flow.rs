@@ -350,7 +350,8 @@ impl<'a> Module<'a> {
             Some(trial) => trial.learn_end(state, 8),
             None => {
                 if let Value::Stack { base: Base::CFA, offset } = state.get(RSP) {
-                    if by_jump {
+                    // Behind a call that may not come back another procedure's code may lie.
+                    if by_jump || self.in_soft_block {
                         self.ends.note(offset);
                     } else {
                         self.ends.note_return(offset);
