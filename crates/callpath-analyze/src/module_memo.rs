@@ -23,7 +23,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 use crate::recipes::RecipeOptions;
 use crate::table_cache::{ANALYSER_VERSION, TableCache, key_of, write_new};
 
-const MAGIC: [u8; 8] = *b"CPMEMO02";
+const MAGIC: [u8; 8] = *b"CPMEMO03";
 /// Two changes may have one status time if they are closer than the clock that stamps them, a tick or so.
 const CLOCK_RESOLUTION: Duration = Duration::from_millis(100);
 /// A memo is a few hundred bytes; a longer file is none.

@@ -63,6 +63,7 @@ pub(crate) fn find(
         _ => end,
     };
     thread.record.frames.fetch_add(frames as u64, Relaxed);
+    stack.marks.tell(process, frames);
     if !matches!(end, End::Outermost) && walker.code.unknown_code && !as_it_is {
         return Path::NoTable(walker.code.unknown_written);
     }

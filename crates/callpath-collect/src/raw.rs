@@ -130,7 +130,7 @@ fn copy_stack(
         }
         let Some(value) = stack.read_u64(addr) else { break };
         // What the recorder walks over are the true return addresses.
-        word.store(stack.true_return(value).unwrap_or(value), Relaxed);
+        word.store(stack.true_return(addr, value).unwrap_or(value), Relaxed);
         addr += 8;
     }
     // A few bytes below the end may be left out; no return address lies there.

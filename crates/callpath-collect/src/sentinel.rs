@@ -16,7 +16,7 @@ pub use stubs::{GROUP, Own, READERS, Record, STUB_BYTES, STUBS, Stubs};
 use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::recipe::Packed;
 use callpath_format::register::Reg;
-use callpath_format::shared::{ArenaRef, Node, Settings};
+use callpath_format::shared::{ArenaRef, Node, Settings, Unmarked};
 use callpath_unwind::{Cursor, Located};
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -49,6 +49,8 @@ pub(crate) struct Marks {
     met: Option<usize>,
     /// Whether the return address that was read last was a stub.
     was_stub: bool,
+    /// A stub was found where it was not put: the program copies its stack.
+    is_copied: bool,
 }
 
 impl Marks {
@@ -64,6 +66,7 @@ impl Marks {
         bounds: (0, 0),
         met: None,
         was_stub: false,
+        is_copied: false,
     };
 
     /// For a sample. `bounds`: of the thread's own stack, if it was interrupted there. `ordinary`: it was interrupted, by an
@@ -81,6 +84,7 @@ impl Marks {
         let generation = thread.record.cache_generation.load(Relaxed);
         let metric = settings.in_use().iter().position(|meter| *meter == Settings::RETURNS);
         let walks_itself = process.slot.walks_itself.load(Relaxed) != 0;
+        let is_over = process.slot.unmarked.load(Relaxed) == Unmarked::Copies as u32;
         Marks {
             stubs: Some(stubs),
             frames: match own {
@@ -91,18 +95,19 @@ impl Marks {
             mode: settings.sentinel,
             generation,
             follow: ordinary,
-            change: ordinary && bounds.is_some() && !walks_itself && !matches!(own, Own::Never),
+            change: ordinary && bounds.is_some() && !walks_itself && !is_over && !matches!(own, Own::Never),
             bounds: bounds.unwrap_or((0, 0)),
             met: None,
             was_stub: false,
+            is_copied: false,
         }
     }
 
-    /// What a return address stands for.
+    /// What a return address, found at `at` (0: unknown), stands for.
     #[inline]
-    pub(crate) fn true_return(&mut self, found: u64) -> Option<u64> {
+    pub(crate) fn true_return(&mut self, at: u64, found: u64) -> Option<u64> {
         match &self.stubs {
-            Some(stubs) if stubs.contain(found) => self.of_stub(found),
+            Some(stubs) if stubs.contain(found) => self.of_stub(at, found),
             _ => {
                 self.was_stub = false;
                 Some(found)
@@ -111,9 +116,13 @@ impl Marks {
     }
 
     #[cold]
-    fn of_stub(&mut self, found: u64) -> Option<u64> {
+    fn of_stub(&mut self, at: u64, found: u64) -> Option<u64> {
         self.was_stub = true;
         let record = self.stubs?.record(found)?;
+        if at != 0 && at != record.slot.load(Relaxed) {
+            self.is_copied = true;
+            return None;
+        }
         if self.follow
             && let Some(frames) = self.frames
             && let Some(index) = frames.index_of(record.entry.load(Relaxed))
@@ -130,6 +139,28 @@ impl Marks {
     #[inline]
     pub(crate) fn is_met(&self) -> bool {
         self.met.is_some()
+    }
+
+    /// Says why stacks are not marked, if a walk of so many frames has shown it.
+    pub(crate) fn tell(&self, process: &Process<'_>, walked: usize) {
+        let unmarked = &process.slot.unmarked;
+        if self.is_copied {
+            unmarked.store(Unmarked::Copies as u32, Relaxed);
+        } else if self.is_deep(process, walked)
+            && process.slot.walks_itself.load(Relaxed) != 0
+            && unmarked.load(Relaxed) == 0
+        {
+            unmarked.store(Unmarked::WalksItself as u32, Relaxed);
+        }
+    }
+
+    /// Whether a stack of so many frames is to be marked.
+    fn is_deep(&self, process: &Process<'_>, depth: usize) -> bool {
+        match self.mode {
+            Settings::NEVER => false,
+            Settings::ALWAYS => true,
+            _ => depth >= process.session.settings.sentinel_depth as usize,
+        }
     }
 
     /// The node of the caller of the frame whose mark the walk has met.
@@ -188,15 +219,16 @@ impl Marks {
             return None;
         }
         let stubs = self.stubs?;
-        let settings = &process.session.settings;
-        let depth = self.met.unwrap_or(0) + walked;
-        let is_deep = self.mode == Settings::ALWAYS || depth >= settings.sentinel_depth as usize;
+        let is_deep = self.is_deep(process, self.met.unwrap_or(0) + walked);
         let frames = match self.frames {
             Some(frames) => frames,
             // Its frames are noted from the next sample on.
             None if is_deep => {
                 let frames = Frames::create(&stubs, syscall::gettid());
                 (stubs.set_own)(frames.map_or(Own::Never, Own::Has));
+                if frames.is_none() {
+                    process.slot.unmarked.store(Unmarked::NoMemory as u32, Relaxed);
+                }
                 return None;
             }
             None => return None,
@@ -291,4 +323,40 @@ pub(crate) fn beyond(process: &Process<'_>, interrupted: &Interrupted) -> Option
     };
     let pc = stubs.target(interrupted.pc, registers[RAX], at_left)?;
     Some(Interrupted { registers, pc })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::{AtomicU32, AtomicU64};
+
+    static RECORDS: [Record; STUBS] = [const { Record::new() }; STUBS];
+    static OWNERS: [AtomicU32; STUBS / GROUP] = [const { AtomicU32::new(0) }; STUBS / GROUP];
+    static PROCEDURES: [AtomicU64; READERS] = [const { AtomicU64::new(0) }; READERS];
+
+    #[test]
+    fn a_stub_stands_for_a_return_address_only_where_it_was_put() {
+        const FIRST: u64 = 0x10_0000;
+        let stubs = Stubs {
+            first: FIRST,
+            common: FIRST + STUBS as u64 * STUB_BYTES,
+            left: u64::MAX,
+            end: u64::MAX,
+            records: &RECORDS,
+            owners: &OWNERS,
+            readers: &PROCEDURES,
+            own: || Own::NotYet,
+            set_own: |_| (),
+        };
+        let (stub, slot, real) = (FIRST + 7 * STUB_BYTES, 0x7fff_0008, 0x40_1234);
+        RECORDS[7].real.store(real, Relaxed);
+        RECORDS[7].slot.store(slot, Relaxed);
+        let mut marks = Marks { stubs: Some(stubs), ..Marks::NONE };
+        assert_eq!(marks.true_return(slot, 0x40_5678), Some(0x40_5678));
+        assert_eq!(marks.true_return(slot, stub), Some(real));
+        assert_eq!(marks.true_return(0, stub), Some(real));
+        assert!(!marks.is_copied);
+        assert_eq!(marks.true_return(slot + 64, stub), None);
+        assert!(marks.is_copied);
+    }
 }

@@ -145,8 +145,8 @@ impl Memory for Stack {
     }
 
     #[inline]
-    fn true_return(&mut self, found: u64) -> Option<u64> {
-        self.marks.true_return(found)
+    fn true_return(&mut self, at: u64, found: u64) -> Option<u64> {
+        self.marks.true_return(at, found)
     }
 }
 

@@ -10,6 +10,8 @@ use callpath_format::shared::{ProcessSlot, Settings, Unmarked};
 pub(crate) struct Unmarkable {
     shadow_stacks: u64,
     walk_themselves: u64,
+    copies: u64,
+    no_memory: u64,
     marks_lost: u64,
 }
 
@@ -19,8 +21,14 @@ impl Unmarkable {
         if settings.sentinel == Settings::NEVER {
             return;
         }
-        self.shadow_stacks += u64::from(slot.unmarked.load(Relaxed) == Unmarked::ShadowStack as u32);
-        self.walk_themselves += u64::from(slot.walks_itself.load(Relaxed) != 0);
+        let why = slot.unmarked.load(Relaxed);
+        let is_for = |reason: Unmarked| u64::from(why == reason as u32);
+        self.shadow_stacks += is_for(Unmarked::ShadowStack);
+        self.copies += is_for(Unmarked::Copies);
+        self.no_memory += is_for(Unmarked::NoMemory);
+        // By default nothing is missed before a stack is deep.
+        let misses = slot.walks_itself.load(Relaxed) != 0 && settings.sentinel == Settings::ALWAYS;
+        self.walk_themselves += is_for(Unmarked::WalksItself).max(u64::from(misses));
         self.marks_lost += u64::from(slot.marks_lost.load(Relaxed));
     }
 
@@ -35,6 +43,14 @@ impl Unmarkable {
                 self.walk_themselves,
                 "the sentinel was not used in processes with a runtime that walks its stacks itself (Java, JavaScript, Go, \
                  OCaml, .NET, Ruby, Guile, greenlets)",
+            ),
+            (
+                self.copies,
+                "the sentinel was given up in processes that copy parts of their stacks (--sentinel=never is safer for them)",
+            ),
+            (
+                self.no_memory,
+                "deep stacks were not marked in processes without memory for that, or with a limit of it (RLIMIT_AS)",
             ),
             (self.marks_lost, "frames were not marked, since all marks were in use; their returns are not counted"),
         ];
@@ -55,6 +71,20 @@ mod tests {
         let mut unmarkable = Unmarkable::default();
         unmarkable.add(&Settings::default(), &slot);
         assert_eq!(unmarkable.notes(), Vec::<String>::new());
+        let auto = Settings { sentinel: Settings::AUTO, ..Settings::default() };
+        slot.marks_lost.store(0, Relaxed);
+        unmarkable.add(&auto, &slot);
+        assert_eq!(unmarkable.notes(), Vec::<String>::new());
+        for (why, word) in
+            [(Unmarked::Copies, "copy"), (Unmarked::NoMemory, "RLIMIT_AS"), (Unmarked::WalksItself, "Ruby")]
+        {
+            slot.unmarked.store(why as u32, Relaxed);
+            let mut unmarkable = Unmarkable::default();
+            unmarkable.add(&auto, &slot);
+            assert!(unmarkable.notes().concat().contains(word), "{why:?}");
+        }
+        slot.unmarked.store(0, Relaxed);
+        slot.marks_lost.store(7, Relaxed);
         unmarkable.add(&Settings { sentinel: Settings::ALWAYS, ..Settings::default() }, &slot);
         let notes = unmarkable.notes();
         assert!(notes[0].ends_with("greenlets): 1") && notes[1].ends_with("counted: 7"), "{notes:?}");

@@ -105,8 +105,9 @@ pub(crate) fn not_kept(settings: &Settings) -> Option<String> {
     }
 }
 
-/// Frames of a stack from which on [`Sentinel::Auto`] marks it.
-const DEEP_FRAMES: u32 = 64;
+/// Frames of a stack from which on [`Sentinel::Auto`] marks it: a walk of as many takes three times as long as all else of a
+/// sample, a hundredth of the time at 1000 Hz (docs/results.md, Depth). Few programs ever are as deep.
+const DEEP_FRAMES: u32 = 256;
 
 /// What a person asked for.
 #[derive(Clone, Debug)]

@@ -19,9 +19,9 @@ pub trait Memory {
     fn read_u64(&mut self, addr: u64) -> Option<u64>;
 
     /// The return address that what was found for one stands for: something may have put its own in its place, and know.
-    /// `None`: it is lost.
+    /// `at`: where it was found, 0 if that is not known. `None`: it is lost.
     #[inline]
-    fn true_return(&mut self, found: u64) -> Option<u64> {
+    fn true_return(&mut self, _at: u64, found: u64) -> Option<u64> {
         Some(found)
     }
 }

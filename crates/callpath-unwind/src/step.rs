@@ -69,7 +69,7 @@ pub fn step_packed(frame: &mut Cursor, recipe: &Packed, memory: &mut impl Memory
         _ => return Err(Stop::BadRecipe),
     };
     let return_address = memory.read_u64(cfa.wrapping_sub(8)).ok_or(Stop::Unreadable)?;
-    let return_address = memory.true_return(return_address).ok_or(Stop::Unreadable)?;
+    let return_address = memory.true_return(cfa.wrapping_sub(8), return_address).ok_or(Stop::Unreadable)?;
     if return_address == 0 {
         return Ok(Step::Outermost);
     }
@@ -131,7 +131,11 @@ pub fn step_open<'e>(
         }
     };
     let return_address = value(recipe.return_address, None, memory).ok_or(Stop::Unreadable)?;
-    let return_address = memory.true_return(return_address).ok_or(Stop::Unreadable)?;
+    let at = match recipe.return_address {
+        Rule::AtCfa(disp) => cfa.wrapping_add(disp as u64),
+        _ => 0,
+    };
+    let return_address = memory.true_return(at, return_address).ok_or(Stop::Unreadable)?;
     let rsp =
         value(recipe.registers[Reg::RSP.index()], registers.get(Reg::RSP), memory).ok_or(Stop::UnknownRegister)?;
     if return_address == 0 {
