@@ -11,7 +11,9 @@
  *   exits      threads that end by pthread_exit and by cancellation, deep down, with clean-up handlers
  *   traces     backtrace() counts the frames
  *   lookups    who calls dlsym is found by its return address
- *   debugger   gdb sees through to main */
+ *   debugger   gdb sees through to main
+ *   replaces   procedures whose return addresses are replaced by somebody else, too, as uftrace does
+ *   switches   code that puts rsp on another stack by itself, and calls from there */
 #define _GNU_SOURCE
 #include <complex.h>
 #include <dlfcn.h>
@@ -31,6 +33,8 @@
 #include <unistd.h>
 
 #define APART __attribute__((noinline, noclone))
+/* More than what `--sentinel auto` leaves alone. */
+#define DEPTH 300
 
 static volatile uint64_t sink;
 
@@ -286,7 +290,7 @@ APART static long with_clean_up(long how)
     return result;
 }
 
-static void *thread(void *how) { return (void *)down(100, with_clean_up, (long)how); }
+static void *thread(void *how) { return (void *)down(DEPTH, with_clean_up, (long)how); }
 
 static long exits(long round)
 {
@@ -346,6 +350,79 @@ static long debugger(long argument)
     return argument;
 }
 
+/* Somebody else's trampoline, and the return addresses that it has replaced, the last one on top. */
+static void *replaced[64];
+static long replaced_count;
+long give_back(void);
+long give_back(void) { return (long)replaced[--replaced_count]; }
+__asm__(".text\n"
+        ".type another_trampoline, @function\n"
+        "another_trampoline:\n"
+        "  sub $8, %rsp\n" /* where the return address goes */
+        "  push %rax\n  push %rdx\n  sub $8, %rsp\n"
+        "  call give_back\n"
+        "  mov %rax, 24(%rsp)\n"
+        "  add $8, %rsp\n  pop %rdx\n  pop %rax\n"
+        "  ret\n");
+void another_trampoline(void);
+
+APART static void replace(void **slot)
+{
+    replaced[replaced_count++] = *slot;
+    *slot = (void *)another_trampoline;
+}
+
+/* Its return address is replaced at its entry, or in the middle, when it may have been marked. */
+APART static long with_replaced(long depth)
+{
+    void **slot = (void **)__builtin_frame_address(0) + 1;
+    if (depth % 2)
+        replace(slot);
+    burn(400);
+    long result = depth > 0 ? with_replaced(depth - 1) * 3 + 1 : 7;
+    burn(400);
+    if (!(depth % 2))
+        replace(slot);
+    burn(400);
+    return result;
+}
+
+APART static long replaces(long round) { return with_replaced(20 + round % 10); }
+
+/* Calls `what(argument)` on the stack that ends at `top`. */
+long on_other_stack(Deed what, long argument, void *top);
+__asm__(".text\n"
+        ".type on_other_stack, @function\n"
+        "on_other_stack:\n"
+        "  push %rbx\n"
+        "  mov %rsp, %rbx\n"
+        "  mov %rdi, %rax\n  mov %rsi, %rdi\n"
+        "  mov %rdx, %rsp\n"
+        "  call *%rax\n"
+        "  mov %rbx, %rsp\n"
+        "  pop %rbx\n"
+        "  ret\n");
+
+APART static long burn_there(long argument)
+{
+    burn(2000);
+    return argument + 1;
+}
+
+APART static long go_deep_there(long argument) { return down(DEPTH, burn_there, argument); }
+
+APART static long switches(long round)
+{
+    /* One within this stack, one elsewhere. */
+    static char elsewhere[1 << 17] __attribute__((aligned(16)));
+    char within[1 << 16] __attribute__((aligned(16)));
+    burn(500);
+    long sum = on_other_stack(go_deep_there, round, elsewhere + sizeof elsewhere);
+    sum += on_other_stack(go_deep_there, sum, within + sizeof within);
+    burn(500);
+    return sum;
+}
+
 int main(int count, char **arguments)
 {
     const char *mode = count > 1 ? arguments[1] : "";
@@ -361,8 +438,10 @@ int main(int count, char **arguments)
     else if (!strcmp(mode, "vforks")) deed = vfork_here, rounds = 150;
     else if (!strcmp(mode, "tails")) deed = tails, rounds = 12000;
     else if (!strcmp(mode, "exits")) deed = exits, rounds = 300;
-    else if (!strcmp(mode, "traces")) deed = traces, rounds = 4000, least = 150;
+    else if (!strcmp(mode, "traces")) deed = traces, rounds = 4000, least = DEPTH;
     else if (!strcmp(mode, "lookups")) deed = lookups, rounds = 20000;
+    else if (!strcmp(mode, "replaces")) deed = replaces, rounds = 3000;
+    else if (!strcmp(mode, "switches")) deed = switches, rounds = 12000;
     else if (!strcmp(mode, "debugger")) deed = debugger, rounds = 1;
     else {
         fprintf(stderr, "marked: no mode %s\n", mode);
@@ -381,12 +460,12 @@ int main(int count, char **arguments)
     long sum = 0;
     if (deed)
         for (long round = 0; round < rounds; round++) {
-            sum = sum * 31 + down(deed == fork_here ? 80 : (int)(150 + round % 7), deed, round % 1000);
+            sum = sum * 31 + down((int)(DEPTH + round % 7), deed, round % 1000);
             if (getpid() != parent)
                 _exit((int)(sum & 0x7f));
         }
     else
-        sum = down(150, contexts, 8000);
+        sum = down(DEPTH, contexts, 8000);
     printf("%s: %ld, cleaned %ld, handled %ld\n", mode, sum, cleaned, (long)handled);
     return 0;
 }

@@ -52,15 +52,15 @@ const WALKERS: [&[u8]; 17] = [
 ];
 
 /// The same by what their constants contain, where no name need be left: OCaml, Go, greenlets, V8's options, GraalVM's
-/// native images, SBCL.
-const WALKERS_CONSTANTS: [&[u8]; 7] = [
-    b"OCAMLRUNPARAM",
-    b"Go buildinf:",
-    b"greenlet.greenlet",
-    b"turbo_filter",
-    b"turbo-filter",
-    b"com.oracle.svm.core",
-    b"SBCL_HOME",
+/// native images, SBCL. Each in two parts, the second one first, so that this program is none of them.
+const WALKERS_CONSTANTS: [[&str; 2]; 7] = [
+    ["RUNPARAM", "OCAML"],
+    ["buildinf:", "Go "],
+    [".greenlet", "greenlet"],
+    ["_filter", "turbo"],
+    ["rbo-filter", "tu"],
+    [".svm.core", "com.oracle"],
+    ["_HOME", "SBCL"],
 ];
 
 impl ReturnUse {
@@ -77,6 +77,8 @@ impl ReturnUse {
 
     /// Of a module whose file has this path.
     pub fn of(image: &Image, path: &Path) -> ReturnUse {
+        let constants = WALKERS_CONSTANTS.map(|[second, first]| [first, second].concat().into_bytes());
+        let constants: Vec<&[u8]> = constants.iter().map(Vec::as_slice).collect();
         let any = |sections: &[&str], words: &[&[u8]]| {
             let found = sections.iter().filter_map(|name| image.section(name));
             found.into_iter().any(|section| words.iter().any(|word| find(&section.data, word).is_some()))
@@ -85,8 +87,7 @@ impl ReturnUse {
         let is_one_of = |names: &[&str]| names.iter().any(|begins| name.starts_with(begins));
         ReturnUse {
             reads: is_one_of(&READERS),
-            walks: any(&[".dynstr", ".strtab"], &WALKERS)
-                || any(&[".rodata", ".data", ".go.buildinfo"], &WALKERS_CONSTANTS),
+            walks: any(&[".dynstr", ".strtab"], &WALKERS) || any(&[".rodata", ".data", ".go.buildinfo"], &constants),
             catches: image.section(".gcc_except_table").is_some() && !is_one_of(&ONLY_CLEAN_UP),
         }
     }
@@ -104,6 +105,8 @@ mod tests {
         }
         let loader = Path::new("/lib64/ld-linux-x86-64.so.2");
         assert!(ReturnUse::of(&Image::read(loader).unwrap(), loader).reads);
+        let own = std::env::current_exe().unwrap();
+        assert!(!ReturnUse::of(&Image::read(&own).unwrap(), &own).walks, "this program contains its own list");
         for byte in 0..=255 {
             assert_eq!(ReturnUse::from_byte(byte).map(ReturnUse::to_byte), (byte < 8).then_some(byte));
         }

@@ -54,6 +54,18 @@ fn vfork_from_deep_down() {
     marked("vforks");
 }
 
+/// A path that meets another's trampoline is a partial one; the program goes on as it does alone.
+#[test]
+fn return_addresses_that_somebody_else_replaces_too() {
+    marked("replaces");
+}
+
+/// From the one that lies within the thread's own stack the way out leads downwards, which no walk goes: half of the paths.
+#[test]
+fn a_stack_that_the_code_itself_has_put_elsewhere() {
+    marked("switches").assert_full(450, 100);
+}
+
 #[test]
 fn tail_calls() {
     marked("tails").assert_full(990, 100);
