@@ -14,7 +14,7 @@ use crate::build;
 use crate::statistics::{median, spread};
 use crate::suite;
 
-const DEPTHS: [u32; 5] = [10, 100, 1_000, 10_000, 100_000];
+const DEPTHS: [u32; 6] = [10, 100, 250, 1_000, 10_000, 100_000];
 const RATE: usize = 1000;
 /// Millions of steps at the bottom: a second or two.
 const WORK: &str = "1000";
