@@ -84,7 +84,8 @@ pub enum Found {
 
 /// A module whose table is still to be made.
 pub struct Unfinished {
-    image: Image,
+    /// Unless it can be read again.
+    image: Option<Image>,
     path: PathBuf,
     state: FileState,
     options: RecipeOptions,
@@ -98,17 +99,20 @@ impl Unfinished {
         &self.module
     }
 
-    /// Makes the table, or finds it in the cache, and remembers the module.
+    /// Makes the table, or finds it in the cache, and remembers the module. Its table is empty if its file is no longer what
+    /// it was.
     pub fn finish(self, cache: &TableCache) -> LoadedModule {
-        let build = cache.table_for(&self.image, &self.options);
         let mut module = self.module;
+        let as_it_was = || fs::metadata(&self.path).is_ok_and(|m| FileState::of(&m) == self.state);
+        let image = self.image.or_else(|| Image::read(&self.path).ok().filter(|_| as_it_was()));
+        let Some(image) = image else { return module };
+        let build = cache.table_for(&image, &self.options);
         // Where each recipe says it, nothing need be said of the module.
         module.return_use.catches &= !Table::new(&build.bytes).is_ok_and(|table| table.header().knows_kept);
         module.table = build.bytes;
         let file = cache.directory().map(|dir| memo_path(dir, &self.state, &self.options));
-        let unchanged = fs::metadata(&self.path).is_ok_and(|m| FileState::of(&m) == self.state);
-        if let Some(file) = file.filter(|_| unchanged && self.state.is_settled()) {
-            remember(&file, &module, key_of(&self.image, &self.options), &self.state.bytes(&self.options));
+        if let Some(file) = file.filter(|_| as_it_was() && self.state.is_settled()) {
+            remember(&file, &module, key_of(&image, &self.options), &self.state.bytes(&self.options));
         }
         module
     }
@@ -129,7 +133,9 @@ pub fn find(cache: &TableCache, path: &Path, options: &RecipeOptions) -> Result<
         return_use: ReturnUse::of(&image, path),
         table: Vec::new(),
     };
-    Ok(Found::New(Box::new(Unfinished { image, path: path.to_owned(), state, options: options.clone(), module })))
+    // Many modules may wait for their tables. What lies in a process's own directory is gone with it.
+    let image = Some(image).filter(|_| path.starts_with("/proc"));
+    Ok(Found::New(Box::new(Unfinished { image, path: path.to_owned(), state, options: *options, module })))
 }
 
 fn memo_path(dir: &Path, state: &FileState, options: &RecipeOptions) -> PathBuf {
@@ -268,6 +274,11 @@ mod tests {
         assert_ne!(other.identity, first.identity);
         // It has only just changed: not remembered.
         assert_eq!(memos(), 1);
+        // One that is replaced before its table is made has none.
+        fs::copy("/bin/ls", &path).unwrap();
+        let Ok(Found::New(unfinished)) = find(&cache, &path, &options) else { panic!("known, though it is new") };
+        fs::copy("/bin/cat", &path).unwrap();
+        assert!(unfinished.finish(&cache).table.is_empty());
         // A damaged memo is no memo.
         let whole = fs::read(&file).unwrap();
         for at in 0..whole.len() {

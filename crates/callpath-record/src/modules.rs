@@ -224,7 +224,7 @@ fn published(path: PathBuf, loaded: Option<LoadedModule>, publisher: &mut Publis
     Module {
         path,
         identity: Some(loaded.identity),
-        table: publisher.append(&loaded.table).unwrap_or(0),
+        table: if loaded.table.is_empty() { 0 } else { publisher.append(&loaded.table).unwrap_or(0) },
         is_awaited: false,
         return_use: loaded.return_use,
         segments: loaded.segments,
