@@ -177,7 +177,7 @@ impl ProcessCode {
             witness: Witness::default(),
             after_written: false,
             met_unknown: false,
-            met_awaited: false,
+            met_awaited: None,
         })
     }
 

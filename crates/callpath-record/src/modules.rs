@@ -175,6 +175,16 @@ impl Modules {
         }
     }
 
+    /// Samples wait for this module's table.
+    pub(crate) fn hurry(&self, id: ModuleId) {
+        self.workshop.hurry(id);
+    }
+
+    /// Waits a moment for the next table that is being made.
+    pub(crate) fn receive_one(&mut self, publisher: &mut Publisher) {
+        self.receive_next(publisher, Duration::from_millis(100));
+    }
+
     /// How many tables have come after their modules.
     pub(crate) fn tables_received(&self) -> u64 {
         self.tables_received

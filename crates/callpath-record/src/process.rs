@@ -304,8 +304,10 @@ impl Process {
 
     /// Adds a raw sample to its thread, or keeps it for later.
     fn attribute(&mut self, shared: &Shared, places: &FxHashMap<ArenaRef, usize>, raw: &Raw<'_>, walked: &Walked) {
-        if walked.met_awaited && self.backlog.keep(raw) {
-            return;
+        if let Some(module) = walked.met_awaited
+            && self.backlog.keep(raw)
+        {
+            return shared.modules.hurry(module);
         }
         let thread = places.get(&raw.owner).and_then(|at| self.threads.get_mut(*at));
         if let Some(ThreadState::Live(thread)) = thread {

@@ -140,8 +140,8 @@ pub(crate) struct Walked {
     full: bool,
     /// Something was not in the load map.
     pub(crate) met_unknown: bool,
-    /// It ends where a recipe table is awaited.
-    pub(crate) met_awaited: bool,
+    /// It ends in this module, whose recipe table is awaited.
+    pub(crate) met_awaited: Option<ModuleId>,
 }
 
 /// A raw sample out of the shared memory.
@@ -203,8 +203,8 @@ pub(crate) struct Code<'a> {
     pub(crate) after_written: bool,
     /// Something was not in the load map.
     pub(crate) met_unknown: bool,
-    /// A recipe table is awaited.
-    pub(crate) met_awaited: bool,
+    /// The walk has come to this module, whose recipe table is awaited.
+    pub(crate) met_awaited: Option<ModuleId>,
 }
 
 impl Code<'_> {
@@ -213,9 +213,9 @@ impl Code<'_> {
         self.mappings.get(index).filter(|m| m.start <= addr)
     }
 
-    fn awaited(&self, addr: RunAddr) -> Option<&Mapping> {
+    fn awaited(&self, addr: RunAddr) -> Option<&(ModuleId, Mapping)> {
         let index = self.awaited.partition_point(|(_, m)| m.end <= addr);
-        self.awaited.get(index).map(|(_, m)| m).filter(|m| m.start <= addr)
+        self.awaited.get(index).filter(|(_, m)| m.start <= addr)
     }
 
     /// Whether a call may have left this word on the stack.
@@ -272,8 +272,8 @@ impl CodeMap for Code<'_> {
         let addr = point.lookup();
         let is_return = matches!(point, CodePoint::Return(_));
         let Some(mapping) = self.mapping(addr).copied() else {
-            if let Some(mapping) = self.awaited(addr).copied() {
-                self.met_awaited = true;
+            if let Some((id, mapping)) = self.awaited(addr).copied() {
+                self.met_awaited = Some(id);
                 let key = FrameKey::in_module(mapping.module, addr.to_link(mapping.bias));
                 return Located { key, recipe: unknown, table: 0 };
             }

@@ -282,7 +282,7 @@ impl Recorder {
         self.lasted = Some(self.began.elapsed());
         // What samples still wait for.
         while self.processes.iter().any(Process::awaits_tables) || !self.held.is_empty() || !self.leaving.is_empty() {
-            self.shared.modules.receive_all(&mut self.shared.publisher);
+            self.shared.modules.receive_one(&mut self.shared.publisher);
             self.serve(&directory, options);
         }
         session.ended = Some(SessionEnd {

@@ -12,13 +12,13 @@ use callpath_analyze::table_cache::TableCache;
 use crate::modules::ModuleId;
 use crate::program::Doorbell;
 
-/// Tables that are being made. Dropping it waits for those that have been begun, which are kept for the next time.
+/// Tables that are being made. Dropping it gives up those that are not done.
 pub(crate) struct Workshop {
     queue: Arc<Queue>,
     sender: Sender<Done>,
     done: Receiver<Done>,
     under_way: usize,
-    workers: Vec<std::thread::JoinHandle<()>>,
+    workers: usize,
 }
 
 /// A module with its table; `None`: its analysis has panicked.
@@ -41,7 +41,7 @@ impl Workshop {
     pub(crate) fn new(cache: TableCache, doorbell: Doorbell) -> Workshop {
         let queue = Queue { cache, doorbell, waiting: Mutex::default(), more: Condvar::new() };
         let (sender, done) = channel();
-        Workshop { queue: Arc::new(queue), sender, done, under_way: 0, workers: Vec::new() }
+        Workshop { queue: Arc::new(queue), sender, done, under_way: 0, workers: 0 }
     }
 
     pub(crate) fn cache(&self) -> &TableCache {
@@ -53,11 +53,23 @@ impl Workshop {
         self.queue.with(|waiting| waiting.jobs.push_back((id, module)));
         self.under_way += 1;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        if self.workers.len() < self.under_way.min(processors) {
+        if self.workers < self.under_way.min(processors) {
             let (queue, sender) = (Arc::clone(&self.queue), self.sender.clone());
-            self.workers.push(std::thread::spawn(move || queue.work(&sender)));
+            std::thread::spawn(move || queue.work(&sender));
+            self.workers += 1;
         }
         self.queue.more.notify_one();
+    }
+
+    /// Samples wait for this one: it is the next to be begun.
+    pub(crate) fn hurry(&self, id: ModuleId) {
+        self.queue.with(|waiting| {
+            if let Some(job) =
+                waiting.jobs.iter().position(|(other, _)| *other == id).and_then(|at| waiting.jobs.remove(at))
+            {
+                waiting.jobs.push_front(job);
+            }
+        });
     }
 
     /// How many are not done.
@@ -87,7 +99,11 @@ impl Queue {
             let made = std::panic::catch_unwind(make).ok();
             // Nobody listens any more only if the recorder has ended.
             drop(sender.send((id, made)));
-            self.doorbell.ring();
+            self.with(|waiting| {
+                if !waiting.closed {
+                    self.doorbell.ring();
+                }
+            });
         }
     }
 
@@ -107,10 +123,11 @@ impl Queue {
 
 impl Drop for Workshop {
     fn drop(&mut self) {
-        self.queue.with(|waiting| waiting.closed = true);
+        // Whoever has begun one ends with the process.
+        self.queue.with(|waiting| {
+            waiting.closed = true;
+            waiting.jobs.clear();
+        });
         self.queue.more.notify_all();
-        for worker in self.workers.drain(..) {
-            drop(worker.join());
-        }
     }
 }
