@@ -36,8 +36,8 @@ pub(crate) struct Sweep {
     oddities: Oddities,
     /// There are returns that pop arguments.
     pub(crate) has_popping_returns: bool,
-    /// What was decoded.
-    decoding: Decoding,
+    /// What was decoded, if that is kept.
+    decoding: Option<Decoding>,
     digester: Digester,
     /// Calls with padding behind them: the call's index in `events`, and where the padding begins and ends.
     padded_calls: Vec<(u32, u32, u32)>,
@@ -105,6 +105,31 @@ impl Sweep {
         no_return_slots: &[u64],
         data: &Data<'_>,
     ) -> Sweep {
+        Sweep::over(places, known, resynchronise, no_return_slots, data, None)
+    }
+
+    /// The same, and what was decoded, which takes three to four bytes for each byte of code.
+    pub(crate) fn with_decoded(
+        places: &Places<'_>,
+        known: &Bitmap,
+        resynchronise: &Bitmap,
+        no_return_slots: &[u64],
+        data: &Data<'_>,
+    ) -> (Sweep, Decoded) {
+        let decoding = Some(Decoding::new(places.len()));
+        let mut sweep = Sweep::over(places, known, resynchronise, no_return_slots, data, decoding);
+        let decoded = sweep.decoding.take().unwrap_or_default().finish(&sweep.boundaries);
+        (sweep, decoded)
+    }
+
+    fn over(
+        places: &Places<'_>,
+        known: &Bitmap,
+        resynchronise: &Bitmap,
+        no_return_slots: &[u64],
+        data: &Data<'_>,
+        decoding: Option<Decoding>,
+    ) -> Sweep {
         let bitmap = || Bitmap::new(places.len());
         let mut sweep = Sweep {
             boundaries: bitmap(),
@@ -117,7 +142,7 @@ impl Sweep {
             data: bitmap(),
             oddities: Oddities::default(),
             has_popping_returns: false,
-            decoding: Decoding::new(places.len()),
+            decoding,
             digester: Digester::new(),
             padded_calls: Vec::new(),
         };
@@ -134,11 +159,6 @@ impl Sweep {
         sweep.leave_for_known(places, known, no_return_slots);
         sweep.padded_calls(places);
         sweep
-    }
-
-    /// What was decoded. Nothing is left of it here.
-    pub(crate) fn take_decoded(&mut self) -> Decoded {
-        std::mem::take(&mut self.decoding).finish(&self.boundaries)
     }
 
     /// Known code has no events: what goes there comes back, unless it is a stub of the procedure linkage table for a
@@ -246,7 +266,9 @@ impl Sweep {
             let mut is_left = false;
             match &quick {
                 Some(quick) => {
-                    self.decoding.push(at, next, Some(*quick));
+                    if let Some(decoding) = &mut self.decoding {
+                        decoding.push(at, next, Some(*quick));
+                    }
                     self.note_quick(places, &instructions, quick, at, data);
                     context.note_quick(quick);
                 }
@@ -254,8 +276,9 @@ impl Sweep {
                     is_left = context.is_left_by_jump()
                         && instruction.op0_kind() != OpKind::NearBranch64
                         && !is_return(&instruction);
-                    let digest = self.digester.digest(&instruction);
-                    self.decoding.push(at, next, digest);
+                    if let Some(decoding) = &mut self.decoding {
+                        decoding.push(at, next, self.digester.digest(&instruction));
+                    }
                     self.note(places, &instruction, at, no_return_slots, data);
                     context.note(&instruction);
                 }

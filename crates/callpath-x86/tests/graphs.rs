@@ -66,3 +66,52 @@ fn an_impossible_case_of_an_interpreter_ends_no_table() {
     let graph = with_kind(FragmentKind::Entry);
     assert!(graph.tables.is_empty(), "{graph:?}");
 }
+
+/// A procedure as a compiler makes of long matches in one another: the table's address stays in a register for all of it, and
+/// no comparison bounds an index, which is the tag of a variant. Each jump is traced back over all that lies before it; what is
+/// looked for is the same for all.
+#[test]
+fn many_jumps_far_from_where_their_tables_are_named_are_all_resolved() {
+    const JUMPS: u64 = 150;
+    const CASE_LEN: usize = 352;
+    let table = |jump: u64| TABLE + 0x10_0000 + 8 * jump;
+    let head = 16;
+    let mut bytes = b"\x48\x8d\x1d".to_vec(); // lea rbx, [rip + ...] (the first table)
+    bytes.extend(((table(0) - (BASE + 7)) as u32).to_le_bytes());
+    bytes.resize(head, 0x90);
+    let case_at = |jump: u64| BASE + head as u64 + CASE_LEN as u64 * jump;
+    let end = case_at(JUMPS);
+    let mut data = Vec::new();
+    for jump in 0..JUMPS {
+        let start = bytes.len();
+        bytes.extend(b"\x85\xd2\x0f\x84"); // test edx, edx; je to the next case
+        bytes.extend((CASE_LEN as u32 - 8).to_le_bytes());
+        for field in 0..40 {
+            bytes.extend([0x83, 0x7e, field, 1]); // cmp dword [rsi + ...], 1
+            bytes.extend([0x74, 0x02]); // je behind the next one
+            bytes.extend([0x31, 0xc0]); // xor eax, eax
+        }
+        bytes.extend(b"\x0f\xb6\x47\x08"); // movzx eax, byte [rdi + 8]
+        bytes.extend(b"\x48\x63\x8c\x83"); // movsxd rcx, [rbx + 4 * rax + ...]
+        bytes.extend(((table(jump) - table(0)) as u32).to_le_bytes());
+        bytes.extend(b"\x48\x01\xd9"); // add rcx, rbx
+        bytes.extend(b"\xff\xe1"); // jmp rcx
+        bytes.resize(start + CASE_LEN, 0xcc);
+        // Entries are distances from the first table. The next one's table begins behind two of them.
+        data.extend(((case_at(jump + 1).wrapping_sub(table(0))) as u32).to_le_bytes());
+        data.extend(((end.wrapping_sub(table(0))) as u32).to_le_bytes());
+    }
+    bytes.push(0xc3);
+    let slices = [(LinkAddr(BASE), bytes.as_slice())];
+    let data = [(LinkAddr(table(0)), data.as_slice())];
+    let code = CodeInput { code: &slices, data: &data, ..CodeInput::default() };
+    let fragments = [Fragment { code: LinkAddr(BASE)..LinkAddr(end + 1), kind: FragmentKind::Entry }];
+    let flow = ModuleFlow::new(&GraphInput { code, fragments: &fragments, landing_pads: &[] });
+    let graph = flow.graph(flow.procedure_at(LinkAddr(BASE)).unwrap());
+    assert_eq!(graph.unresolved(), 0);
+    assert_eq!(graph.tables.len() as u64, JUMPS);
+    for (jump, found) in (0..).zip(&graph.tables) {
+        assert_eq!(found.addresses, [LinkAddr(table(jump))]);
+        assert!(found.targets.contains(&LinkAddr(case_at(jump + 1))), "{found:?}");
+    }
+}

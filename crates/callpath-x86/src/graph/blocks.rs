@@ -26,9 +26,9 @@ use crate::places::NOWHERE;
 const MAX_ROUNDS: usize = 32;
 /// So many instructions are decoded where the sweep has others.
 const MAX_STRAY: usize = 64;
-/// So many instructions are gone back over for tables, for each event of a procedure, and at least.
-const BUDGET_FOR_EVENT: usize = 100;
-const LEAST_BUDGET: usize = 20_000;
+/// So many instructions, and ways between blocks, are gone back over for tables, for each event of a procedure, and at least.
+const BUDGET_FOR_EVENT: usize = 150;
+const LEAST_BUDGET: usize = 40_000;
 
 /// A stretch of the procedure's code, with its steps.
 #[derive(Clone, Debug)]

@@ -5,15 +5,20 @@
 //! instruction that defines one of them is put in its place, as Cifuentes and Van Emmerik 1999 do in a slice; here
 //! several ways to the jump are kept apart, so that `base` and `table` of one way never meet those of another. A word
 //! with a factor above one is the index: what compares it on the way bounds the table.
+//!
+//! What is gone back over grows with the procedure's length, not with its square: once the index is done with, all jumps
+//! whose tables' addresses come from one register have the rest of the way in common, and a budget bounds all of it.
 
 mod formula;
 mod query;
 mod undo;
 
+use std::ops::Range;
+
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind};
 use rustc_hash::FxHashMap;
 
-use query::Query;
+use query::{Known, Limit, Query};
 pub(super) use query::{Source, Table};
 
 /// One block on the way, with its predecessors and how control comes from them.
@@ -26,22 +31,53 @@ pub(super) trait Ways {
     fn is_root(&self, block: u32) -> bool;
 }
 
+/// One jump may take this part of what the budget has left, and so much if there is: none uses up what others need.
+const SHARE_OF_JUMP: usize = 4;
+const LEAST_SHARE: usize = 10_000;
+/// At so many ends of blocks at most the bound of one jump's index is looked for. Before them it is taken for unbounded: what is
+/// left of the query then is most often that of other jumps, too.
+const MAX_OPEN: usize = 1000;
+
 /// All queries of one procedure. What was found for one jump holds for the others.
 pub(super) struct Origins<'w, W: Ways> {
     ways: &'w W,
     infos: InstructionInfoFactory,
     instructions: FxHashMap<u32, Vec<Instruction>>,
-    numbers: FxHashMap<(u32, Query), u32>,
+    /// Distinct queries, which are few, by their numbers.
+    queries: Vec<Query>,
+    query_numbers: FxHashMap<Query, u32>,
+    /// By block and query.
+    numbers: FxHashMap<(u32, u32), u32>,
     nodes: Vec<Node>,
-    /// So many instructions may still be gone back over.
+    edges: Vec<Edge>,
+    /// The last search that came to a node.
+    seen: Vec<u32>,
+    searches: u32,
+    /// So many instructions, and ways between blocks, may still be gone back over.
     budget: usize,
 }
 
 /// A query at the end of a block: what it came to, and what it turned into at the ends of the blocks before.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Node {
-    sources: Vec<Source>,
-    before: Vec<u32>,
+    source: Option<Source>,
+    /// In [`Origins::edges`].
+    before: Range<u32>,
+}
+
+/// To what a query turned into.
+struct Edge {
+    node: u32,
+    /// What is known of the table from here on back. The node's query does without, so that jumps through different tables have it
+    /// in common: most of the way goes to where a register got the address.
+    known: Option<Known>,
+}
+
+/// A node to be followed.
+struct Pending {
+    node: u32,
+    block: u32,
+    query: u32,
 }
 
 impl<'w, W: Ways> Origins<'w, W> {
@@ -50,8 +86,13 @@ impl<'w, W: Ways> Origins<'w, W> {
             ways,
             infos: InstructionInfoFactory::new(),
             instructions: FxHashMap::default(),
+            queries: Vec::new(),
+            query_numbers: FxHashMap::default(),
             numbers: FxHashMap::default(),
             nodes: Vec::new(),
+            edges: Vec::new(),
+            seen: Vec::new(),
+            searches: 0,
             budget,
         }
     }
@@ -73,76 +114,128 @@ impl<'w, W: Ways> Origins<'w, W> {
         if let Some(source) = query.answer() {
             return vec![source];
         }
+        let share = (self.budget / SHARE_OF_JUMP).max(LEAST_SHARE).min(self.budget);
+        let left_for_others = self.budget - share;
+        self.budget = share;
         let mut pending = Vec::new();
+        let mut open = 0;
+        let query = self.query(query);
         let first = self.node(block, query, &mut pending);
-        while let Some((node, block, query)) = pending.pop() {
-            self.follow(node, block, query, &mut pending);
+        while let Some(next) = pending.pop() {
+            self.follow(&next, &mut open, &mut pending);
         }
         let mut sources = Vec::new();
-        let mut seen = vec![first];
-        let mut is_seen = rustc_hash::FxHashSet::from_iter([first]);
-        while let Some(node) = seen.pop() {
-            self.budget = self.budget.saturating_sub(1);
-            let Some(node) = self.nodes.get(node as usize) else { continue };
-            sources.extend(&node.sources);
-            seen.extend(node.before.iter().filter(|&&before| is_seen.insert(before)));
-        }
-        let mut distinct = Vec::new();
-        for source in sources {
-            if !distinct.contains(&source) {
-                distinct.push(source);
+        let mut tables = Vec::new();
+        self.collect(vec![first], &mut sources, &mut tables);
+        for (known, nodes) in tables {
+            let mut of_table = Vec::new();
+            self.collect(nodes, &mut of_table, &mut Vec::new());
+            for source in of_table.into_iter().map(|source| known.of(source)) {
+                if !sources.contains(&source) {
+                    sources.push(source);
+                }
             }
         }
-        distinct
+        self.budget += left_for_others;
+        sources
+    }
+
+    /// The distinct sources of all queries that some turned into. Those that do without what is known of a table are put to
+    /// `tables` instead, by what is known.
+    fn collect(&mut self, mut pending: Vec<u32>, sources: &mut Vec<Source>, tables: &mut Vec<(Known, Vec<u32>)>) {
+        self.searches += 1;
+        self.seen.resize(self.nodes.len(), 0);
+        while let Some(number) = pending.pop() {
+            let Some(seen) = self.seen.get_mut(number as usize) else { continue };
+            if std::mem::replace(seen, self.searches) == self.searches {
+                continue;
+            }
+            self.budget = self.budget.saturating_sub(1);
+            let Some(node) = self.nodes.get(number as usize) else { continue };
+            if let Some(source) = node.source.filter(|source| !sources.contains(source)) {
+                sources.push(source);
+            }
+            for edge in self.edges.get(node.before.start as usize..node.before.end as usize).unwrap_or(&[]) {
+                match edge.known {
+                    None => pending.push(edge.node),
+                    Some(known) => match tables.iter_mut().find(|table| table.0 == known) {
+                        Some(table) => table.1.push(edge.node),
+                        None => tables.push((known, vec![edge.node])),
+                    },
+                }
+            }
+        }
+    }
+
+    /// The number of a query.
+    fn query(&mut self, query: Query) -> u32 {
+        let new = self.queries.len() as u32;
+        let queries = &mut self.queries;
+        *self.query_numbers.entry(query).or_insert_with_key(|query| {
+            queries.push(query.clone());
+            new
+        })
     }
 
     /// The number of a query at the end of a block; it is to be followed if it is new.
-    fn node(&mut self, block: u32, query: Query, pending: &mut Vec<(u32, u32, Query)>) -> u32 {
+    fn node(&mut self, block: u32, query: u32, pending: &mut Vec<Pending>) -> u32 {
         let new = self.nodes.len() as u32;
-        let number = *self.numbers.entry((block, query.clone())).or_insert(new);
-        if number == new {
+        let node = *self.numbers.entry((block, query)).or_insert(new);
+        if node == new {
             self.nodes.push(Node::default());
-            pending.push((new, block, query));
+            pending.push(Pending { node, block, query });
         }
-        number
+        node
     }
 
-    fn follow(&mut self, node: u32, block: u32, mut query: Query, pending: &mut Vec<(u32, u32, Query)>) {
+    /// Goes back over a block. `open` counts where the bound of an index was looked for.
+    fn follow(&mut self, next: &Pending, open: &mut usize, pending: &mut Vec<Pending>) {
         let ways = self.ways;
-        let instructions = self.instructions.entry(block).or_insert_with(|| ways.instructions(block));
+        let Some(mut query) = self.queries.get(next.query as usize).cloned() else { return };
+        let is_known = query.is_closed();
         let mut source = None;
+        if query.index().is_some() && !is_known {
+            *open += 1;
+            if *open > MAX_OPEN && !query.close(None, false) {
+                source = Some(Source::Unknown);
+            }
+        }
+        let instructions = self.instructions.entry(next.block).or_insert_with(|| ways.instructions(next.block));
         // The last is the jump, or the branch that was come along.
         let skipped = usize::from(instructions.last().is_some_and(|last| last.op0_kind() == OpKind::NearBranch64))
             .max(usize::from(instructions.last().is_some_and(|last| last.mnemonic() == Mnemonic::Jmp)));
         for instruction in instructions.iter().rev().skip(skipped) {
-            if self.budget == 0 {
-                source = Some(query.clone().give_up());
-                break;
-            }
-            self.budget -= 1;
-            source = query.step_back(instruction, &mut self.infos);
             if source.is_some() {
                 break;
             }
+            source = match self.budget.checked_sub(1) {
+                Some(left) => {
+                    self.budget = left;
+                    query.step_back(instruction, &mut self.infos)
+                }
+                None => Some(query.clone().give_up()),
+            };
         }
-        let mut found = Node::default();
-        match source {
-            Some(source) => found.sources.push(source),
-            None => {
-                let before = ways.predecessors(block);
-                if ways.is_root(block) || before.is_empty() {
-                    found.sources.push(query.clone().give_up());
-                }
-                let has_index = query.index().is_some();
-                for &(block, is_taken) in before {
-                    let condition = |is_taken| Some((self.last(block)?.condition_code(), is_taken));
-                    let query = query.clone().through(is_taken.filter(|_| has_index).and_then(condition));
-                    found.before.push(self.node(block, query, pending));
-                }
+        let first = self.edges.len() as u32;
+        if source.is_none() {
+            let before = ways.predecessors(next.block);
+            self.budget = self.budget.saturating_sub(before.len());
+            if ways.is_root(next.block) || before.is_empty() || self.budget == 0 {
+                source = Some(query.clone().give_up());
+            }
+            let before = if self.budget == 0 { &[] } else { before };
+            let known = if is_known { None } else { query.forget() };
+            let has_index = query.index().is_some();
+            for &(block, is_taken) in before {
+                let limit = |is_taken| Limit::of(self.last(block)?.condition_code(), is_taken);
+                let query = query.clone().through(is_taken.filter(|_| has_index).and_then(limit));
+                let query = self.query(query);
+                let node = self.node(block, query, pending);
+                self.edges.push(Edge { node, known });
             }
         }
-        if let Some(node) = self.nodes.get_mut(node as usize) {
-            *node = found;
+        if let Some(node) = self.nodes.get_mut(next.node as usize) {
+            *node = Node { source, before: first..self.edges.len() as u32 };
         }
     }
 }

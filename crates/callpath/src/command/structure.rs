@@ -74,10 +74,12 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
     let mut out = output::stdout();
     if arguments.json {
-        let all: Vec<Value> = found.procedures.iter().map(|p| procedure_json(p, &names, arguments.lines)).collect();
-        let whole = json!({ "schema": 1, "file": arguments.file.to_string_lossy(), "procedures": all });
-        serde_json::to_writer(&mut out, &whole).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        write!(out, "{{\"file\":{},\"procedures\":[", json!(arguments.file.to_string_lossy()))?;
+        // One at a time: of a large file, all of them as JSON take more memory than all else.
+        for (number, procedure) in found.procedures.iter().enumerate() {
+            write!(out, "{}{}", if number > 0 { "," } else { "" }, procedure_json(procedure, &names, arguments.lines))?;
+        }
+        writeln!(out, "],\"schema\":1}}")?;
     } else {
         text(&mut out, &found, &names, arguments.lines)?;
     }

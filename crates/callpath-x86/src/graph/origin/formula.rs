@@ -110,8 +110,8 @@ pub(super) fn moved(place: Place, changed: Place, by: &Sum) -> Option<Place> {
         };
     }
     match by.single() {
-        // Where a pointer goes on, it leads to something else each time.
-        Some((Place::Register(from), constant)) if constant == 0 || matches!(from, RSP | RBP) => {
+        // Where a pointer goes on, it leads to something else each time; rbp, too, if it is added to.
+        Some((Place::Register(from), constant)) if constant == 0 || from == RSP || (from == RBP && register != RBP) => {
             Some(Place::Memory { base: from, index, scale, disp: disp.wrapping_add(constant as i64) })
         }
         None if by.is_constant() => {

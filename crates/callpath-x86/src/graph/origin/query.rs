@@ -8,6 +8,8 @@ use crate::decode::number;
 
 /// An index is not shifted more often between its comparison and its use.
 const MAX_SHIFTS: u8 = 3;
+/// No address is made by more additions of a constant to what is not known: a loop goes on through something.
+const MAX_ADDITIONS: u8 = 8;
 /// The word that the target, or the distance to it, is read from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Load {
@@ -15,6 +17,34 @@ pub(super) struct Load {
     pub(super) width: u8,
     pub(super) is_signed: bool,
     pub(super) address: Sum,
+}
+
+/// What is known of a table whose index needs no more to be looked for: nothing before depends on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Known {
+    width: u8,
+    is_signed: bool,
+    index: Closed,
+    shift: i64,
+    /// What is added to an entry, and to the address, beside the rest.
+    constants: (u64, u64),
+}
+
+impl Known {
+    /// What the rest of the query came to, with it.
+    pub(super) fn of(self, source: Source) -> Source {
+        match source {
+            Source::Table(table) => Source::Table(Table {
+                outer: table.outer.wrapping_add(self.constants.0),
+                address: table.address.wrapping_add(self.constants.1),
+                begin: table.begin.wrapping_add(self.constants.1).wrapping_sub(self.shift as u64),
+                width: self.width,
+                is_signed: self.is_signed,
+                index: self.index,
+            }),
+            other => other,
+        }
+    }
 }
 
 /// What is known of the index when no more is to be learned.
@@ -28,6 +58,27 @@ pub(in crate::graph) struct Closed {
     pub(in crate::graph) is_checked: bool,
 }
 
+/// What a branch says of the first of two that were compared.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Limit {
+    /// It is not higher than the second.
+    NotAbove,
+    /// It is lower.
+    Below,
+}
+
+impl Limit {
+    /// Of a branch under `condition`, taken or not. No other says anything.
+    pub(super) fn of(condition: ConditionCode, is_taken: bool) -> Option<Limit> {
+        use ConditionCode::{a, ae, b, be, e, g, ge, l, le, ne};
+        match (condition, is_taken) {
+            (be | le | e, true) | (a | g | ne, false) => Some(Limit::NotAbove),
+            (b | l, true) | (ae | ge, false) => Some(Limit::Below),
+            _ => None,
+        }
+    }
+}
+
 /// What is wanted at some point of the code.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Query {
@@ -39,10 +90,12 @@ pub(super) struct Query {
     /// So many bytes of the address came with the index: it was lower or higher by a constant before. The second number
     /// says how often.
     pub(super) shift: (i64, u8),
+    /// So many constants were added to what is looked for, the index aside.
+    pub(super) additions: u8,
     /// The word that will be found is extended by its sign.
     pub(super) is_extended: bool,
-    /// Control came along the branch under this condition.
-    pub(super) pending: Option<(ConditionCode, bool)>,
+    /// Control came along the branch under a condition that says this.
+    pub(super) pending: Option<Limit>,
     /// This place was compared, and is not higher.
     pub(super) compared: Option<(Place, u32)>,
 }
@@ -83,6 +136,7 @@ impl Query {
             closed: None,
             cap: None,
             shift: (0, 0),
+            additions: 0,
             is_extended: false,
             pending: None,
             compared: None,
@@ -98,9 +152,26 @@ impl Query {
         Some(query)
     }
 
-    /// Control came here along a branch under `condition`, or against it.
-    pub(super) fn through(mut self, branch: Option<(ConditionCode, bool)>) -> Query {
-        self.pending = branch;
+    /// Nothing more is to be learned of the index.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.is_some()
+    }
+
+    /// Takes out what only the answer needs, once the index is closed.
+    pub(super) fn forget(&mut self) -> Option<Known> {
+        let (index, load) = (self.closed.as_mut()?, self.load.as_mut()?);
+        let constants = (std::mem::take(&mut self.outer.constant), std::mem::take(&mut load.address.constant));
+        let known =
+            Known { width: load.width, is_signed: load.is_signed, index: *index, shift: self.shift.0, constants };
+        *index = Closed { stride: 0, highest: None, is_checked: false };
+        (load.width, load.is_signed) = (0, false);
+        (self.cap, self.is_extended, self.shift.0) = (None, false, 0);
+        Some(known)
+    }
+
+    /// Control came here along a branch that says so.
+    pub(super) fn through(mut self, limit: Option<Limit>) -> Query {
+        self.pending = limit;
         self
     }
 
@@ -178,7 +249,11 @@ impl Query {
             *sum = Sum::constant(before.constant);
             for &(old, factor) in before.terms.iter().flatten() {
                 if old == place {
-                    if is_address && factor > 1 && by.constant != 0 && !by.is_constant() {
+                    let is_addition = by.constant != 0 && !by.is_constant();
+                    if is_addition && !(is_address && factor > 1) {
+                        self.additions = self.additions.saturating_add(1);
+                        fits &= self.additions <= MAX_ADDITIONS;
+                    } else if is_addition {
                         let by = (by.constant as i64).wrapping_mul(factor);
                         self.shift = (self.shift.0.wrapping_add(by), self.shift.1.saturating_add(1));
                     }

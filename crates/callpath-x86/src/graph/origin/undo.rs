@@ -1,12 +1,10 @@
 //! What an instruction says of a target that is wanted behind it: instruction by instruction.
 //! Knows nothing of ways through the code.
 
-use iced_x86::{
-    ConditionCode, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register,
-};
+use iced_x86::{Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register};
 
 use super::formula::{NONE, Place, RAX, RDX, RSP, Sum, memory_place};
-use super::query::{Query, Source};
+use super::query::{Limit, Query, Source};
 use crate::decode::number;
 
 /// An index is not compared with more.
@@ -39,7 +37,7 @@ impl Query {
 
     /// The instruction sets the flags that the branch behind it asked for: what that says.
     fn bound_by(&mut self, instruction: &Instruction) -> Option<(Place, u32)> {
-        let (condition, is_taken) = self.pending?;
+        let says = self.pending?;
         if instruction.rflags_modified() == 0 {
             return None;
         }
@@ -57,11 +55,9 @@ impl Query {
         };
         let mask = if width >= 8 { u64::MAX } else { (1u64 << (8 * width)) - 1 };
         let limit = instruction.try_immediate(1).ok()? & mask;
-        use ConditionCode::{a, ae, b, be, e, g, ge, l, le, ne};
-        let highest = match (condition, is_taken) {
-            (be | le | e, true) | (a | g | ne, false) => limit,
-            (b | l, true) | (ae | ge, false) => limit.checked_sub(1)?,
-            _ => return None,
+        let highest = match says {
+            Limit::NotAbove => limit,
+            Limit::Below => limit.checked_sub(1)?,
         };
         (highest < MAX_BOUND).then_some((place, highest as u32))
     }
