@@ -394,9 +394,11 @@ fn too_deep(module: &ModuleCode) -> Option<String> {
 fn broken_dwarf(module: &ModuleCode) -> Option<String> {
     let first = module.broken_dwarf.first()?;
     let path = module.key.0.display();
+    let count = module.broken_dwarf.len();
+    let places = if count == 1 { "place" } else { "places" };
     Some(format!(
-        "{path}: debug information that makes no sense (places: {}); the first: {first}",
-        module.broken_dwarf.len()
+        "{path}: debug information makes no sense in {count} {places}; what else it says, symbols, lines and machine code are used \
+         there instead. The first: {first}"
     ))
 }
 
