@@ -7,10 +7,11 @@
 
 use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::frame::FrameKey;
+use callpath_format::recipe::Packed;
 use callpath_format::register::Registers;
 use callpath_format::shared::thread::layout;
 use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES};
-use callpath_unwind::{Cursor, End, Stop, walk};
+use callpath_unwind::{Cursor, End, Located, Stop, walk};
 use core::ops::ControlFlow;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -141,7 +142,7 @@ impl<'p, 'm> Walker<'p, 'm> {
                 key.store(located.key.0, Relaxed);
                 slot.store(0, Relaxed);
             }
-            callee = located.recipe.head;
+            callee = callee_head(cursor, located, frames == 0);
             frames += 1;
             ControlFlow::Continue(())
         });
@@ -195,7 +196,7 @@ impl<'p, 'm> Walker<'p, 'm> {
             }
             let Some(key) = keys.get(frames) else { return ControlFlow::Break(()) };
             key.store(located.key.0, Relaxed);
-            callee = located.recipe.head;
+            callee = callee_head(cursor, located, frames == 0 && part == 0);
             frames += 1;
             ControlFlow::Continue(())
         });
@@ -205,6 +206,14 @@ impl<'p, 'm> Walker<'p, 'm> {
             End::Outermost | End::Stopped(Stop::NoRecipe) | End::Stopped(_) => None,
         }
     }
+}
+
+/// What is to be known of a frame when its return address may be marked. One that a signal of the program's has interrupted
+/// may be about to go on to code that keeps its return address, as a stub of the linkage table does to `setjmp`; of the one that
+/// the sample itself has interrupted that is looked at (`sentinel::may_leave`).
+fn callee_head(cursor: &Cursor, located: &Located, is_innermost: bool) -> u16 {
+    let is_interrupted = matches!(cursor.point, CodePoint::Exact(_)) && !is_innermost;
+    located.recipe.head | if is_interrupted { Packed::KEPT } else { 0 }
 }
 
 fn save(cursor: &Cursor, checkpoint: &[AtomicU64; CHECKPOINT_WORDS]) {

@@ -28,7 +28,10 @@ const READERS: [&str; 5] = ["ld-linux", "ld-2.", "ld64", "libgcc_s", "libunwind"
 const ONLY_CLEAN_UP: [&str; 2] = ["libc.so.6", "libc-2."];
 
 /// Runtimes that walk their stacks themselves, or copy them, by names that they export or ask for.
-const WALKERS: [&[u8]; 17] = [
+const WALKERS: [&[u8]; 19] = [
+    // libunwind, which stops at a stub.
+    b"_ULx86_64_",
+    b"_Ux86_64_",
     b"JNI_CreateJavaVM",
     b"graal_create_isolate",
     b"coreclr_initialize",

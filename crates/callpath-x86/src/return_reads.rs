@@ -1,5 +1,5 @@
 //! Procedures that read their own return address otherwise than to return (`__builtin_return_address(0)`, setjmp), and those
-//! that go on to one by a jump, so that it reads theirs.
+//! that go on to one by a jump, so that it reads theirs. And procedures that leave rsp elsewhere than behind it (`ret N`).
 //! Knows nothing of who would put another address there.
 //!
 //! Code is looked at as bytes, not as instructions: an instruction that reads the word says where it is by the bytes that
@@ -57,6 +57,11 @@ pub fn readers(input: &Input<'_>) -> Vec<usize> {
                 Some(index) => is_reader[index] = true,
                 None => stubs.push(at),
             }
+        }
+    }
+    for index in input.code.iter().flat_map(|(start, bytes)| popping_returns(bytes, *start)) {
+        if let Some(index) = input.procedure_of(index) {
+            is_reader[index] = true;
         }
     }
     if !stubs.is_empty() || is_reader.contains(&true) {
@@ -123,6 +128,14 @@ fn reads_operand(before: &[u8], reg: u8) -> bool {
         [.., 0x66, rex, 0x0f, 0x6e] | [.., 0x66, rex, 0x0f, 0x3a, 0x22] => is_wide(rex),
         _ => false,
     }
+}
+
+/// Where returns seem to be that take words off the caller's stack: a few, eight bytes each. They leave rsp elsewhere.
+fn popping_returns(bytes: &[u8], start: LinkAddr) -> impl Iterator<Item = LinkAddr> {
+    memchr_iter(0xc2, bytes).filter_map(move |at| {
+        let &[low, high] = bytes.get(at + 1..)?.first_chunk()?;
+        (high == 0 && low > 0 && low.is_multiple_of(8)).then(|| LinkAddr(start.0.wrapping_add(at as u64)))
+    })
 }
 
 /// Where jumps through one of `slots` are, which lie at a distance from the next instruction.
@@ -216,6 +229,8 @@ mod tests {
             assert!(!is_reader(&padded, Reg::RBP, disp), "{bytes:x?}");
         }
         assert!(is_reader(&[0x48, 0x8b, 0x45, 0x08], Reg::RBP, 16)); // mov rax, [rbp + 8]
+        assert!(is_reader(&[0x90, 0xc2, 0x10, 0], Reg::RSP, 8)); // ret 16
+        assert!(!is_reader(&[0x0f, 0xb6, 0xc2, 0x48, 0x89, 0xc7, 0xc3], Reg::RSP, 8)); // movzx eax, dl; mov rdi, rax; ret
         for other in [
             &[0x49, 0x8b, 0x45, 0x08][..],   // mov rax, [r13 + 8]
             &[0x8b, 0x45, 0x08],             // mov eax, [rbp + 8]
