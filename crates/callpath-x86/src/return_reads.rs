@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
 use callpath_format::register::Reg;
+use iced_x86::{Decoder, DecoderOptions, Instruction};
 use memchr::memmem::find_iter;
 use memchr::{memchr_iter, memchr2_iter};
 use rustc_hash::FxHashSet;
@@ -59,9 +60,9 @@ pub fn readers(input: &Input<'_>) -> Vec<usize> {
             }
         }
     }
-    for index in input.code.iter().flat_map(|(start, bytes)| popping_returns(bytes, *start)) {
-        if let Some(index) = input.procedure_of(index) {
-            is_reader[index] = true;
+    for at in input.code.iter().flat_map(|(start, bytes)| popping_returns(bytes, *start)) {
+        if let Some(index) = input.procedure_of(at).filter(|index| !is_reader[*index]) {
+            is_reader[index] = input.begins_instruction(index, at);
         }
     }
     if !stubs.is_empty() || is_reader.contains(&true) {
@@ -74,6 +75,23 @@ impl Input<'_> {
     fn procedure_of(&self, addr: LinkAddr) -> Option<usize> {
         let index = self.procedures.partition_point(|procedure| procedure.end <= addr);
         self.procedures.get(index).filter(|procedure| procedure.contains(&addr)).map(|_| index)
+    }
+
+    /// Whether an instruction begins at `at`, if the procedure that holds it is decoded from its start.
+    fn begins_instruction(&self, procedure: usize, at: LinkAddr) -> bool {
+        let Some(bytes) = self.procedures.get(procedure).and_then(|code| self.bytes(&(code.start..at))) else {
+            return false;
+        };
+        let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
+        let mut instruction = Instruction::default();
+        while decoder.can_decode() {
+            decoder.decode_out(&mut instruction);
+            // One that goes on beyond `at`, or data.
+            if instruction.is_invalid() {
+                return false;
+            }
+        }
+        true
     }
 
     fn bytes(&self, range: &Range<LinkAddr>) -> Option<&[u8]> {
