@@ -38,8 +38,9 @@ const WRITE_EVERY: Duration = Duration::from_secs(1);
 const WRITE_SHARE: u32 = 100;
 /// How long a process that was not rung for waits at most to be looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// A program waits so long at its start for the recipe tables of its modules. Samples in those that take longer are kept raw.
-const HELD_AT_MOST: Duration = Duration::from_millis(300);
+/// A program waits so long at its start for the recipe tables of its modules. Samples in those that take longer are kept raw,
+/// with no more of the stack than there is room for.
+const HELD_AT_MOST: Duration = Duration::from_secs(1);
 /// The windows that processes map, bytes; less where address space is limited.
 const ARENA_BYTES: u64 = 256 << 20;
 const PUBLISHED_BYTES: u64 = 128 << 20;
