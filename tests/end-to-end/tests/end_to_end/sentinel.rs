@@ -106,7 +106,7 @@ fn gdb_sees_through() {
     }
     let program = Program::nasty("marked.c").arguments(["debugger"]);
     let bare = program.bare();
-    if !bare.stdout.contains("gdb: 151 levels, main 1") {
+    if !bare.stdout.contains("gdb: 301 levels, main 1") {
         return callpath_end_to_end::skip("gdb_sees_through", &format!("gdb may not attach here: {}", bare.stdout));
     }
     for sentinel in [ALWAYS, AUTO] {

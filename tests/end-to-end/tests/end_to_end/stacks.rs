@@ -33,7 +33,8 @@ fn recursion_that_is_not_kept() {
         let options = ["--recursion", recursion, "--sentinel", sentinel];
         let recorded = Program::nasty("deep.c").arguments(["2", "30000", "300"]).options(&options).same();
         let profile = recorded.profile();
-        profile.assert_full(1000, 33);
+        // Now and then one strikes in our own code.
+        profile.assert_full(990, 33);
         assert_eq!(profile.total("samples"), profile.quality.full, "{recursion}: {:?}", profile.quality);
         profile
     };

@@ -45,7 +45,9 @@ fn code_that_is_jumped_into_is_nobodys() {
 #[test]
 fn a_frame_pointer_is_the_last_resort() {
     let profile = written("pointer");
-    profile.assert_full(800, 15);
+    // Without it none would be whole. Where the recorder gets no processor for a while there is no room for more samples of
+    // unknown code, and those are partial.
+    profile.assert_full(500, 15);
     assert!(profile.percent_through(&["main", "run_pointer", "[jit]!"]) > 80.0);
 }
 
