@@ -178,22 +178,7 @@ impl Dominators {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct Graph(Vec<Vec<u32>>);
-
-    impl FlowGraph for Graph {
-        fn len(&self) -> u32 {
-            self.0.len() as u32
-        }
-
-        fn roots(&self) -> &[u32] {
-            &[0]
-        }
-
-        fn successors(&self, block: u32) -> &[u32] {
-            &self.0[block as usize]
-        }
-    }
+    use crate::loops::listed::Graph;
 
     /// Each block may leave for the last one: an error that is looked for everywhere. The ways to it have ever more in common.
     fn ladder(len: u32) -> Graph {

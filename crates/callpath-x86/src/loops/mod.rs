@@ -117,3 +117,25 @@ impl LoopForest {
         exits
     }
 }
+
+#[cfg(test)]
+mod listed {
+    use super::FlowGraph;
+
+    /// A graph that is entered at block 0: where control goes from each.
+    pub(super) struct Graph(pub(super) Vec<Vec<u32>>);
+
+    impl FlowGraph for Graph {
+        fn len(&self) -> u32 {
+            self.0.len() as u32
+        }
+
+        fn roots(&self) -> &[u32] {
+            &[0]
+        }
+
+        fn successors(&self, block: u32) -> &[u32] {
+            &self.0[block as usize]
+        }
+    }
+}

@@ -117,24 +117,8 @@ fn predecessors(graph: &impl FlowGraph) -> Vec<Vec<u32>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::loops::forest;
-
-    struct Graph(Vec<Vec<u32>>);
-
-    impl FlowGraph for Graph {
-        fn len(&self) -> u32 {
-            self.0.len() as u32
-        }
-
-        fn roots(&self) -> &[u32] {
-            &[0]
-        }
-
-        fn successors(&self, block: u32) -> &[u32] {
-            &self.0[block as usize]
-        }
-    }
+    use crate::loops::listed::Graph;
 
     /// ```text
     /// 0 -> 1 -> 2 -> 1, 2 -> 2; 1 -> 3 -> 4 -> 1, 4 -> 5
