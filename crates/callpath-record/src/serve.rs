@@ -456,7 +456,7 @@ impl Recorder {
 
     fn write_all(&mut self, directory: &Path, session: &mut SessionFile) {
         let clockwork = self.clockwork();
-        for process in &mut self.processes {
+        for process in self.processes.iter_mut().chain(self.leaving.iter_mut().map(|(process, _)| process)) {
             if let Err(error) = process.write(&mut self.shared, clockwork, directory, None) {
                 self.trouble.get_or_insert(error);
             }
