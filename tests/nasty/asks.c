@@ -1,6 +1,6 @@
 /* A library asks for the definition behind its own, by a procedure of the program that jumps to dlsym: who asks is known by
- * where dlsym returns to, which is where that procedure does, in the library. Some frames deep, all the time. The answer is
- * that there is none. */
+ * where dlsym returns to, which is where that procedure does, in the library. Every other time the jump is through a pointer.
+ * Some frames deep, all the time. The answer is that there is none. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -44,11 +44,19 @@ __attribute__((optimize("optimize-sibling-calls"))) static void *asks(int steps)
     return dlsym(RTLD_NEXT, "known_here");
 }
 
+static void *(*volatile whom)(void *, const char *) = dlsym;
+
+__attribute__((optimize("optimize-sibling-calls"))) static void *asks_somebody(int steps)
+{
+    burn(steps);
+    return whom(RTLD_NEXT, "known_here");
+}
+
 int main(void)
 {
     int found = 0;
     for (int i = 0; i < 200; i++)
-        found += down(100, asks);
+        found += down(300, i % 2 ? asks : asks_somebody);
     printf("%d found\n", found);
 }
 

@@ -13,7 +13,8 @@
  *   lookups    who calls dlsym is found by its return address
  *   debugger   gdb sees through to main
  *   replaces   procedures whose return addresses are replaced by somebody else, too, as uftrace does
- *   switches   code that puts rsp on another stack by itself, and calls from there */
+ *   switches   code that puts rsp on another stack by itself, and calls from there
+ *   copies     two coroutines on the same stack: what is in use of it is copied away and back, as greenlets do */
 #define _GNU_SOURCE
 #include <complex.h>
 #include <dlfcn.h>
@@ -416,11 +417,106 @@ APART static long switches(long round)
     /* One within this stack, one elsewhere. */
     static char elsewhere[1 << 17] __attribute__((aligned(16)));
     char within[1 << 16] __attribute__((aligned(16)));
-    burn(500);
+    /* Of another length each time: a sampling clock does not run in step with it. */
+    burn(200 + round * 7919 % 1500);
     long sum = on_other_stack(go_deep_there, round, elsewhere + sizeof elsewhere);
     sum += on_other_stack(go_deep_there, sum, within + sizeof within);
     burn(500);
     return sum;
+}
+
+/* Puts rsp where `sp` points, goes on to `exchange` on the stack that ends at `top`, and then where that says. */
+void change(void **sp, void *top);
+__asm__(".text\n"
+        ".type change, @function\n"
+        "change:\n"
+        "  push %rbp\n  push %rbx\n  push %r12\n  push %r13\n  push %r14\n  push %r15\n"
+        "  mov %rsp, (%rdi)\n"
+        "  mov %rsi, %rsp\n"
+        "  call exchange\n"
+        "  mov %rax, %rsp\n"
+        "  pop %r15\n  pop %r14\n  pop %r13\n  pop %r12\n  pop %rbx\n  pop %rbp\n"
+        "  ret\n");
+
+static struct { char *sp; char kept[1 << 16]; } lives[2];
+static char *base;
+static int life, ended[2];
+static long results[2];
+
+/* Copies the stack of the one that runs away, and the other's back. */
+void *exchange(void)
+{
+    memcpy(lives[life].kept, lives[life].sp, (size_t)(base - lives[life].sp));
+    life = !life;
+    memcpy(lives[life].sp, lives[life].kept, (size_t)(base - lives[life].sp));
+    return lives[life].sp;
+}
+
+/* `change` to the other one. */
+APART static void go_over(void)
+{
+    static char stack[1 << 14] __attribute__((aligned(16)));
+    change((void **)&lives[life].sp, stack + sizeof stack);
+}
+
+static void other(void)
+{
+    if (!ended[!life])
+        go_over();
+}
+
+APART static long wander(int depth, long x)
+{
+    volatile long kept = x;
+    burn(300 + depth % 7 * 100);
+    if (depth == 0)
+        return x;
+    if (depth % 11 == 0)
+        other();
+    x = wander(depth - 1, x * 3 + depth);
+    if (depth % 13 == 0)
+        other();
+    return x * 5 + kept;
+}
+
+APART static long stray(int depth, long x)
+{
+    volatile long kept[5] = {x, x + 1, x + 2, x + 3, x + 4};
+    burn(200 + depth % 5 * 100);
+    if (depth == 0)
+        return x;
+    if (depth % 9 == 0)
+        other();
+    x = stray(depth - 1, x * 7 + depth);
+    if (depth % 17 == 0)
+        other();
+    return x * 3 + kept[x & 3];
+}
+
+static void begin_second(void)
+{
+    results[1] = stray(DEPTH, 1);
+    ended[1] = 1;
+    go_over();
+}
+
+APART static long copies(long round)
+{
+    volatile char room[2048];
+    room[0] = 0;
+    /* What lies below is either's; of this frame that is room. */
+    base = (char *)room + sizeof room / 2;
+    base -= (unsigned long)base % 16;
+    ended[0] = ended[1] = life = 0;
+    memset(lives[1].kept, 0, 128);
+    lives[1].sp = base - 128;
+    /* Behind the six registers. */
+    *(void **)(lives[1].kept + 48) = (void *)begin_second;
+    results[0] = wander(DEPTH, round);
+    ended[0] = 1;
+    while (!ended[1])
+        other();
+    return results[0] * 31 + results[1];
 }
 
 int main(int count, char **arguments)
@@ -442,6 +538,7 @@ int main(int count, char **arguments)
     else if (!strcmp(mode, "lookups")) deed = lookups, rounds = 20000;
     else if (!strcmp(mode, "replaces")) deed = replaces, rounds = 3000;
     else if (!strcmp(mode, "switches")) deed = switches, rounds = 12000;
+    else if (!strcmp(mode, "copies")) deed = copies, rounds = 600;
     else if (!strcmp(mode, "debugger")) deed = debugger, rounds = 1;
     else {
         fprintf(stderr, "marked: no mode %s\n", mode);

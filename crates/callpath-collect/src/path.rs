@@ -49,7 +49,7 @@ pub(crate) fn find(
     as_it_is: bool,
 ) -> Path {
     let Some(mut walker) = Walker::new(in_sample, process, thread) else { return Path::NoMemory };
-    stack.marks = Marks::of_sample(in_sample, process, thread, stack.bounds(), ordinary);
+    stack.marks = Marks::of_sample(in_sample, process, stack.bounds(), ordinary);
     let cursor = Cursor::interrupted(RunAddr(interrupted.pc), interrupted.registers);
     let (frames, end) = walker.walk_whole(cursor, stack);
     // Outwards of a mark all is as it was at the sample that set it: on a full path.
@@ -78,12 +78,12 @@ pub(crate) fn find(
     let node = Tree::new(process, thread).and_then(|mut tree| {
         walker.insert(root, frames, &mut tree, stack, |node, slot, stack| {
             if let Some(noted) = noted {
-                stack.marks.note(process, noted, slot, node);
+                stack.note(process, noted, slot, node);
             }
         })
     });
     if let (Some(_), Some(noted)) = (node, noted) {
-        stack.mark(process, interrupted, noted);
+        stack.mark(interrupted, noted);
     }
     match (node, end) {
         (None, _) => Path::NoMemory,

@@ -5,13 +5,14 @@
 //!
 //! Only the thread's own stack is marked, and only frames whose return address lies right below the caller's stack pointer,
 //! is known to stand behind a call, and leads to ordinary code. A mark is never taken away by a sample: unwinders of the
-//! program's own may have read it. Each sample of a deeper stack adds one instead.
+//! program's own may have read it. Each sample of a deeper stack adds one instead. All that is ever written to a stack is an
+//! address's stub where that address stands.
 
 mod frames;
 mod stubs;
 
 pub use frames::Frames;
-pub use stubs::{GROUP, Own, READERS, Record, STUB_BYTES, STUBS, Stubs};
+pub use stubs::{Own, PLACES, READERS, STUBS, Stubs};
 
 use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::recipe::Packed;
@@ -22,12 +23,13 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::process::Process;
 use crate::sample::{InSample, Interrupted};
-use crate::syscall;
-use crate::thread::Thread;
-use frames::Entry;
+use frames::Place;
 
 /// With [`Settings::AUTO`], frames within the innermost mark that are walked anew rather than marked once more.
 const NEAR: usize = 16;
+
+/// How many frames outwards of a mark must be as they were noted for a walk to end there.
+const COMPARED: usize = 32;
 
 /// The sentinel as one sample sees it.
 pub(crate) struct Marks {
@@ -37,8 +39,6 @@ pub(crate) struct Marks {
     counted: Option<usize>,
     /// What the settings say.
     mode: u32,
-    /// The load map that the sample's walk uses.
-    generation: u32,
     /// Whether a walk may end at a mark.
     follow: bool,
     /// Whether marks may be added and struck off.
@@ -47,10 +47,6 @@ pub(crate) struct Marks {
     bounds: (u64, u64),
     /// The entry whose mark the walk has met.
     met: Option<usize>,
-    /// Whether the return address that was read last was a stub.
-    was_stub: bool,
-    /// A stub was found where it was not put: the program copies its stack.
-    is_copied: bool,
 }
 
 impl Marks {
@@ -60,13 +56,10 @@ impl Marks {
         frames: None,
         counted: None,
         mode: Settings::NEVER,
-        generation: 0,
         follow: false,
         change: false,
         bounds: (0, 0),
         met: None,
-        was_stub: false,
-        is_copied: false,
     };
 
     /// For a sample. `bounds`: of the thread's own stack, if it was interrupted there. `ordinary`: it was interrupted, by an
@@ -74,65 +67,51 @@ impl Marks {
     pub(crate) fn of_sample(
         _in_sample: &InSample,
         process: &Process<'_>,
-        thread: Thread<'_>,
         bounds: Option<(u64, u64)>,
         ordinary: bool,
     ) -> Marks {
         let settings = &process.session.settings;
         let Some(stubs) = process.stubs else { return Marks::NONE };
         let own = (stubs.own)();
-        let generation = thread.record.cache_generation.load(Relaxed);
         let metric = settings.in_use().iter().position(|meter| *meter == Settings::RETURNS);
         let walks_itself = process.slot.walks_itself.load(Relaxed) != 0;
-        let is_over = process.slot.unmarked.load(Relaxed) == Unmarked::Copies as u32;
         Marks {
             stubs: Some(stubs),
             frames: match own {
-                Own::Has(frames) => Some(frames),
-                Own::NotYet | Own::Never => None,
+                Own::Has(frames) if frames.is_wanted.load(Relaxed) != 0 => Some(frames),
+                Own::Has(_) | Own::NotYet | Own::Never => None,
             },
             counted: metric,
             mode: settings.sentinel,
-            generation,
             follow: ordinary,
-            change: ordinary && bounds.is_some() && !walks_itself && !is_over && !matches!(own, Own::Never),
+            change: ordinary && bounds.is_some() && !walks_itself && !matches!(own, Own::Never),
             bounds: bounds.unwrap_or((0, 0)),
             met: None,
-            was_stub: false,
-            is_copied: false,
         }
     }
 
-    /// What a return address, found at `at` (0: unknown), stands for.
+    /// What a return address, found at `at` (0: unknown), stands for. `None`: for nothing. `read`: the stack.
     #[inline]
-    pub(crate) fn true_return(&mut self, at: u64, found: u64) -> Option<u64> {
+    pub(crate) fn true_return(&mut self, at: u64, found: u64, read: impl FnMut(u64) -> Option<u64>) -> Option<u64> {
         match &self.stubs {
-            Some(stubs) if stubs.contain(found) => self.of_stub(at, found),
-            _ => {
-                self.was_stub = false;
-                Some(found)
-            }
+            Some(stubs) if stubs.contain(found) => self.of_stub(at, found, read),
+            _ => Some(found),
         }
     }
 
     #[cold]
-    fn of_stub(&mut self, at: u64, found: u64) -> Option<u64> {
-        self.was_stub = true;
-        let record = self.stubs?.record(found)?;
-        if at != 0 && at != record.slot.load(Relaxed) {
-            self.is_copied = true;
-            return None;
-        }
+    fn of_stub(&mut self, at: u64, found: u64, read: impl FnMut(u64) -> Option<u64>) -> Option<u64> {
+        let stubs = self.stubs?;
+        let real = stubs.real(found)?;
         if self.follow
             && let Some(frames) = self.frames
-            && let Some(index) = frames.index_of(record.entry.load(Relaxed))
-            && let Some(entry) = frames.entry(index)
-            && entry.slot.load(Relaxed) == record.slot.load(Relaxed)
+            && let Some(index) = frames.marked_at(at)
             && index > 0
+            && is_as_noted(&stubs, frames, index, read)
         {
             self.met = Some(index);
         }
-        Some(record.real.load(Relaxed))
+        Some(real)
     }
 
     /// Whether the walk has met a mark of a frame that is known: it need not go on.
@@ -144,11 +123,7 @@ impl Marks {
     /// Says why stacks are not marked, if a walk of so many frames has shown it.
     pub(crate) fn tell(&self, process: &Process<'_>, walked: usize) {
         let unmarked = &process.slot.unmarked;
-        if self.is_copied {
-            unmarked.store(Unmarked::Copies as u32, Relaxed);
-        } else if self.is_deep(process, walked)
-            && process.slot.walks_itself.load(Relaxed) != 0
-            && unmarked.load(Relaxed) == 0
+        if self.is_deep(process, walked) && process.slot.walks_itself.load(Relaxed) != 0 && unmarked.load(Relaxed) == 0
         {
             unmarked.store(Unmarked::WalksItself as u32, Relaxed);
         }
@@ -177,7 +152,7 @@ impl Marks {
         located: &Located,
         read: impl FnMut(u64) -> Option<u64>,
     ) -> u64 {
-        let (Some(frames), true) = (self.frames, self.change) else { return 0 };
+        let (Some(stubs), Some(_), true) = (&self.stubs, self.frames, self.change) else { return 0 };
         let is_simple = |kind| matches!(kind, Packed::REGISTER | Packed::DEREF);
         let is_caller_ordinary = is_simple(located.recipe.kind()) || located.recipe.kind() == Packed::OUTERMOST;
         let CodePoint::Return(RunAddr(addr)) = caller.point else { return 0 };
@@ -187,29 +162,11 @@ impl Marks {
             && head & Packed::KEPT == 0
             && located.recipe.head & Packed::KEEPS == 0
             && is_caller_ordinary
-            && (!self.was_stub || self.is_met())
             && slot.is_multiple_of(8)
             && low <= slot
             && slot < high
-            && self.is_behind_call(frames, addr, read);
+            && (stubs.find(addr).is_some() || is_behind_call(addr, read));
         if may_be { slot } else { 0 }
-    }
-
-    /// Whether the instruction before `addr` can be a call.
-    fn is_behind_call(&self, frames: &Frames, addr: u64, mut read: impl FnMut(u64) -> Option<u64>) -> bool {
-        if frames.is_checked(addr, self.generation) {
-            return true;
-        }
-        let Some(bytes) = addr.checked_sub(8).and_then(&mut read).map(u64::to_le_bytes) else { return false };
-        let direct = bytes[3] == 0xe8;
-        let indirect = [2, 3, 4, 6, 7].iter().any(|len| {
-            let at = bytes.len() - len;
-            bytes.get(at) == Some(&0xff) && bytes.get(at + 1).is_some_and(|modrm| modrm >> 3 & 7 == 2)
-        });
-        if direct || indirect {
-            frames.set_checked(addr);
-        }
-        direct || indirect
     }
 
     /// Begins to note the frames of a full path that was walked, the outermost first, from the mark inwards or from the
@@ -220,75 +177,118 @@ impl Marks {
         }
         let stubs = self.stubs?;
         let is_deep = self.is_deep(process, self.met.unwrap_or(0) + walked);
-        let frames = match self.frames {
-            Some(frames) => frames,
-            // Its frames are noted from the next sample on.
-            None if is_deep => {
-                let frames = Frames::create(&stubs, syscall::gettid());
-                (stubs.set_own)(frames.map_or(Own::Never, Own::Has));
-                if frames.is_none() {
-                    process.slot.unmarked.store(Unmarked::NoMemory as u32, Relaxed);
-                }
-                return None;
+        let Some(frames) = self.frames else {
+            if is_deep {
+                // Its frames are noted from the next sample on.
+                want(&stubs, process);
             }
-            None => return None,
+            return None;
         };
-        match self.met {
-            Some(index) => {
-                frames.strike(&stubs, frames.entry(index).map_or(0, |entry| core::ptr::from_ref(entry) as u64));
-                frames.truncate(index);
-            }
-            None => {
-                frames.strike(&stubs, 0);
-                frames.truncate(0);
-            }
-        }
+        frames.keep(self.met);
         (is_deep || self.is_met()).then_some(frames)
     }
 
-    /// Notes the next frame inwards.
-    pub(crate) fn note(&self, process: &Process<'_>, frames: &Frames, slot: u64, node: ArenaRef) {
-        let is_marked = self.met == Some(frames.len());
-        let slot = match (is_marked, frames.entry(frames.len())) {
-            (true, Some(entry)) => entry.slot.load(Relaxed),
-            _ => slot,
+    /// Notes the next frame inwards. `slot`: where its return address is, if it may be marked, else 0. `read`: the stack.
+    pub(crate) fn note(
+        &self,
+        process: &Process<'_>,
+        frames: &Frames,
+        slot: u64,
+        node: ArenaRef,
+        mut read: impl FnMut(u64) -> Option<u64>,
+    ) {
+        let Some(stubs) = &self.stubs else { return };
+        let counter = || {
+            let metric = self.counted?;
+            process.arena.at_offset(node.offset_bytes() + size_of::<Node>() + 8 * metric)
         };
-        let place = |metric: usize| process.arena.at_offset(node.offset_bytes() + size_of::<Node>() + 8 * metric);
+        let met = frames.entry(frames.len()).filter(|_| self.met == Some(frames.len()));
+        let (place, is_marked) = match met {
+            // Its mark is known already.
+            Some(met) => (Place { slot: met.slot.load(Relaxed), stub: met.stub.load(Relaxed) }, false),
+            None if slot == 0 => (Place::default(), false),
+            None => {
+                let found = read(slot).unwrap_or(0);
+                let is_stub = stubs.contain(found);
+                match if is_stub { stubs.real(found).map(|_| found) } else { stubs.find_or_make(found) } {
+                    Some(stub) => (Place { slot, stub }, is_stub),
+                    None => {
+                        process.slot.marks_lost.fetch_add(1, Relaxed);
+                        (Place::default(), false)
+                    }
+                }
+            }
+        };
         // A stack that is deeper than what is kept is marked at the outer frames only.
-        let _ = frames.push(slot, node, self.counted.and_then(place), is_marked);
+        if let Some(index) = frames.push(place, node, counter())
+            && is_marked
+        {
+            frames.add_mark(index);
+        }
     }
 
     /// Marks a frame: the innermost, if returns are counted, or the one outside of it.
-    pub(crate) fn mark(
-        &self,
-        process: &Process<'_>,
-        interrupted: &Interrupted,
-        frames: &Frames,
-        mut read: impl FnMut(u64) -> Option<u64>,
-    ) {
+    pub(crate) fn mark(&self, interrupted: &Interrupted, frames: &Frames, mut read: impl FnMut(u64) -> Option<u64>) {
         let Some(stubs) = self.stubs else { return };
         let innermost = self.mode == Settings::ALWAYS
             && !stubs.is_reader(interrupted.pc)
             && read(interrupted.pc).is_some_and(|code| !may_leave(code.to_le_bytes()));
         let skipped = usize::from(!innermost);
-        let innermost_mark = self.met.unwrap_or(0);
-        let candidate = (innermost_mark..frames.len().saturating_sub(skipped))
-            .rev()
-            .filter_map(|index| frames.entry(index))
-            .find(|entry| entry.slot.load(Relaxed) != 0);
-        let Some(entry) = candidate.filter(|entry| entry.marked.load(Relaxed) == 0) else { return };
-        let index = frames.index_of(core::ptr::from_ref(entry) as u64).unwrap_or(0);
+        let is_markable = |index: usize| frames.entry(index).is_some_and(|entry| entry.slot.load(Relaxed) != 0);
+        let within = frames.innermost_mark().map_or(0, |index| index + 1);
+        let candidate = (within..frames.len().saturating_sub(skipped)).rev().find(|index| is_markable(*index));
+        let Some((index, entry)) = candidate.and_then(|index| Some((index, frames.entry(index)?))) else { return };
         if self.mode == Settings::AUTO && self.met.is_some_and(|met| index < met + NEAR) {
             return;
         }
-        let slot = entry.slot.load(Relaxed);
-        let Some(real) = read(slot).filter(|real| !stubs.contain(*real)) else { return };
-        let Some((number, record)) = frames.take_stub(&stubs, read) else {
-            process.slot.marks_lost.fetch_add(1, Relaxed);
+        let (slot, stub) = (entry.slot.load(Relaxed), entry.stub.load(Relaxed));
+        if stubs.real(stub).is_none_or(|real| read(slot) != Some(real)) {
             return;
-        };
-        frames.live.push(number);
-        place(record, entry, slot, real);
+        }
+        frames.add_mark(index);
+        // SAFETY: the word lies on the calling thread's own stack, between its stack pointer and the stack's end, and has
+        // been read: a frame's return address. The stub leads there.
+        unsafe { core::ptr::write_volatile(slot as *mut u64, stub) };
+    }
+}
+
+/// Whether the instruction before `addr` can be a call. `read`: reads code.
+fn is_behind_call(addr: u64, mut read: impl FnMut(u64) -> Option<u64>) -> bool {
+    let Some(bytes) = addr.checked_sub(8).and_then(&mut read).map(u64::to_le_bytes) else { return false };
+    let direct = bytes[3] == 0xe8;
+    let indirect = [2, 3, 4, 6, 7].iter().any(|len| {
+        let at = bytes.len() - len;
+        bytes.get(at) == Some(&0xff) && bytes.get(at + 1).is_some_and(|modrm| modrm >> 3 & 7 == 2)
+    });
+    direct || indirect
+}
+
+/// Whether the stack at the marked frame `index`, and next outwards of it, holds the return addresses that were noted: where
+/// a stack was copied away and another one put there, it does not.
+fn is_as_noted(stubs: &Stubs, frames: &Frames, index: usize, mut read: impl FnMut(u64) -> Option<u64>) -> bool {
+    let outwards = (index.saturating_sub(COMPARED)..=index).rev().filter_map(|index| frames.entry(index));
+    outwards.into_iter().all(|entry| {
+        let (slot, stub) = (entry.slot.load(Relaxed), entry.stub.load(Relaxed));
+        slot == 0 || read(slot).is_some_and(|found| found == stub || Some(found) == stubs.real(stub))
+    })
+}
+
+/// Has the calling thread's frames noted from its next sample on.
+fn want(stubs: &Stubs, process: &Process<'_>) {
+    let frames = match (stubs.own)() {
+        Own::Has(frames) => Some(frames),
+        Own::NotYet => Frames::create(),
+        Own::Never => return,
+    };
+    match frames {
+        Some(frames) => {
+            frames.is_wanted.store(1, Relaxed);
+            (stubs.set_own)(Own::Has(frames));
+        }
+        None => {
+            process.slot.unmarked.store(Unmarked::NoMemory as u32, Relaxed);
+            (stubs.set_own)(Own::Never);
+        }
     }
 }
 
@@ -299,17 +299,6 @@ fn may_leave(code: [u8; 8]) -> bool {
         code,
         [0xf3, 0x0f, 0x1e, 0xfa, ..] | [0xf2 | 0x3e | 0x41, 0xe9 | 0xeb | 0xff, ..] | [0xe9 | 0xeb | 0xff | 0x68, ..]
     )
-}
-
-/// Puts a stub into the return address's place.
-fn place(record: &Record, entry: &Entry, slot: u64, real: u64) {
-    record.real.store(real, Relaxed);
-    record.slot.store(slot, Relaxed);
-    record.entry.store(core::ptr::from_ref(entry) as u64, Relaxed);
-    entry.marked.store(1, Relaxed);
-    // SAFETY: the word lies on the calling thread's own stack, between its stack pointer and the stack's end, and has been
-    // read: a frame's return address. The thread returns through the stub as it would have without.
-    unsafe { core::ptr::write_volatile(slot as *mut u64, record.stub.load(Relaxed)) };
 }
 
 /// The thread as it will be when it has left the stubs' code, if it was interrupted there.
@@ -327,36 +316,61 @@ pub(crate) fn beyond(process: &Process<'_>, interrupted: &Interrupted) -> Option
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use core::sync::atomic::{AtomicU32, AtomicU64};
+    extern crate std;
 
-    static RECORDS: [Record; STUBS] = [const { Record::new() }; STUBS];
-    static OWNERS: [AtomicU32; STUBS / GROUP] = [const { AtomicU32::new(0) }; STUBS / GROUP];
-    static PROCEDURES: [AtomicU64; READERS] = [const { AtomicU64::new(0) }; READERS];
+    use super::*;
+    use std::vec::Vec;
 
     #[test]
-    fn a_stub_stands_for_a_return_address_only_where_it_was_put() {
-        const FIRST: u64 = 0x10_0000;
-        let stubs = Stubs {
-            first: FIRST,
-            common: FIRST + STUBS as u64 * STUB_BYTES,
-            left: u64::MAX,
-            end: u64::MAX,
-            records: &RECORDS,
-            owners: &OWNERS,
-            readers: &PROCEDURES,
-            own: || Own::NotYet,
-            set_own: |_| (),
-        };
-        let (stub, slot, real) = (FIRST + 7 * STUB_BYTES, 0x7fff_0008, 0x40_1234);
-        RECORDS[7].real.store(real, Relaxed);
-        RECORDS[7].slot.store(slot, Relaxed);
+    fn a_stub_stands_for_its_return_address_wherever_it_is() {
+        let stubs = stubs::tests::stubs();
+        let stub = stubs.find_or_make(0x40_1234).unwrap();
         let mut marks = Marks { stubs: Some(stubs), ..Marks::NONE };
-        assert_eq!(marks.true_return(slot, 0x40_5678), Some(0x40_5678));
-        assert_eq!(marks.true_return(slot, stub), Some(real));
-        assert_eq!(marks.true_return(0, stub), Some(real));
-        assert!(!marks.is_copied);
-        assert_eq!(marks.true_return(slot + 64, stub), None);
-        assert!(marks.is_copied);
+        for at in [0, 0x7fff_0008, 0x7fff_0048] {
+            assert_eq!(marks.true_return(at, 0x40_5678, |_| None), Some(0x40_5678));
+            assert_eq!(marks.true_return(at, stub, |_| None), Some(0x40_1234));
+            assert_eq!(marks.true_return(at, stub + 4, |_| None), None);
+        }
+        assert!(!marks.is_met());
+    }
+
+    /// A stack of eight frames, one word each.
+    #[test]
+    fn a_walk_ends_where_the_stack_is_as_it_was_noted() {
+        let stubs = stubs::tests::stubs();
+        let frames: &'static Frames = Frames::create().expect("memory");
+        let (slot, real) = (|n: usize| 0x7fff_f000 - 8 * n as u64, |n: usize| 0x40_1000 + 16 * n as u64);
+        let mut stack: Vec<u64> = (0..8).map(real).collect();
+        for n in 0..8 {
+            let place = Place { slot: slot(n), stub: stubs.find_or_make(real(n)).unwrap() };
+            assert_eq!(frames.push(place, ArenaRef(n as u32 + 1), None), Some(n));
+        }
+        for marked in [3, 6] {
+            frames.add_mark(marked);
+            stack[marked] = stubs.find(real(marked)).unwrap();
+        }
+        let met = |stack: &[u64], n: usize| {
+            let marks = Marks { stubs: Some(stubs), frames: Some(frames), follow: true, ..Marks::NONE };
+            let mut marks = marks;
+            let read = |at: u64| stack.get(((0x7fff_f000 - at) / 8) as usize).copied();
+            assert_eq!(marks.true_return(slot(n), stack[n], read), Some(real(n)));
+            marks.met
+        };
+        assert_eq!((0..8).map(|n| met(&stack, n)).collect::<Vec<_>>()[..], {
+            let mut all = [None; 8];
+            (all[3], all[6]) = (Some(3), Some(6));
+            all
+        });
+        // A mark that was copied to where none was put; another stack outwards.
+        let copied = [&stack[..5], &[stack[3]], &stack[6..]].concat();
+        let mut marks = Marks { stubs: Some(stubs), frames: Some(frames), follow: true, ..Marks::NONE };
+        assert_eq!((marks.true_return(slot(5), copied[5], |_| None), marks.met), (Some(real(3)), None));
+        stack[2] = 0x40_2000;
+        assert_eq!((met(&stack, 6), met(&stack, 3)), (None, None));
+        frames.keep(Some(3));
+        assert_eq!((frames.len(), frames.marked_at(slot(6))), (3, None));
+        frames.push(Place { slot: slot(3), stub: stack[3] }, ArenaRef(9), None);
+        assert_eq!((frames.marked_at(slot(3)), frames.innermost_mark()), (Some(3), Some(3)));
+        frames.destroy();
     }
 }

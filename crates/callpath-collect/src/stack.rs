@@ -4,7 +4,7 @@
 //! What is known of a thread's own stack reaches from its top down to where a sample has found it mapped.
 
 use callpath_format::register::Reg;
-use callpath_format::shared::ThreadRecord;
+use callpath_format::shared::{ArenaRef, ThreadRecord};
 use callpath_unwind::{Cursor, Located, Memory};
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -122,31 +122,40 @@ impl Stack {
         marks.slot(head, caller, located, |addr| other.read_u64(addr))
     }
 
-    /// Marks one of the frames that were noted.
-    pub(crate) fn mark(&mut self, process: &Process<'_>, interrupted: &Interrupted, noted: &Frames) {
+    /// Notes the next frame inwards. `slot`: where its return address is, if it may be marked, else 0.
+    pub(crate) fn note(&mut self, process: &Process<'_>, noted: &Frames, slot: u64, node: ArenaRef) {
         let Stack { marks, other, low, high } = self;
-        marks.mark(process, interrupted, noted, |addr| match addr.checked_add(8) {
-            // SAFETY: it lies on the thread's own stack above its stack pointer, where all is mapped.
-            Some(end) if *low <= addr && end <= *high => Some(unsafe { read(addr) }),
-            _ => other.read_u64(addr),
-        });
+        marks.note(process, noted, slot, node, |addr| word(*low, *high, other, addr));
     }
+
+    /// Marks one of the frames that were noted.
+    pub(crate) fn mark(&mut self, interrupted: &Interrupted, noted: &Frames) {
+        let Stack { marks, other, low, high } = self;
+        marks.mark(interrupted, noted, |addr| word(*low, *high, other, addr));
+    }
+}
+
+/// Eight bytes of a stack within `low..high`, or of other memory.
+#[inline]
+fn word(low: u64, high: u64, other: &mut Probed, addr: u64) -> Option<u64> {
+    let last = addr.checked_add(7)?;
+    if low <= addr && last < high {
+        // SAFETY: they lie on the thread's own stack above its stack pointer, where all is mapped.
+        return Some(unsafe { read(addr) });
+    }
+    other.read_u64(addr)
 }
 
 impl Memory for Stack {
     #[inline]
     fn read_u64(&mut self, addr: u64) -> Option<u64> {
-        let last = addr.checked_add(7)?;
-        if self.low <= addr && last < self.high {
-            // SAFETY: they lie on the thread's own stack above its stack pointer, where all is mapped.
-            return Some(unsafe { read(addr) });
-        }
-        self.other.read_u64(addr)
+        word(self.low, self.high, &mut self.other, addr)
     }
 
     #[inline]
     fn true_return(&mut self, at: u64, found: u64) -> Option<u64> {
-        self.marks.true_return(at, found)
+        let Stack { marks, other, low, high } = self;
+        marks.true_return(at, found, |addr| word(*low, *high, other, addr))
     }
 }
 

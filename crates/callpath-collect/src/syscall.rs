@@ -17,7 +17,6 @@ pub mod number {
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
     pub const CLOCK_GETTIME: usize = 228;
-    pub const TGKILL: usize = 234;
 }
 
 /// # Safety
@@ -111,11 +110,4 @@ pub fn is_space_limited() -> bool {
     // SAFETY: the kernel writes two numbers.
     let result = unsafe { call4(number::GETRLIMIT, RLIMIT_AS, limit.as_mut_ptr() as usize, 0, 0) };
     result != 0 || limit[0] != u64::MAX
-}
-
-/// Whether there is such a thread.
-pub fn is_thread(pid: u32, tid: u32) -> bool {
-    const ESRCH: Return = -3;
-    // SAFETY: sends nothing.
-    unsafe { call4(number::TGKILL, pid as usize, tid as usize, 0, 0) != ESRCH }
 }

@@ -33,6 +33,9 @@ pub struct Loading {
     pub pointers: Vec<(LinkAddr, LinkAddr)>,
     /// `(slot, name)`: the slot will hold the address of the symbol of that name, without its version.
     pub symbols: Vec<(LinkAddr, String)>,
+    /// Symbols of other images whose addresses this one's own data hold, or its code has for constants (the addresses of stubs
+    /// in the linkage table that stand for them), without their versions.
+    pub taken: Vec<String>,
     /// Procedures that the loader calls: at the start, at the end, or to choose an implementation.
     pub called: Vec<LinkAddr>,
 }
@@ -56,6 +59,7 @@ impl Loading {
         for (_, table) in relocations.into_iter().flatten() {
             loading.relocations(table, symbols.as_ref());
         }
+        loading.taken.extend(symbols.iter().flat_map(SymbolTable::with_canonical_stubs));
         if let Some((_, table)) = table(DT_RELR, DT_RELRSZ).or_else(|| section(".relr.dyn")) {
             loading.packed(image, table);
         }
@@ -97,10 +101,10 @@ impl Loading {
                     let name = symbols.and_then(|symbols| symbols.name(symbol));
                     self.symbols.extend(name.map(|name| (LinkAddr(slot), name.into_owned())));
                 }
-                R_X86_64_64 => {
-                    let value = symbols.and_then(|symbols| symbols.value(symbol));
-                    self.pointers.extend(value.map(|value| (LinkAddr(slot), LinkAddr(value.wrapping_add(addend)))));
-                }
+                R_X86_64_64 => match symbols.and_then(|symbols| symbols.value(symbol)) {
+                    Some(value) => self.pointers.push((LinkAddr(slot), LinkAddr(value.wrapping_add(addend)))),
+                    None => self.taken.extend(symbols.and_then(|s| Some(s.name(symbol)?.into_owned()))),
+                },
                 _ => {}
             }
         }

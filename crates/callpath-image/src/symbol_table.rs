@@ -84,6 +84,14 @@ impl<'a> SymbolTable<'a> {
         (entry.u16_at(6)? != abi::SHN_UNDEF).then_some(entry.u64_at(8)?)
     }
 
+    /// Procedures of other images for whose addresses those of stubs in this one's linkage table stand (psABI, section 5.2).
+    pub(crate) fn with_canonical_stubs(&self) -> impl Iterator<Item = String> {
+        self.symbols.chunks_exact(SYMBOL_LEN).filter_map(|entry| {
+            let is_one = entry.u16_at(6)? == abi::SHN_UNDEF && entry.u64_at(8)? != 0;
+            is_one.then(|| self.name_at(entry.u32_at(0)?)).flatten().map(Cow::into_owned)
+        })
+    }
+
     fn name_at(&self, offset: u32) -> Option<Cow<'_, str>> {
         let name = cstr_at(&self.strings, offset.into())?;
         let version = name.iter().skip(1).position(|&byte| byte == b'@').map_or(name.len(), |at| at + 1);

@@ -37,8 +37,8 @@ unsafe extern "C" fn child() {
         masks::unblock();
     }
     let forked_from = parent.slot_index + 1;
-    if let Some(stubs) = &parent.stubs {
-        sentinel::adopt(stubs);
+    if parent.stubs.is_some() {
+        sentinel::adopt();
     }
     match Process::claim(parent.arena, parent.published, parent.stubs) {
         Some(process) => {

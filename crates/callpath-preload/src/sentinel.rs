@@ -1,24 +1,25 @@
 //! The sentinel's stubs: what a marked frame returns to.
 //! Knows nothing of when a frame is marked.
 //!
-//! A stub leads to its record and on to code that all share: it puts the real return address back where it was, counts the
-//! return, marks the next frame outwards, and goes on as the `ret` would have. All registers stay as they are, and the
+//! A stub leads to code that all share, with the place of its return address: that code counts the return, if the frame is
+//! marked in this thread, marks the next frame outwards, and goes on as the `ret` would have. It goes there whatever it
+//! finds; and it writes a stub nowhere but over that stub's own return address. All registers stay as they are, and the
 //! flags: gcc keeps values in any register across calls to procedures that it knows.
 //!
 //! Call frame information leads every unwinder through: exceptions, cancellation, backtrace(), gdb. An unwinder finds a
 //! stub's address for a return address and looks one byte before it; so the information begins one byte earlier. The
-//! real return address is in the record, whose distance from the stub stands in the stub.
+//! real return address is in a table, whose distance from the stub stands in the stub.
 
-use callpath_collect::sentinel::{Frames, GROUP, Own, READERS, Record, STUBS, Stubs};
+use callpath_collect::sentinel::{Frames, Own, PLACES, READERS, STUBS, Stubs};
 use callpath_format::shared::{Session, Settings, Unmarked};
 use core::arch::global_asm;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 use crate::libc::{next, syscall_number};
 use crate::tls::{self, Word};
 
-// Offsets in `Record`: real 0, slot 8, entry 16, stub 24. In `Entry`: slot 0, counter 8, outward 16, marked 28.
+// Offsets in `Frames`: mark 0. In `Entry`: slot 0, counter 8, outward 16, stub 24, next 32.
 global_asm!(
     ".pushsection .text.callpath_sentinel,\"ax\",@progbits",
     ".balign 64",
@@ -29,7 +30,7 @@ global_asm!(
     // rsp = rsp
     ".cfi_escape 0x16, 0x07, 0x02, 0x77, 0x00",
     // The stub is what the return address, or the program counter in it, is without its last five bits. 28 bytes from there
-    // is the distance of the record from that place; the record begins with the return address.
+    // is the distance of the return address from that place.
     // breg16 0; lit31; not; and; plus_uconst 28; dup; deref_size 4; plus; deref
     ".cfi_escape 0x16, 0x10, 0x0c, 0x80, 0x00, 0x4f, 0x20, 0x1a, 0x23, 0x1c, 0x12, 0x94, 0x04, 0x22, 0x06",
     "int3",
@@ -39,12 +40,12 @@ global_asm!(
     ".set callpath_sentinel_at, 0",
     ".rept {stubs}",
     "mov qword ptr [rsp - 16], rax",
-    "lea rax, [rip + {records} + callpath_sentinel_at]",
+    "lea rax, [rip + {reals} + callpath_sentinel_at]",
     ".byte 0xe9",
     ".long callpath_sentinel_common - . - 4",
     ".fill 11, 1, 0xcc",
-    ".long {records} + callpath_sentinel_at - .",
-    ".set callpath_sentinel_at, callpath_sentinel_at + 64",
+    ".long {reals} + callpath_sentinel_at - .",
+    ".set callpath_sentinel_at, callpath_sentinel_at + 8",
     ".endr",
     ".cfi_endproc",
     ".hidden callpath_sentinel_common",
@@ -58,47 +59,59 @@ global_asm!(
     "mov qword ptr [rsp - 24], rcx",
     "mov qword ptr [rsp - 32], rdx",
     "mov qword ptr [rsp - 40], rsi",
-    "mov rcx, qword ptr [rax + 8]",
-    "not rcx",
-    "lea rcx, [rcx + rsp - 7]",
-    "jrcxz 2f",
-    // The stub was put somewhere else meanwhile: the stack was copied away and back again (`Stubs`). There is no way back.
-    "ud2",
-    "2:",
     "mov rcx, qword ptr [rax]",
     "mov qword ptr [rsp - 8], rcx",
     ".hidden callpath_sentinel_left",
     "callpath_sentinel_left:",
     ".cfi_escape 0x10, 0x10, 0x02, 0x77, 0x78",
-    "mov rcx, qword ptr [rax + 16]",
-    "jrcxz 7f",
-    "mov rsi, qword ptr [rcx + 8]",
-    "mov rdx, qword ptr [rsi]",
-    "lea rdx, [rdx + 1]",
-    "mov qword ptr [rsi], rdx",
-    "mov dword ptr [rcx + 28], 0",
-    "mov rcx, qword ptr [rcx + 16]",
-    "jrcxz 7f",
-    "mov rsi, rcx",
-    "mov ecx, dword ptr [rsi + 28]",
-    "jrcxz 3f",
-    "jmp 7f",
-    // The next frame outwards is marked with the same stub.
-    "3:",
+    // The flags, until they are put back.
+    "lahf",
+    "seto al",
+    // The thread's frames: 0 and 1 are none.
+    "mov rcx, qword ptr [rip + callpath_thread_words@GOTTPOFF]",
+    "mov rsi, qword ptr fs:[rcx + {word}]",
+    "cmp rsi, 1",
+    "jbe 9f",
+    // Marks within this frame are of frames that are gone without a return. If there is none here, it is a copy of one.
+    "lea rdx, [rsp - 8]",
+    "2:",
     "mov rcx, qword ptr [rsi]",
-    "mov rdx, qword ptr [rcx]",
-    "mov qword ptr [rax], rdx",
-    "mov qword ptr [rax + 8], rcx",
-    "mov qword ptr [rax + 16], rsi",
-    "mov dword ptr [rsi + 28], 1",
-    "mov rdx, qword ptr [rax + 24]",
-    "mov qword ptr [rcx], rdx",
-    "jmp 9f",
-    // The stub is free.
-    "7:",
-    "mov qword ptr [rax + 16], 0",
-    "mov qword ptr [rax + 8], 0",
+    "test rcx, rcx",
+    "jz 9f",
+    "cmp qword ptr [rcx], rdx",
+    "ja 9f",
+    "je 3f",
+    "mov rcx, qword ptr [rcx + 32]",
+    "mov qword ptr [rsi], rcx",
+    "jmp 2b",
+    "3:",
+    "mov rdx, qword ptr [rcx + 8]",
+    "inc qword ptr [rdx]",
+    "mov rdx, qword ptr [rcx + 32]",
+    "mov rcx, qword ptr [rcx + 16]",
+    "mov qword ptr [rsi], rdx",
+    // The next frame outwards is marked, unless it is, or another return address stands there than was noted.
+    "test rcx, rcx",
+    "jz 9f",
+    "cmp rcx, rdx",
+    "je 9f",
+    "mov qword ptr [rsp - 48], rdi",
+    "mov qword ptr [rsp - 56], r8",
+    "mov qword ptr [rcx + 32], rdx",
+    "mov rdi, qword ptr [rcx + 24]",
+    "movsxd rdx, dword ptr [rdi + 28]",
+    "mov rdx, qword ptr [rdi + rdx + 28]",
+    "mov r8, qword ptr [rcx]",
+    "cmp qword ptr [r8], rdx",
+    "jne 4f",
+    "mov qword ptr [rsi], rcx",
+    "mov qword ptr [r8], rdi",
+    "4:",
+    "mov r8, qword ptr [rsp - 56]",
+    "mov rdi, qword ptr [rsp - 48]",
     "9:",
+    "add al, 127",
+    "sahf",
     "mov rsi, qword ptr [rsp - 40]",
     "mov rdx, qword ptr [rsp - 32]",
     "mov rcx, qword ptr [rsp - 24]",
@@ -110,7 +123,8 @@ global_asm!(
     "callpath_sentinel_end:",
     ".popsection",
     stubs = const STUBS,
-    records = sym RECORDS,
+    reals = sym REALS,
+    word = const Word::Frames as u64,
 );
 
 unsafe extern "C" {
@@ -124,8 +138,9 @@ unsafe extern "C" {
     static END: u8;
 }
 
-static RECORDS: [Record; STUBS] = [const { Record::new() }; STUBS];
-static OWNERS: [AtomicU32; STUBS / GROUP] = [const { AtomicU32::new(0) }; STUBS / GROUP];
+static REALS: [AtomicU64; STUBS] = [const { AtomicU64::new(0) }; STUBS];
+static PLACES_OF_STUBS: [AtomicU16; PLACES] = [const { AtomicU16::new(0) }; PLACES];
+static USED: AtomicU32 = AtomicU32::new(0);
 static PROCEDURES: [AtomicU64; READERS] = [const { AtomicU64::new(0) }; READERS];
 
 /// The stubs, if this process is to use them; else why it does not, if it was asked to.
@@ -142,8 +157,9 @@ pub fn begin(session: &Session) -> Result<Stubs, Option<Unmarked>> {
         common: &raw const COMMON as u64,
         left: &raw const LEFT as u64,
         end: &raw const END as u64,
-        records: &RECORDS,
-        owners: &OWNERS,
+        reals: &REALS,
+        places: &PLACES_OF_STUBS,
+        used: &USED,
         readers: &PROCEDURES,
         own,
         set_own,
@@ -215,18 +231,25 @@ fn set_own(own: Own) {
     tls::set(Word::Frames, word);
 }
 
+/// Makes the first thread's frames ahead: later the program may forbid itself what it takes (seccomp).
+pub fn prepare() {
+    if let (Own::NotYet, Some(frames)) = (own(), Frames::create()) {
+        set_own(Own::Has(frames));
+    }
+}
+
 /// The calling thread ends. What is still marked of it returns, but counts nothing.
-pub fn end(stubs: &Stubs) {
+pub fn end() {
     let own = own();
     set_own(Own::Never);
     if let Own::Has(frames) = own {
-        frames.destroy(stubs);
+        frames.destroy();
     }
 }
 
 /// A fork's child: its frames are marked, as its parent's are, but they are not in its tree.
-pub fn adopt(stubs: &Stubs) {
+pub fn adopt() {
     if let Own::Has(frames) = own() {
-        frames.adopt(stubs, callpath_collect::syscall::gettid());
+        frames.forget();
     }
 }

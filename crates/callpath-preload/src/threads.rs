@@ -181,8 +181,8 @@ unsafe extern "C" fn end(record: *mut c_void) {
         return;
     }
     timer::stop(&thread);
-    if let Some(stubs) = &process.stubs {
-        sentinel::end(stubs);
+    if process.stubs.is_some() {
+        sentinel::end();
     }
     thread.flush(process);
     thread.record.state.store(ThreadRecord::EXITED, Release);

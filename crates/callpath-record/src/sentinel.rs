@@ -10,7 +10,6 @@ use callpath_format::shared::{ProcessSlot, Settings, Unmarked};
 pub(crate) struct Unmarkable {
     shadow_stacks: u64,
     walk_themselves: u64,
-    copies: u64,
     no_memory: u64,
     marks_lost: u64,
 }
@@ -24,7 +23,6 @@ impl Unmarkable {
         let why = slot.unmarked.load(Relaxed);
         let is_for = |reason: Unmarked| u64::from(why == reason as u32);
         self.shadow_stacks += is_for(Unmarked::ShadowStack);
-        self.copies += is_for(Unmarked::Copies);
         self.no_memory += is_for(Unmarked::NoMemory);
         // By default nothing is missed before a stack is deep.
         let misses = slot.walks_itself.load(Relaxed) != 0 && settings.sentinel == Settings::ALWAYS;
@@ -43,10 +41,6 @@ impl Unmarkable {
                 self.walk_themselves,
                 "the sentinel was not used in processes with a runtime that walks its stacks itself (Java, JavaScript, Go, \
                  OCaml, .NET, Ruby, Guile, greenlets)",
-            ),
-            (
-                self.copies,
-                "the sentinel was given up in processes that copy parts of their stacks (--sentinel=never is safer for them)",
             ),
             (
                 self.no_memory,
@@ -75,9 +69,7 @@ mod tests {
         slot.marks_lost.store(0, Relaxed);
         unmarkable.add(&auto, &slot);
         assert_eq!(unmarkable.notes(), Vec::<String>::new());
-        for (why, word) in
-            [(Unmarked::Copies, "copy"), (Unmarked::NoMemory, "RLIMIT_AS"), (Unmarked::WalksItself, "Ruby")]
-        {
+        for (why, word) in [(Unmarked::NoMemory, "RLIMIT_AS"), (Unmarked::WalksItself, "Ruby")] {
             slot.unmarked.store(why as u32, Relaxed);
             let mut unmarkable = Unmarkable::default();
             unmarkable.add(&auto, &slot);

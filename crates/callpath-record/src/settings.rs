@@ -51,9 +51,9 @@ impl Clock {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Sentinel {
     /// Never.
-    #[default]
     Never,
     /// On deep stacks, where it saves time.
+    #[default]
     Auto,
     /// At each sample; returns are counted.
     Always,

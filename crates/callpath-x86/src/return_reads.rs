@@ -1,10 +1,11 @@
 //! Procedures that read their own return address otherwise than to return (`__builtin_return_address(0)`, setjmp), and those
-//! that go on to one by a jump, so that it reads theirs. And procedures that leave rsp elsewhere than behind it (`ret N`).
+//! that go on to one by a jump, so that it reads theirs; if such a procedure's address is taken, also those that go on to
+//! nobody knows whom. And procedures that leave rsp elsewhere than behind it (`ret N`).
 //! Knows nothing of who would put another address there.
 //!
 //! Code is looked at as bytes, not as instructions: an instruction that reads the word says where it is by the bytes that
 //! the frame's recipe there foretells, and those are rare elsewhere. What is found too much costs little: its return
-//! address is left alone. Not seen are reads through other registers than rsp and rbp, and jumps through registers.
+//! address is left alone. Not seen are reads through other registers than rsp and rbp.
 
 use std::ops::Range;
 
@@ -26,6 +27,13 @@ pub struct Frame {
     pub disp: i32,
 }
 
+impl Frame {
+    /// Whether it is as the call has left it: a jump from there may be a tail call.
+    fn is_at_entry(&self) -> bool {
+        self.base == Reg::RSP && self.disp == 8
+    }
+}
+
 /// What to look at.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
@@ -39,14 +47,24 @@ pub struct Input<'a> {
     pub stubs: &'a [Range<LinkAddr>],
     /// Words that will hold the addresses of other modules' procedures that read their own return addresses.
     pub slots: &'a [LinkAddr],
+    /// Words that will hold the addresses of any other modules' procedures, ascending.
+    pub known_slots: &'a [LinkAddr],
+    /// Whether the program's own data hold such an address.
+    pub is_any_taken: bool,
 }
 
 /// Which of the procedures read their return address, or go on to one that does: by index, ascending.
 pub fn readers(input: &Input<'_>) -> Vec<usize> {
     let mut is_reader = vec![false; input.procedures.len()];
     let mut stubs = Vec::new();
+    let is_any_taken =
+        input.is_any_taken || input.code.iter().any(|(start, bytes)| loads_any(bytes, *start, input.slots));
     for frame in input.frames {
-        if input.bytes(&frame.code).is_some_and(|bytes| reads(bytes, frame))
+        let leaves = |bytes: &[u8]| {
+            is_any_taken && frame.is_at_entry() && goes_anywhere(bytes, frame.code.start, input.known_slots)
+        };
+        if input.bytes(&frame.code).is_some_and(|bytes| reads(bytes, frame) || leaves(bytes))
+            && !input.stubs.iter().any(|stubs| stubs.contains(&frame.code.start))
             && let Some(index) = input.procedure_of(frame.code.start)
         {
             is_reader[index] = true;
@@ -148,6 +166,34 @@ fn reads_operand(before: &[u8], reg: u8) -> bool {
     }
 }
 
+/// Whether an instruction in `bytes`, which begin at `start`, seems to load one of `slots` other than to call it: `mov`, `push`.
+fn loads_any(bytes: &[u8], start: LinkAddr, slots: &[LinkAddr]) -> bool {
+    !slots.is_empty()
+        && memchr2_iter(0x8b, 0xff, bytes).any(|at| {
+            let Some(&[modrm, a, b, c, d]) = bytes.get(at + 1..).and_then(|rest| rest.first_chunk()) else {
+                return false;
+            };
+            let is_load = if bytes[at] == 0xff { modrm == 0x35 } else { modrm & 0xc7 == 0x05 };
+            let next = start.0.wrapping_add(at as u64 + 6);
+            is_load && slots.contains(&LinkAddr(next.wrapping_add_signed(i32::from_le_bytes([a, b, c, d]).into())))
+        })
+}
+
+/// Whether a jump in `bytes`, which begin at `start`, seems to lead to what a register or a word of memory says, other than
+/// one of `known_slots`: it may be any procedure.
+fn goes_anywhere(bytes: &[u8], start: LinkAddr, known_slots: &[LinkAddr]) -> bool {
+    memchr_iter(0xff, bytes).any(|at| match bytes[at + 1..] {
+        // Relative to the next instruction.
+        [0x25, a, b, c, d, ..] => {
+            let next = start.0.wrapping_add(at as u64 + 6);
+            let slot = LinkAddr(next.wrapping_add_signed(i32::from_le_bytes([a, b, c, d]).into()));
+            known_slots.binary_search(&slot).is_err()
+        }
+        [modrm, ..] => modrm >> 3 & 7 == 4,
+        [] => false,
+    })
+}
+
 /// Where returns seem to be that take words off the caller's stack: a few, eight bytes each. They leave rsp elsewhere.
 fn popping_returns(bytes: &[u8], start: LinkAddr) -> impl Iterator<Item = LinkAddr> {
     memchr_iter(0xc2, bytes).filter_map(move |at| {
@@ -221,8 +267,15 @@ mod tests {
     fn is_reader(bytes: &[u8], base: Reg, disp: i32) -> bool {
         let code = LinkAddr(AT)..LinkAddr(AT + bytes.len() as u64);
         let frames = [Frame { code: code.clone(), base, disp }];
-        let input =
-            Input { code: &[(LinkAddr(AT), bytes)], frames: &frames, procedures: &[code], stubs: &[], slots: &[] };
+        let input = Input {
+            code: &[(LinkAddr(AT), bytes)],
+            frames: &frames,
+            procedures: &[code],
+            stubs: &[],
+            slots: &[],
+            known_slots: &[],
+            is_any_taken: false,
+        };
         !readers(&input).is_empty()
     }
 
@@ -262,6 +315,48 @@ mod tests {
     }
 
     #[test]
+    fn jumps_to_nobody_knows_whom() {
+        let is_reader = |jump: &[u8], base: Reg, disp: i32, is_any_taken: bool| {
+            // It calls what the word at 0x4000 says, or loads that.
+            let call: [u8; 7] = [0x90, 0xff, 0x15, 0xf9, 0x2f, 0, 0];
+            let load = [0x48, 0x8b, 0x05, 0xf9, 0x2f, 0, 0];
+            let bytes = [if is_any_taken { &call[..] } else { &load }, jump].concat();
+            let procedures = [LinkAddr(AT)..LinkAddr(AT + 7), LinkAddr(AT + 7)..LinkAddr(AT + bytes.len() as u64)];
+            let frames = [Frame { code: procedures[1].clone(), base, disp }];
+            let input = Input {
+                code: &[(LinkAddr(AT), &bytes)],
+                frames: &frames,
+                procedures: &procedures,
+                stubs: &[],
+                slots: &[LinkAddr(0x4000)],
+                known_slots: &[LinkAddr(0x4000), LinkAddr(0x4010)],
+                is_any_taken,
+            };
+            !readers(&input).is_empty()
+        };
+        for jump in [
+            &[0xff, 0xe0][..],               // jmp rax
+            &[0x3e, 0x41, 0xff, 0xe3],       // notrack jmp r11
+            &[0xff, 0x60, 0x10],             // jmp [rax + 16]
+            &[0xff, 0x24, 0xc5, 0, 0, 0, 0], // jmp [rax * 8]
+            &[0xff, 0x25, 0, 0x10, 0, 0],    // jmp [rip + 0x1000]
+        ] {
+            for taken in [false, true] {
+                assert!(is_reader(jump, Reg::RSP, 8, taken), "{jump:x?}");
+                // Not as it was at entry: no tail call.
+                assert!(!is_reader(jump, Reg::RSP, 0x200, taken) && !is_reader(jump, Reg::RBP, 16, taken), "{jump:x?}");
+            }
+        }
+        // call rax; inc eax; push [rax + 16]; jmp [0x4010]
+        let others = [0xff, 0xd0, 0xff, 0xc0, 0xff, 0x70, 0x10, 0xff, 0x25, 0xfc, 0x2f, 0, 0];
+        assert!(!is_reader(&others, Reg::RSP, 8, true));
+        // Nobody's address is taken: it is called through the table alone.
+        let input = |bytes: &'static [u8]| loads_any(bytes, LinkAddr(AT), &[LinkAddr(0x4000)]);
+        assert!(input(&[0xff, 0x35, 0xfa, 0x2f, 0, 0]));
+        assert!(!input(&[0xff, 0x15, 0xfa, 0x2f, 0, 0]) && !input(&[0xff, 0x25, 0xfa, 0x2f, 0, 0]));
+    }
+
+    #[test]
     fn jumps_to_a_reader() {
         let jump = |opcode: &[u8], at: u64, to: u64| {
             let next = at + opcode.len() as u64 + 4;
@@ -292,6 +387,8 @@ mod tests {
             procedures: &procedures,
             stubs: &procedures[..1],
             slots: &[LinkAddr(slot)],
+            known_slots: &[LinkAddr(slot)],
+            is_any_taken: false,
         };
         assert_eq!(readers(&input), [1, 2, 3, 4, 5]);
         assert_eq!(readers(&Input { slots: &[], ..input }), [1, 2, 3]);

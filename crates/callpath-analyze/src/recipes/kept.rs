@@ -14,7 +14,7 @@ use callpath_format::address::LinkAddr;
 use callpath_format::recipe::{Cfa, Packed};
 use callpath_format::register::Reg;
 use callpath_image::cfi::CallFrames;
-use callpath_image::elf::Image;
+use callpath_image::elf::{Image, Section};
 use callpath_image::landing_pads::LandingPads;
 use callpath_image::loading::Loading;
 use callpath_x86::bounds::Procedure;
@@ -86,10 +86,21 @@ fn readers_of(image: &Image, procedures: &[Range<LinkAddr>], spans: &[Span], poo
         Some(Frame { code: LinkAddr(span.start)..LinkAddr(span.end), base, disp })
     };
     let frames: Vec<_> = spans.iter().filter_map(frame_of).collect();
+    let range = |section: Section| section.addr..LinkAddr(section.addr.0.saturating_add(section.data.len() as u64));
     let stubs = [".plt", ".plt.sec", ".plt.got", ".iplt"].iter().filter_map(|name| image.section(name));
-    let stubs: Vec<_> =
-        stubs.map(|stubs| stubs.addr..LinkAddr(stubs.addr.0.saturating_add(stubs.data.len() as u64))).collect();
-    let symbols = Loading::of(image).symbols.into_iter();
-    let slots: Vec<_> = symbols.filter(|(_, name)| READERS.contains(&&**name)).map(|(slot, _)| slot).collect();
-    readers(&Input { code: &code, frames: &frames, procedures, stubs: &stubs, slots: &slots })
+    let stubs: Vec<_> = stubs.map(range).collect();
+    let Loading { symbols, taken, .. } = Loading::of(image);
+    let readers_among = symbols.iter().filter(|(_, name)| READERS.contains(&&**name));
+    let slots: Vec<_> = readers_among.map(|(slot, _)| *slot).collect();
+    let mut known_slots: Vec<_> = symbols.iter().map(|(slot, _)| *slot).collect();
+    known_slots.sort_unstable();
+    readers(&Input {
+        code: &code,
+        frames: &frames,
+        procedures,
+        stubs: &stubs,
+        slots: &slots,
+        known_slots: &known_slots,
+        is_any_taken: taken.iter().any(|name| READERS.contains(&&**name)),
+    })
 }

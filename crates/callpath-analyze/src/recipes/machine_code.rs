@@ -169,7 +169,7 @@ fn recipes_of<'a>(frames: &'a CallFrames, range: &FrameRange) -> impl Iterator<I
 /// Adds to `hash` all that an analysis looks at besides the code: data, relocations, symbols.
 pub(crate) fn identify(image: &Image, local: bool, hash: &mut Xxh3) {
     let mut numbers = Vec::new();
-    let Loading { pointers, symbols, called } = Loading::of(image);
+    let Loading { pointers, symbols, called, taken: _ } = Loading::of(image);
     for (slot, to) in pointers {
         numbers.extend([slot.0, to.0]);
     }

@@ -1,52 +1,26 @@
-//! The stubs that stand in marked return addresses' places, and the record of each.
+//! The stubs that stand in marked return addresses' places.
 //! Knows nothing of trees; the stubs' code is the preloaded object's.
 //!
-//! A stub is never moved from one live frame to another but by the return through it: an unwinder may hold its address
-//! between two reads (csprof-2006 leaves this open; random tests do not show it).
+//! A stub belongs to one return address for ever, in whatever frame and thread that stands: who returns to it goes on there,
+//! also where the stack was copied away and back, a context was kept, or a jump has left it and came again. Nothing that is
+//! known of frames can be wrong enough to lead elsewhere. An unwinder may hold its address as long as it likes.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 use super::frames::Frames;
-use crate::syscall;
 
 /// Bytes from one stub to the next.
-pub const STUB_BYTES: u64 = 32;
-/// How many stubs a process has.
-pub const STUBS: usize = 8192;
-/// Stubs are given to threads so many at a time.
-pub const GROUP: usize = 32;
+pub(super) const STUB_BYTES: u64 = 32;
+/// How many stubs a process has: so many different return addresses can be marked.
+pub const STUBS: usize = 1 << 14;
+/// Places to look a stub up at: twice as many.
+pub const PLACES: usize = 2 * STUBS;
 /// Procedures that read their own return address.
 pub const READERS: usize = 24;
 
-/// What a stub stands for. Its layout is known to the stubs' code.
-#[repr(C, align(64))]
-pub struct Record {
-    /// The return address that the stub has replaced.
-    pub real: AtomicU64,
-    /// Where it has: the address of the return address. 0: the stub is free.
-    pub slot: AtomicU64,
-    /// The frame's entry (address) among its thread's [`super::frames::Frames`]. 0: nothing is counted and no other frame
-    /// marked when it returns.
-    pub entry: AtomicU64,
-    /// The stub's address.
-    pub stub: AtomicU64,
-    reserved: [u64; 4],
-}
-
-impl Record {
-    /// A free one.
-    pub const fn new() -> Record {
-        let [real, slot, entry, stub] = [const { AtomicU64::new(0) }; 4];
-        Record { real, slot, entry, stub, reserved: [0; 4] }
-    }
-}
-
-impl Default for Record {
-    fn default() -> Record {
-        Record::new()
-    }
-}
+/// How many places are looked at for one return address.
+const LOOKS: usize = 32;
 
 /// A thread's frames.
 #[derive(Clone, Copy)]
@@ -66,14 +40,16 @@ pub struct Stubs {
     pub first: u64,
     /// The code that all of them go on to; it begins where the last one ends.
     pub common: u64,
-    /// From here on in that code, the return address is at rsp - 8, and the record is another frame's.
+    /// From here on in that code, the return address is at rsp - 8.
     pub left: u64,
     /// One past that code.
     pub end: u64,
-    /// One for each stub.
-    pub records: &'static [Record; STUBS],
-    /// The thread (its number) that each group of stubs belongs to, 0: none.
-    pub owners: &'static [AtomicU32; STUBS / GROUP],
+    /// The return address of each stub, 0: it is free.
+    pub reals: &'static [AtomicU64; STUBS],
+    /// Numbers of stubs, plus one, by what their return addresses hash to; 0: none.
+    pub places: &'static [AtomicU16; PLACES],
+    /// How many stubs are in use, or more.
+    pub used: &'static AtomicU32,
     /// Where procedures begin that read their own return address, zeros behind the last.
     pub readers: &'static [AtomicU64; READERS],
     /// What the calling thread has.
@@ -86,14 +62,59 @@ pub struct Stubs {
 const LONGEST_READER_BYTES: u64 = 384;
 
 impl Stubs {
-    /// The record of the stub that an address is, if it is one.
+    /// What the stub that begins at `addr` stands for, if one does.
     #[inline]
-    pub(crate) fn record(&self, addr: u64) -> Option<&'static Record> {
+    pub(crate) fn real(&self, addr: u64) -> Option<u64> {
         let offset = addr.wrapping_sub(self.first);
         if offset >= STUBS as u64 * STUB_BYTES || !offset.is_multiple_of(STUB_BYTES) {
             return None;
         }
-        self.records.get((offset / STUB_BYTES) as usize)
+        let real = self.reals.get((offset / STUB_BYTES) as usize)?.load(Relaxed);
+        (real != 0).then_some(real)
+    }
+
+    /// The stub of a return address. `None`: it has none.
+    #[inline]
+    pub(crate) fn find(&self, real: u64) -> Option<u64> {
+        self.look(real).ok()
+    }
+
+    /// The same, with a new one if it has none. `None`: all are in use.
+    pub(crate) fn find_or_make(&self, real: u64) -> Option<u64> {
+        let mut free = match self.look(real) {
+            Ok(stub) => return Some(stub),
+            Err(free) => free?,
+        };
+        if real == 0 || self.used.load(Relaxed) as usize >= STUBS {
+            return None;
+        }
+        let number = self.used.fetch_add(1, Relaxed) as usize;
+        self.reals.get(number)?.store(real, Relaxed);
+        loop {
+            let place = self.places.get(free)?;
+            if place.compare_exchange(0, number as u16 + 1, Release, Relaxed).is_ok() {
+                return Some(self.first + number as u64 * STUB_BYTES);
+            }
+            // Another thread was faster, if with the same address, then `number` is nobody's.
+            free = match self.look(real) {
+                Ok(stub) => return Some(stub),
+                Err(free) => free?,
+            };
+        }
+    }
+
+    /// The stub of `real`, or a place where it may be entered.
+    fn look(&self, real: u64) -> Result<u64, Option<usize>> {
+        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+        let start = (real.wrapping_mul(SPREAD) >> 32) as usize;
+        for look in 0..LOOKS {
+            let at = start.wrapping_add(look) % PLACES;
+            let Some(number) = usize::from(self.places[at].load(Acquire)).checked_sub(1) else { return Err(Some(at)) };
+            if self.reals.get(number).is_some_and(|other| other.load(Relaxed) == real) {
+                return Ok(self.first + number as u64 * STUB_BYTES);
+            }
+        }
+        Err(None)
     }
 
     /// Whether an address is that of a stub, or within one.
@@ -113,28 +134,73 @@ impl Stubs {
             return at_left();
         }
         if pc < self.common {
-            let stub = pc - (pc - self.first) % STUB_BYTES;
-            return Some(self.record(stub)?.real.load(Relaxed));
+            return self.real(pc - (pc - self.first) % STUB_BYTES);
         }
-        let offset = rax.checked_sub(self.records.as_ptr() as u64)?;
-        if !offset.is_multiple_of(size_of::<Record>() as u64) {
+        let offset = rax.checked_sub(self.reals.as_ptr() as u64)?;
+        if !offset.is_multiple_of(size_of::<AtomicU64>() as u64) {
             return None;
         }
-        Some(self.records.get(offset as usize / size_of::<Record>())?.real.load(Relaxed))
+        Some(self.reals.get(offset as usize / size_of::<AtomicU64>())?.load(Relaxed))
     }
 
     /// Whether the code at `pc` may be of a procedure that reads its own return address: setjmp keeps it for later.
     pub(crate) fn is_reader(&self, pc: u64) -> bool {
         self.readers.iter().any(|at| pc.wrapping_sub(at.load(Relaxed)) < LONGEST_READER_BYTES)
     }
+}
 
-    /// Takes a group of stubs for a thread: one that is free, or one whose thread is no more. `looks`: how many to look at.
-    pub(crate) fn take_group(&self, tid: u32, start: usize, looks: usize) -> Option<usize> {
-        let pid = syscall::getpid();
-        (0..looks.min(self.owners.len())).map(|n| (start + n) % self.owners.len()).find(|group| {
-            let Some(owner) = self.owners.get(*group) else { return false };
-            let now = owner.load(Relaxed);
-            (now == 0 || !syscall::is_thread(pid, now)) && owner.compare_exchange(now, tid, Acquire, Relaxed).is_ok()
-        })
+#[cfg(test)]
+pub(crate) mod tests {
+    extern crate std;
+
+    use super::*;
+    use std::boxed::Box;
+    use std::vec::Vec;
+
+    pub(crate) const FIRST: u64 = 0x10_0000;
+
+    /// Stubs without code, in memory of their own.
+    pub(crate) fn stubs() -> Stubs {
+        Stubs {
+            first: FIRST,
+            common: FIRST + STUBS as u64 * STUB_BYTES,
+            left: u64::MAX,
+            end: u64::MAX,
+            reals: Box::leak(Box::new([const { AtomicU64::new(0) }; STUBS])),
+            places: Box::leak(Box::new([const { AtomicU16::new(0) }; PLACES])),
+            used: Box::leak(Box::new(AtomicU32::new(0))),
+            readers: Box::leak(Box::new([const { AtomicU64::new(0) }; READERS])),
+            own: || Own::NotYet,
+            set_own: |_| (),
+        }
+    }
+
+    #[test]
+    fn a_stub_stands_for_one_return_address_for_ever() {
+        let stubs = stubs();
+        let address = |n: usize| 0x40_0000 + 5 * n as u64;
+        let made: Vec<_> = (0..2 * STUBS).map(|n| stubs.find_or_make(address(n))).collect();
+        let count = made.iter().flatten().count();
+        assert!(STUBS * 9 / 10 < count && count <= STUBS, "{count}");
+        for (n, stub) in made.into_iter().enumerate() {
+            assert_eq!(stubs.find_or_make(address(n)), stub);
+            if let Some(stub) = stub {
+                assert_eq!((stubs.find(address(n)), stubs.real(stub)), (Some(stub), Some(address(n))));
+                assert_eq!(stubs.real(stub + 1), None);
+            }
+        }
+        assert_eq!((stubs.find(7), stubs.find_or_make(0)), (None, None));
+        assert_eq!((stubs.real(FIRST - 32), stubs.real(stubs.common)), (None, None));
+    }
+
+    #[test]
+    fn threads_that_ask_at_once_get_the_same() {
+        let stubs = stubs();
+        let ask = || (0..4000).map(|n| stubs.find_or_make(0x40_0000 + n * 8)).collect::<Vec<_>>();
+        let answers: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(answers.iter().all(|answer| *answer == answers[0] && answer.iter().all(Option::is_some)));
     }
 }

@@ -94,10 +94,8 @@ pub enum Unmarked {
     ShadowStack = 1,
     /// It has code that walks its own stack by its return addresses.
     WalksItself = 2,
-    /// It copies parts of its stack: a mark was found where it was not put.
-    Copies = 3,
     /// There is no memory to note a thread's frames in, or its limit (RLIMIT_AS) is the program's.
-    NoMemory = 4,
+    NoMemory = 3,
 }
 
 // SAFETY: all atomics.

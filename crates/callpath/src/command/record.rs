@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     output: Option<PathBuf>,
     /// Replace a return address at each sample, so that the next one walks only what is new of the stack: `auto` on deep
     /// stacks, `always` on all (which also counts returns), or `never`
-    #[arg(long, value_name = "WHEN", default_value = "never", env = "CALLPATH_SENTINEL")]
+    #[arg(long, value_name = "WHEN", default_value = "auto", env = "CALLPATH_SENTINEL")]
     sentinel: SentinelArgument,
     /// What is kept of paths on which calls recur: `full` (every frame), `collapse` (a call that is active already goes on
     /// from there) or `suffix:N` (the innermost N frames)

@@ -66,6 +66,20 @@ fn a_stack_that_the_code_itself_has_put_elsewhere() {
     marked("switches").assert_full(450, 100);
 }
 
+/// Each of the two is where it is, though both use the same memory.
+#[test]
+fn stacks_that_are_copied_away_and_back() {
+    for options in [ALWAYS, AUTO, ["--sentinel", "never", "-F", "10000"]] {
+        let profile = Program::nasty("marked.c").arguments(["copies"]).options(&options).same().profile();
+        profile.assert_full(700, 500);
+        let (first, second) =
+            (profile.through(&["copies", "wander"], "samples"), profile.through(&["stray"], "samples"));
+        assert!(first > 100 && second > 100, "{first} {second}");
+        assert_eq!(profile.through(&["copies", "stray"], "samples"), 0);
+        assert_eq!(profile.through(&["begin_second", "wander"], "samples"), 0);
+    }
+}
+
 #[test]
 fn tail_calls() {
     marked("tails").assert_full(990, 100);
