@@ -1,7 +1,7 @@
 /* What breaks where a return address is not what the call has put there: marked MODE. Each mode does what it does some
  * hundred frames deep, for a second or so, and prints what came out.
  *   registers  every register and the flags survive a return
- *   values     values returned in rax and rdx, xmm0 and xmm1, st0 and st1, memory
+ *   values     values returned in rax and rdx, xmm0 and xmm1, ymm0, zmm0, st0 and st1, memory
  *   jumps      longjmp and siglongjmp (with and without checks) out of depth, setjmp all the time
  *   contexts   coroutines, one of them on a stack that lies inside of another one
  *   handlers   signals on the same and on an alternate stack, some of them left by siglongjmp
@@ -87,6 +87,7 @@ typedef struct { long a, b; } Pair;
 typedef struct { double a, b; } Doubles;
 typedef struct { long a[5]; } Large;
 typedef double Four __attribute__((vector_size(32)));
+typedef double Eight __attribute__((vector_size(64)));
 
 APART static Pair pair(long x) { burn(3000); return (Pair){x, x + 1}; }
 APART static Doubles doubles(long x) { burn(3000); return (Doubles){x, x + 0.5}; }
@@ -101,6 +102,19 @@ APART __attribute__((target("avx"))) static long sum_of_fours(long x)
     Four four = fours(x);
     return (long)(four[0] + four[1] + four[2] + four[3]);
 }
+APART __attribute__((target("avx512f"))) static Eight eights(long x)
+{
+    burn(3000);
+    return (Eight){x, x + 1, x + 2, x + 3, x + 4, x + 5, x + 6, x + 7};
+}
+APART __attribute__((target("avx512f"))) static long sum_of_eights(long x)
+{
+    Eight eight = eights(x);
+    double sum = 0;
+    for (int i = 0; i < 8; i++)
+        sum += eight[i];
+    return (long)sum;
+}
 
 static long values(long x)
 {
@@ -113,7 +127,8 @@ static long values(long x)
     __int128 w = wide(x);
     long sum = p.a + p.b + (long)(4 * (d.a + d.b)) + (long)(8 * (creal(c) + cimag(c))) + (long)(8 * l);
     sum += (long)(8 * (creall(lc) + cimagl(lc))) + big.a[0] + big.a[4] + (long)(w >> 64) + (long)w;
-    return sum + (__builtin_cpu_supports("avx") ? sum_of_fours(x) : 4 * x + 6);
+    sum += __builtin_cpu_supports("avx") ? sum_of_fours(x) : 4 * x + 6;
+    return sum + (__builtin_cpu_supports("avx512f") ? sum_of_eights(x) : 8 * x + 28);
 }
 
 /* jumps */
