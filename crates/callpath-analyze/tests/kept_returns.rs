@@ -52,6 +52,43 @@ fn procedures_that_read_their_own_return_address() {
     }
 }
 
+/// Who goes on to nobody knows whom may go on to dlsym, if the program has its address: in its data, in a register from the
+/// global offset table, or as that of its stub.
+#[test]
+fn procedures_that_go_on_through_pointers() {
+    const PROGRAM: &str = "#include <dlfcn.h>\n\
+        typedef void *Asks(void *, const char *); extern Asks *whom; int more(void);\n\
+        __attribute__((noinline)) void *goes_on(void *handle) { more(); return whom(handle, \"x\"); }\n\
+        __attribute__((noinline)) int more(void) { return whom != 0; }\n";
+    const TAKES: &str = "Asks *whom = dlsym; int main(void) { return goes_on(0) != 0; }";
+    const LOADS: &str = "Asks *whom; int main(void) { whom = dlsym; return goes_on(0) != 0; }";
+    const CALLS: &str = "Asks *whom; int main(void) { return goes_on(0) != dlsym(0, \"y\"); }";
+    let directory = tempfile::tempdir().unwrap();
+    let (source, program) = (directory.path().join("goes.c"), directory.path().join("goes"));
+    for (rest, options, expected) in [
+        (TAKES, &["-fPIE", "-pie"][..], Packed::KEPT),
+        (LOADS, &["-fPIE", "-pie"], Packed::KEPT),
+        (TAKES, &["-fno-pie", "-no-pie"], Packed::KEPT),
+        (LOADS, &["-fno-pie", "-no-pie"], Packed::KEPT),
+        (CALLS, &["-fPIE", "-pie"], 0),
+        (CALLS, &["-fPIE", "-pie", "-fno-plt"], 0),
+        (CALLS, &["-fno-pie", "-no-pie"], 0),
+    ] {
+        std::fs::write(&source, [PROGRAM, rest].concat()).unwrap();
+        let mut compiler = Command::new("gcc");
+        compiler.args(["-O2", "-o"]).arg(&program).arg(&source).args(options);
+        assert!(compiler.status().unwrap().success());
+        let image = Image::read(&program).unwrap();
+        let build = build_table(&image, &RecipeOptions::default());
+        let table = Table::new(&build.bytes).unwrap();
+        let names = procedures(&program, false);
+        for (name, expected) in [("goes_on", expected), ("more", 0)] {
+            let at = names.iter().find(|(is, _)| is == name).unwrap().1;
+            assert_eq!(bits(&table, at), expected, "{name} {options:?}: {rest}");
+        }
+    }
+}
+
 #[test]
 fn calls_that_may_catch() {
     let directory = tempfile::tempdir().unwrap();
