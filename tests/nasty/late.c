@@ -1,6 +1,7 @@
-/* Time in a library whose recipe table takes long to make: late LIBRARY MILLISECONDS ROUNDS.
- * In each round a thread loads the library, works in it and for it, unloads it, and ends. The hazards: samples that come
- * before the table, of threads that have ended, in a library that is gone, in a program that has ended by then. */
+/* Time in a library whose recipe table takes long to make: late LIBRARY MILLISECONDS ROUNDS DEPTH.
+ * In each round a thread loads the library, goes DEPTH frames of half a kilobyte down, works in it and for it, unloads it, and
+ * ends. The hazards: samples that come before the table, of threads that have ended, in a library that is gone, in a program
+ * that has ended by then, with stacks of hundreds of kilobytes. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -10,6 +11,7 @@
 
 static const char *library;
 static long wanted_ns;
+static int depth;
 static __thread long end_ns;
 
 static long cpu_ns(void)
@@ -26,6 +28,19 @@ __attribute__((noinline)) int work(void)
     return cpu_ns() < end_ns;
 }
 
+typedef void Run(int (*)(void));
+
+__attribute__((noinline)) static int down(int frames, Run *run)
+{
+    volatile char room[512];
+    room[0] = 1;
+    if (frames == 0)
+        run(work);
+    else
+        room[0] += down(frames - 1, run);
+    return room[0];
+}
+
 static void *use(void *unused)
 {
     void *handle = dlopen(library, RTLD_NOW);
@@ -33,19 +48,20 @@ static void *use(void *unused)
         fprintf(stderr, "%s\n", dlerror());
         exit(1);
     }
-    void (*run)(int (*)(void)) = (void (*)(int (*)(void)))dlsym(handle, "large_run");
+    Run *run = (Run *)dlsym(handle, "large_run");
     end_ns = cpu_ns() + wanted_ns;
-    run(work);
+    down(depth, run);
     dlclose(handle);
     return unused;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc != 4)
+    if (argc != 5)
         return 2;
     library = argv[1];
     wanted_ns = atol(argv[2]) * 1000000;
+    depth = atoi(argv[4]);
     for (int i = 0; i < atoi(argv[3]); i++) {
         pthread_t thread;
         if (pthread_create(&thread, 0, use, 0) || pthread_join(thread, 0))

@@ -4,7 +4,7 @@
 use callpath_format::address::RunAddr;
 use callpath_format::register::Reg;
 use callpath_format::shared::tree::RawSample;
-use callpath_format::shared::{CHUNK_LEN_BYTES, ChunkHeader, MAX_METRICS};
+use callpath_format::shared::{CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, MAX_METRICS};
 use callpath_unwind::Memory;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
@@ -63,10 +63,7 @@ fn fill(
         to.store(from, Relaxed);
     }
     sample.registers[16].store(interrupted.pc, Relaxed);
-    let (start, len, whole) = copy_stack(process, base, interrupted, stack)?;
-    sample.stack_start.store(start, Relaxed);
-    sample.stack_len_bytes.store(len, Relaxed);
-    sample.flags.store(u32::from(whole), Relaxed);
+    copy_stack(process, base, sample, interrupted, stack)?;
     let code_len = match taken.written {
         Some(at) => copy_code(process, base, sample, at, code)?,
         None => 0,
@@ -109,21 +106,41 @@ fn copy_code(process: &Process<'_>, base: usize, sample: &RawSample, at: RunAddr
     Some((addr - start) as u32)
 }
 
-/// Copies the stack from rsp-128 upwards: where it began, its length in bytes, and whether it reaches the stack's end.
+/// Copies the stack from rsp-128 upwards, as far as there is room.
 fn copy_stack(
     process: &Process<'_>,
     base: usize,
+    sample: &RawSample,
     interrupted: &Interrupted,
     stack: &mut Stack,
-) -> Option<(u64, u32, bool)> {
-    let room = RawSample::MAX_STACK_BYTES & !7;
-    let to = process.arena.slice_at::<AtomicU64>(base + ChunkHeader::LEN_BYTES + size_of::<RawSample>(), room / 8)?;
+) -> Option<()> {
+    let place = base + ChunkHeader::LEN_BYTES + size_of::<RawSample>();
+    let mut to = process.arena.slice_at::<AtomicU64>(place, RawSample::FIRST_STACK_BYTES / 8)?;
     let rsp = interrupted.registers[Reg::RSP.index()];
     let (start, end) = match stack.bounds() {
         Some((low, high)) => (low, high),
         None => (rsp.saturating_sub(RED_ZONE_BYTES), u64::MAX),
     };
     let mut addr = start;
+    let mut link = &sample.more;
+    for _ in 0..=RawSample::MAX_MORE {
+        addr = copy_words(to, addr, end, stack);
+        if addr.saturating_add(8) > end || stack.read_u64(addr).is_none() {
+            break;
+        }
+        let Some((chunk, words)) = more(process) else { break };
+        link.store(chunk.0, Relaxed);
+        (link, to) = (&process.arena.chunk(chunk)?.next, words);
+    }
+    sample.stack_start.store(start, Relaxed);
+    sample.stack_len_bytes.store((addr - start) as u32, Relaxed);
+    // A few bytes below the end may be left out; no return address lies there.
+    sample.flags.store(u32::from(addr.saturating_add(8) > end), Relaxed);
+    Some(())
+}
+
+/// Copies words from `addr` on, up to `end` or what cannot be read; where it stopped.
+fn copy_words(to: &[AtomicU64], mut addr: u64, end: u64, stack: &mut Stack) -> u64 {
     for word in to {
         if addr.saturating_add(8) > end {
             break;
@@ -133,6 +150,17 @@ fn copy_stack(
         word.store(stack.true_return(addr, value).unwrap_or(value), Relaxed);
         addr += 8;
     }
-    // A few bytes below the end may be left out; no return address lies there.
-    Some((start, (addr - start) as u32, addr.saturating_add(8) > end))
+    addr
+}
+
+/// Another chunk for a stack's copy, and its words. The last ones are for trees.
+fn more<'m>(process: &Process<'m>) -> Option<(ChunkIndex, &'m [AtomicU64])> {
+    if process.session.free_chunks() <= process.session.low_water.load(Relaxed) {
+        process.ring();
+        return None;
+    }
+    let chunk = process.take_chunk()?;
+    process.arena.chunk(chunk)?.kind.store(ChunkHeader::KIND_RAW_MORE, Relaxed);
+    let base = chunk.0 as usize * CHUNK_LEN_BYTES + ChunkHeader::LEN_BYTES;
+    Some((chunk, process.arena.slice_at(base, RawSample::MORE_STACK_BYTES / 8)?))
 }

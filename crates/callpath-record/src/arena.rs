@@ -193,8 +193,7 @@ mod tests {
     fn a_chunk_is_zeros_again_whatever_it_held() {
         let settings = Settings::default();
         let mut keeper = ArenaKeeper::create(32 << 20, 1 << 20, 7, settings).expect("memory for a small arena");
-        let kinds = [ChunkHeader::KIND_THREAD, ChunkHeader::KIND_NODES, ChunkHeader::KIND_TRACE, ChunkHeader::KIND_RAW];
-        for kind in kinds {
+        for kind in ChunkHeader::KIND_THREAD..=ChunkHeader::KIND_RAW_MORE {
             let chunk = keeper.session().take_chunk().expect("chunks stand ready");
             let base = chunk.0 as usize * CHUNK_LEN_BYTES;
             // SAFETY: a whole backed chunk that was taken.

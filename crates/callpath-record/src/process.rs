@@ -288,7 +288,7 @@ impl Process {
         }
         self.code.publish_changes(shared, self.slot);
         for chunk in &chunks {
-            shared.keeper.give_back(*chunk);
+            raw::give_back(&mut shared.keeper, *chunk);
         }
         shared.keeper.slot(self.slot).raw_pending.fetch_sub(chunks.len() as u32, AcqRel);
     }

@@ -2,6 +2,7 @@
 //! Knows nothing of how they were taken.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -35,10 +36,51 @@ pub(crate) fn take_list(keeper: &ArenaKeeper, slot: &ProcessSlot) -> Vec<ChunkIn
     chunks
 }
 
-/// One raw sample in its chunk.
+/// The chunks with more of the stack of the raw sample in `chunk`.
+fn more_of(keeper: &ArenaKeeper, chunk: ChunkIndex) -> Vec<ChunkIndex> {
+    let base = chunk.0 as usize * CHUNK_LEN_BYTES + ChunkHeader::LEN_BYTES;
+    let mut next = keeper.arena().at_offset::<RawSample>(base).map_or(0, |sample| sample.more.load(Acquire));
+    let mut chunks = Vec::new();
+    while chunks.len() < RawSample::MAX_MORE && keeper.is_backed(ChunkIndex(next)) {
+        let header = keeper.arena().chunk(ChunkIndex(next));
+        let Some(header) = header.filter(|header| header.kind.load(Relaxed) == ChunkHeader::KIND_RAW_MORE) else {
+            break;
+        };
+        chunks.push(ChunkIndex(next));
+        next = header.next.load(Relaxed);
+    }
+    chunks
+}
+
+/// Gives the chunks of a raw sample back.
+pub(crate) fn give_back(keeper: &mut ArenaKeeper, chunk: ChunkIndex) {
+    let is_of = |keeper: &ArenaKeeper, chunk, kind| {
+        keeper.arena().chunk(chunk).is_some_and(|header| header.kind.load(Relaxed) == kind)
+    };
+    if is_of(keeper, chunk, ChunkHeader::KIND_RAW) {
+        for more in more_of(keeper, chunk) {
+            // It is no longer of that kind if it was given back already.
+            if is_of(keeper, more, ChunkHeader::KIND_RAW_MORE) {
+                keeper.give_back(more);
+            }
+        }
+    }
+    keeper.give_back(chunk);
+}
+
+/// A part of a stack's copy.
+#[derive(Clone, Copy)]
+struct Piece<'a> {
+    /// Where it begins on the stack.
+    start: u64,
+    words: &'a [AtomicU64],
+}
+
+/// One raw sample in its chunks.
 pub(crate) struct Raw<'a> {
     sample: &'a RawSample,
-    stack: &'a [AtomicU64],
+    /// The stack's copy.
+    stack: Vec<Piece<'a>>,
     code: &'a [AtomicU64],
     /// The thread's record.
     pub(crate) owner: ArenaRef,
@@ -51,22 +93,30 @@ impl<'a> Raw<'a> {
         let header = arena.chunk(chunk).filter(|h| h.kind.load(Relaxed) == ChunkHeader::KIND_RAW)?;
         let base = chunk.0 as usize * CHUNK_LEN_BYTES + ChunkHeader::LEN_BYTES;
         let sample: &RawSample = arena.at_offset(base)?;
-        let len = (sample.stack_len_bytes.load(Relaxed) as usize).min(RawSample::MAX_STACK_BYTES);
-        let stack = arena.slice_at(base + size_of::<RawSample>(), len / 8)?;
+        let mut start = sample.stack_start.load(Relaxed);
+        let mut left = sample.stack_len_bytes.load(Relaxed) as usize / 8;
+        start.checked_add(8 * left as u64)?;
+        let mut stack = Vec::new();
+        let first = (base + size_of::<RawSample>(), RawSample::FIRST_STACK_BYTES / 8);
+        let behind_header = |chunk: ChunkIndex| chunk.0 as usize * CHUNK_LEN_BYTES + ChunkHeader::LEN_BYTES;
+        let more =
+            more_of(keeper, chunk).into_iter().map(|more| (behind_header(more), RawSample::MORE_STACK_BYTES / 8));
+        for (at, room) in std::iter::once(first).chain(more) {
+            let words = arena.slice_at(at, room.min(left))?;
+            stack.push(Piece { start, words });
+            start += 8 * words.len() as u64;
+            left -= words.len();
+        }
         let code_len = (sample.code_len_bytes.load(Relaxed) as usize).min(RawSample::MAX_CODE_BYTES);
         let code_at = (chunk.0 as usize + 1) * CHUNK_LEN_BYTES - RawSample::MAX_CODE_BYTES;
         let code = arena.slice_at(code_at, code_len / 8)?;
         Some(Raw { sample, stack, code, owner: ArenaRef(header.owner.load(Relaxed)) })
     }
 
-    /// How much memory a copy of it takes, bytes.
-    pub(crate) fn len_bytes(&self) -> usize {
-        size_of::<KeptRaw>() + 8 * (self.stack.len() + self.code.len())
-    }
-
-    /// A copy of it.
-    pub(crate) fn kept(&self) -> KeptRaw {
-        let copy = |words: &[AtomicU64]| words.iter().map(|word| AtomicU64::new(word.load(Relaxed))).collect();
+    /// A copy of it, that shares with `before`, an earlier sample of the same thread, what is the same on the stack; and how
+    /// much memory it takes beyond that, bytes.
+    pub(crate) fn kept(&self, before: Option<&KeptRaw>) -> (KeptRaw, usize) {
+        let copy = |word: &AtomicU64| AtomicU64::new(word.load(Relaxed));
         let sample = RawSample::default();
         let words = sample.registers.iter().chain(&sample.values);
         for (to, from) in words.zip(self.sample.registers.iter().chain(&self.sample.values)) {
@@ -75,7 +125,22 @@ impl<'a> Raw<'a> {
         sample.stack_start.store(self.sample.stack_start.load(Relaxed), Relaxed);
         sample.samples.store(self.sample.samples.load(Relaxed), Relaxed);
         sample.code_start.store(self.sample.code_start.load(Relaxed), Relaxed);
-        KeptRaw { sample, stack: copy(self.stack), code: copy(self.code), owner: self.owner }
+        let mut len_bytes = size_of::<KeptRaw>() + 8 * self.code.len();
+        let page = |(start, words): (u64, Vec<AtomicU64>)| {
+            let is_same = |page: &&KeptPage| {
+                page.start == start
+                    && page.words.len() == words.len()
+                    && page.words.iter().zip(&words).all(|(a, b)| a.load(Relaxed) == b.load(Relaxed))
+            };
+            len_bytes += size_of::<KeptPage>();
+            if let Some(same) = before.and_then(|before| before.page_at(start)).filter(is_same) {
+                return same.clone();
+            }
+            len_bytes += 8 * words.len();
+            KeptPage { start, words: words.into() }
+        };
+        let stack = pages(&self.stack).into_iter().map(page).collect();
+        (KeptRaw { sample, stack, code: self.code.iter().map(copy).collect(), owner: self.owner }, len_bytes)
     }
 
     /// The interrupted instruction.
@@ -86,7 +151,7 @@ impl<'a> Raw<'a> {
     /// Walks it.
     pub(crate) fn walk(&self, mut code: Code<'_>) -> Walked {
         let registers = std::array::from_fn(|i| self.sample.registers[i].load(Relaxed));
-        let mut memory = Stack { start: self.sample.stack_start.load(Relaxed), words: self.stack };
+        let mut memory = Stack { pieces: &self.stack };
         code.witness = Witness {
             start: RunAddr(self.sample.code_start.load(Relaxed)),
             bytes: self.code.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect(),
@@ -144,10 +209,34 @@ pub(crate) struct Walked {
     pub(crate) met_awaited: Option<ModuleId>,
 }
 
+/// The words of pieces that follow each other, by pages of the stack's addresses.
+fn pages(pieces: &[Piece<'_>]) -> Vec<(u64, Vec<AtomicU64>)> {
+    const PAGE_BYTES: u64 = 4096;
+    let mut pages: Vec<(u64, Vec<AtomicU64>)> = Vec::new();
+    for piece in pieces {
+        for (at, word) in (piece.start..).step_by(8).zip(piece.words) {
+            let word = AtomicU64::new(word.load(Relaxed));
+            match pages.last_mut().filter(|(start, _)| start / PAGE_BYTES == at / PAGE_BYTES) {
+                Some((_, words)) => words.push(word),
+                None => pages.push((at, vec![word])),
+            }
+        }
+    }
+    pages
+}
+
+/// A part of a kept stack, within a page; of several samples.
+#[derive(Clone)]
+struct KeptPage {
+    start: u64,
+    words: Arc<[AtomicU64]>,
+}
+
 /// A raw sample out of the shared memory.
 pub(crate) struct KeptRaw {
     sample: RawSample,
-    stack: Vec<AtomicU64>,
+    /// By address.
+    stack: Vec<KeptPage>,
     code: Vec<AtomicU64>,
     /// The thread's record.
     pub(crate) owner: ArenaRef,
@@ -155,32 +244,50 @@ pub(crate) struct KeptRaw {
 
 impl KeptRaw {
     pub(crate) fn as_raw(&self) -> Raw<'_> {
-        Raw { sample: &self.sample, stack: &self.stack, code: &self.code, owner: self.owner }
+        let stack = self.stack.iter().map(|page| Piece { start: page.start, words: &page.words }).collect();
+        Raw { sample: &self.sample, stack, code: &self.code, owner: self.owner }
+    }
+
+    fn page_at(&self, start: u64) -> Option<&KeptPage> {
+        self.stack.binary_search_by_key(&start, |page| page.start).ok().and_then(|index| self.stack.get(index))
     }
 
     #[cfg(test)]
-    pub(crate) fn of_stack(owner: ArenaRef, len_bytes: usize) -> KeptRaw {
-        let stack = (0..len_bytes / 8).map(|_| AtomicU64::new(0)).collect();
+    pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
+        self.stack.iter().flat_map(|page| page.words.iter().map(|word| word.load(Relaxed)))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of_stack(owner: ArenaRef, words: impl Iterator<Item = u64>) -> KeptRaw {
+        let words: Arc<[AtomicU64]> = words.map(AtomicU64::new).collect();
+        let stack = vec![KeptPage { start: 0x7000, words }];
         KeptRaw { sample: RawSample::default(), stack, code: Vec::new(), owner }
     }
 }
 
-/// A copy of a stack.
+/// A copy of a stack: pieces by address, each beginning where the one before ends.
 struct Stack<'a> {
-    start: u64,
-    words: &'a [AtomicU64],
+    pieces: &'a [Piece<'a>],
+}
+
+impl Stack<'_> {
+    /// The eight bytes at `addr`, a multiple of eight bytes from the copy's first one.
+    fn word(&self, addr: u64) -> Option<u64> {
+        let index = self.pieces.partition_point(|piece| piece.start <= addr).checked_sub(1)?;
+        let piece = self.pieces.get(index)?;
+        piece.words.get(((addr - piece.start) / 8) as usize).map(|word| word.load(Relaxed))
+    }
 }
 
 impl Memory for Stack<'_> {
     fn read_u64(&mut self, addr: u64) -> Option<u64> {
-        let offset = addr.checked_sub(self.start)?;
-        let (index, shift) = (usize::try_from(offset / 8).ok()?, 8 * (offset % 8) as u32);
-        let low = self.words.get(index)?.load(Relaxed);
+        let shift = addr.checked_sub(self.pieces.first()?.start)? % 8;
+        let low = self.word(addr - shift)?;
         if shift == 0 {
             return Some(low);
         }
-        let high = self.words.get(index + 1)?.load(Relaxed);
-        Some(low >> shift | high << (64 - shift))
+        let high = self.word((addr - shift).checked_add(8)?)?;
+        Some(low >> (8 * shift) | high << (64 - 8 * shift))
     }
 }
 

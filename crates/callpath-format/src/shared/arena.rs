@@ -72,6 +72,8 @@ impl ChunkHeader {
     pub const KIND_TRACE: u32 = 3;
     /// One raw sample.
     pub const KIND_RAW: u32 = 4;
+    /// More of the stack of one.
+    pub const KIND_RAW_MORE: u32 = 5;
 }
 
 /// A mapping of the arena, in whichever process.

@@ -178,7 +178,7 @@ unsafe impl Shared for Session {}
 
 impl Session {
     /// Its version is part of it: change it with any layout in `crate::shared`.
-    pub const MAGIC: [u8; 8] = *b"CPSESS06";
+    pub const MAGIC: [u8; 8] = *b"CPSESS07";
     /// The recorder answers the doorbell.
     pub const SERVING: u32 = 1;
     /// The recorder has ended, or did not answer in time: nobody waits for it any more.

@@ -49,7 +49,8 @@ pub struct TraceEntry {
 // SAFETY: all atomics.
 unsafe impl Shared for TraceEntry {}
 
-/// A raw sample: registers and a copy of the stack, in a chunk of its own behind the chunk's header.
+/// A raw sample: registers and a copy of the stack, in a chunk of its own behind the chunk's header. What of the stack does
+/// not fit there follows in other chunks, each filled behind its header.
 #[repr(C)]
 #[derive(Default)]
 pub struct RawSample {
@@ -57,7 +58,7 @@ pub struct RawSample {
     pub registers: [AtomicU64; 17],
     /// Address of the first byte of the copy.
     pub stack_start: AtomicU64,
-    /// Bytes that follow this struct.
+    /// Bytes of the copy: those that follow this struct, then those in other chunks.
     pub stack_len_bytes: AtomicU32,
     /// Bit 0: the copy reaches the end of the stack.
     pub flags: AtomicU32,
@@ -72,7 +73,8 @@ pub struct RawSample {
     pub code_start: AtomicU64,
     /// Its length, bytes; 0: there is none.
     pub code_len_bytes: AtomicU32,
-    reserved: AtomicU32,
+    /// The first chunk with more of the stack (its index), 0: there is none. Others follow in `ChunkHeader::next`.
+    pub more: AtomicU32,
 }
 
 // SAFETY: all atomics.
@@ -81,7 +83,11 @@ unsafe impl Shared for RawSample {}
 impl RawSample {
     /// The longest copy of code, bytes; it begins so many bytes before the chunk's end.
     pub const MAX_CODE_BYTES: usize = 4096;
-    /// The longest copy of a stack that fits, bytes.
-    pub const MAX_STACK_BYTES: usize =
+    /// As much of a stack's copy as fits into the first chunk, bytes.
+    pub const FIRST_STACK_BYTES: usize =
         CHUNK_LEN_BYTES - ChunkHeader::LEN_BYTES - size_of::<RawSample>() - RawSample::MAX_CODE_BYTES;
+    /// The same of each other chunk.
+    pub const MORE_STACK_BYTES: usize = CHUNK_LEN_BYTES - ChunkHeader::LEN_BYTES;
+    /// How many others there are at most: a stack of a megabyte.
+    pub const MAX_MORE: usize = 15;
 }
