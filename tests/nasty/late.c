@@ -1,7 +1,7 @@
 /* Time in a library whose recipe table takes long to make: late LIBRARY MILLISECONDS ROUNDS DEPTH.
  * In each round a thread loads the library, goes DEPTH frames of half a kilobyte down, works in it and for it, unloads it, and
  * ends. The hazards: samples that come before the table, of threads that have ended, in a library that is gone, in a program
- * that has ended by then, with stacks of hundreds of kilobytes. */
+ * that has ended by then, with stacks of hundreds of kilobytes. With ROUNDS 0 it works there once, and does not unload it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -11,7 +11,7 @@
 
 static const char *library;
 static long wanted_ns;
-static int depth;
+static int depth, keeps;
 static __thread long end_ns;
 
 static long cpu_ns(void)
@@ -51,7 +51,8 @@ static void *use(void *unused)
     Run *run = (Run *)dlsym(handle, "large_run");
     end_ns = cpu_ns() + wanted_ns;
     down(depth, run);
-    dlclose(handle);
+    if (!keeps)
+        dlclose(handle);
     return unused;
 }
 
@@ -62,7 +63,8 @@ int main(int argc, char **argv)
     library = argv[1];
     wanted_ns = atol(argv[2]) * 1000000;
     depth = atoi(argv[4]);
-    for (int i = 0; i < atoi(argv[3]); i++) {
+    keeps = atoi(argv[3]) == 0;
+    for (int i = 0; i < atoi(argv[3]) + keeps; i++) {
         pthread_t thread;
         if (pthread_create(&thread, 0, use, 0) || pthread_join(thread, 0))
             return 1;

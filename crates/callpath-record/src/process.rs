@@ -237,6 +237,17 @@ impl Process {
         }
     }
 
+    /// Adds the samples that wait for tables with the paths that are known. Whether there are any.
+    pub(crate) fn stop_waiting(&mut self, shared: &Shared) -> bool {
+        let places = self.live_threads();
+        let waiting = self.backlog.take();
+        for kept in &waiting {
+            let walked = self.code.walk(&kept.as_raw(), shared.publisher.published());
+            self.enter(shared, &places, &kept.as_raw(), &walked);
+        }
+        !waiting.is_empty()
+    }
+
     /// Whether the recipe tables of all its modules are there.
     pub(crate) fn has_all_tables(&self) -> bool {
         self.code.has_all_tables()
@@ -309,6 +320,10 @@ impl Process {
         {
             return shared.modules.hurry(module);
         }
+        self.enter(shared, places, raw, walked);
+    }
+
+    fn enter(&mut self, shared: &Shared, places: &FxHashMap<ArenaRef, usize>, raw: &Raw<'_>, walked: &Walked) {
         let thread = places.get(&raw.owner).and_then(|at| self.threads.get_mut(*at));
         if let Some(ThreadState::Live(thread)) = thread {
             raw.attribute(thread, walked, &shared.keeper.session().settings);

@@ -282,8 +282,12 @@ impl Recorder {
         self.serve(&directory, options);
         self.lasted = Some(self.began.elapsed());
         // What samples still wait for.
+        signals::have_stopped();
         while self.processes.iter().any(Process::awaits_tables) || !self.held.is_empty() || !self.leaving.is_empty() {
             self.shared.modules.receive_one(&mut self.shared.publisher);
+            if signals::shall_stop() {
+                self.stop_waiting();
+            }
             self.serve(&directory, options);
         }
         session.ended = Some(SessionEnd {
@@ -306,6 +310,16 @@ impl Recorder {
         }
         self.write_session(&directory, &mut session);
         Ok(Recorded { directory, ended, notes: self.notes, loss: self.loss.or(self.trouble) })
+    }
+
+    /// Goes on without the tables that samples wait for.
+    fn stop_waiting(&mut self) {
+        const NOTE: &str = "the recorder was interrupted while it made recipe tables: some paths end where it had none";
+        for process in self.processes.iter_mut().chain(self.leaving.iter_mut().map(|(process, _)| process)) {
+            if process.stop_waiting(&self.shared) {
+                note_once(&mut self.notes, NOTE);
+            }
+        }
     }
 
     fn doorbell(&self) -> Doorbell {
@@ -410,9 +424,7 @@ impl Recorder {
         let at = self.shared.keeper.slot(slot);
         let (counters, lost) = Counters::open(pid, at, options, sources.source == Source::Clock);
         for note in sources.note.into_iter().chain(lost) {
-            if !self.notes.contains(&note) {
-                self.notes.push(note);
-            }
+            note_once(&mut self.notes, &note);
         }
         process.admit(&self.shared, sources.events, counters, sources.source);
         self.processes.push(process);
@@ -422,9 +434,7 @@ impl Recorder {
         let at = self.shared.keeper.slot(slot);
         at.source.store(Source::Refused as u32, Release);
         wake(&at.source);
-        if !self.notes.contains(&note) {
-            self.notes.push(note);
-        }
+        note_once(&mut self.notes, &note);
     }
 
     fn take_leave(&mut self, process: Process, directory: &Path) {
@@ -535,6 +545,12 @@ fn windows() -> Result<(usize, usize, bool), RecordError> {
         allowed.min(file) as usize & !((1 << 20) - 1)
     };
     Ok((window(ARENA_BYTES), window(PUBLISHED_BYTES), space == libc::RLIM_INFINITY))
+}
+
+fn note_once(notes: &mut Vec<String>, note: &str) {
+    if !notes.iter().any(|other| other == note) {
+        notes.push(note.to_owned());
+    }
 }
 
 fn own_cpu_ns() -> u64 {

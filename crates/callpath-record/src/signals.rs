@@ -39,6 +39,11 @@ pub(crate) fn shall_stop() -> bool {
     SHALL_STOP.load(Relaxed)
 }
 
+/// Forgets that: it has stopped. What comes from now on is for what it does next.
+pub(crate) fn have_stopped() {
+    SHALL_STOP.store(false, Relaxed);
+}
+
 /// The signals are held back until there is a program.
 pub(crate) struct Signals {
     witness: Witness,

@@ -28,8 +28,12 @@ fn script(text: &str) -> Program {
 
 /// `callpath record`, in a process group of its own, not waited for.
 fn start(measurement: &Path, words: &[&str]) -> Child {
+    start_with_cache(measurement, words, &tool_path("cache"))
+}
+
+fn start_with_cache(measurement: &Path, words: &[&str], cache: &Path) -> Child {
     let mut command = Command::new(callpath());
-    command.args(["record", "-o"]).arg(measurement).arg("--").args(words).env("CALLPATH_CACHE_DIR", tool_path("cache"));
+    command.args(["record", "-o"]).arg(measurement).arg("--").args(words).env("CALLPATH_CACHE_DIR", cache);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     command.spawn().expect("callpath can be run")
 }
@@ -218,6 +222,29 @@ fn an_interrupt_reaches_the_program_alone() {
         assert!(ended.stderr.contains("recorded to"), "{ended:?}");
         assert!(profile.percent_through(&["main", "count_work"]) > 50.0);
     }
+}
+
+#[test]
+fn an_interrupt_ends_the_wait_for_tables() {
+    let place = tempfile::TempDir::new().expect("a temp directory");
+    let measurement = place.path().join("m");
+    let library = path(C { source: "large.c", output: "liblarge.so", options: &["-shared", "-fPIC"] });
+    let late = path(C { source: "late.c", output: "late", options: &["-ldl", "-pthread"] });
+    let words = [&late, &library, "60", "0", "0"];
+    let mut child = start_with_cache(&measurement, &words, &place.path().join("cache"));
+    await_words(&mut child, "done\n");
+    // As long as the program is there it is the program's.
+    while child.try_wait().expect("it can be waited for").is_none() {
+        let _ = Command::new("/bin/kill").args(["-s", "INT", &child.id().to_string()]).stderr(Stdio::null()).status();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ended = Ended::of(&child.wait_with_output().expect("it can be waited for"));
+    assert!(ended.status == 0 && ended.stderr.contains("recorded to"), "{ended:?}");
+    let said = run_report(&measurement, &["--width", "1000"]).stdout;
+    assert!(said.contains("the recorder was interrupted while it made recipe tables"), "{said}");
+    let profile = Profile::of_json(&run_report(&measurement, &["--json"]).stdout);
+    profile.assert_sound();
+    assert!(profile.quality.partial > 10, "{:?}", profile.quality);
 }
 
 #[test]
