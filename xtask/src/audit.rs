@@ -82,18 +82,11 @@ const EXPORTS: &[&str] = &[
     "usleep",
 ];
 
-/// What it may bind to, and whether a program must start where it is lacking: what the compiler emits calls of, and how
-/// definitions behind the interposed functions are found. All of it, but `dlsym`, is in libc.so.6 or in the loader since
-/// GLIBC_2.2.5; `dlsym` moved from libdl to libc.so.6 with GLIBC_2.34.
+/// What it may bind to, and whether a program must start where it is lacking: how definitions behind the interposed
+/// functions are found. `_r_debug` is in the loader since GLIBC_2.2.5; `dlsym` moved from libdl to libc.so.6 with GLIBC_2.34.
 const IMPORTS: &[(&str, bool)] = &[
     ("_r_debug", true),
-    ("bcmp", false),
     ("dlsym", true),
-    ("memcmp", false),
-    ("memcpy", false),
-    ("memmove", false),
-    ("memset", false),
-    ("strlen", false),
 ];
 
 /// The oldest release of glibc that it must run with.

@@ -15,6 +15,7 @@ mod limits;
 mod loader;
 mod look_up;
 mod masks;
+mod memory;
 mod recorder;
 mod sanitizer;
 mod seccomp;
