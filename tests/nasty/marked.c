@@ -14,6 +14,7 @@
  *   debugger   gdb sees through to main
  *   replaces   procedures whose return addresses are replaced by somebody else, too, as uftrace does
  *   switches   code that puts rsp on another stack by itself, and calls from there
+ *   inlines    procedures that take a number from behind their call, and return behind that
  *   copies     two coroutines on the same stack: what is in use of it is copied away and back, as greenlets do */
 #define _GNU_SOURCE
 #include <complex.h>
@@ -440,6 +441,31 @@ APART static long switches(long round)
     return sum;
 }
 
+/* Each with call frame information as it should be; they burn in the middle. */
+void burn_some(void);
+void burn_some(void) { burn(300); }
+#define TAKES(name, rest) \
+    ".type takes_" name ", @function\ntakes_" name ":\n.cfi_startproc\n" \
+    "push %rbx\n.cfi_adjust_cfa_offset 8\ncall burn_some\n" rest ".cfi_endproc\n" \
+    ".type calls_" name ", @function\ncalls_" name ":\n.cfi_startproc\n" \
+    "push %rbx\n.cfi_adjust_cfa_offset 8\ncall takes_" name "\n.quad 12345\n" \
+    "pop %rbx\n.cfi_adjust_cfa_offset -8\nret\n.cfi_endproc\n"
+#define POPS "pop %rbx\n.cfi_adjust_cfa_offset -8\n"
+__asm__(".text\n"
+        TAKES("pop", POPS "pop %rdx\n.cfi_adjust_cfa_offset -8\n.cfi_register rip, rdx\n"
+                          "mov (%rdx), %rax\nadd $8, %rdx\njmp *%rdx\n")
+        TAKES("copy", POPS "mov %rsp, %rcx\nmov (%rcx), %rdx\nmov (%rdx), %rax\naddq $8, (%rcx)\nret\n")
+        TAKES("skip", POPS "addq $8, (%rsp)\nmov $5, %eax\nret\n")
+        TAKES("first", "addq $8, 8(%rsp)\n" POPS "mov $7, %eax\nret\n")
+        TAKES("exchange", POPS "xchg %rdx, (%rsp)\nmov (%rdx), %rax\nadd $8, %rdx\nxchg %rdx, (%rsp)\nret\n"));
+long calls_pop(void), calls_copy(void), calls_skip(void), calls_first(void), calls_exchange(void);
+
+APART static long inlines(long round)
+{
+    (void)round;
+    return calls_pop() + calls_copy() * 3 + calls_skip() * 5 + calls_first() * 7 + calls_exchange() * 11;
+}
+
 /* Puts rsp where `sp` points, goes on to `exchange` on the stack that ends at `top`, and then where that says. */
 void change(void **sp, void *top);
 __asm__(".text\n"
@@ -553,6 +579,7 @@ int main(int count, char **arguments)
     else if (!strcmp(mode, "lookups")) deed = lookups, rounds = 20000;
     else if (!strcmp(mode, "replaces")) deed = replaces, rounds = 3000;
     else if (!strcmp(mode, "switches")) deed = switches, rounds = 12000;
+    else if (!strcmp(mode, "inlines")) deed = inlines, rounds = 40000;
     else if (!strcmp(mode, "copies")) deed = copies, rounds = 600;
     else if (!strcmp(mode, "debugger")) deed = debugger, rounds = 1;
     else {

@@ -84,10 +84,7 @@ const EXPORTS: &[&str] = &[
 
 /// What it may bind to, and whether a program must start where it is lacking: how definitions behind the interposed
 /// functions are found. `_r_debug` is in the loader since GLIBC_2.2.5; `dlsym` moved from libdl to libc.so.6 with GLIBC_2.34.
-const IMPORTS: &[(&str, bool)] = &[
-    ("_r_debug", true),
-    ("dlsym", true),
-];
+const IMPORTS: &[(&str, bool)] = &[("_r_debug", true), ("dlsym", true)];
 
 /// The oldest release of glibc that it must run with.
 const OLDEST_GLIBC: (u32, u32) = (2, 31);

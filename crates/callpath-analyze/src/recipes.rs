@@ -152,7 +152,8 @@ pub struct RecipeTableBuilder {
     pool: RecipePool,
     rows: Vec<(u64, u32)>,
     pieces: [Vec<Piece>; Origin::ALL.len()],
-    /// Code whose frames, or those that they call, must keep their return addresses: `Packed::KEPT`, `Packed::KEEPS`.
+    /// Code whose frames, or those that they call, must keep their return addresses: `Packed::KEPT`, `Packed::KEEPS`,
+    /// `Packed::LEAVES`.
     kept: Vec<(Range<LinkAddr>, u16)>,
     /// Code of which call frame information is known to be wrong.
     disbelieved: Vec<Range<u64>>,
@@ -257,7 +258,7 @@ impl RecipeTableBuilder {
     }
 
     fn encode(mut self, mut spans: Vec<Span>, piece_count: usize) -> TableBuild {
-        for bit in [Packed::KEPT, Packed::KEEPS] {
+        for bit in [Packed::KEPT, Packed::KEEPS, Packed::LEAVES] {
             let code = self.kept.iter().filter(|kept| kept.1 == bit).map(|kept| kept.0.start.0..kept.0.end.0);
             spans = change_within(spans, code.collect(), |recipe| self.pool.with_bits(recipe, bit));
         }

@@ -39,6 +39,8 @@ pub(crate) struct Marks {
     counted: Option<usize>,
     /// What the settings say.
     mode: u32,
+    /// Bits of heads of frames that are left alone.
+    kept: u16,
     /// Whether a walk may end at a mark.
     follow: bool,
     /// Whether marks may be added and struck off.
@@ -56,6 +58,7 @@ impl Marks {
         frames: None,
         counted: None,
         mode: Settings::NEVER,
+        kept: 0,
         follow: false,
         change: false,
         bounds: (0, 0),
@@ -83,6 +86,8 @@ impl Marks {
             },
             counted: metric,
             mode: settings.sentinel,
+            // Where returns are counted, those of all that is not known to read its return address.
+            kept: if settings.sentinel == Settings::ALWAYS { Packed::KEPT } else { Packed::KEPT | Packed::LEAVES },
             follow: ordinary,
             change: ordinary && bounds.is_some() && !walks_itself && !matches!(own, Own::Never),
             bounds: bounds.unwrap_or((0, 0)),
@@ -159,7 +164,7 @@ impl Marks {
         let Some(slot) = caller.registers.get(Reg::RSP).and_then(|rsp| rsp.checked_sub(8)) else { return 0 };
         let (low, high) = self.bounds;
         let may_be = is_simple(head & 7)
-            && head & Packed::KEPT == 0
+            && head & self.kept == 0
             && located.recipe.head & Packed::KEEPS == 0
             && is_caller_ordinary
             && slot.is_multiple_of(8)

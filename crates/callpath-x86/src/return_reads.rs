@@ -1,20 +1,20 @@
 //! Procedures that read their own return address otherwise than to return (`__builtin_return_address(0)`, setjmp), and those
 //! that go on to one by a jump, so that it reads theirs; if such a procedure's address is taken, also those that go on to
-//! nobody knows whom. And procedures that leave rsp elsewhere than behind it (`ret N`).
+//! nobody knows whom. And procedures that leave rsp elsewhere than behind it (`ret N`), or take it off the stack. Apart from
+//! them, those that go on to what is not known to read it or not: another module's procedures, and what pointers lead to.
 //! Knows nothing of who would put another address there.
 //!
 //! Code is looked at as bytes, not as instructions: an instruction that reads the word says where it is by the bytes that
 //! the frame's recipe there foretells, and those are rare elsewhere. What is found too much costs little: its return
 //! address is left alone. Not seen are reads through other registers than rsp and rbp.
 
-use std::ops::Range;
+use std::ops::{IndexMut, Range};
 
 use callpath_format::address::LinkAddr;
 use callpath_format::register::Reg;
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 use memchr::memmem::find_iter;
 use memchr::{memchr_iter, memchr2_iter};
-use rustc_hash::FxHashSet;
 
 /// In this code, `CFA = base + disp`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,28 +53,37 @@ pub struct Input<'a> {
     pub is_any_taken: bool,
 }
 
-/// Which of the procedures read their return address, or go on to one that does: by index, ascending.
-pub fn readers(input: &Input<'_>) -> Vec<usize> {
+/// Procedures, by index, ascending.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Found {
+    /// They read their return address, or go on to one that does.
+    pub readers: Vec<usize>,
+    /// They may go on to nobody knows whom.
+    pub leavers: Vec<usize>,
+}
+
+/// Finds them.
+pub fn find(input: &Input<'_>) -> Found {
     let mut is_reader = vec![false; input.procedures.len()];
-    let mut stubs = Vec::new();
+    let mut is_leaver = is_reader.clone();
     let is_any_taken =
         input.is_any_taken || input.code.iter().any(|(start, bytes)| loads_any(bytes, *start, input.slots));
-    for frame in input.frames {
-        let leaves = |bytes: &[u8]| {
-            is_any_taken && frame.is_at_entry() && goes_anywhere(bytes, frame.code.start, input.known_slots)
+    let is_stub = |at: LinkAddr| input.stubs.iter().any(|stubs| stubs.contains(&at));
+    for frame in input.frames.iter().filter(|frame| !is_stub(frame.code.start)) {
+        let (Some(bytes), Some(index)) = (input.bytes(&frame.code), input.procedure_of(frame.code.start)) else {
+            continue;
         };
-        if input.bytes(&frame.code).is_some_and(|bytes| reads(bytes, frame) || leaves(bytes))
-            && !input.stubs.iter().any(|stubs| stubs.contains(&frame.code.start))
-            && let Some(index) = input.procedure_of(frame.code.start)
-        {
-            is_reader[index] = true;
-        }
+        is_leaver[index] |= frame.is_at_entry() && goes_anywhere(bytes, frame.code.start, input.known_slots);
+        is_reader[index] |= reads(bytes, frame) || is_any_taken && is_leaver[index];
     }
+    let mut reader_stubs = Vec::new();
     for &(start, bytes) in input.code {
-        for at in jumps_through(bytes, start, input.slots) {
-            match input.procedure_of(at).filter(|_| !input.stubs.iter().any(|stubs| stubs.contains(&at))) {
-                Some(index) => is_reader[index] = true,
-                None => stubs.push(at),
+        for (at, slot) in jumps_through(bytes, start, input.known_slots) {
+            let is_of_reader = input.slots.contains(&slot);
+            match input.procedure_of(at).filter(|_| !is_stub(at)) {
+                Some(index) => *(if is_of_reader { &mut is_reader } else { &mut is_leaver }).index_mut(index) = true,
+                None if is_of_reader => reader_stubs.push(at),
+                None => {}
             }
         }
     }
@@ -83,10 +92,35 @@ pub fn readers(input: &Input<'_>) -> Vec<usize> {
             is_reader[index] = input.begins_instruction(index, at);
         }
     }
-    if !stubs.is_empty() || is_reader.contains(&true) {
-        go_on(input, &mut is_reader, &stubs);
+    // `endbr64` and a prefix may stand before a stub's jump.
+    const BEFORE_JUMP_BYTES: u64 = 5;
+    let mut ways = Vec::new();
+    for (from, target) in input.ways_out() {
+        if is_stub(target) {
+            let reads = reader_stubs.iter().any(|at| at.0.wrapping_sub(target.0) <= BEFORE_JUMP_BYTES);
+            *(if reads { &mut is_reader } else { &mut is_leaver }).index_mut(from) = true;
+        } else if let Some(to) = input.procedure_of(target) {
+            ways.push((from, to));
+        }
     }
-    (0..is_reader.len()).filter(|index| is_reader[*index]).collect()
+    let found = |mut is: Vec<bool>| {
+        spread(&mut is, &ways);
+        (0..is.len()).filter(|index| is[*index]).collect()
+    };
+    Found { readers: found(is_reader), leavers: found(is_leaver) }
+}
+
+/// What is so of where a way leads to is so of where it comes from.
+fn spread(is: &mut [bool], ways: &[(usize, usize)]) {
+    let mut is_done = false;
+    while !std::mem::replace(&mut is_done, true) {
+        for &(from, to) in ways {
+            if is[to] && !is[from] {
+                is[from] = true;
+                is_done = false;
+            }
+        }
+    }
 }
 
 impl Input<'_> {
@@ -112,6 +146,20 @@ impl Input<'_> {
         true
     }
 
+    /// Jumps out of procedures: from which, and where to.
+    fn ways_out(&self) -> impl Iterator<Item = (usize, LinkAddr)> {
+        let mut from = 0;
+        let all = self.code.iter().flat_map(|(start, bytes)| jumps(bytes, *start));
+        all.filter_map(move |(at, target)| {
+            // Most are in the same procedure as the one before.
+            if !self.procedures.get(from)?.contains(&at) {
+                from = self.procedures.partition_point(|procedure| procedure.end <= at).min(self.procedures.len() - 1);
+            }
+            let code = self.procedures.get(from)?;
+            (code.contains(&at) && !code.contains(&target)).then_some((from, target))
+        })
+    }
+
     fn bytes(&self, range: &Range<LinkAddr>) -> Option<&[u8]> {
         let index = self.code.partition_point(|(start, _)| *start <= range.start).checked_sub(1)?;
         let (start, bytes) = self.code.get(index)?;
@@ -123,6 +171,10 @@ impl Input<'_> {
 
 /// Whether an instruction in `bytes` reads the word below the CFA, or takes its address.
 fn reads(bytes: &[u8], frame: &Frame) -> bool {
+    // It has taken the word off the stack, or keeps where it is.
+    if frame.base == Reg::RSP && frame.disp < 8 || frame.is_at_entry() && copies_stack_pointer(bytes) {
+        return true;
+    }
     let Some(disp) = frame.disp.checked_sub(8) else { return false };
     let [low, rest @ ..] = disp.to_le_bytes();
     // What of ModRM is not the register, and the bytes behind it.
@@ -146,6 +198,22 @@ fn reads(bytes: &[u8], frame: &Frame) -> bool {
     })
 }
 
+/// Whether an instruction seems to copy rsp to another register: `mov` in either form.
+fn copies_stack_pointer(bytes: &[u8]) -> bool {
+    memchr2_iter(0x89, 0x8b, bytes).any(|at| {
+        let (Some(rex), Some(modrm)) = (at.checked_sub(1).and_then(|before| bytes.get(before)), bytes.get(at + 1))
+        else {
+            return false;
+        };
+        // The register that is not rsp may be any; that which is has no bit of the prefix.
+        if bytes[at] == 0x89 {
+            rex & 0xfe == 0x48 && modrm & 0xf8 == 0xe0
+        } else {
+            rex & 0xfb == 0x48 && modrm & 0xc7 == 0xc4
+        }
+    })
+}
+
 /// Whether an instruction that begins with the last of these bytes, whose operands are a register or an operation `reg` and
 /// 64 bits of memory, reads these.
 fn reads_operand(before: &[u8], reg: u8) -> bool {
@@ -154,10 +222,16 @@ fn reads_operand(before: &[u8], reg: u8) -> bool {
     match *before {
         // push, call, jmp
         [.., 0xff] if matches!(reg, 2 | 4 | 6) => true,
+        // xadd, cmpxchg
+        [.., rex, 0x0f, 0xc1 | 0xb1] => is_wide(rex),
+        // inc, dec; not, neg, test; shifts
+        [.., rex, 0xff | 0xf7 | 0xc1 | 0xd1 | 0xd3] => is_wide(rex),
         // mov, lea, cmp, add, sub, xor, or, and, test, xchg
         [.., rex, 0x8b | 0x8d | 0x39 | 0x3b | 0x03 | 0x2b | 0x33 | 0x0b | 0x23 | 0x85 | 0x87] => is_wide(rex),
-        // cmp with a constant
-        [.., rex, 0x81 | 0x83] if reg == 7 => is_wide(rex),
+        // add, sub, xor, or, and to it
+        [.., rex, 0x01 | 0x29 | 0x31 | 0x09 | 0x21] => is_wide(rex),
+        // cmp, add, sub with a constant
+        [.., rex, 0x81 | 0x83] => is_wide(rex),
         // movq, movhps, movups, movaps, movdqu
         [.., 0x0f, 0x7e | 0x16 | 0x12 | 0x10 | 0x28 | 0x6f] => true,
         // movq, pinsrq
@@ -202,47 +276,15 @@ fn popping_returns(bytes: &[u8], start: LinkAddr) -> impl Iterator<Item = LinkAd
     })
 }
 
-/// Where jumps through one of `slots` are, which lie at a distance from the next instruction.
-fn jumps_through(bytes: &[u8], start: LinkAddr, slots: &[LinkAddr]) -> Vec<LinkAddr> {
-    if slots.is_empty() {
-        return Vec::new();
-    }
+/// Where jumps through one of `slots` (ascending) are, which lie at a distance from the next instruction, and which it is.
+fn jumps_through(bytes: &[u8], start: LinkAddr, slots: &[LinkAddr]) -> Vec<(LinkAddr, LinkAddr)> {
     let jump = |at: usize| {
         let &[a, b, c, d] = bytes.get(at + 2..)?.first_chunk()?;
         let next = start.0.wrapping_add(at as u64 + 6);
         let slot = LinkAddr(next.wrapping_add_signed(i32::from_le_bytes([a, b, c, d]).into()));
-        slots.contains(&slot).then(|| LinkAddr(start.0.wrapping_add(at as u64)))
+        slots.binary_search(&slot).is_ok().then(|| (LinkAddr(start.0.wrapping_add(at as u64)), slot))
     };
     find_iter(bytes, &[0xff, 0x25]).filter_map(jump).collect()
-}
-
-/// Adds the procedures that go on to one of those, or to a stub that does, or are its other part.
-fn go_on(input: &Input<'_>, is_reader: &mut [bool], stubs: &[LinkAddr]) {
-    // `endbr64` and a prefix may stand before the jump.
-    const BEFORE_JUMP_BYTES: u64 = 5;
-    const PAGE_BYTES: u64 = 1 << 12;
-    let to_stub = |target: LinkAddr| stubs.iter().any(|at| at.0.wrapping_sub(target.0) <= BEFORE_JUMP_BYTES);
-    // Where to go on to, by page: most jumps lead elsewhere.
-    let mut pages: FxHashSet<u64> =
-        stubs.iter().flat_map(|at| [at.0 / PAGE_BYTES, (at.0 - BEFORE_JUMP_BYTES.min(at.0)) / PAGE_BYTES]).collect();
-    let pages_of = |code: &Range<LinkAddr>| code.start.0 / PAGE_BYTES..=code.end.0 / PAGE_BYTES;
-    let found = input.procedures.iter().zip(is_reader.iter()).filter(|(_, is)| **is);
-    pages.extend(found.flat_map(|(code, _)| pages_of(code)));
-    let mut is_done = false;
-    while !std::mem::replace(&mut is_done, true) {
-        for (at, target) in input.code.iter().flat_map(|(start, bytes)| jumps(bytes, *start)) {
-            if !pages.contains(&(target.0 / PAGE_BYTES)) {
-                continue;
-            }
-            let to = input.procedure_of(target);
-            let Some(from) = input.procedure_of(at).filter(|from| to != Some(*from)) else { continue };
-            if !is_reader[from] && (to.is_some_and(|to| is_reader[to]) || to_stub(target)) {
-                is_reader[from] = true;
-                is_done = false;
-                pages.extend(pages_of(&input.procedures[from]));
-            }
-        }
-    }
 }
 
 /// Where jumps with 32 bits of distance seem to be, conditional ones from their second byte on, and where they lead.
@@ -276,7 +318,7 @@ mod tests {
             known_slots: &[],
             is_any_taken: false,
         };
-        !readers(&input).is_empty()
+        !find(&input).readers.is_empty()
     }
 
     #[test]
@@ -301,6 +343,21 @@ mod tests {
         }
         assert!(is_reader(&[0x48, 0x8b, 0x45, 0x08], Reg::RBP, 16)); // mov rax, [rbp + 8]
         assert!(is_reader(&[0x90, 0xc2, 0x10, 0], Reg::RSP, 8)); // ret 16
+        let changes: [(&[u8], i32); 5] = [
+            (&[0x48, 0x83, 0x04, 0x24, 0x08], 8),              // add qword ptr [rsp], 8
+            (&[0x48, 0x81, 0x44, 0x24, 0x08, 0, 1, 0, 0], 16), // add qword ptr [rsp + 8], 256
+            (&[0x48, 0x01, 0x44, 0x24, 0x08], 16),             // add [rsp + 8], rax
+            (&[0x48, 0xff, 0x04, 0x24], 8),                    // inc qword ptr [rsp]
+            (&[0xf0, 0x48, 0x0f, 0xc1, 0x04, 0x24], 8),        // lock xadd [rsp], rax
+        ];
+        for (bytes, disp) in changes {
+            assert!(is_reader(bytes, Reg::RSP, disp) && !is_reader(bytes, Reg::RSP, disp + 8), "{bytes:x?}");
+        }
+        assert!(is_reader(&[0x90], Reg::RSP, 0), "taken off the stack");
+        for copy in [[0x48, 0x89, 0xe1], [0x49, 0x89, 0xe2], [0x48, 0x8b, 0xcc], [0x4c, 0x8b, 0xd4]] {
+            assert!(is_reader(&copy, Reg::RSP, 8) && !is_reader(&copy, Reg::RSP, 16), "mov to another, rsp: {copy:x?}");
+        }
+        assert!(!is_reader(&[0x48, 0x89, 0xcc], Reg::RSP, 8)); // mov rsp, rcx
         assert!(!is_reader(&[0x0f, 0xb6, 0xc2, 0x48, 0x89, 0xc7, 0xc3], Reg::RSP, 8)); // movzx eax, dl; mov rdi, rax; ret
         for other in [
             &[0x49, 0x8b, 0x45, 0x08][..],   // mov rax, [r13 + 8]
@@ -311,7 +368,7 @@ mod tests {
             assert!(!is_reader(other, Reg::RBP, 16), "{other:x?}");
         }
         assert!(!is_reader(&[0x4b, 0x8b, 0x04, 0x24], Reg::RSP, 8)); // mov rax, [r12 + r12]
-        assert!(!is_reader(&[], Reg::RSP, 8) && !is_reader(&[0x24], Reg::RSP, i32::MIN));
+        assert!(!is_reader(&[], Reg::RSP, 8) && !is_reader(&[0x24], Reg::RBP, i32::MIN));
     }
 
     #[test]
@@ -332,7 +389,7 @@ mod tests {
                 known_slots: &[LinkAddr(0x4000), LinkAddr(0x4010)],
                 is_any_taken,
             };
-            !readers(&input).is_empty()
+            !find(&input).readers.is_empty()
         };
         for jump in [
             &[0xff, 0xe0][..],               // jmp rax
@@ -390,7 +447,8 @@ mod tests {
             known_slots: &[LinkAddr(slot)],
             is_any_taken: false,
         };
-        assert_eq!(readers(&input), [1, 2, 3, 4, 5]);
-        assert_eq!(readers(&Input { slots: &[], ..input }), [1, 2, 3]);
+        assert_eq!(find(&input), Found { readers: vec![1, 2, 3, 4, 5], leavers: vec![] });
+        let found = find(&Input { slots: &[], ..input });
+        assert_eq!(found, Found { readers: vec![1, 2, 3], leavers: vec![4, 5] });
     }
 }

@@ -1,5 +1,5 @@
-//! Which frames must keep their return addresses, for whoever would put others there: those whose code reads its own, and
-//! those called where an exception may be caught.
+//! Which frames must keep their return addresses, for whoever would put others there: those whose code reads its own, or may
+//! go on to code that does, and those called where an exception may be caught.
 //! Knows nothing of who would replace them.
 //!
 //! libgcc knows the frame that catches, when it comes there the second time, by where its callee's frame ends. A frame more
@@ -18,7 +18,7 @@ use callpath_image::elf::{Image, Section};
 use callpath_image::landing_pads::LandingPads;
 use callpath_image::loading::Loading;
 use callpath_x86::bounds::Procedure;
-use callpath_x86::return_reads::{Frame, Input, readers};
+use callpath_x86::return_reads::{Found, Frame, Input, find};
 
 use super::pool::RecipePool;
 use super::spans::Span;
@@ -53,9 +53,11 @@ pub(super) fn add(
     builder.kept.extend(catching.chain(unseen).map(|calls| (calls, Packed::KEEPS)));
     let described = frames.ranges.iter().map(|range| &range.code);
     let procedures = disjoint(described.chain(found.iter().map(|procedure| &procedure.code)));
-    let readers = readers_of(image, &procedures, spans, &builder.pool);
-    let readers = readers.into_iter().filter_map(|index| procedures.get(index).cloned());
-    builder.kept.extend(readers.map(|code| (code, Packed::KEPT)));
+    let found = found_in(image, &procedures, spans, &builder.pool);
+    for (found, bit) in [(found.readers, Packed::KEPT), (found.leavers, Packed::LEAVES)] {
+        let code = found.into_iter().filter_map(|index| procedures.get(index).cloned());
+        builder.kept.extend(code.map(|code| (code, bit)));
+    }
 }
 
 /// By address; of those that overlap, each up to where the next begins or it ends.
@@ -71,7 +73,7 @@ fn disjoint<'a>(ranges: impl Iterator<Item = &'a Range<LinkAddr>>) -> Vec<Range<
     ranges
 }
 
-fn readers_of(image: &Image, procedures: &[Range<LinkAddr>], spans: &[Span], pool: &RecipePool) -> Vec<usize> {
+fn found_in(image: &Image, procedures: &[Range<LinkAddr>], spans: &[Span], pool: &RecipePool) -> Found {
     let bytes_of = |range: &Range<LinkAddr>| {
         let bytes = image.bytes_from(range.start)?;
         let len = usize::try_from(range.end.0 - range.start.0).ok()?;
@@ -94,7 +96,7 @@ fn readers_of(image: &Image, procedures: &[Range<LinkAddr>], spans: &[Span], poo
     let slots: Vec<_> = readers_among.map(|(slot, _)| *slot).collect();
     let mut known_slots: Vec<_> = symbols.iter().map(|(slot, _)| *slot).collect();
     known_slots.sort_unstable();
-    readers(&Input {
+    find(&Input {
         code: &code,
         frames: &frames,
         procedures,

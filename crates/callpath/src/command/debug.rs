@@ -132,13 +132,14 @@ fn recipes(file: &std::path::Path, options: &RecipeOptions) -> Outcome {
 }
 
 /// Which return addresses must stay as they are.
-fn kept(table: &Table<'_>, id: RecipeId) -> &'static str {
-    match table.packed(id).map_or(0, |packed| packed.head & (Packed::KEPT | Packed::KEEPS)) {
-        0 => "",
-        Packed::KEPT => ", return kept",
-        Packed::KEEPS => ", callee's return kept",
-        _ => ", return and callee's return kept",
-    }
+fn kept(table: &Table<'_>, id: RecipeId) -> String {
+    let head = table.packed(id).map_or(0, |packed| packed.head);
+    let said = [
+        (Packed::KEPT, ", return kept"),
+        (Packed::KEEPS, ", callee's return kept"),
+        (Packed::LEAVES, ", may go on elsewhere"),
+    ];
+    said.into_iter().filter(|(bit, _)| head & bit != 0).map(|(_, what)| what).collect()
 }
 
 /// A recipe as equations.

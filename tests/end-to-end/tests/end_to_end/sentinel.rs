@@ -66,6 +66,11 @@ fn a_stack_that_the_code_itself_has_put_elsewhere() {
     marked("switches").assert_full(450, 100);
 }
 
+#[test]
+fn data_behind_calls() {
+    marked("inlines").assert_full(900, 100);
+}
+
 /// Each of the two is where it is, though both use the same memory.
 #[test]
 fn stacks_that_are_copied_away_and_back() {
@@ -111,6 +116,10 @@ fn callers_of_who_jumps_to_dlsym() {
         assert_eq!(recorded.ended.stdout, "0 found\n");
         recorded.profile().assert_full(900, 100);
     }
+    // Where nothing tells that it is dlsym, frames are left alone by default only: else their returns would not be counted.
+    let recorded = program.arguments(["through"]).options(&AUTO).same();
+    assert_eq!(recorded.ended.stdout, "0 found\n");
+    recorded.profile().assert_full(900, 100);
 }
 
 #[test]
