@@ -23,13 +23,13 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::process::Process;
 use crate::sample::{InSample, Interrupted};
-use frames::Place;
+use frames::{Entry, Place};
 
 /// With [`Settings::AUTO`], frames within the innermost mark that are walked anew rather than marked once more.
 const NEAR: usize = 16;
 
-/// How many frames outwards of a mark must be as they were noted for a walk to end there.
-const COMPARED: usize = 32;
+/// How many frames outwards of a mark must be as they were noted for a walk to end there: a microsecond's.
+const COMPARED: usize = 1024;
 
 /// The sentinel as one sample sees it.
 pub(crate) struct Marks {
@@ -112,7 +112,7 @@ impl Marks {
             && let Some(frames) = self.frames
             && let Some(index) = frames.marked_at(at)
             && index > 0
-            && is_as_noted(&stubs, frames, index, read)
+            && is_as_noted(frames, index, read)
         {
             self.met = Some(index);
         }
@@ -210,13 +210,13 @@ impl Marks {
         let met = frames.entry(frames.len()).filter(|_| self.met == Some(frames.len()));
         let (place, is_marked) = match met {
             // Its mark is known already.
-            Some(met) => (Place { slot: met.slot.load(Relaxed), stub: met.stub.load(Relaxed) }, false),
+            Some(met) => (place_of(met), false),
             None if slot == 0 => (Place::default(), false),
             None => {
                 let found = read(slot).unwrap_or(0);
                 let is_stub = stubs.contain(found);
                 match if is_stub { stubs.real(found).map(|_| found) } else { stubs.find_or_make(found) } {
-                    Some(stub) => (Place { slot, stub }, is_stub),
+                    Some(stub) => (Place { slot, stub, word: found }, is_stub),
                     None => {
                         process.slot.marks_lost.fetch_add(1, Relaxed);
                         (Place::default(), false)
@@ -251,6 +251,7 @@ impl Marks {
             return;
         }
         frames.add_mark(index);
+        entry.word.store(stub, Relaxed);
         // SAFETY: the word lies on the calling thread's own stack, between its stack pointer and the stack's end, and has
         // been read: a frame's return address. The stub leads there.
         unsafe { core::ptr::write_volatile(slot as *mut u64, stub) };
@@ -268,14 +269,15 @@ fn is_behind_call(addr: u64, mut read: impl FnMut(u64) -> Option<u64>) -> bool {
     direct || indirect
 }
 
+fn place_of(entry: &Entry) -> Place {
+    Place { slot: entry.slot.load(Relaxed), stub: entry.stub.load(Relaxed), word: entry.word.load(Relaxed) }
+}
+
 /// Whether the stack at the marked frame `index`, and next outwards of it, holds the return addresses that were noted: where
 /// a stack was copied away and another one put there, it does not.
-fn is_as_noted(stubs: &Stubs, frames: &Frames, index: usize, mut read: impl FnMut(u64) -> Option<u64>) -> bool {
+fn is_as_noted(frames: &Frames, index: usize, mut read: impl FnMut(u64) -> Option<u64>) -> bool {
     let outwards = (index.saturating_sub(COMPARED)..=index).rev().filter_map(|index| frames.entry(index));
-    outwards.into_iter().all(|entry| {
-        let (slot, stub) = (entry.slot.load(Relaxed), entry.stub.load(Relaxed));
-        slot == 0 || read(slot).is_some_and(|found| found == stub || Some(found) == stubs.real(stub))
-    })
+    outwards.into_iter().map(place_of).all(|place| place.slot == 0 || read(place.slot) == Some(place.word))
 }
 
 /// Has the calling thread's frames noted from its next sample on.
@@ -345,15 +347,16 @@ mod tests {
         let stubs = stubs::tests::stubs();
         let frames: &'static Frames = Frames::create().expect("memory");
         let (slot, real) = (|n: usize| 0x7fff_f000 - 8 * n as u64, |n: usize| 0x40_1000 + 16 * n as u64);
-        let mut stack: Vec<u64> = (0..8).map(real).collect();
+        let mut stack = [0; 8];
         for n in 0..8 {
-            let place = Place { slot: slot(n), stub: stubs.find_or_make(real(n)).unwrap() };
-            assert_eq!(frames.push(place, ArenaRef(n as u32 + 1), None), Some(n));
+            let stub = stubs.find_or_make(real(n)).unwrap();
+            stack[n] = if [3, 6].contains(&n) { stub } else { real(n) };
+            assert_eq!(
+                frames.push(Place { slot: slot(n), stub, word: stack[n] }, ArenaRef(n as u32 + 1), None),
+                Some(n)
+            );
         }
-        for marked in [3, 6] {
-            frames.add_mark(marked);
-            stack[marked] = stubs.find(real(marked)).unwrap();
-        }
+        [3, 6].into_iter().for_each(|marked| frames.add_mark(marked));
         let met = |stack: &[u64], n: usize| {
             let marks = Marks { stubs: Some(stubs), frames: Some(frames), follow: true, ..Marks::NONE };
             let mut marks = marks;
@@ -374,7 +377,7 @@ mod tests {
         assert_eq!((met(&stack, 6), met(&stack, 3)), (None, None));
         frames.keep(Some(3));
         assert_eq!((frames.len(), frames.marked_at(slot(6))), (3, None));
-        frames.push(Place { slot: slot(3), stub: stack[3] }, ArenaRef(9), None);
+        frames.push(Place { slot: slot(3), stub: stack[3], word: stack[3] }, ArenaRef(9), None);
         assert_eq!((frames.marked_at(slot(3)), frames.innermost_mark()), (Some(3), Some(3)));
         frames.destroy();
     }

@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 use crate::libc::{next, syscall_number};
 use crate::tls::{self, Word};
 
-// Offsets in `Frames`: mark 0. In `Entry`: slot 0, counter 8, outward 16, stub 24, next 32.
+// Offsets in `Frames`: mark 0. In `Entry`: slot 0, counter 8, outward 16, stub 24, next 32, word 40.
 global_asm!(
     ".pushsection .text.callpath_sentinel,\"ax\",@progbits",
     ".balign 64",
@@ -105,6 +105,7 @@ global_asm!(
     "cmp qword ptr [r8], rdx",
     "jne 4f",
     "mov qword ptr [rsi], rcx",
+    "mov qword ptr [rcx + 40], rdi",
     "mov qword ptr [r8], rdi",
     "4:",
     "mov r8, qword ptr [rsp - 56]",

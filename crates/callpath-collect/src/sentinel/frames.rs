@@ -25,6 +25,8 @@ pub(crate) struct Entry {
     pub(crate) stub: AtomicU64,
     /// If it is marked: the entry (address) of the next mark outwards, 0: none.
     pub(crate) next: AtomicU64,
+    /// What stands in the return address's place: that address or its stub.
+    pub(crate) word: AtomicU64,
     /// The frame's node.
     pub(crate) node: AtomicU32,
 }
@@ -36,6 +38,8 @@ pub(crate) struct Place {
     pub(crate) slot: u64,
     /// That return address's stub.
     pub(crate) stub: u64,
+    /// What stands there.
+    pub(crate) word: u64,
 }
 
 /// See the module. Its layout is known to the stubs' code.
@@ -129,6 +133,7 @@ impl Frames {
         };
         entry.slot.store(place.slot, Relaxed);
         entry.stub.store(place.stub, Relaxed);
+        entry.word.store(place.word, Relaxed);
         entry.counter.store(core::ptr::from_ref(counter.unwrap_or(&self.nobody)) as u64, Relaxed);
         entry.outward.store(outward, Relaxed);
         entry.node.store(node.0, Relaxed);
