@@ -15,6 +15,7 @@
  *   replaces   procedures whose return addresses are replaced by somebody else, too, as uftrace does
  *   switches   code that puts rsp on another stack by itself, and calls from there
  *   inlines    procedures that take a number from behind their call, and return behind that
+ *   delimited  frames that are taken away from below one caller and put back below another one, at the same place
  *   copies     two coroutines on the same stack: what is in use of it is copied away and back, as greenlets do */
 #define _GNU_SOURCE
 #include <complex.h>
@@ -484,9 +485,24 @@ static char *base;
 static int life, ended[2];
 static long results[2];
 
+/* What is between `base` and where it was left is taken away, or put back. */
+static int is_delimited, is_leaving;
+static jmp_buf outside;
+static void *take_or_put(void)
+{
+    size_t len = (size_t)(base - lives[0].sp);
+    if (is_leaving) {
+        memcpy(lives[0].kept, lives[0].sp, len);
+        longjmp(outside, 1);
+    }
+    return memcpy(lives[0].sp, lives[0].kept, len);
+}
+
 /* Copies the stack of the one that runs away, and the other's back. */
 void *exchange(void)
 {
+    if (is_delimited)
+        return take_or_put();
     memcpy(lives[life].kept, lives[life].sp, (size_t)(base - lives[life].sp));
     life = !life;
     memcpy(lives[life].sp, lives[life].kept, (size_t)(base - lives[life].sp));
@@ -560,6 +576,66 @@ APART static long copies(long round)
     return results[0] * 31 + results[1];
 }
 
+static char apart[1 << 14] __attribute__((aligned(16)));
+static int is_second;
+
+APART static void go_out(void)
+{
+    is_leaving = 1;
+    change((void **)&lives[0].sp, apart + sizeof apart);
+}
+
+APART static void in_first(void) { burn(4000); }
+APART static void in_second(void) { burn(4001); }
+
+APART static long goes_between(long rounds)
+{
+    for (long i = 0; i < rounds; i++) {
+        if (is_second)
+            in_second();
+        else
+            in_first();
+        go_out();
+    }
+    return rounds;
+}
+
+APART static void below(void)
+{
+    base = __builtin_dwarf_cfa();
+    results[0] = down(DEPTH, goes_between, 30000);
+    ended[0] = 1;
+    go_out();
+}
+
+APART static void prompt(void)
+{
+    static int is_begun;
+    void *unused;
+    if (_setjmp(outside))
+        return;
+    is_leaving = 0;
+    if (is_begun++)
+        change(&unused, apart + sizeof apart);
+    else
+        below();
+}
+
+APART static void via_first(void) { is_second = 0; prompt(); sink = sink + 1; }
+APART static void via_second(void) { is_second = 1; prompt(); sink = sink + 1; }
+
+APART static long delimited(long x)
+{
+    (void)x;
+    is_delimited = 1;
+    while (!ended[0]) {
+        via_first();
+        if (!ended[0])
+            via_second();
+    }
+    return results[0];
+}
+
 int main(int count, char **arguments)
 {
     const char *mode = count > 1 ? arguments[1] : "";
@@ -580,6 +656,7 @@ int main(int count, char **arguments)
     else if (!strcmp(mode, "replaces")) deed = replaces, rounds = 3000;
     else if (!strcmp(mode, "switches")) deed = switches, rounds = 12000;
     else if (!strcmp(mode, "inlines")) deed = inlines, rounds = 40000;
+    else if (!strcmp(mode, "delimited")) deed = delimited, rounds = 1;
     else if (!strcmp(mode, "copies")) deed = copies, rounds = 600;
     else if (!strcmp(mode, "debugger")) deed = debugger, rounds = 1;
     else {

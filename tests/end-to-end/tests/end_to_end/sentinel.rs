@@ -86,6 +86,18 @@ fn stacks_that_are_copied_away_and_back() {
 }
 
 #[test]
+fn frames_that_are_put_back_below_another_caller() {
+    for options in [ALWAYS, AUTO] {
+        let profile = Program::nasty("marked.c").arguments(["delimited"]).options(&options).same().profile();
+        profile.assert_full(900, 200);
+        for (via, inside, other) in [("via_first", "in_first", "in_second"), ("via_second", "in_second", "in_first")] {
+            assert!(profile.through(&[via, inside], "samples") > 50, "{via}");
+            assert_eq!(profile.through(&[via, other], "samples"), 0, "{via}");
+        }
+    }
+}
+
+#[test]
 fn tail_calls() {
     marked("tails").assert_full(990, 100);
 }
