@@ -284,7 +284,7 @@ fn is_as_noted(frames: &Frames, index: usize, mut read: impl FnMut(u64) -> Optio
 fn want(stubs: &Stubs, process: &Process<'_>) {
     let frames = match (stubs.own)() {
         Own::Has(frames) => Some(frames),
-        Own::NotYet => Frames::create(),
+        Own::NotYet => (stubs.make)(),
         Own::Never => return,
     };
     match frames {
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn a_walk_ends_where_the_stack_is_as_it_was_noted() {
         let stubs = stubs::tests::stubs();
-        let frames: &'static Frames = Frames::create().expect("memory");
+        let [frames, ..] = Frames::map(2).expect("memory") else { panic!("two") };
         let (slot, real) = (|n: usize| 0x7fff_f000 - 8 * n as u64, |n: usize| 0x40_1000 + 16 * n as u64);
         let mut stack = [0; 8];
         for n in 0..8 {
@@ -379,6 +379,6 @@ mod tests {
         assert_eq!((frames.len(), frames.marked_at(slot(6))), (3, None));
         frames.push(Place { slot: slot(3), stub: stack[3], word: stack[3] }, ArenaRef(9), None);
         assert_eq!((frames.marked_at(slot(3)), frames.innermost_mark()), (Some(3), Some(3)));
-        frames.destroy();
+        Frames::unmap(frames);
     }
 }

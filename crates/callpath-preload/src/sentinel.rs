@@ -13,8 +13,8 @@
 use callpath_collect::sentinel::{Frames, Own, PLACES, READERS, STUBS, Stubs};
 use callpath_format::shared::{Session, Settings, Unmarked};
 use core::arch::global_asm;
-use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 
 use crate::libc::{next, syscall_number};
 use crate::tls::{self, Word};
@@ -162,6 +162,7 @@ pub fn begin(session: &Session) -> Result<Stubs, Option<Unmarked>> {
         places: &PLACES_OF_STUBS,
         used: &USED,
         readers: &PROCEDURES,
+        make,
         own,
         set_own,
     })
@@ -232,11 +233,41 @@ fn set_own(own: Own) {
     tls::set(Word::Frames, word);
 }
 
-/// Makes the first thread's frames ahead: later the program may forbid itself what it takes (seccomp).
+/// Threads whose frames have memory that was mapped ahead: a program may later forbid itself to map any (seccomp).
+const AHEAD: usize = 8;
+static MAPPED_AHEAD: AtomicUsize = AtomicUsize::new(0);
+/// Which of them are in use, by bits.
+static IN_USE: AtomicU32 = AtomicU32::new(0);
+
+/// Maps memory ahead.
 pub fn prepare() {
-    if let (Own::NotYet, Some(frames)) = (own(), Frames::create()) {
-        set_own(Own::Has(frames));
+    if let Some(frames) = Frames::map(AHEAD) {
+        MAPPED_AHEAD.store(frames.as_ptr() as usize, Relaxed);
     }
+}
+
+fn mapped_ahead() -> &'static [Frames] {
+    match MAPPED_AHEAD.load(Relaxed) {
+        0 => &[],
+        // SAFETY: `prepare` has mapped them; they stay mapped.
+        at => unsafe { core::slice::from_raw_parts(at as *const Frames, AHEAD) },
+    }
+}
+
+fn make() -> Option<&'static Frames> {
+    for (bit, frames) in mapped_ahead().iter().enumerate() {
+        if IN_USE.fetch_or(1 << bit, Acquire) & 1 << bit == 0 {
+            frames.forget();
+            return Some(frames);
+        }
+    }
+    Frames::map(1)?.first()
+}
+
+/// The bit of memory that was mapped ahead, if it was.
+fn bit_of(frames: &'static Frames) -> Option<u32> {
+    let index = mapped_ahead().iter().position(|ahead| core::ptr::eq(ahead, frames))?;
+    Some(1 << index)
 }
 
 /// The calling thread ends. What is still marked of it returns, but counts nothing.
@@ -244,13 +275,21 @@ pub fn end() {
     let own = own();
     set_own(Own::Never);
     if let Own::Has(frames) = own {
-        frames.destroy();
+        match bit_of(frames) {
+            Some(bit) => {
+                IN_USE.fetch_and(!bit, Release);
+            }
+            None => frames.unmap(),
+        }
     }
 }
 
 /// A fork's child: its frames are marked, as its parent's are, but they are not in its tree.
 pub fn adopt() {
-    if let Own::Has(frames) = own() {
+    let own = own();
+    if let Own::Has(frames) = own {
         frames.forget();
     }
+    // Its parent's other threads are not here.
+    IN_USE.store(if let Own::Has(frames) = own { bit_of(frames).unwrap_or(0) } else { 0 }, Relaxed);
 }

@@ -57,20 +57,19 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Makes one for the calling thread. `None`: no memory.
-    pub fn create() -> Option<&'static Frames> {
-        // What we map would be missing to the program.
+    /// Maps memory for so many threads. `None`: there is none, or only so much, and it would be missing to the program.
+    pub fn map(count: usize) -> Option<&'static [Frames]> {
         if syscall::is_space_limited() {
             return None;
         }
-        let at = syscall::map_private(size_of::<Frames>())?;
-        // SAFETY: as much has just been mapped, zeroed and page-aligned; it is made of atomics, for which zero is a value. It
-        // stays mapped until `destroy`.
-        Some(unsafe { &*(at as *const Frames) })
+        let at = syscall::map_private(size_of::<Frames>().checked_mul(count)?)?;
+        // SAFETY: as much has just been mapped, zeroed and page-aligned; they are made of atomics, for which zero is a value.
+        // They stay mapped until `unmap`.
+        Some(unsafe { core::slice::from_raw_parts(at as *const Frames, count) })
     }
 
-    /// Gives the memory back. The frames that are marked still return, but nothing is counted any more.
-    pub fn destroy(&'static self) {
+    /// Gives back what [`Frames::map`] gave for one thread.
+    pub fn unmap(&'static self) {
         syscall::unmap(core::ptr::from_ref(self) as usize, size_of::<Frames>());
     }
 
@@ -78,6 +77,7 @@ impl Frames {
     pub fn forget(&self) {
         self.mark.store(0, Relaxed);
         self.len.store(0, Relaxed);
+        self.is_wanted.store(0, Relaxed);
     }
 
     /// How many frames are known.

@@ -52,6 +52,8 @@ pub struct Stubs {
     pub used: &'static AtomicU32,
     /// Where procedures begin that read their own return address, zeros behind the last.
     pub readers: &'static [AtomicU64; READERS],
+    /// Memory for the frames of one more thread.
+    pub make: fn() -> Option<&'static Frames>,
     /// What the calling thread has.
     pub own: fn() -> Own,
     /// Gives it something.
@@ -170,6 +172,7 @@ pub(crate) mod tests {
             places: Box::leak(Box::new([const { AtomicU16::new(0) }; PLACES])),
             used: Box::leak(Box::new(AtomicU32::new(0))),
             readers: Box::leak(Box::new([const { AtomicU64::new(0) }; READERS])),
+            make: || None,
             own: || Own::NotYet,
             set_own: |_| (),
         }
