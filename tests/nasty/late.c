@@ -30,12 +30,24 @@ __attribute__((noinline)) int work(void)
 
 typedef void Run(int (*)(void));
 
+/* Samples here have whole paths, and may mark return addresses, which the raw samples of later then have on their stacks. */
+__attribute__((noinline)) static void settle(void)
+{
+    long until = cpu_ns() + wanted_ns / 10;
+    while (cpu_ns() < until)
+        for (volatile int i = 0; i < 2000; i++)
+            ;
+    end_ns = cpu_ns() + wanted_ns;
+}
+
 __attribute__((noinline)) static int down(int frames, Run *run)
 {
     volatile char room[512];
     room[0] = 1;
-    if (frames == 0)
+    if (frames == 0) {
+        settle();
         run(work);
+    }
     else
         room[0] += down(frames - 1, run);
     return room[0];
@@ -49,7 +61,6 @@ static void *use(void *unused)
         exit(1);
     }
     Run *run = (Run *)dlsym(handle, "large_run");
-    end_ns = cpu_ns() + wanted_ns;
     down(depth, run);
     if (!keeps)
         dlclose(handle);

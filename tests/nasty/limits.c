@@ -1,5 +1,6 @@
 /* Limits and what lies beyond them: limits MODE.
  *   space        limits its address space to little more than it needs, allocates, makes a thread, forks, executes itself
+ *   data         the same with its private memory
  *   memory       takes memory until there is none, works on without any, gives it back
  *   descriptors  allows itself no further descriptor, then works
  *   files        writes a file longer than it allows itself
@@ -43,11 +44,14 @@ static void limit(int resource, rlim_t soft)
         perror("setrlimit");
 }
 
+/* RLIMIT_AS or RLIMIT_DATA. */
+static int limited = RLIMIT_AS;
+
 static void say_space(const char *who)
 {
     struct rlimit one, two;
-    getrlimit(RLIMIT_AS, &one);
-    prlimit(0, RLIMIT_AS, 0, &two);
+    getrlimit(limited, &one);
+    prlimit(0, limited, 0, &two);
     void *memory = malloc(32 << 20);
     printf("%s: %llu %llu, %s\n", who, (unsigned long long)one.rlim_cur, (unsigned long long)two.rlim_cur,
            memory ? "room" : "no room");
@@ -57,7 +61,7 @@ static void say_space(const char *who)
 
 static int space(char *self)
 {
-    limit(RLIMIT_AS, 64 << 20);
+    limit(limited, 64 << 20);
     say_space("parent");
     pthread_t id;
     printf("thread: %d\n", pthread_create(&id, 0, works, (void *)20000000));
@@ -67,16 +71,16 @@ static int space(char *self)
     pid_t child = fork();
     if (child == 0) {
         say_space("child");
-        execl(self, self, "space-again", (char *)0);
+        execl(self, self, limited == RLIMIT_AS ? "space-again" : "data-again", (char *)0);
         _exit(9);
     }
     waitpid(child, &status, 0);
     printf("ended with %d\n", status);
     /* As a program does that wants all it may have. */
     struct rlimit all;
-    getrlimit(RLIMIT_AS, &all);
+    getrlimit(limited, &all);
     all.rlim_cur = all.rlim_max;
-    printf("raised: %d\n", setrlimit(RLIMIT_AS, &all));
+    printf("raised: %d\n", setrlimit(limited, &all));
     work(20000000);
     return 0;
 }
@@ -191,9 +195,11 @@ static int in_turn(int count)
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
-    if (!strcmp(mode, "space"))
+    if (!strncmp(mode, "data", 4))
+        limited = RLIMIT_DATA;
+    if (!strcmp(mode, "space") || !strcmp(mode, "data"))
         return space(argv[0]);
-    if (!strcmp(mode, "space-again")) {
+    if (!strcmp(mode, "space-again") || !strcmp(mode, "data-again")) {
         say_space("executed");
         work(20000000);
         return 0;

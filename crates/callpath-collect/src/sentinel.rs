@@ -348,11 +348,11 @@ mod tests {
         let [frames, ..] = Frames::map(2).expect("memory") else { panic!("two") };
         let (slot, real) = (|n: usize| 0x7fff_f000 - 8 * n as u64, |n: usize| 0x40_1000 + 16 * n as u64);
         let mut stack = [0; 8];
-        for n in 0..8 {
+        for (n, word) in stack.iter_mut().enumerate() {
             let stub = stubs.find_or_make(real(n)).unwrap();
-            stack[n] = if [3, 6].contains(&n) { stub } else { real(n) };
+            *word = if [3, 6].contains(&n) { stub } else { real(n) };
             assert_eq!(
-                frames.push(Place { slot: slot(n), stub, word: stack[n] }, ArenaRef(n as u32 + 1), None),
+                frames.push(Place { slot: slot(n), stub, word: *word }, ArenaRef(n as u32 + 1), None),
                 Some(n)
             );
         }

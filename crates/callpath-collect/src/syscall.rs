@@ -105,9 +105,12 @@ pub fn unmap(at: usize, len_bytes: usize) {
 
 /// Whether the process may map only so much.
 pub fn is_space_limited() -> bool {
+    const RLIMIT_DATA: usize = 2;
     const RLIMIT_AS: usize = 9;
-    let mut limit = [0u64; 2];
-    // SAFETY: the kernel writes two numbers.
-    let result = unsafe { call4(number::GETRLIMIT, RLIMIT_AS, limit.as_mut_ptr() as usize, 0, 0) };
-    result != 0 || limit[0] != u64::MAX
+    [RLIMIT_DATA, RLIMIT_AS].into_iter().any(|resource| {
+        let mut limit = [0u64; 2];
+        // SAFETY: the kernel writes two numbers.
+        let result = unsafe { call4(number::GETRLIMIT, resource, limit.as_mut_ptr() as usize, 0, 0) };
+        result != 0 || limit[0] != u64::MAX
+    })
 }

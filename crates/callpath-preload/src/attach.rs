@@ -60,7 +60,7 @@ extern "C" fn construct(_count: c_int, _arguments: *const *const c_char, environ
     if let Some(process) = Process::claim(arena, published, stubs.ok()) {
         process.slot.unmarked.store(stubs.err().flatten().map_or(0, |reason| reason as u32), Relaxed);
         if process.stubs.is_some() {
-            sentinel::prepare();
+            sentinel::prepare(session);
         }
         join(process, main_stack(environment), 0);
     }

@@ -1,18 +1,18 @@
-//! The limit of the address space: the program's own is what it would be without our windows.
+//! The limits of address space and of data: the program's own are what they would be without what is ours.
 //! Knows nothing of other limits.
 //!
-//! Our windows count in what the kernel limits (RLIMIT_AS), and little of them is ever memory. So the kernel is told a limit
-//! higher by their length, and the program sees the one that it set. The recorder says whether the kernel's limit holds
+//! Our windows count in what the kernel limits (RLIMIT_AS), and little of them is ever memory; so does what is mapped ahead for
+//! the sentinel, and in RLIMIT_DATA. So the kernel is told a limit higher by their length, and the program sees the one that it set. The recorder says whether the kernel's limit holds
 //! our windows already; where it may not raise it, nothing is changed here.
 
 use callpath_collect::syscall::getpid;
-use callpath_format::shared::Settings;
 use core::ffi::c_int;
 
 use crate::attach;
 use crate::loader::real;
 
 const RLIMIT_AS: c_int = 9;
+const RLIMIT_DATA: c_int = 2;
 const INFINITY: u64 = u64::MAX;
 
 /// The C library's `struct rlimit`, soft and hard.
@@ -24,10 +24,10 @@ type Both = unsafe extern "C" fn(c_int, c_int, *const Limit, *mut Limit) -> c_in
 
 /// What the kernel's limit holds for us, bytes.
 fn ours(resource: c_int) -> u64 {
-    match attach::process() {
-        Some(process) if resource == RLIMIT_AS && process.session.settings.flags & Settings::SPACE_ADDED != 0 => {
-            process.session.arena_len_bytes.saturating_add(process.session.published_len_bytes)
-        }
+    let Some(process) = attach::process() else { return 0 };
+    match resource {
+        RLIMIT_AS => process.session.added_space_bytes(),
+        RLIMIT_DATA => process.session.ahead_len_bytes(),
         _ => 0,
     }
 }

@@ -16,6 +16,8 @@ use core::arch::global_asm;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 
+use callpath_collect::syscall;
+
 use crate::libc::{next, syscall_number};
 use crate::tls::{self, Word};
 
@@ -207,7 +209,7 @@ fn has_shadow_stack() -> bool {
     // SAFETY: the kernel writes a number, if it knows the request.
     let result = unsafe {
         let at = core::ptr::from_mut(&mut status) as usize;
-        callpath_collect::syscall::call4(syscall_number::ARCH_PRCTL, ARCH_SHSTK_STATUS, at, 0, 0)
+        syscall::call4(syscall_number::ARCH_PRCTL, ARCH_SHSTK_STATUS, at, 0, 0)
     };
     result == 0 && status & ENABLED != 0
 }
@@ -234,14 +236,17 @@ fn set_own(own: Own) {
 }
 
 /// Threads whose frames have memory that was mapped ahead: a program may later forbid itself to map any (seccomp).
-const AHEAD: usize = 8;
+const AHEAD: usize = Session::AHEAD_LEN_BYTES as usize / size_of::<Frames>();
 static MAPPED_AHEAD: AtomicUsize = AtomicUsize::new(0);
 /// Which of them are in use, by bits.
 static IN_USE: AtomicU32 = AtomicU32::new(0);
+const _: () = assert!(AHEAD > 0 && AHEAD < 32);
 
-/// Maps memory ahead.
-pub fn prepare() {
-    if let Some(frames) = Frames::map(AHEAD) {
+/// Maps memory ahead, if limits allow for it.
+pub fn prepare(session: &Session) {
+    if session.ahead_len_bytes() != 0
+        && let Some(frames) = Frames::map(AHEAD)
+    {
         MAPPED_AHEAD.store(frames.as_ptr() as usize, Relaxed);
     }
 }
@@ -261,7 +266,8 @@ fn make() -> Option<&'static Frames> {
             return Some(frames);
         }
     }
-    Frames::map(1)?.first()
+    // What we map would be missing to the program.
+    if syscall::is_space_limited() { None } else { Frames::map(1)?.first() }
 }
 
 /// The bit of memory that was mapped ahead, if it was.

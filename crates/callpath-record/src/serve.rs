@@ -193,11 +193,14 @@ impl Recorder {
     fn prepare(options: &RecordOptions) -> Result<Recorder, RecordError> {
         let nonce = std::collections::hash_map::RandomState::new();
         let nonce = std::hash::BuildHasher::hash_one(&nonce, std::process::id());
-        let (arena_len, published_len, added) = windows()?;
+        let (arena_len, published_len, unlimited) = windows()?;
         let publisher = Publisher::create(published_len)?;
         let mut settings = options.shared(ticks_per_ms());
-        if added {
+        if unlimited.space {
             settings.flags |= Settings::SPACE_ADDED;
+        }
+        if unlimited.space && unlimited.data && settings.sentinel != Settings::NEVER {
+            settings.flags |= Settings::AHEAD;
         }
         settings.raw_limit = (arena_len / CHUNK_LEN_BYTES / RAW_SHARE).clamp(LEAST_RAW, MOST_RAW) as u64;
         let keeper = ArenaKeeper::create(arena_len, published_len, nonce, settings)?;
@@ -224,9 +227,7 @@ impl Recorder {
 
     /// What the program's limit of address space is raised by, so that our windows take nothing of it.
     fn added_space(&self) -> u64 {
-        let session = self.shared.keeper.session();
-        let windows = session.arena_len_bytes + session.published_len_bytes;
-        if session.settings.flags & Settings::SPACE_ADDED != 0 { windows } else { 0 }
+        self.shared.keeper.session().added_space_bytes()
     }
 
     fn environment(&self, preload: &Path) -> Vec<(OsString, OsString)> {
@@ -527,8 +528,8 @@ fn wait(doorbell: &AtomicU32, seen: u32, at_most: Duration) {
 }
 
 /// How long the windows are that the measured processes shall map: less where address space is limited and we may not raise
-/// the limit, and no longer than a file may be. Whether limits of address space are raised by their length.
-fn windows() -> Result<(usize, usize, bool), RecordError> {
+/// the limit, and no longer than a file may be.
+fn windows() -> Result<(usize, usize, Unlimited), RecordError> {
     let limit = |resource| {
         // SAFETY: a valid place.
         unsafe {
@@ -544,7 +545,17 @@ fn windows() -> Result<(usize, usize, bool), RecordError> {
         let allowed = if space == libc::RLIM_INFINITY { bytes } else { (space / 16).clamp(LEAST_WINDOW_BYTES, bytes) };
         allowed.min(file) as usize & !((1 << 20) - 1)
     };
-    Ok((window(ARENA_BYTES), window(PUBLISHED_BYTES), space == libc::RLIM_INFINITY))
+    let is_unlimited = |limit| limit == libc::RLIM_INFINITY;
+    let unlimited = Unlimited { space: is_unlimited(space), data: is_unlimited(limit(libc::RLIMIT_DATA)) };
+    Ok((window(ARENA_BYTES), window(PUBLISHED_BYTES), unlimited))
+}
+
+/// What the recorder was given as much of as it likes: limits that the program sets itself are raised by what is ours.
+struct Unlimited {
+    /// Address space.
+    space: bool,
+    /// Private memory.
+    data: bool,
 }
 
 fn note_once(notes: &mut Vec<String>, note: &str) {

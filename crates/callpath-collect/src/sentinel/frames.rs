@@ -57,11 +57,8 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Maps memory for so many threads. `None`: there is none, or only so much, and it would be missing to the program.
+    /// Maps memory for so many threads. `None`: there is none.
     pub fn map(count: usize) -> Option<&'static [Frames]> {
-        if syscall::is_space_limited() {
-            return None;
-        }
         let at = syscall::map_private(size_of::<Frames>().checked_mul(count)?)?;
         // SAFETY: as much has just been mapped, zeroed and page-aligned; they are made of atomics, for which zero is a value.
         // They stay mapped until `unmap`.

@@ -45,7 +45,7 @@ impl Source {
 pub struct Settings {
     /// Number of metrics in a node, 1 to [`MAX_METRICS`].
     pub metric_count: u32,
-    /// [`Settings::TRACE`], [`Settings::SPACE_ADDED`].
+    /// [`Settings::TRACE`], [`Settings::SPACE_ADDED`], [`Settings::AHEAD`].
     pub flags: u32,
     /// What each metric reads: one of the constants below.
     pub meters: [u32; MAX_METRICS],
@@ -101,6 +101,8 @@ impl Settings {
     pub const TRACE: u32 = 1;
     /// Bit of `flags`: the kernel's limits of address space are higher than the program's by the length of both windows.
     pub const SPACE_ADDED: u32 = 2;
+    /// Bit of `flags`: processes map [`Session::AHEAD_LEN_BYTES`] of their own, and limits of data (RLIMIT_DATA) are raised by it.
+    pub const AHEAD: u32 = 4;
 
     /// Whether a metric reads `meter`.
     pub fn uses(&self, meter: u32) -> bool {
@@ -177,6 +179,21 @@ pub struct Session {
 unsafe impl Shared for Session {}
 
 impl Session {
+    /// Memory of its own that a process maps at its start, for what the sentinel knows of its threads' frames, bytes.
+    pub const AHEAD_LEN_BYTES: u64 = 64 << 20;
+
+    /// As much of that as is mapped.
+    pub fn ahead_len_bytes(&self) -> u64 {
+        if self.settings.flags & Settings::AHEAD != 0 { Session::AHEAD_LEN_BYTES } else { 0 }
+    }
+
+    /// What limits of address space are raised by, so that what is ours takes nothing of the program's.
+    pub fn added_space_bytes(&self) -> u64 {
+        let windows = self.arena_len_bytes.saturating_add(self.published_len_bytes);
+        let added = windows.saturating_add(self.ahead_len_bytes());
+        if self.settings.flags & Settings::SPACE_ADDED != 0 { added } else { 0 }
+    }
+
     /// Its version is part of it: change it with any layout in `crate::shared`.
     pub const MAGIC: [u8; 8] = *b"CPSESS07";
     /// The recorder answers the doorbell.

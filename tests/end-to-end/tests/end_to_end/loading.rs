@@ -33,19 +33,24 @@ fn two_libraries_in_turn_at_the_same_address() {
 const LARGE: C = C { source: "large.c", output: "liblarge.so", options: &["-shared", "-fPIC"] };
 
 /// Samples in a library whose table is still being made are kept: of threads that have ended, of a library that is gone, of a
-/// program that ends before; of stacks that no chunk of the shared memory holds.
+/// program that ends before; of stacks that no chunk of the shared memory holds, and with marks on them.
 #[test]
 fn samples_that_come_before_the_table() {
     let library = compiled(LARGE).expect("large.c compiles");
-    for (milliseconds, rounds, depth) in [("60", "1", "0"), ("700", "2", "0"), ("700", "1", "1000")] {
+    // With marks on the stacks, whose copies have the true return addresses.
+    let always = ("700", "1", "1000", "always");
+    for (milliseconds, rounds, depth, sentinel) in
+        [("60", "1", "0", "never"), ("700", "2", "0", "never"), ("700", "1", "1000", "auto"), always]
+    {
         let cache = tempfile::tempdir().expect("a directory can be made");
         let cache = format!("CALLPATH_CACHE_DIR={}", cache.path().display());
         let program = Program::made(C { source: "late.c", output: "late", options: &["-ldl", "-pthread"] });
         let program = program.arguments([library.as_os_str()]).arguments([milliseconds, rounds, depth]);
+        let program = program.options(&["--sentinel", sentinel]);
         let profile = program.through(&["env", &cache]).same().profile();
         profile.assert_full(980, 30);
         let percent = profile.percent_through(&["use", "down", "large_run", "work"]);
-        assert!(percent > 50.0, "{milliseconds} ms, {rounds} times, {depth} frames: {percent}%");
+        assert!(percent > 50.0, "{milliseconds} ms, {rounds} times, {depth} frames, {sentinel}: {percent}%");
         assert!(profile.depth() > depth.parse::<usize>().unwrap(), "{depth} frames: {}", profile.depth());
     }
 }

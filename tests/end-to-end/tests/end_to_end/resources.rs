@@ -14,9 +14,9 @@ fn limits(mode: &str) -> Program {
     Program::made(LIMITS).arguments([mode])
 }
 
-#[test]
-fn address_space_that_the_program_limits() {
-    let recorded = limits("space").same();
+/// The program allows itself 64 MiB.
+fn limits_itself(mode: &str) {
+    let recorded = limits(mode).same();
     assert!(recorded.ended.stdout.contains("executed: 67108864 67108864, room"), "{:?}", recorded.ended);
     let profile = recorded.profile();
     profile.assert_full(970, 20);
@@ -25,6 +25,16 @@ fn address_space_that_the_program_limits() {
     assert!(profile.through(&["space", "work"], "cpu-time") * 2 > each, "the parent");
     assert!(profile.through(&["works", "work"], "cpu-time") * 2 > each, "the thread");
     assert!(profile.processes().len() >= 2, "the executed program is not measured: {:?}", profile.processes());
+}
+
+#[test]
+fn address_space_that_the_program_limits() {
+    limits_itself("space");
+}
+
+#[test]
+fn private_memory_that_the_program_limits() {
+    limits_itself("data");
 }
 
 #[test]
