@@ -351,10 +351,7 @@ mod tests {
         for (n, word) in stack.iter_mut().enumerate() {
             let stub = stubs.find_or_make(real(n)).unwrap();
             *word = if [3, 6].contains(&n) { stub } else { real(n) };
-            assert_eq!(
-                frames.push(Place { slot: slot(n), stub, word: *word }, ArenaRef(n as u32 + 1), None),
-                Some(n)
-            );
+            assert_eq!(frames.push(Place { slot: slot(n), stub, word: *word }, ArenaRef(n as u32 + 1), None), Some(n));
         }
         [3, 6].into_iter().for_each(|marked| frames.add_mark(marked));
         let met = |stack: &[u64], n: usize| {

@@ -96,7 +96,7 @@ fn allocators_that_are_preloaded() {
         let preload = format!("LD_PRELOAD={allocator}");
         let recorded = company.clone().through(&["env", &preload]).same();
         let profile = recorded.profile();
-        profile.assert_full(980, 20);
+        profile.assert_full(980, 8);
         // The file's own name, behind its link.
         let file = std::fs::canonicalize(&allocator).expect("it is there");
         let file = format!("{}!", file.file_name().unwrap().to_str().unwrap());

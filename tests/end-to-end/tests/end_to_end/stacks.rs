@@ -22,7 +22,10 @@ fn one_thread_100_000_deep() {
     let profile = recorded.profile();
     profile.assert_full(1000, 5);
     let quality = &profile.quality;
-    assert!(quality.dropped.keys().all(|reason| reason == "throttled"), "{quality:?}");
+    // Now and then one comes late, or strikes in our own code.
+    let others =
+        quality.dropped.iter().filter(|(reason, _)| *reason != "throttled").map(|(_, count)| count).sum::<u64>();
+    assert!(others * 100 <= quality.taken, "{quality:?}");
     assert!(profile.depth() > 100_000, "only {} deep", profile.depth());
     assert!(profile.percent_through(&["work", "descend", "bottom"]) > 90.0, "{quality:?}");
 }
@@ -119,7 +122,7 @@ fn handlers_and_retpolines_are_where_calls_lead() {
         ("handles_inline", &["-O2", "-fcf-protection=none", "-mindirect-branch=thunk-inline"]),
     ] {
         let profile = Program::made(C { source: "handles.cpp", output, options }).same().profile();
-        profile.assert_full(980, 100);
+        profile.assert_full(980, 40);
         if !options.contains(&"-s") {
             assert!(profile.percent_through(&["main", "handles(int)", "work(unsigned long)"]) > 25.0, "{output}");
             assert!(profile.percent_through(&["main", "chooses"]) > 25.0, "{output}");
