@@ -33,6 +33,7 @@ fn share(profile: &Profile, names: &[&str]) -> f64 {
     names.iter().map(|name| profile.percent_through(&[name])).sum()
 }
 
+/// Some seconds each: names are believed of code that was the same at two looks, a second apart.
 fn java(options: &[&str], rounds: &str) -> Profile {
     let classes = tool_path("classes");
     let compiled = Command::new("javac").arg("-d").arg(&classes).arg(nasty("Calls.java")).status();
@@ -54,7 +55,7 @@ fn java_compiled() {
     // Its libraries' tables are made now; while they are, samples of code that comes and goes find no room.
     Program::at("/usr/bin/java").arguments(["-version"]).recorded();
     for options in [&[][..], &["-XX:+PreserveFramePointer"], &["-XX:TieredStopAtLevel=1"]] {
-        let profile = java(options, "30");
+        let profile = java(options, "120");
         let methods = ["int Calls.leaf(int)", "int Calls.other(int)"];
         let named = share(&profile, &methods);
         assert!(named > 30.0, "{named}% in the methods that do the work, {options:?}");
@@ -64,7 +65,7 @@ fn java_compiled() {
 #[test]
 #[ignore = "needs a JDK: cargo xtask company"]
 fn java_interpreted() {
-    let profile = java(&["-Xint"], "1");
+    let profile = java(&["-Xint"], "12");
     assert!(profile.percent_through(&["Interpreter"]) > 50.0);
 }
 
