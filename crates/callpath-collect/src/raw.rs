@@ -146,8 +146,8 @@ fn copy_words(to: &[AtomicU64], mut addr: u64, end: u64, stack: &mut Stack) -> u
             break;
         }
         let Some(value) = stack.read_u64(addr) else { break };
-        // What the recorder walks over are the true return addresses.
-        word.store(stack.true_return(addr, value).unwrap_or(value), Relaxed);
+        // What the recorder walks over are the true return addresses, whoever put marks in their places.
+        word.store(stack.true_return(0, value).unwrap_or(value), Relaxed);
         addr += 8;
     }
     addr
