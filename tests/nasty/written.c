@@ -5,6 +5,7 @@
  *   appended     one procedure after the other behind the ones before, each called at once
  *   jumps        code that is jumped into, and out of, in the frame of its caller: nobody can know whose
  *   pointer      a frame that only its frame pointer tells: jumps that nobody can follow lead through it
+ *   deep         a procedure that calls itself 300,000 times and works at the bottom
  *   trampolines  nested functions, called through code on the stack */
 #include <stdint.h>
 #include <stdio.h>
@@ -84,6 +85,19 @@ static int run_frames(void)
     for (int i = 0; i < 100; i++)
         outer(between, 300000);
     puts("framed");
+    return 0;
+}
+
+/* sub $8,%rsp; dec %rdi; je 1f; call itself; jmp 2f; 1: (work); 2: add $8,%rsp; ret */
+static int run_deep(void)
+{
+    align();
+    void (*descend)(uint64_t) = (void (*)(uint64_t))(void *)end;
+    EMIT(0x48, 0x83, 0xec, 0x08, 0x48, 0xff, 0xcf, 0x74, 0x07, 0xe8, 0xf2, 0xff, 0xff, 0xff, 0xeb, 0x10);
+    emit_work(100000000);
+    EMIT(0x48, 0x83, 0xc4, 0x08, 0xc3);
+    descend(300000);
+    puts("deep");
     return 0;
 }
 
@@ -205,6 +219,8 @@ int main(int argc, char **argv)
     if (page == MAP_FAILED)
         return 1;
     end = page;
+    if (!strcmp(mode, "deep"))
+        return run_deep();
     if (!strcmp(mode, "frames"))
         return run_frames();
     if (!strcmp(mode, "rewritten"))

@@ -55,6 +55,7 @@ const EXPORTS: &[&str] = &[
     "pselect",
     "pthread_create",
     "pthread_kill",
+    "pthread_setname_np",
     "pthread_sigmask",
     "raise",
     "select",
@@ -76,6 +77,7 @@ const EXPORTS: &[&str] = &[
     "sigwait",
     "sigwaitinfo",
     "sleep",
+    "syscall",
     "system",
     "tgkill",
     "thrd_sleep",
@@ -83,8 +85,9 @@ const EXPORTS: &[&str] = &[
 ];
 
 /// What it may bind to, and whether a program must start where it is lacking: how definitions behind the interposed
-/// functions are found. `_r_debug` is in the loader since GLIBC_2.2.5; `dlsym` moved from libdl to libc.so.6 with GLIBC_2.34.
-const IMPORTS: &[(&str, bool)] = &[("_r_debug", true), ("dlsym", true)];
+/// functions are found. `_r_debug` is in the loader since GLIBC_2.2.5; `dlsym` moved from libdl to libc.so.6 with GLIBC_2.34. `__tsan_init` is
+/// ThreadSanitizer's, and tells that it is there.
+const IMPORTS: &[(&str, bool)] = &[("_r_debug", true), ("dlsym", true), ("__tsan_init", true)];
 
 /// The oldest release of glibc that it must run with.
 const OLDEST_GLIBC: (u32, u32) = (2, 31);

@@ -16,12 +16,8 @@ const PACKAGES: [&str; 4] = ["default-jdk-headless", "nodejs", "golang-go", "gcc
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     arguments.only(&[])?;
     let began = Instant::now();
-    let commands = ["/usr/bin/javac", "/usr/bin/node", "/usr/bin/go"];
-    // A runtime of another origin is as good.
-    if !commands.iter().all(|command| std::path::Path::new(command).exists()) {
-        let missing = install::packages(&PACKAGES)?;
-        ensure!(missing.is_empty(), "cannot install {}", missing.join(" "));
-    }
+    let missing = install::packages_or_commands(&PACKAGES)?;
+    ensure!(missing.is_empty(), "cannot install {}", missing.join(" "));
     println!("runtimes are there after {:.0} s", began.elapsed().as_secs_f64());
     let built = build::release()?;
     let mut tests = build::cargo();

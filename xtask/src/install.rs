@@ -2,6 +2,7 @@
 //! Knows nothing of what a package is used for beyond the word that it prints.
 
 use std::io::IsTerminal;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
@@ -60,6 +61,21 @@ pub fn packages<'a>(wanted: &[&'a str]) -> anyhow::Result<Vec<&'a str>> {
         }
     }
     missing(wanted)
+}
+
+/// Runtimes that are as good from elsewhere: a package, and the command that makes it superfluous.
+const RUNTIMES: &[(&str, &str)] = &[
+    ("default-jdk-headless", "/usr/bin/javac"),
+    ("nodejs", "/usr/bin/node"),
+    ("npm", "/usr/bin/npm"),
+    ("golang-go", "/usr/bin/go"),
+];
+
+/// Installs packages, but no runtime that is there from elsewhere. Each name that could not be installed comes back.
+pub fn packages_or_commands<'a>(wanted: &[&'a str]) -> anyhow::Result<Vec<&'a str>> {
+    let is_there =
+        |name: &str| RUNTIMES.iter().any(|(package, command)| *package == name && Path::new(command).exists());
+    packages(&wanted.iter().copied().filter(|name| !is_there(name)).collect::<Vec<_>>())
 }
 
 /// rustfmt and clippy, which rustup's minimal profile lacks.

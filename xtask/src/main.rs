@@ -9,7 +9,9 @@ mod audit;
 mod bench;
 mod build;
 mod company;
+mod descendants;
 mod exam;
+mod field;
 mod fuzz_targets;
 mod install;
 mod layers;
@@ -40,6 +42,8 @@ cargo xtask CMD
   glibc           a recording with other releases of glibc, from Debian's archive [--suites bullseye,trixie] [--callpath FILE]
   suite           real programs bare and under callpath, in turn
                     [--programs a,b] [--against perf|sentinel] [--runs N] [--rate HZ] [--quick] [--markdown FILE] [--list]
+  field           some sixty programs and runtimes that the suite does not hold, installed, bare and under callpath
+                    [--programs a,b] [--against perf] [--runs N] [--rate HZ] [--markdown FILE] [--list]
   soak            programs drawn at random, bare and recorded at 10 kHz: the same comes out, every sample is accounted for
                     [--minutes N] [--seed N] [--rate HZ] [--programs a,b]
   bench-sample    CPU per sample over that of a recorder of pc and sp alone [--runs N] [--rate HZ]
@@ -51,7 +55,7 @@ cargo xtask CMD
                     and how far the procedures' shares are from perf's [--runs N] [--programs a,b] [--list]
   bench-size      a measurement's length against the time that it took
 
-suite, soak and bench-* measure a release build, or another one: [--callpath FILE]
+suite, field, soak and bench-* measure a release build, or another one: [--callpath FILE]
 ";
 
 fn main() -> ExitCode {
@@ -83,6 +87,7 @@ fn run(command: &str, arguments: Arguments) -> anyhow::Result<ExitCode> {
         "audit-collect" => audit::run(&arguments),
         "glibc" => audit::glibc::run(&arguments),
         "suite" => suite::run(&arguments),
+        "field" => field::run(&arguments),
         "soak" => soak::run(&arguments),
         "bench-sample" => bench::sample::run(&arguments),
         "bench-depth" => bench::depth::run(&arguments),

@@ -128,7 +128,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         // Its cache must be its own.
         std::os::unix::fs::chown(place.root.join("cache-of-nobody"), Some(65534), Some(65534))?;
     }
-    watch::adopt_orphans()?;
+    crate::descendants::adopt_orphans()?;
     let subjects = programs::all(&place, arguments.text("programs"))?;
     let mut tallies: BTreeMap<&'static str, Tally> = BTreeMap::new();
     let (mut draw, began, mut runs) = (Draw::new(seed as u64), Instant::now(), 0u64);
@@ -211,7 +211,7 @@ fn recorded_command(place: &Place, subject: &Subject, way: &Way) -> Command {
 fn surroundings(command: &mut Command, place: &Place, subject: &Subject, way: &Way) {
     command.current_dir(subject.directory.as_deref().unwrap_or(&place.run()));
     command.env("TMPDIR", place.temporary()).env("CALLPATH_CACHE_DIR", place.cache(way));
-    command.envs(subject.environment.iter().copied());
+    command.envs(subject.environment.iter().cloned());
 }
 
 fn keep(place: &Place, wrong: &[String], recorded: &Watched, command: &str) -> anyhow::Result<()> {

@@ -5,11 +5,12 @@
 //! slows all of them down; ratios are taken within a round. CPU is that of the program and the recorder together.
 
 pub mod inputs;
+pub mod prepared;
 mod programs;
-mod recorders;
+pub mod recorders;
 mod table;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, bail, ensure};
@@ -17,11 +18,12 @@ use anyhow::{Context, bail, ensure};
 use crate::arguments::Arguments;
 use crate::measure::Usage;
 use crate::{build, install};
-pub use programs::{ALL as PROGRAMS, Stdin};
-use programs::{Prepared, Program};
+use prepared::{Prepared, Stdin};
+pub use programs::ALL as PROGRAMS;
+use programs::Program;
 use recorders::{Recorder, Stacks};
 pub use recorders::{length, quality, remove as remove_output};
-pub use table::machine;
+pub use table::{heading, machine};
 
 /// What one program did in all its rounds.
 #[derive(Debug, Default)]
@@ -134,13 +136,13 @@ fn measure(
     eprintln!("{}: {} rounds ...", program.name, rounds);
     // The first run fills caches: the kernel's of files, callpath's of recipe tables. Tables are cached by nature; what
     // the first run costs is bench-start's.
-    run_once(&prepared, bare(&prepared, &inputs))?;
+    run_once(&prepared, prepared.bare(&inputs))?;
     let (warm, _) = recorders::recorded(Recorder::Callpath, &prepared, setting, &inputs)?;
     run_once(&prepared, warm)?;
 
     let mut figures = Measured { name: program.name, ..Measured::default() };
     for round in 0..rounds {
-        figures.bare.push(run_once(&prepared, bare(&prepared, &inputs))?);
+        figures.bare.push(run_once(&prepared, prepared.bare(&inputs))?);
         for (index, recorder) in recorders.iter().enumerate() {
             let (command, output) = recorders::recorded(*recorder, &prepared, setting, &inputs)?;
             let usage = run_once(&prepared, command)?;
@@ -157,14 +159,8 @@ fn measure(
     Ok(figures)
 }
 
-fn bare(prepared: &Prepared, directory: &Path) -> Command {
-    let mut command = Command::new(&prepared.program);
-    command.args(&prepared.arguments).current_dir(directory);
-    command
-}
-
 fn run_once(prepared: &Prepared, mut command: Command) -> anyhow::Result<Usage> {
-    command.envs(prepared.environment.iter().copied()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.envs(prepared.environment.iter().cloned()).stdout(Stdio::null()).stderr(Stdio::null());
     let usage = match &prepared.stdin {
         Stdin::Nothing => crate::measure::run(command.stdin(Stdio::null()))?,
         Stdin::File(file) => crate::measure::run(command.stdin(std::fs::File::open(file)?))?,

@@ -16,6 +16,7 @@ use code::{Code, ModuleCode};
 use crate::links::{Frame, Judge, Modules, Verdict};
 use crate::measurement::{Account, FULL_ROOT, Measurement, PARTIAL_ROOT, ProcessFile, SessionFile, TreeNode};
 use crate::names::{ModuleNames, missing_names_hints};
+use crate::runtimes::{self, Nameless};
 
 /// The preload object's file name begins so; its frames are ours, not the program's.
 pub const PRELOAD_PREFIX: &str = "callpath-preload-";
@@ -267,6 +268,10 @@ impl Adder<'_> {
             return self.profile.tree.child(parent, Scope::new(ScopeKind::Truncated, Name::EMPTY));
         }
         let strings = &mut self.profile.strings;
+        if let Some(gap) = key.as_gap() {
+            let scope = Scope::new(ScopeKind::Gap, strings.intern(gap.name()));
+            return self.profile.tree.child(parent, scope);
+        }
         let Some(module) = self.modules.get(usize::from(key.module().0)).map(|m| &self.code.modules[*m]) else {
             let name = if key.module() == ModuleIndex::NONE {
                 format!("[code without a file]+{:#x}", key.address() & !0xfff)
@@ -321,6 +326,10 @@ impl Adder<'_> {
         {
             module.unnamed_samples += if place.named { 0 } else { samples };
             module.unresolved_samples += if place.jumps_anywhere { samples } else { 0 };
+            let file = module.key.0.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if runtimes::is_interpreter(file, &place.procedure) {
+                module.interpreter_samples = module.interpreter_samples.saturating_add(samples);
+            }
         }
     }
 }
@@ -449,14 +458,24 @@ fn describe(profile: &mut Profile, measurement: &Measurement, code: &Code) {
 fn written_names_notes(measurement: &Measurement, code: &Code, least: u64) -> Vec<String> {
     let nameless = code.modules.iter().filter(|m| m.key.0.as_os_str() == NAMELESS_CODE);
     let unnamed = nameless.fold(0u64, |sum, module| sum.saturating_add(module.unnamed_samples));
-    let hint = (unnamed > least && measurement.names.iter().all(|names| names.procedures.is_empty())).then(|| {
-        "code written at run time has the names that its program writes to /tmp/perf-PID.map: node --perf-basic-prof, \
-         java -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit (17 or newer)"
-            .to_owned()
+    let interpreter = code.modules.iter().fold(0u64, |sum, module| sum.saturating_add(module.interpreter_samples));
+    let is_silent = !code.modules.iter().any(|m| m.written.iter().any(|p| p.is_named(&m.key.0)));
+    let files: Vec<_> = code.modules.iter().filter_map(|m| m.key.0.file_name()?.to_str()).collect();
+    let hints = |whose| runtimes::hints(whose, files.iter().copied()).join(", ");
+    let generated = (is_silent && unnamed > least).then(|| {
+        let hints = hints(Nameless::Generated);
+        let hints = if hints.is_empty() { "many runtimes have an option for that".to_owned() } else { hints };
+        format!("generated code has the names that its program writes to /tmp/perf-PID.map: {hints}")
+    });
+    let interpreted = (is_silent && interpreter > least).then(|| {
+        format!(
+            "interpreted procedures have names where the runtime gives each a frame of its own: {}",
+            hints(Nameless::Interpreted)
+        )
     });
     let bad_lines = measurement.names.iter().fold(0u64, |sum, names| sum.saturating_add(names.bad_lines));
     let bad = (bad_lines > 0).then(|| format!("{bad_lines} lines of /tmp/perf-PID.map say nothing, and were skipped"));
-    hint.into_iter().chain(bad).collect()
+    generated.into_iter().chain(interpreted).chain(bad).collect()
 }
 
 /// A recorder writes at least every few seconds, so one that has been silent for long was killed.

@@ -13,6 +13,8 @@ pub mod module_memo;
 pub mod names;
 mod plain;
 pub mod recipes;
+mod runtimes;
+pub mod slices;
 pub mod snapshot;
 pub mod structure;
 pub mod table_cache;

@@ -4,7 +4,7 @@
 //! Tallent et al. 2009, section 2.3.2: a link is *valid* if a call of the callee precedes the return address, directly or
 //! through the procedure linkage table; *likely* if a dynamically dispatched call does, or one of a procedure that hands
 //! over to the callee by jumping, as far as that can be followed; *invalid* if none of these. Here also: the frame of a
-//! signal handler's return and what it interrupted are valid, so is a coroutine's routine under its outermost frame, and
+//! signal handler's return and what it interrupted are valid, so is whatever began on the code that begins a stack, and
 //! code that cannot be looked at makes a link likely.
 
 use callpath_format::address::LinkAddr;
@@ -14,7 +14,6 @@ use callpath_x86::call_site::{LONGEST_CALL_BYTES, Leaves, calls_before, leaves};
 use rustc_hash::FxHashMap;
 
 use crate::names::ModuleNames;
-use crate::recipes::coroutine;
 
 /// Procedures that are followed from one call; what hands over to more can hand over to anything.
 const MOST_FOLLOWED: usize = 64;
@@ -74,9 +73,6 @@ impl Judge {
             return Verdict::Valid;
         }
         let return_address = LinkAddr(caller.address.0.wrapping_add(1));
-        if names.bytes(return_address, coroutine::START_LEN_BYTES).is_some_and(coroutine::is_start) {
-            return Verdict::Valid;
-        }
         let before = (2..=LONGEST_CALL_BYTES)
             .rev()
             .find_map(|len| names.bytes(LinkAddr(return_address.0.wrapping_sub(len as u64)), len));
@@ -86,6 +82,8 @@ impl Judge {
         match direct {
             Some(verdict @ (Verdict::Valid | Verdict::Likely)) => verdict,
             _ if calls.dynamic => Verdict::Likely,
+            // No call has put its address there.
+            _ if names.begins_stack(caller.address) => Verdict::Valid,
             _ => Verdict::Invalid,
         }
     }

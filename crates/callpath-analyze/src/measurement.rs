@@ -1,11 +1,13 @@
 //! A measurement: the files that a recorder leaves, one for the whole and one for each process (docs/formats.md).
 //! Knows nothing of live processes and of names.
 //!
-//! Each file is written anew under a temporary name and renamed, so a reader sees a whole one at every instant.
+//! Each file is written anew under a temporary name and renamed, so a reader sees a whole one at every instant. Many processes
+//! that end at once stand in one file, to which they are appended.
 
 mod codec;
 mod directory;
 mod names_file;
+mod together;
 mod tree;
 
 use std::path::PathBuf;
@@ -16,7 +18,8 @@ use callpath_image::identity::ModuleIdentity;
 
 pub use codec::{MeasurementError, decode_process, decode_session, encode_process, encode_session, fuzz_measurement};
 pub use directory::{Measurement, names_file_name, newest, process_file_name, trace_file_name, write_file};
-pub use names_file::{NamedCode, NamesFile, decode_names, encode_names};
+pub use names_file::{NamedCode, NamesFile, decode_names, encode_names, nameless, nameless_mapping};
+pub use together::Together;
 pub use tree::{FULL_ROOT, PARTIAL_ROOT, PathTree, TreeNode};
 
 /// What a measurement counts or clocks.
@@ -57,6 +60,8 @@ pub struct SessionFile {
     pub lost_processes: u64,
     /// CPU time of the recorder, nanoseconds.
     pub recorder_cpu_ns: u64,
+    /// How many processes were measured.
+    pub processes: u64,
 }
 
 /// How the program ended.

@@ -10,6 +10,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use callpath_format::address::LinkAddr;
@@ -21,6 +22,7 @@ use callpath_image::return_use::ReturnUse;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::recipes::RecipeOptions;
+use crate::slices::{Slices, Tables};
 use crate::table_cache::{ANALYSER_VERSION, TableCache, key_of, write_new};
 
 const MAGIC: [u8; 8] = *b"CPMEMO03";
@@ -44,12 +46,12 @@ pub struct LoadedModule {
 
 /// The state of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct FileState {
+pub(crate) struct FileState {
     words: [u64; 6],
 }
 
 impl FileState {
-    fn of(metadata: &fs::Metadata) -> FileState {
+    pub(crate) fn of(metadata: &fs::Metadata) -> FileState {
         let words = [
             metadata.dev(),
             metadata.ino(),
@@ -61,12 +63,12 @@ impl FileState {
         FileState { words }
     }
 
-    fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         let changed = SystemTime::UNIX_EPOCH + Duration::new(self.words[3], self.words[4] as u32);
         changed.elapsed().is_ok_and(|age| age > CLOCK_RESOLUTION)
     }
 
-    fn bytes(&self, options: &RecipeOptions) -> Vec<u8> {
+    pub(crate) fn bytes(&self, options: &RecipeOptions) -> Vec<u8> {
         let mut bytes: Vec<u8> = self.words.iter().flat_map(|w| w.to_le_bytes()).collect();
         bytes.extend(ANALYSER_VERSION.to_le_bytes());
         bytes.extend(format!("{options:?}").bytes());
@@ -80,12 +82,15 @@ pub enum Found {
     Known(LoadedModule),
     /// All but its table, which is still to be made.
     New(Box<Unfinished>),
+    /// A large module, whose table is made in slices, and the slices that are known from memory.
+    Sliced(Arc<Slices>, Tables),
 }
 
 /// A module whose table is still to be made.
+#[derive(Clone)]
 pub struct Unfinished {
     /// Unless it can be read again.
-    image: Option<Image>,
+    image: Option<Arc<Image>>,
     path: PathBuf,
     state: FileState,
     options: RecipeOptions,
@@ -94,6 +99,10 @@ pub struct Unfinished {
 }
 
 impl Unfinished {
+    pub(crate) fn new(path: &Path, state: FileState, options: &RecipeOptions, module: LoadedModule) -> Unfinished {
+        Unfinished { image: None, path: path.to_owned(), state, options: *options, module }
+    }
+
     /// What is known of it; the table is empty.
     pub fn module(&self) -> &LoadedModule {
         &self.module
@@ -104,7 +113,7 @@ impl Unfinished {
     pub fn finish(self, cache: &TableCache) -> LoadedModule {
         let mut module = self.module;
         let as_it_was = || fs::metadata(&self.path).is_ok_and(|m| FileState::of(&m) == self.state);
-        let image = self.image.or_else(|| Image::read(&self.path).ok().filter(|_| as_it_was()));
+        let image = self.image.or_else(|| Image::read(&self.path).ok().filter(|_| as_it_was()).map(Arc::new));
         let Some(image) = image else { return module };
         let build = cache.table_for(&image, &self.options);
         // Where each recipe says it, nothing need be said of the module.
@@ -126,6 +135,9 @@ pub fn find(cache: &TableCache, path: &Path, options: &RecipeOptions) -> Result<
     if let Some(module) = file.and_then(|file| recall(cache, &file, &state, options)) {
         return Ok(Found::Known(module));
     }
+    if let Some((slices, tables)) = Slices::find(cache, path, state, options) {
+        return Ok(Found::Sliced(Arc::new(slices), tables));
+    }
     let image = Image::read(path)?;
     let module = LoadedModule {
         identity: image.identity(),
@@ -134,11 +146,11 @@ pub fn find(cache: &TableCache, path: &Path, options: &RecipeOptions) -> Result<
         table: Vec::new(),
     };
     // Many modules may wait for their tables. What lies in a process's own directory is gone with it.
-    let image = Some(image).filter(|_| path.starts_with("/proc"));
+    let image = Some(Arc::new(image)).filter(|_| path.starts_with("/proc"));
     Ok(Found::New(Box::new(Unfinished { image, path: path.to_owned(), state, options: *options, module })))
 }
 
-fn memo_path(dir: &Path, state: &FileState, options: &RecipeOptions) -> PathBuf {
+pub(crate) fn memo_path(dir: &Path, state: &FileState, options: &RecipeOptions) -> PathBuf {
     dir.join(format!("{:032x}.memo", xxh3_128(&state.bytes(options))))
 }
 
@@ -148,6 +160,20 @@ fn memo_path(dir: &Path, state: &FileState, options: &RecipeOptions) -> PathBuf 
 /// file_offset, file_len: u64, flags u8)
 /// ```
 fn remember(file: &Path, module: &LoadedModule, key: u128, state: &[u8]) {
+    write_memo(file, MAGIC, encode(module, key, state));
+}
+
+/// Writes a memo of which `body` is what its checksum is of. One that cannot be written costs time, nothing else.
+pub(crate) fn write_memo(file: &Path, magic: [u8; 8], body: Vec<u8>) {
+    let header: Vec<u8> = magic.into_iter().chain(xxh3_64(&body).to_le_bytes()).collect();
+    let temporary = file.with_extension(format!("{}.new", std::process::id()));
+    if write_new(&temporary, &header, &body).and_then(|()| fs::rename(&temporary, file)).is_err() {
+        drop(fs::remove_file(&temporary));
+    }
+}
+
+/// What a memo says of a module.
+pub(crate) fn encode(module: &LoadedModule, key: u128, state: &[u8]) -> Vec<u8> {
     let mut body = key.to_le_bytes().to_vec();
     let mut sized = |bytes: &[u8]| {
         body.extend((bytes.len() as u32).to_le_bytes());
@@ -164,30 +190,39 @@ fn remember(file: &Path, module: &LoadedModule, key: u128, state: &[u8]) {
         }
         body.push(u8::from(segment.readable) | u8::from(segment.writable) << 1 | u8::from(segment.executable) << 2);
     }
-    let header: Vec<u8> = MAGIC.into_iter().chain(xxh3_64(&body).to_le_bytes()).collect();
-    let temporary = file.with_extension(format!("{}.new", std::process::id()));
-    // A memo that cannot be written costs time, nothing else.
-    if write_new(&temporary, &header, &body).and_then(|()| fs::rename(&temporary, file)).is_err() {
-        drop(fs::remove_file(&temporary));
-    }
+    body
 }
 
 fn recall(cache: &TableCache, file: &Path, state: &FileState, options: &RecipeOptions) -> Option<LoadedModule> {
-    let mut opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(file).ok()?;
-    let metadata = opened.metadata().ok()?;
-    if !metadata.is_file() || metadata.uid() != cache.user() || metadata.len() > LONGEST_BYTES {
-        return None;
-    }
-    let mut bytes = Vec::new();
-    opened.read_to_end(&mut bytes).ok()?;
+    let bytes = read_memo(file, cache.user())?;
     let (key, identity, segments, return_use) = decode(&bytes, &state.bytes(options))?;
     Some(LoadedModule { identity, segments, return_use, table: cache.kept(key)?.bytes })
 }
 
-fn decode(bytes: &[u8], state: &[u8]) -> Option<(u128, ModuleIdentity, Vec<Segment>, ReturnUse)> {
+/// The bytes of a memo, if it is this user's.
+pub(crate) fn read_memo(file: &Path, user: u32) -> Option<Vec<u8>> {
+    let mut opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(file).ok()?;
+    let metadata = opened.metadata().ok()?;
+    if !metadata.is_file() || metadata.uid() != user || metadata.len() > LONGEST_BYTES {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    opened.read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+type Facts = (u128, ModuleIdentity, Vec<Segment>, ReturnUse);
+
+fn decode(bytes: &[u8], state: &[u8]) -> Option<Facts> {
+    decode_facts(bytes, MAGIC, state).filter(|(_, rest)| rest.is_empty()).map(|(facts, _)| facts)
+}
+
+/// What a memo of this magic says of a module, and what follows that.
+pub(crate) fn decode_facts<'a>(bytes: &'a [u8], magic: [u8; 8], state: &[u8]) -> Option<(Facts, &'a [u8])> {
+    let wanted = magic;
     let (magic, rest) = bytes.split_first_chunk::<8>()?;
     let (checksum, body) = rest.split_first_chunk::<8>()?;
-    if *magic != MAGIC || u64::from_le_bytes(*checksum) != xxh3_64(body) {
+    if *magic != wanted || u64::from_le_bytes(*checksum) != xxh3_64(body) {
         return None;
     }
     let (key, mut rest) = body.split_first_chunk::<16>()?;
@@ -209,10 +244,8 @@ fn decode(bytes: &[u8], state: &[u8]) -> Option<(u128, ModuleIdentity, Vec<Segme
         ModuleIdentity::BuildId(identity.to_vec())
     };
     let (count, rest) = rest.split_first_chunk::<4>()?;
-    let (records, []) = rest.as_chunks::<33>() else { return None };
-    if records.len() != u32::from_le_bytes(*count) as usize {
-        return None;
-    }
+    let (records, rest) = rest.split_at_checked((u32::from_le_bytes(*count) as usize).checked_mul(33)?)?;
+    let records = records.as_chunks::<33>().0;
     let segments = records.iter().map(|record| {
         let word = |i: usize| u64::from_le_bytes(std::array::from_fn(|b| record[8 * i + b]));
         let flag = |bit: u8| record[32] >> bit & 1 != 0;
@@ -226,7 +259,7 @@ fn decode(bytes: &[u8], state: &[u8]) -> Option<(u128, ModuleIdentity, Vec<Segme
             executable: flag(2),
         }
     });
-    Some((u128::from_le_bytes(*key), identity, segments.collect(), return_use))
+    Some(((u128::from_le_bytes(*key), identity, segments.collect(), return_use), rest))
 }
 
 /// For a fuzzer: any bytes as a memo.
@@ -257,6 +290,7 @@ mod tests {
         let load = || match find(&cache, &path, &options).unwrap() {
             Found::Known(module) => module,
             Found::New(unfinished) => unfinished.finish(&cache),
+            Found::Sliced(..) => panic!("it is small"),
         };
         let first = load();
         let memos = || {

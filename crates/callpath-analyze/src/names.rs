@@ -23,8 +23,9 @@ use callpath_image::landing_pads::{LandingPad, LandingPads};
 use callpath_image::lines::Lines;
 pub use callpath_image::lines::SourceLine;
 use callpath_image::symbols::{Procedure, Procedures};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::recipes::starts;
 use crate::structure::{ModuleSource, ProcedureStructure};
 
 /// A procedure as a person sees it.
@@ -60,6 +61,8 @@ struct Source {
     exports: OnceCell<Exports>,
     /// Where exceptions land, by the address of the calls; read when first asked for.
     landings: OnceCell<Vec<LandingPad>>,
+    /// Code that begins stacks; found when first asked for.
+    starts: OnceCell<Vec<Range<LinkAddr>>>,
     lines: Lines,
 }
 
@@ -126,6 +129,7 @@ impl ModuleNames {
             procedures,
             exports: OnceCell::new(),
             landings: OnceCell::new(),
+            starts: OnceCell::new(),
             lines,
         });
     }
@@ -237,6 +241,16 @@ impl ModuleNames {
         pads.iter().skip(first).take_while(move |pad| pad.calls.start < code.end).map(|pad| pad.pad)
     }
 
+    /// Whether `addr`, a look-up address, is in code that nobody calls: a stack begins there.
+    pub(crate) fn begins_stack(&self, addr: LinkAddr) -> bool {
+        let find = |source: &'_ Source| {
+            let frames = CallFrames::of_image(&source.image, &source.image.executable_ranges());
+            starts::find(&source.image, &frames, true)
+        };
+        let found = self.source.as_ref().map_or(&[][..], |source| source.starts.get_or_init(|| find(source)));
+        found.iter().any(|start| start.contains(&addr))
+    }
+
     /// Whether code of the procedure linkage table lies there.
     pub fn is_in_linkage_table(&self, addr: LinkAddr) -> bool {
         const SECTIONS: [&str; 4] = [".plt", ".plt.sec", ".plt.got", ".iplt"];
@@ -302,7 +316,12 @@ pub fn missing_names_hints(modules: &[&ModuleNames]) -> Vec<String> {
     let owners = packages::owners(&paths, Path::new(packages::DPKG_LISTS));
     let mut hints: Vec<String> = Vec::new();
     let mut by_package: FxHashMap<String, usize> = FxHashMap::default();
+    // A file may be mapped as several modules: it was written to in between, or was loaded in parts.
+    let mut hinted: FxHashSet<&Path> = FxHashSet::default();
     for (module, owner) in nameless.iter().zip(owners) {
+        if !hinted.insert(module.path()) {
+            continue;
+        }
         let package = owner.filter(|_| module.replaced().is_none());
         if let Some(hint) = package.as_ref().and_then(|package| hints.get_mut(*by_package.get(package)?)) {
             // The sentence ends with what the package names.

@@ -1,13 +1,13 @@
 //! Recipe tables: what is known of a module's frames, from all sources, laid into one table.
 //! Knows nothing of what the sources looked at, and of processes.
 
-pub(crate) mod coroutine;
 mod encode;
 mod inner;
 mod kept;
 pub(crate) mod machine_code;
 mod pool;
 mod spans;
+pub(crate) mod starts;
 pub mod written;
 
 use std::fmt;
@@ -16,7 +16,7 @@ use std::ops::Range;
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::{Cfa, Packed, Recipe};
 use callpath_format::table::{RecipeId, Table};
-use callpath_image::cfi::{CallFrames, CfiDiagnostic, CfiSection};
+use callpath_image::cfi::{CallFrames, CfiDiagnostic, CfiSection, FrameEntries};
 use callpath_image::elf::Image;
 
 use encode::encode;
@@ -28,8 +28,8 @@ use spans::{Piece, Span, change_within, flatten, overlay};
 /// that it does not know, the next one is asked.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Origin {
-    /// A coroutine's outermost frame, which call frame information does not tell.
-    Coroutine,
+    /// Code that begins a stack, which call frame information does not tell.
+    Start,
     /// The machine code of procedures whose call frame information compilers often get wrong.
     CodeOverFrames,
     /// `.eh_frame`, which programs themselves unwind by.
@@ -44,7 +44,7 @@ pub enum Origin {
 
 impl Origin {
     const ALL: [Origin; 6] =
-        [Origin::Coroutine, Origin::CodeOverFrames, Origin::EhFrame, Origin::DebugFrame, Origin::Entry, Origin::Code];
+        [Origin::Start, Origin::CodeOverFrames, Origin::EhFrame, Origin::DebugFrame, Origin::Entry, Origin::Code];
 }
 
 /// What goes into a table.
@@ -245,6 +245,11 @@ impl RecipeTableBuilder {
                 said = change_within(said, self.disbelieved.clone(), |_| RecipePool::UNKNOWN);
                 said.retain(|span| span.recipe != RecipePool::UNKNOWN);
             }
+            if origin != Origin::EhFrame {
+                for span in &mut said {
+                    span.recipe = self.pool.with_bits(span.recipe, Packed::INFERRED);
+                }
+            }
             spans = overlay(spans, said);
         }
         spans
@@ -302,12 +307,12 @@ pub fn build_table(image: &Image, options: &RecipeOptions) -> TableBuild {
         false => Vec::new(),
     };
     let outermost = builder.recipe(&Recipe::OUTERMOST, &[]);
-    if let Some(start) = start_code(image, &frames) {
+    if let Some(start) = start_code(image, frames.ranges.iter().map(|range| &range.code)) {
         builder.add(Origin::Entry, start.clone(), [(start.start, outermost)]);
     }
-    let coroutines = if options.machine_code { coroutine::starts(image, &frames) } else { Vec::new() };
-    for start in coroutines {
-        builder.add(Origin::Coroutine, start.clone(), [(start.start, outermost)]);
+    let starts = if options.machine_code { starts::find(image, &frames, options.call_frames) } else { Vec::new() };
+    for start in starts {
+        builder.add(Origin::Start, start.clone(), [(start.start, outermost)]);
     }
     let piece_count = builder.pieces.iter().map(Vec::len).sum();
     let spans = builder.spans();
@@ -325,16 +330,55 @@ pub fn build_table(image: &Image, options: &RecipeOptions) -> TableBuild {
     build
 }
 
+/// The recipe table of a part of a module's code: what call frame information says of it. It is unknown what only an analysis of
+/// the whole module's code would tell, and which frames must keep their return addresses.
+pub(crate) struct TablePart<'a> {
+    /// The module. It need not have the bytes of its code.
+    pub(crate) image: &'a Image,
+    /// What its call frame information speaks of.
+    pub(crate) entries: &'a FrameEntries,
+    /// Its procedures that nobody calls, by name.
+    pub(crate) named: &'a starts::Named,
+    /// The part; no entry's code begins in it and ends beyond it.
+    pub(crate) code: Range<LinkAddr>,
+    /// The part's bytes.
+    pub(crate) bytes: &'a [u8],
+}
+
+impl TablePart<'_> {
+    pub(crate) fn build(&self, options: &RecipeOptions) -> Vec<u8> {
+        let TablePart { image, entries, named, ref code, bytes } = *self;
+        let frames = CallFrames::of_entries(image, entries, code);
+        let mut builder = RecipeTableBuilder::new(vec![code.clone()]);
+        builder.add_call_frames(&frames);
+        machine_code::add_to_part(&mut builder, image, (code.start, bytes), &frames, options);
+        let outermost = builder.recipe(&Recipe::OUTERMOST, &[]);
+        if code.contains(&image.entry())
+            && let Some(start) = start_code(image, entries.all().iter().map(|entry| &entry.code))
+        {
+            builder.add(Origin::Entry, start.clone(), [(start.start, outermost)]);
+        }
+        let bytes_from = |at: LinkAddr| bytes.get(usize::try_from(at.0.checked_sub(code.start.0)?).ok()?..);
+        for start in starts::find_in(image, &[(code.start, bytes)], bytes_from, &frames, named) {
+            builder.add(Origin::Start, start.clone(), [(start.start, outermost)]);
+        }
+        builder.finish().bytes
+    }
+}
+
 /// The hand-written start of a program or a loader, where no CFI speaks of it: from the entry point to the next code that
 /// has some. Nobody called it, so it is outermost. What is longer than any such start is left alone: it is a whole
 /// program without CFI.
-fn start_code(image: &Image, frames: &CallFrames) -> Option<Range<LinkAddr>> {
+fn start_code<'a>(
+    image: &Image,
+    described: impl Iterator<Item = &'a Range<LinkAddr>> + Clone,
+) -> Option<Range<LinkAddr>> {
     const LONGEST_BYTES: u64 = 256;
     let entry = image.entry();
-    if entry.0 == 0 || frames.ranges.iter().any(|r| r.code.contains(&entry)) {
+    if entry.0 == 0 || described.clone().any(|code| code.contains(&entry)) {
         return None;
     }
-    let next = frames.ranges.iter().map(|r| r.code.start).filter(|start| *start > entry).min()?;
+    let next = described.map(|code| code.start).filter(|start| *start > entry).min()?;
     (next.0 - entry.0 <= LONGEST_BYTES).then_some(entry..next)
 }
 

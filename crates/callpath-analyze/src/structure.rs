@@ -11,9 +11,13 @@ mod head;
 mod infer;
 mod kept;
 mod module;
+mod nest;
 mod normalise;
 mod same;
+mod steps;
 mod weave;
+#[cfg(test)]
+mod worst;
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -29,7 +29,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 use crate::recipes::{RecipeDiagnostic, RecipeOptions, TableBuild, TableStats, build_table, code_of};
 
 /// Raised whenever the same input may give another table.
-pub(crate) const ANALYSER_VERSION: u32 = 20;
+pub(crate) const ANALYSER_VERSION: u32 = 21;
 
 const MAGIC: [u8; 8] = *b"CPCACH01";
 const STATS_LEN_BYTES: usize = 64;
@@ -136,6 +136,15 @@ impl TableCache {
         self.user
     }
 
+    /// Keeps the table of an analysis. That it cannot costs time, nothing else.
+    pub(crate) fn keep(&self, key: u128, table: &[u8]) {
+        if let Some(dir) = &self.dir {
+            let stats = TableStats { table_bytes: table.len() as u64, ..TableStats::default() };
+            let build = TableBuild { bytes: table.to_vec(), diagnostics: Vec::new(), stats, from_cache: false };
+            drop(write(&dir.join(format!("{key:032x}.table")), key, &build));
+        }
+    }
+
     /// The kept table of an analysis, if there is one.
     pub(crate) fn kept(&self, key: u128) -> Option<TableBuild> {
         let path = self.dir.as_ref()?.join(format!("{key:032x}.table"));
@@ -182,6 +191,7 @@ pub(crate) fn key_of(image: &Image, options: &RecipeOptions) -> u128 {
         number(&mut hash, image.section(name).map_or(u64::MAX, |section| section.addr.0));
     }
     crate::recipes::machine_code::identify(image, options.call_frames, &mut hash);
+    crate::recipes::starts::identify(image, options.call_frames, &mut hash);
     hash.digest128()
 }
 

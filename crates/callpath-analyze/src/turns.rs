@@ -4,6 +4,12 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use callpath_image::memory::has_room;
+
+/// So much memory is left for another thread to be begun, in bytes: its stack, and twice what glibc's allocator reserves for it. Where memory
+/// is limited (`ulimit -v`), one thread that ends its work is more than several that do not.
+const ROOM_FOR_THREAD: usize = 256 << 20;
+
 /// Threads at work now.
 static AT_WORK: AtomicUsize = AtomicUsize::new(0);
 
@@ -18,9 +24,10 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// One more, if there is a processor for it. The thread that works by it is to [`begin`](Turn::begin) it.
+    /// One more, if there are a processor and memory for it. The thread that works by it is to [`begin`](Turn::begin) it.
     pub(crate) fn take() -> Option<Turn> {
-        Turn::take_of(&AT_WORK, std::thread::available_parallelism().map_or(1, usize::from))
+        let turn = Turn::take_of(&AT_WORK, std::thread::available_parallelism().map_or(1, usize::from))?;
+        has_room(ROOM_FOR_THREAD).then_some(turn)
     }
 
     fn take_of(count: &'static AtomicUsize, limit: usize) -> Option<Turn> {
@@ -32,6 +39,11 @@ impl Turn {
     pub(crate) fn first() -> Turn {
         AT_WORK.fetch_add(1, Ordering::Relaxed);
         Turn { count: &AT_WORK }
+    }
+
+    /// For the first of several that are to be begun; none if there is no memory for it.
+    pub(crate) fn first_of_several() -> Option<Turn> {
+        has_room(ROOM_FOR_THREAD).then(Turn::first)
     }
 
     /// For a thread that others have started, and that may be counted already.

@@ -134,6 +134,9 @@ fn packages_are_those_that_dpkg_names() {
     let hints = missing_names_hints(&[&md5sum, &dash, &sort]);
     assert!(hints[0].ends_with(" to name the procedures of /usr/bin/md5sum and /usr/bin/sort"), "{hints:?}");
     assert!(hints.len() == 2 && hints[1].ends_with(" of /bin/dash"), "{hints:?}");
+    // A file that is mapped as two modules is named once.
+    let again = ModuleNames::open(Path::new("/usr/bin/md5sum"), None, &[]);
+    assert_eq!(missing_names_hints(&[&md5sum, &dash, &again, &sort]), hints);
 }
 
 #[test]

@@ -2,7 +2,9 @@
 //! Knows nothing of what is done with the time.
 
 use callpath_format::shared::Settings;
+use callpath_format::shared::refused::Calls;
 
+use crate::refused;
 use crate::syscall::{call4, number};
 
 /// Time stamp counter, ticks. Cheap; the recorder knows how long a tick is.
@@ -12,17 +14,24 @@ pub fn ticks() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// The calling thread's time on a CPU, user and kernel, nanoseconds.
+/// The calling thread's time on a CPU, user and kernel, nanoseconds. `None`: nothing tells.
 #[inline]
-pub fn thread_cpu_ns() -> u64 {
+pub fn thread_cpu_ns() -> Option<u64> {
     const THREAD_CPUTIME: usize = 3;
-    clock_gettime(THREAD_CPUTIME)
+    if !refused::has(Calls::CLOCK_GETTIME) {
+        return Some(clock_gettime(THREAD_CPUTIME));
+    }
+    let usage = Usage::of_thread();
+    (!refused::has(Calls::GETRUSAGE)).then_some(usage.user_ns + usage.kernel_ns)
 }
 
 /// Time that passed since some moment, nanoseconds.
 #[inline]
 pub fn monotonic_ns() -> u64 {
     const MONOTONIC: usize = 1;
+    if refused::has(Calls::CLOCK_GETTIME) {
+        return refused::time_at(ticks());
+    }
     clock_gettime(MONOTONIC)
 }
 

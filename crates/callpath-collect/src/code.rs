@@ -33,6 +33,8 @@ pub(crate) struct Code<'p, 'm> {
     pub(crate) unknown_written: Option<RunAddr>,
     /// Some frame is one of written code.
     pub(crate) met_written: bool,
+    /// What this walk has found of written code, by its address and whether it was returned to: recursion meets it again.
+    memo: &'m [[AtomicU64; 4]],
 }
 
 /// What is at an address, and whether that holds as long as the load map does.
@@ -49,6 +51,9 @@ impl<'p, 'm> Code<'p, 'm> {
             layout::PC_CACHE_LEN * 4,
         )?;
         let (cache, _) = words.as_chunks();
+        let words = process
+            .arena
+            .slice_at::<AtomicU64>(thread.chunk.0 as usize * CHUNK_LEN_BYTES + layout::MEMO, layout::MEMO_LEN * 4)?;
         let memory = Probed::new(in_sample);
         let mut code = Code {
             process,
@@ -58,8 +63,11 @@ impl<'p, 'm> Code<'p, 'm> {
             unknown_code: false,
             unknown_written: None,
             met_written: false,
+            memo: words.as_chunks().0,
         };
         code.follow_map(thread.record);
+        // What is found of written code is compared with its bytes each time, so it is remembered for one walk only.
+        code.memo.iter().for_each(|entry| entry[0].store(0, Relaxed));
         Some(code)
     }
 
@@ -91,6 +99,11 @@ impl<'p, 'm> Code<'p, 'm> {
     #[inline(never)]
     fn locate_slowly(&mut self, point: CodePoint) -> Found {
         let addr = point.lookup();
+        let memo_key = addr.0 << 1 | u64::from(matches!(point, CodePoint::Return(_)));
+        let memo = self.memo.get((addr.0 ^ (addr.0 >> 4)) as usize % layout::MEMO_LEN);
+        if let Some(entry) = memo.filter(|entry| entry[0].load(Relaxed) == memo_key) {
+            return Found { located: unpacked(entry), lasts: false };
+        }
         let outside = Located { key: FrameKey::outside(addr), recipe: UNKNOWN, table: 0 };
         let Some(mapping) = self.find_mapping(addr) else {
             self.unknown_code = true;
@@ -101,7 +114,11 @@ impl<'p, 'm> Code<'p, 'm> {
             self.note_written(addr);
         }
         if mapping.flags & Mapping::WRITTEN != 0 {
-            return Found { located: self.locate_written(&mapping, point), lasts: false };
+            let located = self.locate_written(&mapping, point);
+            if let Some(entry) = memo {
+                pack(entry, memo_key, &located);
+            }
+            return Found { located, lasts: false };
         }
         let link = addr.to_link(mapping.bias);
         let key = FrameKey::in_module(mapping.module, link);
@@ -118,6 +135,7 @@ impl<'p, 'm> Code<'p, 'm> {
             None => Located { key, recipe: UNKNOWN, table: 0 },
         };
         let kind = located.recipe.kind();
+        self.unknown_code |= mapping.flags & Mapping::UNFINISHED != 0 && kind == Packed::UNKNOWN;
         let mut located = located;
         if mapping.flags & Mapping::KEPT != 0 {
             located.recipe.head |= Packed::KEPT;
@@ -141,15 +159,6 @@ impl<'p, 'm> Code<'p, 'm> {
             self.note_written(addr);
         }
         Located { key, recipe: recipe.unwrap_or(UNKNOWN), table: 0 }
-    }
-
-    /// Whether a frame is one of written code.
-    pub(crate) fn is_written(&mut self, key: FrameKey) -> bool {
-        // The bias of such code is 0.
-        self.met_written
-            && self.find_mapping(RunAddr(key.address())).is_some_and(|mapping| {
-                mapping.module == key.module() && mapping.flags & (Mapping::PENDING | Mapping::WRITTEN) != 0
-            })
     }
 
     fn note_written(&mut self, addr: RunAddr) {
@@ -177,6 +186,38 @@ impl<'p, 'm> Code<'p, 'm> {
 
 const UNKNOWN: Packed = Packed { disp: 0, add: 0, head: Packed::UNKNOWN, slots: [0; 6] };
 
+/// What an entry of a cache holds.
+#[inline]
+fn unpacked(entry: &[AtomicU64; 4]) -> Located {
+    let (a, b) = (entry[2].load(Relaxed), entry[3].load(Relaxed));
+    Located {
+        key: FrameKey(entry[1].load(Relaxed)),
+        recipe: Packed {
+            disp: a as i32,
+            add: (a >> 32) as i32,
+            head: b as u16,
+            slots: [
+                (b >> 16) as u8,
+                (b >> 24) as u8,
+                (b >> 32) as u8,
+                (b >> 40) as u8,
+                (b >> 48) as u8,
+                (b >> 56) as u8,
+            ],
+        },
+        table: 0,
+    }
+}
+
+fn pack(entry: &[AtomicU64; 4], key: u64, located: &Located) {
+    let recipe = located.recipe;
+    let slots = recipe.slots.iter().rev().fold(0u64, |word, slot| word << 8 | u64::from(*slot));
+    entry[0].store(key, Relaxed);
+    entry[1].store(located.key.0, Relaxed);
+    entry[2].store(u64::from(recipe.disp as u32) | u64::from(recipe.add as u32) << 32, Relaxed);
+    entry[3].store(u64::from(recipe.head) | slots << 16, Relaxed);
+}
+
 impl CodeMap for Code<'_, '_> {
     #[inline]
     fn locate(&mut self, addr: RunAddr) -> Located {
@@ -190,33 +231,11 @@ impl CodeMap for Code<'_, '_> {
         let index = (addr.0 ^ (addr.0 >> 8)) as usize % layout::PC_CACHE_LEN;
         let Some(entry) = self.cache.get(index) else { return self.locate_slowly(point).located };
         if entry[0].load(Relaxed) == addr.0 {
-            let (a, b) = (entry[2].load(Relaxed), entry[3].load(Relaxed));
-            return Located {
-                key: FrameKey(entry[1].load(Relaxed)),
-                recipe: Packed {
-                    disp: a as i32,
-                    add: (a >> 32) as i32,
-                    head: b as u16,
-                    slots: [
-                        (b >> 16) as u8,
-                        (b >> 24) as u8,
-                        (b >> 32) as u8,
-                        (b >> 40) as u8,
-                        (b >> 48) as u8,
-                        (b >> 56) as u8,
-                    ],
-                },
-                table: 0,
-            };
+            return unpacked(entry);
         }
         let Found { located, lasts } = self.locate_slowly(point);
-        let recipe = located.recipe;
         if lasts {
-            let slots = recipe.slots.iter().rev().fold(0u64, |word, slot| word << 8 | u64::from(*slot));
-            entry[0].store(addr.0, Relaxed);
-            entry[1].store(located.key.0, Relaxed);
-            entry[2].store(u64::from(recipe.disp as u32) | u64::from(recipe.add as u32) << 32, Relaxed);
-            entry[3].store(u64::from(recipe.head) | slots << 16, Relaxed);
+            pack(entry, addr.0, &located);
         }
         located
     }

@@ -7,9 +7,12 @@
 
 pub mod clock;
 mod code;
+mod deep;
+mod gap;
 mod path;
 pub mod process;
 mod raw;
+pub mod refused;
 pub mod sample;
 pub mod sentinel;
 mod stack;
@@ -18,6 +21,7 @@ pub mod thread;
 mod trace;
 mod tree;
 mod weight;
+mod work;
 
 pub use process::Process;
 pub use sample::{EventOf, InSample, Interrupted, Trigger};

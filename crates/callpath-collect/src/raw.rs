@@ -63,7 +63,13 @@ fn fill(
         to.store(from, Relaxed);
     }
     sample.registers[16].store(interrupted.pc, Relaxed);
-    copy_stack(process, base, sample, interrupted, stack)?;
+    // Samples that wait for a file's table are walked when it is there. Of generated code that is not so sure: the recorder
+    // says when a longer copy is of use.
+    let more = match taken.written {
+        Some(_) => (process.slot.raw_reach.load(Relaxed) as usize).min(RawSample::MAX_MORE),
+        None => RawSample::MAX_MORE,
+    };
+    copy_stack(process, base, sample, interrupted, stack, more)?;
     let code_len = match taken.written {
         Some(at) => copy_code(process, base, sample, at, code)?,
         None => 0,
@@ -106,13 +112,14 @@ fn copy_code(process: &Process<'_>, base: usize, sample: &RawSample, at: RunAddr
     Some((addr - start) as u32)
 }
 
-/// Copies the stack from rsp-128 upwards, as far as there is room.
+/// Copies the stack from rsp-128 upwards, as far as there is room there and in so many `more` chunks.
 fn copy_stack(
     process: &Process<'_>,
     base: usize,
     sample: &RawSample,
     interrupted: &Interrupted,
     stack: &mut Stack,
+    mut more_chunks: usize,
 ) -> Option<()> {
     let place = base + ChunkHeader::LEN_BYTES + size_of::<RawSample>();
     let mut to = process.arena.slice_at::<AtomicU64>(place, RawSample::FIRST_STACK_BYTES / 8)?;
@@ -123,11 +130,12 @@ fn copy_stack(
     };
     let mut addr = start;
     let mut link = &sample.more;
-    for _ in 0..=RawSample::MAX_MORE {
-        addr = copy_words(to, addr, end, stack);
-        if addr.saturating_add(8) > end || stack.read_u64(addr).is_none() {
+    loop {
+        addr = stack.copy(addr, end, to);
+        if addr.saturating_add(8) > end || more_chunks == 0 || stack.read_u64(addr).is_none() {
             break;
         }
+        more_chunks -= 1;
         let Some((chunk, words)) = more(process) else { break };
         link.store(chunk.0, Relaxed);
         (link, to) = (&process.arena.chunk(chunk)?.next, words);
@@ -139,23 +147,12 @@ fn copy_stack(
     Some(())
 }
 
-/// Copies words from `addr` on, up to `end` or what cannot be read; where it stopped.
-fn copy_words(to: &[AtomicU64], mut addr: u64, end: u64, stack: &mut Stack) -> u64 {
-    for word in to {
-        if addr.saturating_add(8) > end {
-            break;
-        }
-        let Some(value) = stack.read_u64(addr) else { break };
-        // What the recorder walks over are the true return addresses, whoever put marks in their places.
-        word.store(stack.true_return(0, value).unwrap_or(value), Relaxed);
-        addr += 8;
-    }
-    addr
-}
+/// Free chunks that are no stack's copy.
+const FOR_TREES: u32 = 40;
 
 /// Another chunk for a stack's copy, and its words. The last ones are for trees.
 fn more<'m>(process: &Process<'m>) -> Option<(ChunkIndex, &'m [AtomicU64])> {
-    if process.session.free_chunks() <= process.session.low_water.load(Relaxed) {
+    if process.session.free_chunks() <= process.session.low_water.load(Relaxed).min(FOR_TREES) {
         process.ring();
         return None;
     }

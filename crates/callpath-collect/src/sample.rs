@@ -1,6 +1,7 @@
 //! A sample from beginning to end: what it is attributed to, and the account of it.
 //! Knows nothing of signals; whoever took one hands in the interrupted thread's registers.
 
+use callpath_format::frame::Gap;
 use callpath_format::register::Reg;
 use callpath_format::shared::thread::Dropped;
 use callpath_format::shared::{ArenaRef, Settings, ThreadRecord};
@@ -14,7 +15,7 @@ use crate::stack::Stack;
 use crate::thread::Thread;
 use crate::tree::Tree;
 use crate::weight::{self, Weight};
-use crate::{raw, sentinel, syscall, trace};
+use crate::{gap, raw, sentinel, syscall, trace};
 
 /// Proof that a sample is being taken: only [`take`] makes one.
 pub struct InSample(());
@@ -36,6 +37,8 @@ pub enum Trigger {
     KernelLate(EventOf),
     /// A timer of the thread's own.
     Timer,
+    /// The recorder, of a thread that waits.
+    Asked,
     /// The collector itself, at a moment that it knows of.
     Own,
 }
@@ -75,20 +78,29 @@ pub fn take(process: &Process<'_>, thread: Thread<'_>, trigger: Trigger, interru
     }
     let in_sample = InSample(());
     weight::owe(process, record, trigger);
+    let is_of_handler = is_of_handler(process, record, trigger, interrupted, begin);
+    if !is_of_handler {
+        gap::find(process, thread, trigger, begin);
+    }
     if let Some(weight) = Weight::of_trigger(process, record, trigger) {
         add(&record.taken, 1);
+        record.asked.store(0, Relaxed);
+        let kept_before = kept(record);
         let cpu_begin_ns = weight.cpu_now_ns;
         let before = weight.usage;
-        if is_of_handler(process, record, trigger, interrupted, begin) {
+        if is_of_handler {
             count(&in_sample, process, thread, begin, &weight, ArenaRef(record.last_node.load(Relaxed)), &record.full);
-        } else if cpu_begin_ns.unwrap_or(begin) < record.rest_until.load(Relaxed) && !weight::is_exact(process, trigger)
+        } else if cpu_begin_ns.unwrap_or(begin) < record.rest_until.load(Relaxed)
+            && !weight::is_exact(process, trigger)
+            && trigger != Trigger::Asked
         {
             drop_sample(record, Dropped::Throttled);
         } else if matches!(trigger, Trigger::KernelLate(_)) {
             drop_sample(record, Dropped::Late);
         } else {
-            keep(&in_sample, process, thread, trigger, interrupted, begin, weight);
+            keep(&in_sample, process, thread, trigger, interrupted, begin, &weight);
         }
+        record.asked.store(u32::from(trigger == Trigger::Asked && kept(record) != kept_before), Relaxed);
         weight::leave_out_own(process, record, before);
         let spent = account_for_own_time(process, record, begin, cpu_begin_ns);
         if !weight::is_exact(process, trigger) {
@@ -152,31 +164,32 @@ fn keep(
     trigger: Trigger,
     interrupted: &Interrupted,
     begin: u64,
-    weight: Weight,
+    weight: &Weight,
 ) {
     let record = thread.record;
     let beyond = sentinel::beyond(process, interrupted);
     let ordinary = beyond.is_none() && trigger != Trigger::Own;
     let interrupted = beyond.as_ref().unwrap_or(interrupted);
     let mut stack = Stack::new(in_sample, record, interrupted);
-    if stack.bounds().is_none() && record.tid.load(Relaxed) != syscall::gettid() {
+    if stack.bounds().is_none() && ![0, record.tid.load(Relaxed)].contains(&syscall::gettid()) {
         // Made by a clone without a thread pointer of its own: it has taken its creator's record for its own.
         return drop_sample(record, Dropped::SharedThread);
     }
     let mut place = [0; 2];
-    let mut path = path::find(in_sample, process, thread, interrupted, &mut stack, ordinary, false);
+    let mut path = path::of(in_sample, process, thread, interrupted, &mut stack, ordinary, false);
     if let Path::NoTable(written) = path {
         let taken = raw::Taken { ticks: begin, values: weight.values, written };
         if raw::keep(in_sample, process, thread, interrupted, &mut stack, taken) {
             add(&record.raw, 1);
             record.last_place.iter().for_each(|last| last.store(0, Relaxed));
-            return weight.keep(record, None);
+            weight.keep(record, None);
+            return weight.forget_nodes(record);
         }
         if written.is_none() {
-            return drop_sample(record, Dropped::RawFull);
+            return drop_for_room(process, thread, weight, Dropped::RawFull);
         }
         // The recorder might have known more; what is known here is a part of the path.
-        path = path::find(in_sample, process, thread, interrupted, &mut stack, ordinary, true);
+        path = path::of(in_sample, process, thread, interrupted, &mut stack, ordinary, true);
     }
     let (node, account) = match path {
         Path::Full(node) => {
@@ -184,12 +197,28 @@ fn keep(
             (node, &record.full)
         }
         Path::Partial(node) => (node, &record.partial),
-        Path::NoMemory | Path::NoTable(_) => return drop_sample(record, Dropped::NoMemory),
+        Path::NoMemory | Path::NoTable(_) | Path::Deep => {
+            return drop_for_room(process, thread, weight, Dropped::NoMemory);
+        }
     };
     for (last, now) in record.last_place.iter().zip(place) {
         last.store(now, Relaxed);
     }
-    count(in_sample, process, thread, begin, &weight, node, account);
+    count(in_sample, process, thread, begin, weight, node, account);
+}
+
+/// How many samples were kept, in whatever way.
+fn kept(record: &ThreadRecord) -> u64 {
+    [&record.full, &record.partial, &record.raw].iter().fold(0, |sum, count| sum.wrapping_add(count.load(Relaxed)))
+}
+
+/// Of a sample that nothing can be kept of its time goes to a gap: it is not the next one's, which may come much later from another
+/// place.
+fn drop_for_room(process: &Process<'_>, thread: Thread<'_>, weight: &Weight, reason: Dropped) {
+    if let Some(gap) = gap::add(process, thread, Gap::NoRoom, weight.values) {
+        weight.keep(thread.record, Some(gap));
+    }
+    drop_sample(thread.record, reason);
 }
 
 fn drop_sample(record: &ThreadRecord, reason: Dropped) {
@@ -213,10 +242,13 @@ fn account_for_own_time(process: &Process<'_>, record: &ThreadRecord, begin: u64
     record.last_end.store(end, Relaxed);
     let mut spent = end.saturating_sub(begin);
     if spent > MAY_HAVE_BEEN_PREEMPTED_TICKS
-        && let Some(cpu_begin_ns) = cpu_begin_ns
+        && let (Some(cpu_begin_ns), Some(cpu_now_ns)) = (cpu_begin_ns, clock::thread_cpu_ns())
     {
-        let cpu_ns = clock::thread_cpu_ns().saturating_sub(cpu_begin_ns);
+        let cpu_ns = cpu_now_ns.saturating_sub(cpu_begin_ns);
         spent = spent.min(cpu_ns.saturating_mul(settings.ticks_per_ms) / 1_000_000);
+    }
+    if let Some(cpu_begin_ns) = cpu_begin_ns {
+        gap::could_come(process, record, cpu_begin_ns, spent);
     }
     add(&record.handler_ticks, spent);
     if spent > record.handler_ticks_max.load(Relaxed) {

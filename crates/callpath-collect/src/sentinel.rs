@@ -119,6 +119,25 @@ impl Marks {
         Some(real)
     }
 
+    /// Has the next walk, over a deep stack, go on beyond marks. Its frames will be noted when all of them are known.
+    pub(crate) fn pass_by(&mut self, process: &Process<'_>) {
+        self.follow = false;
+        self.met = None;
+        if let Some(stubs) = self.stubs.filter(|_| self.frames.is_none() && self.change)
+            && self.is_deep(process, usize::MAX)
+        {
+            want(&stubs, process);
+            if let Own::Has(frames) = (stubs.own)() {
+                self.frames = Some(frames);
+            }
+        }
+    }
+
+    /// Whether frames may be marked.
+    pub(crate) fn may_be_added(&self) -> bool {
+        self.change && self.frames.is_some()
+    }
+
     /// Whether the walk has met a mark of a frame that is known: it need not go on.
     #[inline]
     pub(crate) fn is_met(&self) -> bool {

@@ -4,11 +4,15 @@
 //! What is known of a thread's own stack reaches from its top down to where a sample has found it mapped.
 
 use callpath_format::register::Reg;
+use callpath_format::shared::refused::Calls;
+use callpath_format::shared::tree::{KnownKind, KnownWord};
 use callpath_format::shared::{ArenaRef, ThreadRecord};
 use callpath_unwind::{Cursor, Located, Memory};
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::process::Process;
+use crate::refused;
 use crate::sample::{InSample, Interrupted};
 use crate::sentinel::{Frames, Marks};
 use crate::syscall;
@@ -85,7 +89,7 @@ impl Stack {
         if rsp >= high || low.saturating_sub(rsp) > FARTHEST_BYTES {
             return stack;
         }
-        let low = stack.grown(low, rsp);
+        let low = if refused::has(Calls::RT_SIGPROCMASK) { followed(record, low, rsp) } else { stack.grown(low, rsp) };
         record.stack[0].store(low, Relaxed);
         if low <= rsp {
             let zone = rsp.saturating_sub(RED_ZONE_BYTES);
@@ -113,6 +117,54 @@ impl Stack {
 
     pub(crate) fn is_readable(&mut self, addr: u64) -> bool {
         self.other.is_readable(addr)
+    }
+
+    /// How many of these words, the last first, are plainly what they were: frames' on the thread's own stack, not marked.
+    #[inline]
+    pub(crate) fn same_words(&self, known: &[KnownWord]) -> usize {
+        let last = self.high.saturating_sub(8);
+        let is_same = |entry: &&KnownWord| {
+            let at = entry.at.load(Relaxed);
+            let addr = at & !KnownKind::BITS;
+            // SAFETY: on the thread's own stack above its stack pointer, where all is mapped.
+            at & (KnownKind::WORD | KnownKind::SEAL) == 0
+                && self.low <= addr
+                && addr <= last
+                && unsafe { read(addr) } == entry.word.load(Relaxed)
+        };
+        known.iter().rev().take_while(is_same).count()
+    }
+
+    /// The word at `addr`; the return address that it stands for, if it is a mark.
+    #[inline]
+    pub(crate) fn true_word(&mut self, addr: u64) -> Option<u64> {
+        let found = self.read_u64(addr)?;
+        self.true_return(0, found)
+    }
+
+    /// Copies words from `addr` on, up to `end`, to what cannot be read, or as many as there is room for; where it stopped.
+    /// What is walked over later are the true return addresses, whoever put marks in their places.
+    pub(crate) fn copy(&mut self, mut addr: u64, end: u64, to: &[AtomicU64]) -> u64 {
+        let mut to = to.iter();
+        loop {
+            let known =
+                if self.low <= addr && addr < self.high { self.high } else { (addr / PAGE_BYTES + 1) * PAGE_BYTES };
+            let until = known.min(end);
+            // A word that lies in two pages, at the end of what is known of the stack.
+            let len = if until.saturating_sub(addr) < 8 { 1 } else { (until - addr) / 8 };
+            if addr.saturating_add(8) > end || self.read_u64(addr).is_none() {
+                return addr;
+            }
+            for _ in 0..len {
+                let Some(word) = to.next() else { return addr };
+                // SAFETY: the bytes up to `until` are on the thread's own stack, where all is mapped, or in a page that has just
+                // been read from; a single word that lies in two has been read itself.
+                let found = unsafe { read(addr) };
+                let Stack { marks, .. } = self;
+                word.store(marks.true_return(0, found, |_| None).unwrap_or(found), Relaxed);
+                addr += 8;
+            }
+        }
     }
 
     /// Where the callee of a frame keeps its return address, if it may be marked; else 0. `head`: of the callee's recipe.
@@ -157,6 +209,13 @@ impl Memory for Stack {
         let Stack { marks, other, low, high } = self;
         marks.true_return(at, found, |addr| word(*low, *high, other, addr))
     }
+}
+
+/// How far a stack is known to reach down where memory cannot be probed: the first thread's grows as it is used, and nothing
+/// lies close below.
+fn followed(record: &ThreadRecord, low: u64, rsp: u64) -> u64 {
+    let is_first = record.start_routine.load(Relaxed) == 0;
+    if is_first && low.saturating_sub(rsp) <= FOLLOWED_BYTES { low.min(rsp) } else { low }
 }
 
 #[repr(C, packed)]

@@ -1,7 +1,11 @@
 //! The few system calls that a sample may make, made directly: libc's would set errno and may be replaced by others.
-//! Knows nothing of why they are made.
+//! Knows nothing of why they are made. One that a filter refuses is not made, and fails as one that the kernel does not know.
 
 use core::arch::asm;
+
+use callpath_format::shared::refused::Calls;
+
+use crate::refused;
 
 /// A system call's result: at least -4095 and below 0 is a negated error number.
 pub type Return = isize;
@@ -19,10 +23,16 @@ pub mod number {
     pub const CLOCK_GETTIME: usize = 228;
 }
 
+/// What a call returns that is not made.
+const ENOSYS: Return = -38;
+
 /// # Safety
 /// The call must do nothing to the process that Rust relies on.
-#[inline]
+#[inline(always)]
 pub unsafe fn call4(number: usize, a: usize, b: usize, c: usize, d: usize) -> Return {
+    if refused::has(Calls::of_number(number)) {
+        return ENOSYS;
+    }
     let result;
     // SAFETY: the kernel preserves all registers but rax, rcx and r11; the caller vouches for the call itself.
     unsafe {
@@ -34,8 +44,11 @@ pub unsafe fn call4(number: usize, a: usize, b: usize, c: usize, d: usize) -> Re
 
 /// # Safety
 /// As for [`call4`].
-#[inline]
+#[inline(always)]
 pub unsafe fn call6(number: usize, args: [usize; 6]) -> Return {
+    if refused::has(Calls::of_number(number)) {
+        return ENOSYS;
+    }
     let result;
     // SAFETY: as in `call4`.
     unsafe {
@@ -46,16 +59,19 @@ pub unsafe fn call6(number: usize, args: [usize; 6]) -> Return {
     result
 }
 
-/// The calling thread's number in its PID name space.
+/// The calling thread's number in its PID name space; 0 where it cannot be asked for.
 #[inline]
 pub fn gettid() -> u32 {
     // SAFETY: reads a number.
-    unsafe { call4(number::GETTID, 0, 0, 0, 0) as u32 }
+    unsafe { call4(number::GETTID, 0, 0, 0, 0).max(0) as u32 }
 }
 
-/// The calling process's number in its PID name space.
+/// The calling process's number in its PID name space. Where it cannot be asked for, that of the process that took part last.
 #[inline]
 pub fn getpid() -> u32 {
+    if refused::has(Calls::GETPID) {
+        return refused::pid();
+    }
     // SAFETY: reads a number.
     unsafe { call4(number::GETPID, 0, 0, 0, 0) as u32 }
 }
@@ -76,16 +92,16 @@ pub fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32, timeout_ns: 
     unsafe { call4(number::FUTEX, word.as_ptr() as usize, WAIT, value as usize, timeout.as_ptr() as usize) };
 }
 
-/// Whether the eight bytes at `addr` could be read just now.
+/// Whether the eight bytes at `addr` could be read just now. Where that cannot be asked, none can.
 ///
 /// `rt_sigprocmask` copies the set in before it looks at `how`; with a `how` that there is not it changes nothing, and
-/// says EFAULT where the set cannot be read.
+/// says EINVAL where the set can be read.
 #[inline]
 pub fn is_readable(addr: u64) -> bool {
     const NO_SUCH_HOW: usize = 0x7fff_ffff;
-    const EFAULT: Return = -14;
+    const EINVAL: Return = -22;
     // SAFETY: changes nothing, whatever `addr` is.
-    unsafe { call4(number::RT_SIGPROCMASK, NO_SUCH_HOW, addr as usize, 0, 8) != EFAULT }
+    unsafe { call4(number::RT_SIGPROCMASK, NO_SUCH_HOW, addr as usize, 0, 8) == EINVAL }
 }
 
 /// Maps memory of the process's own, zeroed: its address. `None`: the kernel gives none.

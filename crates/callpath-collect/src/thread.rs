@@ -9,6 +9,7 @@ use callpath_format::shared::{
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::clock;
+use crate::gap;
 use crate::process::Process;
 use crate::tree::Tree;
 use crate::weight::Weight;
@@ -102,6 +103,8 @@ impl<'m> Thread<'m> {
         let [cpu, wall, kernel] = &self.record.clocks;
         cpu.store(cpu_ns, Relaxed);
         kernel.store(0, Relaxed);
+        self.record.seen_cpu_ns.store(cpu_ns, Relaxed);
+        self.record.last_end.store(clock::ticks(), Relaxed);
         if process.session.settings.uses(Settings::WALL_TIME) {
             wall.store(clock::monotonic_ns(), Relaxed);
         }
@@ -112,15 +115,28 @@ impl<'m> Thread<'m> {
         let settings = &process.session.settings;
         let [cpu, _, kernel] = &self.record.clocks;
         settings.uses(Settings::CPU_TIME)
-            && clock::thread_cpu_ns().saturating_sub(cpu.load(Relaxed) + kernel.load(Relaxed)) >= settings.period_ns
+            && clock::thread_cpu_ns().is_some_and(|now_ns| {
+                now_ns.saturating_sub(cpu.load(Relaxed) + kernel.load(Relaxed)) >= settings.period_ns
+            })
+    }
+
+    /// Says that no sample could come between the last one and now. For the thread itself.
+    pub fn leave_gap(&self, process: &Process<'m>) {
+        if self.record.busy.swap(1, Acquire) == 0 {
+            gap::leave(process, *self, clock::ticks(), None);
+            self.record.busy.store(0, Release);
+        }
     }
 
     /// Gives what no sample has had yet away: a clock's rest, which is less than a period, to the node of its last sample,
     /// and what has happened since a counter's last sample, which may be much, to the root. For the thread itself, when
-    /// it ends.
-    pub fn flush(&self, process: &Process<'m>) {
+    /// it ends. `no_sample_could_come`: nor could one come just before.
+    pub fn flush(&self, process: &Process<'m>, no_sample_could_come: bool) {
         if self.record.busy.swap(1, Acquire) != 0 {
             return;
+        }
+        if no_sample_could_come {
+            gap::leave(process, *self, clock::ticks(), None);
         }
         let rest = Weight::of_all(process, self.record);
         if let Some(mut tree) = Tree::new(process, *self) {
@@ -133,7 +149,11 @@ impl<'m> Thread<'m> {
                     continue;
                 }
                 let is_clock = matches!(settings.meters[metric], Settings::CPU_TIME | Settings::WALL_TIME);
-                let node = if is_clock { &self.record.last_nodes[metric] } else { &self.record.full_root };
+                let last_node = match ArenaRef(self.record.last_nodes[metric].load(Relaxed)) {
+                    ArenaRef::NONE => &self.record.last_node,
+                    _ => &self.record.last_nodes[metric],
+                };
+                let node = if is_clock { last_node } else { &self.record.full_root };
                 let mut values = [0; MAX_METRICS];
                 values[metric] = value;
                 lost |= !tree.count(ArenaRef(node.load(Relaxed)), 0, values);

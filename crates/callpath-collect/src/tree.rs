@@ -3,7 +3,8 @@
 //!
 //! Nodes are hashed by (parent, key) into buckets that are lists. When there are more than two nodes a bucket, one more
 //! bucket is added and one is split (Litwin 1980), so no insertion ever costs more than one list: nothing is rehashed
-//! inside a signal handler. Nodes grow from the start of a chunk, segments of buckets from its end.
+//! inside a signal handler. A node's first child is hashed when there is a second one: deep paths without branches, as they
+//! are found for the first time, touch no bucket. Nodes grow from the start of a chunk, segments of buckets from its end.
 
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::thread::layout;
@@ -20,7 +21,7 @@ const NODES_PER_BUCKET: u32 = 2;
 const FIRST_BUCKETS: u32 = layout::SEGMENT_LEN as u32;
 
 /// As many nodes are looked at on the way to the root: a tree that the program has damaged may have no end.
-const LONGEST_CLIMB: usize = layout::CHECKPOINTS_LEN * layout::KEYS_LEN;
+const LONGEST_CLIMB: usize = layout::DEEPEST;
 
 /// A thread's tree. Only its thread may change it.
 pub(crate) struct Tree<'p, 'm> {
@@ -53,7 +54,17 @@ impl<'p, 'm> Tree<'p, 'm> {
         {
             return Some(likely);
         }
-        let child = self.find_or_add(parent, key)?;
+        let child = match self.process.arena.get::<Node>(likely) {
+            _ if self.is_collapsed() => self.find_or_add(parent, key)?,
+            // An only child is found by its parent.
+            None => self.allocate_node(parent, key)?,
+            Some(only) => {
+                if only.hashed.load(Relaxed) == 0 {
+                    self.enter(likely, hash(parent, FrameKey(only.key.load(Relaxed))))?;
+                }
+                self.find_or_add(parent, key)?
+            }
+        };
         above.last_child.store(child.0, Relaxed);
         Some(child)
     }
@@ -103,14 +114,21 @@ impl<'p, 'm> Tree<'p, 'm> {
     /// Adds a node without looking for one.
     pub(crate) fn add(&mut self, parent: ArenaRef, key: FrameKey, hash: u64) -> Option<ArenaRef> {
         let at = self.allocate_node(parent, key)?;
-        let nodes = self.record.nodes.load(Relaxed) + 1;
-        self.record.nodes.store(nodes, Relaxed);
+        self.enter(at, hash)?;
+        Some(at)
+    }
+
+    /// Has a node found by its hash.
+    fn enter(&mut self, at: ArenaRef, hash: u64) -> Option<()> {
+        let hashed = self.record.hashed.load(Relaxed) + 1;
+        self.record.hashed.store(hashed, Relaxed);
         let buckets = self.record.buckets.load(Relaxed);
         self.link(at, bucket_of(hash, buckets))?;
-        if nodes > buckets.saturating_mul(NODES_PER_BUCKET) {
+        self.process.arena.get::<Node>(at)?.hashed.store(1, Relaxed);
+        if hashed > buckets.saturating_mul(NODES_PER_BUCKET) {
             self.split();
         }
-        Some(at)
+        Some(())
     }
 
     /// Adds samples and clock values to a node. `false`: there is no such node.
@@ -142,6 +160,7 @@ impl<'p, 'm> Tree<'p, 'm> {
         let node: &Node = self.process.arena.get(at)?;
         node.key.store(key.0, Relaxed);
         node.parent.store(parent.0, Relaxed);
+        self.record.nodes.store(self.record.nodes.load(Relaxed) + 1, Relaxed);
         header.end.store((end + self.stride) as u32, Release);
         Some(at)
     }
@@ -157,7 +176,8 @@ impl<'p, 'm> Tree<'p, 'm> {
         let chunk = self.process.take_chunk()?;
         let fresh = self.process.arena.chunk(chunk)?;
         fresh.kind.store(ChunkHeader::KIND_NODES, Relaxed);
-        fresh.next.store(0, Relaxed);
+        // Chunks of another kind may follow.
+        fresh.next.store(header.next.load(Relaxed), Relaxed);
         fresh.owner.store(header.owner.load(Relaxed), Relaxed);
         fresh.start.store(ChunkHeader::LEN_BYTES as u32, Relaxed);
         fresh.end.store(ChunkHeader::LEN_BYTES as u32, Relaxed);

@@ -4,11 +4,13 @@
 //! A metric is moved on only by samples of its own event, so a clock's time never goes to where something else happened.
 //! What is not kept is left to the metric's next sample, so sums are the kernel's own.
 
+use callpath_format::shared::refused::Calls;
 use callpath_format::shared::{ArenaRef, MAX_METRICS, Settings, Source, ThreadRecord};
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::clock::{self, Usage};
 use crate::process::Process;
+use crate::refused;
 use crate::sample::{EventOf, Trigger};
 
 /// A kernel timer's tick is seldom shorter; kernel time of half a tick or more was seen by a tick in the kernel.
@@ -34,7 +36,13 @@ impl Weight {
     /// For a sample. `None`: the trigger found nothing to sample.
     pub(crate) fn of_trigger(process: &Process<'_>, record: &ThreadRecord, trigger: Trigger) -> Option<Weight> {
         let settings = &process.session.settings;
-        let mut weight = Weight::of_nothing(process);
+        match trigger {
+            Trigger::Kernel(EventOf::Clocks) | Trigger::KernelLate(EventOf::Clocks) => owe_period(process, record),
+            // Beside the clock it only looks for time in the kernel.
+            Trigger::Timer if source_of(process) != Source::UserClock => owe_period(process, record),
+            _ => {}
+        }
+        let mut weight = Weight::of_nothing(process, record);
         match trigger {
             Trigger::Kernel(EventOf::Metric(metric)) | Trigger::KernelLate(EventOf::Metric(metric)) => {
                 let meter = *settings.in_use().get(metric)?;
@@ -46,7 +54,10 @@ impl Weight {
                     return None;
                 }
             }
-            Trigger::Kernel(EventOf::Clocks) | Trigger::KernelLate(EventOf::Clocks) | Trigger::Timer => {
+            Trigger::Kernel(EventOf::Clocks)
+            | Trigger::KernelLate(EventOf::Clocks)
+            | Trigger::Timer
+            | Trigger::Asked => {
                 let user_clock = source_of(process) == Source::UserClock;
                 let kernel_ns = weight.read_clocks(process, record);
                 let cpu_time = settings.uses(Settings::CPU_TIME);
@@ -75,19 +86,19 @@ impl Weight {
 
     /// All that has not been attributed yet.
     pub(crate) fn of_all(process: &Process<'_>, record: &ThreadRecord) -> Weight {
-        let mut weight = Weight::of_nothing(process);
+        let mut weight = Weight::of_nothing(process, record);
         weight.read_clocks(process, record);
         weight.read(process, record, |_, _, _| true);
         weight
     }
 
-    fn of_nothing(process: &Process<'_>) -> Weight {
+    fn of_nothing(process: &Process<'_>, record: &ThreadRecord) -> Weight {
         let settings = &process.session.settings;
-        let divided = source_of(process) == Source::UserClock && settings.uses(Settings::CPU_TIME);
+        let divided = is_divided(process) && settings.uses(Settings::CPU_TIME);
         let usage = (divided || settings.uses_usage()).then(Usage::of_thread);
         let cpu_now_ns = match usage {
             Some(usage) if divided => Some(usage.user_ns + usage.kernel_ns),
-            _ => settings.uses(Settings::CPU_TIME).then(clock::thread_cpu_ns),
+            _ => settings.uses(Settings::CPU_TIME).then(|| cpu_ns(record)),
         };
         Weight {
             values: [0; MAX_METRICS],
@@ -102,10 +113,11 @@ impl Weight {
     /// Reads the clocks. Returns how much of the CPU time was the kernel's, where that is known.
     fn read_clocks(&mut self, process: &Process<'_>, record: &ThreadRecord) -> u64 {
         let settings = &process.session.settings;
-        let divided = source_of(process) == Source::UserClock;
         self.clocks = match (self.usage, self.cpu_now_ns) {
-            (Some(usage), Some(_)) if divided => [Some(usage.user_ns), None, Some(usage.kernel_ns)],
-            (_, cpu_now_ns) => [cpu_now_ns, None, None],
+            (Some(usage), Some(_)) if is_divided(process) => [Some(usage.user_ns), None, Some(usage.kernel_ns)],
+            // What was divided before is kept apart.
+            (_, Some(now_ns)) => [Some(now_ns.saturating_sub(record.clocks[2].load(Relaxed))), None, None],
+            _ => [None; 3],
         };
         if settings.uses(Settings::WALL_TIME) {
             self.clocks[1] = Some(clock::monotonic_ns());
@@ -132,7 +144,7 @@ impl Weight {
         }
     }
 
-    fn clock_since(&self, record: &ThreadRecord, clock: usize) -> u64 {
+    pub(crate) fn clock_since(&self, record: &ThreadRecord, clock: usize) -> u64 {
         self.clocks[clock].map_or(0, |now| now.saturating_sub(record.clocks[clock].load(Relaxed)))
     }
 
@@ -169,6 +181,9 @@ impl Weight {
 
     /// It has been attributed, to a node if it is known already: the next sample's weight begins here.
     pub(crate) fn keep(&self, record: &ThreadRecord, node: Option<ArenaRef>) {
+        if self.clocks[0].is_some() {
+            record.unread_ns.store(0, Relaxed);
+        }
         for (clock, now) in record.clocks.iter().zip(self.clocks) {
             if let Some(now) = now {
                 clock.store(now, Relaxed);
@@ -184,6 +199,17 @@ impl Weight {
             }
             if let Some(node) = node.filter(|_| self.values[metric] > 0) {
                 record.last_nodes[metric].store(node.0, Relaxed);
+            }
+        }
+    }
+}
+
+impl Weight {
+    /// The node of this sample is not known here: it was kept raw.
+    pub(crate) fn forget_nodes(&self, record: &ThreadRecord) {
+        for (last_node, value) in record.last_nodes.iter().zip(self.values) {
+            if value > 0 {
+                last_node.store(0, Relaxed);
             }
         }
     }
@@ -236,7 +262,27 @@ pub(crate) fn leave_out_own(process: &Process<'_>, record: &ThreadRecord, before
     }
 }
 
-fn source_of(process: &Process<'_>) -> Source {
+/// Whether CPU time is read as user time and kernel time.
+fn is_divided(process: &Process<'_>) -> bool {
+    source_of(process) == Source::UserClock && !refused::has(Calls::GETRUSAGE)
+}
+
+/// The calling thread's CPU time; where nothing tells it, what was known of it and the periods that have passed since.
+fn cpu_ns(record: &ThreadRecord) -> u64 {
+    let [cpu, _, kernel] = &record.clocks;
+    let known_ns = || cpu.load(Relaxed).wrapping_add(kernel.load(Relaxed));
+    clock::thread_cpu_ns().unwrap_or_else(|| known_ns().wrapping_add(record.unread_ns.load(Relaxed)))
+}
+
+/// Where the thread's CPU time cannot be read, a tick of its clock stands for the clock's period.
+fn owe_period(process: &Process<'_>, record: &ThreadRecord) {
+    if refused::has(Calls::CLOCK_GETTIME) && refused::has(Calls::GETRUSAGE) {
+        let unread_ns = record.unread_ns.load(Relaxed).wrapping_add(process.session.settings.period_ns);
+        record.unread_ns.store(unread_ns, Relaxed);
+    }
+}
+
+pub(crate) fn source_of(process: &Process<'_>) -> Source {
     Source::from_u32(process.slot.source.load(Relaxed))
 }
 

@@ -22,6 +22,8 @@ pub enum ScopeKind {
     Partial,
     /// The outer frames of paths of which only the innermost are kept.
     Truncated,
+    /// Time in which no sample was taken; its name says why.
+    Gap,
     /// A load module (flat view).
     Module,
     /// A source file (flat view).
@@ -48,6 +50,7 @@ impl ScopeKind {
             ScopeKind::Thread => "thread",
             ScopeKind::Partial => "partial",
             ScopeKind::Truncated => "truncated",
+            ScopeKind::Gap => "gap",
             ScopeKind::Module => "module",
             ScopeKind::File => "file",
             ScopeKind::Procedure => "procedure",

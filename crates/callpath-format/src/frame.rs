@@ -19,6 +19,32 @@ impl ModuleIndex {
 #[repr(transparent)]
 pub struct FrameKey(pub u64);
 
+/// Why no sample was taken of a thread that ran or waited.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Gap {
+    /// The thread had blocked SIGTRAP where callpath does not see it, by a system call of its own.
+    TrapBlocked = 0,
+    /// It ended without another sample, more than a period after the last one.
+    AfterLastSample = 1,
+    /// Samples came, but there was no room to keep them.
+    NoRoom = 2,
+}
+
+impl Gap {
+    /// Each of them.
+    pub const ALL: [Gap; 3] = [Gap::TrapBlocked, Gap::AfterLastSample, Gap::NoRoom];
+
+    /// What reports and JSON call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Gap::TrapBlocked => "not sampled (SIGTRAP blocked)",
+            Gap::AfterLastSample => "not sampled (after the last sample)",
+            Gap::NoRoom => "not sampled (no room for the sample)",
+        }
+    }
+}
+
 impl FrameKey {
     const ADDRESS_BITS: u32 = 48;
     const ADDRESS_MASK: u64 = (1 << Self::ADDRESS_BITS) - 1;
@@ -26,6 +52,21 @@ impl FrameKey {
     /// What stands for the outer frames of a path of which only the innermost were kept. Its address is the kernel's: no
     /// frame of a program has it.
     pub const LEFT_OUT: FrameKey = Self::outside(RunAddr(Self::ADDRESS_MASK - 1));
+
+    /// What stands for time in which no sample was taken, beside the paths of the thread's samples. The addresses are the
+    /// kernel's, too.
+    #[inline]
+    pub const fn gap(gap: Gap) -> FrameKey {
+        Self::outside(RunAddr(Self::FIRST_GAP + gap as u64))
+    }
+
+    const FIRST_GAP: u64 = Self::ADDRESS_MASK - 255;
+
+    /// Which gap it stands for, if any.
+    #[inline]
+    pub fn as_gap(self) -> Option<Gap> {
+        Gap::ALL.into_iter().find(|gap| FrameKey::gap(*gap) == self)
+    }
 
     /// The key of a place in a module; link-time addresses keep their low 48 bits.
     #[inline]

@@ -111,6 +111,7 @@ impl Recipe {
 /// ```text
 /// head  bits 0..2  kind: 0 unknown, 1 outermost, 2 register, 3 deref, 4 wide
 ///       bits 3..6  base register
+///       bit 12     no call frame information of the program's says so (`INFERRED`)
 ///       bit 13     the frame may go on to nobody knows what code in its stead (`LEAVES`)
 ///       bit 14     the frame that it calls must keep its return address (`KEEPS`)
 ///       bit 15     the frame must keep its return address (`KEPT`)
@@ -152,6 +153,9 @@ impl Packed {
     /// Bit of `head`: the frame's code may jump to procedures of other modules, or to what a pointer says, and one of these may
     /// read the return address. No walk looks at it.
     pub const LEAVES: u16 = 1 << 13;
+    /// Bit of `head`: the recipe is not one of the call frame information that the program itself unwinds by. A return address
+    /// of zero, even at the very top of a stack, does not say that nobody called the frame.
+    pub const INFERRED: u16 = 1 << 12;
     /// `slots`: the register is unchanged.
     pub const SLOT_SAME: u8 = 0;
     /// `slots`: the register is lost. (`*(CFA - 8)` is the return address, so no register is ever saved there.)

@@ -4,7 +4,7 @@
 //! All integers are little-endian. Offsets count from the first byte of the table. Sections begin at multiples of 8.
 //!
 //! ```text
-//! header   64 bytes      magic "CPRTAB05", lengths, the largest region (`Header`)
+//! header   64 bytes      magic "CPRTAB06", lengths, the largest region (`Header`)
 //! regions  24 each       { link_start: u64, len_bytes: u64, first_block: u32, block_count: u32 }, by link_start
 //! blocks    4 each       first row of each 256-byte block of code; one more at the end holds the number of rows
 //! rows      3 each       block by block: first the starts of its n rows, 1 byte each, then their ids, 2 bytes each
@@ -110,8 +110,8 @@ impl Region {
 }
 
 impl Header {
-    /// `CPRTAB05`
-    pub const MAGIC: [u8; 8] = *b"CPRTAB05";
+    /// `CPRTAB06`
+    pub const MAGIC: [u8; 8] = *b"CPRTAB06";
     /// Size, bytes.
     pub const LEN_BYTES: usize = 64;
     /// The ids from here on are short recipes.

@@ -66,7 +66,7 @@ impl Parts {
             self.wide.len(),
             self.expr.len(),
         ];
-        bytes[..8].copy_from_slice(b"CPRTAB05");
+        bytes[..8].copy_from_slice(b"CPRTAB06");
         for (index, len) in lens.into_iter().enumerate() {
             bytes[8 + 4 * index..][..4].copy_from_slice(&(len as u32).to_le_bytes());
         }
@@ -253,7 +253,7 @@ fn check_finds_what_is_wrong() {
 fn header_decides_what_is_a_table() {
     let bytes = example().bytes();
     assert_eq!(Table::new(&[]).err(), Some(TableError::Length));
-    let other_version = [&b"CPRTAB04"[..], &bytes[8..]].concat();
+    let other_version = [&b"CPRTAB05"[..], &bytes[8..]].concat();
     assert_eq!(Table::new(&other_version).err(), Some(TableError::Magic));
     for len in 8..bytes.len() {
         assert!(Table::new(&bytes[..len]).is_err(), "{len}");

@@ -10,6 +10,7 @@
 
 mod diagnostic;
 mod emit;
+mod entries;
 mod expression;
 mod index;
 mod pool;
@@ -31,6 +32,7 @@ use rustc_hash::FxHashMap;
 use crate::elf::Image;
 pub use diagnostic::{CfiDiagnostic, CfiSection, CfiTrouble};
 use emit::emit;
+pub use entries::{FrameEntries, FrameEntry};
 pub use index::IndexRow;
 use pool::RecipePool;
 use program::{Effect, Factors, Fault, Loss, Machine, State};
@@ -112,6 +114,36 @@ pub struct CfiInput<'a> {
     pub index: &'a [IndexRow],
 }
 
+impl<'a> CfiInput<'a> {
+    /// `.eh_frame` of an image, without its index.
+    fn of_eh_frame(image: &'a Image, code: &'a [Range<LinkAddr>]) -> CfiInput<'a> {
+        let address_of = |name| image.section(name).map(|section| section.addr);
+        CfiInput {
+            eh_frame: image.eh_frame().map(|eh_frame| (eh_frame.addr, eh_frame.data)),
+            eh_frame_is_unbounded: image.section(".eh_frame").is_none(),
+            debug_frame: None,
+            text: address_of(".text"),
+            got: address_of(".got.plt").or_else(|| address_of(".got")),
+            code,
+            index: &[],
+        }
+    }
+
+    fn bases(&self) -> BaseAddresses {
+        let mut bases = BaseAddresses::default();
+        if let Some(text) = self.text {
+            bases = bases.set_text(text.0);
+        }
+        if let Some(got) = self.got {
+            bases = bases.set_got(got.0);
+        }
+        if let Some((addr, _)) = self.eh_frame {
+            bases = bases.set_eh_frame(addr.0);
+        }
+        bases
+    }
+}
+
 impl CallFrames {
     /// The rows of an FDE.
     pub fn rows_of(&self, range: &FrameRange) -> &[FrameRow] {
@@ -120,18 +152,12 @@ impl CallFrames {
 
     /// All that an image's call frame information says of `code`: executable ranges, sorted and disjoint.
     pub fn of_image(image: &Image, code: &[Range<LinkAddr>]) -> CallFrames {
-        let eh_frame = image.eh_frame();
         let debug_frame = image.section(".debug_frame");
-        let address_of = |name| image.section(name).map(|section| section.addr);
         let (index, trouble) = index::rows(image);
         let mut frames = CallFrames::read(&CfiInput {
-            eh_frame: eh_frame.map(|eh_frame| (eh_frame.addr, eh_frame.data)),
-            eh_frame_is_unbounded: image.section(".eh_frame").is_none(),
             debug_frame: debug_frame.as_ref().map(|section| &*section.data),
-            text: address_of(".text"),
-            got: address_of(".got.plt").or_else(|| address_of(".got")),
-            code,
             index: &index,
+            ..CfiInput::of_eh_frame(image, code)
         });
         frames.diagnostics.extend(trouble);
         frames
@@ -139,25 +165,10 @@ impl CallFrames {
 
     /// All that the sections say. Never fails: what cannot be read is a diagnostic.
     pub fn read(input: &CfiInput<'_>) -> CallFrames {
-        let mut bases = BaseAddresses::default();
-        if let Some(text) = input.text {
-            bases = bases.set_text(text.0);
-        }
-        if let Some(got) = input.got {
-            bases = bases.set_got(got.0);
-        }
+        let bases = input.bases();
         let mut pool = RecipePool::new();
-        let mut out = Output {
-            code: input.code,
-            ranges: Vec::new(),
-            rows: Vec::new(),
-            diagnostics: Vec::new(),
-            diagnostics_left_out: 0,
-            outside_code: 0,
-            pc_row_budget: code_bytes(input.code) / PC_ROW_BYTES,
-        };
-        if let Some((addr, bytes)) = input.eh_frame {
-            bases = bases.set_eh_frame(addr.0);
+        let mut out = Output::new(input.code);
+        if let Some((_, bytes)) = input.eh_frame {
             let section = EhFrame::new(bytes, LittleEndian);
             let past_terminators = !input.eh_frame_is_unbounded;
             let mut entries: Vec<usize> =
@@ -170,17 +181,8 @@ impl CallFrames {
             let section = DebugFrame::new(bytes, LittleEndian);
             SectionReader::new(section, bytes, CfiSection::DebugFrame, &bases).read(true, &[], &mut pool, &mut out);
         }
-        let mut frames = CallFrames {
-            ranges: out.ranges,
-            rows: out.rows,
-            recipes: pool.recipes,
-            expressions: pool.expressions,
-            diagnostics: out.diagnostics,
-            diagnostics_left_out: out.diagnostics_left_out,
-            outside_code: out.outside_code,
-            without_entry: Vec::new(),
-        };
-        let is_code = |at: LinkAddr| out.code.iter().any(|code| code.contains(&at));
+        let is_code = |at: LinkAddr| input.code.iter().any(|code| code.contains(&at));
+        let mut frames = out.finish(pool);
         index::check(&mut frames, input.index, is_code);
         frames
     }
@@ -201,7 +203,32 @@ struct Output<'a> {
     pc_row_budget: u64,
 }
 
-impl Output<'_> {
+impl<'a> Output<'a> {
+    fn new(code: &'a [Range<LinkAddr>]) -> Output<'a> {
+        Output {
+            code,
+            ranges: Vec::new(),
+            rows: Vec::new(),
+            diagnostics: Vec::new(),
+            diagnostics_left_out: 0,
+            outside_code: 0,
+            pc_row_budget: code_bytes(code) / PC_ROW_BYTES,
+        }
+    }
+
+    fn finish(self, pool: RecipePool) -> CallFrames {
+        CallFrames {
+            ranges: self.ranges,
+            rows: self.rows,
+            recipes: pool.recipes,
+            expressions: pool.expressions,
+            diagnostics: self.diagnostics,
+            diagnostics_left_out: self.diagnostics_left_out,
+            outside_code: self.outside_code,
+            without_entry: Vec::new(),
+        }
+    }
+
     fn report(&mut self, section: CfiSection, offset: usize, trouble: CfiTrouble) {
         if self.diagnostics.len() < MAX_DIAGNOSTICS {
             self.diagnostics.push(CfiDiagnostic { section, offset: offset as u64, trouble });
@@ -222,6 +249,13 @@ impl Output<'_> {
             self.rows.push(FrameRow { start: LinkAddr(start), recipe });
         }
     }
+}
+
+/// The code that an FDE speaks of; `None`: none.
+fn code_of(fde: &gimli::FrameDescriptionEntry<Slice<'_>>) -> Result<Option<Range<LinkAddr>>, CfiTrouble> {
+    let start = fde.initial_address();
+    let end = start.checked_add(fde.len()).ok_or(CfiTrouble::Entry(gimli::Error::AddressOverflow))?;
+    Ok((start < end).then_some(LinkAddr(start)..LinkAddr(end)))
 }
 
 /// A CIE that has been read, with the row that its program leaves.
@@ -339,14 +373,8 @@ where
         let cie_at: usize = gimli::UnwindOffset::into(partial.cie_offset());
         let cie = self.cie(cie_at, pool)?;
         let fde = partial.parse(|_, _, _| Ok(cie.entry.clone())).map_err(CfiTrouble::Entry)?;
-        if fde.len() == 0 {
-            return Ok(());
-        }
-        let start = fde.initial_address();
-        let Some(end) = start.checked_add(fde.len()) else {
-            return Err(CfiTrouble::Entry(gimli::Error::AddressOverflow));
-        };
-        let code = LinkAddr(start)..LinkAddr(end);
+        let Some(code) = code_of(&fde)? else { return Ok(()) };
+        let (LinkAddr(start), LinkAddr(end)) = (code.start, code.end);
         if !out.has_code(&code) {
             out.outside_code += 1;
             return Ok(());

@@ -7,19 +7,22 @@
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::abi;
 use callpath_format::address::LinkAddr;
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::bytes::Bytes;
 pub use crate::eh_frame::{EhFrame, EhFrameHdr};
 use crate::error::ImageError;
 pub use crate::headers::Segment;
-use crate::headers::{Header, Part, SectionHeader, program_headers, section_headers};
+use crate::headers::{self, Header, Part, SectionHeader, program_headers, section_headers};
+use crate::memory;
 
 /// The longest file that is read, in bytes. Debug files of browsers have 4 GiB.
 const IMAGE_LEN_LIMIT: u64 = 8 << 30;
@@ -68,6 +71,13 @@ impl Image {
     /// Reads the file at `path`.
     pub fn read(path: &Path) -> Result<Image, ImageError> {
         Image::from_bytes(read_file(path)?, path)
+    }
+
+    /// Reads the file at `path` without the bytes of some long sections, which are zeros here and take no memory: those for
+    /// which `leave_out` says so, by name and whether they hold instructions. Also the XXH3-128 of what was read.
+    pub fn read_partly(path: &Path, leave_out: impl Fn(&str, bool) -> bool) -> Result<(Image, u128), ImageError> {
+        let (bytes, hash) = read_parts(path, |head| left_out(head, path, &leave_out))?;
+        Ok((Image::from_bytes(bytes, path)?, hash))
     }
 
     /// Takes the bytes of an ELF file for little-endian x86-64; `origin` is what errors call it.
@@ -349,21 +359,88 @@ impl std::fmt::Debug for Image {
     }
 }
 
-/// A whole regular file.
+/// A whole regular file, if it is an ELF file. Others are not read: shared memory of a program may be hundreds of megabytes.
 pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, ImageError> {
     let failed = |source| ImageError::Read { path: path.to_path_buf(), source };
     let metadata = std::fs::metadata(path).map_err(failed)?;
     if !metadata.is_file() {
         return Err(ImageError::NotRegular { path: path.to_path_buf() });
     }
-    let too_long = |len| ImageError::TooLong { path: path.to_path_buf(), len, limit: IMAGE_LEN_LIMIT };
     if metadata.len() > IMAGE_LEN_LIMIT {
-        return Err(too_long(metadata.len()));
+        return Err(ImageError::TooLong { path: path.to_path_buf(), len: metadata.len(), limit: IMAGE_LEN_LIMIT });
     }
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(metadata.len() as usize + 1).map_err(|_| too_long(metadata.len()))?;
-    File::open(path).map_err(failed)?.take(IMAGE_LEN_LIMIT).read_to_end(&mut bytes).map_err(failed)?;
+    let mut file = File::open(path).map_err(failed)?.take(IMAGE_LEN_LIMIT);
+    (&mut file).take(abi::MAGIC.len() as u64).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes != abi::MAGIC {
+        return Err(ImageError::NotElf { path: path.to_path_buf() });
+    }
+    if !memory::reserve(&mut bytes, metadata.len() as usize + 1) {
+        return Err(failed(ErrorKind::OutOfMemory.into()));
+    }
+    file.read_to_end(&mut bytes).map_err(failed)?;
     Ok(bytes)
+}
+
+/// The bytes of sections that are long enough to be worth it, by their place in the file. None if the headers are not to be
+/// found in `head`, which must be as long as the file.
+fn left_out(head: &[u8], path: &Path, leave_out: impl Fn(&str, bool) -> bool) -> Vec<Range<usize>> {
+    const SHORT_BYTES: u64 = 64 << 10;
+    let sections = Header::parse(head, path).and_then(|header| section_headers(head, &header, path));
+    let mut ranges: Vec<Range<usize>> = sections
+        .unwrap_or_default()
+        .iter()
+        .filter(|section| section.has_bytes() && section.len >= SHORT_BYTES)
+        .filter(|section| leave_out(&section.name, section.is_executable()))
+        .filter_map(|section| Some(section.offset as usize..section.offset.checked_add(section.len)? as usize))
+        .filter(|range| range.end <= head.len())
+        .collect();
+    ranges.sort_by_key(|range| range.start);
+    ranges
+}
+
+/// A file's bytes but for ranges (sorted) that `left_out` finds by its headers, and the hash of what was read.
+fn read_parts(path: &Path, left_out: impl Fn(&[u8]) -> Vec<Range<usize>>) -> Result<(Vec<u8>, u128), ImageError> {
+    let failed = |source| ImageError::Read { path: path.to_path_buf(), source };
+    let file = File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(ImageError::NotRegular { path: path.to_path_buf() });
+    }
+    if metadata.len() > IMAGE_LEN_LIMIT {
+        return Err(ImageError::TooLong { path: path.to_path_buf(), len: metadata.len(), limit: IMAGE_LEN_LIMIT });
+    }
+    // Zeros that nobody has written to take no memory.
+    if !memory::has_room(metadata.len() as usize) {
+        return Err(failed(ErrorKind::OutOfMemory.into()));
+    }
+    let mut bytes = vec![0; metadata.len() as usize];
+    let fill = |bytes: &mut [u8], range: Range<usize>| match bytes.get_mut(range.clone()) {
+        Some(part) => file.read_exact_at(part, range.start as u64).map_err(failed),
+        None => Ok(()),
+    };
+    let head_len = bytes.len().min(size_of::<[u64; 8]>());
+    fill(&mut bytes, 0..head_len)?;
+    if !bytes.starts_with(abi::MAGIC) {
+        return Err(ImageError::NotElf { path: path.to_path_buf() });
+    }
+    if let Some(range) = headers::place_of_section_headers(&bytes) {
+        fill(&mut bytes, range)?;
+    }
+    if let Some(range) = headers::place_of_section_names(&bytes) {
+        fill(&mut bytes, range)?;
+    }
+    let mut hash = Xxh3::new();
+    let mut at = 0;
+    let len = bytes.len();
+    for range in left_out(&bytes).into_iter().chain(std::iter::once(len..len)) {
+        if at < range.start {
+            fill(&mut bytes, at..range.start)?;
+            hash.update(&bytes[at..range.start]);
+        }
+        at = at.max(range.end);
+    }
+    Ok((bytes, hash.digest128()))
 }
 
 fn build_id_in_notes(mut notes: &[u8]) -> Option<&[u8]> {

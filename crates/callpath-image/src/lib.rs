@@ -21,11 +21,14 @@ pub mod exports;
 mod fde;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod go;
 mod headers;
 pub mod identity;
 pub mod landing_pads;
 pub mod lines;
 pub mod loading;
+pub mod memory;
+mod outline;
 pub mod peek;
 mod plt;
 pub mod return_use;

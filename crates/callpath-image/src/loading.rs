@@ -134,6 +134,18 @@ impl Loading {
 /// Labels count only if they are said to be procedures. `f.cold` is none: compilers put the cold part of `f` elsewhere,
 /// and it begins in the midst of `f`'s frame. In no order.
 pub fn procedure_starts(image: &Image, local: bool) -> Vec<LinkAddr> {
+    let mut starts = Vec::new();
+    each_procedure_symbol(image, local, |name, code| {
+        if !is_part(name) {
+            starts.push(code.start);
+        }
+    });
+    starts
+}
+
+/// Gives the name and the code of each symbol that is said to be a procedure to `take`: those of the dynamic linker's
+/// table, and with `local` those of `.symtab` too. In no order, some twice.
+pub fn each_procedure_symbol(image: &Image, local: bool, mut take: impl FnMut(&str, Range<LinkAddr>)) {
     let executable = image.executable_ranges();
     let dynamic = SymbolTable::dynamic(image);
     let symbols = match &dynamic {
@@ -141,7 +153,9 @@ pub fn procedure_starts(image: &Image, local: bool) -> Vec<LinkAddr> {
         Some(table) => procedure_symbols_of(image, table, &executable),
         None => Vec::new(),
     };
-    symbols.iter().filter(|symbol| symbol.is_typed && !is_part(&symbol.name)).map(|symbol| symbol.start).collect()
+    for symbol in symbols.iter().filter(|symbol| symbol.is_typed) {
+        take(&symbol.name, symbol.start..LinkAddr(symbol.start.0.saturating_add(symbol.len)));
+    }
 }
 
 /// The procedures that an unstripped image's symbols name, and whether each is a part of one ([`is_part`]): of the image

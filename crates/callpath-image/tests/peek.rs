@@ -5,6 +5,7 @@ mod tools;
 
 use std::path::Path;
 
+use callpath_image::elf::Image;
 use callpath_image::error::ImageError;
 use callpath_image::peek::ElfPeek;
 use tools::compile;
@@ -53,4 +54,25 @@ fn scripts_and_files_that_are_no_program() {
     assert!(matches!(ElfPeek::read(&path), Err(ImageError::Cut { .. })));
     assert!(matches!(ElfPeek::read(dir.path()), Err(ImageError::NotRegular { .. })));
     assert!(matches!(ElfPeek::read(&dir.path().join("none")), Err(ImageError::Read { .. })));
+}
+
+/// Shared memory that a program has made executable looks like a file of hundreds of megabytes.
+#[test]
+fn of_what_is_no_elf_file_only_the_beginning_is_read() {
+    const LEN_BYTES: u64 = 64 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("zeros");
+    std::fs::File::create(&path).and_then(|file| file.set_len(LEN_BYTES)).unwrap();
+    let bytes_read = || {
+        let account = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+        account.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse::<u64>().unwrap()
+    };
+    let before = bytes_read();
+    let whole = Image::read(&path).map(drop);
+    let partly = Image::read_partly(&path, |_, _| false).map(drop);
+    for outcome in [whole, partly] {
+        assert!(matches!(outcome, Err(ImageError::NotElf { .. })), "{outcome:?}");
+    }
+    let read = bytes_read() - before;
+    assert!(read < LEN_BYTES / 100, "{read} bytes were read");
 }

@@ -2,8 +2,9 @@
 //! Knows nothing of samples.
 
 use callpath_collect::syscall::{call4, call6, getpid, gettid};
-use callpath_collect::{Interrupted, Process, Thread, Trigger, sample};
+use callpath_collect::{Interrupted, Process, Thread, Trigger, refused, sample};
 use callpath_format::shared::load_map::Published;
+use callpath_format::shared::refused::Calls;
 use callpath_format::shared::{Arena, CHUNK_LEN_BYTES, PROCESS_SLOTS, Pause, ProcessSlot, Session, SlotState, Source};
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int};
@@ -55,6 +56,8 @@ extern "C" fn construct(_count: c_int, _arguments: *const *const c_char, environ
     let Some((arena, published)) = session_of(environment) else { return };
     environment::find();
     let Some(session) = arena.at_offset::<Session>(0) else { return };
+    refused::remember_time(0, 0, session.settings.ticks_per_ms);
+    refused::set(Calls(session.settings.refused_calls));
     let stubs = sentinel::begin(session);
     loader::resolve_all();
     if let Some(process) = Process::claim(arena, published, stubs.ok()) {
@@ -69,7 +72,16 @@ extern "C" fn construct(_count: c_int, _arguments: *const *const c_char, environ
 /// Takes part: publishes the slot, makes the calling thread's record, waits for the recorder, starts the source.
 pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32) {
     let slot = process.slot;
-    slot.pid.store(getpid(), Relaxed);
+    let earlier = if forked_from == 0 { earlier_program(&process) } else { None };
+    if forked_from == 0 {
+        // A filter stays in force when another program is executed.
+        let of_earlier = earlier.map_or(0, |slot| slot.refused_calls.load(Relaxed));
+        refused::set(Calls(refused::calls().0 | of_earlier));
+    }
+    slot.refused_calls.store(refused::calls().0, Relaxed);
+    let pid = getpid();
+    refused::remember_pid(pid);
+    slot.pid.store(pid, Relaxed);
     for word in [&slot.source, &slot.map_wanted, &slot.map_served, &slot.raw, &slot.raw_pending] {
         word.store(0, Relaxed);
     }
@@ -80,6 +92,7 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32) {
     slot.pause.store(Pause::RUNNING, Relaxed);
     slot.walks_itself.store(0, Relaxed);
     slot.marks_lost.store(0, Relaxed);
+    slot.raw_reach.store(0, Relaxed);
     slot.inherited_cpu_ns.store(0, Relaxed);
     for count in slot.dropped_unrecorded.iter().chain(&slot.bases) {
         count.store(0, Relaxed);
@@ -90,7 +103,7 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32) {
     let thread = Thread::create(&process, gettid(), stack, [0; 2]);
     tls::set(Word::Record, thread.map_or(0, |t| u64::from(t.place().0)));
     STATE.store(ATTACHED, Release);
-    let was_default = forked_from == 0 && earlier_program(&process).is_some_and(|s| s.trap_default.load(Relaxed) != 0);
+    let was_default = earlier.is_some_and(|s| s.trap_default.load(Relaxed) != 0);
     if forked_from == 0 && !(signal::install() && fork::register() && threads::register()) {
         STATE.store(0, Release);
         slot.state.store(SlotState::FREE, Release);
@@ -133,6 +146,11 @@ fn earlier_program<'m>(process: &Process<'m>) -> Option<&'m ProcessSlot> {
 /// Takes part no longer: there was no slot for a fork's child, or the program forbids itself system calls.
 pub fn leave() {
     STATE.store(0, Release);
+}
+
+/// Takes part again.
+pub fn come_back() {
+    STATE.store(ATTACHED, Release);
 }
 
 /// Takes part no longer, before anything was measured: all is again as it was found.

@@ -54,8 +54,7 @@ fn around(named: Named, environment: Words, exec: impl FnOnce(Words) -> c_int) -
         signal::take_back();
     }
     if is_paused {
-        process.slot.pause.store(Pause::OVER, Release);
-        process.ring();
+        go_on(process);
     }
     if let Some(obstacle) = obstacle {
         obstacle.withdraw();
@@ -64,7 +63,7 @@ fn around(named: Named, environment: Words, exec: impl FnOnce(Words) -> c_int) -
 }
 
 /// Lets the recorder stop the clock. `false`: it does not answer, and samples may come.
-fn pause(process: &Process<'_>) -> bool {
+pub fn pause(process: &Process<'_>) -> bool {
     let slot = process.slot;
     match Source::from_u32(slot.source.load(Acquire)) {
         Source::Refused => return true,
@@ -75,6 +74,12 @@ fn pause(process: &Process<'_>) -> bool {
     slot.pause.store(Pause::WANTED, Release);
     process.ring();
     recorder::wait(process, &slot.pause, PATIENCE_NS, |pause| pause == Pause::PAUSED) || recorder::is_dead()
+}
+
+/// Lets the recorder start the clock again.
+pub fn go_on(process: &Process<'_>) {
+    process.slot.pause.store(Pause::OVER, Release);
+    process.ring();
 }
 
 /// Why a program is not measured, counted in the session.

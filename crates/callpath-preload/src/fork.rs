@@ -1,14 +1,15 @@
 //! fork: the child is a process of the same measurement, with a slot and a tree of its own.
 //! Knows nothing of how a slot is filled in.
 
-use callpath_collect::Process;
+use callpath_collect::{Process, refused};
+use callpath_format::shared::refused::Calls;
 use callpath_format::shared::{ArenaRef, ThreadRecord};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::libc::next;
 use crate::tls::{self, Word};
-use crate::{attach, masks, sends, sentinel};
+use crate::{attach, masks, names, sends, sentinel};
 
 static OBJECT: u8 = 0;
 
@@ -28,6 +29,11 @@ pub fn register() -> bool {
 
 unsafe extern "C" fn child() {
     let Some(parent) = attach::process() else { return };
+    if refused::has(Calls::GETPID) {
+        // It could not be told from its parent.
+        attach::leave();
+        return;
+    }
     let record: Option<&ThreadRecord> = parent.arena.get(ArenaRef(tls::get(Word::Record) as u32));
     let stack = record.map_or([0; 2], |r| [r.stack[0].load(Relaxed), r.stack[1].load(Relaxed)]);
     tls::set(Word::Record, 0);
@@ -44,6 +50,9 @@ unsafe extern "C" fn child() {
         Some(process) => {
             process.slot.unmarked.store(parent.slot.unmarked.load(Relaxed), Relaxed);
             attach::join(process, stack, forked_from);
+            if let (Some(own), Some(before)) = (parent.arena.get(ArenaRef(tls::get(Word::Record) as u32)), record) {
+                names::inherit(own, before);
+            }
         }
         None => {
             attach::leave();

@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_int, c_ulong, c_void};
 
 pub type StartRoutine = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 
-pub use crate::look_up::{first, next};
+pub use crate::look_up::{first, has_thread_sanitizer, next};
 
 /// The kernel's `struct sigaction`.
 #[repr(C)]

@@ -8,7 +8,7 @@
 use core::arch::{asm, global_asm};
 use core::ffi::{CStr, c_char, c_void};
 
-global_asm!(".weak dlsym", ".weak _r_debug", ".hidden _DYNAMIC");
+global_asm!(".weak dlsym", ".weak _r_debug", ".weak __tsan_init", ".hidden _DYNAMIC");
 
 /// Where the weak symbol of this name is; 0: nowhere.
 macro_rules! weak {
@@ -23,6 +23,12 @@ macro_rules! weak {
         }
         address
     }};
+}
+
+/// Whether ThreadSanitizer is in the program. Not by `dlsym`: one that finds nothing allocates, and clang's has its allocator in the
+/// program, which does not work yet when our object is loaded.
+pub fn has_thread_sanitizer() -> bool {
+    weak!("__tsan_init") != 0
 }
 
 /// The next definition of a symbol behind ours; null where there is none.

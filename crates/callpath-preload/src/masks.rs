@@ -22,6 +22,11 @@ pub fn is_blocked() -> bool {
     tls::get(Word::Mask) & 1 != 0
 }
 
+/// Whether it is blocked indeed: by a system call of the program's own.
+pub fn is_blocked_in_truth() -> bool {
+    change_in_truth(SIG_BLOCK, 0) & TRAP_BIT != 0
+}
+
 /// Remembers it.
 pub fn set_blocked(blocked: bool) {
     tls::set(Word::Mask, u64::from(blocked));

@@ -1,10 +1,11 @@
 //! The recorder as a measured process sees it: waiting for it, and whether it is there at all.
 //! Knows nothing of what it is asked for.
 
-use callpath_collect::Process;
 use callpath_collect::clock::monotonic_ns;
 use callpath_collect::syscall::{call4, futex_wait};
+use callpath_collect::{Process, refused};
 use callpath_format::shared::Session;
+use callpath_format::shared::refused::Calls;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -29,6 +30,10 @@ const LONGEST_NS: u64 = 60_000_000_000;
 /// nobody waits for it again until it says that it is back.
 pub fn wait(process: &Process<'_>, word: &AtomicU32, patience_ns: u64, is_done: impl Fn(u32) -> bool) -> bool {
     let session = process.session;
+    if refused::has(Calls::FUTEX) {
+        // Whoever cannot wait does not spin either.
+        return is_done(word.load(Acquire));
+    }
     let first = monotonic_ns();
     let (mut begin, mut worked) = (first, 0);
     let mut beat = session.beat.load(Relaxed);

@@ -3,7 +3,7 @@
 
 use callpath_collect::syscall::{call4, getpid, gettid};
 use callpath_collect::{EventOf, Interrupted, Thread, Trigger, sample};
-use callpath_format::shared::{ArenaRef, Dropped};
+use callpath_format::shared::{ArenaRef, Dropped, Session};
 use core::ffi::{c_int, c_ulong, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
@@ -26,7 +26,7 @@ const SI_TIMER: i32 = -2;
 
 /// Whether a SIGTRAP with this `si_code` is a sample.
 pub fn is_sample(code: i32) -> bool {
-    matches!(code, TRAP_PERF | SI_TIMER)
+    matches!(code, TRAP_PERF | SI_TIMER | Session::ASKED)
 }
 
 /// After so many of a timer's samples it is seen whether there still is a recorder.
@@ -178,6 +178,7 @@ unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Con
             None => None,
         },
         SI_TIMER => Some(Trigger::Timer),
+        Session::ASKED if attach::process().is_none_or(|p| p.session.nonce == info.value) => Some(Trigger::Asked),
         _ => return programs_own(info, context),
     };
     if crate::waits::is_waiting() && context.ended_a_wait() {

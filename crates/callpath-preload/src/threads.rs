@@ -7,16 +7,17 @@
 
 use callpath_collect::clock::monotonic_ns;
 use callpath_collect::syscall::{futex_wait, gettid};
-use callpath_collect::{Process, Thread};
+use callpath_collect::{Process, Thread, refused};
+use callpath_format::shared::refused::Calls;
 use callpath_format::shared::{ArenaRef, Session, ThreadRecord};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use crate::libc::{StartRoutine, next};
+use crate::libc::{StartRoutine, has_thread_sanitizer, next};
 use crate::loader::real;
 use crate::tls::{self, Word};
-use crate::{attach, masks, sentinel, timer};
+use crate::{attach, masks, names, sentinel, timer};
 
 /// The thread-specific key + 1; 0: there is none, and threads end unnoticed until the recorder looks.
 static KEY: AtomicU32 = AtomicU32::new(0);
@@ -49,8 +50,85 @@ pub fn register() -> bool {
 ///
 /// # Safety
 /// As for `pthread_create(3)`.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_create(
+    _thread: *mut c_void,
+    _attributes: *const c_void,
+    _routine: StartRoutine,
+    _argument: *mut c_void,
+) -> c_int {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rsi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rdx",
+        ".cfi_adjust_cfa_offset 8",
+        "push rcx",
+        ".cfi_adjust_cfa_offset 8",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "mov rdi, rdx",
+        "mov rsi, rcx",
+        "call {creator}",
+        "mov r10, rdx",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rcx",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdx",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "test r10, r10",
+        "je 2f",
+        "lea rdx, [rip + {begin}]",
+        "mov rcx, r10",
+        "2:",
+        "jmp rax",
+        ".cfi_endproc",
+        creator = sym creator,
+        begin = sym begin,
+    )
+}
+
+/// Returned in rax and rdx.
+#[repr(C)]
+struct Creator {
+    /// Where `pthread_create` goes on, with its own arguments and frame.
+    address: usize,
+    /// The record with which the thread begins in `begin`; 0: it begins as the program says.
+    record: usize,
+}
+
+/// Who goes on with `pthread_create`. ThreadSanitizer takes who calls it for who creates the thread, and says so in its reports:
+/// we must have left by then. A thread that it fails to make then keeps its record until the process ends.
+extern "C" fn creator(routine: u64, argument: u64) -> Creator {
+    let is_watched = has_thread_sanitizer();
+    match real!(c"pthread_create") {
+        Some(address) if is_watched => Creator { address, record: prepared([routine, argument]).unwrap_or(0) },
+        _ => Creator { address: create as *const () as usize, record: 0 },
+    }
+}
+
+/// A record for a thread that begins in `begin` and goes on as the program says.
+fn prepared(start: [u64; 2]) -> Option<usize> {
+    let process = attach::own_process()?;
+    await_chunks(process);
+    let record = Thread::create(process, 0, [0; 2], start)?.record;
+    if let Some(creator) = process.arena.get(ArenaRef(tls::get(Word::Record) as u32)) {
+        names::inherit(record, creator);
+    }
+    record.trap_blocked.store(u32::from(masks::is_blocked()), Relaxed);
+    sample_if_due();
+    Some(core::ptr::from_ref(record) as usize)
+}
+
+unsafe extern "C" fn create(
     thread: *mut c_void,
     attributes: *const c_void,
     routine: StartRoutine,
@@ -60,23 +138,16 @@ pub unsafe extern "C" fn pthread_create(
     let Some(create) = real!(c"pthread_create") else { return EAGAIN };
     // SAFETY: `pthread_create` of the C library.
     let create: Create = unsafe { core::mem::transmute(create) };
-    let start = [routine as usize as u64, argument as u64];
-    let record = attach::own_process().and_then(|process| {
-        await_chunks(process);
-        Thread::create(process, 0, [0; 2], start)
-    });
-    let Some(record) = record else {
+    let Some(record) = prepared([routine as usize as u64, argument as u64]) else {
         // SAFETY: the caller's own arguments.
         return unsafe { create(thread, attributes, routine, argument) };
     };
-    record.record.trap_blocked.store(u32::from(masks::is_blocked()), Relaxed);
-    sample_if_due();
-    let at = core::ptr::from_ref(record.record).cast_mut().cast();
     // SAFETY: as the caller's own, but that the thread begins in `begin` with its record.
-    let result = unsafe { create(thread, attributes, begin, at) };
+    let result = unsafe { create(thread, attributes, begin, record as *mut c_void) };
     if result != 0 {
         // It never ran; the recorder takes the record back.
-        record.record.state.store(ThreadRecord::EXITED, Release);
+        // SAFETY: `prepared` gave a record, which lies in memory that stays mapped.
+        unsafe { &*(record as *const ThreadRecord) }.state.store(ThreadRecord::EXITED, Release);
     }
     result
 }
@@ -92,6 +163,7 @@ fn await_chunks(process: &Process<'_>) {
         session.free_chunks() < ENOUGH
             && session.low_water.load(Relaxed) > ENOUGH
             && session.recorder.load(Relaxed) == Session::SERVING
+            && !refused::has(Calls::FUTEX)
     };
     if !is_waiting() {
         return;
@@ -99,12 +171,12 @@ fn await_chunks(process: &Process<'_>) {
     let begin = monotonic_ns();
     process.ring();
     loop {
-        let tail = session.free_tail.load(Relaxed);
+        let given = session.given.load(Relaxed);
         let waited = monotonic_ns().saturating_sub(begin);
         if !is_waiting() || waited >= PATIENCE_NS {
             return;
         }
-        futex_wait(&session.free_tail, tail, PATIENCE_NS - waited);
+        futex_wait(&session.given, given, PATIENCE_NS - waited);
     }
 }
 
@@ -114,6 +186,9 @@ fn sample_if_due() {
     let Some(process) = attach::process() else { return };
     let thread = Thread::at(process, ArenaRef(tls::get(Word::Record) as u32));
     if let Some(thread) = thread.filter(|t| t.is_due(process)) {
+        if masks::is_blocked_in_truth() {
+            thread.leave_gap(process);
+        }
         attach::sample_here(process, thread);
     }
 }
@@ -159,6 +234,7 @@ unsafe extern "C" fn enter(record: &'static ThreadRecord) -> Start {
     thread.start_clocks(process);
     // A sample may have come before and made a record of its own; it stays in the process's list.
     tls::set(Word::Record, u64::from(place.0));
+    names::has_begun(&thread);
     timer::start(process, &thread);
     start
 }
@@ -184,7 +260,7 @@ unsafe extern "C" fn end(record: *mut c_void) {
     if process.stubs.is_some() {
         sentinel::end();
     }
-    thread.flush(process);
+    thread.flush(process, masks::is_blocked_in_truth());
     thread.record.state.store(ThreadRecord::EXITED, Release);
 }
 
@@ -207,6 +283,6 @@ static DESTRUCTOR: extern "C" fn() = finish;
 extern "C" fn finish() {
     let Some(process) = attach::own_process() else { return };
     if let Some(thread) = Thread::at(process, ArenaRef(tls::get(Word::Record) as u32)) {
-        thread.flush(process);
+        thread.flush(process, masks::is_blocked_in_truth());
     }
 }

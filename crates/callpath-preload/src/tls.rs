@@ -1,5 +1,5 @@
-//! Five words of each thread: where its record is, the mask that it believes in, whether it waits, what was sent to it,
-//! and where its frames are.
+//! Seven words of each thread: where its record is, the mask that it believes in, whether it waits, what was sent to it,
+//! where its frames are, and the name that another thread gave it.
 //! Knows nothing of what they mean.
 //!
 //! Initial-exec TLS: an offset from the thread pointer that is fixed when the object is loaded, so that reading it in a
@@ -13,9 +13,9 @@ global_asm!(
     ".balign 8",
     ".hidden callpath_thread_words",
     ".type callpath_thread_words,@object",
-    ".size callpath_thread_words,40",
+    ".size callpath_thread_words,56",
     "callpath_thread_words:",
-    ".zero 40",
+    ".zero 56",
     ".popsection",
 );
 
@@ -32,6 +32,10 @@ pub enum Word {
     Sent = 24,
     /// Where the sentinel's frames are (`crate::sentinel`).
     Frames = 32,
+    /// The name that a thread has set for it (`crate::names`), perhaps before there was a record; its first 8 bytes.
+    Named = 40,
+    /// The others.
+    NamedMore = 48,
 }
 
 /// The place of a word of the thread with this thread pointer, which is what the C library calls a `pthread_t`.

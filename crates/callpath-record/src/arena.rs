@@ -2,7 +2,7 @@
 //! Knows nothing of what is kept in a chunk beyond what must be zero again.
 
 use callpath_format::shared::process::FIRST_FREE_CHUNK;
-use callpath_format::shared::session::FREE_RING_LEN;
+use callpath_format::shared::session::FREE_STACK_LEN;
 use callpath_format::shared::thread::layout;
 use callpath_format::shared::{
     Arena, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, PROCESS_SLOTS, ProcessSlot, Session, Settings,
@@ -17,15 +17,23 @@ const FIRST_CHUNKS: u32 = 112;
 /// Chunks that are backed at a time.
 const BATCH: u32 = 16;
 
+/// No more chunks than these stand ready for raw samples: 64 MiB, and this part of the arena.
+const MOST_FOR_COPIES: u32 = 1024;
+const ARENA_SHARE: u32 = 4;
+/// So many more of them at a time.
+const COPIES_BATCH: u32 = 64;
+
 /// The arena and its free chunks.
 pub(crate) struct ArenaKeeper {
     memory: SharedMemory,
     /// Chunks below this are backed with memory.
     backed: u32,
-    /// Chunks that came back and wait for room in the ring.
+    /// Chunks that came back and are not free yet.
     returned: Vec<ChunkIndex>,
     /// How many chunks shall stand ready.
     reserve: u32,
+    /// How many are wanted for raw samples.
+    for_copies: u32,
     /// Memory is exhausted: nothing more can be backed.
     exhausted: bool,
 }
@@ -55,6 +63,7 @@ impl ArenaKeeper {
             backed: FIRST_FREE_CHUNK,
             returned: Vec::new(),
             reserve: FIRST_CHUNKS,
+            for_copies: 0,
             exhausted: false,
         };
         keeper.session().low_water.store(FIRST_CHUNKS / 2, Relaxed);
@@ -99,19 +108,29 @@ impl ArenaKeeper {
         self.session().free_chunks() < self.reserve
     }
 
-    /// Fills the ring up to the reserve with what came back.
+    /// Frees chunks up to the reserve: what came back.
     pub(crate) fn refill(&mut self) {
         self.fill(false);
     }
 
-    /// Fills the ring up to the reserve, with more memory if need be: when all that could come back has.
+    /// Frees chunks up to the reserve, with more memory if need be: when all that could come back has.
     pub(crate) fn refill_with_more(&mut self) {
         self.fill(true);
     }
 
+    /// A raw sample has taken so many chunks: more of them will. Where we get no processor for a while, they pile up; as many as may wait
+    /// shall find room.
+    pub(crate) fn expect_copies(&mut self, chunks: u32) {
+        let most = MOST_FOR_COPIES.min(self.arena().chunk_count() / ARENA_SHARE);
+        let copies = u32::try_from(self.session().settings.raw_limit).unwrap_or(u32::MAX);
+        let wanted = chunks.saturating_mul(copies).min(most);
+        // Memory takes the kernel time, and we are waited for.
+        self.for_copies = self.for_copies.max(wanted.min(self.reserve + COPIES_BATCH));
+    }
+
     fn fill(&mut self, with_more: bool) {
         // The more is in use, the more may be wanted at once.
-        self.reserve = FIRST_CHUNKS.max(self.backed / 4).min(FREE_RING_LEN as u32 / 2);
+        self.reserve = FIRST_CHUNKS.max(self.backed / 4).max(self.for_copies).min(FREE_STACK_LEN as u32 / 2);
         let mut gave = false;
         while self.session().free_chunks() < self.reserve {
             let chunk = match self.returned.pop() {
@@ -128,7 +147,7 @@ impl ArenaKeeper {
         let is_dry = self.exhausted && self.session().free_chunks() == 0;
         self.session().low_water.store(if is_dry { 0 } else { self.reserve / 2 }, Relaxed);
         if gave {
-            wake(&self.session().free_tail);
+            wake(&self.session().given);
         }
     }
 
@@ -157,7 +176,7 @@ impl ArenaKeeper {
         }
         let Some(header) = self.arena().chunk(chunk) else { return };
         let dirty = match header.kind.load(Acquire) {
-            // Its buffers of keys and checkpoints, too: nodes may come to lie there next.
+            // Its buffers of a walk, too: nodes may come to lie there next.
             ChunkHeader::KIND_THREAD => 0..layout::NODES,
             _ => 0..0,
         };
@@ -193,7 +212,7 @@ mod tests {
     fn a_chunk_is_zeros_again_whatever_it_held() {
         let settings = Settings::default();
         let mut keeper = ArenaKeeper::create(32 << 20, 1 << 20, 7, settings).expect("memory for a small arena");
-        for kind in ChunkHeader::KIND_THREAD..=ChunkHeader::KIND_RAW_MORE {
+        for kind in ChunkHeader::KIND_THREAD..=ChunkHeader::KIND_KNOWN {
             let chunk = keeper.session().take_chunk().expect("chunks stand ready");
             let base = chunk.0 as usize * CHUNK_LEN_BYTES;
             // SAFETY: a whole backed chunk that was taken.
@@ -210,5 +229,54 @@ mod tests {
             let left = bytes.iter().position(|byte| *byte != 0);
             assert_eq!(left, None, "a byte of a chunk of kind {kind} is left");
         }
+    }
+
+    #[test]
+    fn room_for_long_copies_comes_step_by_step() {
+        let settings = Settings { raw_limit: 100, ..Settings::default() };
+        let mut keeper = ArenaKeeper::create(64 << 20, 1 << 20, 7, settings).expect("memory for an arena");
+        for _ in 0..10 {
+            let before = keeper.session().free_chunks();
+            keeper.expect_copies(5);
+            keeper.refill_with_more();
+            assert!(keeper.session().free_chunks() <= before + COPIES_BATCH, "too many at once");
+        }
+        // A quarter of this arena, which is less than what was wanted.
+        assert_eq!(keeper.session().free_chunks(), (64 << 20) / CHUNK_LEN_BYTES as u32 / ARENA_SHARE);
+    }
+
+    #[test]
+    fn each_free_chunk_is_taken_once() {
+        let mut keeper = ArenaKeeper::create(32 << 20, 1 << 20, 7, Settings::default()).expect("memory for an arena");
+        let (left, owners) = (std::sync::atomic::AtomicU32::new(4), keeper.arena().chunk_count() as usize);
+        let owned: Vec<_> = (0..owners).map(|_| std::sync::atomic::AtomicBool::new(false)).collect();
+        let (session, returned) = (keeper.arena(), std::sync::Mutex::new(Vec::new()));
+        let session: &Session = session.at_offset(0).expect("it is there");
+        std::thread::scope(|scope| {
+            for _ in 0..left.load(Relaxed) {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        let Some(chunk) = session.take_chunk() else { continue };
+                        assert!(!owned[chunk.0 as usize].swap(true, Acquire), "two have chunk {}", chunk.0);
+                        returned.lock().expect("nobody panics").push(chunk);
+                    }
+                    left.fetch_sub(1, Release);
+                });
+            }
+            while left.load(Acquire) > 0 {
+                let chunks = std::mem::take(&mut *returned.lock().expect("nobody panics"));
+                for chunk in chunks {
+                    owned[chunk.0 as usize].store(false, Release);
+                    assert!(session.give_chunk(chunk));
+                }
+            }
+        });
+        let returned = returned.into_inner().expect("nobody panics").len() as u32;
+        assert_eq!(session.free_chunks() + returned, FIRST_CHUNKS);
+        for _ in 0..session.free_chunks() {
+            assert!(session.take_chunk().is_some());
+        }
+        assert_eq!((session.take_chunk(), session.free_chunks()), (None, 0));
+        keeper.refill();
     }
 }

@@ -2,6 +2,7 @@
 //! Knows nothing of how they are walked.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use callpath_format::shared::ArenaRef;
 
@@ -13,24 +14,74 @@ const MOST_BYTES: usize = 64 << 20;
 /// How many samples are looked at for the last one of a thread.
 const LOOKS: usize = 64;
 
-/// The raw samples of a process that wait for tables, the oldest first.
-#[derive(Default)]
-pub(crate) struct Backlog {
-    samples: VecDeque<KeptRaw>,
+/// The raw samples of a process that wait for something, the oldest first.
+pub(crate) struct Backlog<T> {
+    samples: VecDeque<Waiting<T>>,
     bytes: usize,
+    /// Where the last look broke off.
+    broke_off: Option<usize>,
 }
 
-impl Backlog {
+/// A sample, and what it waits for.
+struct Waiting<T> {
+    sample: KeptRaw,
+    bytes: usize,
+    awaited: T,
+}
+
+impl<T> Default for Backlog<T> {
+    fn default() -> Backlog<T> {
+        Backlog { samples: VecDeque::new(), bytes: 0, broke_off: None }
+    }
+}
+
+impl<T: Copy> Backlog<T> {
     /// Copies a sample; `false`: there is no room. Of the stack only what is not as it was at the thread's last sample.
-    pub(crate) fn keep(&mut self, raw: &Raw<'_>) -> bool {
-        let before = self.samples.iter().rev().take(LOOKS).find(|kept| kept.owner == raw.owner);
-        let (kept, bytes) = raw.kept(before);
+    pub(crate) fn keep(&mut self, raw: &Raw<'_>, awaited: T) -> bool {
+        let before = self.samples.iter().rev().take(LOOKS).find(|kept| kept.sample.owner == raw.owner);
+        let (sample, bytes) = raw.kept(before.map(|kept| &kept.sample));
         if self.bytes + bytes > MOST_BYTES {
             return false;
         }
         self.bytes += bytes;
-        self.samples.push_back(kept);
+        self.samples.push_back(Waiting { sample, bytes, awaited });
         true
+    }
+
+    /// Looks at each sample whose table `is_there`: `walk` says what it waits for now, if anything. Breaks off after `at_most`,
+    /// and goes on there the next time.
+    pub(crate) fn look(
+        &mut self,
+        at_most: Duration,
+        is_there: impl Fn(T) -> bool,
+        mut walk: impl FnMut(&KeptRaw) -> Option<T>,
+    ) {
+        let begin = Instant::now();
+        let (mut index, mut kept) = (0, 0);
+        let first = self.broke_off.take().unwrap_or(0);
+        self.samples.retain_mut(|waiting| {
+            index += 1;
+            let mut keeps = true;
+            if index > first && self.broke_off.is_none() && is_there(waiting.awaited) {
+                match walk(&waiting.sample) {
+                    Some(awaited) => waiting.awaited = awaited,
+                    None => {
+                        self.bytes -= waiting.bytes;
+                        keeps = false;
+                    }
+                }
+                if begin.elapsed() >= at_most {
+                    self.broke_off = Some(kept + usize::from(keeps));
+                }
+            }
+            kept += usize::from(keeps);
+            keeps
+        });
+    }
+
+    /// Whether the last look broke off.
+    pub(crate) fn broke_off(&self) -> bool {
+        self.broke_off.is_some()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -39,19 +90,80 @@ impl Backlog {
 
     /// Whether samples of this thread wait.
     pub(crate) fn has_any_of(&self, owner: ArenaRef) -> bool {
-        self.samples.iter().any(|kept| kept.owner == owner)
+        self.samples.iter().any(|kept| kept.sample.owner == owner)
+    }
+
+    /// Whether a sample waits for such a table.
+    pub(crate) fn waits(&self, mut for_what: impl FnMut(T) -> bool) -> bool {
+        self.samples.iter().any(|kept| for_what(kept.awaited))
     }
 
     /// Takes all of them.
-    pub(crate) fn take(&mut self) -> VecDeque<KeptRaw> {
-        self.bytes = 0;
-        std::mem::take(&mut self.samples)
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = KeptRaw> + use<T> {
+        (self.bytes, self.broke_off) = (0, None);
+        std::mem::take(&mut self.samples).into_iter().map(|waiting| waiting.sample)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::modules::{Awaited, ModuleId};
+
+    const TABLE: Awaited = Awaited { module: ModuleId(0), slice: None };
+
+    #[test]
+    fn only_those_are_looked_at_whose_table_is_there() {
+        let slice = |index| Awaited { module: ModuleId(0), slice: Some(index) };
+        let mut backlog = Backlog::default();
+        for index in 0..6 {
+            assert!(
+                backlog
+                    .keep(&KeptRaw::of_stack(ArenaRef(64), 8 * index..8 * index + 4).as_raw(), slice(index as u32 % 3))
+            );
+        }
+        let mut seen = 0;
+        // One goes on to another slice, one is done.
+        backlog.look(
+            Duration::MAX,
+            |awaited| awaited == slice(1),
+            |_| {
+                seen += 1;
+                (seen == 1).then_some(slice(7))
+            },
+        );
+        assert_eq!(seen, 2);
+        assert!(backlog.waits(|awaited| awaited == slice(7)) && !backlog.waits(|awaited| awaited == slice(1)));
+        backlog.look(Duration::MAX, |awaited| awaited != slice(7), |_| None);
+        assert_eq!(backlog.samples.len(), 1);
+        backlog.look(Duration::MAX, |_| true, |_| None);
+        assert_eq!((backlog.is_empty(), backlog.bytes), (true, 0));
+    }
+
+    #[test]
+    fn a_look_that_breaks_off_goes_on_there() {
+        let mut backlog = Backlog::default();
+        let words = |index: u64| 8 * index..8 * index + 4;
+        for index in 0..9 {
+            assert!(backlog.keep(&KeptRaw::of_stack(ArenaRef(64), words(index)).as_raw(), TABLE));
+        }
+        let mut seen = Vec::new();
+        for round in 0..9 {
+            // Of three, one waits on.
+            backlog.look(
+                Duration::ZERO,
+                |_| true,
+                |kept| {
+                    seen.extend(kept.words().next());
+                    (round % 3 == 0).then_some(TABLE)
+                },
+            );
+            assert!(backlog.broke_off(), "round {round}");
+        }
+        assert_eq!(seen, (0..9).map(|index| 8 * index).collect::<Vec<_>>());
+        backlog.look(Duration::ZERO, |_| true, |_| unreachable!("all have been looked at"));
+        assert!(!backlog.broke_off() && backlog.samples.len() == 3);
+    }
 
     #[test]
     fn no_more_is_kept_than_may_be() {
@@ -60,12 +172,12 @@ mod tests {
         let thread = ArenaRef(64);
         let mut count = 0;
         // Each of them is another one.
-        while backlog.keep(&KeptRaw::of_stack(thread, (0..WORDS).map(|word| word + count)).as_raw()) {
+        while backlog.keep(&KeptRaw::of_stack(thread, (0..WORDS).map(|word| word + count)).as_raw(), TABLE) {
             count += 1;
         }
         assert!((60..64).contains(&count), "{count} stacks of a megabyte");
         assert!(backlog.has_any_of(thread) && !backlog.has_any_of(ArenaRef(128)));
-        assert_eq!(backlog.take().len() as u64, count);
+        assert_eq!(backlog.take().count() as u64, count);
         assert!(backlog.is_empty());
     }
 
@@ -75,11 +187,11 @@ mod tests {
         let (one, other) = (ArenaRef(64), ArenaRef(128));
         let stack = |first: u64| std::iter::once(first).chain(1..1 << 17);
         for first in 0..1000 {
-            assert!(backlog.keep(&KeptRaw::of_stack(one, stack(first)).as_raw()), "{first}");
-            assert!(first > 3 || backlog.keep(&KeptRaw::of_stack(other, stack(first)).as_raw()));
+            assert!(backlog.keep(&KeptRaw::of_stack(one, stack(first)).as_raw(), TABLE), "{first}");
+            assert!(first > 3 || backlog.keep(&KeptRaw::of_stack(other, stack(first)).as_raw(), TABLE));
         }
         assert!(backlog.bytes < 32 << 20, "{} bytes", backlog.bytes);
-        for (first, kept) in backlog.take().iter().filter(|kept| kept.owner == one).enumerate() {
+        for (first, kept) in backlog.take().filter(|kept| kept.owner == one).enumerate() {
             assert!(kept.words().eq(stack(first as u64)), "{first}");
         }
     }

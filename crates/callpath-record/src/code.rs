@@ -1,19 +1,20 @@
 //! What code a process has, as the recorder knows it: modules, what it has written itself, the load map that is published.
 //! Knows nothing of threads and of what they have measured.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::Instant;
 
 use callpath_analyze::measurement::ModuleRecord;
-use callpath_format::address::RunAddr;
+use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_format::shared::load_map::{Mapping, Published};
-use callpath_target::{MapEntry, Maps, Pid};
+use callpath_target::{MapEntry, Maps, Pid, read_memory};
 use rustc_hash::FxHashMap;
 
-use crate::modules::{ModuleId, Modules};
+use crate::modules::{Awaited, ModuleId, Modules};
 use crate::process::Shared;
 use crate::publish::{MapPlaces, Publisher};
-use crate::raw::{Code, Raw, Walked};
+use crate::raw::{Code, Memo, Raw, Walked};
 use crate::written::{Witness, WrittenCode};
 
 /// The code of a process.
@@ -21,10 +22,12 @@ pub(crate) struct ProcessCode {
     pid: Pid,
     /// What is published, by address.
     pub(crate) mappings: Vec<Mapping>,
-    /// Those among them that lie in modules.
-    module_mappings: Vec<Mapping>,
-    /// Those of modules whose tables are being made, by address. They are not published: samples there are kept raw.
-    awaited: Vec<(ModuleId, Mapping)>,
+    /// Executable mappings of modules as they were read, by address; their tables are what their modules' are.
+    in_modules: Vec<(ModuleId, Mapping)>,
+    /// The kernel's own page; nothing is known of it.
+    others: Vec<Mapping>,
+    /// Parts of those whose tables are not there, by address. They are not published: samples there are kept raw.
+    awaited: Vec<(Awaited, Mapping)>,
     /// How many tables had come when that was looked at.
     tables_seen: u64,
     pub(crate) written: WrittenCode,
@@ -39,7 +42,8 @@ impl ProcessCode {
         ProcessCode {
             pid,
             mappings: Vec::new(),
-            module_mappings: Vec::new(),
+            in_modules: Vec::new(),
+            others: Vec::new(),
             awaited: Vec::new(),
             tables_seen: 0,
             written: WrittenCode::new(pid),
@@ -58,24 +62,18 @@ impl ProcessCode {
             return;
         }
         let beat = &shared.keeper.session().beat;
-        shared.modules.read_all(self.pid, &executable, &mut shared.publisher, beat);
-        self.module_mappings.clear();
-        self.awaited.clear();
+        let modules = shared.modules.of_mappings(self.pid, &executable, &mut shared.publisher, beat);
+        self.in_modules.clear();
+        self.others.clear();
         self.tables_seen = shared.modules.tables_received();
         let mut others = Vec::new();
         let mut walks_itself = false;
-        for entry in executable {
-            let id = shared.modules.of_mapping(self.pid, entry, &mut shared.publisher);
+        for (entry, id) in executable.into_iter().zip(modules) {
             match id.filter(|id| shared.modules.get(*id).identity.is_some()) {
                 Some(id) => {
                     let mapping = self.mapping_of(&shared.modules, id, entry);
-                    let module = shared.modules.get(id);
-                    walks_itself |= module.return_use.walks;
-                    if module.is_awaited {
-                        self.awaited.push((id, mapping));
-                    } else {
-                        self.module_mappings.push(mapping);
-                    }
+                    walks_itself |= shared.modules.get(id).return_use.walks;
+                    self.in_modules.push((id, mapping));
                 }
                 // No file, or one that is no ELF file or cannot be read: what counts is what is in memory.
                 None if entry.readable => others.push(entry),
@@ -83,13 +81,19 @@ impl ProcessCode {
                 None => {
                     let (start, end) = (entry.start, entry.end);
                     let module = ModuleIndex::NONE;
-                    self.module_mappings.push(Mapping { start, end, bias: 0, table: 0, module, flags: 0 });
+                    self.others.push(Mapping { start, end, bias: 0, table: 0, module, flags: 0 });
                 }
             }
         }
+        if self.is_go_without_c(&shared.modules) {
+            // It will not be sampled.
+            return;
+        }
         shared.keeper.slot(slot).walks_itself.store(u32::from(walks_itself), std::sync::atomic::Ordering::Relaxed);
-        self.awaited.sort_by_key(|(_, m)| m.start);
-        self.written.set_areas(&others, &mut self.modules, &mut shared.publisher);
+        self.in_modules.sort_by_key(|(_, m)| m.start);
+        let areas: Vec<(&MapEntry, bool)> =
+            others.into_iter().map(|entry| (entry, is_of_file(self.pid, entry, maps))).collect();
+        self.written.set_areas(&areas, &mut self.modules, &mut shared.publisher);
         self.publish_map(shared, slot);
     }
 
@@ -100,30 +104,23 @@ impl ProcessCode {
             return false;
         }
         self.tables_seen = tables;
-        let awaited = self.awaited.len();
-        self.awaited.retain(|(id, mapping)| {
-            let module = shared.modules.get(*id);
-            if !module.is_awaited {
-                self.module_mappings.push(Mapping { table: module.table, flags: module.flags(), ..*mapping });
-            }
-            module.is_awaited
-        });
-        if self.awaited.len() == awaited {
-            return false;
-        }
-        self.publish_map(shared, slot);
-        true
+        self.publish_map(shared, slot)
     }
 
-    /// Whether the tables of all modules are there.
-    pub(crate) fn has_all_tables(&self) -> bool {
-        self.awaited.is_empty()
+    /// Whether no sample survives in the process, since its program takes all signals for its own.
+    pub(crate) fn is_go_without_c(&self, modules: &Modules) -> bool {
+        self.in_modules.iter().any(|(id, _)| modules.get(*id).is_go_without_c)
+    }
+
+    /// Whether the tables of all modules are there that are soon there.
+    pub(crate) fn has_all_tables(&self, modules: &Modules) -> bool {
+        !self.in_modules.iter().any(|(id, _)| modules.get(*id).is_soon_there())
     }
 
     /// Whether a memory map lacks something that raw samples may lie in.
     pub(crate) fn is_missing_in(&self, maps: &Maps) -> bool {
         let is_there = |m: &Mapping| maps.entries.iter().any(|e| e.executable && e.start == m.start && e.end == m.end);
-        !self.module_mappings.iter().chain(self.awaited.iter().map(|(_, m)| m)).all(is_there)
+        !self.in_modules.iter().map(|(_, m)| m).chain(&self.others).all(is_there)
     }
 
     /// Publishes the load map anew if written code is no longer what it was.
@@ -133,24 +130,38 @@ impl ProcessCode {
         }
     }
 
-    fn publish_map(&mut self, shared: &mut Shared, slot: usize) {
+    /// Publishes the load map if it is another one than before.
+    fn publish_map(&mut self, shared: &mut Shared, slot: usize) -> bool {
         let mut mappings = self.written.mappings(&mut shared.publisher);
-        mappings.extend(&self.module_mappings);
+        mappings.extend(&self.others);
+        self.awaited.clear();
+        for (id, mapping) in &self.in_modules {
+            let code = mapping.start.to_link(mapping.bias)..mapping.end.to_link(mapping.bias);
+            for part in shared.modules.get(*id).parts(*id, code) {
+                let run = |at: LinkAddr| RunAddr(at.0.wrapping_add(mapping.bias));
+                let (start, end, flags) = (run(part.code.start), run(part.code.end), part.flags);
+                match part.table {
+                    Ok(table) => mappings.push(Mapping { start, end, table, flags, ..*mapping }),
+                    Err(awaited) => self.awaited.push((awaited, Mapping { start, end, flags, ..*mapping })),
+                }
+            }
+        }
         mappings.sort_by_key(|m| m.start);
         if mappings == self.mappings {
-            return;
+            return false;
         }
         if let Some(offset) = shared.publisher.publish_map(&mut self.places, &mappings) {
             shared.keeper.slot(slot).load_map.store(offset, std::sync::atomic::Ordering::Release);
         }
         self.mappings = mappings;
+        true
     }
 
     fn mapping_of(&mut self, modules: &Modules, id: ModuleId, entry: &MapEntry) -> Mapping {
         let module = modules.get(id);
         let bias = module.bias(entry);
         let index = self.index_of(modules, id, bias);
-        Mapping { start: entry.start, end: entry.end, bias, table: module.table, module: index, flags: module.flags() }
+        Mapping { start: entry.start, end: entry.end, bias, table: 0, module: index, flags: 0 }
     }
 
     fn index_of(&mut self, modules: &Modules, id: ModuleId, bias: u64) -> ModuleIndex {
@@ -166,11 +177,29 @@ impl ProcessCode {
         index
     }
 
+    /// The tables that a raw sample's walk may come to after the one that it waits for: of code that words on its stack lead to.
+    /// What of the process's own code it may come to is kept as it is now.
+    pub(crate) fn awaited_by(&mut self, raw: &Raw<'_>) -> Vec<Awaited> {
+        self.written.keep(raw.stack_words().chain([raw.pc().0]));
+        let mut wanted = Vec::new();
+        let (Some((_, first)), Some((_, last))) = (self.awaited.first(), self.awaited.last()) else { return wanted };
+        for word in raw.stack_words().filter(|word| (first.start.0..last.end.0).contains(word)) {
+            let index = self.awaited.partition_point(|(_, m)| m.end.0 <= word);
+            let found = self.awaited.get(index).filter(|(_, m)| m.start.0 <= word).map(|(awaited, _)| *awaited);
+            if self.written.is_there() && found.is_some() {
+                self.written.keep_call(word);
+            }
+            wanted.extend(found.filter(|awaited| awaited.slice.is_some() && !wanted.contains(awaited)));
+        }
+        wanted
+    }
+
     /// Walks a raw sample over it.
     pub(crate) fn walk(&mut self, raw: &Raw<'_>, published: Published<'_>) -> Walked {
         raw.walk(Code {
             mappings: &self.mappings,
             awaited: &self.awaited,
+            in_modules: &self.in_modules,
             published,
             written: &mut self.written,
             modules: &mut self.modules,
@@ -178,6 +207,7 @@ impl ProcessCode {
             after_written: false,
             met_unknown: false,
             met_awaited: None,
+            memo: Memo::default(),
         })
     }
 
@@ -195,4 +225,17 @@ impl ProcessCode {
         self.written.release(publisher);
         publisher.give_maps_back(&mut self.places);
     }
+}
+
+/// Whether what is mapped is a file that a person may look for: a regular file where the map says, or one that is gone and was ELF.
+/// Devices (`/dev/zero`, shared), memory files and files without a name hold what the program has written.
+fn is_of_file(pid: Pid, entry: &MapEntry, maps: &Maps) -> bool {
+    let Some(file) = entry.file else { return false };
+    let is_there = |metadata: std::fs::Metadata| metadata.is_file() && metadata.ino() == file.inode;
+    if !entry.deleted && std::fs::metadata(&entry.path).is_ok_and(is_there) {
+        return true;
+    }
+    let mut magic = [0; 4];
+    let head = maps.entries.iter().find(|e| e.file == entry.file && e.file_offset == 0);
+    head.is_some_and(|head| read_memory(pid, head.start.0, &mut magic) == magic.len() && magic == *b"\x7fELF")
 }

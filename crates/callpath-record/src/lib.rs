@@ -2,9 +2,10 @@
 //! Knows nothing of machine instructions and of what a report looks like.
 //!
 //! One thread serves: it is called by the doorbell, looks at every process, and once a second writes the files. Another
-//! waits for the program; others make recipe tables.
+//! waits for the program; others make recipe tables. It can do without them (`threads.rs`).
 
 mod arena;
+mod asks;
 mod backlog;
 mod code;
 mod counters;
@@ -17,12 +18,15 @@ mod process;
 mod program;
 mod publish;
 mod raw;
+mod refused;
 mod sentinel;
 mod serve;
 mod settings;
 mod signals;
 mod suitable;
+mod tail;
 mod thread;
+mod threads;
 mod trace;
 mod unmeasured;
 mod workshop;

@@ -1,18 +1,22 @@
 //! Load modules of the whole measurement: each file is analysed once, whichever processes map it.
 //! Knows nothing of a process's addresses.
 
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::time::Duration;
 
 use callpath_analyze::module_memo::{Found, LoadedModule, find};
 use callpath_analyze::recipes::RecipeOptions;
+use callpath_analyze::slices::Slices;
 use callpath_analyze::table_cache::TableCache;
-use callpath_format::address::RunAddr;
+use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::shared::load_map::Mapping;
 use callpath_image::elf::{Image, Segment};
+use callpath_image::go::is_go_without_c;
 use callpath_image::identity::ModuleIdentity;
 use callpath_image::return_use::ReturnUse;
 use callpath_target::{FileId, MapEntry, Pid, own_vdso};
@@ -20,28 +24,68 @@ use rustc_hash::FxHashMap;
 
 use crate::program::Doorbell;
 use crate::publish::Publisher;
-use crate::workshop::Workshop;
+use crate::threads;
+use crate::workshop::{Job, Made, Pace, Workshop};
 
 /// So many modules are read one after the other.
 const FEW_MODULES: usize = 6;
+
+/// So many samples must want the whole table of a large module, which takes seconds. Fewer end where no slice knows more: most such
+/// modules have a few bytes of start-up code that nothing describes.
+const WORTH_THE_WHOLE: u32 = 50;
 
 /// A module's number in the measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct ModuleId(pub(crate) usize);
 
+/// A table that a sample waits for: the slice of a large module's, or else the module's own.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Awaited {
+    pub(crate) module: ModuleId,
+    pub(crate) slice: Option<u32>,
+}
+
+/// A part of a module's code, and where what is known of it stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    pub(crate) code: Range<LinkAddr>,
+    /// Where its recipe table is published, 0 if it has none; or what is awaited.
+    pub(crate) table: Result<u64, Awaited>,
+    /// [`Module::flags`], [`Mapping::UNFINISHED`]
+    pub(crate) flags: u16,
+}
+
+/// The slices of a large module's table, as long as it has no table of its own.
+struct Slicing {
+    slices: Arc<Slices>,
+    tables: Vec<SliceTable>,
+    /// So many samples wanted all of the table.
+    whole_wanted: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SliceTable {
+    Absent,
+    Asked,
+    /// Where it is published; 0: there is none.
+    There(u64),
+}
+
 /// What is known of a module.
-#[derive(Debug)]
 pub(crate) struct Module {
     pub(crate) path: PathBuf,
     /// `None`: it could not be read.
     pub(crate) identity: Option<ModuleIdentity>,
     /// Where its recipe table is published; 0: it has none.
-    pub(crate) table: u64,
+    table: u64,
     /// Its table is being made.
-    pub(crate) is_awaited: bool,
+    is_awaited: bool,
+    slicing: Option<Slicing>,
     /// What its code does with return addresses.
     pub(crate) return_use: ReturnUse,
     segments: Vec<Segment>,
+    /// It takes signals past all hooks: no sample survives in its process.
+    pub(crate) is_go_without_c: bool,
 }
 
 impl Module {
@@ -49,6 +93,45 @@ impl Module {
     pub(crate) fn flags(&self) -> u16 {
         let flag = |is_set: bool, flag: u16| if is_set { flag } else { 0 };
         flag(self.return_use.reads, Mapping::KEPT) | flag(self.return_use.catches, Mapping::CATCHES)
+    }
+
+    /// Of some of its code, what its tables are.
+    pub(crate) fn parts(&self, id: ModuleId, code: Range<LinkAddr>) -> Vec<Part> {
+        let flags = self.flags();
+        let Some(Slicing { slices, tables, .. }) = self.slicing.as_ref().filter(|_| self.is_awaited) else {
+            let awaited = Awaited { module: id, slice: None };
+            let table = if self.is_awaited { Err(awaited) } else { Ok(self.table) };
+            return vec![Part { code, table, flags }];
+        };
+        let (mut parts, mut at) = (Vec::new(), code.start);
+        // Nothing is known of marks, either.
+        let flags = flags | Mapping::KEPT | Mapping::CATCHES | Mapping::UNFINISHED;
+        // What is mapped before and behind the code is not in any slice, and nobody will know of it.
+        let between = |code: Range<LinkAddr>| Part { code, table: Ok(0), flags: flags & !Mapping::UNFINISHED };
+        for ((index, range), table) in (0..).zip(slices.ranges()).zip(tables) {
+            let (start, end) = (range.start.max(code.start), range.end.min(code.end));
+            if start >= end {
+                continue;
+            }
+            if at < start {
+                parts.push(between(at..start));
+            }
+            let table = match table {
+                SliceTable::There(table) => Ok(*table),
+                SliceTable::Absent | SliceTable::Asked => Err(Awaited { module: id, slice: Some(index) }),
+            };
+            parts.push(Part { code: start..end, table, flags });
+            at = end;
+        }
+        if at < code.end {
+            parts.push(between(at..code.end));
+        }
+        parts
+    }
+
+    /// Its table is being made, and soon there.
+    pub(crate) fn is_soon_there(&self) -> bool {
+        self.is_awaited && self.slicing.is_none()
     }
 
     /// The load bias that puts a mapping where it is.
@@ -98,8 +181,32 @@ impl Modules {
         &self.modules[id.0]
     }
 
-    /// The module that a mapping of `pid` belongs to; `None` for memory that is no module.
-    pub(crate) fn of_mapping(&mut self, pid: Pid, entry: &MapEntry, publisher: &mut Publisher) -> Option<ModuleId> {
+    /// The modules that mappings of `pid` belong to, in their order; `None` for memory that is no module. Those that are not
+    /// known yet are read on all processors, and their tables made; `beat` counts them.
+    pub(crate) fn of_mappings(
+        &mut self,
+        pid: Pid,
+        entries: &[&MapEntry],
+        publisher: &mut Publisher,
+        beat: &AtomicU32,
+    ) -> Vec<Option<ModuleId>> {
+        let places: Vec<_> =
+            entries.iter().map(|entry| entry.file.and_then(|file| find_file(pid, entry, file))).collect();
+        let mut wanted: Vec<(Key, PathBuf, PathBuf)> = Vec::new();
+        for (entry, found) in entries.iter().zip(&places) {
+            let Some((place, key)) = found else { continue };
+            if !self.known.contains_key(key) && !wanted.iter().any(|(k, ..)| k == key) {
+                wanted.push((key.clone(), place.clone(), entry.path.clone()));
+            }
+        }
+        if !wanted.is_empty() {
+            self.read_all(wanted, publisher, beat);
+        }
+        let modules = entries.iter().zip(places);
+        modules.map(|(entry, found)| self.of_mapping(entry, found.map(|(_, key)| key), publisher)).collect()
+    }
+
+    fn of_mapping(&mut self, entry: &MapEntry, key: Option<Key>, publisher: &mut Publisher) -> Option<ModuleId> {
         if entry.path.as_os_str() == "[vdso]" {
             return Some(self.known.get(&Key::Vdso).copied().unwrap_or_else(|| {
                 let image = own_vdso().and_then(|bytes| Image::from_bytes(bytes, &entry.path).ok());
@@ -112,36 +219,19 @@ impl Modules {
                 self.enter(Key::Vdso, published(entry.path.clone(), loaded, publisher))
             }));
         }
-        let file = entry.file?;
-        let Some((place, key)) = find_file(pid, entry, file) else {
-            let key = Key::Unreadable(entry.path.clone(), entry.file);
-            let known = self.known.get(&key).copied();
-            return Some(known.unwrap_or_else(|| self.enter(key, published(entry.path.clone(), None, publisher))));
-        };
-        Some(self.known.get(&key).copied().unwrap_or_else(|| {
-            let found = find(self.workshop.cache(), &place, &RecipeOptions::default()).ok();
-            self.enter_found(key, entry.path.clone(), found, publisher)
-        }))
+        entry.file?;
+        let key = key.unwrap_or_else(|| Key::Unreadable(entry.path.clone(), entry.file));
+        let known = self.known.get(&key).copied();
+        Some(known.unwrap_or_else(|| self.enter(key, published(entry.path.clone(), None, publisher))))
     }
 
-    /// Reads the files of many mappings that are not known yet, on all processors, and has their tables made; `beat` counts
-    /// them.
-    pub(crate) fn read_all(&mut self, pid: Pid, entries: &[&MapEntry], publisher: &mut Publisher, beat: &AtomicU32) {
-        let mut wanted: Vec<(Key, PathBuf, PathBuf)> = Vec::new();
-        for entry in entries {
-            let Some((place, key)) = entry.file.and_then(|file| find_file(pid, entry, file)) else { continue };
-            if !self.known.contains_key(&key) && !wanted.iter().any(|(k, ..)| *k == key) {
-                wanted.push((key, place, entry.path.clone()));
-            }
-        }
-        if wanted.is_empty() {
-            return;
-        }
+    fn read_all(&mut self, wanted: Vec<(Key, PathBuf, PathBuf)>, publisher: &mut Publisher, beat: &AtomicU32) {
         let (next, cache) = (AtomicUsize::new(0), self.workshop.cache());
         let work = || {
             let mut done = Vec::new();
             while let Some(index) = Some(next.fetch_add(1, Relaxed)).filter(|i| *i < wanted.len()) {
-                done.push((index, find(cache, &wanted[index].1, &RecipeOptions::default()).ok()));
+                let place = &wanted[index].1;
+                done.push((index, find(cache, place, &RecipeOptions::default()).ok(), is_go_without_c(place)));
                 beat.fetch_add(1, Relaxed);
             }
             done
@@ -152,13 +242,15 @@ impl Modules {
             work()
         } else {
             std::thread::scope(|scope| {
-                let workers: Vec<_> = (0..processors).map(|_| scope.spawn(work)).collect();
-                workers.into_iter().filter_map(|w| w.join().ok()).flatten().collect()
+                let workers: Vec<_> = (1..processors).filter_map(|_| threads::start_in(scope, work)).collect();
+                let own = work();
+                workers.into_iter().filter_map(|w| w.join().ok()).chain([own]).flatten().collect()
             })
         };
-        found.sort_by_key(|(index, _)| *index);
-        for ((_, found), (key, _, path)) in found.into_iter().zip(wanted) {
-            self.enter_found(key, path, found, publisher);
+        found.sort_by_key(|(index, ..)| *index);
+        for ((_, found, is_go_without_c), (key, _, path)) in found.into_iter().zip(wanted) {
+            let id = self.enter_found(key, path, found, publisher);
+            self.modules[id.0].is_go_without_c = is_go_without_c;
         }
         self.receive(publisher);
     }
@@ -168,16 +260,46 @@ impl Modules {
         while self.receive_next(publisher, Duration::ZERO) {}
     }
 
-    /// Waits for all tables that are being made.
-    pub(crate) fn receive_all(&mut self, publisher: &mut Publisher) {
-        while self.workshop.under_way() > 0 {
-            self.receive_next(publisher, Duration::from_secs(1));
+    /// Samples wait for this table.
+    pub(crate) fn hurry(&mut self, awaited: Awaited) {
+        let Awaited { module: id, slice } = awaited;
+        let Some(slicing) = self.modules.get_mut(id.0).and_then(|module| module.slicing.as_mut()) else {
+            return self.workshop.hurry(id);
+        };
+        match slice.map(|index| (index, slicing.tables.get_mut(index as usize))) {
+            Some((index, Some(table))) if *table == SliceTable::Absent => {
+                *table = SliceTable::Asked;
+                let slices = Arc::clone(&slicing.slices);
+                self.workshop.begin(id, Job::Slice(slices, index), Pace::Now);
+            }
+            Some(_) => {}
+            None => {
+                slicing.whole_wanted = slicing.whole_wanted.saturating_add(1);
+                if slicing.whole_wanted == WORTH_THE_WHOLE {
+                    let whole = slicing.slices.whole();
+                    self.workshop.begin(id, Job::Table(Box::new(whole)), Pace::Slow);
+                }
+            }
         }
     }
 
-    /// Samples wait for this module's table.
-    pub(crate) fn hurry(&self, id: ModuleId) {
-        self.workshop.hurry(id);
+    /// Whether there is nothing more to wait for.
+    pub(crate) fn is_there(&self, awaited: Awaited) -> bool {
+        let module = self.get(awaited.module);
+        let table = |slicing: &Slicing| slicing.tables.get(awaited.slice? as usize).copied();
+        let is_slice_there = module.slicing.as_ref().and_then(table).is_some_and(|t| matches!(t, SliceTable::There(_)));
+        !module.is_awaited || is_slice_there
+    }
+
+    /// Whether a table that is waited for is being made at all.
+    pub(crate) fn is_being_made(&self, awaited: Awaited) -> bool {
+        let slicing = self.get(awaited.module).slicing.as_ref();
+        self.is_soon(awaited) || slicing.is_some_and(|slicing| slicing.whole_wanted >= WORTH_THE_WHOLE)
+    }
+
+    /// Whether a table that is waited for is soon there: all but the whole ones of large modules.
+    pub(crate) fn is_soon(&self, awaited: Awaited) -> bool {
+        awaited.slice.is_some() || self.get(awaited.module).slicing.is_none()
     }
 
     /// Waits a moment for the next table that is being made.
@@ -193,13 +315,27 @@ impl Modules {
     fn receive_next(&mut self, publisher: &mut Publisher, patience: Duration) -> bool {
         let Some((ModuleId(at), made)) = self.workshop.next(patience) else { return false };
         self.tables_received += 1;
-        let path = std::mem::take(&mut self.modules[at].path);
-        let (identity, segments) = (self.modules[at].identity.take(), std::mem::take(&mut self.modules[at].segments));
-        self.modules[at] = match made {
-            Some(loaded) => published(path, Some(loaded), publisher),
-            // A module without a table.
-            None => Module { path, identity, table: 0, is_awaited: false, return_use: ReturnUse::default(), segments },
-        };
+        let Some(module) = self.modules.get_mut(at) else { return true };
+        match made {
+            Made::Table(Some(loaded)) => {
+                let path = std::mem::take(&mut module.path);
+                let is_go_without_c = module.is_go_without_c;
+                *module = Module { is_go_without_c, ..published(path, Some(loaded), publisher) };
+            }
+            // A module without a table; a large one is left with its slices.
+            Made::Table(None) if module.slicing.is_some() => {}
+            Made::Table(None) => {
+                module.is_awaited = false;
+                module.return_use = ReturnUse::default();
+            }
+            Made::Slice(index, table) => {
+                let place = module.slicing.as_mut().and_then(|slicing| slicing.tables.get_mut(index as usize));
+                if let Some(place) = place {
+                    let table = table.and_then(|table| publisher.append(&table)).unwrap_or(0);
+                    *place = SliceTable::There(table);
+                }
+            }
+        }
         true
     }
 
@@ -216,28 +352,68 @@ impl Modules {
             Some(Found::Known(loaded)) => self.enter(key, published(path, Some(loaded), publisher)),
             Some(Found::New(unfinished)) => {
                 let LoadedModule { identity, segments, return_use, .. } = unfinished.module().clone();
-                let module =
-                    Module { path, identity: Some(identity), table: 0, is_awaited: true, return_use, segments };
-                let id = self.enter(key, module);
-                self.workshop.begin(id, *unfinished);
+                let id = self.enter(key, awaited(path, identity, return_use, segments, None));
+                self.workshop.begin(id, Job::Table(unfinished), Pace::Now);
                 id
             }
+            Some(Found::Sliced(slices, known)) => {
+                let LoadedModule { identity, segments, return_use, .. } = slices.module().clone();
+                let mut tables = vec![SliceTable::Absent; slices.ranges().len()];
+                for (index, table) in known {
+                    if let Some(place) = tables.get_mut(index as usize) {
+                        *place = SliceTable::There(publisher.append(&table).unwrap_or(0));
+                    }
+                }
+                let slicing = Slicing { slices, tables, whole_wanted: 0 };
+                self.enter(key, awaited(path, identity, return_use, segments, Some(slicing)))
+            }
         }
+    }
+}
+
+/// A module whose table is being made.
+fn awaited(
+    path: PathBuf,
+    identity: ModuleIdentity,
+    return_use: ReturnUse,
+    segments: Vec<Segment>,
+    slicing: Option<Slicing>,
+) -> Module {
+    Module {
+        path,
+        identity: Some(identity),
+        table: 0,
+        is_awaited: true,
+        slicing,
+        return_use,
+        segments,
+        is_go_without_c: false,
     }
 }
 
 fn published(path: PathBuf, loaded: Option<LoadedModule>, publisher: &mut Publisher) -> Module {
     let Some(loaded) = loaded else {
         let (return_use, segments) = (ReturnUse::default(), Vec::new());
-        return Module { path, identity: None, table: 0, is_awaited: false, return_use, segments };
+        return Module {
+            path,
+            identity: None,
+            table: 0,
+            is_awaited: false,
+            slicing: None,
+            return_use,
+            segments,
+            is_go_without_c: false,
+        };
     };
     Module {
         path,
         identity: Some(loaded.identity),
         table: if loaded.table.is_empty() { 0 } else { publisher.append(&loaded.table).unwrap_or(0) },
         is_awaited: false,
+        slicing: None,
         return_use: loaded.return_use,
         segments: loaded.segments,
+        is_go_without_c: false,
     }
 }
 

@@ -118,6 +118,16 @@ fn reason(counter: &Counter, error: &Error, in_kernel: bool) -> String {
     format!("{why} ({})", plain(error))
 }
 
+/// What would help where the kernel's setting is stricter than that; nothing where something else refuses.
+pub(crate) fn paranoid_is_too_strict(enough: i32) -> Option<String> {
+    let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok()?.trim().parse::<i32>().ok()?;
+    too_strict(level, enough)
+}
+
+fn too_strict(level: i32, enough: i32) -> Option<String> {
+    (level > enough).then(|| format!("kernel.perf_event_paranoid is {level}, {enough} or less would do"))
+}
+
 fn paranoid(enough: i32) -> String {
     let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     let level = if level.trim().is_empty() { "not to be read" } else { level.trim() };
@@ -128,4 +138,16 @@ fn refused(event: &Event, reason: String) -> RecordError {
     let here: Vec<String> = offered_events().into_iter().filter(|o| o.why_not.is_none()).map(|o| o.name).collect();
     let reason = format!("{reason}; what can be sampled here: {}", here.join(", "));
     RecordError::Event { event: event.name.clone(), reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_is_for_what_is_set() {
+        let advice = Some("kernel.perf_event_paranoid is 3, 2 or less would do".to_owned());
+        assert_eq!(too_strict(3, 2), advice);
+        assert_eq!((too_strict(2, 2), too_strict(1, 2), too_strict(-1, 1)), (None, None, None));
+    }
 }

@@ -1,37 +1,55 @@
 //! One measured process: its load map, its threads, what it has measured so far.
 //! Knows nothing of the other processes but through the modules that they share.
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+mod waiting;
+mod writing;
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant, SystemTime};
 
-use callpath_analyze::measurement::{
-    MeasurementError, PARTIAL_ROOT, PathTree, ProcessFile, ThreadProfile, encode_process, process_file_name,
-    trace_file_name, write_file,
-};
-use callpath_format::address::RunAddr;
-use callpath_format::frame::FrameKey;
+use callpath_analyze::measurement::{MeasurementError, ThreadProfile, Together};
+use callpath_format::shared::refused::Calls;
 use callpath_format::shared::{ArenaRef, MAX_METRICS, Pause, ProcessSlot, Settings, SlotState, Source, ThreadRecord};
 use callpath_target::{ClockEvent, Maps, Pid, ProcessHandle};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
+
+pub(crate) use waiting::LOOK_AT_MOST;
 
 use crate::arena::ArenaKeeper;
+use crate::asks::{Allowance, Asker};
 use crate::backlog::Backlog;
 use crate::code::ProcessCode;
 use crate::counters::{Counted, Counters};
-use crate::modules::Modules;
+use crate::modules::{Awaited, Modules};
 use crate::publish::Publisher;
-use crate::raw::{self, Raw, Walked};
+use crate::raw::Reach;
 use crate::sentinel::Unmarkable;
+use crate::tail::Ran;
 use crate::thread::{Thread, TickLength};
-use crate::trace::{self, TraceFile};
+use crate::trace::TraceFile;
 use crate::written_names::WrittenNames;
-
-/// Ended threads beyond this many are put together by where they began.
-const THREADS_KEPT_APART: usize = 512;
 
 /// Samples of code that the program writes come all the time: the memory map is not read anew for each.
 const MAP_IS_OLD: Duration = Duration::from_millis(100);
+
+/// Whether a process that has just filled in its slot runs in an emulator (valgrind, qemu): what it takes for its first thread's
+/// stack is not the one that the kernel has given the process. Signals would then find the emulator's code, which does not expect
+/// them. A fork's child has begun on any stack.
+pub(crate) fn is_emulated(keeper: &ArenaKeeper, slot: usize, maps: &Maps) -> bool {
+    let at = keeper.slot(slot);
+    let first = ArenaRef(at.threads.load(Acquire));
+    let record = keeper.arena().get::<ThreadRecord>(first).filter(|_| keeper.is_backed(first.chunk()));
+    // Where the kernel has put the program's name and environment.
+    let top = record.map_or(0, |record| record.stack[1].load(Relaxed));
+    let stack = maps.entries.iter().find(|entry| entry.path.as_os_str() == "[stack]");
+    at.forked_from.load(Relaxed) == 0
+        && top != 0
+        && stack.is_some_and(|stack| !(stack.start.0..=stack.end.0).contains(&top))
+}
+
+/// How often a process's clock is held against its event's.
+const LOOK_AT_CLOCKS_EVERY: Duration = Duration::from_millis(50);
 
 /// What all processes share.
 pub(crate) struct Shared {
@@ -39,18 +57,26 @@ pub(crate) struct Shared {
     pub(crate) modules: Modules,
     pub(crate) keeper: ArenaKeeper,
     pub(crate) publisher: Publisher,
+    /// The file of many processes that end at once.
+    pub(crate) together: Together,
 }
 
 /// Time in the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clockwork {
     pub(crate) begin_ticks: u64,
+    /// The monotonic clock then.
+    pub(crate) begin_mono_ns: u64,
     pub(crate) tick: TickLength,
 }
 
 impl Clockwork {
     fn since_begin_ns(self, ticks: u64) -> u64 {
         self.tick.ns(ticks.saturating_sub(self.begin_ticks))
+    }
+
+    fn monotonic_ns(self, ticks: u64) -> u64 {
+        self.begin_mono_ns.saturating_add(self.since_begin_ns(ticks))
     }
 }
 
@@ -72,10 +98,16 @@ pub(crate) struct Process {
     metric_count: u32,
     events: Vec<ClockEvent>,
     counters: Counters,
+    ran: Ran,
+    ran_looked: Option<Instant>,
+    asker: Option<Asker>,
     code: ProcessCode,
     written_names: WrittenNames,
     /// Samples that wait for recipe tables.
-    backlog: Backlog,
+    backlog: Backlog<Awaited>,
+    /// Samples of written code that may be analysed, but not yet.
+    postponed: Backlog<()>,
+    reach: Reach,
     threads: Vec<ThreadState>,
     records: FxHashSet<ArenaRef>,
     /// By metric, what all samples came to at the last writing.
@@ -95,16 +127,21 @@ impl Process {
             sequence,
             parent: handle.parent().map_or(0, |p| p.0),
             forked: at.forked_from.load(Relaxed) != 0,
-            program: handle.executable().unwrap_or_default(),
+            program: handle.program().unwrap_or_default(),
             command: handle.command_line(),
             code: ProcessCode::new(handle.pid()),
             backlog: Backlog::default(),
+            postponed: Backlog::default(),
+            reach: Reach::default(),
             written_names: WrittenNames::new(handle.pid(), SystemTime::now()),
             handle,
             started_ns,
             metric_count: shared.keeper.session().settings.metric_count,
             events: Vec::new(),
             counters: Counters::default(),
+            ran: Ran::default(),
+            ran_looked: None,
+            asker: None,
             threads: Vec::new(),
             records: FxHashSet::default(),
             sums: [0; MAX_METRICS],
@@ -119,6 +156,8 @@ impl Process {
         self.events = events;
         self.counters = counters;
         let slot = shared.keeper.slot(self.slot);
+        self.ran = Ran::begin(&self.handle, self.events.first(), slot.inherited_cpu_ns.load(Relaxed));
+        self.asker = Asker::of(&self.handle, &shared.keeper.session().settings, source);
         slot.source.store(source as u32, Release);
         wake(&slot.source);
     }
@@ -126,6 +165,10 @@ impl Process {
     /// Tells the slot that the process has taken after executing another program what has been accounted for already: the
     /// thread that goes on keeps its CPU time and its usage.
     pub(crate) fn hand_on(&mut self, shared: &Shared, to: usize) {
+        self.ran.hand_on();
+        // Its own have come to their end, however long it stays for tables: they would sample the next program.
+        self.events.iter().for_each(|event| event.set_running(false));
+        self.counters.set_running(false);
         self.find_threads(shared);
         let pid = self.handle.pid().0;
         let settings = &shared.keeper.session().settings;
@@ -145,6 +188,20 @@ impl Process {
         }
     }
 
+    /// Asks threads that wait for a sample.
+    pub(crate) fn ask(&mut self, shared: &Shared, now_ticks: u64, allowance: &mut Allowance) {
+        let Some(asker) = self.asker.take() else { return };
+        self.find_threads(shared);
+        let (session, slot) = (shared.keeper.session(), shared.keeper.slot(self.slot));
+        for state in &mut self.threads {
+            let ThreadState::Live(thread) = state else { continue };
+            if let Some(record) = thread.record(&shared.keeper) {
+                asker.ask(&self.handle, session, slot, (thread, record), (now_ticks, allowance));
+            }
+        }
+        self.asker = Some(asker);
+    }
+
     /// What its counted events came to: by the kernel, and in samples.
     pub(crate) fn counted(&self) -> impl Iterator<Item = Counted> {
         self.counters.outcomes().map(|outcome| Counted { in_samples: self.sums[outcome.metric], outcome })
@@ -153,6 +210,16 @@ impl Process {
     /// What of its return addresses could not be marked.
     pub(crate) fn enter_marks(&self, shared: &Shared, unmarkable: &mut Unmarkable) {
         unmarkable.add(&shared.keeper.session().settings, shared.keeper.slot(self.slot));
+    }
+
+    /// The last part of its program's path.
+    pub(crate) fn program_name(&self) -> String {
+        self.program.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Its name, and the system calls that it does without.
+    pub(crate) fn refused_calls(&self, shared: &Shared) -> (String, Calls) {
+        (self.program_name(), Calls(shared.keeper.slot(self.slot).refused_calls.load(Relaxed)))
     }
 
     /// How many threads it has had.
@@ -168,7 +235,11 @@ impl Process {
     pub(crate) fn serve(&mut self, shared: &mut Shared) {
         let slot = shared.keeper.slot(self.slot);
         self.counters.look(slot);
-        self.receive_tables(shared);
+        if self.ran_looked.is_none_or(|at| at.elapsed() >= LOOK_AT_CLOCKS_EVERY) {
+            self.ran_looked = Some(Instant::now());
+            self.ran.look(&self.handle, self.events.first());
+        }
+        self.receive_tables(shared, LOOK_AT_MOST);
         let slot = shared.keeper.slot(self.slot);
         let wanted = slot.map_wanted.load(Acquire);
         if slot.raw.load(Acquire) != 0 {
@@ -216,8 +287,11 @@ impl Process {
     pub(crate) fn publish_maps(&mut self, shared: &mut Shared, maps: &Maps) {
         if !self.backlog.is_empty() && self.code.is_missing_in(maps) {
             // What goes away may be what samples wait for.
-            shared.modules.receive_all(&mut shared.publisher);
-            self.receive_tables(shared);
+            while self.awaits_tables_soon(shared) {
+                shared.modules.receive_one(&mut shared.publisher);
+                self.receive_tables(shared, Duration::MAX);
+            }
+            self.stop_waiting(shared);
         }
         self.code.publish(shared, self.slot, maps);
         if self.code.written.is_there() {
@@ -225,37 +299,14 @@ impl Process {
         }
     }
 
-    /// Goes on with samples whose tables are there now.
-    pub(crate) fn receive_tables(&mut self, shared: &mut Shared) {
-        if !self.code.receive(shared, self.slot) {
-            return;
-        }
-        let places = self.live_threads();
-        for kept in self.backlog.take() {
-            let walked = self.code.walk(&kept.as_raw(), shared.publisher.published());
-            self.attribute(shared, &places, &kept.as_raw(), &walked);
-        }
-    }
-
-    /// Adds the samples that wait for tables with the paths that are known. Whether there are any.
-    pub(crate) fn stop_waiting(&mut self, shared: &Shared) -> bool {
-        let places = self.live_threads();
-        let waiting = self.backlog.take();
-        for kept in &waiting {
-            let walked = self.code.walk(&kept.as_raw(), shared.publisher.published());
-            self.enter(shared, &places, &kept.as_raw(), &walked);
-        }
-        !waiting.is_empty()
+    /// Whether a sample would end its program; asked once its memory map is known.
+    pub(crate) fn is_go_without_c(&self, shared: &Shared) -> bool {
+        self.code.is_go_without_c(&shared.modules)
     }
 
     /// Whether the recipe tables of all its modules are there.
-    pub(crate) fn has_all_tables(&self) -> bool {
-        self.code.has_all_tables()
-    }
-
-    /// Whether samples wait for recipe tables.
-    pub(crate) fn awaits_tables(&self) -> bool {
-        !self.backlog.is_empty()
+    pub(crate) fn has_all_tables(&self, shared: &Shared) -> bool {
+        self.code.has_all_tables(&shared.modules)
     }
 
     fn find_threads(&mut self, shared: &Shared) {
@@ -272,248 +323,6 @@ impl Process {
         self.threads.extend(fresh.into_iter().rev().map(|at| ThreadState::Live(Box::new(Thread::new(at)))));
     }
 
-    /// Walks the raw samples that it has put down since the last time.
-    pub(crate) fn drain_raw(&mut self, shared: &mut Shared) {
-        let chunks = raw::take_list(&shared.keeper, shared.keeper.slot(self.slot));
-        if chunks.is_empty() {
-            return;
-        }
-        self.find_threads(shared);
-        let places = self.live_threads();
-        self.code.written.begin_round();
-        // Oldest first.
-        let mut refreshed = false;
-        for chunk in chunks.iter().rev() {
-            let Some(raw) = Raw::in_chunk(&shared.keeper, *chunk) else { continue };
-            let mut walked = self.code.walk(&raw, shared.publisher.published());
-            let is_old = self.code.map_read.elapsed() > MAP_IS_OLD;
-            if !refreshed && (walked.met_unknown || is_old) {
-                refreshed = true;
-                // Its chunk is not given back before all have been looked at.
-                self.refresh_map(shared);
-                let Some(raw) = Raw::in_chunk(&shared.keeper, *chunk) else { continue };
-                walked = self.code.walk(&raw, shared.publisher.published());
-            }
-            let Some(raw) = Raw::in_chunk(&shared.keeper, *chunk) else { continue };
-            self.attribute(shared, &places, &raw, &walked);
-        }
-        self.code.publish_changes(shared, self.slot);
-        for chunk in &chunks {
-            raw::give_back(&mut shared.keeper, *chunk);
-        }
-        shared.keeper.slot(self.slot).raw_pending.fetch_sub(chunks.len() as u32, AcqRel);
-    }
-
-    /// Where live threads stand, by their records.
-    fn live_threads(&self) -> FxHashMap<ArenaRef, usize> {
-        let live = self.threads.iter().enumerate().filter_map(|(at, thread)| match thread {
-            ThreadState::Live(thread) => Some((thread.record, at)),
-            ThreadState::Ended(_) => None,
-        });
-        live.collect()
-    }
-
-    /// Adds a raw sample to its thread, or keeps it for later.
-    fn attribute(&mut self, shared: &Shared, places: &FxHashMap<ArenaRef, usize>, raw: &Raw<'_>, walked: &Walked) {
-        if let Some(module) = walked.met_awaited
-            && self.backlog.keep(raw)
-        {
-            return shared.modules.hurry(module);
-        }
-        self.enter(shared, places, raw, walked);
-    }
-
-    fn enter(&mut self, shared: &Shared, places: &FxHashMap<ArenaRef, usize>, raw: &Raw<'_>, walked: &Walked) {
-        let thread = places.get(&raw.owner).and_then(|at| self.threads.get_mut(*at));
-        if let Some(ThreadState::Live(thread)) = thread {
-            raw.attribute(thread, walked, &shared.keeper.session().settings);
-        }
-    }
-
-    /// Starts a trace file.
-    pub(crate) fn start_trace(&mut self, directory: &Path) -> Result<(), MeasurementError> {
-        let name = trace_file_name(self.sequence, self.handle.pid().0);
-        self.trace = Some(TraceFile::create(&directory.join(name))?);
-        Ok(())
-    }
-
-    /// Copies out what has been measured, takes leave of threads that have ended, and writes the file.
-    pub(crate) fn write(
-        &mut self,
-        shared: &mut Shared,
-        clockwork: Clockwork,
-        directory: &Path,
-        ended_ns: Option<u64>,
-    ) -> Result<(), MeasurementError> {
-        self.drain_raw(shared);
-        self.code.written.look_again(&mut shared.publisher);
-        self.code.publish_changes(shared, self.slot);
-        self.find_threads(shared);
-        let mut live = Vec::new();
-        for index in 0..self.threads.len() {
-            let ThreadState::Live(thread) = &self.threads[index] else { continue };
-            let waits = self.backlog.has_any_of(thread.record);
-            let over = ended_ns.is_some() || !waits && thread.has_ended(&shared.keeper, self.handle.pid());
-            if over {
-                // What it has put down since belongs to it as long as it is here.
-                self.drain_raw(shared);
-            }
-            let profile = self.copy_out(index, shared, clockwork);
-            if over {
-                self.take_leave(index, profile, shared);
-            } else {
-                live.push((index, profile));
-            }
-        }
-        // Places in `self.threads` change here.
-        let live: Vec<ThreadProfile> = live.into_iter().map(|(_, profile)| profile).collect();
-        self.put_together_ended();
-        self.name_written_code(&live, ended_ns.is_some());
-        self.written_names.write(directory, self.sequence)?;
-        let bytes = self.encode(shared, live, ended_ns);
-        if self.written.as_ref() != Some(&bytes) {
-            write_file(directory, &process_file_name(self.sequence, self.handle.pid().0), &bytes)?;
-            self.written = Some(bytes);
-        }
-        self.trace_loss.take().map_or(Ok(()), Err)
-    }
-
-    /// Asks the program's own words for the names of code that it has written.
-    fn name_written_code(&mut self, live: &[ThreadProfile], ended: bool) {
-        if !self.code.written.is_there() {
-            return;
-        }
-        let kept = self.threads.iter().filter_map(|t| match t {
-            ThreadState::Ended(profile) => Some(&**profile),
-            ThreadState::Live(_) => None,
-        });
-        let keys = kept.chain(live).flat_map(|thread| thread.tree.nodes().iter().skip(PARTIAL_ROOT as usize + 1));
-        let keys: FxHashSet<FrameKey> =
-            keys.map(|node| node.key).filter(|key| self.code.written.is_module(key.module())).collect();
-        self.written_names.name(&keys, &self.code.written, ended);
-    }
-
-    /// Takes leave of threads that have ended, so that others can have their chunks.
-    pub(crate) fn reap(&mut self, shared: &mut Shared, clockwork: Clockwork) {
-        self.drain_raw(shared);
-        self.find_threads(shared);
-        for index in 0..self.threads.len() {
-            let ThreadState::Live(thread) = &self.threads[index] else { continue };
-            if thread.says_it_ended(&shared.keeper)
-                && !self.backlog.has_any_of(thread.record)
-                && thread.has_ended(&shared.keeper, self.handle.pid())
-            {
-                self.drain_raw(shared);
-                let profile = self.copy_out(index, shared, clockwork);
-                self.take_leave(index, profile, shared);
-            }
-        }
-        self.put_together_ended();
-    }
-
-    /// A thread as it stands now.
-    fn copy_out(&mut self, index: usize, shared: &mut Shared, clockwork: Clockwork) -> ThreadProfile {
-        let ThreadState::Live(thread) = &mut self.threads[index] else { return ThreadProfile::default() };
-        if thread.name.is_empty() {
-            if let Some(record) = thread.record(&shared.keeper) {
-                thread.tid = record.tid.load(Relaxed);
-            }
-            thread.name = self.handle.thread_name(thread.tid).unwrap_or_default();
-        }
-        let entries = if self.trace.is_some() { trace::take(&mut shared.keeper, thread) } else { Vec::new() };
-        let copy = thread.copy_tree(&shared.keeper);
-        if let Some(file) = &mut self.trace {
-            let time_ns = |ticks| clockwork.since_begin_ns(ticks);
-            let appended = trace::append(file, &entries, &copy, index as u32, time_ns);
-            self.trace_loss = self.trace_loss.take().or(appended.err());
-        }
-        let mut tree = PathTree::default();
-        tree.merge(&copy.nodes);
-        tree.merge(thread.own.nodes());
-        let routine = thread.record(&shared.keeper).map_or(0, |r| r.start_routine.load(Relaxed));
-        let start = (routine != 0).then(|| self.code.frame_at(RunAddr(routine)));
-        let account = thread.account(&shared.keeper, clockwork.tick);
-        ThreadProfile { tid: thread.tid, count: 1, name: thread.name.clone(), start, account, tree }
-    }
-
-    fn take_leave(&mut self, index: usize, profile: ThreadProfile, shared: &mut Shared) {
-        if let ThreadState::Live(thread) = &self.threads[index] {
-            // Out of the list first: its place is a new thread's as soon as its chunk has been given back.
-            unlink(&shared.keeper, self.slot, thread.record);
-            trace::release(&mut shared.keeper, thread);
-            thread.release(&mut shared.keeper);
-            self.records.remove(&thread.record);
-        }
-        self.threads[index] = ThreadState::Ended(Box::new(profile));
-    }
-
-    fn encode(&mut self, shared: &Shared, live: Vec<ThreadProfile>, ended_ns: Option<u64>) -> Vec<u8> {
-        let mut live = live.into_iter();
-        let mut threads = Vec::with_capacity(self.threads.len());
-        for state in &self.threads {
-            match state {
-                ThreadState::Ended(profile) => threads.push((**profile).clone()),
-                ThreadState::Live(_) => threads.extend(live.next()),
-            }
-        }
-        self.sums = threads.iter().fold([0; MAX_METRICS], |mut sums: [u64; MAX_METRICS], thread| {
-            for (sum, value) in sums.iter_mut().zip(thread.tree.totals()) {
-                *sum = sum.wrapping_add(value);
-            }
-            sums
-        });
-        for outcome in self.counters.outcomes() {
-            if let Some((by, of)) = outcome.ratio(self.sums[outcome.metric]) {
-                threads.iter_mut().for_each(|thread| thread.tree.scale(outcome.metric, by, of));
-            }
-        }
-        encode_process(&ProcessFile {
-            pid: self.handle.pid().0,
-            parent_pid: self.parent,
-            sequence: self.sequence,
-            forked: self.forked,
-            program: self.program.clone(),
-            command: self.command.clone(),
-            started_ns: self.started_ns,
-            ended_ns,
-            metric_count: self.metric_count,
-            modules: self.code.modules.clone(),
-            threads,
-            dropped_unrecorded: std::array::from_fn(|i| {
-                shared.keeper.slot(self.slot).dropped_unrecorded[i].load(Relaxed)
-            }),
-        })
-    }
-
-    /// Keeps a measurement from growing with the number of threads that come and go. Not with a trace, whose entries
-    /// name threads by their place.
-    fn put_together_ended(&mut self) {
-        let ended = |t: &ThreadState| matches!(t, ThreadState::Ended(_));
-        if self.trace.is_some() || self.threads.iter().filter(|t| ended(t)).count() <= THREADS_KEPT_APART {
-            return;
-        }
-        let mut together: Vec<ThreadProfile> = Vec::new();
-        let mut by_start: FxHashMap<Option<FrameKey>, usize> = FxHashMap::default();
-        let mut kept = Vec::new();
-        for state in self.threads.drain(..) {
-            let ThreadState::Ended(profile) = state else {
-                kept.push(state);
-                continue;
-            };
-            let at = *by_start.entry(profile.start).or_insert(together.len());
-            match together.get_mut(at) {
-                None => together.push(*profile),
-                Some(sum) => {
-                    sum.count += profile.count;
-                    sum.account.add(&profile.account);
-                    sum.tree.merge(profile.tree.nodes());
-                }
-            }
-        }
-        self.threads = together.into_iter().map(|p| ThreadState::Ended(Box::new(p))).collect();
-        self.threads.extend(kept);
-    }
-
     /// Ends the samples and gives the slot back.
     pub(crate) fn release(mut self, shared: &mut Shared) {
         drop(self.events);
@@ -525,24 +334,6 @@ impl Process {
     /// Its number.
     pub(crate) fn pid(&self) -> Pid {
         self.handle.pid()
-    }
-}
-
-/// Takes a record out of its process's list. Threads push at the head at the same time; only the recorder takes out.
-fn unlink(keeper: &ArenaKeeper, slot: usize, record: ArenaRef) {
-    let Some(next) = keeper.arena().get::<ThreadRecord>(record).map(|r| r.next.load(Relaxed)) else { return };
-    let head = &keeper.slot(slot).threads;
-    if head.compare_exchange(record.0, next, AcqRel, Acquire).is_ok() {
-        return;
-    }
-    let mut at = ArenaRef(head.load(Acquire));
-    // A list that the program has damaged may run in circles.
-    for _ in 0..keeper.arena().chunk_count() {
-        match keeper.arena().get::<ThreadRecord>(at).filter(|_| keeper.is_backed(at.chunk())) {
-            Some(before) if before.next.load(Relaxed) == record.0 => return before.next.store(next, Relaxed),
-            Some(before) => at = ArenaRef(before.next.load(Relaxed)),
-            None => return,
-        }
     }
 }
 

@@ -1,16 +1,19 @@
 //! The program that was typed: the object that is preloaded into it, its start, its end.
 //! Knows nothing of measuring.
 
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::AcqRel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
-use callpath_target::{Ended, Launch, Pid, TargetError};
+use callpath_target::{Ended, Launch, Launched, Pid, TargetError};
 
 use crate::error::RecordError;
 use crate::settings::RecordOptions;
+use crate::threads;
 
 /// The preload object on disk. It stays there: a core file of the program names it.
 pub(crate) struct Preload {
@@ -109,46 +112,71 @@ impl Doorbell {
     }
 }
 
-/// A thread that waits for the program.
+/// What waits for the program: a thread, or, where there is none to be had, whoever asks.
 pub(crate) struct Waiter {
-    result: Arc<std::sync::Mutex<Option<Result<Ended, TargetError>>>>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    result: Arc<Mutex<Option<Result<Ended, TargetError>>>>,
+    by: By,
+}
+
+enum By {
+    Thread(Option<JoinHandle<()>>),
+    /// The thread that has started it.
+    Asking(Launched),
 }
 
 impl Waiter {
-    /// Starts the program in the thread that waits for it.
-    pub(crate) fn start(launch: Launch, doorbell: Doorbell) -> Result<(Waiter, Pid), TargetError> {
-        let result = Arc::new(std::sync::Mutex::new(None));
+    /// Starts the program in the thread that waits for it. The program comes first: a thread that took the last place is
+    /// given up for it.
+    pub(crate) fn start(launch: &Launch, doorbell: Doorbell) -> Result<(Waiter, Pid), TargetError> {
+        let result = Arc::new(Mutex::new(None));
         let ours = Arc::clone(&result);
         let (started, start) = std::sync::mpsc::channel();
-        let program = launch.program.clone();
-        let thread = std::thread::spawn(move || {
+        let in_thread = launch.clone();
+        let thread = threads::start(move || {
             let doorbell = doorbell;
-            let launched = match launch.start() {
+            let launched = match in_thread.start() {
                 Ok(launched) => launched,
                 // Nobody listens any more only if the recorder itself has ended.
                 Err(error) => return drop(started.send(Err(error))),
             };
             drop(started.send(Ok(launched.pid())));
             let ended = launched.wait();
-            if let Ok(mut slot) = ours.lock() {
-                *slot = Some(ended);
-            }
+            // Who finds the result may unmap the doorbell.
+            let mut slot = ours.lock().unwrap_or_else(PoisonError::into_inner);
+            *slot = Some(ended);
             doorbell.ring();
         });
-        let broken = || TargetError::Launch { program, source: std::io::Error::other("its thread has ended") };
-        let pid = start.recv().unwrap_or_else(|_| Err(broken()))?;
-        Ok((Waiter { result, thread: Some(thread) }, pid))
+        if let Some(thread) = thread {
+            let broken = || io::Error::other("its thread has ended");
+            let broken = || TargetError::Launch { program: launch.program.clone(), source: broken() };
+            match start.recv().unwrap_or_else(|_| Err(broken())) {
+                Ok(pid) => return Ok((Waiter { result, by: By::Thread(Some(thread)) }, pid)),
+                // The kernel has it that a process that could not be made may be soon.
+                Err(TargetError::Launch { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => {
+                    drop(thread.join());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let launched = launch.start()?;
+        let pid = launched.pid();
+        Ok((Waiter { result, by: By::Asking(launched) }, pid))
     }
 
+    /// How it has ended, if it has. It is told once.
     pub(crate) fn result(&self) -> Option<Result<Ended, TargetError>> {
-        self.result.lock().ok()?.take()
+        match &self.by {
+            By::Thread(_) => self.result.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            By::Asking(launched) => launched.has_ended().transpose(),
+        }
     }
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        if let Some(thread) = self.thread.take() {
+        if let By::Thread(thread) = &mut self.by
+            && let Some(thread) = thread.take()
+        {
             // It has rung, or its program is being waited for: it must not outlive the doorbell.
             drop(thread.join());
         }

@@ -7,18 +7,20 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use callpath_analyze::measurement::{FULL_ROOT, PARTIAL_ROOT};
+use callpath_analyze::recipes::written::{CallersRbp, Return};
 use callpath_format::address::{CodePoint, RunAddr};
-use callpath_format::frame::FrameKey;
+use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_format::recipe::{Expression, Packed, Recipe};
 use callpath_format::register::{Reg, Registers};
 use callpath_format::shared::load_map::{Mapping, Published};
 use callpath_format::shared::tree::RawSample;
 use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, MAX_METRICS, ProcessSlot, Settings};
 use callpath_format::table::RecipeId;
-use callpath_unwind::{CodeMap, Cursor, End, Located, Memory, walk};
+use callpath_unwind::{CodeMap, Cursor, End, Located, Memory, Stop, walk};
+use rustc_hash::FxHashMap;
 
 use crate::arena::ArenaKeeper;
-use crate::modules::ModuleId;
+use crate::modules::{Awaited, ModuleId};
 use crate::thread::Thread;
 use crate::written::{ModuleList, Witness, WrittenCode};
 
@@ -124,28 +126,46 @@ impl<'a> Raw<'a> {
         }
         sample.stack_start.store(self.sample.stack_start.load(Relaxed), Relaxed);
         sample.samples.store(self.sample.samples.load(Relaxed), Relaxed);
+        sample.flags.store(self.sample.flags.load(Relaxed), Relaxed);
         sample.code_start.store(self.sample.code_start.load(Relaxed), Relaxed);
         let mut len_bytes = size_of::<KeptRaw>() + 8 * self.code.len();
-        let page = |(start, words): (u64, Vec<AtomicU64>)| {
-            let is_same = |page: &&KeptPage| {
-                page.start == start
-                    && page.words.len() == words.len()
-                    && page.words.iter().zip(&words).all(|(a, b)| a.load(Relaxed) == b.load(Relaxed))
-            };
+        let page = |page: Page<'_>| {
             len_bytes += size_of::<KeptPage>();
-            if let Some(same) = before.and_then(|before| before.page_at(start)).filter(is_same) {
+            if let Some(same) = before.and_then(|before| before.page_at(page.start)).filter(|kept| page.is(&kept.words))
+            {
                 return same.clone();
             }
+            let words: Arc<[AtomicU64]> = page.parts.iter().flat_map(|part| part.iter().map(copy)).collect();
             len_bytes += 8 * words.len();
-            KeptPage { start, words: words.into() }
+            KeptPage { start: page.start, words }
         };
         let stack = pages(&self.stack).into_iter().map(page).collect();
         (KeptRaw { sample, stack, code: self.code.iter().map(copy).collect(), owner: self.owner }, len_bytes)
     }
 
+    /// The words of the stack.
+    pub(crate) fn stack_words(&self) -> impl Iterator<Item = u64> {
+        self.stack.iter().flat_map(|piece| piece.words.iter().map(|word| word.load(Relaxed)))
+    }
+
     /// The interrupted instruction.
     pub(crate) fn pc(&self) -> RunAddr {
         RunAddr(self.sample.registers[16].load(Relaxed))
+    }
+
+    /// Whether the copy reaches the end of the stack.
+    fn is_whole_stack(&self) -> bool {
+        self.sample.flags.load(Relaxed) & 1 != 0
+    }
+
+    /// How many chunks its copy takes beyond the first.
+    pub(crate) fn more_chunks(&self) -> usize {
+        self.stack.len().saturating_sub(1)
+    }
+
+    /// Whether its copy is one of generated code.
+    pub(crate) fn is_of_generated_code(&self) -> bool {
+        !self.code.is_empty()
     }
 
     /// Walks it.
@@ -156,8 +176,12 @@ impl<'a> Raw<'a> {
             start: RunAddr(self.sample.code_start.load(Relaxed)),
             bytes: self.code.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect(),
         };
+        code.written.postponed = false;
         let mut keys: Vec<FrameKey> = Vec::new();
         let mut cursor = Cursor::interrupted(self.pc(), registers);
+        let mut ran_out = false;
+        // What is beyond a guess is believed if it leads to where the stack begins.
+        let mut surely = None;
         loop {
             let mut last = None;
             let end = walk(cursor, &mut code, &mut memory, |cursor, located, _| {
@@ -168,13 +192,22 @@ impl<'a> Raw<'a> {
                 last = Some(*cursor);
                 ControlFlow::Continue(())
             });
-            // No thread begins in written code: a zero that is found for its return address is none.
-            let full = end == End::Outermost && !code.after_written;
-            match last.filter(|_| !full).and_then(|last| code.by_frame_pointer(&last, &mut memory)) {
-                Some(caller) => cursor = caller,
+            let full = end == End::Outermost;
+            ran_out |= end == End::Stopped(Stop::Unreadable) && !self.is_whole_stack();
+            match last.filter(|_| !full).and_then(|last| code.beyond(&last, &mut memory)) {
+                Some((caller, is_sure)) => {
+                    cursor = caller;
+                    if !is_sure {
+                        surely = surely.or(Some(keys.len()));
+                    }
+                }
                 None => {
-                    let Code { met_unknown, met_awaited, .. } = code;
-                    return Walked { keys, full, met_unknown, met_awaited };
+                    if let Some(surely) = surely.filter(|_| !full) {
+                        keys.truncate(surely);
+                    }
+                    let Code { met_unknown, met_awaited, written, .. } = code;
+                    let (ran_out, met_postponed) = (ran_out && !full, !full && written.postponed);
+                    return Walked { keys, full, ran_out, met_unknown, met_awaited, met_postponed };
                 }
             }
         }
@@ -195,6 +228,7 @@ impl<'a> Raw<'a> {
         });
         let values: [u64; MAX_METRICS] = std::array::from_fn(|i| self.sample.values[i].load(Relaxed));
         thread.own.add(node, samples, values);
+        thread.own_last = Some(node);
     }
 }
 
@@ -202,24 +236,83 @@ impl<'a> Raw<'a> {
 pub(crate) struct Walked {
     keys: Vec<FrameKey>,
     /// They reach an outermost frame.
-    full: bool,
+    pub(crate) full: bool,
+    /// They do not, since they reach the end of the copied part of the stack.
+    pub(crate) ran_out: bool,
     /// Something was not in the load map.
     pub(crate) met_unknown: bool,
-    /// It ends in this module, whose recipe table is awaited.
-    pub(crate) met_awaited: Option<ModuleId>,
+    /// It ends where this recipe table is awaited.
+    pub(crate) met_awaited: Option<Awaited>,
+    /// It ends in written code that may be analysed, but not yet.
+    pub(crate) met_postponed: bool,
 }
 
-/// The words of pieces that follow each other, by pages of the stack's addresses.
-fn pages(pieces: &[Piece<'_>]) -> Vec<(u64, Vec<AtomicU64>)> {
-    const PAGE_BYTES: u64 = 4096;
-    let mut pages: Vec<(u64, Vec<AtomicU64>)> = Vec::new();
-    for piece in pieces {
-        for (at, word) in (piece.start..).step_by(8).zip(piece.words) {
-            let word = AtomicU64::new(word.load(Relaxed));
-            match pages.last_mut().filter(|(start, _)| start / PAGE_BYTES == at / PAGE_BYTES) {
-                Some((_, words)) => words.push(word),
-                None => pages.push((at, vec![word])),
+/// How much of the stack raw samples of generated code copy: one chunk of it, and more where a walk ran out of the copy and
+/// longer copies make paths whole.
+pub(crate) struct Reach {
+    chunks: usize,
+    /// How many longer copies may still be in vain, one after the other.
+    hope: u32,
+}
+
+impl Default for Reach {
+    fn default() -> Reach {
+        Reach { chunks: 0, hope: Reach::HOPE }
+    }
+}
+
+impl Reach {
+    const HOPE: u32 = 8;
+
+    /// Learns from a walk of such a sample; how many more chunks the next ones shall copy.
+    pub(crate) fn learn(&mut self, walked: &Walked, more_chunks: usize) -> usize {
+        if more_chunks > 0 {
+            self.hope = if walked.full { Reach::HOPE } else { self.hope.saturating_sub(1) };
+        }
+        if self.hope == 0 {
+            self.chunks = 0;
+        } else if walked.ran_out && more_chunks >= self.chunks {
+            self.chunks = (2 * self.chunks + 1).min(RawSample::MAX_MORE);
+        }
+        self.chunks
+    }
+}
+
+/// What of pieces that follow each other lies in one page of the stack's addresses.
+struct Page<'a> {
+    start: u64,
+    parts: Vec<&'a [AtomicU64]>,
+}
+
+impl Page<'_> {
+    /// Whether these are its words.
+    fn is(&self, words: &[AtomicU64]) -> bool {
+        let mut rest = words;
+        for part in &self.parts {
+            let Some((these, others)) = rest.split_at_checked(part.len()) else { return false };
+            if !these.iter().zip(*part).all(|(a, b)| a.load(Relaxed) == b.load(Relaxed)) {
+                return false;
             }
+            rest = others;
+        }
+        rest.is_empty()
+    }
+}
+
+/// The pages of pieces that follow each other.
+fn pages<'a>(pieces: &[Piece<'a>]) -> Vec<Page<'a>> {
+    const PAGE_BYTES: u64 = 4096;
+    let mut pages: Vec<Page<'a>> = Vec::new();
+    for piece in pieces {
+        let (mut start, mut words) = (piece.start, piece.words);
+        while !words.is_empty() {
+            let left = ((PAGE_BYTES - start % PAGE_BYTES).div_ceil(8) as usize).min(words.len());
+            let (part, rest) = words.split_at(left);
+            match pages.last_mut().filter(|page| page.start / PAGE_BYTES == start / PAGE_BYTES) {
+                Some(page) => page.parts.push(part),
+                None => pages.push(Page { start, parts: vec![part] }),
+            }
+            (start, words) = (start + 8 * left as u64, rest);
         }
     }
     pages
@@ -299,8 +392,10 @@ const LARGEST_FRAME_BYTES: u64 = 64 << 10;
 /// A process's code as the recorder knows it.
 pub(crate) struct Code<'a> {
     pub(crate) mappings: &'a [Mapping],
-    /// Those of modules whose tables are being made.
-    pub(crate) awaited: &'a [(ModuleId, Mapping)],
+    /// Code whose tables are not there.
+    pub(crate) awaited: &'a [(Awaited, Mapping)],
+    /// What is mapped of modules.
+    pub(crate) in_modules: &'a [(ModuleId, Mapping)],
     pub(crate) published: Published<'a>,
     pub(crate) written: &'a mut WrittenCode,
     pub(crate) modules: &'a mut ModuleList,
@@ -310,8 +405,18 @@ pub(crate) struct Code<'a> {
     pub(crate) after_written: bool,
     /// Something was not in the load map.
     pub(crate) met_unknown: bool,
-    /// The walk has come to this module, whose recipe table is awaited.
-    pub(crate) met_awaited: Option<ModuleId>,
+    /// The walk has come to code whose recipe table is awaited.
+    pub(crate) met_awaited: Option<Awaited>,
+    pub(crate) memo: Memo,
+}
+
+/// What one walk has read of the program's memory: recursion comes to the same places again, and each look is a system call.
+#[derive(Default)]
+pub(crate) struct Memo {
+    behind_calls: FxHashMap<RunAddr, bool>,
+    written: FxHashMap<(RunAddr, bool), (ModuleIndex, Option<Packed>)>,
+    framed: FxHashMap<(RunAddr, bool), bool>,
+    ahead: FxHashMap<RunAddr, Option<(Return, bool)>>,
 }
 
 impl Code<'_> {
@@ -320,42 +425,97 @@ impl Code<'_> {
         self.mappings.get(index).filter(|m| m.start <= addr)
     }
 
-    fn awaited(&self, addr: RunAddr) -> Option<&(ModuleId, Mapping)> {
+    fn awaited(&self, addr: RunAddr) -> Option<&(Awaited, Mapping)> {
         let index = self.awaited.partition_point(|(_, m)| m.end <= addr);
         self.awaited.get(index).filter(|(_, m)| m.start <= addr)
     }
 
     /// Whether a call may have left this word on the stack.
-    fn may_be_return_address(&self, word: u64) -> bool {
+    fn may_be_return_address(&mut self, word: u64) -> bool {
         let at = RunAddr(word.wrapping_sub(1));
-        (self.mapping(at).is_some() || self.awaited(at).is_some()) && self.written.is_behind_call(RunAddr(word))
+        (self.mapping(at).is_some() || self.awaited(at).is_some()) && self.is_behind_call(RunAddr(word))
+    }
+
+    fn is_behind_call(&mut self, addr: RunAddr) -> bool {
+        let Code { memo, written, .. } = self;
+        *memo.behind_calls.entry(addr).or_insert_with(|| written.is_behind_call(addr))
     }
 
     /// The caller of a frame of written code that has no recipe, the last resort: by the frame pointer, if it leads to a
     /// return address, and either the code has made it, or nothing between it and the stack's top could be another return
     /// address. (A procedure without a frame of its own has its caller's frame pointer, and its return address below.)
-    fn by_frame_pointer(&mut self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<Cursor> {
+    /// Or else by what the code does until it returns.
+    fn beyond(&mut self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<(Cursor, bool)> {
         let at = frame.point.lookup();
         if !self.written.holds(at) {
             return None;
         }
-        let caller = self.caller_by_frame_pointer(frame, memory);
-        self.written.note_try(at, caller.is_some());
+        let caller = self
+            .caller_by_frame_pointer(frame, memory)
+            .map(|caller| (caller, true))
+            .or_else(|| self.caller_by_returns_ahead(frame, memory));
+        // What was not looked at says nothing of the code.
+        if caller.is_some() || !self.written.postponed {
+            self.written.note_try(at, caller.is_some());
+        }
         caller
     }
 
-    fn caller_by_frame_pointer(&self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<Cursor> {
+    /// The caller of such a frame by what the code takes off the stack until it returns. Where only a way past calls leads
+    /// there, nothing in between may be another return address: what was called may never come back.
+    fn caller_by_returns_ahead(&mut self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<(Cursor, bool)> {
+        let rsp = frame.registers.get(Reg::RSP)?;
+        let pc = frame.point.pc();
+        let Code { memo, written, witness, .. } = self;
+        let (ahead, is_sure) = (*memo.ahead.entry(pc).or_insert_with(|| {
+            let sure = written.return_ahead(pc, false, witness).map(|ahead| (ahead, true));
+            sure.or_else(|| written.return_ahead(pc, true, witness).map(|ahead| (ahead, false)))
+        }))?;
+        let place = rsp.checked_add_signed(ahead.above_rsp)?;
+        // What lies behind a call may be another procedure's: nobody knows whether this one comes back. What calls has a frame
+        // of its own, for compiled code is called with rsp at a multiple of 16 bytes, and the frame is believed if the path is whole.
+        let is_calling = matches!(frame.point, CodePoint::Return(_));
+        if is_calling && (place == rsp || place % 16 != 8) {
+            return None;
+        }
+        let return_address = memory.read_u64(place)?;
+        if !self.may_be_return_address(return_address) || !self.written.may_be_called_from(RunAddr(return_address)) {
+            return None;
+        }
+        if !is_sure {
+            for addr in (rsp..place).step_by(8) {
+                if self.may_be_return_address(memory.read_u64(addr)?) {
+                    return None;
+                }
+            }
+        }
+        let mut registers = Registers::UNKNOWN;
+        registers.set(Reg::RSP, place.checked_add(8)?.checked_add_signed(ahead.arguments_bytes)?);
+        let rbp = match ahead.rbp {
+            CallersRbp::Kept => frame.registers.get(Reg::RBP),
+            CallersRbp::AboveRsp(place) => Some(memory.read_u64(rsp.checked_add_signed(place)?)?),
+            CallersRbp::Lost => None,
+        };
+        if let Some(rbp) = rbp {
+            registers.set(Reg::RBP, rbp);
+        }
+        Some((Cursor { point: CodePoint::Return(RunAddr(return_address)), registers }, is_sure && !is_calling))
+    }
+
+    fn caller_by_frame_pointer(&mut self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<Cursor> {
         let rsp = frame.registers.get(Reg::RSP)?;
         let rbp = frame.registers.get(Reg::RBP)?;
         if rbp % 8 != 0 || rsp % 8 != 0 || rbp < rsp || rbp - rsp > LARGEST_FRAME_BYTES {
             return None;
         }
         let return_address = memory.read_u64(rbp + 8)?;
-        if !self.may_be_return_address(return_address) {
+        if !self.may_be_return_address(return_address) || !self.written.may_be_called_from(RunAddr(return_address)) {
             return None;
         }
         let is_return = matches!(frame.point, CodePoint::Return(_));
-        if !self.written.is_framed(frame.point.lookup(), is_return) {
+        let at = frame.point.lookup();
+        let Code { memo, written, .. } = self;
+        if !*memo.framed.entry((at, is_return)).or_insert_with(|| written.is_framed(at, is_return)) {
             for addr in (rsp..rbp).step_by(8) {
                 if self.may_be_return_address(memory.read_u64(addr)?) {
                     return None;
@@ -379,8 +539,8 @@ impl CodeMap for Code<'_> {
         let addr = point.lookup();
         let is_return = matches!(point, CodePoint::Return(_));
         let Some(mapping) = self.mapping(addr).copied() else {
-            if let Some((id, mapping)) = self.awaited(addr).copied() {
-                self.met_awaited = Some(id);
+            if let Some((awaited, mapping)) = self.awaited(addr).copied() {
+                self.met_awaited = Some(awaited);
                 let key = FrameKey::in_module(mapping.module, addr.to_link(mapping.bias));
                 return Located { key, recipe: unknown, table: 0 };
             }
@@ -390,13 +550,17 @@ impl CodeMap for Code<'_> {
             return Located { key, recipe: unknown, table: 0 };
         };
         let is_written = mapping.flags & (Mapping::WRITTEN | Mapping::PENDING) != 0;
-        if is_return && (is_written || self.after_written) && !self.written.is_behind_call(point.pc()) {
+        if is_return && (is_written || self.after_written) && !self.is_behind_call(point.pc()) {
             return Located { key: NO_FRAME, recipe: unknown, table: 0 };
         }
         self.after_written = is_written;
         let link = addr.to_link(mapping.bias);
         if is_written {
-            let (module, recipe) = self.written.locate(addr, is_return, &self.witness, self.modules);
+            let Code { memo, written, witness, modules, .. } = self;
+            let (module, recipe) = *memo
+                .written
+                .entry((addr, is_return))
+                .or_insert_with(|| written.locate(addr, is_return, witness, modules));
             return Located { key: FrameKey::in_module(module, link), recipe: recipe.unwrap_or(unknown), table: 0 };
         }
         let key = FrameKey::in_module(mapping.module, link);
@@ -404,6 +568,11 @@ impl CodeMap for Code<'_> {
             let id = t.find(link)?;
             Some((id, t.packed(id)?))
         });
+        let is_known = found.is_some_and(|(_, recipe)| recipe.kind() != Packed::UNKNOWN);
+        if mapping.flags & Mapping::UNFINISHED != 0 && !is_known {
+            let index = self.in_modules.partition_point(|(_, m)| m.end <= addr);
+            self.met_awaited = self.in_modules.get(index).map(|(module, _)| Awaited { module: *module, slice: None });
+        }
         match found {
             Some((id, recipe)) => Located { key, recipe, table: mapping.table << 16 | u64::from(id.0) },
             None => Located { key, recipe: unknown, table: 0 },

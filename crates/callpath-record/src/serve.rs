@@ -1,33 +1,36 @@
 //! The recording from beginning to end.
 //! Knows nothing of how a process's share of it is kept.
 
+mod arrivals;
+mod sources;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 
 use callpath_analyze::measurement::{
-    Measurement, MeasurementError, MetricInfo, SessionEnd, SessionFile, encode_session, write_file,
+    Measurement, MeasurementError, MetricInfo, SessionEnd, SessionFile, Together, encode_session, write_file,
 };
 use callpath_analyze::plain;
 use callpath_format::shared::{CHUNK_LEN_BYTES, PROCESS_SLOTS, Session, Settings, SlotState, Source};
-use callpath_target::{
-    ClockEvent, Ended, EventKind, Launch, Maps, Pid, TargetError, find_program, raise_own_limits, survive_long_files,
-};
+use callpath_target::{Ended, Launch, find_program, raise_own_limits, survive_long_files};
 
 use crate::arena::ArenaKeeper;
-use crate::counters::{Counters, Ledger};
+use crate::asks::{self, Allowance};
+use crate::counters::Ledger;
 use crate::error::RecordError;
 use crate::modules::Modules;
 use crate::offered;
 use crate::output::Destination;
-use crate::process::{Clockwork, Process, Shared, wake};
+use crate::process::{self, Clockwork, Process, Shared};
 use crate::program::{Doorbell, Preload, Waiter, kill};
 use crate::publish::Publisher;
+use crate::refused::{self, Refusals};
 use crate::sentinel::Unmarkable;
 use crate::settings::{Clock, RecordOptions, not_kept};
-use crate::signals::{self, Signals};
+use crate::signals::{self, HandedOn, Signals};
 use crate::suitable::check_program;
 use crate::thread::TickLength;
 use crate::unmeasured;
@@ -38,9 +41,8 @@ const WRITE_EVERY: Duration = Duration::from_secs(1);
 const WRITE_SHARE: u32 = 100;
 /// How long a process that was not rung for waits at most to be looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// A program waits so long at its start for the recipe tables of its modules. Samples in those that take longer are kept raw,
-/// with no more of the stack than there is room for.
-const HELD_AT_MOST: Duration = Duration::from_secs(1);
+/// At its end a measurement waits so long for whole tables of large modules. Samples that need them end where there is none.
+const PATIENCE_AT_END: Duration = Duration::from_secs(3);
 /// The windows that processes map, bytes; less where address space is limited.
 const ARENA_BYTES: u64 = 256 << 20;
 const PUBLISHED_BYTES: u64 = 128 << 20;
@@ -49,9 +51,6 @@ const LEAST_WINDOW_BYTES: u64 = 16 << 20;
 const RAW_SHARE: usize = 16;
 const LEAST_RAW: usize = 32;
 const MOST_RAW: usize = 256;
-
-/// Tracers that hand on the signals of what they trace and do not stop it for them.
-const PASSES_SIGNALS_ON: [&str; 1] = ["strace"];
 
 /// What came of a recording.
 #[derive(Debug)]
@@ -62,6 +61,8 @@ pub struct Recorded {
     pub ended: Ended,
     /// What a person should know.
     pub notes: Vec<String>,
+    /// How many processes took part.
+    pub processes: u32,
     /// Something of it could not be written: the measurement lacks it, or ends before the program.
     pub loss: Option<MeasurementError>,
 }
@@ -92,78 +93,15 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
         added_space: recorder.added_space(),
     };
     let signals = Signals::hold_back();
-    let (waiter, pid) = Waiter::start(launch, recorder.doorbell())?;
-    signals.hand_on_to(pid);
+    let (waiter, pid) = Waiter::start(&launch, recorder.doorbell())?;
+    let signals = signals.hand_on_to(pid);
     let destination = match destination {
         Some(destination) => destination,
         // The program waits in its loader for us; an error here must not leave it running unmeasured.
         None => Destination::usual(&options.program, pid).inspect_err(|_| kill(pid))?,
     };
     recorder.notes.extend(destination.note);
-    recorder.run(&waiter, &program, options, destination.directory)
-}
-
-/// Where the samples of one process come from.
-struct Sources {
-    source: Source,
-    events: Vec<ClockEvent>,
-    /// What a person should know of it.
-    note: Option<String>,
-}
-
-impl Sources {
-    /// Opens the best source that this user may have. Nothing is tried out beforehand: closing an event takes the
-    /// kernel 10 ms.
-    fn open(pid: Pid, options: &RecordOptions) -> Sources {
-        let wall = options.uses(Clock::WallTime);
-        if !wall && !options.uses(Clock::CpuTime) {
-            return Sources { source: Source::Clock, events: Vec::new(), note: None };
-        }
-        let why = match Sources::whole_clock(pid, wall, options.period_ns) {
-            Ok(events) => return Sources { source: Source::Clock, events, note: None },
-            Err(TargetError::Event { source, .. }) => source,
-            Err(other) => std::io::Error::other(other),
-        };
-        let why_plainly = plain(&why);
-        let timers = |source, note| Sources { source, events: Vec::new(), note: Some(note) };
-        if why.raw_os_error() == Some(libc::ESRCH) {
-            // It has just ended: nothing is left to sample.
-            return Sources { source: Source::Clock, events: Vec::new(), note: None };
-        }
-        if why.raw_os_error() == Some(libc::EMFILE) {
-            let note = "descriptors ran out (RLIMIT_NOFILE, `ulimit -n`): samples of some processes come from a timer in each \
-                        thread"
-                .to_owned();
-            return timers(if wall { Source::WallTimer } else { Source::CpuTimer }, note);
-        }
-        if wall {
-            let note = format!(
-                "samples come from a timer in each thread, which may interrupt system calls that are made without the C library: the kernel's clock \
-                 is not for this user ({why_plainly}; see kernel.perf_event_paranoid)"
-            );
-            return timers(Source::WallTimer, note);
-        }
-        if let Ok(event) = ClockEvent::open(EventKind::UserCpuClock, pid, options.period_ns) {
-            let note = format!(
-                "time in the kernel is sampled at the kernel's tick only, since its clock shows this user no more than \
-                 user mode ({why_plainly}; kernel.perf_event_paranoid=1 or less would)"
-            );
-            return Sources { source: Source::UserClock, events: vec![event], note: Some(note) };
-        }
-        let note = format!(
-            "samples come from a timer in each thread, at the kernel's tick at most (100 to 1000 a second): the kernel's \
-             clock is not for this user ({why_plainly}; kernel.perf_event_paranoid=2 or less would change that)"
-        );
-        timers(Source::CpuTimer, note)
-    }
-
-    fn whole_clock(pid: Pid, wall: bool, period_ns: u64) -> Result<Vec<ClockEvent>, TargetError> {
-        let mut events = vec![ClockEvent::open(EventKind::CpuClock, pid, period_ns)?];
-        if wall {
-            events.push(ClockEvent::open(EventKind::ContextSwitches, pid, 1)?);
-        }
-        Ok(events)
-    }
+    recorder.run(waiter, signals, &program, options, destination.directory)
 }
 
 /// A recording under way.
@@ -184,6 +122,8 @@ struct Recorder {
     notes: Vec<String>,
     ledger: Ledger,
     unmarkable: Unmarkable,
+    refusals: Refusals,
+    allowance: Allowance,
     /// What could not be written and is lost, and what can still be written the next time.
     loss: Option<MeasurementError>,
     trouble: Option<MeasurementError>,
@@ -202,12 +142,13 @@ impl Recorder {
         if unlimited.space && unlimited.data && settings.sentinel != Settings::NEVER {
             settings.flags |= Settings::AHEAD;
         }
+        settings.refused_calls = refused::own().0;
         settings.raw_limit = (arena_len / CHUNK_LEN_BYTES / RAW_SHARE).clamp(LEAST_RAW, MOST_RAW) as u64;
         let keeper = ArenaKeeper::create(arena_len, published_len, nonce, settings)?;
         let modules = Modules::new(options.cache.clone(), Doorbell::new(&keeper.session().doorbell));
         let notes = modules.cache_trouble().map(plain).into_iter().collect();
         Ok(Recorder {
-            shared: Shared { modules, keeper, publisher },
+            shared: Shared { modules, keeper, publisher, together: Together::default() },
             held: Vec::new(),
             leaving: Vec::new(),
             nonce,
@@ -220,6 +161,8 @@ impl Recorder {
             notes,
             ledger: Ledger::default(),
             unmarkable: Unmarkable::default(),
+            refusals: Refusals::default(),
+            allowance: Allowance::new(),
             loss: None,
             trouble: None,
         })
@@ -243,7 +186,9 @@ impl Recorder {
 
     fn run(
         mut self,
-        waiter: &Waiter,
+        // Dropped before the recorder: its thread rings the doorbell.
+        waiter: Waiter,
+        signals: HandedOn,
         program: &Path,
         options: &RecordOptions,
         directory: PathBuf,
@@ -251,12 +196,14 @@ impl Recorder {
         let mut session = self.session_file(program, options);
         self.write_session(&directory, &mut session);
         let mut next_write = Instant::now() + WRITE_EVERY;
+        let look_every = if options.uses(Clock::WallTime) { asks::LOOK_EVERY } else { LOOK_EVERY };
         let mut ended: Option<Ended> = None;
         // When nothing was seen to run any more.
         let mut quiet: Option<Instant> = None;
         let ended = loop {
             let rung = self.shared.keeper.session().doorbell.load(Acquire);
             self.serve(&directory, options);
+            signals.look();
             if let Some(result) = waiter.result() {
                 ended = Some(result?);
                 signals::program_has_ended();
@@ -274,20 +221,36 @@ impl Recorder {
                 self.write_all(&directory, &mut session);
                 next_write = Instant::now() + WRITE_EVERY.max(now.elapsed() * WRITE_SHARE);
             }
-            wait(
-                &self.shared.keeper.session().doorbell,
-                rung,
-                LOOK_EVERY.min(next_write - Instant::now().min(next_write)),
-            );
+            if !self.any_awaits(|process, _| process.has_more_to_walk()) {
+                wait(
+                    &self.shared.keeper.session().doorbell,
+                    rung,
+                    look_every.min(next_write - Instant::now().min(next_write)),
+                );
+            }
         };
         self.serve(&directory, options);
         self.lasted = Some(self.began.elapsed());
         // What samples still wait for.
         signals::have_stopped();
         while self.processes.iter().any(Process::awaits_tables) || !self.held.is_empty() || !self.leaving.is_empty() {
-            self.shared.modules.receive_one(&mut self.shared.publisher);
+            if !self.any_awaits(|process, _| process.has_more_to_walk()) {
+                self.shared.modules.receive_one(&mut self.shared.publisher);
+            }
+            signals.look();
+            let waited = self.began.elapsed() - self.lasted.unwrap_or_default();
             if signals::shall_stop() {
-                self.stop_waiting();
+                self.stop_waiting(
+                    "the recorder was interrupted while it made recipe tables: some paths end where it had none",
+                );
+            } else if !self.any_awaits(Process::awaits_any) {
+                // Too few samples want what nothing describes.
+                self.stop_waiting("");
+            } else if waited >= PATIENCE_AT_END && !self.any_awaits(Process::awaits_tables_soon) {
+                self.stop_waiting(
+                    "the program ended before the recipe tables of large modules were complete: some paths end in code that has \
+                     no call frame information",
+                );
             }
             self.serve(&directory, options);
         }
@@ -303,6 +266,8 @@ impl Recorder {
         for process in &self.processes {
             self.ledger.add(process);
             process.enter_marks(&self.shared, &mut self.unmarkable);
+            let (program, calls) = process.refused_calls(&self.shared);
+            self.refusals.add(&program, calls);
         }
         self.notes.extend(self.ledger.notes(&options.events));
         if !self.processes.is_empty() {
@@ -310,17 +275,22 @@ impl Recorder {
                 .push(format!("{} of its processes still run; they are measured no further", self.processes.len()));
         }
         self.write_session(&directory, &mut session);
-        Ok(Recorded { directory, ended, notes: self.notes, loss: self.loss.or(self.trouble) })
+        self.notes.extend(unmeasured::note(self.shared.keeper.session()));
+        Ok(Recorded { directory, ended, notes: self.notes, processes: self.sequence, loss: self.loss.or(self.trouble) })
     }
 
     /// Goes on without the tables that samples wait for.
-    fn stop_waiting(&mut self) {
-        const NOTE: &str = "the recorder was interrupted while it made recipe tables: some paths end where it had none";
+    fn stop_waiting(&mut self, note: &str) {
         for process in self.processes.iter_mut().chain(self.leaving.iter_mut().map(|(process, _)| process)) {
-            if process.stop_waiting(&self.shared) {
-                note_once(&mut self.notes, NOTE);
+            if process.stop_waiting(&self.shared) && !note.is_empty() {
+                note_once(&mut self.notes, note);
             }
         }
+    }
+
+    fn any_awaits(&self, tables: impl Fn(&Process, &Shared) -> bool) -> bool {
+        let mut all = self.processes.iter().chain(self.leaving.iter().map(|(process, _)| process));
+        all.any(|process| tables(process, &self.shared))
     }
 
     fn doorbell(&self) -> Doorbell {
@@ -348,8 +318,8 @@ impl Recorder {
         }
         self.shared.modules.receive(&mut self.shared.publisher);
         for (mut process, until) in std::mem::take(&mut self.held) {
-            process.receive_tables(&mut self.shared);
-            if process.has_all_tables() || Instant::now() >= until {
+            process.receive_tables(&mut self.shared, process::LOOK_AT_MOST);
+            if process.has_all_tables(&self.shared) || Instant::now() >= until {
                 self.admit(process, options);
             } else {
                 self.held.push((process, until));
@@ -357,6 +327,11 @@ impl Recorder {
         }
         for process in self.processes.iter_mut().chain(self.leaving.iter_mut().map(|(p, _)| p)) {
             process.serve(&mut self.shared);
+        }
+        let now_ticks = ticks();
+        self.allowance.refill();
+        for process in &mut self.processes {
+            process.ask(&self.shared, now_ticks, &mut self.allowance);
         }
         for (process, ended) in std::mem::take(&mut self.leaving) {
             self.take_leave_at(process, directory, ended);
@@ -376,68 +351,6 @@ impl Recorder {
         self.processes.iter().chain(waiting)
     }
 
-    /// A new process: what is mapped in it.
-    fn receive(&mut self, slot: usize, directory: &Path, options: &RecordOptions) {
-        let pid = Pid(self.shared.keeper.slot(slot).pid.load(Relaxed));
-        // The number is the process's own. In another PID name space it is another process's here, which must be left alone.
-        let maps = Maps::read(pid).unwrap_or_default();
-        if !self.shared.keeper.is_mapped_in(&maps) {
-            self.refuse(
-                slot,
-                "a process was not measured: it is in another PID name space, hides its memory map, or had ended before it \
-                 was looked at"
-                    .to_owned(),
-            );
-            return;
-        }
-        let started_ns = self.began.elapsed().as_nanos() as u64;
-        let mut process = Process::new(&self.shared, slot, self.sequence, started_ns);
-        self.sequence += 1;
-        let pid = process.pid();
-        // A slot of the same process: it has executed another program since.
-        if let Some(before) = self.processes.iter().position(|p| p.pid() == pid) {
-            let mut before = self.processes.swap_remove(before);
-            before.hand_on(&self.shared, slot);
-            self.take_leave(before, directory);
-        }
-        if let Some(tracer) = process.handle.tracer().filter(|tracer| !PASSES_SIGNALS_ON.contains(&tracer.as_str())) {
-            self.sequence -= 1;
-            self.refuse(
-                slot,
-                format!("a process was not measured: {tracer} traces it, and would take each sample for a breakpoint"),
-            );
-            return;
-        }
-        if options.trace
-            && let Err(error) = process.start_trace(directory)
-        {
-            self.loss.get_or_insert(error);
-        }
-        // The load map first: a sample without one could only be kept raw.
-        process.publish_maps(&mut self.shared, &maps);
-        self.held.push((process, Instant::now() + HELD_AT_MOST));
-    }
-
-    /// Lets a process begin.
-    fn admit(&mut self, mut process: Process, options: &RecordOptions) {
-        let (pid, slot) = (process.pid(), process.slot);
-        let sources = Sources::open(pid, options);
-        let at = self.shared.keeper.slot(slot);
-        let (counters, lost) = Counters::open(pid, at, options, sources.source == Source::Clock);
-        for note in sources.note.into_iter().chain(lost) {
-            note_once(&mut self.notes, &note);
-        }
-        process.admit(&self.shared, sources.events, counters, sources.source);
-        self.processes.push(process);
-    }
-
-    fn refuse(&mut self, slot: usize, note: String) {
-        let at = self.shared.keeper.slot(slot);
-        at.source.store(Source::Refused as u32, Release);
-        wake(&at.source);
-        note_once(&mut self.notes, &note);
-    }
-
     fn take_leave(&mut self, process: Process, directory: &Path) {
         self.take_leave_at(process, directory, Instant::now());
     }
@@ -454,6 +367,8 @@ impl Recorder {
         }
         self.ledger.add(&process);
         process.enter_marks(&self.shared, &mut self.unmarkable);
+        let (program, calls) = process.refused_calls(&self.shared);
+        self.refusals.add(&program, calls);
         process.release(&mut self.shared);
     }
 
@@ -461,6 +376,7 @@ impl Recorder {
         let (ns, passed) = (self.began.elapsed().as_nanos() as f64, ticks().saturating_sub(self.began_ticks));
         Clockwork {
             begin_ticks: self.began_ticks,
+            begin_mono_ns: clock_ns(libc::CLOCK_MONOTONIC).saturating_sub(self.began.elapsed().as_nanos() as u64),
             tick: TickLength { ns_per_tick: if passed == 0 { 1.0 } else { ns / passed as f64 } },
         }
     }
@@ -500,6 +416,7 @@ impl Recorder {
         session.duration_ns = self.lasted.unwrap_or_else(|| self.began.elapsed()).as_nanos() as u64;
         session.lost_processes = u64::from(shared.lost_processes.load(Relaxed));
         session.recorder_cpu_ns = own_cpu_ns();
+        session.processes = self.sequence.into();
         session.notes = self.notes.clone();
         let lost_timers = shared.lost_timers.load(Relaxed);
         if lost_timers > 0 {
@@ -510,6 +427,7 @@ impl Recorder {
         }
         session.notes.extend(not_kept(&shared.settings));
         session.notes.extend(self.unmarkable.notes());
+        session.notes.extend(self.refusals.notes());
         session.notes.extend(unmeasured::note(shared));
         if self.shared.keeper.exhausted() {
             session.notes.push("memory for the measurement ran out; samples were dropped".to_owned());
@@ -565,10 +483,14 @@ fn note_once(notes: &mut Vec<String>, note: &str) {
 }
 
 fn own_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
     // SAFETY: a valid place.
     let time = unsafe {
         let mut time: libc::timespec = std::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time);
+        libc::clock_gettime(clock, &mut time);
         time
     };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

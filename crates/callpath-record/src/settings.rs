@@ -169,7 +169,7 @@ impl RecordOptions {
             sentinel: self.marks().code(),
             sentinel_depth: DEEP_FRAMES,
             recursion: self.recursion.code(),
-            reserved: 0,
+            refused_calls: 0,
             ticks_per_ms,
             // As many as there is room for.
             raw_limit: 0,

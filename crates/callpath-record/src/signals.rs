@@ -7,9 +7,12 @@
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use callpath_target::Pid;
+
+use crate::threads;
 
 /// Those that are handed on.
 const HANDED_ON: [i32; 2] = [libc::SIGTERM, libc::SIGHUP];
@@ -57,35 +60,65 @@ impl Signals {
         Signals { witness: Witness::start() }
     }
 
-    /// Hands them on, in a thread of its own that ends with callpath.
-    pub(crate) fn hand_on_to(self, program: Pid) {
+    /// Hands them on, in a thread of its own that ends with callpath, if there is one to be had.
+    pub(crate) fn hand_on_to(self, program: Pid) -> HandedOn {
         // Not before: the program would inherit it.
         for signal in [libc::SIGINT, libc::SIGQUIT] {
             // SAFETY: a valid action.
             unsafe { libc::signal(signal, libc::SIG_IGN) };
         }
-        let mut witness = self.witness;
-        std::thread::spawn(move || {
+        let hand = Arc::new(Mutex::new(Hand { witness: self.witness, program }));
+        let taken = Arc::clone(&hand);
+        let thread = threads::start(move || {
+            let mut hand = taken.lock().unwrap_or_else(PoisonError::into_inner);
             let set = handed_on();
-            loop {
-                let mut signal = 0;
-                // SAFETY: both are valid.
-                if unsafe { libc::sigwait(&set, &mut signal) } != 0 {
-                    return;
-                }
-                if PROGRAM_HAS_ENDED.load(Relaxed) {
-                    SHALL_STOP.store(true, Relaxed);
-                    continue;
-                }
-                std::thread::sleep(TO_ALL);
-                let has_it = witness.has(signal) && is_in_our_group(program);
-                if !has_it {
-                    // SAFETY: sends a signal to our child.
-                    unsafe { libc::kill(program.0 as i32, signal) };
-                }
-                witness = Witness::start();
+            let mut signal = 0;
+            // SAFETY: both are valid.
+            while unsafe { libc::sigwait(&set, &mut signal) } == 0 {
+                hand.on(signal);
             }
         });
+        HandedOn(thread.is_none().then_some(hand))
+    }
+}
+
+/// Signals that are handed on by a thread, or, where there is none to be had, whenever somebody looks.
+pub(crate) struct HandedOn(Option<Arc<Mutex<Hand>>>);
+
+impl HandedOn {
+    /// Hands on what has come, where no thread does.
+    pub(crate) fn look(&self) {
+        let Some(hand) = &self.0 else { return };
+        let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        loop {
+            // SAFETY: both are valid; nobody asks who sent it.
+            let signal = unsafe { libc::sigtimedwait(&handed_on(), std::ptr::null_mut(), &at_once) };
+            if signal <= 0 {
+                return;
+            }
+            hand.lock().unwrap_or_else(PoisonError::into_inner).on(signal);
+        }
+    }
+}
+
+struct Hand {
+    witness: Witness,
+    program: Pid,
+}
+
+impl Hand {
+    fn on(&mut self, signal: i32) {
+        if PROGRAM_HAS_ENDED.load(Relaxed) {
+            SHALL_STOP.store(true, Relaxed);
+            return;
+        }
+        std::thread::sleep(TO_ALL);
+        let has_it = self.witness.has(signal) && is_in_our_group(self.program);
+        if !has_it {
+            // SAFETY: sends a signal to our child.
+            unsafe { libc::kill(self.program.0 as i32, signal) };
+        }
+        self.witness = Witness::start();
     }
 }
 
@@ -114,6 +147,9 @@ struct Witness {
 
 impl Witness {
     fn start() -> Witness {
+        if threads::are_scarce() {
+            return Witness { pid: 0 };
+        }
         // SAFETY: returns a number; the child makes async-signal-safe calls only.
         unsafe {
             let parent = libc::getpid();

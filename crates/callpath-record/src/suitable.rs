@@ -6,11 +6,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use callpath_image::go::is_go_without_c;
 use callpath_image::peek::ElfPeek;
 use callpath_image::sanitizer::Sanitizer;
 use callpath_target::TargetError;
 
 use crate::error::RecordError;
+
+/// Why such a program is not measured.
+pub(crate) const GO_WITHOUT_C: &str = "it is built by Go without cgo, whose runtime takes every signal for its own, and a sample would \
+                                       end it; build it with CGO_ENABLED=1 and a package that uses cgo (`import \"C\"`)";
 
 /// How many interpreters may stand behind one another, as in the kernel.
 const SCRIPTS: u32 = 5;
@@ -20,11 +25,19 @@ const SCRIPTS: u32 = 5;
 pub struct Suitable {
     /// With what it is built.
     sanitizer: Option<Sanitizer>,
+    /// Its loader is musl's.
+    is_musl: bool,
 }
 
 impl Suitable {
     /// What a person should know of it.
     pub(crate) fn note(&self) -> Option<String> {
+        if self.is_musl {
+            return Some(
+                "the program's C library is musl, and callpath measures programs with glibc: it is not measured itself"
+                    .to_owned(),
+            );
+        }
         let name = self.sanitizer?.name;
         Some(format!("the program is built with {name}: what its checks cost is in the call paths"))
     }
@@ -48,9 +61,14 @@ pub fn check_program(path: &Path) -> Result<Suitable, RecordError> {
     let mut file = path.to_owned();
     for _ in 0..SCRIPTS {
         match kind_of(&file, path)? {
-            ElfPeek::Dynamic { .. } => {
+            ElfPeek::Dynamic { interpreter } => {
                 check_privilege(&file)?;
-                return Ok(Suitable { sanitizer: Sanitizer::of(&file) });
+                if is_go_without_c(&file) {
+                    return Err(unsuitable(path, GO_WITHOUT_C));
+                }
+                let loader = interpreter.file_name().unwrap_or_default();
+                let is_musl = loader.as_bytes().starts_with(b"ld-musl");
+                return Ok(Suitable { sanitizer: Sanitizer::of(&file), is_musl });
             }
             ElfPeek::Script { interpreter, .. } => file = interpreter,
             other => return Err(unsuitable(path, &reason(&file, path, &other))),

@@ -11,6 +11,7 @@ use callpath_target::thread_lives;
 use rustc_hash::FxHashMap;
 
 use crate::arena::ArenaKeeper;
+use crate::tail::Parting;
 
 /// How long a tick of the time stamp counter is.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +33,14 @@ pub(crate) struct Thread {
     pub(crate) name: String,
     /// What the recorder itself has added: raw samples, unwound.
     pub(crate) own: PathTree,
+    /// The node there of the last of them.
+    pub(crate) own_last: Option<u32>,
+    /// When it was last seen before it was asked for a sample, ticks.
+    pub(crate) asked_at: u64,
+    /// Where it stood when it was copied last.
+    pub(crate) parting: Parting,
+    /// What the record said of its name when `name` was read.
+    noted_name: [u64; 2],
     pub(crate) raw_full: u64,
     pub(crate) raw_partial: u64,
 }
@@ -55,11 +64,36 @@ impl TreeCopy {
 
 impl Thread {
     pub(crate) fn new(record: ArenaRef) -> Thread {
-        Thread { record, tid: 0, name: String::new(), own: PathTree::default(), raw_full: 0, raw_partial: 0 }
+        Thread {
+            record,
+            tid: 0,
+            name: String::new(),
+            own: PathTree::default(),
+            own_last: None,
+            asked_at: 0,
+            parting: Parting::default(),
+            noted_name: [0; 2],
+            raw_full: 0,
+            raw_partial: 0,
+        }
     }
 
     pub(crate) fn record<'a>(&self, keeper: &'a ArenaKeeper) -> Option<&'a ThreadRecord> {
         keeper.arena().get(self.record).filter(|_| keeper.is_backed(self.record.chunk()))
+    }
+
+    /// Learns its number and its name: as the kernel tells it when asked first, or as the thread has set it since. One that has
+    /// ended by then has left it in its record.
+    pub(crate) fn learn_name(&mut self, keeper: &ArenaKeeper, ask_kernel: impl Fn(u32) -> Option<String>) {
+        let Some(record) = self.record(keeper) else { return };
+        let (tid, noted) = (record.tid.load(Relaxed), record.name.each_ref().map(|word| word.load(Relaxed)));
+        if self.name.is_empty() {
+            self.tid = tid;
+            self.name = ask_kernel(tid).filter(|name| !name.is_empty()).unwrap_or_else(|| text_of(noted));
+        } else if noted != self.noted_name {
+            self.name = text_of(noted);
+        }
+        self.noted_name = noted;
     }
 
     /// Whether the thread has run its last destructor of ours.
@@ -183,6 +217,12 @@ impl Thread {
             keeper.give_back(chunk);
         }
     }
+}
+
+/// A name in two words, up to its first zero.
+fn text_of(words: [u64; 2]) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).take_while(|byte| *byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// A node's parent by index: an earlier one, or the partial root if the program has damaged the tree.

@@ -1,5 +1,8 @@
 //! Recipe tables are made here while the recorder serves: by threads of their own, as many as there are processors.
 //! Knows nothing of processes and of what is published.
+//!
+//! Slices of large modules and tables of small ones take milliseconds, and samples wait for them. The whole table of a large module
+//! takes seconds and hundreds of megabytes: one at a time is made, by a thread that leaves most of the processors to others.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -7,22 +10,49 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use callpath_analyze::module_memo::{LoadedModule, Unfinished};
+use callpath_analyze::slices::Slices;
 use callpath_analyze::table_cache::TableCache;
 
 use crate::modules::ModuleId;
 use crate::program::Doorbell;
+use crate::threads;
 
 /// Tables that are being made. Dropping it gives up those that are not done.
 pub(crate) struct Workshop {
     queue: Arc<Queue>,
     sender: Sender<Done>,
     done: Receiver<Done>,
-    under_way: usize,
-    workers: usize,
+    /// Of a queue's jobs, those that are not done, and its threads: [`Pace`].
+    under_way: [usize; 2],
+    workers: [usize; 2],
 }
 
-/// A module with its table; `None`: its analysis has panicked.
-type Done = (ModuleId, Option<LoadedModule>);
+/// What is to be made.
+pub(crate) enum Job {
+    /// A module's table.
+    Table(Box<Unfinished>),
+    /// A slice of a large one's.
+    Slice(Arc<Slices>, u32),
+}
+
+/// What has been made; `None`: there is no such table.
+pub(crate) enum Made {
+    /// Of [`Job::Table`].
+    Table(Option<LoadedModule>),
+    /// Of [`Job::Slice`].
+    Slice(u32, Option<Vec<u8>>),
+}
+
+/// How soon something is to be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pace {
+    /// Samples wait for it.
+    Now,
+    /// By one thread, which gets on slowly where others want the processors.
+    Slow,
+}
+
+type Done = (ModuleId, Pace, Made);
 
 struct Queue {
     cache: TableCache,
@@ -33,7 +63,7 @@ struct Queue {
 
 #[derive(Default)]
 struct Waiting {
-    jobs: VecDeque<(ModuleId, Unfinished)>,
+    jobs: [VecDeque<(ModuleId, Job)>; 2],
     closed: bool,
 }
 
@@ -41,50 +71,69 @@ impl Workshop {
     pub(crate) fn new(cache: TableCache, doorbell: Doorbell) -> Workshop {
         let queue = Queue { cache, doorbell, waiting: Mutex::default(), more: Condvar::new() };
         let (sender, done) = channel();
-        Workshop { queue: Arc::new(queue), sender, done, under_way: 0, workers: 0 }
+        Workshop { queue: Arc::new(queue), sender, done, under_way: [0; 2], workers: [0; 2] }
     }
 
     pub(crate) fn cache(&self) -> &TableCache {
         &self.queue.cache
     }
 
-    /// Has a module's table made.
-    pub(crate) fn begin(&mut self, id: ModuleId, module: Unfinished) {
-        self.queue.with(|waiting| waiting.jobs.push_back((id, module)));
-        self.under_way += 1;
+    /// Has something of a module made.
+    pub(crate) fn begin(&mut self, id: ModuleId, job: Job, pace: Pace) {
+        let lane = pace as usize;
+        self.queue.with(|waiting| waiting.jobs[lane].push_back((id, job)));
+        self.under_way[lane] += 1;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        if self.workers < self.under_way.min(processors) {
+        let most = if pace == Pace::Slow { 1 } else { processors };
+        if self.workers[lane] < self.under_way[lane].min(most) {
             let (queue, sender) = (Arc::clone(&self.queue), self.sender.clone());
-            std::thread::spawn(move || queue.work(&sender));
-            self.workers += 1;
+            // A refused one's jobs are left to the others, or to `next`.
+            self.workers[lane] += usize::from(threads::start(move || queue.work(pace, &sender)).is_some());
         }
-        self.queue.more.notify_one();
+        self.queue.more.notify_all();
     }
 
-    /// Samples wait for this one: it is the next to be begun.
+    /// Samples wait for this one's table: it is the next to be begun.
     pub(crate) fn hurry(&self, id: ModuleId) {
         self.queue.with(|waiting| {
-            if let Some(job) =
-                waiting.jobs.iter().position(|(other, _)| *other == id).and_then(|at| waiting.jobs.remove(at))
-            {
-                waiting.jobs.push_front(job);
+            let jobs = &mut waiting.jobs[Pace::Now as usize];
+            if let Some(job) = jobs.iter().position(|(other, _)| *other == id).and_then(|at| jobs.remove(at)) {
+                jobs.push_front(job);
             }
         });
     }
 
-    /// How many are not done.
-    pub(crate) fn under_way(&self) -> usize {
-        self.under_way
-    }
-
-    /// The next that is done; waits for it, if one is under way, so long.
-    pub(crate) fn next(&mut self, patience: Duration) -> Option<Done> {
-        if self.under_way == 0 {
+    /// The next that is done; waits for it, if one is under way, so long. Without a worker what samples wait for is made here.
+    pub(crate) fn next(&mut self, patience: Duration) -> Option<(ModuleId, Made)> {
+        if self.under_way == [0; 2] {
             return None;
         }
-        let done = self.done.recv_timeout(patience).ok()?;
-        self.under_way -= 1;
-        Some(done)
+        let lane = Pace::Now as usize;
+        if self.workers[lane] == 0
+            && let Some((id, job)) = self.queue.with(|waiting| waiting.jobs[lane].pop_front())
+        {
+            self.under_way[lane] -= 1;
+            return Some((id, self.queue.make(job)));
+        }
+        let (id, pace, made) = self.done.recv_timeout(patience).ok()?;
+        self.under_way[pace as usize] -= 1;
+        Some((id, made))
+    }
+}
+
+impl Job {
+    fn make(self, cache: &TableCache) -> Made {
+        match self {
+            Job::Table(unfinished) => Made::Table(Some(unfinished.finish(cache))),
+            Job::Slice(slices, index) => Made::Slice(index, slices.table(index, cache)),
+        }
+    }
+
+    fn nothing(&self) -> Made {
+        match self {
+            Job::Table(_) => Made::Table(None),
+            Job::Slice(_, index) => Made::Slice(*index, None),
+        }
     }
 }
 
@@ -93,12 +142,13 @@ impl Queue {
         change(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn work(&self, sender: &Sender<Done>) {
-        while let Some((id, module)) = self.next() {
-            let make = std::panic::AssertUnwindSafe(|| module.finish(&self.cache));
-            let made = std::panic::catch_unwind(make).ok();
+    fn work(&self, pace: Pace, sender: &Sender<Done>) {
+        if pace == Pace::Slow {
+            run_slowly();
+        }
+        while let Some((id, job)) = self.next(pace) {
             // Nobody listens any more only if the recorder has ended.
-            drop(sender.send((id, made)));
+            drop(sender.send((id, pace, self.make(job))));
             self.with(|waiting| {
                 if !waiting.closed {
                     self.doorbell.ring();
@@ -107,10 +157,15 @@ impl Queue {
         }
     }
 
-    fn next(&self) -> Option<(ModuleId, Unfinished)> {
+    fn make(&self, job: Job) -> Made {
+        let nothing = job.nothing();
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.make(&self.cache))).unwrap_or(nothing)
+    }
+
+    fn next(&self, pace: Pace) -> Option<(ModuleId, Job)> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if let Some(job) = waiting.jobs.pop_front() {
+            if let Some(job) = waiting.jobs[pace as usize].pop_front() {
                 return Some(job);
             }
             if waiting.closed {
@@ -121,12 +176,21 @@ impl Queue {
     }
 }
 
+/// A tenth of the weight of others: a program on all processors hardly notices, and it is done some time on a busy machine, too.
+const SLOW_NICE: i32 = 10;
+
+/// The calling thread leaves the processors to others. One that cannot is as good.
+fn run_slowly() {
+    // SAFETY: takes numbers; 0 is the calling thread.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, SLOW_NICE) };
+}
+
 impl Drop for Workshop {
     fn drop(&mut self) {
         // Whoever has begun one ends with the process.
         self.queue.with(|waiting| {
             waiting.closed = true;
-            waiting.jobs.clear();
+            waiting.jobs = Default::default();
         });
         self.queue.more.notify_all();
     }

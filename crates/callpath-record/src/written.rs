@@ -6,6 +6,8 @@
 //! the collector in the process and by the recorder here. Analysing takes at most a twentieth of the time in CPU, beyond a
 //! start.
 
+mod memory;
+
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -13,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use callpath_analyze::measurement::ModuleRecord;
 use callpath_analyze::recipes::written::{
-    LONGEST_CALL_BYTES, WrittenBuild, build_written, has_frame_pointer, may_return_to, word_at,
+    LONGEST_CALL_BYTES, Return, WrittenBuild, build_again, build_written, called_before, goes_on_by_pointer,
+    goes_on_elsewhere, has_frame_pointer, may_return_to, return_ahead, word_at,
 };
 use callpath_format::address::RunAddr;
 use callpath_format::frame::ModuleIndex;
@@ -24,11 +27,14 @@ use callpath_image::identity::ModuleIdentity;
 use callpath_target::{MapEntry, Pid, read_memory};
 use rustc_hash::FxHashMap;
 
+use memory::Memory;
+
 use crate::publish::{Place, Publisher};
 
 const STRETCH_BYTES: u64 = 64 << 10;
 /// What is read around a stretch, for the procedures that reach out of it, bytes.
 const MARGIN_BYTES: u64 = 16 << 10;
+const PAGE_BYTES: u64 = 4096;
 /// How much of code without a known procedure is compared, bytes.
 const COMPARED_BYTES: u64 = 64;
 /// Analysing may take this long at once, and then one part in so many of the time.
@@ -36,6 +42,10 @@ const FIRST_BUDGET: Duration = Duration::from_millis(400);
 const BUDGET_SHARE: u32 = 20;
 /// Each stretch may take one part in so many of the time: one that changes all the time is left alone for a while.
 const STRETCH_SHARE: u32 = 20;
+/// One part in so many while less than half of what may be spent at once is spent: it is while a program starts that it changes.
+const STRETCH_SHARE_AT_FIRST: u32 = 4;
+/// Samples of code that may not be analysed yet are looked at so often.
+const LOOK_AGAIN_EVERY: Duration = Duration::from_millis(20);
 /// And this long in one round of serving: others wait, and raw samples fill the arena.
 const ROUND_BUDGET: Duration = Duration::from_millis(15);
 /// So many times code is tried to be walked through that has no recipe; if at most one in so many succeeds, no more.
@@ -49,6 +59,7 @@ const NAMELESS: &str = "[jit]";
 /// The written code of a process.
 pub(crate) struct WrittenCode {
     pid: Pid,
+    memory: Memory,
     areas: Vec<Area>,
     /// By the multiple of [`STRETCH_BYTES`] in which they lie.
     stretches: FxHashMap<u64, Stretch>,
@@ -61,6 +72,14 @@ pub(crate) struct WrittenCode {
     spent_in_round: Duration,
     /// What is published is no longer what is known.
     pub(crate) changed: bool,
+    /// Code was met that may be analysed, but not yet.
+    pub(crate) postponed: bool,
+    /// When samples that wait for that were looked at.
+    looked: Instant,
+    /// What the bytes of the last witness that was asked say: those of the next sample are mostly the same.
+    said: Option<(RunAddr, Vec<u8>, Vec<u8>)>,
+    /// Whether procedures of files go on to what they do not name, by where they begin; as the mappings are now.
+    go_on: FxHashMap<RunAddr, bool>,
 }
 
 /// An executable mapping that no module of a file lies in.
@@ -69,6 +88,16 @@ struct Area {
     range: Range<RunAddr>,
     name: PathBuf,
     module: ModuleIndex,
+    /// Where the mappings begin that it is put together from, ascending.
+    mappings: Vec<RunAddr>,
+}
+
+/// What a frame in written code lies in.
+pub(crate) enum Bounds {
+    /// A procedure.
+    Procedure(Range<RunAddr>),
+    /// A mapping, of which no more is known there.
+    Mapping(Range<RunAddr>),
 }
 
 struct Stretch {
@@ -91,6 +120,7 @@ impl WrittenCode {
     pub(crate) fn new(pid: Pid) -> WrittenCode {
         WrittenCode {
             pid,
+            memory: Memory::new(pid),
             areas: Vec::new(),
             stretches: FxHashMap::default(),
             replaced: Vec::new(),
@@ -99,25 +129,40 @@ impl WrittenCode {
             spent: Duration::ZERO,
             spent_in_round: Duration::ZERO,
             changed: false,
+            postponed: false,
+            looked: Instant::now(),
+            said: None,
+            go_on: FxHashMap::default(),
         }
     }
 
-    /// The executable mappings that belong to no module, as they are now.
-    pub(crate) fn set_areas(&mut self, entries: &[&MapEntry], modules: &mut ModuleList, publisher: &mut Publisher) {
+    /// The executable mappings that belong to no module, as they are now, and whether a file is what they are known by.
+    pub(crate) fn set_areas(
+        &mut self,
+        entries: &[(&MapEntry, bool)],
+        modules: &mut ModuleList,
+        publisher: &mut Publisher,
+    ) {
         let mut areas: Vec<Area> = Vec::new();
-        for entry in entries {
-            let nameless = entry.path.as_os_str().is_empty();
+        for (entry, is_of_file) in entries {
+            // What is no file has brackets of its own: `[heap]`, `[stack]`.
+            let nameless = !is_of_file && !entry.path.as_os_str().as_encoded_bytes().starts_with(b"[");
             let name = if nameless { Path::new(NAMELESS) } else { &entry.path };
             match areas.last_mut() {
-                Some(last) if last.range.end == entry.start && last.name == name => last.range.end = entry.end,
+                Some(last) if last.range.end == entry.start && last.name == name => {
+                    last.range.end = entry.end;
+                    last.mappings.push(entry.start);
+                }
                 _ => {
                     let module = module_index(modules, name, None);
-                    areas.push(Area { range: entry.start..entry.end, name: name.to_owned(), module });
+                    let (range, mappings) = (entry.start..entry.end, vec![entry.start]);
+                    areas.push(Area { range, name: name.to_owned(), module, mappings });
                 }
             }
         }
         areas.sort_by_key(|area| area.range.start);
         self.areas = areas;
+        self.go_on.clear();
         let bases: Vec<u64> = self.stretches.keys().copied().collect();
         for base in bases {
             let as_it_was =
@@ -213,9 +258,53 @@ impl WrittenCode {
         self.versions.contains_key(&module) || self.areas.iter().any(|area| area.module == module)
     }
 
+    /// Where a frame is, as far as that is known.
+    pub(crate) fn bounds(&self, module: ModuleIndex, addr: RunAddr) -> Option<Bounds> {
+        let stretch = self.stretches.get(&(addr.0 & !(STRETCH_BYTES - 1))).filter(|stretch| stretch.module == module);
+        let piece = stretch.and_then(|stretch| stretch.piece(addr));
+        let procedure = piece.map(|piece| {
+            let end = RunAddr(piece.start.0.saturating_add(piece.len_bytes.into()));
+            Bounds::Procedure(piece.start..end)
+        });
+        procedure.or_else(|| {
+            let area = self.area(addr)?;
+            let at = area.mappings.partition_point(|start| *start <= addr);
+            let end = area.mappings.get(at).copied().unwrap_or(area.range.end);
+            Some(Bounds::Mapping(*area.mappings.get(at.checked_sub(1)?)?..end))
+        })
+    }
+
+    /// What a frame's module is called.
+    pub(crate) fn name_of(&self, addr: RunAddr) -> Option<&Path> {
+        self.area(addr).map(|area| area.name.as_path())
+    }
+
     /// Looks at it as it is now.
     pub(crate) fn look(&self) -> Look<'_> {
         Look { code: self, now: FxHashMap::default() }
+    }
+
+    /// Keeps the code that a waiting sample stands in and words on its stack lead to: its process may have ended when the walk goes on.
+    pub(crate) fn keep(&mut self, words: impl Iterator<Item = u64>) {
+        let (Some(first), Some(last)) = (self.areas.first(), self.areas.last()) else { return };
+        let all = first.range.start.0..last.range.end.0;
+        for word in words.filter(|word| all.contains(word)) {
+            let Some(range) = self.range_at(RunAddr(word)) else { continue };
+            let Some(around) = self.around(&range) else { continue };
+            self.memory.keep(around);
+        }
+    }
+
+    /// Keeps what stands before a return address.
+    pub(crate) fn keep_call(&mut self, return_address: u64) {
+        self.memory.keep(RunAddr(return_address.saturating_sub(LONGEST_CALL_BYTES as u64))..RunAddr(return_address));
+    }
+
+    /// What is read of a stretch: with the procedures that reach out of it.
+    fn around(&self, range: &Range<RunAddr>) -> Option<Range<RunAddr>> {
+        let area = self.area(range.start)?;
+        let from = RunAddr(range.start.0.saturating_sub(MARGIN_BYTES).max(area.range.start.0));
+        Some(from..RunAddr(range.end.0.saturating_add(MARGIN_BYTES).min(area.range.end.0)))
     }
 
     /// Another round of serving begins.
@@ -254,27 +343,56 @@ impl WrittenCode {
         let Some(range) = self.range_at(addr) else { return nowhere };
         let base = addr.0 & !(STRETCH_BYTES - 1);
         let known = self.stretches.get(&base).filter(|stretch| stretch.range == range);
-        let mut is_current = known.is_some_and(|stretch| stretch.is_as_analysed(self.pid, addr));
+        let mut is_current = known.is_some_and(|stretch| stretch.is_as_analysed(&self.memory, addr));
         if !is_current && known.is_none_or(Stretch::is_due) {
             is_current = self.analyse(base, range.clone(), modules);
         }
+        let mut is_postponed = !is_current;
         let (module, found) = match self.stretches.get(&base).filter(|stretch| stretch.range == range) {
             Some(stretch) => (stretch.module, stretch.recipe(addr, returned_to, witness, is_current)),
             None => (self.area(addr).map_or(ModuleIndex::NONE, |area| area.module), Err(Rewritten)),
         };
         let recipe = found.unwrap_or_else(|Rewritten| {
             // What counts is what the code was when the sample was taken.
-            let began = thread_cpu();
-            let recipe = if self.may_analyse() { witness.recipe(addr, returned_to) } else { None };
-            self.account(began);
+            let recipe = self.recipe_by(witness, addr, returned_to);
+            is_postponed |= recipe.is_none();
             recipe
         });
+        self.postponed |= is_postponed && recipe.is_none();
         (module, recipe)
+    }
+
+    /// Whether it is time to look again at samples of code that could not be analysed.
+    pub(crate) fn shall_look_again(&mut self) -> bool {
+        let is_time = self.looked.elapsed() >= LOOK_AGAIN_EVERY && self.may_analyse();
+        if is_time {
+            self.looked = Instant::now();
+        }
+        is_time
     }
 
     fn may_analyse(&self) -> bool {
         let allowed = FIRST_BUDGET + self.began.elapsed() / BUDGET_SHARE;
         self.spent <= allowed && self.spent_in_round <= ROUND_BUDGET
+    }
+
+    /// What a witness's own bytes say of an address, if there is time to ask them.
+    fn recipe_by(&mut self, witness: &Witness, addr: RunAddr, returned_to: bool) -> Option<Packed> {
+        if !(witness.start..witness.end()).contains(&addr) {
+            return None;
+        }
+        let is_said = |said: &(RunAddr, Vec<u8>, Vec<u8>)| said.0 == witness.start && said.1 == witness.bytes;
+        if !self.said.as_ref().is_some_and(is_said) {
+            if !self.may_analyse() {
+                return None;
+            }
+            let began = thread_cpu();
+            let build = build_written(&witness.bytes, witness.start, witness.start..witness.end());
+            self.account(began);
+            self.said = Some((witness.start, witness.bytes.clone(), build.block));
+        }
+        let (_, _, block) = self.said.as_ref()?;
+        recipe_in(block, addr, returned_to)
     }
 
     fn account(&mut self, began: Duration) -> Duration {
@@ -290,15 +408,23 @@ impl WrittenCode {
             return false;
         }
         let began = thread_cpu();
-        let Some(area) = self.area(range.start) else { return false };
-        let from = RunAddr(range.start.0.saturating_sub(MARGIN_BYTES).max(area.range.start.0));
-        let to = range.end.0.saturating_add(MARGIN_BYTES).min(area.range.end.0);
-        let mut code = vec![0; (to - from.0) as usize];
-        let got = read_memory(self.pid, from.0, &mut code);
+        let Some((area, around)) = self.area(range.start).zip(self.around(&range)) else { return false };
+        let from = around.start;
+        let mut code = vec![0; (around.end.0 - from.0) as usize];
+        let got = self.memory.read(from.0, &mut code);
+        // The process has ended, or has unmapped it: what is known stays.
+        if got == 0 {
+            return false;
+        }
         code.truncate(got);
-        let build = build_written(&code, from, range.clone());
         let (name, fallback) = (area.name.clone(), area.module);
         let before = self.stretches.remove(&base);
+        let build = match &before {
+            Some(before) if before.code_start == from && before.range == range => {
+                build_again(&before.build, &before.code, &code, from, range.clone())
+            }
+            _ => build_written(&code, from, range.clone()),
+        };
         let module = match &before {
             // What was there is there still; something has been added.
             Some(before) if before.build.pieces.iter().all(|piece| build.pieces.contains(piece)) => before.module,
@@ -309,7 +435,10 @@ impl WrittenCode {
         if module != fallback {
             self.versions.insert(module, (from, Rc::clone(&code)));
         }
-        let due = Instant::now() + self.account(began) * STRETCH_SHARE;
+        let spent = self.account(began);
+        let share = if self.spent < FIRST_BUDGET / 2 { STRETCH_SHARE_AT_FIRST } else { STRETCH_SHARE };
+        // The first time all of it is analysed, and from then on what has changed: that is what says how dear it is to follow.
+        let due = Instant::now() + if before.is_some() { spent * share } else { Duration::ZERO };
         let stretch =
             Stretch { range, code_start: from, code, build, module, due, place: None, tries: 0, successes: 0 };
         self.stretches.insert(base, stretch);
@@ -331,20 +460,77 @@ impl WrittenCode {
     pub(crate) fn is_framed(&self, addr: RunAddr, returned_to: bool) -> bool {
         let at = RunAddr(addr.0.wrapping_add(returned_to.into()));
         let stretch = self.stretches.get(&(addr.0 & !(STRETCH_BYTES - 1)));
-        stretch.is_some_and(|s| s.is_as_analysed(self.pid, addr) && has_frame_pointer(&s.code, s.code_start, at))
+        stretch.is_some_and(|s| s.is_as_analysed(&self.memory, addr) && has_frame_pointer(&s.code, s.code_start, at))
     }
 
-    /// Whether a call ends just before `return_address`, which must lie in executable memory.
+    /// What the code at `addr` comes to if it is followed to its returns; `met`: as it was, where a sample met it.
+    pub(crate) fn return_ahead(&mut self, addr: RunAddr, past_calls: bool, met: &Witness) -> Option<Return> {
+        if !self.may_analyse() {
+            self.postponed = true;
+            return None;
+        }
+        let began = thread_cpu();
+        let mut pages = Pages { pid: self.pid, read: FxHashMap::default() };
+        let found = return_ahead(addr, past_calls, |at, to| {
+            let offset = at.0.checked_sub(met.start.0);
+            if let Some(bytes) = offset.and_then(|from| met.bytes.get(from as usize..)?.get(..to.len())) {
+                to.copy_from_slice(bytes);
+                return to.len();
+            }
+            if self.holds(at) { pages.read(at, to) } else { 0 }
+        });
+        self.account(began);
+        found
+    }
+
+    /// Whether a call may have left this return address, which must lie in executable memory: one ends just before it, or it is
+    /// a place in written code that goes on by its frame pointer, however it was left.
     pub(crate) fn is_behind_call(&self, return_address: RunAddr) -> bool {
+        self.is_behind_some_call(return_address) || self.goes_on_by_pointer(return_address)
+    }
+
+    fn goes_on_by_pointer(&self, return_address: RunAddr) -> bool {
+        let mut code = [0; 8];
+        self.holds(return_address)
+            && self.memory.read(return_address.0, &mut code) == code.len()
+            && goes_on_by_pointer(&code)
+    }
+
+    /// Whether the call before `return_address` may be one of written code: what it names, if it names anything, is such code, or
+    /// goes on to what it does not name.
+    pub(crate) fn may_be_called_from(&mut self, return_address: RunAddr) -> bool {
         let mut before = [0; LONGEST_CALL_BYTES];
         let start = return_address.0.wrapping_sub(before.len() as u64);
-        if read_memory(self.pid, start, &mut before) == before.len() {
+        if self.memory.read(start, &mut before) != before.len() {
+            return true;
+        }
+        let Some(target) = called_before(&before, return_address) else { return true };
+        if self.holds(target) {
+            return true;
+        }
+        if let Some(known) = self.go_on.get(&target) {
+            return *known;
+        }
+        let mut pages = Pages { pid: self.pid, read: FxHashMap::default() };
+        let mut is_written = false;
+        let goes_on = goes_on_elsewhere(target, |at, to| {
+            is_written |= self.holds(at);
+            if is_written { 0 } else { pages.read(at, to) }
+        });
+        self.go_on.insert(target, goes_on || is_written);
+        goes_on || is_written
+    }
+
+    fn is_behind_some_call(&self, return_address: RunAddr) -> bool {
+        let mut before = [0; LONGEST_CALL_BYTES];
+        let start = return_address.0.wrapping_sub(before.len() as u64);
+        if self.memory.read(start, &mut before) == before.len() {
             return may_return_to(&before, return_address);
         }
         // The mapping may begin in between; two bytes are the shortest call.
         (2..before.len()).rev().any(|len| {
             let rest = &mut before[..len];
-            read_memory(self.pid, return_address.0.wrapping_sub(len as u64), rest) == len
+            self.memory.read(return_address.0.wrapping_sub(len as u64), rest) == len
                 && may_return_to(rest, return_address)
         })
     }
@@ -409,18 +595,40 @@ pub(crate) struct Witness {
     pub(crate) bytes: Vec<u8>,
 }
 
+/// A process's memory, each page of it read once.
+struct Pages {
+    pid: Pid,
+    read: FxHashMap<u64, Vec<u8>>,
+}
+
+impl Pages {
+    /// Fills in the bytes at an address, and returns how many there were.
+    fn read(&mut self, at: RunAddr, to: &mut [u8]) -> usize {
+        let mut got = 0;
+        while let Some(place) = to.get_mut(got..).filter(|place| !place.is_empty()) {
+            let at = at.0.wrapping_add(got as u64);
+            let pid = self.pid;
+            let page = self.read.entry(at / PAGE_BYTES).or_insert_with(|| {
+                let mut page = vec![0; PAGE_BYTES as usize];
+                let len = read_memory(pid, at / PAGE_BYTES * PAGE_BYTES, &mut page);
+                page.truncate(len);
+                page
+            });
+            let Some(rest) = page.get((at % PAGE_BYTES) as usize..).filter(|rest| !rest.is_empty()) else { break };
+            let len = rest.len().min(place.len());
+            place[..len].copy_from_slice(&rest[..len]);
+            got += len;
+        }
+        got
+    }
+}
+
 /// The code is not what it was when the sample was taken.
 struct Rewritten;
 
 impl Witness {
     fn end(&self) -> RunAddr {
         RunAddr(self.start.0.saturating_add(self.bytes.len() as u64))
-    }
-
-    /// What its own bytes say of an address.
-    fn recipe(&self, addr: RunAddr, returned_to: bool) -> Option<Packed> {
-        let build = build_written(&self.bytes, self.start, self.start..self.end());
-        recipe_in(&build.block, addr, returned_to)
     }
 
     /// Whether it has all of a procedure.
@@ -448,10 +656,10 @@ impl Stretch {
     }
 
     /// Whether the code at `addr` is what was analysed: its procedure, or else what is just around it.
-    fn is_as_analysed(&self, pid: Pid, addr: RunAddr) -> bool {
+    fn is_as_analysed(&self, memory: &Memory, addr: RunAddr) -> bool {
         if let Some(piece) = self.piece(addr) {
             let mut now = vec![0; piece.len_bytes as usize];
-            let got = read_memory(pid, piece.start.0, &mut now);
+            let got = memory.read(piece.start.0, &mut now);
             return piece.mark_now(|at| word_at(&now[..got], piece.start, at)) == Some(piece.mark);
         }
         let from = RunAddr(addr.0.saturating_sub(COMPARED_BYTES / 2).max(self.code_start.0));
@@ -461,9 +669,9 @@ impl Stretch {
         };
         let mut now = vec![0; then.len().max(1)];
         if then.is_empty() {
-            return read_memory(pid, from.0, &mut now) == 0;
+            return memory.read(from.0, &mut now) == 0;
         }
-        read_memory(pid, from.0, &mut now) == now.len() && now == then
+        memory.read(from.0, &mut now) == now.len() && now == then
     }
 
     fn is_due(&self) -> bool {
@@ -515,4 +723,43 @@ fn module_index(modules: &mut ModuleList, name: &Path, identity: Option<ModuleId
         modules.len() - 1
     });
     ModuleIndex(u16::try_from(index).unwrap_or(u16::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// sub $24,%rsp; call *%rdi; add $24,%rsp; ret
+    const CODE: [u8; 11] = [0x48, 0x83, 0xec, 24, 0xff, 0xd7, 0x48, 0x83, 0xc4, 24, 0xc3];
+    const LEN_BYTES: usize = 4096;
+
+    #[test]
+    fn code_that_cannot_be_read_any_more_is_still_known() {
+        // SAFETY: a new mapping.
+        let page = unsafe {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(std::ptr::null_mut(), LEN_BYTES, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        };
+        assert_ne!(page, libc::MAP_FAILED);
+        let start = RunAddr(page as u64);
+        let mut bytes = vec![0; LEN_BYTES];
+        bytes[1024..][..CODE.len()].copy_from_slice(&CODE);
+        // SAFETY: all of it is within the mapping, and nobody else's.
+        unsafe { page.cast::<u8>().copy_from(bytes.as_ptr(), LEN_BYTES) };
+        let mut modules = Vec::new();
+        let mut code = WrittenCode::new(Pid(std::process::id()));
+        let module = module_index(&mut modules, Path::new(NAMELESS), None);
+        let range = start..RunAddr(start.0 + LEN_BYTES as u64);
+        let mappings = vec![range.start];
+        code.areas.push(Area { range, name: NAMELESS.into(), module, mappings });
+        let at = RunAddr(start.0 + 1024 + 6);
+        let met = Witness { start: RunAddr(start.0 + 1024), bytes: CODE.to_vec() };
+        let (version, recipe) = code.locate(at, false, &met, &mut modules);
+        assert!(recipe.is_some() && version != module);
+        // SAFETY: nobody uses it.
+        assert_eq!(unsafe { libc::munmap(page, LEN_BYTES) }, 0);
+        assert_eq!(code.locate(at, false, &met, &mut modules), (version, recipe));
+        // What is not known of any bytes is not known now.
+        assert_eq!(code.locate(at, false, &Witness::default(), &mut modules).1, None);
+    }
 }

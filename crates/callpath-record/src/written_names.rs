@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use callpath_analyze::measurement::{
-    MeasurementError, NamedCode, NamesFile, encode_names, names_file_name, write_file,
+    MeasurementError, NamedCode, NamesFile, encode_names, nameless, nameless_mapping, names_file_name, write_file,
 };
 use callpath_analyze::names::perf_map::PerfMap;
 use callpath_format::address::RunAddr;
@@ -20,7 +20,7 @@ use callpath_format::frame::FrameKey;
 use callpath_target::{PerfMapFile, Pid};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::written::{Standing, WrittenCode};
+use crate::written::{Bounds, Standing, WrittenCode};
 
 /// So much of a map is read, bytes.
 const MOST_BYTES: u64 = 64 << 20;
@@ -40,6 +40,8 @@ pub(crate) struct WrittenNames {
     watched: FxHashMap<FrameKey, Watched>,
     /// Frames whose code could not: they keep their name as long as nothing else has been there.
     trusted: FxHashMap<FrameKey, NamedCode>,
+    /// What frames without a name are called: by where their procedure begins.
+    bounds: FxHashMap<FrameKey, NamedCode>,
     written: Vec<u8>,
 }
 
@@ -72,6 +74,7 @@ impl WrittenNames {
             reading: Reading::default(),
             watched: FxHashMap::default(),
             trusted: FxHashMap::default(),
+            bounds: FxHashMap::default(),
             written: Vec::new(),
         }
     }
@@ -85,6 +88,7 @@ impl WrittenNames {
 
     /// Names what can be named of some frames in written code. `ended`: the process is gone, and its memory too.
     pub(crate) fn name(&mut self, keys: &FxHashSet<FrameKey>, code: &WrittenCode, ended: bool) {
+        self.bound(keys, code);
         let Some(file) = &self.file else { return };
         if let Some(file) = file.open() {
             // What cannot be read now is read another time.
@@ -126,6 +130,23 @@ impl WrittenNames {
         }
     }
 
+    /// Finds out which procedures frames lie in: those of one have one name, if it has none of its own.
+    fn bound(&mut self, keys: &FxHashSet<FrameKey>, code: &WrittenCode) {
+        for key in keys {
+            if self.bounds.len() >= MOST_WATCHED || self.bounds.contains_key(key) {
+                continue;
+            }
+            let addr = RunAddr(key.address());
+            let Some((bounds, module)) = code.bounds(key.module(), addr).zip(code.name_of(addr)) else { continue };
+            let (bounds, name) = match bounds {
+                Bounds::Procedure(range) => (range.clone(), nameless(module, range.start.0)),
+                Bounds::Mapping(range) => (range.clone(), nameless_mapping(module, range.start.0..range.end.0)),
+            };
+            let len_bytes = bounds.end.0 - bounds.start.0;
+            self.bounds.insert(*key, NamedCode { module: key.module().0, start: bounds.start.0, len_bytes, name });
+        }
+    }
+
     /// A frame in code that there was no time to look at: a line that came with the code is believed as long as it is the
     /// only one.
     fn trust(&mut self, key: FrameKey) {
@@ -147,6 +168,7 @@ impl WrittenNames {
         let trusted = self.trusted.iter().filter(|(key, _)| !self.map.is_contested(key.address()));
         let mut procedures: Vec<NamedCode> = trusted.map(|(_, procedure)| procedure.clone()).collect();
         procedures.extend(self.watched.values().filter_map(|watched| watched.procedure.clone()));
+        procedures.extend(self.bounds.values().cloned());
         if procedures.is_empty() && self.map.bad_lines() == 0 {
             return Ok(());
         }

@@ -59,6 +59,11 @@ impl ClockEvent {
         self.event.set_running(running);
     }
 
+    /// How long threads of the process have been on a CPU since it was opened, nanoseconds, those that have ended included.
+    pub fn count(&self) -> Option<u64> {
+        self.event.count().ok().map(|count| count.events)
+    }
+
     /// What comes with a clock's signal: no metric has an event of this number.
     const SIGNAL_DATA: u64 = 0;
 }

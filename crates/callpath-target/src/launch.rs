@@ -276,12 +276,26 @@ impl Launched {
     }
 
     /// Waits until it has ended.
-    pub fn wait(self) -> Result<Ended, TargetError> {
+    pub fn wait(&self) -> Result<Ended, TargetError> {
+        loop {
+            if let Some(ended) = self.wait_with(0)? {
+                return Ok(ended);
+            }
+        }
+    }
+
+    /// Whether it has ended, and how. It is told once.
+    pub fn has_ended(&self) -> Result<Option<Ended>, TargetError> {
+        self.wait_with(libc::WNOHANG)
+    }
+
+    /// `None`: it has not ended.
+    fn wait_with(&self, options: libc::c_int) -> Result<Option<Ended>, TargetError> {
         let pid = self.pid();
         let (mut status, mut usage) = (0, std::mem::MaybeUninit::<libc::rusage>::zeroed());
         loop {
             // SAFETY: our own child, which nobody else waits for; both places are valid.
-            let result = unsafe { libc::wait4(pid.0 as i32, &mut status, 0, usage.as_mut_ptr()) };
+            let result = unsafe { libc::wait4(pid.0 as i32, &mut status, options, usage.as_mut_ptr()) };
             if result == pid.0 as i32 && libc::WIFSTOPPED(status) {
                 // It has asked to be traced by its parent (PTRACE_TRACEME), which is us: nothing shall stop it.
                 // SAFETY: lets our own child go on with the signal that it was to get.
@@ -290,6 +304,9 @@ impl Launched {
             }
             if result == pid.0 as i32 {
                 break;
+            }
+            if result == 0 {
+                return Ok(None);
             }
             let source = std::io::Error::last_os_error();
             if source.kind() != std::io::ErrorKind::Interrupted {
@@ -301,11 +318,11 @@ impl Launched {
         let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
         let exit = std::process::ExitStatus::from_raw(status);
         let signal = exit.signal();
-        Ok(Ended {
+        Ok(Some(Ended {
             status: exit.code().unwrap_or_else(|| 128 + signal.unwrap_or(0)),
             signal,
             user: time(usage.ru_utime),
             kernel: time(usage.ru_stime),
-        })
+        }))
     }
 }

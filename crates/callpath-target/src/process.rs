@@ -7,6 +7,8 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use crate::memory::read_memory;
+
 /// A process's number in callpath's own PID name space.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Pid(pub u32);
@@ -89,6 +91,39 @@ impl ProcessHandle {
         std::fs::read_link(format!("/proc/{}/exe", self.pid)).ok()
     }
 
+    /// The same by the name under which it was executed, which may be a link's.
+    pub fn program(&self) -> Option<PathBuf> {
+        let executable = self.executable()?;
+        let named =
+            self.executed_name().filter(|named| std::fs::canonicalize(named).is_ok_and(|file| file == executable));
+        Some(named.unwrap_or(executable))
+    }
+
+    /// What was given to `execve`, as the kernel has noted it at the top of the process's stack.
+    fn executed_name(&self) -> Option<PathBuf> {
+        use std::os::unix::ffi::OsStringExt;
+        const AT_EXECFN: u64 = 31;
+        const PAGE: u64 = 4096;
+        let auxiliary = read_whole(format!("/proc/{}/auxv", self.pid)).ok()?;
+        let word = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).ok();
+        let at = auxiliary
+            .chunks_exact(16)
+            .find(|pair| word(&pair[..8]) == Some(AT_EXECFN))
+            .and_then(|pair| word(&pair[8..]))?;
+        let mut name = vec![0; PAGE as usize];
+        // What can be read ends at a page's end, perhaps.
+        let to_page = (PAGE - at % PAGE) as usize;
+        let mut read = read_memory(self.pid, at, &mut name[..to_page]);
+        if read == to_page && !name[..read].contains(&0) {
+            read += read_memory(self.pid, at + to_page as u64, &mut name[to_page..]);
+        }
+        let end = name[..read].iter().position(|byte| *byte == 0)?;
+        name.truncate(end);
+        // A relative name is one of where the process began, and mostly still is.
+        let directory = std::fs::read_link(format!("/proc/{}/cwd", self.pid)).ok()?;
+        Some(directory.join(std::ffi::OsString::from_vec(name)))
+    }
+
     /// Its parent's number.
     pub fn parent(&self) -> Option<Pid> {
         let status = self.status()?;
@@ -118,6 +153,75 @@ impl ProcessHandle {
     }
 }
 
+/// What the kernel says of a thread that may be waiting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Waiting {
+    /// It sleeps, and a signal would find it.
+    pub is_asleep: bool,
+    /// Signals that it has blocked, and those that its process has a handler for: bit n - 1 is signal n.
+    pub blocked: u64,
+    /// See `blocked`.
+    pub caught: u64,
+    /// Of the program that its process runs: where its code begins and ends, and its stack begins.
+    pub image: [u64; 3],
+}
+
+impl Waiting {
+    fn parse(stat: &str) -> Option<Waiting> {
+        // The name may hold anything.
+        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+        let is_asleep = fields.next()? == "S";
+        let numbers: Vec<u64> = fields.map(|field| field.parse().unwrap_or(0)).collect();
+        let field = |number: usize| numbers.get(number - 4).copied();
+        Some(Waiting {
+            is_asleep,
+            blocked: field(32)?,
+            caught: field(34)?,
+            image: [field(26)?, field(27)?, field(28)?],
+        })
+    }
+}
+
+impl ProcessHandle {
+    /// What a thread is doing.
+    pub fn waiting(&self, tid: u32) -> Option<Waiting> {
+        let stat = read_whole(format!("/proc/{}/task/{tid}/stat", self.pid)).ok()?;
+        Waiting::parse(&String::from_utf8_lossy(&stat))
+    }
+
+    /// Sends a thread a SIGTRAP with a code of our own and a value. The process must be known to have a handler for it.
+    pub fn send_trap(&self, tid: u32, code: i32, value: u64) -> io::Result<()> {
+        let mut info = [0u64; 16];
+        info[0] = libc::SIGTRAP as u64;
+        info[1] = u64::from(code as u32);
+        info[2] = u64::from(std::process::id());
+        info[3] = value;
+        // SAFETY: the kernel reads a whole `siginfo_t`, 128 bytes.
+        let sent = unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, self.pid.0, tid, libc::SIGTRAP, info.as_ptr()) };
+        if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// The CPU time of the process since it began, other programs before this one included, nanoseconds. What a thread has
+    /// run since the kernel's last tick may be missing.
+    pub fn cpu_ns(&self) -> Option<u64> {
+        /// The kernel's number for a process's scheduler clock.
+        const SCHEDULER: i32 = 2;
+        let clock = (!(self.pid.0 as i32) << 3) | SCHEDULER;
+        // SAFETY: a valid place.
+        unsafe {
+            let mut time: libc::timespec = std::mem::zeroed();
+            let is_known = libc::clock_gettime(clock, &mut time) == 0;
+            is_known.then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+        }
+    }
+
+    /// The CPU time of a thread that waits, nanoseconds.
+    pub fn thread_cpu_ns(&self, tid: u32) -> Option<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/task/{tid}/schedstat", self.pid)).ok()?;
+        text.split_ascii_whitespace().next()?.parse().ok()
+    }
+}
+
 /// Descriptors that are left for files which are read and written in passing.
 const SPARE_DESCRIPTORS: u64 = 6;
 
@@ -140,4 +244,42 @@ pub(crate) fn descriptors_are_scarce() -> bool {
 pub fn thread_lives(pid: Pid, tid: u32) -> bool {
     // SAFETY: signal 0 is never sent.
     unsafe { libc::syscall(libc::SYS_tgkill, pid.0, tid, 0) == 0 || *libc::__errno_location() != libc::ESRCH }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_thread_waits_with() {
+        let own = ProcessHandle::open(Pid(std::process::id()));
+        let (ours, theirs) = std::sync::mpsc::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            // SAFETY: returns a number.
+            tell.send(unsafe { libc::gettid() } as u32).unwrap();
+            theirs.recv().unwrap_err();
+        });
+        let tid = told.recv().unwrap();
+        while !own.waiting(tid).unwrap().is_asleep {
+            std::thread::yield_now();
+        }
+        let waiting = own.waiting(tid).unwrap();
+        assert_eq!(waiting.image, own.waiting(std::process::id()).unwrap().image);
+        assert!(waiting.image[0] < waiting.image[1] && waiting.image[2] != 0, "{waiting:?}");
+        assert_eq!(waiting.caught >> (libc::SIGTRAP - 1) & 1, 0);
+        assert!(own.thread_cpu_ns(tid).unwrap() > 0 && own.cpu_ns().unwrap() >= own.thread_cpu_ns(tid).unwrap());
+        drop(ours);
+        thread.join().unwrap();
+        assert_eq!(own.waiting(tid), None);
+    }
+
+    #[test]
+    fn names_with_anything_in_them() {
+        let rest = (4..=52).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
+        let waiting = Waiting::parse(&format!("1 (a) S (b) R {rest}\n")).unwrap();
+        assert_eq!(waiting, Waiting { is_asleep: false, blocked: 32, caught: 34, image: [26, 27, 28] });
+        assert!(Waiting::parse(&format!("1 (a) S {rest}\n")).unwrap().is_asleep);
+        assert_eq!(Waiting::parse("1 (a) S 4 5"), None);
+    }
 }

@@ -38,6 +38,8 @@ pub enum Stop {
     Unreadable,
     /// The caller's frame would not lie above this one.
     NoProgress,
+    /// The return address is zero: whatever called the frame is not known, and nothing says that nobody did.
+    NoReturnAddress,
     /// The recipe itself is malformed.
     BadRecipe,
     /// More signal frames than [`crate::MAX_SIGNAL_FRAMES`].
@@ -71,7 +73,8 @@ pub fn step_packed(frame: &mut Cursor, recipe: &Packed, memory: &mut impl Memory
     let return_address = memory.read_u64(cfa.wrapping_sub(8)).ok_or(Stop::Unreadable)?;
     let return_address = memory.true_return(cfa.wrapping_sub(8), return_address).ok_or(Stop::Unreadable)?;
     if return_address == 0 {
-        return Ok(Step::Outermost);
+        let is_start = recipe.head & Packed::INFERRED == 0 && is_top(cfa, memory);
+        return if is_start { Ok(Step::Outermost) } else { Err(Stop::NoReturnAddress) };
     }
     above(&frame.point, registers, cfa)?;
     registers.set(Reg::RSP, cfa);
@@ -139,7 +142,7 @@ pub fn step_open<'e>(
     let rsp =
         value(recipe.registers[Reg::RSP.index()], registers.get(Reg::RSP), memory).ok_or(Stop::UnknownRegister)?;
     if return_address == 0 {
-        return Ok(Step::Outermost);
+        return Err(Stop::NoReturnAddress);
     }
     if !recipe.signal_frame {
         above(&frame.point, registers, rsp)?;
@@ -160,6 +163,18 @@ pub fn step_open<'e>(
     caller.registers.set(Reg::RSP, rsp);
     *frame = caller;
     Ok(Step::Caller)
+}
+
+/// Whether a stack ends at `addr`: nothing but zeros follows up to the end of a page, which is near. Stacks are mapped, and
+/// who makes one by hand begins at its top.
+#[cold]
+fn is_top(addr: u64, memory: &mut impl Memory) -> bool {
+    const PAGE_BYTES: u64 = 4096;
+    const MOST_BYTES: u64 = 64;
+    let left = addr.wrapping_neg() % PAGE_BYTES;
+    left <= MOST_BYTES
+        && left.is_multiple_of(8)
+        && (0..left).step_by(8).all(|at| memory.read_u64(addr.wrapping_add(at)) == Some(0))
 }
 
 fn read(memory: &mut impl Memory, addr: u64) -> Option<u64> {
@@ -189,6 +204,36 @@ mod tests {
         fn read_u64(&mut self, addr: u64) -> Option<u64> {
             self.0.iter().find(|word| word.0 == addr).map(|word| word.1)
         }
+    }
+
+    /// A scratch area that holds zeros is no stack's top; nor is what machine code seems to say.
+    #[test]
+    fn zero_is_no_return_address() {
+        let step = |bits: u16, top: u64, stack: &[(u64, u64)]| {
+            let mut values = [0; 16];
+            values[7] = top;
+            let mut cursor = Cursor::interrupted(RunAddr(0x1000), values);
+            let recipe = Packed::pack(&Recipe::with_cfa(Cfa::Register { reg: Reg::RSP, disp: 8 })).unwrap();
+            step_packed(&mut cursor, &Packed { head: recipe.head | bits, ..recipe }, &mut Words(stack))
+        };
+        // The last word of a page; the last but one, in front of a zero, of something else, of nothing that can be read.
+        assert_eq!(step(0, 0x7ff8, &[(0x7ff8, 0)]), Ok(Step::Outermost));
+        assert_eq!(step(0, 0x7ff0, &[(0x7ff0, 0), (0x7ff8, 0)]), Ok(Step::Outermost));
+        for (bits, top, stack) in [
+            (0, 0x7ff0, &[(0x7ff0, 0), (0x7ff8, 1)][..]),
+            (0, 0x7ff0, &[(0x7ff0, 0)]),
+            (Packed::INFERRED, 0x7ff8, &[(0x7ff8, 0)]),
+        ] {
+            assert_eq!(step(bits, top, stack), Err(Stop::NoReturnAddress), "{bits:x} {top:x}");
+        }
+        let zeros: [(u64, u64); 512] = core::array::from_fn(|index| (0x7000 + 8 * index as u64, 0));
+        assert_eq!(step(0, 0x7000, &zeros), Err(Stop::NoReturnAddress));
+        // A signal that struck where the program had jumped to nowhere: what called that is not known.
+        let mut cursor = Cursor::interrupted(RunAddr(0x1000), [0x7ff8; 16]);
+        let mut recipe = Recipe::with_cfa(Cfa::Register { reg: Reg::RSP, disp: 8 });
+        recipe.signal_frame = true;
+        let step = step_open(&mut cursor, &recipe, |_| None, &mut Words(&[(0x7ff8, 0)]));
+        assert_eq!(step, Err(Stop::NoReturnAddress));
     }
 
     /// libcrypto's aesni_ctr32_encrypt_blocks keeps its caller's stack pointer in r11 and calls _aesni_encrypt8.

@@ -40,6 +40,7 @@ mod recipe;
 mod repair;
 pub mod return_reads;
 mod returns;
+pub mod stack_switches;
 mod state;
 mod sweep;
 mod tables;

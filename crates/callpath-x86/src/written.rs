@@ -5,15 +5,23 @@
 //! out, code for a stack of its own, data. So a recipe is believed here only where control goes on, by what can be
 //! followed, to a return that finds nothing but the return address on the stack.
 
+pub mod ahead;
+mod frames;
+
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::{Cfa, Recipe};
 use callpath_format::register::Reg;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
+use rustc_hash::FxHashMap;
 
+use self::frames::{FramedProcedure, FramedStep, framed};
 use crate::analysis::{CodeAnalysis, Row, analyse};
 use crate::input::CodeInput;
+
+/// What lies between procedures: nothing, traps, `hlt` and `nop`.
+const FILLING: [u8; 4] = [0, 0xcc, 0xf4, 0x90];
 
 /// What is believed of code that was written at run time.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -39,13 +47,179 @@ pub struct WrittenProcedure {
 /// Analyses `code`, which begins at `start`, in about 80 ns for each byte that is code. `code` may begin and end inside of a
 /// procedure.
 pub fn analyse_written(code: &[u8], start: LinkAddr) -> WrittenCode {
-    let slices = [(start, code)];
+    let framed = framed(code, start);
+    let slices = filled(code, start, &framed);
     let analysis = analyse(&CodeInput { code: &slices, data: &slices, is_absolute: true, ..CodeInput::default() });
-    let body = Body::of(code, start, &analysis);
+    let body = Body::of(code, start, &slices, &analysis);
     let mut recipes = analysis.recipes;
     let Ok(unknown) = u16::try_from(recipes.len()) else { return WrittenCode::default() };
     recipes.push(Recipe::UNKNOWN);
-    WrittenCode { procedures: body.procedures(unknown), recipes }
+    let procedures = joined(body.procedures(unknown), framed, &mut recipes, unknown);
+    WrittenCode { procedures, recipes }
+}
+
+/// The parts of `code` that are not mere filling, and not understood yet.
+fn filled<'c>(code: &'c [u8], start: LinkAddr, framed: &[FramedProcedure]) -> Vec<(LinkAddr, &'c [u8])> {
+    const BLOCK_BYTES: usize = 64;
+    const LEAST_BLOCKS: usize = 4;
+    let is_filling = |block: &[u8]| FILLING.contains(&block[0]) && block.iter().all(|byte| *byte == block[0]);
+    let mut parts: Vec<Range<usize>> = Vec::new();
+    for (index, block) in code.chunks(BLOCK_BYTES).enumerate().filter(|(_, block)| !is_filling(block)) {
+        let at = index * BLOCK_BYTES;
+        match parts.last_mut() {
+            Some(part) if at - part.end < LEAST_BLOCKS * BLOCK_BYTES => part.end = at + block.len(),
+            _ => parts.push(at..at + block.len()),
+        }
+    }
+    let mut understood: Vec<Range<usize>> = framed.iter().filter_map(FramedProcedure::understood).collect();
+    for range in &mut understood {
+        *range = range.start.wrapping_sub(start.0 as usize)..range.end.wrapping_sub(start.0 as usize);
+    }
+    understood.sort_by_key(|range| range.start);
+    let mut slices = Vec::new();
+    for part in parts {
+        let mut from = part.start;
+        let first = understood.partition_point(|range| range.end <= part.start);
+        let within = understood[first..].iter().take_while(|range| range.start < part.end);
+        for range in within.cloned().chain(std::iter::once(part.end..part.end)) {
+            if from < range.start {
+                slices.push((LinkAddr(start.0.wrapping_add(from as u64)), &code[from..range.start]));
+            }
+            from = from.max(range.end);
+        }
+    }
+    slices
+}
+
+/// Whether what returns here goes on by the frame pointer alone, so that nothing need have called from before it: `code` begins
+/// there.
+pub fn resumes_by_pointer(code: &[u8]) -> bool {
+    frames::resumes(code)
+}
+
+/// What is known in both ways, as procedures that do not overlap. Where both know a recipe, that of code with a prologue counts: what
+/// comes before a procedure may be data, which the other way takes for code.
+fn joined(
+    returning: Vec<WrittenProcedure>,
+    framed: Vec<FramedProcedure>,
+    recipes: &mut Vec<Recipe>,
+    unknown: u16,
+) -> Vec<WrittenProcedure> {
+    let mut index_of: FxHashMap<Recipe, u16> = FxHashMap::default();
+    let mut all: Vec<(Range<LinkAddr>, Option<WrittenProcedure>, Option<FramedProcedure>)> = Vec::new();
+    all.extend(returning.into_iter().map(|procedure| (procedure.code.clone(), Some(procedure), None)));
+    all.extend(framed.into_iter().filter_map(|procedure| {
+        let code = procedure.steps.first()?.code.start..procedure.steps.last()?.code.end;
+        Some((code, None, Some(procedure)))
+    }));
+    all.sort_by_key(|(code, ..)| (code.start, code.end));
+    let mut all = all.into_iter().peekable();
+    let mut procedures = Vec::new();
+    while let Some((mut code, returning, framed)) = all.next() {
+        let mut returning: Vec<WrittenProcedure> = returning.into_iter().collect();
+        let mut framed: Vec<FramedProcedure> = framed.into_iter().collect();
+        while let Some((other, returns, frames)) = all.next_if(|(other, ..)| other.start < code.end) {
+            code.end = code.end.max(other.end);
+            returning.extend(returns);
+            framed.extend(frames);
+        }
+        if framed.is_empty() {
+            procedures.extend(returning);
+            continue;
+        }
+        let mut rows: Vec<(Range<LinkAddr>, u16)> = Vec::new();
+        let mut steps: Vec<&FramedStep> = framed.iter().flat_map(|procedure| &procedure.steps).collect();
+        steps.sort_by_key(|step| step.code.start);
+        let mut call_ends: Vec<LinkAddr> = returning.iter().flat_map(|p| p.call_ends.iter().copied()).collect();
+        for procedure in &returning {
+            let ends = procedure.rows.iter().skip(1).map(|row| row.start).chain([procedure.code.end]);
+            for (row, end) in procedure.rows.iter().zip(ends).filter(|(row, _)| row.recipe != unknown) {
+                let mut at = row.start;
+                let first = steps.partition_point(|step| step.code.end <= row.start);
+                for step in steps[first..].iter().take_while(|step| step.code.start < end) {
+                    rows.extend((at < step.code.start).then_some((at..step.code.start, row.recipe)));
+                    at = at.max(step.code.end);
+                }
+                rows.extend((at < end).then_some((at..end, row.recipe)));
+            }
+        }
+        for step in steps {
+            let recipe = *index_of.entry(step.recipe).or_insert_with(|| {
+                let index = recipes.iter().position(|recipe| *recipe == step.recipe).unwrap_or_else(|| {
+                    recipes.push(step.recipe);
+                    recipes.len() - 1
+                });
+                u16::try_from(index).unwrap_or(unknown)
+            });
+            rows.push((step.code.clone(), recipe));
+            if step.is_call {
+                call_ends.push(LinkAddr(step.code.end.0.wrapping_sub(1)));
+            }
+        }
+        rows.sort_by_key(|(code, _)| code.start);
+        let mut procedure = WrittenProcedure { code: code.clone(), rows: Vec::new(), call_ends };
+        let mut at = code.start;
+        for (code, recipe) in rows {
+            if at < code.start {
+                procedure.rows.push(Row { start: at, recipe: unknown });
+            }
+            procedure.rows.push(Row { start: code.start, recipe });
+            at = code.end;
+        }
+        procedure.rows.dedup_by_key(|row| row.recipe);
+        procedure.call_ends.sort_unstable();
+        procedure.call_ends.dedup();
+        procedures.push(procedure);
+    }
+    procedures
+}
+
+/// What is looked at around code that has changed, bytes.
+const AROUND_BYTES: u64 = 256;
+
+impl WrittenCode {
+    /// Analyses what is not as it was: the `changed` bytes of `code`, which begins at `start` as what was analysed did.
+    pub fn analyse_again(&mut self, code: &[u8], start: LinkAddr, changed: Range<usize>) {
+        let end = start.0.saturating_add(code.len() as u64);
+        let mut from = start.0.saturating_add(changed.start as u64).saturating_sub(AROUND_BYTES).max(start.0);
+        let mut to = start.0.saturating_add(changed.end as u64).saturating_add(AROUND_BYTES).min(end);
+        // Whole procedures, with what is between them.
+        let is_in = |p: &WrittenProcedure, from: u64, to: u64| p.code.start.0 < to && from < p.code.end.0;
+        for procedure in &self.procedures {
+            if is_in(procedure, from, to) {
+                from = from.min(procedure.code.start.0);
+                to = to.max(procedure.code.end.0).min(end);
+            }
+        }
+        self.procedures.retain(|p| !is_in(p, from, to) && p.code.end.0 <= end);
+        from = from.max(start.0);
+        let part = LinkAddr(from)..LinkAddr(to.max(from));
+        let found = analyse_written(bytes_of(code, start, &part), part.start);
+        let mut index_of: FxHashMap<Recipe, u16> =
+            (0u16..).zip(&self.recipes).map(|(index, recipe)| (*recipe, index)).collect();
+        let mut index_in_all = |recipe: u16| -> Option<u16> {
+            let recipe = *found.recipes.get(usize::from(recipe))?;
+            let next = u16::try_from(self.recipes.len()).ok()?;
+            let index = *index_of.entry(recipe).or_insert(next);
+            if index == next {
+                self.recipes.push(recipe);
+            }
+            Some(index)
+        };
+        for mut procedure in found.procedures {
+            let all_known = procedure.rows.iter_mut().all(|row| match index_in_all(row.recipe) {
+                Some(index) => {
+                    row.recipe = index;
+                    true
+                }
+                None => false,
+            });
+            if all_known {
+                self.procedures.push(procedure);
+            }
+        }
+        self.procedures.sort_by_key(|p| p.code.start);
+    }
 }
 
 /// Whether rbp is surely a frame's pointer at the instruction `at`: one of the `code` before it, which begins at `start`, makes
@@ -106,7 +280,7 @@ enum StepKind {
 }
 
 impl Body {
-    fn of(code: &[u8], start: LinkAddr, analysis: &CodeAnalysis) -> Body {
+    fn of(code: &[u8], start: LinkAddr, slices: &[(LinkAddr, &[u8])], analysis: &CodeAnalysis) -> Body {
         let mut body = Body { steps: Vec::new(), flow: Vec::new() };
         let mut jumps = Vec::new();
         let code_end = LinkAddr(start.0.saturating_add(code.len() as u64));
@@ -118,6 +292,10 @@ impl Body {
                 continue;
             }
             let end = analysis.rows.get(index + 1).map_or(code_end, |next| next.start);
+            // Nothing is known beyond what was looked at.
+            let slice = slices.partition_point(|(at, _)| *at <= row.start).checked_sub(1).and_then(|at| slices.get(at));
+            let Some((slice, bytes)) = slice else { continue };
+            let end = end.min(LinkAddr(slice.0.saturating_add(bytes.len() as u64)));
             let bytes = bytes_of(code, start, &(row.start..end));
             let mut decoder = Decoder::with_ip(64, bytes, row.start.0, DecoderOptions::NONE);
             let mut instruction = Instruction::default();
@@ -262,11 +440,12 @@ mod tests {
         // movl $1,-8(%r14); add $-16,%rsp; jmp *%rax: a trace of a tracing compiler
         let code = [0x41, 0xc7, 0x46, 0xf8, 1, 0, 0, 0, 0x48, 0x83, 0xc4, 0xf0, 0xff, 0xe0];
         assert_eq!(analyse_written(&padded(&code), START).procedures, []);
-        // A procedure with jumps that nobody can follow: what is behind the last of them is believed, leave; ret.
+        // A procedure with jumps that nobody can follow: what is before the first and behind the last of them is believed, leave; ret.
         let code = [0x55, 0x48, 0x89, 0xe5, 0xff, 0xe1, 0xcc, 0x90, 0xff, 0xe1, 0xcc, 0xc9, 0xc3];
         let written = analyse_written(&padded(&code), START);
-        assert_eq!((cfa_at(&written, 4), cfa_at(&written, 8)), (None, None));
-        assert_eq!(cfa_at(&written, 11), Some(Cfa::Register { reg: Reg::RBP, disp: 16 }));
+        let framed = Some(Cfa::Register { reg: Reg::RBP, disp: 16 });
+        assert_eq!((cfa_at(&written, 4), cfa_at(&written, 8)), (framed, Some(Cfa::Unknown)));
+        assert_eq!(cfa_at(&written, 11), framed);
         // The rest of a procedure that began before: add $24,%rsp; pop %rbx; ret
         let code = [0x48, 0x83, 0xc4, 24, 0x5b, 0xc3];
         let written = analyse_written(&padded(&code), START);

@@ -1,8 +1,11 @@
 //! Jump tables that real programs brought, rebuilt in small with their disassembly.
 
+use std::sync::Arc;
+
 use callpath_format::address::LinkAddr;
 use callpath_x86::graph::{Fragment, FragmentKind, GraphInput, ModuleFlow, TableEnd};
 use callpath_x86::input::CodeInput;
+use callpath_x86::loops::forest;
 
 const BASE: u64 = 0x1000;
 const TABLE: u64 = 0x8000;
@@ -58,7 +61,7 @@ fn an_impossible_case_of_an_interpreter_ends_no_table() {
     assert_eq!(graph.unresolved(), 0, "{graph:?}");
     assert_eq!(graph.tables.len(), 2, "{graph:?}");
     for table in &graph.tables {
-        assert_eq!(table.targets, [first, second]);
+        assert_eq!(*table.targets, [first, second]);
         assert_eq!(table.addresses, [LinkAddr(TABLE)]);
         assert_eq!(table.end, TableEnd::Bound);
     }
@@ -113,5 +116,42 @@ fn many_jumps_far_from_where_their_tables_are_named_are_all_resolved() {
     for (jump, found) in (0..).zip(&graph.tables) {
         assert_eq!(found.addresses, [LinkAddr(table(jump))]);
         assert!(found.targets.contains(&LinkAddr(case_at(jump + 1))), "{found:?}");
+    }
+}
+
+/// A computed `goto` as gcc leaves it: each case ends with a copy of the jump. What is kept of it grows with the number of cases,
+/// not with its square, and all that goes round is one loop.
+#[test]
+fn copies_of_a_jump_have_their_edges_in_common() {
+    let interpreter = |cases: u64| {
+        // inc rsi; movzx eax, byte [rsi]; jmp [8 * rax + TABLE]
+        let case = [&b"\x48\xff\xc6\x0f\xb6\x06\xff\x24\xc5"[..], &(TABLE as u32).to_le_bytes()].concat();
+        let len = case.len() as u64;
+        let mut bytes = case.repeat(cases as usize);
+        bytes.push(0xc3);
+        let slices = [(LinkAddr(BASE), bytes.as_slice())];
+        // Not to the first, which is the entry.
+        let pointers: Vec<_> =
+            (0..cases).map(|case| (LinkAddr(TABLE + 8 * case), LinkAddr(BASE + len * (case + 1)))).collect();
+        let code = CodeInput { code: &slices, pointers: &pointers, ..CodeInput::default() };
+        let fragments =
+            [Fragment { code: LinkAddr(BASE)..LinkAddr(BASE + len * cases + 1), kind: FragmentKind::Entry }];
+        let flow = ModuleFlow::new(&GraphInput { code, fragments: &fragments, landing_pads: &[] });
+        flow.graph(flow.procedure_at(LinkAddr(BASE)).unwrap())
+    };
+    for cases in [60, 120, 240] {
+        let graph = interpreter(cases);
+        assert_eq!((graph.unresolved(), graph.blocks.len() as u64, graph.tables.len() as u64), (0, cases + 1, cases));
+        assert_eq!(graph.edges.len() as u64, cases);
+        let shared = &graph.tables[0].targets;
+        assert!(graph.tables.iter().all(|table| Arc::ptr_eq(shared, &table.targets)));
+        for block in 0..cases as u32 {
+            assert_eq!((graph.copied_jump(block), graph.successors(block).len() as u64), (Some(0), cases));
+        }
+        let forest = forest(&graph);
+        let shapes: Vec<_> = forest.loops.iter().map(|l| (l.is_dispatch, l.is_irreducible, l.header)).collect();
+        assert_eq!(shapes, [(true, false, 1)]);
+        assert_eq!(forest.blocks(0), (1..cases as u32).collect::<Vec<_>>());
+        assert_eq!(forest.exits(0).len() as u64, cases - 1);
     }
 }

@@ -337,14 +337,14 @@ fn code_that_jumps_anywhere_nests_as_deep_as_there_is_room() {
         Graph::new(len, &edges)
     };
     let graph = anywhere(1_000);
-    let (few, too_deep) = forest(&graph).shallow(&graph);
+    let (few, too_deep) = forest(&graph).shallow(&graph, |_| 1);
     assert_eq!((&few, too_deep), (&forest(&graph), None));
     let mut visits = Vec::new();
     for len in [10_000, 20_000, 40_000] {
         let graph = anywhere(len);
         let whole = forest(&graph);
         assert!(whole.loops_around_blocks() > len as usize * len as usize / 40, "{}", whole.loops_around_blocks());
-        let (shallow, too_deep) = whole.clone().shallow(&graph);
+        let (shallow, too_deep) = whole.clone().shallow(&graph, |_| 1);
         let too_deep = too_deep.unwrap();
         assert_eq!(shallow.loops.len() + too_deep.left_out, whole.loops.len());
         assert_eq!(shallow.loops.iter().map(|l| l.depth as usize + 1).max(), Some(too_deep.kept));

@@ -31,6 +31,8 @@ pub struct Quality {
     pub dropped: BTreeMap<String, u64>,
     /// What the collector says that it cost.
     pub overhead_ns: u64,
+    /// The longest of its handlers.
+    pub longest_ns: u64,
 }
 
 #[derive(Debug)]
@@ -61,6 +63,7 @@ impl Profile {
             raw_kept: number(&quality["raw_kept"]),
             dropped: dropped.iter().map(|(reason, count)| (reason.clone(), number(count))).collect(),
             overhead_ns: number(&quality["overhead_ns"]),
+            longest_ns: number(&quality["handlers"]["longest_ns"]),
         };
         Self { metrics, derived, nodes, quality }
     }
@@ -137,10 +140,12 @@ impl Profile {
         sum
     }
 
-    /// The share of a metric that goes through these names, in percent.
+    /// The share of a metric that goes through these names, in percent of what was sampled: a process's end was not, and is
+    /// long on a busy machine.
     pub fn percent_through(&self, names: &[&str]) -> f64 {
         let metric = &self.metrics[0];
-        100.0 * self.through(names, metric) as f64 / self.total(metric).max(1) as f64
+        let sampled = self.total(metric) - self.through(&["gap:after the last sample"], metric);
+        100.0 * self.through(names, metric) as f64 / sampled.max(1) as f64
     }
 
     /// Name and first metric of each process.

@@ -141,13 +141,22 @@ impl Program {
     /// As [`Program::same`], and the kernel's own account of its user and system time in nanoseconds. It runs as a child
     /// of a small program that waits for it.
     pub fn same_with_account(&self) -> (Recorded, u64) {
+        self.with_account(Self::same)
+    }
+
+    /// The same of a program that says another thing each time it runs.
+    pub fn recorded_with_account(&self) -> (Recorded, u64) {
+        self.with_account(Self::recorded)
+    }
+
+    fn with_account(&self, run: impl Fn(&Self) -> Recorded) -> (Recorded, u64) {
         let account = Self::nasty("account.c");
         let file = fresh_directory();
         let file = file.path().join("cost");
         let mut through =
             Self { path: account.path, arguments: vec![file.clone().into(), self.path.clone().into()], ..self.clone() };
         through.arguments.extend(self.arguments.iter().cloned());
-        let recorded = through.same();
+        let recorded = run(&through);
         let text = std::fs::read_to_string(&file).expect("account leaves its file");
         let micros: u64 = text.split_whitespace().map(|number| number.parse::<u64>().expect("numbers")).sum();
         (recorded, micros * 1000)

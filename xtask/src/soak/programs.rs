@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 
 use super::{Draw, Place};
-use crate::suite::{self, Stdin};
+use crate::suite::{self, prepared::Stdin};
 use crate::{build, install};
 
 /// What to run.
@@ -18,7 +18,7 @@ pub struct Subject {
     pub name: &'static str,
     pub program: PathBuf,
     pub arguments: Vec<String>,
-    pub environment: Vec<(&'static str, &'static str)>,
+    pub environment: Vec<(&'static str, String)>,
     /// Where it must run; a fresh directory if it does not care.
     pub directory: Option<PathBuf>,
     /// Whether its output depends on nothing but its arguments.
@@ -129,8 +129,8 @@ fn of_the_suite(place: &Place, wanted: &dyn Fn(&str) -> bool) -> anyhow::Result<
         }
         super::open_to_all(&directory)?;
         let run = || -> anyhow::Result<Vec<u8>> {
-            let mut command = Command::new(&prepared.program);
-            command.args(&prepared.arguments).current_dir(&directory).envs(prepared.environment.iter().copied());
+            let mut command = prepared.bare(&directory);
+            command.envs(prepared.environment.iter().cloned());
             Ok(command.stdin(std::process::Stdio::null()).output()?.stdout)
         };
         found.push(Subject {

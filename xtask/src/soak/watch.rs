@@ -3,7 +3,6 @@
 //! Knows nothing of what must hold of it.
 
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
@@ -12,11 +11,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use super::Place;
+use crate::descendants;
 
 /// A run that takes longer hangs; they take a second or so.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long what a program has left may take to end.
-const GRACE: Duration = Duration::from_secs(3);
 
 /// What a run did.
 #[derive(Debug)]
@@ -47,13 +45,6 @@ pub struct Memory {
     pub arena: u64,
     /// What is behind all that is published.
     pub published: u64,
-}
-
-/// Orphans of what we run become our children, so that they can be found.
-pub fn adopt_orphans() -> anyhow::Result<()> {
-    // SAFETY: changes who adopts orphans, nothing else.
-    let result = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot adopt orphans") }
 }
 
 /// Runs a command that was asked to last so long, its output into files.
@@ -88,7 +79,7 @@ pub fn watch(command: &mut Command, place: &Place, asked: Duration) -> anyhow::R
     watched.middle = looks.get(looks.len() / 2).copied().unwrap_or_default();
     watched.end = looks.last().copied().unwrap_or_default();
     watched.status = status_of(status);
-    watched.left = left_behind()?;
+    watched.left = descendants::end_those_left()?;
     watched.stdout = std::fs::read(&out)?;
     watched.stderr = String::from_utf8_lossy(&std::fs::read(&err)?).into_owned();
     Ok(watched)
@@ -121,41 +112,4 @@ impl Watched {
 
 fn status_of(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
-}
-
-/// Our children that are none of the run's any more: those that do not end in time are named, and killed.
-fn left_behind() -> anyhow::Result<Vec<String>> {
-    let began = Instant::now();
-    loop {
-        // SAFETY: takes what has ended; nobody else waits for these.
-        while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
-        let children = children()?;
-        if children.is_empty() {
-            return Ok(vec![]);
-        }
-        if began.elapsed() > GRACE {
-            let name = |pid: i32| {
-                std::fs::read_to_string(format!("/proc/{pid}/comm"))
-                    .map_or_else(|_| "?".into(), |n| n.trim().to_owned())
-            };
-            let names = children.iter().map(|pid| format!("{} ({pid})", name(*pid))).collect();
-            for pid in children {
-                // SAFETY: a child of ours that has not been waited for: the number is still its own.
-                unsafe { libc::kill(pid, libc::SIGKILL) };
-                // SAFETY: as above.
-                unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
-            }
-            return Ok(names);
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn children() -> anyhow::Result<Vec<i32>> {
-    let mut all = Vec::new();
-    for task in std::fs::read_dir("/proc/self/task")? {
-        let text = std::fs::read_to_string(task?.path().join("children")).unwrap_or_default();
-        all.extend(text.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
-    }
-    Ok(all)
 }

@@ -1,15 +1,14 @@
 //! The programs: close kin, in Debian, of those that the papers report on, each with an input made here.
 //! Knows nothing of recorders and figures. A `size` of 5 is some 2 to 6 s of CPU, 1 is for a quick look.
 
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
 
 use super::inputs;
+use super::prepared::{Dialogue, Prepared, Stdin, installed as run, write};
 use crate::build;
-use crate::measure::{self, Usage};
 
 /// One program of the suite.
 #[derive(Debug)]
@@ -22,76 +21,6 @@ pub struct Program {
     pub packages: &'static [&'static str],
     /// Makes its inputs in a directory, for a size.
     pub prepare: fn(&Path, u32) -> anyhow::Result<Prepared>,
-}
-
-/// What to run, in the directory of the inputs.
-#[derive(Debug)]
-pub struct Prepared {
-    pub program: PathBuf,
-    pub arguments: Vec<String>,
-    pub environment: Vec<(&'static str, &'static str)>,
-    pub stdin: Stdin,
-}
-
-/// What comes in.
-#[derive(Debug)]
-pub enum Stdin {
-    Nothing,
-    File(PathBuf),
-    Dialogue(Dialogue),
-}
-
-/// For a program that gives up when more input is there: the end comes after the answer.
-#[derive(Debug)]
-pub struct Dialogue {
-    begin: String,
-    answer: &'static str,
-    end: &'static str,
-}
-
-impl Dialogue {
-    /// Runs a command through the dialogue.
-    pub fn run(&self, command: &mut Command) -> anyhow::Result<Usage> {
-        let (input, mut to_program) = std::io::pipe()?;
-        let (from_program, output) = std::io::pipe()?;
-        command.stdin(input).stdout(output);
-        to_program.write_all(self.begin.as_bytes())?;
-        let (answer, end) = (self.answer, self.end);
-        let talk = std::thread::spawn(move || -> std::io::Result<()> {
-            let mut to_program = Some(to_program);
-            for line in BufReader::new(from_program).split(b'\n') {
-                let line = line?;
-                if line.starts_with(answer.as_bytes())
-                    && let Some(mut writer) = to_program.take()
-                {
-                    writer.write_all(end.as_bytes())?;
-                }
-            }
-            Ok(())
-        });
-        let usage = measure::run(command)?;
-        // The command holds the other ends of the pipes.
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        talk.join().map_err(|_| anyhow::anyhow!("the dialogue's thread panicked"))??;
-        Ok(usage)
-    }
-}
-
-fn run(program: &str, arguments: &[&str]) -> anyhow::Result<Prepared> {
-    let places = ["/usr/bin", "/usr/games", "/bin"];
-    let found = places.iter().map(|place| Path::new(place).join(program)).find(|path| path.exists());
-    Ok(Prepared {
-        program: found.with_context(|| format!("{program} is not installed"))?,
-        arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
-        environment: vec![],
-        stdin: Stdin::Nothing,
-    })
-}
-
-fn write(directory: &Path, name: &str, contents: impl AsRef<[u8]>) -> anyhow::Result<PathBuf> {
-    let path = directory.join(name);
-    std::fs::write(&path, contents).with_context(|| format!("failed to write {}", path.display()))?;
-    Ok(path)
 }
 
 /// Compiles a program of tests/.
@@ -283,7 +212,7 @@ pub const ALL: &[Program] = &[
         prepare: |directory, size| {
             write(directory, "blas.py", inputs::NUMPY)?;
             let mut prepared = run("python3", &["blas.py", &size.to_string()])?;
-            prepared.environment.push(("OPENBLAS_NUM_THREADS", "2"));
+            prepared.environment.push(("OPENBLAS_NUM_THREADS", "2".into()));
             Ok(prepared)
         },
     },

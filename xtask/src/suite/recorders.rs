@@ -3,12 +3,16 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use super::programs::Prepared;
+use super::prepared::Prepared;
+use crate::measure::{self, Limits};
+
+/// A report that takes more is no report.
+const REPORT_LIMITS: Limits = Limits { wall: Duration::from_secs(300), memory_bytes: 8 << 30 };
 
 /// Who records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +63,8 @@ pub struct Stacks {
     pub taken: u64,
     /// Of these, those with a whole path.
     pub whole: u64,
+    /// Of these, those with a part of it, raw ones included.
+    pub partial: u64,
     /// Samples that were dropped, by reason.
     pub dropped: Vec<(String, u64)>,
     /// The handler that took longest, nanoseconds; 0 where there is none in the program.
@@ -69,6 +75,10 @@ pub struct Stacks {
     pub output_bytes: u64,
     /// Wall time of the report, with no cache of the report's own, seconds.
     pub report_seconds: f64,
+    /// The same once more, with what the first one has cached.
+    pub second_report_seconds: f64,
+    /// CPU time by the clocks that samples read, over the kernel's account of the program and the children that it waited for.
+    pub cpu_over_kernel: Option<f64>,
 }
 
 /// The command that records, and where it puts its output.
@@ -125,29 +135,37 @@ pub fn stacks(recorder: Recorder, setting: &Setting, output: &Path) -> anyhow::R
 
 /// The quality that `report --json` states, of any measurement.
 pub fn quality(callpath: &Path, cache: &Path, output: &Path) -> anyhow::Result<Value> {
+    Ok(view(callpath, cache, output)?["quality"].take())
+}
+
+fn view(callpath: &Path, cache: &Path, output: &Path) -> anyhow::Result<Value> {
     let mut report = Command::new(callpath);
     report.args(["report", "--json"]).arg(output).env("CALLPATH_CACHE_DIR", cache);
     let said = report.stderr(Stdio::inherit()).output()?;
     ensure!(said.status.success(), "callpath report --json ended with {}", said.status);
-    let view: Value = serde_json::from_slice(&said.stdout).context("failed to read the JSON of the report")?;
-    Ok(view["quality"].clone())
+    serde_json::from_slice(&said.stdout).context("failed to read the JSON of the report")
 }
 
 fn of_callpath(setting: &Setting, output: &Path) -> anyhow::Result<Stacks> {
     let fresh = setting.directory.join("report-cache");
     remove(&fresh)?;
-    let start = Instant::now();
-    let mut report = Command::new(&setting.callpath);
-    report.arg("report").arg(output).env("CALLPATH_CACHE_DIR", &fresh).stdout(Stdio::null());
-    ensure!(report.status()?.success(), "callpath report failed");
-    let report_seconds = start.elapsed().as_secs_f64();
+    let timed_report = || -> anyhow::Result<f64> {
+        let mut report = Command::new(&setting.callpath);
+        report.arg("report").arg(output).env("CALLPATH_CACHE_DIR", &fresh).stdout(Stdio::null());
+        let usage = measure::run_well_within(&mut report, REPORT_LIMITS).context("no report")?;
+        Ok(usage.wall.as_secs_f64())
+    };
+    let (report_seconds, second_report_seconds) = (timed_report()?, timed_report()?);
 
-    let quality = quality(&setting.callpath, &fresh, output)?;
+    let view = view(&setting.callpath, &fresh, output)?;
+    let quality = &view["quality"];
     let number = |name: &str| quality[name].as_u64().with_context(|| format!("the JSON's quality has no {name}"));
     let dropped = quality["dropped"].as_object().context("the JSON's quality has no dropped")?;
+    let (sampled, by_kernel) = (&view["nodes"][0]["inclusive"][0], &view["run"]["cpu_time_by_kernel_ns"]);
     Ok(Stacks {
         taken: number("taken")?,
         whole: number("full")?,
+        partial: number("partial")? + number("raw_kept")?,
         dropped: dropped.iter().filter_map(|(reason, count)| Some((reason.clone(), count.as_u64()?))).collect(),
         longest_handler_ns: quality["handlers"]["longest_ns"].as_u64().unwrap_or(0),
         handlers: quality["handlers"]["histogram"]
@@ -155,6 +173,8 @@ fn of_callpath(setting: &Setting, output: &Path) -> anyhow::Result<Stacks> {
             .map(|bins| bins.iter().filter_map(Value::as_u64).collect())
             .unwrap_or_default(),
         report_seconds,
+        second_report_seconds,
+        cpu_over_kernel: sampled.as_f64().zip(by_kernel.as_f64()).map(|(sampled, kernel)| sampled / kernel),
         ..Stacks::default()
     })
 }

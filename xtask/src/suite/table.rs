@@ -39,8 +39,7 @@ fn stacks(recorded: &Recorded) -> String {
 /// The whole table, with what is needed to read it.
 pub fn markdown(programs: &[Measured], setting: &str) -> anyhow::Result<String> {
     let mut text = String::new();
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    writeln!(text, "`cargo xtask {}`, {}; {}; {setting}.", words.join(" "), today(), machine()?)?;
+    writeln!(text, "{}", heading(setting)?)?;
     writeln!(
         text,
         "CPU and wall are ratios to the bare run of the same round: median (quartiles). CPU is program plus recorder."
@@ -186,6 +185,12 @@ pub fn machine() -> anyhow::Result<String> {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let kernel = kernel.trim().split('-').next().unwrap_or("?");
     Ok(format!("{count} CPUs {model}, Linux {kernel}"))
+}
+
+/// What was typed, when, and where.
+pub fn heading(setting: &str) -> anyhow::Result<String> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    Ok(format!("`cargo xtask {}`, {}; {}; {setting}.", words.join(" "), today(), machine()?))
 }
 
 fn today() -> String {

@@ -1,10 +1,11 @@
 //! The code that a measurement met: what each address is called, and the loops and inlined calls around it.
 //! Knows nothing of call paths and of what they cost.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
+use std::thread::Builder;
 use std::time::Duration;
 
 use callpath_format::address::LinkAddr;
@@ -58,6 +59,8 @@ pub(super) struct ModuleCode {
     /// What the process calls the code that it has written here.
     pub(super) written: Vec<NamedCode>,
     pub(super) unnamed_samples: u64,
+    /// Samples in a runtime's interpreter, where procedures of the program could stand.
+    pub(super) interpreter_samples: u64,
     /// Samples whose walk stopped in its code.
     pub(super) stopped_samples: u64,
 }
@@ -111,6 +114,7 @@ impl Code {
                 too_deep: Vec::new(),
                 written,
                 unnamed_samples: 0,
+                interpreter_samples: 0,
                 stopped_samples: 0,
             });
             self.modules.len() - 1
@@ -142,25 +146,36 @@ impl Code {
         let at_once = wanted.len();
         let wanted = Mutex::new(wanted);
         let (finished, is_finished) = mpsc::channel();
+        // Reads modules until there are none, and says so of each. Who asked has ended where nobody listens.
+        let work = |turn: Turn, finished: &dyn Fn() -> bool| {
+            let next = || wanted.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            while let Some(module) = next() {
+                module.read(options, &cache);
+                if !finished() {
+                    break;
+                }
+            }
+            drop(turn);
+        };
+        let mut is_alone = at_once > 0;
         std::thread::scope(|scope| {
             for number in 0..at_once {
-                let turn = if number == 0 { Some(Turn::first()) } else { Turn::take() };
+                let turn = if number == 0 { Turn::first_of_several() } else { Turn::take() };
                 let Some(turn) = turn else { break };
-                let (wanted, cache, finished) = (&wanted, &cache, finished.clone());
-                scope.spawn(move || {
+                let (work, finished) = (&work, finished.clone());
+                let others = move || {
                     turn.begin();
-                    let next = || wanted.lock().unwrap_or_else(PoisonError::into_inner).pop();
-                    while let Some(module) = next() {
-                        module.read(options, cache);
-                        // Who asked has ended where nobody listens.
-                        if finished.send(()).is_err() {
-                            break;
-                        }
-                    }
-                    drop(turn);
-                });
+                    work(turn, &|| finished.send(()).is_ok());
+                };
+                if Builder::new().spawn_scoped(scope, others).is_err() {
+                    break;
+                }
+                is_alone = false;
             }
             drop(finished);
+            if is_alone {
+                return;
+            }
             loop {
                 progress(done, count);
                 match is_finished.recv_timeout(PROGRESS_INTERVAL) {
@@ -170,6 +185,15 @@ impl Code {
                 }
             }
         });
+        if is_alone {
+            let done = Cell::new(done);
+            let progress = RefCell::new(&mut *progress);
+            work(Turn::first(), &|| {
+                done.set(done.get() + 1);
+                (progress.borrow_mut())(done.get(), count);
+                true
+            });
+        }
         progress(count, count);
     }
 }
@@ -243,9 +267,11 @@ impl ModuleCode {
 
     /// What the process says of an address.
     fn as_written(&self, address: LinkAddr) -> Option<ProcedureName> {
-        let named =
-            self.written.iter().find(|p| (p.start..p.start.saturating_add(p.len_bytes)).contains(&address.0))?;
-        Some(ProcedureName { name: named.name.clone(), start: LinkAddr(named.start), named: true })
+        let holds = |p: &&NamedCode| (p.start..p.start.saturating_add(p.len_bytes)).contains(&address.0);
+        // The process's own name, else the narrowest bounds.
+        let found = self.written.iter().filter(holds).map(|p| (p.is_named(&self.key.0), p));
+        let (named, found) = found.min_by_key(|(named, p)| (!named, p.len_bytes))?;
+        Some(ProcedureName { name: found.name.clone(), start: LinkAddr(found.start), named })
     }
 
     /// Its file is of another build than the one that ran.

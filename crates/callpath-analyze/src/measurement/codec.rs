@@ -23,7 +23,7 @@ use crate::leb128;
 use super::tree::{PARTIAL_ROOT, PathTree, TreeNode};
 use super::{Account, MetricInfo, ModuleRecord, ProcessFile, SessionEnd, SessionFile, ThreadProfile};
 
-const MAGIC: &[u8; 8] = b"CPMEAS02";
+const MAGIC: &[u8; 8] = b"CPMEAS03";
 const KIND_SESSION: u32 = 1;
 const KIND_PROCESS: u32 = 2;
 pub(super) const KIND_NAMES: u32 = 3;
@@ -40,7 +40,7 @@ pub enum MeasurementError {
     #[error("read {path}: it is no file of a callpath measurement (it does not begin with CPMEAS)")]
     Magic { path: PathBuf },
     #[error(
-        "read {path}: it is of another version of the format ({found} at byte 6, not 02); use the callpath that recorded it"
+        "read {path}: it is of another version of the format ({found} at byte 6, not 03); use the callpath that recorded it"
     )]
     Version { path: PathBuf, found: String },
     #[error("read {path}: it holds something else than expected (kind {found} at byte 8)")]
@@ -51,8 +51,10 @@ pub enum MeasurementError {
     Checksum { path: PathBuf },
     #[error("read {path}: nonsense at byte {offset} ({what})")]
     Content { path: PathBuf, offset: usize, what: &'static str },
-    #[error("read {names} in {path}: there is no such file, but there are later ones")]
+    #[error("read {names} in {path}: not there, though the measurement had it")]
     Gone { path: PathBuf, names: String },
+    #[error("read {path}: process {sequence} stands in the measurement twice; the first one counts")]
+    Twice { path: PathBuf, sequence: u32 },
     #[error(
         "find a measurement in {path}: there is no file `session` in it; is it the directory that `callpath record` named?"
     )]
@@ -86,6 +88,7 @@ pub fn encode_session(session: &SessionFile) -> Vec<u8> {
     w.strings(&session.notes);
     w.number(session.lost_processes);
     w.number(session.recorder_cpu_ns);
+    w.number(session.processes);
     w.finish()
 }
 
@@ -116,6 +119,7 @@ pub fn decode_session(bytes: &[u8], path: &Path) -> Result<SessionFile, Measurem
     session.notes = r.strings()?;
     session.lost_processes = r.number()?;
     session.recorder_cpu_ns = r.number()?;
+    session.processes = r.number()?;
     r.finish()?;
     Ok(session)
 }
@@ -419,6 +423,12 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Where the first of several files ends that stand one behind the other. `None`: there is no whole one.
+pub(super) fn end_of_first(bytes: &[u8]) -> Option<usize> {
+    let length = bytes.get(..8).filter(|magic| *magic == MAGIC).and_then(|_| bytes.get(16..24)?.first_chunk())?;
+    usize::try_from(u64::from_le_bytes(*length)).ok().filter(|end| (HEADER_BYTES..=bytes.len()).contains(end))
+}
+
 /// For a fuzzer: any bytes as either file.
 #[doc(hidden)]
 pub fn fuzz_measurement(bytes: &[u8]) {
@@ -428,6 +438,7 @@ pub fn fuzz_measurement(bytes: &[u8]) {
         drop(decode_session(&sealed, path));
         drop(decode_process(&sealed, path));
         drop(super::decode_names(&sealed, path));
+        drop(super::together::read(&sealed, path, false));
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::codec::{MeasurementError, decode_process, decode_session};
 use super::names_file::{NamesFile, decode_names};
+use super::together::{self, TOGETHER};
 use super::{ProcessFile, SessionFile};
 use crate::plain::plain;
 
@@ -74,7 +75,7 @@ impl Measurement {
     /// Reads a measurement, which may still be growing.
     pub fn read(directory: &Path) -> Result<Measurement, MeasurementError> {
         let path = directory.join(SESSION);
-        let bytes = match fs::read(&path) {
+        let bytes = match read_file(&path) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound || e.kind() == std::io::ErrorKind::NotADirectory => {
                 return Err(MeasurementError::NoSession { path: directory.to_owned() });
@@ -84,7 +85,7 @@ impl Measurement {
         let session = decode_session(&bytes, &path)?;
         let read = |source| MeasurementError::Read { path: directory.to_owned(), source };
         let (mut processes, mut names, mut unreadable) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut files, mut names_files) = (Vec::new(), Vec::new());
+        let (mut files, mut names_files, mut together) = (Vec::new(), Vec::new(), None);
         for entry in fs::read_dir(directory).map_err(read)? {
             let path = entry.map_err(read)?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -94,23 +95,49 @@ impl Measurement {
                 files.push((sequence, path));
             } else if name.starts_with(NAMES) && !name.ends_with(TEMPORARY) {
                 names_files.push(path);
+            } else if name == TOGETHER {
+                together = Some(path);
             }
         }
         files.sort();
+        let mut sequences: Vec<u32> = files.iter().filter_map(|(sequence, _)| *sequence).collect();
+        let grows = session.ended.is_none();
+        if let Some(path) = together {
+            let bytes = read_file(&path).map_err(|source| MeasurementError::Read { path: path.clone(), source });
+            for process in bytes.map_or_else(|e| vec![Err(e)], |bytes| together::read(&bytes, &path, grows)) {
+                match process {
+                    Ok(process) => {
+                        sequences.push(process.sequence);
+                        processes.push(process);
+                    }
+                    Err(error) => unreadable.push(error),
+                }
+            }
+        }
+        sequences.sort_unstable();
         // As long as it grows, a process may have come that was not written yet.
-        if session.ended.is_some() {
-            unreadable.extend(gaps(files.iter().filter_map(|(sequence, _)| *sequence), directory));
+        if !grows {
+            let behind_last = u32::try_from(session.processes).ok();
+            unreadable.splice(..0, gaps(sequences.into_iter().chain(behind_last), directory));
         }
         for (_, path) in files {
-            let bytes = fs::read(&path).map_err(|source| MeasurementError::Read { path: path.clone(), source });
+            let bytes = read_file(&path).map_err(|source| MeasurementError::Read { path: path.clone(), source });
             match bytes.and_then(|bytes| decode_process(&bytes, &path)) {
                 Ok(process) => processes.push(process),
                 Err(error) => unreadable.push(error),
             }
         }
         processes.sort_by_key(|p| p.sequence);
+        processes.dedup_by(|process, first| {
+            let is_there = process.sequence == first.sequence;
+            if is_there {
+                let path = directory.to_owned();
+                unreadable.push(MeasurementError::Twice { path, sequence: process.sequence });
+            }
+            is_there
+        });
         for path in names_files {
-            let bytes = fs::read(&path).map_err(|source| MeasurementError::Read { path: path.clone(), source });
+            let bytes = read_file(&path).map_err(|source| MeasurementError::Read { path: path.clone(), source });
             match bytes.and_then(|bytes| decode_names(&bytes, &path)) {
                 Ok(file) => names.push(file),
                 Err(error) => unreadable.push(error),
@@ -129,6 +156,14 @@ impl Measurement {
         }
         losses
     }
+}
+
+/// Reads a regular file: others may never end.
+fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("it is no regular file"));
+    }
+    fs::read(path)
 }
 
 /// What is missing in an ascending list of numbers that should begin at 0 and leave none out.
@@ -176,6 +211,7 @@ mod tests {
         let session = SessionFile {
             metrics: vec![MetricInfo { name: "cpu-time".into(), unit: "ns".into() }],
             ended: ended.then(SessionEnd::default),
+            processes: 9,
             ..SessionFile::default()
         };
         write_file(directory.path(), SESSION, &encode_session(&session)).unwrap();
@@ -202,14 +238,31 @@ mod tests {
             fs::remove_file(file(gone)).unwrap();
         }
         let expected = format!(
-            "failed to read process-4-* in DIR: there is no such file, but there are later ones: what it held is missing here
-failed to read process-6-* to process-7-* in DIR: there is no such file, but there are later ones: what it held is missing \
-             here
+            "failed to read process-4-* in DIR: not there, though the measurement had it: what it held is missing here
+failed to read process-6-* to process-7-* in DIR: not there, though the measurement had it: what it held is missing here
 failed to read DIR/process-2-100: it ends at byte 33, not at byte {len}; it was cut or is damaged: what it held is missing \
              here"
         );
         assert_eq!(losses(whole.path()), expected);
         assert_eq!(Measurement::read(whole.path()).unwrap().processes.len(), 5);
+    }
+
+    #[test]
+    fn all_processes_that_were_measured_are_there_once() {
+        let whole = measurement(true);
+        let file = |sequence| whole.path().join(process_file_name(sequence, 100));
+        fs::remove_file(file(8)).unwrap();
+        assert_eq!(
+            losses(whole.path()),
+            "failed to read process-8-* in DIR: not there, though the measurement had it: what it held is missing here"
+        );
+        fs::copy(file(1), whole.path().join(TOGETHER)).unwrap();
+        let said = losses(whole.path());
+        assert!(said.contains("process 1 stands in the measurement twice"), "{said}");
+        assert_eq!(Measurement::read(whole.path()).unwrap().processes.len(), 8);
+        fs::remove_file(file(2)).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", file(2)).unwrap();
+        assert!(losses(whole.path()).contains("process-2-100: it is no regular file"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a process calls the code that it has written, as far as samples lie in it: a file beside the process's own.
 //! Knows nothing of how names are found.
 
+use std::ops::Range;
 use std::path::Path;
 
 use super::codec::{KIND_NAMES, MeasurementError, Reader, Writer};
@@ -25,8 +26,27 @@ pub struct NamedCode {
     pub start: u64,
     /// Its length, bytes.
     pub len_bytes: u64,
-    /// As the process calls it.
+    /// As the process calls it, or [`nameless`].
     pub name: String,
+}
+
+/// What a procedure without a name is called that begins at `start` in written code: the memory's name and the address.
+pub fn nameless(memory: &Path, start: u64) -> String {
+    format!("{}+{start:#x}", memory.file_name().unwrap_or(memory.as_os_str()).to_string_lossy())
+}
+
+/// What code of a mapping is called of which no procedures are known: the memory's name and the bounds, unlike any procedure's name.
+pub fn nameless_mapping(memory: &Path, range: Range<u64>) -> String {
+    let memory = memory.file_name().unwrap_or(memory.as_os_str()).to_string_lossy();
+    format!("{memory} {:#x}-{:#x}", range.start, range.end)
+}
+
+impl NamedCode {
+    /// Whether the process has a name for it: otherwise only its bounds are known.
+    pub fn is_named(&self, memory: &Path) -> bool {
+        self.name != nameless(memory, self.start)
+            && self.name != nameless_mapping(memory, self.start..self.start.saturating_add(self.len_bytes))
+    }
 }
 
 /// The bytes of a names file.

@@ -82,6 +82,18 @@ impl PathTree {
         self.child(parent, key)
     }
 
+    /// The node of the same path in another tree, made there if there is none.
+    pub fn copy_path(&self, node: u32, to: &mut PathTree) -> u32 {
+        let mut keys = Vec::new();
+        let mut at = node;
+        while at > PARTIAL_ROOT {
+            let Some(frame) = self.nodes.get(at as usize) else { return FULL_ROOT };
+            keys.push(frame.key);
+            at = frame.parent;
+        }
+        keys.iter().rev().fold(at, |node, key| to.child(node, *key))
+    }
+
     /// Adds samples and what they weigh to a node; there must be such a node.
     pub fn add(&mut self, node: u32, samples: u64, values: [u64; MAX_METRICS]) {
         if let Some(node) = self.nodes.get_mut(node as usize) {

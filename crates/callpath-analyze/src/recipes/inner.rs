@@ -7,7 +7,6 @@ use callpath_format::address::LinkAddr;
 use callpath_format::recipe::Cfa;
 use callpath_format::register::Reg;
 use callpath_image::cfi::{CallFrames, CfiSection, FrameRange};
-use callpath_image::elf::Image;
 use callpath_x86::inner_calls::{self, Input, Row};
 
 /// What is not to be taken of call frame information.
@@ -21,8 +20,8 @@ pub(super) struct Inner {
     pub(super) contradicted: Vec<Range<LinkAddr>>,
 }
 
-/// What the code of `image` denies of `frames`. Only `.eh_frame` is looked at.
-pub(super) fn subroutines(image: &Image, frames: &CallFrames) -> Inner {
+/// What `code`, the bytes of instructions, denies of `frames`. Only `.eh_frame` is looked at.
+pub(super) fn subroutines(code: &[(LinkAddr, &[u8])], frames: &CallFrames) -> Inner {
     let is_looked_at = |range: &&FrameRange| range.section != CfiSection::DebugFrame;
     let mut ranges: Vec<&FrameRange> = frames.ranges.iter().filter(is_looked_at).collect();
     ranges.sort_by_key(|range| range.code.start);
@@ -44,14 +43,8 @@ pub(super) fn subroutines(image: &Image, frames: &CallFrames) -> Inner {
         rows.push(Row { start: code.end, disp: None });
         procedures.push(code);
     }
-    let bytes_of = |range: &Range<LinkAddr>| {
-        let bytes = image.bytes_from(range.start)?;
-        let len = usize::try_from(range.end.0.checked_sub(range.start.0)?).ok()?;
-        Some((range.start, bytes.get(..len.min(bytes.len()))?))
-    };
-    let code: Vec<_> = image.instruction_ranges().iter().filter_map(bytes_of).collect();
     let mut inner = Inner::default();
-    for found in inner_calls::subroutines(&Input { code: &code, rows: &rows, procedures: &procedures }) {
+    for found in inner_calls::subroutines(&Input { code, rows: &rows, procedures: &procedures }) {
         inner.entries.push(found.entry);
         inner.contradicted.extend(found.contradicted);
         if let Some(procedure) = procedures.get(found.procedure)

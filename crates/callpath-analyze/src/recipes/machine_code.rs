@@ -16,7 +16,7 @@ pub use callpath_x86::claims::Verdict;
 use callpath_x86::input::CodeInput;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{Origin, RecipeOptions, RecipeTableBuilder, build_table, code_of, inner};
+use super::{Origin, RecipeOptions, RecipeRef, RecipeTableBuilder, build_table, code_of, inner};
 
 /// Procedures of other modules that never return, by the names that C's and C++'s libraries give them.
 const NO_RETURN: &[&str] = &[
@@ -83,7 +83,7 @@ pub(super) fn add(
     let mut begins: Vec<_> =
         looked_at.filter(|range| begins_procedure(frames, range)).map(|range| range.code.start).collect();
     begins.extend(stubs(image, frames));
-    let inner = inner::subroutines(image, frames);
+    let inner = inner::subroutines(&bytes_of(image, &image.instruction_ranges()), frames);
     if !inner.entries.is_empty() {
         let is_outside = |code: &Range<LinkAddr>| {
             let index = inner.within.partition_point(|within| within.end <= code.start);
@@ -103,18 +103,61 @@ pub(super) fn add(
         known.clear();
     }
     let analysis = analysis_of(image, code, &known, begins, options.call_frames);
-    let recipes: Vec<_> = analysis.recipes.iter().map(|recipe| builder.recipe(recipe, &[])).collect();
-    let mut add = |origin, range: &Range<LinkAddr>| {
-        let first = analysis.rows.partition_point(|row| row.start <= range.start).saturating_sub(1);
-        let after = analysis.rows.partition_point(|row| row.start < range.end);
-        let rows = analysis.rows.get(first..after).unwrap_or(&[]);
-        let rows =
-            rows.iter().filter_map(|row| Some((row.start.max(range.start), *recipes.get(usize::from(row.recipe))?)));
-        builder.add(origin, range.clone(), rows);
-    };
-    instructions.iter().for_each(|range| add(Origin::Code, range));
-    keeping.iter().for_each(|range| add(Origin::CodeOverFrames, &range.code));
+    let recipes = add_recipes(builder, &analysis);
+    instructions.iter().for_each(|range| add_rows(builder, &analysis, &recipes, Origin::Code, range));
+    keeping.iter().for_each(|range| add_rows(builder, &analysis, &recipes, Origin::CodeOverFrames, &range.code));
     analysis.procedures
+}
+
+/// Adds to a table of a part of the code what can be said of it by itself: stubs of the procedure linkage table. What it takes
+/// the whole module's code to know is disbelieved, so that it is unknown in the table: procedures of which [`add`] would ask the
+/// code. `code`: the part's bytes.
+pub(super) fn add_to_part(
+    builder: &mut RecipeTableBuilder,
+    image: &Image,
+    code: (LinkAddr, &[u8]),
+    frames: &CallFrames,
+    options: &RecipeOptions,
+) {
+    frames.ranges.iter().filter(|range| keeps_caller(frames, range)).for_each(|range| builder.disbelieve(&range.code));
+    inner::subroutines(&[code], frames).within.iter().for_each(|within| builder.disbelieve(within));
+    let part = builder.regions.clone();
+    for section in stub_sections(image, frames).filter(|section| is_within(section, &part)) {
+        let begins = stubs_of(&section).collect();
+        let section = std::slice::from_ref(&section);
+        let analysis = analysis_of(image, section, &[], begins, options.call_frames);
+        let recipes = add_recipes(builder, &analysis);
+        add_rows(builder, &analysis, &recipes, Origin::Code, &section[0]);
+    }
+}
+
+fn add_recipes(builder: &mut RecipeTableBuilder, analysis: &CodeAnalysis) -> Vec<RecipeRef> {
+    analysis.recipes.iter().map(|recipe| builder.recipe(recipe, &[])).collect()
+}
+
+/// What the analysis says of a range.
+fn add_rows(
+    builder: &mut RecipeTableBuilder,
+    analysis: &CodeAnalysis,
+    recipes: &[RecipeRef],
+    origin: Origin,
+    range: &Range<LinkAddr>,
+) {
+    let first = analysis.rows.partition_point(|row| row.start <= range.start).saturating_sub(1);
+    let after = analysis.rows.partition_point(|row| row.start < range.end);
+    let rows = analysis.rows.get(first..after).unwrap_or(&[]);
+    let rows = rows.iter().filter_map(|row| Some((row.start.max(range.start), *recipes.get(usize::from(row.recipe))?)));
+    builder.add(origin, range.clone(), rows);
+}
+
+/// The bytes of ranges, as far as the file has them.
+fn bytes_of<'a>(image: &'a Image, ranges: &[Range<LinkAddr>]) -> Vec<(LinkAddr, &'a [u8])> {
+    let bytes_of = |range: &Range<LinkAddr>| {
+        let len = usize::try_from(range.end.0.checked_sub(range.start.0)?).ok()?;
+        let bytes = image.bytes_from(range.start)?;
+        Some((range.start, bytes.get(..len.min(bytes.len()))?))
+    };
+    ranges.iter().filter_map(bytes_of).collect()
 }
 
 fn is_within(range: &Range<LinkAddr>, ranges: &[Range<LinkAddr>]) -> bool {
@@ -146,15 +189,18 @@ fn going_on<'a>(ranges: &[&'a FrameRange]) -> (Vec<&'a FrameRange>, Vec<Range<Li
 /// Where stubs of the procedure linkage table begin, if nobody speaks of it: lld writes no call frame information for it,
 /// and code that is known, and not looked at, calls them.
 fn stubs(image: &Image, frames: &CallFrames) -> Vec<LinkAddr> {
-    const STUB_LEN_BYTES: usize = 16;
+    stub_sections(image, frames).flat_map(|section| stubs_of(&section).collect::<Vec<_>>()).collect()
+}
+
+fn stub_sections(image: &Image, frames: &CallFrames) -> impl Iterator<Item = Range<LinkAddr>> {
     let sections = [".plt", ".plt.sec", ".iplt"].iter().filter_map(|name| image.section(name));
     let unknown = sections.filter(|section| !frames.ranges.iter().any(|range| range.code.contains(&section.addr)));
-    unknown
-        .flat_map(|section| {
-            let offsets = (0..section.data.len()).step_by(STUB_LEN_BYTES);
-            offsets.map(move |offset| LinkAddr(section.addr.0.saturating_add(offset as u64)))
-        })
-        .collect()
+    unknown.map(|section| section.addr..LinkAddr(section.addr.0.saturating_add(section.data.len() as u64)))
+}
+
+fn stubs_of(section: &Range<LinkAddr>) -> impl Iterator<Item = LinkAddr> + use<> {
+    const STUB_LEN_BYTES: usize = 16;
+    (section.start.0..section.end.0).step_by(STUB_LEN_BYTES).map(LinkAddr)
 }
 
 /// The range begins as a procedure does, not as the cold part of one.
@@ -216,14 +262,10 @@ pub(crate) fn with_input<T>(
     starts.extend(&loading.called);
     let no_return_slots: Vec<LinkAddr> =
         loading.symbols.iter().filter(|(_, name)| is_no_return(name)).map(|(slot, _)| *slot).collect();
-    let bytes_of = |range: &Range<LinkAddr>| {
-        let len = usize::try_from(range.end.0 - range.start.0).ok()?;
-        let bytes = image.bytes_from(range.start)?;
-        Some((range.start, bytes.get(..len.min(bytes.len()))?))
-    };
     let segments = image.segments().iter().filter(|segment| segment.readable);
     let instructions = image.instruction_ranges();
-    let code: Vec<_> = instructions.iter().filter(|r| is_within(r, code)).filter_map(bytes_of).collect();
+    let within: Vec<_> = instructions.into_iter().filter(|r| is_within(r, code)).collect();
+    let code = bytes_of(image, &within);
     let data: Vec<_> = segments.filter_map(|segment| Some((segment.vaddr, image.bytes_from(segment.vaddr)?))).collect();
     then(&CodeInput {
         code: &code,

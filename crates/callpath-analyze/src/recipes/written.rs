@@ -8,7 +8,8 @@ use callpath_format::shared::written::{HEAD_LEN_BYTES, Piece, head_bytes};
 use callpath_image::identity::ModuleIdentity;
 pub use callpath_x86::call_site::LONGEST_CALL_BYTES;
 use callpath_x86::call_site::calls_before;
-use callpath_x86::written::{WrittenProcedure, analyse_written, is_framed};
+pub use callpath_x86::written::ahead::{CallersRbp, Return, goes_on_elsewhere, return_ahead};
+use callpath_x86::written::{WrittenCode, WrittenProcedure, analyse_written, is_framed, resumes_by_pointer};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{Origin, RecipeTableBuilder};
@@ -22,14 +23,56 @@ pub struct WrittenBuild {
     pub pieces: Vec<Piece>,
     /// What the stretch's bytes are.
     pub identity: ModuleIdentity,
+    /// All that was understood, around the stretch, too.
+    written: WrittenCode,
 }
+
+/// Code that is no more than this apart is analysed together, bytes.
+const APART_BYTES: usize = 512;
 
 /// Analyses the part `stretch` of `code`, which stood at `start` in a process. What `code` has around the stretch helps to
 /// understand procedures that reach out of it.
 pub fn build_written(code: &[u8], start: RunAddr, stretch: Range<RunAddr>) -> WrittenBuild {
+    block_of(analyse_written(code, start.to_link(0)), code, start, stretch)
+}
+
+/// The same for code that was analysed `before`, when it was `then`, in time proportional to what is not as it was.
+pub fn build_again(
+    before: &WrittenBuild,
+    then: &[u8],
+    code: &[u8],
+    start: RunAddr,
+    stretch: Range<RunAddr>,
+) -> WrittenBuild {
+    let mut written = before.written.clone();
+    for changed in changed(then, code) {
+        written.analyse_again(code, start.to_link(0), changed);
+    }
+    block_of(written, code, start, stretch)
+}
+
+/// Where bytes are not as they were.
+fn changed(then: &[u8], now: &[u8]) -> Vec<Range<usize>> {
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    for (index, block) in now.chunks(64).enumerate() {
+        let at = index * 64;
+        if then.get(at..at + block.len()) == Some(block) {
+            continue;
+        }
+        match ranges.last_mut() {
+            Some(last) if at - last.end < APART_BYTES => last.end = at + block.len(),
+            _ => ranges.push(at..at + block.len()),
+        }
+    }
+    if then.len() > now.len() {
+        ranges.push(now.len()..now.len());
+    }
+    ranges
+}
+
+fn block_of(written: WrittenCode, code: &[u8], start: RunAddr, stretch: Range<RunAddr>) -> WrittenBuild {
     // Keys and recipes of such code count by run-time addresses: its bias is 0.
     let link = |addr: RunAddr| addr.to_link(0);
-    let written = analyse_written(code, link(start));
     let range = link(stretch.start)..link(stretch.end);
     let overlaps = |p: &&WrittenProcedure| p.code.start < range.end && range.start < p.code.end;
     let mut builder = RecipeTableBuilder::new(vec![range.clone()]);
@@ -56,7 +99,7 @@ pub fn build_written(code: &[u8], start: RunAddr, stretch: Range<RunAddr>) -> Wr
     block.extend(call_ends);
     block.resize(table_at, 0);
     block.extend(table);
-    WrittenBuild { block, pieces, identity: ModuleIdentity::Content(xxh3_128(code)) }
+    WrittenBuild { block, pieces, identity: ModuleIdentity::Content(xxh3_128(code)), written }
 }
 
 fn piece_of(procedure: &WrittenProcedure, code: &[u8], start: RunAddr) -> Option<Piece> {
@@ -81,6 +124,18 @@ pub fn may_return_to(before: &[u8], return_address: RunAddr) -> bool {
     calls.direct.is_some() || calls.dynamic
 }
 
+/// The only place that a call may have named which ends where the bytes `before` end.
+pub fn called_before(before: &[u8], return_address: RunAddr) -> Option<RunAddr> {
+    let calls = calls_before(before, LinkAddr(return_address.0));
+    calls.direct.filter(|_| !calls.dynamic).map(|target| RunAddr(target.0))
+}
+
+/// Whether a frame of `code`, which begins where that frame is returned to, goes on by its frame pointer alone: such a place need
+/// not stand behind a call.
+pub fn goes_on_by_pointer(code: &[u8]) -> bool {
+    resumes_by_pointer(code)
+}
+
 /// Whether a procedure of `code`, which stood at `start`, has made rbp its frame's pointer before the instruction at `at`, and
 /// has not given it up.
 pub fn has_frame_pointer(code: &[u8], start: RunAddr, at: RunAddr) -> bool {
@@ -90,7 +145,7 @@ pub fn has_frame_pointer(code: &[u8], start: RunAddr, at: RunAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use callpath_format::recipe::{Cfa, Packed};
+    use callpath_format::recipe::{Cfa, Packed, Rule};
     use callpath_format::register::Reg;
     use callpath_format::shared::written::Written;
 
@@ -116,11 +171,13 @@ mod tests {
         let table = written.table().unwrap();
         table.check().unwrap();
         let packed = table.packed(table.find(at(5).to_link(0)).unwrap()).unwrap();
-        assert_eq!(
-            packed,
-            Packed::pack(&callpath_format::recipe::Recipe::with_cfa(Cfa::Register { reg: Reg::RSP, disp: 32 }))
-                .unwrap()
-        );
+        let mut recipe = callpath_format::recipe::Recipe::with_cfa(Cfa::Register { reg: Reg::RSP, disp: 32 });
+        // Only rbp is followed through code that keeps to no convention.
+        for reg in Reg::CALLEE_SAVED.into_iter().filter(|reg| *reg != Reg::RBP) {
+            recipe.registers[reg.index()] = Rule::Lost;
+        }
+        let expected = Packed::pack(&recipe).unwrap();
+        assert_eq!(packed, Packed { head: expected.head | Packed::INFERRED, ..expected });
     }
 
     #[test]

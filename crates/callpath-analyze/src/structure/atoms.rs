@@ -6,11 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use callpath_format::address::LinkAddr;
-use callpath_image::scopes::{FileId, Origin, Scope, ScopeId, ScopeKind, UnitScopes};
+use callpath_image::scopes::{FileId, Origin, Scope, ScopeId, ScopeKind, UnitId, UnitScopes};
 use callpath_x86::graph::ProcedureGraph;
 use rustc_hash::FxHashMap;
 
-use super::SourcePlace;
+use super::nest::Nest;
+use super::{SourcePlace, steps};
 
 /// The context of code that nothing was inlined into.
 pub(super) const HOST: u32 = 0;
@@ -67,6 +68,8 @@ pub(super) struct Source {
     pub(super) is_plain_gcc: bool,
     /// The host first; outer ones before those inside of them.
     pub(super) contexts: Vec<Context>,
+    /// How they nest: see [`Source::settle`].
+    pub(super) nest: Nest,
     /// By ascending address.
     pub(super) atoms: Vec<Atom>,
 }
@@ -106,7 +109,9 @@ pub(super) fn cut(graph: &ProcedureGraph, unit_at: impl Fn(LinkAddr) -> Option<R
         source.contexts[HOST as usize] = source.named(unit, origin);
     }
     let mut known = FxHashMap::default();
-    let mut cutter = Cutter { source: &mut source, known: &mut known, fragment: graph.entry };
+    let mut of_scopes = FxHashMap::default();
+    let mut cutter =
+        Cutter { source: &mut source, known: &mut known, of_scopes: &mut of_scopes, fragment: graph.entry };
     for (number, block) in (0u32..).zip(&graph.blocks) {
         cutter.fragment = fragment_start(graph, block.code.start);
         match unit_at(block.code.start) {
@@ -149,6 +154,8 @@ type CallKey = (u32, u64, u32, Option<SourcePlace>);
 struct Cutter<'a> {
     source: &'a mut Source,
     known: &'a mut FxHashMap<CallKey, u32>,
+    /// The contexts of scopes that were met.
+    of_scopes: &'a mut FxHashMap<(UnitId, ScopeId), u32>,
     /// Where the fragment begins that is being cut.
     fragment: LinkAddr,
 }
@@ -203,12 +210,17 @@ impl Cutter<'_> {
     /// The context of a scope. Scopes that a person cannot tell apart are one.
     fn context(&mut self, unit: &UnitScopes, scope: ScopeId) -> u32 {
         let mut calls: Vec<Scope<'_>> = Vec::new();
+        let mut context = HOST;
         let mut next = unit.scope(scope);
         while let Some(scope) = next.filter(|scope| scope.kind == ScopeKind::InlinedCall) {
+            steps::take(1);
+            if let Some(&known) = self.of_scopes.get(&(unit.id(), scope.id)) {
+                context = known;
+                break;
+            }
             next = scope.parent.and_then(|parent| unit.scope(parent));
             calls.push(scope);
         }
-        let mut context = HOST;
         for scope in calls.into_iter().rev() {
             let call = scope.call;
             let call_site = call.and_then(|call| self.source.files.place(unit, call.file, call.line));
@@ -224,6 +236,7 @@ impl Cutter<'_> {
                     new
                 }
             };
+            self.of_scopes.insert((unit.id(), scope.id), context);
         }
         context
     }
@@ -275,29 +288,9 @@ impl Source {
         }
     }
 
-    /// The contexts around one and itself, outermost first, without the host.
-    pub(super) fn chain(&self, context: u32) -> Vec<u32> {
-        let mut chain = Vec::new();
-        let mut next = context;
-        while next != HOST {
-            chain.push(next);
-            next = self.parent_of(next);
-        }
-        chain.reverse();
-        chain
-    }
-
-    /// A context is `around`, or in it; none is in the host as such.
-    pub(super) fn is_within(&self, context: u32, around: u32) -> bool {
-        let mut next = context;
-        while next != HOST && next != around {
-            next = self.parent_of(next);
-        }
-        next != HOST
-    }
-
-    fn parent_of(&self, context: u32) -> u32 {
-        self.contexts.get(context as usize).map_or(HOST, |known| known.parent.min(context - 1))
+    /// From now on there are no further contexts.
+    pub(super) fn settle(&mut self) {
+        self.nest = Nest::of(self.contexts.iter().map(|context| context.parent));
     }
 
     /// For each context but the host, how many atoms are in it or in one in it.
@@ -310,7 +303,7 @@ impl Source {
         }
         // An outer one comes before those in it.
         for context in (1..self.contexts.len() as u32).rev() {
-            within[self.parent_of(context) as usize] += within[context as usize];
+            within[self.nest.parent(context) as usize] += within[context as usize];
         }
         within
     }
@@ -320,12 +313,7 @@ impl Source {
         if atom.context == context {
             return atom.place;
         }
-        let chain = self.chain(atom.context);
-        let inner = match chain.iter().position(|&around| around == context) {
-            Some(at) => chain.get(at + 1),
-            None if context == HOST => chain.first(),
-            None => None,
-        };
-        self.contexts.get(*inner? as usize)?.call_site
+        let inner = self.nest.towards(atom.context, context)?;
+        self.contexts.get(inner as usize)?.call_site
     }
 }

@@ -6,16 +6,16 @@
 //! loop, and the line of its test is not the loop's. Without such marks, a loop that is entered at other code than its test's,
 //! and has no code of that line before it, begins with that other code: `do ... while`, or an endless loop with a break.
 
-use std::collections::BTreeSet;
+use std::cell::OnceCell;
 
 use callpath_x86::graph::ProcedureGraph;
 use callpath_x86::loops::LoopForest;
 use callpath_x86::loops::dominators::Dominators;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::SourcePlace;
 use super::atoms::{Atom, Begin};
 use super::weave::{Looped, decides};
+use super::{SourcePlace, steps};
 
 /// How many blocks before a loop are looked at for code of its test's line: it is right before the loop.
 const BLOCKS_BEFORE: usize = 64;
@@ -48,7 +48,12 @@ impl Looped<'_> {
                 || !self.source.place_in(atom, context).is_some_and(is_opening)
         };
         let tested = self.place(self.tests.iter().copied().filter(is_test), context);
-        let own = || self.place(self.atoms.iter().copied().filter(is_own), context);
+        if let Some(tested) = tested.filter(|_| self.is_dispatch) {
+            // The jump has no statement around it that each of its copies would begin.
+            return Head { place: Some(tested), is_guess: false, tested: Some(tested), is_marked: false };
+        }
+        let own = OnceCell::new();
+        let own = || *own.get_or_init(|| self.place(self.atoms.iter().copied().filter(is_own), context));
         let entered = || {
             let first = self.atoms.iter().copied().filter(|atom| atom.block == self.header);
             self.place(first.filter(is_own), context)
@@ -56,9 +61,11 @@ impl Looped<'_> {
         // Where control enters elsewhere, too, nobody knows which code is the first.
         let entered = || entered().filter(|_| !self.is_irreducible);
         let marked = match tested {
-            Some(tested) if !self.deciding.is_empty() || self.is_irreducible => self.around_test(context, tested),
+            Some(tested) if !self.deciding.is_empty() || self.is_irreducible => {
+                self.around_test(context, own(), tested)
+            }
             Some(tested) if entered().or_else(own).is_none_or(|first| tested < first) => {
-                self.around_test(context, tested)
+                self.around_test(context, own(), tested)
             }
             _ => None,
         };
@@ -71,7 +78,7 @@ impl Looped<'_> {
             Some(tested) => entered().or_else(own).filter(|first| *first <= tested),
             None => entered().or_else(own),
         };
-        let marked = marked.or_else(|| self.around(context, first?));
+        let marked = marked.or_else(|| self.around(context, own(), first?));
         let place = marked.or(first);
         let place = place.or(tested).or_else(own).or_else(|| self.place(self.atoms.iter().copied(), context));
         Head { place, is_guess: tested.is_none() && place.is_some(), tested, is_marked: marked.is_some() }
@@ -113,22 +120,27 @@ impl Looped<'_> {
     /// The statement in which the one of a line begins: both begin at the loop's first instruction. Of what begins there nobody knows
     /// whether it does so before the loop: the outermost that begins again in it, else the innermost. That may be `try`, if the loop
     /// handles exceptions: then the outermost.
-    fn around(&self, context: u32, place: SourcePlace) -> Option<SourcePlace> {
+    fn around(&self, context: u32, own: Option<SourcePlace>, place: SourcePlace) -> Option<SourcePlace> {
         let begins = self.source.begins_in(self.header);
         let start = begins.first().map(|begin| begin.addr)?;
-        let around = self.outer(context, begins.get(..begins.partition_point(|begin| begin.addr <= start))?, place);
-        let blocks: BTreeSet<u32> = self.atoms.iter().map(|atom| atom.block).collect();
-        let again = |outer: &&SourcePlace| {
-            let mut begins = blocks.iter().flat_map(|&block| self.source.begins_in(block));
-            begins.any(|begin| begin.place == **outer && begin.addr != start)
-        };
+        let around = begins.get(..begins.partition_point(|begin| begin.addr <= start))?;
+        let around = self.outer(context, own, around, place);
+        if around.is_empty() {
+            return None;
+        }
+        let mut blocks: Vec<u32> = self.atoms.iter().map(|atom| atom.block).collect();
+        blocks.dedup();
+        let begins = blocks.iter().flat_map(|&block| self.source.begins_in(block)).inspect(|_| steps::take(1));
+        let again: FxHashSet<SourcePlace> =
+            begins.filter(|begin| begin.addr != start).map(|begin| begin.place).collect();
+        let again = |outer: &&SourcePlace| again.contains(*outer);
         let nearest = if self.handles { around.last() } else { around.first() };
         around.iter().rev().find(again).or(nearest).copied()
     }
 
     /// If the statement of the loop's test begins anew at each turn, the loop is not it, but what begins just before it.
-    fn around_test(&self, context: u32, test: SourcePlace) -> Option<SourcePlace> {
-        let of_header = self.around(context, test);
+    fn around_test(&self, context: u32, own: Option<SourcePlace>, test: SourcePlace) -> Option<SourcePlace> {
+        let of_header = self.around(context, own, test);
         self.latches.iter().find_map(|&latch| {
             let begins = self.source.begins_in(latch);
             let after = match (latch == self.header, begins.first()) {
@@ -137,18 +149,19 @@ impl Looped<'_> {
             };
             let begins = begins.get(after..).unwrap_or_default();
             let is_again = |around: &SourcePlace| begins.iter().any(|begin| begin.place == *around);
-            self.outer(context, begins, test).last().copied().or_else(|| of_header.filter(is_again))
+            self.outer(context, own, begins, test).last().copied().or_else(|| of_header.filter(is_again))
         })
     }
 
-    /// Of a run of beginnings, those further and further left and above before the statement of a line begins, from inside out.
-    fn outer(&self, context: u32, begins: &[Begin], place: SourcePlace) -> Vec<SourcePlace> {
+    /// Of a run of beginnings, those further and further left and above before the statement of a line begins, from inside out. `own` is
+    /// the first line of the loop's own code.
+    fn outer(&self, context: u32, own: Option<SourcePlace>, begins: &[Begin], place: SourcePlace) -> Vec<SourcePlace> {
         let mut found = Vec::new();
         let Some(mut column) = self.source.first_column(place) else { return found };
+        steps::take(begins.len());
         let mut inner = place;
         // What is around the loop begins before all that is in it.
-        let own = self.atoms.iter().copied().filter(|atom| self.is_own(atom, context));
-        let first = self.place(own, context).unwrap_or(place);
+        let first = own.unwrap_or(place);
         let at = begins.iter().position(|begin| (begin.place, begin.column) == (place, column)).unwrap_or(0);
         for begin in begins.get(..at).into_iter().flatten().rev() {
             let is_around = begin.column < column && begin.place.file == inner.file && begin.place.line < inner.line;

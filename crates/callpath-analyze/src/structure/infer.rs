@@ -13,15 +13,52 @@ use std::rc::Rc;
 use callpath_image::scopes::{ContainerId, ContainerKind, UnitScopes};
 use rustc_hash::FxHashMap;
 
-use super::SourcePlace;
 use super::atoms::{Atom, Context, Files, HOST, Source};
+use super::{SourcePlace, steps};
 
 /// Where the procedures of a unit begin in the source.
 #[derive(Debug, Default)]
 pub(super) struct Beginnings {
-    /// By file, by ascending line.
-    files: FxHashMap<String, Vec<Beginning>>,
+    files: FxHashMap<String, FileBeginnings>,
     is_fortran: bool,
+}
+
+/// Where procedures begin in one file.
+#[derive(Debug, Default)]
+struct FileBeginnings {
+    /// By ascending line.
+    begun: Vec<Beginning>,
+    /// For each, the last that is not nested, up to itself.
+    outer: Vec<Option<u32>>,
+    /// For each, the first that is not nested, from itself on.
+    next: Vec<Option<u32>>,
+}
+
+impl FileBeginnings {
+    fn of(mut begun: Vec<Beginning>) -> FileBeginnings {
+        // A place that is nested and not is one that is: its unit says so, others know its origin only.
+        begun.sort_by_key(|begun| (begun.line, !begun.is_nested));
+        begun.dedup_by_key(|begun| begun.line);
+        let mut last = None;
+        let mut outer = Vec::with_capacity(begun.len());
+        for (number, begun) in (0u32..).zip(&begun) {
+            last = if begun.is_nested { last } else { Some(number) };
+            outer.push(last);
+        }
+        let mut first = None;
+        let mut next = vec![None; begun.len()];
+        for (number, next) in next.iter_mut().enumerate().rev() {
+            first = if begun[number].is_nested { first } else { Some(number as u32) };
+            *next = first;
+        }
+        FileBeginnings { begun, outer, next }
+    }
+
+    /// How many begin up to a line.
+    fn up_to(&self, line: u32) -> usize {
+        steps::take(1);
+        self.begun.partition_point(|begun| begun.line <= line)
+    }
 }
 
 #[derive(Debug)]
@@ -69,11 +106,7 @@ impl Beginnings {
                 begun.push(Beginning { line: origin.line(), name, is_nested, class, last });
             }
         }
-        for begun in files.values_mut() {
-            // A place that is nested and not is one that is: its unit says so, others know its origin only.
-            begun.sort_by_key(|begun| (begun.line, !begun.is_nested));
-            begun.dedup_by_key(|begun| begun.line);
-        }
+        let files = files.into_iter().map(|(path, begun)| (path, FileBeginnings::of(begun))).collect();
         Beginnings { files, is_fortran: unit.is_fortran() }
     }
 
@@ -82,26 +115,30 @@ impl Beginnings {
         if let Some(member) = self.member(path, line) {
             return Some(member);
         }
-        let begun = self.files.get(path)?;
-        let before = begun.get(..begun.partition_point(|begun| begun.line <= line))?;
-        let owner = before.iter().rev().find(|begun| self.is_fortran || !begun.is_nested)?;
+        let file = self.files.get(path)?;
+        let last = file.up_to(line).checked_sub(1)?;
+        let owner = if self.is_fortran { last } else { (*file.outer.get(last)?)? as usize };
+        let owner = file.begun.get(owner)?;
         owner.last.is_none_or(|last| line <= last).then_some(owner)
     }
 
     /// The member function of a class in a procedure whose lines a line is surely among: another of the class follows.
     fn member(&self, path: &str, line: u32) -> Option<&Beginning> {
-        let begun = self.files.get(path)?;
-        let next = begun.partition_point(|begun| begun.line <= line);
-        let (member, next) = (begun.get(next.checked_sub(1)?)?, begun.get(next)?);
+        let file = self.files.get(path)?;
+        let next = file.up_to(line);
+        let (member, next) = (file.begun.get(next.checked_sub(1)?)?, file.begun.get(next)?);
         (member.is_nested && member.class.is_some() && member.class == next.class).then_some(member)
     }
 
     /// One past the last line that may be of the procedure that begins in a line.
     fn end(&self, path: &str, start: u32) -> u32 {
-        let begun = self.files.get(path).map_or(&[][..], |begun| begun);
-        let is_nested = begun.iter().any(|begun| begun.line == start && begun.is_nested);
-        let ends_it = |begun: &&Beginning| begun.line > start && (is_nested || self.is_fortran || !begun.is_nested);
-        begun.iter().find(ends_it).map_or(u32::MAX, |begun| begun.line)
+        let Some(file) = self.files.get(path) else { return u32::MAX };
+        let next = file.up_to(start);
+        let last = next.checked_sub(1).and_then(|last| file.begun.get(last));
+        let is_nested = last.is_some_and(|begun| begun.line == start && begun.is_nested);
+        let outer = file.next.get(next).copied().flatten().map(|outer| outer as usize);
+        let ends_it = if is_nested || self.is_fortran { Some(next) } else { outer };
+        ends_it.and_then(|ends_it| file.begun.get(ends_it)).map_or(u32::MAX, |begun| begun.line)
     }
 }
 

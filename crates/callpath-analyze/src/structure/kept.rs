@@ -31,7 +31,7 @@ use crate::recipes::RecipeOptions;
 use crate::table_cache::{TableCache, key_of, read_file, replace_file};
 
 /// Raised whenever the same input may give another structure.
-const STRUCTURE_VERSION: u32 = 10;
+const STRUCTURE_VERSION: u32 = 12;
 const MAGIC: [u8; 8] = *b"CPSTRC02";
 const HEADER_LEN_BYTES: usize = 8 + 16 + 8;
 

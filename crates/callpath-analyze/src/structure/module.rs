@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::Scope;
+use std::thread::{Builder, Scope};
 
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
@@ -159,11 +159,13 @@ impl<'a, 'f> Work<'a, 'f> {
         while let Some(task) = self.tasks.get(self.next.fetch_add(1, Ordering::Relaxed)) {
             let is_last = self.next.load(Ordering::Relaxed) >= self.tasks.len();
             if let Some(turn) = if is_last { None } else { Turn::take() } {
-                scope.spawn(move || {
+                let help = move || {
                     turn.begin();
                     self.run(scope);
                     drop(turn);
-                });
+                };
+                // Without it this one does all: where no thread can be begun, none is lost.
+                drop(Builder::new().spawn_scoped(scope, help));
             }
             let units = Units { scopes: self.scopes, read: RefCell::default(), diagnostics: RefCell::default() };
             let of_unit = task.unit.and_then(|unit| units.read(unit)).filter(|unit| !unit.has_inlined_calls());
@@ -230,7 +232,8 @@ fn procedure(graph: &ProcedureGraph, units: &Units<'_>, beginnings: &Beginnings)
     if way == Way::Lines {
         infer(&mut source, beginnings);
     }
-    let (forest, too_deep) = forest(graph).shallow(graph);
+    source.settle();
+    let (forest, too_deep) = forest(graph).shallow(graph, |block| source.weight(graph, block));
     if let Some(TooDeep { left_out, deepest, kept }) = too_deep {
         units.diagnostics.borrow_mut().push(format!(
             "{NEST_TOO_DEEP} in the procedure at {:#x}: {deepest} loops are in one another, of which the outer {kept} are told \

@@ -6,9 +6,9 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::SourcePlace;
 use super::atoms::{Atom, Source};
-use super::weave::{Key, Woven};
+use super::weave::{Key, Node, Woven};
+use super::{SourcePlace, steps};
 
 /// Applies both rules until nothing changes. `is_inferred`: of inlined code it is not known where it was called.
 pub(super) fn normalise(woven: &mut Woven, source: &Source, is_inferred: bool) {
@@ -39,38 +39,32 @@ fn direct_lines(woven: &Woven, source: &Source) -> Vec<FxHashSet<SourcePlace>> {
 fn fuse(woven: &mut Woven, source: &Source) -> bool {
     let lines = direct_lines(woven, source);
     let mut joined = false;
-    for parent in 0..woven.nodes.len() {
-        let loops: Vec<u32> = woven.nodes[parent].children.iter().copied().filter(|&c| woven.is_loop(c)).collect();
+    for parent in 0..woven.nodes.len() as u32 {
+        let loops: Vec<u32> = woven.children(parent).filter(|&child| woven.is_loop(child)).collect();
         if loops.len() < 2 {
             continue;
         }
-        // Of each line, the first loop with it; and of a loop that was joined, with which.
+        // Of each line, the first loop with it.
         let mut first_with: FxHashMap<SourcePlace, u32> = FxHashMap::default();
-        let mut now: FxHashMap<u32, u32> = FxHashMap::default();
         for &candidate in &loops {
             let own = woven.own_lines(candidate, &lines);
             for line in &own {
-                if woven.is_line_around(parent as u32, *line, &lines) {
+                if woven.is_line_around(parent, *line, &lines) {
                     continue;
                 }
-                let first = resolve(&now, *first_with.entry(*line).or_insert(candidate));
-                let candidate = resolve(&now, candidate);
+                let first = woven.now(*first_with.entry(*line).or_insert(candidate));
+                let candidate = woven.now(candidate);
                 if first != candidate {
                     woven.join(first, candidate);
-                    now.insert(candidate, first);
                     joined = true;
                 }
             }
         }
     }
-    joined
-}
-
-fn resolve(now: &FxHashMap<u32, u32>, mut scope: u32) -> u32 {
-    while let Some(&into) = now.get(&scope) {
-        scope = into;
+    if joined {
+        woven.settle();
     }
-    scope
+    joined
 }
 
 /// A line, or an inlined call, that stands in a loop and around it was in the loop: what does not vary there was moved
@@ -82,7 +76,8 @@ fn sink(woven: &mut Woven, source: &Source, is_inferred: bool) -> bool {
     let mut below: Vec<FxHashMap<Held, u32>> = vec![FxHashMap::default(); woven.nodes.len()];
     for scope in woven.inner_first() {
         let mut found: FxHashMap<Held, u32> = FxHashMap::default();
-        for &child in woven.nodes[scope as usize].children.iter().filter(|&&child| woven.is_loop(child)) {
+        for child in woven.children(scope).filter(|&child| woven.is_loop(child)) {
+            steps::take(1 + below.get(child as usize).map_or(0, FxHashMap::len));
             found.extend(below.get(child as usize).into_iter().flatten());
             for line in lines.get(child as usize).into_iter().flatten() {
                 found.entry(Held::Line(*line)).or_insert(child);
@@ -103,19 +98,23 @@ fn sink(woven: &mut Woven, source: &Source, is_inferred: bool) -> bool {
             moved = true;
         }
     }
+    let mut is_joined = false;
     for scope in 0..if is_inferred { 0 } else { below.len() as u32 } {
         for call in woven.calls_in(scope) {
             let key = woven.nodes[call as usize].key;
             let deep = below.get(scope as usize).and_then(|found| found.get(&Held::Call(key)));
-            let its =
-                deep.and_then(|&deep| woven.calls_in(deep).into_iter().find(|&c| woven.nodes[c as usize].key == key));
+            // Where the loop has become another's meanwhile, the next turn sees it.
+            let its = deep.filter(|&&deep| woven.is_there(deep)).and_then(|&deep| woven.child(deep, key));
             if let Some(its) = its {
                 woven.join(its, call);
-                moved = true;
+                is_joined = true;
             }
         }
     }
-    moved
+    if is_joined {
+        woven.settle();
+    }
+    moved || is_joined
 }
 
 /// What stands once in the source.
@@ -126,14 +125,40 @@ enum Held {
 }
 
 impl Woven {
+    /// The scope that a scope is now: itself, or the one that it was joined with.
+    fn now(&self, mut scope: u32) -> u32 {
+        while let Some(joined) = self.joined.get(scope as usize).filter(|joined| joined.get() != scope) {
+            steps::take(1);
+            let further = self.joined.get(joined.get() as usize).map_or(scope, std::cell::Cell::get);
+            joined.set(further);
+            scope = further;
+        }
+        scope
+    }
+
+    /// It was not joined with another.
+    fn is_there(&self, scope: u32) -> bool {
+        self.joined.get(scope as usize).is_some_and(|joined| joined.get() == scope)
+    }
+
+    /// What is directly in a scope that is there.
+    fn children(&self, scope: u32) -> impl Iterator<Item = u32> + '_ {
+        let children = self.nodes.get(scope as usize).filter(|_| self.is_there(scope)).map(|node| &node.children);
+        children.into_iter().flatten().copied().filter(|&child| self.is_there(child))
+    }
+
+    /// What is directly in a scope and has that key.
+    fn child(&self, scope: u32, key: Key) -> Option<u32> {
+        self.known.get(&(*self.kept_under.get(scope as usize)?, key)).copied()
+    }
+
     fn is_loop(&self, scope: u32) -> bool {
         self.nodes.get(scope as usize).is_some_and(|node| node.key.is_loop())
     }
 
     /// The inlined calls directly in a scope.
     fn calls_in(&self, scope: u32) -> Vec<u32> {
-        let children = self.nodes.get(scope as usize).map_or(&[][..], |node| &node.children);
-        children.iter().copied().filter(|&child| !self.is_loop(child)).collect()
+        self.children(scope).filter(|&child| !self.is_loop(child)).collect()
     }
 
     /// All scopes, each behind those in it.
@@ -141,7 +166,7 @@ impl Woven {
         let mut order = vec![0];
         let mut next = 0;
         while let Some(&scope) = order.get(next) {
-            order.extend(self.nodes.get(scope as usize).into_iter().flat_map(|node| &node.children));
+            order.extend(self.children(scope));
             next += 1;
         }
         order.reverse();
@@ -151,7 +176,8 @@ impl Woven {
     /// The scope, and the loops around it in the same procedure context, the context itself last.
     fn outwards(&self, scope: u32) -> impl Iterator<Item = u32> + '_ {
         std::iter::successors(Some(scope), |&scope| {
-            self.is_loop(scope).then(|| self.nodes.get(scope as usize).map_or(0, |node| node.parent))
+            steps::take(1);
+            self.is_loop(scope).then(|| self.now(self.nodes.get(scope as usize).map_or(0, |node| node.parent)))
         })
     }
 
@@ -172,44 +198,75 @@ impl Woven {
         let mut pending = vec![scope];
         while let Some(scope) = pending.pop() {
             found.extend(lines.get(scope as usize).into_iter().flatten());
-            let children = self.nodes.get(scope as usize).map_or(&[][..], |node| &node.children);
-            pending.extend(children.iter().filter(|&&child| self.is_loop(child)));
+            pending.extend(self.children(scope).filter(|&child| self.is_loop(child)));
         }
+        steps::take(found.len());
         found.sort_unstable();
         found.dedup();
         found
     }
 
-    /// Makes `from`, of the same parent or of one further out, one with `into`, and what is in them where it is the same.
+    /// Makes `from`, of the same parent or of one further out, one with `into`, and what is in them where it is the same. Lists of
+    /// children, and the scopes of atoms, know of it when all is settled.
     fn join(&mut self, into: u32, from: u32) {
         let mut pending = vec![(into, from)];
-        let mut now: FxHashMap<u32, u32> = FxHashMap::default();
         while let Some((into, from)) = pending.pop() {
-            now.insert(from, into);
-            let parent = self.nodes[from as usize].parent;
-            self.nodes[parent as usize].children.retain(|&child| child != from);
-            let (address, irreducible) = (self.nodes[from as usize].address, self.nodes[from as usize].is_irreducible);
+            let Node { parent, key, address, is_irreducible, .. } = self.nodes[from as usize];
+            let around = self.kept_under[self.now(parent) as usize];
+            if self.known.get(&(around, key)) == Some(&from) {
+                self.known.remove(&(around, key));
+            }
+            self.joined[from as usize].set(into);
             let target = &mut self.nodes[into as usize];
             target.address = target.address.min(address);
-            target.is_irreducible |= irreducible;
-            for child in self.nodes[from as usize].children.clone() {
+            target.is_irreducible |= is_irreducible;
+            let mut ours = std::mem::take(&mut self.nodes[into as usize].children);
+            let mut theirs = std::mem::take(&mut self.nodes[from as usize].children);
+            // The shorter list is added to the longer one, ours stay in front, and what is the same is kept as ours.
+            let are_ours_fewer = ours.len() < theirs.len();
+            steps::take(1 + ours.len().min(theirs.len()));
+            if are_ours_fewer {
+                self.kept_under.swap(into as usize, from as usize);
+            }
+            let under = self.kept_under[into as usize];
+            let fewer = std::mem::take(if are_ours_fewer { &mut ours } else { &mut theirs });
+            let fewer: Vec<u32> = fewer.into_iter().filter(|&child| self.is_there(child)).collect();
+            for &child in fewer.iter() {
                 let key = self.nodes[child as usize].key;
-                let same =
-                    self.nodes[into as usize].children.iter().copied().find(|&c| self.nodes[c as usize].key == key);
-                match same {
+                match self.known.get(&(under, key)).copied() {
+                    Some(same) if are_ours_fewer => {
+                        self.known.insert((under, key), child);
+                        pending.push((child, same));
+                    }
                     Some(same) => pending.push((same, child)),
                     None => {
-                        self.nodes[child as usize].parent = into;
-                        self.nodes[into as usize].children.push(child);
+                        self.known.insert((under, key), child);
+                        if !are_ours_fewer {
+                            ours.push_back(child);
+                        }
                     }
                 }
             }
-            self.nodes[from as usize].children.clear();
-        }
-        for scope in &mut self.scopes {
-            while let Some(&into) = now.get(scope) {
-                *scope = into;
+            if are_ours_fewer {
+                fewer.iter().rev().for_each(|&child| theirs.push_front(child));
+                ours = theirs;
             }
+            self.nodes[into as usize].children = ours;
+        }
+    }
+
+    /// Lets all know what was joined.
+    fn settle(&mut self) {
+        steps::take(self.nodes.len() + self.scopes.len());
+        for scope in 0..self.nodes.len() as u32 {
+            let parent = self.now(self.nodes[scope as usize].parent);
+            let mut children = std::mem::take(&mut self.nodes[scope as usize].children);
+            children.retain(|&child| self.is_there(child));
+            self.nodes[scope as usize].parent = parent;
+            self.nodes[scope as usize].children = children;
+        }
+        for index in 0..self.scopes.len() {
+            self.scopes[index] = self.now(self.scopes[index]);
         }
     }
 }

@@ -5,12 +5,12 @@
 //! partly its own (what a handler leaves out) looks like two.
 
 use callpath_x86::graph::{ProcedureGraph, Terminator};
-use callpath_x86::loops::LoopForest;
+use callpath_x86::loops::{Bodies, LoopForest};
 
-use super::SourcePlace;
 use super::atoms::{Atom, Source};
 use super::head::is_jump_alone;
 use super::weave::{Standing, decides};
+use super::{SourcePlace, steps};
 
 /// A loop without a test of its own, that begins with another in it, and whose own code has lines only from between those of
 /// the other, is the other: source loops do not overlap. Says so in the standings of both.
@@ -28,8 +28,8 @@ pub(super) fn find_same(
             continue;
         };
         let (Some(inner), Some(outer)) = (standings.get(number), standings.get(parent as usize)) else { continue };
-        let context = inner.context();
-        let Some(place) = inner.place.filter(|_| inner.chain == outer.chain) else { continue };
+        let context = inner.context;
+        let Some(place) = inner.place.filter(|_| inner.context == outer.context) else { continue };
         let is_only = around.end as usize == here.end as usize && parent as usize + 1 == number;
         let begins = *graph.successors(around.header) == [here.header];
         let is_tested = around.exits.iter().any(|exit| decides(graph, exit.0));
@@ -49,12 +49,23 @@ pub(super) fn find_same(
     }
 }
 
+/// So many blocks and edges are looked at for each block of a procedure, and at least, to tell loops apart. What is left when they are used
+/// up stays one loop.
+const STEPS_FOR_BLOCK: usize = 64;
+const LEAST_STEPS: usize = 1 << 18;
+
 /// The same forest, but loops of the source that have one header are told apart, where lines prove that they are two.
 pub(super) fn told_apart(graph: &ProcedureGraph, forest: LoopForest, source: &Source) -> LoopForest {
     let several = (0u32..).zip(&forest.loops).filter(|(_, here)| here.back_edges.len() > 1);
+    // Of the copies of a jump none is the way back of another loop than the others are.
+    let is_copy = |latch: &u32| graph.copied_jump(*latch).is_some();
+    let several = several.filter(|(_, here)| !here.back_edges.iter().any(is_copy));
+    let mut bodies: Option<Bodies> = None;
     let inner = several.filter_map(|(number, _)| {
-        let inner =
-            statement_again(graph, &forest, source, number).or_else(|| jumped_again(graph, &forest, source, number))?;
+        let steps = LEAST_STEPS + STEPS_FOR_BLOCK * graph.blocks.len();
+        let bodies = bodies.get_or_insert_with(|| Bodies::new(graph, steps));
+        let inner = statement_again(graph, &forest, source, number, bodies)
+            .or_else(|| jumped_again(graph, &forest, source, number))?;
         Some((number, inner))
     });
     let inner: Vec<(u32, Vec<u32>)> = inner.collect();
@@ -63,21 +74,30 @@ pub(super) fn told_apart(graph: &ProcedureGraph, forest: LoopForest, source: &So
 
 /// The back edges of the inner one, if a test is made at each turn of both loops, but its statement begins anew on the way back of the outer
 /// one only: a condition that is looked at again without its statement beginning again is a loop's.
-fn statement_again(graph: &ProcedureGraph, forest: &LoopForest, source: &Source, number: u32) -> Option<Vec<u32>> {
+fn statement_again(
+    graph: &ProcedureGraph,
+    forest: &LoopForest,
+    source: &Source,
+    number: u32,
+    bodies: &mut Bodies,
+) -> Option<Vec<u32>> {
     let here = forest.loops.get(number as usize)?;
     let test_of = |block: u32| source.end_of(block).filter(|_| decides(graph, block))?.place;
     let ends = here.back_edges.iter().copied().chain([here.header]);
     let mut tests: Vec<SourcePlace> = ends.filter_map(test_of).collect();
     tests.sort_unstable();
     tests.dedup();
+    let looks = here.back_edges.iter().map(|&latch| 1 + source.begins_in(latch).len()).sum();
     tests.into_iter().find_map(|test| {
         let column = source.first_column(test)?;
         let begins =
             |block: u32| source.begins_in(block).iter().any(|begin| (begin.place, begin.column) == (test, column));
+        steps::take(1);
+        bodies.spend(looks)?;
+        steps::take(looks);
         let inner = parted(&here.back_edges, begins)?;
-        let body = forest.body_of(graph, number, &inner)?;
-        let is_tested = body.iter().any(|&block| test_of(block) == Some(test));
-        (is_tested && !body.iter().any(|&block| begins(block))).then_some(inner)
+        let body = bodies.find(forest, number, &inner, begins)?;
+        body.iter().any(|&block| test_of(block) == Some(test)).then_some(inner)
     })
 }
 
@@ -114,6 +134,14 @@ impl Source {
         let first = self.atoms.partition_point(|atom| atom.block < block);
         let end = self.atoms.partition_point(|atom| atom.block <= block);
         self.atoms.get(first..end).unwrap_or_default()
+    }
+
+    /// How much there is to look at in a block: lines, statements and edges, of which most blocks have some four. Copies of a jump
+    /// have their edges in common.
+    pub(super) fn weight(&self, graph: &ProcedureGraph, block: u32) -> usize {
+        let edges = if graph.copied_jump(block).is_some() { 1 } else { graph.successors(block).len() };
+        let all = self.atoms_in(block).len() + self.begins_in(block).len() + edges;
+        (all / 4).max(1)
     }
 
     /// The code that ends a block.

@@ -6,16 +6,19 @@
 //! inferred (Tallent et al. 2009, section 3.3), it is guessed to lie in the context of its test, and in a shallower one if a
 //! statement of that is in the loop: nothing is inlined into itself (invariant 4).
 
+use std::cell::Cell;
+use std::collections::VecDeque;
+
 use callpath_format::address::LinkAddr;
 use callpath_x86::graph::{ProcedureGraph, Terminator};
 use callpath_x86::loops::LoopForest;
 use callpath_x86::loops::dominators::dominators;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::SourcePlace;
 use super::atoms::{Atom, HOST, Source};
 use super::head::Head;
 use super::same::find_same;
+use super::{SourcePlace, steps};
 
 /// A loop lies in an inlined call that so much of its code is in: the compiler moves some from around it into it.
 const NEARLY_ALL: f64 = 0.8;
@@ -25,7 +28,7 @@ const NEARLY_ALL: f64 = 0.8;
 pub(super) struct Node {
     pub(super) parent: u32,
     pub(super) key: Key,
-    pub(super) children: Vec<u32>,
+    pub(super) children: VecDeque<u32>,
     /// Of a loop.
     pub(super) is_irreducible: bool,
     /// The lowest address.
@@ -58,12 +61,20 @@ pub(super) struct Woven {
     pub(super) nodes: Vec<Node>,
     /// By the atom's index.
     pub(super) scopes: Vec<u32>,
+    /// The child of a node, by what its children are kept under, that has a key: no two have the same.
+    pub(super) known: FxHashMap<(u32, Key), u32>,
+    /// For each node, what its children are kept under.
+    pub(super) kept_under: Vec<u32>,
+    /// For each node, the one that it was joined with, or itself.
+    pub(super) joined: Vec<Cell<u32>>,
 }
 
 /// Of each loop, where it stands.
 pub(super) struct Standing {
-    /// The contexts around it, outermost first.
-    pub(super) chain: Vec<u32>,
+    /// The innermost context around it.
+    pub(super) context: u32,
+    /// Of inferred contexts, those around it, outermost first.
+    chain: Vec<u32>,
     pub(super) place: Option<SourcePlace>,
     /// The line is that of some code in it, for its tests stand elsewhere.
     is_guess: bool,
@@ -75,13 +86,6 @@ pub(super) struct Standing {
     pub(super) is_parent: bool,
     /// The blocks that decide whether it goes on.
     tests: Vec<u32>,
-}
-
-impl Standing {
-    /// The innermost context around it.
-    pub(super) fn context(&self) -> u32 {
-        self.chain.last().copied().unwrap_or(HOST)
-    }
 }
 
 /// The block ends by a choice of where control goes.
@@ -97,6 +101,7 @@ pub(super) fn weave(graph: &ProcedureGraph, forest: &LoopForest, source: &Source
     for (index, atom) in (0u32..).zip(&source.atoms) {
         let mut next = inner_of(atom);
         while let Some(number) = next {
+            steps::take(1);
             atoms_of[number as usize].push(index);
             next = forest.loops.get(number as usize).and_then(|around| around.parent).filter(|parent| *parent < number);
         }
@@ -107,13 +112,14 @@ pub(super) fn weave(graph: &ProcedureGraph, forest: &LoopForest, source: &Source
     let mut standings: Vec<Standing> = Vec::with_capacity(forest.loops.len());
     for (number, here) in (0u32..).zip(&forest.loops) {
         let around = here.parent.and_then(|parent| standings.get(parent as usize));
-        let around = around.map_or(&[][..], |around| &around.chain);
+        let (around, chain) = around.map_or((HOST, &[][..]), |around| (around.context, &around.chain));
         let number_of = number as usize;
         let looped = Looped::of(graph, forest, source, number, (&atoms_of[number_of], &exits_of[number_of], &within));
-        let chain = if is_inferred { looped.inferred(around) } else { looped.recorded(around) };
-        let context = chain.last().copied().unwrap_or(HOST);
+        let chain = if is_inferred { looped.inferred(chain) } else { Vec::new() };
+        let context = if is_inferred { chain.last().copied().unwrap_or(HOST) } else { looped.recorded(around) };
         let Head { place, is_guess, tested, is_marked } = looped.head(graph, forest, context, dominators.as_ref());
         standings.push(Standing {
+            context,
             chain,
             place,
             is_guess,
@@ -124,24 +130,18 @@ pub(super) fn weave(graph: &ProcedureGraph, forest: &LoopForest, source: &Source
         });
     }
     find_same(graph, forest, source, &atoms_of, &mut standings);
-    let mut woven = Woven { nodes: Vec::new(), scopes: Vec::with_capacity(source.atoms.len()) };
-    woven.nodes.push(Node {
-        parent: 0,
-        key: Key::Host,
-        children: Vec::new(),
-        is_irreducible: false,
-        address: graph.entry,
-    });
-    let mut builder = Builder { woven: &mut woven, children: FxHashMap::default() };
+    let mut builder = Builder::new(graph, source);
     let mut loop_nodes: Vec<u32> = Vec::with_capacity(forest.loops.len());
     for (here, standing) in forest.loops.iter().zip(&standings) {
         let header = graph.blocks.get(here.header as usize).map_or(graph.entry, |block| block.code.start);
-        let (mut node, depth) = match here.parent {
-            Some(parent) => (loop_nodes[parent as usize], standings[parent as usize].chain.len()),
-            None => (0, 0),
-        };
-        for &context in standing.chain.get(depth..).unwrap_or(&[]) {
-            node = builder.child(node, Key::Context(context), header);
+        let around = here.parent.and_then(|parent| standings.get(parent as usize));
+        let mut node = here.parent.map_or(0, |parent| loop_nodes[parent as usize]);
+        if is_inferred {
+            for &context in standing.chain.get(around.map_or(0, |around| around.chain.len())..).unwrap_or(&[]) {
+                node = builder.child(node, Key::Context(context), header);
+            }
+        } else {
+            node = builder.context(node, around.map_or(HOST, |around| around.context), standing.context, header);
         }
         // A loop inside of one of the same line is another one, the source's or the compiler's, unless they have one test.
         let key = standing.place.map_or(Key::LoopAt(header), Key::Loop);
@@ -168,22 +168,18 @@ pub(super) fn weave(graph: &ProcedureGraph, forest: &LoopForest, source: &Source
     }
     for atom in &source.atoms {
         let inner = inner_of(atom);
-        let around = inner.map_or(&[][..], |number| &standings[number as usize].chain);
+        let around = inner.and_then(|number| standings.get(number as usize));
         let mut node = inner.map_or(0, |number| loop_nodes[number as usize]);
-        let chain = source.chain(atom.context);
-        let more = match chain.strip_prefix(around) {
-            Some(more) => more.to_vec(),
+        if !is_inferred {
+            // But code that the compiler moved here from around the loop's context is in none.
+            node = builder.context(node, around.map_or(HOST, |around| around.context), atom.context, atom.code.start);
+        } else if atom.context != HOST && !around.is_some_and(|around| around.chain.contains(&atom.context)) {
             // Inferred contexts are flat: it is inlined into wherever the loop is.
-            None if is_inferred && !around.contains(&atom.context) => chain,
-            // Code that the compiler moved here from around the loop's context.
-            None => Vec::new(),
-        };
-        for context in more {
-            node = builder.child(node, Key::Context(context), atom.code.start);
+            node = builder.child(node, Key::Context(atom.context), atom.code.start);
         }
         builder.woven.scopes.push(node);
     }
-    woven
+    builder.woven()
 }
 
 /// A test that ends a loop ends the one around it, too, which has these exits: machine code nests where a loop's test was copied, or where it is
@@ -206,23 +202,82 @@ fn is_continue(
 }
 
 struct Builder<'a> {
-    woven: &'a mut Woven,
-    children: FxHashMap<(u32, Key), u32>,
+    woven: Woven,
+    source: &'a Source,
+    /// The node of a context in a node.
+    contexts: FxHashMap<(u32, u32), u32>,
 }
 
-impl Builder<'_> {
+impl<'a> Builder<'a> {
+    fn new(graph: &ProcedureGraph, source: &'a Source) -> Builder<'a> {
+        let host =
+            Node { parent: 0, key: Key::Host, children: VecDeque::new(), is_irreducible: false, address: graph.entry };
+        let woven = Woven {
+            nodes: vec![host],
+            scopes: Vec::with_capacity(source.atoms.len()),
+            known: FxHashMap::default(),
+            kept_under: vec![0],
+            joined: vec![Cell::new(0)],
+        };
+        Builder { woven, source, contexts: FxHashMap::default() }
+    }
+
     fn child(&mut self, parent: u32, key: Key, address: LinkAddr) -> u32 {
-        let nodes = &mut self.woven.nodes;
-        if let Some(&child) = self.children.get(&(parent, key)) {
+        steps::take(1);
+        let Woven { nodes, known, kept_under, joined, .. } = &mut self.woven;
+        if let Some(&child) = known.get(&(parent, key)) {
             let known = &mut nodes[child as usize];
             known.address = known.address.min(address);
             return child;
         }
         let child = nodes.len() as u32;
-        nodes.push(Node { parent, key, children: Vec::new(), is_irreducible: false, address });
-        nodes[parent as usize].children.push(child);
-        self.children.insert((parent, key), child);
+        nodes.push(Node { parent, key, children: VecDeque::new(), is_irreducible: false, address });
+        nodes[parent as usize].children.push_back(child);
+        known.insert((parent, key), child);
+        kept_under.push(child);
+        joined.push(Cell::new(child));
         child
+    }
+
+    /// The node of a recorded context in `node`, which is in the context `around`; that node itself if the context is not in
+    /// `around`. Its address is known to it alone, until all are there.
+    fn context(&mut self, node: u32, around: u32, context: u32, address: LinkAddr) -> u32 {
+        if !self.source.nest.is_in(context, around) {
+            return node;
+        }
+        let mut missing = Vec::new();
+        let (mut at, mut next) = (node, context);
+        while next != around {
+            if let Some(&known) = self.contexts.get(&(node, next)) {
+                at = known;
+                break;
+            }
+            missing.push(next);
+            next = self.source.nest.parent(next);
+        }
+        if missing.is_empty() && at != node {
+            steps::take(1);
+            let known = &mut self.woven.nodes[at as usize];
+            known.address = known.address.min(address);
+        }
+        for context in missing.into_iter().rev() {
+            at = self.child(at, Key::Context(context), address);
+            self.contexts.insert((node, context), at);
+        }
+        at
+    }
+
+    /// With all nodes: an inlined call begins where the calls in it do, or before.
+    fn woven(mut self) -> Woven {
+        let nodes = &mut self.woven.nodes;
+        for index in (1..nodes.len()).rev() {
+            let Node { parent, key, address, .. } = nodes[index];
+            let around = &mut nodes[parent as usize];
+            if matches!((key, around.key), (Key::Context(_), Key::Context(_))) {
+                around.address = around.address.min(address);
+            }
+        }
+        self.woven
     }
 }
 
@@ -233,6 +288,8 @@ pub(super) struct Looped<'a> {
     pub(super) header: u32,
     pub(super) latches: &'a [u32],
     pub(super) is_irreducible: bool,
+    /// Control goes round through copies of one jump.
+    pub(super) is_dispatch: bool,
     /// Exceptions that are thrown in it land in it.
     pub(super) handles: bool,
     pub(super) atoms: Vec<&'a Atom>,
@@ -269,17 +326,21 @@ impl<'a> Looped<'a> {
             let to = graph.successors(atom.block);
             to.len() > 1 && to.iter().any(|&to| is_in(&to) && lands(atom.block, to))
         });
+        let is_dispatch = forest.loops.get(number as usize).is_some_and(|here| here.is_dispatch);
         let leaves = |block: u32| exits.binary_search_by_key(&block, |exit| exit.0).is_ok();
         let tests = |block: &u32| decides(graph, *block) && leaves(*block);
         // The continuation test stands at the top or at the bottom, where also is what counts; others are breaks.
         let mut blocks: Vec<u32> = latches.iter().copied().filter(tests).collect();
-        if tests(&header) {
+        if is_dispatch {
+            // It is its latches that decide.
+            blocks = latches.to_vec();
+        } else if tests(&header) {
             if blocks.is_empty() {
                 blocks.extend(latches);
             }
             blocks.push(header);
         }
-        let mut deciding: Vec<u32> = blocks.iter().copied().filter(tests).collect();
+        let mut deciding: Vec<u32> = blocks.iter().copied().filter(|block| is_dispatch || tests(block)).collect();
         if blocks.is_empty() {
             // Exceptions leave everywhere.
             let leaving = exits.iter().map(|exit| exit.0).filter(|block| decides(graph, *block));
@@ -296,6 +357,7 @@ impl<'a> Looped<'a> {
             header,
             latches,
             is_irreducible,
+            is_dispatch,
             handles,
             atoms,
             tests,
@@ -305,45 +367,62 @@ impl<'a> Looped<'a> {
         }
     }
 
-    /// The chain of recorded contexts that it lies in; `around` is that of the loop around it.
-    fn recorded(&self, around: &[u32]) -> Vec<u32> {
-        let mut chain = around.to_vec();
-        loop {
-            let here = chain.last().copied().unwrap_or(HOST);
-            // By the context one further in: bytes of code, HOST those that are in none.
-            let next_of = |atom: &Atom| {
-                let inner = self.source.chain(atom.context);
-                inner.strip_prefix(&chain[..]).and_then(|more| more.first()).copied().unwrap_or(HOST)
-            };
-            let mut bytes: FxHashMap<u32, u64> = FxHashMap::default();
-            for atom in &self.atoms {
-                *bytes.entry(next_of(atom)).or_default() += atom.code.end.0 - atom.code.start.0;
-            }
-            let all: u64 = bytes.values().sum();
-            let Some((&most, &its)) =
-                bytes.iter().filter(|(next, _)| **next != HOST).max_by_key(|(next, n)| (**n, **next))
-            else {
-                return chain;
-            };
-            let tested = self.tests.iter().all(|test| next_of(test) == most);
-            let direct = bytes.get(&HOST).copied().unwrap_or(0);
-            let is_in = its as f64 >= NEARLY_ALL * all as f64 && tested && (direct == 0 || self.reaches_out(most));
-            if !is_in || most == here {
-                return chain;
-            }
-            chain.push(most);
+    /// The recorded context that it lies in; `around` is that of the loop around it.
+    fn recorded(&self, around: u32) -> u32 {
+        let nest = &self.source.nest;
+        steps::take(self.atoms.len());
+        // Code by its context, those in one another side by side.
+        let len = |atom: &Atom| atom.code.end.0 - atom.code.start.0;
+        let mut code: Vec<(u32, u32, u64)> =
+            self.atoms.iter().map(|atom| (nest.first(atom.context), atom.context, len(atom))).collect();
+        code.sort_unstable();
+        let mut all = 0;
+        let mut bytes_before = vec![0];
+        bytes_before.extend(code.iter().map(|(_, _, bytes)| {
+            all += bytes;
+            all
+        }));
+        // If a context has nearly all, it has the byte in the middle.
+        let middle = bytes_before.partition_point(|&before| before <= all / 2).checked_sub(1);
+        let Some(&(_, middle, _)) = middle.and_then(|middle| code.get(middle)) else { return around };
+        if !nest.is_in(middle, around) {
+            return around;
         }
-    }
-
-    /// Code of the context lies outside of the loop: not the call is in the loop, but the loop in what was called.
-    fn reaches_out(&self, context: u32) -> bool {
-        let inside = self.atoms.iter().filter(|atom| self.source.is_within(atom.context, context)).count();
-        self.within.get(context as usize).is_some_and(|&all| all > inside)
+        let before = |first: u32| code.partition_point(|(context, _, _)| *context < first);
+        let bytes = |first: u32, end: u32| bytes_before[before(end)] - bytes_before[before(first)];
+        let tests = self.tests.iter().map(|test| nest.first(test.context));
+        let tests = tests.clone().min().zip(tests.max());
+        // A context for which this does not hold has none in it for which it does.
+        let lies_in = |context: u32| {
+            let (here, first, end) = (nest.parent(context), nest.first(context), nest.end(context));
+            let direct = all - bytes(nest.first(here) + 1, nest.end(here));
+            // Code of the context lies outside of the loop: not the call is in the loop, but the loop in what was called.
+            let inside = || before(end) - before(first);
+            let reaches_out = || self.within.get(context as usize).is_some_and(|&all| all > inside());
+            bytes(first, end) as f64 >= NEARLY_ALL * all as f64
+                && tests.is_none_or(|(least, most)| least >= first && most < end)
+                && (direct == 0 || reaches_out())
+        };
+        let (mut holds, mut fails) = (nest.depth(around), nest.depth(middle) + 1);
+        // Most loops lie in all that the code in the middle does.
+        let mut depth = nest.depth(middle);
+        while holds + 1 < fails {
+            if lies_in(nest.at_depth(middle, depth)) {
+                holds = depth;
+            } else {
+                fails = depth;
+            }
+            depth = holds + (fails - holds) / 2;
+        }
+        nest.at_depth(middle, holds)
     }
 
     /// The chain of inferred contexts.
     fn inferred(&self, around: &[u32]) -> Vec<u32> {
-        let has = |context: u32| self.atoms.iter().any(|atom| atom.place.is_some() && atom.context == context);
+        steps::take(self.atoms.len() + around.len());
+        let with_place = self.atoms.iter().filter(|atom| atom.place.is_some());
+        let contexts: FxHashSet<u32> = with_place.map(|atom| atom.context).collect();
+        let has = |context: u32| contexts.contains(&context);
         if has(HOST) {
             return Vec::new();
         }

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use crate::syscall;
 
 /// As many frames as a walk follows.
-pub(crate) const MAX_FRAMES: usize = layout::CHECKPOINTS_LEN * layout::KEYS_LEN;
+pub(crate) const MAX_FRAMES: usize = layout::DEEPEST;
 
 /// A frame. Its layout is known to the stubs' code.
 #[repr(C)]

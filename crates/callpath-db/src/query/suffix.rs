@@ -70,6 +70,6 @@ pub(super) fn suffix(asked: &Counted, kept: usize) -> Result<Counted, QueryError
 
 /// Whether it is no part of a path, but what paths begin at.
 fn is_root(kind: ScopeKind) -> bool {
-    use ScopeKind::{Partial, Process, Rank, Root, Thread, Truncated};
-    matches!(kind, Root | Process | Rank | Thread | Partial | Truncated)
+    use ScopeKind::{Gap, Partial, Process, Rank, Root, Thread, Truncated};
+    matches!(kind, Root | Process | Rank | Thread | Partial | Truncated | Gap)
 }

@@ -74,6 +74,8 @@ impl ChunkHeader {
     pub const KIND_RAW: u32 = 4;
     /// More of the stack of one.
     pub const KIND_RAW_MORE: u32 = 5;
+    /// What is known of a deep stack ([`super::tree::Known`]), in the list of its thread's nodes.
+    pub const KIND_KNOWN: u32 = 6;
 }
 
 /// A mapping of the arena, in whichever process.

@@ -37,7 +37,7 @@ pub struct Mapping {
     /// Its module.
     pub module: ModuleIndex,
     /// [`Mapping::PENDING`], [`Mapping::WRITTEN`], [`Mapping::HOPELESS`], [`Mapping::KEPT`],
-    /// [`Mapping::CATCHES`]
+    /// [`Mapping::CATCHES`], [`Mapping::UNFINISHED`]
     pub flags: u16,
 }
 
@@ -56,6 +56,8 @@ impl Mapping {
     pub const KEPT: u16 = 8;
     /// Procedures of this code may catch exceptions: the sentinel leaves the frames alone that they call.
     pub const CATCHES: u16 = 16;
+    /// The table says less than there will be to know: samples that come to code which is unknown in it are kept raw.
+    pub const UNFINISHED: u16 = 32;
 
     /// The bytes in a block.
     pub fn to_bytes(&self) -> [u8; 40] {

@@ -4,7 +4,7 @@
 //! Two mappings. The **arena** is writable on both sides:
 //!
 //! ```text
-//! chunk 0            Session: the measurement's settings, doorbell, ring of free chunks
+//! chunk 0            Session: the measurement's settings, doorbell, stack of free chunks
 //! chunks 1 to 4      ProcessSlot x 1024
 //! chunks 5 ...       handed to threads: trees, raw samples, trace entries
 //! ```
@@ -17,6 +17,7 @@
 pub mod arena;
 pub mod load_map;
 pub mod process;
+pub mod refused;
 pub mod session;
 pub mod thread;
 pub mod tree;

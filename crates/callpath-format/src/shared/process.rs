@@ -84,6 +84,10 @@ pub struct ProcessSlot {
     pub unmarked: AtomicU32,
     /// Return addresses that could not be marked: there was no stub for them.
     pub marks_lost: AtomicU32,
+    /// System calls that the process does without, since a filter of its own refuses them ([`super::refused::Calls`]).
+    pub refused_calls: AtomicU32,
+    /// The recorder: in so many more chunks a raw sample of generated code copies its stack (`RawSample::more`).
+    pub raw_reach: AtomicU32,
 }
 
 /// Why a process touches no return address, though it was asked to.

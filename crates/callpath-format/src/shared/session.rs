@@ -1,7 +1,7 @@
 //! Chunk 0: what the whole measurement shares.
 //! Knows nothing of a single process.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::arena::{ChunkIndex, Shared};
 use super::tree::MAX_METRICS;
@@ -62,8 +62,8 @@ pub struct Settings {
     /// What is kept of paths on which calls recur: [`Settings::WHOLE`], [`Settings::COLLAPSED`], or how many of the
     /// innermost frames.
     pub recursion: u32,
-    /// 0.
-    pub reserved: u32,
+    /// System calls that are refused to the recorder, too ([`super::refused::Calls`]).
+    pub refused_calls: u32,
     /// Ticks of the time stamp counter in a millisecond.
     pub ticks_per_ms: u64,
     /// A raw sample beyond this many that the recorder has not drained, in one process, is dropped.
@@ -135,8 +135,11 @@ impl Settings {
     }
 }
 
-/// How many free chunks the ring can hold.
-pub const FREE_RING_LEN: usize = 8192;
+/// How many chunks the stack of free ones knows of: an arena has no more.
+pub const FREE_STACK_LEN: usize = 8192;
+/// Of [`Session::free`], the bits of a chunk's index, and of how many there are.
+const FREE_BITS: u32 = 20;
+const FREE_MASK: u64 = (1 << FREE_BITS) - 1;
 
 /// The first bytes of the arena.
 #[repr(C)]
@@ -163,16 +166,18 @@ pub struct Session {
     pub lost_timers: AtomicU32,
     /// Free chunks below which a process rings. 0: no memory is left, and waiting for more would be in vain.
     pub low_water: AtomicU32,
-    /// Next entry of the ring to take. Free-running.
-    pub free_head: AtomicU32,
-    /// Next entry of the ring to fill; only the recorder fills. Free-running. Futex: who waits for a chunk waits here.
-    pub free_tail: AtomicU32,
-    /// Chunks that nobody owns, backed with memory and zeroed where their new owner expects zeros.
-    pub free: [AtomicU32; FREE_RING_LEN],
+    /// Chunks that nobody owns, backed with memory and zeroed where their new owner expects zeros, as a stack: what came back last,
+    /// which a processor may still have in its cache, goes out first. From the lowest bits: the uppermost one's index (0: none),
+    /// how many there are, and a count of the changes, so that nobody takes the stack for what it was.
+    pub free: AtomicU64,
+    /// By index, the free chunk below.
+    pub below: [AtomicU32; FREE_STACK_LEN],
     /// Programs that were started and could not be measured.
     pub unmeasured: [Unmeasured; UNMEASURED_LEN],
     /// Such programs for which there was no entry.
     pub unmeasured_others: AtomicU32,
+    /// Futex: counts the chunks that the recorder has given; who waits for one waits here.
+    pub given: AtomicU32,
 }
 
 // SAFETY: atomics, and fields that never change once a process can see them.
@@ -195,44 +200,53 @@ impl Session {
     }
 
     /// Its version is part of it: change it with any layout in `crate::shared`.
-    pub const MAGIC: [u8; 8] = *b"CPSESS07";
+    pub const MAGIC: [u8; 8] = *b"CPSESS12";
+    /// `si_code` of a SIGTRAP by which the recorder asks a thread that waits for a sample; with it comes the nonce.
+    pub const ASKED: i32 = -0x4350;
     /// The recorder answers the doorbell.
     pub const SERVING: u32 = 1;
     /// The recorder has ended, or did not answer in time: nobody waits for it any more.
     pub const GONE: u32 = 2;
 
-    /// Takes a free chunk. `None`: the ring is empty.
+    /// Takes a free chunk. `None`: there is none.
     #[inline]
     pub fn take_chunk(&self) -> Option<ChunkIndex> {
+        let mut free = self.free.load(Ordering::Acquire);
         loop {
-            let head = self.free_head.load(Ordering::Acquire);
-            if head == self.free_tail.load(Ordering::Acquire) {
-                return None;
-            }
-            let chunk = self.free.get(head as usize % FREE_RING_LEN)?.load(Ordering::Relaxed);
-            if self.free_head.compare_exchange(head, head.wrapping_add(1), Ordering::AcqRel, Ordering::Relaxed).is_ok()
-            {
-                return Some(ChunkIndex(chunk));
+            let (chunk, count) = (free & FREE_MASK, free >> FREE_BITS & FREE_MASK);
+            let below = self.below.get(chunk as usize).filter(|_| chunk != 0)?.load(Ordering::Relaxed);
+            match self.exchange_free(free, u64::from(below), count.saturating_sub(1)) {
+                Ok(()) => return Some(ChunkIndex(chunk as u32)),
+                Err(now) => free = now,
             }
         }
     }
 
-    /// Gives a chunk to whoever wants one; for the recorder only. `false`: the ring is full.
+    /// Gives a chunk to whoever wants one; for the recorder only. `false`: there is no such chunk.
     pub fn give_chunk(&self, chunk: ChunkIndex) -> bool {
-        let tail = self.free_tail.load(Ordering::Relaxed);
-        if tail.wrapping_sub(self.free_head.load(Ordering::Acquire)) as usize >= FREE_RING_LEN {
-            return false;
+        let Some(below) = self.below.get(chunk.0 as usize).filter(|_| chunk.0 != 0) else { return false };
+        let mut free = self.free.load(Ordering::Acquire);
+        loop {
+            below.store((free & FREE_MASK) as u32, Ordering::Relaxed);
+            match self.exchange_free(free, u64::from(chunk.0), (free >> FREE_BITS & FREE_MASK) + 1) {
+                Ok(()) => break,
+                Err(now) => free = now,
+            }
         }
-        if let Some(entry) = self.free.get(tail as usize % FREE_RING_LEN) {
-            entry.store(chunk.0, Ordering::Relaxed);
-        }
-        self.free_tail.store(tail.wrapping_add(1), Ordering::Release);
+        self.given.fetch_add(1, Ordering::Release);
         true
     }
 
-    /// How many chunks the ring holds.
+    #[inline]
+    fn exchange_free(&self, before: u64, chunk: u64, count: u64) -> Result<(), u64> {
+        let changes = (before >> (2 * FREE_BITS)).wrapping_add(1) << (2 * FREE_BITS);
+        let after = changes | count << FREE_BITS | chunk & FREE_MASK;
+        self.free.compare_exchange(before, after, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
+    }
+
+    /// How many chunks are free.
     #[inline]
     pub fn free_chunks(&self) -> u32 {
-        self.free_tail.load(Ordering::Acquire).wrapping_sub(self.free_head.load(Ordering::Acquire))
+        (self.free.load(Ordering::Acquire) >> FREE_BITS & FREE_MASK) as u32
     }
 }

@@ -7,9 +7,9 @@
 //! 1024     bucket directory   u32 x 1024      (references to segments of 512 buckets)
 //! 5120     pc cache           32 bytes x 256  (private to the handler)
 //! 13312    frame keys         u64 x 1024      (private)
-//! 21504    checkpoints        160 bytes x 128 (private)
-//! 41984    frame slots        u64 x 1024      (private)
-//! 50176    nodes ->        <- segments of buckets
+//! 21504    deep stack         2048 bytes      (private)
+//! 23552    frame slots        u64 x 1024      (private)
+//! 31744    nodes ->        <- segments of buckets
 //! ```
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -29,7 +29,7 @@ pub enum Dropped {
     InCollector = 2,
     /// It was delivered later than it was taken: its pc is not the sample's.
     Late = 3,
-    /// No recipe table yet, and the ring of raw samples was full.
+    /// No recipe table yet, and no room for another raw sample.
     RawFull = 4,
     /// The thread shares its thread pointer with another one.
     SharedThread = 5,
@@ -54,10 +54,17 @@ pub mod layout {
     pub const PC_CACHE_ENTRY_BYTES: usize = 32;
     pub const KEYS: usize = PC_CACHE + PC_CACHE_LEN * PC_CACHE_ENTRY_BYTES;
     pub const KEYS_LEN: usize = 1024;
-    pub const CHECKPOINTS: usize = KEYS + 8 * KEYS_LEN;
-    pub const CHECKPOINTS_LEN: usize = 128;
-    pub const CHECKPOINT_BYTES: usize = 160;
-    pub const SLOTS: usize = CHECKPOINTS + CHECKPOINTS_LEN * CHECKPOINT_BYTES;
+    /// [`super::Deep`], then the chunks of what is known of a deep stack, and of what a sample has walked of it (u32 each).
+    pub const DEEP: usize = KEYS + 8 * KEYS_LEN;
+    pub const DEEP_BYTES: usize = 2048;
+    pub const DEEP_CHUNKS: usize = 256;
+    pub const FRESH_CHUNKS: usize = 16;
+    /// As the pc cache, of generated code, for one walk.
+    pub const MEMO: usize = DEEP + DEEP_BYTES - MEMO_LEN * PC_CACHE_ENTRY_BYTES;
+    pub const MEMO_LEN: usize = 16;
+    pub const SLOTS: usize = DEEP + DEEP_BYTES;
+    /// The deepest stack that is followed, frames.
+    pub const DEEPEST: usize = 131_072;
     pub const NODES: usize = SLOTS + 8 * KEYS_LEN;
     /// Buckets in a segment.
     pub const SEGMENT_LEN: usize = 512;
@@ -111,7 +118,7 @@ pub struct ThreadRecord {
     pub counts: [AtomicU64; MAX_METRICS],
     /// The periods of the events when the thread began.
     pub periods: [AtomicU64; MAX_METRICS],
-    /// The node of the last sample that was kept for each metric.
+    /// The node of the last sample that was kept for each metric; 0: that was a raw one.
     pub last_nodes: [AtomicU32; MAX_METRICS],
     /// Before this no sample is walked: nanoseconds of the thread's CPU clock where a metric reads it, else a time stamp.
     pub rest_until: AtomicU64,
@@ -120,6 +127,15 @@ pub struct ThreadRecord {
     pub last_place: [AtomicU64; 2],
     /// Time stamp of the last handler's end.
     pub last_end: AtomicU64,
+    /// The thread's CPU clock then, where a metric reads it, ns: whatever became of that sample, samples could come.
+    pub seen_cpu_ns: AtomicU64,
+    /// Its time in user mode at the last sample by a timer, ns.
+    pub seen_user_ns: AtomicU64,
+    /// The thread's name as it was set last where callpath sees it, up to 15 bytes and a zero; all zeros: not known.
+    pub name: [AtomicU64; 2],
+    /// 1: the last sample was taken because the recorder asked for it: the thread waited, and has not gone on since.
+    pub asked: AtomicU32,
+    reserved: AtomicU32,
     /// Samples that were delivered.
     pub taken: AtomicU64,
     /// Samples whose path is full.
@@ -138,6 +154,10 @@ pub struct ThreadRecord {
     pub handler_histogram: [AtomicU32; 40],
     /// Frames that were walked over.
     pub frames: AtomicU64,
+    /// Where no clock can be read: the periods of the samples since the last one that was kept, nanoseconds.
+    pub unread_ns: AtomicU64,
+    /// Nodes in buckets.
+    pub hashed: AtomicU32,
 }
 
 // SAFETY: all atomics.
@@ -150,5 +170,50 @@ impl ThreadRecord {
     pub const EXITED: u32 = 2;
 }
 
+/// What is known of a thread's deep stack: where in its list. Private to the handler.
+#[repr(C)]
+pub struct Deep {
+    /// Where a walk goes on: pc, whether that is exact, rsp, rbp, whether it is known, where it was saved.
+    pub front: [AtomicU64; 6],
+    /// The outermost known entry.
+    pub outer: AtomicU32,
+    /// One past the innermost. 0: nothing was ever known.
+    pub inner: AtomicU32,
+    /// Outwards of this, entries have nodes.
+    pub noded: AtomicU32,
+    /// The outermost entry that is a seal; from there on inwards no walk may end. `u32::MAX`: there is none.
+    pub sealed: AtomicU32,
+    /// [`Deep::OPEN`], [`Deep::OUTERMOST`], [`Deep::STOPPED`].
+    pub end: AtomicU32,
+    /// Whether there is a frame of generated code.
+    pub met_written: AtomicU32,
+    /// The root of the nodes (`ArenaRef`).
+    pub root: AtomicU32,
+    /// Of the load map.
+    pub generation: AtomicU32,
+    /// So many samples are not to try.
+    pub skip: AtomicU32,
+    /// As many as were not to try after the last one in vain.
+    pub vain: AtomicU32,
+    /// Whether it was found when no frame could be marked.
+    pub unmarkable: AtomicU32,
+    /// Samples that did more than others may.
+    pub long: AtomicU32,
+}
+
+// SAFETY: all atomics.
+unsafe impl Shared for Deep {}
+
+impl Deep {
+    /// There is more outwards.
+    pub const OPEN: u32 = 0;
+    /// The outermost known frame has no caller.
+    pub const OUTERMOST: u32 = 1;
+    /// It has one that cannot be found.
+    pub const STOPPED: u32 = 2;
+}
+
+const _: () =
+    assert!(layout::DEEP + size_of::<Deep>() + 4 * (layout::DEEP_CHUNKS + layout::FRESH_CHUNKS) <= layout::MEMO);
 const _: () = assert!(layout::RECORD + size_of::<ThreadRecord>() <= layout::DIRECTORY);
 const _: () = assert!(layout::NODES + 4 * layout::SEGMENT_LEN + 4096 < CHUNK_LEN_BYTES);

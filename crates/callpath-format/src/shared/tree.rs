@@ -23,7 +23,8 @@ pub struct Node {
     pub samples: AtomicU64,
     /// The child that a path went to last, 0 if none: where the next one most likely goes, too.
     pub last_child: AtomicU32,
-    reserved: AtomicU32,
+    /// 0: it is an only child, and in no bucket.
+    pub hashed: AtomicU32,
 }
 
 // SAFETY: all atomics.
@@ -34,6 +35,47 @@ impl Node {
     pub const fn stride_bytes(metric_count: u32) -> usize {
         size_of::<Node>() + 8 * metric_count as usize
     }
+}
+
+/// A word that a walk over a deep stack went by. Private to the handler.
+#[repr(C)]
+pub struct KnownWord {
+    /// Its address, a multiple of 8, and what it is in the lowest bits ([`KnownKind`]). A frame's is where the return address
+    /// into it is; 0: it has none.
+    pub at: AtomicU64,
+    /// What stood there; a stub's return address in its stead.
+    pub word: AtomicU64,
+}
+
+/// What is known of it besides.
+#[repr(C)]
+pub struct Known {
+    /// The frame's key.
+    pub key: AtomicU64,
+    /// The node of the path up to here, if it has been looked for.
+    pub node: AtomicU32,
+    reserved: AtomicU32,
+}
+
+// SAFETY: all atomics.
+unsafe impl Shared for KnownWord {}
+// SAFETY: all atomics.
+unsafe impl Shared for Known {}
+
+/// What an entry is.
+pub struct KnownKind;
+
+#[allow(missing_docs)]
+impl KnownKind {
+    pub const FRAME: u64 = 0;
+    /// Bit, of a frame: the word may be marked. It is the return address of the next frame inwards.
+    pub const MARKABLE: u64 = 1;
+    /// A word on the stack that the step to the next frame outwards went by, or (address 0) rbp.
+    pub const WORD: u64 = 2;
+    /// The step outwards went by something that is not noted.
+    pub const SEAL: u64 = 4;
+    /// All of them.
+    pub const BITS: u64 = 7;
 }
 
 /// One sample of a trace.

@@ -282,6 +282,7 @@ pub struct UnitScopes {
     /// Statements that begin where other rows have the code: ascending.
     pub(super) bare: Vec<Row>,
     pub(super) is_gcc: bool,
+    pub(super) has_inlined_calls: bool,
     /// Where procedures are declared, with code or without: sorted.
     pub(super) declarations: Vec<Declaration>,
     /// Other units of the file that what has code here is declared in, ascending; known where no inlined calls are recorded.
@@ -302,7 +303,7 @@ impl UnitScopes {
 
     /// The compiler recorded inlined calls. Without any, a unit that was optimized may hold them all the same.
     pub fn has_inlined_calls(&self) -> bool {
-        self.scopes.iter().any(|scope| scope.is_inlined)
+        self.has_inlined_calls
     }
 
     /// Written in Fortran, whose internal procedures are the last part of the procedure they are declared in.

@@ -297,7 +297,8 @@ impl<'a> Walk<'a> {
         let mut declared = declared::tidy(std::mem::take(&mut self.declarations));
         // Where inlined calls are recorded they name what was inlined.
         let mut elsewhere = Vec::new();
-        if !self.scopes.iter().any(|scope| scope.is_inlined) {
+        let has_inlined_calls = self.scopes.iter().any(|scope| scope.is_inlined);
+        if !has_inlined_calls {
             let origins = self.origins.declarations.iter().map(|origin| &origin.root);
             let others = origins.filter(|other| other.home == Home::Main && other.start != root.start);
             elsewhere.extend(others.map(|other| UnitId(other.start as u64)));
@@ -350,6 +351,7 @@ impl<'a> Walk<'a> {
             rows: lines.rows,
             bare: lines.bare,
             is_gcc: root.is_gcc || skeleton.is_gcc,
+            has_inlined_calls,
             elsewhere,
             declarations: declared.into_iter().map(|(declaration, _)| declaration).collect(),
             diagnostics,

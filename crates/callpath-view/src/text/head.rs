@@ -32,14 +32,12 @@ pub(super) fn what_ran(profile: &Profile, options: &TextOptions, out: &mut dyn W
         facts.push(format!("ran {}", duration(info.duration_ns)));
     }
     facts.push(info.exit.as_deref().map_or_else(|| "still running".into(), printable));
-    // A process that executes another program has a tree for each, but remains one process with one first thread.
-    let continued = info.processes.iter().filter(|process| process.continues).count() as u64;
-    let processes = (profile.process_count().max(info.processes.len()) as u64).saturating_sub(continued);
+    let processes = process_count(profile);
     if processes > 1 {
         facts.push(count(processes, "process", "processes"));
     }
     let ever: u64 = info.processes.iter().map(|process| u64::from(process.threads)).sum();
-    let threads = ever.max(profile.thread_count() as u64).saturating_sub(continued);
+    let threads = ever.max(profile.thread_count() as u64).saturating_sub(continued(profile));
     if threads > 0 {
         facts.push(count(threads, "thread", "threads"));
     }
@@ -65,8 +63,10 @@ pub(super) fn quality(profile: &Profile, options: &TextOptions, out: &mut dyn Wr
         facts.push(format!("links {valid} valid, {likely} likely, {invalid} invalid"));
     }
     if quality.taken > 0 {
-        let cpu_ns = profile.info.cpu_time_by_kernel_ns.or_else(|| measured_cpu_ns(profile)).filter(|&ns| ns > 0);
-        let cost = match cpu_ns {
+        // What samples cost in a process is compared with CPU time of the same processes: the kernel's account is without daemons,
+        // and with processes that were not measured.
+        let of_one = || profile.info.cpu_time_by_kernel_ns.filter(|_| process_count(profile) == 1);
+        let cost = match measured_cpu_ns(profile).or_else(of_one).filter(|&ns| ns > 0) {
             Some(cpu_ns) => format!("{} of the cpu time", percent(quality.overhead_ns, cpu_ns)),
             None => duration(quality.overhead_ns),
         };
@@ -102,6 +102,15 @@ fn classes(quality: &Quality) -> Vec<String> {
         facts.push(format!("these are {accounted}, so the account does not add up: please report it"));
     }
     facts
+}
+
+/// Trees of programs that processes executed after others: those remain one process with one first thread.
+fn continued(profile: &Profile) -> u64 {
+    profile.info.processes.iter().filter(|process| process.continues).count() as u64
+}
+
+fn process_count(profile: &Profile) -> u64 {
+    (profile.process_count().max(profile.info.processes.len()) as u64).saturating_sub(continued(profile))
 }
 
 /// What the profile's own clock measured, if one of its metrics is CPU time.

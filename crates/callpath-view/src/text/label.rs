@@ -68,7 +68,7 @@ pub(super) fn scope_label(scope: &Scope, profile: &Profile) -> Label {
             (None, None) => (named(scope.name, "loop"), String::new()),
         },
         ScopeKind::Line => (place.unwrap_or_else(|| named(scope.name, "no known line")), String::new()),
-        ScopeKind::Root | ScopeKind::File | ScopeKind::Pruned | ScopeKind::Truncated => {
+        ScopeKind::Root | ScopeKind::File | ScopeKind::Pruned | ScopeKind::Truncated | ScopeKind::Gap => {
             (text(scope.name), String::new())
         }
     };

@@ -9,6 +9,7 @@ mod finish;
 mod steps;
 
 use std::ops::Range;
+use std::rc::Rc;
 
 use iced_x86::Instruction;
 use rustc_hash::FxHashMap;
@@ -52,7 +53,7 @@ pub(super) struct Procedure<'m, 'a> {
     /// Where control begins that comes from nowhere.
     extra_roots: Vec<u32>,
     /// What became of indirect jumps, by the index of their step.
-    pub(super) resolved: FxHashMap<usize, Resolution>,
+    pub(super) resolved: FxHashMap<usize, Rc<Resolution>>,
 }
 
 /// The graph of the procedure that these pieces make up, the one with its entry first.
@@ -164,8 +165,9 @@ impl Procedure<'_, '_> {
                 }
                 StepKind::Jump => return self.arrive(step.target),
                 StepKind::JumpIndirect => {
-                    if let Some(Resolution::Table { targets, .. }) = self.resolved.get(&index) {
-                        targets.clone().into_iter().for_each(|target| self.arrive(target));
+                    let resolution = self.resolved.get(&index).map(Rc::clone);
+                    if let Some(Resolution::Table { targets, .. }) = resolution.as_deref() {
+                        targets.iter().for_each(|&target| self.arrive(target));
                     }
                     return;
                 }
@@ -228,10 +230,19 @@ impl Procedure<'_, '_> {
             }
             let blocks = self.raw_blocks();
             let mut has_news = false;
-            for (step, resolution) in jump_tables::resolve(self, &blocks, budget) {
-                if let Resolution::Table { targets, pieces, .. } = &resolution {
+            let mut kept = Vec::new();
+            // What was found before, and now: the copies of a jump have both in common.
+            let mut merged: FxHashMap<(*const Resolution, *const Resolution), Rc<Resolution>> = FxHashMap::default();
+            for (step, now) in jump_tables::resolve(self, &blocks, budget) {
+                let before = self.resolved.get(&step).map(Rc::clone);
+                let pair = (before.as_ref().map_or(std::ptr::null(), Rc::as_ptr), Rc::as_ptr(&now));
+                if let Some(known) = merged.get(&pair) {
+                    self.resolved.insert(step, Rc::clone(known));
+                    continue;
+                }
+                if let Resolution::Table { targets, pieces, .. } = &*now {
                     pieces.iter().for_each(|&piece| self.add_piece(piece));
-                    let known = match self.resolved.get(&step) {
+                    let known = match before.as_deref() {
                         Some(Resolution::Table { targets, .. }) => targets.as_slice(),
                         _ => &[],
                     };
@@ -239,11 +250,14 @@ impl Procedure<'_, '_> {
                     has_news |= !new.is_empty();
                     new.into_iter().for_each(|target| self.walk(target));
                 }
-                let resolution = match (self.resolved.remove(&step), resolution) {
-                    (Some(before), now) => before.merge(now),
-                    (None, now) => now,
+                let all = match &before {
+                    Some(before) => Resolution::merge(before, &now),
+                    None => Rc::clone(&now),
                 };
-                self.resolved.insert(step, resolution);
+                // Until the round ends `before` is kept: no other may come to be where it is.
+                kept.extend(before);
+                self.resolved.insert(step, Rc::clone(&all));
+                merged.insert(pair, all);
             }
             if !has_news {
                 return;

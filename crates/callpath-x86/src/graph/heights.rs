@@ -1,11 +1,14 @@
 //! How far rsp is from where it was at a procedure's entry: a jump that leaves it there leaves the procedure.
 //! Knows nothing of where such jumps lead.
 
+use std::rc::Rc;
+
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::decode::Instructions;
 use crate::graph::blocks::{Procedure, RawBlock};
+use crate::graph::jump_tables::Resolution;
 
 /// Bytes above the entry's rsp, as far as they are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +28,8 @@ impl Heights {
         let mut heights = Heights { ends: FxHashMap::default() };
         let mut pending = vec![(procedure.entry, Height { rsp: Some(0), rbp: None })];
         let mut targets = Vec::new();
+        // Tables whose cases are pending, or done.
+        let mut followed: FxHashSet<*const Resolution> = FxHashSet::default();
         while let Some((start, mut height)) = pending.pop() {
             // Compilers keep the height the same on all ways to a place: the first is as good as any.
             if heights.ends.contains_key(&start) {
@@ -34,6 +39,11 @@ impl Heights {
             let Some(block) = blocks.get(index) else { continue };
             height.run(procedure, block);
             heights.ends.insert(start, height);
+            if let Some((_, resolution)) = procedure.table_of(block)
+                && !followed.insert(Rc::as_ptr(resolution))
+            {
+                continue;
+            }
             procedure.ending(block, &mut targets);
             pending.extend(targets.iter().map(|&target| (target, height)));
         }

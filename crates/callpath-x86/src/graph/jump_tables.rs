@@ -1,7 +1,10 @@
 //! Indirect jumps: through which tables they lead where, or out of the procedure.
 //! Knows nothing of how blocks are cut.
 
+use std::rc::Rc;
+
 use iced_x86::{Instruction, OpKind};
+use rustc_hash::FxHashMap;
 
 use crate::decode::Instructions;
 use crate::graph::blocks::{Ending, Procedure, RawBlock, StepKind};
@@ -33,28 +36,44 @@ pub(super) enum Resolution {
 
 impl Resolution {
     /// What was found before, and what is found when more of the procedure is known.
-    pub(super) fn merge(self, now: Resolution) -> Resolution {
-        match (self, now) {
+    pub(super) fn merge(before: &Rc<Resolution>, now: &Rc<Resolution>) -> Rc<Resolution> {
+        match (&**before, &**now) {
             (
-                Resolution::Table { mut targets, mut addresses, end, mut pieces },
-                Resolution::Table { targets: now, addresses: more, end: now_end, pieces: more_pieces },
+                Resolution::Table { targets, addresses, end, pieces },
+                Resolution::Table { targets: new, addresses: more, end: now_end, pieces: more_pieces },
             ) => {
-                targets.extend(now);
-                targets.sort_unstable();
-                targets.dedup();
-                addresses.extend(more);
+                let both = |a: &[u32], b: &[u32]| {
+                    let mut both = [a, b].concat();
+                    both.sort_unstable();
+                    both.dedup();
+                    both
+                };
+                let mut addresses = [&addresses[..], more].concat();
                 addresses.sort_unstable();
                 addresses.dedup();
-                pieces.extend(more_pieces);
-                Resolution::Table { targets, addresses, end: end.max(now_end), pieces }
+                let targets = both(targets, new);
+                if targets == *new && addresses == *more && end.max(now_end) == now_end {
+                    return Rc::clone(now);
+                }
+                let end = *end.max(now_end);
+                Rc::new(Resolution::Table { targets, addresses, end, pieces: both(pieces, more_pieces) })
             }
-            (table @ Resolution::Table { .. }, _) => table,
-            (_, now) => now,
+            (Resolution::Table { .. }, _) => Rc::clone(before),
+            _ => Rc::clone(now),
+        }
+    }
+
+    /// Of a table: where it leads, where it lies, and how its end is known.
+    pub(super) fn table(&self) -> (&[u32], &[u64], TableEnd) {
+        match self {
+            Resolution::Table { targets, addresses, end, .. } => (targets, addresses, *end),
+            _ => (&[], &[], TableEnd::Contents),
         }
     }
 }
 
-/// The blocks of a procedure, with the ways between them.
+/// The blocks of a procedure, with the ways between them. Behind the blocks come the tables that jumps lead through: of n copies of a
+/// jump to n places there are 2 * n ways.
 struct Flow<'b, 'p, 'm, 'a> {
     procedure: &'p Procedure<'m, 'a>,
     blocks: &'b [RawBlock],
@@ -66,7 +85,17 @@ impl<'b, 'p, 'm, 'a> Flow<'b, 'p, 'm, 'a> {
     fn new(procedure: &'p Procedure<'m, 'a>, blocks: &'b [RawBlock]) -> Self {
         let mut edges: Vec<(u32, u32, Option<bool>)> = Vec::with_capacity(blocks.len() * 2);
         let mut targets = Vec::new();
+        let mut tables: FxHashMap<*const Resolution, u32> = FxHashMap::default();
         for (number, block) in (0u32..).zip(blocks) {
+            if let Some((_, resolution)) = procedure.table_of(block) {
+                let next = (blocks.len() + tables.len()) as u32;
+                let table = *tables.entry(Rc::as_ptr(resolution)).or_insert(next);
+                edges.push((table, number, None));
+                let cases = if table == next { resolution.table().0 } else { &[] };
+                let index = |case: &u32| blocks.binary_search_by_key(case, |block| block.start).ok();
+                edges.extend(cases.iter().filter_map(index).map(|case| (case as u32, table, None)));
+                continue;
+            }
             let terminator = procedure.ending(block, &mut targets);
             for (index, target) in targets.iter().enumerate() {
                 let Ok(to) = blocks.binary_search_by_key(target, |block| block.start) else { continue };
@@ -86,7 +115,7 @@ impl<'b, 'p, 'm, 'a> Flow<'b, 'p, 'm, 'a> {
             }
         }
         edges.sort_unstable();
-        let mut offsets = vec![0; blocks.len() + 1];
+        let mut offsets = vec![0; blocks.len() + tables.len() + 1];
         for edge in &edges {
             offsets[edge.0 as usize + 1] += 1;
         }
@@ -116,7 +145,7 @@ impl Ways for Flow<'_, '_, '_, '_> {
     }
 
     fn is_root(&self, block: u32) -> bool {
-        self.blocks.get(block as usize).is_none_or(|block| block.start == self.procedure.entry)
+        self.blocks.get(block as usize).is_some_and(|block| block.start == self.procedure.entry)
     }
 }
 
@@ -125,7 +154,7 @@ pub(super) fn resolve(
     procedure: &Procedure<'_, '_>,
     blocks: &[RawBlock],
     budget: &mut usize,
-) -> Vec<(usize, Resolution)> {
+) -> Vec<(usize, Rc<Resolution>)> {
     let is_indirect = |step: usize| procedure.steps.get(step).is_some_and(|s| s.kind == StepKind::JumpIndirect);
     let jumps = (0u32..).zip(blocks).filter_map(|(number, block)| match block.how {
         Ending::Step(step) if is_indirect(step) => Some((number, step)),
@@ -135,22 +164,26 @@ pub(super) fn resolve(
     let mut origins = Origins::new(&ways, *budget);
     let mut heights: Option<Heights> = None;
     let mut resolutions = Vec::new();
+    // Copies of a jump have their sources in common.
+    let mut known: FxHashMap<Vec<Source>, Rc<Resolution>> = FxHashMap::default();
     for (block, step) in jumps {
         let Some(jump) = origins.last(block) else { continue };
         let flow = procedure.flow;
         let resolution = if jump.op0_kind() == OpKind::Memory && jump.is_ip_rel_memory_operand() {
-            Resolution::Leaves(flow.data.slot_target(&jump, &flow.places))
+            Rc::new(Resolution::Leaves(flow.data.slot_target(&jump, &flow.places)))
         } else {
-            match from_sources(procedure, &origins.of_jump(block)) {
+            let sources = origins.of_jump(block);
+            let found = known.entry(sources).or_insert_with_key(|sources| Rc::new(from_sources(procedure, sources)));
+            match **found {
                 Resolution::Unresolved => {
                     let heights = heights.get_or_insert_with(|| Heights::new(procedure, blocks));
                     if heights.is_empty_behind(blocks[block as usize].start) {
-                        Resolution::Leaves(None)
+                        Rc::new(Resolution::Leaves(None))
                     } else {
-                        Resolution::Unresolved
+                        Rc::clone(found)
                     }
                 }
-                resolution => resolution,
+                _ => Rc::clone(found),
             }
         };
         resolutions.push((step, resolution));

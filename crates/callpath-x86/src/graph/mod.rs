@@ -13,6 +13,7 @@ mod module_flow;
 mod origin;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use callpath_format::address::LinkAddr;
 
@@ -68,7 +69,7 @@ pub struct ProcedureGraph {
     pub fragments: Vec<Range<LinkAddr>>,
     /// By ascending start. They are disjoint, but for instructions that control enters in their middle.
     pub blocks: Vec<Block>,
-    /// Successors of all blocks, as indices in `blocks`: see [`ProcedureGraph::successors`].
+    /// Successors of all blocks, as indices in `blocks`: see [`ProcedureGraph::successors`]. Those of a copied jump stand here once.
     pub edges: Vec<u32>,
     /// The block at the entry, and those that nothing seen here leads to: landing pads that are not known, targets of jumps that
     /// could not be followed, dead code.
@@ -86,7 +87,9 @@ pub struct Block {
     pub code: Range<LinkAddr>,
     /// How it ends.
     pub terminator: Terminator,
+    /// In [`ProcedureGraph::edges`]; copies of a jump have them in common.
     edges: Range<u32>,
+    first_copy: Option<u32>,
 }
 
 /// How a block ends.
@@ -139,7 +142,7 @@ pub struct JumpTable {
     /// First entries; a jump may be shared by several tables.
     pub addresses: Vec<LinkAddr>,
     /// Sorted, distinct.
-    pub targets: Vec<LinkAddr>,
+    pub targets: Arc<[LinkAddr]>,
     /// How the number of entries is known.
     pub end: TableEnd,
 }
@@ -158,6 +161,12 @@ impl ProcedureGraph {
     pub fn successors(&self, block: u32) -> &[u32] {
         let Some(block) = self.blocks.get(block as usize) else { return &[] };
         self.edges.get(block.edges.start as usize..block.edges.end as usize).unwrap_or(&[])
+    }
+
+    /// If a block ends with one of several jumps through the same tables, the first block that does: compilers copy the jump of a
+    /// computed `goto` to the end of each case.
+    pub fn copied_jump(&self, block: u32) -> Option<u32> {
+        self.blocks.get(block as usize)?.first_copy
     }
 
     /// The block that an address lies in. Of overlapping ones, the one that begins last.

@@ -14,6 +14,7 @@ mod query;
 mod undo;
 
 use std::ops::Range;
+use std::rc::Rc;
 
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind};
 use rustc_hash::FxHashMap;
@@ -50,6 +51,8 @@ pub(super) struct Origins<'w, W: Ways> {
     numbers: FxHashMap<(u32, u32), u32>,
     nodes: Vec<Node>,
     edges: Vec<Edge>,
+    /// What nodes came to that jumps have in common.
+    behind: FxHashMap<Vec<u32>, Rc<[Source]>>,
     /// The last search that came to a node.
     seen: Vec<u32>,
     searches: u32,
@@ -91,6 +94,7 @@ impl<'w, W: Ways> Origins<'w, W> {
             numbers: FxHashMap::default(),
             nodes: Vec::new(),
             edges: Vec::new(),
+            behind: FxHashMap::default(),
             seen: Vec::new(),
             searches: 0,
             budget,
@@ -128,9 +132,7 @@ impl<'w, W: Ways> Origins<'w, W> {
         let mut tables = Vec::new();
         self.collect(vec![first], &mut sources, &mut tables);
         for (known, nodes) in tables {
-            let mut of_table = Vec::new();
-            self.collect(nodes, &mut of_table, &mut Vec::new());
-            for source in of_table.into_iter().map(|source| known.of(source)) {
+            for source in self.behind(nodes).iter().map(|&source| known.of(source)) {
                 if !sources.contains(&source) {
                     sources.push(source);
                 }
@@ -165,6 +167,18 @@ impl<'w, W: Ways> Origins<'w, W> {
                 }
             }
         }
+    }
+
+    /// The distinct sources of all queries that some turned into, which have been followed.
+    fn behind(&mut self, nodes: Vec<u32>) -> Rc<[Source]> {
+        if let Some(known) = self.behind.get(&nodes) {
+            return Rc::clone(known);
+        }
+        let mut sources = Vec::new();
+        self.collect(nodes.clone(), &mut sources, &mut Vec::new());
+        let sources: Rc<[Source]> = sources.into();
+        self.behind.insert(nodes, Rc::clone(&sources));
+        sources
     }
 
     /// The number of a query.

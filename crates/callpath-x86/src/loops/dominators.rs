@@ -5,6 +5,7 @@
 //! recurses.
 
 use crate::loops::FlowGraph;
+use crate::loops::copies::Joined;
 
 /// No block.
 const NONE: u32 = u32::MAX;
@@ -21,7 +22,10 @@ pub struct Dominators {
 /// The dominators of the blocks that the roots lead to. Several roots are as if a block before the first led to all. Takes
 /// time nearly in proportion to the number of edges.
 pub fn dominators(graph: &impl FlowGraph) -> Dominators {
-    Search::new(graph).dominators(graph).0
+    match Joined::of(graph) {
+        Some(joined) => Search::new(&joined).dominators(&joined).0.first(graph.len()),
+        None => Search::new(graph).dominators(graph).0,
+    }
 }
 
 /// A depth-first search, in its own numbers: 0 is the block before the roots, the others follow in the order in which
@@ -155,6 +159,22 @@ impl Known {
 }
 
 impl Dominators {
+    /// Those of the first blocks alone; of the others, none is above another.
+    fn first(mut self, len: u32) -> Dominators {
+        // What is above another comes first.
+        let mut others: Vec<u32> = (len..self.immediate.len() as u32).collect();
+        others.sort_unstable_by_key(|&other| self.order[other as usize]);
+        for block in others.into_iter().chain(0..len) {
+            let above = self.immediate[block as usize];
+            if above != NONE && above >= len {
+                self.immediate[block as usize] = self.immediate[above as usize];
+            }
+        }
+        self.immediate.truncate(len as usize);
+        self.order.truncate(len as usize);
+        self
+    }
+
     /// The nearest block that lies on every way to `block`; none of a root, or of a block that is not reached.
     pub fn immediate(&self, block: u32) -> Option<u32> {
         self.immediate.get(block as usize).copied().filter(|&above| above != NONE)

@@ -6,6 +6,7 @@
 //! 1999 ("Identifying Loops in Almost Linear Time"): an edge that is neither of the search's tree nor goes back is
 //! looked at once, when the nearest common ancestor of its ends is. Nothing recurses.
 
+use crate::loops::copies::Joined;
 use crate::loops::{FlowGraph, Loop, LoopForest};
 
 const NONE: u32 = u32::MAX;
@@ -127,8 +128,19 @@ impl Sets {
 }
 
 /// How the blocks of a graph nest. Control that comes from other roots than the first enters no loop in a second place:
-/// nobody knows where it comes from. Takes time nearly in proportion to the number of edges.
+/// nobody knows where it comes from. Takes time nearly in proportion to the number of edges, of which all copies of a jump have
+/// one and its cases together.
 pub fn forest(graph: &impl FlowGraph) -> LoopForest {
+    let mut forest = match Joined::of(graph) {
+        Some(joined) => joined.taken_out(nest(&joined)),
+        None => nest(graph),
+    };
+    forest.derive(graph);
+    forest
+}
+
+/// The same without what follows from parents and innermost loops, but for where loops end.
+fn nest(graph: &impl FlowGraph) -> LoopForest {
     let search = Search::new(graph);
     let len = search.blocks.len();
     // For each number, the header of the innermost loop that it is in and does not head.
@@ -214,6 +226,7 @@ fn assemble(
             depth,
             end: 0,
             is_irreducible: is_irreducible[number as usize],
+            is_dispatch: false,
             own_blocks: Vec::new(),
             back_edges,
             exits: Vec::new(),
@@ -224,6 +237,6 @@ fn assemble(
         let of = if is_header[number] { number } else { header[number] as usize };
         forest.innermost[search.blocks[number] as usize] = loop_of[of];
     }
-    forest.derive(graph);
+    forest.find_ends();
     forest
 }

@@ -1,6 +1,7 @@
 //! Loops: how the blocks of a control flow graph nest.
 //! Knows nothing of instructions.
 
+mod copies;
 pub mod dominators;
 mod havlak;
 mod shallow;
@@ -8,6 +9,7 @@ mod split;
 
 pub use havlak::forest;
 pub use shallow::TooDeep;
+pub use split::Bodies;
 
 /// A control flow graph: blocks are numbers from 0 on.
 pub trait FlowGraph {
@@ -17,6 +19,12 @@ pub trait FlowGraph {
     fn roots(&self) -> &[u32];
     /// Where control goes from a block.
     fn successors(&self, block: u32) -> &[u32];
+
+    /// If a block ends with one of several copies of a jump, the first block with one; all of them have the same successors.
+    fn copied_jump(&self, block: u32) -> Option<u32> {
+        let _ = block;
+        None
+    }
 
     /// There are no blocks.
     fn is_empty(&self) -> bool {
@@ -35,6 +43,10 @@ impl FlowGraph for crate::graph::ProcedureGraph {
 
     fn successors(&self, block: u32) -> &[u32] {
         self.successors(block)
+    }
+
+    fn copied_jump(&self, block: u32) -> Option<u32> {
+        self.copied_jump(block)
     }
 }
 
@@ -60,18 +72,43 @@ pub struct Loop {
     pub end: u32,
     /// There are other ways in than through the header.
     pub is_irreducible: bool,
+    /// Control goes round through copies of one jump, its back edges: see [`FlowGraph::copied_jump`]. Then the header is the first of
+    /// the places in the loop that they lead to, and that they lead to others is no second way in.
+    pub is_dispatch: bool,
     /// Its blocks that are in no inner loop, ascending; the header is one of them, unless an inner loop shares it.
     pub own_blocks: Vec<u32>,
-    /// Blocks from which control goes back to the header, ascending.
+    /// Blocks from which control goes back to the header, ascending. Of the copies of a jump, one, unless the loop is theirs.
     pub back_edges: Vec<u32>,
     /// Edges out of it from its own blocks: `(from, to)`, sorted. Exits of a loop in it may leave it, too: see
-    /// [`LoopForest::exits`].
+    /// [`LoopForest::exits`]. Of a copied jump only the one that leaves the most loops.
     pub exits: Vec<(u32, u32)>,
 }
 
 impl LoopForest {
     /// Tells of each loop what follows from parents and innermost loops: where it ends, its own blocks, and its exits.
     fn derive(&mut self, graph: &impl FlowGraph) {
+        self.find_ends();
+        let farthest = copies::farthest_cases(graph, self);
+        for block in 0..graph.len() {
+            let Some(number) = self.innermost[block as usize] else { continue };
+            let successors = match graph.copied_jump(block) {
+                Some(first) => farthest.get(&first).map_or(&[][..], std::slice::from_ref),
+                None => graph.successors(block),
+            };
+            let is_exit = |to: &&u32| !self.contains(number, self.inner_of(**to));
+            let mut exits: Vec<_> = successors.iter().filter(is_exit).map(|&to| (block, to)).collect();
+            let own = &mut self.loops[number as usize];
+            own.own_blocks.push(block);
+            own.exits.append(&mut exits);
+        }
+        for own in &mut self.loops {
+            own.exits.sort_unstable();
+            own.exits.dedup();
+        }
+    }
+
+    /// Tells of each loop where it ends.
+    fn find_ends(&mut self) {
         // An inner loop comes behind its outer one, so that the ends are known from behind.
         for number in (0..self.loops.len()).rev() {
             let end = self.loops[number].end.max(number as u32 + 1);
@@ -81,18 +118,11 @@ impl LoopForest {
                 outer.end = outer.end.max(end);
             }
         }
-        for block in 0..graph.len() {
-            let Some(number) = self.innermost[block as usize] else { continue };
-            let is_exit = |to: &&u32| !self.contains(number, self.innermost.get(**to as usize).copied().flatten());
-            let mut exits: Vec<_> = graph.successors(block).iter().filter(is_exit).map(|&to| (block, to)).collect();
-            let own = &mut self.loops[number as usize];
-            own.own_blocks.push(block);
-            own.exits.append(&mut exits);
-        }
-        for own in &mut self.loops {
-            own.exits.sort_unstable();
-            own.exits.dedup();
-        }
+    }
+
+    /// The innermost loop that a block is in.
+    pub fn inner_of(&self, block: u32) -> Option<u32> {
+        self.innermost.get(block as usize).copied().flatten()
     }
 
     /// All blocks of a loop, those of inner loops too, ascending.
@@ -110,9 +140,8 @@ impl LoopForest {
     pub fn exits(&self, number: u32) -> Vec<(u32, u32)> {
         let end = self.loops.get(number as usize).map_or(0, |l| l.end);
         let loops = self.loops.get(number as usize..end as usize).unwrap_or(&[]);
-        let inner_of = |block: u32| self.innermost.get(block as usize).copied().flatten();
         let mut exits: Vec<_> = loops.iter().flat_map(|l| &l.exits).copied().collect();
-        exits.retain(|exit| !self.contains(number, inner_of(exit.1)));
+        exits.retain(|exit| !self.contains(number, self.inner_of(exit.1)));
         exits.sort_unstable();
         exits
     }

@@ -6,7 +6,7 @@
 
 use crate::loops::{FlowGraph, LoopForest};
 
-/// So many loops around blocks are kept, all together, for each block of a procedure, and at least.
+/// So many loops around blocks are kept, all together, for each block of a procedure, and at least. A block counts as often as it weighs.
 const LOOPS_FOR_BLOCK: usize = 64;
 const LEAST_LOOPS: usize = 1 << 18;
 
@@ -33,16 +33,18 @@ impl LoopForest {
         self.innermost.iter().map(move |inner| inner.map_or(0, of))
     }
 
-    /// The same forest where it is not too deep, nearly always; else only the outer loops, as deep as there is room for.
-    pub fn shallow(self, graph: &impl FlowGraph) -> (LoopForest, Option<TooDeep>) {
-        let most = LEAST_LOOPS + LOOPS_FOR_BLOCK * self.innermost.len();
-        if self.loops_around_blocks() <= most {
+    /// The same forest where it is not too deep, nearly always; else only the outer loops, as deep as there is room for. `weight` of a
+    /// block: how much there is to look at in it, 1 where that is little.
+    pub fn shallow(self, graph: &impl FlowGraph, weight: impl Fn(u32) -> usize) -> (LoopForest, Option<TooDeep>) {
+        let weights: Vec<usize> = (0..self.innermost.len() as u32).map(weight).collect();
+        let most = LEAST_LOOPS + LOOPS_FOR_BLOCK * weights.iter().sum::<usize>();
+        if self.levels().zip(&weights).map(|(level, weight)| level * weight).sum::<usize>() <= most {
             return (self, None);
         }
-        // How many blocks are at least so deep.
+        // How much there is in blocks that are at least so deep.
         let deepest = self.loops.iter().map(|inner| inner.depth as usize + 1).max().unwrap_or(0);
         let mut blocks = vec![0usize; deepest + 1];
-        self.levels().for_each(|level| blocks[level] += 1);
+        self.levels().zip(&weights).for_each(|(level, weight)| blocks[level] += weight);
         for level in (1..deepest).rev() {
             blocks[level] += blocks[level + 1];
         }

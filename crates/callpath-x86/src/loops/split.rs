@@ -1,17 +1,21 @@
 //! Loops that share a header, told apart.
 //! Knows nothing of how anybody knows that they are two.
 
+use crate::loops::copies::Joined;
 use crate::loops::{FlowGraph, Loop, LoopForest};
 
 impl LoopForest {
     /// The same forest, where each of some loops is two: the blocks from which control goes back to the header by these back edges,
-    /// without passing the header, are a loop in the other. `inner`: a loop and some of its back edges. A loop whose other
-    /// back edges would be in it, too, stays as it is.
+    /// without passing the header, are a loop in the other. `inner`: a loop and some of its back edges, each loop once. A loop whose
+    /// other back edges would be in it, too, stays as it is.
     pub fn split(mut self, graph: &impl FlowGraph, inner: &[(u32, Vec<u32>)]) -> LoopForest {
-        let before = predecessors(graph);
+        let mut bodies = Bodies::new(graph, usize::MAX);
+        // What is in which loop is known before any is split.
+        let body_of = |(outer, back_edges): &(u32, Vec<u32>)| bodies.find(&self, *outer, back_edges, |_| false);
+        let found: Vec<Option<Vec<u32>>> = inner.iter().map(body_of).collect();
         let mut order: Vec<(u32, bool)> = (0..self.loops.len() as u32).map(|number| (number, false)).collect();
-        for (outer, back_edges) in inner {
-            let Some(body) = self.body(&before, *outer, back_edges) else { continue };
+        for ((outer, back_edges), body) in inner.iter().zip(found) {
+            let Some(body) = body else { continue };
             let new = self.loops.len() as u32;
             order.push((*outer, true));
             for &block in &body {
@@ -21,55 +25,31 @@ impl LoopForest {
                 }
             }
             let whole = &mut self.loops[*outer as usize];
-            let header = whole.header;
-            whole.back_edges.retain(|latch| !back_edges.contains(latch));
+            let (header, end) = (whole.header, whole.end);
+            let mut inner = back_edges.clone();
+            inner.sort_unstable();
+            whole.back_edges.retain(|latch| inner.binary_search(latch).is_err());
+            let mut next = *outer + 1;
+            while next < end {
+                let child = &mut self.loops[next as usize];
+                next = child.end.max(next + 1);
+                if body.binary_search(&child.header).is_ok() {
+                    child.parent = Some(new);
+                }
+            }
             self.loops.push(Loop {
                 header,
                 parent: Some(*outer),
                 depth: 0,
                 end: 0,
                 is_irreducible: false,
+                is_dispatch: false,
                 own_blocks: Vec::new(),
-                back_edges: back_edges.clone(),
+                back_edges: inner,
                 exits: Vec::new(),
             });
-            for number in 0..new as usize {
-                let child = &mut self.loops[number];
-                if child.parent == Some(*outer) && body.binary_search(&child.header).is_ok() {
-                    child.parent = Some(new);
-                }
-            }
         }
         self.in_order(graph, &order)
-    }
-
-    /// The blocks of a loop from which control goes back to the header by some of its back edges, the header among them, ascending;
-    /// none if they are all, or its other back edges are among them.
-    pub fn body_of(&self, graph: &impl FlowGraph, number: u32, back_edges: &[u32]) -> Option<Vec<u32>> {
-        self.body(&predecessors(graph), number, back_edges)
-    }
-
-    fn body(&self, before: &[Vec<u32>], number: u32, back_edges: &[u32]) -> Option<Vec<u32>> {
-        let whole = self.loops.get(number as usize)?;
-        let is_in = |block: u32| {
-            let mut inside = self.innermost.get(block as usize).copied().flatten();
-            while let Some(at) = inside.filter(|&at| at != number) {
-                inside = self.loops.get(at as usize).and_then(|inner| inner.parent);
-            }
-            inside.is_some()
-        };
-        let mut body = std::collections::BTreeSet::from([whole.header]);
-        let mut pending: Vec<u32> =
-            back_edges.iter().copied().filter(|latch| whole.back_edges.contains(latch)).collect();
-        while let Some(block) = pending.pop() {
-            if is_in(block) && body.insert(block) {
-                pending.extend(before.get(block as usize).into_iter().flatten());
-            }
-        }
-        let is_other = |latch: &&u32| !back_edges.contains(latch);
-        let others: Vec<&u32> = whole.back_edges.iter().filter(is_other).collect();
-        let is_part = !back_edges.is_empty() && !others.is_empty() && others.iter().all(|other| !body.contains(other));
-        (is_part && back_edges.len() + others.len() == whole.back_edges.len()).then(|| body.into_iter().collect())
     }
 
     /// Numbers the loops anew, outer ones just before those in them, at one level as `order` has them, and tells what follows.
@@ -103,6 +83,82 @@ impl LoopForest {
     }
 }
 
+/// Finds the blocks of a loop from which control goes back to its header by some of its back edges.
+pub struct Bodies {
+    /// For each block, and behind the blocks for each copied jump, what leads to it.
+    before: Vec<Vec<u32>>,
+    len: u32,
+    /// The last search that came to each.
+    seen: Vec<u32>,
+    searches: u32,
+    left: usize,
+}
+
+impl Bodies {
+    /// At most `steps` blocks and edges are looked at, by all searches together.
+    pub fn new(graph: &impl FlowGraph, steps: usize) -> Bodies {
+        let before = match Joined::of(graph) {
+            Some(joined) => predecessors(&joined),
+            None => predecessors(graph),
+        };
+        Bodies { seen: vec![0; before.len()], before, len: graph.len(), searches: 0, left: steps }
+    }
+
+    /// Takes steps for what else is looked at; nothing if there are not so many.
+    pub fn spend(&mut self, steps: usize) -> Option<()> {
+        self.left = self.left.checked_sub(steps)?;
+        Some(())
+    }
+
+    /// The search comes here for the first time.
+    fn enter(&mut self, block: u32) -> bool {
+        let seen = self.seen.get_mut(block as usize);
+        seen.is_some_and(|seen| std::mem::replace(seen, self.searches) != self.searches)
+    }
+
+    /// The blocks of a loop from which control goes back to the header by some of its back edges, the header among them, ascending;
+    /// none if they are all, if its other back edges or what `is_out` says are among them, or if no steps are left.
+    pub fn find(
+        &mut self,
+        forest: &LoopForest,
+        number: u32,
+        back_edges: &[u32],
+        is_out: impl Fn(u32) -> bool,
+    ) -> Option<Vec<u32>> {
+        let whole = forest.loops.get(number as usize)?;
+        let is_known = |latch: &u32| whole.back_edges.binary_search(latch).is_ok();
+        if back_edges.is_empty() || whole.back_edges.len() <= back_edges.len() || !back_edges.iter().all(is_known) {
+            return None;
+        }
+        let mut inner = back_edges.to_vec();
+        inner.sort_unstable();
+        let is_other = |latch: &u32| is_known(latch) && inner.binary_search(latch).is_err();
+        self.searches += 1;
+        self.enter(whole.header);
+        let mut body = vec![whole.header];
+        if is_out(whole.header) || is_other(&whole.header) {
+            return None;
+        }
+        let mut pending = inner.clone();
+        while let Some(block) = pending.pop() {
+            self.spend(1)?;
+            if block < self.len && !forest.contains(number, forest.inner_of(block)) || !self.enter(block) {
+                continue;
+            }
+            if block < self.len {
+                if is_other(&block) || is_out(block) {
+                    return None;
+                }
+                body.push(block);
+            }
+            self.spend(self.before.get(block as usize).map_or(0, Vec::len))?;
+            pending.extend(self.before.get(block as usize).into_iter().flatten());
+        }
+        body.sort_unstable();
+        Some(body)
+    }
+}
+
 fn predecessors(graph: &impl FlowGraph) -> Vec<Vec<u32>> {
     let mut before: Vec<Vec<u32>> = vec![Vec::new(); graph.len() as usize];
     for block in 0..graph.len() {
@@ -117,8 +173,8 @@ fn predecessors(graph: &impl FlowGraph) -> Vec<Vec<u32>> {
 
 #[cfg(test)]
 mod tests {
-    use crate::loops::forest;
     use crate::loops::listed::Graph;
+    use crate::loops::{Bodies, forest};
 
     /// ```text
     /// 0 -> 1 -> 2 -> 1, 2 -> 2; 1 -> 3 -> 4 -> 1, 4 -> 5
@@ -132,7 +188,9 @@ mod tests {
         let graph = shared();
         let whole = forest(&graph);
         assert_eq!(whole.loops.len(), 2);
-        assert_eq!(whole.body_of(&graph, 0, &[2]), Some(vec![1, 2]));
+        let body = |steps: usize| Bodies::new(&graph, steps).find(&whole, 0, &[2], |_| false);
+        assert_eq!((body(100), body(1)), (Some(vec![1, 2]), None));
+        assert_eq!(Bodies::new(&graph, 100).find(&whole, 0, &[2], |block| block == 2), None);
         let split = whole.split(&graph, &[(0, vec![2])]);
         let shapes: Vec<_> = split.loops.iter().map(|l| (l.header, l.parent, l.depth, l.end)).collect();
         assert_eq!(shapes, [(1, None, 0, 3), (1, Some(0), 1, 3), (2, Some(1), 2, 3)]);

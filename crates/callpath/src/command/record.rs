@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use callpath_analyze::measurement::Measurement;
 use callpath_record::{
     Event, EventError, MAX_EVENTS, RecordError, RecordOptions, Sentinel, Unsaid, parse_events, record,
 };
@@ -142,7 +143,16 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         ));
     }
     let directory = shell_word(&recorded.directory.to_string_lossy());
-    output::say(format_args!("recorded to {directory}; see it with: callpath report {directory}"));
+    let can_be_read = recorded.loss.is_none() || Measurement::read(&recorded.directory).is_ok();
+    if !can_be_read {
+        output::say(format_args!("nothing that can be read was recorded to {directory}"));
+    } else if recorded.processes == 0 {
+        output::say(format_args!(
+            "nothing was measured: no program loaded callpath's object and has glibc as its C library"
+        ));
+    } else {
+        output::say(format_args!("recorded to {directory}; see it with: callpath report {directory}"));
+    }
     Ok(recorded.ended.status as u8)
 }
 

@@ -266,3 +266,13 @@ fn the_report_chooses_and_sums() {
     let burning: Vec<_> = one.iter().filter(|(name, _)| name.starts_with("burn")).collect();
     assert!(burning.len() == 1 && one.len() <= 2 && burning[0].1 > cost / 2, "{pid}: {one:?}");
 }
+
+#[test]
+fn executed_by_the_number_of_the_call() {
+    // A sample that is taken inside of the call must not reach the program that it executes.
+    let recorded = Program::nasty("by_number.c").arguments(["100"]).same();
+    assert_eq!(recorded.ended.status, 7, "{:?}", recorded.ended);
+    let profile = recorded.profile();
+    profile.assert_full(900, 10);
+    assert!(profile.through(&["main", "work"], "cpu-time") > 0);
+}

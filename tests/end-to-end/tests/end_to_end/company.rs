@@ -2,6 +2,9 @@
 //! load native code. It works together, or it is said what does not.
 //! Knows nothing of how callpath works.
 
+use std::path::Path;
+use std::process::Command;
+
 use callpath_end_to_end::{C, Ended, Program, Recorded, compiled, skip, tool_path};
 
 const COMPANY: C = C { source: "company.c", output: "company", options: &["-rdynamic", "-ldl"] };
@@ -188,6 +191,56 @@ fn other_sanitizers() {
     finds("company_asan_in", &["-fsanitize=address", "-static-libasan", "-ldl"], 1);
     sanitized("company_tsan", &["-fsanitize=thread", "-ldl"], "ThreadSanitizer");
     sanitized("company_ubsan", &["-fsanitize=undefined", "-ldl"], "");
+}
+
+#[test]
+fn thread_sanitizer_names_who_creates_a_thread() {
+    const TEST: &str = "company::thread_sanitizer_names_who_creates_a_thread";
+    let made = C { source: "races.c", output: "races", options: &["-fsanitize=thread"] };
+    if compiled(made).is_err_and(|error| error.contains("tsan")) {
+        return skip(TEST, "gcc's libtsan is not installed");
+    }
+    let program = Program::made(made);
+    // The frames of each stack of its reports: by name, without addresses.
+    let frames = |said: &Ended| -> Vec<Vec<String>> {
+        let lines: Vec<&str> = said.stderr.lines().collect();
+        let stacks = lines.split(|line| !line.starts_with("    #")).filter(|stack| !stack.is_empty());
+        let name = |line: &&str| line.split_whitespace().nth(1).unwrap_or("").to_owned();
+        let mut stacks: Vec<Vec<String>> = stacks.map(|stack| stack.iter().map(name).collect()).collect();
+        // Which of the two was first is chance.
+        stacks.sort();
+        stacks.dedup();
+        stacks
+    };
+    let (bare, recorded) = (program.bare(), program.recorded());
+    assert_eq!((bare.status, &bare.stdout), (recorded.ended.status, &recorded.ended.stdout), "{:?}", recorded.ended);
+    let created = ["pthread_create", "starts", "main"].map(str::to_owned).to_vec();
+    assert!(frames(&bare).contains(&created), "{bare:?}");
+    assert!(frames(&recorded.ended).contains(&created), "{:?}", recorded.ended);
+    assert!(!recorded.ended.stderr.contains("callpath-preload"), "{:?}", recorded.ended);
+    let profile = recorded.profile();
+    profile.assert_full(950, 10);
+    assert!(profile.through(&["adds"], "cpu-time") * 2 > profile.total("cpu-time"), "{profile:?}");
+}
+
+#[test]
+fn thread_sanitizer_in_the_program_itself() {
+    // clang puts it there, with its allocator, which does not work yet when our object is loaded.
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../nasty/races.c");
+    let made = tool_path("races_clang");
+    let mut clang = Command::new("clang");
+    clang.args(["-O1", "-g", "-pthread", "-fsanitize=thread", "-o"]).args([&made, &source]);
+    if !clang.output().is_ok_and(|output| output.status.success()) {
+        return skip(
+            "company::thread_sanitizer_in_the_program_itself",
+            "clang or its ThreadSanitizer is not installed",
+        );
+    }
+    let program = Program::at(&made);
+    let (bare, recorded) = (program.bare(), program.recorded());
+    assert_eq!((bare.status, &bare.stdout), (recorded.ended.status, &recorded.ended.stdout), "{:?}", recorded.ended);
+    // The process that names its addresses takes longer than the program.
+    assert!(recorded.profile().through(&["adds"], "cpu-time") > 0, "{:?}", recorded.profile());
 }
 
 #[test]

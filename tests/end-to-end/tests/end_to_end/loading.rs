@@ -55,6 +55,28 @@ fn samples_that_come_before_the_table() {
     }
 }
 
+const SLICED: C = C { source: "sliced.c", output: "libsliced.so", options: &["-shared", "-fPIC"] };
+
+/// The table of a large library is made in slices, when samples meet them: a path through several is whole in the first
+/// recording, and in the next one, which finds them.
+#[test]
+fn a_path_through_slices_of_a_large_table() {
+    let library = compiled(SLICED).expect("sliced.c compiles");
+    let cache = tempfile::tempdir().expect("a directory can be made");
+    let setting = format!("CALLPATH_CACHE_DIR={}", cache.path().display());
+    for (milliseconds, rounds, depth) in [("700", "1", "0"), ("300", "2", "300")] {
+        let program = Program::made(C { source: "late.c", output: "late", options: &["-ldl", "-pthread"] });
+        let program = program.arguments([library.as_os_str()]).arguments([milliseconds, rounds, depth]);
+        let profile = program.through(&["env", &setting]).same().profile();
+        profile.assert_full(980, 30);
+        let percent = profile.percent_through(&["use", "down", "large_run", "hop_two", "hop_three", "work"]);
+        assert!(percent > 50.0, "{milliseconds} ms, {rounds} times, {depth} frames: {percent}%");
+        let files = std::fs::read_dir(cache.path()).expect("it is there").map(|entry| entry.expect("it is").path());
+        let is_of_slices = |path: std::path::PathBuf| std::fs::read(path).is_ok_and(|b| b.starts_with(b"CPSLIC01"));
+        assert_eq!(files.filter(|path| is_of_slices(path.clone())).count(), 1, "the test tests nothing");
+    }
+}
+
 #[test]
 fn a_stripped_interpreter() {
     let script = callpath_end_to_end::tool_path("loop.py");

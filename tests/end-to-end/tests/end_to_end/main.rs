@@ -3,15 +3,23 @@
 //!
 //! Everything is in one executable, so that each program is compiled once.
 
+mod bases;
 mod build;
 mod children;
 mod company;
 mod confined;
 mod damage;
+mod depth;
 mod doctor;
+mod emulators;
 mod endings;
 mod events;
+mod filters;
+mod gaps;
+mod generated;
 mod loading;
+mod memory;
+mod messages;
 mod ordinary_user;
 mod processes;
 mod recorder;
@@ -23,6 +31,7 @@ mod sentinel;
 mod signals;
 mod stacks;
 mod structure;
+mod tasks;
 mod threads;
 mod time;
 mod transparency;

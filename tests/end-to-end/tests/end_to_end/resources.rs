@@ -78,15 +78,22 @@ fn descriptors_and_lengths_of_files_that_the_program_limits() {
 #[test]
 fn a_stack_of_a_gibibyte() {
     let profile = limits("stack").same().profile();
-    assert_eq!(profile.quality.full + profile.quality.dropped.get("throttled").unwrap_or(&0), profile.quality.taken);
-    assert!(profile.quality.full > 2, "{:?}", profile.quality);
+    // The first samples learn the stack: each of them is partial.
+    let quality = &profile.quality;
+    let throttled = quality.dropped.get("throttled").unwrap_or(&0);
+    assert_eq!(quality.full + quality.partial + throttled, quality.taken, "{quality:?}");
+    assert!(quality.full > 2 && quality.partial * 10 < quality.taken, "{quality:?}");
     assert!(profile.depth() > 16_000, "{} frames", profile.depth());
 }
 
 #[test]
 fn five_hundred_threads_at_once() {
     let profile = limits("at-once").same().profile();
-    profile.assert_full(990, 100);
+    // On a busy machine a thread is often interrupted where our own code makes it: at most once each, for few of them.
+    let in_collector = profile.quality.dropped.get("in-collector").copied().unwrap_or(0);
+    assert!(in_collector <= 500 / 10, "{:?}", profile.quality);
+    let walked = profile.quality.taken - in_collector;
+    profile.assert_full(990 * walked / profile.quality.taken, 100);
     assert!(profile.percent_through(&["meets", "work"]) > 50.0);
     assert_eq!(profile.quality.dropped.get("no-memory"), None, "{:?}", profile.quality);
 }
@@ -230,6 +237,13 @@ fn a_full_disk() {
     let said = Ended::of(&recorder.wait_with_output().expect("it can be waited for"));
     assert!([3, 125].contains(&said.status), "{said:?}");
     assert!(said.stderr.contains("No space left"), "{said:?}");
+    // What can be read is called recorded, and nothing else is.
+    let is_read = callpath_end_to_end::run_report(&measurement.join("m"), &[]).status == 0;
+    assert_eq!(
+        said.stderr.contains("recorded to") && !said.stderr.contains("nothing that can be read"),
+        is_read,
+        "{said:?}"
+    );
 }
 
 #[test]

@@ -20,14 +20,16 @@ fn two_threads_1500_deep() {
 fn one_thread_100_000_deep() {
     let recorded = Program::nasty("deep.c").arguments(["1", "100000", "700"]).same();
     let profile = recorded.profile();
-    profile.assert_full(1000, 5);
+    // Some tens of samples are taken before all of the stack is known.
+    profile.assert_full(800, 50);
     let quality = &profile.quality;
     // Now and then one comes late, or strikes in our own code.
     let others =
         quality.dropped.iter().filter(|(reason, _)| *reason != "throttled").map(|(_, count)| count).sum::<u64>();
     assert!(others * 100 <= quality.taken, "{quality:?}");
     assert!(profile.depth() > 100_000, "only {} deep", profile.depth());
-    assert!(profile.percent_through(&["work", "descend", "bottom"]) > 90.0, "{quality:?}");
+    assert!(profile.percent_through(&["work", "descend", "bottom"]) > 75.0, "{quality:?}");
+    assert!(profile.percent_through(&["descend", "descend", "bottom"]) > 90.0, "{quality:?}");
 }
 
 #[test]
@@ -36,15 +38,20 @@ fn recursion_that_is_not_kept() {
         let options = ["--recursion", recursion, "--sentinel", sentinel];
         let recorded = Program::nasty("deep.c").arguments(["2", "30000", "300"]).options(&options).same();
         let profile = recorded.profile();
-        // Now and then one strikes in our own code.
-        profile.assert_full(990, 33);
-        assert_eq!(profile.total("samples"), profile.quality.full, "{recursion}: {:?}", profile.quality);
+        // Some samples are taken before all of the stack is known; now and then one strikes in our own code.
+        profile.assert_full(900, 33);
+        assert_eq!(
+            profile.total("samples"),
+            profile.quality.full + profile.quality.partial,
+            "{recursion}: {:?}",
+            profile.quality
+        );
         profile
     };
     for sentinel in ["never", "auto", "always"] {
         let collapsed = kept("collapse", sentinel);
         assert!(collapsed.nodes() < 200, "{sentinel}: {} nodes", collapsed.nodes());
-        assert!(collapsed.percent_through(&["work", "descend", "bottom"]) > 95.0, "{sentinel}");
+        assert!(collapsed.percent_through(&["work", "descend", "bottom"]) > 85.0, "{sentinel}");
     }
     // 1,500: more than one part of a walk.
     for frames in [3, 1_500] {

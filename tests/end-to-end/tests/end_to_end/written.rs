@@ -37,7 +37,8 @@ fn one_procedure_behind_the_other() {
 fn code_that_is_jumped_into_is_nobodys() {
     let profile = written("jumps");
     assert_eq!(profile.through(&["decoy"], "samples"), 0, "a procedure that was not called is on a path");
-    assert!(profile.percent_through(&["[jit]!"]) > 90.0);
+    let share = profile.percent_through(&["[jit]!"]);
+    assert!(share > 90.0, "{share}% of {:?}", profile.of_kind("procedure"));
     let quality = &profile.quality;
     assert_eq!(quality.taken, quality.full + quality.partial + quality.dropped.values().sum::<u64>(), "{quality:?}");
 }
@@ -55,7 +56,8 @@ fn a_frame_pointer_is_the_last_resort() {
 fn nested_functions_on_an_executable_stack() {
     let profile = written("trampolines");
     profile.assert_full(980, 20);
-    assert!(profile.percent_through(&["main", "run_trampolines", "apply", "in_c"]) > 95.0);
+    let share = profile.percent_through(&["main", "run_trampolines", "apply", "in_c"]);
+    assert!(share > 95.0, "{share}% of {:?}", profile.of_kind("procedure"));
 }
 
 #[test]

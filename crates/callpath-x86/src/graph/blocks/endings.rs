@@ -1,6 +1,8 @@
 //! How the blocks of a procedure end, and where control goes from there.
 //! Knows nothing of how it came there.
 
+use std::rc::Rc;
+
 use callpath_format::address::LinkAddr;
 
 use super::Procedure;
@@ -130,7 +132,7 @@ impl Procedure<'_, '_> {
                 match step.kind {
                     StepKind::Branch => branch(step.target, step.end, targets),
                     StepKind::Jump => jump(step.target, targets),
-                    StepKind::JumpIndirect => match self.resolved.get(&index) {
+                    StepKind::JumpIndirect => match self.resolved.get(&index).map(|resolution| &**resolution) {
                         Some(Resolution::Table { targets: found, .. }) => {
                             targets.extend(found);
                             Terminator::Switch(0)
@@ -147,6 +149,14 @@ impl Procedure<'_, '_> {
                 }
             }
         }
+    }
+
+    /// If a block ends with a jump through a table, its step and what was found of it.
+    pub(in crate::graph) fn table_of(&self, block: &RawBlock) -> Option<(usize, &Rc<Resolution>)> {
+        let Ending::Step(step) = block.how else { return None };
+        let is_indirect = self.steps.get(step).is_some_and(|step| step.kind == StepKind::JumpIndirect);
+        let resolution = self.resolved.get(&step).filter(|_| is_indirect)?;
+        matches!(**resolution, Resolution::Table { .. }).then_some((step, resolution))
     }
 
     /// Where exceptions of the calls in a block land.

@@ -1,15 +1,21 @@
 //! From the blocks of a procedure to its graph.
 //! Knows nothing of instructions.
 
+use std::rc::Rc;
+use std::sync::Arc;
+
 use callpath_format::address::LinkAddr;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Procedure;
-use super::endings::Ending;
 use super::steps::StepKind;
 use crate::graph::fragments::address_range;
 use crate::graph::jump_tables::Resolution;
 use crate::graph::{Block, CallSite, JumpTable, ProcedureGraph, Terminator};
 use crate::places::NOWHERE;
+
+/// Where tables lie, and where they lead.
+type Cases<'a> = (&'a [u64], &'a [u32]);
 
 impl Procedure<'_, '_> {
     /// The graph of what was found.
@@ -35,27 +41,55 @@ impl Procedure<'_, '_> {
                 places.address(at)
             }
         };
-        for block in &raw {
-            let mut terminator = self.ending(block, &mut targets);
-            if let Ending::Step(step) = block.how
-                && let (Terminator::Switch(_), Some(Resolution::Table { addresses, end, .. })) =
-                    (terminator, self.resolved.get(&step))
-            {
-                terminator = Terminator::Switch(graph.tables.len() as u32);
-                graph.tables.push(JumpTable {
-                    jump: address(self.steps[step].at),
-                    addresses: addresses.iter().copied().map(LinkAddr).collect(),
-                    targets: targets.iter().copied().map(address).collect(),
-                    end: *end,
-                });
-            }
-            self.landings(block, &mut targets);
-            let first = graph.edges.len() as u32;
-            graph.edges.extend(targets.iter().filter_map(|&target| index_of(target)));
-            let edges = first..graph.edges.len() as u32;
+        // Of tables with the same cases: the first block that jumps through them, and what is said of them.
+        let mut known: FxHashMap<Cases<'_>, (u32, u32)> = FxHashMap::default();
+        let mut same: FxHashMap<*const Resolution, (u32, u32)> = FxHashMap::default();
+        for (number, block) in (0u32..).zip(&raw) {
+            targets.clear();
+            let mut first_copy = None;
+            let terminator = match self.table_of(block) {
+                Some((step, resolution)) => {
+                    let table = graph.tables.len() as u32;
+                    let (cases, places, end) = resolution.table();
+                    let (first, like) = *same
+                        .entry(Rc::as_ptr(resolution))
+                        .or_insert_with(|| *known.entry((places, cases)).or_insert((number, table)));
+                    let (addresses, shared) = match graph.tables.get(like as usize) {
+                        Some(like) => {
+                            first_copy = Some(first);
+                            (like.addresses.clone(), Arc::clone(&like.targets))
+                        }
+                        None => {
+                            targets.extend(cases);
+                            let addresses = places.iter().copied().map(LinkAddr);
+                            (addresses.collect(), cases.iter().copied().map(address).collect())
+                        }
+                    };
+                    graph.tables.push(JumpTable {
+                        jump: address(self.steps[step].at),
+                        addresses,
+                        targets: shared,
+                        end,
+                    });
+                    Terminator::Switch(table)
+                }
+                None => self.ending(block, &mut targets),
+            };
+            let edges = match first_copy.and_then(|first| graph.blocks.get_mut(first as usize)) {
+                Some(first) => {
+                    first.first_copy = first_copy;
+                    first.edges.clone()
+                }
+                None => {
+                    self.landings(block, &mut targets);
+                    let first = graph.edges.len() as u32;
+                    graph.edges.extend(targets.iter().filter_map(|&target| index_of(target)));
+                    first..graph.edges.len() as u32
+                }
+            };
             let start = address(block.start);
             let code = start..LinkAddr(start.0 + u64::from(block.end - block.start));
-            graph.blocks.push(Block { code, terminator, edges });
+            graph.blocks.push(Block { code, terminator, edges, first_copy });
         }
         for step in &self.steps {
             if step.is_call() && step.from != NOWHERE {
@@ -80,6 +114,8 @@ fn needed_roots(graph: &ProcedureGraph, roots: &[u32]) -> Vec<u32> {
         return roots.to_vec();
     }
     let mut is_reached = vec![false; graph.blocks.len()];
+    // Of the copied jumps, by their first copies.
+    let mut is_followed: FxHashSet<u32> = FxHashSet::default();
     let mut needed = Vec::new();
     let mut pending = Vec::new();
     for &root in roots {
@@ -89,7 +125,10 @@ fn needed_roots(graph: &ProcedureGraph, roots: &[u32]) -> Vec<u32> {
         needed.push(root);
         pending.push(root);
         while let Some(block) = pending.pop() {
-            if !std::mem::replace(&mut is_reached[block as usize], true) {
+            if std::mem::replace(&mut is_reached[block as usize], true) {
+                continue;
+            }
+            if graph.copied_jump(block).is_none_or(|first| is_followed.insert(first)) {
                 pending.extend(graph.successors(block));
             }
         }

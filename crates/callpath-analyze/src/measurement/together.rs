@@ -1,0 +1,127 @@
+//! Processes that have ended before a file of their own was written, one behind the other in one file: many short ones cost
+//! a file system more than they ran.
+//! Knows nothing of what the bytes of a process mean.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::ProcessFile;
+use super::codec::{MeasurementError, decode_process, end_of_first};
+
+/// The name of their file.
+pub(super) const TOGETHER: &str = "processes";
+
+/// Appends processes to the file of a measurement.
+#[derive(Debug, Default)]
+pub struct Together {
+    /// With its length.
+    file: Option<(fs::File, u64)>,
+}
+
+impl Together {
+    /// Appends the bytes of one process, all of them or none. Makes the file if it is not there.
+    pub fn append(&mut self, directory: &Path, bytes: &[u8]) -> Result<(), MeasurementError> {
+        let path = directory.join(TOGETHER);
+        self.append_to(&path, bytes).map_err(|source| MeasurementError::Write { path, source })
+    }
+
+    fn append_to(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let (mut file, len) = match self.file.take() {
+            Some(open) => open,
+            None => {
+                let mut options = fs::OpenOptions::new();
+                options.append(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+                (options.open(path)?, 0)
+            }
+        };
+        let result = file.write_all(bytes);
+        // A part of a process would hide those that follow.
+        let len = if result.is_ok() { len + bytes.len() as u64 } else { file.set_len(len).map(|()| len)? };
+        self.file = Some((file, len));
+        result
+    }
+}
+
+/// All processes of the file's bytes, and what of it cannot be read. `grows`: the last one may not be whole yet.
+pub(super) fn read(bytes: &[u8], path: &Path, grows: bool) -> Vec<Result<ProcessFile, MeasurementError>> {
+    let (mut processes, mut at) = (Vec::new(), 0);
+    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        let end = end_of_first(rest);
+        if end.is_none() && grows {
+            break;
+        }
+        let end = end.unwrap_or(rest.len());
+        let place = PathBuf::from(format!("{} (bytes counted from its byte {at})", path.display()));
+        processes.push(decode_process(&rest[..end], &place));
+        at += end;
+    }
+    processes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measurement::encode_process;
+
+    fn process(sequence: u32) -> Vec<u8> {
+        encode_process(&ProcessFile { sequence, command: vec!["true".into()], ..ProcessFile::default() })
+    }
+
+    fn appended(count: u32) -> (tempfile::TempDir, Vec<u8>) {
+        let directory = tempfile::tempdir().unwrap();
+        let mut together = Together::default();
+        for sequence in 0..count {
+            together.append(directory.path(), &process(sequence)).unwrap();
+        }
+        let bytes = fs::read(directory.path().join(TOGETHER)).unwrap();
+        (directory, bytes)
+    }
+
+    fn sequences(bytes: &[u8], grows: bool) -> (Vec<u32>, String) {
+        let (mut sequences, mut errors) = (Vec::new(), Vec::new());
+        for process in read(bytes, Path::new("F"), grows) {
+            process.map_or_else(|error| errors.push(error.to_string()), |process| sequences.push(process.sequence));
+        }
+        (sequences, errors.join("\n"))
+    }
+
+    #[test]
+    fn what_is_appended_is_read() {
+        let (directory, bytes) = appended(5);
+        assert_eq!(sequences(&bytes, false), (vec![0, 1, 2, 3, 4], String::new()));
+        // Another recorder's file is not written to.
+        assert!(Together::default().append(directory.path(), &process(0)).is_err());
+        assert_eq!(fs::read(directory.path().join(TOGETHER)).unwrap(), bytes);
+    }
+
+    #[test]
+    fn damage_costs_what_it_hits() {
+        let (_directory, mut bytes) = appended(4);
+        let len = process(0).len();
+        let cut = &bytes[..3 * len - 1];
+        let why =
+            format!("read F (bytes counted from its byte {}): it ends at byte {}, not at byte {len}", 2 * len, len - 1);
+        assert_eq!(sequences(cut, false), (vec![0, 1], format!("{why}; it was cut or is damaged")));
+        assert_eq!(sequences(cut, true), (vec![0, 1], String::new()));
+        bytes[len + 40] ^= 1;
+        let (read, errors) = sequences(&bytes, false);
+        assert_eq!(read, [0, 2, 3]);
+        assert!(errors.contains(&format!("its byte {len})")) && errors.contains("checksum"), "{errors}");
+        for at in 0..bytes.len() {
+            bytes[at] ^= 0xff;
+            assert!(sequences(&bytes, false).0.len() < 4, "at {at}");
+            bytes[at] ^= 0xff;
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_leaves_nothing_behind() {
+        let Ok(full) = fs::OpenOptions::new().append(true).open("/dev/full") else { return };
+        let directory = tempfile::tempdir().unwrap();
+        let mut together = Together { file: Some((full, 0)) };
+        let error = together.append(directory.path(), &process(0)).unwrap_err();
+        assert!(error.to_string().contains(TOGETHER), "{error}");
+    }
+}

@@ -1,0 +1,307 @@
+//! Where stacks begin: code that nobody calls, by which C libraries, coroutine libraries and runtimes start threads and
+//! coroutines. A walk that comes there is full; all others are partial.
+//! Knows nothing of stacks.
+//!
+//! Known are: a module's entry point; code whose call frame information says that it has no caller; and the rows of
+//! [`LIBRARIES`], for what hand-written code does not say. Another library is another row.
+
+use std::ops::Range;
+
+use callpath_format::address::LinkAddr;
+use callpath_format::recipe::Recipe;
+use callpath_image::cfi::{CallFrames, FrameRange};
+use callpath_image::elf::Image;
+use callpath_image::loading::each_procedure_symbol;
+use callpath_x86::stack_switches::on_another_stack;
+use memchr::memmem;
+use xxhash_rust::xxh3::Xxh3;
+
+/// How a library's start is found in a module.
+enum Evidence {
+    /// Its code, wherever it is.
+    Code(Pattern),
+    /// A procedure that call frame information speaks of begins with these bytes, an `endbr64` before them aside.
+    Begins(&'static [u8]),
+    /// Linkers' names of procedures that nobody calls but from another stack, or that nobody calls. A name of a part
+    /// (`.cold`) counts, and one with a suffix for an ABI.
+    Named(&'static [&'static str]),
+    /// Linkers' names of procedures that call others on another stack: their code from where they load rsp on.
+    Switches(&'static [&'static str]),
+}
+
+struct Pattern {
+    /// Bytes in hexadecimal, `??` for any; what nobody calls in brackets.
+    code: &'static str,
+    /// Other code may look the same. This is in a module with such a section, aligned to so many bytes, and there once.
+    only: Option<(&'static str, u64)>,
+}
+
+struct Library {
+    #[expect(dead_code, reason = "says whose the code is")]
+    name: &'static str,
+    evidence: Evidence,
+}
+
+/// Who starts stacks, and how that is seen.
+const LIBRARIES: &[Library] = &[
+    // makecontext puts the address of __start_context where a routine finds its return address: its first instruction. It
+    // leaves the stack that it is on, `mov rsp, rbx`, where rbx leads to the context that follows. glibc's call frame
+    // information (up to 2.36 at least) says that it has a caller.
+    Library { name: "glibc: makecontext", evidence: Evidence::Begins(&[0x48, 0x89, 0xdc]) },
+    // make_fcontext leads the first jump to a trampoline, which pushes the address of `finish` for the routine to return to:
+    // push rbp; jmp rbx; finish: xor rdi, rdi; call _exit; hlt. PHP's fibers, folly's and Rust's `context` have copies.
+    Library {
+        name: "boost.context: make_fcontext",
+        evidence: Evidence::Code(Pattern { code: "[55 ff e3 48 31 ff e8 ?? ?? ?? ?? f4]", only: None }),
+    },
+    Library {
+        name: "boost.context: make_fcontext, for CET",
+        evidence: Evidence::Code(Pattern { code: "[55 ff e3 f3 0f 1e fa 48 31 ff e8 ?? ?? ?? ?? f4]", only: None }),
+    },
+    // A greenlet begins in the midst of the stack of who started it, which is another's as soon as that one goes on. This
+    // runs what it was made for, and goes to its parent instead of returning.
+    Library {
+        name: "greenlet",
+        evidence: Evidence::Named(&["_ZN8greenlet12UserGreenlet15inner_bootstrapEP9_greenletP7_object"]),
+    },
+    // A goroutine returns to the second instruction of goexit: nop; call goexit1; nop. It is found without a name, too.
+    Library {
+        name: "Go: a goroutine, the first thread",
+        evidence: Evidence::Named(&["runtime.goexit", "runtime.rt0_go"]),
+    },
+    Library {
+        name: "Go: a goroutine, without symbols",
+        evidence: Evidence::Code(Pattern { code: "cc [90 e8 ?? ?? ?? ?? 90] cc", only: Some((".gopclntab", 16)) }),
+    },
+    // What a goroutine has done on its thread's own stack. Where the goroutine's is only Go's runtime knows.
+    Library {
+        name: "Go: a thread's own stack",
+        evidence: Evidence::Switches(&[
+            "runtime.systemstack",
+            "runtime.asmcgocall",
+            "runtime.mcall",
+            "runtime.morestack",
+        ]),
+    },
+];
+
+const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
+/// Last bytes of what linkers and assemblers fill gaps with: int3, nop, and nops of several bytes.
+const PADDING: [u8; 3] = [0xcc, 0x90, 0x00];
+/// A longer entry point is a whole program.
+const LONGEST_ENTRY_BYTES: u64 = 256;
+
+/// The code that nobody calls. Where it is returned to at its first instruction, with the byte before it, by which such a
+/// frame is looked up, unless that is another procedure's or ends an instruction (glibc's clone3 returns right before its
+/// thread's start). `local`: symbols that are not for the dynamic linker are believed.
+pub(crate) fn find(image: &Image, frames: &CallFrames, local: bool) -> Vec<Range<LinkAddr>> {
+    let code: Vec<_> =
+        image.instruction_ranges().iter().filter_map(|range| Some((range.start, bytes(image, range)?))).collect();
+    find_in(image, &code, |at| image.bytes_from(at), frames, &Named::of(image, local))
+}
+
+/// The same in a part of the code, whose bytes the image need not have: `bytes_from` says what there is from an address on.
+pub(super) fn find_in<'a>(
+    image: &Image,
+    code: &[(LinkAddr, &[u8])],
+    bytes_from: impl Fn(LinkAddr) -> Option<&'a [u8]>,
+    frames: &CallFrames,
+    named: &Named,
+) -> Vec<Range<LinkAddr>> {
+    let mut starts: Vec<Range<LinkAddr>> =
+        frames.ranges.iter().filter_map(|range| described(image, &bytes_from, frames, range)).collect();
+    for library in LIBRARIES {
+        if let Evidence::Code(pattern) = &library.evidence
+            && pattern.only.is_none_or(|(section, _)| image.section(section).is_some())
+        {
+            starts.extend(pattern.find(code));
+        }
+    }
+    for (named, part) in named.0.iter().cloned() {
+        match part {
+            Part::All => starts.push(named),
+            Part::Switched => {
+                starts.extend(bytes(image, &named).iter().flat_map(|code| on_another_stack(code, named.start)));
+            }
+        }
+    }
+    for start in &mut starts {
+        let before = LinkAddr(start.start.0.wrapping_sub(1));
+        let is_padding = bytes_from(before).and_then(|bytes| bytes.first()).is_some_and(|b| PADDING.contains(b));
+        if is_padding && !frames.ranges.iter().any(|range| range.code.contains(&before)) {
+            start.start = before;
+        }
+    }
+    starts.retain(|start| start.start < start.end);
+    starts
+}
+
+/// Adds to `hash` what [`find`] looks at besides code and call frame information.
+pub(crate) fn identify(image: &Image, local: bool, hash: &mut Xxh3) {
+    for (code, part) in Named::of(image, local).0 {
+        for number in [code.start.0, code.end.0, part as u64] {
+            hash.update(&number.to_le_bytes());
+        }
+    }
+    let sections = LIBRARIES.iter().filter_map(|library| match &library.evidence {
+        Evidence::Code(pattern) => Some(pattern.only?.0),
+        _ => None,
+    });
+    for section in sections {
+        hash.update(&[u8::from(image.section(section).is_some())]);
+    }
+}
+
+/// What call frame information itself, or the code that it speaks of, shows of a procedure.
+fn described<'a>(
+    image: &Image,
+    bytes_from: impl Fn(LinkAddr) -> Option<&'a [u8]>,
+    frames: &CallFrames,
+    range: &FrameRange,
+) -> Option<Range<LinkAddr>> {
+    let Range { start, end } = range.code;
+    let first = frames.rows_of(range).first().and_then(|row| frames.recipes.get(row.recipe as usize));
+    if first == Some(&Recipe::OUTERMOST) {
+        // Its rows say the rest.
+        return Some(start..start);
+    }
+    let is_entry = start == image.entry() && start.0 != 0 && end.0 - start.0 <= LONGEST_ENTRY_BYTES;
+    (is_entry || bytes_from(start).is_some_and(begins)).then_some(start..end)
+}
+
+fn begins(code: &[u8]) -> bool {
+    let code = code.strip_prefix(ENDBR64).unwrap_or(code);
+    LIBRARIES.iter().any(|library| match &library.evidence {
+        Evidence::Begins(bytes) => code.starts_with(bytes),
+        _ => false,
+    })
+}
+
+/// What of a procedure nobody calls.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Part {
+    All,
+    /// What runs on another stack than the one that it was called on.
+    Switched,
+}
+
+/// The procedures of those names, each once. Looking at a large module's symbols takes a tenth of a second.
+pub(crate) struct Named(Vec<(Range<LinkAddr>, Part)>);
+
+impl Named {
+    pub(crate) fn of(image: &Image, local: bool) -> Named {
+        let mut found = Vec::new();
+        each_procedure_symbol(image, local, |name, code| found.extend(part_of(name).map(|part| (code, part))));
+        found.sort_unstable_by_key(|(code, part)| (code.start, code.end, *part));
+        found.dedup();
+        Named(found)
+    }
+}
+
+/// What nobody calls of a procedure of this name.
+fn part_of(name: &str) -> Option<Part> {
+    let is = |names: &[&str]| {
+        names.iter().any(|known| {
+            name.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest == ".abi0" || rest == ".cold")
+        })
+    };
+    LIBRARIES.iter().find_map(|library| match &library.evidence {
+        Evidence::Named(names) => is(names).then_some(Part::All),
+        Evidence::Switches(names) => is(names).then_some(Part::Switched),
+        Evidence::Code(_) | Evidence::Begins(_) => None,
+    })
+}
+
+fn bytes<'a>(image: &'a Image, range: &Range<LinkAddr>) -> Option<&'a [u8]> {
+    let bytes = image.bytes_from(range.start)?;
+    let len = usize::try_from(range.end.0.checked_sub(range.start.0)?).ok()?;
+    bytes.get(..len.min(bytes.len()))
+}
+
+impl Pattern {
+    /// Where it is in `code`, pieces with their addresses.
+    fn find(&self, code: &[(LinkAddr, &[u8])]) -> Vec<Range<LinkAddr>> {
+        let words: Vec<&str> = self.code.split(' ').collect();
+        let byte = |word: &&str| u8::from_str_radix(word.trim_matches(['[', ']']), 16).ok();
+        let pattern: Vec<Option<u8>> = words.iter().map(byte).collect();
+        let first = words.iter().position(|word| word.starts_with('[')).unwrap_or(0);
+        let after = words.iter().position(|word| word.ends_with(']')).map_or(words.len(), |last| last + 1);
+        let literal: Vec<u8> = pattern.iter().map_while(|byte| *byte).collect();
+        let alignment = self.only.map_or(1, |(_, alignment)| alignment);
+        let mut found = Vec::new();
+        for (start, bytes) in code {
+            for at in memmem::find_iter(bytes, &literal) {
+                let Some(there) = bytes.get(at..at + pattern.len()) else { continue };
+                let from = start.0 + (at + first) as u64;
+                if !from.is_multiple_of(alignment)
+                    || pattern.iter().zip(there).any(|(wanted, byte)| wanted.is_some_and(|wanted| wanted != *byte))
+                {
+                    continue;
+                }
+                found.push(LinkAddr(from)..LinkAddr(start.0 + (at + after) as u64));
+            }
+        }
+        if self.only.is_some() && found.len() > 1 {
+            found.clear();
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn procedures_by_their_first_bytes() {
+        // As objdump shows glibc 2.36's __start_context: mov %rbx,%rsp; mov (%rsp),%rdi; test %rdi,%rdi
+        assert!(begins(&[0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x85, 0xff]));
+        // The same of a library that is built for CET.
+        assert!(begins(&[0xf3, 0x0f, 0x1e, 0xfa, 0x48, 0x89, 0xdc, 0x64]));
+        // mov %rdx,%rsp (longjmp's); push %rbp; nothing
+        for other in [&[0x48, 0x89, 0xd4][..], &[0x55, 0x48, 0x89, 0xe5], &[0x48, 0x89], &[]] {
+            assert!(!begins(other), "{other:x?}");
+        }
+    }
+
+    #[test]
+    fn procedures_by_their_names() {
+        assert_eq!(part_of("runtime.goexit"), Some(Part::All));
+        assert_eq!(part_of("runtime.goexit.abi0"), Some(Part::All));
+        assert_eq!(part_of("runtime.mcall"), Some(Part::Switched));
+        let greenlet = "_ZN8greenlet12UserGreenlet15inner_bootstrapEP9_greenletP7_object.cold";
+        assert_eq!(part_of(greenlet), Some(Part::All));
+        for other in ["runtime.goexit1", "runtime.systemstack_switch.abi0", "goexit", ""] {
+            assert_eq!(part_of(other), None, "{other}");
+        }
+    }
+
+    fn found(row: usize, code: &[u8]) -> Vec<Range<LinkAddr>> {
+        let patterns = LIBRARIES.iter().filter_map(|library| match &library.evidence {
+            Evidence::Code(pattern) => Some(pattern),
+            _ => None,
+        });
+        patterns.collect::<Vec<_>>()[row].find(&[(LinkAddr(0x1000), code)])
+    }
+
+    /// As objdump shows them in Debian 12's libboost_context, behind make_fcontext's `ret`, and in a program of Go 1.19.
+    #[test]
+    fn code_by_its_bytes() {
+        let fcontext = [0xc3, 0x55, 0xff, 0xe3, 0x48, 0x31, 0xff, 0xe8, 0x49, 0xfe, 0xff, 0xff, 0xf4, 0x0f, 0x1f, 0x84];
+        assert_eq!(found(0, &fcontext), [LinkAddr(0x1001)..LinkAddr(0x100d)]);
+        let twice = [fcontext, fcontext].concat();
+        assert_eq!(found(0, &twice), [LinkAddr(0x1001)..LinkAddr(0x100d), LinkAddr(0x1011)..LinkAddr(0x101d)]);
+        assert_eq!(found(0, &fcontext[..12]), []);
+        let mut other = fcontext;
+        other[12] = 0xc3;
+        assert_eq!(found(0, &other), []);
+        let mut goexit = vec![0xcc; 16];
+        goexit.extend([0x90, 0xe8, 0x5a, 0x25, 0, 0, 0x90, 0xcc]);
+        assert_eq!(found(2, &goexit), [LinkAddr(0x1010)..LinkAddr(0x1017)]);
+        // Not where procedures begin.
+        assert_eq!(found(2, &goexit[1..]), []);
+        goexit.resize(32, 0xcc);
+        goexit.extend_from_within(16..24);
+        assert_eq!(found(2, &goexit), [], "which of them is not known");
+    }
+}

@@ -1,0 +1,22 @@
+//! Steps of the search for structure: what the tests of its growth count.
+//! Knows nothing of what they are.
+
+#[cfg(test)]
+thread_local! {
+    static TAKEN: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// So many places are looked at now. Costs nothing but in the tests.
+#[inline(always)]
+pub(super) fn take(count: usize) {
+    #[cfg(test)]
+    TAKEN.set(TAKEN.get() + count as u64);
+    #[cfg(not(test))]
+    let _ = count;
+}
+
+/// What this thread took.
+#[cfg(test)]
+pub(super) fn taken() -> u64 {
+    TAKEN.get()
+}

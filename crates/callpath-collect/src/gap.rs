@@ -1,0 +1,123 @@
+//! Time in which no sample could come, since the thread had blocked the signal where nobody sees it: it stands in a scope of
+//! its own, and not at the sample that comes when the signal is unblocked, which is somewhere else.
+//! Knows nothing of masks.
+//!
+//! While SIGTRAP is blocked the kernel keeps one sample and gives it late. What says that samples could come is the last one
+//! that did, kept or not: time since then that holds several periods was blocked. Time of samples that were dropped
+//! (throttled, say) is not: they came, and it is the next kept one's.
+
+use callpath_format::frame::{FrameKey, Gap};
+use callpath_format::shared::{ArenaRef, MAX_METRICS, Settings, Source, ThreadRecord};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::clock::Usage;
+use crate::process::Process;
+use crate::sample::{EventOf, Trigger};
+use crate::thread::Thread;
+use crate::tree::Tree;
+use crate::weight::{self, Weight};
+
+/// Fewer periods without a sample are no gap: one that comes late leaves its period to the next one.
+const LEAST_PERIODS: u64 = 2;
+
+/// A thread's timer strikes at the kernel's ticks only, which are 10 ms apart at most, and a virtual machine may be stopped for some of
+/// them: in so much time in user mode without one it was blocked.
+const TIMERS_SILENCE_NS: u64 = 200_000_000;
+
+/// A signal that waited for the end of our own handler comes within this part of a millisecond after it.
+const BEHIND_HANDLER_PER_MS: u64 = 20;
+
+/// Looks whether a sample that has come says that none could come before it, and leaves a gap.
+pub(crate) fn find(process: &Process<'_>, thread: Thread<'_>, trigger: Trigger, begin: u64) {
+    match trigger {
+        Trigger::KernelLate(EventOf::Metric(metric)) => leave(process, thread, begin, Some(metric)),
+        Trigger::KernelLate(EventOf::Clocks) => leave(process, thread, begin, None),
+        Trigger::Timer if weight::source_of(process) != Source::Clock => {
+            let user_ns = Usage::of_thread().user_ns;
+            let silent_ns = user_ns.saturating_sub(thread.record.seen_user_ns.swap(user_ns, Relaxed));
+            if silent_ns >= TIMERS_SILENCE_NS.max(8 * process.session.settings.period_ns) {
+                leave(process, thread, begin, None);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Notes that samples can come: one has, and its handler has run since this time of the CPU clock.
+pub(crate) fn could_come(process: &Process<'_>, record: &ThreadRecord, cpu_begin_ns: u64, spent_ticks: u64) {
+    let spent_ns = ticks_to_ns(process, spent_ticks);
+    record.seen_cpu_ns.store(cpu_begin_ns.saturating_add(spent_ns), Relaxed);
+}
+
+/// Gives what has passed since the last sample to the gap: of clocks whole periods, of what the thread reads all that no
+/// sample has had, if some clock missed samples or `late` is its event; of what is counted by its event, what `late` owes.
+pub(crate) fn leave(process: &Process<'_>, thread: Thread<'_>, now_ticks: u64, late: Option<usize>) {
+    let (settings, record) = (&process.session.settings, thread.record);
+    let since_ticks = now_ticks.saturating_sub(record.last_end.load(Relaxed));
+    if since_ticks < settings.ticks_per_ms / BEHIND_HANDLER_PER_MS {
+        return;
+    }
+    let all = Weight::of_all(process, record);
+    let silent_ns = all.cpu_now_ns.map_or(0, |now| now.saturating_sub(record.seen_cpu_ns.load(Relaxed)));
+    let missed = |since: u64, at_most_ns: u64| {
+        let periods = since.min(at_most_ns) / settings.period_ns.max(1);
+        if periods < LEAST_PERIODS { 0 } else { periods * settings.period_ns }
+    };
+    let mut values = [0; MAX_METRICS];
+    let mut missed_some = false;
+    for ((value, since), meter) in values.iter_mut().zip(all.values).zip(settings.meters) {
+        *value = match meter {
+            Settings::CPU_TIME => missed(since, silent_ns),
+            Settings::WALL_TIME => missed(since, ticks_to_ns(process, since_ticks)),
+            _ => 0,
+        };
+        missed_some |= *value > 0;
+    }
+    for (metric, ((value, since), meter)) in values.iter_mut().zip(all.values).zip(settings.meters).enumerate() {
+        let is_late = late == Some(metric);
+        if (meter == Settings::COUNTED && is_late) || (Settings::is_of_usage(meter) && (is_late || missed_some)) {
+            *value = since;
+        }
+    }
+    if add(process, thread, Gap::TrapBlocked, values).is_some() {
+        move_on(record, settings, &all, values);
+    }
+}
+
+/// Gives to a gap, and returns its node. `None`: it was nothing, or there is no memory for the node.
+pub(crate) fn add(process: &Process<'_>, thread: Thread<'_>, gap: Gap, values: [u64; MAX_METRICS]) -> Option<ArenaRef> {
+    if values.iter().all(|value| *value == 0) {
+        return None;
+    }
+    let mut tree = Tree::new(process, thread)?;
+    // Beside the paths of the thread's samples: where it was is not known, but not because a walk ended early.
+    let root = ArenaRef(thread.record.full_root.load(Relaxed));
+    let gap = tree.child(root, FrameKey::gap(gap))?;
+    tree.count(gap, 0, values).then_some(gap)
+}
+
+/// The next sample's weight begins after the gap, so that sums stay the kernel's.
+fn move_on(record: &ThreadRecord, settings: &Settings, all: &Weight, values: [u64; MAX_METRICS]) {
+    let [cpu, wall, kernel] = &record.clocks;
+    let advance = |clock: &AtomicU64, by: u64| clock.store(clock.load(Relaxed).wrapping_add(by), Relaxed);
+    for ((value, meter), count) in values.into_iter().zip(settings.meters).zip(&record.counts) {
+        match meter {
+            _ if value == 0 => {}
+            Settings::WALL_TIME => advance(wall, value),
+            Settings::CPU_TIME => {
+                // Where the clock is divided, the kernel's part is what the first one has not.
+                let of_first = value.min(all.clock_since(record, 0));
+                advance(cpu, of_first);
+                advance(kernel, value - of_first);
+            }
+            Settings::COUNTED => drop(count.fetch_sub(value, Relaxed)),
+            _ => advance(count, value),
+        }
+    }
+}
+
+fn ticks_to_ns(process: &Process<'_>, ticks: u64) -> u64 {
+    let per_ms = process.session.settings.ticks_per_ms.max(1);
+    (ticks / per_ms).saturating_mul(1_000_000).saturating_add(ticks % per_ms * 1_000_000 / per_ms)
+}

@@ -1,0 +1,58 @@
+//! System calls that a filter of the program's own (seccomp) refuses: from then on they are not made.
+//! Knows nothing of how that is found out.
+//!
+//! A call that is made all the same might kill the process, or fail with an error that means something else.
+
+use callpath_format::shared::refused::Calls;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// A fork's child has it, too.
+static REFUSED: AtomicU32 = AtomicU32::new(0);
+/// What stands for the process's number where it cannot be asked for.
+static PID: AtomicU32 = AtomicU32::new(0);
+/// Time without a system call: nanoseconds at a time stamp, and time stamps in a millisecond.
+static TIME: [AtomicU64; 3] = [AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)];
+
+/// Those that are refused.
+#[inline(always)]
+pub fn calls() -> Calls {
+    Calls(REFUSED.load(Relaxed))
+}
+
+/// Whether any of these is.
+#[inline(always)]
+pub fn has(calls: Calls) -> bool {
+    REFUSED.load(Relaxed) & calls.0 != 0
+}
+
+/// These are refused.
+pub fn set(calls: Calls) {
+    REFUSED.store(calls.0, Relaxed);
+}
+
+/// Remembers the calling process's number.
+pub fn remember_pid(pid: u32) {
+    PID.store(pid, Relaxed);
+}
+
+/// As it was remembered.
+pub fn pid() -> u32 {
+    PID.load(Relaxed)
+}
+
+/// From here on time is told by time stamps, if it must be.
+pub fn remember_time(now_ns: u64, ticks: u64, ticks_per_ms: u64) {
+    for (to, from) in TIME.iter().zip([now_ns, ticks, ticks_per_ms]) {
+        to.store(from, Relaxed);
+    }
+}
+
+/// The time at a time stamp, nanoseconds.
+pub fn time_at(ticks: u64) -> u64 {
+    let [now_ns, then, per_ms] = [0, 1, 2].map(|index: usize| TIME.get(index).map_or(0, |word| word.load(Relaxed)));
+    let passed = ticks.saturating_sub(then);
+    // Whole milliseconds first: the product would overflow within hours.
+    let per_ms = per_ms.max(1);
+    now_ns + (passed / per_ms) * 1_000_000 + (passed % per_ms) * 1_000_000 / per_ms
+}

@@ -1,0 +1,69 @@
+//! How much one sample may do: a bound on the handler's time, in steps and by the clock.
+//! Knows nothing of what the steps are.
+
+use crate::clock;
+
+/// A word of the stack that is compared with what it was. A step is about three nanoseconds.
+pub(crate) const COMPARED: u32 = 1;
+/// A frame that is walked over.
+pub(crate) const WALKED: u32 = 8;
+/// A frame's node that is found.
+pub(crate) const FOUND: u32 = 8;
+/// One that is added, besides.
+pub(crate) const ADDED: u32 = 15;
+
+/// The most that one sample does beyond [`crate::path`]'s first frames, steps: somewhat less than a millisecond.
+pub(crate) const MOST: u32 = 250_000;
+/// The clock is not looked at before so many steps: a sample that was not on a processor for a while gets on even so.
+const LEAST: u32 = 40_000;
+/// The same where nothing would be gained with less: the deepest stack is to be compared.
+const LEAST_WHOLE: u32 = 140_000;
+/// A sample in so many may do so many times that, if it learns something that lasts.
+pub(crate) const LONG_ONE_IN: u64 = 128;
+const LONG: u32 = 4;
+/// The clock is looked at after so many steps.
+pub(crate) const LOOK: u32 = 512;
+
+/// What is left of it.
+pub(crate) struct Work {
+    left: u32,
+    next_look: u32,
+    /// Time stamps.
+    soon: u64,
+    end: u64,
+}
+
+impl Work {
+    /// For a sample, from now on. `is_in_parts`: what it does lasts if it is not all of it.
+    pub(crate) fn begin(ticks_per_ms: u64, is_in_parts: bool, is_long: bool) -> Work {
+        let now = clock::ticks();
+        let times = if is_long { LONG } else { 1 };
+        let tenth = ticks_per_ms / 10 * u64::from(times);
+        let least = if is_in_parts { LEAST } else { LEAST_WHOLE };
+        Work { left: MOST * times, next_look: MOST * times - least, soon: now + 6 * tenth, end: now + 8 * tenth }
+    }
+
+    /// For the last part of the sample: what was kept back.
+    pub(crate) fn spend_rest(&mut self) {
+        self.soon = self.end;
+    }
+
+    /// Whether that much may still be done.
+    #[inline]
+    pub(crate) fn spend(&mut self, steps: u32) -> bool {
+        self.left = self.left.saturating_sub(steps);
+        if self.left > self.next_look {
+            return true;
+        }
+        self.look()
+    }
+
+    #[cold]
+    fn look(&mut self) -> bool {
+        self.next_look = self.left.saturating_sub(LOOK);
+        if clock::ticks() > self.soon {
+            self.left = 0;
+        }
+        self.left > 0
+    }
+}

@@ -1,0 +1,96 @@
+//! Threads' names, as they are set: a thread may have ended before the recorder can read it.
+//! Knows nothing of what they are for. A name that is written to /proc is the recorder's to read.
+
+use callpath_collect::Thread;
+use callpath_format::shared::{ArenaRef, ThreadRecord};
+use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::fence;
+
+use crate::attach;
+use crate::loader::real;
+use crate::tls::{self, Word};
+
+/// The kernel's length of a name, bytes, with the zero at its end.
+const LEN_BYTES: usize = 16;
+
+/// A thread has its record now: whoever gave it a name before did not find that, and left it in its words.
+pub fn has_begun(thread: &Thread<'_>) {
+    fence(SeqCst);
+    let words = [tls::get(Word::Named), tls::get(Word::NamedMore)];
+    if words[0] != 0 {
+        put(thread.record, words);
+    }
+}
+
+/// A thread begins with the name of the one that makes it.
+pub fn inherit(by: &ThreadRecord, from: &ThreadRecord) {
+    for (to, from) in by.name.iter().zip(&from.name) {
+        to.store(from.load(Relaxed), Relaxed);
+    }
+}
+
+/// The calling thread has set its name.
+///
+/// # Safety
+/// `name` must be a string.
+pub unsafe fn is_set(name: *const c_char) {
+    // SAFETY: as the caller says.
+    unsafe { note(tls::get(Word::Record), name) }
+}
+
+/// # Safety
+/// `name` must be a string.
+unsafe fn note(record: u64, name: *const c_char) {
+    let Some(process) = attach::own_process() else { return };
+    if let Some(record) = process.arena.get::<ThreadRecord>(ArenaRef(record as u32)) {
+        // SAFETY: as the caller says.
+        put(record, unsafe { words_of(name) });
+    }
+}
+
+/// # Safety
+/// `name` must be a string.
+unsafe fn words_of(name: *const c_char) -> [u64; 2] {
+    let mut words = [0u64; 2];
+    for index in 0..LEN_BYTES - 1 {
+        // SAFETY: the string has not ended before.
+        let byte = unsafe { *name.add(index) } as u8;
+        if byte == 0 {
+            break;
+        }
+        let word = if index < 8 { &mut words[0] } else { &mut words[1] };
+        *word |= u64::from(byte) << (8 * (index % 8));
+    }
+    words
+}
+
+fn put(record: &ThreadRecord, words: [u64; 2]) {
+    for (to, word) in record.name.iter().zip(words) {
+        to.store(word, Relaxed);
+    }
+}
+
+/// `pthread_setname_np(3)`: returns the error itself.
+///
+/// # Safety
+/// As for `pthread_setname_np(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_setname_np(thread: *mut c_void, name: *const c_char) -> c_int {
+    const ENOSYS: c_int = 38;
+    let Some(address) = real!(c"pthread_setname_np") else { return ENOSYS };
+    // SAFETY: `pthread_setname_np` of the C library.
+    let real: unsafe extern "C" fn(*mut c_void, *const c_char) -> c_int = unsafe { core::mem::transmute(address) };
+    // SAFETY: the caller's own arguments.
+    let result = unsafe { real(thread, name) };
+    if result == 0 {
+        // SAFETY: the C library has just found the thread; our words are there as long as it is. It has read the string, too.
+        unsafe {
+            let [low, high] = words_of(name);
+            (*tls::place(thread as usize, Word::NamedMore)).store(high, Relaxed);
+            (*tls::place(thread as usize, Word::Named)).store(low, SeqCst);
+            note((*tls::place(thread as usize, Word::Record)).load(SeqCst), name);
+        }
+    }
+    result
+}

@@ -1,0 +1,185 @@
+//! A process's raw samples: taken out of the shared memory, walked, and kept while they wait for tables.
+//! Knows nothing of how tables are made.
+
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::time::Duration;
+
+use callpath_format::shared::ArenaRef;
+use rustc_hash::FxHashMap;
+
+use crate::arena::ArenaKeeper;
+use crate::modules::Modules;
+use crate::raw::{self, Raw, Walked};
+
+use super::{MAP_IS_OLD, Process, Shared, ThreadState};
+
+/// Samples that waited for a table are walked for so long at a time: new ones come meanwhile, and want room.
+pub(crate) const LOOK_AT_MOST: Duration = Duration::from_millis(2);
+
+impl Process {
+    /// Walks the raw samples that it has put down since the last time.
+    pub(crate) fn drain_raw(&mut self, shared: &mut Shared) {
+        let chunks = raw::take_list(&shared.keeper, shared.keeper.slot(self.slot));
+        if chunks.is_empty() {
+            return self.look_again_at_postponed(shared);
+        }
+        self.find_threads(shared);
+        let places = self.live_threads();
+        self.code.written.begin_round();
+        let mut longest = 0;
+        // Oldest first.
+        let mut refreshed = false;
+        for chunk in chunks.iter().rev() {
+            let Some(raw) = Raw::in_chunk(&shared.keeper, *chunk) else { continue };
+            let mut walked = self.code.walk(&raw, shared.publisher.published());
+            let is_old = self.code.map_read.elapsed() > MAP_IS_OLD;
+            if !refreshed && (walked.met_unknown || is_old) {
+                refreshed = true;
+                // Its chunk is not given back before all have been looked at.
+                self.refresh_map(shared);
+                let Some(raw) = Raw::in_chunk(&shared.keeper, *chunk) else { continue };
+                walked = self.code.walk(&raw, shared.publisher.published());
+            }
+            let Some(raw) = Raw::in_chunk(&shared.keeper, *chunk) else { continue };
+            longest = longest.max(raw.more_chunks());
+            if raw.is_of_generated_code() {
+                let chunks = self.reach.learn(&walked, raw.more_chunks());
+                shared.keeper.slot(self.slot).raw_reach.store(chunks as u32, Relaxed);
+            }
+            self.attribute(&mut shared.modules, &shared.keeper, &places, &raw, &walked);
+        }
+        self.code.publish_changes(shared, self.slot);
+        for chunk in &chunks {
+            raw::give_back(&mut shared.keeper, *chunk);
+        }
+        shared.keeper.expect_copies(longest as u32 + 1);
+        shared.keeper.slot(self.slot).raw_pending.fetch_sub(chunks.len() as u32, AcqRel);
+        self.look_again_at_postponed(shared);
+    }
+
+    /// Goes on with samples whose tables are there now, for about so long.
+    pub(crate) fn receive_tables(&mut self, shared: &mut Shared, at_most: Duration) {
+        let has_changed = self.code.receive(shared, self.slot);
+        // A map that was read meanwhile may have brought tables, too.
+        if !has_changed && !self.backlog.waits(|awaited| shared.modules.is_there(awaited)) {
+            return;
+        }
+        let places = self.live_threads();
+        let mut backlog = std::mem::take(&mut self.backlog);
+        let mut wanted = Vec::new();
+        backlog.look(
+            at_most,
+            |awaited| shared.modules.is_there(awaited),
+            |kept| {
+                let walked = self.code.walk(&kept.as_raw(), shared.publisher.published());
+                match walked.met_awaited {
+                    Some(awaited) => wanted.push(awaited),
+                    None if walked.met_postponed && self.postponed.keep(&kept.as_raw(), ()) => {}
+                    None => self.enter(&shared.keeper, &places, &kept.as_raw(), &walked),
+                }
+                walked.met_awaited
+            },
+        );
+        self.backlog = backlog;
+        wanted.into_iter().for_each(|awaited| shared.modules.hurry(awaited));
+    }
+
+    /// Goes on with samples of written code that could not be analysed when they came. Code of a process that has ended cannot
+    /// be read any more.
+    pub(super) fn look_again_at_postponed(&mut self, shared: &mut Shared) {
+        let has_ended = self.has_ended();
+        if self.postponed.is_empty() || !has_ended && !self.code.written.shall_look_again() {
+            return;
+        }
+        let places = self.live_threads();
+        self.code.written.begin_round();
+        let postponed: Vec<_> = self.postponed.take().collect();
+        for kept in postponed {
+            if has_ended {
+                // There is no later round, and nobody else to serve in this one.
+                self.code.written.begin_round();
+            }
+            let walked = self.code.walk(&kept.as_raw(), shared.publisher.published());
+            if has_ended {
+                self.enter(&shared.keeper, &places, &kept.as_raw(), &walked);
+            } else {
+                self.attribute(&mut shared.modules, &shared.keeper, &places, &kept.as_raw(), &walked);
+            }
+        }
+        self.code.publish_changes(shared, self.slot);
+    }
+
+    /// Adds a raw sample to its thread, or keeps it for later.
+    fn attribute(
+        &mut self,
+        modules: &mut Modules,
+        keeper: &ArenaKeeper,
+        places: &FxHashMap<ArenaRef, usize>,
+        raw: &Raw<'_>,
+        walked: &Walked,
+    ) {
+        if let Some(awaited) = walked.met_awaited
+            && self.backlog.keep(raw, awaited)
+        {
+            modules.hurry(awaited);
+            // What its callers will wait for.
+            return self.code.awaited_by(raw).into_iter().for_each(|awaited| modules.hurry(awaited));
+        }
+        if walked.met_awaited.is_none() && walked.met_postponed && self.postponed.keep(raw, ()) {
+            return;
+        }
+        self.enter(keeper, places, raw, walked);
+    }
+
+    fn enter(&mut self, keeper: &ArenaKeeper, places: &FxHashMap<ArenaRef, usize>, raw: &Raw<'_>, walked: &Walked) {
+        let thread = places.get(&raw.owner).and_then(|at| self.threads.get_mut(*at));
+        if let Some(ThreadState::Live(thread)) = thread {
+            raw.attribute(thread, walked, &keeper.session().settings);
+        }
+    }
+
+    /// Adds the samples that wait for tables with the paths that are known. Whether there are any.
+    pub(crate) fn stop_waiting(&mut self, shared: &Shared) -> bool {
+        let places = self.live_threads();
+        let waiting: Vec<_> = self.backlog.take().collect();
+        for kept in &waiting {
+            let walked = self.code.walk(&kept.as_raw(), shared.publisher.published());
+            self.enter(&shared.keeper, &places, &kept.as_raw(), &walked);
+        }
+        !waiting.is_empty()
+    }
+
+    /// Whether samples wait for recipe tables that are soon there.
+    pub(crate) fn awaits_tables_soon(&self, shared: &Shared) -> bool {
+        self.backlog.waits(|awaited| shared.modules.is_soon(awaited))
+    }
+
+    /// Whether samples wait for recipe tables.
+    pub(crate) fn awaits_tables(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// Whether samples wait for recipe tables that are being made.
+    pub(crate) fn awaits_any(&self, shared: &Shared) -> bool {
+        self.backlog.waits(|awaited| shared.modules.is_being_made(awaited))
+    }
+
+    /// Whether samples are left whose tables are there.
+    pub(crate) fn has_more_to_walk(&self) -> bool {
+        self.backlog.broke_off()
+    }
+
+    /// Whether samples of this thread wait for what is not known yet.
+    pub(super) fn has_waiting(&self, record: ArenaRef) -> bool {
+        self.backlog.has_any_of(record) || self.postponed.has_any_of(record)
+    }
+
+    /// Where live threads stand, by their records.
+    pub(super) fn live_threads(&self) -> FxHashMap<ArenaRef, usize> {
+        let live = self.threads.iter().enumerate().filter_map(|(at, thread)| match thread {
+            ThreadState::Live(thread) => Some((thread.record, at)),
+            ThreadState::Ended(_) => None,
+        });
+        live.collect()
+    }
+}

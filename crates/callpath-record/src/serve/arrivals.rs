@@ -1,0 +1,105 @@
+//! Processes that come: whether they are measured, and letting them begin.
+//! Knows nothing of what becomes of them.
+
+use std::path::Path;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::{Duration, Instant};
+
+use callpath_format::shared::Source;
+use callpath_target::{Maps, Pid, ProcessHandle};
+
+use crate::counters::Counters;
+use crate::process::{self, Process, wake};
+use crate::settings::RecordOptions;
+use crate::suitable::GO_WITHOUT_C;
+
+use super::sources::Sources;
+use super::{Recorder, note_once};
+
+/// Tracers that hand on the signals of what they trace and do not stop it for them.
+const PASSES_SIGNALS_ON: [&str; 1] = ["strace"];
+
+/// A program waits so long at its start for the recipe tables of its modules. Samples in those that take longer are kept raw,
+/// with no more of the stack than there is room for.
+const HELD_AT_MOST: Duration = Duration::from_secs(1);
+
+impl Recorder {
+    /// A new process: what is mapped in it.
+    pub(super) fn receive(&mut self, slot: usize, directory: &Path, options: &RecordOptions) {
+        let pid = Pid(self.shared.keeper.slot(slot).pid.load(Relaxed));
+        // The number is the process's own. In another PID name space it is another process's here, which must be left alone.
+        let maps = Maps::read(pid).unwrap_or_default();
+        if !self.shared.keeper.is_mapped_in(&maps) {
+            self.refuse(
+                slot,
+                "a process was not measured: it is in another PID name space, hides its memory map, or had ended before it \
+                 was looked at"
+                    .to_owned(),
+            );
+            return;
+        }
+        // Before it is taken for what a process of this number has executed.
+        if process::is_emulated(&self.shared.keeper, slot, &maps) {
+            let emulator = ProcessHandle::open(pid).executable().unwrap_or_default();
+            let emulator = emulator.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            self.refuse(
+                slot,
+                format!("a process was not measured: it runs in an emulator ({emulator}), which samples would interrupt in its place"),
+            );
+            return;
+        }
+        let started_ns = self.began.elapsed().as_nanos() as u64;
+        let mut process = Process::new(&self.shared, slot, self.sequence, started_ns);
+        self.sequence += 1;
+        let pid = process.pid();
+        // A slot of the same process: it has executed another program since, perhaps before it was let in.
+        let same = |before: &Process| before.pid() == pid;
+        let known = self.processes.iter().position(same).map(|at| self.processes.swap_remove(at));
+        let before = known
+            .or_else(|| self.held.iter().position(|(process, _)| same(process)).map(|at| self.held.swap_remove(at).0));
+        if let Some(mut before) = before {
+            before.hand_on(&self.shared, slot);
+            self.take_leave(before, directory);
+        }
+        if let Some(tracer) = process.handle.tracer().filter(|tracer| !PASSES_SIGNALS_ON.contains(&tracer.as_str())) {
+            self.sequence -= 1;
+            self.refuse(
+                slot,
+                format!("a process was not measured: {tracer} traces it, and would take each sample for a breakpoint"),
+            );
+            return;
+        }
+        // The load map first: a sample without one could only be kept raw.
+        process.publish_maps(&mut self.shared, &maps);
+        if process.is_go_without_c(&self.shared) {
+            self.sequence -= 1;
+            return self.refuse(slot, format!("{} was not measured: {GO_WITHOUT_C}", process.program_name()));
+        }
+        if options.trace
+            && let Err(error) = process.start_trace(directory)
+        {
+            self.loss.get_or_insert(error);
+        }
+        self.held.push((process, Instant::now() + HELD_AT_MOST));
+    }
+
+    /// Lets a process begin.
+    pub(super) fn admit(&mut self, mut process: Process, options: &RecordOptions) {
+        let (pid, slot) = (process.pid(), process.slot);
+        let sources = Sources::open(pid, options);
+        let at = self.shared.keeper.slot(slot);
+        let (counters, lost) = Counters::open(pid, at, options, sources.source == Source::Clock);
+        for note in sources.note.into_iter().chain(lost) {
+            note_once(&mut self.notes, &note);
+        }
+        process.admit(&self.shared, sources.events, counters, sources.source);
+        self.processes.push(process);
+    }
+
+    pub(super) fn refuse(&mut self, slot: usize, note: String) {
+        let at = self.shared.keeper.slot(slot);
+        at.source.store(Source::Refused as u32, Release);
+        wake(&at.source);
+        note_once(&mut self.notes, &note);
+    }
+}

@@ -1,0 +1,80 @@
+//! What makes a process's samples: the kernel's clock where it is allowed, else timers.
+//! Knows nothing of who is let in.
+
+use callpath_analyze::plain;
+use callpath_format::shared::Source;
+use callpath_target::{ClockEvent, EventKind, Pid, TargetError};
+
+use crate::offered;
+use crate::settings::{Clock, RecordOptions};
+
+/// Where the samples of one process come from.
+pub(super) struct Sources {
+    pub(super) source: Source,
+    pub(super) events: Vec<ClockEvent>,
+    /// What a person should know of it.
+    pub(super) note: Option<String>,
+}
+
+impl Sources {
+    /// Opens the best source that this user may have. Nothing is tried out beforehand: closing an event takes the
+    /// kernel 10 ms.
+    pub(super) fn open(pid: Pid, options: &RecordOptions) -> Sources {
+        let wall = options.uses(Clock::WallTime);
+        if !wall && !options.uses(Clock::CpuTime) {
+            return Sources { source: Source::Clock, events: Vec::new(), note: None };
+        }
+        let why = match Sources::whole_clock(pid, wall, options.period_ns) {
+            Ok(events) => return Sources { source: Source::Clock, events, note: None },
+            Err(TargetError::Event { source, .. }) => source,
+            Err(other) => std::io::Error::other(other),
+        };
+        // The reason, and what would help where the kernel's setting is the reason.
+        let why_with_advice = |enough| {
+            let advice =
+                offered::paranoid_is_too_strict(enough).map_or_else(String::new, |advice| format!("; {advice}"));
+            format!("{}{advice}", plain(&why))
+        };
+        let timers = |source, note| Sources { source, events: Vec::new(), note: Some(note) };
+        if why.raw_os_error() == Some(libc::ESRCH) {
+            // It has just ended: nothing is left to sample.
+            return Sources { source: Source::Clock, events: Vec::new(), note: None };
+        }
+        if why.raw_os_error() == Some(libc::EMFILE) {
+            let note = "descriptors ran out (RLIMIT_NOFILE, `ulimit -n`): samples of some processes come from a timer in each \
+                        thread"
+                .to_owned();
+            return timers(if wall { Source::WallTimer } else { Source::CpuTimer }, note);
+        }
+        if wall {
+            let note = format!(
+                "samples come from a timer in each thread, which may interrupt system calls that are made without the C library: the kernel's clock \
+                 is not for this user ({})",
+                why_with_advice(1)
+            );
+            return timers(Source::WallTimer, note);
+        }
+        if let Ok(event) = ClockEvent::open(EventKind::UserCpuClock, pid, options.period_ns) {
+            let note = format!(
+                "time in the kernel is sampled at the kernel's tick only, since its clock shows this user no more than \
+                 user mode ({})",
+                why_with_advice(1)
+            );
+            return Sources { source: Source::UserClock, events: vec![event], note: Some(note) };
+        }
+        let note = format!(
+            "samples come from a timer in each thread, at the kernel's tick at most (100 to 1000 a second): the kernel's \
+             clock is not for this user ({})",
+            why_with_advice(2)
+        );
+        timers(Source::CpuTimer, note)
+    }
+
+    fn whole_clock(pid: Pid, wall: bool, period_ns: u64) -> Result<Vec<ClockEvent>, TargetError> {
+        let mut events = vec![ClockEvent::open(EventKind::CpuClock, pid, period_ns)?];
+        if wall {
+            events.push(ClockEvent::open(EventKind::ContextSwitches, pid, 1)?);
+        }
+        Ok(events)
+    }
+}

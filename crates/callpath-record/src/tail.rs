@@ -1,0 +1,235 @@
+//! What has passed in a process after the last samples of its threads, until its end.
+//! Knows nothing of how samples are taken.
+//!
+//! Of CPU time the process's clock and the count of its event say how much there is: the kernel's work at its end is in it,
+//! whoever ended it. A part of the size of a sample's is the last context's; what is beyond that was never sampled, and
+//! says so. Of time that passed, a thread that was asked for a sample waits there still, and others have gone on since.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use callpath_analyze::measurement::{FULL_ROOT, PathTree};
+use callpath_format::frame::{FrameKey, Gap};
+use callpath_format::shared::{ArenaRef, MAX_METRICS, Settings, Source, ThreadRecord};
+use callpath_target::{ClockEvent, ProcessHandle};
+
+use crate::thread::{Thread, TreeCopy};
+
+/// What a process has run, by the kernel.
+#[derive(Default)]
+pub(crate) struct Ran {
+    /// Of the process's clock, what earlier programs in it have accounted for.
+    before_ns: u64,
+    /// The process's clock and the event's count at the same moment.
+    base: Option<(u64, u64)>,
+    /// Another program goes on in it, and has the rest.
+    is_handed_on: bool,
+}
+
+/// The process's clock may run so much ahead of its event's before it must be another program's time, nanoseconds.
+const CLOCKS_DIFFER_NS: u64 = 5_000_000;
+
+/// A process's clock lacks what a thread has run since the kernel's last tick, nanoseconds.
+const CLOCK_LAGS_NS: u64 = 4_000_000;
+
+impl Ran {
+    /// Of a process that waits for us, with one thread, and an event that has just been opened. `inherited_ns`: what of its
+    /// thread's time an earlier program has accounted for.
+    pub(crate) fn begin(handle: &ProcessHandle, event: Option<&ClockEvent>, inherited_ns: u64) -> Ran {
+        let (Some(clock), Some(count)) = (handle.cpu_ns(), event.and_then(ClockEvent::count)) else {
+            return Ran::default();
+        };
+        let before_ns = match inherited_ns {
+            0 => 0,
+            inherited => clock.saturating_sub(handle.thread_cpu_ns(handle.pid().0).unwrap_or(clock)) + inherited,
+        };
+        Ran { before_ns, base: Some((clock, count)), is_handed_on: false }
+    }
+
+    pub(crate) fn hand_on(&mut self) {
+        self.is_handed_on = true;
+    }
+
+    /// Looks at both while it runs, often: the event counts time that a virtual machine was denied, too, which adds up.
+    pub(crate) fn look(&mut self, handle: &ProcessHandle, event: Option<&ClockEvent>) {
+        if let (Some(base), Some(clock), Some(count)) = (self.base, handle.cpu_ns(), event.and_then(ClockEvent::count))
+            && clock.saturating_sub(base.0) <= count.saturating_sub(base.1) + CLOCKS_DIFFER_NS
+        {
+            let by_count = base.0.saturating_add(count.saturating_sub(base.1));
+            self.base = Some((by_count.clamp(clock, clock.saturating_add(CLOCK_LAGS_NS)), count));
+        }
+    }
+
+    /// All that its samples should come to, once it has ended. `None`: the kernel does not say.
+    fn at_end_ns(&self, event: Option<&ClockEvent>) -> Option<u64> {
+        let (clock, count_then) = self.base.filter(|_| !self.is_handed_on)?;
+        let since = event.and_then(ClockEvent::count)?.saturating_sub(count_then);
+        Some((clock + since).saturating_sub(self.before_ns))
+    }
+}
+
+/// Where a thread stood when its process ended.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Parting {
+    /// By the monotonic clock, when its last sample ended.
+    seen_ns: u64,
+    /// What it had run then without its standing in a path; `None`: not known, no sample of it was kept.
+    owed_ns: Option<u64>,
+    /// It has given away the rest itself.
+    is_over: bool,
+    /// It waited where it was seen last.
+    waits: bool,
+    /// Its wall clock at the last sample, 0: none is kept.
+    wall_ns: u64,
+    /// By metric, the node of its last sample.
+    nodes: [u32; MAX_METRICS],
+}
+
+impl Parting {
+    /// `tree`: that of the thread's profile, into which its copy went first.
+    /// `time_ns`: of the time stamp counter's ticks, by the monotonic clock.
+    pub(crate) fn of(
+        thread: &Thread,
+        record: &ThreadRecord,
+        copy: &TreeCopy,
+        tree: &mut PathTree,
+        time_ns: impl Fn(u64) -> u64,
+    ) -> Parting {
+        let nodes = std::array::from_fn(|metric| {
+            let last = |at: u32| copy.index(ArenaRef(at)).filter(|index| same_key(copy, tree, *index));
+            match (record.last_nodes[metric].load(Relaxed), thread.own_last) {
+                (0, Some(own)) => thread.own.copy_path(own, tree),
+                (0, None) => last(record.last_node.load(Relaxed)).unwrap_or(FULL_ROOT),
+                (at, _) => last(at).unwrap_or(FULL_ROOT),
+            }
+        });
+        let [cpu, wall, kernel] = record.clocks.each_ref().map(|clock| clock.load(Relaxed));
+        let kept = [&record.full, &record.partial, &record.raw].iter().any(|count| count.load(Relaxed) > 0);
+        Parting {
+            seen_ns: time_ns(record.last_end.load(Relaxed)),
+            owed_ns: kept.then(|| record.seen_cpu_ns.load(Relaxed).saturating_sub(cpu.saturating_add(kernel))),
+            is_over: record.state.load(Acquire) == ThreadRecord::EXITED || record.tid.load(Relaxed) == 0,
+            waits: record.asked.load(Relaxed) != 0,
+            wall_ns: wall,
+            nodes,
+        }
+    }
+}
+
+fn same_key(copy: &TreeCopy, tree: &PathTree, index: u32) -> bool {
+    let key = |nodes: &[callpath_analyze::measurement::TreeNode]| nodes.get(index as usize).map(|node| node.key);
+    key(&copy.nodes) == key(tree.nodes())
+}
+
+/// A process at its end.
+pub(crate) struct AtEnd<'a> {
+    pub(crate) settings: &'a Settings,
+    pub(crate) source: Source,
+    pub(crate) ran: &'a Ran,
+    pub(crate) event: Option<&'a ClockEvent>,
+    /// By the monotonic clock.
+    pub(crate) ended_ns: u64,
+    /// How many threads it has had.
+    pub(crate) threads_ever: u64,
+    /// CPU time in all trees, those of threads that have ended before included.
+    pub(crate) accounted_ns: u64,
+}
+
+impl AtEnd<'_> {
+    /// Gives each of its last threads what has passed since its last sample.
+    pub(crate) fn credit(&self, threads: &mut [(Parting, &mut PathTree)]) {
+        let metric_of = |meter| self.settings.in_use().iter().position(|m| *m == meter);
+        if let Some(metric) = metric_of(Settings::WALL_TIME) {
+            for (parting, tree) in threads.iter_mut().filter(|(p, _)| !p.is_over && p.wall_ns > 0) {
+                let passed_ns = self.ended_ns.saturating_sub(parting.wall_ns);
+                let sampled = parting.waits || self.source == Source::WallTimer;
+                add(tree, metric, passed_ns, parting.nodes[metric], if sampled { u64::MAX } else { self.usual_ns() });
+            }
+        }
+        if let Some(metric) = metric_of(Settings::CPU_TIME)
+            && let Some(all_ns) = self.ran.at_end_ns(self.event)
+        {
+            let most_ns = self.most_ns(threads.iter().map(|(parting, _)| parting));
+            let rest_ns = all_ns.saturating_sub(self.accounted_ns).min(most_ns);
+            let running = threads.iter().filter(|(parting, _)| !parting.is_over).count().max(1) as u64;
+            // Which thread ran it nobody knows: the one that was seen running last.
+            let last = threads.iter_mut().max_by_key(|(parting, _)| (!parting.is_over, parting.seen_ns));
+            if let Some((parting, tree)) = last {
+                add(tree, metric, rest_ns, parting.nodes[metric], running.saturating_mul(self.usual_ns()));
+            }
+        }
+    }
+
+    /// Threads cannot have run for longer than time has passed since they were seen: the event counts time that a virtual
+    /// machine was denied, and the process's clock is held against it only now and then.
+    fn most_ns<'p>(&self, partings: impl Iterator<Item = &'p Parting>) -> u64 {
+        let (of_running, running) =
+            partings.filter(|parting| !parting.is_over).fold((0, 0), |(sum, count), parting| {
+                let since_ns = self.ended_ns.saturating_sub(parting.seen_ns);
+                let most = parting.owed_ns.map_or(u64::MAX, |owed| owed.saturating_add(since_ns));
+                (most.saturating_add(sum), count + 1)
+            });
+        // The others have accounted for all but their ends in the kernel.
+        of_running.saturating_add(self.threads_ever.saturating_sub(running).saturating_mul(self.usual_ns()))
+    }
+
+    /// As much of a thread's time may be without a sample.
+    fn usual_ns(&self) -> u64 {
+        self.settings.period_ns.saturating_mul(2)
+    }
+}
+
+/// Adds a value to a node, or to a gap where it is more than `most`.
+fn add(tree: &mut PathTree, metric: usize, value: u64, node: u32, most: u64) {
+    if value == 0 {
+        return;
+    }
+    let node = if value <= most { node } else { tree.child(FULL_ROOT, FrameKey::gap(Gap::AfterLastSample)) };
+    let mut values = [0; MAX_METRICS];
+    values[metric] = value;
+    tree.add(node, 0, values);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: FrameKey = FrameKey(7);
+
+    fn at_end(ran: &Ran, meter: u32, accounted_ns: u64) -> AtEnd<'_> {
+        let mut settings = Settings { metric_count: 1, period_ns: 1_000_000, ..Settings::default() };
+        settings.meters[0] = meter;
+        let settings = Box::leak(Box::new(settings));
+        AtEnd { settings, source: Source::Clock, ran, event: None, ended_ns: 50_000_000, threads_ever: 3, accounted_ns }
+    }
+
+    fn credited(meter: u32, parting: Parting) -> (u64, u64) {
+        let mut tree = PathTree::default();
+        let node = tree.child(FULL_ROOT, KEY);
+        let parting = Parting { nodes: [node; MAX_METRICS], ..parting };
+        at_end(&Ran::default(), meter, 0).credit(&mut [(parting, &mut tree)]);
+        let gap = tree.nodes().iter().find(|n| n.key == FrameKey::gap(Gap::AfterLastSample));
+        (tree.nodes()[node as usize].values[0], gap.map_or(0, |gap| gap.values[0]))
+    }
+
+    #[test]
+    fn no_thread_ran_for_longer_than_time_has_passed() {
+        let most = |partings: &[Parting]| at_end(&Ran::default(), Settings::CPU_TIME, 0).most_ns(partings.iter());
+        let seen = Parting { seen_ns: 47_000_000, owed_ns: Some(400_000), ..Parting::default() };
+        let over = Parting { is_over: true, ..seen.clone() };
+        assert_eq!(most(std::slice::from_ref(&seen)), 3_400_000 + 2 * 2_000_000);
+        assert_eq!(most(&[seen.clone(), over, seen.clone()]), 8_800_000);
+        assert_eq!(most(&[seen.clone(), Parting { owed_ns: None, ..seen }]), u64::MAX);
+    }
+
+    #[test]
+    fn time_that_passed_is_where_the_thread_is_known_to_wait() {
+        let parting = |wall_ns, waits| Parting { wall_ns, waits, ..Parting::default() };
+        assert_eq!(credited(Settings::WALL_TIME, parting(10_000_000, true)), (40_000_000, 0));
+        assert_eq!(credited(Settings::WALL_TIME, parting(10_000_000, false)), (0, 40_000_000));
+        assert_eq!(credited(Settings::WALL_TIME, parting(49_000_000, false)), (1_000_000, 0));
+        assert_eq!(credited(Settings::WALL_TIME, Parting { is_over: true, ..parting(10_000_000, true) }), (0, 0));
+        assert_eq!(credited(Settings::WALL_TIME, parting(0, true)), (0, 0));
+        // Nobody knows what has run.
+        assert_eq!(credited(Settings::CPU_TIME, parting(10_000_000, true)), (0, 0));
+    }
+}

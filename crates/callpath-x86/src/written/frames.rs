@@ -1,0 +1,709 @@
+//! Frames that code makes for itself: what `push rbp; mov rbp, rsp` makes, followed along control.
+//! Knows nothing of how such a procedure ends: it may go on to code that cannot be followed.
+//!
+//! A compiler at run time begins its procedures as others do, but not all of them come to a return that can be followed:
+//! they jump through registers, or return over their arguments. What is followed here is what becomes of rsp and rbp:
+//!
+//! ```text
+//! before `push rbp`                    CFA = rsp + 8
+//! behind it                            CFA = rsp + 16, caller's rbp = *(CFA - 16)
+//! behind `mov rbp, rsp`                CFA = rbp + 16, caller's rbp = *(CFA - 16)
+//! behind `leave`, or `pop rbp`         CFA = rsp + 8
+//! ```
+//!
+//! Each instruction has what control brings to it from the prologue. Code that nothing leads to (behind a jump through a register, say) has a frame
+//! if it gives the frame up itself, or goes on where there is one.
+
+mod balanced;
+
+use std::ops::Range;
+
+use callpath_format::address::LinkAddr;
+use callpath_format::recipe::{Cfa, Recipe, Rule};
+use callpath_format::register::Reg;
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic,
+    OpAccess, OpKind, Register,
+};
+use rustc_hash::FxHashMap;
+
+/// What makes a frame: `push rbp; mov rbp, rsp`, in both encodings.
+const PROLOGUES: [[u8; 4]; 2] = [[0x55, 0x48, 0x89, 0xe5], [0x55, 0x48, 0x8b, 0xec]];
+/// `sub rsp, N; mov [rsp + N], rbp` and what makes rbp point there: HotSpot's way where there is no call.
+const SUB_RSP: [&[u8]; 2] = [&[0x48, 0x83, 0xec], &[0x48, 0x81, 0xec]];
+/// What may stand before a prologue in its procedure (tests of the stack and of the code's own state), bytes.
+const BEFORE_PROLOGUE_BYTES: usize = 64;
+/// Procedures begin at multiples of it, bytes.
+const ENTRY_ALIGNMENT: u64 = 16;
+/// So many instructions behind a call are looked at for whether they are any.
+const INSTRUCTIONS_BEHIND_CALL: usize = 12;
+/// Longer ones are cut off, bytes.
+const LONGEST_BYTES: usize = 32 << 10;
+
+/// The instructions of one prologue's procedure of which the frame is known.
+pub(super) struct FramedProcedure {
+    /// By ascending address.
+    pub(super) steps: Vec<FramedStep>,
+}
+
+impl FramedProcedure {
+    /// Where it lies if next to nothing in it is unknown.
+    pub(super) fn understood(&self) -> Option<Range<usize>> {
+        let range = self.steps.first()?.code.start.0 as usize..self.steps.last()?.code.end.0 as usize;
+        let known: u64 = self.steps.iter().map(|step| step.code.end.0 - step.code.start.0).sum();
+        (known as usize * 8 > range.len() * 7).then_some(range)
+    }
+}
+
+/// An instruction, or several that have the same.
+pub(super) struct FramedStep {
+    pub(super) code: Range<LinkAddr>,
+    pub(super) recipe: Recipe,
+    pub(super) is_call: bool,
+}
+
+/// Where rbp points.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Rbp {
+    /// It is the caller's.
+    Caller,
+    /// At CFA less so many bytes.
+    At(i32),
+    /// Something else.
+    Other,
+}
+
+/// What is known before an instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct State {
+    rbp: Rbp,
+    /// The caller's rbp is at CFA less so many bytes.
+    saved: Option<i32>,
+    /// rsp is CFA less so many bytes.
+    rsp: Option<i32>,
+}
+
+impl State {
+    const ENTRY: State = State { rbp: Rbp::Caller, saved: None, rsp: Some(8) };
+    /// In the body of a procedure.
+    const FRAMED: State = State { rbp: Rbp::At(16), saved: Some(16), rsp: None };
+
+    /// What holds if control comes from both.
+    fn joined(self, other: State) -> Option<State> {
+        let both = State {
+            rbp: if self.rbp == other.rbp { self.rbp } else { Rbp::Other },
+            saved: self.saved.filter(|_| self.saved == other.saved),
+            rsp: self.rsp.filter(|_| self.rsp == other.rsp),
+        };
+        both.is_known().then_some(both)
+    }
+
+    fn is_known(self) -> bool {
+        matches!(self.rbp, Rbp::At(_)) && self.saved.is_some() || self.rsp.is_some_and(|rsp| rsp >= 8)
+    }
+
+    fn recipe(self) -> Option<Recipe> {
+        let (reg, disp) = match (self.rbp, self.rsp) {
+            (Rbp::At(below), _) if self.saved.is_some() => (Reg::RBP, below),
+            (_, Some(below)) if below >= 8 => (Reg::RSP, below),
+            _ => return None,
+        };
+        let mut recipe = Recipe::with_cfa(Cfa::Register { reg, disp });
+        for reg in Reg::CALLEE_SAVED {
+            recipe.registers[reg.index()] = match (self.rbp, self.saved) {
+                (Rbp::Caller, _) if reg == Reg::RBP || self == State::ENTRY => Rule::Same,
+                (_, Some(below)) if reg == Reg::RBP => Rule::AtCfa(-below),
+                // Of what else a frame keeps nothing is known.
+                _ => Rule::Lost,
+            };
+        }
+        Some(recipe)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Known {
+    state: Option<State>,
+    len: u8,
+    is_call: bool,
+}
+
+/// Finds the frames of `code`, which begins at `start`: procedures by ascending address, disjoint.
+pub(super) fn framed(code: &[u8], start: LinkAddr) -> Vec<FramedProcedure> {
+    let prologues: Vec<usize> = (0..code.len()).filter(|&at| is_prologue(&code[at..])).collect();
+    let mut follow = Follow {
+        code,
+        start,
+        info: InstructionInfoFactory::new(),
+        keeps_rsp: false,
+        #[cfg(test)]
+        looks: std::cell::Cell::default(),
+    };
+    let mut entries: Vec<usize> = Vec::new();
+    for &prologue in &prologues {
+        let least = entries.last().map_or(0, |_| prologues[entries.len() - 1] + 4);
+        entries.push(follow.entry_before(prologue, least));
+    }
+    let mut procedures = Vec::new();
+    let first = entries.first().copied().unwrap_or(code.len());
+    follow.procedures(None, first.saturating_sub(LONGEST_BYTES)..first, &mut procedures);
+    for (index, (&entry, &prologue)) in entries.iter().zip(&prologues).enumerate() {
+        let end = entries.get(index + 1).copied().unwrap_or(code.len()).min(prologue + LONGEST_BYTES);
+        follow.procedures(Some(prologue), entry..end, &mut procedures);
+    }
+    procedures
+}
+
+/// Whether code goes on here behind a call, by the frame pointer alone: `mov rsp, [rbp - N]` or `lea rsp, [rbp - N]`. HotSpot's
+/// interpreter lets the methods that it jumps to return to such places.
+pub(super) fn resumes(code: &[u8]) -> bool {
+    // Displacements of one byte, and of four.
+    matches!(code, [0x48, 0x8b | 0x8d, 0x65, 0x80..=0xff, ..] | [0x48, 0x8b | 0x8d, 0xa5, _, _, _, 0x80..=0xff, ..])
+}
+
+fn is_prologue(code: &[u8]) -> bool {
+    PROLOGUES.iter().any(|prologue| code.starts_with(prologue)) || makes_frame_by_subtraction(code)
+}
+
+/// `sub rsp, N; mov [rsp + N - 8], rbp`, and then rbp is set.
+fn makes_frame_by_subtraction(code: &[u8]) -> bool {
+    if !SUB_RSP.iter().any(|sub| code.starts_with(sub)) {
+        return false;
+    }
+    let mut decoder = Decoder::new(64, &code[..code.len().min(32)], DecoderOptions::NONE);
+    let sub = decoder.decode();
+    let store = decoder.decode();
+    let is_saved = store.mnemonic() == Mnemonic::Mov
+        && store.op0_kind() == OpKind::Memory
+        && store.memory_base() == Register::RSP
+        && store.memory_index() == Register::None
+        && store.op1_kind() == OpKind::Register
+        && store.op1_register() == Register::RBP
+        && sub.try_immediate(1).ok().and_then(|size| size.checked_sub(8)) == Some(store.memory_displacement64());
+    let point = decoder.decode();
+    let is_pointed = matches!(point.mnemonic(), Mnemonic::Mov | Mnemonic::Lea)
+        && point.op0_kind() == OpKind::Register
+        && point.op0_register() == Register::RBP;
+    is_saved && is_pointed
+}
+
+struct Follow<'c> {
+    code: &'c [u8],
+    start: LinkAddr,
+    info: InstructionInfoFactory,
+    /// What is called takes nothing off the stack.
+    keeps_rsp: bool,
+    /// How many instructions were looked at.
+    #[cfg(test)]
+    looks: std::cell::Cell<usize>,
+}
+
+/// What an instruction does.
+struct Effect {
+    /// Before the instruction behind it.
+    next: Option<State>,
+    /// Before the one that it jumps to.
+    jumps: Option<(usize, State)>,
+    len: u8,
+    is_call: bool,
+    /// It gives the frame up that rbp points to.
+    leaves: bool,
+}
+
+impl Follow<'_> {
+    fn decode(&self, at: usize) -> Option<Instruction> {
+        #[cfg(test)]
+        self.looks.update(|looks| looks + 1);
+        let rest = self.code.get(at..self.code.len().min(at + 16))?;
+        let ip = self.start.0.wrapping_add(at as u64);
+        let instruction = Decoder::with_ip(64, rest, ip, DecoderOptions::NONE).decode();
+        (!instruction.is_invalid()).then_some(instruction)
+    }
+
+    /// Where a procedure begins whose prologue is at `prologue`, and not before `least`: instructions that leave rsp and rbp
+    /// alone may stand before it.
+    fn entry_before(&mut self, prologue: usize, least: usize) -> usize {
+        let address = |at: usize| self.start.0.wrapping_add(at as u64);
+        let farthest = prologue.saturating_sub(BEFORE_PROLOGUE_BYTES).max(least);
+        let candidates: Vec<usize> =
+            (farthest..prologue).filter(|&at| address(at).is_multiple_of(ENTRY_ALIGNMENT)).collect();
+        candidates.into_iter().find(|&at| self.runs_into(at, prologue)).unwrap_or(prologue)
+    }
+
+    fn runs_into(&mut self, mut at: usize, prologue: usize) -> bool {
+        while at < prologue {
+            let Some(instruction) = self.decode(at) else { return false };
+            let goes_on = matches!(instruction.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch);
+            // Bytes of zero are instructions, too.
+            let is_data = self.code[at..].starts_with(&[0, 0]);
+            if !goes_on
+                || is_data
+                || self.writes(&instruction, Register::RSP)
+                || self.writes(&instruction, Register::RBP)
+            {
+                return false;
+            }
+            at += instruction.len();
+        }
+        at == prologue
+    }
+
+    fn writes(&mut self, instruction: &Instruction, register: Register) -> bool {
+        let names_it = |operand| {
+            instruction.op_kind(operand) == OpKind::Register
+                && instruction.op_register(operand).full_register() == register
+        };
+        if !instruction.is_stack_instruction() && !(0..instruction.op_count()).any(names_it) {
+            return false;
+        }
+        let info = self.info.info_options(instruction, InstructionInfoOptions::NO_MEMORY_USAGE);
+        info.used_registers().iter().any(|used| {
+            used.register().full_register() == register
+                && !matches!(used.access(), OpAccess::None | OpAccess::Read | OpAccess::CondRead)
+        })
+    }
+
+    /// What lies in `range`, at the beginning of which a procedure with this prologue begins, or none is known to.
+    fn procedures(&mut self, prologue: Option<usize>, range: Range<usize>, procedures: &mut Vec<FramedProcedure>) {
+        let Range { start: entry, end } = range;
+        let body = prologue.map_or(entry, |prologue| prologue + 4);
+        // Those without a frame pointer have their own way to know; and what the calls of others do not come back to may be data,
+        // which leads anywhere.
+        let (balanced, apart) = self.balanced(body..end);
+        let mut known: FxHashMap<usize, Known> = FxHashMap::default();
+        if let Some(prologue) = prologue {
+            self.follow(&mut known, &[&apart], (entry, State::ENTRY), prologue, entry..end, &mut |_, _| {});
+        }
+        let prologue = prologue.unwrap_or(entry);
+        // Where code goes on by the frame pointer alone, nothing need lead to it.
+        let resumed: Vec<usize> =
+            (prologue..end).filter(|&at| !known.contains_key(&at) && resumes(&self.code[at..])).collect();
+        for &at in &resumed {
+            self.follow(&mut known, &[&apart], (at, State::FRAMED), prologue, entry..end, &mut |_, _| {});
+        }
+        // What nothing leads to, in order: behind a jump or a return, up to the next procedure.
+        let mut supposed: FxHashMap<usize, Known> = FxHashMap::default();
+        let mut edges: Vec<(usize, usize)> = Vec::new();
+        let mut proven: Vec<usize> = Vec::new();
+        let mut at = prologue;
+        while at < end {
+            if let Some(step) = [&apart, &known, &supposed].into_iter().find_map(|steps| steps.get(&at)) {
+                at += usize::from(step.len);
+                continue;
+            }
+            // Bytes of zero lie between procedures, and so do traps.
+            let rest = &self.code[at..end];
+            if rest.starts_with(&[0; 8]) || rest[0] == 0xcc {
+                at += if rest[0] == 0 { 8 } else { 1 };
+                continue;
+            }
+            let before = supposed.len();
+            self.follow(
+                &mut supposed,
+                &[&known, &apart],
+                (at, State::FRAMED),
+                prologue,
+                entry..end,
+                &mut |from, to| match to {
+                    Some(to) => edges.push((to, from)),
+                    None => proven.push(from),
+                },
+            );
+            if supposed.len() == before {
+                at += 1;
+            }
+        }
+        // Where it goes on in code that has a frame, or gives it up, it has one.
+        for &(to, from) in &edges {
+            if known
+                .get(&to)
+                .is_some_and(|step| step.state.is_some_and(|s| s.rbp == Rbp::At(16) && s.saved == Some(16)))
+            {
+                proven.push(from);
+            }
+        }
+        edges.sort_unstable();
+        while let Some(at) = proven.pop() {
+            let Some(step) = supposed.remove(&at) else { continue };
+            known.entry(at).or_insert(step);
+            let first = edges.partition_point(|edge| edge.0 < at);
+            proven.extend(edges[first..].iter().take_while(|edge| edge.0 == at).map(|edge| edge.1));
+        }
+        procedures.extend(balanced);
+        let mut steps = self.steps(known);
+        for at in resumed {
+            // A frame that is returned to is looked up by the byte before.
+            let address = LinkAddr(self.start.0.wrapping_add(at as u64));
+            let last = LinkAddr(address.0.wrapping_sub(1));
+            let behind = steps.partition_point(|step| step.code.start < last);
+            let is_known = steps[behind..].iter().any(|step| step.code.start == address);
+            if let Some(recipe) = State::FRAMED.recipe().filter(|_| is_known && at > entry) {
+                if let Some(before) = behind.checked_sub(1).and_then(|index| steps.get_mut(index)) {
+                    before.code.end = before.code.end.min(last);
+                }
+                steps.insert(behind, FramedStep { code: last..address, recipe, is_call: true });
+            }
+        }
+        procedures.push(FramedProcedure { steps });
+    }
+
+    /// Follows control from a place, within `range` and up to what is `sure`. `edge` gets each step from one instruction to
+    /// another, and each instruction that gives the frame up.
+    fn follow(
+        &mut self,
+        known: &mut FxHashMap<usize, Known>,
+        sure: &[&FxHashMap<usize, Known>],
+        from: (usize, State),
+        prologue: usize,
+        range: Range<usize>,
+        edge: &mut impl FnMut(usize, Option<usize>),
+    ) {
+        let mut pending = vec![from];
+        while let Some((at, state)) = pending.pop() {
+            let is_sure = |at: usize| sure.iter().any(|steps| steps.contains_key(&at));
+            if is_sure(at) {
+                continue;
+            }
+            let before = known.get(&at).copied();
+            let state = match before {
+                None => state,
+                Some(Known { state: None, .. }) => continue,
+                Some(Known { state: Some(was), .. }) => match was.joined(state) {
+                    Some(joined) if joined == was => continue,
+                    Some(joined) => joined,
+                    None => {
+                        // It cannot be both: nothing is known here.
+                        if let Some(known) = known.get_mut(&at) {
+                            known.state = None;
+                        }
+                        continue;
+                    }
+                },
+            };
+            // Before its prologue nothing but the way there is a procedure's own.
+            if at < prologue && state != State::ENTRY {
+                continue;
+            }
+            // Bytes of zero are instructions, too, but no program's: what leads there is none, or does not come there.
+            if self.is_zeros(at) {
+                continue;
+            }
+            let Some(instruction) = self.decode(at) else { continue };
+            if (at + 1..at + instruction.len()).any(is_sure) {
+                continue;
+            }
+            let effect = self.effect(&instruction, state, at);
+            known.insert(at, Known { state: Some(state), len: effect.len, is_call: effect.is_call });
+            if effect.leaves {
+                edge(at, None);
+            }
+            let next = effect.next.map(|state| (at + usize::from(effect.len), state));
+            for (to, state) in next.into_iter().chain(effect.jumps) {
+                if range.contains(&to) {
+                    edge(at, Some(to));
+                    if state.is_known() {
+                        pending.push((to, state));
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_zeros(&self, at: usize) -> bool {
+        self.code[at..].starts_with(&[0, 0])
+    }
+
+    /// Whether what follows a call is no code, so that it does not come back: read up to where control goes elsewhere.
+    fn is_data(&self, mut at: usize) -> bool {
+        for _ in 0..INSTRUCTIONS_BEHIND_CALL {
+            let Some(instruction) = self.decode(at) else { return true };
+            if self.code[at..].starts_with(&[0, 0]) {
+                return true;
+            }
+            match instruction.flow_control() {
+                FlowControl::UnconditionalBranch
+                | FlowControl::IndirectBranch
+                | FlowControl::Return
+                | FlowControl::Interrupt
+                | FlowControl::Exception => return false,
+                _ => at += instruction.len(),
+            }
+        }
+        false
+    }
+
+    fn effect(&mut self, instruction: &Instruction, state: State, at: usize) -> Effect {
+        let after = self.after(instruction, state);
+        let target = || {
+            let offset = instruction.near_branch_target().wrapping_sub(self.start.0);
+            usize::try_from(offset).ok().filter(|&offset| offset < self.code.len())
+        };
+        let (next, jumps) = match instruction.flow_control() {
+            FlowControl::Next => (after, None),
+            FlowControl::UnconditionalBranch => (None, target().zip(after)),
+            FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => (after, target().zip(after)),
+            // What was called may have taken its arguments off the stack.
+            FlowControl::Call | FlowControl::IndirectCall if self.is_data(at + instruction.len()) => (None, None),
+            FlowControl::Call | FlowControl::IndirectCall => {
+                (Some(State { rsp: state.rsp.filter(|_| self.keeps_rsp), ..state }), None)
+            }
+            _ => (None, None),
+        };
+        let behind = self.code.get(at + instruction.len()).copied();
+        let gives_up = match instruction.mnemonic() {
+            Mnemonic::Leave => matches!(behind, Some(0xc2 | 0xc3)),
+            Mnemonic::Mov => {
+                instruction.op0_register() == Register::RSP
+                    && instruction.op1_kind() == OpKind::Register
+                    && instruction.op1_register() == Register::RBP
+                    && behind == Some(0x5d)
+            }
+            _ => false,
+        };
+        Effect {
+            next,
+            jumps,
+            len: (self.code.len() - at).min(instruction.len()) as u8,
+            is_call: instruction.is_call_near() || instruction.is_call_near_indirect(),
+            leaves: gives_up && matches!(state.rbp, Rbp::At(16)),
+        }
+    }
+
+    /// What holds behind an instruction that goes on; `None`: nothing.
+    fn after(&mut self, instruction: &Instruction, state: State) -> Option<State> {
+        let rsp_less = |bytes: i64| {
+            state
+                .rsp
+                .and_then(|rsp| i32::try_from(i64::from(rsp) + bytes).ok())
+                .filter(|rsp| (0..1 << 24).contains(rsp))
+        };
+        let (kind0, kind1) =
+            (instruction.op0_kind(), if instruction.op_count() > 1 { instruction.op1_kind() } else { OpKind::Memory });
+        let (op0, op1) = (instruction.op0_register(), instruction.op1_register());
+        let is_rsp = kind0 == OpKind::Register && op0 == Register::RSP;
+        let is_rbp = kind0 == OpKind::Register && op0 == Register::RBP;
+        let immediate = || instruction.try_immediate(1).ok().map(|n| n as i64);
+        let plain_memory = |base| instruction.memory_base() == base && instruction.memory_index() == Register::None;
+        let disp = instruction.memory_displacement64() as i64;
+        let mut after = state;
+        match instruction.mnemonic() {
+            Mnemonic::Push | Mnemonic::Pushfq => {
+                after.rsp = rsp_less(i64::from(instruction.stack_pointer_increment()).wrapping_neg());
+                if instruction.mnemonic() == Mnemonic::Push
+                    && is_rbp
+                    && state.rbp == Rbp::Caller
+                    && state.saved.is_none()
+                {
+                    after.saved = after.rsp;
+                }
+            }
+            Mnemonic::Pop | Mnemonic::Popfq => {
+                if is_rsp {
+                    return None;
+                }
+                after.rsp = rsp_less(-i64::from(instruction.stack_pointer_increment()));
+                if instruction.mnemonic() == Mnemonic::Pop && is_rbp {
+                    // Where rsp is not known, behind calls: the frame's end is what this is for.
+                    let gives_back = state.saved.is_some() && state.rsp == state.saved || state == State::FRAMED;
+                    after.rbp = if gives_back { Rbp::Caller } else { Rbp::Other };
+                    after.rsp = if state == State::FRAMED { Some(8) } else { after.rsp };
+                }
+            }
+            Mnemonic::Leave => match state.rbp {
+                Rbp::At(below) if state.saved == Some(below) => (after.rbp, after.rsp) = (Rbp::Caller, Some(below - 8)),
+                _ => return None,
+            },
+            Mnemonic::Sub if is_rsp => after.rsp = immediate().and_then(rsp_less),
+            Mnemonic::Add if is_rsp => after.rsp = immediate().and_then(|n| rsp_less(n.wrapping_neg())),
+            Mnemonic::Add | Mnemonic::Sub if is_rbp => {
+                let bytes =
+                    immediate().map(|n| if instruction.mnemonic() == Mnemonic::Add { n } else { n.wrapping_neg() });
+                after.rbp = match (state.rbp, bytes.and_then(|n| i32::try_from(n).ok())) {
+                    (Rbp::At(below), Some(bytes)) => below.checked_sub(bytes).map_or(Rbp::Other, Rbp::At),
+                    _ => Rbp::Other,
+                };
+            }
+            Mnemonic::Lea if is_rsp => {
+                after.rsp = match state.rbp {
+                    _ if plain_memory(Register::RSP) => rsp_less(disp.wrapping_neg()),
+                    Rbp::At(below) if plain_memory(Register::RBP) => i32::try_from(i64::from(below) - disp).ok(),
+                    _ => None,
+                };
+            }
+            // How mono fills up.
+            Mnemonic::Lea if is_rbp && plain_memory(Register::RBP) && disp == 0 => {}
+            Mnemonic::Lea if is_rbp => {
+                let below = if plain_memory(Register::RSP) { rsp_less(disp.wrapping_neg()) } else { None };
+                after.rbp = below.map_or(Rbp::Other, Rbp::At);
+            }
+            Mnemonic::Mov if is_rsp => {
+                after.rsp = match state.rbp {
+                    Rbp::At(below) if kind1 == OpKind::Register && op1 == Register::RBP => Some(below),
+                    _ => None,
+                };
+            }
+            Mnemonic::Mov if is_rbp => {
+                after.rbp = match state.rsp {
+                    Some(below) if kind1 == OpKind::Register && op1 == Register::RSP => Rbp::At(below),
+                    _ if kind1 == OpKind::Memory
+                        && plain_memory(Register::RSP)
+                        && state.saved.is_some()
+                        && rsp_less(disp.wrapping_neg()) == state.saved =>
+                    {
+                        Rbp::Caller
+                    }
+                    _ => Rbp::Other,
+                };
+            }
+            Mnemonic::Mov if kind0 == OpKind::Memory && plain_memory(Register::RSP) => {
+                let place = rsp_less(disp.wrapping_neg());
+                let is_rbp = kind1 == OpKind::Register && op1 == Register::RBP && state.rbp == Rbp::Caller;
+                if is_rbp && state.saved.is_none() {
+                    after.saved = place;
+                } else if place.is_some() && place == state.saved && !is_rbp {
+                    after.saved = None;
+                }
+            }
+            _ => {
+                if self.writes(instruction, Register::RSP) {
+                    after.rsp = None;
+                }
+                if self.writes(instruction, Register::RBP) {
+                    after.rbp = Rbp::Other;
+                }
+            }
+        }
+        // What lies below rsp is gone.
+        if after.rsp.zip(after.saved).is_some_and(|(rsp, saved)| rsp < saved) {
+            after.saved = None;
+        }
+        after.is_known().then_some(after)
+    }
+
+    fn steps(&self, known: FxHashMap<usize, Known>) -> Vec<FramedStep> {
+        let mut found: Vec<(usize, Known)> = known.into_iter().collect();
+        found.sort_unstable_by_key(|(at, _)| *at);
+        let address = |at: usize| LinkAddr(self.start.0.wrapping_add(at as u64));
+        let mut steps: Vec<FramedStep> = Vec::new();
+        for (index, (at, step)) in found.iter().enumerate() {
+            let end = at + usize::from(step.len);
+            // Two readings of the same bytes: neither is known.
+            let overlaps = found.get(index + 1).is_some_and(|next| next.0 < end)
+                || index.checked_sub(1).and_then(|i| found.get(i)).is_some_and(|b| b.0 + usize::from(b.1.len) > *at);
+            let Some(recipe) = step.state.filter(|_| !overlaps).and_then(State::recipe) else { continue };
+            steps.push(FramedStep { code: address(*at)..address(end), recipe, is_call: step.is_call });
+        }
+        steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: LinkAddr = LinkAddr(0x7000_0040);
+
+    /// Of each instruction, by its offset: the base register's name, the CFA's distance, and where the caller's rbp is.
+    fn frames(parts: &[&[u8]]) -> Vec<Option<(&'static str, i32, Option<i32>)>> {
+        let mut code = parts.concat();
+        code.resize(512, 0);
+        let found = framed(&code, START);
+        let mut at = START;
+        let mut frames = Vec::new();
+        for part in parts {
+            let step = found.iter().flat_map(|p| &p.steps).find(|step| step.code.contains(&at));
+            frames.push(step.map(|step| {
+                let Cfa::Register { reg, disp } = step.recipe.cfa else { panic!("{:?}", step.recipe) };
+                let rbp = match step.recipe.registers[Reg::RBP.index()] {
+                    Rule::AtCfa(at) => Some(at),
+                    _ => None,
+                };
+                (if reg == Reg::RBP { "rbp" } else { "rsp" }, disp, rbp)
+            }));
+            at = LinkAddr(at.0 + part.len() as u64);
+        }
+        frames
+    }
+
+    /// Each instruction of a procedure as V8 writes them: it tests itself before its prologue, returns over its arguments,
+    /// and goes on behind that.
+    #[test]
+    fn each_instruction_around_a_prologue_and_epilogues() {
+        let entry = Some(("rsp", 8, None));
+        let framed = Some(("rbp", 16, Some(-16)));
+        let code: [(&[u8], _); 19] = [
+            (&[0x48, 0x8b, 0x59, 0xf8], entry),             // mov -8(%rcx),%rbx
+            (&[0xf6, 0x43, 0x35, 0x01], entry),             // testb $1,0x35(%rbx)
+            (&[0x0f, 0x85, 0, 0x10, 0, 0], entry),          // jne far away
+            (&[0x55], entry),                               // push %rbp
+            (&[0x48, 0x89, 0xe5], Some(("rsp", 16, None))), // mov %rsp,%rbp
+            (&[0x56], framed),                              // push %rsi
+            (&[0x48, 0x83, 0xec, 0x30], framed),            // sub $0x30,%rsp
+            (&[0x77, 0x0e], framed),                        // ja 2f
+            (&[0x48, 0x89, 0xec], framed),                  // mov %rbp,%rsp
+            (&[0x5d], Some(("rbp", 16, Some(-16)))),        // pop %rbp
+            (&[0x83, 0xf9, 0x02], entry),                   // cmp $2,%ecx
+            (&[0x7f, 0x02], entry),                         // jg 1f
+            (&[0xc3], entry),                               // ret
+            (&[0x90], None),                                // nop, which nothing leads to
+            (&[0x41, 0x5a], entry),                         // 1: pop %r10
+            (&[0xff, 0xe3], None),                          // jmp *%rbx: the return address is gone
+            (&[0x41, 0xff, 0x55, 0xc8], framed),            // 2: call *-0x38(%r13)
+            (&[0xc9], framed),                              // leave
+            (&[0xc2, 0x10, 0x00], entry),                   // ret $16
+        ];
+        let parts: Vec<&[u8]> = code.iter().map(|(bytes, _)| *bytes).collect();
+        for ((index, found), (bytes, expected)) in frames(&parts).into_iter().enumerate().zip(code) {
+            assert_eq!(found, expected, "instruction {index}: {bytes:x?}");
+        }
+    }
+
+    /// `push %rbp; mov %rsp,%rbp; mov (%rdi),%rbp; call *%rax; pop %rbp; ret`: the pointer is lost, and behind the call rsp, too.
+    #[test]
+    fn a_frame_pointer_that_is_overwritten_is_none() {
+        let code: [&[u8]; 6] = [&[0x55], &[0x48, 0x89, 0xe5], &[0x48, 0x8b, 0x2f], &[0xff, 0xd0], &[0x5d], &[0xc3]];
+        let found = frames(&code);
+        assert_eq!(found[2], Some(("rbp", 16, Some(-16))));
+        assert_eq!(found[3], Some(("rsp", 16, Some(-16))));
+        assert_eq!(found[4..], [None, None]);
+        // Without a prologue rbp is nobody's: push %rbp; mov %rdi,%rbp; jmp *%rax
+        assert_eq!(frames(&[&[0x55], &[0x48, 0x89, 0xfd], &[0xff, 0xe0]]), [None; 3]);
+    }
+
+    /// As mono does it: rbp is one register of many.
+    #[test]
+    fn a_frame_without_a_pointer_up_to_its_return() {
+        let code: [&[u8]; 8] = [
+            &[0x48, 0x83, 0xec, 0x48],       // sub $0x48,%rsp
+            &[0x48, 0x89, 0x6c, 0x24, 0x08], // mov %rbp,8(%rsp)
+            &[0x48, 0x89, 0xfd],             // mov %rdi,%rbp
+            &[0xff, 0xd0],                   // call *%rax
+            &[0x48, 0x8b, 0x6c, 0x24, 0x08], // mov 8(%rsp),%rbp
+            &[0x48, 0x83, 0xc4, 0x48],       // add $0x48,%rsp
+            &[0xc3],                         // ret
+            &[0xcc],
+        ];
+        let (entry, own, kept) = (Some(("rsp", 8, None)), Some(("rsp", 80, None)), Some(("rsp", 80, Some(-72))));
+        assert_eq!(frames(&code), [entry, own, own, kept, kept, own, entry, None]);
+    }
+
+    /// As HotSpot's interpreter does it: what it jumps to returns to where it takes rsp from its frame.
+    #[test]
+    fn where_code_goes_on_by_its_pointer() {
+        let code: [&[u8]; 4] = [&[0xff, 0xe0], &[0x48, 0x8b, 0x65, 0xf0], &[0x31, 0xc0], &[0xff, 0xe3]];
+        let framed = Some(("rbp", 16, Some(-16)));
+        assert_eq!(frames(&code), [None, framed, framed, framed]);
+        let found = framed_steps(&code);
+        let last = LinkAddr(START.0 + 1);
+        assert!(
+            found.iter().any(|step| step.code.start == last && step.is_call),
+            "a frame is returned to behind {last:?}"
+        );
+    }
+
+    fn framed_steps(parts: &[&[u8]]) -> Vec<FramedStep> {
+        let mut code = parts.concat();
+        code.resize(512, 0);
+        framed(&code, START).into_iter().flat_map(|procedure| procedure.steps).collect()
+    }
+}

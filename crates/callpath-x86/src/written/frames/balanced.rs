@@ -1,0 +1,115 @@
+//! Procedures of generated code without a frame pointer: from where one may begin to returns that find nothing but the return
+//! address.
+//! Knows nothing of prologues.
+
+use std::ops::Range;
+
+use iced_x86::FlowControl;
+use rustc_hash::FxHashMap;
+
+use super::{ENTRY_ALIGNMENT, Follow, FramedProcedure, Known, Rbp, SUB_RSP, State};
+
+/// So many beginnings that were none may be followed through an instruction: else each of a long run of code is followed to its end.
+const VAIN_VISITS: u8 = 16;
+
+/// `sub rsp, N`, `push`, or the store below the stack that HotSpot begins with.
+fn begins_frame(code: &[u8]) -> bool {
+    SUB_RSP.iter().any(|sub| code.starts_with(sub))
+        || matches!(code, [0x50..=0x57, ..] | [0x41, 0x50..=0x57, ..] | [0x89, 0x84, 0x24, _, _, _, 0xff, ..])
+}
+
+/// Where what was followed turned out to be no procedure's.
+#[derive(Default)]
+struct Vain {
+    visits: FxHashMap<usize, u8>,
+    /// Where it did so too often: nothing is followed there any more.
+    worn: FxHashMap<usize, Known>,
+}
+
+impl Vain {
+    fn note(&mut self, followed: &FxHashMap<usize, Known>) {
+        for (at, step) in followed {
+            let visits = self.visits.entry(*at).or_default();
+            *visits = visits.saturating_add(1);
+            if *visits == VAIN_VISITS {
+                self.worn.insert(*at, *step);
+            }
+        }
+    }
+}
+
+impl Follow<'_> {
+    /// Such procedures in `range`, and their instructions.
+    pub(super) fn balanced(&mut self, range: Range<usize>) -> (Vec<FramedProcedure>, FxHashMap<usize, Known>) {
+        let mut found = Vec::new();
+        let mut reached: FxHashMap<usize, Known> = FxHashMap::default();
+        let mut vain = Vain::default();
+        let to_entry = self.start.0.wrapping_add(range.start as u64).wrapping_neg() % ENTRY_ALIGNMENT;
+        for at in (range.start + to_entry as usize..range.end).step_by(ENTRY_ALIGNMENT as usize) {
+            if reached.contains_key(&at) || vain.worn.contains_key(&at) || !begins_frame(&self.code[at..]) {
+                continue;
+            }
+            let mut own: FxHashMap<usize, Known> = FxHashMap::default();
+            let mut edges: Vec<(usize, usize)> = Vec::new();
+            self.keeps_rsp = true;
+            self.follow(&mut own, &[&reached, &vain.worn], (at, State::ENTRY), at, at..range.end, &mut |from, to| {
+                edges.extend(to.map(|to| (to, from)));
+            });
+            self.keeps_rsp = false;
+            let returns = |at: &usize| self.decode(*at).is_some_and(|i| i.flow_control() == FlowControl::Return);
+            let (balanced, other): (Vec<usize>, Vec<usize>) = own.keys().copied().filter(returns).partition(|at| {
+                own.get(at).and_then(|step| step.state).is_some_and(|s| s.rsp == Some(8) && s.rbp == Rbp::Caller)
+            });
+            // Some may lie in data behind a call that does not come back.
+            if other.len() >= balanced.len() || edges.iter().any(|(to, _)| vain.worn.contains_key(to)) {
+                vain.note(&own);
+                continue;
+            }
+            edges.sort_unstable();
+            let mut pending = balanced;
+            let mut proven: FxHashMap<usize, Known> = FxHashMap::default();
+            while let Some(at) = pending.pop() {
+                let Some(step) = own.get(&at).filter(|_| !proven.contains_key(&at)) else { continue };
+                proven.insert(at, *step);
+                let first = edges.partition_point(|edge| edge.0 < at);
+                pending.extend(edges[first..].iter().take_while(|edge| edge.0 == at).map(|edge| edge.1));
+            }
+            if proven.contains_key(&at) {
+                reached.extend(proven.iter().map(|(at, step)| (*at, *step)));
+                found.push(FramedProcedure { steps: self.steps(proven) });
+            } else {
+                vain.note(&own);
+            }
+        }
+        (found, reached)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use callpath_format::address::LinkAddr;
+    use iced_x86::InstructionInfoFactory;
+
+    use super::*;
+
+    /// How many instructions are looked at for so many places where a procedure might begin that comes to no return.
+    fn looks(places: usize) -> usize {
+        // push %rax; nops
+        let code = [0x50, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x0f, 0x1f, 0x80, 0, 0, 0, 0].repeat(places);
+        let mut follow = Follow {
+            code: &code,
+            start: LinkAddr(0x7000_0000),
+            info: InstructionInfoFactory::new(),
+            keeps_rsp: false,
+            looks: 0.into(),
+        };
+        assert!(follow.balanced(0..code.len()).0.is_empty());
+        follow.looks.get()
+    }
+
+    #[test]
+    fn work_is_in_proportion_to_the_code() {
+        let (few, many) = (looks(250), looks(2000));
+        assert!(few > 250 && many < few * 8 * 3 / 2, "{few} for 250 places, {many} for 2000");
+    }
+}

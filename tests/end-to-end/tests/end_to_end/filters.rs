@@ -1,0 +1,115 @@
+//! Programs that forbid themselves system calls by seccomp: samples do without, and the program never notices.
+//! Knows nothing of which calls a sample makes.
+
+use std::path::Path;
+
+use callpath_end_to_end::{Program, Recorded, is_root, run_report, skip};
+
+use crate::ordinary_user::Place;
+
+fn filters(words: &[&str]) -> Program {
+    Program::nasty("filters.c").arguments(words)
+}
+
+fn notes(directory: &Path) -> String {
+    let said = run_report(directory, &[]);
+    assert_eq!(said.status, 0, "{said:?}");
+    // Lines are broken anywhere.
+    said.stdout.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What this machine's processors were denied since it began, if it is a virtual one, nanoseconds.
+fn stolen_ns() -> u64 {
+    const TICK_NS: u64 = 10_000_000;
+    let text = std::fs::read_to_string("/proc/stat").expect("it is there");
+    let ticks = text.lines().next().and_then(|line| line.split_whitespace().nth(8)).expect("it names stolen time");
+    ticks.parse::<u64>().expect("a number") * TICK_NS
+}
+
+/// It goes on being sampled, and its time is the kernel's, as well as that can be told.
+fn is_measured(words: &[&str], refused: &str) -> Recorded {
+    let stolen_before_ns = stolen_ns();
+    let (recorded, cost_ns) = filters(words).same_with_account();
+    let stolen_ns = stolen_ns() - stolen_before_ns;
+    assert_eq!((recorded.ended.status, recorded.ended.stdout.as_str()), (6, "worked\n"), "{words:?}: {recorded:?}");
+    let profile = recorded.profile();
+    let total = profile.total("cpu-time");
+    // Two clocks that strike in one handler are one sample. Where samples count as periods they are the event's, which goes on while
+    // a virtual machine is denied its processors.
+    let most_ns = cost_ns / 10 * 11 + stolen_ns;
+    assert!(total * 10 > cost_ns * 7 && total < most_ns, "{words:?}: {total} of {cost_ns}, {stolen_ns} stolen");
+    profile.assert_full(950, 20);
+    let after = profile.through(&["after", "work"], "cpu-time");
+    // Twice the work of before the filter, and of before an exec besides.
+    assert!(after * 5 > total * 2, "{words:?}: {after} of {total} after the filter");
+    let notes = notes(&recorded.directory);
+    assert!(notes.contains("a seccomp filter of filters refuses") && notes.contains(refused), "{words:?}: {notes}");
+    recorded
+}
+
+#[test]
+fn that_refuse_all_but_what_the_program_needs() {
+    for (action, by) in [("trap", "prctl"), ("errno", "prctl"), ("kill", "syscall")] {
+        is_measured(&[action, by, "all"], "a sample counts as one period of cpu-time");
+    }
+}
+
+#[test]
+fn that_look_at_arguments() {
+    for action in ["trap", "errno", "kill"] {
+        is_measured(&[action, "syscall", "clocks"], "refuses clock_gettime, getrusage: a sample counts as one period");
+    }
+}
+
+#[test]
+fn that_bind_threads_at_work_and_threads_to_come() {
+    for action in ["trap", "errno"] {
+        is_measured(&[action, "syscall", "samples", "threads"], "gettid");
+    }
+}
+
+#[test]
+fn that_stay_in_force_when_another_program_is_executed() {
+    let itself = filters(&[]).path().to_str().unwrap().to_owned();
+    is_measured(&["kill", "prctl", "clocks", "exec", &itself, "work"], "refuses clock_gettime, getrusage");
+}
+
+#[test]
+fn that_forbid_to_return_from_signals() {
+    let recorded = filters(&["kill", "prctl", "sigreturn"]).same();
+    assert_eq!(recorded.ended.status, 6, "{recorded:?}");
+    let profile = recorded.profile();
+    assert!(profile.through(&["before", "work"], "cpu-time") > 0, "{profile:?}");
+    let notes = notes(&recorded.directory);
+    assert!(notes.contains("refuses rt_sigreturn: it is not sampled from there on"), "{notes}");
+}
+
+#[test]
+fn that_the_recorder_inherits() {
+    let itself = filters(&[]).path().to_str().unwrap().to_owned();
+    // The filter is there before callpath is: a prefix that installs it.
+    let recorded = filters(&["work"]).through(&[&itself, "trap", "prctl", "clocks", "exec"]).recorded();
+    assert_eq!((recorded.ended.status, recorded.ended.stdout.as_str()), (6, "worked\n"), "{recorded:?}");
+    let profile = recorded.profile();
+    profile.assert_full(950, 20);
+    assert!(profile.through(&["after", "work"], "cpu-time") * 2 > profile.total("cpu-time"));
+    assert!(notes(&recorded.directory).contains("refuses clock_gettime, getrusage"), "{recorded:?}");
+}
+
+#[test]
+fn of_an_ordinary_user() {
+    if !is_root() {
+        return skip("filters::of_an_ordinary_user", "the tests run as an ordinary user anyway");
+    }
+    let place = Place::new();
+    let program = place.copy(filters(&[]).path());
+    for action in ["trap", "errno", "kill"] {
+        let measurement = format!("m-{action}");
+        let said = place.run(&["record", "-o", &measurement, "--", program.to_str().unwrap(), action, "prctl", "all"]);
+        assert_eq!((said.status, said.stdout.as_str()), (6, "worked\n"), "{said:?}");
+        let profile = place.profile(&measurement);
+        let total = profile.total("cpu-time");
+        let after = profile.through(&["after", "work"], "cpu-time");
+        assert!(after * 2 > total && total > 0, "{action}: {after} of {total}; {:?}", profile.quality);
+    }
+}

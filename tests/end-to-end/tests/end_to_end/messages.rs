@@ -1,0 +1,56 @@
+//! What `record` and `report` say: what is true of this run, and what helps here.
+//! Knows nothing of notes about single programs and limits, which stand with their tests.
+
+use callpath_end_to_end::{C, Program, compiled, run_report};
+
+#[test]
+fn a_program_that_takes_no_part_is_not_recorded() {
+    let options = &["-nostdlib", "-ffreestanding", "-fPIE", "-pie", "-Wl,--dynamic-linker=/lib64/ld-linux-x86-64.so.2"];
+    let program = Program::made(C { source: "without_libc.c", output: "without_libc", options });
+    let recorded = program.recorded();
+    let said = &recorded.ended.stderr;
+    assert_eq!(recorded.ended.status, 6, "{said}");
+    assert!(said.contains("nothing was measured") && !said.contains("recorded to"), "{said}");
+    assert_ne!(run_report(&recorded.directory, &[]).status, 0);
+}
+
+#[test]
+fn a_program_has_the_name_of_the_link_that_was_executed() {
+    let burn = compiled(C { source: "burn.c", output: "burn", options: &[] }).expect("burn.c compiles");
+    let place = tempfile::tempdir().unwrap();
+    let link = place.path().join("known-as");
+    std::os::unix::fs::symlink(&burn, &link).unwrap();
+    // By its path, and by one that is relative to where a shell is.
+    let relative = format!("cd '{}' && exec ./known-as 60", place.path().display());
+    for program in [Program::at(&link).arguments(["60"]), Program::at("/bin/sh").arguments(["-c", &relative])] {
+        let recorded = program.same();
+        let profile = recorded.profile();
+        let names: Vec<String> = profile.processes().into_iter().map(|(name, _)| name).collect();
+        assert!(names.iter().any(|name| name == "known-as") && !names.iter().any(|name| name == "burn"), "{names:?}");
+        // Its module is the file.
+        assert!(profile.exclusive_in("burn").values().sum::<u64>() > 0, "{profile:?}");
+    }
+}
+
+#[test]
+fn go_without_c_is_left_alone() {
+    const WHY: &str = "it is built by Go without cgo, whose runtime takes every signal for its own";
+    let program = Program::nasty("own_signals.c");
+    let alone = program.recorded();
+    assert!(alone.ended.status != 0 && alone.ended.stderr.contains(WHY), "{:?}", alone.ended);
+    let script = format!("'{}'; exit $?", program.path().display());
+    let started = Program::at("/bin/sh").arguments(["-c", &script]).recorded();
+    assert_eq!(started.ended.status, 3, "{}", started.ended.stderr);
+    assert!(started.ended.stderr.contains(&format!("own_signals was not measured: {WHY}")), "{}", started.ended.stderr);
+    assert_eq!(started.profile().processes().len(), 1);
+}
+
+#[test]
+fn what_was_not_measured_is_said_at_the_end() {
+    let burn = C { source: "burn.c", output: "burn_static", options: &["-static"] };
+    let burn = compiled(burn).expect("burn.c compiles");
+    let script = format!("'{}' 10; exit 5", burn.display());
+    let recorded = Program::at("/bin/sh").arguments(["-c", &script]).same();
+    let line = "callpath: 1 program that it started was not measured; statically linked: burn_static";
+    assert!(recorded.ended.stderr.lines().any(|said| said == line), "{:?}", recorded.ended);
+}
