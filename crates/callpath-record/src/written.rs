@@ -6,7 +6,9 @@
 //! the collector in the process and by the recorder here. Analysing takes at most a twentieth of the time in CPU, beyond a
 //! start.
 
+mod look;
 mod memory;
+mod stretch;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -15,28 +17,28 @@ use std::time::{Duration, Instant};
 
 use callpath_analyze::measurement::ModuleRecord;
 use callpath_analyze::recipes::written::{
-    LONGEST_CALL_BYTES, Return, WrittenBuild, build_again, build_written, called_before, goes_on_by_pointer,
-    goes_on_elsewhere, has_frame_pointer, may_return_to, return_ahead, word_at,
+    LONGEST_CALL_BYTES, Return, build_again, build_written, called_before, goes_on_by_pointer, goes_on_elsewhere,
+    has_frame_pointer, may_return_to, return_ahead,
 };
 use callpath_format::address::RunAddr;
 use callpath_format::frame::ModuleIndex;
 use callpath_format::recipe::Packed;
 use callpath_format::shared::load_map::Mapping;
-use callpath_format::shared::written::{Piece, Written};
 use callpath_image::identity::ModuleIdentity;
 use callpath_target::{MapEntry, Pid, read_memory};
 use rustc_hash::FxHashMap;
 
-use memory::Memory;
+use memory::{Memory, Pages};
+use stretch::{Rewritten, Stretch, recipe_in};
+
+pub(crate) use look::{Look, Standing};
+pub(crate) use stretch::Witness;
 
 use crate::publish::{Place, Publisher};
 
 const STRETCH_BYTES: u64 = 64 << 10;
 /// What is read around a stretch, for the procedures that reach out of it, bytes.
 const MARGIN_BYTES: u64 = 16 << 10;
-const PAGE_BYTES: u64 = 4096;
-/// How much of code without a known procedure is compared, bytes.
-const COMPARED_BYTES: u64 = 64;
 /// Analysing may take this long at once, and then one part in so many of the time.
 const FIRST_BUDGET: Duration = Duration::from_millis(400);
 const BUDGET_SHARE: u32 = 20;
@@ -48,9 +50,6 @@ const STRETCH_SHARE_AT_FIRST: u32 = 4;
 const LOOK_AGAIN_EVERY: Duration = Duration::from_millis(20);
 /// And this long in one round of serving: others wait, and raw samples fill the arena.
 const ROUND_BUDGET: Duration = Duration::from_millis(15);
-/// So many times code is tried to be walked through that has no recipe; if at most one in so many succeeds, no more.
-const TRIES: u32 = 32;
-const SUCCESSES_ONE_IN: u32 = 8;
 /// So many versions of code at the same place are told apart.
 const VERSIONS: usize = 64;
 /// What memory without a name is called.
@@ -98,19 +97,6 @@ pub(crate) enum Bounds {
     Procedure(Range<RunAddr>),
     /// A mapping, of which no more is known there.
     Mapping(Range<RunAddr>),
-}
-
-struct Stretch {
-    range: Range<RunAddr>,
-    code_start: RunAddr,
-    code: Rc<[u8]>,
-    build: WrittenBuild,
-    module: ModuleIndex,
-    /// When it may be analysed again.
-    due: Instant,
-    place: Option<Place>,
-    tries: u32,
-    successes: u32,
 }
 
 /// A process's modules, as far as they are named here.
@@ -470,7 +456,7 @@ impl WrittenCode {
             return None;
         }
         let began = thread_cpu();
-        let mut pages = Pages { pid: self.pid, read: FxHashMap::default() };
+        let mut pages = Pages::new(self.pid);
         let found = return_ahead(addr, past_calls, |at, to| {
             let offset = at.0.checked_sub(met.start.0);
             if let Some(bytes) = offset.and_then(|from| met.bytes.get(from as usize..)?.get(..to.len())) {
@@ -511,7 +497,7 @@ impl WrittenCode {
         if let Some(known) = self.go_on.get(&target) {
             return *known;
         }
-        let mut pages = Pages { pid: self.pid, read: FxHashMap::default() };
+        let mut pages = Pages::new(self.pid);
         let mut is_written = false;
         let goes_on = goes_on_elsewhere(target, |at, to| {
             is_written |= self.holds(at);
@@ -536,164 +522,6 @@ impl WrittenCode {
     }
 }
 
-/// What has become of the code that a frame is in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Standing {
-    /// It is what was analysed; a hash of what is around the frame.
-    Holds(u64),
-    /// It is not.
-    Changed,
-    /// The process has ended. `latest`: nothing else was seen there after it.
-    Gone { latest: bool },
-    /// There was no time to look at it when it was sampled.
-    NotAnalysed,
-}
-
-/// A look at the code as it is now, each stretch of it read once.
-pub(crate) struct Look<'a> {
-    code: &'a WrittenCode,
-    now: FxHashMap<u64, Vec<u8>>,
-}
-
-impl Look<'_> {
-    /// Whether a frame's code is still what it was when its module was made.
-    pub(crate) fn standing(&mut self, module: ModuleIndex, addr: RunAddr) -> Standing {
-        let Some((start, then)) = self.code.versions.get(&module) else { return Standing::NotAnalysed };
-        let Some(range) = self.code.range_at(addr) else { return Standing::Changed };
-        let around = addr.0.saturating_sub(COMPARED_BYTES / 2).max(range.start.0).max(start.0);
-        let to = (around + COMPARED_BYTES).min(range.end.0);
-        let pid = self.code.pid;
-        let now = self.now.entry(range.start.0).or_insert_with(|| {
-            let mut now = vec![0; (range.end.0 - range.start.0) as usize];
-            let got = read_memory(pid, range.start.0, &mut now);
-            now.truncate(got);
-            now
-        });
-        let part = |from: u64| (around - from) as usize..to.saturating_sub(from) as usize;
-        match now.get(part(range.start.0)) {
-            Some(now) if then.get(part(start.0)) == Some(now) => {
-                Standing::Holds(std::hash::BuildHasher::hash_one(&rustc_hash::FxBuildHasher, now))
-            }
-            _ => Standing::Changed,
-        }
-    }
-
-    /// The same when the process and its memory are gone.
-    pub(crate) fn after_end(&self, module: ModuleIndex, addr: RunAddr) -> Standing {
-        if !self.code.versions.contains_key(&module) {
-            return Standing::NotAnalysed;
-        }
-        let stretch = self.code.stretches.get(&(addr.0 & !(STRETCH_BYTES - 1)));
-        Standing::Gone { latest: stretch.is_some_and(|stretch| stretch.module == module) }
-    }
-}
-
-/// Bytes of code as they were when a sample was taken.
-#[derive(Default)]
-pub(crate) struct Witness {
-    pub(crate) start: RunAddr,
-    pub(crate) bytes: Vec<u8>,
-}
-
-/// A process's memory, each page of it read once.
-struct Pages {
-    pid: Pid,
-    read: FxHashMap<u64, Vec<u8>>,
-}
-
-impl Pages {
-    /// Fills in the bytes at an address, and returns how many there were.
-    fn read(&mut self, at: RunAddr, to: &mut [u8]) -> usize {
-        let mut got = 0;
-        while let Some(place) = to.get_mut(got..).filter(|place| !place.is_empty()) {
-            let at = at.0.wrapping_add(got as u64);
-            let pid = self.pid;
-            let page = self.read.entry(at / PAGE_BYTES).or_insert_with(|| {
-                let mut page = vec![0; PAGE_BYTES as usize];
-                let len = read_memory(pid, at / PAGE_BYTES * PAGE_BYTES, &mut page);
-                page.truncate(len);
-                page
-            });
-            let Some(rest) = page.get((at % PAGE_BYTES) as usize..).filter(|rest| !rest.is_empty()) else { break };
-            let len = rest.len().min(place.len());
-            place[..len].copy_from_slice(&rest[..len]);
-            got += len;
-        }
-        got
-    }
-}
-
-/// The code is not what it was when the sample was taken.
-struct Rewritten;
-
-impl Witness {
-    fn end(&self) -> RunAddr {
-        RunAddr(self.start.0.saturating_add(self.bytes.len() as u64))
-    }
-
-    /// Whether it has all of a procedure.
-    fn covers(&self, piece: &Piece) -> bool {
-        self.start <= piece.start && piece.start.0.saturating_add(piece.len_bytes.into()) <= self.end().0
-    }
-
-    /// Whether nothing that it has of a procedure is otherwise than it was analysed.
-    fn agrees(&self, piece: &Piece, stretch: &Stretch) -> bool {
-        let from = piece.start.0.max(self.start.0).max(stretch.code_start.0);
-        let end = piece.start.0.saturating_add(piece.len_bytes.into());
-        let to = end.min(self.end().0);
-        let part = |start: RunAddr| (from - start.0) as usize..(to - start.0) as usize;
-        from >= to || stretch.code.get(part(stretch.code_start)) == self.bytes.get(part(self.start))
-    }
-}
-
-impl Stretch {
-    fn is_hopeless(&self) -> bool {
-        self.tries >= TRIES && self.successes * SUCCESSES_ONE_IN <= self.tries
-    }
-
-    fn piece(&self, addr: RunAddr) -> Option<Piece> {
-        Written::new(&self.build.block)?.piece(addr)
-    }
-
-    /// Whether the code at `addr` is what was analysed: its procedure, or else what is just around it.
-    fn is_as_analysed(&self, memory: &Memory, addr: RunAddr) -> bool {
-        if let Some(piece) = self.piece(addr) {
-            let mut now = vec![0; piece.len_bytes as usize];
-            let got = memory.read(piece.start.0, &mut now);
-            return piece.mark_now(|at| word_at(&now[..got], piece.start, at)) == Some(piece.mark);
-        }
-        let from = RunAddr(addr.0.saturating_sub(COMPARED_BYTES / 2).max(self.code_start.0));
-        let offset = (from.0 - self.code_start.0) as usize;
-        let Some(then) = self.code.get(offset..(offset + COMPARED_BYTES as usize).min(self.code.len())) else {
-            return false;
-        };
-        let mut now = vec![0; then.len().max(1)];
-        if then.is_empty() {
-            return memory.read(from.0, &mut now) == 0;
-        }
-        memory.read(from.0, &mut now) == now.len() && now == then
-    }
-
-    fn is_due(&self) -> bool {
-        Instant::now() >= self.due
-    }
-
-    /// The recipe of the code that the sample met, if it is the one that was analysed; `is_current`: it is so now.
-    fn recipe(
-        &self,
-        addr: RunAddr,
-        returned_to: bool,
-        witness: &Witness,
-        is_current: bool,
-    ) -> Result<Option<Packed>, Rewritten> {
-        let holds = match self.piece(addr) {
-            Some(piece) => witness.agrees(&piece, self) && (is_current || witness.covers(&piece)),
-            None => is_current,
-        };
-        if holds { Ok(recipe_in(&self.build.block, addr, returned_to)) } else { Err(Rewritten) }
-    }
-}
-
 fn thread_cpu() -> Duration {
     // SAFETY: a valid place.
     let time = unsafe {
@@ -702,18 +530,6 @@ fn thread_cpu() -> Duration {
         time
     };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-/// The recipe of an address in a block.
-fn recipe_in(block: &[u8], addr: RunAddr, returned_to: bool) -> Option<Packed> {
-    let written = Written::new(block)?;
-    written.piece(addr)?;
-    if returned_to && !written.is_call_end(addr) {
-        return None;
-    }
-    let table = written.table()?;
-    let recipe = table.packed(table.find(addr.to_link(0))?)?;
-    (recipe.kind() != Packed::UNKNOWN && recipe.kind() != Packed::WIDE).then_some(recipe)
 }
 
 fn module_index(modules: &mut ModuleList, name: &Path, identity: Option<ModuleIdentity>) -> ModuleIndex {

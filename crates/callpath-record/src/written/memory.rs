@@ -72,6 +72,38 @@ impl Memory {
     }
 }
 
+/// A process's memory, each page of it read once.
+pub(super) struct Pages {
+    pid: Pid,
+    read: FxHashMap<u64, Vec<u8>>,
+}
+
+impl Pages {
+    pub(super) fn new(pid: Pid) -> Pages {
+        Pages { pid, read: FxHashMap::default() }
+    }
+
+    /// Fills in the bytes at an address, and returns how many there were.
+    pub(super) fn read(&mut self, at: RunAddr, to: &mut [u8]) -> usize {
+        let mut got = 0;
+        while let Some(place) = to.get_mut(got..).filter(|place| !place.is_empty()) {
+            let at = at.0.wrapping_add(got as u64);
+            let pid = self.pid;
+            let page = self.read.entry(at / PAGE_BYTES).or_insert_with(|| {
+                let mut page = vec![0; PAGE_BYTES as usize];
+                let len = read_memory(pid, at / PAGE_BYTES * PAGE_BYTES, &mut page);
+                page.truncate(len);
+                page
+            });
+            let Some(rest) = page.get((at % PAGE_BYTES) as usize..).filter(|rest| !rest.is_empty()) else { break };
+            let len = rest.len().min(place.len());
+            place[..len].copy_from_slice(&rest[..len]);
+            got += len;
+        }
+        got
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

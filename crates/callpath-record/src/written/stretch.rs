@@ -1,0 +1,124 @@
+//! A stretch of written code as it was analysed, and what a sample saw of it.
+//! Knows nothing of when it is analysed.
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Instant;
+
+use callpath_analyze::recipes::written::{WrittenBuild, word_at};
+use callpath_format::address::RunAddr;
+use callpath_format::frame::ModuleIndex;
+use callpath_format::recipe::Packed;
+use callpath_format::shared::written::{Piece, Written};
+
+use super::memory::Memory;
+use crate::publish::Place;
+
+/// How much of code without a known procedure is compared, bytes.
+pub(super) const COMPARED_BYTES: u64 = 64;
+/// So many times code is tried to be walked through that has no recipe; if at most one in so many succeeds, no more.
+const TRIES: u32 = 32;
+const SUCCESSES_ONE_IN: u32 = 8;
+
+pub(super) struct Stretch {
+    pub(super) range: Range<RunAddr>,
+    pub(super) code_start: RunAddr,
+    pub(super) code: Rc<[u8]>,
+    pub(super) build: WrittenBuild,
+    pub(super) module: ModuleIndex,
+    /// When it may be analysed again.
+    pub(super) due: Instant,
+    pub(super) place: Option<Place>,
+    pub(super) tries: u32,
+    pub(super) successes: u32,
+}
+
+/// Bytes of code as they were when a sample was taken.
+#[derive(Default)]
+pub(crate) struct Witness {
+    pub(crate) start: RunAddr,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The code is not what it was when the sample was taken.
+pub(super) struct Rewritten;
+
+impl Witness {
+    pub(super) fn end(&self) -> RunAddr {
+        RunAddr(self.start.0.saturating_add(self.bytes.len() as u64))
+    }
+
+    /// Whether it has all of a procedure.
+    fn covers(&self, piece: &Piece) -> bool {
+        self.start <= piece.start && piece.start.0.saturating_add(piece.len_bytes.into()) <= self.end().0
+    }
+
+    /// Whether nothing that it has of a procedure is otherwise than it was analysed.
+    fn agrees(&self, piece: &Piece, stretch: &Stretch) -> bool {
+        let from = piece.start.0.max(self.start.0).max(stretch.code_start.0);
+        let end = piece.start.0.saturating_add(piece.len_bytes.into());
+        let to = end.min(self.end().0);
+        let part = |start: RunAddr| (from - start.0) as usize..(to - start.0) as usize;
+        from >= to || stretch.code.get(part(stretch.code_start)) == self.bytes.get(part(self.start))
+    }
+}
+
+impl Stretch {
+    pub(super) fn is_hopeless(&self) -> bool {
+        self.tries >= TRIES && self.successes * SUCCESSES_ONE_IN <= self.tries
+    }
+
+    pub(super) fn piece(&self, addr: RunAddr) -> Option<Piece> {
+        Written::new(&self.build.block)?.piece(addr)
+    }
+
+    /// Whether the code at `addr` is what was analysed: its procedure, or else what is just around it.
+    pub(super) fn is_as_analysed(&self, memory: &Memory, addr: RunAddr) -> bool {
+        if let Some(piece) = self.piece(addr) {
+            let mut now = vec![0; piece.len_bytes as usize];
+            let got = memory.read(piece.start.0, &mut now);
+            return piece.mark_now(|at| word_at(&now[..got], piece.start, at)) == Some(piece.mark);
+        }
+        let from = RunAddr(addr.0.saturating_sub(COMPARED_BYTES / 2).max(self.code_start.0));
+        let offset = (from.0 - self.code_start.0) as usize;
+        let Some(then) = self.code.get(offset..(offset + COMPARED_BYTES as usize).min(self.code.len())) else {
+            return false;
+        };
+        let mut now = vec![0; then.len().max(1)];
+        if then.is_empty() {
+            return memory.read(from.0, &mut now) == 0;
+        }
+        memory.read(from.0, &mut now) == now.len() && now == then
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        Instant::now() >= self.due
+    }
+
+    /// The recipe of the code that the sample met, if it is the one that was analysed; `is_current`: it is so now.
+    pub(super) fn recipe(
+        &self,
+        addr: RunAddr,
+        returned_to: bool,
+        witness: &Witness,
+        is_current: bool,
+    ) -> Result<Option<Packed>, Rewritten> {
+        let holds = match self.piece(addr) {
+            Some(piece) => witness.agrees(&piece, self) && (is_current || witness.covers(&piece)),
+            None => is_current,
+        };
+        if holds { Ok(recipe_in(&self.build.block, addr, returned_to)) } else { Err(Rewritten) }
+    }
+}
+
+/// The recipe of an address in a block.
+pub(super) fn recipe_in(block: &[u8], addr: RunAddr, returned_to: bool) -> Option<Packed> {
+    let written = Written::new(block)?;
+    written.piece(addr)?;
+    if returned_to && !written.is_call_end(addr) {
+        return None;
+    }
+    let table = written.table()?;
+    let recipe = table.packed(table.find(addr.to_link(0))?)?;
+    (recipe.kind() != Packed::UNKNOWN && recipe.kind() != Packed::WIDE).then_some(recipe)
+}
