@@ -35,7 +35,7 @@ __attribute__((noinline)) void *churn(void *seed)
 {
     unsigned state = (uintptr_t)seed;
     void *kept[64] = {0};
-    for (int i = 0; i < 700000; i++) {
+    for (int i = 0; i < 4000000; i++) {
         state = state * 1103515245 + 12345;
         int at = state >> 16 & 63;
         free(kept[at]);
@@ -91,7 +91,7 @@ int main(int argc, char **argv)
         printf("deep %d\n", run());
     } else {
         handle();
-        threads(1, spin, 20000000);
+        threads(1, spin, 60000000);
     }
     if (companion_counts) {
         int actions, made;

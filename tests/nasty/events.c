@@ -1,6 +1,7 @@
 /* Events of known number and place: events WHAT COUNT [THREADS]. Each of so many threads (the first one alone if none are
- * given) lets WHAT happen COUNT times in a procedure of its own. At the end: its own page faults, context switches and
- * major page faults, by the kernel's account, on standard error.
+ * given) lets WHAT happen COUNT times in a procedure of its own. At the end: its own page faults, context switches,
+ * major page faults, and the context switches that its waits in pause_once led to (a wait that is over before the processor is
+ * given up leads to none), by the kernel's account, on standard error.
  *   touch     a page is touched for the first time, in touch
  *   sleep     it waits a moment, in pause_once
  *   write     a write of nothing, in write_once
@@ -26,6 +27,7 @@
 volatile unsigned long sink;
 static const char *what;
 static long count;
+static long of_pauses;
 
 static char *pages(long many)
 {
@@ -73,6 +75,13 @@ void pause_once(void)
     sink++;
 }
 
+static long switches_of_own(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nvcsw;
+}
+
 void write_once(void)
 {
     if (write(1, "", 0) != 0)
@@ -114,6 +123,7 @@ static void *happen(void *unused)
         fill(count);
     if (!strcmp(what, "reread"))
         reread(count);
+    long before = switches_of_own();
     for (long i = 0; i < count; i++) {
         if (!strcmp(what, "sleep"))
             pause_once();
@@ -126,10 +136,12 @@ static void *happen(void *unused)
     }
     if (!strcmp(what, "both")) {
         touch(count);
+        before = switches_of_own();
         for (long i = 0; i < count / 10; i++)
             pause_once();
         work(count);
     }
+    __atomic_fetch_add(&of_pauses, switches_of_own() - before, __ATOMIC_RELAXED);
     return 0;
 }
 
@@ -153,6 +165,7 @@ int main(int argc, char **argv)
     }
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    dprintf(2, "%ld %ld %ld\n", usage.ru_minflt + usage.ru_majflt, usage.ru_nvcsw + usage.ru_nivcsw, usage.ru_majflt);
+    long switches = usage.ru_nvcsw + usage.ru_nivcsw;
+    dprintf(2, "%ld %ld %ld %ld\n", usage.ru_minflt + usage.ru_majflt, switches, usage.ru_majflt, of_pauses);
     return 0;
 }

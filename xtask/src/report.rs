@@ -69,10 +69,11 @@ impl Report {
         command.env("CALLPATH_SKIPPED_TESTS", skipped_file).stdout(Stdio::piped());
         let mut child = command.spawn().context("failed to start cargo test")?;
         let stdout = child.stdout.take().context("cargo test has no output")?;
-        let (mut failed, mut ignored) = (0, Vec::new());
+        let (mut failed, mut ignored, mut said_by) = (0, Vec::new(), Failed::default());
         for line in BufReader::new(stdout).lines() {
             let line = line?;
             println!("{line}");
+            said_by.read(&line);
             if let Some(counts) = Counts::of_line(&line) {
                 self.passed += counts.passed;
                 failed += counts.failed;
@@ -82,6 +83,7 @@ impl Report {
         }
         let status = child.wait()?;
         self.failed += failed;
+        self.failures.extend(said_by.tests);
         if !status.success() && failed == 0 {
             // It did not even compile, or died.
             self.failed += 1;
@@ -128,6 +130,36 @@ fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
 
+/// What failing tests say, each in one line.
+#[derive(Debug, Default)]
+struct Failed {
+    tests: Vec<String>,
+    /// The last test's words go on, by so many lines at most.
+    more_lines: usize,
+}
+
+impl Failed {
+    /// The first lines of what a test says: where it failed, and what was wrong.
+    const LINES: usize = 6;
+
+    /// From `---- name stdout ----` to the empty line behind it.
+    fn read(&mut self, line: &str) {
+        if let Some(test) = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" stdout ----")) {
+            self.tests.push(format!("{test}:"));
+            self.more_lines = Self::LINES;
+        } else if line.is_empty() && self.tests.last().is_some_and(|last| !last.ends_with(':')) {
+            self.more_lines = 0;
+        } else if self.more_lines > 0
+            && let Some(last) = self.tests.last_mut()
+        {
+            self.more_lines -= 1;
+            if !line.is_empty() {
+                *last = format!("{last} {}", line.trim());
+            }
+        }
+    }
+}
+
 #[derive(Debug, PartialEq)]
 struct Counts {
     passed: usize,
@@ -153,6 +185,15 @@ fn ignored_test(line: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_failing_tests_say() {
+        let mut said = Failed::default();
+        let output = "test a::b ... FAILED\n\nfailures:\n\n---- a::b stdout ----\n\nthread 'a::b' panicked at x.rs:3:4:\nno\n\n\
+                      ---- c stdout ----\nError: 5\n\n\nfailures:\n    a::b\n    c\n";
+        output.lines().for_each(|line| said.read(line));
+        assert_eq!(said.tests, ["a::b: thread 'a::b' panicked at x.rs:3:4: no", "c: Error: 5"]);
+    }
 
     #[test]
     fn lines_of_libtest() {

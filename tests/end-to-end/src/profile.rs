@@ -33,6 +33,23 @@ pub struct Quality {
     pub overhead_ns: u64,
     /// The longest of its handlers.
     pub longest_ns: u64,
+    /// How many handlers took at least so many times 2 to the power of the index, nanoseconds, and less than twice that.
+    pub handlers: Vec<u64>,
+}
+
+impl Quality {
+    /// What half of the handlers took no longer than, within a factor of two: the power of two, of nanoseconds.
+    pub fn median_handler_log2(&self) -> usize {
+        let all: u64 = self.handlers.iter().sum();
+        let mut seen = 0;
+        self.handlers
+            .iter()
+            .position(|count| {
+                seen += count;
+                seen * 2 >= all
+            })
+            .expect("there are handlers")
+    }
 }
 
 #[derive(Debug)]
@@ -64,6 +81,7 @@ impl Profile {
             dropped: dropped.iter().map(|(reason, count)| (reason.clone(), number(count))).collect(),
             overhead_ns: number(&quality["overhead_ns"]),
             longest_ns: number(&quality["handlers"]["longest_ns"]),
+            handlers: list(&quality["handlers"]["histogram"]).iter().map(number).collect(),
         };
         Self { metrics, derived, nodes, quality }
     }
@@ -111,11 +129,14 @@ impl Profile {
     }
 
     /// Asserts that almost all samples have a whole path: `share` of 1000. Those that a busy machine delivers late, or too
-    /// soon after one that took long, are not walked by design.
+    /// soon after one that took long, are not walked by design; nor are those of the collector's own work where a thread
+    /// begins, which are few.
     pub fn assert_full(&self, share: u64, at_least: u64) {
         let quality = &self.quality;
-        let not_walked = ["throttled", "late"].iter().filter_map(|reason| quality.dropped.get(*reason)).sum::<u64>();
-        let walked = quality.taken - not_walked;
+        let dropped = |reason: &str| quality.dropped.get(reason).copied().unwrap_or(0);
+        let own = dropped("in-collector");
+        assert!(own <= 2 + quality.taken / 50, "too many samples in the collector: {quality:?}");
+        let walked = quality.taken - dropped("throttled") - dropped("late") - own;
         assert!(quality.full * 1000 >= walked * share, "too few whole paths: {quality:?}");
         assert!(walked >= at_least, "{walked} samples, fewer than {at_least}: {quality:?}");
     }

@@ -42,12 +42,18 @@ fn nested_loops(depth: usize) -> Program {
     program.finish()
 }
 
+/// A program that goes to each of so many numbered labels.
+fn goes_to_each(label: &str, count: usize) -> Program {
+    let mut program = Program::default();
+    for number in 0..count {
+        program.line(2, &format!("cmp ${number},%edi\nje {label}{number}"));
+    }
+    program
+}
+
 /// A loop that is entered at each of its blocks.
 fn ring(entries: usize) -> Program {
-    let mut program = Program::default();
-    for entry in 0..entries {
-        program.line(2, &format!("cmp ${entry},%edi\nje ring{entry}"));
-    }
+    let mut program = goes_to_each("ring", entries);
     for entry in 0..entries {
         program.label(&format!("ring{entry}"));
         program.line(3 + entry, "add $1,%rax\ndec %rcx\nje out");
@@ -60,10 +66,7 @@ fn ring(entries: usize) -> Program {
 
 /// Loops in one another, each entered at each of its blocks.
 fn ladder(blocks: usize) -> Program {
-    let mut program = Program::default();
-    for block in 0..blocks {
-        program.line(2, &format!("cmp ${block},%edi\nje rung{block}"));
-    }
+    let mut program = goes_to_each("rung", blocks);
     for block in 0..blocks {
         program.label(&format!("rung{block}"));
         program.line(3 + block, &format!("add $1,%rax\ndec %rcx\nje rung{}", block.saturating_sub(1)));

@@ -262,7 +262,7 @@ fn python_with_an_extension() {
 #[test]
 fn perl_with_extensions() {
     let text = "use List::Util qw(shuffle sum first); use POSIX qw(floor); srand(7); my $s = 0;\
-                for my $i (1 .. 150) { my @l = shuffle(1 .. 5000); $s += sum(@l); $s += first { $_ > 4990 } @l; \
+                for my $i (1 .. 500) { my @l = shuffle(1 .. 5000); $s += sum(@l); $s += first { $_ > 4990 } @l; \
                 $s += floor($s / 3) for 1 .. 200; $s %= 1000003 } print \"$s\\n\" if $s >= 0; exit 6";
     // One order of hashes, one seed: two runs print the same.
     let perl = Program::at("/usr/bin/perl").arguments(["-e", text]);
