@@ -3,13 +3,13 @@
 #![forbid(unsafe_code)]
 
 mod compile;
+mod machine;
 mod outcome;
 mod profile;
 mod program;
-mod skip;
 
 pub use compile::{C, compiled, tool_path};
+pub use machine::{is_root, skip, stolen_ns};
 pub use outcome::Ended;
 pub use profile::{Profile, Quality};
 pub use program::{Program, Recorded, callpath, run_report};
-pub use skip::{is_root, skip};

@@ -1,4 +1,4 @@
-//! Tests that cannot run here: said, so that nobody believes that they passed.
+//! What the machine is that the tests run on, and what cannot be tested there: said, so that nobody believes that it passed.
 //! Knows nothing of single tests.
 
 use std::io::Write;
@@ -17,4 +17,11 @@ pub fn skip(test: &str, reason: &str) {
 pub fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").expect("/proc is mounted");
     status.lines().any(|line| line.starts_with("Uid:") && line.split_whitespace().nth(2) == Some("0"))
+}
+
+/// What a virtual machine's processors were denied since it started, nanoseconds.
+pub fn stolen_ns() -> u64 {
+    let said = std::fs::read_to_string("/proc/stat").expect("the kernel's account");
+    let ticks: u64 = said.split_whitespace().nth(8).and_then(|ticks| ticks.parse().ok()).expect("time that was stolen");
+    ticks * 10_000_000
 }
