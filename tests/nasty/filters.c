@@ -1,6 +1,6 @@
 /* A program that forbids itself system calls by a seccomp filter: filters ACTION BY WHAT [THEN]...
- *   ACTION  trap, errno or kill: what the filter does with what it refuses
- *   BY      prctl or syscall: how it is installed
+ *   ACTION  trap, errno, success or kill: what the filter does with what it refuses; success: it says that it was done
+ *   BY      prctl or syscall: by which of the C library's functions it is installed; itself: by none
  *   WHAT    clocks (those of a thread), samples (some of theirs), all (but three that the program needs), sigreturn
  *   THEN    nothing: works on; threads: one works since before, one begins now; exec PROGRAM...: becomes another one
  * filters work: works, and forbids nothing. main -> before -> work, then main -> after -> work. */
@@ -30,12 +30,12 @@ __attribute__((noinline)) static void work(long rounds)
 
 __attribute__((noinline)) static void before(void)
 {
-    work(60000000);
+    work(150000000);
 }
 
 __attribute__((noinline)) static void after(void)
 {
-    work(120000000);
+    work(300000000);
 }
 
 static void *works_since(void *argument)
@@ -74,6 +74,16 @@ static void answer(int number, unsigned action)
     add((struct sock_filter)BPF_STMT(BPF_RET | BPF_K, action));
 }
 
+static long installs(struct sock_fprog *filter)
+{
+    long result;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(SYS_seccomp), "D"(SECCOMP_SET_MODE_FILTER), "S"(SECCOMP_FILTER_FLAG_TSYNC), "d"(filter)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4) {
@@ -82,9 +92,10 @@ int main(int argc, char **argv)
         say_so();
         return 6;
     }
-    unsigned refuse = !strcmp(argv[1], "trap")    ? SECCOMP_RET_TRAP
-                      : !strcmp(argv[1], "errno") ? SECCOMP_RET_ERRNO | EPERM
-                                                  : SECCOMP_RET_KILL_PROCESS;
+    unsigned refuse = !strcmp(argv[1], "trap")      ? SECCOMP_RET_TRAP
+                      : !strcmp(argv[1], "errno")   ? SECCOMP_RET_ERRNO | EPERM
+                      : !strcmp(argv[1], "success") ? SECCOMP_RET_ERRNO
+                                                    : SECCOMP_RET_KILL_PROCESS;
     const char *what = argv[3], *then = argc > 4 ? argv[4] : "";
     pthread_t since, begun;
     if (!strcmp(then, "threads"))
@@ -123,7 +134,8 @@ int main(int argc, char **argv)
     struct sock_fprog filter = {len, code};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         return 3;
-    long result = !strcmp(argv[2], "prctl")
+    long result = !strcmp(argv[2], "itself") ? installs(&filter)
+                  : !strcmp(argv[2], "prctl")
                       ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter)
                       : syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter);
     if (result)

@@ -18,7 +18,7 @@ pub const FOR_TESTS: &[(&str, &str)] = &[
     ("dwz", "shared debug information"),
     ("gfortran", "the procedures' hierarchy in Fortran"),
     ("clang", "the loops and inlined calls of annotated sources"),
-    ("libclang-rt-14-dev", "clang's ThreadSanitizer"),
+    ("libclang-rt-dev", "clang's ThreadSanitizer"),
     ("lld", "procedures that a linker folds, optimization when linked"),
     ("make", "the end-to-end test of a build"),
     ("python3", "the end-to-end test of a stripped interpreter"),

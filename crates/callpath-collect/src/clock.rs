@@ -18,21 +18,17 @@ pub fn ticks() -> u64 {
 #[inline]
 pub fn thread_cpu_ns() -> Option<u64> {
     const THREAD_CPUTIME: usize = 3;
-    if !refused::has(Calls::CLOCK_GETTIME) {
-        return Some(clock_gettime(THREAD_CPUTIME));
-    }
-    let usage = Usage::of_thread();
-    (!refused::has(Calls::GETRUSAGE)).then_some(usage.user_ns + usage.kernel_ns)
+    clock_gettime(THREAD_CPUTIME).or_else(|| {
+        let usage = Usage::of_thread();
+        (!refused::has(Calls::GETRUSAGE)).then_some(usage.user_ns + usage.kernel_ns)
+    })
 }
 
 /// Time that passed since some moment, nanoseconds.
 #[inline]
 pub fn monotonic_ns() -> u64 {
     const MONOTONIC: usize = 1;
-    if refused::has(Calls::CLOCK_GETTIME) {
-        return refused::time_at(ticks());
-    }
-    clock_gettime(MONOTONIC)
+    clock_gettime(MONOTONIC).unwrap_or_else(|| refused::time_at(ticks()))
 }
 
 /// What the kernel's account says of the calling thread.
@@ -59,6 +55,10 @@ impl Usage {
         let mut usage = [0u64; 18];
         // SAFETY: `usage` has the size of `struct rusage`, 144 bytes.
         unsafe { call4(number::GETRUSAGE, RUSAGE_THREAD, usage.as_mut_ptr() as usize, 0, 0) };
+        // A filter may say success, too: then nothing was written, not even how large the thread's memory was.
+        if usage.iter().all(|word| *word == 0) {
+            refused::learn(Calls::GETRUSAGE);
+        }
         let ns = |seconds: u64, micros: u64| seconds * 1_000_000_000 + micros * 1_000;
         Usage {
             user_ns: ns(usage[0], usage[1]),
@@ -82,10 +82,16 @@ impl Usage {
     }
 }
 
+/// `None`: it is refused.
 #[inline]
-fn clock_gettime(clock: usize) -> u64 {
+fn clock_gettime(clock: usize) -> Option<u64> {
     let mut time = [0u64; 2];
     // SAFETY: `time` has the size of `struct timespec`.
-    unsafe { call4(number::CLOCK_GETTIME, clock, time.as_mut_ptr() as usize, 0, 0) };
-    time[0].wrapping_mul(1_000_000_000).wrapping_add(time[1])
+    let result = unsafe { call4(number::CLOCK_GETTIME, clock, time.as_mut_ptr() as usize, 0, 0) };
+    // A filter may say success, too: then nothing was written.
+    let ns = time[0].wrapping_mul(1_000_000_000).wrapping_add(time[1]);
+    if result == 0 && ns == 0 {
+        refused::learn(Calls::CLOCK_GETTIME);
+    }
+    (result == 0 && ns > 0).then_some(ns)
 }

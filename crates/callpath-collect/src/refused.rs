@@ -1,5 +1,5 @@
 //! System calls that a filter of the program's own (seccomp) refuses: from then on they are not made.
-//! Knows nothing of how that is found out.
+//! Knows nothing of filters.
 //!
 //! A call that is made all the same might kill the process, or fail with an error that means something else.
 
@@ -29,6 +29,12 @@ pub fn has(calls: Calls) -> bool {
 /// These are refused.
 pub fn set(calls: Calls) {
     REFUSED.store(calls.0, Relaxed);
+}
+
+/// One turned out to be: a filter refuses it that nobody saw being installed.
+#[cold]
+pub(crate) fn learn(call: Calls) {
+    REFUSED.fetch_or(call.0, Relaxed);
 }
 
 /// Remembers the calling process's number.

@@ -15,7 +15,7 @@ use crate::stack::Stack;
 use crate::thread::Thread;
 use crate::tree::Tree;
 use crate::weight::{self, Weight};
-use crate::{gap, raw, sentinel, syscall, trace};
+use crate::{gap, raw, refused, sentinel, syscall, trace};
 
 /// Proof that a sample is being taken: only [`take`] makes one.
 pub struct InSample(());
@@ -102,6 +102,10 @@ pub fn take(process: &Process<'_>, thread: Thread<'_>, trigger: Trigger, interru
         }
         record.asked.store(u32::from(trigger == Trigger::Asked && kept(record) != kept_before), Relaxed);
         weight::leave_out_own(process, record, before);
+        let refused_calls = refused::calls().0;
+        if process.slot.refused_calls.load(Relaxed) != refused_calls {
+            process.slot.refused_calls.store(refused_calls, Relaxed);
+        }
         let spent = account_for_own_time(process, record, begin, cpu_begin_ns);
         if !weight::is_exact(process, trigger) {
             rest(process, record, begin, spent, cpu_begin_ns);

@@ -1,6 +1,7 @@
 //! Joining the measurement: the session named in the environment, mapped, with a slot of this process's own.
 //! Knows nothing of samples.
 
+use callpath_collect::clock::{monotonic_ns, ticks};
 use callpath_collect::syscall::{call4, call6, getpid, gettid};
 use callpath_collect::{Interrupted, Process, Thread, Trigger, refused, sample};
 use callpath_format::shared::load_map::Published;
@@ -58,6 +59,8 @@ extern "C" fn construct(_count: c_int, _arguments: *const *const c_char, environ
     let Some(session) = arena.at_offset::<Session>(0) else { return };
     refused::remember_time(0, 0, session.settings.ticks_per_ms);
     refused::set(Calls(session.settings.refused_calls));
+    // By the kernel's clock, if that can be asked.
+    refused::remember_time(monotonic_ns(), ticks(), session.settings.ticks_per_ms);
     let stubs = sentinel::begin(session);
     loader::resolve_all();
     if let Some(process) = Process::claim(arena, published, stubs.ok()) {

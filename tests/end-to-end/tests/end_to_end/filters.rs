@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use callpath_end_to_end::{Program, Recorded, is_root, run_report, skip};
+use callpath_end_to_end::{Program, Recorded, is_root, run_report, skip, stolen_ns};
 
 use crate::ordinary_user::Place;
 
@@ -16,14 +16,6 @@ fn notes(directory: &Path) -> String {
     assert_eq!(said.status, 0, "{said:?}");
     // Lines are broken anywhere.
     said.stdout.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// What this machine's processors were denied since it began, if it is a virtual one, nanoseconds.
-fn stolen_ns() -> u64 {
-    const TICK_NS: u64 = 10_000_000;
-    let text = std::fs::read_to_string("/proc/stat").expect("it is there");
-    let ticks = text.lines().next().and_then(|line| line.split_whitespace().nth(8)).expect("it names stolen time");
-    ticks.parse::<u64>().expect("a number") * TICK_NS
 }
 
 /// It goes on being sampled, and its time is the kernel's, as well as that can be told.
@@ -65,6 +57,15 @@ fn that_look_at_arguments() {
 fn that_bind_threads_at_work_and_threads_to_come() {
     for action in ["trap", "errno"] {
         is_measured(&[action, "syscall", "samples", "threads"], "gettid");
+    }
+}
+
+/// What refuses is only seen when it does: a sample is kept as well as those before, and it is said.
+#[test]
+fn that_nobody_sees_being_installed() {
+    for action in ["errno", "success"] {
+        is_measured(&[action, "itself", "clocks"], "refuses clock_gettime, getrusage: a sample counts as one period");
+        is_measured(&[action, "itself", "samples", "threads"], "gettid");
     }
 }
 
