@@ -9,7 +9,7 @@ use callpath_format::register::Reg;
 use callpath_image::cfi::{CallFrames, CfiDiagnostic, CfiTrouble};
 use callpath_image::elf::Image;
 use callpath_image::landing_pads::LandingPads;
-use callpath_image::loading::named_starts;
+use callpath_image::loading::{named_starts, procedure_starts};
 use callpath_x86::graph::{Fragment, FragmentKind, GraphInput, LandingPad, ModuleFlow};
 
 use crate::recipes::machine_code::with_input;
@@ -64,7 +64,7 @@ pub fn with_flow<T>(image: &Image, then: impl FnOnce(&ModuleFlow<'_>, &[String])
     if landings.diagnostics_left_out > 0 {
         diagnostics.push(format!("failed to read {} more landing pads", landings.diagnostics_left_out));
     }
-    with_input(image, &code, &[], Vec::new(), false, |input| {
+    with_input(image, &code, &[], procedure_starts(image, false), |input| {
         let input = GraphInput { code: *input, fragments: &fragments, landing_pads: &landing_pads };
         then(&ModuleFlow::new(&input), &diagnostics)
     })

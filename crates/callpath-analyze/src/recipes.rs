@@ -339,6 +339,8 @@ pub(crate) struct TablePart<'a> {
     pub(crate) entries: &'a FrameEntries,
     /// Its procedures that nobody calls, by name.
     pub(crate) named: &'a starts::Named,
+    /// Where its procedures begin, as symbols say.
+    pub(crate) starts: &'a [LinkAddr],
     /// The part; no entry's code begins in it and ends beyond it.
     pub(crate) code: Range<LinkAddr>,
     /// The part's bytes.
@@ -346,12 +348,12 @@ pub(crate) struct TablePart<'a> {
 }
 
 impl TablePart<'_> {
-    pub(crate) fn build(&self, options: &RecipeOptions) -> Vec<u8> {
-        let TablePart { image, entries, named, ref code, bytes } = *self;
+    pub(crate) fn build(&self) -> Vec<u8> {
+        let TablePart { image, entries, named, starts, ref code, bytes } = *self;
         let frames = CallFrames::of_entries(image, entries, code);
         let mut builder = RecipeTableBuilder::new(vec![code.clone()]);
         builder.add_call_frames(&frames);
-        machine_code::add_to_part(&mut builder, image, (code.start, bytes), &frames, options);
+        machine_code::add_to_part(&mut builder, image, (code.start, bytes), &frames, starts);
         let outermost = builder.recipe(&Recipe::OUTERMOST, &[]);
         if code.contains(&image.entry())
             && let Some(start) = start_code(image, entries.all().iter().map(|entry| &entry.code))

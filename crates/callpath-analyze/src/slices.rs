@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use callpath_format::address::LinkAddr;
 use callpath_image::cfi::FrameEntries;
 use callpath_image::elf::{Image, Segment};
+use callpath_image::identity::ModuleIdentity;
 use callpath_image::return_use::ReturnUse;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
@@ -69,6 +70,7 @@ struct Opened {
     hash: u128,
     entries: FrameEntries,
     named: Named,
+    starts: Vec<LinkAddr>,
 }
 
 impl Slices {
@@ -123,8 +125,7 @@ impl Slices {
         }
         let identity = match image.build_id() {
             Some(_) => image.identity(),
-            // By all of its content.
-            None => Image::read(path).ok()?.identity(),
+            None => ModuleIdentity::of_content(path).ok()?,
         };
         let module = LoadedModule {
             identity,
@@ -169,9 +170,8 @@ impl Slices {
         let table = match cache.kept(key) {
             Some(build) => build.bytes,
             None => {
-                let Opened { image, entries, named, .. } = &*opened;
-                let table =
-                    TablePart { image, entries, named, code: range.clone(), bytes: &bytes }.build(&self.options);
+                let Opened { image, entries, named, starts, .. } = &*opened;
+                let table = TablePart { image, entries, named, starts, code: range.clone(), bytes: &bytes }.build();
                 cache.keep(key, &table);
                 table
             }
@@ -240,8 +240,8 @@ impl Opened {
         let is_the_same = file.metadata().is_ok_and(|metadata| FileState::of(&metadata) == *state);
         let (image, hash) = Image::read_partly(path, is_superfluous).ok().filter(|_| is_the_same)?;
         let entries = entries.or_else(|| FrameEntries::of_image(&image))?;
-        let named = Named::of(&image, true);
-        Some(Opened { file, image, hash, entries, named })
+        let (named, starts) = Named::with_starts(&image, true);
+        Some(Opened { file, image, hash, entries, named, starts })
     }
 
     /// The bytes of some code.

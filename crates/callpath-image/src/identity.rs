@@ -2,10 +2,18 @@
 //! Knows nothing of paths: two files of the same identity are the same module.
 
 use std::fmt;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::debug_file::hex;
 use crate::elf::Image;
 use crate::error::ImageError;
+
+/// So much of a file is read at once.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// A module's identity: by it profiles of different processes, hosts and runs are put together.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -35,6 +43,23 @@ impl fmt::Display for ModuleIdentity {
     }
 }
 
+impl ModuleIdentity {
+    /// By the content of the file at `path`, which is read piece by piece.
+    pub fn of_content(path: &Path) -> Result<ModuleIdentity, ImageError> {
+        let failed = |source| ImageError::Read { path: path.to_path_buf(), source };
+        let mut file = File::open(path).map_err(failed)?;
+        let (mut hash, mut piece) = (Xxh3::new(), vec![0; PIECE_BYTES]);
+        loop {
+            match file.read(&mut piece) {
+                Ok(0) => return Ok(ModuleIdentity::Content(hash.digest128())),
+                Ok(len) => hash.update(&piece[..len]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+    }
+}
+
 impl Image {
     /// The build-id if there is one, else the hash of the content.
     pub fn identity(&self) -> ModuleIdentity {
@@ -55,5 +80,19 @@ impl Image {
         }
         let (path, expected) = (self.origin().to_path_buf(), expected.clone());
         Err(ImageError::Replaced { path, expected, found })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_is_the_same_read_at_once_and_piece_by_piece() {
+        let path = std::env::current_exe().unwrap();
+        let image = Image::read(&path).unwrap();
+        assert!(image.file_len() > 2 * PIECE_BYTES as u64);
+        assert_eq!(ModuleIdentity::of_content(&path).unwrap(), ModuleIdentity::Content(image.content_identity()));
+        assert!(ModuleIdentity::of_content(Path::new("/nothing")).is_err());
     }
 }

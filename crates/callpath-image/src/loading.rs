@@ -135,12 +135,13 @@ impl Loading {
 /// and it begins in the midst of `f`'s frame. In no order.
 pub fn procedure_starts(image: &Image, local: bool) -> Vec<LinkAddr> {
     let mut starts = Vec::new();
-    each_procedure_symbol(image, local, |name, code| {
-        if !is_part(name) {
-            starts.push(code.start);
-        }
-    });
+    each_procedure_symbol(image, local, |name, code| starts.extend(procedure_start(name, &code)));
     starts
+}
+
+/// The same of one symbol.
+pub fn procedure_start(name: &str, code: &Range<LinkAddr>) -> Option<LinkAddr> {
+    (!is_part(name)).then_some(code.start)
 }
 
 /// Gives the name and the code of each symbol that is said to be a procedure to `take`: those of the dynamic linker's

@@ -92,12 +92,19 @@ impl<'a> SymbolTable<'a> {
         })
     }
 
-    fn name_at(&self, offset: u32) -> Option<Cow<'_, str>> {
-        let name = cstr_at(&self.strings, offset.into())?;
-        let version = name.iter().skip(1).position(|&byte| byte == b'@').map_or(name.len(), |at| at + 1);
-        let name = name.get(..version).filter(|name| !name.is_empty() && name.len() <= NAME_LEN_LIMIT)?;
-        Some(String::from_utf8_lossy(name))
+    fn name_at(&self, offset: u32) -> Option<Cow<'a, str>> {
+        match &self.strings {
+            Cow::Borrowed(strings) => name_in(strings, offset),
+            Cow::Owned(strings) => name_in(strings, offset).map(|name| Cow::Owned(name.into_owned())),
+        }
     }
+}
+
+fn name_in(strings: &[u8], offset: u32) -> Option<Cow<'_, str>> {
+    let name = cstr_at(strings, offset.into())?;
+    let version = name.iter().skip(1).position(|&byte| byte == b'@').map_or(name.len(), |at| at + 1);
+    let name = name.get(..version).filter(|name| !name.is_empty() && name.len() <= NAME_LEN_LIMIT)?;
+    Some(String::from_utf8_lossy(name))
 }
 
 /// `.symtab` is there: the file was not stripped.
@@ -162,6 +169,6 @@ fn procedure_symbol<'a>(
         return None;
     }
     let len = len.min(range.end.0 - start.0);
-    let (name, is_global) = (Cow::Owned(name.into_owned()), binding != abi::STB_LOCAL);
+    let is_global = binding != abi::STB_LOCAL;
     Some(Symbol { start, len, name, is_global, is_typed, chooses: kind == abi::STT_GNU_IFUNC })
 }

@@ -80,9 +80,9 @@ pub(super) fn add(
     let (keeping, others): (Vec<_>, Vec<_>) = frames.ranges.iter().partition(|range| keeps_caller(frames, range));
     let (going_on, mut known) = going_on(&others);
     let looked_at = keeping.iter().chain(&going_on);
-    let mut begins: Vec<_> =
-        looked_at.filter(|range| begins_procedure(frames, range)).map(|range| range.code.start).collect();
-    begins.extend(stubs(image, frames));
+    let mut starts = procedure_starts(image, options.call_frames);
+    starts.extend(looked_at.filter(|range| begins_procedure(frames, range)).map(|range| range.code.start));
+    starts.extend(stubs(image, frames));
     let inner = inner::subroutines(&bytes_of(image, &image.instruction_ranges()), frames);
     if !inner.entries.is_empty() {
         let is_outside = |code: &Range<LinkAddr>| {
@@ -90,7 +90,7 @@ pub(super) fn add(
             inner.within.get(index).is_none_or(|within| within.start >= code.end)
         };
         known.retain(is_outside);
-        begins.extend(&inner.entries);
+        starts.extend(&inner.entries);
         inner.contradicted.iter().for_each(|code| builder.disbelieve(code));
     }
     // Code that is known is not looked at, and it is not known which of it comes back when called. Where most of the
@@ -102,7 +102,7 @@ pub(super) fn add(
     if len(&known) < len(&instructions) / 2 {
         known.clear();
     }
-    let analysis = analysis_of(image, code, &known, begins, options.call_frames);
+    let analysis = analysis_of(image, code, &known, starts);
     let recipes = add_recipes(builder, &analysis);
     instructions.iter().for_each(|range| add_rows(builder, &analysis, &recipes, Origin::Code, range));
     keeping.iter().for_each(|range| add_rows(builder, &analysis, &recipes, Origin::CodeOverFrames, &range.code));
@@ -111,21 +111,21 @@ pub(super) fn add(
 
 /// Adds to a table of a part of the code what can be said of it by itself: stubs of the procedure linkage table. What it takes
 /// the whole module's code to know is disbelieved, so that it is unknown in the table: procedures of which [`add`] would ask the
-/// code. `code`: the part's bytes.
+/// code. `code`: the part's bytes. `starts`: where procedures of the module begin, as symbols say.
 pub(super) fn add_to_part(
     builder: &mut RecipeTableBuilder,
     image: &Image,
     code: (LinkAddr, &[u8]),
     frames: &CallFrames,
-    options: &RecipeOptions,
+    starts: &[LinkAddr],
 ) {
     frames.ranges.iter().filter(|range| keeps_caller(frames, range)).for_each(|range| builder.disbelieve(&range.code));
     inner::subroutines(&[code], frames).within.iter().for_each(|within| builder.disbelieve(within));
     let part = builder.regions.clone();
     for section in stub_sections(image, frames).filter(|section| is_within(section, &part)) {
-        let begins = stubs_of(&section).collect();
+        let starts = starts.iter().copied().chain(stubs_of(&section)).collect();
         let section = std::slice::from_ref(&section);
-        let analysis = analysis_of(image, section, &[], begins, options.call_frames);
+        let analysis = analysis_of(image, section, &[], starts);
         let recipes = add_recipes(builder, &analysis);
         add_rows(builder, &analysis, &recipes, Origin::Code, &section[0]);
     }
@@ -235,30 +235,25 @@ pub(crate) fn identify(image: &Image, local: bool, hash: &mut Xxh3) {
     }
 }
 
-/// What the machine code in `code` says, but for what is `known`; procedures begin at `begins`; with `local`, local
-/// symbols are believed.
+/// What the machine code in `code` says, but for what is `known`; procedures begin at `starts`, among others.
 pub(super) fn analysis_of(
     image: &Image,
     code: &[Range<LinkAddr>],
     known: &[Range<LinkAddr>],
-    begins: Vec<LinkAddr>,
-    local: bool,
+    starts: Vec<LinkAddr>,
 ) -> CodeAnalysis {
-    with_input(image, code, known, begins, local, analyse)
+    with_input(image, code, known, starts, analyse)
 }
 
-/// Calls `then` with what there is to analyse.
+/// Calls `then` with what there is to analyse. `known` and `starts` as with [`analysis_of`].
 pub(crate) fn with_input<T>(
     image: &Image,
     code: &[Range<LinkAddr>],
     known: &[Range<LinkAddr>],
-    begins: Vec<LinkAddr>,
-    local: bool,
+    mut starts: Vec<LinkAddr>,
     then: impl FnOnce(&CodeInput<'_>) -> T,
 ) -> T {
     let loading = Loading::of(image);
-    let mut starts = procedure_starts(image, local);
-    starts.extend(begins);
     starts.extend(&loading.called);
     let no_return_slots: Vec<LinkAddr> =
         loading.symbols.iter().filter(|(_, name)| is_no_return(name)).map(|(slot, _)| *slot).collect();
@@ -310,7 +305,7 @@ pub fn compare(image: &Image, mut each: impl FnMut(Disagreement)) {
         open = id.and_then(|id| table.recipe(id)).filter(|recipe| *recipe != Recipe::UNKNOWN).map(|r| (start, r));
     });
     for (address, claim, verdict, machine_code) in
-        with_input(image, &code, &[], Vec::new(), false, |input| judge(input, &claims))
+        with_input(image, &code, &[], procedure_starts(image, false), |input| judge(input, &claims))
     {
         let Some(call_frames) = claims.get(claim).map(|claim| claim.recipe) else { continue };
         each(Disagreement { address, verdict, call_frames, machine_code });
@@ -321,7 +316,7 @@ pub fn compare(image: &Image, mut each: impl FnMut(Disagreement)) {
 /// by ascending start.
 pub fn procedures(image: &Image) -> Vec<Procedure> {
     let (code, _) = code_of(image);
-    analysis_of(image, &code, &[], Vec::new(), false).procedures
+    analysis_of(image, &code, &[], procedure_starts(image, false)).procedures
 }
 
 /// Where call frame information and machine code contradict each other, by address.

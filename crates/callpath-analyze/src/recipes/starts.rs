@@ -11,7 +11,7 @@ use callpath_format::address::LinkAddr;
 use callpath_format::recipe::Recipe;
 use callpath_image::cfi::{CallFrames, FrameRange};
 use callpath_image::elf::Image;
-use callpath_image::loading::each_procedure_symbol;
+use callpath_image::loading::{each_procedure_symbol, procedure_start};
 use callpath_x86::stack_switches::on_another_stack;
 use memchr::memmem;
 use xxhash_rust::xxh3::Xxh3;
@@ -192,6 +192,20 @@ impl Named {
     pub(crate) fn of(image: &Image, local: bool) -> Named {
         let mut found = Vec::new();
         each_procedure_symbol(image, local, |name, code| found.extend(part_of(name).map(|part| (code, part))));
+        Named::sorted(found)
+    }
+
+    /// Also where procedures begin, as [`callpath_image::loading::procedure_starts`] says.
+    pub(crate) fn with_starts(image: &Image, local: bool) -> (Named, Vec<LinkAddr>) {
+        let (mut found, mut starts) = (Vec::new(), Vec::new());
+        each_procedure_symbol(image, local, |name, code| {
+            starts.extend(procedure_start(name, &code));
+            found.extend(part_of(name).map(|part| (code, part)));
+        });
+        (Named::sorted(found), starts)
+    }
+
+    fn sorted(mut found: Vec<(Range<LinkAddr>, Part)>) -> Named {
         found.sort_unstable_by_key(|(code, part)| (code.start, code.end, *part));
         found.dedup();
         Named(found)
