@@ -107,11 +107,10 @@ impl State {
         };
         let mut registers = self.registers;
         if !signal_frame {
-            // A call may have changed them: no row of an ordinary frame speaks of them.
-            for (index, rule) in registers.iter_mut().enumerate() {
-                if index != Reg::RSP.index() && !Reg::CALLEE_SAVED.iter().any(|reg| reg.index() == index) {
-                    *rule = Rule::Same;
-                }
+            // A call may have changed the others: no row of an ordinary frame speaks of them.
+            registers = [Rule::Same; Reg::COUNT];
+            for reg in Reg::CALLEE_SAVED.into_iter().chain([Reg::RSP]) {
+                registers[reg.index()] = self.registers[reg.index()];
             }
         }
         Ok(Recipe { cfa, return_address, registers, signal_frame })
