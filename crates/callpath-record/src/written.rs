@@ -6,6 +6,7 @@
 //! the collector in the process and by the recorder here. Analysing takes at most a twentieth of the time in CPU, beyond a
 //! start.
 
+mod budget;
 mod look;
 mod memory;
 mod stretch;
@@ -28,6 +29,7 @@ use callpath_image::identity::ModuleIdentity;
 use callpath_target::{MapEntry, Pid, read_memory};
 use rustc_hash::FxHashMap;
 
+use budget::Budget;
 use memory::{Memory, Pages};
 use stretch::{Rewritten, Stretch, recipe_in};
 
@@ -39,17 +41,12 @@ use crate::publish::{Place, Publisher};
 const STRETCH_BYTES: u64 = 64 << 10;
 /// What is read around a stretch, for the procedures that reach out of it, bytes.
 const MARGIN_BYTES: u64 = 16 << 10;
-/// Analysing may take this long at once, and then one part in so many of the time.
-const FIRST_BUDGET: Duration = Duration::from_millis(400);
-const BUDGET_SHARE: u32 = 20;
 /// Each stretch may take one part in so many of the time: one that changes all the time is left alone for a while.
 const STRETCH_SHARE: u32 = 20;
 /// One part in so many while less than half of what may be spent at once is spent: it is while a program starts that it changes.
 const STRETCH_SHARE_AT_FIRST: u32 = 4;
 /// Samples of code that may not be analysed yet are looked at so often.
 const LOOK_AGAIN_EVERY: Duration = Duration::from_millis(20);
-/// And this long in one round of serving: others wait, and raw samples fill the arena.
-const ROUND_BUDGET: Duration = Duration::from_millis(15);
 /// So many versions of code at the same place are told apart.
 const VERSIONS: usize = 64;
 /// What memory without a name is called.
@@ -66,9 +63,7 @@ pub(crate) struct WrittenCode {
     replaced: Vec<Place>,
     /// The code of each version, by its module, and where it starts.
     versions: FxHashMap<ModuleIndex, (RunAddr, Rc<[u8]>)>,
-    began: Instant,
-    spent: Duration,
-    spent_in_round: Duration,
+    budget: Budget,
     /// What is published is no longer what is known.
     pub(crate) changed: bool,
     /// Code was met that may be analysed, but not yet.
@@ -111,9 +106,7 @@ impl WrittenCode {
             stretches: FxHashMap::default(),
             replaced: Vec::new(),
             versions: FxHashMap::default(),
-            began: Instant::now(),
-            spent: Duration::ZERO,
-            spent_in_round: Duration::ZERO,
+            budget: Budget::new(),
             changed: false,
             postponed: false,
             looked: Instant::now(),
@@ -295,7 +288,7 @@ impl WrittenCode {
 
     /// Another round of serving begins.
     pub(crate) fn begin_round(&mut self) {
-        self.spent_in_round = Duration::ZERO;
+        self.budget.begin_round();
     }
 
     /// Whether `addr` is in written code.
@@ -350,16 +343,11 @@ impl WrittenCode {
 
     /// Whether it is time to look again at samples of code that could not be analysed.
     pub(crate) fn shall_look_again(&mut self) -> bool {
-        let is_time = self.looked.elapsed() >= LOOK_AGAIN_EVERY && self.may_analyse();
+        let is_time = self.looked.elapsed() >= LOOK_AGAIN_EVERY && self.budget.allows();
         if is_time {
             self.looked = Instant::now();
         }
         is_time
-    }
-
-    fn may_analyse(&self) -> bool {
-        let allowed = FIRST_BUDGET + self.began.elapsed() / BUDGET_SHARE;
-        self.spent <= allowed && self.spent_in_round <= ROUND_BUDGET
     }
 
     /// What a witness's own bytes say of an address, if there is time to ask them.
@@ -369,31 +357,24 @@ impl WrittenCode {
         }
         let is_said = |said: &(RunAddr, Vec<u8>, Vec<u8>)| said.0 == witness.start && said.1 == witness.bytes;
         if !self.said.as_ref().is_some_and(is_said) {
-            if !self.may_analyse() {
+            if !self.budget.allows() {
                 return None;
             }
-            let began = thread_cpu();
+            let began = Budget::now();
             let build = build_written(&witness.bytes, witness.start, witness.start..witness.end());
-            self.account(began);
+            self.budget.account(began);
             self.said = Some((witness.start, witness.bytes.clone(), build.block));
         }
         let (_, _, block) = self.said.as_ref()?;
         recipe_in(block, addr, returned_to)
     }
 
-    fn account(&mut self, began: Duration) -> Duration {
-        let spent = thread_cpu().saturating_sub(began);
-        self.spent += spent;
-        self.spent_in_round += spent;
-        spent
-    }
-
     /// Reads and analyses a stretch; `false`: not now.
     fn analyse(&mut self, base: u64, range: Range<RunAddr>, modules: &mut ModuleList) -> bool {
-        if !self.may_analyse() {
+        if !self.budget.allows() {
             return false;
         }
-        let began = thread_cpu();
+        let began = Budget::now();
         let Some((area, around)) = self.area(range.start).zip(self.around(&range)) else { return false };
         let from = around.start;
         let mut code = vec![0; (around.end.0 - from.0) as usize];
@@ -421,8 +402,8 @@ impl WrittenCode {
         if module != fallback {
             self.versions.insert(module, (from, Rc::clone(&code)));
         }
-        let spent = self.account(began);
-        let share = if self.spent < FIRST_BUDGET / 2 { STRETCH_SHARE_AT_FIRST } else { STRETCH_SHARE };
+        let spent = self.budget.account(began);
+        let share = if self.budget.is_at_first() { STRETCH_SHARE_AT_FIRST } else { STRETCH_SHARE };
         // The first time all of it is analysed, and from then on what has changed: that is what says how dear it is to follow.
         let due = Instant::now() + if before.is_some() { spent * share } else { Duration::ZERO };
         let stretch =
@@ -451,11 +432,11 @@ impl WrittenCode {
 
     /// What the code at `addr` comes to if it is followed to its returns; `met`: as it was, where a sample met it.
     pub(crate) fn return_ahead(&mut self, addr: RunAddr, past_calls: bool, met: &Witness) -> Option<Return> {
-        if !self.may_analyse() {
+        if !self.budget.allows() {
             self.postponed = true;
             return None;
         }
-        let began = thread_cpu();
+        let began = Budget::now();
         let mut pages = Pages::new(self.pid);
         let found = return_ahead(addr, past_calls, |at, to| {
             let offset = at.0.checked_sub(met.start.0);
@@ -465,7 +446,7 @@ impl WrittenCode {
             }
             if self.holds(at) { pages.read(at, to) } else { 0 }
         });
-        self.account(began);
+        self.budget.account(began);
         found
     }
 
@@ -520,16 +501,6 @@ impl WrittenCode {
                 && may_return_to(rest, return_address)
         })
     }
-}
-
-fn thread_cpu() -> Duration {
-    // SAFETY: a valid place.
-    let time = unsafe {
-        let mut time: libc::timespec = std::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time);
-        time
-    };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn module_index(modules: &mut ModuleList, name: &Path, identity: Option<ModuleIdentity>) -> ModuleIndex {
