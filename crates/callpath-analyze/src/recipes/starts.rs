@@ -73,12 +73,15 @@ const LIBRARIES: &[Library] = &[
         name: "Go: a goroutine, without symbols",
         evidence: Evidence::Code(Pattern { code: "cc [90 e8 ?? ?? ?? ?? 90] cc", only: Some((".gopclntab", 16)) }),
     },
-    // What a goroutine has done on its thread's own stack. Where the goroutine's is only Go's runtime knows.
+    // What a goroutine has done on its thread's own stack, and what C code calls on the goroutine's again. Where the other stack
+    // is only Go's runtime knows: the word that cgocallback leaves as its return address is none (the first instruction of
+    // systemstack_switch).
     Library {
-        name: "Go: a thread's own stack",
+        name: "Go: a thread's own stack, and back",
         evidence: Evidence::Switches(&[
             "runtime.systemstack",
             "runtime.asmcgocall",
+            "runtime.cgocallback",
             "runtime.mcall",
             "runtime.morestack",
         ]),
@@ -283,6 +286,8 @@ mod tests {
         assert_eq!(part_of("runtime.goexit"), Some(Part::All));
         assert_eq!(part_of("runtime.goexit.abi0"), Some(Part::All));
         assert_eq!(part_of("runtime.mcall"), Some(Part::Switched));
+        assert_eq!(part_of("runtime.cgocallback.abi0"), Some(Part::Switched));
+        assert_eq!(part_of("runtime.cgocallbackg"), None);
         let greenlet = "_ZN8greenlet12UserGreenlet15inner_bootstrapEP9_greenletP7_object.cold";
         assert_eq!(part_of(greenlet), Some(Part::All));
         for other in ["runtime.goexit1", "runtime.systemstack_switch.abi0", "goexit", ""] {
