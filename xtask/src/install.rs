@@ -29,6 +29,7 @@ pub const FOR_TESTS: &[(&str, &str)] = &[
     ("libjemalloc2", "the end-to-end test of preloaded allocators"),
     ("libtcmalloc-minimal4", "the end-to-end test of preloaded allocators"),
     ("qemu-user", "programs in an emulator"),
+    ("valgrind", "programs in an emulator"),
     ("perl", "the end-to-end test of Perl's extensions"),
 ];
 

@@ -257,7 +257,7 @@ impl Sample<'_, '_, '_> {
     fn begin_work(&self, state: &Deep, is_to_learn: bool) -> Work {
         let taken = self.thread.record.taken.load(Relaxed);
         let long = state.long.load(Relaxed);
-        let is_long = is_to_learn && u64::from(long) * work::LONG_ONE_IN <= taken;
+        let is_long = is_to_learn && (u64::from(long) + 1) * work::LONG_ONE_IN <= taken;
         state.long.store(long + u32::from(is_long), Relaxed);
         Work::begin(self.process.session.settings.ticks_per_ms, is_to_learn, is_long)
     }

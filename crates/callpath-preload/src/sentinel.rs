@@ -31,10 +31,11 @@ global_asm!(
     ".cfi_def_cfa 7, 1",
     // rsp = rsp
     ".cfi_escape 0x16, 0x07, 0x02, 0x77, 0x00",
-    // The stub is what the return address, or the program counter in it, is without its last five bits. 28 bytes from there
-    // is the distance of the return address from that place.
-    // breg16 0; lit31; not; and; plus_uconst 28; dup; deref_size 4; plus; deref
-    ".cfi_escape 0x16, 0x10, 0x0c, 0x80, 0x00, 0x4f, 0x20, 0x1a, 0x23, 0x1c, 0x12, 0x94, 0x04, 0x22, 0x06",
+    // The stub is what the return address, or the program counter in it, is without its last five bits. 24 bytes from there
+    // is the distance of the return address from that place. Valgrind knows neither dup nor deref_size, and ends at a not.
+    // breg16 0; const1s -32; and; plus_uconst 24; breg16 0; const1s -32; and; plus_uconst 24; deref; plus; deref
+    ".cfi_escape 0x16, 0x10, 0x11, 0x80, 0x00, 0x09, 0xe0, 0x1a, 0x23, 0x18, \
+     0x80, 0x00, 0x09, 0xe0, 0x1a, 0x23, 0x18, 0x06, 0x22, 0x06",
     "int3",
     ".hidden callpath_sentinel_stubs",
     ".type callpath_sentinel_stubs,@function",
@@ -45,8 +46,8 @@ global_asm!(
     "lea rax, [rip + {reals} + callpath_sentinel_at]",
     ".byte 0xe9",
     ".long callpath_sentinel_common - . - 4",
-    ".fill 11, 1, 0xcc",
-    ".long {reals} + callpath_sentinel_at - .",
+    ".fill 7, 1, 0xcc",
+    ".quad {reals} + callpath_sentinel_at - .",
     ".set callpath_sentinel_at, callpath_sentinel_at + 8",
     ".endr",
     ".cfi_endproc",
@@ -101,8 +102,8 @@ global_asm!(
     "mov qword ptr [rsp - 56], r8",
     "mov qword ptr [rcx + 32], rdx",
     "mov rdi, qword ptr [rcx + 24]",
-    "movsxd rdx, dword ptr [rdi + 28]",
-    "mov rdx, qword ptr [rdi + rdx + 28]",
+    "mov rdx, qword ptr [rdi + 24]",
+    "mov rdx, qword ptr [rdi + rdx + 24]",
     "mov r8, qword ptr [rcx]",
     "cmp qword ptr [r8], rdx",
     "jne 4f",

@@ -23,7 +23,7 @@ use crate::leb128;
 use super::tree::{PARTIAL_ROOT, PathTree, TreeNode};
 use super::{Account, MetricInfo, ModuleRecord, ProcessFile, SessionEnd, SessionFile, ThreadProfile};
 
-const MAGIC: &[u8; 8] = b"CPMEAS03";
+pub(super) const MAGIC: &[u8; 8] = b"CPMEAS03";
 const KIND_SESSION: u32 = 1;
 const KIND_PROCESS: u32 = 2;
 pub(super) const KIND_NAMES: u32 = 3;

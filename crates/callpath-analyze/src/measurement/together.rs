@@ -7,8 +7,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use memchr::memmem;
+
 use super::ProcessFile;
-use super::codec::{MeasurementError, decode_process, end_of_first};
+use super::codec::{MAGIC, MeasurementError, decode_process, end_of_first};
 
 /// The name of their file.
 pub(super) const TOGETHER: &str = "processes";
@@ -44,18 +46,23 @@ impl Together {
     }
 }
 
-/// All processes of the file's bytes, and what of it cannot be read. `grows`: the last one may not be whole yet.
+/// All processes of the file's bytes, and what of it cannot be read. `grows`: the last one may not be whole yet. Behind one that is
+/// damaged, perhaps in its length, it goes on where the next one begins.
 pub(super) fn read(bytes: &[u8], path: &Path, grows: bool) -> Vec<Result<ProcessFile, MeasurementError>> {
     let (mut processes, mut at) = (Vec::new(), 0);
     while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        let place = PathBuf::from(format!("{} (bytes counted from its byte {at})", path.display()));
         let end = end_of_first(rest);
-        if end.is_none() && grows {
+        let next = |rest: &[u8]| memmem::find(&rest[1..], MAGIC).map(|next| next + 1);
+        if end.is_none() && grows && next(rest).is_none() {
             break;
         }
-        let end = end.unwrap_or(rest.len());
-        let place = PathBuf::from(format!("{} (bytes counted from its byte {at})", path.display()));
-        processes.push(decode_process(&rest[..end], &place));
-        at += end;
+        let process = decode_process(&rest[..end.unwrap_or(rest.len())], &place);
+        at += match end {
+            Some(end) if process.is_ok() => end,
+            _ => next(rest).unwrap_or(rest.len()),
+        };
+        processes.push(process);
     }
     processes
 }
@@ -109,9 +116,15 @@ mod tests {
         let (read, errors) = sequences(&bytes, false);
         assert_eq!(read, [0, 2, 3]);
         assert!(errors.contains(&format!("its byte {len})")) && errors.contains("checksum"), "{errors}");
-        for at in 0..bytes.len() {
+        bytes[len + 40] ^= 1;
+        // Of four, one is lost, whatever byte it is: its length, too, and the mark by which its beginning is found. Four of
+        // the header nobody reads.
+        for at in (0..bytes.len()).filter(|at| !(12..16).contains(&(at % len))) {
             bytes[at] ^= 0xff;
-            assert!(sequences(&bytes, false).0.len() < 4, "at {at}");
+            let (read, errors) = sequences(&bytes, false);
+            let lost = (at / len) as u32;
+            assert_eq!(read, (0..4).filter(|sequence| *sequence != lost).collect::<Vec<_>>(), "at {at}: {errors}");
+            assert!(!errors.is_empty(), "at {at}");
             bytes[at] ^= 0xff;
         }
     }
