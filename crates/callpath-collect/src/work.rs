@@ -40,7 +40,7 @@ impl Work {
         let times = if is_long { LONG } else { 1 };
         let tenth = ticks_per_ms / 10 * u64::from(times);
         let least = if is_in_parts { LEAST } else { LEAST_WHOLE };
-        Work { left: MOST * times, next_look: MOST * times - least, soon: now + 6 * tenth, end: now + 8 * tenth }
+        Work { left: MOST * times, next_look: MOST * times - least, soon: now + 6 * tenth, end: now + 15 * tenth / 2 }
     }
 
     /// For the last part of the sample: what was kept back.
