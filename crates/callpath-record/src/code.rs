@@ -63,7 +63,7 @@ impl ProcessCode {
         }
         let beat = &shared.keeper.session().beat;
         let modules = shared.modules.of_mappings(self.pid, &executable, &mut shared.publisher, beat);
-        self.in_modules.clear();
+        let before = std::mem::take(&mut self.in_modules);
         self.others.clear();
         self.tables_seen = shared.modules.tables_received();
         let mut others = Vec::new();
@@ -91,6 +91,10 @@ impl ProcessCode {
         }
         shared.keeper.slot(slot).walks_itself.store(u32::from(walks_itself), std::sync::atomic::Ordering::Relaxed);
         self.in_modules.sort_by_key(|(_, m)| m.start);
+        let place = |(id, mapping): &(ModuleId, Mapping)| (*id, mapping.start, mapping.end, mapping.bias);
+        if !self.in_modules.iter().map(place).eq(before.iter().map(place)) {
+            self.written.forget_calls();
+        }
         let areas: Vec<(&MapEntry, bool)> =
             others.into_iter().map(|entry| (entry, is_of_file(self.pid, entry, maps))).collect();
         self.written.set_areas(&areas, &mut self.modules, &mut shared.publisher);
@@ -181,14 +185,20 @@ impl ProcessCode {
     /// What of the process's own code it may come to is kept as it is now.
     pub(crate) fn awaited_by(&mut self, raw: &Raw<'_>) -> Vec<Awaited> {
         self.written.keep(raw.stack_words().chain([raw.pc().0]));
+        if self.written.is_there() {
+            // Of a frame of written code the caller is told by its call, wherever that stands.
+            for word in raw.stack_words() {
+                let index = self.in_modules.partition_point(|(_, m)| m.end.0 < word);
+                if self.in_modules.get(index).is_some_and(|(_, m)| m.start.0 < word) {
+                    self.written.keep_call(word);
+                }
+            }
+        }
         let mut wanted = Vec::new();
         let (Some((_, first)), Some((_, last))) = (self.awaited.first(), self.awaited.last()) else { return wanted };
         for word in raw.stack_words().filter(|word| (first.start.0..last.end.0).contains(word)) {
             let index = self.awaited.partition_point(|(_, m)| m.end.0 <= word);
             let found = self.awaited.get(index).filter(|(_, m)| m.start.0 <= word).map(|(awaited, _)| *awaited);
-            if self.written.is_there() && found.is_some() {
-                self.written.keep_call(word);
-            }
             wanted.extend(found.filter(|awaited| awaited.slice.is_some() && !wanted.contains(awaited)));
         }
         wanted

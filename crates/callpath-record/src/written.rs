@@ -140,8 +140,10 @@ impl WrittenCode {
             }
         }
         areas.sort_by_key(|area| area.range.start);
+        if self.areas != areas {
+            self.forget_calls();
+        }
         self.areas = areas;
-        self.go_on.clear();
         let bases: Vec<u64> = self.stretches.keys().copied().collect();
         for base in bases {
             let as_it_was =
@@ -274,9 +276,17 @@ impl WrittenCode {
         }
     }
 
-    /// Keeps what stands before a return address.
+    /// Keeps what stands before a return address, and what is known of the procedure that is called there.
     pub(crate) fn keep_call(&mut self, return_address: u64) {
-        self.memory.keep(RunAddr(return_address.saturating_sub(LONGEST_CALL_BYTES as u64))..RunAddr(return_address));
+        let call = RunAddr(return_address.saturating_sub(LONGEST_CALL_BYTES as u64))..RunAddr(return_address);
+        if self.memory.keep(call) {
+            self.may_be_called_from(RunAddr(return_address));
+        }
+    }
+
+    /// The code of files is another one now.
+    pub(crate) fn forget_calls(&mut self) {
+        self.go_on.clear();
     }
 
     /// What is read of a stretch: with the procedures that reach out of it.
@@ -480,11 +490,17 @@ impl WrittenCode {
         }
         let mut pages = Pages::new(self.pid);
         let mut is_written = false;
+        let mut is_read = false;
         let goes_on = goes_on_elsewhere(target, |at, to| {
             is_written |= self.holds(at);
-            if is_written { 0 } else { pages.read(at, to) }
+            let got = if is_written { 0 } else { pages.read(at, to) };
+            is_read |= got > 0;
+            got
         });
-        self.go_on.insert(target, goes_on || is_written);
+        // Of a process that has ended nothing is learned.
+        if is_read || is_written {
+            self.go_on.insert(target, goes_on || is_written);
+        }
         goes_on || is_written
     }
 

@@ -52,16 +52,16 @@ impl Memory {
         got
     }
 
-    /// Keeps a range as it is now, unless that was done just before.
-    pub(super) fn keep(&mut self, range: Range<RunAddr>) {
+    /// Keeps a range as it is now, unless that was done just before: whether it was done now.
+    pub(super) fn keep(&mut self, range: Range<RunAddr>) -> bool {
         let now = Instant::now();
         if self.times.get(&range.start.0).is_some_and(|then| now - *then < KEPT_FOR) {
-            return;
+            return false;
         }
         let pages = range.start.0 / PAGE_BYTES..range.end.0.div_ceil(PAGE_BYTES);
         let count = (pages.end.saturating_sub(pages.start)) as usize;
         if count + self.kept.len() > MOST_PAGES && !self.kept.contains_key(&pages.start) {
-            return;
+            return false;
         }
         self.times.insert(range.start.0, now);
         let mut bytes = vec![0; count * PAGE_BYTES as usize];
@@ -69,6 +69,7 @@ impl Memory {
         for (page, bytes) in pages.zip(bytes[..got].chunks_exact(PAGE_BYTES as usize)) {
             self.kept.insert(page, bytes.into());
         }
+        true
     }
 }
 
