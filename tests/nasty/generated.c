@@ -57,7 +57,7 @@ static int run_interpreted(void)
     EMIT(0x4c, 0x8d, 0x15, 4, 0, 0, 0, 0x41, 0x52, 0xff, 0xe0, 0x48, 0x8b, 0x65, 0xf0);
     emit_work(400000);
     EMIT(0xc9, 0xc3);
-    for (int i = 0; i < 200; i++)
+    for (int i = 0; i < 600; i++)
         code(in_c, 200000);
     puts("interpreted");
     return 0;
@@ -98,7 +98,7 @@ static int run_bait(void)
     emit_work(1000000);
     EMIT(0x41, 0xff, 0xe3); /* jmp *%r11 */
     uint64_t bait = decoy();
-    for (int i = 0; i < 150; i++)
+    for (int i = 0; i < 450; i++)
         baited(code, bait);
     puts("taken");
     return 0;
@@ -129,7 +129,7 @@ static int run_apart(void)
     emit(&leaves, 8);
     EMIT(0x41, 0xff, 0xe3);
     uint64_t bait = decoy();
-    for (int i = 0; i < 200; i++)
+    for (int i = 0; i < 600; i++)
         code(in_c, 200000, bait, piece);
     puts("apart");
     return 0;
@@ -157,7 +157,7 @@ __attribute__((noinline)) uint64_t decoy_by_pointer(void)
 static int run_never(void)
 {
     uint64_t bait = decoy_by_pointer();
-    for (volatile int i = 0; i < 200; i++) {
+    for (volatile int i = 0; i < 600; i++) {
         int is_other = i % 2;
         if (i < 2)
             begin();
@@ -203,7 +203,7 @@ static int run_arguments(void)
         end += 8192;
     }
     uint64_t bait = decoy_by_pointer();
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < 600; i++) {
         code[0](bait);
         code[1](bait);
     }
@@ -225,7 +225,7 @@ static routine *emit_procedure(uint32_t steps)
 static int run_shared(void)
 {
     routine *first = emit_procedure(400000), *second = emit_procedure(600000);
-    for (int i = 0; i < 120; i++) {
+    for (int i = 0; i < 900; i++) {
         first(in_c, 200000);
         second(in_c, 200000);
     }
