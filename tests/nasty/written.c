@@ -82,7 +82,7 @@ static int run_frames(void)
 {
     outer = emit_with_pointer(600000);
     inner = emit_without_pointer(40, 600000);
-    for (int i = 0; i < 100; i++)
+    for (int i = 0; i < 400; i++)
         outer(between, 300000);
     puts("framed");
     return 0;
@@ -117,7 +117,7 @@ __attribute__((noinline)) uint64_t decoy(void)
 static int run_rewritten(void)
 {
     uint64_t bait = decoy();
-    for (int i = 0; i < 600; i++) {
+    for (int i = 0; i < 1800; i++) {
         end = page;
         routine *now = emit_without_pointer((uint8_t)(8 + 16 * (i % 7)), 200000);
         void (*with_bait)(void (*)(uint64_t), uint64_t, uint64_t) =
@@ -130,7 +130,7 @@ static int run_rewritten(void)
 
 static int run_appended(void)
 {
-    for (int i = 0; i < 400; i++) {
+    for (int i = 0; i < 1200; i++) {
         routine *now = i % 2 ? emit_with_pointer(200000) : emit_without_pointer((uint8_t)(24 + 16 * (i % 6)), 200000);
         now(in_c, 80000);
     }
@@ -159,7 +159,7 @@ static int run_jumps(void)
     emit_work(1000000);
     EMIT(0x41, 0xff, 0xe3); /* jmp *%r11 */
     uint64_t bait = decoy();
-    for (int i = 0; i < 100; i++)
+    for (int i = 0; i < 400; i++)
         jumped(code, bait);
     puts("jumped");
     return 0;
@@ -181,7 +181,7 @@ static int run_pointer(void)
     emit_work(1000000);
     emit_leap();
     EMIT(0xc9, 0xc3);
-    for (int i = 0; i < 100; i++)
+    for (int i = 0; i < 400; i++)
         code(in_c, 0);
     puts("pointed");
     return 0;
@@ -204,7 +204,7 @@ static int run_trampolines(void)
         in_c(steps);
         __asm__ volatile("");
     }
-    for (int i = 0; i < 100; i++)
+    for (int i = 0; i < 400; i++)
         apply(nested, 800000);
     printf("%lu\n", sink);
     return 0;
