@@ -3,5 +3,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    callpath_analyze::table_cache::fuzz_cache_file(bytes);
+    callpath_tables::table_cache::fuzz_cache_file(bytes);
 });

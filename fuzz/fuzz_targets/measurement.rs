@@ -3,5 +3,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    callpath_analyze::measurement::fuzz_measurement(bytes);
+    callpath_measurement::fuzz_measurement(bytes);
 });

@@ -3,5 +3,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    callpath_analyze::module_memo::fuzz_memo(bytes);
+    callpath_tables::module_memo::fuzz_memo(bytes);
 });

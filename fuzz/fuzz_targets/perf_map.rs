@@ -3,5 +3,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    callpath_analyze::names::perf_map::fuzz_perf_map(bytes);
+    callpath_record::perf_map::fuzz_perf_map(bytes);
 });

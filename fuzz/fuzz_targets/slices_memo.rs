@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    callpath_analyze::slices::fuzz_slices_memo(bytes);
+    callpath_tables::slices::fuzz_slices_memo(bytes);
 });

@@ -3,5 +3,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    callpath_analyze::snapshot::fuzz_snapshot_stream(bytes);
+    callpath_tables::snapshot::fuzz_snapshot_stream(bytes);
 });

@@ -3,5 +3,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    callpath_analyze::recipes::fuzz_table(bytes);
+    callpath_tables::recipes::fuzz_table(bytes);
 });

@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, bail, ensure};
-use callpath_analyze::recipes::RecipeOptions;
 use callpath_oracle::exam::{self, Files};
 use callpath_oracle::run::Options;
 use callpath_oracle::score::Tally;
+use callpath_tables::recipes::RecipeOptions;
 use callpath_target::find_program;
 
 use crate::{build, install};

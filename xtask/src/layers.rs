@@ -32,11 +32,30 @@ const LAYERS: &[Layer] = &[
     layer("callpath-x86", &["callpath-format"]),
     layer("callpath-target", &["callpath-format"]),
     layer("callpath-db", &[]),
-    layer("callpath-analyze", &["callpath-image", "callpath-x86", "callpath-unwind", "callpath-format", "callpath-db"]),
+    layer("callpath-tables", &["callpath-image", "callpath-x86", "callpath-unwind", "callpath-format"]),
+    layer("callpath-measurement", &["callpath-image", "callpath-format"]),
+    layer(
+        "callpath-analyze",
+        &[
+            "callpath-tables",
+            "callpath-measurement",
+            "callpath-image",
+            "callpath-x86",
+            "callpath-format",
+            "callpath-db",
+        ],
+    ),
     // More than the design's table has: it peeks at programs before it runs them, and walks over raw samples itself.
     layer(
         "callpath-record",
-        &["callpath-target", "callpath-analyze", "callpath-image", "callpath-unwind", "callpath-format"],
+        &[
+            "callpath-target",
+            "callpath-tables",
+            "callpath-measurement",
+            "callpath-image",
+            "callpath-unwind",
+            "callpath-format",
+        ],
     ),
     layer("callpath-view", &["callpath-db"]),
     layer(
@@ -47,16 +66,18 @@ const LAYERS: &[Layer] = &[
             "callpath-db",
             "callpath-format",
             "callpath-image",
+            "callpath-measurement",
             "callpath-record",
+            "callpath-tables",
             "callpath-target",
             "callpath-unwind",
             "callpath-view",
             "callpath-x86",
         ],
     ),
-    layer("callpath-oracle", &["callpath-analyze", "callpath-format", "callpath-image", "callpath-target"]),
+    layer("callpath-oracle", &["callpath-tables", "callpath-format", "callpath-image", "callpath-target"]),
     layer("callpath-end-to-end", &[]),
-    layer("xtask", &["callpath-analyze", "callpath-oracle", "callpath-target"]),
+    layer("xtask", &["callpath-tables", "callpath-oracle", "callpath-target"]),
 ];
 
 /// Crates from outside that only some of ours may use, because only they may know the thing.

@@ -6,9 +6,9 @@ use std::fs::File;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, bail, ensure};
-use callpath_analyze::recipes::RecipeOptions;
 use callpath_oracle::exam::{self, Files};
 use callpath_oracle::run::Options;
+use callpath_tables::recipes::RecipeOptions;
 use callpath_target::find_program;
 
 /// What `cargo xtask oracle --help` says.

@@ -14,16 +14,16 @@ use callpath_image::exports::Export;
 use code::{Code, ModuleCode};
 
 use crate::links::{Frame, Judge, Modules, Verdict};
-use crate::measurement::{Account, FULL_ROOT, Measurement, PARTIAL_ROOT, ProcessFile, SessionFile, TreeNode};
 use crate::names::{ModuleNames, missing_names_hints};
 use crate::runtimes::{self, Nameless};
+use callpath_measurement::{
+    Account, FULL_ROOT, Measurement, PARTIAL_ROOT, ProcessFile, RETURNS, SessionFile, TreeNode,
+};
 
 /// The preload object's file name begins so; its frames are ours, not the program's.
 pub const PRELOAD_PREFIX: &str = "callpath-preload-";
 
-/// The metric that counts returns (csprof-2006, section 2).
-pub const RETURNS: &str = "returns";
-/// What it is not.
+/// What [`RETURNS`] is not.
 const RETURNS_NOTE: &str = "returns from frames that were active at a sample; it is no number of calls";
 /// What code written at run time is called, where the kernel has no name for its memory.
 const NAMELESS_CODE: &str = "[jit]";

@@ -4,7 +4,6 @@
 //! A name from another build is worse than none: where the file is no longer what ran, everything is `module+0x1234`.
 
 pub mod packages;
-pub mod perf_map;
 
 use std::cell::{OnceCell, RefCell};
 use std::ops::Range;
@@ -25,8 +24,8 @@ pub use callpath_image::lines::SourceLine;
 use callpath_image::symbols::{Procedure, Procedures};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::recipes::starts;
 use crate::structure::{ModuleSource, ProcedureStructure};
+use callpath_tables::recipes::starts;
 
 /// A procedure as a person sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]

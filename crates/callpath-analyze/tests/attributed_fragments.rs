@@ -5,14 +5,12 @@ use std::path::Path;
 use std::process::Command;
 
 use callpath_analyze::attribute::{AttributeOptions, attribute};
-use callpath_analyze::measurement::{
-    FULL_ROOT, Measurement, MetricInfo, ModuleRecord, ProcessFile, SessionFile, ThreadProfile,
-};
 use callpath_analyze::names::ModuleNames;
 use callpath_analyze::structure::structure;
 use callpath_db::ScopeKind;
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::{FrameKey, ModuleIndex};
+use callpath_measurement::{FULL_ROOT, Measurement, MetricInfo, ModuleRecord, ProcessFile, SessionFile, ThreadProfile};
 
 /// gcc puts what `scan` does before it exits far away from its loop, behind a frame description entry of its own.
 const SOURCE: &str = r#"

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use callpath_analyze::structure::{ModuleSource, ModuleStructure, fuzz_kept_structure, kept_structure, structure};
-use callpath_analyze::table_cache::TableCache;
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
+use callpath_tables::table_cache::TableCache;
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/structure/sources");
 

@@ -12,7 +12,7 @@ pub enum OracleError {
     Target(#[from] callpath_target::TargetError),
     /// The walk did not answer.
     #[error(transparent)]
-    Analyze(#[from] callpath_analyze::AnalyzeError),
+    Snapshot(#[from] callpath_tables::SnapshotError),
     /// A stream or a list of truths cannot be written.
     #[error("write {what}: {source}")]
     Write {

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-use callpath_analyze::recipes::RecipeOptions;
-use callpath_analyze::snapshot;
-use callpath_analyze::table_cache::TableCache;
+use callpath_tables::recipes::RecipeOptions;
+use callpath_tables::snapshot;
+use callpath_tables::table_cache::TableCache;
 
 use crate::OracleError;
 use crate::modules::{Images, VDSO};

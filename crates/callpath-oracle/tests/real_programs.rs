@@ -6,11 +6,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use callpath_analyze::recipes::RecipeOptions;
 use callpath_oracle::exam::{self, Files};
 use callpath_oracle::run::{Options, Ran, Recorder, run};
 use callpath_oracle::score::Asked;
 use callpath_oracle::truth::Paths;
+use callpath_tables::recipes::RecipeOptions;
 
 fn compile(compiler: &str, source: &str, options: &[&str], into: &Path) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source);

@@ -4,10 +4,10 @@
 use std::os::unix::fs::MetadataExt;
 use std::time::Instant;
 
-use callpath_analyze::measurement::ModuleRecord;
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_format::shared::load_map::{Mapping, Published};
+use callpath_measurement::ModuleRecord;
 use callpath_target::{MapEntry, Maps, Pid, read_memory};
 use rustc_hash::FxHashMap;
 

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use callpath_analyze::measurement::MeasurementError;
+use callpath_measurement::MeasurementError;
 use callpath_target::TargetError;
 
 /// Completes "failed to ...".

@@ -95,7 +95,7 @@ impl Event {
 
     /// What the sentinel counts.
     pub fn returns() -> Event {
-        Event { name: callpath_analyze::attribute::RETURNS.to_owned(), source: EventSource::Returns }
+        Event { name: callpath_measurement::RETURNS.to_owned(), source: EventSource::Returns }
     }
 
     /// The counter, if it is one.

@@ -14,6 +14,7 @@ mod events;
 mod modules;
 mod offered;
 mod output;
+pub mod perf_map;
 mod process;
 mod program;
 mod publish;

@@ -9,16 +9,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::time::Duration;
 
-use callpath_analyze::module_memo::{Found, LoadedModule, find};
-use callpath_analyze::recipes::RecipeOptions;
-use callpath_analyze::slices::Slices;
-use callpath_analyze::table_cache::TableCache;
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::shared::load_map::Mapping;
 use callpath_image::elf::{Image, Segment};
 use callpath_image::go::is_go_without_c;
 use callpath_image::identity::ModuleIdentity;
 use callpath_image::return_use::ReturnUse;
+use callpath_tables::module_memo::{Found, LoadedModule, find};
+use callpath_tables::recipes::RecipeOptions;
+use callpath_tables::slices::Slices;
+use callpath_tables::table_cache::TableCache;
 use callpath_target::{FileId, MapEntry, Pid, own_vdso};
 use rustc_hash::FxHashMap;
 

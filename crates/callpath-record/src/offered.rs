@@ -3,7 +3,7 @@
 
 use std::io::{Error, ErrorKind};
 
-use callpath_analyze::plain;
+use callpath_measurement::plain;
 use callpath_target::{EventSpec, PerfEvent};
 
 use crate::counters::opened_as;

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant, SystemTime};
 
-use callpath_analyze::measurement::{MeasurementError, ThreadProfile, Together};
 use callpath_format::shared::refused::Calls;
 use callpath_format::shared::{ArenaRef, MAX_METRICS, Pause, ProcessSlot, Settings, SlotState, Source, ThreadRecord};
+use callpath_measurement::{MeasurementError, ThreadProfile, Together};
 use callpath_target::{ClockEvent, Maps, Pid, ProcessHandle};
 use rustc_hash::FxHashSet;
 

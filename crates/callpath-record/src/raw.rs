@@ -6,8 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use callpath_analyze::measurement::{FULL_ROOT, PARTIAL_ROOT};
-use callpath_analyze::recipes::written::{CallersRbp, Return};
 use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_format::recipe::{Expression, Packed, Recipe};
@@ -16,6 +14,8 @@ use callpath_format::shared::load_map::{Mapping, Published};
 use callpath_format::shared::tree::RawSample;
 use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, MAX_METRICS, ProcessSlot, Settings};
 use callpath_format::table::RecipeId;
+use callpath_measurement::{FULL_ROOT, PARTIAL_ROOT};
+use callpath_tables::recipes::written::{CallersRbp, Return};
 use callpath_unwind::{CodeMap, Cursor, End, Located, Memory, Stop, walk};
 use rustc_hash::FxHashMap;
 

@@ -10,11 +10,11 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 
-use callpath_analyze::measurement::{
+use callpath_format::shared::{CHUNK_LEN_BYTES, PROCESS_SLOTS, Session, Settings, SlotState, Source};
+use callpath_measurement::plain;
+use callpath_measurement::{
     Measurement, MeasurementError, MetricInfo, SessionEnd, SessionFile, Together, encode_session, write_file,
 };
-use callpath_analyze::plain;
-use callpath_format::shared::{CHUNK_LEN_BYTES, PROCESS_SLOTS, Session, Settings, SlotState, Source};
 use callpath_target::{Ended, Launch, find_program, raise_own_limits, survive_long_files};
 
 use crate::arena::ArenaKeeper;

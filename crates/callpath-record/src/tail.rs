@@ -7,9 +7,9 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use callpath_analyze::measurement::{FULL_ROOT, PathTree};
 use callpath_format::frame::{FrameKey, Gap};
 use callpath_format::shared::{ArenaRef, MAX_METRICS, Settings, Source, ThreadRecord};
+use callpath_measurement::{FULL_ROOT, PathTree};
 use callpath_target::{ClockEvent, ProcessHandle};
 
 use crate::thread::{Thread, TreeCopy};
@@ -116,7 +116,7 @@ impl Parting {
 }
 
 fn same_key(copy: &TreeCopy, tree: &PathTree, index: u32) -> bool {
-    let key = |nodes: &[callpath_analyze::measurement::TreeNode]| nodes.get(index as usize).map(|node| node.key);
+    let key = |nodes: &[callpath_measurement::TreeNode]| nodes.get(index as usize).map(|node| node.key);
     key(&copy.nodes) == key(tree.nodes())
 }
 

@@ -14,9 +14,9 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use callpath_analyze::measurement::MeasurementError;
 use callpath_format::shared::tree::TraceEntry;
 use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex};
+use callpath_measurement::MeasurementError;
 
 use crate::arena::ArenaKeeper;
 use crate::thread::{Thread, TreeCopy};

@@ -9,9 +9,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use callpath_analyze::module_memo::{LoadedModule, Unfinished};
-use callpath_analyze::slices::Slices;
-use callpath_analyze::table_cache::TableCache;
+use callpath_tables::module_memo::{LoadedModule, Unfinished};
+use callpath_tables::slices::Slices;
+use callpath_tables::table_cache::TableCache;
 
 use crate::modules::ModuleId;
 use crate::program::Doorbell;

@@ -16,16 +16,16 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use callpath_analyze::measurement::ModuleRecord;
-use callpath_analyze::recipes::written::{
-    LONGEST_CALL_BYTES, Return, build_again, build_written, called_before, goes_on_by_pointer, goes_on_elsewhere,
-    has_frame_pointer, may_return_to, return_ahead,
-};
 use callpath_format::address::RunAddr;
 use callpath_format::frame::ModuleIndex;
 use callpath_format::recipe::Packed;
 use callpath_format::shared::load_map::Mapping;
 use callpath_image::identity::ModuleIdentity;
+use callpath_measurement::ModuleRecord;
+use callpath_tables::recipes::written::{
+    LONGEST_CALL_BYTES, Return, build_again, build_written, called_before, goes_on_by_pointer, goes_on_elsewhere,
+    has_frame_pointer, may_return_to, return_ahead,
+};
 use callpath_target::{MapEntry, Pid, read_memory};
 use rustc_hash::FxHashMap;
 

@@ -11,12 +11,12 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::SystemTime;
 
-use callpath_analyze::measurement::{
-    MeasurementError, NamedCode, NamesFile, encode_names, nameless, nameless_mapping, names_file_name, write_file,
-};
-use callpath_analyze::names::perf_map::PerfMap;
+use crate::perf_map::PerfMap;
 use callpath_format::address::RunAddr;
 use callpath_format::frame::FrameKey;
+use callpath_measurement::{
+    MeasurementError, NamedCode, NamesFile, encode_names, nameless, nameless_mapping, names_file_name, write_file,
+};
 use callpath_target::{PerfMapFile, Pid};
 use rustc_hash::{FxHashMap, FxHashSet};
 

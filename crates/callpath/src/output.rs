@@ -7,7 +7,7 @@
 use std::fmt::Display;
 use std::io::{self, BufWriter, ErrorKind, StdoutLock, Write};
 
-use callpath_analyze::plain;
+use callpath_measurement::plain;
 use callpath_view::text::printable;
 
 /// Standard output, in pieces. Flush it at the end: what is still in it when it is dropped may be lost without a word.

@@ -5,12 +5,12 @@ use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use callpath_analyze::measurement::{
+use callpath_format::address::RunAddr;
+use callpath_format::frame::FrameKey;
+use callpath_measurement::{
     Account, FULL_ROOT, MetricInfo, PathTree, ProcessFile, SessionEnd, SessionFile, ThreadProfile, encode_process,
     encode_session, process_file_name, write_file,
 };
-use callpath_format::address::RunAddr;
-use callpath_format::frame::FrameKey;
 
 /// A measurement of processes with one sample each, in a directory of its own.
 fn measurement(processes: u32, ended: bool) -> tempfile::TempDir {

@@ -15,11 +15,11 @@ use callpath_image::identity::ModuleIdentity;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{AttributeOptions, PRELOAD_PREFIX, Progress};
-use crate::measurement::{NamedCode, NamesFile, PARTIAL_ROOT, ProcessFile};
 use crate::names::{ModuleNames, ProcedureName, SourceLine};
 use crate::structure::{NEST_TOO_DEEP, ProcedureStructure, StaticKind, StaticScope, kept_structure};
-use crate::table_cache::TableCache;
 use crate::turns::Turn;
+use callpath_measurement::{NamedCode, NamesFile, PARTIAL_ROOT, ProcessFile};
+use callpath_tables::table_cache::TableCache;
 
 /// How often somebody who waits is told how many modules have been read.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);

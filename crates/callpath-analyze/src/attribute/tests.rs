@@ -2,7 +2,7 @@
 //! Knows nothing of names.
 
 use super::*;
-use crate::measurement::{MetricInfo, ModuleRecord, NamedCode, NamesFile, PathTree, ThreadProfile};
+use callpath_measurement::{MetricInfo, ModuleRecord, NamedCode, NamesFile, PathTree, ThreadProfile};
 
 fn process(sequence: u32, pid: u32, forked: bool, account: Account) -> ProcessFile {
     let thread = ThreadProfile { tid: pid, count: 1, name: "main".into(), account, ..ThreadProfile::default() };

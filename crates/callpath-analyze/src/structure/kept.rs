@@ -27,8 +27,8 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::ProcedureStructure;
 use super::module::{ModuleSource, ModuleStructure, structure};
-use crate::recipes::RecipeOptions;
-use crate::table_cache::{TableCache, key_of, read_file, replace_file};
+use callpath_tables::recipes::RecipeOptions;
+use callpath_tables::table_cache::{TableCache, key_of, read_file, replace_file};
 
 /// Raised whenever the same input may give another structure.
 const STRUCTURE_VERSION: u32 = 12;

@@ -20,8 +20,8 @@ use super::normalise::normalise;
 use super::same::told_apart;
 use super::weave::{Key, Woven, weave};
 use super::{Piece, ProcedureStructure, SourcePlace, StaticKind, StaticScope, Way};
-use crate::graphs::with_flow;
 use crate::turns::Turn;
+use callpath_tables::graphs::with_flow;
 
 /// Where a module's structure is found.
 #[derive(Clone)]

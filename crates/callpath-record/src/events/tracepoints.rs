@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use callpath_target::EventSpec;
 
 use super::{Counter, EventError, Kind};
-use callpath_analyze::plain;
+use callpath_measurement::plain;
 
 /// Where tracefs is mounted, the usual place first.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];

@@ -4,13 +4,13 @@
 use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use callpath_analyze::measurement::{
-    MeasurementError, PARTIAL_ROOT, PathTree, ProcessFile, ThreadProfile, encode_process, process_file_name,
-    trace_file_name, write_file,
-};
 use callpath_format::address::RunAddr;
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::{ArenaRef, MAX_METRICS, Settings, Source, ThreadRecord};
+use callpath_measurement::{
+    MeasurementError, PARTIAL_ROOT, PathTree, ProcessFile, ThreadProfile, encode_process, process_file_name,
+    trace_file_name, write_file,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arena::ArenaKeeper;

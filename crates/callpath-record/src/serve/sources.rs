@@ -1,8 +1,8 @@
 //! What makes a process's samples: the kernel's clock where it is allowed, else timers.
 //! Knows nothing of who is let in.
 
-use callpath_analyze::plain;
 use callpath_format::shared::Source;
+use callpath_measurement::plain;
 use callpath_target::{ClockEvent, EventKind, Pid, TargetError};
 
 use crate::offered;

@@ -5,11 +5,11 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Instant;
 
-use callpath_analyze::recipes::written::{WrittenBuild, word_at};
 use callpath_format::address::RunAddr;
 use callpath_format::frame::ModuleIndex;
 use callpath_format::recipe::Packed;
 use callpath_format::shared::written::{Piece, Written};
+use callpath_tables::recipes::written::{WrittenBuild, word_at};
 
 use super::memory::Memory;
 use crate::publish::Place;

@@ -4,13 +4,13 @@
 use std::io::{BufReader, Write};
 use std::path::PathBuf;
 
-use callpath_analyze::AnalyzeError;
-use callpath_analyze::recipes::RecipeOptions;
-use callpath_analyze::snapshot;
-use callpath_analyze::table_cache::TableCache;
 use callpath_format::recipe::Packed;
 use callpath_format::table::{RecipeId, Table};
 use callpath_image::elf::Image;
+use callpath_tables::SnapshotError;
+use callpath_tables::recipes::RecipeOptions;
+use callpath_tables::snapshot;
+use callpath_tables::table_cache::TableCache;
 use clap::Subcommand;
 
 use super::Outcome;
@@ -89,7 +89,7 @@ fn unwind(options: &RecipeOptions) -> Outcome {
     }
     match result {
         Ok(()) => Ok(0),
-        Err(AnalyzeError::SnapshotWrite { source }) => Err(source.into()),
+        Err(SnapshotError::SnapshotWrite { source }) => Err(source.into()),
         Err(error) => Err(anyhow::anyhow!("failed to {error}").into()),
     }
 }
@@ -97,7 +97,7 @@ fn unwind(options: &RecipeOptions) -> Outcome {
 fn disagreements(file: &std::path::Path) -> Outcome {
     let image = Image::read(file).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
     let mut out = output::stdout();
-    let found = callpath_analyze::recipes::disagreements(&image);
+    let found = callpath_tables::recipes::disagreements(&image);
     for point in &found {
         let (frames, code) = (Shown(&point.call_frames), Shown(&point.machine_code));
         writeln!(out, "{:#x} call frame information: {frames}; machine code: {code}", point.address.0)?;
@@ -109,7 +109,7 @@ fn disagreements(file: &std::path::Path) -> Outcome {
 
 fn recipes(file: &std::path::Path, options: &RecipeOptions) -> Outcome {
     let image = Image::read(file).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
-    let build = callpath_analyze::recipes::build_table(&image, options);
+    let build = callpath_tables::recipes::build_table(&image, options);
     let table = Table::new(&build.bytes).map_err(|e| anyhow::anyhow!("the table is malformed: {e:?}"))?;
     let mut out = output::stdout();
     let mut written = Ok(());

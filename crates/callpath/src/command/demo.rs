@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use callpath_analyze::names::ModuleNames;
-use callpath_analyze::recipes::{RecipeOptions, build_table};
 use callpath_format::table::Table;
 use callpath_image::elf::Image;
 use callpath_record::{Clock, Event, RecordOptions, record};
+use callpath_tables::recipes::{RecipeOptions, build_table};
 use callpath_view::text::{self, TextOptions};
 
 use super::Outcome;

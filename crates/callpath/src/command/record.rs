@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use callpath_analyze::measurement::Measurement;
+use callpath_measurement::Measurement;
 use callpath_record::{
     Event, EventError, MAX_EVENTS, RecordError, RecordOptions, Sentinel, Unsaid, parse_events, record,
 };

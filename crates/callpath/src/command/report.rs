@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use callpath_analyze::attribute::{AttributeOptions, attribute};
-use callpath_analyze::measurement::{Measurement, newest};
 use callpath_db::{Profile, Query, Recursion, ScopeKind, ViewKind};
+use callpath_measurement::{Measurement, newest};
 use callpath_view::ViewError;
 use callpath_view::text::{self, TextOptions};
 use clap::ValueEnum;

@@ -9,9 +9,9 @@ use callpath_analyze::names::ModuleNames;
 use callpath_analyze::structure::{
     ModuleStructure, ProcedureStructure, SourcePlace, StaticKind, StaticScope, kept_structure,
 };
-use callpath_analyze::table_cache::TableCache;
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
+use callpath_tables::table_cache::TableCache;
 use callpath_view::text::printable;
 use serde_json::{Value, json};
 

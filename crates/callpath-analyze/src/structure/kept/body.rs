@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use callpath_format::address::LinkAddr;
 
-use crate::leb128;
 use crate::structure::{Piece, ProcedureStructure, SourcePlace, StaticKind, StaticScope, Way};
+use callpath_measurement::leb128;
 
 /// A procedure, its fragments first.
 pub(super) fn encode(procedure: &ProcedureStructure) -> Vec<u8> {

@@ -4,8 +4,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use callpath_analyze::plain;
-use callpath_analyze::table_cache::TableCache;
+use callpath_measurement::plain;
+use callpath_tables::table_cache::TableCache;
 use callpath_target::machine::{Limits, Machine, PERFMON_CAPABILITIES, Room};
 use callpath_target::rehearsal::{Rehearsal, TIMER_CPU_MS, rehearse};
 

@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use callpath_analyze::module_facts::ModuleFacts;
 use callpath_analyze::names::packages::{DPKG_LISTS, debug_package, owners};
 use callpath_image::debug_level::DwarfLevel;
+use callpath_tables::module_facts::ModuleFacts;
 
 use super::{Finding, State};
 

@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-use callpath_analyze::module_facts::ModuleFacts;
-use callpath_analyze::plain;
-use callpath_analyze::table_cache::TableCache;
 use callpath_image::peek::ElfPeek;
+use callpath_measurement::plain;
 use callpath_record::check_program;
+use callpath_tables::module_facts::ModuleFacts;
+use callpath_tables::table_cache::TableCache;
 use callpath_target::{Needed, needed_libraries};
 
 use super::{Finding, modules};

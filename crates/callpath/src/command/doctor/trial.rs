@@ -3,9 +3,9 @@
 
 use std::process::{Command, Stdio};
 
-use callpath_analyze::measurement::Measurement;
-use callpath_analyze::plain;
 use callpath_db::Quality;
+use callpath_measurement::Measurement;
+use callpath_measurement::plain;
 
 use super::Finding;
 

@@ -97,7 +97,7 @@ const LONGEST_ENTRY_BYTES: u64 = 256;
 /// The code that nobody calls. Where it is returned to at its first instruction, with the byte before it, by which such a
 /// frame is looked up, unless that is another procedure's or ends an instruction (glibc's clone3 returns right before its
 /// thread's start). `local`: symbols that are not for the dynamic linker are believed.
-pub(crate) fn find(image: &Image, frames: &CallFrames, local: bool) -> Vec<Range<LinkAddr>> {
+pub fn find(image: &Image, frames: &CallFrames, local: bool) -> Vec<Range<LinkAddr>> {
     let code: Vec<_> =
         image.instruction_ranges().iter().filter_map(|range| Some((range.start, bytes(image, range)?))).collect();
     find_in(image, &code, |at| image.bytes_from(at), frames, &Named::of(image, local))

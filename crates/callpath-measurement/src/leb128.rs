@@ -2,7 +2,7 @@
 //! Knows nothing of what is numbered.
 
 /// Appends a number.
-pub(crate) fn put(bytes: &mut Vec<u8>, mut value: u64) {
+pub fn put(bytes: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         bytes.push(value as u8 | 0x80);
         value >>= 7;
@@ -11,7 +11,7 @@ pub(crate) fn put(bytes: &mut Vec<u8>, mut value: u64) {
 }
 
 /// The number at `at`, which is moved behind it. `None` at the bytes' end and of numbers of more than 64 bits.
-pub(crate) fn take(bytes: &[u8], at: &mut usize) -> Option<u64> {
+pub fn take(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {
         let byte = *bytes.get(*at)?;

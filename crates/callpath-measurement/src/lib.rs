@@ -4,9 +4,13 @@
 //! Each file is written anew under a temporary name and renamed, so a reader sees a whole one at every instant. Many processes
 //! that end at once stand in one file, to which they are appended.
 
+#![forbid(unsafe_code)]
+
 mod codec;
 mod directory;
+pub mod leb128;
 mod names_file;
+mod plain;
 mod together;
 mod tree;
 
@@ -19,8 +23,12 @@ use callpath_image::identity::ModuleIdentity;
 pub use codec::{MeasurementError, decode_process, decode_session, encode_process, encode_session, fuzz_measurement};
 pub use directory::{Measurement, names_file_name, newest, process_file_name, trace_file_name, write_file};
 pub use names_file::{NamedCode, NamesFile, decode_names, encode_names, nameless, nameless_mapping};
+pub use plain::plain;
 pub use together::Together;
 pub use tree::{FULL_ROOT, PARTIAL_ROOT, PathTree, TreeNode};
+
+/// The metric that counts returns (csprof-2006, section 2).
+pub const RETURNS: &str = "returns";
 
 /// What a measurement counts or clocks.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -204,7 +204,7 @@ pub fn newest(directory: &Path) -> Result<PathBuf, MeasurementError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measurement::{MetricInfo, SessionEnd, encode_process, encode_session};
+    use crate::{MetricInfo, SessionEnd, encode_process, encode_session};
 
     fn measurement(ended: bool) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();

@@ -14,12 +14,12 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use callpath_analyze::recipes::{Verdict, compare, procedures};
 use callpath_format::address::LinkAddr;
 use callpath_image::debug_file::{DEFAULT_ROOT, DebugFiles};
 use callpath_image::elf::Image;
 use callpath_image::loading::named_starts;
 use callpath_image::symbols::Procedures;
+use callpath_tables::recipes::{Verdict, compare, procedures};
 
 #[derive(Default)]
 struct Figures {

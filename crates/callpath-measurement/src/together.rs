@@ -70,7 +70,7 @@ pub(super) fn read(bytes: &[u8], path: &Path, grows: bool) -> Vec<Result<Process
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measurement::encode_process;
+    use crate::encode_process;
 
     fn process(sequence: u32) -> Vec<u8> {
         encode_process(&ProcessFile { sequence, command: vec!["true".into()], ..ProcessFile::default() })

@@ -5,10 +5,10 @@ mod tiny_elf;
 use std::fs;
 use std::path::PathBuf;
 
-use callpath_analyze::AnalyzeError;
-use callpath_analyze::recipes::RecipeOptions;
-use callpath_analyze::snapshot::{Answered, answer, fuzz_snapshot_stream};
-use callpath_analyze::table_cache::TableCache;
+use callpath_tables::SnapshotError;
+use callpath_tables::recipes::RecipeOptions;
+use callpath_tables::snapshot::{Answered, answer, fuzz_snapshot_stream};
+use callpath_tables::table_cache::TableCache;
 use tiny_elf::{CODE, CODE_LEN_BYTES, Random, shared_object};
 
 /// Where the module is loaded.
@@ -83,12 +83,12 @@ impl Stream {
         record(&mut self.bytes, 3, &[]);
     }
 
-    fn answers(&self) -> (Vec<String>, Result<Answered, AnalyzeError>) {
+    fn answers(&self) -> (Vec<String>, Result<Answered, SnapshotError>) {
         answers_to(&self.bytes, &TableCache::open(None))
     }
 }
 
-fn answers_to(stream: &[u8], cache: &TableCache) -> (Vec<String>, Result<Answered, AnalyzeError>) {
+fn answers_to(stream: &[u8], cache: &TableCache) -> (Vec<String>, Result<Answered, SnapshotError>) {
     let mut output = Vec::new();
     let (answered, result) = answer(stream, &mut output, cache, &RecipeOptions::default());
     let result = result.map(|()| answered);
@@ -193,8 +193,8 @@ fn cut_streams_answer_what_was_complete() {
         assert_eq!(lines[..], whole[..ends.iter().filter(|end| **end <= len).count().saturating_sub(2)]);
         match result {
             Ok(_) => assert!(ends.contains(&len)),
-            Err(AnalyzeError::SnapshotMagic) => assert!(len < 8),
-            Err(AnalyzeError::SnapshotCut { offset }) => assert!(ends.contains(&(offset as usize)), "{offset}"),
+            Err(SnapshotError::SnapshotMagic) => assert!(len < 8),
+            Err(SnapshotError::SnapshotCut { offset }) => assert!(ends.contains(&(offset as usize)), "{offset}"),
             Err(error) => panic!("{error}"),
         }
     }
@@ -211,7 +211,7 @@ fn a_record_that_contradicts_itself_is_named() {
         record(&mut stream.bytes, tag, payload);
         let (lines, result) = stream.answers();
         assert_eq!(lines.len(), 4);
-        assert!(matches!(result, Err(AnalyzeError::SnapshotRecord { offset, .. }) if offset == at), "{result:?}");
+        assert!(matches!(result, Err(SnapshotError::SnapshotRecord { offset, .. }) if offset == at), "{result:?}");
     };
     check(1, &[]);
     check(1, &[1, 0, 0, 0, 0, 0, 0, 0]);

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::process::Command;
 
-use callpath_analyze::recipes::{RecipeOptions, build_table};
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::Packed;
 use callpath_format::table::Table;
 use callpath_image::cfi::CallFrames;
 use callpath_image::elf::Image;
 use callpath_image::landing_pads::LandingPads;
+use callpath_tables::recipes::{RecipeOptions, build_table};
 
 /// The bits of the recipe at an address.
 fn bits(table: &Table<'_>, at: LinkAddr) -> u16 {

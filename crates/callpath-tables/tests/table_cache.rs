@@ -6,12 +6,12 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use callpath_analyze::recipes::{RecipeDiagnostic, RecipeOptions, TableBuild, build_table};
-use callpath_analyze::table_cache::{CacheTrouble, TableCache, fuzz_cache_file};
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::Recipe;
 use callpath_format::table::Table;
 use callpath_image::elf::Image;
+use callpath_tables::recipes::{RecipeDiagnostic, RecipeOptions, TableBuild, build_table};
+use callpath_tables::table_cache::{CacheTrouble, TableCache, fuzz_cache_file};
 use tiny_elf::{Fde, Random, shared_object};
 
 const PUSH_RBP: &[u8] = &[0x41, 0x0e, 16, 0x86, 2];

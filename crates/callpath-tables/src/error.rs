@@ -1,11 +1,11 @@
-//! What can go wrong in this crate. Each completes "failed to ...".
+//! What can go wrong with a stream of snapshots. Each completes "failed to ...".
 //! Knows nothing of how it is shown.
 
 use std::io;
 
-/// Why an analysis has no result.
+/// Why a stream is not answered to its end.
 #[derive(Debug, thiserror::Error)]
-pub enum AnalyzeError {
+pub enum SnapshotError {
     /// The stream of snapshots cannot be read.
     #[error("read the snapshot stream at byte {offset}: {source}")]
     SnapshotRead {

@@ -458,7 +458,7 @@ fn seal(bytes: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measurement::FULL_ROOT;
+    use crate::FULL_ROOT;
     use callpath_format::frame::ModuleIndex;
 
     fn process() -> ProcessFile {

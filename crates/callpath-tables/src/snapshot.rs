@@ -14,7 +14,7 @@ use callpath_format::address::RunAddr;
 use callpath_format::frame::ModuleIndex;
 use callpath_unwind::{Cursor, End, Memory, walk};
 
-use crate::AnalyzeError;
+use crate::SnapshotError;
 use crate::recipes::RecipeOptions;
 use crate::table_cache::TableCache;
 use modules::{Modules, Tables};
@@ -57,7 +57,7 @@ pub fn answer(
     output: impl Write,
     cache: &TableCache,
     options: &RecipeOptions,
-) -> (Answered, Result<(), AnalyzeError>) {
+) -> (Answered, Result<(), SnapshotError>) {
     let mut tables = Tables::new(cache, options);
     let mut answers = Answers { output, buffer: Vec::with_capacity(2 * ANSWER_BUFFER_LEN_BYTES) };
     let mut answered = Answered::default();
@@ -72,11 +72,11 @@ fn answer_records(
     tables: &mut Tables<'_>,
     answers: &mut Answers<impl Write>,
     answered: &mut Answered,
-) -> Result<(), AnalyzeError> {
+) -> Result<(), SnapshotError> {
     records.magic()?;
     let mut modules = Modules::default();
     while let Some(tag) = records.next()? {
-        let malformed = |what| AnalyzeError::SnapshotRecord { offset: records.record_start, what };
+        let malformed = |what| SnapshotError::SnapshotRecord { offset: records.record_start, what };
         match tag {
             TAG_MODULES => modules = tables.modules(&records.payload).map_err(malformed)?,
             TAG_SNAPSHOT => {
@@ -105,28 +105,28 @@ impl<R: Read> Records<R> {
         Records { input: io::BufReader::with_capacity(1 << 18, input), offset: 0, record_start: 0, payload: Vec::new() }
     }
 
-    fn magic(&mut self) -> Result<(), AnalyzeError> {
+    fn magic(&mut self) -> Result<(), SnapshotError> {
         self.fill(MAGIC.len() as u64)?;
-        if self.payload == MAGIC { Ok(()) } else { Err(AnalyzeError::SnapshotMagic) }
+        if self.payload == MAGIC { Ok(()) } else { Err(SnapshotError::SnapshotMagic) }
     }
 
     /// The tag of the next known record, its payload in `payload`; `None` at the end of the stream.
-    fn next(&mut self) -> Result<Option<u32>, AnalyzeError> {
+    fn next(&mut self) -> Result<Option<u32>, SnapshotError> {
         loop {
             self.record_start = self.offset;
             match self.fill(8)? {
                 0 => return Ok(None),
                 8 => {}
-                _ => return Err(AnalyzeError::SnapshotCut { offset: self.record_start }),
+                _ => return Err(SnapshotError::SnapshotCut { offset: self.record_start }),
             }
             let (tag, len) = (u32_at(&self.payload, 0), u32_at(&self.payload, 4));
             let (Some(tag), Some(len)) = (tag, len) else {
-                return Err(AnalyzeError::SnapshotCut { offset: self.record_start });
+                return Err(SnapshotError::SnapshotCut { offset: self.record_start });
             };
             let known = matches!(tag, TAG_MODULES | TAG_SNAPSHOT | TAG_END);
             let got = if known { self.fill(len.into())? } else { self.skip(len.into())? };
             if got < u64::from(len) {
-                return Err(AnalyzeError::SnapshotCut { offset: self.record_start });
+                return Err(SnapshotError::SnapshotCut { offset: self.record_start });
             }
             if known {
                 return Ok(Some(tag));
@@ -135,19 +135,19 @@ impl<R: Read> Records<R> {
     }
 
     /// Reads up to `len` bytes into `payload`; memory grows with what is there, not with what is claimed.
-    fn fill(&mut self, len: u64) -> Result<u64, AnalyzeError> {
+    fn fill(&mut self, len: u64) -> Result<u64, SnapshotError> {
         self.payload.clear();
         let read = (&mut self.input).take(len).read_to_end(&mut self.payload);
         self.advance(read.map(|got| got as u64))
     }
 
-    fn skip(&mut self, len: u64) -> Result<u64, AnalyzeError> {
+    fn skip(&mut self, len: u64) -> Result<u64, SnapshotError> {
         let read = io::copy(&mut (&mut self.input).take(len), &mut io::sink());
         self.advance(read)
     }
 
-    fn advance(&mut self, read: io::Result<u64>) -> Result<u64, AnalyzeError> {
-        let got = read.map_err(|source| AnalyzeError::SnapshotRead { offset: self.offset, source })?;
+    fn advance(&mut self, read: io::Result<u64>) -> Result<u64, SnapshotError> {
+        let got = read.map_err(|source| SnapshotError::SnapshotRead { offset: self.offset, source })?;
         self.offset += got;
         Ok(got)
     }
@@ -194,7 +194,7 @@ struct Answers<W> {
 }
 
 impl<W: Write> Answers<W> {
-    fn answer(&mut self, mut snapshot: &Snapshot<'_>, modules: &mut Modules) -> Result<End, AnalyzeError> {
+    fn answer(&mut self, mut snapshot: &Snapshot<'_>, modules: &mut Modules) -> Result<End, SnapshotError> {
         self.decimal(snapshot.id);
         let mut frames = 0;
         let cursor = Cursor::interrupted(snapshot.pc, snapshot.registers);
@@ -240,10 +240,10 @@ impl<W: Write> Answers<W> {
         }
     }
 
-    fn flush(&mut self) -> Result<(), AnalyzeError> {
+    fn flush(&mut self) -> Result<(), SnapshotError> {
         let written = self.output.write_all(&self.buffer).and_then(|()| self.output.flush());
         self.buffer.clear();
-        written.map_err(|source| AnalyzeError::SnapshotWrite { source })
+        written.map_err(|source| SnapshotError::SnapshotWrite { source })
     }
 }
 

@@ -11,9 +11,9 @@ use std::io::{Read, stdin};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use callpath_analyze::recipes::RecipeOptions;
-use callpath_analyze::snapshot::answer;
-use callpath_analyze::table_cache::TableCache;
+use callpath_tables::recipes::RecipeOptions;
+use callpath_tables::snapshot::answer;
+use callpath_tables::table_cache::TableCache;
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mut args = std::env::args().skip(1);

@@ -14,12 +14,12 @@ use std::error::Error;
 use std::path::Path;
 use std::process::Command;
 
-use callpath_analyze::recipes::{RecipeOptions, build_table};
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::{Cfa, Recipe};
 use callpath_format::register::Reg;
 use callpath_format::table::Table;
 use callpath_image::elf::Image;
+use callpath_tables::recipes::{RecipeOptions, build_table};
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!(

@@ -10,13 +10,13 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use callpath_analyze::recipes::{RecipeOptions, RecipeTableBuilder, build_table};
 use callpath_format::address::{CodePoint, LinkAddr, RunAddr};
 use callpath_format::recipe::{Cfa, Packed, Recipe, Rule};
 use callpath_format::register::{Reg, Registers};
 use callpath_format::table::{RecipeId, Table};
 use callpath_image::cfi::{CallFrames, CfiInput};
 use callpath_image::elf::Image;
+use callpath_tables::recipes::{RecipeOptions, RecipeTableBuilder, build_table};
 use callpath_unwind::{Cursor, Memory, Step, Stop, step_open, step_packed};
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrame, EndianSlice, EvaluationResult, LittleEndian, Register, RegisterRule,

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use callpath_analyze::graphs::with_flow;
 use callpath_image::elf::Image;
+use callpath_tables::graphs::with_flow;
 use callpath_x86::graph::{ProcedureGraph, merged};
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/procedure_graphs");

@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
-use callpath_analyze::recipes::{Origin, RecipeDiagnostic, RecipeTableBuilder, fuzz_table};
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::{Cfa, Expression, Packed, Recipe, Rule};
 use callpath_format::register::Reg;
 use callpath_format::table::{RecipeId, Table};
+use callpath_tables::recipes::{Origin, RecipeDiagnostic, RecipeTableBuilder, fuzz_table};
 
 /// Marsaglia's xorshift: the same numbers on every machine.
 struct Random(u64);

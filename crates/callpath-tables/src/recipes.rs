@@ -7,7 +7,7 @@ mod kept;
 pub(crate) mod machine_code;
 mod pool;
 mod spans;
-pub(crate) mod starts;
+pub mod starts;
 pub mod written;
 
 use std::fmt;

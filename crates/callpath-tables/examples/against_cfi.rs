@@ -8,9 +8,9 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 
-use callpath_analyze::recipes::{Disagreement, compare};
 use callpath_image::elf::Image;
 use callpath_image::symbols::Procedures;
+use callpath_tables::recipes::{Disagreement, compare};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);

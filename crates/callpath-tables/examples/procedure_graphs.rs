@@ -10,8 +10,8 @@ use std::error::Error;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use callpath_analyze::graphs::with_flow;
 use callpath_image::elf::Image;
+use callpath_tables::graphs::with_flow;
 use callpath_x86::graph::{ModuleFlow, ProcedureGraph, TableEnd, Terminator, merged};
 use callpath_x86::loops::{LoopForest, forest};
 

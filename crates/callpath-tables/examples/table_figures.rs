@@ -15,10 +15,10 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use callpath_analyze::recipes::{RecipeOptions, TableBuild, build_table};
 use callpath_format::address::LinkAddr;
 use callpath_format::table::Table;
 use callpath_image::elf::Image;
+use callpath_tables::recipes::{RecipeOptions, TableBuild, build_table};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let with = RecipeOptions::default();

@@ -127,12 +127,12 @@ impl TableCache {
 
 impl TableCache {
     /// The directory, if tables are kept.
-    pub(crate) fn directory(&self) -> Option<&Path> {
+    pub fn directory(&self) -> Option<&Path> {
         self.dir.as_deref()
     }
 
     /// The user whose files are believed.
-    pub(crate) fn user(&self) -> u32 {
+    pub fn user(&self) -> u32 {
         self.user
     }
 
@@ -154,7 +154,7 @@ impl TableCache {
 }
 
 /// The identity of an analysis: all that its result depends on.
-pub(crate) fn key_of(image: &Image, options: &RecipeOptions) -> u128 {
+pub fn key_of(image: &Image, options: &RecipeOptions) -> u128 {
     let mut hash = Xxh3::new();
     let number = |hash: &mut Xxh3, value: u64| hash.update(&value.to_le_bytes());
     number(&mut hash, ANALYSER_VERSION.into());
@@ -202,7 +202,7 @@ fn read(path: &Path, key: u128, user: u32) -> Result<Option<TableBuild>, String>
 }
 
 /// A file of the cache. `Ok(None)`: there is no such file.
-pub(crate) fn read_file(path: &Path, user: u32) -> Result<Option<Vec<u8>>, String> {
+pub fn read_file(path: &Path, user: u32) -> Result<Option<Vec<u8>>, String> {
     // Neither a link nor a pipe leads us on.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
@@ -286,7 +286,7 @@ fn write(path: &Path, key: u128, build: &TableBuild) -> io::Result<()> {
 }
 
 /// Writes a file of the cache under another name, then renames it.
-pub(crate) fn replace_file(path: &Path, header: &[u8], body: &[u8]) -> io::Result<()> {
+pub fn replace_file(path: &Path, header: &[u8], body: &[u8]) -> io::Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let temporary = path.with_extension(format!("{}-{number}.new", std::process::id()));

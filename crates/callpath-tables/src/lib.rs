@@ -1,0 +1,14 @@
+//! What callpath knows of a module's code: recipe tables, the cache that keeps them, control flow graphs, and walks over snapshots by the tables.
+//! Knows nothing of measurements, profiles and live processes.
+#![deny(unsafe_code)]
+
+mod error;
+pub mod graphs;
+pub mod module_facts;
+pub mod module_memo;
+pub mod recipes;
+pub mod slices;
+pub mod snapshot;
+pub mod table_cache;
+
+pub use error::SnapshotError;
