@@ -6,7 +6,9 @@ mod code;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use callpath_db::{CallSite, Handlers, Links, Metric, Name, NodeId, ProcessInfo, Profile, Quality, Scope, ScopeKind};
+use callpath_db::{
+    CallSite, Handlers, Links, MetricSource, Name, NodeId, ProcessInfo, Profile, Quality, Scope, ScopeKind,
+};
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_format::shared::thread::Dropped;
@@ -17,14 +19,12 @@ use crate::links::{Frame, Judge, Modules, Verdict};
 use crate::names::{ModuleNames, missing_names_hints};
 use crate::runtimes::{self, Nameless};
 use callpath_measurement::{
-    Account, FULL_ROOT, Measurement, PARTIAL_ROOT, ProcessFile, RETURNS, SessionFile, TreeNode,
+    Account, FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, ProcessFile, SessionFile, TreeNode,
 };
 
 /// The preload object's file name begins so; its frames are ours, not the program's.
 pub const PRELOAD_PREFIX: &str = "callpath-preload-";
 
-/// What [`RETURNS`] is not.
-const RETURNS_NOTE: &str = "returns from frames that were active at a sample; it is no number of calls";
 /// What code written at run time is called, where the kernel has no name for its memory.
 const NAMELESS_CODE: &str = "[jit]";
 /// How many modules a report's hints name.
@@ -49,7 +49,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
 /// The profile of a measurement.
 pub fn attribute(measurement: &Measurement, options: &AttributeOptions, progress: Progress<'_>) -> Profile {
     let session = &measurement.session;
-    let mut profile = Profile::new(metrics_of(session));
+    let mut profile = Profile::new(session.metrics.clone());
     let mut code = Code::default();
     for process in &measurement.processes {
         let names = measurement.names.iter().find(|names| names.sequence == process.sequence);
@@ -63,20 +63,6 @@ pub fn attribute(measurement: &Measurement, options: &AttributeOptions, progress
     }
     describe(&mut profile, measurement, &code);
     profile
-}
-
-/// What is stored in each node, what follows from it, and the number of samples.
-fn metrics_of(session: &SessionFile) -> Vec<Metric> {
-    let stored = session.metrics.iter().map(|metric| {
-        let column = Metric::sum(&metric.name, &metric.unit);
-        if metric.name == RETURNS { column.noted(RETURNS_NOTE) } else { column }
-    });
-    let mut metrics: Vec<Metric> = stored.collect();
-    if let Some(returns) = metrics.iter().skip(1).find(|metric| metric.name == RETURNS) {
-        metrics.push(Metric::per_own(&metrics[0], returns));
-    }
-    metrics.push(Metric::sum("samples", "count"));
-    metrics
 }
 
 fn add_process(
@@ -99,9 +85,11 @@ fn add_process(
         let mut scope = Scope::new(ScopeKind::Thread, profile.strings.intern(label));
         scope.discriminator = u64::from(thread.tid);
         let thread_node = profile.tree.child(process_node, scope);
-        let returns = session.metrics.iter().position(|metric| metric.name == RETURNS);
-        let adder = Adder { profile, code, judge, modules, metric_count: session.metrics.len(), returns };
-        let found = adder.add(thread_node, thread.start, thread.tree.nodes());
+        let of_procedure =
+            (0..session.metrics.len()).filter(|metric| session.metrics[*metric].is_of_procedure).collect();
+        let samples = session.metrics.iter().position(|metric| metric.source == MetricSource::Samples);
+        let adder = Adder { profile, code, judge, modules, samples, of_procedure };
+        let found = adder.add(thread_node, thread.start, &thread.tree);
         quality.add(&Quality { links: found.links, ..Quality::default() });
         let broken = found.broken_samples.min(quality.full);
         quality.full -= broken;
@@ -148,9 +136,10 @@ struct Adder<'a> {
     code: &'a mut Code,
     judge: &'a mut Judge,
     modules: &'a [usize],
-    metric_count: usize,
-    /// The metric that counts returns.
-    returns: Option<usize>,
+    /// The metric that counts samples.
+    samples: Option<usize>,
+    /// The metrics that are a procedure's, not a line's.
+    of_procedure: Vec<usize>,
 }
 
 /// What was found out about a thread's links.
@@ -164,7 +153,8 @@ struct Found {
 
 impl Adder<'_> {
     /// What lies beyond an invalid link is not known: the path begins anew below it, as a partial one.
-    fn add(mut self, thread: NodeId, start: Option<FrameKey>, nodes: &[TreeNode]) -> Found {
+    fn add(mut self, thread: NodeId, start: Option<FrameKey>, tree: &PathTree) -> Found {
+        let nodes = tree.nodes();
         let samples = inclusive_samples(nodes);
         let mut found = Found::default();
         // Whether a node is below an invalid link, and whether it is below the root of full paths.
@@ -173,6 +163,7 @@ impl Adder<'_> {
         // For each node, where its own cost goes and where its callees hang: its line's scope, or its procedure's.
         let mut places: Vec<NodeId> = Vec::with_capacity(nodes.len());
         let mut partial = None;
+        let mut values = vec![0; self.profile.tree.width()];
         for (index, node) in nodes.iter().enumerate() {
             let parent = places.get(node.parent as usize).copied().unwrap_or(thread);
             let invalid = self.check_link(nodes, index, samples[index], &mut found.links);
@@ -199,10 +190,13 @@ impl Adder<'_> {
                 _ => self.frame(parent, node.key, &mut procedure),
             };
             places.push(place);
-            let mut values: Vec<u64> = node.values.iter().take(self.metric_count).copied().collect();
-            // Columns of derived metrics hold nothing.
-            values.resize(self.profile.tree.width().saturating_sub(1), 0);
-            values.push(node.samples);
+            values.fill(0);
+            let own = tree.values(index as u32).chain(self.samples.map(|samples| (samples, node.samples)));
+            for (metric, value) in own {
+                if let Some(column) = values.get_mut(metric) {
+                    *column = value;
+                }
+            }
             if values.iter().all(|v| *v == 0) {
                 continue;
             }
@@ -213,13 +207,13 @@ impl Adder<'_> {
                 _ => place,
             };
             // It is the procedure that returned, not a loop of it. Our own frames are none of the program's.
-            if let Some(returns) = self.returns
-                && let Some(count) = values.get_mut(returns).map(std::mem::take).filter(|count| *count > 0)
-                && let Some(procedure) = procedure
-            {
-                let mut counted = vec![0; values.len()];
-                counted[returns] = count;
-                self.profile.tree.add(procedure, &counted);
+            for &metric in &self.of_procedure {
+                let value = std::mem::take(&mut values[metric]);
+                if let Some(procedure) = procedure.filter(|_| value != 0) {
+                    let mut counted = vec![0; values.len()];
+                    counted[metric] = value;
+                    self.profile.tree.add(procedure, &counted);
+                }
             }
             self.profile.tree.add(at, &values);
             self.count_unnamed(node.key, node.samples);

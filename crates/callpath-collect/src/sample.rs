@@ -149,7 +149,7 @@ fn count(
 ) {
     let record = thread.record;
     let settings = &process.session.settings;
-    if !Tree::new(process, thread).is_some_and(|mut tree| tree.count(node, 1, weight.values)) {
+    if !Tree::new(process, thread).is_some_and(|mut tree| tree.count(node, 1, &weight.values)) {
         return drop_sample(record, Dropped::NoMemory);
     }
     weight.keep(record, Some(node));
@@ -219,7 +219,7 @@ fn kept(record: &ThreadRecord) -> u64 {
 /// Of a sample that nothing can be kept of its time goes to a gap: it is not the next one's, which may come much later from another
 /// place.
 fn drop_for_room(process: &Process<'_>, thread: Thread<'_>, weight: &Weight, reason: Dropped) {
-    if let Some(gap) = gap::add(process, thread, Gap::NoRoom, weight.values) {
+    if let Some(gap) = gap::add(process, thread, Gap::NoRoom, &weight.values) {
         weight.keep(thread.record, Some(gap));
     }
     drop_sample(thread.record, reason);

@@ -9,7 +9,6 @@
 
 #![forbid(unsafe_code)]
 
-mod context_id;
 mod metric;
 mod name;
 mod profile;
@@ -19,8 +18,7 @@ mod run;
 mod scope;
 mod tree;
 
-pub use context_id::ContextId;
-pub use metric::{Formula, Metric, MetricKind};
+pub use callpath_schema::{Formula, Metric, MetricId, MetricKind, MetricSource, MetricType, Value};
 pub use name::{Name, Strings};
 pub use profile::Profile;
 pub use quality::{Handlers, Links, Quality};

@@ -1,7 +1,6 @@
 //! A profile: one tree with all that is needed to read it; and the merging of two.
 //! Refuses to know where it was measured and how it is stored.
 
-use crate::metric::Combine;
 use crate::{CallSite, Metric, Name, NodeId, Quality, RunInfo, Scope, Strings, Tree};
 
 /// What a run, or several merged ones, cost by complete call path.
@@ -72,7 +71,7 @@ impl Profile {
                 })
             })
             .collect();
-        let added: Vec<_> = self.metrics[mine..].iter().map(|metric| Combine::of(&metric.kind)).collect();
+        let added: Vec<_> = self.metrics[mine..].iter().map(|metric| metric.rule()).collect();
         self.tree.widen(&added);
         columns
     }

@@ -86,7 +86,7 @@ impl ArenaKeeper {
     /// A process's slot.
     pub(crate) fn slot(&self, index: usize) -> &ProcessSlot {
         let offset = ProcessSlot::offset_bytes(index % PROCESS_SLOTS).expect("reduced to the number of slots");
-        self.arena().at_offset(offset).expect("the arena holds chunks 1 to 4")
+        self.arena().at_offset(offset).expect("the arena holds chunks 1 to 8")
     }
 
     pub(crate) fn descriptor(&self) -> i32 {

@@ -2,7 +2,8 @@
 //! Knows nothing of names.
 
 use super::*;
-use callpath_measurement::{MetricInfo, ModuleRecord, NamedCode, NamesFile, PathTree, ThreadProfile};
+use callpath_db::{Metric, MetricId};
+use callpath_measurement::{ModuleRecord, NamedCode, NamesFile, PathTree, ThreadProfile};
 
 fn process(sequence: u32, pid: u32, forked: bool, account: Account) -> ProcessFile {
     let thread = ThreadProfile { tid: pid, count: 1, name: "main".into(), account, ..ThreadProfile::default() };
@@ -15,7 +16,7 @@ fn profile(processes: Vec<ProcessFile>) -> Profile {
 
 fn profile_with_names(processes: Vec<ProcessFile>, names: Vec<NamesFile>) -> Profile {
     let session = SessionFile {
-        metrics: vec![MetricInfo { name: "cpu-time".into(), unit: "ns".into() }],
+        metrics: vec![Metric::of(MetricId::CPU_TIME), Metric::of(MetricId::SAMPLES)],
         working_directory: "/somewhere".into(),
         recorder_cpu_ns: 40,
         ..SessionFile::default()
@@ -44,7 +45,7 @@ fn where_walks_stopped_is_said() {
         let tree = &mut stopping.threads[0].tree;
         let outermost = tree.child(PARTIAL_ROOT, key);
         let inner = tree.child(outermost, FrameKey::in_module(ModuleIndex(0), LinkAddr(0x20)));
-        tree.add(inner, samples, [samples, 0, 0, 0, 0, 0, 0, 0]);
+        tree.add(inner, samples, &[samples]);
         profile(vec![stopping.clone()]).info.notes.into_iter().find(|note| note.starts_with("partial"))
     };
     let outside = FrameKey::outside(callpath_format::address::RunAddr(0x7000));
@@ -65,7 +66,7 @@ fn written_code_is_called_what_its_own_process_calls_it() {
         for address in [0x1010, 0x1020, 0x2000] {
             let key = FrameKey::in_module(ModuleIndex(1), LinkAddr(address));
             let node = process.threads[0].tree.child(FULL_ROOT, key);
-            process.threads[0].tree.add(node, 1, [1, 0, 0, 0, 0, 0, 0, 0]);
+            process.threads[0].tree.add(node, 1, &[1]);
         }
         process
     };
@@ -114,7 +115,7 @@ fn numbers_without_bounds_do_not_overflow() {
         let mut node = root;
         for address in 0..3 {
             node = tree.child(node, FrameKey(address));
-            tree.add(node, u64::MAX, [u64::MAX; 8]);
+            tree.add(node, u64::MAX, &[u64::MAX; 8]);
         }
     }
     process.threads[0].tree = tree;

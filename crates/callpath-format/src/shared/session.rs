@@ -200,7 +200,7 @@ impl Session {
     }
 
     /// Its version is part of it: change it with any layout in `crate::shared`.
-    pub const MAGIC: [u8; 8] = *b"CPSESS12";
+    pub const MAGIC: [u8; 8] = *b"CPSESS13";
     /// `si_code` of a SIGTRAP by which the recorder asks a thread that waits for a sample; with it comes the nonce.
     pub const ASKED: i32 = -0x4350;
     /// The recorder answers the doorbell.
