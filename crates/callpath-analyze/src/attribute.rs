@@ -4,16 +4,19 @@
 mod code;
 
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use callpath_db::{
-    CallSite, Handlers, Links, MetricSource, Name, NodeId, ProcessInfo, Profile, Quality, Scope, ScopeKind,
+    CallSite, Context, ContextId, Handlers, Links, MetricSource, Name, NodeId, ProcessInfo, Profile, Quality, Scope,
+    ScopeKind,
 };
 use callpath_format::address::LinkAddr;
-use callpath_format::frame::{FrameKey, ModuleIndex};
+use callpath_format::frame::{FrameKey, FrameKind};
 use callpath_format::shared::thread::Dropped;
 use callpath_image::exports::Export;
 use code::{Code, ModuleCode};
+use rustc_hash::FxHashMap;
 
 use crate::links::{Frame, Judge, Modules, Verdict};
 use crate::names::{ModuleNames, missing_names_hints};
@@ -56,10 +59,10 @@ pub fn attribute(measurement: &Measurement, options: &AttributeOptions, progress
         code.enter(process, names);
     }
     code.read(options, progress);
-    let mut judge = Judge::default();
+    let mut merged = Merged::default();
     for (index, process) in measurement.processes.iter().enumerate() {
         let modules = std::mem::take(&mut code.of_processes[index]);
-        add_process(&mut profile, &mut code, &mut judge, (process, &modules), session);
+        add_process(&mut profile, &mut code, &mut merged, (process, &modules), session);
     }
     describe(&mut profile, measurement, &code);
     profile
@@ -68,7 +71,7 @@ pub fn attribute(measurement: &Measurement, options: &AttributeOptions, progress
 fn add_process(
     profile: &mut Profile,
     code: &mut Code,
-    judge: &mut Judge,
+    merged: &mut Merged,
     (process, modules): (&ProcessFile, &[usize]),
     session: &SessionFile,
 ) {
@@ -88,7 +91,7 @@ fn add_process(
         let of_procedure =
             (0..session.metrics.len()).filter(|metric| session.metrics[*metric].is_of_procedure).collect();
         let samples = session.metrics.iter().position(|metric| metric.source == MetricSource::Samples);
-        let adder = Adder { profile, code, judge, modules, samples, of_procedure };
+        let adder = Adder { profile, code, merged, modules, samples, of_procedure };
         let found = adder.add(thread_node, thread.start, &thread.tree);
         quality.add(&Quality { links: found.links, ..Quality::default() });
         let broken = found.broken_samples.min(quality.full);
@@ -130,11 +133,19 @@ fn add_account(quality: &mut Quality, account: &Account) {
     });
 }
 
+/// What is found out once for all threads and processes.
+#[derive(Default)]
+struct Merged {
+    judge: Judge,
+    /// What stands for a frame in each of its contexts, by module and address; by key where there is no module.
+    scopes: FxHashMap<(Option<usize>, u64), Rc<[Scope]>>,
+}
+
 /// Adds one thread's tree.
 struct Adder<'a> {
     profile: &'a mut Profile,
     code: &'a mut Code,
-    judge: &'a mut Judge,
+    merged: &'a mut Merged,
     modules: &'a [usize],
     /// The metric that counts samples.
     samples: Option<usize>,
@@ -163,9 +174,15 @@ impl Adder<'_> {
         // For each node, where its own cost goes and where its callees hang: its line's scope, or its procedure's.
         let mut places: Vec<NodeId> = Vec::with_capacity(nodes.len());
         let mut partial = None;
+        let mut contexts: Vec<ContextId> = Vec::with_capacity(nodes.len());
         let mut values = vec![0; self.profile.tree.width()];
         for (index, node) in nodes.iter().enumerate() {
             let parent = places.get(node.parent as usize).copied().unwrap_or(thread);
+            contexts.push(match index as u32 {
+                FULL_ROOT => ContextId::ROOT,
+                PARTIAL_ROOT => ContextId::PARTIAL_ROOT,
+                _ => self.context(contexts[node.parent as usize], node.key),
+            });
             let invalid = self.check_link(nodes, index, samples[index], &mut found.links);
             let was_broken = index > PARTIAL_ROOT as usize && broken[node.parent as usize];
             let is_full = index as u32 == FULL_ROOT || (index > PARTIAL_ROOT as usize && full[node.parent as usize]);
@@ -181,7 +198,7 @@ impl Adder<'_> {
                 PARTIAL_ROOT => thread,
                 _ if invalid || node.parent == PARTIAL_ROOT => {
                     // Where a walk stopped is among the frames that were left out, if any were.
-                    if !invalid && node.key != FrameKey::LEFT_OUT {
+                    if !invalid && node.key.kind() != FrameKind::LeftOut {
                         self.count_stopped(node.key, samples[index]);
                     }
                     let root = *partial.get_or_insert_with(|| self.partial_root(thread));
@@ -200,6 +217,7 @@ impl Adder<'_> {
             if values.iter().all(|v| *v == 0) {
                 continue;
             }
+            self.profile.contexts.add(contexts[index], &values);
             let at = match (index as u32, start) {
                 // Time of a thread in which no sample hit: it was spent below where the thread began.
                 (FULL_ROOT, Some(start)) => self.frame(thread, start, &mut None),
@@ -227,7 +245,7 @@ impl Adder<'_> {
         if index <= PARTIAL_ROOT as usize || node.parent <= PARTIAL_ROOT {
             return false;
         }
-        if nodes[node.parent as usize].key == FrameKey::LEFT_OUT {
+        if nodes[node.parent as usize].key.kind() == FrameKind::LeftOut {
             return false;
         }
         let frame = |key: FrameKey| {
@@ -240,7 +258,7 @@ impl Adder<'_> {
         if caller.0 || callee.0 {
             return false;
         }
-        let verdict = self.judge.judge(&*self.code, caller.1, callee.1);
+        let verdict = self.merged.judge.judge(&*self.code, caller.1, callee.1);
         let rated = match verdict {
             Verdict::Valid => &mut links.valid,
             Verdict::Likely => &mut links.likely,
@@ -258,37 +276,50 @@ impl Adder<'_> {
     /// The scope of a frame below `parent`: its procedure, and the line in it where one is known.
     /// `outermost`: becomes the procedure's own scope.
     fn frame(&mut self, parent: NodeId, key: FrameKey, outermost: &mut Option<NodeId>) -> NodeId {
-        if key == FrameKey::LEFT_OUT {
-            return self.profile.tree.child(parent, Scope::new(ScopeKind::Truncated, Name::EMPTY));
-        }
-        let strings = &mut self.profile.strings;
-        if let Some(gap) = key.as_gap() {
-            let scope = Scope::new(ScopeKind::Gap, strings.intern(gap.name()));
-            return self.profile.tree.child(parent, scope);
-        }
-        let Some(module) = self.modules.get(usize::from(key.module().0)).map(|m| &self.code.modules[*m]) else {
-            let name = if key.module() == ModuleIndex::NONE {
-                format!("[code without a file]+{:#x}", key.address() & !0xfff)
-            } else {
-                format!("[unknown module]+{:#x}", key.address())
-            };
-            let scope = Scope::new(ScopeKind::Procedure, strings.intern(&name));
-            let procedure = self.profile.tree.child(parent, scope);
-            *outermost = Some(procedure);
-            return procedure;
+        let module = self.module_of(key);
+        let frame = (module, if module.is_some() { key.address() } else { key.0 });
+        let scopes = match self.merged.scopes.get(&frame) {
+            Some(scopes) => scopes.clone(),
+            None => {
+                let scopes: Rc<[Scope]> = self.scopes_of(key, module).into();
+                self.merged.scopes.insert(frame, scopes.clone());
+                scopes
+            }
         };
-        if module.ours {
-            return parent;
+        let mut at = parent;
+        for scope in scopes.iter() {
+            at = self.profile.tree.child(at, *scope);
+            if scope.kind == ScopeKind::Procedure {
+                *outermost = Some(at);
+            }
         }
-        let Some(place) = module.places.get(&LinkAddr(key.address())) else { return parent };
-        let mut scope = Scope::new(ScopeKind::Procedure, strings.intern(&place.procedure));
+        at
+    }
+
+    /// What stands for a frame in each of its contexts, from outside in: its procedure, the loops and inlined calls around it, its line. Of
+    /// our own code nothing.
+    fn scopes_of(&mut self, key: FrameKey, module: Option<usize>) -> Vec<Scope> {
+        let strings = &mut self.profile.strings;
+        let Some(module) = module.map(|module| &self.code.modules[module]) else {
+            let name = match key.kind() {
+                FrameKind::LeftOut => return vec![Scope::new(ScopeKind::Truncated, Name::EMPTY)],
+                FrameKind::Gap(gap) => return vec![Scope::new(ScopeKind::Gap, strings.intern(gap.name()))],
+                FrameKind::Outside(addr) => format!("[code without a file]+{:#x}", addr.0 & !0xfff),
+                FrameKind::Code { addr, .. } => format!("[unknown module]+{:#x}", addr.0),
+                FrameKind::Other { tag, value } => format!("[frame of kind {tag}]+{value:#x}"),
+            };
+            return vec![Scope::new(ScopeKind::Procedure, strings.intern(&name))];
+        };
+        let Some(place) = module.places.get(&LinkAddr(key.address())).filter(|_| !module.ours) else {
+            return Vec::new();
+        };
         let module_name = strings.intern(&module.file_name());
-        scope.module = Some(module_name);
-        scope.address = Some(place.start.0);
-        scope.file = place.declared.as_ref().map(|declared| strings.intern(&declared.file));
-        scope.line = place.declared.as_ref().map(|declared| declared.line);
-        let mut procedure = self.profile.tree.child(parent, scope);
-        *outermost = Some(procedure);
+        let mut procedure = Scope::new(ScopeKind::Procedure, strings.intern(&place.procedure));
+        procedure.module = Some(module_name);
+        procedure.address = Some(place.start.0);
+        procedure.file = place.declared.as_ref().map(|declared| strings.intern(&declared.file));
+        procedure.line = place.declared.as_ref().map(|declared| declared.line);
+        let mut scopes = vec![procedure];
         for inner in place.scopes.iter().filter_map(|&scope| module.scopes.get(scope as usize)) {
             let kind = if inner.is_loop { ScopeKind::Loop } else { ScopeKind::Inlined };
             let mut scope = Scope::new(kind, strings.intern(&inner.name));
@@ -298,14 +329,35 @@ impl Adder<'_> {
             scope.address = Some(inner.address.0);
             scope.call_site =
                 inner.call_site.as_ref().map(|site| CallSite { file: strings.intern(&site.file), line: site.line });
-            procedure = self.profile.tree.child(procedure, scope);
+            scopes.push(scope);
         }
-        let Some(line) = &place.line else { return procedure };
-        let mut scope = Scope::new(ScopeKind::Line, callpath_db::Name::EMPTY);
-        scope.file = Some(strings.intern(&line.file));
-        scope.line = Some(line.line);
-        scope.module = Some(strings.intern(&module.file_name()));
-        self.profile.tree.child(procedure, scope)
+        if let Some(line) = &place.line {
+            let mut scope = Scope::new(ScopeKind::Line, Name::EMPTY);
+            scope.file = Some(strings.intern(&line.file));
+            scope.line = Some(line.line);
+            scope.module = Some(module_name);
+            scopes.push(scope);
+        }
+        scopes
+    }
+
+    /// Which of all modules a frame lies in.
+    fn module_of(&self, key: FrameKey) -> Option<usize> {
+        self.modules.get(usize::from(key.module().0)).copied()
+    }
+
+    /// Enters a frame called from the context `parent`; its context.
+    fn context(&mut self, parent: ContextId, key: FrameKey) -> ContextId {
+        let (module, offset) = match self.module_of(key) {
+            Some(module) => {
+                let module = &self.code.modules[module];
+                ((self.profile.strings.intern(&module.key.0.to_string_lossy()), &*module.identity), key.address())
+            }
+            None => ((Name::EMPTY, [].as_slice()), key.0),
+        };
+        let id = parent.child(module.1, offset);
+        self.profile.contexts.enter(Context { id, parent, module: module.0, offset });
+        id
     }
 
     fn count_stopped(&mut self, key: FrameKey, samples: u64) {

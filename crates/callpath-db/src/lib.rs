@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod contexts;
 mod metric;
 mod name;
 mod profile;
@@ -18,7 +19,8 @@ mod run;
 mod scope;
 mod tree;
 
-pub use callpath_schema::{Formula, Metric, MetricId, MetricKind, MetricSource, MetricType, Value};
+pub use callpath_schema::{ContextId, Formula, Metric, MetricId, MetricKind, MetricSource, MetricType, Value};
+pub use contexts::{Context, Contexts};
 pub use name::{Name, Strings};
 pub use profile::Profile;
 pub use quality::{Handlers, Links, Quality};

@@ -37,9 +37,9 @@ use crate::unmeasured;
 
 /// How often the files are written, unless writing them takes too long.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
-/// Writing takes at most one part in so many of the time: each second that is what has changed in it, but a tree may grow by half a million
-/// nodes.
-const WRITE_SHARE: u32 = 10;
+/// Between two writings there is so many times the time that one took. What has changed is written once, however often that is: more would
+/// spare little.
+const WRITE_SHARE: u32 = 4;
 /// How long a process that was not rung for waits at most to be looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// At its end a measurement waits so long for whole tables of large modules. Samples that need them end where there is none.
