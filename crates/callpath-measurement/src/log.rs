@@ -98,6 +98,9 @@ impl ProcessLog {
         }
         let bytes = self.whole(process, threads);
         write_file(directory, name, &bytes.0)?;
+        if process.ended_ns.is_some() {
+            return Ok(());
+        }
         let path = directory.join(name);
         let options = fs::OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(&path);
         let file = options.map_err(|source| MeasurementError::Write { path: path.clone(), source })?;

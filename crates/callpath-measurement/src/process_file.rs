@@ -187,19 +187,16 @@ fn encode_changes(w: &mut Writer, tree: &mut PathTree) {
     }
 }
 
-/// Samples, and each metric that is not 0: how many metrics stand between, value.
+/// Samples, and each metric that is not 0: how many metrics stand between and whether another one follows, value.
 fn encode_cost(w: &mut Writer, tree: &PathTree, node: u32) {
     let samples = tree.nodes()[node as usize].samples;
-    let count = tree.values(node).count();
-    w.number(samples << 1 | u64::from(count > 0));
-    if count > 0 {
-        w.number(count as u64);
-        let mut last = 0;
-        for (metric, value) in tree.values(node) {
-            w.number((metric - last) as u64);
-            w.number(value);
-            last = metric;
-        }
+    let mut values = tree.values(node).peekable();
+    w.number(samples << 1 | u64::from(values.peek().is_some()));
+    let mut last = 0;
+    while let Some((metric, value)) = values.next() {
+        w.number(((metric - last) as u64) << 1 | u64::from(values.peek().is_some()));
+        w.number(value);
+        last = metric;
     }
 }
 
@@ -390,17 +387,17 @@ fn decode_changes(r: &mut Reader<'_>, tree: &mut PathTree, metric_count: u32) ->
 fn decode_cost(r: &mut Reader<'_>, tree: &mut PathTree, node: u32, metric_count: u32) -> Result<(), MeasurementError> {
     let samples = r.number()?;
     tree.set_samples(node, samples >> 1);
-    if samples & 1 != 0 {
-        let mut metric = 0u64;
-        for place in 0..r.count(2)? {
-            let gap = r.number()?;
-            metric = metric.saturating_add(gap);
-            if metric >= u64::from(metric_count) || (place > 0 && gap == 0) {
-                return Err(r.error("metric"));
-            }
-            let value = r.number()?;
-            tree.set_value(node, metric as usize, value);
+    let (mut follows, mut metric, mut is_first) = (samples & 1 != 0, 0u64, true);
+    while follows {
+        let gap = r.number()?;
+        follows = gap & 1 != 0;
+        metric = metric.saturating_add(gap >> 1);
+        if metric >= u64::from(metric_count) || (!is_first && gap >> 1 == 0) {
+            return Err(r.error("metric"));
         }
+        is_first = false;
+        let value = r.number()?;
+        tree.set_value(node, metric as usize, value);
     }
     Ok(())
 }
