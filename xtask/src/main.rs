@@ -34,6 +34,7 @@ const USAGE: &str = "\
 cargo xtask CMD
 
   test            install what the tests use, then check and test everything
+                    [--quick] install nothing: lints, the tests of the crates and some end-to-end tests, for the daily round
   company         the tests with Java, Node and Go, which it installs
   lint            formatting, clippy, dependency directions, licences, rooms
   oracle          the walk against the true path at every instruction of a program; --help says more
