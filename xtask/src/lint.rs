@@ -34,7 +34,7 @@ pub fn steps(report: &mut Report) {
     report.step("directions of the crates' dependencies", layers::check);
     report.step("licences", licences::check_licences);
     report.step("one version of each crate", licences::check_duplicates);
-    report.step("rooms", rooms::check);
+    report.step("source files", rooms::check);
     report.step("fuzz targets", fuzz_targets::check);
 }
 
