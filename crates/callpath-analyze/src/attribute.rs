@@ -24,7 +24,7 @@ use callpath_measurement::{
 pub const PRELOAD_PREFIX: &str = "callpath-preload-";
 
 /// What [`RETURNS`] is not.
-const RETURNS_NOTE: &str = "returns from frames that were active at a sample; it is no number of calls";
+const RETURNS_NOTE: &str = "returns from frames that were active at a sample; not a call count";
 /// What code written at run time is called, where the kernel has no name for its memory.
 const NAMELESS_CODE: &str = "[jit]";
 /// How many modules a report's hints name.
@@ -377,7 +377,7 @@ fn file_notes(module: &ModuleCode, session: &SessionFile) -> Vec<String> {
     notes
 }
 
-/// That procedures jump where nobody knows, as a sentence, if a good part of `all` samples is in them.
+/// That indirect jumps could not be followed, as a sentence, if a good part of `all` samples is in them.
 fn unresolved_jumps(module: &ModuleCode, all: u64) -> Option<String> {
     const NAMED: usize = 3;
     let count = module.unresolved.len();
@@ -385,7 +385,8 @@ fn unresolved_jumps(module: &ModuleCode, all: u64) -> Option<String> {
     let more = if count > NAMED { format!(" and {} more", count - NAMED) } else { String::new() };
     let share = module.unresolved_samples as f64 / all.max(1) as f64;
     (share >= HINT_SHARE).then(|| {
-        format!("{}: jumps that lead nobody knows where; loops may be missing in {named}{more}", module.key.0.display())
+        let path = module.key.0.display();
+        format!("{path}: indirect jumps could not be followed; loops may be missing in {named}{more}")
     })
 }
 

@@ -270,9 +270,10 @@ impl Recorder {
             self.refusals.add(&program, calls);
         }
         self.notes.extend(self.ledger.notes(&options.events));
-        if !self.processes.is_empty() {
-            self.notes
-                .push(format!("{} of its processes still run; they are measured no further", self.processes.len()));
+        match self.processes.len() {
+            0 => {}
+            1 => self.notes.push("1 process is still running and is no longer measured".into()),
+            more => self.notes.push(format!("{more} processes are still running and are no longer measured")),
         }
         self.write_session(&directory, &mut session);
         self.notes.extend(unmeasured::note(self.shared.keeper.session()));

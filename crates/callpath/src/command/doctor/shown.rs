@@ -64,8 +64,8 @@ fn one(finding: &Finding, width: usize, color: bool, out: &mut dyn Write) -> io:
     Ok(())
 }
 
-/// Broken at blanks. A word that is longer than a line stands alone.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+/// Lines of at most `width` columns, broken at blanks. A word that is longer than a line stands alone.
+pub(in crate::command) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match lines.last_mut() {
