@@ -1,5 +1,4 @@
-//! Nasty programs, compiled once each run of the tests into the target's directory.
-//! Knows nothing of what they do.
+//! The programs of tests/nasty, each compiled once a run of the tests into the target's directory.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -26,6 +25,13 @@ pub fn tool_path(name: &str) -> PathBuf {
     let directory = profile.join("nasty");
     std::fs::create_dir_all(&directory).expect("the target's directory can be written");
     directory.join(name)
+}
+
+/// Copies a program that is to be run. By `cp`: a file that this process writes may be open in a child that another test has just
+/// forked, and cannot be executed meanwhile.
+pub fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status();
+    assert!(copied.expect("cp can be run").success(), "cannot copy {} to {}", from.display(), to.display());
 }
 
 /// Compiles a program; the error is what the compiler says.

@@ -47,6 +47,8 @@ pub struct Recorded {
     pub ended: Ended,
     /// The measurement.
     pub directory: PathBuf,
+    /// The value of `-F`, samples a second.
+    rate_hz: Option<u64>,
     surroundings: TempDir,
 }
 
@@ -124,7 +126,12 @@ impl Program {
         words.extend(["--".into(), self.path.clone().into()]);
         words.extend(self.arguments.iter().cloned());
         let ended = self.run(&words, surroundings.path());
-        Recorded { ended, directory, surroundings }
+        Recorded { ended, directory, rate_hz: self.rate_hz(), surroundings }
+    }
+
+    fn rate_hz(&self) -> Option<u64> {
+        let at = self.options.iter().position(|option| option == "-F")?;
+        self.options[at + 1].to_str().and_then(|rate| rate.parse().ok())
     }
 
     /// Runs it both ways, compares what a caller sees, and reads the report.
@@ -197,7 +204,10 @@ impl Recorded {
         assert!(self.directory.is_dir(), "no measurement: {:?}", self.ended);
         let said = run_report(&self.directory, &["--json"]);
         assert_eq!(said.status, 0, "the report failed: {}", said.stderr);
-        let profile = Profile::of_json(&said.stdout);
+        let mut profile = Profile::of_json(&said.stdout);
+        if let Some(rate_hz) = self.rate_hz {
+            profile = profile.at_rate(rate_hz);
+        }
         profile.assert_sound();
         profile
     }
@@ -213,6 +223,14 @@ pub fn run_report(directory: &Path, options: &[&str]) -> Ended {
     let mut report = Command::new(callpath());
     report.arg("report").arg(directory).args(options).env("CALLPATH_CACHE_DIR", cache()).stdin(Stdio::null());
     Ended::of(&report.output().expect("callpath can be run"))
+}
+
+/// The same, killed where it takes more CPU time than `most_cpu_s` seconds.
+pub fn run_report_within(most_cpu_s: u32, directory: &Path, options: &[&str]) -> Ended {
+    let mut report = Command::new("/bin/sh");
+    report.args(["-c", &format!("ulimit -t {most_cpu_s}; exec \"$@\""), "sh"]).arg(callpath());
+    report.arg("report").arg(directory).args(options).env("CALLPATH_CACHE_DIR", cache()).stdin(Stdio::null());
+    Ended::of(&report.output().expect("a shell can be run"))
 }
 
 fn cache() -> PathBuf {

@@ -127,6 +127,14 @@ fn a_setuid_program() {
 }
 
 #[test]
+fn a_sanitizer_costs_and_hinders_nothing() {
+    let (program, status) = of(&made("doctor_asan", &["-fsanitize=address"]));
+    let found = finding(&program, "sanitizer");
+    assert_eq!((status, text(found, "state")), (0, "limited"), "{found}");
+    assert!(text(found, "found").contains("libasan"), "{found}");
+}
+
+#[test]
 fn scripts_and_what_is_not_there() {
     let script = tool_path("doctor_script");
     std::fs::write(&script, "#!/bin/sh\ntrue\n").unwrap();
