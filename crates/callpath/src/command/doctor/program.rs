@@ -134,10 +134,9 @@ impl Program {
             );
         }
         if self.modules.first().is_some_and(|module| module.is_go) {
-            self.findings.push(
-                Finding::good("runtime", "Go")
-                    .means("with cgo, paths begin where a goroutine does; without cgo, `callpath record` refuses the program"),
-            );
+            self.findings.push(Finding::good("runtime", "Go").means(
+                "with cgo, paths begin where a goroutine does; without cgo, `callpath record` refuses the program",
+            ));
         }
     }
 }
