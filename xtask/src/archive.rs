@@ -1,5 +1,4 @@
 //! Debian's archive by apt with lists of its own, which leaves the machine's alone.
-//! Knows nothing of what is fetched.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,5 @@
 //! The command line after the command: `--name value`, `--name=value` and `--flag`.
-//! Knows nothing of what the names mean; every name that nobody asked for is an error.
+//! An unknown name is an error.
 
 use std::collections::BTreeMap;
 

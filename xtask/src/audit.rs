@@ -1,5 +1,5 @@
 //! `cargo xtask audit-collect`: what the preloaded object needs, offers and contains.
-//! Knows nothing of its sources: it reads the linked object that the build script left.
+//! It reads the linked object that the build script left, not sources.
 //!
 //! A handler may not allocate, lock, resolve a symbol or panic. What the object does not contain, it cannot do. It is loaded
 //! into programs of any C library from glibc 2.31 on: what that lacks, it may not need.

@@ -1,5 +1,4 @@
 //! The processes below one: what they take, and their end.
-//! Knows nothing of what they are for.
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -1,6 +1,5 @@
 //! `cargo xtask field`: some sixty programs and runtimes that the suite does not hold, installed, run bare and recorded in turn.
-//! Knows nothing of the programs (field/rows.rs), of how they are made ready (field/place.rs) and of the table's looks
-//! (field/table.rs).
+//! The programs are in field/rows.rs; field/place.rs makes them ready; field/table.rs prints the table.
 //!
 //! Each program runs once bare and once recorded into an empty cache, then in pairs, the bare one first in every other pair. A
 //! run that takes too much time or memory is killed, and the program is listed as skipped. Not in CI: it installs some 3 GB.

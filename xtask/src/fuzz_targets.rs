@@ -1,5 +1,4 @@
 //! Every fuzz entry of the crates has a target under fuzz/, and every target an entry.
-//! Knows nothing of what is fuzzed; it compares names.
 
 use std::collections::BTreeSet;
 use std::path::Path;

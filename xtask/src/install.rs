@@ -1,5 +1,4 @@
 //! Debian packages and toolchain components that the chores use, installed where that can be done.
-//! Knows nothing of what a package is used for beyond the word that it prints.
 
 use std::io::IsTerminal;
 use std::path::Path;

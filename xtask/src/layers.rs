@@ -1,5 +1,5 @@
 //! Which crate may use which: the table of ARCHITECTURE.md, checked against the manifests.
-//! Knows nothing of what the crates do. Dev-dependencies are free: a test may look at anything.
+//! Dev-dependencies are free: a test may look at anything.
 
 use anyhow::{Context, ensure};
 use serde_json::Value;

@@ -1,5 +1,4 @@
 //! Foreign crates: licences that go with MIT OR Apache-2.0, and one version of each.
-//! Knows nothing of what they are used for.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
 //! What can be said of the sources without running them.
-//! Knows nothing of tests.
 
 use std::process::{Command, ExitCode};
 

@@ -1,7 +1,7 @@
-//! The project's own chores: `cargo xtask CMD`.
-//! Knows nothing of how callpath works: it builds, runs and measures it as anybody could.
+//! The project's chores: `cargo xtask CMD`.
+//! It builds, runs and measures callpath as any user could.
 
-#![allow(unreachable_pub, reason = "in a binary, `pub` says: for the other rooms")]
+#![allow(unreachable_pub, reason = "in a binary, `pub` says: for other modules")]
 
 mod archive;
 mod arguments;

@@ -1,5 +1,4 @@
 //! What a command cost: CPU of itself and everything it waited for, wall time, memory.
-//! Knows nothing of what the command does.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;

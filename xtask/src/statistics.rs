@@ -1,5 +1,4 @@
 //! Median and spread of a few figures.
-//! Knows nothing of what they measure.
 
 use std::fmt;
 

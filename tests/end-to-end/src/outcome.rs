@@ -1,10 +1,9 @@
-//! How a run ended and what it said.
-//! Knows nothing of who ran it.
+//! The output and exit status of a run.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Output;
 
-/// What a caller of a program sees of it.
+/// What a caller of a program sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// What it printed.
@@ -16,7 +15,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// From what the standard library says.
+    /// From the standard library's output of a process.
     pub fn of(output: &Output) -> Self {
         let status = output.status;
         Self {

@@ -1,5 +1,4 @@
 //! A profile as `report --json` gives it (schema 1).
-//! Knows nothing of how it was measured.
 
 use std::collections::BTreeMap;
 
@@ -53,11 +52,11 @@ pub struct Profile {
     durations: Vec<(String, u64)>,
     clock: Clock,
     nodes: Vec<Node>,
-    /// The account of the samples.
+    /// The classes of the samples, and what they cost.
     pub quality: Quality,
 }
 
-/// The account of the samples.
+/// The classes of the samples, and what they cost.
 #[derive(Debug)]
 pub struct Quality {
     /// Samples taken.
@@ -66,13 +65,13 @@ pub struct Quality {
     pub full: u64,
     /// Of these, with a part of it.
     pub partial: u64,
-    /// Of these, kept as they were.
+    /// Of these, kept raw.
     pub raw_kept: u64,
     /// Of these, dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// What the collector says that it cost.
+    /// Time in handlers by the collector's own clocks, nanoseconds.
     pub overhead_ns: u64,
-    /// The longest of its handlers.
+    /// The longest handler, nanoseconds.
     pub longest_ns: u64,
     /// How many handlers took at least so many times 2 to the power of the index, nanoseconds, and less than twice that.
     pub handlers: Vec<u64>,
@@ -166,7 +165,7 @@ impl Profile {
         }
     }
 
-    /// The whole of a metric.
+    /// The total of a metric. Panics if there is none of this name.
     pub fn total(&self, metric: &str) -> u64 {
         self.nodes[0].inclusive[self.metric(metric)]
     }
@@ -290,7 +289,7 @@ impl Profile {
         returned.map(|node| node.inclusive[per_return]).collect()
     }
 
-    /// Whether there is a metric of this name.
+    /// Whether the recording has a metric of this name.
     pub fn has_metric(&self, name: &str) -> bool {
         self.metrics.iter().any(|metric| metric == name)
     }

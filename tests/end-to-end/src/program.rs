@@ -1,5 +1,4 @@
 //! A program with its arguments, run bare and recorded in the same surroundings.
-//! Knows nothing of what the program does.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;

@@ -1,6 +1,5 @@
 //! Where stacks begin: a path is whole if it reaches code that is known to begin one, and partial if all that is found there is
 //! a zero.
-//! Knows nothing of unwinding.
 
 use callpath_end_to_end::{C, Profile, Program};
 

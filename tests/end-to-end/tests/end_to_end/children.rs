@@ -1,5 +1,4 @@
 //! Children that are started in every way, and those that cannot be measured: they run as if callpath were not there.
-//! Knows nothing of how callpath tells them apart.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,5 @@
 //! What else may be at work on the program: debuggers, tracers, other preloaded objects, sanitizers, interpreters that
 //! load native code. It works together, or it is said what does not.
-//! Knows nothing of how callpath works.
 
 use std::path::Path;
 use std::process::Command;

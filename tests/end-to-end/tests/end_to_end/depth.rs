@@ -1,5 +1,4 @@
 //! Stacks so deep that no sample walks them whole: what is found out of them is right, and no sample takes long.
-//! Knows nothing of how walks go on.
 
 use callpath_end_to_end::{C, Profile, Program};
 

@@ -1,5 +1,5 @@
 //! `callpath doctor PROGRAM`: what it says of programs that were made with known facts.
-//! Knows nothing of how it finds them out; binutils tell the same.
+//! What it says is compared with binutils.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

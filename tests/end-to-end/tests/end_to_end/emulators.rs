@@ -1,5 +1,4 @@
 //! Programs that run inside another one: an emulator takes their signals for its own, and dies of samples.
-//! Knows nothing of how callpath tells them.
 
 use callpath_end_to_end::{C, Program, Recorded, run_report, skip};
 

@@ -1,5 +1,4 @@
 //! Ends of every kind: what was taken until then is in the files.
-//! Knows nothing of how they are written.
 
 use callpath_end_to_end::{Program, run_report};
 

@@ -1,5 +1,4 @@
 //! Events that the kernel counts: how many, and where, against what a program and the kernel's own account say.
-//! Knows nothing of how they are counted.
 
 use callpath_end_to_end::{C, Ended, Profile, Program, Recorded, callpath, is_root, skip};
 

@@ -1,5 +1,4 @@
 //! Programs that forbid themselves system calls by seccomp: samples do without, and the program never notices.
-//! Knows nothing of which calls a sample makes.
 
 use std::path::Path;
 

@@ -1,5 +1,4 @@
 //! Time in which no sample could be taken: it is said, and stands in no line of the program's.
-//! Knows nothing of how it is found.
 
 use callpath_end_to_end::{C, Profile, Program, Recorded, compiled, is_root, skip};
 

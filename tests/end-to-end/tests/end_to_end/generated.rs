@@ -1,6 +1,5 @@
-//! Code that programs write at run time as language runtimes do: with frame pointers, jumps that nobody can follow, shared memory.
-//! Knows nothing of how such code is analysed. Until it has been, paths are partial: the shares that are asked for are
-//! lower than what is usual (990 of 1000).
+//! Generated code as language runtimes write it: with frame pointers, jumps that cannot be followed, shared memory.
+//! Until it has been analysed, paths are partial: the shares that are asked for are lower than what is usual (990 of 1000).
 
 use callpath_end_to_end::{C, Profile, Program, Recorded, run_report};
 

@@ -1,5 +1,4 @@
 //! Libraries that come and go: a path names what was there at the time.
-//! Knows nothing of load maps.
 
 use callpath_end_to_end::{C, Program, compiled};
 

@@ -1,5 +1,4 @@
 //! The same as an ordinary user, when the tests run as root.
-//! Knows nothing of privileges but how to give them up.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,4 @@
 //! What becomes of the program when the recorder gets signals, is stopped, killed, or has done: nothing.
-//! Knows nothing of what the recorder does for it.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;

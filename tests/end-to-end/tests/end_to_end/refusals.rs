@@ -1,5 +1,4 @@
 //! What cannot be done: one sentence that says so, and a status of our own.
-//! Knows nothing of how it is found out.
 
 use callpath_end_to_end::{C, Ended, Program, callpath, compiled, copy_program, is_root, skip};
 

@@ -1,5 +1,4 @@
 //! What runs out: disk, directories, memory, address space, descriptors, lengths of files, threads. The program lives.
-//! Knows nothing of how anything is kept.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
 //! Programs of large runtimes (Java, Node, Go): paths whole or honestly a part, and no name but the right one.
-//! Knows nothing of how callpath works. `cargo xtask company` installs the runtimes and runs these.
+//! `cargo xtask company` installs the runtimes and runs these.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

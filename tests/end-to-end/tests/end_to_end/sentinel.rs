@@ -1,5 +1,4 @@
 //! The sentinel: whatever becomes of a marked frame, the program does what it does alone, and returns are counted.
-//! Knows nothing of stubs.
 
 use callpath_end_to_end::{C, Profile, Program};
 

@@ -1,5 +1,4 @@
 //! Programs with signals of their own: they see what they would have seen, and are measured all the same.
-//! Knows nothing of which signal callpath uses.
 
 use callpath_end_to_end::{Program, is_root, skip};
 

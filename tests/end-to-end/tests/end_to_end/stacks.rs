@@ -1,5 +1,4 @@
 //! Stacks of every shape: the whole path, or honestly a part of it.
-//! Knows nothing of unwinding.
 
 use callpath_end_to_end::{C, Profile, Program};
 

@@ -1,5 +1,4 @@
 //! Loops and inlined calls stand in the call paths, where the source has them.
-//! Knows nothing of how they are found.
 
 use callpath_end_to_end::{C, Profile, Program, run_report};
 

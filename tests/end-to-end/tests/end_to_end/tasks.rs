@@ -1,6 +1,5 @@
 //! Limits of processes and threads (`ulimit -u`, a cgroup's `pids.max`): the program gets what there is, and the recorder does
 //! without threads.
-//! Knows nothing of other limits.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

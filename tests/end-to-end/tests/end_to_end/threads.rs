@@ -1,5 +1,4 @@
 //! Threads of every kind: each is measured from its start to its end, and none is disturbed.
-//! Knows nothing of how a thread is found.
 
 use callpath_end_to_end::{C, Program, run_report, stolen_ns};
 

@@ -1,5 +1,4 @@
 //! cpu-time is what the kernel accounts, user and kernel time, within 2%.
-//! Knows nothing of clocks.
 
 use callpath_end_to_end::{Profile, Program, stolen_ns};
 

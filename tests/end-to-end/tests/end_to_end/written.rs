@@ -1,6 +1,6 @@
-//! Code that programs write at run time: its paths are whole, or honestly a part, and never another's.
-//! Knows nothing of how such code is analysed. Until it has been, paths are partial: on a busy machine that takes longer,
-//! so the shares that are asked for are lower than what is usual (980 of 1000).
+//! Generated code: its paths are whole, or honestly a part, and never another's.
+//! Until it has been analysed, paths are partial. On a busy machine that takes longer, so the shares that are asked for are lower
+//! than what is usual (980 of 1000).
 
 use callpath_end_to_end::{C, Profile, Program, skip};
 
