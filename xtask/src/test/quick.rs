@@ -21,6 +21,9 @@ const NEED_PACKAGES: &[&str] = &[
     "symbols",
 ];
 
+/// Files of tests that take a good part of a minute each.
+const SLOW: &[&str] = &["deep"];
+
 /// End-to-end tests that are run, by name: one or two for each part of a recording. None takes longer than some seconds.
 const END_TO_END: &[&str] = &[
     "children::in_every_way",
@@ -51,12 +54,14 @@ const END_TO_END: &[&str] = &[
     "written::procedures_with_and_without_a_frame_pointer",
 ];
 
-/// Lints, builds with the `quick` profile, audits, and runs the tests above.
+/// Lints, builds with the `quick` profile, audits, and runs the tests of the crates and the end-to-end tests above. Installs
+/// nothing: where rustfmt, clippy or gcc is missing, the step fails.
 pub fn run() -> anyhow::Result<ExitCode> {
     let mut report = Report::default();
     report.skip(format!(
-        "what needs packages beyond gcc ({}) and most end-to-end tests; `cargo xtask test` installs and runs them",
-        NEED_PACKAGES.join(", ")
+        "what needs packages beyond gcc ({}), what is slow ({}), and most end-to-end tests: `cargo xtask test` runs all",
+        NEED_PACKAGES.join(", "),
+        SLOW.join(", ")
     ));
     lint::steps(&mut report);
 
@@ -73,7 +78,7 @@ pub fn run() -> anyhow::Result<ExitCode> {
 
     let mut files = Vec::new();
     report.step("choose tests", || {
-        files = without_packages(test_files()?)?;
+        files = chosen(test_files()?)?;
         println!("{} files of tests in the crates", files.len());
         Ok(())
     });
@@ -102,11 +107,12 @@ fn test_files() -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Those of `files` that need no packages. Fails where [`NEED_PACKAGES`] names one that is not there.
-fn without_packages(mut files: Vec<String>) -> anyhow::Result<Vec<String>> {
-    let gone: Vec<&str> = NEED_PACKAGES.iter().copied().filter(|name| !files.iter().any(|file| file == name)).collect();
+/// `files` without [`NEED_PACKAGES`] and [`SLOW`]. Fails if these name one that does not exist.
+fn chosen(mut files: Vec<String>) -> anyhow::Result<Vec<String>> {
+    let left_out = || NEED_PACKAGES.iter().chain(SLOW);
+    let gone: Vec<&str> = left_out().copied().filter(|name| !files.iter().any(|file| file == name)).collect();
     ensure!(gone.is_empty(), "no such files of tests: {} (xtask/src/test/quick.rs)", gone.join(", "));
-    files.retain(|file| !NEED_PACKAGES.contains(&file.as_str()));
+    files.retain(|file| !left_out().any(|name| name == file));
     Ok(files)
 }
 
@@ -115,11 +121,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_need_packages_are_left_out_and_must_exist() {
-        let mut files: Vec<String> = NEED_PACKAGES.iter().map(|name| (*name).to_owned()).collect();
+    fn files_that_are_left_out_must_exist() {
+        let mut files: Vec<String> = NEED_PACKAGES.iter().chain(SLOW).map(|name| (*name).to_owned()).collect();
         files.push("properties".to_owned());
-        assert_eq!(without_packages(files.clone()).expect("all are there"), ["properties"]);
-        let error = without_packages(files.split_off(1)).expect_err("one is gone").to_string();
+        assert_eq!(chosen(files.clone()).expect("all are there"), ["properties"]);
+        let error = chosen(files.split_off(1)).expect_err("one is gone").to_string();
         assert!(error.contains(NEED_PACKAGES[0]), "{error}");
     }
 }
