@@ -6,11 +6,11 @@ use std::process::Output;
 /// What a caller of a program sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// What it printed.
+    /// Its standard output.
     pub stdout: String,
-    /// What it said on the other stream.
+    /// Its standard error.
     pub stderr: String,
-    /// Its exit status as a shell says it: 128 + the signal that ended it.
+    /// Its exit status as a shell gives it: 128 + the signal that ended it.
     pub status: i32,
 }
 

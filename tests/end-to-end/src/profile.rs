@@ -42,7 +42,7 @@ impl Clock {
 #[derive(Debug)]
 pub struct Profile {
     metrics: Vec<String>,
-    /// Which of them are formulas, and add up to nothing.
+    /// Which of them are derived, so that they do not add up.
     derived: Vec<bool>,
     /// Samples a second of CPU time that were asked for.
     rate_hz: u64,
@@ -104,7 +104,7 @@ struct Node {
 }
 
 impl Profile {
-    /// From the text, of a recording at the default rate; panics where it is not what the schema says.
+    /// From JSON of a recording at the default rate. Panics if it does not follow the schema.
     pub fn of_json(text: &str) -> Self {
         let json: Value = serde_json::from_str(text).expect("the report is JSON");
         assert_eq!((json["schema"].as_u64(), json["view"].as_str()), (Some(1), Some("context")));
@@ -137,7 +137,8 @@ impl Profile {
         Self { rate_hz, ..self }
     }
 
-    /// What holds of every profile: the account balances, inclusive = exclusive + the children's, preorder, one root.
+    /// Asserts what holds for every profile: each sample is in one class, inclusive = exclusive + the children's inclusive (except for
+    /// derived metrics), preorder, one root.
     pub fn assert_sound(&self) {
         let quality = &self.quality;
         let dropped: u64 = quality.dropped.values().sum();
