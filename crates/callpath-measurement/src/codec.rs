@@ -37,7 +37,7 @@ pub enum MeasurementError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("write {path}: {source}")]
     Write { path: PathBuf, source: std::io::Error },
-    #[error("read {path}: it is no file of a callpath measurement (it does not begin with CPMEAS)")]
+    #[error("read {path}: not a file of a callpath measurement (it does not begin with CPMEAS)")]
     Magic { path: PathBuf },
     #[error(
         "read {path}: it is of another version of the format ({found} at byte 6, not 03); use the callpath that recorded it"

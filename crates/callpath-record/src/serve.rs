@@ -241,7 +241,7 @@ impl Recorder {
             let waited = self.began.elapsed() - self.lasted.unwrap_or_default();
             if signals::shall_stop() {
                 self.stop_waiting(
-                    "the recorder was interrupted while it made recipe tables: some paths end where it had none",
+                    "the recorder was interrupted while it built recipe tables; paths end in code without a table",
                 );
             } else if !self.any_awaits(Process::awaits_any) {
                 // Too few samples want what nothing describes.

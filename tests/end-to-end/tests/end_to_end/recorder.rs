@@ -248,7 +248,7 @@ fn an_interrupt_ends_the_wait_for_tables() {
     let ended = Ended::of(&child.wait_with_output().expect("it can be waited for"));
     assert!(ended.status == 0 && ended.stderr.contains("recorded to"), "{ended:?}");
     let said = run_report(&measurement, &["--width", "1000"]).stdout;
-    assert!(said.contains("the recorder was interrupted while it made recipe tables"), "{said}");
+    assert!(said.contains("the recorder was interrupted while it built recipe tables"), "{said}");
     let profile = Profile::of_json(&run_report(&measurement, &["--json"]).stdout);
     profile.assert_sound();
     // All that the thread did in the library, which is nearly all that the program did.
