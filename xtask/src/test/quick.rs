@@ -38,7 +38,7 @@ const END_TO_END: &[&str] = &[
     "processes::exec_without_a_child",
     "recorder::a_termination_is_handed_on",
     "refusals::",
-    "sentinel::exceptions_through_marked_frames",
+    "sentinel::jumps_over_marked_frames",
     "sentinel::registers_and_flags_survive",
     "sentinel::returns_are_those_that_there_were",
     "signals::its_own_handler_for_sigtrap",
