@@ -40,7 +40,6 @@ const END_TO_END: &[&str] = &[
     "refusals::",
     "sentinel::jumps_over_marked_frames",
     "sentinel::registers_and_flags_survive",
-    "sentinel::returns_are_those_that_there_were",
     "signals::its_own_handler_for_sigtrap",
     "signals::sigtrap_blocked",
     "stacks::a_handler_on_an_alternate_stack",
