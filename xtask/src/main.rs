@@ -19,6 +19,7 @@ mod licences;
 mod lint;
 mod measure;
 mod oracle;
+mod paths;
 mod report;
 mod rooms;
 mod soak;
@@ -36,7 +37,7 @@ cargo xtask CMD
   test            install what the tests use, then check and test everything
                     [--quick] install nothing: lints, the tests of the crates and some end-to-end tests, for the daily round
   company         the tests with Java, Node and Go, which it installs
-  lint            formatting, clippy, dependency directions, licences, rooms
+  lint            formatting, clippy, dependency directions, licences, source files, paths in the documents
   oracle          the walk against the true path at every instruction of a program; --help says more
   exam            the same over many programs, compilers and levels, with call frame information and without; --help
   audit-collect   what the preloaded object needs and offers [--object FILE]
