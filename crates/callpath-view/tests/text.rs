@@ -1,5 +1,4 @@
 //! The text as a person sees it: golden files, small enough to be read, and what must hold for any profile.
-//! Refuses to know how lines are made.
 //!
 //! `CALLPATH_BLESS=1 cargo test -p callpath-view` writes the golden files anew; read the difference before committing.
 

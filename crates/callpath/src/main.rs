@@ -1,5 +1,4 @@
 //! The command line: one file for each subcommand, wired to the crates that do the work.
-//! Knows no algorithm.
 
 mod command;
 mod memory;

@@ -1,5 +1,5 @@
 //! `callpath report` as a shell sees it: what goes where, and with which status.
-//! Knows nothing of how a measurement is made: it writes one down.
+//! The measurement is written down by the test, not recorded.
 
 use std::fs::File;
 use std::path::Path;

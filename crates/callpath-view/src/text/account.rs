@@ -1,5 +1,4 @@
 //! The account of the samples in full: every class with its share, and how long the handlers took.
-//! Refuses to know the tree.
 
 use std::io::{self, Write};
 

@@ -1,5 +1,4 @@
 //! What stands around the tree: what ran, how every sample was accounted for, notes, what to type next.
-//! Refuses to know the tree.
 
 use std::io::{self, Write};
 

@@ -1,5 +1,4 @@
 //! The two short answers: the path on which most of the cost lies, and the procedures that cost most themselves.
-//! Refuses to know the tree's layout.
 
 use std::io::{self, Write};
 

@@ -1,5 +1,4 @@
 //! What a scope is called on one line of text.
-//! Refuses to know costs and layout.
 
 use callpath_db::{Name, Profile, Scope, ScopeKind, View, ViewKind};
 

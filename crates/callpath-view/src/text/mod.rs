@@ -1,5 +1,5 @@
 //! A profile as text: the report that a person reads from top to bottom in a minute, and single views.
-//! Refuses to know whether it writes to a terminal, and how wide one is: it is told.
+//! Whether it writes to a terminal, and how wide one is, the caller says.
 //!
 //! Whatever comes from a program or its binaries is shown with control characters escaped.
 

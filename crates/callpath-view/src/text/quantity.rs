@@ -1,5 +1,4 @@
 //! Numbers as a person reads them: three digits and a unit, percentages, thousands.
-//! Refuses to know what is measured beyond its unit.
 
 /// A value of a metric, at most 9 columns wide: `4.18 s`, `45.6 ms`, `12,345`, `1.50 MiB`.
 pub(super) fn value(value: u64, unit: &str) -> String {

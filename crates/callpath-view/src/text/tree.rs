@@ -1,5 +1,4 @@
 //! Nodes of a view as lines of text: who calls whom, without running off to the right.
-//! Refuses to know what is above and below the tree on the page.
 //!
 //! A chain of calls stays in one column: a line without a branch mark is called by the one above it in its column.
 //! Branches are marked, and lie one step to the right:

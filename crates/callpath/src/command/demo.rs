@@ -1,5 +1,4 @@
 //! `callpath demo`: a real multi-threaded program that is always there, recorded and reported.
-//! Knows nothing of recording.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,4 @@
 //! `callpath doctor`: what this machine allows, what a program needs, and what to do about what is missing.
-//! Knows nothing of how a fact is found out, nor of how it is shown.
 
 mod machine;
 mod modules;

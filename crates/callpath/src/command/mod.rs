@@ -1,5 +1,4 @@
 //! The subcommands, and what each gives back.
-//! Knows nothing of how they work.
 
 mod debug;
 mod demo;

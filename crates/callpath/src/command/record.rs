@@ -1,5 +1,4 @@
 //! `callpath record`: options in, a recording out, the program's own exit status back.
-//! Knows nothing of how it is recorded.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,5 +1,4 @@
 //! `--recursion=full|collapse|suffix:N`, which `record` and `report` have in common.
-//! Knows nothing of what either does with it.
 
 use std::num::NonZeroU32;
 use std::str::FromStr;

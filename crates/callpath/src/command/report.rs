@@ -1,5 +1,4 @@
 //! `callpath report`: a measurement in, text or JSON out.
-//! Knows nothing of how either is made.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
 //! `callpath structure`: the loops and inlined calls of a file's procedures, for study.
-//! Knows nothing of how they are found.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
 //! What this machine and this user's rights mean for a measurement.
-//! Knows nothing of programs.
 
 use std::io;
 use std::path::{Path, PathBuf};

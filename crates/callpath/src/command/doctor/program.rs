@@ -1,5 +1,4 @@
 //! What a program is, what it would be loaded with, and whether `record` takes it.
-//! Knows nothing of what is in the modules.
 
 use std::path::{Path, PathBuf};
 

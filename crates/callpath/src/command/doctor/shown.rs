@@ -1,5 +1,4 @@
 //! What was found, as text for a person and as JSON.
-//! Knows nothing of what it means.
 
 use std::io::{self, Write};
 
