@@ -28,7 +28,7 @@ use same::{Ended, Verdict};
 /// What one run may take; those of the table take seconds, and some of them ten times as much under a recorder's first look.
 const LIMITS: Limits = Limits { wall: Duration::from_secs(120), memory_bytes: 4 << 30 };
 
-/// What became of one program.
+/// One program in all its rounds.
 #[derive(Debug)]
 struct Measured {
     name: &'static str,
@@ -41,7 +41,7 @@ struct Measured {
     verdict: Verdict,
 }
 
-/// What one recorder did with one program.
+/// One program under one recorder.
 #[derive(Debug)]
 struct Recorded {
     recorder: Recorder,
@@ -51,7 +51,7 @@ struct Recorded {
     stacks: Stacks,
 }
 
-/// Runs what was asked for and prints the table.
+/// Runs the programs that were asked for and prints the table.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     arguments.only(&["programs", "against", "runs", "rate", "markdown", "list", "callpath"])?;
     if arguments.flag("list") {

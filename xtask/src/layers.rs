@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::build::{self, PRELOAD_MANIFEST};
 
-/// What a crate may use.
+/// A crate and what it may use.
 struct Layer {
     name: &'static str,
     /// Crates of the workspace.
@@ -80,7 +80,7 @@ const LAYERS: &[Layer] = &[
     layer("xtask", &["callpath-tables", "callpath-oracle", "callpath-target"]),
 ];
 
-/// Crates from outside that only some of ours may use, because only they may know the thing.
+/// Crates from outside that only some of ours may use.
 const RESERVED: &[(&str, &[&str])] = &[
     ("object", &["callpath-image", "xtask"]),
     ("gimli", &["callpath-image"]),
