@@ -16,7 +16,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::file::{File, joined};
 use crate::libc::{self, syscall_number};
 use crate::tls::{self, Word};
-use crate::{environment, fork, loader, recorder, sentinel, signal, threads, timer};
+use crate::{environment, fork, hook, recorder, sentinel, signal, threads, timer};
 
 /// How long a process waits for a sign of the recorder while it makes the first load map.
 const PATIENCE_NS: u64 = 5_000_000_000;
@@ -62,7 +62,7 @@ extern "C" fn construct(_count: c_int, _arguments: *const *const c_char, environ
     // By the kernel's clock, if that can be asked.
     refused::remember_time(monotonic_ns(), ticks(), session.settings.ticks_per_ms);
     let stubs = sentinel::begin(session);
-    loader::resolve_all();
+    hook::resolve_all();
     if let Some(process) = Process::claim(arena, published, stubs.ok()) {
         process.slot.unmarked.store(stubs.err().flatten().map_or(0, |reason| reason as u32), Relaxed);
         if process.stubs.is_some() {
@@ -168,7 +168,7 @@ fn leave_refused(slot: &ProcessSlot) {
 pub fn sample_here(process: &Process<'_>, thread: Thread<'_>) {
     let mut registers = [0u64; 16];
     let pc: u64;
-    // SAFETY: reads registers.
+    // SAFETY: stores seven registers within `registers`, which is 128 bytes long.
     unsafe {
         core::arch::asm!(
             "mov [{r} + 24], rbx", "mov [{r} + 48], rbp", "mov [{r} + 56], rsp",
@@ -201,7 +201,7 @@ fn session_of(environment: *const *const c_char) -> Option<(Arena<'static>, Publ
     recorder::remember(number(pid)? as u32);
     let arena = map(&arena, arena_len, PROT_READ | PROT_WRITE)?;
     let Some(published) = map(&published, published_len, PROT_READ) else {
-        // SAFETY: unmaps what was mapped above.
+        // SAFETY: nobody has been told of this mapping.
         unsafe { call4(syscall_number::MUNMAP, arena as usize, arena_len, 0, 0) };
         return None;
     };

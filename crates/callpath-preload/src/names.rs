@@ -8,7 +8,8 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::fence;
 
 use crate::attach;
-use crate::loader::real;
+use crate::hook::hook;
+use crate::libc::ENOSYS;
 use crate::tls::{self, Word};
 
 /// The kernel's length of a name, bytes, with the zero at its end.
@@ -71,26 +72,21 @@ fn put(record: &ThreadRecord, words: [u64; 2]) {
     }
 }
 
-/// `pthread_setname_np(3)`: returns the error itself.
-///
-/// # Safety
-/// As for `pthread_setname_np(3)`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_setname_np(thread: *mut c_void, name: *const c_char) -> c_int {
-    const ENOSYS: c_int = 38;
-    let Some(address) = real!(c"pthread_setname_np") else { return ENOSYS };
-    // SAFETY: `pthread_setname_np` of the C library.
-    let real: unsafe extern "C" fn(*mut c_void, *const c_char) -> c_int = unsafe { core::mem::transmute(address) };
-    // SAFETY: the caller's own arguments.
-    let result = unsafe { real(thread, name) };
-    if result == 0 {
-        // SAFETY: the C library has just found the thread; our words are there as long as it is. It has read the string, too.
-        unsafe {
-            let [low, high] = words_of(name);
-            (*tls::place(thread as usize, Word::NamedMore)).store(high, Relaxed);
-            (*tls::place(thread as usize, Word::Named)).store(low, SeqCst);
-            note((*tls::place(thread as usize, Word::Record)).load(SeqCst), name);
+hook! {
+    /// `pthread_setname_np(3)`: returns the error itself.
+    fn pthread_setname_np(thread: *mut c_void, name: *const c_char) -> c_int, or ENOSYS;
+    |next| {
+        let result = next.original();
+        if result == 0 {
+            // SAFETY: the C library has just found the thread, and the program keeps it from ending until this returns; our
+            // words are there as long as it is. The C library has read the string, too.
+            unsafe {
+                let [low, high] = words_of(name);
+                (*tls::place(thread as usize, Word::NamedMore)).store(high, Relaxed);
+                (*tls::place(thread as usize, Word::Named)).store(low, SeqCst);
+                note((*tls::place(thread as usize, Word::Record)).load(SeqCst), name);
+            }
         }
+        result
     }
-    result
 }

@@ -84,7 +84,7 @@ enum State {
 fn state() -> State {
     const ESRCH: isize = -3;
     let pid = PID.load(Relaxed);
-    // SAFETY: sends nothing.
+    // SAFETY: signal 0 is never sent: the call tells whether the process is there.
     if unsafe { call4(syscall_number::KILL, pid as usize, 0, 0, 0) } == ESRCH {
         return State::Dead;
     }

@@ -8,6 +8,7 @@ use core::ffi::{c_int, c_ulong, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
+use crate::hook::{Procedure, hook};
 use crate::libc::{
     KernelSigaction, SA_ONSTACK, SA_RESTART, SA_RESTORER, SA_SIGINFO, SIG_DFL, SIG_IGN, SIGTRAP, Sigaction,
     syscall_number,
@@ -307,16 +308,15 @@ fn forward(info: &Info, context: &Context) {
     let trap = if flags & SA_NODEFER != 0 { 0 } else { crate::masks::TRAP_BIT };
     crate::masks::set_all_in_truth(context.mask | (PROGRAMS_MASK.load(Relaxed) & !crate::masks::TRAP_BIT) | trap);
     if flags & SA_SIGINFO != 0 {
-        // SAFETY: the program registered it for this signal with this signature.
-        let handler: unsafe extern "C" fn(c_int, *const Info, *const Context) =
-            unsafe { core::mem::transmute(handler) };
-        // SAFETY: what the kernel would have called.
-        unsafe { handler(SIGTRAP, info, context) }
+        type Handler = unsafe extern "C" fn(c_int, *const Info, *const Context);
+        // SAFETY: the program gave it to `sigaction` with SA_SIGINFO, which says that it is of this type and may be called for
+        // SIGTRAP with what the kernel has passed to us.
+        unsafe { Handler::at(handler)(SIGTRAP, info, context) }
     } else {
-        // SAFETY: the program registered it for this signal with this signature.
-        let handler: unsafe extern "C" fn(c_int) = unsafe { core::mem::transmute(handler) };
-        // SAFETY: what the kernel would have called.
-        unsafe { handler(SIGTRAP) }
+        type Handler = unsafe extern "C" fn(c_int);
+        // SAFETY: the program gave it to `signal`, or to `sigaction` without SA_SIGINFO, which says that it is of this type and
+        // may be called for SIGTRAP.
+        unsafe { Handler::at(handler)(SIGTRAP) }
     }
     // The interrupted code has the mask that it had, in our eyes as in the kernel's.
     crate::masks::set_blocked(blocked);
@@ -331,59 +331,56 @@ fn die() {
     unsafe { call4(syscall_number::TGKILL, getpid() as usize, gettid() as usize, SIGTRAP as usize, 0) };
 }
 
-/// `sigaction` as the program sees it: SIGTRAP's action is kept and given back, and never reaches the kernel.
-///
-/// # Safety
-/// As for `sigaction(3)`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigaction(signal: c_int, new: *const Sigaction, old: *mut Sigaction) -> c_int {
-    if signal != SIGTRAP || attach::process().is_none() {
-        let Some(real) = crate::loader::real!(c"sigaction") else { return -1 };
-        // SAFETY: `sigaction` of the C library.
-        let real: unsafe extern "C" fn(c_int, *const Sigaction, *mut Sigaction) -> c_int =
-            unsafe { core::mem::transmute(real) };
-        // SAFETY: the caller's own arguments.
-        return unsafe { real(signal, new, old) };
+hook! {
+    /// `sigaction(2)` as the program sees it: SIGTRAP's action is kept and given back, and never reaches the kernel.
+    fn sigaction(signal: c_int, new: *const Sigaction, old: *mut Sigaction) -> c_int, or -1;
+    |next| {
+        if signal != SIGTRAP || attach::process().is_none() {
+            return next.original();
+        }
+        let mut before = Sigaction {
+            handler: PROGRAMS_HANDLER.load(Relaxed),
+            mask: [0; 16],
+            flags: PROGRAMS_FLAGS.load(Relaxed) as c_int & !(SA_RESTORER as c_int),
+            restorer: 0,
+        };
+        before.mask[0] = PROGRAMS_MASK.load(Relaxed);
+        // SAFETY: the program vouches that it is null or points to an action.
+        if let Some(new) = unsafe { new.as_ref() } {
+            PROGRAMS_MASK.store(new.mask[0], Relaxed);
+            PROGRAMS_FLAGS.store(new.flags as usize, Relaxed);
+            PROGRAMS_HANDLER.store(new.handler, Relaxed);
+        }
+        // SAFETY: the program vouches that it is null or a place for an action.
+        if let Some(old) = unsafe { old.as_mut() } {
+            *old = before;
+        }
+        0
     }
-    let before = Sigaction {
-        handler: PROGRAMS_HANDLER.load(Relaxed),
-        mask: {
-            let mut mask = [0; 16];
-            mask[0] = PROGRAMS_MASK.load(Relaxed);
-            mask
-        },
-        flags: PROGRAMS_FLAGS.load(Relaxed) as c_int & !(SA_RESTORER as c_int),
-        restorer: 0,
-    };
-    // SAFETY: null or valid, as for the real one.
-    if let Some(new) = unsafe { new.as_ref() } {
-        PROGRAMS_MASK.store(new.mask[0], Relaxed);
-        PROGRAMS_FLAGS.store(new.flags as usize, Relaxed);
-        PROGRAMS_HANDLER.store(new.handler, Relaxed);
-    }
-    // SAFETY: null or valid, as for the real one.
-    if let Some(old) = unsafe { old.as_mut() } {
-        *old = before;
-    }
-    0
-}
 
-/// `signal` as the program sees it.
-///
-/// # Safety
-/// As for `signal(3)`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn signal(signal: c_int, handler: usize) -> usize {
-    if signal != SIGTRAP || attach::process().is_none() {
-        let Some(real) = crate::loader::real!(c"signal") else { return usize::MAX };
-        // SAFETY: `signal` of the C library.
-        let real: unsafe extern "C" fn(c_int, usize) -> usize = unsafe { core::mem::transmute(real) };
-        // SAFETY: the caller's own arguments.
-        return unsafe { real(signal, handler) };
+    /// `signal(2)` as the program sees it.
+    fn signal(signal: c_int, handler: usize) -> usize, or usize::MAX;
+    |next| {
+        if signal != SIGTRAP || attach::process().is_none() {
+            return next.original();
+        }
+        PROGRAMS_FLAGS.store(SA_RESTART as usize, Relaxed);
+        PROGRAMS_MASK.store(0, Relaxed);
+        PROGRAMS_HANDLER.swap(handler, Relaxed)
     }
-    PROGRAMS_FLAGS.store(SA_RESTART as usize, Relaxed);
-    PROGRAMS_MASK.store(0, Relaxed);
-    PROGRAMS_HANDLER.swap(handler, Relaxed)
+
+    /// `sigaltstack(2)`: an alternate stack that is too small for a sample is left to the program's own handlers.
+    fn sigaltstack(new: *const AlternateStack, old: *mut AlternateStack) -> c_int, or -1;
+    |next| {
+        const SS_DISABLE: c_int = 2;
+        let is_small = |stack: &AlternateStack| stack.flags & SS_DISABLE == 0 && stack.len_bytes < LEAST_ALTERNATE_BYTES;
+        // SAFETY: the program vouches that it is null or points to a `stack_t`.
+        let small = unsafe { new.as_ref() }.is_some_and(is_small);
+        if small && attach::own_process().is_some() && ON_ALTERNATE_STACK.swap(false, Relaxed) {
+            take_back();
+        }
+        next.original()
+    }
 }
 
 /// `stack_t`
@@ -392,25 +389,4 @@ pub struct AlternateStack {
     start: *mut c_void,
     flags: c_int,
     len_bytes: usize,
-}
-
-/// `sigaltstack(2)`: an alternate stack that is too small for a sample is left to the program's own handlers.
-///
-/// # Safety
-/// As for `sigaltstack(2)`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigaltstack(new: *const AlternateStack, old: *mut AlternateStack) -> c_int {
-    const SS_DISABLE: c_int = 2;
-    let Some(real) = crate::loader::real!(c"sigaltstack") else { return -1 };
-    // SAFETY: `sigaltstack` of the C library.
-    let real: unsafe extern "C" fn(*const AlternateStack, *mut AlternateStack) -> c_int =
-        unsafe { core::mem::transmute(real) };
-    // SAFETY: null or valid, as for the real one.
-    let small =
-        unsafe { new.as_ref() }.is_some_and(|s| s.flags & SS_DISABLE == 0 && s.len_bytes < LEAST_ALTERNATE_BYTES);
-    if small && attach::own_process().is_some() && ON_ALTERNATE_STACK.swap(false, Relaxed) {
-        take_back();
-    }
-    // SAFETY: the caller's own arguments.
-    unsafe { real(new, old) }
 }

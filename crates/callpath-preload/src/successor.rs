@@ -24,6 +24,13 @@ pub enum Named {
 }
 
 impl Named {
+    /// As `execveat(2)` is given it.
+    pub fn at(directory: c_int, path: *const c_char, flags: c_int) -> Named {
+        const AT_EMPTY_PATH: c_int = 0x1000;
+        let by_path = Named::Path(directory, path);
+        if flags & AT_EMPTY_PATH != 0 && by_path.name().is_empty() { Named::Open(directory) } else { by_path }
+    }
+
     fn bytes(self) -> &'static [u8] {
         match self {
             Named::Open(_) => b"",
@@ -152,6 +159,6 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 /// Whether this process may gain privileges at all.
 fn may_gain() -> bool {
     const PR_GET_NO_NEW_PRIVS: usize = 39;
-    // SAFETY: reads a number.
+    // SAFETY: the call writes no memory: what it tells is its result.
     unsafe { call4(syscall_number::PRCTL, PR_GET_NO_NEW_PRIVS, 0, 0, 0) != 1 }
 }
