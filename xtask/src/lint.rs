@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use crate::arguments::Arguments;
 use crate::build::{self, PRELOAD_MANIFEST};
 use crate::report::Report;
-use crate::{fuzz_targets, install, layers, licences, rooms};
+use crate::{circles, fuzz_targets, install, layers, licences, rooms};
 
 /// `cargo xtask lint`
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -35,6 +35,7 @@ pub fn steps(report: &mut Report) {
     report.step("licences", licences::check_licences);
     report.step("one version of each crate", licences::check_duplicates);
     report.step("rooms", rooms::check);
+    report.step("circles of files", circles::check);
     report.step("fuzz targets", fuzz_targets::check);
 }
 

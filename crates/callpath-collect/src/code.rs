@@ -13,9 +13,8 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::process::Process;
-use crate::sample::InSample;
+use crate::sample::Sample;
 use crate::stack::Probed;
-use crate::thread::Thread;
 
 const RETRIES: u32 = 4;
 
@@ -45,7 +44,8 @@ struct Found {
 
 impl<'p, 'm> Code<'p, 'm> {
     /// `None`: the thread's chunk is not in the arena.
-    pub(crate) fn new(in_sample: &InSample, process: &'p Process<'m>, thread: Thread<'m>) -> Option<Code<'p, 'm>> {
+    pub(crate) fn new(sample: &Sample<'p, 'm>) -> Option<Code<'p, 'm>> {
+        let Sample { process, thread, .. } = *sample;
         let words = process.arena.slice_at::<AtomicU64>(
             thread.chunk.0 as usize * CHUNK_LEN_BYTES + layout::PC_CACHE,
             layout::PC_CACHE_LEN * 4,
@@ -54,7 +54,7 @@ impl<'p, 'm> Code<'p, 'm> {
         let words = process
             .arena
             .slice_at::<AtomicU64>(thread.chunk.0 as usize * CHUNK_LEN_BYTES + layout::MEMO, layout::MEMO_LEN * 4)?;
-        let memory = Probed::new(in_sample);
+        let memory = Probed::new(sample.in_sample);
         let mut code = Code {
             process,
             cache,

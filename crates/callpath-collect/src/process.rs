@@ -5,7 +5,7 @@ use callpath_format::shared::load_map::Published;
 use callpath_format::shared::{Arena, ChunkIndex, PROCESS_SLOTS, ProcessSlot, Session, SlotState};
 use core::sync::atomic::Ordering;
 
-use crate::sentinel::Stubs;
+use crate::sentinel::stubs::Stubs;
 use crate::syscall;
 
 /// The mappings of a measured process, and which slot is its own.

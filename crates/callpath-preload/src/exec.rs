@@ -20,14 +20,14 @@ use crate::file::File;
 use crate::hook::hook;
 use crate::libc::{ENOSYS, failed};
 use crate::successor::{self, Named};
-use crate::{attach, masks, recorder, signal};
+use crate::{masks, part, recorder, signal};
 
 /// How long an exec waits for the recorder.
 const PATIENCE_NS: u64 = 1_000_000_000;
 
 /// Calls `exec`, which returns only if it fails, with the environment that the new program shall have.
 fn around(named: Named, environment: Words, exec: impl FnOnce(Words) -> c_int) -> c_int {
-    let Some(process) = attach::process() else { return exec(environment) };
+    let Some(process) = part::process() else { return exec(environment) };
     // The child of a vfork has no clock; it must only pass on what the program wants of SIGTRAP.
     let is_own = process.slot.pid.load(Relaxed) == getpid();
     let obstacle = Obstacle::of(process, named, environment);

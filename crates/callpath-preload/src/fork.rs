@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::hook::real;
 use crate::tls::{self, Word};
-use crate::{attach, masks, names, sends, sentinel};
+use crate::{attach, masks, names, part, sends, sentinel};
 
 static OBJECT: u8 = 0;
 
@@ -26,10 +26,11 @@ pub fn register() -> bool {
 }
 
 unsafe extern "C" fn child() {
-    let Some(parent) = attach::process() else { return };
+    // A copy: `join` writes over it.
+    let Some(parent) = part::process().copied() else { return };
     if refused::has(Calls::GETPID) {
         // It could not be told from its parent.
-        attach::leave();
+        part::leave();
         return;
     }
     let record: Option<&ThreadRecord> = parent.arena.get(ArenaRef(tls::get(Word::Record) as u32));
@@ -53,7 +54,7 @@ unsafe extern "C" fn child() {
             }
         }
         None => {
-            attach::leave();
+            part::leave();
             masks::give_back();
         }
     }

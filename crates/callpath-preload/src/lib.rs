@@ -6,12 +6,14 @@
 #![no_std]
 
 mod attach;
+mod digits;
 mod environment;
 mod exec;
 mod file;
 mod filter;
 mod fork;
 mod hook;
+mod info;
 mod libc;
 mod limits;
 mod loader;
@@ -19,11 +21,13 @@ mod look_up;
 mod masks;
 mod memory;
 mod names;
+mod part;
 mod recorder;
 mod sanitizer;
 mod seccomp;
 mod sends;
 mod sentinel;
+mod session;
 mod signal;
 mod spawn;
 mod successor;

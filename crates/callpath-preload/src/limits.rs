@@ -8,8 +8,8 @@
 use callpath_collect::syscall::getpid;
 use core::ffi::c_int;
 
-use crate::attach;
 use crate::hook::{Next, hook};
+use crate::part;
 
 const RLIMIT_AS: c_int = 9;
 const RLIMIT_DATA: c_int = 2;
@@ -24,7 +24,7 @@ type Both = unsafe extern "C" fn(c_int, c_int, *const Limit, *mut Limit) -> c_in
 
 /// What the kernel's limit holds for us, bytes.
 fn ours(resource: c_int) -> u64 {
-    let Some(process) = attach::process() else { return 0 };
+    let Some(process) = part::process() else { return 0 };
     match resource {
         RLIMIT_AS => process.session.added_space_bytes(),
         RLIMIT_DATA => process.session.ahead_len_bytes(),

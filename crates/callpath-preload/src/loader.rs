@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use crate::hook::{hook, real};
 use crate::libc::DlPhdrInfo;
-use crate::{attach, recorder};
+use crate::{part, recorder};
 
 /// How long a call of dlclose waits for the recorder.
 const PATIENCE_NS: u64 = 1_000_000_000;
@@ -18,7 +18,7 @@ hook! {
     /// `dlclose(3)`, after which the recorder has struck off what is gone.
     fn dlclose(handle: *mut c_void) -> c_int, or -1;
     |next| {
-        let Some(process) = attach::own_process() else { return next.original() };
+        let Some(process) = part::own_process() else { return next.original() };
         process.slot.unloading.fetch_add(1, AcqRel);
         if process.slot.raw_pending.load(Acquire) != 0 {
             // Samples wait that may lie in what goes away.

@@ -5,9 +5,9 @@ use callpath_collect::syscall::{call4, getpid};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::attach;
 use crate::hook::{Next, hook, real};
 use crate::libc::{SIGTRAP, syscall_number};
+use crate::part;
 use crate::tls::{self, Word};
 
 pub const TRAP_BIT: u64 = 1 << (SIGTRAP - 1);
@@ -92,7 +92,7 @@ pub fn give_back() {
 
 fn change(next: &Next<Change>) -> c_int {
     let (how, set, old) = next.arguments();
-    let Some(process) = attach::process() else { return next.original() };
+    let Some(process) = part::process() else { return next.original() };
     let pid = getpid();
     if process.slot.pid.load(Relaxed) != pid {
         if !child_has_begun(pid) {

@@ -7,9 +7,9 @@ use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::fence;
 
-use crate::attach;
 use crate::hook::hook;
 use crate::libc::ENOSYS;
+use crate::part;
 use crate::tls::{self, Word};
 
 /// The kernel's length of a name, bytes, with the zero at its end.
@@ -43,7 +43,7 @@ pub unsafe fn is_set(name: *const c_char) {
 /// # Safety
 /// `name` must be a string.
 unsafe fn note(record: u64, name: *const c_char) {
-    let Some(process) = attach::own_process() else { return };
+    let Some(process) = part::own_process() else { return };
     if let Some(record) = process.arena.get::<ThreadRecord>(ArenaRef(record as u32)) {
         // SAFETY: as the caller says.
         put(record, unsafe { words_of(name) });

@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::filter::Filter;
 use crate::hook::{hook, real};
 use crate::tls::{self, Word};
-use crate::{attach, exec, masks, names, signal};
+use crate::{exec, masks, names, part, signal, threads};
 
 const PR_SET_NAME: c_int = 15;
 const PR_SET_SECCOMP: c_int = 22;
@@ -63,14 +63,14 @@ unsafe extern "C" fn seccomp(operation: c_ulong, flags: c_ulong, argument: c_ulo
 
 /// Measuring ends where strict seccomp begins: no clock can be read.
 fn without_calls<R>(call: impl FnOnce() -> R) -> R {
-    attach::leave();
+    part::leave();
     call()
 }
 
 /// Installs a filter. `argument`: its `struct sock_fprog`.
 fn behind_filter(argument: c_ulong, install: impl FnOnce() -> c_long) -> c_long {
     // The child of a vfork shares our memory, and filters are not its parent's.
-    let Some(process) = attach::own_process() else { return install() };
+    let Some(process) = part::own_process() else { return install() };
     let before = refused::calls();
     // One that cannot be read the kernel does not take either.
     let filter = Filter::at(argument as usize, |addr| is_readable(addr as u64));
@@ -87,7 +87,7 @@ fn behind_filter(argument: c_ulong, install: impl FnOnce() -> c_long) -> c_long 
     if !before.has(Calls::CLOCK_GETTIME) {
         refused::remember_time(monotonic_ns(), ticks(), settings.ticks_per_ms);
         if let Some(thread) = Thread::at(process, ArenaRef(tls::get(Word::Record) as u32)) {
-            attach::sample_here(process, thread);
+            threads::sample_here(process, thread);
         }
     }
     set(process, all);
@@ -106,7 +106,7 @@ fn set(process: &Process<'_>, calls: Calls) {
 /// No handler could return: there must be no samples any more.
 fn stop_before(process: &Process<'_>, all: Calls, install: impl FnOnce() -> c_long) -> c_long {
     let is_paused = exec::pause(process);
-    attach::leave();
+    part::leave();
     if is_paused {
         signal::give_back();
     } else {
@@ -116,7 +116,7 @@ fn stop_before(process: &Process<'_>, all: Calls, install: impl FnOnce() -> c_lo
     if result < 0 {
         signal::take_back();
         masks::adopt();
-        attach::come_back();
+        part::come_back();
         exec::go_on(process);
     } else {
         process.slot.refused_calls.store(all.0, Relaxed);

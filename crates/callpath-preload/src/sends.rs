@@ -15,9 +15,10 @@ use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
 use crate::hook::hook;
+use crate::info::Info;
 use crate::libc::{ENOSYS, SIGTRAP, failed, syscall_number};
+use crate::part;
 use crate::tls::{self, Word};
-use crate::{attach, signal::Info};
 
 /// The C library's codes for what `kill`, `sigqueue` and `tgkill` send.
 pub const SI_USER: i32 = 0;
@@ -78,7 +79,7 @@ pub fn again() -> isize {
 
 /// The record of the thread with this thread pointer, which must be one of this process.
 fn record_at(thread_pointer: usize) -> Option<&'static ThreadRecord> {
-    let process = attach::own_process().filter(|_| !READ_ELSEWHERE.load(Relaxed))?;
+    let process = part::own_process().filter(|_| !READ_ELSEWHERE.load(Relaxed))?;
     // SAFETY: the caller of the hook vouches for the thread; our words are there as long as it is.
     let record = unsafe { (*tls::place(thread_pointer, Word::Record)).load(Relaxed) };
     process.arena.get(ArenaRef(record as u32)).filter(|_| record != 0)

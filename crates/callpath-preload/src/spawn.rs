@@ -11,12 +11,12 @@ use crate::file::File;
 use crate::hook::hook;
 use crate::libc::{ENOSYS, failed};
 use crate::successor::{self, Named};
-use crate::{attach, masks, signal};
+use crate::{masks, part, signal};
 
 /// Calls `spawn`, which returns 0 or an error, with the environment that the child shall have. The child inherits what the
 /// program wants of SIGTRAP.
 fn around(named: Named, environment: Words, spawn: impl FnOnce(Words) -> c_int) -> c_int {
-    let Some(process) = attach::process() else { return spawn(environment) };
+    let Some(process) = part::process() else { return spawn(environment) };
     let obstacle = Obstacle::of(process, named, environment);
     let is_own = process.slot.pid.load(Relaxed) == getpid();
     let (ignored, blocked) = (signal::is_ignored_by_program(), masks::is_blocked_for_successor(is_own));
@@ -69,7 +69,7 @@ hook! {
 /// The shell that `system` and `popen` start gets the program's own environment. Where our object is out of its reach, its
 /// loader would complain.
 fn shell_is_about_to_start() {
-    if attach::process().is_none() {
+    if part::process().is_none() {
         return;
     }
     let environment = environment::own();

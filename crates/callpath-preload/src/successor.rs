@@ -7,10 +7,10 @@ use callpath_collect::syscall::call4;
 use callpath_format::shared::unmeasured::{NAME_LEN, Reason};
 use core::ffi::{CStr, c_char, c_int};
 
-use crate::attach;
 use crate::environment::{self, PATH_LEN, Words};
 use crate::file::{File, joined};
 use crate::libc::syscall_number;
+use crate::session;
 
 /// How a program is named by who starts it.
 #[derive(Clone, Copy)]
@@ -67,7 +67,7 @@ pub fn is_out_of_reach(object: &[u8], session: &[u8]) -> bool {
         Err(ENFILE | EMFILE) => return false,
         Err(_) => return true,
     }
-    !File::can_be_opened_by_user(File::HERE, object, File::READ) || !attach::can_open(session)
+    !File::can_be_opened_by_user(File::HERE, object, File::READ) || !session::can_open(session)
 }
 
 fn obstacle_of_file(named: Named) -> Option<Reason> {

@@ -7,7 +7,7 @@
 
 use callpath_collect::clock::monotonic_ns;
 use callpath_collect::syscall::{futex_wait, gettid};
-use callpath_collect::{Process, Thread, refused};
+use callpath_collect::{Interrupted, Process, Thread, Trigger, refused, take};
 use callpath_format::shared::refused::Calls;
 use callpath_format::shared::{ArenaRef, Session, ThreadRecord};
 use core::ffi::{c_int, c_void};
@@ -17,7 +17,7 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 use crate::hook::real;
 use crate::libc::{StartRoutine, has_thread_sanitizer};
 use crate::tls::{self, Word};
-use crate::{attach, masks, names, sentinel, timer};
+use crate::{masks, names, part, sentinel, timer};
 
 /// The thread-specific key + 1; 0: there is none, and threads end unnoticed until the recorder looks.
 static KEY: AtomicU32 = AtomicU32::new(0);
@@ -108,7 +108,7 @@ extern "C" fn creator(routine: u64, argument: u64) -> Creator {
 
 /// A record for a thread that begins in `begin` and goes on as the program says.
 fn prepared(start: [u64; 2]) -> Option<usize> {
-    let process = attach::own_process()?;
+    let process = part::own_process()?;
     await_chunks(process);
     let record = Thread::create(process, 0, [0; 2], start)?.record;
     if let Some(creator) = process.arena.get(ArenaRef(tls::get(Word::Record) as u32)) {
@@ -180,14 +180,30 @@ fn await_chunks(process: &Process<'_>) {
 /// The kernel's clock starts a new period with each thread that is made, so a thread that makes others faster than
 /// that would never be sampled: its time is taken note of here.
 fn sample_if_due() {
-    let Some(process) = attach::process() else { return };
+    let Some(process) = part::process() else { return };
     let thread = Thread::at(process, ArenaRef(tls::get(Word::Record) as u32));
     if let Some(thread) = thread.filter(|t| t.is_due(process)) {
         if masks::is_blocked_in_truth() {
             thread.leave_gap(process);
         }
-        attach::sample_here(process, thread);
+        sample_here(process, thread);
     }
+}
+
+/// A sample of the calling thread at a moment that callpath knows of.
+pub fn sample_here(process: &Process<'_>, thread: Thread<'_>) {
+    let mut registers = [0u64; 16];
+    let pc: u64;
+    // SAFETY: stores seven registers within `registers`, which is 128 bytes long.
+    unsafe {
+        core::arch::asm!(
+            "mov [{r} + 24], rbx", "mov [{r} + 48], rbp", "mov [{r} + 56], rsp",
+            "mov [{r} + 96], r12", "mov [{r} + 104], r13", "mov [{r} + 112], r14", "mov [{r} + 120], r15",
+            "lea {pc}, [rip]",
+            r = in(reg) registers.as_mut_ptr(), pc = out(reg) pc, options(nostack),
+        );
+    }
+    take(process, thread, Trigger::Own, &Interrupted { registers, pc });
 }
 
 /// Where a thread begins: makes the record its own and goes on to the program's start routine.
@@ -216,7 +232,7 @@ struct Start {
 
 unsafe extern "C" fn enter(record: &'static ThreadRecord) -> Start {
     let start = Start { routine: record.start_routine.load(Relaxed), argument: record.start_argument.load(Relaxed) };
-    let Some(process) = attach::process() else { return start };
+    let Some(process) = part::process() else { return start };
     let place = ArenaRef::from_offset(core::ptr::from_ref(record) as usize - process.arena.base() as usize);
     let Some(thread) = Thread::at(process, place) else { return start };
     let [low, high] = own_stack();
@@ -245,7 +261,7 @@ fn set_specific(value: *const c_void) {
 }
 
 unsafe extern "C" fn end(record: *mut c_void) {
-    let Some(process) = attach::process() else { return };
+    let Some(process) = part::process() else { return };
     let place = ArenaRef::from_offset(record as usize - process.arena.base() as usize);
     let Some(thread) = Thread::at(process, place) else { return };
     if thread.record.tid.load(Relaxed) != gettid() {
@@ -276,7 +292,7 @@ fn own_stack() -> [u64; 2] {
 static DESTRUCTOR: extern "C" fn() = finish;
 
 extern "C" fn finish() {
-    let Some(process) = attach::own_process() else { return };
+    let Some(process) = part::own_process() else { return };
     if let Some(thread) = Thread::at(process, ArenaRef(tls::get(Word::Record) as u32)) {
         thread.flush(process, masks::is_blocked_in_truth());
     }

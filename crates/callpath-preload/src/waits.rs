@@ -8,10 +8,10 @@
 use core::ffi::{c_int, c_long, c_uint, c_void};
 
 use crate::hook::hook;
+use crate::info::Info;
 use crate::libc::{SIGTRAP, errno};
-use crate::signal::Info;
 use crate::tls::{self, Word};
-use crate::{attach, masks, sends, signal};
+use crate::{info, masks, part, sends};
 use callpath_collect::clock::monotonic_ns;
 
 const EINTR: c_int = 4;
@@ -58,7 +58,7 @@ impl Time {
 /// Calls again as long as nothing but samples interrupts. `interrupted` looks at a result; `call` is told how much time
 /// has passed, nanoseconds.
 fn unless_sampled<R: Copy>(interrupted: impl Fn(R) -> bool, mut call: impl FnMut(u64) -> R) -> R {
-    if attach::process().is_none() {
+    if part::process().is_none() {
         return call(0);
     }
     let begin = monotonic_ns();
@@ -84,7 +84,7 @@ fn failed(result: c_int) -> bool {
 fn under<R>(mask: *const c_void, call: impl FnOnce() -> R) -> R {
     // SAFETY: null or a signal set, which the real procedure would read: the program vouches for it.
     let opens = unsafe { mask.cast::<u64>().as_ref() }.is_some_and(|mask| mask & masks::TRAP_BIT == 0);
-    if !opens || attach::own_process().is_none() || !masks::is_blocked() {
+    if !opens || part::own_process().is_none() || !masks::is_blocked() {
         return call();
     }
     masks::block();
@@ -104,7 +104,7 @@ fn wait_for_signal(info: *mut c_void, mut wait: impl FnMut(*mut c_void, u64) -> 
     loop {
         let got = unless_sampled(failed, |passed| wait((&raw mut own).cast(), before + passed));
         if got == SIGTRAP {
-            let is_sample = signal::is_sample(own.code);
+            let is_sample = info::is_sample(own.code);
             let is_announced = sends::is_announced(&own);
             if is_sample || is_announced {
                 if !sends::take() {
@@ -114,7 +114,7 @@ fn wait_for_signal(info: *mut c_void, mut wait: impl FnMut(*mut c_void, u64) -> 
                 // The C library tells SI_TKILL from SI_USER to nobody who waits.
                 own = Info { code: sends::SI_USER, ..sends::by_thread() };
             }
-            if masks::is_blocked() && attach::own_process().is_some() {
+            if masks::is_blocked() && part::own_process().is_some() {
                 // Nothing waits for it any more that must not come: samples may.
                 masks::unblock();
             }
@@ -315,7 +315,7 @@ hook! {
     /// `sleep(3)`: returns the seconds that are left, so it is made of one that can be resumed.
     fn sleep(seconds: c_uint) -> c_uint, or seconds;
     |next| {
-        if attach::process().is_none() {
+        if part::process().is_none() {
             return next.original();
         }
         let time = Time { seconds: i64::from(seconds), nanoseconds: 0 };
@@ -330,7 +330,7 @@ hook! {
     |next| {
         // SAFETY: the program vouches that it is null or points to a set, of which the C library passes on the kernel's 64 bits.
         match unsafe { set.as_ref() } {
-            Some(asked) if *asked != masks::TRAP_BIT && attach::process().is_some() => {
+            Some(asked) if *asked != masks::TRAP_BIT && part::process().is_some() => {
                 let mut others = [0u64; 16];
                 others[0] = asked & !masks::TRAP_BIT;
                 // SAFETY: the program's own arguments, but for a whole set of this frame's.
