@@ -2,7 +2,7 @@
 //! Knows nothing of what is done with it.
 
 use callpath_format::shared::{Settings, ThreadRecord};
-use core::sync::atomic::Ordering::{Acquire, Release};
+use core::sync::atomic::Ordering::{Release, SeqCst};
 
 use crate::process::Process;
 use crate::thread::Thread;
@@ -15,7 +15,8 @@ impl<'m> InSample<'m> {
     /// For the thread itself. `None`: it has begun already.
     #[inline]
     pub(crate) fn begin(record: &'m ThreadRecord) -> Option<InSample<'m>> {
-        (record.busy.swap(1, Acquire) == 0).then_some(InSample(record))
+        // In one order with the publishing of load maps (`code.rs`); on x86-64 an exchange is, whatever is asked for.
+        (record.busy.swap(1, SeqCst) == 0).then_some(InSample(record))
     }
 }
 

@@ -27,17 +27,17 @@ extern "C" fn construct(_count: c_int, _arguments: *const *const c_char, environ
     }
     let Some((arena, published)) = session::find(environment) else { return };
     environment::find();
-    let Some(session) = arena.at_offset::<Session>(0) else { return };
+    let Some(session) = arena.at_offset::<Session>(0).map(Session::head) else { return };
     refused::remember_time(0, 0, session.settings.ticks_per_ms);
     refused::set(Calls(session.settings.refused_calls));
     // By the kernel's clock, if that can be asked.
     refused::remember_time(monotonic_ns(), ticks(), session.settings.ticks_per_ms);
-    let stubs = sentinel::begin(session);
+    let stubs = sentinel::begin(&session);
     hook::resolve_all();
     if let Some(process) = Process::claim(arena, published, stubs.ok()) {
         process.slot.unmarked.store(stubs.err().flatten().map_or(0, |reason| reason as u32), Relaxed);
         if process.stubs.is_some() {
-            sentinel::prepare(session);
+            sentinel::prepare(&session);
         }
         join(process, main_stack(environment), 0);
     }

@@ -26,8 +26,8 @@ type Both = unsafe extern "C" fn(c_int, c_int, *const Limit, *mut Limit) -> c_in
 fn ours(resource: c_int) -> u64 {
     let Some(process) = part::process() else { return 0 };
     match resource {
-        RLIMIT_AS => process.session.added_space_bytes(),
-        RLIMIT_DATA => process.session.ahead_len_bytes(),
+        RLIMIT_AS => process.session.added_space_bytes,
+        RLIMIT_DATA => process.session.ahead_len_bytes,
         _ => 0,
     }
 }

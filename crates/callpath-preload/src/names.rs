@@ -20,14 +20,14 @@ pub fn has_begun(thread: &Thread<'_>) {
     fence(SeqCst);
     let words = [tls::get(Word::Named), tls::get(Word::NamedMore)];
     if words[0] != 0 {
-        put(thread.record, words);
+        thread.record.set_name(words);
     }
 }
 
 /// A thread begins with the name of the one that makes it.
 pub fn inherit(by: &ThreadRecord, from: &ThreadRecord) {
-    for (to, from) in by.name.iter().zip(&from.name) {
-        to.store(from.load(Relaxed), Relaxed);
+    if let Some(name) = from.name() {
+        by.set_name(name);
     }
 }
 
@@ -46,7 +46,7 @@ unsafe fn note(record: u64, name: *const c_char) {
     let Some(process) = part::own_process() else { return };
     if let Some(record) = process.arena.get::<ThreadRecord>(ArenaRef(record as u32)) {
         // SAFETY: as the caller says.
-        put(record, unsafe { words_of(name) });
+        record.set_name(unsafe { words_of(name) });
     }
 }
 
@@ -64,12 +64,6 @@ unsafe fn words_of(name: *const c_char) -> [u64; 2] {
         *word |= u64::from(byte) << (8 * (index % 8));
     }
     words
-}
-
-fn put(record: &ThreadRecord, words: [u64; 2]) {
-    for (to, word) in record.name.iter().zip(words) {
-        to.store(word, Relaxed);
-    }
 }
 
 hook! {

@@ -21,15 +21,12 @@ pub fn find(environment: *const *const c_char) -> Option<(Arena<'static>, Publis
     let arena = open_of_recorder(pid, arena, File::READ_AND_WRITE)?;
     let published = open_of_recorder(pid, published, File::READ)?;
     let head = map(&arena, CHUNK_LEN_BYTES, PROT_READ)?;
-    // SAFETY: a whole chunk is mapped; `Session` fits into it.
-    let session = unsafe { &*head.cast::<Session>() };
-    let accepted = session.magic == Session::MAGIC && session.nonce == nonce;
-    let (arena_len, published_len) = (session.arena_len_bytes as usize, session.published_len_bytes as usize);
-    // SAFETY: unmaps what was mapped above; `session` is not used any more.
+    // SAFETY: a whole chunk is mapped here; nothing that is given of it is used after it is unmapped.
+    let session = unsafe { Arena::new(head, CHUNK_LEN_BYTES) }.at_offset::<Session>(0).map(Session::head);
+    // SAFETY: what was mapped above; nothing refers to it any more.
     unsafe { call4(syscall_number::MUNMAP, head as usize, CHUNK_LEN_BYTES, 0, 0) };
-    if !accepted {
-        return None;
-    }
+    let session = session.filter(|session| session.magic == Session::MAGIC && session.nonce == nonce)?;
+    let (arena_len, published_len) = (session.arena_len_bytes as usize, session.published_len_bytes as usize);
     recorder::remember(number(pid)? as u32);
     let arena = map(&arena, arena_len, PROT_READ | PROT_WRITE)?;
     let Some(published) = map(&published, published_len, PROT_READ) else {
@@ -39,7 +36,7 @@ pub fn find(environment: *const *const c_char) -> Option<(Arena<'static>, Publis
     };
     // SAFETY: both stay mapped for ever; the recorder backs with memory what it hands out and publishes.
     unsafe {
-        Some((Arena::new(arena, arena_len), Published::new(core::slice::from_raw_parts(published, published_len))))
+        Some((Arena::new(arena, arena_len), Published::new(published, published_len)))
     }
 }
 
