@@ -177,6 +177,15 @@ impl ArenaKeeper {
         true
     }
 
+    /// That no chunk stands ready twice, and none that nobody may have.
+    pub(crate) fn assert_whole(&self) {
+        let mut seen = vec![false; self.arena().chunk_count() as usize];
+        for chunk in &self.returned {
+            assert!(self.is_backed(*chunk), "chunk {} was never handed out", chunk.0);
+            assert!(!std::mem::replace(&mut seen[chunk.0 as usize], true), "chunk {} came back twice", chunk.0);
+        }
+    }
+
     /// Whether memory ran out at some time.
     pub(crate) fn exhausted(&self) -> bool {
         self.exhausted
