@@ -19,6 +19,8 @@ pub mod sentinel;
 mod stack;
 pub mod syscall;
 mod take;
+#[cfg(test)]
+mod testing;
 mod thread;
 mod trace;
 mod tree;

@@ -20,6 +20,9 @@ use crate::sentinel::{Marks, callee_head};
 use crate::stack::Stack;
 use crate::tree::Tree;
 
+#[cfg(test)]
+mod tests;
+
 /// What became of a sample's path.
 pub(crate) enum Path {
     /// The path ends at an outermost frame; its node.

@@ -180,7 +180,7 @@ fn base(chunk: ChunkIndex) -> usize {
     chunk.0 as usize * CHUNK_LEN_BYTES
 }
 
-/// A recipe table of 256 bytes of code: frames of two words.
+/// A recipe table of 256 bytes of code: frames of 2 KiB.
 fn table() -> Vec<u8> {
     let region = Region { link_start: LinkAddr(CODE).0, len_bytes: 256, first_block: 0, block_count: 1 };
     let mut header = Header { regions: 1, blocks: 1, rows: 1, recipes: 2, largest: region, ..Header::default() };
@@ -193,8 +193,8 @@ fn table() -> Vec<u8> {
     // Its row begins at the region's start, and its recipe is the second.
     bytes[layout.rows + 1] = 1;
     bytes[layout.recipes + 16..][..16].copy_from_slice(&[
-        16,
         0,
+        8,
         0,
         0,
         0,
@@ -307,8 +307,8 @@ mod tests {
         let stack_words = (RawSample::FIRST_STACK_BYTES + 256) / 8;
         assert!(read_raw(&mut keeper, &publisher, &mut code, &mut threads) > stack_words);
         let [thread] = &mut threads[..] else { panic!("one thread") };
-        // The walk ends where the copy in the second chunk has no return address: two words a frame.
-        assert_eq!(thread.own.nodes().len(), 2 + 1 + (RawSample::FIRST_STACK_BYTES - 128) / 16);
+        // The walk ends in the second chunk, where there are no return addresses.
+        assert_eq!(thread.own.nodes().len(), 2 + 1 + (RawSample::FIRST_STACK_BYTES - 121) / 2048);
         assert_eq!(thread.copy_tree(&keeper).nodes.len(), 10);
         assert_eq!(trace::take(&mut keeper, thread).len(), 3);
         thread.learn_name(&keeper, |_| None);
