@@ -8,6 +8,7 @@ mod arguments;
 mod audit;
 mod bench;
 mod build;
+mod circles;
 mod company;
 mod descendants;
 mod exam;

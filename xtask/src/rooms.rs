@@ -43,7 +43,8 @@ pub fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn sources(directory: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+/// The source files below a directory.
+pub fn sources(directory: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     for entry in std::fs::read_dir(directory).with_context(|| format!("failed to read {}", directory.display()))? {
         let path = entry?.path();
         if path.is_dir() {

@@ -170,7 +170,7 @@ impl Recorder {
 
     /// What the program's limit of address space is raised by, so that our windows take nothing of it.
     fn added_space(&self) -> u64 {
-        self.shared.keeper.session().added_space_bytes()
+        self.shared.keeper.head().added_space_bytes()
     }
 
     fn environment(&self, preload: &Path) -> Vec<(OsString, OsString)> {
@@ -426,7 +426,7 @@ impl Recorder {
                  where they began or where they were last seen"
             ));
         }
-        session.notes.extend(not_kept(&shared.settings));
+        session.notes.extend(not_kept(self.shared.keeper.settings()));
         session.notes.extend(self.unmarkable.notes());
         session.notes.extend(self.refusals.notes());
         session.notes.extend(unmeasured::note(shared));
