@@ -7,11 +7,7 @@ use anyhow::{Context, ensure};
 use crate::arguments::Arguments;
 use crate::build::{self, PRELOAD_MANIFEST};
 use crate::report::Report;
-<<<<<<< HEAD
-use crate::{fuzz_targets, install, layers, licences, paths, rooms};
-=======
-use crate::{circles, fuzz_targets, install, layers, licences, rooms};
->>>>>>> inside
+use crate::{circles, fuzz_targets, install, layers, licences, paths, rooms};
 
 /// `cargo xtask lint`
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -37,13 +33,9 @@ pub fn steps(report: &mut Report) {
     report.step("directions of the crates' dependencies", layers::check);
     report.step("licences", licences::check_licences);
     report.step("one version of each crate", licences::check_duplicates);
-<<<<<<< HEAD
     report.step("source files", rooms::check);
-    report.step("paths in the documents", paths::check);
-=======
-    report.step("rooms", rooms::check);
     report.step("circles of files", circles::check);
->>>>>>> inside
+    report.step("paths in the documents", paths::check);
     report.step("fuzz targets", fuzz_targets::check);
 }
 

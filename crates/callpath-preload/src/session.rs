@@ -35,9 +35,7 @@ pub fn find(environment: *const *const c_char) -> Option<(Arena<'static>, Publis
         return None;
     };
     // SAFETY: both stay mapped for ever; the recorder backs with memory what it hands out and publishes.
-    unsafe {
-        Some((Arena::new(arena, arena_len), Published::new(published, published_len)))
-    }
+    unsafe { Some((Arena::new(arena, arena_len), Published::new(published, published_len))) }
 }
 
 /// Whether a program that is started now could open what `CALLPATH_SESSION` names.

@@ -7,12 +7,8 @@ use std::time::Instant;
 
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::frame::{FrameKey, ModuleIndex};
-<<<<<<< HEAD
-use callpath_format::shared::load_map::{Mapping, Published};
-use callpath_measurement::ModuleRecord;
-=======
 use callpath_format::shared::load_map::{CurrentMap, Mapping, Published};
->>>>>>> inside
+use callpath_measurement::ModuleRecord;
 use callpath_target::{MapEntry, Maps, Pid, read_memory};
 use rustc_hash::FxHashMap;
 

@@ -5,7 +5,6 @@
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-use callpath_analyze::measurement::PathTree;
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::frame::ModuleIndex;
 use callpath_format::recipe::Packed;
@@ -17,6 +16,7 @@ use callpath_format::shared::{
     ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, Node, ProcessSlot, Settings, ThreadRecord,
 };
 use callpath_format::table::{Header, Region};
+use callpath_measurement::PathTree;
 use callpath_target::Pid;
 use rustc_hash::FxHashSet;
 

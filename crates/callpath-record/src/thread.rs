@@ -5,12 +5,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use callpath_format::frame::FrameKey;
-<<<<<<< HEAD
-use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkIndex, MAX_METRICS, Node, ThreadRecord};
-use callpath_measurement::{Account, FULL_ROOT, PARTIAL_ROOT, PathTree, TreeNode};
-=======
 use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkIndex, MAX_METRICS, Node, ProcessSlot, ThreadRecord};
->>>>>>> inside
+use callpath_measurement::{Account, FULL_ROOT, PARTIAL_ROOT, PathTree, TreeNode};
 use callpath_target::thread_lives;
 use rustc_hash::{FxHashMap, FxHashSet};
 

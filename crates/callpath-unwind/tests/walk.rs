@@ -42,7 +42,7 @@ impl Memory for Stack {
     fn true_return(&mut self, at: u64, found: u64) -> Option<u64> {
         // As the sentinel does: what looks like a stub stands for what it hides; that of an odd place is lost.
         match found {
-            0x5_0000.. => (at % 16 == 0).then_some(found - 0x5_0000),
+            0x5_0000.. => at.is_multiple_of(16).then_some(found - 0x5_0000),
             _ => Some(found),
         }
     }
@@ -133,7 +133,10 @@ fn walks_end_whatever_the_stack_says() {
     assert_eq!(walked(&[by_rsp(0)], &mut stack(&[(0x6ff8, 0x10)]), 0x00).1, End::Stopped(Stop::NoProgress));
     let down = Recipe::with_cfa(Cfa::Register { reg: Reg::RBP, disp: -0x200 });
     assert_eq!(walked(&[down], &mut stack(&[(0x6ef8, 0x10)]), 0x00).1, End::Stopped(Stop::NoProgress));
-    assert_eq!(walked(&[by_rsp(8)], &mut stack(&[(0x7000, 0x900)]), 0x00), (vec![0, 0x8ff], End::Stopped(Stop::NoRecipe)));
+    assert_eq!(
+        walked(&[by_rsp(8)], &mut stack(&[(0x7000, 0x900)]), 0x00),
+        (vec![0, 0x8ff], End::Stopped(Stop::NoRecipe))
+    );
     // Signal frames may lie anywhere: they are counted.
     let mut circle = by_rsp(0x100);
     circle.signal_frame = true;
@@ -161,11 +164,12 @@ fn a_visitor_that_has_seen_enough_is_not_called_again() {
     values[Reg::RSP.index()] = 0x7000;
     let mut cursor_points = Vec::new();
     let mut stack = stack(&[(0x7000, 0x110), (0x7008, 0x120)]);
-    let end = walk(Cursor::interrupted(RunAddr(0x10), values), &mut Code(vec![by_rsp(8); 2]), &mut stack, |cursor, _, _| {
-        seen += 1;
-        cursor_points.push(cursor.point);
-        if seen == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
+    let end =
+        walk(Cursor::interrupted(RunAddr(0x10), values), &mut Code(vec![by_rsp(8); 2]), &mut stack, |cursor, _, _| {
+            seen += 1;
+            cursor_points.push(cursor.point);
+            if seen == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
     assert_eq!((seen, end), (2, End::Broken));
     assert_eq!(cursor_points, [CodePoint::Exact(RunAddr(0x10)), CodePoint::Return(RunAddr(0x110))]);
 }

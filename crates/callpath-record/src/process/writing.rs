@@ -6,15 +6,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use callpath_format::address::RunAddr;
 use callpath_format::frame::FrameKey;
-<<<<<<< HEAD
-use callpath_format::shared::{ArenaRef, MAX_METRICS, Settings, Source, ThreadRecord};
+use callpath_format::shared::{MAX_METRICS, Settings, Source};
 use callpath_measurement::{
     MeasurementError, PARTIAL_ROOT, PathTree, ProcessFile, ThreadProfile, encode_process, process_file_name,
     trace_file_name, write_file,
 };
-=======
-use callpath_format::shared::{MAX_METRICS, Settings, Source};
->>>>>>> inside
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::tail::{AtEnd, Parting};
