@@ -1,18 +1,17 @@
 //! Debian's archive by apt with lists of its own, which leaves the machine's alone.
-//! Knows nothing of what is fetched.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, ensure};
 
-/// A place with lists of packages.
+/// A directory with apt's lists of one suite.
 pub struct Archive {
     place: PathBuf,
 }
 
 impl Archive {
-    /// Fetches the lists of a suite; `kind` is `deb` or `deb-src`.
+    /// Fetches the lists of a suite into `place`; `kind` is `deb` or `deb-src`. Fails where apt-get does.
     pub fn at(place: &Path, suite: &str, kind: &str) -> anyhow::Result<Archive> {
         for directory in ["lists/partial", "cache/archives/partial"] {
             std::fs::create_dir_all(place.join(directory))?;
@@ -25,7 +24,7 @@ impl Archive {
         Ok(archive)
     }
 
-    /// Runs apt-get there.
+    /// Runs apt-get with these lists, in the directory. Fails with its words.
     pub fn apt_get(&self, words: &[&str]) -> anyhow::Result<()> {
         let at = |name: &str| self.place.join(name).display().to_string();
         let mut command = Command::new("apt-get");
@@ -43,7 +42,7 @@ impl Archive {
     }
 }
 
-/// Where this machine gets its packages from: the archive has other suites and the sources, too.
+/// The address of the archive from which this machine gets its packages.
 fn archive() -> anyhow::Result<String> {
     let asked = ["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"];
     let said = Command::new("apt-get").args(asked).output().context("failed to start apt-get")?;
@@ -53,7 +52,7 @@ fn archive() -> anyhow::Result<String> {
     Ok(archive.context("apt-get knows no archive of Debian: add one to its sources")?.to_owned())
 }
 
-/// Runs a command, whose words are the error if it fails.
+/// Runs a command that must succeed. The error is its standard error.
 pub fn passes(command: &mut Command) -> anyhow::Result<()> {
     let said = command.output().with_context(|| format!("failed to start {command:?}"))?;
     ensure!(said.status.success(), "{command:?}: {}", String::from_utf8_lossy(&said.stderr).trim());

@@ -1,5 +1,5 @@
 //! The command line after the command: `--name value`, `--name=value` and `--flag`.
-//! Knows nothing of what the names mean; every name that nobody asked for is an error.
+//! An unknown name is an error.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use anyhow::{Context, bail};
 /// Options that take no value.
 const FLAGS: [&str; 2] = ["quick", "list"];
 
-/// What was typed.
+/// The options that were typed.
 #[derive(Debug, Default)]
 pub struct Arguments {
     given: BTreeMap<String, String>,
 }
 
 impl Arguments {
-    /// From the words after the command.
+    /// From the words after the command. Fails on a word that is no option, and on an option without its value.
     pub fn parse(mut words: impl Iterator<Item = String>) -> anyhow::Result<Self> {
         let mut given = BTreeMap::new();
         while let Some(word) = words.next() {
@@ -43,12 +43,12 @@ impl Arguments {
         self.given.contains_key(name)
     }
 
-    /// An option's text.
+    /// An option's value.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.given.get(name).map(String::as_str)
     }
 
-    /// An option's number, or the default.
+    /// An option's value as a number above 0, or the default. Fails on anything else.
     pub fn number(&self, name: &str, default: usize) -> anyhow::Result<usize> {
         match self.text(name) {
             None => Ok(default),

@@ -1,5 +1,5 @@
 //! `cargo xtask audit-collect`: what the preloaded object needs, offers and contains.
-//! Knows nothing of its sources: it reads the linked object that the build script left.
+//! It reads the linked object that the build script left, not sources.
 //!
 //! A handler may not allocate, lock, resolve a symbol or panic. What the object does not contain, it cannot do. It is loaded
 //! into programs of any C library from glibc 2.31 on: what that lacks, it may not need.
@@ -124,8 +124,12 @@ fn complaints(bytes: &[u8]) -> anyhow::Result<Vec<String>> {
     let endian = file.endian();
 
     let (exports, needed) = symbols::dynamic(&file, bytes)?;
-    println!("exports {}: {}", exports.len(), exports.join(" "));
-    println!("needs {}: {}", needed.len(), needed.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+    println!("{} functions exported, {} allowed", exports.len(), EXPORTS.len());
+    println!(
+        "{} symbols needed: {}",
+        needed.len(),
+        needed.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    );
     let highest = needed.iter().filter_map(Needed::glibc).max();
     println!(
         "highest version needed: {}",
@@ -133,7 +137,7 @@ fn complaints(bytes: &[u8]) -> anyhow::Result<Vec<String>> {
             "GLIBC_{major}.{minor}"
         ))
     );
-    println!("looks up when loaded: {}", symbols::looked_up(&file, bytes)?.join(" "));
+    println!("{} definitions looked up when it is loaded", symbols::looked_up(&file, bytes)?.len());
     for name in exports.iter().filter(|name| !EXPORTS.contains(&name.as_str())) {
         wrong.push(format!("exports {name}, which xtask/src/audit.rs does not list"));
     }

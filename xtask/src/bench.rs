@@ -1,5 +1,4 @@
 //! Measurements of single costs, each with a program of its own.
-//! Knows nothing of the suite's programs.
 
 pub mod depth;
 pub mod gprof;

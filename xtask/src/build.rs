@@ -1,5 +1,4 @@
-//! Where cargo is, what it builds and where it puts it.
-//! Knows nothing of what the built things are for.
+//! cargo: how it is run, what it builds and where it puts it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -44,7 +43,16 @@ pub fn metadata(manifest: &str, extra: &[&str]) -> anyhow::Result<Value> {
     serde_json::from_slice(&output.stdout).context("failed to read what cargo metadata says")
 }
 
-/// What a release build of the `callpath` package left behind.
+/// The profiles of `Cargo.toml` in which the command is built.
+#[derive(Clone, Copy, Debug)]
+pub enum Profile {
+    /// As installed: linked as a whole, in a minute or more.
+    Release,
+    /// For working on callpath: as optimized, but linked in seconds.
+    Quick,
+}
+
+/// What a build of the `callpath` package left behind.
 #[derive(Debug)]
 pub struct Built {
     /// The command.
@@ -61,22 +69,24 @@ pub fn command(arguments: &Arguments) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Builds the command in release mode.
+/// Builds the command in release mode. Fails where cargo does; its words go to standard error.
 pub fn release() -> anyhow::Result<Built> {
+    callpath(Profile::Release)
+}
+
+/// Builds the command with a profile. Fails where cargo does; its words go to standard error.
+pub fn callpath(profile: Profile) -> anyhow::Result<Built> {
+    let profile = match profile {
+        Profile::Release => "release",
+        Profile::Quick => "quick",
+    };
     let output = cargo()
-        .args([
-            "build",
-            "--release",
-            "--locked",
-            "--package",
-            "callpath",
-            "--message-format",
-            "json-render-diagnostics",
-        ])
+        .args(["build", "--profile", profile, "--locked", "--package", "callpath"])
+        .args(["--message-format", "json-render-diagnostics"])
         .stderr(Stdio::inherit())
         .output()
         .context("failed to run cargo build")?;
-    ensure!(output.status.success(), "cargo build --release --package callpath failed");
+    ensure!(output.status.success(), "cargo build --profile {profile} --package callpath failed");
     let (mut callpath, mut preload) = (None, None);
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         let Ok(message) = serde_json::from_str::<Value>(line) else { continue };

@@ -1,5 +1,4 @@
 //! `cargo xtask company`: the end-to-end tests with large runtimes (Java, Node, Go), which are installed for it.
-//! Knows nothing of single tests.
 
 use std::process::ExitCode;
 use std::time::Instant;

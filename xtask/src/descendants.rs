@@ -1,22 +1,21 @@
-//! The processes below one: what they take, and their end.
-//! Knows nothing of what they are for.
+//! The descendants of a process: their memory, and their end.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-/// How long what a program has left may take to end.
+/// How long processes that a program left behind may take to end.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Orphans of what we run become our children, so that they can be found.
+/// Makes orphans of our descendants our children, so that they can be found. Fails if the kernel refuses.
 pub fn adopt_orphans() -> anyhow::Result<()> {
     // SAFETY: changes who adopts orphans, nothing else.
     let result = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot adopt orphans") }
 }
 
-/// Our children that are none of the run's any more: those that do not end in time are named, and killed.
+/// Waits for the children that a run left behind. Kills those that do not end in time, and gives their names.
 pub fn end_those_left() -> anyhow::Result<Vec<String>> {
     let began = Instant::now();
     let mut killed = vec![];
@@ -40,7 +39,7 @@ pub fn end_those_left() -> anyhow::Result<Vec<String>> {
     }
 }
 
-/// Kills a process that has not been waited for, and all below it.
+/// Kills a process that has not been waited for, and all its descendants. Fails if one cannot be killed.
 pub fn kill(pid: u32) -> anyhow::Result<()> {
     let below = below(pid);
     // Whoever could start others ends first.
@@ -57,7 +56,7 @@ pub fn kill(pid: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a process and all below it have in memory, without pages of files and shared memory.
+/// Memory of a process and its descendants, bytes, without pages of files and shared memory.
 pub fn resident_bytes(pid: u32) -> u64 {
     let resident = |pid| -> Option<u64> {
         let sizes = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
@@ -68,7 +67,7 @@ pub fn resident_bytes(pid: u32) -> u64 {
     std::iter::once(pid).chain(below(pid)).filter_map(resident).sum()
 }
 
-/// All below a process, parents before their children.
+/// The descendants of a process, parents before their children.
 fn below(pid: u32) -> Vec<u32> {
     let mut all = children(pid);
     let mut next = 0;

@@ -1,5 +1,5 @@
 //! `cargo xtask exam`: the walk against the truth over many programs, with call frame information and without.
-//! Knows nothing of the programs (exam/programs.rs) and of how true paths are found: callpath-oracle does.
+//! The programs are in exam/programs.rs; callpath-oracle finds true paths.
 //!
 //! Each program is compiled, if need be, and recorded once: NAME.cpsnap.zst and NAME.truth.txt in the directory, good for
 //! as long as the modules are the same. Then each stream is answered three times: as it is; with `--no-cfi`'s option;

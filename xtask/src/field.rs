@@ -1,6 +1,5 @@
 //! `cargo xtask field`: some sixty programs and runtimes that the suite does not hold, installed, run bare and recorded in turn.
-//! Knows nothing of the programs (field/rows.rs), of how they are made ready (field/place.rs) and of the table's looks
-//! (field/table.rs).
+//! The programs are in field/rows.rs; field/place.rs makes them ready; field/table.rs prints the table.
 //!
 //! Each program runs once bare and once recorded into an empty cache, then in pairs, the bare one first in every other pair. A
 //! run that takes too much time or memory is killed, and the program is listed as skipped. Not in CI: it installs some 3 GB.
@@ -29,7 +28,7 @@ use same::{Ended, Verdict};
 /// What one run may take; those of the table take seconds, and some of them ten times as much under a recorder's first look.
 const LIMITS: Limits = Limits { wall: Duration::from_secs(120), memory_bytes: 4 << 30 };
 
-/// What became of one program.
+/// One program in all its rounds.
 #[derive(Debug)]
 struct Measured {
     name: &'static str,
@@ -42,7 +41,7 @@ struct Measured {
     verdict: Verdict,
 }
 
-/// What one recorder did with one program.
+/// One program under one recorder.
 #[derive(Debug)]
 struct Recorded {
     recorder: Recorder,
@@ -52,7 +51,7 @@ struct Recorded {
     stacks: Stacks,
 }
 
-/// Runs what was asked for and prints the table.
+/// Runs the programs that were asked for and prints the table.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     arguments.only(&["programs", "against", "runs", "rate", "markdown", "list", "callpath"])?;
     if arguments.flag("list") {

@@ -1,5 +1,4 @@
 //! Every fuzz entry of the crates has a target under fuzz/, and every target an entry.
-//! Knows nothing of what is fuzzed; it compares names.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,7 +7,7 @@ use anyhow::{Context, ensure};
 
 use crate::build;
 
-/// Fails with each name that stands on one side only.
+/// Fails with each entry without a target, and with each target without an entry.
 pub fn check() -> anyhow::Result<()> {
     let mut entries = BTreeSet::new();
     for crate_dir in children(&build::root().join("crates"))? {

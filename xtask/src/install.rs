@@ -1,5 +1,4 @@
 //! Debian packages and toolchain components that the chores use, installed where that can be done.
-//! Knows nothing of what a package is used for beyond the word that it prints.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -7,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
 
-/// What the tests use: package, and what is skipped without it.
+/// Packages that the tests use: name, and what is skipped without it.
 pub const FOR_TESTS: &[(&str, &str)] = &[
     ("gcc", "the nasty programs"),
     ("g++", "the nasty programs in C++"),
@@ -33,7 +32,7 @@ pub const FOR_TESTS: &[(&str, &str)] = &[
     ("perl", "the end-to-end test of Perl's extensions"),
 ];
 
-/// Which of some packages are not installed.
+/// Which of these packages are not installed. Fails where there is no dpkg-query.
 pub fn missing<'a>(packages: &[&'a str]) -> anyhow::Result<Vec<&'a str>> {
     let output = Command::new("dpkg-query")
         .args(["-W", "-f", "${Package} ${db:Status-Status}\n"])
@@ -46,7 +45,8 @@ pub fn missing<'a>(packages: &[&'a str]) -> anyhow::Result<Vec<&'a str>> {
     Ok(packages.iter().copied().filter(|package| !installed(package)).collect())
 }
 
-/// Installs packages, as root or through sudo. Each name that could not be installed comes back.
+/// Installs packages, as root or through sudo. Gives those that could not be installed. Fails where there is no dpkg-query, or
+/// where apt-get cannot update its lists.
 pub fn packages<'a>(wanted: &[&'a str]) -> anyhow::Result<Vec<&'a str>> {
     let lacking = missing(wanted)?;
     if lacking.is_empty() {
@@ -66,7 +66,7 @@ pub fn packages<'a>(wanted: &[&'a str]) -> anyhow::Result<Vec<&'a str>> {
     missing(wanted)
 }
 
-/// Runtimes that are as good from elsewhere: a package, and the command that makes it superfluous.
+/// Runtimes that may come from elsewhere: a package, and the command that replaces it.
 const RUNTIMES: &[(&str, &str)] = &[
     ("default-jdk-headless", "/usr/bin/javac"),
     ("nodejs", "/usr/bin/node"),
@@ -74,14 +74,14 @@ const RUNTIMES: &[(&str, &str)] = &[
     ("golang-go", "/usr/bin/go"),
 ];
 
-/// Installs packages, but no runtime that is there from elsewhere. Each name that could not be installed comes back.
+/// The same, without runtimes whose command is there already.
 pub fn packages_or_commands<'a>(wanted: &[&'a str]) -> anyhow::Result<Vec<&'a str>> {
     let is_there =
         |name: &str| RUNTIMES.iter().any(|(package, command)| *package == name && Path::new(command).exists());
     packages(&wanted.iter().copied().filter(|name| !is_there(name)).collect::<Vec<_>>())
 }
 
-/// rustfmt and clippy, which rustup's minimal profile lacks.
+/// Installs rustfmt and clippy, which rustup's minimal profile lacks. Fails where rustup does.
 pub fn components() -> anyhow::Result<()> {
     for (component, command) in [("rustfmt", "fmt"), ("clippy", "clippy")] {
         let there = crate::build::cargo().args([command, "--version"]).output().is_ok_and(|o| o.status.success());

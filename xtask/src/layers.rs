@@ -1,12 +1,12 @@
 //! Which crate may use which: the table of ARCHITECTURE.md, checked against the manifests.
-//! Knows nothing of what the crates do. Dev-dependencies are free: a test may look at anything.
+//! Dev-dependencies are free: a test may look at anything.
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use crate::build::{self, PRELOAD_MANIFEST};
 
-/// What a crate may use.
+/// A crate and what it may use.
 struct Layer {
     name: &'static str,
     /// Crates of the workspace.
@@ -83,7 +83,7 @@ const LAYERS: &[Layer] = &[
     layer("xtask", &["callpath-tables", "callpath-oracle", "callpath-target"]),
 ];
 
-/// Crates from outside that only some of ours may use, because only they may know the thing.
+/// Crates from outside that only some of ours may use.
 const RESERVED: &[(&str, &[&str])] = &[
     ("object", &["callpath-image", "xtask"]),
     ("gimli", &["callpath-image"]),

@@ -1,5 +1,4 @@
 //! Foreign crates: licences that go with MIT OR Apache-2.0, and one version of each.
-//! Knows nothing of what they are used for.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +23,7 @@ const COMPATIBLE: &[&str] = &[
     "Zlib",
 ];
 
-/// Fails with every crate whose licence does not go with ours.
+/// Fails with every crate whose licence is not compatible with ours, or that names none.
 pub fn check_licences() -> anyhow::Result<()> {
     let metadata = build::metadata("Cargo.toml", &["--filter-platform", "x86_64-unknown-linux-gnu"])?;
     let mut wrong = Vec::new();

@@ -1,5 +1,4 @@
 //! What can be said of the sources without running them.
-//! Knows nothing of tests.
 
 use std::process::{Command, ExitCode};
 
@@ -8,7 +7,7 @@ use anyhow::{Context, ensure};
 use crate::arguments::Arguments;
 use crate::build::{self, PRELOAD_MANIFEST};
 use crate::report::Report;
-use crate::{fuzz_targets, install, layers, licences, rooms};
+use crate::{circles, fuzz_targets, install, layers, licences, paths, rooms};
 
 /// `cargo xtask lint`
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
@@ -34,7 +33,9 @@ pub fn steps(report: &mut Report) {
     report.step("directions of the crates' dependencies", layers::check);
     report.step("licences", licences::check_licences);
     report.step("one version of each crate", licences::check_duplicates);
-    report.step("rooms", rooms::check);
+    report.step("source files", rooms::check);
+    report.step("circles of files", circles::check);
+    report.step("paths in the documents", paths::check);
     report.step("fuzz targets", fuzz_targets::check);
 }
 

@@ -1,13 +1,14 @@
-//! The project's own chores: `cargo xtask CMD`.
-//! Knows nothing of how callpath works: it builds, runs and measures it as anybody could.
+//! The project's chores: `cargo xtask CMD`.
+//! It builds, runs and measures callpath as any user could.
 
-#![allow(unreachable_pub, reason = "in a binary, `pub` says: for the other rooms")]
+#![allow(unreachable_pub, reason = "in a binary, `pub` says: for other modules")]
 
 mod archive;
 mod arguments;
 mod audit;
 mod bench;
 mod build;
+mod circles;
 mod company;
 mod descendants;
 mod exam;
@@ -19,6 +20,7 @@ mod licences;
 mod lint;
 mod measure;
 mod oracle;
+mod paths;
 mod report;
 mod rooms;
 mod soak;
@@ -34,8 +36,9 @@ const USAGE: &str = "\
 cargo xtask CMD
 
   test            install what the tests use, then check and test everything
+                    [--quick] install nothing: lints, the tests of the crates and some end-to-end tests, for the daily round
   company         the tests with Java, Node and Go, which it installs
-  lint            formatting, clippy, dependency directions, licences, rooms
+  lint            formatting, clippy, dependency directions, licences, source files, paths in the documents
   oracle          the walk against the true path at every instruction of a program; --help says more
   exam            the same over many programs, compilers and levels, with call frame information and without; --help
   audit-collect   what the preloaded object needs and offers [--object FILE]

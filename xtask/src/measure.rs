@@ -1,5 +1,4 @@
 //! What a command cost: CPU of itself and everything it waited for, wall time, memory.
-//! Knows nothing of what the command does.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -11,7 +10,7 @@ use anyhow::{Context, bail, ensure};
 
 use crate::descendants;
 
-/// The account of one run, by the kernel (wait4).
+/// What one run cost, by the kernel's account (wait4).
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
     /// User plus system time of the command and of all descendants that were waited for.
@@ -24,7 +23,7 @@ pub struct Usage {
     pub status: ExitStatus,
 }
 
-/// What a run may take before it is killed with everything that it has started.
+/// The limits above which a run is killed, with everything that it has started.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// From start to end.
@@ -33,14 +32,14 @@ pub struct Limits {
     pub memory_bytes: u64,
 }
 
-/// Runs a command to its end. Standard streams are as the command says.
+/// Runs a command to its end, with the standard streams that it was given. Fails if it cannot be started.
 pub fn run(command: &mut Command) -> io::Result<Usage> {
     let start = Instant::now();
     let child = command.spawn()?;
     reap(&child, start)
 }
 
-/// The same, but it is killed if it takes too much, which is said in words then.
+/// The same within limits. The text says which limit it exceeded and was killed for.
 pub fn run_within(command: &mut Command, limits: Limits) -> anyhow::Result<(Usage, Option<String>)> {
     let start = Instant::now();
     let child = command.spawn().with_context(|| format!("failed to start {}", command.get_program().display()))?;
@@ -56,7 +55,7 @@ pub fn run_within(command: &mut Command, limits: Limits) -> anyhow::Result<(Usag
     Ok((reap(&child, start)?, exceeded))
 }
 
-/// The same for what must neither be killed nor fail.
+/// The same for a command that must succeed: being killed, or another status than 0, is an error.
 pub fn run_well_within(command: &mut Command, limits: Limits) -> anyhow::Result<Usage> {
     let (usage, exceeded) = run_within(command, limits)?;
     let program = command.get_program().display();
@@ -67,7 +66,7 @@ pub fn run_well_within(command: &mut Command, limits: Limits) -> anyhow::Result<
     Ok(usage)
 }
 
-/// Waits for the end of a process or of its patience; says what was too much.
+/// Waits until a process ends or exceeds a limit; gives the limit as text.
 fn watch(pid: u32, limits: Limits, start: Instant, end: &mpsc::Receiver<()>) -> anyhow::Result<Option<String>> {
     loop {
         let left = limits.wall.saturating_sub(start.elapsed());
@@ -87,7 +86,7 @@ fn watch(pid: u32, limits: Limits, start: Instant, end: &mpsc::Receiver<()>) -> 
     }
 }
 
-/// Waits until a child has ended and leaves its number its own, so that nobody else can be killed by it.
+/// Waits until a child has ended without reaping it: its number stays its own, so no other process can be killed by it.
 fn wait_without_reaping(child: &Child) -> io::Result<()> {
     loop {
         // SAFETY: siginfo_t is plain numbers.

@@ -1,5 +1,4 @@
 //! `cargo xtask oracle`: the walk against the true call path at every instruction of a program.
-//! Knows nothing of how either is found: callpath-oracle does.
 
 use std::ffi::OsString;
 use std::fs::File;

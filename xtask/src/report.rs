@@ -1,5 +1,4 @@
-//! The account of `cargo xtask test`: each step with its time, each test counted, what was skipped said at the end.
-//! Knows nothing of what a step does.
+//! The output of `cargo xtask test`: steps with their times, counts of tests, what was skipped and what failed.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -8,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-/// Everything until now.
+/// What passed, failed and was skipped so far.
 #[derive(Debug, Default)]
 pub struct Report {
     passed: usize,
@@ -19,7 +18,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Runs a step and prints its name before and its time after.
+    /// Runs a step. Prints its name before, its time and its error after. A failure is counted, and the next step runs all the same.
     pub fn step(&mut self, name: &str, step: impl FnOnce() -> anyhow::Result<()>) {
         self.heading(name);
         let start = Instant::now();
@@ -36,15 +35,15 @@ impl Report {
         }
     }
 
-    /// Names something that is not done, without a step of its own.
+    /// Notes something that is not done; it is listed before the counts.
     pub fn skip(&mut self, what: String) {
         println!("SKIPPED: {what}");
         self.skipped.push(what);
     }
 
-    /// Runs `cargo test` (or what prints like it), passes its output on and adds its counts up.
+    /// Runs `cargo test`, or what prints like it. Prints its output and adds up its counts.
     ///
-    /// A test that cannot run here appends `name: reason` to the file that `CALLPATH_SKIPPED_TESTS` names; it counts as
+    /// A test that cannot run on this machine appends `name: reason` to the file that `CALLPATH_SKIPPED_TESTS` names. It counts as
     /// skipped, though libtest says "ok".
     pub fn cargo_test(&mut self, name: &str, command: &mut Command) {
         self.heading(name);
@@ -98,7 +97,7 @@ impl Report {
         Ok(status.success())
     }
 
-    /// Prints what was skipped, what failed and the counts; the counts stand alone on the last line.
+    /// Prints the time, what was skipped, what failed, and on the last line the counts. The status is a failure if anything failed.
     pub fn finish(self) -> ExitCode {
         println!();
         if let Some(started) = self.started {

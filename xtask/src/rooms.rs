@@ -1,5 +1,4 @@
-//! The house rules that a machine can see: what a room's first line says, drawers, length.
-//! Knows nothing of what stands in the rooms.
+//! The rules for source files that a machine can check: a first line that says what the file does, no drawers, no long files.
 
 use std::path::{Path, PathBuf};
 
@@ -8,11 +7,11 @@ use anyhow::{Context, ensure};
 use crate::build;
 
 const DRAWERS: &[&str] = &["utils", "util", "helpers", "helper", "common", "misc", "shared_code"];
-/// Lines before the tests above which a file is asked: which two rooms are these?
+/// Lines before the tests above which a file is named, since it may be two.
 const LONG: usize = 500;
 const PLACES: &[&str] = &["crates", "xtask", "tests", "fuzz"];
 
-/// Fails with each file without its first line and with each drawer; names the long ones.
+/// Fails with the name of each file that has no first line or is a drawer. Long files are listed, and are no failure.
 pub fn check() -> anyhow::Result<()> {
     let mut files = Vec::new();
     for place in PLACES {
@@ -21,26 +20,31 @@ pub fn check() -> anyhow::Result<()> {
             sources(&directory, &mut files)?;
         }
     }
-    let mut wrong = Vec::new();
+    let (mut wrong, mut long) = (Vec::new(), Vec::new());
     for file in &files {
         let text = std::fs::read_to_string(file).with_context(|| format!("failed to read {}", file.display()))?;
         let name = file.strip_prefix(build::root()).unwrap_or(file).display();
         if !text.starts_with("//!") {
-            wrong.push(format!("{name} does not begin with what it is for (`//!`)"));
+            wrong.push(format!("{name}: the first line does not say what the file does (`//!`)"));
         }
         if file.file_stem().and_then(|stem| stem.to_str()).is_some_and(|stem| DRAWERS.contains(&stem)) {
-            wrong.push(format!("{name} is a drawer: name the room by what it is for"));
+            wrong.push(format!("{name}: name the file by what it does"));
         }
         let lines = text.lines().take_while(|line| line.trim() != "#[cfg(test)]").count();
         if lines > LONG {
-            println!("asked: {name} has {lines} lines before its tests: which two rooms are these?");
+            long.push(format!("  {lines} lines: {name}"));
         }
+    }
+    println!("{} source files", files.len());
+    if !long.is_empty() {
+        println!("{} with more than {LONG} lines before their tests:\n{}", long.len(), long.join("\n"));
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n  "));
     Ok(())
 }
 
-fn sources(directory: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+/// The source files below a directory.
+pub fn sources(directory: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     for entry in std::fs::read_dir(directory).with_context(|| format!("failed to read {}", directory.display()))? {
         let path = entry?.path();
         if path.is_dir() {

@@ -1,9 +1,8 @@
 //! Median and spread of a few figures.
-//! Knows nothing of what they measure.
 
 use std::fmt;
 
-/// The middle of some figures and how far they lie apart.
+/// Median and quartiles of some figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// The median.
@@ -14,14 +13,14 @@ pub struct Spread {
     pub high: f64,
 }
 
-/// Of no figures: not a number.
+/// Their spread; NaN if there are no figures.
 pub fn spread(figures: &[f64]) -> Spread {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
     Spread { median: quantile(&sorted, 0.5), low: quantile(&sorted, 0.25), high: quantile(&sorted, 0.75) }
 }
 
-/// The median alone.
+/// Their median; NaN if there are no figures.
 pub fn median(figures: &[f64]) -> f64 {
     spread(figures).median
 }

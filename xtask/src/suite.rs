@@ -1,5 +1,5 @@
 //! `cargo xtask suite`: real programs bare, under callpath and under perf, in turn; or under callpath without the sentinel and with it.
-//! Knows nothing of the programs (suite/programs.rs) and of how figures are laid out (suite/table.rs).
+//! The programs are in suite/programs.rs, the layout of figures in suite/table.rs.
 //!
 //! In each round every program runs once in each way, one right after the other, so that a machine that slows down
 //! slows all of them down; ratios are taken within a round. CPU is that of the program and the recorder together.
@@ -25,7 +25,7 @@ use recorders::{Recorder, Stacks};
 pub use recorders::{length, quality, remove as remove_output};
 pub use table::{heading, machine};
 
-/// What one program did in all its rounds.
+/// One program in all its rounds.
 #[derive(Debug, Default)]
 pub struct Measured {
     /// The program's name.
@@ -36,7 +36,7 @@ pub struct Measured {
     pub recorded: Vec<Recorded>,
 }
 
-/// What one recorder did with one program.
+/// One program under one recorder.
 #[derive(Debug)]
 pub struct Recorded {
     /// Which one.
@@ -47,7 +47,7 @@ pub struct Recorded {
     pub stacks: Stacks,
 }
 
-/// Runs what was asked for and prints the table.
+/// Runs the programs that were asked for and prints the table.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     arguments.only(&["programs", "against", "runs", "rate", "quick", "markdown", "list", "callpath"])?;
     if arguments.flag("list") {

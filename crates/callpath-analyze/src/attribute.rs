@@ -417,13 +417,13 @@ fn file_notes(module: &ModuleCode, session: &SessionFile) -> Vec<String> {
     if notes.is_empty() && names.is_usable() && is_newer {
         let path = module.key.0.display();
         notes.push(format!(
-            "{path} was written to after it ran, and says that it is the same build: if names or lines look wrong, record again"
+            "{path} was written to after it ran, though its build-id is the same: if names or lines look wrong, record again"
         ));
     }
     notes
 }
 
-/// That procedures jump where nobody knows, as a sentence, if a good part of `all` samples is in them.
+/// That indirect jumps could not be followed, as a sentence, if a good part of `all` samples is in them.
 fn unresolved_jumps(module: &ModuleCode, all: u64) -> Option<String> {
     const NAMED: usize = 3;
     let count = module.unresolved.len();
@@ -431,7 +431,8 @@ fn unresolved_jumps(module: &ModuleCode, all: u64) -> Option<String> {
     let more = if count > NAMED { format!(" and {} more", count - NAMED) } else { String::new() };
     let share = module.unresolved_samples as f64 / all.max(1) as f64;
     (share >= HINT_SHARE).then(|| {
-        format!("{}: jumps that lead nobody knows where; loops may be missing in {named}{more}", module.key.0.display())
+        let path = module.key.0.display();
+        format!("{path}: indirect jumps could not be followed; loops may be missing in {named}{more}")
     })
 }
 
@@ -483,7 +484,7 @@ fn describe(profile: &mut Profile, measurement: &Measurement, code: &Code) {
     info.notes.extend(measurement.losses());
     if session.lost_processes > 0 {
         info.notes
-            .push(format!("{} processes came when too many were being measured, and were not", session.lost_processes));
+            .push(format!("{} processes were not measured: too many ran at the same time", session.lost_processes));
     }
     info.notes.extend(why_partial(code));
     info.notes.extend(code.modules.iter().flat_map(|module| file_notes(module, session)));
@@ -520,7 +521,8 @@ fn written_names_notes(measurement: &Measurement, code: &Code, least: u64) -> Ve
         )
     });
     let bad_lines = measurement.names.iter().fold(0u64, |sum, names| sum.saturating_add(names.bad_lines));
-    let bad = (bad_lines > 0).then(|| format!("{bad_lines} lines of /tmp/perf-PID.map say nothing, and were skipped"));
+    let bad =
+        (bad_lines > 0).then(|| format!("{bad_lines} lines of /tmp/perf-PID.map could not be read and were skipped"));
     generated.into_iter().chain(interpreted).chain(bad).collect()
 }
 
@@ -530,7 +532,7 @@ fn recorder_is_gone(session: &SessionFile) -> Option<String> {
     let written =
         SystemTime::UNIX_EPOCH + Duration::from_nanos(session.started_unix_ns.saturating_add(session.duration_ns));
     let silent = written.elapsed().is_ok_and(|age| age > SILENCE);
-    silent.then(|| "no word of its end (its recorder was killed)".to_owned())
+    silent.then(|| "end unknown (the recorder was killed)".to_owned())
 }
 
 fn describe_status(status: i32) -> String {

@@ -4,18 +4,17 @@
 use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::frame::FrameKey;
 use callpath_format::recipe::{Expression, Packed, Recipe};
-use callpath_format::shared::load_map::Mapping;
+use callpath_format::shared::load_map::{CurrentMap, Mapping};
 use callpath_format::shared::thread::layout;
 use callpath_format::shared::{CHUNK_LEN_BYTES, ThreadRecord};
 use callpath_format::table::RecipeId;
 use callpath_unwind::{CodeMap, Located, Memory};
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::{AtomicU64, fence};
 
 use crate::process::Process;
-use crate::sample::InSample;
+use crate::sample::Sample;
 use crate::stack::Probed;
-use crate::thread::Thread;
 
 const RETRIES: u32 = 4;
 
@@ -23,7 +22,7 @@ const RETRIES: u32 = 4;
 pub(crate) struct Code<'p, 'm> {
     process: &'p Process<'m>,
     cache: &'m [[AtomicU64; 4]],
-    map_offset: u64,
+    map: CurrentMap,
     /// Where the bytes of written code are read.
     memory: Probed,
     /// Some frame's code is not in the load map, its table is still being made, or it was written at run time and is not
@@ -45,7 +44,8 @@ struct Found {
 
 impl<'p, 'm> Code<'p, 'm> {
     /// `None`: the thread's chunk is not in the arena.
-    pub(crate) fn new(in_sample: &InSample, process: &'p Process<'m>, thread: Thread<'m>) -> Option<Code<'p, 'm>> {
+    pub(crate) fn new(sample: &Sample<'p, 'm>) -> Option<Code<'p, 'm>> {
+        let Sample { process, thread, .. } = *sample;
         let words = process.arena.slice_at::<AtomicU64>(
             thread.chunk.0 as usize * CHUNK_LEN_BYTES + layout::PC_CACHE,
             layout::PC_CACHE_LEN * 4,
@@ -54,11 +54,11 @@ impl<'p, 'm> Code<'p, 'm> {
         let words = process
             .arena
             .slice_at::<AtomicU64>(thread.chunk.0 as usize * CHUNK_LEN_BYTES + layout::MEMO, layout::MEMO_LEN * 4)?;
-        let memory = Probed::new(in_sample);
+        let memory = Probed::new(sample.in_sample);
         let mut code = Code {
             process,
             cache,
-            map_offset: 0,
+            map: CurrentMap::default(),
             memory,
             unknown_code: false,
             unknown_written: None,
@@ -72,27 +72,35 @@ impl<'p, 'm> Code<'p, 'm> {
     }
 
     /// Empties the cache if the load map is another one than it was filled from.
+    ///
+    /// That it says in the record which one it goes by keeps what that one names from being overwritten during this sample: the
+    /// recorder publishes a map before it looks at `busy`, we look at the map after we have set that.
     fn follow_map(&mut self, record: &ThreadRecord) {
-        self.map_offset = self.process.slot.load_map.load(Acquire);
-        let generation = self.process.published.load_map(self.map_offset).map_or(0, |m| m.generation);
+        self.map = CurrentMap(self.process.slot.load_map.load(SeqCst));
+        let generation = self.map.generation();
         if record.cache_generation.load(Relaxed) != generation {
             for entry in self.cache {
                 entry[0].store(0, Relaxed);
             }
-            record.cache_generation.store(generation, Relaxed);
+            record.cache_generation.store(generation, Release);
         }
     }
 
     fn find_mapping(&mut self, addr: RunAddr) -> Option<Mapping> {
         for _ in 0..RETRIES {
-            let found = self.process.published.load_map(self.map_offset).and_then(|m| m.find(addr));
-            let now = self.process.slot.load_map.load(Acquire);
-            if now == self.map_offset {
+            let found = self.process.published.load_map(self.map.offset()).and_then(|m| m.find(addr));
+            if self.is_current() {
                 return found;
             }
-            self.map_offset = now;
+            self.map = CurrentMap(self.process.slot.load_map.load(Acquire));
         }
         None
+    }
+
+    /// Whether what was read of what the map names was read while it named it.
+    fn is_current(&self) -> bool {
+        fence(Acquire);
+        CurrentMap(self.process.slot.load_map.load(Relaxed)) == self.map
     }
 
     #[cold]
@@ -153,7 +161,7 @@ impl<'p, 'm> Code<'p, 'm> {
         let key = FrameKey::in_module(mapping.module, addr.to_link(mapping.bias));
         let recipe = self.recipe_of_written(mapping, point);
         // What was read may be another stretch's by now: it is this one's if the map has not changed meanwhile.
-        let is_current = self.process.slot.load_map.load(Acquire) == self.map_offset;
+        let is_current = self.is_current();
         let recipe = recipe.filter(|recipe| is_current && recipe.kind() != Packed::UNKNOWN);
         if recipe.is_none() && mapping.flags & Mapping::HOPELESS == 0 {
             self.note_written(addr);

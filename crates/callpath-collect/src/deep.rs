@@ -7,29 +7,27 @@
 //! Nothing is guessed: a word that is otherwise than it was, and all that is known inwards of it, is forgotten. What was
 //! sampled before the outer frames were known stays partial: they may have been others then.
 
+mod front;
 mod known;
 
-use callpath_format::address::{CodePoint, RunAddr};
+use callpath_format::address::RunAddr;
 use callpath_format::frame::FrameKey;
-use callpath_format::recipe::Packed;
-use callpath_format::register::{Reg, Registers};
 use callpath_format::shared::thread::{Deep, layout};
 use callpath_format::shared::tree::KnownKind;
 use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES};
-use callpath_unwind::{Cursor, End, Located, Memory, walk};
+use callpath_unwind::{Cursor, End, Memory, walk};
 use core::ops::ControlFlow;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::code::Code;
-use crate::path::callee_head;
 use crate::process::Process;
-use crate::sample::{InSample, Interrupted};
-use crate::sentinel::Frames;
+use crate::sample::Sample;
 use crate::stack::Stack;
 use crate::thread::Thread;
 use crate::tree::Tree;
 use crate::work::{self, Work};
+use front::Front;
 use known::{FRESH, Fact, List, MOST, Stretch};
 
 /// How many frames the sentinel's are noted of: those that are the next to return.
@@ -52,129 +50,6 @@ pub(crate) enum Outcome {
     },
 }
 
-/// A frame whose caller comes next.
-#[derive(Clone, Copy)]
-struct Callee {
-    recipe: Packed,
-    head: u16,
-    base: Option<u64>,
-}
-
-/// A walk that can be stopped at any frame: what it needs to go on, and what its next step goes by.
-#[derive(Clone, Copy)]
-struct Front {
-    point: CodePoint,
-    rsp: u64,
-    rbp: Option<u64>,
-    /// Where rbp was saved by a frame inwards, 0: nowhere.
-    rbp_at: u64,
-    callee: Option<Callee>,
-}
-
-impl Front {
-    const NOWHERE: Front = Front { point: CodePoint::Exact(RunAddr(0)), rsp: 0, rbp: None, rbp_at: 0, callee: None };
-
-    /// Comes to a frame: what the step there went by, beyond the frame's own word; and that word.
-    #[inline]
-    fn step(&mut self, cursor: &Cursor, located: &Located, stack: &mut Stack, is_innermost: bool) -> Step {
-        let rsp = cursor.registers.get(Reg::RSP).unwrap_or(0);
-        let (mut by, mut and) = (None, None);
-        let slot = rsp.wrapping_sub(8);
-        let mut fact = Fact { at: slot, word: cursor.point.pc().0, key: located.key.0, kind: KnownKind::FRAME };
-        match self.callee {
-            None => fact.at = 0,
-            Some(callee) => {
-                match (callee.recipe.kind(), callee.recipe.base(), callee.base) {
-                    (Packed::REGISTER, Reg::RSP, _) => {}
-                    (Packed::REGISTER, Reg::RBP, Some(rbp)) if self.rbp_at.is_multiple_of(8) => {
-                        by = Some(Fact::word(self.rbp_at, rbp))
-                    }
-                    (Packed::DEREF, base, Some(value))
-                        if base == Reg::RSP || base == Reg::RBP && self.rbp_at.is_multiple_of(8) =>
-                    {
-                        let at = value.wrapping_add(callee.recipe.disp as u64);
-                        let word = stack.read_u64(at).filter(|_| at.is_multiple_of(8));
-                        by = word.map(|word| Fact::word(at, word)).or(Some(Fact::SEAL));
-                        if base == Reg::RBP {
-                            and = Some(Fact::word(self.rbp_at, value));
-                        }
-                    }
-                    _ => by = Some(Fact::SEAL),
-                }
-                // A signal's frame, or a return address that is kept elsewhere.
-                let is_there =
-                    matches!(cursor.point, CodePoint::Return(_)) && stack.true_word(slot) == Some(cursor.point.pc().0);
-                if !is_there {
-                    by = Some(Fact::SEAL);
-                    fact.at = 0;
-                }
-                if stack.slot_of_callee(callee.head, cursor, located) != 0 {
-                    fact.kind |= KnownKind::MARKABLE;
-                }
-                match callee.recipe.kind() {
-                    // Reg::CALLEE_SAVED: rbx, rbp, ...
-                    Packed::REGISTER | Packed::DEREF => match callee.recipe.slots[1] {
-                        Packed::SLOT_SAME => {}
-                        Packed::SLOT_LOST => self.rbp_at = 0,
-                        n => self.rbp_at = rsp.wrapping_sub(8 * u64::from(n)),
-                    },
-                    _ => self.rbp_at = 0,
-                }
-            }
-        }
-        self.point = cursor.point;
-        self.rsp = rsp;
-        self.rbp = cursor.registers.get(Reg::RBP);
-        self.callee = Some(Callee {
-            recipe: located.recipe,
-            head: callee_head(cursor, located, is_innermost),
-            base: cursor.registers.get(located.recipe.base()),
-        });
-        [by, and, Some(fact)]
-    }
-
-    fn save(&self, state: &Deep) {
-        let [point, exact, rsp, rbp, has_rbp, rbp_at] = &state.front;
-        point.store(self.point.pc().0, Relaxed);
-        exact.store(u64::from(matches!(self.point, CodePoint::Exact(_))), Relaxed);
-        rsp.store(self.rsp, Relaxed);
-        rbp.store(self.rbp.unwrap_or(0), Relaxed);
-        has_rbp.store(u64::from(self.rbp.is_some()), Relaxed);
-        rbp_at.store(self.rbp_at, Relaxed);
-    }
-
-    /// As it was saved, but for rbp: what is in its place now.
-    fn load(state: &Deep, joined: &Front, stack: &mut Stack) -> Front {
-        let [point, exact, rsp, _, has_rbp, rbp_at] = &state.front;
-        let pc = RunAddr(point.load(Relaxed));
-        let rbp_at = rbp_at.load(Relaxed);
-        let rbp = match has_rbp.load(Relaxed) {
-            0 => None,
-            _ if rbp_at < joined.rsp => joined.rbp,
-            _ => stack.read_u64(rbp_at),
-        };
-        Front {
-            point: if exact.load(Relaxed) != 0 { CodePoint::Exact(pc) } else { CodePoint::Return(pc) },
-            rsp: rsp.load(Relaxed),
-            rbp,
-            rbp_at,
-            callee: None,
-        }
-    }
-
-    fn cursor(&self) -> Cursor {
-        let mut registers = Registers::UNKNOWN;
-        registers.set(Reg::RSP, self.rsp);
-        if let Some(rbp) = self.rbp {
-            registers.set(Reg::RBP, rbp);
-        }
-        Cursor { point: self.point, registers }
-    }
-}
-
-/// What a step went by; last, the frame that it came to.
-type Step = [Option<Fact>; 3];
-
 /// How a walk over new frames ended.
 enum Fresh {
     /// At a frame that is known: its position.
@@ -188,13 +63,90 @@ enum Fresh {
     NoMemory,
 }
 
-/// A sample of a deep stack.
-pub(crate) struct Sample<'s, 'p, 'm> {
-    pub(crate) process: &'p Process<'m>,
-    pub(crate) thread: Thread<'m>,
-    pub(crate) interrupted: &'s Interrupted,
+/// What a comparison has shown.
+enum Compared {
+    Same,
+    /// From this position on, inwards.
+    Otherwise(u32),
+    TooMuch,
+}
+
+/// What a walk over new frames has come over.
+struct Walked {
+    /// The frame that it has come to.
+    front: Front,
+    /// How many facts are in the list of new ones.
+    len: u32,
+}
+
+/// The search for the path of a sample of a deep stack.
+struct Search<'s, 'm> {
+    sample: &'s Sample<'s, 'm>,
     /// A path on which some code has no table ends there.
-    pub(crate) as_it_is: bool,
+    as_it_is: bool,
+    known: Stretch<'s, 'm>,
+    fresh: List<'s, 'm>,
+    work: Work,
+}
+
+/// Finds the path of a sample of a deep stack, or as much of it as one sample may; `as_it_is`: a path on which some code has no
+/// table ends there. `None`: no memory. Out of line: signal stacks are small.
+#[inline(never)]
+pub(crate) fn find(sample: &Sample<'_, '_>, stack: &mut Stack, as_it_is: bool) -> Option<Outcome> {
+    let (known, fresh) = kept(sample.process, sample.thread)?;
+    let code = &mut Code::new(sample)?;
+    let state = known.state;
+    let skipped = state.skip.load(Relaxed);
+    if skipped > 0 {
+        state.skip.store(skipped - 1, Relaxed);
+        return Some(Outcome::TooMuch { gets_on: false });
+    }
+    // A load map that changes may say otherwise.
+    let generation = sample.thread.record.cache_generation.load(Relaxed);
+    if known.inner() == 0 || state.generation.load(Relaxed) != generation {
+        known.clear();
+        state.generation.store(generation, Relaxed);
+    }
+    stack.marks.pass_by(sample.process);
+    if state.unmarkable.load(Relaxed) != 0 && stack.marks.may_be_added() {
+        // Which of its frames may be marked was not asked: the stack's bounds were not known then.
+        known.clear();
+    }
+    let is_walked = state.end.load(Relaxed) != Deep::OPEN;
+    let is_to_learn = !is_walked || state.noded.load(Relaxed) < known.inner() && kept_frames(sample).is_none();
+    let work = begin_work(sample, state, is_to_learn);
+    let mut search = Search { sample, as_it_is, known, fresh, work };
+    let outcome = if is_walked && is_to_learn {
+        // What the stack was at the last sample has got its place in the tree before the next one is walked.
+        let is_full = state.end.load(Relaxed) == Deep::OUTERMOST;
+        search.work.spend_rest();
+        search.node(is_full).map(|_| Outcome::TooMuch { gets_on: true })
+    } else {
+        search.go_on(code, stack)
+    };
+    if outcome.is_none() {
+        known.clear();
+    }
+    let is_in_vain = !matches!(
+        outcome,
+        Some(Outcome::Full(_) | Outcome::Partial(_) | Outcome::Unknown(_) | Outcome::TooMuch { gets_on: true })
+    );
+    let vain = if is_in_vain { (2 * state.vain.load(Relaxed) + 1).min(MOST_SKIPPED) } else { 0 };
+    state.vain.store(vain, Relaxed);
+    state.skip.store(vain, Relaxed);
+    outcome
+}
+
+fn begin_work(sample: &Sample<'_, '_>, state: &Deep, is_to_learn: bool) -> Work {
+    let taken = sample.thread.record.taken.load(Relaxed);
+    let long = state.long.load(Relaxed);
+    let is_long = is_to_learn && (u64::from(long) + 1) * work::LONG_ONE_IN <= taken;
+    state.long.store(long + u32::from(is_long), Relaxed);
+    Work::begin(sample.process.session.settings.ticks_per_ms, is_to_learn, is_long)
+}
+
+fn kept_frames(sample: &Sample<'_, '_>) -> Option<usize> {
+    sample.process.session.settings.kept_frames()
 }
 
 /// What is kept of a thread's deep stack.
@@ -207,73 +159,14 @@ fn kept<'p, 'm>(process: &'p Process<'m>, thread: Thread<'m>) -> Option<(Stretch
     Some((Stretch { list: List::new(process, thread, known), state }, List::new(process, thread, fresh)))
 }
 
-impl Sample<'_, '_, '_> {
-    /// Finds its path, or as much of it as one sample may. Out of line: signal stacks are small.
-    #[inline(never)]
-    pub(crate) fn find(&self, in_sample: &InSample, stack: &mut Stack) -> Option<Outcome> {
-        let (known, fresh) = kept(self.process, self.thread)?;
-        let code = &mut Code::new(in_sample, self.process, self.thread)?;
+impl Search<'_, '_> {
+    fn go_on(&mut self, code: &mut Code<'_, '_>, stack: &mut Stack) -> Option<Outcome> {
+        let (known, fresh) = (self.known, self.fresh);
         let state = known.state;
-        let skipped = state.skip.load(Relaxed);
-        if skipped > 0 {
-            state.skip.store(skipped - 1, Relaxed);
-            return Some(Outcome::TooMuch { gets_on: false });
-        }
-        // A load map that changes may say otherwise.
-        let generation = self.thread.record.cache_generation.load(Relaxed);
-        if known.inner() == 0 || state.generation.load(Relaxed) != generation {
-            known.clear();
-            state.generation.store(generation, Relaxed);
-        }
-        stack.marks.pass_by(self.process);
-        if state.unmarkable.load(Relaxed) != 0 && stack.marks.may_be_added() {
-            // Which of its frames may be marked was not asked: the stack's bounds were not known then.
-            known.clear();
-        }
-        let is_walked = state.end.load(Relaxed) != Deep::OPEN;
-        let is_to_learn = !is_walked || state.noded.load(Relaxed) < known.inner() && self.kept_frames().is_none();
-        let mut work = self.begin_work(state, is_to_learn);
-        let outcome = if is_walked && is_to_learn {
-            // What the stack was at the last sample has got its place in the tree before the next one is walked.
-            let is_full = state.end.load(Relaxed) == Deep::OUTERMOST;
-            work.spend_rest();
-            self.node(known, is_full, &mut work).map(|_| Outcome::TooMuch { gets_on: true })
-        } else {
-            self.go_on(code, stack, known, fresh, &mut work)
-        };
-        if outcome.is_none() {
-            known.clear();
-        }
-        let is_in_vain = !matches!(
-            outcome,
-            Some(Outcome::Full(_) | Outcome::Partial(_) | Outcome::Unknown(_) | Outcome::TooMuch { gets_on: true })
-        );
-        let vain = if is_in_vain { (2 * state.vain.load(Relaxed) + 1).min(MOST_SKIPPED) } else { 0 };
-        state.vain.store(vain, Relaxed);
-        state.skip.store(vain, Relaxed);
-        outcome
-    }
-
-    fn begin_work(&self, state: &Deep, is_to_learn: bool) -> Work {
-        let taken = self.thread.record.taken.load(Relaxed);
-        let long = state.long.load(Relaxed);
-        let is_long = is_to_learn && (u64::from(long) + 1) * work::LONG_ONE_IN <= taken;
-        state.long.store(long + u32::from(is_long), Relaxed);
-        Work::begin(self.process.session.settings.ticks_per_ms, is_to_learn, is_long)
-    }
-
-    fn go_on(
-        &self,
-        code: &mut Code<'_, '_>,
-        stack: &mut Stack,
-        known: Stretch<'_, '_>,
-        fresh: List<'_, '_>,
-        work: &mut Work,
-    ) -> Option<Outcome> {
-        let state = known.state;
-        let (mut front, mut len) = (Front::NOWHERE, 0);
-        let ended = self.walk_fresh(code, stack, known, fresh, work, &mut front, &mut len);
-        work.spend_rest();
+        let mut new = Walked { front: Front::NOWHERE, len: 0 };
+        let ended = self.walk_fresh(code, stack, &mut new);
+        self.work.spend_rest();
+        let Walked { front, mut len } = new;
         let joined = match ended {
             Fresh::Joined(at) => {
                 known.cut(at + 1);
@@ -296,10 +189,10 @@ impl Sample<'_, '_, '_> {
         }
         state.met_written.fetch_or(code.met_written.into(), Relaxed);
         match ended {
-            Fresh::Ended(end) => self.end(code, known, end),
+            Fresh::Ended(end) => self.end(code, end),
             Fresh::Joined(_) if state.end.load(Relaxed) == Deep::OPEN => {
                 let front = Front::load(state, &joined, stack);
-                self.walk_outwards(code, stack, known, front, work)?;
+                self.walk_outwards(code, stack, front)?;
             }
             _ => {}
         }
@@ -314,32 +207,24 @@ impl Sample<'_, '_, '_> {
             }
         }
         let is_full = state.end.load(Relaxed) == Deep::OUTERMOST;
-        let Some(node) = self.node(known, is_full, work)? else {
+        let Some(node) = self.node(is_full)? else {
             return Some(Outcome::TooMuch { gets_on: true });
         };
         if !is_full {
             return Some(Outcome::Partial(node));
         }
-        if state.met_written.load(Relaxed) == 0 && self.kept_frames().is_none() {
-            self.mark(known, stack);
+        if state.met_written.load(Relaxed) == 0 && kept_frames(self.sample).is_none() {
+            self.mark(stack);
         }
         Some(Outcome::Full(node))
     }
 
     /// Walks from the innermost frame to one that is known, or as far as it may.
-    #[allow(clippy::too_many_arguments)]
     #[inline(never)]
-    fn walk_fresh(
-        &self,
-        code: &mut Code<'_, '_>,
-        stack: &mut Stack,
-        known: Stretch<'_, '_>,
-        fresh: List<'_, '_>,
-        work: &mut Work,
-        front: &mut Front,
-        len: &mut u32,
-    ) -> Fresh {
-        let cursor = Cursor::interrupted(RunAddr(self.interrupted.pc), self.interrupted.registers);
+    fn walk_fresh(&mut self, code: &mut Code<'_, '_>, stack: &mut Stack, new: &mut Walked) -> Fresh {
+        let (known, fresh) = (self.known, self.fresh);
+        let Walked { front, len } = new;
+        let cursor = Cursor::interrupted(RunAddr(self.sample.interrupted.pc), self.sample.interrupted.registers);
         let mut next = known.inner();
         let mut broken = Fresh::TooMuch;
         let end = walk(cursor, code, stack, |cursor, located, stack| {
@@ -352,17 +237,17 @@ impl Sample<'_, '_, '_> {
                 *len += 1;
             }
             let [_, _, Some(fact)] = step else { return ControlFlow::Break(()) };
-            let mut is_short = !work.spend(work::WALKED) || *len + 3 > FRESH;
+            let mut is_short = !self.work.spend(work::WALKED) || *len + 3 > FRESH;
             while let Some(before) = next.checked_sub(1).filter(|at| fact.at != 0 && *at >= known.outer()) {
                 let Some(entry) = known.list.fact(before) else { break };
                 if entry.is_frame() && entry.at > fact.at {
                     break;
                 }
                 next = before;
-                is_short |= !work.spend(work::COMPARED);
+                is_short |= !self.work.spend(work::COMPARED);
                 let is_same = entry.is_frame() && entry.at == fact.at && entry.word == fact.word;
                 if is_same && before < known.state.sealed.load(Relaxed) {
-                    match compare(known, before, front, stack, work) {
+                    match self.compare(before, front, stack) {
                         Compared::Same => {
                             broken = Fresh::Joined(before);
                             return ControlFlow::Break(());
@@ -381,20 +266,14 @@ impl Sample<'_, '_, '_> {
             }
             if is_short { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        self.thread.record.frames.fetch_add(u64::from(*len), Relaxed);
+        self.sample.thread.record.frames.fetch_add(u64::from(*len), Relaxed);
         if matches!(end, End::Broken) { broken } else { Fresh::Ended(end) }
     }
 
     /// Walks on where the last walk outwards stopped.
     #[inline(never)]
-    fn walk_outwards(
-        &self,
-        code: &mut Code<'_, '_>,
-        stack: &mut Stack,
-        known: Stretch<'_, '_>,
-        mut front: Front,
-        work: &mut Work,
-    ) -> Option<()> {
+    fn walk_outwards(&mut self, code: &mut Code<'_, '_>, stack: &mut Stack, mut front: Front) -> Option<()> {
+        let known = self.known;
         let before = known.outer();
         let (mut is_known_already, mut memory) = (true, Some(()));
         let end = walk(front.cursor(), code, stack, |cursor, located, stack| {
@@ -407,21 +286,21 @@ impl Sample<'_, '_, '_> {
                 memory = memory.and_then(|()| known.push_outer(fact));
             }
             let is_enough = known.inner() - known.outer() >= MOST;
-            if memory.is_none() || is_enough || !work.spend(work::WALKED) {
+            if memory.is_none() || is_enough || !self.work.spend(work::WALKED) {
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())
         });
         memory?;
-        self.thread.record.frames.fetch_add(u64::from(before - known.outer()), Relaxed);
+        self.sample.thread.record.frames.fetch_add(u64::from(before - known.outer()), Relaxed);
         known.state.met_written.fetch_or(code.met_written.into(), Relaxed);
         front.save(known.state);
-        self.end(code, known, end);
+        self.end(code, end);
         Some(())
     }
 
     /// A walk has ended at the outermost known frame.
-    fn end(&self, code: &Code<'_, '_>, known: Stretch<'_, '_>, end: End) {
+    fn end(&self, code: &Code<'_, '_>, end: End) {
         let end = match end {
             End::Broken => return,
             // The recorder may know more at the next sample.
@@ -429,22 +308,19 @@ impl Sample<'_, '_, '_> {
             End::Outermost => Deep::OUTERMOST,
             End::Stopped(_) => Deep::STOPPED,
         };
-        known.state.end.store(end, Relaxed);
-    }
-
-    fn kept_frames(&self) -> Option<usize> {
-        self.process.session.settings.kept_frames()
+        self.known.state.end.store(end, Relaxed);
     }
 
     /// The node of the innermost frame, if that much may be done now. `None`: no memory.
     #[inline(never)]
-    fn node(&self, known: Stretch<'_, '_>, is_full: bool, work: &mut Work) -> Option<Option<ArenaRef>> {
-        let record = self.thread.record;
+    fn node(&mut self, is_full: bool) -> Option<Option<ArenaRef>> {
+        let known = self.known;
+        let record = self.sample.thread.record;
         let root = if is_full { &record.full_root } else { &record.partial_root };
         let root = ArenaRef(root.load(Relaxed));
-        let mut tree = Tree::new(self.process, self.thread)?;
-        if let Some(most) = self.kept_frames() {
-            return node_of_innermost(&mut tree, known, root, most, work);
+        let mut tree = Tree::new(self.sample.process, self.sample.thread)?;
+        if let Some(most) = kept_frames(self.sample) {
+            return self.node_of_innermost(&mut tree, root, most);
         }
         let state = known.state;
         if state.root.swap(root.0, Relaxed) != root.0 {
@@ -458,7 +334,7 @@ impl Sample<'_, '_, '_> {
                 let nodes = record.nodes.load(Relaxed);
                 node = tree.child(node, FrameKey(fact.key))?;
                 let steps = if record.nodes.load(Relaxed) == nodes { work::FOUND } else { work::FOUND + work::ADDED };
-                if !work.spend(steps) {
+                if !self.work.spend(steps) {
                     return Some(None);
                 }
             }
@@ -471,83 +347,72 @@ impl Sample<'_, '_, '_> {
 
     /// Notes the innermost frames for the sentinel, and marks one.
     #[inline(never)]
-    fn mark(&self, known: Stretch<'_, '_>, stack: &mut Stack) {
+    fn mark(&self, stack: &mut Stack) {
+        let known = self.known;
         let frames = (known.inner() - known.outer()) as usize;
-        stack.marks.tell(self.process, frames);
-        let Some(noted): Option<&Frames> = stack.marks.begin(self.process, frames) else { return };
+        stack.marks.tell(self.sample.process, frames);
+        let Some(noted) = stack.marks.begin(self.sample.process, frames) else { return };
         // Where the return address of the next frame inwards is, if it may be marked.
         let mut slot = 0;
         for at in known.outer().max(known.inner().saturating_sub(NOTED))..known.inner() {
             let (Some(fact), Some((_, entry))) = (known.list.fact(at), known.list.get(at)) else { return };
             if fact.is_frame() {
-                stack.note(self.process, noted, slot, ArenaRef(entry.node.load(Relaxed)));
+                stack.note(noted, slot, ArenaRef(entry.node.load(Relaxed)));
                 slot = if fact.kind & KnownKind::MARKABLE != 0 { fact.at } else { 0 };
             }
         }
-        stack.mark(self.interrupted, noted);
+        stack.mark(self.sample.interrupted, noted.frames);
     }
-}
 
-/// What a comparison has shown.
-enum Compared {
-    Same,
-    /// From this position on, inwards.
-    Otherwise(u32),
-    TooMuch,
-}
-
-/// Compares all that the way outwards of a known frame went by with what is there now. `front`: at that frame.
-fn compare(known: Stretch<'_, '_>, joined: u32, front: &Front, stack: &mut Stack, work: &mut Work) -> Compared {
-    let mut end = joined;
-    while end > known.outer() {
-        let Some(words) = known.list.last_words(known.outer().max(end.saturating_sub(work::LOOK)), end) else {
-            return Compared::Otherwise(known.outer());
-        };
-        let same = stack.same_words(words) as u32;
-        end -= same;
-        if !work.spend(work::COMPARED * (same + 1)) {
-            return Compared::TooMuch;
-        }
-        if (same as usize) < words.len() {
-            // Another kind of entry, a mark, or another word.
-            end -= 1;
-            let Some(fact) = known.list.fact(end) else { return Compared::Otherwise(end) };
-            let is_same = match fact.kind {
-                KnownKind::SEAL => false,
-                // Saved inwards of the frame: it has been restored by now.
-                KnownKind::WORD if fact.at < front.rsp => front.rbp == Some(fact.word),
-                KnownKind::WORD => stack.read_u64(fact.at) == Some(fact.word),
-                _ => stack.true_word(fact.at) == Some(fact.word),
+    /// Compares all that the way outwards of a known frame went by with what is there now. `front`: at that frame.
+    fn compare(&mut self, joined: u32, front: &Front, stack: &mut Stack) -> Compared {
+        let known = self.known;
+        let mut end = joined;
+        while end > known.outer() {
+            let Some(words) = known.list.last_words(known.outer().max(end.saturating_sub(work::LOOK)), end) else {
+                return Compared::Otherwise(known.outer());
             };
-            if !is_same {
-                return Compared::Otherwise(end);
+            let same = stack.same_words(words) as u32;
+            end -= same;
+            if !self.work.spend(work::COMPARED * (same + 1)) {
+                return Compared::TooMuch;
+            }
+            if (same as usize) < words.len() {
+                // Another kind of entry, a mark, or another word.
+                end -= 1;
+                let Some(fact) = known.list.fact(end) else { return Compared::Otherwise(end) };
+                let is_same = match fact.kind {
+                    KnownKind::SEAL => false,
+                    // Saved inwards of the frame: it has been restored by now.
+                    KnownKind::WORD if fact.at < front.rsp => front.rbp == Some(fact.word),
+                    KnownKind::WORD => stack.read_u64(fact.at) == Some(fact.word),
+                    _ => stack.true_word(fact.at) == Some(fact.word),
+                };
+                if !is_same {
+                    return Compared::Otherwise(end);
+                }
             }
         }
+        Compared::Same
     }
-    Compared::Same
-}
 
-/// The node of the innermost frames only. `None`: no memory.
-fn node_of_innermost(
-    tree: &mut Tree<'_, '_>,
-    known: Stretch<'_, '_>,
-    root: ArenaRef,
-    most: usize,
-    work: &mut Work,
-) -> Option<Option<ArenaRef>> {
-    let key = |at: u32| known.list.fact(at).filter(Fact::is_frame).map(|fact| FrameKey(fact.key));
-    let (mut from, mut frames) = (known.inner(), 0);
-    while from > known.outer() && frames < most {
-        from -= 1;
-        frames += usize::from(key(from).is_some());
-    }
-    let is_cut = (known.outer()..from).any(|at| key(at).is_some());
-    let mut node = if is_cut { tree.child(root, FrameKey::LEFT_OUT)? } else { root };
-    for key in (from..known.inner()).filter_map(key) {
-        if !work.spend(work::FOUND) {
-            return Some(None);
+    /// The node of the innermost frames only. `None`: no memory.
+    fn node_of_innermost(&mut self, tree: &mut Tree<'_, '_>, root: ArenaRef, most: usize) -> Option<Option<ArenaRef>> {
+        let known = self.known;
+        let key = |at: u32| known.list.fact(at).filter(Fact::is_frame).map(|fact| FrameKey(fact.key));
+        let (mut from, mut frames) = (known.inner(), 0);
+        while from > known.outer() && frames < most {
+            from -= 1;
+            frames += usize::from(key(from).is_some());
         }
-        node = tree.child(node, key)?;
+        let is_cut = (known.outer()..from).any(|at| key(at).is_some());
+        let mut node = if is_cut { tree.child(root, FrameKey::LEFT_OUT)? } else { root };
+        for key in (from..known.inner()).filter_map(key) {
+            if !self.work.spend(work::FOUND) {
+                return Some(None);
+            }
+            node = tree.child(node, key)?;
+        }
+        Some(Some(node))
     }
-    Some(Some(node))
 }

@@ -2,22 +2,26 @@
 //! Knows no libc, no object file and no instruction; it sees shared memory, recipe tables and a stack.
 //!
 //! Nothing here allocates from the program's heap, takes a lock, calls into libc, prints or panics. Whatever runs
-//! inside a sample takes an [`InSample`], which only [`sample::take`] can make.
+//! inside a sample takes an [`InSample`], which says so.
 #![no_std]
 
 pub mod clock;
 mod code;
 mod deep;
 mod gap;
+mod life;
 mod path;
 pub mod process;
 mod raw;
 pub mod refused;
-pub mod sample;
+mod sample;
 pub mod sentinel;
 mod stack;
 pub mod syscall;
-pub mod thread;
+mod take;
+#[cfg(test)]
+mod testing;
+mod thread;
 mod trace;
 mod tree;
 mod weight;
@@ -25,4 +29,5 @@ mod work;
 
 pub use process::Process;
 pub use sample::{EventOf, InSample, Interrupted, Trigger};
+pub use take::take;
 pub use thread::Thread;

@@ -4,24 +4,24 @@
 //! A walk finds the innermost frame first, a tree wants the outermost first: the frames of a walk are kept in a buffer of
 //! 1,024. A deeper stack is not walked at once (`deep.rs`).
 
-use callpath_format::address::{CodePoint, RunAddr};
+use callpath_format::address::RunAddr;
 use callpath_format::frame::FrameKey;
-use callpath_format::recipe::Packed;
 use callpath_format::shared::thread::layout;
 use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES};
-use callpath_unwind::{Cursor, End, Located, walk};
+use callpath_unwind::{Cursor, End, walk};
 use core::ops::ControlFlow;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::code::Code;
 use crate::deep::{self, Outcome};
-use crate::process::Process;
-use crate::sample::{InSample, Interrupted};
-use crate::sentinel::Marks;
+use crate::sample::Sample;
+use crate::sentinel::{Marks, callee_head};
 use crate::stack::Stack;
-use crate::thread::Thread;
 use crate::tree::Tree;
+
+#[cfg(test)]
+mod tests;
 
 /// What became of a sample's path.
 pub(crate) enum Path {
@@ -38,41 +38,25 @@ pub(crate) enum Path {
 }
 
 /// Walks and finds the node. `ordinary`: an event has interrupted the program's own code. `as_it_is`: a path on which some code has no table ends there.
-pub(crate) fn of(
-    in_sample: &InSample,
-    process: &Process<'_>,
-    thread: Thread<'_>,
-    interrupted: &Interrupted,
-    stack: &mut Stack,
-    ordinary: bool,
-    as_it_is: bool,
-) -> Path {
+pub(crate) fn of(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_it_is: bool) -> Path {
     // One after the other, not one inside of the other: signal stacks are small.
-    let path = find(in_sample, process, thread, interrupted, stack, ordinary, as_it_is);
+    let path = find(sample, stack, ordinary, as_it_is);
     if !matches!(path, Path::Deep) {
         return path;
     }
-    let deep = deep::Sample { process, thread, interrupted, as_it_is };
-    match deep.find(in_sample, stack) {
+    match deep::find(sample, stack, as_it_is) {
         Some(Outcome::Full(node)) => Path::Full(node),
         Some(Outcome::Partial(node)) => Path::Partial(node),
         Some(Outcome::Unknown(written)) => Path::NoTable(written),
-        Some(Outcome::TooMuch { .. }) | None => insert_innermost(process, thread),
+        Some(Outcome::TooMuch { .. }) | None => insert_innermost(sample),
     }
 }
 
 #[inline(never)]
-fn find(
-    in_sample: &InSample,
-    process: &Process<'_>,
-    thread: Thread<'_>,
-    interrupted: &Interrupted,
-    stack: &mut Stack,
-    ordinary: bool,
-    as_it_is: bool,
-) -> Path {
-    let Some(mut walker) = Walker::new(in_sample, process, thread) else { return Path::NoMemory };
-    stack.marks = Marks::of_sample(in_sample, process, stack.bounds(), ordinary);
+fn find(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_it_is: bool) -> Path {
+    let Sample { process, thread, interrupted, .. } = *sample;
+    let Some(mut walker) = Walker::new(sample) else { return Path::NoMemory };
+    stack.marks = Marks::of_sample(sample, stack.bounds(), ordinary);
     let cursor = Cursor::interrupted(RunAddr(interrupted.pc), interrupted.registers);
     let (frames, end) = walker.walk_first(cursor, stack);
     if matches!(end, End::Broken) && !stack.marks.is_met() {
@@ -96,12 +80,12 @@ fn find(
     let node = Tree::new(process, thread).and_then(|mut tree| {
         walker.insert(root, frames, &mut tree, stack, |node, slot, stack| {
             if let Some(noted) = noted {
-                stack.note(process, noted, slot, node);
+                stack.note(noted, slot, node);
             }
         })
     });
     if let (Some(_), Some(noted)) = (node, noted) {
-        stack.mark(interrupted, noted);
+        stack.mark(interrupted, noted.frames);
     }
     match (node, end) {
         (None, _) => Path::NoMemory,
@@ -117,10 +101,11 @@ struct Walker<'p, 'm> {
 }
 
 impl<'p, 'm> Walker<'p, 'm> {
-    fn new(in_sample: &InSample, process: &'p Process<'m>, thread: Thread<'m>) -> Option<Walker<'p, 'm>> {
+    fn new(sample: &Sample<'p, 'm>) -> Option<Walker<'p, 'm>> {
+        let Sample { process, thread, .. } = *sample;
         let base = thread.chunk.0 as usize * CHUNK_LEN_BYTES;
         Some(Walker {
-            code: Code::new(in_sample, process, thread)?,
+            code: Code::new(sample)?,
             keys: process.arena.slice_at(base + layout::KEYS, layout::KEYS_LEN)?,
             slots: process.arena.slice_at(base + layout::SLOTS, layout::KEYS_LEN)?,
         })
@@ -173,7 +158,8 @@ impl<'p, 'm> Walker<'p, 'm> {
 
 /// The node of the frames in the buffer: the innermost of a stack that is not known yet farther outwards.
 #[inline(never)]
-fn insert_innermost(process: &Process<'_>, thread: Thread<'_>) -> Path {
+fn insert_innermost(sample: &Sample<'_, '_>) -> Path {
+    let Sample { process, thread, .. } = *sample;
     let insert = || {
         let base = thread.chunk.0 as usize * CHUNK_LEN_BYTES;
         let keys = process.arena.slice_at::<AtomicU64>(base + layout::KEYS, layout::KEYS_LEN)?;
@@ -183,12 +169,4 @@ fn insert_innermost(process: &Process<'_>, thread: Thread<'_>) -> Path {
         keys.get(..kept)?.iter().rev().try_fold(root, |node, key| tree.child(node, FrameKey(key.load(Relaxed))))
     };
     insert().map_or(Path::NoMemory, Path::Partial)
-}
-
-/// What is to be known of a frame when its return address may be marked. One that a signal of the program's has interrupted
-/// may be about to go on to code that keeps its return address, as a stub of the linkage table does to `setjmp`; of the one that
-/// the sample itself has interrupted that is looked at (`sentinel::may_leave`).
-pub(crate) fn callee_head(cursor: &Cursor, located: &Located, is_innermost: bool) -> u16 {
-    let is_interrupted = matches!(cursor.point, CodePoint::Exact(_)) && !is_innermost;
-    located.recipe.head | if is_interrupted { Packed::KEPT } else { 0 }
 }

@@ -2,10 +2,11 @@
 //! Knows nothing of threads and samples.
 
 use callpath_format::shared::load_map::Published;
-use callpath_format::shared::{Arena, ChunkIndex, PROCESS_SLOTS, ProcessSlot, Session, SlotState};
+use callpath_format::shared::{Arena, ChunkIndex, PROCESS_SLOTS, ProcessSlot, Session, Settings, SlotState};
+use core::ops::Deref;
 use core::sync::atomic::Ordering;
 
-use crate::sentinel::Stubs;
+use crate::sentinel::stubs::Stubs;
 use crate::syscall;
 
 /// The mappings of a measured process, and which slot is its own.
@@ -15,8 +16,8 @@ pub struct Process<'m> {
     pub arena: Arena<'m>,
     /// What the recorder has published.
     pub published: Published<'m>,
-    /// Chunk 0.
-    pub session: &'m Session,
+    /// The measurement.
+    pub session: Joined<'m>,
     /// The process's slot.
     pub slot: &'m ProcessSlot,
     /// Its index.
@@ -25,10 +26,45 @@ pub struct Process<'m> {
     pub stubs: Option<Stubs>,
 }
 
+/// The session, with what it said when the process joined it.
+#[derive(Clone, Copy)]
+pub struct Joined<'m> {
+    shared: &'m Session,
+    /// What it is told by.
+    pub nonce: u64,
+    /// What was asked for.
+    pub settings: Settings,
+    /// What limits of address space are raised by, bytes.
+    pub added_space_bytes: u64,
+    /// What is mapped ahead for the sentinel, bytes.
+    pub ahead_len_bytes: u64,
+}
+
+impl<'m> Joined<'m> {
+    fn new(shared: &'m Session) -> Joined<'m> {
+        let head = shared.head();
+        Joined {
+            shared,
+            nonce: head.nonce,
+            settings: head.settings,
+            added_space_bytes: head.added_space_bytes(),
+            ahead_len_bytes: head.ahead_len_bytes(),
+        }
+    }
+}
+
+impl Deref for Joined<'_> {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        self.shared
+    }
+}
+
 impl<'m> Process<'m> {
     /// Takes a free slot. `None`: all are taken (counted), or the mapping is not an arena's.
     pub fn claim(arena: Arena<'m>, published: Published<'m>, stubs: Option<Stubs>) -> Option<Process<'m>> {
-        let session: &Session = arena.at_offset(0)?;
+        let session = Joined::new(arena.at_offset(0)?);
         for index in 0..PROCESS_SLOTS {
             let slot: &ProcessSlot = arena.at_offset(ProcessSlot::offset_bytes(index)?)?;
             if slot.state.load(Ordering::Relaxed) == SlotState::FREE

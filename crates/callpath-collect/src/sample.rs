@@ -1,24 +1,31 @@
-//! A sample from beginning to end: what it is attributed to, and the account of it.
-//! Knows nothing of signals; whoever took one hands in the interrupted thread's registers.
+//! What a sample is: what made it, of which thread, and the proof that it is being taken.
+//! Knows nothing of what is done with it.
 
-use callpath_format::frame::Gap;
-use callpath_format::register::Reg;
-use callpath_format::shared::thread::Dropped;
-use callpath_format::shared::{ArenaRef, Settings, ThreadRecord};
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use callpath_format::shared::{Settings, ThreadRecord};
+use core::sync::atomic::Ordering::{Release, SeqCst};
 
-use crate::clock;
-use crate::path::{self, Path};
 use crate::process::Process;
-use crate::stack::Stack;
 use crate::thread::Thread;
-use crate::tree::Tree;
-use crate::weight::{self, Weight};
-use crate::{gap, raw, refused, sentinel, syscall, trace};
 
-/// Proof that a sample is being taken: only [`take`] makes one.
-pub struct InSample(());
+/// Proof that the calling thread is the only one that changes its record, and does not do so in a handler that has interrupted
+/// itself. Only [`InSample::begin`] makes one, by the record's `busy`, which is taken back when it is dropped.
+pub struct InSample<'m>(&'m ThreadRecord);
+
+impl<'m> InSample<'m> {
+    /// For the thread itself. `None`: it has begun already.
+    #[inline]
+    pub(crate) fn begin(record: &'m ThreadRecord) -> Option<InSample<'m>> {
+        // In one order with the publishing of load maps (`code.rs`); on x86-64 an exchange is, whatever is asked for.
+        (record.busy.swap(1, SeqCst) == 0).then_some(InSample(record))
+    }
+}
+
+impl Drop for InSample<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.busy.store(0, Release);
+    }
+}
 
 /// An interrupted thread.
 pub struct Interrupted {
@@ -63,219 +70,14 @@ impl EventOf {
     }
 }
 
-/// Takes a sample of the calling thread.
-pub fn take(process: &Process<'_>, thread: Thread<'_>, trigger: Trigger, interrupted: &Interrupted) {
-    let begin = clock::ticks();
-    let record = thread.record;
-    if record.busy.swap(1, Acquire) != 0 {
-        if weight::is_of_own_code(process, trigger) {
-            return;
-        }
-        record.taken.fetch_add(1, Relaxed);
-        weight::owe(process, record, trigger);
-        drop_sample(record, Dropped::InCollector);
-        return;
-    }
-    let in_sample = InSample(());
-    weight::owe(process, record, trigger);
-    let is_of_handler = is_of_handler(process, record, trigger, interrupted, begin);
-    if !is_of_handler {
-        gap::find(process, thread, trigger, begin);
-    }
-    if let Some(weight) = Weight::of_trigger(process, record, trigger) {
-        add(&record.taken, 1);
-        record.asked.store(0, Relaxed);
-        let kept_before = kept(record);
-        let cpu_begin_ns = weight.cpu_now_ns;
-        let before = weight.usage;
-        if is_of_handler {
-            count(&in_sample, process, thread, begin, &weight, ArenaRef(record.last_node.load(Relaxed)), &record.full);
-        } else if cpu_begin_ns.unwrap_or(begin) < record.rest_until.load(Relaxed)
-            && !weight::is_exact(process, trigger)
-            && trigger != Trigger::Asked
-        {
-            drop_sample(record, Dropped::Throttled);
-        } else if matches!(trigger, Trigger::KernelLate(_)) {
-            drop_sample(record, Dropped::Late);
-        } else {
-            keep(&in_sample, process, thread, trigger, interrupted, begin, &weight);
-        }
-        record.asked.store(u32::from(trigger == Trigger::Asked && kept(record) != kept_before), Relaxed);
-        weight::leave_out_own(process, record, before);
-        let refused_calls = refused::calls().0;
-        if process.slot.refused_calls.load(Relaxed) != refused_calls {
-            process.slot.refused_calls.store(refused_calls, Relaxed);
-        }
-        let spent = account_for_own_time(process, record, begin, cpu_begin_ns);
-        if !weight::is_exact(process, trigger) {
-            rest(process, record, begin, spent, cpu_begin_ns);
-        }
-    }
-    record.busy.store(0, Release);
-}
-
-/// Whether the clock struck while the thread was in our handler for its last sample: the signal waited for the handler's
-/// end, and nothing of the program has run since. The kernel swaps the clocks of two threads that it switches between, so
-/// this is not rare where samples take long. The time is that of the sample before, and so is the path.
-fn is_of_handler(
-    process: &Process<'_>,
-    record: &ThreadRecord,
-    trigger: Trigger,
-    interrupted: &Interrupted,
-    begin: u64,
-) -> bool {
-    let since = begin.saturating_sub(record.last_end.load(Relaxed));
-    matches!(trigger, Trigger::KernelLate(_))
-        && record.last_place.iter().zip(place_of(interrupted)).all(|(last, now)| last.load(Relaxed) == now)
-        && since < process.session.settings.ticks_per_ms / DELIVERIES_PER_MS
-}
-
-/// A signal that waited is delivered within this part of a millisecond.
-const DELIVERIES_PER_MS: u64 = 20;
-
-fn place_of(interrupted: &Interrupted) -> [u64; 2] {
-    [interrupted.pc, interrupted.registers[Reg::RSP.index()]]
-}
-
-/// Adds a sample to a node.
-fn count(
-    in_sample: &InSample,
-    process: &Process<'_>,
-    thread: Thread<'_>,
-    begin: u64,
-    weight: &Weight,
-    node: ArenaRef,
-    account: &AtomicU64,
-) {
-    let record = thread.record;
-    let settings = &process.session.settings;
-    if !Tree::new(process, thread).is_some_and(|mut tree| tree.count(node, 1, &weight.values)) {
-        return drop_sample(record, Dropped::NoMemory);
-    }
-    weight.keep(record, Some(node));
-    add(account, 1);
-    record.last_node.store(node.0, Relaxed);
-    if settings.flags & Settings::TRACE != 0 && trace::add(in_sample, process, thread, begin, node).is_none() {
-        // The sample stands in the tree; only its place in time is lost. The recorder sees the gap.
-        process.ring();
-    }
-}
-
-fn keep(
-    in_sample: &InSample,
-    process: &Process<'_>,
-    thread: Thread<'_>,
-    trigger: Trigger,
-    interrupted: &Interrupted,
-    begin: u64,
-    weight: &Weight,
-) {
-    let record = thread.record;
-    let beyond = sentinel::beyond(process, interrupted);
-    let ordinary = beyond.is_none() && trigger != Trigger::Own;
-    let interrupted = beyond.as_ref().unwrap_or(interrupted);
-    let mut stack = Stack::new(in_sample, record, interrupted);
-    if stack.bounds().is_none() && ![0, record.tid.load(Relaxed)].contains(&syscall::gettid()) {
-        // Made by a clone without a thread pointer of its own: it has taken its creator's record for its own.
-        return drop_sample(record, Dropped::SharedThread);
-    }
-    let mut place = [0; 2];
-    let mut path = path::of(in_sample, process, thread, interrupted, &mut stack, ordinary, false);
-    if let Path::NoTable(written) = path {
-        let taken = raw::Taken { ticks: begin, values: weight.values, written };
-        if raw::keep(in_sample, process, thread, interrupted, &mut stack, taken) {
-            add(&record.raw, 1);
-            record.last_place.iter().for_each(|last| last.store(0, Relaxed));
-            weight.keep(record, None);
-            return weight.forget_nodes(record);
-        }
-        if written.is_none() {
-            return drop_for_room(process, thread, weight, Dropped::RawFull);
-        }
-        // The recorder might have known more; what is known here is a part of the path.
-        path = path::of(in_sample, process, thread, interrupted, &mut stack, ordinary, true);
-    }
-    let (node, account) = match path {
-        Path::Full(node) => {
-            place = place_of(interrupted);
-            (node, &record.full)
-        }
-        Path::Partial(node) => (node, &record.partial),
-        Path::NoMemory | Path::NoTable(_) | Path::Deep => {
-            return drop_for_room(process, thread, weight, Dropped::NoMemory);
-        }
-    };
-    for (last, now) in record.last_place.iter().zip(place) {
-        last.store(now, Relaxed);
-    }
-    count(in_sample, process, thread, begin, weight, node, account);
-}
-
-/// How many samples were kept, in whatever way.
-fn kept(record: &ThreadRecord) -> u64 {
-    [&record.full, &record.partial, &record.raw].iter().fold(0, |sum, count| sum.wrapping_add(count.load(Relaxed)))
-}
-
-/// Of a sample that nothing can be kept of its time goes to a gap: it is not the next one's, which may come much later from another
-/// place.
-fn drop_for_room(process: &Process<'_>, thread: Thread<'_>, weight: &Weight, reason: Dropped) {
-    if let Some(gap) = gap::add(process, thread, Gap::NoRoom, &weight.values) {
-        weight.keep(thread.record, Some(gap));
-    }
-    drop_sample(thread.record, reason);
-}
-
-fn drop_sample(record: &ThreadRecord, reason: Dropped) {
-    add(&record.dropped[reason as usize], 1);
-}
-
-fn add(counter: &core::sync::atomic::AtomicU64, n: u64) {
-    counter.store(counter.load(Relaxed).wrapping_add(n), Relaxed);
-}
-
-/// A handler that took longer by the time stamp counter may have been preempted meanwhile, ticks.
-const MAY_HAVE_BEEN_PREEMPTED_TICKS: u64 = 100_000;
-
-/// The rest that a thread can have to its credit, milliseconds.
-const REST_CREDIT_MS: u64 = 10;
-
-/// Returns the time spent, ticks.
-fn account_for_own_time(process: &Process<'_>, record: &ThreadRecord, begin: u64, cpu_begin_ns: Option<u64>) -> u64 {
-    let settings = &process.session.settings;
-    let end = clock::ticks();
-    record.last_end.store(end, Relaxed);
-    let mut spent = end.saturating_sub(begin);
-    if spent > MAY_HAVE_BEEN_PREEMPTED_TICKS
-        && let (Some(cpu_begin_ns), Some(cpu_now_ns)) = (cpu_begin_ns, clock::thread_cpu_ns())
-    {
-        let cpu_ns = cpu_now_ns.saturating_sub(cpu_begin_ns);
-        spent = spent.min(cpu_ns.saturating_mul(settings.ticks_per_ms) / 1_000_000);
-    }
-    if let Some(cpu_begin_ns) = cpu_begin_ns {
-        gap::could_come(process, record, cpu_begin_ns, spent);
-    }
-    add(&record.handler_ticks, spent);
-    if spent > record.handler_ticks_max.load(Relaxed) {
-        record.handler_ticks_max.store(spent, Relaxed);
-    }
-    let bin = (u64::BITS - spent.leading_zeros()) as usize;
-    if let Some(bin) = record.handler_histogram.get(bin) {
-        bin.store(bin.load(Relaxed).wrapping_add(1), Relaxed);
-    }
-    spent
-}
-
-fn rest(process: &Process<'_>, record: &ThreadRecord, begin: u64, spent: u64, cpu_begin_ns: Option<u64>) {
-    let settings = &process.session.settings;
-    // A handler is paid for with a rest of so many times its own length. A thread that was not sampled for a while has some
-    // rest to its credit: one handler that took long among short ones drops no sample.
-    // Where the CPU clock is read the rest is the thread's own time, not that of others that ran meanwhile.
-    let per_ms = settings.ticks_per_ms.max(1);
-    let (begin, spent, credit) = match cpu_begin_ns {
-        Some(begin_ns) => (begin_ns, spent.saturating_mul(1_000_000) / per_ms, REST_CREDIT_MS * 1_000_000),
-        None => (begin, spent, REST_CREDIT_MS.saturating_mul(per_ms)),
-    };
-    let paid_until = record.rest_until.load(Relaxed).max(begin.saturating_sub(credit));
-    let rest_until = paid_until.saturating_add(spent.saturating_mul(settings.rest_factor.saturating_add(1)));
-    record.rest_until.store(rest_until, Relaxed);
+/// A sample of the calling thread, as long as it is being taken.
+#[derive(Clone, Copy)]
+pub(crate) struct Sample<'s, 'm> {
+    pub(crate) in_sample: &'s InSample<'m>,
+    pub(crate) process: &'s Process<'m>,
+    pub(crate) thread: Thread<'m>,
+    pub(crate) trigger: Trigger,
+    pub(crate) interrupted: &'s Interrupted,
+    /// When it began, by the time stamp counter.
+    pub(crate) begin_ticks: u64,
 }

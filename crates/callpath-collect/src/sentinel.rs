@@ -9,7 +9,7 @@
 //! address's stub where that address stands.
 
 mod frames;
-mod stubs;
+pub(crate) mod stubs;
 
 pub use frames::Frames;
 pub use stubs::{Own, PLACES, READERS, STUBS, Stubs};
@@ -22,7 +22,7 @@ use callpath_unwind::{Cursor, Located};
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::process::Process;
-use crate::sample::{InSample, Interrupted};
+use crate::sample::{Interrupted, Sample};
 use frames::{Entry, Place};
 
 /// With [`Settings::AUTO`], frames within the innermost mark that are walked anew rather than marked once more.
@@ -51,6 +51,13 @@ pub(crate) struct Marks {
     met: Option<usize>,
 }
 
+/// A walk's frames that are being noted.
+#[derive(Clone, Copy)]
+pub(crate) struct Noting<'s, 'm> {
+    process: &'s Process<'m>,
+    pub(crate) frames: &'static Frames,
+}
+
 impl Marks {
     /// Without a sentinel.
     pub(crate) const NONE: Marks = Marks {
@@ -67,12 +74,8 @@ impl Marks {
 
     /// For a sample. `bounds`: of the thread's own stack, if it was interrupted there. `ordinary`: it was interrupted, by an
     /// event, in code of the program's.
-    pub(crate) fn of_sample(
-        _in_sample: &InSample,
-        process: &Process<'_>,
-        bounds: Option<(u64, u64)>,
-        ordinary: bool,
-    ) -> Marks {
+    pub(crate) fn of_sample(sample: &Sample<'_, '_>, bounds: Option<(u64, u64)>, ordinary: bool) -> Marks {
+        let process = sample.process;
         let settings = &process.session.settings;
         let Some(stubs) = process.stubs else { return Marks::NONE };
         let own = (stubs.own)();
@@ -194,8 +197,8 @@ impl Marks {
     }
 
     /// Begins to note the frames of a full path that was walked, the outermost first, from the mark inwards or from the
-    /// stack's end. `depth`: how many frames were walked. `None`: they are not noted.
-    pub(crate) fn begin(&mut self, process: &Process<'_>, walked: usize) -> Option<&'static Frames> {
+    /// stack's end. `walked`: how many frames were walked. `None`: they are not noted.
+    pub(crate) fn begin<'s, 'm>(&mut self, process: &'s Process<'m>, walked: usize) -> Option<Noting<'s, 'm>> {
         if !self.change {
             return None;
         }
@@ -209,18 +212,18 @@ impl Marks {
             return None;
         };
         frames.keep(self.met);
-        (is_deep || self.is_met()).then_some(frames)
+        (is_deep || self.is_met()).then_some(Noting { process, frames })
     }
 
     /// Notes the next frame inwards. `slot`: where its return address is, if it may be marked, else 0. `read`: the stack.
     pub(crate) fn note(
         &self,
-        process: &Process<'_>,
-        frames: &Frames,
+        noting: Noting<'_, '_>,
         slot: u64,
         node: ArenaRef,
         mut read: impl FnMut(u64) -> Option<u64>,
     ) {
+        let Noting { process, frames } = noting;
         let Some(stubs) = &self.stubs else { return };
         let counter = || {
             let metric = self.counted?;
@@ -275,6 +278,14 @@ impl Marks {
         // been read: a frame's return address. The stub leads there.
         unsafe { core::ptr::write_volatile(slot as *mut u64, stub) };
     }
+}
+
+/// What is to be known of a frame when its return address may be marked. One that a signal of the program's has interrupted
+/// may be about to go on to code that keeps its return address, as a stub of the linkage table does to `setjmp`; of the one that
+/// the sample itself has interrupted that is looked at ([`may_leave`]).
+pub(crate) fn callee_head(cursor: &Cursor, located: &Located, is_innermost: bool) -> u16 {
+    let is_interrupted = matches!(cursor.point, CodePoint::Exact(_)) && !is_innermost;
+    located.recipe.head | if is_interrupted { Packed::KEPT } else { 0 }
 }
 
 /// Whether the instruction before `addr` can be a call. `read`: reads code.

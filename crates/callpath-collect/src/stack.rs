@@ -11,10 +11,9 @@ use callpath_unwind::{Cursor, Located, Memory};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::process::Process;
 use crate::refused;
-use crate::sample::{InSample, Interrupted};
-use crate::sentinel::{Frames, Marks};
+use crate::sample::{InSample, Interrupted, Sample};
+use crate::sentinel::{Frames, Marks, Noting};
 use crate::syscall;
 
 /// The red zone: below rsp, but still the procedure's (psABI, section 3.2.2).
@@ -37,7 +36,7 @@ pub(crate) struct Probed {
 }
 
 impl Probed {
-    pub(crate) fn new(_in_sample: &InSample) -> Probed {
+    pub(crate) fn new(_in_sample: &InSample<'_>) -> Probed {
         Probed { readable_pages: [u64::MAX; 2] }
     }
 
@@ -82,10 +81,11 @@ const FOLLOWED_BYTES: u64 = 1 << 20;
 const FARTHEST_BYTES: u64 = 64 << 20;
 
 impl Stack {
-    pub(crate) fn new(in_sample: &InSample, record: &ThreadRecord, interrupted: &Interrupted) -> Stack {
-        let rsp = interrupted.registers[Reg::RSP.index()];
+    pub(crate) fn new(sample: &Sample<'_, '_>) -> Stack {
+        let record = sample.thread.record;
+        let rsp = sample.interrupted.registers[Reg::RSP.index()];
         let [low, high] = [record.stack[0].load(Relaxed), record.stack[1].load(Relaxed)];
-        let mut stack = Stack { low: 1, high: 0, other: Probed::new(in_sample), marks: Marks::NONE };
+        let mut stack = Stack { low: 1, high: 0, other: Probed::new(sample.in_sample), marks: Marks::NONE };
         if rsp >= high || low.saturating_sub(rsp) > FARTHEST_BYTES {
             return stack;
         }
@@ -175,9 +175,9 @@ impl Stack {
     }
 
     /// Notes the next frame inwards. `slot`: where its return address is, if it may be marked, else 0.
-    pub(crate) fn note(&mut self, process: &Process<'_>, noted: &Frames, slot: u64, node: ArenaRef) {
+    pub(crate) fn note(&mut self, noting: Noting<'_, '_>, slot: u64, node: ArenaRef) {
         let Stack { marks, other, low, high } = self;
-        marks.note(process, noted, slot, node, |addr| word(*low, *high, other, addr));
+        marks.note(noting, slot, node, |addr| word(*low, *high, other, addr));
     }
 
     /// Marks one of the frames that were noted.

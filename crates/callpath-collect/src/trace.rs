@@ -5,18 +5,11 @@ use callpath_format::shared::tree::TraceEntry;
 use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex};
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use crate::process::Process;
-use crate::sample::InSample;
-use crate::thread::Thread;
+use crate::sample::Sample;
 
 /// Adds an entry. `None`: there is no memory for it, and the entry is lost (the sample is not).
-pub(crate) fn add(
-    _in_sample: &InSample,
-    process: &Process<'_>,
-    thread: Thread<'_>,
-    ticks: u64,
-    node: ArenaRef,
-) -> Option<()> {
+pub(crate) fn add(sample: &Sample<'_, '_>, node: ArenaRef) -> Option<()> {
+    let Sample { process, thread, .. } = *sample;
     let record = thread.record;
     let mut chunk = ChunkIndex(record.trace_last.load(Relaxed));
     let full = |c: ChunkIndex| -> Option<bool> {
@@ -40,7 +33,7 @@ pub(crate) fn add(
     let header = process.arena.chunk(chunk)?;
     let end = header.end.load(Relaxed) as usize;
     let entry: &TraceEntry = process.arena.at_offset(chunk.0 as usize * CHUNK_LEN_BYTES + end)?;
-    entry.ticks.store(ticks, Relaxed);
+    entry.ticks.store(sample.begin_ticks, Relaxed);
     entry.node.store(node.0, Relaxed);
     header.end.store((end + size_of::<TraceEntry>()) as u32, Release);
     Some(())

@@ -17,11 +17,18 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use crate::process::Process;
 use crate::thread::Thread;
 
+#[cfg(test)]
+mod tests;
+
 const NODES_PER_BUCKET: u32 = 2;
 const FIRST_BUCKETS: u32 = layout::SEGMENT_LEN as u32;
 
 /// As many nodes are looked at on the way to the root: a tree that the program has damaged may have no end.
 const LONGEST_CLIMB: usize = layout::DEEPEST;
+
+/// The same of a bucket's list. With all buckets in use, of which there are half a million, lists are as long as the tree has
+/// millions of nodes.
+const LONGEST_LIST: usize = 1024;
 
 /// A thread's tree. Only its thread may change it.
 pub(crate) struct Tree<'p, 'm> {
@@ -99,7 +106,8 @@ impl<'p, 'm> Tree<'p, 'm> {
     fn find_or_add(&mut self, parent: ArenaRef, key: FrameKey) -> Option<ArenaRef> {
         let hash = hash(parent, key);
         let mut at = ArenaRef(self.bucket(bucket_of(hash, self.record.buckets.load(Relaxed)))?.load(Relaxed));
-        while let Some(node) = self.process.arena.get::<Node>(at) {
+        for _ in 0..LONGEST_LIST {
+            let Some(node) = self.process.arena.get::<Node>(at) else { break };
             if node.key.load(Relaxed) == key.0 && node.parent.load(Relaxed) == parent.0 {
                 return Some(at);
             }
@@ -231,7 +239,8 @@ impl<'p, 'm> Tree<'p, 'm> {
         let mut at = ArenaRef(old.load(Relaxed));
         self.record.buckets.store(buckets + 1, Relaxed);
         old.store(0, Relaxed);
-        while let Some(node) = self.process.arena.get::<Node>(at) {
+        for _ in 0..LONGEST_LIST {
+            let Some(node) = self.process.arena.get::<Node>(at) else { return };
             let next = ArenaRef(node.next.load(Relaxed));
             let hash = hash(ArenaRef(node.parent.load(Relaxed)), FrameKey(node.key.load(Relaxed)));
             if self.link(at, bucket_of(hash, buckets + 1)).is_none() {

@@ -114,6 +114,8 @@ impl Header {
     pub const MAGIC: [u8; 8] = *b"CPRTAB06";
     /// Size, bytes.
     pub const LEN_BYTES: usize = 64;
+    /// Where `len_bytes` is, bytes.
+    pub(crate) const LEN_AT: u64 = 8;
     /// The ids from here on are short recipes.
     pub const MAX_RECIPES: u32 = 1 << 15;
     const LARGEST: usize = Self::LEN_BYTES - Region::LEN_BYTES;

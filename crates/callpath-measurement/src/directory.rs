@@ -155,7 +155,7 @@ impl Measurement {
     pub fn losses(&self) -> Vec<String> {
         let named = self.unreadable.iter().take(LOSSES_NAMED);
         let mut losses: Vec<String> =
-            named.map(|error| format!("failed to {}: what it held is missing here", plain(error))).collect();
+            named.map(|error| format!("failed to {}: its data is missing here", plain(error))).collect();
         if let more @ 1.. = self.unreadable.len().saturating_sub(LOSSES_NAMED) {
             losses.push(format!("failed to read {more} more files of {}", self.directory.display()));
         }
@@ -166,7 +166,7 @@ impl Measurement {
 /// Reads a regular file: others may never end.
 fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     if !fs::metadata(path)?.is_file() {
-        return Err(std::io::Error::other("it is no regular file"));
+        return Err(std::io::Error::other("not a regular file"));
     }
     fs::read(path)
 }
@@ -245,10 +245,9 @@ mod tests {
             fs::remove_file(file(gone)).unwrap();
         }
         let expected = format!(
-            "failed to read process-4-* in DIR: not there, though the measurement had it: what it held is missing here
-failed to read process-6-* to process-7-* in DIR: not there, though the measurement had it: what it held is missing here
-failed to read DIR/process-2-100: it ends at byte 33, not at byte {len}; it was cut or is damaged: what it held is missing \
-             here"
+            "failed to read process-4-* in DIR: not there, though the measurement had it: its data is missing here
+failed to read process-6-* to process-7-* in DIR: not there, though the measurement had it: its data is missing here
+failed to read DIR/process-2-100: it ends at byte 33, not at byte {len}; it was cut or is damaged: its data is missing here"
         );
         assert_eq!(losses(whole.path()), expected);
         assert_eq!(Measurement::read(whole.path()).unwrap().processes.len(), 5);
@@ -261,7 +260,7 @@ failed to read DIR/process-2-100: it ends at byte 33, not at byte {len}; it was 
         fs::remove_file(file(8)).unwrap();
         assert_eq!(
             losses(whole.path()),
-            "failed to read process-8-* in DIR: not there, though the measurement had it: what it held is missing here"
+            "failed to read process-8-* in DIR: not there, though the measurement had it: its data is missing here"
         );
         fs::copy(file(1), whole.path().join(TOGETHER)).unwrap();
         let said = losses(whole.path());
@@ -269,7 +268,7 @@ failed to read DIR/process-2-100: it ends at byte 33, not at byte {len}; it was 
         assert_eq!(Measurement::read(whole.path()).unwrap().processes.len(), 8);
         fs::remove_file(file(2)).unwrap();
         std::os::unix::fs::symlink("/dev/zero", file(2)).unwrap();
-        assert!(losses(whole.path()).contains("process-2-100: it is no regular file"));
+        assert!(losses(whole.path()).contains("process-2-100: not a regular file"));
     }
 
     #[test]

@@ -5,8 +5,8 @@ use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::hook::real;
 use crate::libc::first;
-use crate::loader::real;
 
 pub type Words = *const *const c_char;
 
@@ -127,15 +127,16 @@ fn others(paths: &[u8], entry: &mut [u8; PATH_LEN]) -> Option<usize> {
 
 /// Takes our entries out of the program's own environment: no child of its could use them any more.
 pub fn forget() {
-    let (Some(unset), Some(set)) = (real!(c"unsetenv"), real!(c"setenv")) else { return };
-    // SAFETY: `unsetenv` of the C library.
-    let unset: unsafe extern "C" fn(*const c_char) -> c_int = unsafe { core::mem::transmute(unset) };
-    // SAFETY: `setenv` of the C library.
-    let set: unsafe extern "C" fn(*const c_char, *const c_char, c_int) -> c_int = unsafe { core::mem::transmute(set) };
+    let (Some(unset), Some(set)) =
+        (real!(fn unsetenv(*const c_char) -> c_int), real!(fn setenv(*const c_char, *const c_char, c_int) -> c_int))
+    else {
+        return;
+    };
     let mut objects = [0u8; PATH_LEN];
     let Some(paths) = variable(own(), OBJECTS) else { return };
     let left = others(paths, &mut objects);
-    // SAFETY: valid strings; the value begins behind the name and its `=`.
+    // SAFETY: all are strings that end with a zero byte; `others` has written the name, an `=`, the value and a zero byte. The
+    // C library copies what it keeps.
     unsafe {
         unset(SESSION.as_ptr());
         match left {

@@ -17,16 +17,17 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::environment::{self, Words};
 use crate::file::File;
-use crate::loader::real;
+use crate::hook::hook;
+use crate::libc::{ENOSYS, failed};
 use crate::successor::{self, Named};
-use crate::{attach, masks, recorder, signal};
+use crate::{masks, part, recorder, signal};
 
 /// How long an exec waits for the recorder.
 const PATIENCE_NS: u64 = 1_000_000_000;
 
 /// Calls `exec`, which returns only if it fails, with the environment that the new program shall have.
 fn around(named: Named, environment: Words, exec: impl FnOnce(Words) -> c_int) -> c_int {
-    let Some(process) = attach::process() else { return exec(environment) };
+    let Some(process) = part::process() else { return exec(environment) };
     // The child of a vfork has no clock; it must only pass on what the program wants of SIGTRAP.
     let is_own = process.slot.pid.load(Relaxed) == getpid();
     let obstacle = Obstacle::of(process, named, environment);
@@ -120,33 +121,38 @@ impl Obstacle {
     }
 }
 
-pub fn failed(error: c_int) -> c_int {
-    if let Some(location) = real!(c"__errno_location") {
-        // SAFETY: `__errno_location` of the C library gives the place of the calling thread's errno.
-        unsafe {
-            let location: extern "C" fn() -> *mut c_int = core::mem::transmute(location);
-            *location() = error;
-        }
-    }
-    -1
-}
-
-const ENOSYS: c_int = 38;
 const E2BIG: c_int = 7;
 
-type Execve = unsafe extern "C" fn(*const c_char, Words, Words) -> c_int;
+hook! {
+    /// `execve(2)`, with SIGTRAP as the new program needs it.
+    fn execve(path: *const c_char, arguments: Words, environment: Words) -> c_int, or failed(ENOSYS);
+    |next| around(Named::Path(File::HERE, path), environment, |environment| {
+        // SAFETY: the program's own arguments; `around` passes its environment or one that lives as long as the call.
+        unsafe { (next.real)(path, arguments, environment) }
+    })
 
-/// `execve(2)`, with SIGTRAP as the new program needs it.
-///
-/// # Safety
-/// As for `execve(2)`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execve(path: *const c_char, arguments: Words, environment: Words) -> c_int {
-    let Some(address) = real!(c"execve") else { return failed(ENOSYS) };
-    // SAFETY: `execve` of the C library.
-    let real: Execve = unsafe { core::mem::transmute(address) };
-    // SAFETY: the caller's own arguments.
-    around(Named::Path(File::HERE, path), environment, |environment| unsafe { real(path, arguments, environment) })
+    /// `execvpe(3)`, with SIGTRAP as the new program needs it.
+    fn execvpe(file: *const c_char, arguments: Words, environment: Words) -> c_int, or failed(ENOSYS);
+    |next| around(Named::InPath(file), environment, |environment| {
+        // SAFETY: as for `execve`.
+        unsafe { (next.real)(file, arguments, environment) }
+    })
+
+    /// `fexecve(3)`, with SIGTRAP as the new program needs it.
+    fn fexecve(descriptor: c_int, arguments: Words, environment: Words) -> c_int, or failed(ENOSYS);
+    |next| around(Named::Open(descriptor), environment, |environment| {
+        // SAFETY: as for `execve`.
+        unsafe { (next.real)(descriptor, arguments, environment) }
+    })
+
+    /// `execveat(2)`, with SIGTRAP as the new program needs it.
+    fn execveat(
+        directory: c_int, path: *const c_char, arguments: Words, environment: Words, flags: c_int
+    ) -> c_int, or failed(ENOSYS);
+    |next| around(Named::at(directory, path, flags), environment, |environment| {
+        // SAFETY: as for `execve`.
+        unsafe { (next.real)(directory, path, arguments, environment, flags) }
+    })
 }
 
 /// `execv(3)`: `execve` with the program's own environment.
@@ -155,21 +161,8 @@ pub unsafe extern "C" fn execve(path: *const c_char, arguments: Words, environme
 /// As for `execv(3)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execv(path: *const c_char, arguments: Words) -> c_int {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the program's own arguments, and its environment as the C library keeps it.
     unsafe { execve(path, arguments, environment::own()) }
-}
-
-/// `execvpe(3)`, with SIGTRAP as the new program needs it.
-///
-/// # Safety
-/// As for `execvpe(3)`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execvpe(file: *const c_char, arguments: Words, environment: Words) -> c_int {
-    let Some(address) = real!(c"execvpe") else { return failed(ENOSYS) };
-    // SAFETY: `execvpe` of the C library.
-    let real: Execve = unsafe { core::mem::transmute(address) };
-    // SAFETY: the caller's own arguments.
-    around(Named::InPath(file), environment, |environment| unsafe { real(file, arguments, environment) })
 }
 
 /// `execvp(3)`: `execvpe` with the program's own environment.
@@ -178,44 +171,8 @@ pub unsafe extern "C" fn execvpe(file: *const c_char, arguments: Words, environm
 /// As for `execvp(3)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvp(file: *const c_char, arguments: Words) -> c_int {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: as in `execv`.
     unsafe { execvpe(file, arguments, environment::own()) }
-}
-
-/// `fexecve(3)`, with SIGTRAP as the new program needs it.
-///
-/// # Safety
-/// As for `fexecve(3)`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fexecve(descriptor: c_int, arguments: Words, environment: Words) -> c_int {
-    let Some(address) = real!(c"fexecve") else { return failed(ENOSYS) };
-    // SAFETY: `fexecve` of the C library.
-    let real: unsafe extern "C" fn(c_int, Words, Words) -> c_int = unsafe { core::mem::transmute(address) };
-    // SAFETY: the caller's own arguments.
-    around(Named::Open(descriptor), environment, |environment| unsafe { real(descriptor, arguments, environment) })
-}
-
-/// `execveat(2)`, with SIGTRAP as the new program needs it.
-///
-/// # Safety
-/// As for `execveat(2)`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execveat(
-    directory: c_int,
-    path: *const c_char,
-    arguments: Words,
-    environment: Words,
-    flags: c_int,
-) -> c_int {
-    const AT_EMPTY_PATH: c_int = 0x1000;
-    let Some(address) = real!(c"execveat") else { return failed(ENOSYS) };
-    // SAFETY: `execveat` of the C library.
-    let real: unsafe extern "C" fn(c_int, *const c_char, Words, Words, c_int) -> c_int =
-        unsafe { core::mem::transmute(address) };
-    let by_path = Named::Path(directory, path);
-    let named = if flags & AT_EMPTY_PATH != 0 && by_path.name().is_empty() { Named::Open(directory) } else { by_path };
-    // SAFETY: the caller's own arguments.
-    around(named, environment, |environment| unsafe { real(directory, path, arguments, environment, flags) })
 }
 
 /// The words of a variadic call: five from registers, the others from the stack.
@@ -280,7 +237,7 @@ macro_rules! variadic {
         ) -> c_int {
             Variadic { registers, stack }.call(|$words, $after| {
                 let _ = $after;
-                // SAFETY: the caller's own arguments.
+                // SAFETY: the words are the program's own, null-terminated, and outlive the call on its stack and ours.
                 unsafe { $body }
             })
         }

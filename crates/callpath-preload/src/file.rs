@@ -29,7 +29,7 @@ fn ended(path: &[u8]) -> Result<[u8; PATH_LEN], isize> {
 }
 
 fn effective_user() -> u32 {
-    // SAFETY: reads a number.
+    // SAFETY: the call writes no memory: what it tells is its result.
     unsafe { call4(syscall_number::GETEUID, 0, 0, 0, 0) as u32 }
 }
 
@@ -55,7 +55,7 @@ impl Status {
 
     /// Whether it is executed as another user or group than this process's.
     pub fn gains(&self) -> bool {
-        // SAFETY: reads a number.
+        // SAFETY: the call writes no memory: what it tells is its result.
         let group = unsafe { call4(syscall_number::GETEGID, 0, 0, 0, 0) as u32 };
         (self.mode & 0o4000 != 0 && self.user != effective_user())
             || (self.mode & 0o2010 == 0o2010 && self.group != group)

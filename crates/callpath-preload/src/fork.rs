@@ -7,31 +7,30 @@ use callpath_format::shared::{ArenaRef, ThreadRecord};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::libc::next;
+use crate::hook::real;
 use crate::tls::{self, Word};
-use crate::{attach, masks, names, sends, sentinel};
+use crate::{attach, masks, names, part, sends, sentinel};
 
 static OBJECT: u8 = 0;
 
 /// Asks the C library to call us in every child. `false`: it cannot.
 pub fn register() -> bool {
-    let register = next(c"__register_atfork");
-    if register.is_null() {
-        return false;
-    }
     type Handler = Option<unsafe extern "C" fn()>;
-    // SAFETY: `__register_atfork` of the C library (LSB).
-    let register: unsafe extern "C" fn(Handler, Handler, Handler, *mut c_void) -> c_int =
-        unsafe { core::mem::transmute::<*mut c_void, _>(register) };
-    // SAFETY: `child` is called in the child by its only thread.
-    unsafe { register(None, None, Some(child), (&raw const OBJECT).cast_mut().cast()) == 0 }
+    // LSB 5.0; the last argument says whose handlers they are.
+    let register = real!(fn __register_atfork(Handler, Handler, Handler, *mut c_void) -> c_int);
+    // SAFETY: `child` needs nothing but to be called in a child by its only thread, as this is for; our object, which `OBJECT`'s
+    // address stands for, is never unloaded.
+    register.is_some_and(
+        |register| unsafe { register(None, None, Some(child), (&raw const OBJECT).cast_mut().cast()) } == 0,
+    )
 }
 
 unsafe extern "C" fn child() {
-    let Some(parent) = attach::process() else { return };
+    // A copy: `join` writes over it.
+    let Some(parent) = part::process().copied() else { return };
     if refused::has(Calls::GETPID) {
         // It could not be told from its parent.
-        attach::leave();
+        part::leave();
         return;
     }
     let record: Option<&ThreadRecord> = parent.arena.get(ArenaRef(tls::get(Word::Record) as u32));
@@ -55,7 +54,7 @@ unsafe extern "C" fn child() {
             }
         }
         None => {
-            attach::leave();
+            part::leave();
             masks::give_back();
         }
     }

@@ -6,11 +6,14 @@
 #![no_std]
 
 mod attach;
+mod digits;
 mod environment;
 mod exec;
 mod file;
 mod filter;
 mod fork;
+mod hook;
+mod info;
 mod libc;
 mod limits;
 mod loader;
@@ -18,11 +21,13 @@ mod look_up;
 mod masks;
 mod memory;
 mod names;
+mod part;
 mod recorder;
 mod sanitizer;
 mod seccomp;
 mod sends;
 mod sentinel;
+mod session;
 mod signal;
 mod spawn;
 mod successor;
@@ -34,6 +39,6 @@ mod waits;
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     // No code here can panic (`cargo xtask audit-collect` looks for it); stopping is all that would be left to do.
-    // SAFETY: traps.
+    // SAFETY: `ud2` ends the process; it needs and changes nothing.
     unsafe { core::arch::asm!("ud2", options(noreturn)) }
 }

@@ -5,6 +5,7 @@ use core::ffi::{c_char, c_int, c_ulong, c_void};
 
 pub type StartRoutine = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 
+use crate::hook::real;
 pub use crate::look_up::{first, has_thread_sanitizer, next};
 
 /// The kernel's `struct sigaction`.
@@ -25,6 +26,28 @@ pub struct Sigaction {
     pub mask: [u64; 16],
     pub flags: c_int,
     pub restorer: usize,
+}
+
+pub const ENOSYS: c_int = 38;
+
+fn place_of_errno() -> Option<*mut c_int> {
+    // SAFETY: it may be called at any time, and gives the place of the calling thread's errno.
+    real!(fn __errno_location() -> *mut c_int).map(|location| unsafe { location() })
+}
+
+/// The calling thread's errno.
+pub fn errno() -> c_int {
+    // SAFETY: the place is the calling thread's as long as it runs.
+    place_of_errno().map_or(0, |place| unsafe { *place })
+}
+
+/// Sets errno, and gives what a call that fails returns.
+pub fn failed(error: c_int) -> c_int {
+    if let Some(place) = place_of_errno() {
+        // SAFETY: as in `errno`.
+        unsafe { *place = error };
+    }
+    -1
 }
 
 pub const SIGTRAP: c_int = 5;

@@ -8,8 +8,8 @@
 use callpath_collect::syscall::getpid;
 use core::ffi::c_int;
 
-use crate::attach;
-use crate::loader::real;
+use crate::hook::{Next, hook};
+use crate::part;
 
 const RLIMIT_AS: c_int = 9;
 const RLIMIT_DATA: c_int = 2;
@@ -24,10 +24,10 @@ type Both = unsafe extern "C" fn(c_int, c_int, *const Limit, *mut Limit) -> c_in
 
 /// What the kernel's limit holds for us, bytes.
 fn ours(resource: c_int) -> u64 {
-    let Some(process) = attach::process() else { return 0 };
+    let Some(process) = part::process() else { return 0 };
     match resource {
-        RLIMIT_AS => process.session.added_space_bytes(),
-        RLIMIT_DATA => process.session.ahead_len_bytes(),
+        RLIMIT_AS => process.session.added_space_bytes,
+        RLIMIT_DATA => process.session.ahead_len_bytes,
         _ => 0,
     }
 }
@@ -42,13 +42,10 @@ fn programs(limit: &mut Limit, ours: u64) {
     }
 }
 
-unsafe fn get(real: Option<usize>, resource: c_int, limit: *mut Limit) -> c_int {
-    let Some(real) = real else { return -1 };
-    // SAFETY: `getrlimit` of the C library.
-    let real: Get = unsafe { core::mem::transmute(real) };
-    // SAFETY: the caller's own arguments.
-    let result = unsafe { real(resource, limit) };
-    // SAFETY: null or valid, as for the real one.
+fn get(next: &Next<Get>) -> c_int {
+    let (resource, limit) = next.arguments();
+    let result = next.original();
+    // SAFETY: null, or a place for a limit to which the real one has written if it succeeded: the program vouches for it.
     if let Some(limit) = unsafe { limit.as_mut() }
         && result == 0
     {
@@ -57,36 +54,30 @@ unsafe fn get(real: Option<usize>, resource: c_int, limit: *mut Limit) -> c_int 
     result
 }
 
-unsafe fn set(real: Option<usize>, resource: c_int, limit: *const Limit) -> c_int {
-    let Some(real) = real else { return -1 };
-    // SAFETY: `setrlimit` of the C library.
-    let real: Set = unsafe { core::mem::transmute(real) };
+fn set(next: &Next<Set>) -> c_int {
+    let (resource, limit) = next.arguments();
     let ours = ours(resource);
-    // SAFETY: null or valid, as for the real one.
+    // SAFETY: null, or a limit that the real one would read: the program vouches for it.
     match unsafe { limit.as_ref() }.filter(|_| ours != 0) {
-        // SAFETY: the caller's own arguments but for the limit.
-        Some(limit) => unsafe { real(resource, &kernels(*limit, ours)) },
-        // SAFETY: the caller's own arguments.
-        None => unsafe { real(resource, limit) },
+        // SAFETY: the real one reads a limit of this frame's.
+        Some(limit) => unsafe { (next.real)(resource, &kernels(*limit, ours)) },
+        None => next.original(),
     }
 }
 
-unsafe fn both(real: Option<usize>, pid: c_int, resource: c_int, new: *const Limit, old: *mut Limit) -> c_int {
-    let Some(real) = real else { return -1 };
-    // SAFETY: `prlimit` of the C library.
-    let real: Both = unsafe { core::mem::transmute(real) };
+fn both(next: &Next<Both>) -> c_int {
+    let (pid, resource, new, old) = next.arguments();
     // Nothing is known here of another process.
     let ours = if pid == 0 || pid as u32 == getpid() { ours(resource) } else { 0 };
     if ours == 0 {
-        // SAFETY: the caller's own arguments.
-        return unsafe { real(pid, resource, new, old) };
+        return next.original();
     }
-    // SAFETY: null or valid, as for the real one.
+    // SAFETY: null, or a limit that the real one would read: the program vouches for it.
     let raised = unsafe { new.as_ref() }.map(|limit| kernels(*limit, ours));
     let passed = raised.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: the caller's own arguments but for the limit.
-    let result = unsafe { real(pid, resource, passed, old) };
-    // SAFETY: null or valid, as for the real one.
+    // SAFETY: `passed` is null or a limit of this frame's; the program vouches for `old`.
+    let result = unsafe { (next.real)(pid, resource, passed, old) };
+    // SAFETY: null, or a place for a limit to which the real one has written if it succeeded: the program vouches for it.
     if let Some(old) = unsafe { old.as_mut() }
         && result == 0
     {
@@ -95,25 +86,28 @@ unsafe fn both(real: Option<usize>, pid: c_int, resource: c_int, new: *const Lim
     result
 }
 
-macro_rules! wrap {
-    ($($name:ident = $with:ident($($arg:ident: $ty:ty),*), $symbol:literal;)*) => {$(
-        /// The function of this name, as the program would see it without callpath.
-        ///
-        /// # Safety
-        /// As for the function of this name.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
-            // SAFETY: the caller's own arguments.
-            unsafe { $with(real!($symbol), $($arg),*) }
-        }
-    )*};
-}
+hook! {
+    /// `getrlimit(2)` as the program would see it without callpath.
+    fn getrlimit(resource: c_int, limit: *mut Limit) -> c_int, or -1;
+    |next| get(&next)
 
-wrap! {
-    getrlimit = get(resource: c_int, limit: *mut Limit), c"getrlimit";
-    getrlimit64 = get(resource: c_int, limit: *mut Limit), c"getrlimit64";
-    setrlimit = set(resource: c_int, limit: *const Limit), c"setrlimit";
-    setrlimit64 = set(resource: c_int, limit: *const Limit), c"setrlimit64";
-    prlimit = both(pid: c_int, resource: c_int, new: *const Limit, old: *mut Limit), c"prlimit";
-    prlimit64 = both(pid: c_int, resource: c_int, new: *const Limit, old: *mut Limit), c"prlimit64";
+    /// `getrlimit64(2)` as the program would see it without callpath.
+    fn getrlimit64(resource: c_int, limit: *mut Limit) -> c_int, or -1;
+    |next| get(&next)
+
+    /// `setrlimit(2)`, which raises the kernel's limit by what is ours.
+    fn setrlimit(resource: c_int, limit: *const Limit) -> c_int, or -1;
+    |next| set(&next)
+
+    /// `setrlimit64(2)`, which raises the kernel's limit by what is ours.
+    fn setrlimit64(resource: c_int, limit: *const Limit) -> c_int, or -1;
+    |next| set(&next)
+
+    /// `prlimit(2)`, as both of them.
+    fn prlimit(pid: c_int, resource: c_int, new: *const Limit, old: *mut Limit) -> c_int, or -1;
+    |next| both(&next)
+
+    /// `prlimit64(2)`, as both of them.
+    fn prlimit64(pid: c_int, resource: c_int, new: *const Limit, old: *mut Limit) -> c_int, or -1;
+    |next| both(&next)
 }

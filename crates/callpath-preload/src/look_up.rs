@@ -8,6 +8,8 @@
 use core::arch::{asm, global_asm};
 use core::ffi::{CStr, c_char, c_void};
 
+use crate::hook::Procedure;
+
 global_asm!(".weak dlsym", ".weak _r_debug", ".weak __tsan_init", ".hidden _DYNAMIC");
 
 /// Where the weak symbol of this name is; 0: nowhere.
@@ -47,8 +49,8 @@ fn look_up(handle: *mut c_void, name: &CStr, from_first: bool) -> *mut c_void {
     type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
     match weak!("dlsym") {
         0 => in_list(name.to_bytes(), from_first).unwrap_or(0) as *mut c_void,
-        // SAFETY: `dlsym` has no other requirement than a valid name.
-        dlsym => unsafe { core::mem::transmute::<usize, Dlsym>(dlsym)(handle, name.as_ptr()) },
+        // SAFETY: the loader has bound the name to `dlsym(3)`, which takes a handle of its own and a string.
+        dlsym => unsafe { Dlsym::at(dlsym)(handle, name.as_ptr()) },
     }
 }
 
@@ -82,7 +84,7 @@ struct Symbol {
 /// From the first object on, or from the one behind ours.
 fn in_list(name: &[u8], from_first: bool) -> Option<usize> {
     let own: usize;
-    // SAFETY: takes an address.
+    // SAFETY: computes an address; every object with a dynamic segment has the symbol.
     unsafe { asm!("lea {}, [rip + _DYNAMIC]", out(reg) own, options(nostack, nomem, preserves_flags)) };
     let state = weak!("_r_debug") as *const LoaderState;
     // SAFETY: the loader's state is valid as long as the process lives; called where nothing is loaded or taken away.
@@ -93,7 +95,7 @@ fn in_list(name: &[u8], from_first: bool) -> Option<usize> {
             return Some(found);
         }
         is_wanted |= here.dynamic as usize == own;
-        // SAFETY: as above.
+        // SAFETY: null, or the next object of the list, which nobody changes meanwhile.
         object = unsafe { here.next.as_ref() };
     }
     None
@@ -123,14 +125,15 @@ fn definition(object: &Object, name: &[u8]) -> Option<usize> {
             DT_VERSYM => versions = address,
             _ => {}
         }
-        // SAFETY: as above.
+        // SAFETY: this one was not the last.
         entry = unsafe { entry.add(1) };
     }
     if strings == 0 || symbols == 0 || hash_table == 0 {
         return None;
     }
     let hash = name.iter().fold(5381u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)));
-    // SAFETY: the tables of a loaded object, within the bounds that they state themselves.
+    // SAFETY: the loader has looked up symbols in these tables, or will: buckets, chains and names end within the object, which is
+    // not unloaded while we look.
     unsafe {
         let [buckets, first, bloom_words, _] = *(hash_table as *const [u32; 4]);
         let bucket_at = (hash_table as *const u32).add(4 + 2 * bloom_words as usize);

@@ -5,15 +5,16 @@ use callpath_collect::syscall::{call4, getpid};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::attach;
+use crate::hook::{Next, hook, real};
 use crate::libc::{SIGTRAP, syscall_number};
-use crate::loader::real;
+use crate::part;
 use crate::tls::{self, Word};
 
 pub const TRAP_BIT: u64 = 1 << (SIGTRAP - 1);
 const SIG_BLOCK: c_int = 0;
 const SIG_UNBLOCK: c_int = 1;
 const SIG_SETMASK: c_int = 2;
+const EINVAL: c_int = 22;
 
 type Change = unsafe extern "C" fn(c_int, *const u64, *mut u64) -> c_int;
 
@@ -89,17 +90,9 @@ pub fn give_back() {
     }
 }
 
-/// # Safety
-/// As for `sigprocmask(3)`; `set` and `old` point to a `sigset_t`, of which the kernel uses 64 bits.
-unsafe fn change(real: Option<usize>, how: c_int, set: *const u64, old: *mut u64) -> c_int {
-    const EINVAL: c_int = 22;
-    let Some(real) = real else { return EINVAL };
-    // SAFETY: `sigprocmask` or `pthread_sigmask` of the C library.
-    let real: Change = unsafe { core::mem::transmute(real) };
-    let Some(process) = attach::process() else {
-        // SAFETY: the caller's own arguments.
-        return unsafe { real(how, set, old) };
-    };
+fn change(next: &Next<Change>) -> c_int {
+    let (how, set, old) = next.arguments();
+    let Some(process) = part::process() else { return next.original() };
     let pid = getpid();
     if process.slot.pid.load(Relaxed) != pid {
         if !child_has_begun(pid) {
@@ -108,14 +101,13 @@ unsafe fn change(real: Option<usize>, how: c_int, set: *const u64, old: *mut u64
             }
             tls::set(Word::Mask, u64::from(pid) << 32 | u64::from(is_blocked()));
         }
-        // SAFETY: the caller's own arguments.
-        return unsafe { real(how, set, old) };
+        return next.original();
     }
     // The C library reads a whole `sigset_t`.
     let mut filtered = [0u64; 16];
     let mut wanted = None;
     let mut passed = set;
-    // SAFETY: null or valid, as for the real one.
+    // SAFETY: the program vouches that it is null or points to a set, of which the kernel uses 64 bits.
     if let Some(set) = unsafe { set.as_ref() } {
         // One that was sent while it was blocked is blocked in truth: unblocking it reaches the kernel.
         filtered[0] = if how == SIG_UNBLOCK { *set } else { *set & !TRAP_BIT };
@@ -133,13 +125,13 @@ unsafe fn change(real: Option<usize>, how: c_int, set: *const u64, old: *mut u64
     if !after {
         set_blocked(false);
     }
-    // SAFETY: the caller's own arguments but for one bit.
-    let result = unsafe { real(how, passed, old) };
+    // SAFETY: `passed` is null or a whole set of this frame's; the program vouches for `old`.
+    let result = unsafe { (next.real)(how, passed, old) };
     set_blocked(if result == 0 { after } else { before });
     if result != 0 {
         return result;
     }
-    // SAFETY: null or valid, as for the real one.
+    // SAFETY: the program vouches that it is null or a place for a set, to which the real one has just written.
     if let Some(old) = unsafe { old.as_mut() }
         && before
     {
@@ -148,48 +140,33 @@ unsafe fn change(real: Option<usize>, how: c_int, set: *const u64, old: *mut u64
     result
 }
 
-/// `sigprocmask` as the program sees it.
-///
-/// # Safety
-/// As for `sigprocmask(3)`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const u64, old: *mut u64) -> c_int {
-    // SAFETY: the caller's own arguments.
-    unsafe { change(real!(c"sigprocmask"), how, set, old) }
-}
+hook! {
+    /// `sigprocmask(3)` as the program sees it.
+    fn sigprocmask(how: c_int, set: *const u64, old: *mut u64) -> c_int, or EINVAL;
+    |next| change(&next)
 
-/// `pthread_sigmask` as the program sees it.
-///
-/// # Safety
-/// As for `pthread_sigmask(3)`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const u64, old: *mut u64) -> c_int {
-    // SAFETY: the caller's own arguments.
-    unsafe { change(real!(c"pthread_sigmask"), how, set, old) }
+    /// `pthread_sigmask(3)` as the program sees it.
+    fn pthread_sigmask(how: c_int, set: *const u64, old: *mut u64) -> c_int, or EINVAL;
+    |next| change(&next)
 }
 
 /// `sigsetmask(3)`, of BSD, and of some shells today: the first 32 signals as bits.
-///
-/// # Safety
-/// As for `sigsetmask(3)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigsetmask(mask: c_int) -> c_int {
+pub extern "C" fn sigsetmask(mask: c_int) -> c_int {
     change_bits(SIG_SETMASK, mask)
 }
 
 /// `sigblock(3)`
-///
-/// # Safety
-/// As for `sigblock(3)`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigblock(mask: c_int) -> c_int {
+pub extern "C" fn sigblock(mask: c_int) -> c_int {
     change_bits(SIG_BLOCK, mask)
 }
 
 fn change_bits(how: c_int, mask: c_int) -> c_int {
+    let Some(real) = real!(fn sigprocmask(c_int, *const u64, *mut u64) -> c_int) else { return -1 };
     let (mut set, mut old) = ([0u64; 16], [0u64; 16]);
     set[0] = u64::from(mask as u32);
-    // SAFETY: both are whole sets.
-    let result = unsafe { change(real!(c"sigprocmask"), how, set.as_ptr(), old.as_mut_ptr()) };
+    // SAFETY: both are whole sets of this frame's.
+    let result = change(&unsafe { Next::new(real, (how, set.as_ptr(), old.as_mut_ptr())) });
     if result == 0 { old[0] as c_int } else { -1 }
 }

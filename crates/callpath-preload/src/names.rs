@@ -7,8 +7,9 @@ use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::fence;
 
-use crate::attach;
-use crate::loader::real;
+use crate::hook::hook;
+use crate::libc::ENOSYS;
+use crate::part;
 use crate::tls::{self, Word};
 
 /// The kernel's length of a name, bytes, with the zero at its end.
@@ -19,14 +20,14 @@ pub fn has_begun(thread: &Thread<'_>) {
     fence(SeqCst);
     let words = [tls::get(Word::Named), tls::get(Word::NamedMore)];
     if words[0] != 0 {
-        put(thread.record, words);
+        thread.record.set_name(words);
     }
 }
 
 /// A thread begins with the name of the one that makes it.
 pub fn inherit(by: &ThreadRecord, from: &ThreadRecord) {
-    for (to, from) in by.name.iter().zip(&from.name) {
-        to.store(from.load(Relaxed), Relaxed);
+    if let Some(name) = from.name() {
+        by.set_name(name);
     }
 }
 
@@ -42,10 +43,10 @@ pub unsafe fn is_set(name: *const c_char) {
 /// # Safety
 /// `name` must be a string.
 unsafe fn note(record: u64, name: *const c_char) {
-    let Some(process) = attach::own_process() else { return };
+    let Some(process) = part::own_process() else { return };
     if let Some(record) = process.arena.get::<ThreadRecord>(ArenaRef(record as u32)) {
         // SAFETY: as the caller says.
-        put(record, unsafe { words_of(name) });
+        record.set_name(unsafe { words_of(name) });
     }
 }
 
@@ -65,32 +66,21 @@ unsafe fn words_of(name: *const c_char) -> [u64; 2] {
     words
 }
 
-fn put(record: &ThreadRecord, words: [u64; 2]) {
-    for (to, word) in record.name.iter().zip(words) {
-        to.store(word, Relaxed);
-    }
-}
-
-/// `pthread_setname_np(3)`: returns the error itself.
-///
-/// # Safety
-/// As for `pthread_setname_np(3)`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_setname_np(thread: *mut c_void, name: *const c_char) -> c_int {
-    const ENOSYS: c_int = 38;
-    let Some(address) = real!(c"pthread_setname_np") else { return ENOSYS };
-    // SAFETY: `pthread_setname_np` of the C library.
-    let real: unsafe extern "C" fn(*mut c_void, *const c_char) -> c_int = unsafe { core::mem::transmute(address) };
-    // SAFETY: the caller's own arguments.
-    let result = unsafe { real(thread, name) };
-    if result == 0 {
-        // SAFETY: the C library has just found the thread; our words are there as long as it is. It has read the string, too.
-        unsafe {
-            let [low, high] = words_of(name);
-            (*tls::place(thread as usize, Word::NamedMore)).store(high, Relaxed);
-            (*tls::place(thread as usize, Word::Named)).store(low, SeqCst);
-            note((*tls::place(thread as usize, Word::Record)).load(SeqCst), name);
+hook! {
+    /// `pthread_setname_np(3)`: returns the error itself.
+    fn pthread_setname_np(thread: *mut c_void, name: *const c_char) -> c_int, or ENOSYS;
+    |next| {
+        let result = next.original();
+        if result == 0 {
+            // SAFETY: the C library has just found the thread, and the program keeps it from ending until this returns; our
+            // words are there as long as it is. The C library has read the string, too.
+            unsafe {
+                let [low, high] = words_of(name);
+                (*tls::place(thread as usize, Word::NamedMore)).store(high, Relaxed);
+                (*tls::place(thread as usize, Word::Named)).store(low, SeqCst);
+                note((*tls::place(thread as usize, Word::Record)).load(SeqCst), name);
+            }
         }
+        result
     }
-    result
 }

@@ -9,7 +9,7 @@ use callpath_format::shared::refused::Calls;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use crate::attach::number;
+use crate::digits::{decimal, number};
 use crate::file::{File, joined};
 use crate::libc::syscall_number;
 
@@ -84,7 +84,7 @@ enum State {
 fn state() -> State {
     const ESRCH: isize = -3;
     let pid = PID.load(Relaxed);
-    // SAFETY: sends nothing.
+    // SAFETY: signal 0 is never sent: the call tells whether the process is there.
     if unsafe { call4(syscall_number::KILL, pid as usize, 0, 0, 0) } == ESRCH {
         return State::Dead;
     }
@@ -100,17 +100,4 @@ fn state() -> State {
         Some(b"Z" | b"X") => State::Dead,
         _ => State::Running(fields.skip(10).take(2).filter_map(number).sum()),
     }
-}
-
-fn decimal(mut number: u32, digits: &mut [u8; 10]) -> &[u8] {
-    let mut begin = digits.len();
-    for (index, digit) in digits.iter_mut().enumerate().rev() {
-        if number == 0 && begin < 10 {
-            break;
-        }
-        *digit = b'0' + (number % 10) as u8;
-        number /= 10;
-        begin = index;
-    }
-    digits.get(begin..).unwrap_or(b"0")
 }

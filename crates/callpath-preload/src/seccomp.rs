@@ -13,9 +13,9 @@ use core::ffi::{c_char, c_int, c_long, c_ulong};
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::filter::Filter;
-use crate::loader::real;
+use crate::hook::{hook, real};
 use crate::tls::{self, Word};
-use crate::{attach, exec, masks, names, signal};
+use crate::{exec, masks, names, part, signal, threads};
 
 const PR_SET_NAME: c_int = 15;
 const PR_SET_SECCOMP: c_int = 22;
@@ -25,30 +25,21 @@ const SECCOMP_MODE_FILTER: c_ulong = 2;
 const SECCOMP_SET_MODE_STRICT: c_ulong = 0;
 const SECCOMP_SET_MODE_FILTER: c_ulong = 1;
 
-/// `prctl(2)`, ready for what seccomp refuses.
-///
-/// # Safety
-/// As for `prctl(2)`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int {
-    let Some(address) = real!(c"prctl") else { return -1 };
-    // SAFETY: `prctl` of the C library; it takes its arguments as a function with these parameters does.
-    let prctl: unsafe extern "C" fn(c_int, c_ulong, c_ulong, c_ulong, c_ulong) -> c_int =
-        unsafe { core::mem::transmute(address) };
-    // SAFETY: the caller's own arguments.
-    let call = || unsafe { prctl(option, a, b, c, d) };
-    match (option, a) {
-        (PR_SET_SECCOMP, SECCOMP_MODE_STRICT) => without_calls(call),
-        (PR_SET_SECCOMP, SECCOMP_MODE_FILTER) => behind_filter(b, || c_long::from(call())) as c_int,
+hook! {
+    /// `prctl(2)`, ready for what seccomp refuses. The C library's takes five arguments, whatever it declares.
+    fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int, or -1;
+    |next| match (option, a) {
+        (PR_SET_SECCOMP, SECCOMP_MODE_STRICT) => without_calls(|| next.original()),
+        (PR_SET_SECCOMP, SECCOMP_MODE_FILTER) => behind_filter(b, || c_long::from(next.original())) as c_int,
         (PR_SET_NAME, name) => {
-            let result = call();
+            let result = next.original();
             if result == 0 {
-                // SAFETY: the kernel has just read it.
+                // SAFETY: the kernel has just read a string there.
                 unsafe { names::is_set(name as *const c_char) };
             }
             result
         }
-        _ => call(),
+        _ => next.original(),
     }
 }
 
@@ -57,12 +48,12 @@ pub unsafe extern "C" fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong
 /// # Safety
 /// As for `seccomp(2)`.
 unsafe extern "C" fn seccomp(operation: c_ulong, flags: c_ulong, argument: c_ulong) -> c_long {
-    const SYS_SECCOMP: c_ulong = 317;
-    type Syscall = unsafe extern "C" fn(c_ulong, c_ulong, c_ulong, c_ulong) -> c_long;
-    // SAFETY: `syscall` of the C library; it takes its arguments as a function with these parameters does.
-    let syscall: Syscall = unsafe { core::mem::transmute(real_syscall()) };
-    // SAFETY: the caller's own arguments.
-    let call = || unsafe { syscall(SYS_SECCOMP, operation, flags, argument) };
+    const SYS_SECCOMP: c_long = 317;
+    let call = || match real_syscall() {
+        // SAFETY: the program's own arguments of `seccomp(2)`, for which it vouches.
+        Some(syscall) => unsafe { syscall(SYS_SECCOMP, operation, flags, argument, 0, 0) },
+        None => -1,
+    };
     match operation {
         SECCOMP_SET_MODE_STRICT => without_calls(call),
         SECCOMP_SET_MODE_FILTER => behind_filter(argument, call),
@@ -72,14 +63,14 @@ unsafe extern "C" fn seccomp(operation: c_ulong, flags: c_ulong, argument: c_ulo
 
 /// Measuring ends where strict seccomp begins: no clock can be read.
 fn without_calls<R>(call: impl FnOnce() -> R) -> R {
-    attach::leave();
+    part::leave();
     call()
 }
 
 /// Installs a filter. `argument`: its `struct sock_fprog`.
 fn behind_filter(argument: c_ulong, install: impl FnOnce() -> c_long) -> c_long {
     // The child of a vfork shares our memory, and filters are not its parent's.
-    let Some(process) = attach::own_process() else { return install() };
+    let Some(process) = part::own_process() else { return install() };
     let before = refused::calls();
     // One that cannot be read the kernel does not take either.
     let filter = Filter::at(argument as usize, |addr| is_readable(addr as u64));
@@ -96,7 +87,7 @@ fn behind_filter(argument: c_ulong, install: impl FnOnce() -> c_long) -> c_long 
     if !before.has(Calls::CLOCK_GETTIME) {
         refused::remember_time(monotonic_ns(), ticks(), settings.ticks_per_ms);
         if let Some(thread) = Thread::at(process, ArenaRef(tls::get(Word::Record) as u32)) {
-            attach::sample_here(process, thread);
+            threads::sample_here(process, thread);
         }
     }
     set(process, all);
@@ -115,7 +106,7 @@ fn set(process: &Process<'_>, calls: Calls) {
 /// No handler could return: there must be no samples any more.
 fn stop_before(process: &Process<'_>, all: Calls, install: impl FnOnce() -> c_long) -> c_long {
     let is_paused = exec::pause(process);
-    attach::leave();
+    part::leave();
     if is_paused {
         signal::give_back();
     } else {
@@ -125,7 +116,7 @@ fn stop_before(process: &Process<'_>, all: Calls, install: impl FnOnce() -> c_lo
     if result < 0 {
         signal::take_back();
         masks::adopt();
-        attach::come_back();
+        part::come_back();
         exec::go_on(process);
     } else {
         process.slot.refused_calls.store(all.0, Relaxed);
@@ -209,7 +200,7 @@ pub unsafe extern "C" fn syscall() -> c_long {
         sys_execveat = const 322,
         sys_seccomp = const 317,
         sys_prctl = const 157,
-        real = sym real_syscall,
+        real = sym address_of_real_syscall,
         execve = sym exec::execve,
         execveat = sym exec::execveat,
         seccomp = sym seccomp,
@@ -219,14 +210,21 @@ pub unsafe extern "C" fn syscall() -> c_long {
 
 /// `prctl` as `syscall` gives its result.
 unsafe extern "C" fn prctl_as_call(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_long {
-    // SAFETY: the caller's own arguments.
+    // SAFETY: the program's own arguments, for which it vouches.
     c_long::from(unsafe { prctl(option, a, b, c, d) })
 }
 
-/// `syscall` of the C library. Where there is none nothing is called: its error cannot be told.
-extern "C" fn real_syscall() -> usize {
-    unsafe extern "C" fn nothing() -> c_long {
+/// The C library's `syscall(2)`, without the seventh argument of those calls that have one.
+type Syscall = unsafe extern "C" fn(c_long, c_ulong, c_ulong, c_ulong, c_ulong, c_ulong) -> c_long;
+
+fn real_syscall() -> Option<Syscall> {
+    real!(fn syscall(c_long, c_ulong, c_ulong, c_ulong, c_ulong, c_ulong) -> c_long)
+}
+
+/// Where the C library's is. Where there is none nothing is called: its error cannot be told.
+extern "C" fn address_of_real_syscall() -> usize {
+    unsafe extern "C" fn nothing(_: c_long, _: c_ulong, _: c_ulong, _: c_ulong, _: c_ulong, _: c_ulong) -> c_long {
         -1
     }
-    real!(c"syscall").unwrap_or(nothing as *const () as usize)
+    real_syscall().unwrap_or(nothing) as usize
 }

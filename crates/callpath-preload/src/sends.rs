@@ -14,10 +14,11 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 
-use crate::libc::{SIGTRAP, syscall_number};
-use crate::loader::real;
+use crate::hook::hook;
+use crate::info::Info;
+use crate::libc::{ENOSYS, SIGTRAP, failed, syscall_number};
+use crate::part;
 use crate::tls::{self, Word};
-use crate::{attach, exec, signal::Info};
 
 /// The C library's codes for what `kill`, `sigqueue` and `tgkill` send.
 pub const SI_USER: i32 = 0;
@@ -63,7 +64,7 @@ pub fn is_announced(info: &Info) -> bool {
 
 /// As the program would see one that a thread of its own has sent.
 pub fn by_thread() -> Info {
-    // SAFETY: reads a number.
+    // SAFETY: the call writes no memory: what it tells is its result.
     let user = unsafe { call4(syscall_number::GETUID, 0, 0, 0, 0) } as u32;
     Info { signal: SIGTRAP, code: SI_TKILL, sender: getpid(), user, ..Info::default() }
 }
@@ -78,7 +79,7 @@ pub fn again() -> isize {
 
 /// The record of the thread with this thread pointer, which must be one of this process.
 fn record_at(thread_pointer: usize) -> Option<&'static ThreadRecord> {
-    let process = attach::own_process().filter(|_| !READ_ELSEWHERE.load(Relaxed))?;
+    let process = part::own_process().filter(|_| !READ_ELSEWHERE.load(Relaxed))?;
     // SAFETY: the caller of the hook vouches for the thread; our words are there as long as it is.
     let record = unsafe { (*tls::place(thread_pointer, Word::Record)).load(Relaxed) };
     process.arena.get(ArenaRef(record as u32)).filter(|_| record != 0)
@@ -122,63 +123,28 @@ fn to_thread(thread_pointer: usize) -> Option<c_int> {
     None
 }
 
-/// `raise(3)`
-///
-/// # Safety
-/// As for `raise(3)`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn raise(signal: c_int) -> c_int {
-    if signal == SIGTRAP
-        && let Some(result) = to_self()
-    {
-        return result;
+hook! {
+    /// `raise(3)`
+    fn raise(signal: c_int) -> c_int, or failed(ENOSYS);
+    |next| {
+        let sent = if signal == SIGTRAP { to_self() } else { None };
+        sent.unwrap_or_else(|| next.original())
     }
-    let Some(address) = real!(c"raise") else { return exec::failed(ENOSYS) };
-    // SAFETY: `raise` of the C library.
-    let real: unsafe extern "C" fn(c_int) -> c_int = unsafe { core::mem::transmute(address) };
-    // SAFETY: the caller's own argument.
-    unsafe { real(signal) }
-}
 
-const ENOSYS: c_int = 38;
-
-/// `pthread_kill(3)`: returns the error itself.
-///
-/// # Safety
-/// As for `pthread_kill(3)`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_kill(thread: *mut c_void, signal: c_int) -> c_int {
-    let Some(address) = real!(c"pthread_kill") else { return ENOSYS };
-    // SAFETY: `pthread_kill` of the C library.
-    let real: unsafe extern "C" fn(*mut c_void, c_int) -> c_int = unsafe { core::mem::transmute(address) };
-    // SAFETY: sends nothing: says whether the thread has ended.
-    let lives = || unsafe { real(thread, 0) } == 0;
-    if signal == SIGTRAP
-        && lives()
-        && let Some(result) = to_thread(thread as usize)
-    {
-        return result;
+    /// `pthread_kill(3)`: returns the error itself.
+    fn pthread_kill(thread: *mut c_void, signal: c_int) -> c_int, or ENOSYS;
+    |next| {
+        // SAFETY: a signal of 0 is not sent: the C library says whether the thread has ended, which the program may ask.
+        let lives = || unsafe { (next.real)(thread, 0) } == 0;
+        let sent = if signal == SIGTRAP && lives() { to_thread(thread as usize) } else { None };
+        sent.unwrap_or_else(|| next.original())
     }
-    // SAFETY: the caller's own arguments.
-    unsafe { real(thread, signal) }
-}
 
-/// `tgkill(2)`, of the calling thread.
-///
-/// # Safety
-/// As for `tgkill(2)`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn tgkill(process: c_int, thread: c_int, signal: c_int) -> c_int {
-    if signal == SIGTRAP
-        && u32::try_from(process) == Ok(getpid())
-        && u32::try_from(thread) == Ok(gettid())
-        && let Some(result) = to_self()
-    {
-        return result;
+    /// `tgkill(2)`, of the calling thread.
+    fn tgkill(process: c_int, thread: c_int, signal: c_int) -> c_int, or failed(ENOSYS);
+    |next| {
+        let is_own = u32::try_from(process) == Ok(getpid()) && u32::try_from(thread) == Ok(gettid());
+        let sent = if signal == SIGTRAP && is_own { to_self() } else { None };
+        sent.unwrap_or_else(|| next.original())
     }
-    let Some(address) = real!(c"tgkill") else { return exec::failed(ENOSYS) };
-    // SAFETY: `tgkill` of the C library.
-    let real: unsafe extern "C" fn(c_int, c_int, c_int) -> c_int = unsafe { core::mem::transmute(address) };
-    // SAFETY: the caller's own arguments.
-    unsafe { real(process, thread, signal) }
 }

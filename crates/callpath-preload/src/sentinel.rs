@@ -11,7 +11,7 @@
 //! real return address is in a table, whose distance from the stub stands in the stub.
 
 use callpath_collect::sentinel::{Frames, Own, PLACES, READERS, STUBS, Stubs};
-use callpath_format::shared::{Session, Settings, Unmarked};
+use callpath_format::shared::{Session, SessionHead, Settings, Unmarked};
 use core::arch::global_asm;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
@@ -148,7 +148,7 @@ static USED: AtomicU32 = AtomicU32::new(0);
 static PROCEDURES: [AtomicU64; READERS] = [const { AtomicU64::new(0) }; READERS];
 
 /// The stubs, if this process is to use them; else why it does not, if it was asked to.
-pub fn begin(session: &Session) -> Result<Stubs, Option<Unmarked>> {
+pub fn begin(session: &SessionHead) -> Result<Stubs, Option<Unmarked>> {
     if session.settings.sentinel == Settings::NEVER {
         return Err(None);
     }
@@ -244,7 +244,7 @@ static IN_USE: AtomicU32 = AtomicU32::new(0);
 const _: () = assert!(AHEAD > 0 && AHEAD < 32);
 
 /// Maps memory ahead, if limits allow for it.
-pub fn prepare(session: &Session) {
+pub fn prepare(session: &SessionHead) {
     if session.ahead_len_bytes() != 0
         && let Some(frames) = Frames::map(AHEAD)
     {

@@ -2,32 +2,25 @@
 //! Knows nothing of what a sample does.
 
 use callpath_collect::syscall::{call4, getpid, gettid};
-use callpath_collect::{EventOf, Interrupted, Thread, Trigger, sample};
+use callpath_collect::{EventOf, Interrupted, Thread, Trigger, take};
 use callpath_format::shared::{ArenaRef, Dropped, Session};
 use core::ffi::{c_int, c_ulong, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
+use crate::hook::{Procedure, hook};
+use crate::info::{Context, Info, SI_TIMER, TRAP_PERF};
 use crate::libc::{
     KernelSigaction, SA_ONSTACK, SA_RESTART, SA_RESTORER, SA_SIGINFO, SIG_DFL, SIG_IGN, SIGTRAP, Sigaction,
     syscall_number,
 };
 use crate::tls::{self, Word};
-use crate::{attach, sends};
+use crate::{masks, part, sends, waits};
 
 /// What the program wants done with its own SIGTRAP: handler, flags, mask.
 static PROGRAMS_HANDLER: AtomicUsize = AtomicUsize::new(SIG_DFL);
 static PROGRAMS_FLAGS: AtomicUsize = AtomicUsize::new(0);
 static PROGRAMS_MASK: AtomicU64 = AtomicU64::new(0);
-
-/// `si_code` of a sample by the kernel's clock, and of a timer.
-const TRAP_PERF: i32 = 6;
-const SI_TIMER: i32 = -2;
-
-/// Whether a SIGTRAP with this `si_code` is a sample.
-pub fn is_sample(code: i32) -> bool {
-    matches!(code, TRAP_PERF | SI_TIMER | Session::ASKED)
-}
 
 /// After so many of a timer's samples it is seen whether there still is a recorder.
 const LOOK_AFTER: u32 = 1024;
@@ -83,7 +76,7 @@ pub fn give_back() {
         mask: PROGRAMS_MASK.load(Relaxed),
     };
     exchange(Some(&programs));
-    crate::masks::give_back();
+    masks::give_back();
 }
 
 /// Takes SIGTRAP over. `false`: the kernel did not let us.
@@ -93,7 +86,7 @@ pub fn install() -> bool {
     PROGRAMS_FLAGS.store(before.flags as usize, Relaxed);
     PROGRAMS_MASK.store(before.mask, Relaxed);
     // A mask that was inherited with SIGTRAP blocked would hold back all samples; the program goes on seeing it.
-    crate::masks::adopt();
+    masks::adopt();
     true
 }
 
@@ -111,78 +104,25 @@ unsafe extern "C" fn restore() {
     core::arch::naked_asm!("mov eax, 15", "syscall")
 }
 
-/// `siginfo_t` as it is for a signal that was sent; of a sample it says other things in the same places.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub struct Info {
-    pub signal: i32,
-    pub error: i32,
-    pub code: i32,
-    pub padding: i32,
-    pub sender: u32,
-    pub user: u32,
-    /// What came with it; of a sample, what the recorder gave the kernel with the event.
-    pub value: u64,
-    pub perf_type: u32,
-    pub perf_flags: u32,
-    pub rest: [u64; 11],
-}
-
-const _: () = assert!(size_of::<Info>() == 128);
-
-/// `ucontext_t` up to the registers.
-#[repr(C)]
-struct Context {
-    flags: u64,
-    link: u64,
-    stack: [u64; 3],
-    /// r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, and six that are of no interest
-    registers: [u64; 23],
-    floating_point: u64,
-    reserved: [u64; 8],
-    /// The signals that were blocked.
-    mask: u64,
-}
-
-impl Context {
-    /// Whether this very signal has ended a system call with EINTR, and no other one will be handled before the call
-    /// returns.
-    fn ended_a_wait(&self) -> bool {
-        const RAX: usize = 13;
-        const EINTR: u64 = -4i64 as u64;
-        if self.registers[RAX] != EINTR {
-            return false;
-        }
-        // SAFETY: the program was about to execute what is there; a call that has returned stands before it.
-        if unsafe { *((self.registers[16] - 2) as *const [u8; 2]) } != [0x0f, 0x05] {
-            return false;
-        }
-        let mut pending = 0u64;
-        // SAFETY: the kernel writes a set of the size given.
-        unsafe { call4(syscall_number::RT_SIGPENDING, core::ptr::from_mut(&mut pending) as usize, 8, 0, 0) };
-        pending & !self.mask == 0
-    }
-}
-
 unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Context) {
     const TRAP_PERF_ASYNC: u32 = 1;
     // SAFETY: the kernel passes both to a handler with SA_SIGINFO.
     let (info, context) = unsafe { (&*info, &mut *context) };
-    let event = attach::process().and_then(|p| EventOf::from_signal(info.value, &p.session.settings));
+    let event = part::process().and_then(|p| EventOf::from_signal(info.value, &p.session.settings));
     let trigger = match info.code {
         TRAP_PERF => match event {
             Some(event) if info.perf_flags & TRAP_PERF_ASYNC != 0 => Some(Trigger::KernelLate(event)),
             Some(event) => Some(Trigger::Kernel(event)),
             // The program has an event of its own; or ours came when we take part no longer.
-            None if attach::process().is_some() => return programs_own(info, context),
+            None if part::process().is_some() => return programs_own(info, context),
             None => None,
         },
         SI_TIMER => Some(Trigger::Timer),
-        Session::ASKED if attach::process().is_none_or(|p| p.session.nonce == info.value) => Some(Trigger::Asked),
+        Session::ASKED if part::process().is_none_or(|p| p.session.nonce == info.value) => Some(Trigger::Asked),
         _ => return programs_own(info, context),
     };
-    if crate::waits::is_waiting() && context.ended_a_wait() {
-        crate::waits::sampled();
+    if waits::is_waiting() && context.ended_a_wait() {
+        waits::sampled();
     }
     if let Some(trigger) = trigger {
         sampled(trigger, context);
@@ -199,9 +139,9 @@ fn programs_own(info: &Info, context: &mut Context) {
         if sends::take() {
             // As the program has sent it: without our mark.
             deliver(&Info { sender: info.sender, user: info.user, ..sends::by_thread() }, context);
-        } else if crate::waits::is_waiting() && context.ended_a_wait() {
+        } else if waits::is_waiting() && context.ended_a_wait() {
             // A sample was faster, and the handler has been called, before the wait began.
-            crate::waits::sampled();
+            waits::sampled();
         }
         return;
     }
@@ -214,19 +154,19 @@ fn programs_own(info: &Info, context: &mut Context) {
 
 /// A SIGTRAP of the program's own comes to its handler, or waits until the program wants it.
 fn deliver(info: &Info, context: &mut Context) {
-    if info.code <= 0 && crate::masks::is_blocked() && keep_pending(info, context) {
-        if crate::waits::is_waiting() && context.ended_a_wait() {
-            crate::waits::sampled();
+    if info.code <= 0 && masks::is_blocked() && keep_pending(info, context) {
+        if waits::is_waiting() && context.ended_a_wait() {
+            waits::sampled();
         }
         return;
     }
-    crate::waits::ended();
+    waits::ended();
     forward(info, context);
 }
 
 /// Takes a sample of the interrupted thread.
 fn sampled(trigger: Trigger, context: &Context) {
-    let Some(process) = attach::process() else { return };
+    let Some(process) = part::process() else { return };
     let r = &context.registers;
     let interrupted = Interrupted {
         registers: [
@@ -259,7 +199,7 @@ fn sampled(trigger: Trigger, context: &Context) {
             // The kernel's clock ends with the recorder; a timer must be stopped.
             return crate::timer::stop(&thread);
         }
-        sample::take(process, thread, trigger, &interrupted);
+        take(process, thread, trigger, &interrupted);
     }
 }
 
@@ -282,7 +222,7 @@ fn keep_pending(info: &Info, context: &mut Context) -> bool {
         },
     };
     if result == 0 {
-        context.mask |= crate::masks::TRAP_BIT;
+        context.mask |= masks::TRAP_BIT;
     }
     result == 0
 }
@@ -292,7 +232,7 @@ fn forward(info: &Info, context: &Context) {
     const SA_NODEFER: c_ulong = 0x4000_0000;
     const SA_RESETHAND: c_ulong = 0x8000_0000;
     let flags = PROGRAMS_FLAGS.load(Relaxed) as c_ulong;
-    let blocked = crate::masks::is_blocked();
+    let blocked = masks::is_blocked();
     let handler = match PROGRAMS_HANDLER.load(Relaxed) {
         SIG_IGN if info.code <= 0 => return,
         SIG_DFL | SIG_IGN => return die(),
@@ -304,22 +244,21 @@ fn forward(info: &Info, context: &Context) {
         PROGRAMS_HANDLER.store(SIG_DFL, Relaxed);
     }
     // As the kernel would have it: ours blocks everything.
-    let trap = if flags & SA_NODEFER != 0 { 0 } else { crate::masks::TRAP_BIT };
-    crate::masks::set_all_in_truth(context.mask | (PROGRAMS_MASK.load(Relaxed) & !crate::masks::TRAP_BIT) | trap);
+    let trap = if flags & SA_NODEFER != 0 { 0 } else { masks::TRAP_BIT };
+    masks::set_all_in_truth(context.mask | (PROGRAMS_MASK.load(Relaxed) & !masks::TRAP_BIT) | trap);
     if flags & SA_SIGINFO != 0 {
-        // SAFETY: the program registered it for this signal with this signature.
-        let handler: unsafe extern "C" fn(c_int, *const Info, *const Context) =
-            unsafe { core::mem::transmute(handler) };
-        // SAFETY: what the kernel would have called.
-        unsafe { handler(SIGTRAP, info, context) }
+        type Handler = unsafe extern "C" fn(c_int, *const Info, *const Context);
+        // SAFETY: the program gave it to `sigaction` with SA_SIGINFO, which says that it is of this type and may be called for
+        // SIGTRAP with what the kernel has passed to us.
+        unsafe { Handler::at(handler)(SIGTRAP, info, context) }
     } else {
-        // SAFETY: the program registered it for this signal with this signature.
-        let handler: unsafe extern "C" fn(c_int) = unsafe { core::mem::transmute(handler) };
-        // SAFETY: what the kernel would have called.
-        unsafe { handler(SIGTRAP) }
+        type Handler = unsafe extern "C" fn(c_int);
+        // SAFETY: the program gave it to `signal`, or to `sigaction` without SA_SIGINFO, which says that it is of this type and
+        // may be called for SIGTRAP.
+        unsafe { Handler::at(handler)(SIGTRAP) }
     }
     // The interrupted code has the mask that it had, in our eyes as in the kernel's.
-    crate::masks::set_blocked(blocked);
+    masks::set_blocked(blocked);
 }
 
 /// The kernel's own way of ending the program, with the right status and core.
@@ -331,59 +270,56 @@ fn die() {
     unsafe { call4(syscall_number::TGKILL, getpid() as usize, gettid() as usize, SIGTRAP as usize, 0) };
 }
 
-/// `sigaction` as the program sees it: SIGTRAP's action is kept and given back, and never reaches the kernel.
-///
-/// # Safety
-/// As for `sigaction(3)`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigaction(signal: c_int, new: *const Sigaction, old: *mut Sigaction) -> c_int {
-    if signal != SIGTRAP || attach::process().is_none() {
-        let Some(real) = crate::loader::real!(c"sigaction") else { return -1 };
-        // SAFETY: `sigaction` of the C library.
-        let real: unsafe extern "C" fn(c_int, *const Sigaction, *mut Sigaction) -> c_int =
-            unsafe { core::mem::transmute(real) };
-        // SAFETY: the caller's own arguments.
-        return unsafe { real(signal, new, old) };
+hook! {
+    /// `sigaction(2)` as the program sees it: SIGTRAP's action is kept and given back, and never reaches the kernel.
+    fn sigaction(signal: c_int, new: *const Sigaction, old: *mut Sigaction) -> c_int, or -1;
+    |next| {
+        if signal != SIGTRAP || part::process().is_none() {
+            return next.original();
+        }
+        let mut before = Sigaction {
+            handler: PROGRAMS_HANDLER.load(Relaxed),
+            mask: [0; 16],
+            flags: PROGRAMS_FLAGS.load(Relaxed) as c_int & !(SA_RESTORER as c_int),
+            restorer: 0,
+        };
+        before.mask[0] = PROGRAMS_MASK.load(Relaxed);
+        // SAFETY: the program vouches that it is null or points to an action.
+        if let Some(new) = unsafe { new.as_ref() } {
+            PROGRAMS_MASK.store(new.mask[0], Relaxed);
+            PROGRAMS_FLAGS.store(new.flags as usize, Relaxed);
+            PROGRAMS_HANDLER.store(new.handler, Relaxed);
+        }
+        // SAFETY: the program vouches that it is null or a place for an action.
+        if let Some(old) = unsafe { old.as_mut() } {
+            *old = before;
+        }
+        0
     }
-    let before = Sigaction {
-        handler: PROGRAMS_HANDLER.load(Relaxed),
-        mask: {
-            let mut mask = [0; 16];
-            mask[0] = PROGRAMS_MASK.load(Relaxed);
-            mask
-        },
-        flags: PROGRAMS_FLAGS.load(Relaxed) as c_int & !(SA_RESTORER as c_int),
-        restorer: 0,
-    };
-    // SAFETY: null or valid, as for the real one.
-    if let Some(new) = unsafe { new.as_ref() } {
-        PROGRAMS_MASK.store(new.mask[0], Relaxed);
-        PROGRAMS_FLAGS.store(new.flags as usize, Relaxed);
-        PROGRAMS_HANDLER.store(new.handler, Relaxed);
-    }
-    // SAFETY: null or valid, as for the real one.
-    if let Some(old) = unsafe { old.as_mut() } {
-        *old = before;
-    }
-    0
-}
 
-/// `signal` as the program sees it.
-///
-/// # Safety
-/// As for `signal(3)`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn signal(signal: c_int, handler: usize) -> usize {
-    if signal != SIGTRAP || attach::process().is_none() {
-        let Some(real) = crate::loader::real!(c"signal") else { return usize::MAX };
-        // SAFETY: `signal` of the C library.
-        let real: unsafe extern "C" fn(c_int, usize) -> usize = unsafe { core::mem::transmute(real) };
-        // SAFETY: the caller's own arguments.
-        return unsafe { real(signal, handler) };
+    /// `signal(2)` as the program sees it.
+    fn signal(signal: c_int, handler: usize) -> usize, or usize::MAX;
+    |next| {
+        if signal != SIGTRAP || part::process().is_none() {
+            return next.original();
+        }
+        PROGRAMS_FLAGS.store(SA_RESTART as usize, Relaxed);
+        PROGRAMS_MASK.store(0, Relaxed);
+        PROGRAMS_HANDLER.swap(handler, Relaxed)
     }
-    PROGRAMS_FLAGS.store(SA_RESTART as usize, Relaxed);
-    PROGRAMS_MASK.store(0, Relaxed);
-    PROGRAMS_HANDLER.swap(handler, Relaxed)
+
+    /// `sigaltstack(2)`: an alternate stack that is too small for a sample is left to the program's own handlers.
+    fn sigaltstack(new: *const AlternateStack, old: *mut AlternateStack) -> c_int, or -1;
+    |next| {
+        const SS_DISABLE: c_int = 2;
+        let is_small = |stack: &AlternateStack| stack.flags & SS_DISABLE == 0 && stack.len_bytes < LEAST_ALTERNATE_BYTES;
+        // SAFETY: the program vouches that it is null or points to a `stack_t`.
+        let small = unsafe { new.as_ref() }.is_some_and(is_small);
+        if small && part::own_process().is_some() && ON_ALTERNATE_STACK.swap(false, Relaxed) {
+            take_back();
+        }
+        next.original()
+    }
 }
 
 /// `stack_t`
@@ -392,25 +328,4 @@ pub struct AlternateStack {
     start: *mut c_void,
     flags: c_int,
     len_bytes: usize,
-}
-
-/// `sigaltstack(2)`: an alternate stack that is too small for a sample is left to the program's own handlers.
-///
-/// # Safety
-/// As for `sigaltstack(2)`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigaltstack(new: *const AlternateStack, old: *mut AlternateStack) -> c_int {
-    const SS_DISABLE: c_int = 2;
-    let Some(real) = crate::loader::real!(c"sigaltstack") else { return -1 };
-    // SAFETY: `sigaltstack` of the C library.
-    let real: unsafe extern "C" fn(*const AlternateStack, *mut AlternateStack) -> c_int =
-        unsafe { core::mem::transmute(real) };
-    // SAFETY: null or valid, as for the real one.
-    let small =
-        unsafe { new.as_ref() }.is_some_and(|s| s.flags & SS_DISABLE == 0 && s.len_bytes < LEAST_ALTERNATE_BYTES);
-    if small && attach::own_process().is_some() && ON_ALTERNATE_STACK.swap(false, Relaxed) {
-        take_back();
-    }
-    // SAFETY: the caller's own arguments.
-    unsafe { real(new, old) }
 }

@@ -7,10 +7,10 @@ use callpath_collect::syscall::call4;
 use callpath_format::shared::unmeasured::{NAME_LEN, Reason};
 use core::ffi::{CStr, c_char, c_int};
 
-use crate::attach;
 use crate::environment::{self, PATH_LEN, Words};
 use crate::file::{File, joined};
 use crate::libc::syscall_number;
+use crate::session;
 
 /// How a program is named by who starts it.
 #[derive(Clone, Copy)]
@@ -24,6 +24,13 @@ pub enum Named {
 }
 
 impl Named {
+    /// As `execveat(2)` is given it.
+    pub fn at(directory: c_int, path: *const c_char, flags: c_int) -> Named {
+        const AT_EMPTY_PATH: c_int = 0x1000;
+        let by_path = Named::Path(directory, path);
+        if flags & AT_EMPTY_PATH != 0 && by_path.name().is_empty() { Named::Open(directory) } else { by_path }
+    }
+
     fn bytes(self) -> &'static [u8] {
         match self {
             Named::Open(_) => b"",
@@ -60,7 +67,7 @@ pub fn is_out_of_reach(object: &[u8], session: &[u8]) -> bool {
         Err(ENFILE | EMFILE) => return false,
         Err(_) => return true,
     }
-    !File::can_be_opened_by_user(File::HERE, object, File::READ) || !attach::can_open(session)
+    !File::can_be_opened_by_user(File::HERE, object, File::READ) || !session::can_open(session)
 }
 
 fn obstacle_of_file(named: Named) -> Option<Reason> {
@@ -152,6 +159,6 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 /// Whether this process may gain privileges at all.
 fn may_gain() -> bool {
     const PR_GET_NO_NEW_PRIVS: usize = 39;
-    // SAFETY: reads a number.
+    // SAFETY: the call writes no memory: what it tells is its result.
     unsafe { call4(syscall_number::PRCTL, PR_GET_NO_NEW_PRIVS, 0, 0, 0) != 1 }
 }

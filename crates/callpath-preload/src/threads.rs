@@ -7,39 +7,28 @@
 
 use callpath_collect::clock::monotonic_ns;
 use callpath_collect::syscall::{futex_wait, gettid};
-use callpath_collect::{Process, Thread, refused};
+use callpath_collect::{Interrupted, Process, Thread, Trigger, refused, take};
 use callpath_format::shared::refused::Calls;
 use callpath_format::shared::{ArenaRef, Session, ThreadRecord};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use crate::libc::{StartRoutine, has_thread_sanitizer, next};
-use crate::loader::real;
+use crate::hook::real;
+use crate::libc::{StartRoutine, has_thread_sanitizer};
 use crate::tls::{self, Word};
-use crate::{attach, masks, names, sentinel, timer};
+use crate::{masks, names, part, sentinel, timer};
 
 /// The thread-specific key + 1; 0: there is none, and threads end unnoticed until the recorder looks.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
-type Create = unsafe extern "C" fn(
-    *mut c_void,
-    *const c_void,
-    unsafe extern "C" fn(*mut c_void) -> *mut c_void,
-    *mut c_void,
-) -> c_int;
-
 /// Asks the C library to tell us of each thread's end.
 pub fn register() -> bool {
-    let create = next(c"pthread_key_create");
-    if create.is_null() {
+    let Some(create) = real!(fn pthread_key_create(*mut u32, unsafe extern "C" fn(*mut c_void)) -> c_int) else {
         return true;
-    }
-    type CreateKey = unsafe extern "C" fn(*mut u32, unsafe extern "C" fn(*mut c_void)) -> c_int;
-    // SAFETY: `pthread_key_create` of the C library.
-    let create: CreateKey = unsafe { core::mem::transmute::<*mut c_void, _>(create) };
+    };
     let mut key = 0;
-    // SAFETY: `end` may be called with what is set for the key.
+    // SAFETY: `end` is called with what `set_specific` has set for the key, which is what it takes; our object is never unloaded.
     if unsafe { create(&raw mut key, end) } == 0 {
         KEY.store(key + 1, Relaxed);
     }
@@ -109,15 +98,17 @@ struct Creator {
 /// we must have left by then. A thread that it fails to make then keeps its record until the process ends.
 extern "C" fn creator(routine: u64, argument: u64) -> Creator {
     let is_watched = has_thread_sanitizer();
-    match real!(c"pthread_create") {
-        Some(address) if is_watched => Creator { address, record: prepared([routine, argument]).unwrap_or(0) },
+    match real_create() {
+        Some(real) if is_watched => {
+            Creator { address: real as usize, record: prepared([routine, argument]).unwrap_or(0) }
+        }
         _ => Creator { address: create as *const () as usize, record: 0 },
     }
 }
 
 /// A record for a thread that begins in `begin` and goes on as the program says.
 fn prepared(start: [u64; 2]) -> Option<usize> {
-    let process = attach::own_process()?;
+    let process = part::own_process()?;
     await_chunks(process);
     let record = Thread::create(process, 0, [0; 2], start)?.record;
     if let Some(creator) = process.arena.get(ArenaRef(tls::get(Word::Record) as u32)) {
@@ -128,6 +119,14 @@ fn prepared(start: [u64; 2]) -> Option<usize> {
     Some(core::ptr::from_ref(record) as usize)
 }
 
+fn real_create() -> Option<Create> {
+    real!(fn pthread_create(*mut c_void, *const c_void, StartRoutine, *mut c_void) -> c_int)
+}
+
+type Create = unsafe extern "C" fn(*mut c_void, *const c_void, StartRoutine, *mut c_void) -> c_int;
+
+/// # Safety
+/// As for `pthread_create(3)`.
 unsafe extern "C" fn create(
     thread: *mut c_void,
     attributes: *const c_void,
@@ -135,14 +134,12 @@ unsafe extern "C" fn create(
     argument: *mut c_void,
 ) -> c_int {
     const EAGAIN: c_int = 11;
-    let Some(create) = real!(c"pthread_create") else { return EAGAIN };
-    // SAFETY: `pthread_create` of the C library.
-    let create: Create = unsafe { core::mem::transmute(create) };
+    let Some(create) = real_create() else { return EAGAIN };
     let Some(record) = prepared([routine as usize as u64, argument as u64]) else {
-        // SAFETY: the caller's own arguments.
+        // SAFETY: the program's own arguments, for which it vouches.
         return unsafe { create(thread, attributes, routine, argument) };
     };
-    // SAFETY: as the caller's own, but that the thread begins in `begin` with its record.
+    // SAFETY: the program vouches for the place and the attributes; `begin` takes a record, which is never unmapped.
     let result = unsafe { create(thread, attributes, begin, record as *mut c_void) };
     if result != 0 {
         // It never ran; the recorder takes the record back.
@@ -183,14 +180,30 @@ fn await_chunks(process: &Process<'_>) {
 /// The kernel's clock starts a new period with each thread that is made, so a thread that makes others faster than
 /// that would never be sampled: its time is taken note of here.
 fn sample_if_due() {
-    let Some(process) = attach::process() else { return };
+    let Some(process) = part::process() else { return };
     let thread = Thread::at(process, ArenaRef(tls::get(Word::Record) as u32));
     if let Some(thread) = thread.filter(|t| t.is_due(process)) {
         if masks::is_blocked_in_truth() {
             thread.leave_gap(process);
         }
-        attach::sample_here(process, thread);
+        sample_here(process, thread);
     }
+}
+
+/// A sample of the calling thread at a moment that callpath knows of.
+pub fn sample_here(process: &Process<'_>, thread: Thread<'_>) {
+    let mut registers = [0u64; 16];
+    let pc: u64;
+    // SAFETY: stores seven registers within `registers`, which is 128 bytes long.
+    unsafe {
+        core::arch::asm!(
+            "mov [{r} + 24], rbx", "mov [{r} + 48], rbp", "mov [{r} + 56], rsp",
+            "mov [{r} + 96], r12", "mov [{r} + 104], r13", "mov [{r} + 112], r14", "mov [{r} + 120], r15",
+            "lea {pc}, [rip]",
+            r = in(reg) registers.as_mut_ptr(), pc = out(reg) pc, options(nostack),
+        );
+    }
+    take(process, thread, Trigger::Own, &Interrupted { registers, pc });
 }
 
 /// Where a thread begins: makes the record its own and goes on to the program's start routine.
@@ -219,7 +232,7 @@ struct Start {
 
 unsafe extern "C" fn enter(record: &'static ThreadRecord) -> Start {
     let start = Start { routine: record.start_routine.load(Relaxed), argument: record.start_argument.load(Relaxed) };
-    let Some(process) = attach::process() else { return start };
+    let Some(process) = part::process() else { return start };
     let place = ArenaRef::from_offset(core::ptr::from_ref(record) as usize - process.arena.base() as usize);
     let Some(thread) = Thread::at(process, place) else { return start };
     let [low, high] = own_stack();
@@ -240,17 +253,15 @@ unsafe extern "C" fn enter(record: &'static ThreadRecord) -> Start {
 }
 
 fn set_specific(value: *const c_void) {
-    let (Some(key), Some(set)) = (KEY.load(Relaxed).checked_sub(1), real!(c"pthread_setspecific")) else {
-        return;
-    };
-    // SAFETY: `pthread_setspecific` of the C library.
-    let set: unsafe extern "C" fn(u32, *const c_void) -> c_int = unsafe { core::mem::transmute(set) };
-    // SAFETY: our own key. Should it fail, the recorder finds out by itself that the thread has ended.
+    let set = real!(fn pthread_setspecific(u32, *const c_void) -> c_int);
+    let (Some(key), Some(set)) = (KEY.load(Relaxed).checked_sub(1), set) else { return };
+    // SAFETY: `register` has made the key, and `end` takes what is set for it. Should it fail, the recorder finds out by itself
+    // that the thread has ended.
     unsafe { set(key, value) };
 }
 
 unsafe extern "C" fn end(record: *mut c_void) {
-    let Some(process) = attach::process() else { return };
+    let Some(process) = part::process() else { return };
     let place = ArenaRef::from_offset(record as usize - process.arena.base() as usize);
     let Some(thread) = Thread::at(process, place) else { return };
     if thread.record.tid.load(Relaxed) != gettid() {
@@ -281,7 +292,7 @@ fn own_stack() -> [u64; 2] {
 static DESTRUCTOR: extern "C" fn() = finish;
 
 extern "C" fn finish() {
-    let Some(process) = attach::own_process() else { return };
+    let Some(process) = part::own_process() else { return };
     if let Some(thread) = Thread::at(process, ArenaRef(tls::get(Word::Record) as u32)) {
         thread.flush(process, masks::is_blocked_in_truth());
     }

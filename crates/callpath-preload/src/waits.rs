@@ -7,11 +7,11 @@
 
 use core::ffi::{c_int, c_long, c_uint, c_void};
 
-use crate::libc::SIGTRAP;
-use crate::loader::real;
-use crate::signal::Info;
+use crate::hook::hook;
+use crate::info::Info;
+use crate::libc::{SIGTRAP, errno};
 use crate::tls::{self, Word};
-use crate::{attach, masks, sends, signal};
+use crate::{info, masks, part, sends};
 use callpath_collect::clock::monotonic_ns;
 
 const EINTR: c_int = 4;
@@ -55,18 +55,10 @@ impl Time {
     }
 }
 
-fn errno() -> c_int {
-    let Some(location) = real!(c"__errno_location") else { return 0 };
-    // SAFETY: `__errno_location` of the C library.
-    let location: extern "C" fn() -> *const c_int = unsafe { core::mem::transmute(location) };
-    // SAFETY: it gives the place of the calling thread's errno.
-    unsafe { *location() }
-}
-
 /// Calls again as long as nothing but samples interrupts. `interrupted` looks at a result; `call` is told how much time
 /// has passed, nanoseconds.
 fn unless_sampled<R: Copy>(interrupted: impl Fn(R) -> bool, mut call: impl FnMut(u64) -> R) -> R {
-    if attach::process().is_none() {
+    if part::process().is_none() {
         return call(0);
     }
     let begin = monotonic_ns();
@@ -90,9 +82,9 @@ fn failed(result: c_int) -> bool {
 /// Makes a call that puts `mask` in the place of the thread's while it waits. SIGTRAP, which the program has blocked in its
 /// own eyes, is then unblocked there as the program says: not before, or the call would not end for one that comes early.
 fn under<R>(mask: *const c_void, call: impl FnOnce() -> R) -> R {
-    // SAFETY: null or a signal set, as the caller of the wrapped function vouches.
+    // SAFETY: null or a signal set, which the real procedure would read: the program vouches for it.
     let opens = unsafe { mask.cast::<u64>().as_ref() }.is_some_and(|mask| mask & masks::TRAP_BIT == 0);
-    if !opens || attach::own_process().is_none() || !masks::is_blocked() {
+    if !opens || part::own_process().is_none() || !masks::is_blocked() {
         return call();
     }
     masks::block();
@@ -112,7 +104,7 @@ fn wait_for_signal(info: *mut c_void, mut wait: impl FnMut(*mut c_void, u64) -> 
     loop {
         let got = unless_sampled(failed, |passed| wait((&raw mut own).cast(), before + passed));
         if got == SIGTRAP {
-            let is_sample = signal::is_sample(own.code);
+            let is_sample = info::is_sample(own.code);
             let is_announced = sends::is_announced(&own);
             if is_sample || is_announced {
                 if !sends::take() {
@@ -122,13 +114,13 @@ fn wait_for_signal(info: *mut c_void, mut wait: impl FnMut(*mut c_void, u64) -> 
                 // The C library tells SI_TKILL from SI_USER to nobody who waits.
                 own = Info { code: sends::SI_USER, ..sends::by_thread() };
             }
-            if masks::is_blocked() && attach::own_process().is_some() {
+            if masks::is_blocked() && part::own_process().is_some() {
                 // Nothing waits for it any more that must not come: samples may.
                 masks::unblock();
             }
         }
         if got > 0 && !info.is_null() {
-            // SAFETY: the caller gave room for a whole record.
+            // SAFETY: the program gave room for a whole record.
             unsafe { info.cast::<Info>().write(own) };
         }
         return got;
@@ -137,7 +129,7 @@ fn wait_for_signal(info: *mut c_void, mut wait: impl FnMut(*mut c_void, u64) -> 
 
 /// What is left of a time that is counted from the first call.
 fn left(time: *const Time, passed_ns: u64) -> Option<Time> {
-    // SAFETY: null or valid, as the caller of the wrapped function vouches.
+    // SAFETY: null or a time, which the real procedure would read: the program vouches for it.
     let time = unsafe { time.as_ref() }?;
     Some(if passed_ns == 0 { *time } else { time.ns().map_or(*time, |ns| Time::of_ns(ns.saturating_sub(passed_ns))) })
 }
@@ -150,215 +142,206 @@ fn pointer(time: &Option<Time>) -> *const Time {
     time.as_ref().map_or(core::ptr::null(), core::ptr::from_ref)
 }
 
-/// Defines wrappers: each is given the real function and its own arguments.
-macro_rules! wrap {
-    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty, else $none:expr, |$real:ident| $body:expr;)*) => {$(
-        $(#[$doc])*
-        /// # Safety
-        /// As for the function of this name.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
-            const NAME: &core::ffi::CStr =
-                match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                    Ok(name) => name,
-                    Err(_) => c"",
-                };
-            let Some(address) = real!(NAME) else { return $none };
-            // SAFETY: the C library's function of this name has this type.
-            let $real: unsafe extern "C" fn($($ty),*) -> $ret = unsafe { core::mem::transmute(address) };
-            $body
-        }
-    )*};
-}
-
-// SAFETY (of each call below): the caller's own arguments, but for a time that is no longer than the caller's.
-wrap! {
+hook! {
     /// `poll(2)`
-    fn poll(fds: *mut c_void, count: u64, timeout: c_int) -> c_int, else -1, |real|
-        unless_sampled(failed, |passed| {
-            // SAFETY: see above.
-            unsafe { real(fds, count, left_ms(timeout, passed)) }
-        });
+    fn poll(fds: *mut c_void, count: u64, timeout: c_int) -> c_int, or -1;
+    |next| unless_sampled(failed, |passed| {
+        // SAFETY: a timeout is any number; all else is the program's own, which it vouches for.
+        unsafe { (next.real)(fds, count, left_ms(timeout, passed)) }
+    })
+
     /// `poll(2)` as `_FORTIFY_SOURCE` calls it.
-    fn __poll_chk(fds: *mut c_void, count: u64, timeout: c_int, room: usize) -> c_int, else -1, |real|
-        unless_sampled(failed, |passed| {
-            // SAFETY: see above.
-            unsafe { real(fds, count, left_ms(timeout, passed), room) }
-        });
+    fn __poll_chk(fds: *mut c_void, count: u64, timeout: c_int, room: usize) -> c_int, or -1;
+    |next| unless_sampled(failed, |passed| {
+        // SAFETY: a timeout is any number; all else is the program's own, which it vouches for.
+        unsafe { (next.real)(fds, count, left_ms(timeout, passed), room) }
+    })
+
     /// `ppoll(2)`
-    fn ppoll(fds: *mut c_void, count: u64, timeout: *const Time, mask: *const c_void) -> c_int, else -1, |real|
-        unless_sampled(failed, |passed| {
-            let left = left(timeout, passed);
-            // SAFETY: see above.
-            under(mask, || unsafe { real(fds, count, pointer(&left), mask) })
-        });
+    fn ppoll(fds: *mut c_void, count: u64, timeout: *const Time, mask: *const c_void) -> c_int, or -1;
+    |next| unless_sampled(failed, |passed| {
+        let left = left(timeout, passed);
+        // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
+        under(mask, || unsafe { (next.real)(fds, count, pointer(&left), mask) })
+    })
+
     /// `ppoll(2)` as `_FORTIFY_SOURCE` calls it.
     fn __ppoll_chk(
         fds: *mut c_void, count: u64, timeout: *const Time, mask: *const c_void, room: usize
-    ) -> c_int, else -1, |real|
-        unless_sampled(failed, |passed| {
-            let left = left(timeout, passed);
-            // SAFETY: see above.
-            under(mask, || unsafe { real(fds, count, pointer(&left), mask, room) })
-        });
+    ) -> c_int, or -1;
+    |next| unless_sampled(failed, |passed| {
+        let left = left(timeout, passed);
+        // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
+        under(mask, || unsafe { (next.real)(fds, count, pointer(&left), mask, room) })
+    })
+
     /// `select(2)`: the kernel leaves in `timeout` what is left of it.
     fn select(
         count: c_int, read: *mut c_void, write: *mut c_void, except: *mut c_void, timeout: *mut c_void
-    ) -> c_int, else -1, |real|
-        unless_sampled(failed, |_| {
-            // SAFETY: see above.
-            unsafe { real(count, read, write, except, timeout) }
-        });
+    ) -> c_int, or -1;
+    |next| unless_sampled(failed, |_| next.original())
+
     /// `pselect(2)`
     fn pselect(
         count: c_int, read: *mut c_void, write: *mut c_void, except: *mut c_void, timeout: *const Time,
         mask: *const c_void
-    ) -> c_int, else -1, |real|
-        unless_sampled(failed, |passed| {
-            let left = left(timeout, passed);
-            // SAFETY: see above.
-            under(mask, || unsafe { real(count, read, write, except, pointer(&left), mask) })
-        });
+    ) -> c_int, or -1;
+    |next| unless_sampled(failed, |passed| {
+        let left = left(timeout, passed);
+        // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
+        under(mask, || unsafe { (next.real)(count, read, write, except, pointer(&left), mask) })
+    })
+
     /// `epoll_wait(2)`
-    fn epoll_wait(fd: c_int, events: *mut c_void, room: c_int, timeout: c_int) -> c_int, else -1, |real|
-        unless_sampled(failed, |passed| {
-            // SAFETY: see above.
-            unsafe { real(fd, events, room, left_ms(timeout, passed)) }
-        });
+    fn epoll_wait(fd: c_int, events: *mut c_void, room: c_int, timeout: c_int) -> c_int, or -1;
+    |next| unless_sampled(failed, |passed| {
+        // SAFETY: a timeout is any number; all else is the program's own, which it vouches for.
+        unsafe { (next.real)(fd, events, room, left_ms(timeout, passed)) }
+    })
+
     /// `epoll_pwait(2)`
     fn epoll_pwait(
         fd: c_int, events: *mut c_void, room: c_int, timeout: c_int, mask: *const c_void
-    ) -> c_int, else -1, |real|
-        unless_sampled(failed, |passed| {
-            // SAFETY: see above.
-            under(mask, || unsafe { real(fd, events, room, left_ms(timeout, passed), mask) })
-        });
+    ) -> c_int, or -1;
+    |next| unless_sampled(failed, |passed| {
+        // SAFETY: a timeout is any number; all else is the program's own, which it vouches for.
+        under(mask, || unsafe { (next.real)(fd, events, room, left_ms(timeout, passed), mask) })
+    })
+
     /// `epoll_pwait2(2)`
     fn epoll_pwait2(
         fd: c_int, events: *mut c_void, room: c_int, timeout: *const Time, mask: *const c_void
-    ) -> c_int, else -1, |real|
-        unless_sampled(failed, |passed| {
-            let left = left(timeout, passed);
-            // SAFETY: see above.
-            under(mask, || unsafe { real(fd, events, room, pointer(&left), mask) })
-        });
+    ) -> c_int, or -1;
+    |next| unless_sampled(failed, |passed| {
+        let left = left(timeout, passed);
+        // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
+        under(mask, || unsafe { (next.real)(fd, events, room, pointer(&left), mask) })
+    })
+
     /// `nanosleep(2)`
-    fn nanosleep(time: *const Time, rest: *mut Time) -> c_int, else -1, |real|
-        unless_sampled(failed, |passed| {
-            let left = left(time, passed);
-            // SAFETY: see above.
-            unsafe { real(pointer(&left), rest) }
-        });
+    fn nanosleep(time: *const Time, rest: *mut Time) -> c_int, or -1;
+    |next| unless_sampled(failed, |passed| {
+        let left = left(time, passed);
+        // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
+        unsafe { (next.real)(pointer(&left), rest) }
+    })
+
     /// `clock_nanosleep(2)`: an absolute time stays as it is. It returns the error itself.
-    fn clock_nanosleep(clock: c_int, flags: c_int, time: *const Time, rest: *mut Time) -> c_int, else EINTR, |real| {
+    fn clock_nanosleep(clock: c_int, flags: c_int, time: *const Time, rest: *mut Time) -> c_int, or EINTR;
+    |next| {
         const TIMER_ABSTIME: c_int = 1;
         unless_sampled(|r| r == EINTR, |passed| {
             let left = left(time, if flags & TIMER_ABSTIME != 0 { 0 } else { passed });
-            // SAFETY: see above.
-            unsafe { real(clock, flags, pointer(&left), rest) }
+            // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
+            unsafe { (next.real)(clock, flags, pointer(&left), rest) }
         })
-    };
-    /// `thrd_sleep(3)`
-    fn thrd_sleep(time: *const Time, rest: *mut Time) -> c_int, else -1, |real|
-        unless_sampled(|r| r == -1, |passed| {
-            let left = left(time, passed);
-            // SAFETY: see above.
-            unsafe { real(pointer(&left), rest) }
-        });
-    /// `usleep(3)`
-    fn usleep(microseconds: c_uint) -> c_int, else -1, |real|
-        unless_sampled(failed, |passed| {
-            // SAFETY: see above.
-            unsafe { real((u64::from(microseconds) - (passed / 1000).min(u64::from(microseconds))) as c_uint) }
-        });
-    /// `sem_timedwait(3)`: its time is absolute.
-    fn sem_timedwait(semaphore: *mut c_void, until: *const Time) -> c_int, else -1, |real|
-        unless_sampled(failed, |_| {
-            // SAFETY: see above.
-            unsafe { real(semaphore, until) }
-        });
-    /// `sem_clockwait(3)`: its time is absolute.
-    fn sem_clockwait(semaphore: *mut c_void, clock: c_int, until: *const Time) -> c_int, else -1, |real|
-        unless_sampled(failed, |_| {
-            // SAFETY: see above.
-            unsafe { real(semaphore, clock, until) }
-        });
-    /// `sigtimedwait(2)`
-    fn sigtimedwait(set: *const c_void, info: *mut c_void, timeout: *const Time) -> c_int, else -1, |real|
-        wait_for_signal(info, |info, passed| {
-            let left = left(timeout, passed);
-            // SAFETY: see above.
-            unsafe { real(set, info, pointer(&left)) }
-        });
-    /// `sigwaitinfo(2)`
-    fn sigwaitinfo(set: *const c_void, info: *mut c_void) -> c_int, else -1, |real|
-        wait_for_signal(info, |info, _| {
-            // SAFETY: see above.
-            unsafe { real(set, info) }
-        });
-    /// `aio_suspend(3)`
-    fn aio_suspend(list: *const c_void, count: c_int, timeout: *const Time) -> c_int, else -1, |real|
-        unless_sampled(failed, |passed| {
-            let left = left(timeout, passed);
-            // SAFETY: see above.
-            unsafe { real(list, count, pointer(&left)) }
-        });
-    /// `pause(2)`
-    fn pause() -> c_int, else -1, |real|
-        unless_sampled(failed, |_| {
-            // SAFETY: see above.
-            unsafe { real() }
-        });
-    /// `sigsuspend(2)`
-    fn sigsuspend(mask: *const c_void) -> c_int, else -1, |real|
-        unless_sampled(failed, |_| {
-            // SAFETY: see above.
-            under(mask, || unsafe { real(mask) })
-        });
-    /// `semop(2)`
-    fn semop(id: c_int, operations: *mut c_void, count: usize) -> c_int, else -1, |real|
-        unless_sampled(failed, |_| {
-            // SAFETY: see above.
-            unsafe { real(id, operations, count) }
-        });
-    /// `semtimedop(2)`
-    fn semtimedop(id: c_int, operations: *mut c_void, count: usize, timeout: *const Time) -> c_int, else -1, |real|
-        unless_sampled(failed, |passed| {
-            let left = left(timeout, passed);
-            // SAFETY: see above.
-            unsafe { real(id, operations, count, pointer(&left)) }
-        });
-    /// `msgsnd(2)`
-    fn msgsnd(id: c_int, message: *const c_void, len: usize, flags: c_int) -> c_int, else -1, |real|
-        unless_sampled(failed, |_| {
-            // SAFETY: see above.
-            unsafe { real(id, message, len, flags) }
-        });
-    /// `msgrcv(2)`
-    fn msgrcv(id: c_int, message: *mut c_void, len: usize, kind: c_long, flags: c_int) -> isize, else -1, |real|
-        unless_sampled(|r: isize| r == -1 && errno() == EINTR, |_| {
-            // SAFETY: see above.
-            unsafe { real(id, message, len, kind, flags) }
-        });
-}
-
-/// `sleep(3)`: returns the seconds that are left, so it is made of one that can be resumed.
-///
-/// # Safety
-/// As for `sleep(3)`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sleep(seconds: c_uint) -> c_uint {
-    let Some(address) = real!(c"sleep") else { return seconds };
-    // SAFETY: `sleep` of the C library.
-    let sleep: unsafe extern "C" fn(c_uint) -> c_uint = unsafe { core::mem::transmute(address) };
-    if attach::process().is_none() {
-        // SAFETY: the caller's own argument.
-        return unsafe { sleep(seconds) };
     }
-    let time = Time { seconds: i64::from(seconds), nanoseconds: 0 };
-    let mut rest = Time { seconds: 0, nanoseconds: 0 };
-    // SAFETY: both are valid.
-    if unsafe { nanosleep(&raw const time, &raw mut rest) } == 0 { 0 } else { rest.seconds as c_uint }
+
+    /// `thrd_sleep(3)`
+    fn thrd_sleep(time: *const Time, rest: *mut Time) -> c_int, or -1;
+    |next| unless_sampled(|r| r == -1, |passed| {
+        let left = left(time, passed);
+        // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
+        unsafe { (next.real)(pointer(&left), rest) }
+    })
+
+    /// `usleep(3)`
+    fn usleep(microseconds: c_uint) -> c_int, or -1;
+    |next| unless_sampled(failed, |passed| {
+        // SAFETY: a timeout is any number; all else is the program's own, which it vouches for.
+        unsafe { (next.real)((u64::from(microseconds) - (passed / 1000).min(u64::from(microseconds))) as c_uint) }
+    })
+
+    /// `sem_timedwait(3)`: its time is absolute.
+    fn sem_timedwait(semaphore: *mut c_void, until: *const Time) -> c_int, or -1;
+    |next| unless_sampled(failed, |_| next.original())
+
+    /// `sem_clockwait(3)`: its time is absolute.
+    fn sem_clockwait(semaphore: *mut c_void, clock: c_int, until: *const Time) -> c_int, or -1;
+    |next| unless_sampled(failed, |_| next.original())
+
+    /// `sigtimedwait(2)`
+    fn sigtimedwait(set: *const c_void, info: *mut c_void, timeout: *const Time) -> c_int, or -1;
+    |next| wait_for_signal(info, |info, passed| {
+        let left = left(timeout, passed);
+        // SAFETY: `left` lives until the call has returned, and `info` is a whole record of `wait_for_signal`'s; the program
+        // vouches for the set.
+        unsafe { (next.real)(set, info, pointer(&left)) }
+    })
+
+    /// `sigwaitinfo(2)`
+    fn sigwaitinfo(set: *const c_void, info: *mut c_void) -> c_int, or -1;
+    |next| wait_for_signal(info, |info, _| {
+        // SAFETY: `info` is a whole record of `wait_for_signal`'s; the program vouches for the set.
+        unsafe { (next.real)(set, info) }
+    })
+
+    /// `aio_suspend(3)`
+    fn aio_suspend(list: *const c_void, count: c_int, timeout: *const Time) -> c_int, or -1;
+    |next| unless_sampled(failed, |passed| {
+        let left = left(timeout, passed);
+        // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
+        unsafe { (next.real)(list, count, pointer(&left)) }
+    })
+
+    /// `pause(2)`
+    fn pause() -> c_int, or -1;
+    |next| unless_sampled(failed, |_| next.original())
+
+    /// `sigsuspend(2)`
+    fn sigsuspend(mask: *const c_void) -> c_int, or -1;
+    |next| unless_sampled(failed, |_| under(mask, || next.original()))
+
+    /// `semop(2)`
+    fn semop(id: c_int, operations: *mut c_void, count: usize) -> c_int, or -1;
+    |next| unless_sampled(failed, |_| next.original())
+
+    /// `semtimedop(2)`
+    fn semtimedop(id: c_int, operations: *mut c_void, count: usize, timeout: *const Time) -> c_int, or -1;
+    |next| unless_sampled(failed, |passed| {
+        let left = left(timeout, passed);
+        // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
+        unsafe { (next.real)(id, operations, count, pointer(&left)) }
+    })
+
+    /// `msgsnd(2)`
+    fn msgsnd(id: c_int, message: *const c_void, len: usize, flags: c_int) -> c_int, or -1;
+    |next| unless_sampled(failed, |_| next.original())
+
+    /// `msgrcv(2)`
+    fn msgrcv(id: c_int, message: *mut c_void, len: usize, kind: c_long, flags: c_int) -> isize, or -1;
+    |next| unless_sampled(|r: isize| r == -1 && errno() == EINTR, |_| next.original())
+
+    /// `sleep(3)`: returns the seconds that are left, so it is made of one that can be resumed.
+    fn sleep(seconds: c_uint) -> c_uint, or seconds;
+    |next| {
+        if part::process().is_none() {
+            return next.original();
+        }
+        let time = Time { seconds: i64::from(seconds), nanoseconds: 0 };
+        let mut rest = Time { seconds: 0, nanoseconds: 0 };
+        // SAFETY: both live in this frame until it returns.
+        if unsafe { nanosleep(&raw const time, &raw mut rest) } == 0 { 0 } else { rest.seconds as c_uint }
+    }
+
+    /// `signalfd(2)`: a read of it would take a sample that is sent inside the read. So SIGTRAP is in it only where the program
+    /// asks for nothing else.
+    fn signalfd(descriptor: c_int, set: *const u64, flags: c_int) -> c_int, or -1;
+    |next| {
+        // SAFETY: the program vouches that it is null or points to a set, of which the C library passes on the kernel's 64 bits.
+        match unsafe { set.as_ref() } {
+            Some(asked) if *asked != masks::TRAP_BIT && part::process().is_some() => {
+                let mut others = [0u64; 16];
+                others[0] = asked & !masks::TRAP_BIT;
+                // SAFETY: the program's own arguments, but for a whole set of this frame's.
+                unsafe { (next.real)(descriptor, others.as_ptr(), flags) }
+            }
+            _ => {
+                sends::is_read_elsewhere();
+                next.original()
+            }
+        }
+    }
 }
 
 /// `sigwait(3)`: returns the error itself, and waits on after a handler of the program's own.
@@ -368,10 +351,10 @@ pub unsafe extern "C" fn sleep(seconds: c_uint) -> c_uint {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigwait(set: *const c_void, signal: *mut c_int) -> c_int {
     loop {
-        // SAFETY: the caller's own set.
+        // SAFETY: the program vouches for the set; null stands for no record.
         let got = unsafe { sigwaitinfo(set, core::ptr::null_mut()) };
         if got > 0 {
-            // SAFETY: the caller's own place.
+            // SAFETY: the program vouches for a place for a number.
             unsafe { *signal = got };
             return 0;
         }
@@ -380,31 +363,4 @@ pub unsafe extern "C" fn sigwait(set: *const c_void, signal: *mut c_int) -> c_in
             error => return error,
         }
     }
-}
-
-/// `signalfd(2)`: a read of it would take a sample that is sent inside the read. So SIGTRAP is in it only where the program
-/// asks for nothing else.
-///
-/// # Safety
-/// As for `signalfd(2)`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn signalfd(descriptor: c_int, set: *const u64, flags: c_int) -> c_int {
-    let Some(address) = real!(c"signalfd") else { return -1 };
-    // SAFETY: `signalfd` of the C library.
-    let real: unsafe extern "C" fn(c_int, *const u64, c_int) -> c_int = unsafe { core::mem::transmute(address) };
-    // The C library passes on the kernel's 64 bits of it.
-    let mut others = [0u64; 16];
-    // SAFETY: null or valid, as for the real one.
-    let set = match unsafe { set.as_ref() } {
-        Some(asked) if *asked != masks::TRAP_BIT && attach::process().is_some() => {
-            others[0] = asked & !masks::TRAP_BIT;
-            others.as_ptr()
-        }
-        _ => {
-            sends::is_read_elsewhere();
-            set
-        }
-    };
-    // SAFETY: the caller's own arguments but for one bit.
-    unsafe { real(descriptor, set, flags) }
 }

@@ -5,9 +5,10 @@ use callpath_format::shared::process::FIRST_FREE_CHUNK;
 use callpath_format::shared::session::FREE_STACK_LEN;
 use callpath_format::shared::thread::layout;
 use callpath_format::shared::{
-    Arena, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, PROCESS_SLOTS, ProcessSlot, Session, Settings,
+    Arena, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, PROCESS_SLOTS, ProcessSlot, Session, SessionHead, Settings,
 };
 use callpath_target::{Maps, SharedMemory, TargetError};
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::process::wake;
@@ -26,6 +27,8 @@ const COPIES_BATCH: u32 = 64;
 /// The arena and its free chunks.
 pub(crate) struct ArenaKeeper {
     memory: SharedMemory,
+    /// As it was written: in the arena a program may change it.
+    head: SessionHead,
     /// Chunks below this are backed with memory.
     backed: u32,
     /// Chunks that came back and are not free yet.
@@ -49,23 +52,23 @@ impl ArenaKeeper {
         let memory = SharedMemory::create(c"callpath-arena", len_bytes)?;
         let first = FIRST_FREE_CHUNK as usize * CHUNK_LEN_BYTES;
         memory.back(0, first)?;
-        // SAFETY: no other process can see the memory yet, the first chunk is backed, and `Session` fits into it.
-        unsafe {
-            let session = &mut *memory.base().cast::<Session>();
-            session.magic = Session::MAGIC;
-            session.nonce = nonce;
-            session.arena_len_bytes = len_bytes as u64;
-            session.published_len_bytes = published_len_bytes as u64;
-            session.settings = settings;
-        }
+        let head = SessionHead {
+            magic: Session::MAGIC,
+            nonce,
+            arena_len_bytes: len_bytes as u64,
+            published_len_bytes: published_len_bytes as u64,
+            settings,
+        };
         let mut keeper = ArenaKeeper {
             memory,
+            head,
             backed: FIRST_FREE_CHUNK,
             returned: Vec::new(),
             reserve: FIRST_CHUNKS,
             for_copies: 0,
             exhausted: false,
         };
+        keeper.session().set_head(head);
         keeper.session().low_water.store(FIRST_CHUNKS / 2, Relaxed);
         keeper.refill_with_more();
         keeper.session().recorder.store(Session::SERVING, Release);
@@ -87,6 +90,16 @@ impl ArenaKeeper {
     pub(crate) fn slot(&self, index: usize) -> &ProcessSlot {
         let offset = ProcessSlot::offset_bytes(index % PROCESS_SLOTS).expect("reduced to the number of slots");
         self.arena().at_offset(offset).expect("the arena holds chunks 1 to 8")
+    }
+
+    /// What every process was told.
+    pub(crate) fn head(&self) -> &SessionHead {
+        &self.head
+    }
+
+    /// What was asked for.
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.head.settings
     }
 
     pub(crate) fn descriptor(&self) -> i32 {
@@ -122,7 +135,7 @@ impl ArenaKeeper {
     /// shall find room.
     pub(crate) fn expect_copies(&mut self, chunks: u32) {
         let most = MOST_FOR_COPIES.min(self.arena().chunk_count() / ARENA_SHARE);
-        let copies = u32::try_from(self.session().settings.raw_limit).unwrap_or(u32::MAX);
+        let copies = u32::try_from(self.settings().raw_limit).unwrap_or(u32::MAX);
         let wanted = chunks.saturating_mul(copies).min(most);
         // Memory takes the kernel time, and we are waited for.
         self.for_copies = self.for_copies.max(wanted.min(self.reserve + COPIES_BATCH));
@@ -164,6 +177,15 @@ impl ArenaKeeper {
         true
     }
 
+    /// That no chunk stands ready twice, and none that nobody may have.
+    pub(crate) fn assert_whole(&self) {
+        let mut seen = vec![false; self.arena().chunk_count() as usize];
+        for chunk in &self.returned {
+            assert!(self.is_backed(*chunk), "chunk {} was never handed out", chunk.0);
+            assert!(!std::mem::replace(&mut seen[chunk.0 as usize], true), "chunk {} came back twice", chunk.0);
+        }
+    }
+
     /// Whether memory ran out at some time.
     pub(crate) fn exhausted(&self) -> bool {
         self.exhausted
@@ -189,16 +211,12 @@ impl ArenaKeeper {
             // Whole: nodes must begin as zeros, and this one held something else.
             _ => [0..CHUNK_LEN_BYTES, 0..0],
         };
+        let base = chunk.0 as usize * CHUNK_LEN_BYTES;
+        let words = self.arena().slice_at::<AtomicU64>(base, CHUNK_LEN_BYTES / 8).unwrap_or_default();
         for range in [dirty, nodes[0].clone(), nodes[1].clone(), 0..ChunkHeader::LEN_BYTES] {
-            if range.start < range.end {
-                // SAFETY: inside a backed chunk that nobody owns any more.
-                unsafe {
-                    self.memory
-                        .base()
-                        .add(chunk.0 as usize * CHUNK_LEN_BYTES + range.start)
-                        .write_bytes(0, range.end - range.start);
-                }
-            }
+            // What is not whole words was not written by us.
+            let words = words.get(range.start / 8..range.end.div_ceil(8)).unwrap_or_default();
+            words.iter().for_each(|word| word.store(0, Relaxed));
         }
         self.returned.push(chunk);
     }

@@ -9,7 +9,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
-use callpath_format::shared::{Pause, ProcessSlot, Session, Settings, SlotState, Source, ThreadRecord};
+use callpath_format::shared::{Pause, ProcessSlot, Session, SessionHead, Settings, SlotState, Source, ThreadRecord};
 use callpath_target::ProcessHandle;
 
 use crate::thread::Thread;
@@ -70,13 +70,13 @@ impl Asker {
     pub(crate) fn ask(
         &self,
         handle: &ProcessHandle,
-        session: &Session,
+        head: &SessionHead,
         slot: &ProcessSlot,
         (thread, record): (&mut Thread, &ThreadRecord),
         (now_ticks, allowance): (u64, &mut Allowance),
     ) {
         let seen = record.last_end.load(Relaxed);
-        let quiet_ticks = session.settings.ticks_per_ms.saturating_mul(QUIET_MS);
+        let quiet_ticks = head.settings.ticks_per_ms.saturating_mul(QUIET_MS);
         if seen == thread.asked_at
             || now_ticks.saturating_sub(seen) < quiet_ticks
             || record.asked.load(Relaxed) != 0
@@ -94,7 +94,7 @@ impl Asker {
         let is_running = slot.pause.load(Acquire) == Pause::RUNNING && slot.state.load(Acquire) == SlotState::LIVE;
         if is_running && waiting.blocked & TRAP_BIT == 0 && waiting.caught & TRAP_BIT != 0 {
             // It may have ended: then there is nobody to ask.
-            drop(handle.send_trap(tid, Session::ASKED, session.nonce));
+            drop(handle.send_trap(tid, Session::ASKED, head.nonce));
         }
     }
 }

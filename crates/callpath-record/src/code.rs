@@ -2,18 +2,19 @@
 //! Knows nothing of threads and of what they have measured.
 
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Instant;
 
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::frame::{FrameKey, ModuleIndex};
-use callpath_format::shared::load_map::{Mapping, Published};
+use callpath_format::shared::load_map::{CurrentMap, Mapping, Published};
 use callpath_measurement::ModuleRecord;
 use callpath_target::{MapEntry, Maps, Pid, read_memory};
 use rustc_hash::FxHashMap;
 
 use crate::modules::{Awaited, ModuleId, Modules};
 use crate::process::Shared;
-use crate::publish::{MapPlaces, Publisher};
+use crate::publish::{MapPlaces, Place, Publisher};
 use crate::raw::{Code, Memo, Raw, Walked};
 use crate::written::{Witness, WrittenCode};
 
@@ -33,6 +34,10 @@ pub(crate) struct ProcessCode {
     pub(crate) written: WrittenCode,
     pub(crate) map_read: Instant,
     places: MapPlaces,
+    /// The current load map. `None`: the last one could not be published.
+    current: Option<CurrentMap>,
+    /// Places that no load map names from this generation on.
+    retired: Vec<(Place, u32)>,
     module_indices: FxHashMap<(ModuleId, u64), ModuleIndex>,
     pub(crate) modules: Vec<ModuleRecord>,
 }
@@ -49,6 +54,8 @@ impl ProcessCode {
             written: WrittenCode::new(pid),
             map_read: Instant::now(),
             places: MapPlaces::default(),
+            current: None,
+            retired: Vec::new(),
             module_indices: FxHashMap::default(),
             modules: Vec::new(),
         }
@@ -89,7 +96,7 @@ impl ProcessCode {
             // It will not be sampled.
             return;
         }
-        shared.keeper.slot(slot).walks_itself.store(u32::from(walks_itself), std::sync::atomic::Ordering::Relaxed);
+        shared.keeper.slot(slot).walks_itself.store(u32::from(walks_itself), Relaxed);
         self.in_modules.sort_by_key(|(_, m)| m.start);
         let place = |(id, mapping): &(ModuleId, Mapping)| (*id, mapping.start, mapping.end, mapping.bias);
         if !self.in_modules.iter().map(place).eq(before.iter().map(place)) {
@@ -97,7 +104,7 @@ impl ProcessCode {
         }
         let areas: Vec<(&MapEntry, bool)> =
             others.into_iter().map(|entry| (entry, is_of_file(self.pid, entry, maps))).collect();
-        self.written.set_areas(&areas, &mut self.modules, &mut shared.publisher);
+        self.written.set_areas(&areas, &mut self.modules);
         self.publish_map(shared, slot);
     }
 
@@ -151,14 +158,36 @@ impl ProcessCode {
             }
         }
         mappings.sort_by_key(|m| m.start);
-        if mappings == self.mappings {
-            return false;
+        let is_new = mappings != self.mappings || self.current.is_none();
+        if is_new {
+            self.current = shared.publisher.publish_map(&mut self.places, &mappings);
+            self.mappings = mappings;
         }
-        if let Some(offset) = shared.publisher.publish_map(&mut self.places, &mappings) {
-            shared.keeper.slot(slot).load_map.store(offset, std::sync::atomic::Ordering::Release);
+        if let Some(current) = self.current {
+            if is_new {
+                shared.keeper.slot(slot).load_map.store(current.0, SeqCst);
+            }
+            let replaced = self.written.take_replaced();
+            self.retired.extend(replaced.map(|place| (place, current.generation())));
         }
-        self.mappings = mappings;
-        true
+        is_new
+    }
+
+    /// That of the current load map, if there is one.
+    pub(crate) fn generation(&self) -> Option<u32> {
+        self.current.map(CurrentMap::generation)
+    }
+
+    /// Whether places wait for [`ProcessCode::reuse`].
+    pub(crate) fn has_retired(&self) -> bool {
+        !self.retired.is_empty()
+    }
+
+    /// Gives places back that nobody looks at any more. `oldest`: the oldest generation of a load map that a sample goes by now,
+    /// of all that were begun; `None`: there is no sample.
+    pub(crate) fn reuse(&mut self, publisher: &mut Publisher, oldest: Option<u32>) {
+        let is_free = |(_, from): &(Place, u32)| oldest.is_none_or(|oldest| oldest.wrapping_sub(*from) as i32 >= 0);
+        self.retired.extract_if(.., |retired| is_free(retired)).for_each(|(place, _)| publisher.give_back(place));
     }
 
     fn mapping_of(&mut self, modules: &Modules, id: ModuleId, entry: &MapEntry) -> Mapping {
@@ -232,7 +261,9 @@ impl ProcessCode {
 
     /// Gives up everything that is published for this process alone.
     pub(crate) fn release(&mut self, publisher: &mut Publisher) {
-        self.written.release(publisher);
+        self.written.forget_all();
+        let replaced = self.written.take_replaced().chain(self.retired.drain(..).map(|(place, _)| place));
+        replaced.for_each(|place| publisher.give_back(place));
         publisher.give_maps_back(&mut self.places);
     }
 }
@@ -248,4 +279,30 @@ fn is_of_file(pid: Pid, entry: &MapEntry, maps: &Maps) -> bool {
     let mut magic = [0; 4];
     let head = maps.entries.iter().find(|e| e.file == entry.file && e.file_offset == 0);
     head.is_some_and(|head| read_memory(pid, head.start.0, &mut magic) == magic.len() && magic == *b"\x7fELF")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_used_again_when_no_sample_goes_by_a_map_that_names_it() {
+        let mut publisher = Publisher::create(1 << 20).expect("memory");
+        let mut code = ProcessCode::new(Pid(std::process::id()));
+        let put = |publisher: &mut Publisher| publisher.put(&[7; 4096]).expect("there is room");
+        // Generations go on from the beginning after the last one.
+        for (at, before, now) in [(9, 8, 10), (1, u32::MAX, 2)] {
+            let place = put(&mut publisher);
+            code.retired.push((place, at));
+            code.reuse(&mut publisher, Some(before));
+            assert!(code.has_retired());
+            assert_ne!(put(&mut publisher), place, "a sample looks at it");
+            code.reuse(&mut publisher, Some(now));
+            assert!(!code.has_retired());
+            assert_eq!(put(&mut publisher), place);
+            code.retired.push((place, at));
+            code.reuse(&mut publisher, None);
+            assert_eq!(put(&mut publisher), place);
+        }
+    }
 }

@@ -21,7 +21,7 @@ pub enum RecordError {
     #[error("make the measurement directory {path}: {source}; choose another with -o")]
     Directory { path: PathBuf, source: std::io::Error },
     #[error(
-        "make the measurement directory {path}: it is there already, and nothing is ever overwritten; choose another with -o"
+        "make the measurement directory {path}: it exists already, and callpath never overwrites; choose another with -o"
     )]
     Exists { path: PathBuf },
     #[error(

@@ -64,13 +64,13 @@ pub enum EventError {
     #[error("event `{event}`: {reason}")]
     Malformed { event: String, reason: String },
     #[error(
-        "event `{event}`: `{modifier}` is no modifier here; there are: u (user mode), k (kernel), h (hypervisor), p, pp, ppp"
+        "event `{event}`: `{modifier}` is not a modifier; these are: u (user mode), k (kernel), h (hypervisor), p, pp, ppp"
     )]
     Modifier { event: String, modifier: char },
-    #[error("`{0}` is no period; write nanoseconds between samples (cpu-time@1000000) or a rate (cpu-time@f1000)")]
+    #[error("`{0}` is not a period; write nanoseconds between samples (cpu-time@1000000) or a rate (cpu-time@f1000)")]
     ClockPeriod(String),
     #[error(
-        "`{0}` is no period; write events from one sample to the next (page-faults@100) or a rate (page-faults@f1000)"
+        "`{0}` is not a period; write events from one sample to the next (page-faults@100) or a rate (page-faults@f1000)"
     )]
     Period(String),
     #[error("a rate of {0} samples a second is out of range; choose 1 to 20000")]

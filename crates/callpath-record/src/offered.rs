@@ -49,7 +49,7 @@ pub(crate) fn fit(options: &RecordOptions) -> Result<(RecordOptions, Vec<String>
                 event.name = in_user_mode(name);
             } else {
                 notes.push(format!(
-                    "{name} is sampled in user mode only, and what system calls take of it is at the next sample: {why}"
+                    "{name} is sampled in user mode only; what happens in system calls counts at the next sample: {why}"
                 ));
             }
         }

@@ -5,7 +5,7 @@ mod waiting;
 mod writing;
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::time::{Duration, Instant, SystemTime};
 
 use callpath_format::frame::FrameKey;
@@ -27,7 +27,7 @@ use crate::publish::Publisher;
 use crate::raw::Reach;
 use crate::sentinel::Unmarkable;
 use crate::tail::Ran;
-use crate::thread::{Thread, TickLength};
+use crate::thread::{self, Thread, TickLength};
 use crate::trace::TraceFile;
 use crate::written_names::WrittenNames;
 
@@ -155,7 +155,7 @@ impl Process {
             written_names: WrittenNames::new(handle.pid(), SystemTime::now()),
             handle,
             started_ns,
-            metric_count: shared.keeper.session().settings.metric_count,
+            metric_count: shared.keeper.settings().metric_count,
             events: Vec::new(),
             counters: Counters::default(),
             ran: Ran::default(),
@@ -177,7 +177,7 @@ impl Process {
         self.counters = counters;
         let slot = shared.keeper.slot(self.slot);
         self.ran = Ran::begin(&self.handle, self.events.first(), slot.inherited_cpu_ns.load(Relaxed));
-        self.asker = Asker::of(&self.handle, &shared.keeper.session().settings, source);
+        self.asker = Asker::of(&self.handle, shared.keeper.settings(), source);
         slot.source.store(source as u32, Release);
         wake(&slot.source);
     }
@@ -191,7 +191,7 @@ impl Process {
         self.counters.set_running(false);
         self.find_threads(shared);
         let pid = self.handle.pid().0;
-        let settings = &shared.keeper.session().settings;
+        let settings = shared.keeper.settings();
         let to = shared.keeper.slot(to);
         let records = self.threads.iter().filter_map(|t| match t {
             ThreadState::Live(thread) => thread.record(&shared.keeper),
@@ -212,11 +212,11 @@ impl Process {
     pub(crate) fn ask(&mut self, shared: &Shared, now_ticks: u64, allowance: &mut Allowance) {
         let Some(asker) = self.asker.take() else { return };
         self.find_threads(shared);
-        let (session, slot) = (shared.keeper.session(), shared.keeper.slot(self.slot));
+        let (head, slot) = (shared.keeper.head(), shared.keeper.slot(self.slot));
         for state in &mut self.threads {
             let ThreadState::Live(thread) = state else { continue };
             if let Some(record) = thread.record(&shared.keeper) {
-                asker.ask(&self.handle, session, slot, (thread, record), (now_ticks, allowance));
+                asker.ask(&self.handle, head, slot, (thread, record), (now_ticks, allowance));
             }
         }
         self.asker = Some(asker);
@@ -229,7 +229,7 @@ impl Process {
 
     /// What of its return addresses could not be marked.
     pub(crate) fn enter_marks(&self, shared: &Shared, unmarkable: &mut Unmarkable) {
-        unmarkable.add(&shared.keeper.session().settings, shared.keeper.slot(self.slot));
+        unmarkable.add(shared.keeper.settings(), shared.keeper.slot(self.slot));
     }
 
     /// The last part of its program's path.
@@ -272,6 +272,7 @@ impl Process {
             slot.map_served.store(wanted, Release);
             wake(&slot.map_served);
         }
+        self.reuse_places(shared);
         let slot = shared.keeper.slot(self.slot);
         match slot.pause.load(Acquire) {
             Pause::WANTED => {
@@ -287,6 +288,22 @@ impl Process {
             }
             _ => {}
         }
+    }
+
+    /// Gives back what was published for it, and no sample can be looking at any more.
+    fn reuse_places(&mut self, shared: &mut Shared) {
+        let Some(now) = self.code.generation().filter(|_| self.code.has_retired()) else { return };
+        // A thread is in the list before its first sample.
+        self.find_threads(shared);
+        let records = self.threads.iter().filter_map(|state| match state {
+            ThreadState::Live(thread) => thread.record(&shared.keeper),
+            ThreadState::Ended(_) => None,
+        });
+        // One that is in a sample may not have said yet which map it goes by: then what it says is older.
+        let generations = records.filter(|record| record.busy.load(SeqCst) != 0);
+        let generations = generations.map(|record| record.cache_generation.load(Acquire));
+        let oldest = generations.max_by_key(|generation| now.wrapping_sub(*generation));
+        self.code.reuse(&mut shared.publisher, oldest);
     }
 
     /// Whether the process has ended.
@@ -330,15 +347,7 @@ impl Process {
     }
 
     fn find_threads(&mut self, shared: &Shared) {
-        let mut at = ArenaRef(shared.keeper.slot(self.slot).threads.load(Acquire));
-        let mut fresh = Vec::new();
-        while let Some(record) = shared.keeper.arena().get::<ThreadRecord>(at) {
-            if !shared.keeper.is_backed(at.chunk()) || !self.records.insert(at) {
-                break;
-            }
-            fresh.push(at);
-            at = ArenaRef(record.next.load(Relaxed));
-        }
+        let fresh = thread::records(&shared.keeper, shared.keeper.slot(self.slot), &mut self.records);
         // Newest first in the list, oldest first here.
         self.threads.extend(fresh.into_iter().rev().map(|at| ThreadState::Live(Box::new(Thread::new(at)))));
     }

@@ -2,24 +2,22 @@
 //! can only read.
 //! Knows nothing of modules and processes.
 
-use callpath_format::shared::load_map::{self, Mapping, Published};
+use callpath_format::shared::load_map::{self, CurrentMap, Mapping, Published};
 use callpath_target::{SharedMemory, TargetError};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicU64;
 
 /// What is backed with memory at a time, bytes.
 const STEP_BYTES: usize = 1 << 20;
 /// How many load maps of a process keep their places before the oldest one's is used again.
 const MAPS_KEPT: usize = 4;
-/// A place that was given back is used again when no sample can still be looking at it.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The published memory and how much of it is in use.
 pub(crate) struct Publisher {
     memory: SharedMemory,
     used: usize,
     backed: usize,
-    /// Places that came back, and from when on they can be used again.
-    returned: Vec<(Place, Instant)>,
+    /// Places that came back.
+    returned: Vec<Place>,
 }
 
 /// A place for what is replaced in time.
@@ -56,8 +54,8 @@ impl Publisher {
 
     /// What can be read here.
     pub(crate) fn published(&self) -> Published<'_> {
-        // SAFETY: backed memory of our own mapping; what changes in it is load maps, which only the recorder writes.
-        Published::new(unsafe { std::slice::from_raw_parts(self.memory.base(), self.backed) })
+        // SAFETY: backed memory of our own mapping, which lives as long as `self`; whoever changes it borrows `self` as mutable.
+        unsafe { Published::new(self.memory.base(), self.backed) }
     }
 
     /// Appends bytes and returns their offset; `None`: no room or no memory.
@@ -76,47 +74,53 @@ impl Publisher {
 
     /// A place for so many bytes and some more: one that came back, or a new one.
     fn place_for(&mut self, len: usize) -> Option<Place> {
-        let now = Instant::now();
-        let fits = |(place, from): &(Place, Instant)| (len..=len * 4).contains(&place.room) && *from <= now;
+        let fits = |place: &Place| (len..=len * 4).contains(&place.room);
         if let Some(index) = self.returned.iter().position(fits) {
-            return Some(self.returned.swap_remove(index).0);
+            return Some(self.returned.swap_remove(index));
         }
         let room = len.next_power_of_two();
         Some(Place { at: self.reserve(room)?, room })
     }
 
-    /// Takes a place back: no load map that is published from now on names it.
+    /// Takes a place back. Nobody looks at it any more: no sample goes by a load map that names it.
     pub(crate) fn give_back(&mut self, place: Place) {
-        self.returned.push((place, Instant::now() + PATIENCE));
+        self.returned.push(place);
     }
 
     /// Takes the places of a process back that has ended: nobody looks at its load maps any more.
     pub(crate) fn give_maps_back(&mut self, places: &mut MapPlaces) {
-        let now = Instant::now();
-        self.returned.extend(places.places.iter_mut().filter_map(|place| Some((place.take()?, now))));
+        self.returned.extend(places.places.iter_mut().filter_map(Option::take));
     }
 
-    /// Publishes a process's next load map (`mappings` by address) and returns its offset.
-    pub(crate) fn publish_map(&mut self, places: &mut MapPlaces, mappings: &[Mapping]) -> Option<u64> {
-        let len = load_map::HEAD_LEN_BYTES + mappings.len() * Mapping::LEN_BYTES;
+    /// Publishes a process's next load map (`mappings` by address): what its slot is to say.
+    pub(crate) fn publish_map(&mut self, places: &mut MapPlaces, mappings: &[Mapping]) -> Option<CurrentMap> {
+        let len = 8 * load_map::words_of(mappings.len());
         let index = places.generation as usize % MAPS_KEPT;
         let at = match places.places[index].filter(|place| len <= place.room) {
             Some(place) => place.at,
             None => {
                 // Room to grow: programs that load libraries load more.
                 let place = self.place_for(len)?;
+                // Who still reads the map there sees by its slot that it is no longer the current one.
                 if let Some(before) = places.places[index].replace(place) {
                     self.give_back(before);
                 }
                 place.at
             }
         };
-        places.generation += 1;
-        self.write(at, &load_map::head_bytes(places.generation, mappings.len() as u32));
-        for (i, mapping) in mappings.iter().enumerate() {
-            self.write(at + load_map::HEAD_LEN_BYTES + i * Mapping::LEN_BYTES, &mapping.to_bytes());
+        // 0 says that there is none.
+        places.generation = places.generation.checked_add(1).unwrap_or(1);
+        let current = CurrentMap::new(places.generation, at as u64)?;
+        load_map::write_map(self.words(at, len / 8)?, places.generation, mappings).then_some(current)
+    }
+
+    /// Words of backed memory.
+    fn words(&self, at: usize, count: usize) -> Option<&[AtomicU64]> {
+        if at.checked_add(8 * count)? > self.backed || !at.is_multiple_of(8) {
+            return None;
         }
-        Some(at as u64)
+        // SAFETY: in bounds of our own mapping, which begins at a page, and backed (checked above); atomics are valid for any bytes.
+        Some(unsafe { std::slice::from_raw_parts(self.memory.base().add(at).cast(), count) })
     }
 
     fn reserve(&mut self, len: usize) -> Option<usize> {
@@ -133,7 +137,7 @@ impl Publisher {
 
     fn write(&mut self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.backed);
-        // SAFETY: inside backed memory of our own mapping (checked above).
+        // SAFETY: inside backed memory of our own mapping (checked above), in a place that nobody reads: it is new, or came back.
         unsafe { self.memory.base().add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 }
@@ -162,10 +166,10 @@ mod tests {
         // Far more processes than there would be room for.
         for process in 0..10_000 {
             let mut places = MapPlaces::default();
-            // The fifth fits where the first was: a place that is outgrown comes back only after a while.
+            // The fifth fits where the first was.
             for count in [15, 20, 21, 19, 16] {
                 let at = publisher.publish_map(&mut places, &mappings(count + process % 7)).expect("there is room");
-                let map = publisher.published().load_map(at).expect("it was published");
+                let map = publisher.published().load_map(at.offset()).expect("it was published");
                 assert_eq!(map.find(RunAddr(3 << 12)).map(|m| m.start), Some(RunAddr(3 << 12)));
             }
             publisher.give_maps_back(&mut places);
@@ -180,8 +184,70 @@ mod tests {
         for count in 6..9 {
             publisher.publish_map(&mut places, &mappings(count)).expect("there is room");
         }
-        let map = publisher.published().load_map(first).expect("it is still there");
-        assert_eq!(map.generation, 1);
+        let map = publisher.published().load_map(first.offset()).expect("it is still there");
+        assert_eq!((map.generation, first.generation()), (1, 1));
         assert!(map.find(RunAddr(5 << 12)).is_some() && map.find(RunAddr(6 << 12)).is_none());
+    }
+
+    /// Samples look up while maps are published as fast as it goes, each in one of four places.
+    #[test]
+    fn a_look_up_gives_what_one_map_says_and_no_other() {
+        use callpath_format::shared::load_map::CurrentMap;
+        use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+        use std::sync::atomic::{AtomicBool, fence};
+
+        let mut publisher = Publisher::create(1 << 20).expect("memory");
+        let mut places = MapPlaces::default();
+        let (slot, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        // All numbers of a map are its generation's.
+        let map_of = |generation: u64| -> Vec<Mapping> {
+            let mapping = |n: u64| Mapping {
+                start: RunAddr(n << 12),
+                end: RunAddr((n + 1) << 12),
+                bias: generation,
+                table: generation,
+                module: ModuleIndex(generation as u16),
+                flags: generation as u16,
+            };
+            (1..=9).map(mapping).collect()
+        };
+        let first = publisher.publish_map(&mut places, &map_of(1)).expect("there is room");
+        slot.store(first.0, SeqCst);
+        // SAFETY: the memory lives until the threads have ended; it changes as the load map's rules say.
+        let published = unsafe { Published::new(publisher.memory.base(), publisher.memory.len_bytes()) };
+        let look = || {
+            let (mut found, mut late) = (0u32, 0u32);
+            while !is_over.load(Relaxed) || found < 1000 {
+                let map = CurrentMap(slot.load(Acquire));
+                let at = RunAddr((u64::from(found) % 9 + 1) << 12);
+                let mapping = published.load_map(map.offset()).and_then(|map| map.find(at));
+                fence(Acquire);
+                if slot.load(Relaxed) != map.0 {
+                    late += 1;
+                    continue;
+                }
+                let mapping = mapping.expect("every map has it");
+                let generation = u64::from(map.generation());
+                assert_eq!((mapping.bias, mapping.table), (generation, generation));
+                assert_eq!((mapping.module.0, mapping.flags), (generation as u16, generation as u16));
+                found += 1;
+            }
+            late
+        };
+        std::thread::scope(|scope| {
+            let readers = [scope.spawn(look), scope.spawn(look)];
+            let begin = std::time::Instant::now();
+            for generation in 2.. {
+                let map = publisher.publish_map(&mut places, &map_of(generation)).expect("there is room");
+                assert_eq!(u64::from(map.generation()), generation);
+                slot.store(map.0, SeqCst);
+                if begin.elapsed().as_millis() > 300 {
+                    break;
+                }
+            }
+            is_over.store(true, Relaxed);
+            let late: u32 = readers.map(|reader| reader.join().expect("it saw what one map says")).iter().sum();
+            assert!(late > 0, "nobody looked while a map was published");
+        });
     }
 }

@@ -17,7 +17,7 @@ use callpath_format::table::RecipeId;
 use callpath_measurement::{FULL_ROOT, PARTIAL_ROOT};
 use callpath_tables::recipes::written::{CallersRbp, Return};
 use callpath_unwind::{CodeMap, Cursor, End, Located, Memory, Stop, walk};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arena::ArenaKeeper;
 use crate::modules::{Awaited, ModuleId};
@@ -27,15 +27,20 @@ use crate::written::{ModuleList, Witness, WrittenCode};
 /// The raw samples that a process has put down since the last time.
 pub(crate) fn take_list(keeper: &ArenaKeeper, slot: &ProcessSlot) -> Vec<ChunkIndex> {
     let mut chunks = Vec::new();
+    let mut seen = FxHashSet::default();
     let mut next = ChunkIndex(slot.raw.swap(0, AcqRel));
-    while keeper.is_backed(next) && (chunks.len() as u32) < keeper.arena().chunk_count() {
+    // A list that the program has damaged may run in circles, or into what is no raw sample.
+    while let Some(header) = in_kind(keeper, next, ChunkHeader::KIND_RAW).filter(|_| seen.insert(next)) {
         chunks.push(next);
-        next = match keeper.arena().chunk(next) {
-            Some(header) => ChunkIndex(header.next.load(Acquire)),
-            None => break,
-        };
+        next = ChunkIndex(header.next.load(Acquire));
     }
     chunks
+}
+
+/// The header of a chunk that may be looked at and is of this kind.
+fn in_kind(keeper: &ArenaKeeper, chunk: ChunkIndex, kind: u32) -> Option<&ChunkHeader> {
+    let header = keeper.arena().chunk(chunk).filter(|_| keeper.is_backed(chunk))?;
+    (header.kind.load(Relaxed) == kind).then_some(header)
 }
 
 /// The chunks with more of the stack of the raw sample in `chunk`.
@@ -43,11 +48,9 @@ fn more_of(keeper: &ArenaKeeper, chunk: ChunkIndex) -> Vec<ChunkIndex> {
     let base = chunk.0 as usize * CHUNK_LEN_BYTES + ChunkHeader::LEN_BYTES;
     let mut next = keeper.arena().at_offset::<RawSample>(base).map_or(0, |sample| sample.more.load(Acquire));
     let mut chunks = Vec::new();
-    while chunks.len() < RawSample::MAX_MORE && keeper.is_backed(ChunkIndex(next)) {
-        let header = keeper.arena().chunk(ChunkIndex(next));
-        let Some(header) = header.filter(|header| header.kind.load(Relaxed) == ChunkHeader::KIND_RAW_MORE) else {
-            break;
-        };
+    while chunks.len() < RawSample::MAX_MORE
+        && let Some(header) = in_kind(keeper, ChunkIndex(next), ChunkHeader::KIND_RAW_MORE)
+    {
         chunks.push(ChunkIndex(next));
         next = header.next.load(Relaxed);
     }
@@ -56,15 +59,13 @@ fn more_of(keeper: &ArenaKeeper, chunk: ChunkIndex) -> Vec<ChunkIndex> {
 
 /// Gives the chunks of a raw sample back.
 pub(crate) fn give_back(keeper: &mut ArenaKeeper, chunk: ChunkIndex) {
-    let is_of = |keeper: &ArenaKeeper, chunk, kind| {
-        keeper.arena().chunk(chunk).is_some_and(|header| header.kind.load(Relaxed) == kind)
-    };
-    if is_of(keeper, chunk, ChunkHeader::KIND_RAW) {
-        for more in more_of(keeper, chunk) {
-            // It is no longer of that kind if it was given back already.
-            if is_of(keeper, more, ChunkHeader::KIND_RAW_MORE) {
-                keeper.give_back(more);
-            }
+    if in_kind(keeper, chunk, ChunkHeader::KIND_RAW).is_none() {
+        return;
+    }
+    for more in more_of(keeper, chunk) {
+        // It is no longer of that kind if it was given back already.
+        if in_kind(keeper, more, ChunkHeader::KIND_RAW_MORE).is_some() {
+            keeper.give_back(more);
         }
     }
     keeper.give_back(chunk);
@@ -217,7 +218,7 @@ impl<'a> Raw<'a> {
     pub(crate) fn attribute(&self, thread: &mut Thread, walked: &Walked, settings: &Settings) {
         let (root, count) =
             if walked.full { (FULL_ROOT, &mut thread.raw_full) } else { (PARTIAL_ROOT, &mut thread.raw_partial) };
-        let samples = self.sample.samples.load(Relaxed);
+        let samples = self.sample.samples.load(Relaxed).min(1);
         *count += samples;
         let kept = settings.kept_frames().map_or(walked.keys.len(), |most| most.min(walked.keys.len()));
         let tree = &mut thread.profile.tree;

@@ -42,10 +42,7 @@ impl Unmarkable {
                 "the sentinel was not used in processes with a runtime that walks its stacks itself (Java, JavaScript, Go, \
                  OCaml, .NET, Ruby, Guile, greenlets)",
             ),
-            (
-                self.no_memory,
-                "deep stacks were not marked in processes without memory for that, or with a limit of it (RLIMIT_AS)",
-            ),
+            (self.no_memory, "deep stacks were not marked in processes that lack the memory or limit it (RLIMIT_AS)"),
             (self.marks_lost, "frames were not marked, since all marks were in use; their returns are not counted"),
         ];
         said.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{what}: {count}")).collect()

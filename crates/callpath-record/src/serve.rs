@@ -171,7 +171,7 @@ impl Recorder {
 
     /// What the program's limit of address space is raised by, so that our windows take nothing of it.
     fn added_space(&self) -> u64 {
-        self.shared.keeper.session().added_space_bytes()
+        self.shared.keeper.head().added_space_bytes()
     }
 
     fn environment(&self, preload: &Path) -> Vec<(OsString, OsString)> {
@@ -242,7 +242,7 @@ impl Recorder {
             let waited = self.began.elapsed() - self.lasted.unwrap_or_default();
             if signals::shall_stop() {
                 self.stop_waiting(
-                    "the recorder was interrupted while it made recipe tables: some paths end where it had none",
+                    "the recorder was interrupted while it built recipe tables; paths end in code without a table",
                 );
             } else if !self.any_awaits(Process::awaits_any) {
                 // Too few samples want what nothing describes.
@@ -271,9 +271,10 @@ impl Recorder {
             self.refusals.add(&program, calls);
         }
         self.notes.extend(self.ledger.notes(&options.events));
-        if !self.processes.is_empty() {
-            self.notes
-                .push(format!("{} of its processes still run; they are measured no further", self.processes.len()));
+        match self.processes.len() {
+            0 => {}
+            1 => self.notes.push("1 process is still running and is no longer measured".into()),
+            more => self.notes.push(format!("{more} processes are still running and are no longer measured")),
         }
         self.write_session(&directory, &mut session);
         self.notes.extend(unmeasured::note(self.shared.keeper.session()));
@@ -422,7 +423,7 @@ impl Recorder {
                  where they began or where they were last seen"
             ));
         }
-        session.notes.extend(not_kept(&shared.settings));
+        session.notes.extend(not_kept(self.shared.keeper.settings()));
         session.notes.extend(self.unmarkable.notes());
         session.notes.extend(self.refusals.notes());
         session.notes.extend(unmeasured::note(shared));

@@ -100,11 +100,11 @@ impl Recursion {
 pub(crate) fn not_kept(settings: &Settings) -> Option<String> {
     match (settings.recursion, settings.kept_frames()) {
         (Settings::COLLAPSED, _) => Some(
-            "recursion was collapsed while recording (--recursion=collapse): a call that was active already goes on from there"
+            "recursion was collapsed while recording (--recursion=collapse): a repeated call continues at its first occurrence"
                 .to_owned(),
         ),
         (_, Some(kept)) => Some(format!(
-            "of each call path at most the {kept} innermost frames were kept (--recursion=suffix:{kept})"
+            "only the {kept} innermost frames of each call path were kept (--recursion=suffix:{kept})"
         )),
         (_, None) => None,
     }

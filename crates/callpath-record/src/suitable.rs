@@ -34,7 +34,7 @@ impl Suitable {
     pub(crate) fn note(&self) -> Option<String> {
         if self.is_musl {
             return Some(
-                "the program's C library is musl, and callpath measures programs with glibc: it is not measured itself"
+                "the program is not measured: its C library is musl, and callpath measures programs with glibc"
                     .to_owned(),
             );
         }

@@ -1,11 +1,12 @@
 //! A thread's record, read out of the arena while it runs or after it has ended.
 //! Knows nothing of files. Trusts nothing that it reads.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use callpath_format::shared::{ArenaRef, ChunkIndex, ThreadRecord};
+use callpath_format::shared::{ArenaRef, ChunkIndex, ProcessSlot, ThreadRecord};
 use callpath_measurement::{Account, ThreadProfile};
 use callpath_target::thread_lives;
+use rustc_hash::FxHashSet;
 
 use crate::arena::ArenaKeeper;
 use crate::thread_tree::TreeCopy;
@@ -61,7 +62,8 @@ impl Thread {
     /// ended by then has left it in its record.
     pub(crate) fn learn_name(&mut self, keeper: &ArenaKeeper, ask_kernel: impl Fn(u32) -> Option<String>) {
         let Some(record) = self.record(keeper) else { return };
-        let (tid, noted) = (record.tid.load(Relaxed), record.name.each_ref().map(|word| word.load(Relaxed)));
+        // One that is being written is read the next time.
+        let (tid, noted) = (record.tid.load(Relaxed), record.name().unwrap_or(self.noted_name));
         if self.profile.name.is_empty() {
             self.profile.tid = tid;
             self.profile.name = ask_kernel(tid).filter(|name| !name.is_empty()).unwrap_or_else(|| text_of(noted));
@@ -121,8 +123,8 @@ impl Thread {
         let Some(record) = self.record(keeper) else { return Account::default() };
         // The sum first, `taken` last: what is between is not finished.
         let mut account = Account {
-            full: record.full.load(Acquire) + self.raw_full,
-            partial: record.partial.load(Acquire) + self.raw_partial,
+            full: record.full.load(Acquire).saturating_add(self.raw_full),
+            partial: record.partial.load(Acquire).saturating_add(self.raw_partial),
             raw_kept: record.raw.load(Acquire).saturating_sub(self.raw_full + self.raw_partial),
             handler_ns: tick.ns(record.handler_ticks.load(Relaxed)),
             handler_max_ns: tick.ns(record.handler_ticks_max.load(Relaxed)),
@@ -142,9 +144,10 @@ impl Thread {
                 account.handler_histogram[ns_bin] += count;
             }
         }
-        let finished = account.full + account.partial + account.raw_kept + account.dropped.iter().sum::<u64>();
+        let kept = [account.full, account.partial, account.raw_kept];
+        let finished = kept.iter().chain(&account.dropped).fold(0, |sum: u64, count| sum.saturating_add(*count));
         account.unfinished = record.taken.load(Acquire).saturating_sub(finished);
-        account.taken = finished + account.unfinished;
+        account.taken = finished.saturating_add(account.unfinished);
         account
     }
 
@@ -152,6 +155,38 @@ impl Thread {
     pub(crate) fn release(&self, keeper: &mut ArenaKeeper) {
         for chunk in self.chunks(keeper) {
             keeper.give_back(chunk);
+        }
+    }
+}
+
+/// The records of a process's list that are not `known` yet, which they are from now on; the newest first.
+pub(crate) fn records(keeper: &ArenaKeeper, slot: &ProcessSlot, known: &mut FxHashSet<ArenaRef>) -> Vec<ArenaRef> {
+    let mut at = ArenaRef(slot.threads.load(Acquire));
+    let mut records = Vec::new();
+    while let Some(record) = keeper.arena().get::<ThreadRecord>(at) {
+        if !keeper.is_backed(at.chunk()) || !known.insert(at) {
+            break;
+        }
+        records.push(at);
+        at = ArenaRef(record.next.load(Relaxed));
+    }
+    records
+}
+
+/// Takes a record out of its process's list. Threads push at the head at the same time; only the recorder takes out.
+pub(crate) fn unlink(keeper: &ArenaKeeper, slot: usize, record: ArenaRef) {
+    let Some(next) = keeper.arena().get::<ThreadRecord>(record).map(|r| r.next.load(Relaxed)) else { return };
+    let head = &keeper.slot(slot).threads;
+    if head.compare_exchange(record.0, next, AcqRel, Acquire).is_ok() {
+        return;
+    }
+    let mut at = ArenaRef(head.load(Acquire));
+    // A list that the program has damaged may run in circles.
+    for _ in 0..keeper.arena().chunk_count() {
+        match keeper.arena().get::<ThreadRecord>(at).filter(|_| keeper.is_backed(at.chunk())) {
+            Some(before) if before.next.load(Relaxed) == record.0 => return before.next.store(next, Relaxed),
+            Some(before) => at = ArenaRef(before.next.load(Relaxed)),
+            None => return,
         }
     }
 }

@@ -64,7 +64,7 @@ impl TreeCopy {
 
     /// Brings `tree` up to date. `is_last`: the thread adds nothing any more.
     pub(crate) fn follow(&mut self, keeper: &ArenaKeeper, record: ArenaRef, tree: &mut PathTree, is_last: bool) {
-        let settings = &keeper.session().settings;
+        let settings = keeper.settings();
         self.metrics = settings.in_use().len();
         let at = keeper.arena().get::<ThreadRecord>(record).filter(|_| keeper.is_backed(record.chunk()));
         let Some(at) = at else { return };

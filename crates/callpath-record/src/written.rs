@@ -116,12 +116,7 @@ impl WrittenCode {
     }
 
     /// The executable mappings that belong to no module, as they are now, and whether a file is what they are known by.
-    pub(crate) fn set_areas(
-        &mut self,
-        entries: &[(&MapEntry, bool)],
-        modules: &mut ModuleList,
-        publisher: &mut Publisher,
-    ) {
+    pub(crate) fn set_areas(&mut self, entries: &[(&MapEntry, bool)], modules: &mut ModuleList) {
         let mut areas: Vec<Area> = Vec::new();
         for (entry, is_of_file) in entries {
             // What is no file has brackets of its own: `[heap]`, `[stack]`.
@@ -149,26 +144,27 @@ impl WrittenCode {
             let as_it_was =
                 self.stretches.get(&base).is_some_and(|s| self.range_at(s.range.start) == Some(s.range.clone()));
             if !as_it_was {
-                self.forget(base, publisher);
+                self.forget(base);
             }
         }
     }
 
-    fn forget(&mut self, base: u64, publisher: &mut Publisher) {
-        if let Some(place) = self.stretches.remove(&base).and_then(|stretch| stretch.place) {
-            publisher.give_back(place);
-        }
+    fn forget(&mut self, base: u64) {
+        self.replaced.extend(self.stretches.remove(&base).and_then(|stretch| stretch.place));
     }
 
     /// Gives up everything that is published.
-    pub(crate) fn release(&mut self, publisher: &mut Publisher) {
-        let bases: Vec<u64> = self.stretches.keys().copied().collect();
-        bases.into_iter().for_each(|base| self.forget(base, publisher));
-        self.replaced.drain(..).for_each(|place| publisher.give_back(place));
+    pub(crate) fn forget_all(&mut self) {
+        self.replaced.extend(self.stretches.drain().filter_map(|(_, stretch)| stretch.place));
+    }
+
+    /// The places that the last [`mappings`](WrittenCode::mappings) do not name any more.
+    pub(crate) fn take_replaced(&mut self) -> impl Iterator<Item = Place> {
+        self.replaced.drain(..)
     }
 
     /// Forgets stretches that were given up, if they are not what they were.
-    pub(crate) fn look_again(&mut self, publisher: &mut Publisher) {
+    pub(crate) fn look_again(&mut self) {
         let given_up: Vec<u64> =
             self.stretches.iter().filter(|(_, s)| s.is_hopeless()).map(|(base, _)| *base).collect();
         for base in given_up {
@@ -178,7 +174,7 @@ impl WrittenCode {
                 read_memory(pid, stretch.code_start.0, &mut now) == now.len() && now == *stretch.code
             });
             if !is_same {
-                self.forget(base, publisher);
+                self.forget(base);
                 self.changed = true;
             }
         }
@@ -187,7 +183,6 @@ impl WrittenCode {
     /// The mappings of a load map; what has been found out since the last time is published with them.
     pub(crate) fn mappings(&mut self, publisher: &mut Publisher) -> Vec<Mapping> {
         self.changed = false;
-        self.replaced.drain(..).for_each(|place| publisher.give_back(place));
         let mut bases: Vec<u64> = self.stretches.keys().copied().collect();
         bases.sort_unstable();
         let mut mappings = Vec::new();

@@ -3,7 +3,7 @@
 
 use crate::error::TargetError;
 use crate::perf_event::{EventSpec, Every, PerfEvent};
-use crate::process::Pid;
+use crate::pid::Pid;
 
 /// What the kernel counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::process::Pid;
+use crate::pid::Pid;
 
 /// Completes "failed to ...".
 #[derive(Debug, thiserror::Error)]

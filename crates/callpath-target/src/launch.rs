@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::TargetError;
-use crate::process::Pid;
+use crate::pid::Pid;
 
 /// Where a shell would find a program: as it stands if it holds a slash, else in PATH.
 pub fn find_program(program: &OsStr) -> Result<PathBuf, TargetError> {

@@ -5,7 +5,8 @@ use callpath_format::address::RunAddr;
 use std::path::PathBuf;
 
 use crate::error::TargetError;
-use crate::process::{Pid, read_whole};
+use crate::pid::Pid;
+use crate::process::read_whole;
 
 /// A file as the kernel knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
 use crate::error::TargetError;
-use crate::process::Pid;
+use crate::pid::Pid;
 
 /// A memory file, mapped here from beginning to end. Only what has been [backed](SharedMemory::back) may be touched.
 #[derive(Debug)]

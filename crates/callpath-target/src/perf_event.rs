@@ -6,7 +6,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use crate::process::{Pid, descriptors_are_scarce};
+use crate::pid::Pid;
+use crate::process::descriptors_are_scarce;
 
 /// When the kernel takes a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
 
-use crate::process::Pid;
+use crate::pid::Pid;
 
 /// How far behind the clock a file's time may be: the kernel takes it from its last tick.
 const COARSE: Duration = Duration::from_millis(20);

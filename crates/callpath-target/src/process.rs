@@ -1,23 +1,13 @@
 //! Processes and threads by number: whether they live, what they run.
 //! Knows nothing of their memory.
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use crate::memory::read_memory;
-
-/// A process's number in callpath's own PID name space.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Pid(pub u32);
-
-impl fmt::Display for Pid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+use crate::pid::Pid;
 
 /// A file under /proc, whole: it says no length, and each small piece would be a system call.
 pub(crate) fn read_whole(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {

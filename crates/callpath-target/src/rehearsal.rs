@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::error::TargetError;
 use crate::maps::Maps;
 use crate::memory::{SharedMemory, read_memory};
-use crate::process::Pid;
+use crate::pid::Pid;
 
 /// What came of it. An error is the kernel's own.
 #[derive(Debug)]

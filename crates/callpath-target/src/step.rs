@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
 use crate::error::TargetError;
-use crate::process::Pid;
+use crate::pid::Pid;
 
 /// What to follow beyond the first thread.
 #[derive(Clone, Copy, Debug, Default)]

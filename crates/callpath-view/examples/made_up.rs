@@ -1,5 +1,4 @@
 //! Made-up profiles through every output, to be judged by eye: `cargo run -p callpath-view --example made_up -- xz`.
-//! Refuses to know how a real profile comes about.
 
 use std::io::stdout;
 

@@ -1,5 +1,5 @@
 //! A view as JSON, schema 2: one object with metrics, quality, what ran, and a flat array of nodes in preorder.
-//! Refuses to know what the numbers mean; leaves nothing out.
+//! It leaves nothing out.
 //!
 //! Written as it goes, a line per node: a million nodes need no more memory than the view itself. Node 0 is the root;
 //! `parent` is an index into the array. A flat array, because JSON parsers give up on deep nesting (Python's at about

@@ -1,5 +1,5 @@
 //! What a person, or another program, sees of a profile: text and JSON.
-//! Refuses to know anything but the database: where a profile came from, files, terminals' settings.
+//! It uses the database only: no files, and no settings of terminals.
 //!
 //! [`text::report`] is what is read from top to bottom in a minute, [`text::view`] one view in more detail,
 //! [`json::write`] everything for other programs. A call path may be hundreds of thousands of frames deep, so nothing

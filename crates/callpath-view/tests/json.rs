@@ -1,5 +1,4 @@
 //! JSON as another program reads it: parsed by serde_json, compared with the schema and the view.
-//! Refuses to know how it is written.
 
 mod made_up;
 

@@ -1,5 +1,4 @@
 //! The text as a person sees it: golden files, small enough to be read, and what must hold for any profile.
-//! Refuses to know how lines are made.
 //!
 //! `CALLPATH_BLESS=1 cargo test -p callpath-view` writes the golden files anew; read the difference before committing.
 
@@ -78,7 +77,7 @@ fn each_further_metric_has_a_column() {
 /// `often` is called often, `slow` once; `leaf` has not returned while it was active at a sample.
 #[test]
 fn cost_per_return() {
-    let returns = Metric::sum("returns", "count").noted("it is no number of calls");
+    let returns = Metric::sum("returns", "count").noted("not a call count");
     let time = Metric::of(MetricId::CPU_TIME);
     let metrics = vec![time.clone(), returns.clone(), Metric::per_own(&time, &returns), Metric::of(MetricId::SAMPLES)];
     let mut profile = Profile::new(metrics);
@@ -98,15 +97,22 @@ fn cost_per_return() {
 }
 
 #[test]
-fn links_are_rated_where_any_is_in_doubt() {
+fn links_are_in_the_head_only_if_some_are_invalid() {
     let mut profile = made_up::xz();
-    assert!(!report(&profile, &TextOptions::default()).contains("links"));
+    let account = |profile: &Profile| {
+        let mut out = Vec::new();
+        text::account(profile, &TextOptions::default(), &mut out).expect("an account");
+        String::from_utf8(out).expect("UTF-8")
+    };
+    profile.quality.links = Links::default();
+    assert!(!account(&profile).contains("Links"));
     profile.quality.links = Links { valid: 60, likely: 40, invalid: 0 };
-    let text = report(&profile, &TextOptions::default());
-    assert!(text.contains("links 60.0% valid, 40.0% likely, none invalid;"), "{text}");
+    assert!(!report(&profile, &TextOptions::default()).contains("links"));
+    let counted = "\nLinks between frames\n          60  60.0%  valid\n          40  40.0%  likely\n           0   0.0%  invalid\n";
+    assert!(account(&profile).contains(counted), "{}", account(&profile));
     profile.quality.links.invalid = 1;
     let text = report(&profile, &TextOptions::default());
-    assert!(text.contains("links 59.4% valid, 39.6% likely, 1.0% invalid;"), "{text}");
+    assert!(text.contains("1.0% of the links between frames are invalid;"), "{text}");
 }
 
 #[test]
@@ -126,6 +132,16 @@ fn the_kernels_account_is_there_whatever_was_sampled() {
     profile.metrics[0] = Metric::of(MetricId::WALL_TIME);
     let clock = ", cpu time by the kernel's account 4.08 s";
     assert!(said(&profile).is_some_and(|line| line.ends_with(clock)), "{:?}", said(&profile));
+}
+
+#[test]
+fn a_threshold_is_said_as_it_was_typed() {
+    for (min_share, said) in [(0.14, "below 14%"), (0.005, "below 0.5%"), (0.29, "below 29%")] {
+        let query = Query { min_share, ..TextOptions::default().query };
+        let options = TextOptions { query, ..TextOptions::default() };
+        let text = view(&made_up::xz(), ViewKind::Context, &options);
+        assert!(text.contains(&format!("({said} left out)")), "{text}");
+    }
 }
 
 #[test]

@@ -1,5 +1,4 @@
 //! The command line: one file for each subcommand, wired to the crates that do the work.
-//! Knows no algorithm.
 
 mod command;
 mod memory;
@@ -9,7 +8,8 @@ mod surroundings;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 use command::{Command, Outcome};
 
 /// Which call paths cost what, for fully optimized, stripped, real programs.
@@ -20,16 +20,33 @@ struct Arguments {
     command: Command,
 }
 
-/// Says what is wrong with the words, or the help that they ask for. Help is no failure; of `record` every failure of
-/// ours is 125 to 127, since others are the program's.
+/// Prints the help that was asked for, or what is wrong with the arguments in a line like our own errors. `record` then ends with
+/// 125: smaller statuses are the program's.
 fn no_command(error: &clap::Error) -> Outcome {
-    let said = error.print();
-    match error.use_stderr() {
-        // Where nobody can be told, the status tells.
-        true if is_record() => Ok(command::RECORD_FAILED),
-        true => Ok(u8::try_from(error.exit_code()).unwrap_or(1)),
-        false => Ok(said.map(|()| 0).map_err(output::explained)?),
+    if !error.use_stderr() {
+        return Ok(error.print().map(|()| 0).map_err(output::explained)?);
     }
+    match error.kind() {
+        // The help of a command that needs a subcommand. Where it cannot be printed, the status tells.
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => drop(error.print()),
+        _ => output::say(in_a_line(&error.render().to_string())),
+    }
+    match is_record() {
+        true => Ok(command::RECORD_FAILED),
+        false => Ok(u8::try_from(error.exit_code()).unwrap_or(1)),
+    }
+}
+
+/// clap's error as a line: what is wrong and what similar names exist, then the command that prints help.
+fn in_a_line(said: &str) -> String {
+    let said = said.strip_prefix("error: ").unwrap_or(said);
+    let is_left_out =
+        |line: &str| ["Usage:", "For more information", "tip: to pass"].iter().any(|w| line.starts_with(w));
+    let lines = said.lines().map(str::trim).filter(|line| !line.is_empty() && !is_left_out(line));
+    let parts: Vec<String> = lines.map(|line| line.replace("tip: ", "; ")).collect();
+    let subcommand = std::env::args_os().nth(1).filter(|word| Arguments::command().find_subcommand(word).is_some());
+    let help = subcommand.map_or(String::new(), |word| format!("{} ", word.display()));
+    format!("{}; see: callpath {help}--help", parts.join(" ").replace(" ; ", "; "))
 }
 
 fn is_record() -> bool {

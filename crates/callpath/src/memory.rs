@@ -1,5 +1,4 @@
 //! No more memory: a sentence and our exit status, where Rust's library would abort.
-//! Knows nothing of what memory is for.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};

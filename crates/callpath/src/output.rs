@@ -1,5 +1,4 @@
 //! What we say: data to standard output, all else to standard error.
-//! Knows nothing of what is said.
 //!
 //! Standard output that takes no more (a full disk) ends the command with a sentence; one whose reader went away
 //! (`| head`) ends it silently. Standard error that takes no more changes nothing: there is nobody to tell.

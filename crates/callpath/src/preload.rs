@@ -1,5 +1,4 @@
 //! The preload object, inside the executable.
-//! Knows nothing of where it is put to be loaded.
 
 /// The object's bytes, as `build.rs` made them.
 pub(crate) static OBJECT: &[u8] = include_bytes!(env!("CALLPATH_PRELOAD_OBJECT"));

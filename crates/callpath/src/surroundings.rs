@@ -1,5 +1,4 @@
 //! What the environment says: where things are kept, what a terminal can show, where debug files are.
-//! Knows nothing of any subcommand.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::path::PathBuf;

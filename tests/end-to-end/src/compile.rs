@@ -1,25 +1,25 @@
-//! Nasty programs, compiled once each run of the tests into the target's directory.
-//! Knows nothing of what they do.
+//! The programs of tests/nasty, each compiled once a run of the tests into the target's directory.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-/// How one program is compiled.
+/// A program of tests/nasty and how it is compiled. Programs with different options need different outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct C {
-    /// The file in tests/nasty; `.c` goes to gcc, `.cpp` to g++ or what the first option says, `.rs` to rustc.
+    /// The file in tests/nasty: `.c` for gcc, `.cpp` for g++, `.rs` for rustc.
     pub source: &'static str,
-    /// The name of what is made.
+    /// The name of the executable or library.
     pub output: &'static str,
-    /// Further words for the compiler; `@name` is the path of another thing that was made, `compiler=name` another compiler.
+    /// Further options of the compiler. `@name` stands for the path of another output; `compiler=name`, as the first one, names another
+    /// compiler.
     pub options: &'static [&'static str],
 }
 
 static MADE: Mutex<Option<HashMap<C, Result<PathBuf, String>>>> = Mutex::new(None);
 
-/// Where things are put: beside this test's own build.
+/// The path of a file of the tests' own, in the target's directory beside the test executable. Creates the directory.
 pub fn tool_path(name: &str) -> PathBuf {
     let own = std::env::current_exe().expect("a test knows its own path");
     let profile = own.ancestors().nth(2).expect("tests lie in target/PROFILE/deps");
@@ -28,7 +28,14 @@ pub fn tool_path(name: &str) -> PathBuf {
     directory.join(name)
 }
 
-/// Compiles a program; the error is what the compiler says.
+/// Copies a program that is to be run; panics if it cannot. `cp` does it: a file that this process writes may be open in a child
+/// that another test has just forked, and cannot be executed meanwhile.
+pub fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status();
+    assert!(copied.expect("cp can be run").success(), "cannot copy {} to {}", from.display(), to.display());
+}
+
+/// Compiles a program, once for each test process. Gives its path; the error is the compiler's output.
 pub fn compiled(what: C) -> Result<PathBuf, String> {
     let mut made = MADE.lock().expect("no compilation panics");
     made.get_or_insert_default().entry(what).or_insert_with(|| compile(what)).clone()

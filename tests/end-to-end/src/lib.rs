@@ -1,5 +1,5 @@
-//! What the end-to-end tests stand on: compile a nasty program, run it bare and recorded, read the report.
-//! Knows nothing of how callpath works: it sees the command, its output and its files.
+//! What the end-to-end tests share: compile a program of tests/nasty, run it bare and recorded, read the report.
+//! callpath is a command with output and files here; no crate of it is used.
 #![forbid(unsafe_code)]
 
 mod compile;
@@ -7,9 +7,11 @@ mod machine;
 mod outcome;
 mod profile;
 mod program;
+mod told;
 
-pub use compile::{C, compiled, tool_path};
+pub use compile::{C, compiled, copy_program, tool_path};
 pub use machine::{is_root, skip, stolen_ns};
 pub use outcome::Ended;
 pub use profile::{Profile, Quality};
-pub use program::{Program, Recorded, callpath, run_report};
+pub use program::{Program, Recorded, callpath, run_report, run_report_within};
+pub use told::{NamedPipe, Told};

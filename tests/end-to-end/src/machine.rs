@@ -1,9 +1,9 @@
-//! What the machine is that the tests run on, and what cannot be tested there: said, so that nobody believes that it passed.
-//! Knows nothing of single tests.
+//! The machine that the tests run on, and what cannot be tested there.
 
 use std::io::Write;
 
-/// Says that a test did not run, and why. libtest has no word for it: `cargo xtask test` collects what is said here.
+/// Reports that a test did not run, and why. libtest counts such a test as passed; `cargo xtask test` reads the reports from the file
+/// that `CALLPATH_SKIPPED_TESTS` names and counts it as skipped.
 pub fn skip(test: &str, reason: &str) {
     eprintln!("SKIPPED: {test}: {reason}");
     if let Some(file) = std::env::var_os("CALLPATH_SKIPPED_TESTS") {
@@ -19,7 +19,7 @@ pub fn is_root() -> bool {
     status.lines().any(|line| line.starts_with("Uid:") && line.split_whitespace().nth(2) == Some("0"))
 }
 
-/// What a virtual machine's processors were denied since it started, nanoseconds.
+/// Time that the host denied to a virtual machine's processors since it started, nanoseconds, in steps of 10 ms.
 pub fn stolen_ns() -> u64 {
     let said = std::fs::read_to_string("/proc/stat").expect("the kernel's account");
     let ticks: u64 = said.split_whitespace().nth(8).and_then(|ticks| ticks.parse().ok()).expect("time that was stolen");

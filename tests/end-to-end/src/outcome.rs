@@ -1,22 +1,21 @@
-//! How a run ended and what it said.
-//! Knows nothing of who ran it.
+//! The output and exit status of a run.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Output;
 
-/// What a caller of a program sees of it.
+/// What a caller of a program sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// What it printed.
+    /// Its standard output.
     pub stdout: String,
-    /// What it said on the other stream.
+    /// Its standard error.
     pub stderr: String,
-    /// Its exit status as a shell says it: 128 + the signal that ended it.
+    /// Its exit status as a shell gives it: 128 + the signal that ended it.
     pub status: i32,
 }
 
 impl Ended {
-    /// From what the standard library says.
+    /// From the standard library's output of a process.
     pub fn of(output: &Output) -> Self {
         let status = output.status;
         Self {

@@ -1,22 +1,62 @@
 //! A profile as `report --json` gives it (schema 1).
-//! Knows nothing of how it was measured.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+/// What `record` asks for unless told otherwise, samples a second.
+const DEFAULT_RATE_HZ: u64 = 1000;
+
+/// What took the samples, as the notes say.
+#[derive(Clone, Copy, Debug)]
+enum Clock {
+    Kernel,
+    /// The kernel's, but time in the kernel is seen at its tick only.
+    UserMode,
+    /// A timer in each thread: at most a sample for each tick of the kernel that finds the thread running.
+    Timer,
+}
+
+impl Clock {
+    fn of_notes(notes: &[Value]) -> Self {
+        let has = |words: &str| notes.iter().any(|note| text_of(note).contains(words));
+        match (has("samples come from a timer"), has("sampled at the kernel's tick only")) {
+            (true, _) => Clock::Timer,
+            (_, true) => Clock::UserMode,
+            _ => Clock::Kernel,
+        }
+    }
+
+    /// One of so many samples that were due is walked at least, where nothing is wrong. The clock of a virtual machine may be half as
+    /// fast as asked. Where others want the processor, the tick finds a thread at work a few times in 400 ms of its CPU time.
+    fn floor(self) -> u64 {
+        match self {
+            Clock::Kernel => 4,
+            Clock::UserMode => 16,
+            Clock::Timer => u64::MAX,
+        }
+    }
+}
+
 /// The context view.
 #[derive(Debug)]
 pub struct Profile {
     metrics: Vec<String>,
-    /// Which of them are formulas, and add up to nothing.
+    /// Which of them are derived, so that they do not add up.
     derived: Vec<bool>,
+    /// Samples a second of CPU time that were asked for.
+    rate_hz: u64,
+    /// Threads of all processes, from first to last.
+    threads: u64,
+    /// Name of each process, and how long the recorder saw it, nanoseconds.
+    durations: Vec<(String, u64)>,
+    clock: Clock,
     nodes: Vec<Node>,
-    /// The account of the samples.
+    /// The classes of the samples, and what they cost.
     pub quality: Quality,
 }
 
-/// The account of the samples.
+/// The classes of the samples, and what they cost.
 #[derive(Debug)]
 pub struct Quality {
     /// Samples taken.
@@ -25,13 +65,13 @@ pub struct Quality {
     pub full: u64,
     /// Of these, with a part of it.
     pub partial: u64,
-    /// Of these, kept as they were.
+    /// Of these, kept raw.
     pub raw_kept: u64,
     /// Of these, dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// What the collector says that it cost.
+    /// Time in handlers by the collector's own clocks, nanoseconds.
     pub overhead_ns: u64,
-    /// The longest of its handlers.
+    /// The longest handler, nanoseconds.
     pub longest_ns: u64,
     /// How many handlers took at least so many times 2 to the power of the index, nanoseconds, and less than twice that.
     pub handlers: Vec<u64>,
@@ -64,7 +104,7 @@ struct Node {
 }
 
 impl Profile {
-    /// From the text; panics where it is not what the schema says.
+    /// From JSON of a recording at the default rate. Panics if it does not follow the schema.
     pub fn of_json(text: &str) -> Self {
         let json: Value = serde_json::from_str(text).expect("the report is JSON");
         assert_eq!((json["schema"].as_u64(), json["view"].as_str()), (Some(2), Some("context")));
@@ -83,10 +123,22 @@ impl Profile {
             longest_ns: number(&quality["handlers"]["longest_ns"]),
             handlers: list(&quality["handlers"]["histogram"]).iter().map(number).collect(),
         };
-        Self { metrics, derived, nodes, quality }
+        let run = &json["run"];
+        let threads = list(&run["processes"]).iter().map(|process| number(&process["threads"])).sum();
+        let durations =
+            list(&run["processes"]).iter().map(|p| (text_of(&p["name"]), number(&p["duration_ns"]))).collect();
+        let clock = Clock::of_notes(list(&run["notes"]));
+        Self { metrics, derived, rate_hz: DEFAULT_RATE_HZ, threads, durations, clock, nodes, quality }
     }
 
-    /// What holds of every profile: the account balances, inclusive = exclusive + the children's, preorder, one root.
+    /// The same profile of a recording with `-F rate_hz`.
+    #[must_use]
+    pub fn at_rate(self, rate_hz: u64) -> Self {
+        Self { rate_hz, ..self }
+    }
+
+    /// Asserts what holds for every profile: each sample is in one class, inclusive = exclusive + the children's inclusive (except for
+    /// derived metrics), preorder, one root.
     pub fn assert_sound(&self) {
         let quality = &self.quality;
         let dropped: u64 = quality.dropped.values().sum();
@@ -114,31 +166,43 @@ impl Profile {
         }
     }
 
-    /// The whole of a metric.
+    /// The total of a metric. Panics if there is none of this name.
     pub fn total(&self, metric: &str) -> u64 {
         self.nodes[0].inclusive[self.metric(metric)]
     }
 
-    /// Asserts that every sample that was not throttled has a whole path, and that there are at least so many.
-    pub fn assert_all_full(&self, at_least: u64) {
-        let quality = &self.quality;
-        let throttled = quality.dropped.get("throttled").copied().unwrap_or(0);
-        let walked = quality.taken - throttled;
-        assert!(quality.full == walked, "paths that are not whole: {quality:?}");
-        assert!(walked >= at_least, "{walked} samples, fewer than {at_least}: {quality:?}");
+    /// The samples that the measured CPU time is worth at the rate asked. A thread's first sample comes when its first period is
+    /// over, so one period is taken off for each thread.
+    pub fn due(&self) -> u64 {
+        let cpu_ns = u128::from(self.total("cpu-time"));
+        let periods = cpu_ns * u128::from(self.rate_hz) / 1_000_000_000;
+        (periods as u64).saturating_sub(self.threads)
     }
 
-    /// Asserts that almost all samples have a whole path: `share` of 1000. Those that a busy machine delivers late, or too
-    /// soon after one that took long, are not walked by design; nor are those of the collector's own work where a thread
-    /// begins, which are few.
-    pub fn assert_full(&self, share: u64, at_least: u64) {
+    /// Asserts that almost all samples have a whole path: `share` of 1000; and that enough samples were walked to tell. Not counted
+    /// are those that are not walked by design: delivered late, too soon after one that took long, or inside the collector where a
+    /// thread begins, which are few.
+    #[track_caller]
+    pub fn assert_full(&self, share: u64) {
+        let (quality, walked) = (&self.quality, self.walked());
+        assert!(quality.full * 1000 >= walked * share, "too few whole paths: {quality:?}");
+        self.assert_walked(self.clock.floor());
+    }
+
+    /// Asserts that one of each `of` samples that were due was walked, and one at least.
+    #[track_caller]
+    pub fn assert_walked(&self, of: u64) {
+        let (walked, due) = (self.walked(), self.due());
+        let floor = due.div_ceil(of).max(1);
+        assert!(walked >= floor, "{walked} samples walked of {due} due, fewer than {floor}: {:?}", self.quality);
+    }
+
+    fn walked(&self) -> u64 {
         let quality = &self.quality;
         let dropped = |reason: &str| quality.dropped.get(reason).copied().unwrap_or(0);
         let own = dropped("in-collector");
         assert!(own <= 2 + quality.taken / 50, "too many samples in the collector: {quality:?}");
-        let walked = quality.taken - dropped("throttled") - dropped("late") - own;
-        assert!(quality.full * 1000 >= walked * share, "too few whole paths: {quality:?}");
-        assert!(walked >= at_least, "{walked} samples, fewer than {at_least}: {quality:?}");
+        quality.taken - dropped("throttled") - dropped("late") - own
     }
 
     /// A metric of all contexts whose path goes through these names in this order, others between them allowed. Inclusive
@@ -167,6 +231,13 @@ impl Profile {
         let metric = &self.metrics[0];
         let sampled = self.total(metric) - self.through(&["gap:after the last sample"], metric);
         100.0 * self.through(names, metric) as f64 / sampled.max(1) as f64
+    }
+
+    /// How long the process of this name lasted by the recorder's clock, nanoseconds. Panics if there is not one of it.
+    pub fn duration_ns(&self, name: &str) -> u64 {
+        let found: Vec<u64> = self.durations.iter().filter(|(of, _)| of == name).map(|(_, ns)| *ns).collect();
+        let [duration_ns] = found[..] else { panic!("not one process {name}: {:?}", self.durations) };
+        duration_ns
     }
 
     /// Name and first metric of each process.
@@ -219,7 +290,7 @@ impl Profile {
         returned.map(|node| node.inclusive[per_return]).collect()
     }
 
-    /// Whether there is a metric of this name.
+    /// Whether the recording has a metric of this name.
     pub fn has_metric(&self, name: &str) -> bool {
         self.metrics.iter().any(|metric| metric == name)
     }
@@ -325,4 +396,45 @@ fn number(value: &Value) -> u64 {
 
 fn text_of(value: &Value) -> String {
     value.as_str().unwrap_or_else(|| panic!("{value} is not text")).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A profile of one process with `taken` whole samples in 400 ms of CPU time.
+    fn profile(taken: u64, threads: u64, note: &str) -> Profile {
+        let cost = [400_000_000, taken];
+        let text = json!({
+            "schema": 1, "view": "context",
+            "metrics": [{"name": "cpu-time", "kind": "sum"}, {"name": "samples", "kind": "sum"}],
+            "quality": {"taken": taken, "full": taken, "partial": 0, "raw_kept": 0, "dropped": {}, "overhead_ns": 0,
+                        "handlers": {"longest_ns": 0, "histogram": []}},
+            "run": {"notes": [note], "processes": [{"name": "burn", "threads": threads, "duration_ns": 1}]},
+            "nodes": [{"kind": "root", "name": "burn", "inclusive": cost, "exclusive": cost}],
+        });
+        Profile::of_json(&text.to_string())
+    }
+
+    fn is_enough(profile: &Profile) -> bool {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| profile.assert_full(1000))).is_ok()
+    }
+
+    #[test]
+    fn a_quarter_of_what_the_cpu_time_is_worth_is_asked_of_the_kernels_clock() {
+        assert_eq!(profile(0, 1, "").due(), 399);
+        assert!(is_enough(&profile(100, 1, "")) && !is_enough(&profile(99, 1, "")));
+        assert!(is_enough(&profile(88, 50, "")) && !is_enough(&profile(87, 50, "")));
+        assert!(is_enough(&profile(1000, 1, "").at_rate(10_000)) && !is_enough(&profile(999, 1, "").at_rate(10_000)));
+    }
+
+    #[test]
+    fn less_is_asked_where_the_kernels_tick_takes_samples() {
+        let user = "time in the kernel is sampled at the kernel's tick only";
+        assert!(is_enough(&profile(25, 1, user)) && !is_enough(&profile(24, 1, user)));
+        let timer = "samples come from a timer in each thread";
+        assert!(is_enough(&profile(1, 1, timer)) && !is_enough(&profile(0, 1, timer)));
+    }
 }

@@ -1,5 +1,4 @@
 //! A program with its arguments, run bare and recorded in the same surroundings.
-//! Knows nothing of what the program does.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -30,7 +29,7 @@ pub fn callpath() -> &'static Path {
     })
 }
 
-/// What is run.
+/// A program with its arguments, input, the options of `record`, and a command that runs all of it.
 #[derive(Clone, Debug)]
 pub struct Program {
     path: PathBuf,
@@ -40,29 +39,31 @@ pub struct Program {
     prefix: Vec<OsString>,
 }
 
-/// A recorded run: how it ended, and where its measurement lies as long as this lives.
+/// A recorded run. The measurement is deleted with it.
 #[derive(Debug)]
 pub struct Recorded {
-    /// As the caller of `callpath record` sees it.
+    /// Output and status as the caller of `callpath record` sees them.
     pub ended: Ended,
-    /// The measurement.
+    /// The measurement's directory.
     pub directory: PathBuf,
+    /// The value of `-F`, samples a second.
+    rate_hz: Option<u64>,
     surroundings: TempDir,
 }
 
 impl Program {
-    /// A program that is there.
+    /// A program that exists.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), arguments: vec![], options: vec![], input: vec![], prefix: vec![] }
     }
 
-    /// One of tests/nasty in C, compiled as usual. Panics with the compiler's words.
+    /// A program of tests/nasty, compiled without further options. Panics with the compiler's output.
     pub fn nasty(source: &'static str) -> Self {
         let output = source.split_once('.').map_or(source, |(name, _)| name);
         Self::made(C { source, output, options: &[] })
     }
 
-    /// One that is compiled in a special way.
+    /// The same, compiled as `what` says.
     pub fn made(what: C) -> Self {
         Self::at(compiled(what).unwrap_or_else(|error| panic!("{} does not compile: {error}", what.source)))
     }
@@ -81,31 +82,31 @@ impl Program {
         self
     }
 
-    /// What comes in on its standard input.
+    /// Sets its standard input, which is empty otherwise.
     #[must_use]
     pub fn input(mut self, input: &[u8]) -> Self {
         self.input = input.to_vec();
         self
     }
 
-    /// Runs everything through another command (`setpriv ...`), which gets program and arguments behind its own.
+    /// Runs everything through another command (`setpriv ...`), which gets the program and its arguments behind its own.
     #[must_use]
     pub fn through(mut self, prefix: &[&str]) -> Self {
         self.prefix = prefix.iter().map(OsString::from).collect();
         self
     }
 
-    /// The program.
+    /// The program's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its arguments, as far as they are text.
+    /// Its arguments, as text.
     pub fn words(&self) -> Vec<String> {
         self.arguments.iter().map(|argument| argument.to_string_lossy().into_owned()).collect()
     }
 
-    /// Runs it alone.
+    /// Runs it without callpath, in an empty directory of its own.
     pub fn bare(&self) -> Ended {
         let directory = fresh_directory();
         let mut words = self.prefix.clone();
@@ -114,7 +115,7 @@ impl Program {
         self.run(&words, directory.path())
     }
 
-    /// Runs it under `callpath record -o DIR`.
+    /// Runs it under `callpath record -o DIR`, in an empty directory of its own.
     pub fn recorded(&self) -> Recorded {
         let surroundings = fresh_directory();
         let directory = surroundings.path().join("measured.callpath");
@@ -124,10 +125,16 @@ impl Program {
         words.extend(["--".into(), self.path.clone().into()]);
         words.extend(self.arguments.iter().cloned());
         let ended = self.run(&words, surroundings.path());
-        Recorded { ended, directory, surroundings }
+        Recorded { ended, directory, rate_hz: self.rate_hz(), surroundings }
     }
 
-    /// Runs it both ways, compares what a caller sees, and reads the report.
+    fn rate_hz(&self) -> Option<u64> {
+        let at = self.options.iter().position(|option| option == "-F")?;
+        self.options[at + 1].to_str().and_then(|rate| rate.parse().ok())
+    }
+
+    /// Runs it without callpath and recorded. Asserts that output and status are the same, and that standard error has every line of the
+    /// run without callpath.
     pub fn same(&self) -> Recorded {
         let (bare, recorded) = (self.bare(), self.recorded());
         assert_eq!(bare.stdout, recorded.ended.stdout, "its output is not what it is bare; {}", recorded.ended.stderr);
@@ -138,13 +145,13 @@ impl Program {
         recorded
     }
 
-    /// As [`Program::same`], and the kernel's own account of its user and system time in nanoseconds. It runs as a child
-    /// of a small program that waits for it.
+    /// As [`Program::same`]; gives also the user and system time of the recorded run by the kernel's account, nanoseconds. The
+    /// program runs as a child of `account.c`, which waits for it.
     pub fn same_with_account(&self) -> (Recorded, u64) {
         self.with_account(Self::same)
     }
 
-    /// The same of a program that says another thing each time it runs.
+    /// The same for a program whose output differs from run to run: nothing is compared.
     pub fn recorded_with_account(&self) -> (Recorded, u64) {
         self.with_account(Self::recorded)
     }
@@ -192,12 +199,15 @@ impl Program {
 }
 
 impl Recorded {
-    /// The report of the measurement, with everything that always holds asserted.
+    /// The context view of the measurement. Panics if there is none, or if it is not sound ([`Profile::assert_sound`]).
     pub fn profile(&self) -> Profile {
         assert!(self.directory.is_dir(), "no measurement: {:?}", self.ended);
         let said = run_report(&self.directory, &["--json"]);
         assert_eq!(said.status, 0, "the report failed: {}", said.stderr);
-        let profile = Profile::of_json(&said.stdout);
+        let mut profile = Profile::of_json(&said.stdout);
+        if let Some(rate_hz) = self.rate_hz {
+            profile = profile.at_rate(rate_hz);
+        }
         profile.assert_sound();
         profile
     }
@@ -208,11 +218,19 @@ impl Recorded {
     }
 }
 
-/// `callpath report` of a directory.
+/// `callpath report` of a measurement's directory.
 pub fn run_report(directory: &Path, options: &[&str]) -> Ended {
     let mut report = Command::new(callpath());
     report.arg("report").arg(directory).args(options).env("CALLPATH_CACHE_DIR", cache()).stdin(Stdio::null());
     Ended::of(&report.output().expect("callpath can be run"))
+}
+
+/// The same, killed if it takes more than `most_cpu_s` seconds of CPU time.
+pub fn run_report_within(most_cpu_s: u32, directory: &Path, options: &[&str]) -> Ended {
+    let mut report = Command::new("/bin/sh");
+    report.args(["-c", &format!("ulimit -t {most_cpu_s}; exec \"$@\""), "sh"]).arg(callpath());
+    report.arg("report").arg(directory).args(options).env("CALLPATH_CACHE_DIR", cache()).stdin(Stdio::null());
+    Ended::of(&report.output().expect("a shell can be run"))
 }
 
 fn cache() -> PathBuf {

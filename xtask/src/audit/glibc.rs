@@ -1,5 +1,5 @@
 //! `cargo xtask glibc`: a recording of a program of another release of glibc, unpacked beside the machine's own.
-//! Knows nothing of why it could fail. Not in CI: it asks Debian's archive.
+//! Not in CI: it asks Debian's archive.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

@@ -1,5 +1,4 @@
 //! The dynamic symbols of an object: what it offers, what it needs, in which versions, and what it looks up by name.
-//! Knows nothing of what is allowed.
 
 use std::fmt;
 

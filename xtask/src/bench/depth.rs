@@ -1,5 +1,5 @@
 //! `cargo xtask bench-depth`: what a sample costs at growing depths of the stack, with the sentinel and without.
-//! Knows nothing of other costs. With `--svg FILE` the table is drawn, too (depth/picture.rs).
+//! With `--svg FILE` the table is drawn, too (depth/picture.rs).
 
 mod picture;
 

@@ -1,6 +1,5 @@
 //! `cargo xtask bench-gprof`: Table 1 of csprof-2006 again, and how far gprof's shares are from those of the program as it is.
-//! Knows nothing of the programs (gprof/programs.rs) and of profiles (gprof/shares.rs). Not in CI: it asks Debian's archive for
-//! sources.
+//! The programs are in gprof/programs.rs; gprof/shares.rs reads profiles. Not in CI: it asks Debian's archive for sources.
 //!
 //! Each program is built twice, with gcc -O2 and with gcc -O2 -pg. In each round it runs bare, with gprof's instrumentation,
 //! under callpath without the sentinel and with it, and under `perf record` without call graphs, one right after the other. The

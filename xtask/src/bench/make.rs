@@ -1,5 +1,5 @@
 //! `cargo xtask bench-make`: what it costs to record the build of a real C project, and whether each process is found.
-//! Knows nothing of compilers. Not in CI: it asks Debian's archive for the project's sources.
+//! Not in CI: it asks Debian's archive for the project's sources.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

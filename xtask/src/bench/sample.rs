@@ -1,5 +1,5 @@
 //! `cargo xtask bench-sample`: CPU per sample over that of a recorder of pc and sp alone.
-//! Knows nothing of stacks: the spin is three frames deep.
+//! The spin is three frames deep.
 //!
 //! Both record the same fixed amount of work at the same rate, in turn with the bare work: bare, floor, callpath, bare,
 //! ... What a sample costs is (CPU of program and recorder - CPU of the bare run beside it) / samples.

@@ -1,5 +1,4 @@
 //! `cargo xtask bench-size`: a measurement's length against the time that it took.
-//! Knows nothing of formats.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,4 @@
 //! `cargo xtask bench-start`: what it costs to record a program that does nothing.
-//! Knows nothing of samples.
 
 use std::process::{Command, ExitCode};
 

@@ -1,5 +1,4 @@
 //! Programs of the exam that are compiled for it, once.
-//! Knows nothing of what becomes of them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,4 @@
 //! The programs of the exam: small ones in many builds, Debian's own, libcrypto on several processors.
-//! Knows nothing of how they are recorded.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,5 +1,4 @@
 //! Copies of modules without call frame information and symbols.
-//! Knows nothing of who reads them.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

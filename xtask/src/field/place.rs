@@ -1,5 +1,4 @@
 //! Where the field's programs lie, and how they are made ready: packages, files, builds.
-//! Knows nothing of single programs and of what is measured.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
 //! The programs of the field, as data: what is installed, how it is built, what is run. A room for each family.
-//! Knows nothing of how any of it is done.
 
 mod checked;
 mod managed;

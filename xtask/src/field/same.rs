@@ -1,5 +1,4 @@
 //! Whether a program does recorded what it does bare: status, output, and what it leaves running.
-//! Knows nothing of programs and of recorders but how callpath's own sentences begin.
 
 use anyhow::ensure;
 

@@ -1,5 +1,4 @@
 //! The figures of the field as text for a terminal and as Markdown for docs/results.md, and which of them fall short.
-//! Knows nothing of how they came about.
 
 use std::fmt::Write;
 

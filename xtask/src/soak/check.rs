@@ -1,5 +1,4 @@
 //! What must hold after each run.
-//! Knows nothing of how a run was drawn.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

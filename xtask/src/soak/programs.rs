@@ -1,5 +1,4 @@
 //! What a soak draws from: the programs of tests/nasty with their modes, one that a seed drives, and the suite's.
-//! Knows nothing of how they are recorded.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

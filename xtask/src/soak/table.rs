@@ -1,5 +1,4 @@
 //! What a soak prints: a line for each program, and the whole.
-//! Knows nothing of how it came about.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

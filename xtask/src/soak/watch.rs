@@ -1,6 +1,5 @@
 //! One command run to its end under the eyes of a watch: how it ended, what it said, how much memory the recorder took,
 //! which processes it left behind.
-//! Knows nothing of what must hold of it.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;

@@ -1,5 +1,4 @@
 //! Inputs of the programs, the same bytes on every machine.
-//! Knows nothing of how the programs are run.
 
 use std::fmt::Write;
 

@@ -1,5 +1,4 @@
 //! A program that is ready to run: its words, its environment, what it reads.
-//! Knows nothing of single programs and of what records them.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

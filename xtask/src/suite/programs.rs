@@ -1,5 +1,5 @@
 //! The programs: close kin, in Debian, of those that the papers report on, each with an input made here.
-//! Knows nothing of recorders and figures. A `size` of 5 is some 2 to 6 s of CPU, 1 is for a quick look.
+//! A `size` of 5 is some 2 to 6 s of CPU, 1 is for a quick look.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,5 +1,4 @@
 //! The recorders that are compared: how each is called and what its output says of the stacks.
-//! Knows nothing of the programs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,5 +1,4 @@
 //! The figures of a suite as text for a terminal and as Markdown for docs/results.md.
-//! Knows nothing of how they came about.
 
 use std::fmt::Write;
 use std::process::Command;

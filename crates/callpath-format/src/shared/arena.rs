@@ -56,7 +56,7 @@ pub struct ChunkHeader {
     pub top: AtomicU32,
     /// The thread record that owns it.
     pub owner: AtomicU32,
-    reserved: [u32; 10],
+    reserved: [AtomicU32; 10],
 }
 
 impl ChunkHeader {
@@ -91,14 +91,14 @@ unsafe impl Send for Arena<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Arena<'_> {}
 
-/// Types that may be looked at in shared memory: made of atomics or of fields written before they are handed over, and
+/// Types that may be looked at in shared memory: made of atomics, or of what is only read and written by volatile accesses, and
 /// valid for any bytes.
 ///
 /// # Safety
-/// Every bit pattern must be a valid value, and every field that may change while shared must be atomic.
+/// Every bit pattern must be a valid value. Every field must be atomic, or in a cell that nobody borrows.
 pub unsafe trait Shared: Sized {}
 
-// SAFETY: atomics and plain integers that nobody changes.
+// SAFETY: all atomics.
 unsafe impl Shared for ChunkHeader {}
 // SAFETY: an atomic.
 unsafe impl Shared for AtomicU32 {}

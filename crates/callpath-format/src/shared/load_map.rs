@@ -9,18 +9,55 @@
 //! ```
 //!
 //! `start .. end` is an executable mapping of the process, `table` the offset of its module's recipe table in what is
-//! published. A process's slot names its current block; a block that is no longer current may be overwritten, so who
-//! looks something up checks afterwards that the slot still names the same block.
+//! published. A process's slot names its current block and counts them ([`CurrentMap`]). A block that is no longer current may be
+//! overwritten, so who looks something up checks afterwards that the slot still names the same generation. A table never changes.
+//! A stretch of generated code is overwritten only when no thread of the process is in a sample any more that began with a
+//! map that names it.
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::{AtomicU64, fence};
 
 use crate::address::RunAddr;
 use crate::frame::ModuleIndex;
-use crate::shared::written::Written;
-use crate::table::Table;
+use crate::shared::written::{self, Written};
+use crate::table::{Header, Table};
 
 /// What is published, as far as this process has mapped it.
 #[derive(Clone, Copy)]
 pub struct Published<'m> {
-    bytes: &'m [u8],
+    base: *const u8,
+    len_bytes: usize,
+    mapping: PhantomData<&'m AtomicU64>,
+}
+
+// SAFETY: what it gives is made of atomics, or does not change.
+unsafe impl Send for Published<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Published<'_> {}
+
+/// Which load map is a process's now: its generation, which no two of a process share, and where it begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CurrentMap(pub u64);
+
+impl CurrentMap {
+    /// `offset`: bytes from the start of what is published, a multiple of 8. `None`: it is too large.
+    pub fn new(generation: u32, offset: u64) -> Option<CurrentMap> {
+        let place = u32::try_from(offset / 8).ok()?;
+        Some(CurrentMap(u64::from(generation) << 32 | u64::from(place)))
+    }
+
+    /// Counts the load maps of a process, from 1 on.
+    #[inline]
+    pub fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// Where it begins, bytes; 0: there is none.
+    #[inline]
+    pub fn offset(self) -> u64 {
+        u64::from(self.0 as u32) * 8
+    }
 }
 
 /// One executable mapping.
@@ -59,29 +96,21 @@ impl Mapping {
     /// The table says less than there will be to know: samples that come to code which is unknown in it are kept raw.
     pub const UNFINISHED: u16 = 32;
 
-    /// The bytes in a block.
-    pub fn to_bytes(&self) -> [u8; 40] {
-        let mut b = [0; 40];
-        b[0..8].copy_from_slice(&self.start.0.to_le_bytes());
-        b[8..16].copy_from_slice(&self.end.0.to_le_bytes());
-        b[16..24].copy_from_slice(&self.bias.to_le_bytes());
-        b[24..32].copy_from_slice(&self.table.to_le_bytes());
-        b[32..34].copy_from_slice(&self.module.0.to_le_bytes());
-        b[34..36].copy_from_slice(&self.flags.to_le_bytes());
-        b
+    /// The words in a block.
+    fn to_words(self) -> [u64; Mapping::LEN_BYTES / 8] {
+        let rest = u64::from(self.module.0) | u64::from(self.flags) << 16;
+        [self.start.0, self.end.0, self.bias, self.table, rest]
     }
 
-    fn from_bytes(b: &[u8; 40]) -> Mapping {
-        let word = |at: usize| {
-            u64::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3], b[at + 4], b[at + 5], b[at + 6], b[at + 7]])
-        };
+    fn read([start, end, bias, table, rest]: &[AtomicU64; Mapping::LEN_BYTES / 8]) -> Mapping {
+        let rest = rest.load(Relaxed);
         Mapping {
-            start: RunAddr(word(0)),
-            end: RunAddr(word(8)),
-            bias: word(16),
-            table: word(24),
-            module: ModuleIndex(u16::from_le_bytes([b[32], b[33]])),
-            flags: u16::from_le_bytes([b[34], b[35]]),
+            start: RunAddr(start.load(Relaxed)),
+            end: RunAddr(end.load(Relaxed)),
+            bias: bias.load(Relaxed),
+            table: table.load(Relaxed),
+            module: ModuleIndex(rest as u16),
+            flags: (rest >> 16) as u16,
         }
     }
 }
@@ -94,44 +123,82 @@ pub const HEAD_LEN_BYTES: usize = 16;
 pub struct LoadMap<'m> {
     /// Counts the load maps of a process.
     pub generation: u32,
-    entries: &'m [[u8; Mapping::LEN_BYTES]],
+    entries: &'m [[AtomicU64; Mapping::LEN_BYTES / 8]],
 }
 
 impl<'m> Published<'m> {
-    /// The mapping's bytes. They may change as said above; what is read from them is checked.
-    pub fn new(bytes: &'m [u8]) -> Published<'m> {
-        Published { bytes }
+    /// What is read of it is checked.
+    ///
+    /// # Safety
+    /// `base` must be the page-aligned start of a mapping of `len_bytes` bytes that stays mapped and readable for `'m`. It may
+    /// change only as the module says.
+    pub unsafe fn new(base: *const u8, len_bytes: usize) -> Published<'m> {
+        Published { base, len_bytes, mapping: PhantomData }
     }
 
-    /// The load map at `offset`; `None` for 0 and for a place that cannot hold one.
+    /// So many words from an offset on; `None` where they would reach beyond the mapping, or do not begin at a multiple of 8.
+    #[inline]
+    fn words(&self, offset: u64, count: usize) -> Option<&'m [AtomicU64]> {
+        let offset = usize::try_from(offset).ok()?;
+        if offset.checked_add(count.checked_mul(8)?)? > self.len_bytes || !offset.is_multiple_of(8) {
+            return None;
+        }
+        // SAFETY: in bounds and aligned (the base is page-aligned), mapped for `'m` (`new`); atomics are valid for any bytes.
+        Some(unsafe { core::slice::from_raw_parts(self.base.add(offset).cast(), count) })
+    }
+
+    #[inline]
+    fn word(&self, offset: u64) -> Option<u64> {
+        self.words(offset, 1)?.first().map(|word| word.load(Relaxed))
+    }
+
+    /// Bytes that do not change as long as a load map names them.
+    ///
+    /// # Safety
+    /// They must be a recipe table's, or a stretch's that a current load map named when the sample began.
+    #[inline]
+    unsafe fn bytes(&self, offset: u64, len: u64) -> Option<&'m [u8]> {
+        let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
+        if offset.checked_add(len)? > self.len_bytes {
+            return None;
+        }
+        // SAFETY: in bounds, mapped for `'m` (`new`), and nobody writes there (the caller, and the module's rules).
+        Some(unsafe { core::slice::from_raw_parts(self.base.add(offset), len) })
+    }
+
+    /// The load map at `offset`; `None` for 0 and for a place that cannot hold one. It may be overwritten meanwhile.
     #[inline]
     pub fn load_map(&self, offset: u64) -> Option<LoadMap<'m>> {
         if offset == 0 {
             return None;
         }
-        let block = self.bytes.get(usize::try_from(offset).ok()?..)?;
-        let head: &[u8; HEAD_LEN_BYTES] = block.first_chunk()?;
-        let generation = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
-        let count = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
-        let entries = block.get(HEAD_LEN_BYTES..)?.get(..count.checked_mul(Mapping::LEN_BYTES)?)?;
-        Some(LoadMap { generation, entries: entries.as_chunks().0 })
+        let head = self.word(offset)?;
+        let (generation, count) = (head as u32, (head >> 32) as usize);
+        let words =
+            self.words(offset.checked_add(HEAD_LEN_BYTES as u64)?, count.checked_mul(Mapping::LEN_BYTES / 8)?)?;
+        Some(LoadMap { generation, entries: words.as_chunks().0 })
     }
 
-    /// The stretch of written code at `offset`.
+    /// The stretch of written code at `offset`, which a current load map named when the sample began.
     pub fn written(&self, offset: u64) -> Option<Written<'m>> {
         if offset == 0 {
             return None;
         }
-        Written::new(self.bytes.get(usize::try_from(offset).ok()?..)?)
+        let table = self.word(offset.checked_add(written::TABLE_AT)?)? as u32;
+        let table_len = self.word(offset.checked_add(u64::from(table) + Header::LEN_AT)?)? as u32;
+        // SAFETY: what is there is a stretch's: the map that named it does not name anything else so.
+        Written::new(unsafe { self.bytes(offset, u64::from(table) + u64::from(table_len)) }?)
     }
 
-    /// The recipe table at `offset`.
+    /// The recipe table at `offset`, which a load map named.
     #[inline]
     pub fn table(&self, offset: u64) -> Option<Table<'m>> {
         if offset == 0 {
             return None;
         }
-        Table::new(self.bytes.get(usize::try_from(offset).ok()?..)?).ok()
+        let len = self.word(offset.checked_add(Header::LEN_AT)?)? as u32;
+        // SAFETY: a table is never overwritten.
+        Table::new(unsafe { self.bytes(offset, len.into()) }?).ok()
     }
 }
 
@@ -142,7 +209,7 @@ impl LoadMap<'_> {
         let (mut low, mut high) = (0, self.entries.len());
         while low < high {
             let middle = low + (high - low) / 2;
-            let mapping = Mapping::from_bytes(self.entries.get(middle)?);
+            let mapping = Mapping::read(self.entries.get(middle)?);
             if addr < mapping.start {
                 high = middle;
             } else if addr >= mapping.end {
@@ -155,10 +222,26 @@ impl LoadMap<'_> {
     }
 }
 
-/// The bytes of a load map; `mappings` must be in order of address.
-pub fn head_bytes(generation: u32, count: u32) -> [u8; HEAD_LEN_BYTES] {
-    let mut b = [0; HEAD_LEN_BYTES];
-    b[0..4].copy_from_slice(&generation.to_le_bytes());
-    b[4..8].copy_from_slice(&count.to_le_bytes());
-    b
+/// Length of a load map of so many mappings, words.
+pub const fn words_of(mappings: usize) -> usize {
+    (HEAD_LEN_BYTES + mappings * Mapping::LEN_BYTES) / 8
+}
+
+/// Writes a load map where an older one may be that samples still look at; `mappings` must be in order of address. `false`: `to` is
+/// too short.
+///
+/// The slot must name another one by now: who reads what is written here then sees that, too.
+pub fn write_map(to: &[AtomicU64], generation: u32, mappings: &[Mapping]) -> bool {
+    let Some((head, entries)) =
+        to.get(..words_of(mappings.len())).and_then(|to| to.split_at_checked(HEAD_LEN_BYTES / 8))
+    else {
+        return false;
+    };
+    fence(Release);
+    let words = [u64::from(generation) | (mappings.len() as u64) << 32, 0];
+    head.iter().zip(words).for_each(|(to, word)| to.store(word, Relaxed));
+    for (to, mapping) in entries.as_chunks::<{ Mapping::LEN_BYTES / 8 }>().0.iter().zip(mappings) {
+        to.iter().zip(mapping.to_words()).for_each(|(to, word)| to.store(word, Relaxed));
+    }
+    true
 }

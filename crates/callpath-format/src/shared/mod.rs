@@ -12,7 +12,8 @@
 //! What is **published** is writable by the recorder only: recipe tables and load maps, named by their offset
 //! (`crate::shared::load_map`, `crate::shared::written`).
 //!
-//! The recorder trusts nothing that it reads from the arena: a wild store of the program may have hit it.
+//! The recorder trusts nothing that it reads from the arena: a wild store of the program may have hit it. Nothing there is read but
+//! by atomics, or volatile and once. What changes in what is published is told by the generation in the process's slot.
 
 pub mod arena;
 pub mod load_map;
@@ -26,6 +27,6 @@ pub mod written;
 
 pub use arena::{Arena, ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex};
 pub use process::{PROCESS_SLOTS, Pause, ProcessSlot, SlotState, Unmarked};
-pub use session::{Session, Settings, Source};
+pub use session::{Session, SessionHead, Settings, Source};
 pub use thread::{Dropped, ThreadRecord};
 pub use tree::{MAX_METRICS, Node};

@@ -63,7 +63,7 @@ pub struct ProcessSlot {
     pub raw_pending: AtomicU32,
     /// The slot's index + 1 of the process that forked this one, 0 if none or not known.
     pub forked_from: AtomicU32,
-    /// Where the current load map begins in what is published, bytes; 0: none yet.
+    /// The current load map ([`super::load_map::CurrentMap`]); 0: none yet.
     pub load_map: AtomicU64,
     /// CPU time that an earlier program image of this process had accounted for at its last sample, nanoseconds.
     pub inherited_cpu_ns: AtomicU64,

@@ -1,6 +1,7 @@
 //! Chunk 0: what the whole measurement shares.
 //! Knows nothing of a single process.
 
+use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::arena::{ChunkIndex, Shared};
@@ -141,9 +142,11 @@ pub const FREE_STACK_LEN: usize = 8192;
 const FREE_BITS: u32 = 20;
 const FREE_MASK: u64 = (1 << FREE_BITS) - 1;
 
-/// The first bytes of the arena.
+/// What the recorder says of a measurement before any process sees the arena, and never changes. Each side copies it when it
+/// begins ([`Session::head`]): later a wild store of a program's may have hit it.
+#[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-pub struct Session {
+pub struct SessionHead {
     /// [`Session::MAGIC`]
     pub magic: [u8; 8],
     /// A number that the environment of the measured processes repeats, so that they never take another mapping for it.
@@ -154,6 +157,26 @@ pub struct Session {
     pub published_len_bytes: u64,
     /// What was asked for.
     pub settings: Settings,
+}
+
+impl SessionHead {
+    /// As much of [`Session::AHEAD_LEN_BYTES`] as is mapped.
+    pub fn ahead_len_bytes(&self) -> u64 {
+        if self.settings.flags & Settings::AHEAD != 0 { Session::AHEAD_LEN_BYTES } else { 0 }
+    }
+
+    /// What limits of address space are raised by, so that what is ours takes nothing of the program's.
+    pub fn added_space_bytes(&self) -> u64 {
+        let windows = self.arena_len_bytes.saturating_add(self.published_len_bytes);
+        let added = windows.saturating_add(self.ahead_len_bytes());
+        if self.settings.flags & Settings::SPACE_ADDED != 0 { added } else { 0 }
+    }
+}
+
+/// The first bytes of the arena.
+#[repr(C)]
+pub struct Session {
+    head: UnsafeCell<SessionHead>,
     /// Futex: counts the calls for the recorder.
     pub doorbell: AtomicU32,
     /// [`Session::SERVING`] as long as the recorder answers.
@@ -180,23 +203,26 @@ pub struct Session {
     pub given: AtomicU32,
 }
 
-// SAFETY: atomics, and fields that never change once a process can see them.
+// SAFETY: atomics, and numbers that are read and written by volatile accesses only.
 unsafe impl Shared for Session {}
+// SAFETY: as above.
+unsafe impl Sync for Session {}
 
 impl Session {
     /// Memory of its own that a process maps at its start, for what the sentinel knows of its threads' frames, bytes.
     pub const AHEAD_LEN_BYTES: u64 = 64 << 20;
 
-    /// As much of that as is mapped.
-    pub fn ahead_len_bytes(&self) -> u64 {
-        if self.settings.flags & Settings::AHEAD != 0 { Session::AHEAD_LEN_BYTES } else { 0 }
+    /// A copy of the head, whatever is there.
+    pub fn head(&self) -> SessionHead {
+        // SAFETY: the place is valid for reads as long as `self` is, and its type for any bytes. Volatile: another process may
+        // store there.
+        unsafe { self.head.get().read_volatile() }
     }
 
-    /// What limits of address space are raised by, so that what is ours takes nothing of the program's.
-    pub fn added_space_bytes(&self) -> u64 {
-        let windows = self.arena_len_bytes.saturating_add(self.published_len_bytes);
-        let added = windows.saturating_add(self.ahead_len_bytes());
-        if self.settings.flags & Settings::SPACE_ADDED != 0 { added } else { 0 }
+    /// Writes the head; for the recorder, before it lets any process see the arena.
+    pub fn set_head(&self, head: SessionHead) {
+        // SAFETY: the place is valid for writes as long as `self` is, and is never borrowed.
+        unsafe { self.head.get().write_volatile(head) }
     }
 
     /// Its version is part of it: change it with any layout in `crate::shared`.

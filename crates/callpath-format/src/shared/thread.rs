@@ -12,7 +12,8 @@
 //! 31744    nodes ->        <- segments of buckets
 //! ```
 
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use super::arena::{CHUNK_LEN_BYTES, Shared};
 use super::tree::MAX_METRICS;
@@ -134,11 +135,11 @@ pub struct ThreadRecord {
     pub seen_cpu_ns: AtomicU64,
     /// Its time in user mode at the last sample by a timer, ns.
     pub seen_user_ns: AtomicU64,
-    /// The thread's name as it was set last where callpath sees it, up to 15 bytes and a zero; all zeros: not known.
-    pub name: [AtomicU64; 2],
+    name: [AtomicU64; 2],
     /// 1: the last sample was taken because the recorder asked for it: the thread waited, and has not gone on since.
     pub asked: AtomicU32,
-    reserved: AtomicU32,
+    /// How often somebody has begun to write the name, and has ended that: it is whole if these are the same.
+    names_begun: AtomicU32,
     /// Samples that were delivered.
     pub taken: AtomicU64,
     /// Samples whose path is full.
@@ -164,6 +165,7 @@ pub struct ThreadRecord {
     /// How often something was added to a node (modulo 2^32): the last 2,048 of those nodes stand at `layout::COUNTED`. Stored with
     /// release order after what was added.
     pub counted: AtomicU32,
+    names_ended: AtomicU32,
 }
 
 // SAFETY: all atomics.
@@ -174,6 +176,23 @@ impl ThreadRecord {
     pub const LIVE: u32 = 1;
     /// The thread has run its last destructor of ours; a few samples may still come until the kernel has ended it.
     pub const EXITED: u32 = 2;
+
+    /// Writes the thread's name, up to 15 bytes and a zero. Any thread of the process may.
+    pub fn set_name(&self, words: [u64; 2]) {
+        self.names_begun.fetch_add(1, AcqRel);
+        for (to, word) in self.name.iter().zip(words) {
+            to.store(word, Relaxed);
+        }
+        self.names_ended.fetch_add(1, Release);
+    }
+
+    /// The name as it was set last where callpath sees it; all zeros: it is not known. `None`: somebody is writing it.
+    pub fn name(&self) -> Option<[u64; 2]> {
+        let ended = self.names_ended.load(Acquire);
+        let words = self.name.each_ref().map(|word| word.load(Relaxed));
+        fence(Acquire);
+        (self.names_begun.load(Relaxed) == ended).then_some(words)
+    }
 }
 
 /// What is known of a thread's deep stack: where in its list. Private to the handler.
@@ -223,3 +242,38 @@ const _: () =
     assert!(layout::DEEP + size_of::<Deep>() + 4 * (layout::DEEP_CHUNKS + layout::FRESH_CHUNKS) <= layout::MEMO);
 const _: () = assert!(layout::RECORD + size_of::<ThreadRecord>() <= layout::DIRECTORY);
 const _: () = assert!(layout::NODES + 4 * layout::SEGMENT_LEN + 4096 < CHUNK_LEN_BYTES);
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use std::boxed::Box;
+
+    #[test]
+    fn a_name_is_read_whole_or_not_at_all() {
+        // SAFETY: a record is atomics, for which zeros are valid.
+        let record = unsafe { Box::<ThreadRecord>::new_zeroed().assume_init() };
+        assert_eq!(record.name(), Some([0; 2]));
+        let is_over = AtomicU32::new(0);
+        let whole = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 0..400_000 {
+                    record.set_name([n, n]);
+                }
+                is_over.store(1, Release);
+            });
+            let mut whole = 0;
+            while is_over.load(Acquire) == 0 {
+                if let Some([low, high]) = record.name() {
+                    assert_eq!(low, high);
+                    whole += 1;
+                }
+            }
+            whole
+        });
+        assert!(whole > 0, "no name was read");
+        record.set_name([7, 8]);
+        assert_eq!(record.name(), Some([7, 8]));
+    }
+}

@@ -87,6 +87,9 @@ impl Mark {
     }
 }
 
+/// Where the head says where the table begins, bytes.
+pub(crate) const TABLE_AT: u64 = 24;
+
 const MAGIC: [u8; 8] = *b"CPWRIT01";
 /// Size of the head, bytes.
 pub const HEAD_LEN_BYTES: usize = 32;

@@ -54,7 +54,7 @@ fn set(spec: &mut EventSpec, directory: &Path, name: &str, value: &str) -> Resul
         "freq" => spec.every = Every::Rate(rate_in_range(number).map_err(|error| error.to_string())?),
         _ => {
             let format = read(&directory.join("format").join(name)).ok_or_else(|| {
-                format!("`{name}` is no term of this unit; those that it has: {}", listed(&directory.join("format")))
+                format!("this unit has no term `{name}`; it has {}", listed(&directory.join("format")))
             })?;
             scatter(spec, &format, number)
                 .ok_or_else(|| format!("`{name}={value}` is more than its bits hold ({format})"))?;

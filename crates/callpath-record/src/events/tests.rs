@@ -91,7 +91,7 @@ fn modifiers() {
     assert_eq!(modes("cycles:ppp"), (false, false, false, 3));
     assert_eq!(modes("instructions:upp@1000"), (false, true, true, 2));
     assert_eq!(said("cycles:pppp"), EventError::Modifier { event: "cycles:pppp".into(), modifier: 'p' }.to_string());
-    assert!(said("cycles:z").contains("`z` is no modifier"));
+    assert!(said("cycles:z").contains("`z` is not a modifier"));
     // The thread's usage is of all modes, so it is no measure of one.
     assert_eq!(one("page-faults").unwrap().0.meter(), Settings::PAGE_FAULTS);
     assert_eq!(one("page-faults:u").unwrap().0.meter(), Settings::COUNTED);

@@ -134,7 +134,7 @@ impl Process {
     fn enter(&mut self, keeper: &ArenaKeeper, places: &FxHashMap<ArenaRef, usize>, raw: &Raw<'_>, walked: &Walked) {
         let thread = places.get(&raw.owner).and_then(|at| self.threads.get_mut(*at));
         if let Some(ThreadState::Live(thread)) = thread {
-            raw.attribute(thread, walked, &keeper.session().settings);
+            raw.attribute(thread, walked, keeper.settings());
         }
     }
 

@@ -2,18 +2,18 @@
 //! Knows nothing of the file's bytes.
 
 use std::path::Path;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use callpath_format::address::RunAddr;
 use callpath_format::frame::FrameKey;
-use callpath_format::shared::{ArenaRef, Settings, Source, ThreadRecord};
+use callpath_format::shared::{Settings, Source};
 use callpath_measurement::{
     MeasurementError, PathTree, ProcessFile, Scaling, ThreadProfile, process_file_name, trace_file_name,
 };
 use rustc_hash::FxHashMap;
 
-use crate::arena::ArenaKeeper;
 use crate::tail::{AtEnd, Parting};
+use crate::thread;
 use crate::trace::{self, TraceFile};
 
 use super::{Clockwork, Process, Shared, ThreadState};
@@ -41,7 +41,7 @@ impl Process {
         ended_ns: Option<u64>,
     ) -> Result<(), MeasurementError> {
         self.drain_raw(shared);
-        self.code.written.look_again(&mut shared.publisher);
+        self.code.written.look_again();
         self.code.publish_changes(shared, self.slot);
         self.find_threads(shared);
         let mut partings = Vec::new();
@@ -73,7 +73,7 @@ impl Process {
     /// Enters what has passed since the last samples of the threads that were there at its end.
     fn credit(&mut self, shared: &Shared, ended_ns: u64, partings: &[(usize, Parting)]) {
         let threads_ever = self.threads_ever();
-        let settings = &shared.keeper.session().settings;
+        let settings = shared.keeper.settings();
         let cpu = settings.in_use().iter().position(|meter| *meter == Settings::CPU_TIME);
         let mut trees: Vec<(usize, &mut PathTree)> = Vec::new();
         for (index, state) in self.threads.iter_mut().enumerate() {
@@ -152,7 +152,7 @@ impl Process {
     fn take_leave(&mut self, index: usize, shared: &mut Shared) {
         let ThreadState::Live(thread) = &mut self.threads[index] else { return };
         // Out of the list first: its place is a new thread's as soon as its chunk has been given back.
-        unlink(&shared.keeper, self.slot, thread.record);
+        thread::unlink(&shared.keeper, self.slot, thread.record);
         trace::release(&mut shared.keeper, thread);
         thread.release(&mut shared.keeper);
         self.records.remove(&thread.record);
@@ -228,23 +228,5 @@ impl Process {
         }
         self.threads = together.into_iter().map(|p| ThreadState::Ended(Box::new(p))).collect();
         self.threads.extend(kept);
-    }
-}
-
-/// Takes a record out of its process's list. Threads push at the head at the same time; only the recorder takes out.
-fn unlink(keeper: &ArenaKeeper, slot: usize, record: ArenaRef) {
-    let Some(next) = keeper.arena().get::<ThreadRecord>(record).map(|r| r.next.load(Relaxed)) else { return };
-    let head = &keeper.slot(slot).threads;
-    if head.compare_exchange(record.0, next, AcqRel, Acquire).is_ok() {
-        return;
-    }
-    let mut at = ArenaRef(head.load(Acquire));
-    // A list that the program has damaged may run in circles.
-    for _ in 0..keeper.arena().chunk_count() {
-        match keeper.arena().get::<ThreadRecord>(at).filter(|_| keeper.is_backed(at.chunk())) {
-            Some(before) if before.next.load(Relaxed) == record.0 => return before.next.store(next, Relaxed),
-            Some(before) => at = ArenaRef(before.next.load(Relaxed)),
-            None => return,
-        }
     }
 }

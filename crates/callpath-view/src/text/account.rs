@@ -1,5 +1,4 @@
 //! The account of the samples in full: every class with its share, and how long the handlers took.
-//! Refuses to know the tree.
 
 use std::io::{self, Write};
 
@@ -14,10 +13,11 @@ use crate::ViewError;
 /// The longest bar of the histogram, columns.
 const BAR: u64 = 40;
 
-/// Writes what ran, what became of every sample, by reason, and the handlers by the time that they took.
+/// Writes what ran, the class of every sample, how sure the links between frames are, and how long the handlers took.
 pub fn account(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> Result<(), ViewError> {
     head::what_ran(profile, options, out)?;
     classes(profile, options, out)?;
+    links(profile, options, out)?;
     handlers(profile, options, out)?;
     out.flush()?;
     Ok(())
@@ -38,6 +38,20 @@ fn classes(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> io:
     }
     if !quality.is_balanced() {
         line(quality.accounted(), "accounted for: these do not add up, please report it")?;
+    }
+    Ok(())
+}
+
+/// How sure the steps from callee to caller are.
+fn links(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> io::Result<()> {
+    let links = profile.quality.links;
+    let all = links.valid.saturating_add(links.likely).saturating_add(links.invalid);
+    if all == 0 {
+        return Ok(());
+    }
+    writeln!(out, "\n{}", Paint { color: options.color }.with(Ink::Bold, "Links between frames"))?;
+    for (count, word) in [(links.valid, "valid"), (links.likely, "likely"), (links.invalid, "invalid")] {
+        writeln!(out, "{:>12} {:>6}  {word}", thousands(count), percent(count, all))?;
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! A chain of calls that leads straight down: what repeats is said once, what is long and dull is left out.
-//! Refuses to know costs: it is given what is dull.
+//! The caller says what is dull.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

@@ -1,5 +1,4 @@
 //! What stands around the tree: what ran, how every sample was accounted for, notes, what to type next.
-//! Refuses to know the tree.
 
 use std::io::{self, Write};
 
@@ -50,17 +49,15 @@ pub(super) fn what_ran(profile: &Profile, options: &TextOptions, out: &mut dyn W
     wrapped(&facts, ", ", options, out)
 }
 
-/// The quality line: the class of every sample, how sure their paths are, and what it cost the program and beside it.
+/// The quality line: the class of every sample, the share of invalid links if there are any, and what sampling cost the program
+/// and the recorder.
 pub(super) fn quality(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> io::Result<()> {
     let quality = &profile.quality;
     let mut facts = classes(quality);
     let links = quality.links;
-    let all = links.valid.saturating_add(links.likely).saturating_add(links.invalid);
-    // Silent where no step from callee to caller is in doubt.
-    if links.valid < all {
-        let invalid = if links.invalid == 0 { "none".into() } else { percent(links.invalid, all) };
-        let (valid, likely) = (percent(links.valid, all), percent(links.likely, all));
-        facts.push(format!("links {valid} valid, {likely} likely, {invalid} invalid"));
+    if links.invalid > 0 {
+        let all = links.valid.saturating_add(links.likely).saturating_add(links.invalid);
+        facts.push(format!("{} of the links between frames are invalid", percent(links.invalid, all)));
     }
     if quality.taken > 0 {
         // What samples cost in a process is compared with CPU time of the same processes: the kernel's account is without daemons,
@@ -175,17 +172,21 @@ fn has_namesakes(profile: &Profile) -> bool {
     names.windows(2).any(|pair| pair[0] == pair[1])
 }
 
-/// Writes `parts` with `between`, indented and broken at the width: between parts where they fit, else between words.
+/// Writes `parts` with `between`, indented and broken at the width.
 fn wrapped(parts: &[String], between: &str, options: &TextOptions, out: &mut dyn Write) -> io::Result<()> {
-    let mut line = String::new();
-    let max = options.width.max(40) - INDENT.len();
+    let lines = lines_of(parts, between, options.width.max(40) - INDENT.len());
+    lines.iter().try_for_each(|line| writeln!(out, "{INDENT}{line}"))
+}
+
+/// `parts` with `between`, in lines of at most `max` columns: broken between parts where they fit, else between words.
+pub(super) fn lines_of(parts: &[String], between: &str, max: usize) -> Vec<String> {
+    let (mut lines, mut line) = (Vec::new(), String::new());
     for (i, part) in parts.iter().enumerate() {
         let part = if i + 1 < parts.len() { format!("{part}{}", between.trim_end()) } else { part.clone() };
         let pieces = if columns(&part) <= max { vec![part.as_str()] } else { part.split(' ').collect() };
         for piece in pieces {
             if !line.is_empty() && columns(&line) + 1 + columns(piece) > max {
-                writeln!(out, "{INDENT}{line}")?;
-                line.clear();
+                lines.push(std::mem::take(&mut line));
             }
             if !line.is_empty() {
                 line.push(' ');
@@ -193,5 +194,6 @@ fn wrapped(parts: &[String], between: &str, options: &TextOptions, out: &mut dyn
             line.push_str(piece);
         }
     }
-    writeln!(out, "{INDENT}{line}")
+    lines.push(line);
+    lines
 }

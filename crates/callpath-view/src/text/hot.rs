@@ -1,5 +1,4 @@
 //! The two short answers: the path on which most of the cost lies, and the procedures that cost most themselves.
-//! Refuses to know the tree's layout.
 
 use std::io::{self, Write};
 
@@ -9,7 +8,7 @@ use super::chain::{self, Link, condense};
 use super::label::{label, module_label, scope_label};
 use super::paint::{Ink, Paint};
 use super::printable::columns;
-use super::quantity::{self, percent, value};
+use super::quantity::{self, count, percent, value};
 use super::tree::{heading_of, is_of_sharing, is_shared_out_by};
 use super::{TextOptions, cost_heading, metric_name};
 
@@ -46,17 +45,16 @@ pub(super) fn hottest_path(
         Link::Frame { first, times, .. } => {
             let times = times.max(view.nodes[path[first]].recursion as usize);
             let times = if times > 1 { format!(" (x {times})") } else { String::new() };
-            label(view, path[first], profile).fit(48) + &times
+            label(view, path[first], profile, false).fit(48) + &times
         }
         Link::Skipped { frames, .. } => format!("… {frames} more"),
     });
     let steps: Vec<String> = shown.collect();
 
-    let own = view.self_cost(end).first().copied().unwrap_or(0);
-    let (share, own_share) = (percent(cost(end), cost(0)), percent(own, cost(0)));
+    let share = percent(cost(end), cost(0));
     let mut title = format!("Hottest path: {share} of {}", metric_name(profile));
-    if own < cost(end) {
-        title += &format!(", {own_share} in its last step itself");
+    if view.self_cost(end).first().copied().unwrap_or(0) < cost(end) {
+        title += " (stops where the cost divides)";
     }
     writeln!(out, "\n{}", Paint { color: options.color }.with(Ink::Bold, &title))?;
     let mut line = String::from(" ");
@@ -109,7 +107,7 @@ pub(super) fn procedures(
     let rest = costly.get(options.top..).unwrap_or_default();
     if !rest.is_empty() {
         let own = rest.iter().fold(0u64, |sum, procedure| sum.saturating_add(first(&procedure.self_cost)));
-        let words = paint.with(Ink::Dim, &format!("({} more)", rest.len()));
+        let words = paint.with(Ink::Dim, &count(rest.len() as u64, "more procedure", "more procedures"));
         let cells = " ".repeat(12 * further.len());
         writeln!(out, "{:>6} {:>9}  {:>6}  {cells}{words}", percent(own, total), value(own, unit), "")?;
     }

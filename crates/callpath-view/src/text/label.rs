@@ -1,9 +1,9 @@
 //! What a scope is called on one line of text.
-//! Refuses to know costs and layout.
 
-use callpath_db::{Name, Profile, Scope, ScopeKind, View};
+use callpath_db::{Name, Profile, Scope, ScopeKind, View, ViewKind};
 
 use super::printable::{printable, shorten};
+use super::quantity::count;
 
 /// The words for one node, printable; and apart from them, how they may be shortened.
 pub(super) struct Label {
@@ -22,17 +22,33 @@ impl Label {
 }
 
 /// What `node` of `view` is called.
-pub(super) fn label(view: &View, node: usize, profile: &Profile) -> Label {
+/// `is_cut`: rows may be left out because they lie too deep, not only because they cost little.
+pub(super) fn label(view: &View, node: usize, profile: &Profile, is_cut: bool) -> Label {
     let scope = &view.nodes[node].scope;
     let mut label = scope_label(scope, profile);
     match scope.kind {
-        ScopeKind::Pruned | ScopeKind::Root | ScopeKind::Truncated => label.name = printable(&view.name(node, profile)),
+        ScopeKind::Pruned => label.name = pruned(view, node, is_cut),
+        ScopeKind::Root | ScopeKind::Truncated => label.name = printable(&view.name(node, profile)),
         ScopeKind::Thread if view.nodes[node].contexts > 1 && scope.discriminator == 0 => {
             label.suffix = format!(" (x {})", view.nodes[node].contexts);
         }
         _ => {}
     }
     label
+}
+
+/// What stands for the children of one node that have no row: `3 smaller callees`.
+fn pruned(view: &View, node: usize, is_cut: bool) -> String {
+    let above = view.nodes[node].parent.map(|above| view.nodes[above].scope.kind);
+    let one = match (view.kind, above) {
+        (ViewKind::Context, Some(ScopeKind::Root)) | (ViewKind::Flat, _) => "row",
+        (ViewKind::Context, Some(ScopeKind::Process)) => "thread",
+        (ViewKind::Callers, Some(ScopeKind::Root)) => "procedure",
+        (ViewKind::Context, _) => "callee",
+        (ViewKind::Callers, _) => "caller",
+    };
+    let how = if is_cut { "more" } else { "smaller" };
+    count(view.nodes[node].scope.discriminator, &format!("{how} {one}"), &format!("{how} {one}s"))
 }
 
 /// What `scope` is called wherever it stands.

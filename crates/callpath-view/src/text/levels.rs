@@ -1,5 +1,4 @@
 //! Processes and threads as levels of the tree: shown only where there is more than one to tell apart.
-//! Refuses to know how they are shown.
 
 use std::collections::{HashMap, HashSet};
 

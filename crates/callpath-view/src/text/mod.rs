@@ -1,5 +1,5 @@
 //! A profile as text: the report that a person reads from top to bottom in a minute, and single views.
-//! Refuses to know whether it writes to a terminal, and how wide one is: it is told.
+//! Whether it writes to a terminal, and how wide one is, the caller says.
 //!
 //! Whatever comes from a program or its binaries is shown with control characters escaped.
 
@@ -110,6 +110,19 @@ pub fn view(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> Re
     Ok(())
 }
 
+/// How a tree is read.
+fn how_to_read(kind: ViewKind) -> String {
+    const SELF: &str = "self = its own code, with its loops and inlined calls.";
+    const BRANCHES: &str = "├ and └ branch off.";
+    match kind {
+        ViewKind::Context => format!("A row is called by the row above it in its column; {BRANCHES} {SELF}"),
+        ViewKind::Callers => {
+            format!("Below a procedure, a row calls the row above it in its column; {BRANCHES} {SELF}")
+        }
+        ViewKind::Flat => format!("A row is part of the row above it that stands further left. {SELF}"),
+    }
+}
+
 /// Trees of at most so many lines are left as they are.
 const SHORT_LINES: usize = 40;
 
@@ -164,6 +177,9 @@ impl Views {
     fn write(&self, title: &str, profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> io::Result<()> {
         let title = titled(title, profile, options, self.is_folded);
         writeln!(out, "{}", Paint { color: options.color }.with(Ink::Bold, &title))?;
+        for line in head::lines_of(&[how_to_read(self.folded.kind)], " ", options.width.max(40)) {
+            writeln!(out, "{}", Paint { color: options.color }.with(Ink::Dim, &line))?;
+        }
         for metric in &profile.metrics {
             // What follows from it has the same note.
             if let Some(note) = metric.note.as_ref().filter(|_| !matches!(metric.kind, MetricKind::Derived(_))) {
@@ -212,7 +228,8 @@ fn cost_heading(profile: &Profile) -> String {
 fn titled(what: &str, profile: &Profile, options: &TextOptions, is_folded: bool) -> String {
     let mut left_out = Vec::new();
     if options.query.min_share > 0.0 {
-        left_out.push(format!("below {}%", options.query.min_share * 100.0));
+        // Hundredths of 14 are 14.000000000000002 otherwise.
+        left_out.push(format!("below {}%", (options.query.min_share * 1e8).round() / 1e6));
     }
     if let Some(depth) = options.query.max_depth {
         left_out.push(format!("below level {depth}"));

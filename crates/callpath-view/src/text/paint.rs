@@ -1,5 +1,5 @@
 //! Colour and weight on a terminal, or nothing at all.
-//! Refuses to know whether the output is a terminal: it is told.
+//! Whether the output is a terminal, the caller says.
 
 /// How a piece of text is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

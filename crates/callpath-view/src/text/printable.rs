@@ -1,5 +1,4 @@
 //! Strings from binaries and command lines made safe and narrow enough for a terminal.
-//! Refuses to know what they name, beyond brackets.
 
 /// `text` with every character that a terminal could act on shown escaped: control characters (C0, C1, DEL), and those
 /// that reorder or hide text.

@@ -1,5 +1,4 @@
 //! Numbers as a person reads them: three digits and a unit, percentages, thousands.
-//! Refuses to know what is measured beyond its unit.
 
 use callpath_db::{Metric, Value};
 

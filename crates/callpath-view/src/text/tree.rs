@@ -1,5 +1,4 @@
 //! Nodes of a view as lines of text: who calls whom, without running off to the right.
-//! Refuses to know what is above and below the tree on the page.
 //!
 //! A chain of calls stays in one column: a line without a branch mark is called by the one above it in its column.
 //! Branches are marked, and lie one step to the right:
@@ -76,8 +75,10 @@ pub(super) struct Drawing<'a> {
 enum Pending {
     Chain(Chain),
     Line(Line),
-    /// A line for frames left out.
+    /// A line for frames left out, from the node `first` in to the node `last`.
     Skipped {
+        first: usize,
+        last: usize,
         frames: usize,
         own: u64,
         marks: Rc<str>,
@@ -98,8 +99,12 @@ impl Drawing<'_> {
             match pending {
                 Pending::Chain(chain) => self.lay_out(chain, &mut stack),
                 Pending::Line(line) => self.line(&line, out)?,
-                Pending::Skipped { frames, own, marks } => {
-                    let words = format!("… {frames} more in a straight line");
+                Pending::Skipped { first, last, frames, own, marks } => {
+                    let [outer, inner] = [first, last].map(|node| percent(self.cost(node), self.total()));
+                    let words = match outer == inner {
+                        true => format!("… {frames} more levels"),
+                        false => format!("… {frames} more levels ({outer} -> {inner})"),
+                    };
                     writeln!(out, "{}{}{}", self.cells(None, None, own), marks, self.ink(Ink::Dim, &words))?;
                 }
             }
@@ -138,7 +143,8 @@ impl Drawing<'_> {
                     Link::Skipped { first, frames: count } => {
                         (above, after_gap) = (None, true);
                         let own = (first..first + count).map(|i| self.own(frames[i])).fold(0, u64::saturating_add);
-                        Pending::Skipped { frames: count, own, marks: marks.clone() }
+                        let (first, last) = (frames[first], frames[first + count - 1]);
+                        Pending::Skipped { first, last, frames: count, own, marks: marks.clone() }
                     }
                     Link::Frame { first, times, period } => {
                         let all = (0..times).map(|i| self.own(frames[first + i * period]));
@@ -246,7 +252,7 @@ impl Drawing<'_> {
         let module = module.map_or(String::new(), |module| format!("  {module}"));
         let beside = self.cells_width() + columns(marks) + times.len() + columns(&module);
         let room = self.options.width.saturating_sub(beside).max(24);
-        let label = label(self.view, node, self.profile).fit(room);
+        let label = label(self.view, node, self.profile, self.options.query.max_depth.is_some()).fit(room);
         let label = match scope.kind {
             ScopeKind::Pruned => self.ink(Ink::Dim, &label),
             kind if kind.is_frame() || kind.is_body() => label,

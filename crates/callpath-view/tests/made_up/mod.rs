@@ -1,5 +1,4 @@
 //! Made-up profiles: of a stripped compressor, of a C++ renderer, of a build.
-//! Refuses to know how a real profile comes about.
 
 #![allow(dead_code, reason = "each user takes its part")]
 

@@ -1,5 +1,4 @@
 //! `callpath debug`: looking inside, for those who work on callpath.
-//! Knows nothing of how what it shows is made.
 
 use std::io::{BufReader, Write};
 use std::path::PathBuf;

@@ -1,5 +1,4 @@
 //! `callpath demo`: a real multi-threaded program that is always there, recorded and reported.
-//! Knows nothing of recording.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,8 +15,8 @@ use crate::{output, preload, surroundings};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// How many of the system's largest libraries are analysed
-    #[arg(long, default_value_t = 6)]
+    /// How many of the system's largest libraries to analyse
+    #[arg(long, value_name = "NUMBER", default_value_t = 6, value_parser = super::number::<usize>)]
     libraries: usize,
 }
 
@@ -30,7 +29,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let own = std::env::current_exe()?;
     let mut files = vec![own.clone()];
     files.extend(largest_libraries(arguments.libraries));
-    output::say(format_args!("recording callpath at work on its own executable and {} libraries", files.len() - 1));
+    output::say(format_args!(
+        "recording callpath while it analyses its own executable and {} libraries",
+        files.len() - 1
+    ));
     let mut words: Vec<std::ffi::OsString> = vec!["debug".into(), "analyse".into(), "--rounds".into(), "8".into()];
     words.extend(files.iter().map(|f| f.as_os_str().to_owned()));
     let options = RecordOptions {

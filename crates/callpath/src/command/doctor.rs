@@ -1,5 +1,4 @@
 //! `callpath doctor`: what this machine allows, what a program needs, and what to do about what is missing.
-//! Knows nothing of how a fact is found out, nor of how it is shown.
 
 mod machine;
 mod modules;
@@ -7,6 +6,7 @@ mod program;
 mod shown;
 mod trial;
 
+pub(super) use shown::wrapped;
 pub(super) use trial::busy;
 
 use std::ffi::OsString;
@@ -22,10 +22,10 @@ const CANNOT_RECORD: u8 = 1;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// JSON (docs/formats.md)
+    /// Print JSON (docs/formats.md)
     #[arg(long)]
     json: bool,
-    /// A program that shall be recorded
+    /// Program to check
     program: Option<OsString>,
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         Some(name) => {
             let path = find_program(name).map_err(|error| anyhow::anyhow!("failed to {error}"))?;
             if !path.is_file() {
-                let error = anyhow::anyhow!("failed to look at {}: it is no file, or not there", path.display());
+                let error = anyhow::anyhow!("failed to look at {}: not a file, or it does not exist", path.display());
                 return Err(Failure { error, status: CANNOT_RECORD });
             }
             Some(path)

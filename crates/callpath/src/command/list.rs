@@ -1,23 +1,23 @@
 //! `callpath list`: the events' names, and which of them this machine offers this user.
-//! Knows nothing of how they are tried out.
 
 use std::io::Write;
 
 use callpath_record::offered_events;
 
 use super::Outcome;
-use crate::output;
+use super::doctor::wrapped;
+use crate::{output, surroundings};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {}
 
 /// Events that are named by what they are, not by a word.
 const OTHERS: [(&str, &str); 5] = [
-    ("LLC-load-misses", "a cache's, as perf names them"),
-    ("r1a8", "the processor's own number, in hexadecimal"),
-    ("cpu/event=0x3c,umask=0x0/", "a unit's, by the terms that /sys/bus/event_source/devices gives it"),
-    ("sched:sched_switch", "a tracepoint of the kernel; for root"),
-    ("mem:0x401136:x", "an address that is executed (x), read (r) or written (w)"),
+    ("LLC-load-misses", "a cache event, by perf's name"),
+    ("r1a8", "a processor event, by its number in hexadecimal"),
+    ("cpu/event=0x3c,umask=0x0/", "an event of a unit in /sys/bus/event_source/devices, by its terms"),
+    ("sched:sched_switch", "a kernel tracepoint; needs root"),
+    ("mem:0x401136:x", "an address when it is executed (x), read (r) or written (w)"),
 ];
 
 pub(crate) fn run(_: &Arguments) -> Outcome {
@@ -29,23 +29,26 @@ pub(crate) fn run(_: &Arguments) -> Outcome {
         writeln!(out, "  {}{other}", offer.name)?;
     }
     if !elsewhere.is_empty() {
-        writeln!(out, "\nEvents that cannot")?;
+        writeln!(out, "\nEvents that cannot be sampled here")?;
         let mut reasons: Vec<&str> = elsewhere.iter().filter_map(|offer| offer.why_not.as_deref()).collect();
         reasons.dedup();
         for reason in reasons {
             let of_it = elsewhere.iter().filter(|offer| offer.why_not.as_deref() == Some(reason));
             let names: Vec<&str> = of_it.map(|offer| offer.name.as_str()).collect();
-            writeln!(out, "  {}\n    {reason}", names.join(", "))?;
+            for line in wrapped(&names.join(", "), surroundings::width().saturating_sub(2)) {
+                writeln!(out, "  {line}")?;
+            }
+            writeln!(out, "    {reason}")?;
         }
     }
-    writeln!(out, "\nEvents by number or place, which are tried when they are asked for")?;
+    writeln!(out, "\nOther forms (`record` says whether one works here)")?;
     for (name, what) in OTHERS {
         writeln!(out, "  {name:<26}  {what}")?;
     }
     writeln!(
         out,
-        "\nBehind a name: :u user mode, :k kernel, :p :pp :ppp precise; @PERIOD events (or ns) from sample to sample, @fRATE \
-         samples a second"
+        "\nAfter a name\n  :u user mode, :k kernel mode, :p :pp :ppp precise\n  \
+         @PERIOD events (clocks: ns) from sample to sample, @fRATE samples a second"
     )?;
     out.flush()?;
     Ok(0)

@@ -1,5 +1,4 @@
 //! The subcommands, and what each gives back.
-//! Knows nothing of how they work.
 
 mod debug;
 mod demo;
@@ -34,19 +33,24 @@ pub(crate) type Outcome = Result<u8, Failure>;
 pub(crate) enum Command {
     /// Run a program and record its call paths
     Record(record::Arguments),
-    /// Name the events that can be sampled, here and elsewhere
+    /// List the events that can be sampled
     List(list::Arguments),
     /// Show what a recording measured
     Report(report::Arguments),
-    /// What this machine allows and a program needs, and what to do about what is missing
+    /// Check what this machine allows and what a program needs
     Doctor(doctor::Arguments),
     /// Show the procedures, loops and inlined calls of a program or library
     Structure(structure::Arguments),
-    /// Record callpath itself at work on the system's largest libraries, and show the report
+    /// Record callpath while it analyses the system's largest libraries, and show the report
     Demo(demo::Arguments),
-    /// For those who work on callpath
+    /// Look inside: recipes, unwinding, the preloaded object
     #[command(subcommand)]
     Debug(debug::Command),
+}
+
+/// A whole number, as an option's value.
+fn number<N: std::str::FromStr>(typed: &str) -> Result<N, &'static str> {
+    typed.parse().map_err(|_| "must be a whole number")
 }
 
 impl Command {

@@ -1,5 +1,4 @@
 //! `callpath record`: options in, a recording out, the program's own exit status back.
-//! Knows nothing of how it is recorded.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,30 +22,31 @@ const NOT_FOUND: u8 = 127;
 #[derive(clap::Args)]
 #[command(override_usage = "callpath record [OPTIONS] [--] PROGRAM [ARGUMENT]...")]
 pub(crate) struct Arguments {
-    /// What to sample (`callpath list` names it), each with a period (@1000000: nanoseconds or events) or a rate (@f1000)
+    /// Event to sample, with a period (@1000000: nanoseconds or events) or a rate (@f1000) of its own if it has one; may be
+    /// repeated. `callpath list` names the events [default: cpu-time]
     #[arg(short, long = "event", value_name = "EVENT[@PERIOD|@fRATE]", env = "CALLPATH_EVENT")]
     event: Vec<String>,
-    /// Samples a second and thread [default: 1000]
-    #[arg(short = 'F', long = "freq", value_name = "RATE", env = "CALLPATH_FREQ")]
+    /// Samples a second of each thread [default: 1000]
+    #[arg(short = 'F', long = "freq", value_name = "RATE", env = "CALLPATH_FREQ", value_parser = super::number::<u64>)]
     rate: Option<u64>,
-    /// Nanoseconds, or events, from one sample to the next
-    #[arg(short = 'c', long = "count", value_name = "PERIOD", conflicts_with = "rate")]
+    /// Nanoseconds or events from one sample to the next
+    #[arg(short = 'c', long = "count", value_name = "PERIOD", conflicts_with = "rate", value_parser = super::number::<u64>)]
     period: Option<u64>,
-    /// The measurement directory; it must not be there yet [default: ./<program>-<pid>.callpath]
+    /// Measurement directory; it must not exist [default: ./<program>-<pid>.callpath]
     #[arg(short, long, value_name = "DIR", env = "CALLPATH_OUTPUT")]
     output: Option<PathBuf>,
-    /// Replace a return address at each sample, so that the next one walks only what is new of the stack: `auto` on deep
-    /// stacks, `always` on all (which also counts returns), or `never`
+    /// When to mark return addresses, so that a sample walks only the new part of the stack: `auto` on deep stacks, `always` on
+    /// all stacks (which also counts returns), or `never`
     #[arg(long, value_name = "WHEN", default_value = "auto", env = "CALLPATH_SENTINEL")]
     sentinel: SentinelArgument,
-    /// What is kept of paths on which calls recur: `full` (every frame), `collapse` (a call that is active already goes on
-    /// from there) or `suffix:N` (the innermost N frames)
+    /// What to keep of recursive paths: `full` (every frame), `collapse` (a call that is already on the path continues there) or
+    /// `suffix:N` (the innermost N frames)
     #[arg(long, value_name = "WHAT", default_value = "full", env = "CALLPATH_RECURSION")]
     recursion: RecursionArgument,
     /// Keep the time of each sample, for a timeline
     #[arg(long)]
     trace: bool,
-    /// Record until all processes that the program started have ended, daemons too; an interrupt ends that
+    /// Record until all processes of the program have ended, daemons included; Ctrl-C ends the wait
     #[arg(long)]
     wait_all: bool,
     /// Accepted for perf's users: call paths are always recorded
@@ -79,13 +79,13 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let failed = |error: anyhow::Error, status| Failure { error, status };
     if arguments.pid.is_some() {
         let error = anyhow::anyhow!(
-            "-p: attaching to a running process is not there yet; start it with: callpath record PROGRAM"
+            "-p: callpath cannot attach to a running process yet; start it with: callpath record PROGRAM"
         );
         return Err(failed(error, FAILED));
     }
     if arguments.duration.is_some() {
         let error =
-            anyhow::anyhow!("--duration is not there yet; what was measured can be read while the program runs");
+            anyhow::anyhow!("--duration does not exist yet; a measurement can be reported while the program runs");
         return Err(failed(error, FAILED));
     }
     let Some((program, rest)) = arguments.program.split_first() else {
@@ -139,7 +139,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if let Some(loss) = &recorded.loss {
         let status = recorded.ended.status;
         output::say(format_args!(
-            "failed to {loss}: the measurement lacks that; the program itself ended with {status}"
+            "failed to {loss}: this part of the measurement is missing; the program ended with status {status}"
         ));
     }
     let directory = shell_word(&recorded.directory.to_string_lossy());
@@ -147,9 +147,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if !can_be_read {
         output::say(format_args!("nothing that can be read was recorded to {directory}"));
     } else if recorded.processes == 0 {
-        output::say(format_args!(
-            "nothing was measured: no program loaded callpath's object and has glibc as its C library"
-        ));
+        output::say(format_args!("nothing was measured: no process with glibc loaded callpath's object"));
     } else {
         output::say(format_args!("recorded to {directory}; see it with: callpath report {directory}"));
     }

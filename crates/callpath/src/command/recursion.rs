@@ -1,5 +1,4 @@
 //! `--recursion=full|collapse|suffix:N`, which `record` and `report` have in common.
-//! Knows nothing of what either does with it.
 
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -16,14 +15,14 @@ impl FromStr for RecursionArgument {
     type Err = &'static str;
 
     fn from_str(typed: &str) -> Result<RecursionArgument, &'static str> {
-        const FRAMES: &str = "suffix:N keeps so many frames, 1 or more";
+        const FRAMES: &str = "N of suffix:N must be 1 or more";
         match typed {
             "full" => Ok(RecursionArgument::Full),
             "collapse" => Ok(RecursionArgument::Collapse),
             "suffix" => Err(FRAMES),
             _ => match typed.strip_prefix("suffix:") {
                 Some(frames) => frames.parse().map(RecursionArgument::Suffix).map_err(|_| FRAMES),
-                None => Err("there are full, collapse and suffix:N"),
+                None => Err("must be full, collapse or suffix:N"),
             },
         }
     }

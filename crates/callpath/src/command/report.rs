@@ -1,5 +1,4 @@
 //! `callpath report`: a measurement in, text or JSON out.
-//! Knows nothing of how either is made.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -18,49 +17,49 @@ use crate::surroundings::{self, Progress};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The measurement directory [default: the newest *.callpath here]
+    /// Measurement directory [default: the newest *.callpath in the current directory]
     measurement: Option<PathBuf>,
-    /// One view instead of the report: context (top down), callers (bottom up) or flat (by code)
+    /// Show one view alone: context (top down), callers (bottom up) or flat (by code)
     #[arg(long, value_name = "VIEW")]
     view: Option<ViewArgument>,
-    /// The account of the samples alone: what became of each, and how long the handlers took
+    /// Show the sample statistics alone: classes, links between frames, time in handlers
     #[arg(long, conflicts_with_all = ["view", "json"])]
     quality: bool,
-    /// JSON of a view (the context view unless --view says otherwise), whole unless limited
+    /// Print a view as JSON (context unless --view names another), complete unless limited
     #[arg(long)]
     json: bool,
-    /// Only processes with this name or number
+    /// Show only processes with this name or ID
     #[arg(long, value_name = "NAME|PID")]
     process: Option<String>,
-    /// Only threads with this name or number
+    /// Show only threads with this name or ID
     #[arg(long, value_name = "NAME|TID")]
     thread: Option<String>,
-    /// Keep threads apart that would be added up
+    /// Show each thread separately
     #[arg(long)]
     per_thread: bool,
-    /// Add up processes of the same name
+    /// Add up processes with the same name
     #[arg(long)]
     merge_processes: bool,
-    /// Leave out what costs less than this many percent of the whole [default: 1, in JSON 0]
+    /// Hide what costs less than this share of the total, in percent [default: 1, in JSON 0]
     #[arg(long, value_name = "PERCENT", value_parser = percentage, allow_negative_numbers = true)]
     threshold: Option<f64>,
-    /// Show so many levels
+    /// Show at most this many levels
     #[arg(long, value_name = "LEVELS", value_parser = levels, allow_negative_numbers = true)]
     depth: Option<usize>,
-    /// Show source lines as scopes of their own
+    /// Show source lines as rows of their own
     #[arg(long)]
     lines: bool,
-    /// Leave out loops: what they cost is that of what is around them
+    /// Hide loops; their cost belongs to what contains them
     #[arg(long)]
     no_loops: bool,
-    /// Leave out inlined calls: what they cost is that of what they were inlined into
+    /// Hide inlined calls; their cost belongs to what contains them
     #[arg(long)]
     no_inlines: bool,
-    /// What is kept of paths on which calls recur: full (every frame), collapse (a procedure's activations on a path are one
-    /// scope) or suffix:N (the innermost N frames) [default: full, in text collapse where a long tree becomes half as long]
+    /// What to show of recursive paths: full (every frame), collapse (one row for all activations of a procedure on a path) or
+    /// suffix:N (the innermost N frames) [default: full; text collapses a long tree where that halves it]
     #[arg(long, value_name = "WHAT")]
     recursion: Option<RecursionArgument>,
-    /// Columns [default: the terminal's, or 100]
+    /// Width in columns [default: the terminal's, or 100]
     #[arg(long, value_name = "COLUMNS", value_parser = columns, allow_negative_numbers = true)]
     width: Option<usize>,
 }
@@ -73,18 +72,18 @@ enum ViewArgument {
 }
 
 fn percentage(typed: &str) -> Result<f64, &'static str> {
-    typed.parse().ok().filter(|percent| (0.0..=100.0).contains(percent)).ok_or("a percentage is from 0 to 100")
+    typed.parse().ok().filter(|percent| (0.0..=100.0).contains(percent)).ok_or("must be from 0 to 100")
 }
 
 fn levels(typed: &str) -> Result<usize, &'static str> {
-    typed.parse().ok().filter(|levels| *levels > 0).ok_or("there are levels from 1 on")
+    typed.parse().ok().filter(|levels| *levels > 0).ok_or("must be 1 or more")
 }
 
 /// In fewer, lines break in the middle of numbers.
 const LEAST_COLUMNS: usize = 40;
 
 fn columns(typed: &str) -> Result<usize, &'static str> {
-    typed.parse().ok().filter(|columns| *columns >= LEAST_COLUMNS).ok_or("a report needs 40 columns or more")
+    typed.parse().ok().filter(|columns| *columns >= LEAST_COLUMNS).ok_or("must be 40 or more")
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
@@ -117,7 +116,10 @@ pub(crate) fn load(directory: Option<&Path>) -> anyhow::Result<Profile> {
     let still_running = profile.info.exit.is_none();
     if profile.info.processes.is_empty() && !(still_running && losses.is_empty()) {
         measurement.session.notes.iter().for_each(output::say);
-        anyhow::bail!("{}: no process's data can be read; none was measured, or its file is gone", directory.display());
+        anyhow::bail!(
+            "{}: no data of any process: none was measured, or the files are missing or damaged",
+            directory.display()
+        );
     }
     Ok(profile)
 }

@@ -1,5 +1,4 @@
 //! `callpath structure`: the loops and inlined calls of a file's procedures, for study.
-//! Knows nothing of how they are found.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -130,8 +129,10 @@ fn text(out: &mut impl Write, found: &ModuleStructure, names: &ModuleNames, line
             write!(out, "  {:#x}-{:#x}", fragment.start.0, fragment.end.0)?;
         }
         write!(out, "  by {}", procedure.way.word())?;
-        if procedure.unresolved_jumps > 0 {
-            write!(out, "  ({} jumps lead nobody knows where)", procedure.unresolved_jumps)?;
+        match procedure.unresolved_jumps {
+            0 => {}
+            1 => write!(out, "  (1 indirect jump could not be followed)")?,
+            jumps => write!(out, "  ({jumps} indirect jumps could not be followed)")?,
         }
         writeln!(out)?;
         if lines {

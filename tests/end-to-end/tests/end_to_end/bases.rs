@@ -1,6 +1,5 @@
 //! Where stacks begin: a path is whole if it reaches code that is known to begin one, and partial if all that is found there is
 //! a zero.
-//! Knows nothing of unwinding.
 
 use callpath_end_to_end::{C, Profile, Program};
 
@@ -11,7 +10,7 @@ fn bases(mode: &str) -> Profile {
 /// All of `root`'s time is on whole paths that begin there, and go on as `path` says.
 fn assert_begins(profile: &Profile, root: &str, path: &[&str]) {
     // The loader's samples are whole, too.
-    profile.assert_full(950, 20);
+    profile.assert_full(950);
     assert!(profile.percent_through(&[&[root], path].concat()) > 90.0, "{:?}", profile.paths());
     let beyond = profile.paths().into_iter().filter(|path| path.iter().position(|name| *name == root) > Some(0));
     assert_eq!(beyond.count(), 0, "something has called {root}: {:?}", profile.paths());

@@ -1,5 +1,4 @@
 //! `make -j2` of a C project of many files: every process is found under its own name, and the work is done.
-//! Knows nothing of compilers but their names.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -1,18 +1,15 @@
 //! Files of a measurement, cut and changed: the report is an answer or a clear refusal, never a panic, never endless.
-//! Knows nothing of the formats.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-use callpath_end_to_end::{Program, run_report};
+use callpath_end_to_end::{Program, copy_program, run_report, run_report_within};
 
-/// A report must end before this; it takes some hundredths of a second.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// CPU time that a report may take, seconds; some hundredths is what it takes.
+const MOST_CPU_S: u32 = 20;
 
 fn assert_survived(directory: &Path, what: &str) {
     for options in [&["--json"][..], &[]] {
-        let start = Instant::now();
-        let said = run_report(directory, options);
+        let said = run_report_within(MOST_CPU_S, directory, options);
         let what = format!("{what}, {options:?}");
         assert!(
             said.status < 101 || (102..128).contains(&said.status),
@@ -21,7 +18,6 @@ fn assert_survived(directory: &Path, what: &str) {
             said.stderr
         );
         assert!(!said.stderr.contains("panicked"), "{what}: {}", said.stderr);
-        assert!(start.elapsed() < PATIENCE, "{what}: took {:?}", start.elapsed());
         if said.status != 0 {
             assert!(said.stderr.contains(directory.to_str().unwrap()), "{what}: names no file: {}", said.stderr);
         } else if options == ["--json"] {
@@ -91,7 +87,7 @@ fn every_file_of_a_measurement() {
 fn the_program_replaced_after_the_run() {
     let place = tempfile::TempDir::new().expect("a temp directory");
     let copy = place.path().join("burn");
-    std::fs::copy(Program::nasty("burn.c").path(), &copy).unwrap();
+    copy_program(Program::nasty("burn.c").path(), &copy);
     let recorded = Program::at(&copy).arguments(["100"]).recorded();
     assert!(recorded.profile().percent_through(&["main", "outer", "inner"]) > 80.0);
     std::fs::remove_file(&copy).unwrap();
@@ -118,7 +114,7 @@ fn the_cache_of_tables() {
         assert_eq!(report.status, 0, "{report:?}");
         let profile = callpath_end_to_end::Profile::of_json(&report.stdout);
         profile.assert_sound();
-        profile.assert_full(900, 10);
+        profile.assert_full(900);
     };
     let place = tempfile::TempDir::new().expect("a temp directory");
     record(&place.path().join("first"));

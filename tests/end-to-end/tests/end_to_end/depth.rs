@@ -1,5 +1,4 @@
 //! Stacks so deep that no sample walks them whole: what is found out of them is right, and no sample takes long.
-//! Knows nothing of how walks go on.
 
 use callpath_end_to_end::{C, Profile, Program};
 
@@ -17,7 +16,8 @@ fn generated_code_300_000_deep() {
     for sentinel in ["auto", "never"] {
         let options = ["--sentinel", sentinel];
         let profile = program.clone().arguments(["deep"]).options(&options).same().profile();
-        assert!(profile.quality.full + profile.quality.partial >= 5, "{:?}", profile.quality);
+        // Four of five may be throttled, by handlers that each last some periods.
+        profile.assert_walked(20);
         assert!(profile.percent_through(&["[jit]!"]) > 80.0);
         assert_a_fifth(&profile);
         let quality = &profile.quality;
@@ -42,7 +42,7 @@ fn two_stacks_that_differ_in_their_outermost_frames() {
         let options = ["--sentinel", sentinel];
         let program = Program::nasty("turns.c").arguments(["60000", "200"]).options(&options);
         let profile = program.same().profile();
-        assert!(profile.quality.full + profile.quality.partial >= 50, "{:?}", profile.quality);
+        profile.assert_walked(10);
         for (caller, other) in [("first", "work_of_second"), ("second", "work_of_first")] {
             assert_eq!(profile.through(&[caller, other], "samples"), 0, "{sentinel}: {caller} never called {other}");
         }

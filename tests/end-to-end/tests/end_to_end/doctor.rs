@@ -1,5 +1,5 @@
 //! `callpath doctor PROGRAM`: what it says of programs that were made with known facts.
-//! Knows nothing of how it finds them out; binutils tell the same.
+//! What it says is compared with binutils.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -124,6 +124,14 @@ fn a_setuid_program() {
     let json: Value = serde_json::from_str(&said.stdout).expect("the doctor speaks JSON");
     let found = finding(&json["program"], "program");
     assert!(text(found, "found").contains("setuid") && text(found, "state") == "bad", "{found}");
+}
+
+#[test]
+fn a_sanitizer_costs_and_hinders_nothing() {
+    let (program, status) = of(&made("doctor_asan", &["-fsanitize=address"]));
+    let found = finding(&program, "sanitizer");
+    assert_eq!((status, text(found, "state")), (0, "limited"), "{found}");
+    assert!(text(found, "found").contains("libasan"), "{found}");
 }
 
 #[test]

@@ -1,5 +1,4 @@
 //! Ends of every kind: what was taken until then is in the files.
-//! Knows nothing of how they are written.
 
 use callpath_end_to_end::{Program, run_report};
 
@@ -7,7 +6,7 @@ fn ends(how: &str, status: i32) {
     let (recorded, cost_ns) = Program::nasty("burn.c").arguments(["400", how]).same_with_account();
     assert_eq!(recorded.ended.status, status, "{how}");
     let profile = recorded.profile();
-    profile.assert_full(990, 100);
+    profile.assert_full(990);
     let total = profile.total("cpu-time");
     assert!(total.abs_diff(cost_ns) < cost_ns / 50 + 15_000_000, "{how}: {total} of {cost_ns}");
     assert!(profile.percent_through(&["main", "outer", "inner"]) > 90.0, "{how}");
@@ -45,7 +44,7 @@ fn by_other_signals() {
 fn the_program_itself_killed() {
     let recorded = Program::nasty("burn.c").arguments(["300", "kill"]).same();
     assert_eq!(recorded.ended.status, 137);
-    recorded.profile().assert_full(980, 66);
+    recorded.profile().assert_full(980);
 }
 
 #[test]
@@ -54,11 +53,18 @@ fn read_while_it_runs() {
     let directory = tempfile::TempDir::new().expect("a temp directory");
     let measurement = directory.path().join("m.callpath");
     let mut command = std::process::Command::new(callpath_end_to_end::callpath());
-    command.args(["record", "-o"]).arg(&measurement).arg("--").arg(program.path()).arg("4000");
+    // Longer than it takes to see it grow, however busy the machine is; it is ended then.
+    command.args(["record", "-o"]).arg(&measurement).arg("--").arg(program.path()).arg("120000");
     command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     let mut child = command.spawn().expect("callpath can be run");
-    let mut seen = vec![];
+    let mut seen: Vec<u64> = vec![];
     while child.try_wait().expect("it can be waited for").is_none() {
+        if seen.iter().collect::<std::collections::BTreeSet<_>>().len() > 2 {
+            let told = std::process::Command::new("/bin/kill").arg(child.id().to_string()).status();
+            assert!(told.expect("kill can be run").success());
+            child.wait().expect("it can be waited for");
+            break;
+        }
         if measurement.is_dir() {
             let said = run_report(&measurement, &["--json"]);
             assert!(said.status < 100, "{said:?}");

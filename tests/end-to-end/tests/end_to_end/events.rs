@@ -1,5 +1,4 @@
 //! Events that the kernel counts: how many, and where, against what a program and the kernel's own account say.
-//! Knows nothing of how they are counted.
 
 use callpath_end_to_end::{C, Ended, Profile, Program, Recorded, callpath, is_root, skip};
 
@@ -214,10 +213,10 @@ fn what_is_not_there_is_said_with_what_is() {
     }
     for (event, words) in [
         ("cycels", "unknown event `cycels`; see: callpath list"),
-        ("page-faults:x", "`x` is no modifier"),
-        ("page-faults@0", "`0` is no period"),
+        ("page-faults:x", "`x` is not a modifier"),
+        ("page-faults@0", "`0` is not a period"),
         ("page-faults@f0", "a rate of 0 samples a second is out of range"),
-        ("cpu-time@x", "`x` is no period"),
+        ("cpu-time@x", "`x` is not a period"),
         ("page-faults,page-faults", "asked for twice"),
         ("r1,r2,r3,r4,r5,r6,r7,r8,r9", "9 events are too many"),
         ("nowhere/event=1/", "has no unit `nowhere`"),

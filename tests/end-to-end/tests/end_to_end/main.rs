@@ -1,5 +1,5 @@
 //! Real programs, bare and under `callpath record`: the same to their caller, and the profile is right.
-//! Knows nothing of how callpath works. No time decides a test, but as the kernel's account of the same run.
+//! A test is decided by counts and by CPU time of the same run, never by the time that passed.
 //!
 //! Everything is in one executable, so that each program is compiled once.
 

@@ -1,5 +1,4 @@
 //! Commands that have little memory, and what they say of how much was measured.
-//! Knows nothing of what memory is for.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,5 +1,4 @@
 //! What `record` and `report` say: what is true of this run, and what helps here.
-//! Knows nothing of notes about single programs and limits, which stand with their tests.
 
 use callpath_end_to_end::{C, Program, compiled, run_report};
 

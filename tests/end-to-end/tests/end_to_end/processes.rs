@@ -1,5 +1,4 @@
 //! Children: each is a process of the same measurement, with paths of its own.
-//! Knows nothing of how a child is reached.
 
 use callpath_end_to_end::{C, Profile, Program};
 

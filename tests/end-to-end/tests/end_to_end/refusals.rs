@@ -1,7 +1,6 @@
 //! What cannot be done: one sentence that says so, and a status of our own.
-//! Knows nothing of how it is found out.
 
-use callpath_end_to_end::{C, Ended, Program, callpath, compiled, is_root, skip};
+use callpath_end_to_end::{C, Ended, Program, callpath, compiled, copy_program, is_root, skip};
 
 /// One sentence on stderr that holds these words; nothing on stdout; 125 to 127.
 fn assert_refused(said: &Ended, words: &[&str]) {
@@ -83,7 +82,7 @@ fn a_setuid_program() {
     let burn = compiled(C { source: "burn.c", output: "burn", options: &[] }).expect("burn.c compiles");
     let place = crate::ordinary_user::Place::new();
     let program = place.path().join("burn_setuid");
-    std::fs::copy(burn, &program).unwrap();
+    copy_program(&burn, &program);
     std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).unwrap();
     let said = place.run(&["record", "--", program.to_str().unwrap(), "50"]);
     assert_refused(&said, &["burn_setuid", "setuid"]);

@@ -1,10 +1,9 @@
 //! What runs out: disk, directories, memory, address space, descriptors, lengths of files, threads. The program lives.
-//! Knows nothing of how anything is kept.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use callpath_end_to_end::{C, Ended, Program, callpath, compiled, is_root, run_report, skip, tool_path};
 
@@ -19,7 +18,7 @@ fn limits_itself(mode: &str) {
     let recorded = limits(mode).same();
     assert!(recorded.ended.stdout.contains("executed: 67108864 67108864, room"), "{:?}", recorded.ended);
     let profile = recorded.profile();
-    profile.assert_full(970, 20);
+    profile.assert_full(970);
     // Parent, thread and the program that the child executes work 20 million steps each.
     let each = profile.total("cpu-time") / 3;
     assert!(profile.through(&["space", "work"], "cpu-time") * 2 > each, "the parent");
@@ -41,7 +40,7 @@ fn private_memory_that_the_program_limits() {
 fn address_space_limited_from_outside() {
     let limited = ["/bin/sh", "-c", "ulimit -S -v 100000; exec \"$@\"", "sh"];
     let recorded = limits("descriptors").through(&limited).same();
-    recorded.profile().assert_full(970, 20);
+    recorded.profile().assert_full(970);
     // Nobody may raise this one: the windows are small then.
     if is_root() {
         let place = crate::ordinary_user::Place::new();
@@ -53,7 +52,7 @@ fn address_space_limited_from_outside() {
         );
         let said = place.run_bare(&["/bin/sh", "-c", &script]);
         assert_eq!((said.status, said.stdout.lines().count()), (0, 2), "{said:?}");
-        place.profile("m").assert_full(970, 20);
+        place.profile("m").assert_full(970);
     }
 }
 
@@ -62,7 +61,7 @@ fn memory_that_runs_out() {
     let recorded = limits("memory").same();
     assert_eq!(recorded.ended.stdout, "all of it\n");
     let profile = recorded.profile();
-    profile.assert_full(970, 20);
+    profile.assert_full(970);
     assert!(profile.percent_through(&["main", "memory", "work"]) > 20.0);
 }
 
@@ -70,7 +69,7 @@ fn memory_that_runs_out() {
 fn descriptors_and_lengths_of_files_that_the_program_limits() {
     for (mode, path) in [("descriptors", ["works", "work"]), ("files", ["files", "work"])] {
         let profile = limits(mode).same().profile();
-        profile.assert_full(970, 20);
+        profile.assert_full(970);
         assert!(profile.percent_through(&path) > 25.0, "{mode}");
     }
 }
@@ -82,7 +81,9 @@ fn a_stack_of_a_gibibyte() {
     let quality = &profile.quality;
     let throttled = quality.dropped.get("throttled").unwrap_or(&0);
     assert_eq!(quality.full + quality.partial + throttled, quality.taken, "{quality:?}");
-    assert!(quality.full > 2 && quality.partial * 10 < quality.taken, "{quality:?}");
+    // Four of five may be throttled.
+    profile.assert_walked(20);
+    assert!(quality.partial * 10 < quality.taken, "{quality:?}");
     assert!(profile.depth() > 16_000, "{} frames", profile.depth());
 }
 
@@ -93,7 +94,7 @@ fn five_hundred_threads_at_once() {
     let in_collector = profile.quality.dropped.get("in-collector").copied().unwrap_or(0);
     assert!(in_collector <= 500 / 10, "{:?}", profile.quality);
     let walked = profile.quality.taken - in_collector;
-    profile.assert_full(990 * walked / profile.quality.taken, 100);
+    profile.assert_full(990 * walked / profile.quality.taken);
     assert!(profile.percent_through(&["meets", "work"]) > 50.0);
     assert_eq!(profile.quality.dropped.get("no-memory"), None, "{:?}", profile.quality);
 }
@@ -157,8 +158,8 @@ fn a_directory_that_vanishes() {
     let place = tempfile::TempDir::new().expect("a temp directory");
     let measurement = place.path().join("m.callpath");
     let burn = compiled(C { source: "burn.c", output: "burn", options: &[] }).expect("burn.c compiles");
-    let recorder = started(&measurement, &[burn.to_str().unwrap(), "1500", "exit"]);
-    wait_for(&measurement.join("session"));
+    let mut recorder = started(&measurement, &[burn.to_str().unwrap(), "1500", "exit"]);
+    wait_for(&mut recorder, || measurement.join("session").exists());
     std::fs::remove_dir_all(&measurement).unwrap();
     let said = Ended::of(&recorder.wait_with_output().expect("it can be waited for"));
     assert_eq!((said.status, said.stdout.as_str()), (3, "burnt, now exit\n"), "{}", said.stderr);
@@ -177,7 +178,7 @@ fn a_cache_that_cannot_be_written() {
     let said = Ended::of(&command.output().expect("callpath can be run"));
     assert_eq!((said.status, said.stdout.as_str()), (0, "burnt, now return\n"), "{said:?}");
     assert!(said.stderr.contains("/proc/self/no-cache"), "it is not said: {said:?}");
-    profile(&place.path().join("m")).assert_full(970, 10);
+    profile(&place.path().join("m")).assert_full(970);
 }
 
 /// A file system of 64 KiB; none where this user may not mount one.
@@ -218,14 +219,16 @@ fn a_full_disk() {
     let burn = burn.to_str().unwrap();
     let measurement = disk.0.path().join("m.callpath");
     // Full in mid-run: what was written stays readable, and the loss is said.
-    let recorder = started(&measurement, &[burn, "2500", "exit"]);
-    wait_for_process_file(&measurement);
+    const BURNT_MS: u64 = 2500;
+    let mut recorder = started(&measurement, &[burn, &BURNT_MS.to_string(), "exit"]);
+    wait_for_process_file(&mut recorder, &measurement);
     let filler = disk.fill();
     let said = Ended::of(&recorder.wait_with_output().expect("it can be waited for"));
     assert_eq!((said.status, said.stdout.as_str()), (3, "burnt, now exit\n"), "{}", said.stderr);
     assert!(said.stderr.contains("failed to write") && said.stderr.contains("No space left"), "{said:?}");
-    let early = profile(&measurement).quality;
-    assert!(early.full > 0 && early.full < 2400, "{early:?}");
+    let early = profile(&measurement);
+    let early_ms = early.total("cpu-time") / 1_000_000;
+    assert!(early.quality.full > 0 && early_ms < BURNT_MS, "{early_ms} of {BURNT_MS} ms: {:?}", early.quality);
     let names = measurement.read_dir().unwrap().map(|entry| entry.unwrap().file_name());
     assert!(!names.into_iter().any(|name| name.to_string_lossy().ends_with(".new")), "a file that was begun is left");
     // Full from the beginning.
@@ -251,15 +254,18 @@ fn a_full_disk_that_has_room_again() {
     let Some(disk) = SmallDisk::new("a_full_disk_that_has_room_again") else { return };
     let burn = compiled(C { source: "burn.c", output: "burn", options: &[] }).expect("burn.c compiles");
     let measurement = disk.0.path().join("m.callpath");
-    let recorder = started(&measurement, &[burn.to_str().unwrap(), "3000"]);
-    wait_for_process_file(&measurement);
+    const BURNT_MS: u64 = 3000;
+    let mut recorder = started(&measurement, &[burn.to_str().unwrap(), &BURNT_MS.to_string()]);
+    wait_for_process_file(&mut recorder, &measurement);
     let filler = disk.fill();
     std::thread::sleep(Duration::from_millis(1200));
     std::fs::remove_file(filler).unwrap();
     let said = Ended::of(&recorder.wait_with_output().expect("it can be waited for"));
     assert_eq!(said.status, 0, "{said:?}");
     assert!(!said.stderr.contains("failed"), "nothing is lost in the end: {said:?}");
-    profile(&measurement).assert_full(970, 2500);
+    let profile = profile(&measurement);
+    profile.assert_full(970);
+    assert!(profile.total("cpu-time") >= BURNT_MS * 1_000_000, "the end is missing: {:?}", profile.quality);
 }
 
 fn started(measurement: &Path, program: &[&str]) -> Child {
@@ -269,22 +275,20 @@ fn started(measurement: &Path, program: &[&str]) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("callpath can be run")
 }
 
-fn wait_for(path: &Path) {
-    let began = Instant::now();
-    while !path.exists() {
-        assert!(began.elapsed() < Duration::from_secs(30), "{} does not come", path.display());
+/// Waits as long as the recorder runs, and no longer.
+fn wait_for(recorder: &mut Child, is_there: impl Fn() -> bool) {
+    while !is_there() {
+        assert!(recorder.try_wait().expect("it is our child").is_none(), "the recorder ended before");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-fn wait_for_process_file(measurement: &Path) {
-    wait_for(&measurement.join("session"));
+fn wait_for_process_file(recorder: &mut Child, measurement: &Path) {
     let written = |name: &str| name.starts_with("process-0-") && !name.ends_with(".new");
-    let began = Instant::now();
-    while !measurement.read_dir().unwrap().any(|entry| written(&entry.unwrap().file_name().to_string_lossy())) {
-        assert!(began.elapsed() < Duration::from_secs(30), "no process's file comes");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for(recorder, || {
+        let entries = measurement.read_dir().into_iter().flatten();
+        entries.flatten().any(|entry| written(&entry.file_name().to_string_lossy()))
+    });
 }
 
 fn profile(measurement: &Path) -> callpath_end_to_end::Profile {

@@ -1,5 +1,4 @@
 //! The sentinel: whatever becomes of a marked frame, the program does what it does alone, and returns are counted.
-//! Knows nothing of stubs.
 
 use callpath_end_to_end::{C, Profile, Program};
 
@@ -10,36 +9,37 @@ const AUTO: [&str; 4] = ["--sentinel", "auto", "-F", "10000"];
 fn marked(mode: &str) -> Profile {
     let program = Program::nasty("marked.c").arguments([mode]);
     let deep = program.clone().options(&AUTO).same().profile();
-    assert!(deep.total("samples") > 20, "{mode}: {:?}", deep.quality);
+    deep.assert_walked(4);
     let profile = program.options(&ALWAYS).same().profile();
-    assert!(profile.total("samples") > 20, "{mode}: {:?}", profile.quality);
-    assert!(profile.total("returns") > 20, "{mode}: nothing was marked");
+    profile.assert_walked(4);
+    let (returns, samples) = (profile.total("returns"), profile.total("samples"));
+    assert!(returns * 50 > samples, "{mode}: {returns} returns at {samples} samples: nothing was marked");
     profile
 }
 
 #[test]
 fn registers_and_flags_survive() {
-    marked("registers").assert_full(990, 100);
+    marked("registers").assert_full(990);
 }
 
 #[test]
 fn values_of_every_kind_come_back() {
-    marked("values").assert_full(990, 100);
+    marked("values").assert_full(990);
 }
 
 #[test]
 fn jumps_over_marked_frames() {
-    marked("jumps").assert_full(990, 100);
+    marked("jumps").assert_full(990);
 }
 
 #[test]
 fn stacks_within_stacks() {
-    marked("contexts").assert_full(980, 100);
+    marked("contexts").assert_full(980);
 }
 
 #[test]
 fn handlers_that_return_and_that_do_not() {
-    marked("handlers").assert_full(980, 100);
+    marked("handlers").assert_full(980);
 }
 
 #[test]
@@ -63,12 +63,12 @@ fn return_addresses_that_somebody_else_replaces_too() {
 /// From the one that lies within the thread's own stack the way out leads downwards, which no walk goes: half of the paths.
 #[test]
 fn a_stack_that_the_code_itself_has_put_elsewhere() {
-    marked("switches").assert_full(450, 100);
+    marked("switches").assert_full(450);
 }
 
 #[test]
 fn data_behind_calls() {
-    marked("inlines").assert_full(900, 100);
+    marked("inlines").assert_full(900);
 }
 
 /// Each of the two is where it is, though both use the same memory.
@@ -76,10 +76,11 @@ fn data_behind_calls() {
 fn stacks_that_are_copied_away_and_back() {
     for options in [ALWAYS, AUTO, ["--sentinel", "never", "-F", "10000"]] {
         let profile = Program::nasty("marked.c").arguments(["copies"]).options(&options).same().profile();
-        profile.assert_full(700, 500);
+        profile.assert_full(700);
         let (first, second) =
             (profile.through(&["copies", "wander"], "samples"), profile.through(&["stray"], "samples"));
-        assert!(first > 100 && second > 100, "{first} {second}");
+        let samples = profile.total("samples");
+        assert!(first * 8 > samples && second * 8 > samples, "{first} {second} of {samples}");
         assert_eq!(profile.through(&["copies", "stray"], "samples"), 0);
         assert_eq!(profile.through(&["begin_second", "wander"], "samples"), 0);
     }
@@ -89,9 +90,9 @@ fn stacks_that_are_copied_away_and_back() {
 fn frames_that_are_put_back_below_another_caller() {
     for options in [ALWAYS, AUTO] {
         let profile = Program::nasty("marked.c").arguments(["delimited"]).options(&options).same().profile();
-        profile.assert_full(900, 200);
+        profile.assert_full(900);
         for (via, inside, other) in [("via_first", "in_first", "in_second"), ("via_second", "in_second", "in_first")] {
-            assert!(profile.through(&[via, inside], "samples") > 50, "{via}");
+            assert!(profile.percent_through(&[via, inside]) > 10.0, "{via}");
             assert_eq!(profile.through(&[via, other], "samples"), 0, "{via}");
         }
     }
@@ -99,7 +100,7 @@ fn frames_that_are_put_back_below_another_caller() {
 
 #[test]
 fn tail_calls() {
-    marked("tails").assert_full(990, 100);
+    marked("tails").assert_full(990);
 }
 
 #[test]
@@ -126,12 +127,12 @@ fn callers_of_who_jumps_to_dlsym() {
     for sentinel in [ALWAYS, AUTO] {
         let recorded = program.clone().options(&sentinel).same();
         assert_eq!(recorded.ended.stdout, "0 found\n");
-        recorded.profile().assert_full(900, 100);
+        recorded.profile().assert_full(900);
     }
     // Where nothing tells that it is dlsym, frames are left alone by default only: else their returns would not be counted.
     let recorded = program.arguments(["through"]).options(&AUTO).same();
     assert_eq!(recorded.ended.stdout, "0 found\n");
-    recorded.profile().assert_full(900, 100);
+    recorded.profile().assert_full(900);
 }
 
 #[test]
@@ -155,7 +156,7 @@ fn exceptions_through_marked_frames() {
         let output = if options.is_empty() { "throws" } else { "throws-static" };
         let program = Program::made(C { source: "throws.cpp", output, options });
         for sentinel in [ALWAYS, AUTO] {
-            program.clone().options(&sentinel).same().profile().assert_full(950, 26);
+            program.clone().options(&sentinel).same().profile().assert_full(950);
         }
     }
 }
@@ -163,13 +164,14 @@ fn exceptions_through_marked_frames() {
 /// Thrown and caught at every level of a deep stack, whose frames are marked even so.
 fn caught(source: &'static str, output: &'static str, options: &'static [&'static str]) {
     let program = Program::made(C { source, output, options }).arguments(["8000"]);
-    program.clone().options(&AUTO).same().profile().assert_full(900, 100);
+    program.clone().options(&AUTO).same().profile().assert_full(900);
     let profile = program.options(&ALWAYS).same().profile();
-    profile.assert_full(900, 100);
+    profile.assert_full(900);
     let name = |name: &str| if source.ends_with(".rs") { format!("catches::{name}") } else { name.to_owned() };
     for name in ["base", "level", "work"].map(name) {
         let signature = profile.names().into_iter().find(|is| is.split('(').next() == Some(&name)).unwrap_or_default();
-        assert!(profile.returns_of(&signature) > 20, "{name} ({signature}) was not marked");
+        let (returns, samples) = (profile.returns_of(&signature), profile.total("samples"));
+        assert!(returns * 100 > samples, "{name} ({signature}): {returns} returns at {samples} samples");
     }
 }
 
@@ -259,7 +261,7 @@ fn deep_stacks_cost_less() {
     let handlers = |sentinel: &'static str| {
         let profile = program.clone().options(&["--sentinel", sentinel]).same().profile();
         assert!(profile.depth() > 20_000, "only {} deep", profile.depth());
-        assert!(profile.quality.full > 100, "{:?}", profile.quality);
+        assert!(profile.quality.full * 5 > profile.due(), "{} due: {:?}", profile.due(), profile.quality);
         profile.quality
     };
     let (never, auto) = (handlers("never"), handlers("auto"));

@@ -1,6 +1,5 @@
 //! Limits of processes and threads (`ulimit -u`, a cgroup's `pids.max`): the program gets what there is, and the recorder does
 //! without threads.
-//! Knows nothing of other limits.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -46,7 +45,7 @@ fn is_whole(ended: &Ended, measurement: &Path) {
     assert_eq!(said.status, 0, "{said:?}");
     let profile = Profile::of_json(&said.stdout);
     profile.assert_sound();
-    profile.assert_full(900, 1);
+    profile.assert_full(900);
     assert!(profile.through(&["main", "outer"], "cpu-time") * 2 > profile.total("cpu-time"), "{profile:?}");
 }
 

@@ -1,5 +1,4 @@
 //! Threads of every kind: each is measured from its start to its end, and none is disturbed.
-//! Knows nothing of how a thread is found.
 
 use callpath_end_to_end::{C, Program, run_report, stolen_ns};
 
@@ -11,7 +10,7 @@ fn made_before_main_by_a_library() {
     let program = Program::made(C { source: "early_main.c", output: "early_main", options });
     let (recorded, cost_ns) = program.same_with_account();
     let profile = recorded.profile();
-    profile.assert_full(990, 100);
+    profile.assert_full(990);
     let early = profile.through(&["early_start", "early_work"], "cpu-time");
     let main = profile.through(&["main", "main_work"], "cpu-time");
     assert!(early * 100 > cost_ns * 25 && main * 100 > cost_ns * 25, "early {early}, main {main} of {cost_ns}");
@@ -67,21 +66,21 @@ fn five_thousand_one_after_the_other() {
 fn two_hundred_at_once() {
     let (recorded, cost_ns) = Program::nasty("threads.c").arguments(["many"]).same_with_account();
     let profile = recorded.profile();
-    profile.assert_full(990, 33);
+    profile.assert_full(990);
     assert!(profile.through(&["many_one", "work"], "cpu-time") * 10 > cost_ns * 8);
 }
 
 #[test]
 fn ended_by_pthread_exit() {
     let profile = Program::nasty("threads.c").arguments(["exits"]).same().profile();
-    profile.assert_full(980, 16);
-    assert!(profile.through(&["exits_one", "nested", "nested", "work"], "samples") > 10);
+    profile.assert_full(980);
+    assert!(profile.percent_through(&["exits_one", "nested", "nested", "work"]) > 50.0);
 }
 
 #[test]
 fn ended_by_cancellation() {
     let profile = Program::nasty("threads.c").arguments(["cancel"]).same().profile();
-    profile.assert_full(990, 66);
+    profile.assert_full(990);
     assert!(profile.percent_through(&["cancelled_one", "work"]) > 25.0);
 }
 
@@ -90,7 +89,7 @@ fn at_work_when_the_process_exits() {
     for (mode, own) in [("detached", "main"), ("live", "exits_process")] {
         let (recorded, cost_ns) = Program::nasty("threads.c").arguments([mode]).same_with_account();
         let profile = recorded.profile();
-        profile.assert_full(990, 66);
+        profile.assert_full(990);
         assert!(profile.percent_through(&["forever", "work"]) > 25.0, "{mode}");
         assert!(profile.percent_through(&[own, "work"]) > 5.0, "{mode}");
         assert!(profile.total("cpu-time") * 100 > cost_ns * 95, "{mode}: {} of {cost_ns}", profile.total("cpu-time"));
@@ -111,6 +110,6 @@ fn made_by_clone_without_the_c_library() {
 #[test]
 fn of_a_rust_program() {
     let profile = Program::nasty("panics.rs").same().profile();
-    profile.assert_full(970, 20);
+    profile.assert_full(970);
     assert!(profile.percent_through(&["panics::main", "panics::compute"]) > 10.0, "{:?}", profile.of_kind("procedure"));
 }

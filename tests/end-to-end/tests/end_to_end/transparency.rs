@@ -1,5 +1,4 @@
 //! What the program can see of how it was started is what it would be without callpath.
-//! Knows nothing of how it is started.
 
 use callpath_end_to_end::{C, Program};
 

@@ -1,6 +1,6 @@
-//! Code that programs write at run time: its paths are whole, or honestly a part, and never another's.
-//! Knows nothing of how such code is analysed. Until it has been, paths are partial: on a busy machine that takes longer,
-//! so the shares that are asked for are lower than what is usual (980 of 1000).
+//! Generated code: its paths are whole, or honestly a part, and never another's.
+//! Until it has been analysed, paths are partial. On a busy machine that takes longer, so the shares that are asked for are lower
+//! than what is usual (980 of 1000).
 
 use callpath_end_to_end::{C, Profile, Program, skip};
 
@@ -12,7 +12,7 @@ fn written(mode: &str) -> Profile {
 #[test]
 fn procedures_with_and_without_a_frame_pointer() {
     let profile = written("frames");
-    profile.assert_full(900, 20);
+    profile.assert_full(900);
     assert!(profile.percent_through(&["main", "run_frames", "[jit]!"]) > 90.0);
     assert!(profile.percent_through(&["main", "run_frames", "[jit]!", "between", "[jit]!", "in_c"]) > 15.0);
 }
@@ -23,13 +23,13 @@ fn another_frame_size_at_the_same_address() {
     assert_eq!(profile.through(&["decoy"], "samples"), 0, "a procedure that was not called is on a path");
     assert_eq!(profile.through(&["own_return_address"], "samples"), 0);
     // Each version is there for a few samples: analysed for one of them, it serves those that follow.
-    profile.assert_full(300, 20);
+    profile.assert_full(300);
 }
 
 #[test]
 fn one_procedure_behind_the_other() {
     let profile = written("appended");
-    profile.assert_full(500, 20);
+    profile.assert_full(500);
     assert!(profile.percent_through(&["main", "run_appended", "[jit]!", "in_c"]) > 10.0);
 }
 
@@ -48,14 +48,14 @@ fn a_frame_pointer_is_the_last_resort() {
     let profile = written("pointer");
     // Without it none would be whole. Where the recorder gets no processor for a while there is no room for more samples of
     // unknown code, and those are partial.
-    profile.assert_full(500, 15);
+    profile.assert_full(500);
     assert!(profile.percent_through(&["main", "run_pointer", "[jit]!"]) > 80.0);
 }
 
 #[test]
 fn nested_functions_on_an_executable_stack() {
     let profile = written("trampolines");
-    profile.assert_full(980, 20);
+    profile.assert_full(980);
     let share = profile.percent_through(&["main", "run_trampolines", "apply", "in_c"]);
     assert!(share > 95.0, "{share}% of {:?}", profile.of_kind("procedure"));
 }
@@ -75,7 +75,7 @@ fn callbacks_through_closures() {
         return skip("callbacks_through_closures", "python has no ctypes");
     }
     let profile = Program::at(python).arguments([script]).same().profile();
-    profile.assert_full(970, 20);
+    profile.assert_full(970);
     // The interpreter calls libffi, that qsort, that a closure, and that the interpreter.
     assert!(profile.percent_through(&["Py_RunMain", "ffi_call", "qsort_r", "python3.11!"]) > 20.0);
 }

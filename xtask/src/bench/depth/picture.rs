@@ -1,5 +1,4 @@
 //! Cost of a sample against depth as a picture: both axes logarithmic, a line for each way.
-//! Knows nothing of how the figures came about.
 
 use std::fmt::Write;
 

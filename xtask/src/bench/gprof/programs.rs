@@ -1,5 +1,4 @@
 //! The programs of `bench-gprof`: Debian's sources, fetched once below target/, and how each is built and run.
-//! Knows nothing of profilers.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,5 +1,4 @@
 //! What share of a program's time each of its procedures has, by gprof, by perf and by callpath.
-//! Knows nothing of the programs.
 //!
 //! Of the executable's own procedures alone: gprof sees no others. A procedure's time is that of its body and what was
 //! inlined into it. The parts that the compiler splits off (`f.cold`, `f.constprop.0`) are one procedure.

@@ -1,5 +1,4 @@
 //! One program under sanitizers, with other allocators preloaded, and in the hands of what runs programs as data.
-//! Knows nothing of how they are run.
 
 use super::{PLAIN, Row};
 

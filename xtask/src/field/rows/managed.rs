@@ -1,5 +1,4 @@
 //! Runtimes that make code while they run, or whose stacks are their own.
-//! Knows nothing of how they are run.
 
 use super::{PLAIN, Row};
 

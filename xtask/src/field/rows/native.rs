@@ -1,5 +1,4 @@
 //! Programs that compilers other than plain C's make, and runtimes of threads and coroutines.
-//! Knows nothing of how they are run.
 
 use super::{PLAIN, Row};
 

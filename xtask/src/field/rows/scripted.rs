@@ -1,5 +1,4 @@
 //! Interpreters that make no code while they run.
-//! Knows nothing of how they are run.
 
 use super::{PLAIN, Row};
 use crate::suite::inputs;

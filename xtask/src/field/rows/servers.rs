@@ -1,5 +1,4 @@
 //! Servers with a bounded load over the loopback interface: server and load in one recording.
-//! Knows nothing of how they are run.
 
 use super::{PLAIN, Row};
 

@@ -1,5 +1,4 @@
 //! Compilers, builds, and what else is called from a shell.
-//! Knows nothing of how they are run.
 
 use super::{PLAIN, Row};
 use crate::suite::inputs;

@@ -1,5 +1,4 @@
 //! What this machine and this user's rights mean for a measurement.
-//! Knows nothing of programs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -217,8 +216,13 @@ fn clock_source(machine: &Machine) -> Finding {
 }
 
 fn shadow_stack(machine: &Machine) -> Finding {
-    let found = if machine.shadow_stack { "the processor and the kernel have them" } else { "none here" };
-    Finding::good("user shadow stacks", found).means("callpath leaves return addresses alone: programs may use them")
+    const TOPIC: &str = "user shadow stacks";
+    match machine.shadow_stack {
+        true => Finding::good(TOPIC, "the processor and the kernel have them").means(
+            "return addresses are left alone in a program that uses one: no returns are counted, deep stacks cost more",
+        ),
+        false => Finding::good(TOPIC, "none here"),
+    }
 }
 
 fn cache() -> Finding {

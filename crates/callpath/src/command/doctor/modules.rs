@@ -1,5 +1,4 @@
 //! What the modules of a program lack: names, lines, code that can be unwound; and where to get it.
-//! Knows nothing of how a module is read.
 
 use std::path::Path;
 

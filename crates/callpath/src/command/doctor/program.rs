@@ -1,5 +1,4 @@
 //! What a program is, what it would be loaded with, and whether `record` takes it.
-//! Knows nothing of what is in the modules.
 
 use std::path::{Path, PathBuf};
 
@@ -125,19 +124,18 @@ impl Program {
             }
             Some(release) => Finding::good(TOPIC, format!("glibc {release}")),
         });
-        // gcc's runtime ends the program if it is not the first object; clang's is inside the program.
+        // gcc's runtimes; clang's are inside the program.
         if let Some(runtime) = ["libasan.so", "libtsan.so", "liblsan.so"].into_iter().find(|runtime| loads(runtime)) {
             self.findings.push(
-                Finding::bad("sanitizer", format!("it needs {runtime}"))
-                    .means("a sanitizer's runtime insists on being loaded first: the program does not start under callpath")
+                Finding::limited("sanitizer", format!("the program needs {runtime}"))
+                    .means("the cost of its checks is in the call paths")
                     .remedy("record a build without -fsanitize"),
             );
         }
         if self.modules.first().is_some_and(|module| module.is_go) {
-            self.findings.push(
-                Finding::limited("runtime", "Go")
-                    .means("Go's runtime takes SIGTRAP by system calls of its own, and gets callpath's samples"),
-            );
+            self.findings.push(Finding::good("runtime", "Go").means(
+                "with cgo, paths begin where a goroutine does; without cgo, `callpath record` refuses the program",
+            ));
         }
     }
 }

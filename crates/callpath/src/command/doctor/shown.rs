@@ -1,5 +1,4 @@
 //! What was found, as text for a person and as JSON.
-//! Knows nothing of what it means.
 
 use std::io::{self, Write};
 
@@ -64,8 +63,8 @@ fn one(finding: &Finding, width: usize, color: bool, out: &mut dyn Write) -> io:
     Ok(())
 }
 
-/// Broken at blanks. A word that is longer than a line stands alone.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+/// Lines of at most `width` columns, broken at blanks. A word that is longer than a line stands alone.
+pub(in crate::command) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match lines.last_mut() {

@@ -1,5 +1,4 @@
 //! A short recording of callpath itself at work: what `record` says and gets here.
-//! Knows nothing of why.
 
 use std::process::{Command, Stdio};
 

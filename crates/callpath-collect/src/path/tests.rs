@@ -1,0 +1,164 @@
+//! Paths of stacks that were laid out by hand, against what was laid out.
+
+extern crate std;
+
+use callpath_format::address::LinkAddr;
+use callpath_format::frame::{FrameKey, ModuleIndex};
+use callpath_format::recipe::Packed;
+use callpath_format::register::Reg;
+use callpath_format::shared::{ArenaRef, Settings};
+use core::sync::atomic::Ordering::Relaxed;
+use std::vec::Vec;
+
+use super::{Path, of};
+use crate::clock;
+use crate::process::Process;
+use crate::sample::{InSample, Interrupted, Sample, Trigger};
+use crate::stack::Stack;
+use crate::testing::{CODE, Chance, measured, path_of};
+use crate::thread::Thread;
+
+const ROWS: u64 = 64;
+/// Rows whose frames end a path: nobody has called the first, and of the second nothing is known.
+const OUTERMOST: u64 = 0;
+const UNKNOWN: u64 = 1;
+
+fn recipes() -> Vec<Packed> {
+    let recipe = |head, disp| Packed { disp, add: 0, head, slots: [0; 6] };
+    let framed = recipe(Packed::REGISTER | (Reg::RSP.index() as u16) << 3, 16);
+    let mut recipes = std::vec![recipe(Packed::OUTERMOST, 0), recipe(Packed::UNKNOWN, 0)];
+    recipes.resize(ROWS as usize, framed);
+    recipes
+}
+
+fn key(row: u64, is_interrupted: bool) -> u64 {
+    let link = 16 * row + if is_interrupted { 4 } else { 7 };
+    FrameKey::in_module(ModuleIndex(0), LinkAddr(link)).0
+}
+
+/// A stack of frames in these rows, the innermost first, each with a word of its own: where it was interrupted, and the keys of
+/// its path, the outermost first.
+fn laid_out(thread: Thread<'_>, rows: &[u64]) -> (Interrupted, Vec<u64>, &'static mut [u64]) {
+    let mut words = std::vec![0xdead_beef; 64];
+    let begin = words.len();
+    for row in &rows[1..] {
+        words.extend([0x1234, CODE + 16 * row + 8]);
+    }
+    words.extend([0x1234; 8]);
+    let words = words.leak();
+    let range = words.as_ptr_range();
+    let rsp = range.start as u64 + 8 * begin as u64;
+    thread.record.stack[0].store(range.start as u64, Relaxed);
+    thread.record.stack[1].store(range.end as u64, Relaxed);
+    let mut registers = [0; 16];
+    registers[Reg::RSP.index()] = rsp;
+    let mut keys: Vec<u64> = rows.iter().enumerate().map(|(n, row)| key(*row, n == 0)).collect();
+    keys.reverse();
+    (Interrupted { registers, pc: CODE + 16 * rows[0] + 4 }, keys, &mut words[begin..])
+}
+
+/// The path that a sample finds: whether it is full, and its keys.
+fn sampled(process: &Process<'_>, thread: Thread<'_>, interrupted: &Interrupted) -> (bool, Vec<u64>) {
+    let in_sample = &InSample::begin(thread.record).expect("no other sample is under way");
+    let begin_ticks = clock::ticks();
+    let sample = Sample { in_sample, process, thread, trigger: Trigger::Timer, interrupted, begin_ticks };
+    let mut stack = Stack::new(&sample);
+    let mut path = of(&sample, &mut stack, true, false);
+    if let Path::NoTable(written) = path {
+        // As for a sample that cannot be kept raw.
+        assert_eq!(written, None);
+        path = of(&sample, &mut stack, true, true);
+    }
+    let (is_full, node) = match path {
+        Path::Full(node) => (true, node),
+        Path::Partial(node) => (false, node),
+        Path::NoTable(_) | Path::Deep | Path::NoMemory => panic!("there are memory and tables"),
+    };
+    thread.record.taken.fetch_add(1, Relaxed);
+    let (is_there, keys) = path_of(process, thread.record, node);
+    assert_eq!(is_there, is_full, "a path hangs below the other root");
+    (is_full, keys)
+}
+
+fn settings(recursion: u32) -> Settings {
+    // As many ticks in a millisecond that no sample of a test comes to its end of time.
+    Settings { metric_count: 1, recursion, ticks_per_ms: 1 << 40, ..Settings::default() }
+}
+
+#[test]
+fn a_path_is_the_frames_of_the_stack_the_outermost_first() {
+    let (process, thread) = measured(settings(Settings::WHOLE), 60, &recipes());
+    let mut chance = Chance(1);
+    for len in [1, 2, 3, 100, 1023] {
+        let mut rows: Vec<u64> = (1..len).map(|_| 2 + chance.below(ROWS - 2)).collect();
+        for (end, is_full) in [(OUTERMOST, true), (UNKNOWN, false)] {
+            rows.push(end);
+            let (interrupted, keys, _) = laid_out(thread, &rows);
+            assert_eq!(sampled(&process, thread, &interrupted), (is_full, keys), "{len} frames");
+            rows.pop();
+        }
+    }
+    // A return address that leads nowhere is the last frame of a partial path.
+    let (interrupted, keys, words) = laid_out(thread, &[5, 6, OUTERMOST]);
+    words[3] = 0x10;
+    let (is_full, found) = sampled(&process, thread, &interrupted);
+    assert_eq!((is_full, &found[1..]), (false, &keys[1..]));
+    assert_eq!(FrameKey(found[0]).module(), ModuleIndex::NONE);
+}
+
+#[test]
+fn of_a_suffix_the_innermost_frames_are_kept_below_what_is_left_out() {
+    let (process, thread) = measured(settings(3), 60, &recipes());
+    for (rows, is_cut) in [(&[9, 8, OUTERMOST][..], false), (&[9, 8, 7, OUTERMOST], true), (&[2, 2, 2, 2, 2, 0], true)]
+    {
+        let (interrupted, keys, _) = laid_out(thread, rows);
+        let mut expected = if is_cut { std::vec![FrameKey::LEFT_OUT.0] } else { Vec::new() };
+        expected.extend(&keys[keys.len() - 3..]);
+        assert_eq!(sampled(&process, thread, &interrupted), (true, expected));
+    }
+}
+
+#[test]
+fn recursion_goes_back_to_the_frame_that_is_active() {
+    let (process, thread) = measured(settings(Settings::COLLAPSED), 60, &recipes());
+    // The innermost frame was interrupted elsewhere than where it calls from: another key.
+    let (interrupted, _, _) = laid_out(thread, &[4, 5, 4, 5, 4, 6, 4, 5, 2, OUTERMOST]);
+    let expected = std::vec![key(OUTERMOST, false), key(2, false), key(5, false), key(4, true)];
+    assert_eq!(sampled(&process, thread, &interrupted), (true, expected));
+}
+
+/// More frames than one walk keeps: the path is that of the innermost ones first, and whole after some samples. Whatever
+/// changes on the stack meanwhile, a full path is the stack's.
+#[test]
+fn a_deep_path_is_whole_after_some_samples_and_never_a_wrong_one() {
+    let (process, thread) = measured(settings(Settings::WHOLE), 900, &recipes());
+    let mut chance = Chance(2);
+    let mut rows: Vec<u64> = (1..40_000).map(|_| 2 + chance.below(ROWS - 2)).collect();
+    rows.push(OUTERMOST);
+    let (interrupted, mut keys, words) = laid_out(thread, &rows);
+    let (mut full, mut partial) = (0, 0);
+    for sample in 0..300 {
+        let (is_full, found) = sampled(&process, thread, &interrupted);
+        if is_full {
+            assert!(found == keys, "sample {sample} has another stack's path");
+            full += 1;
+        } else {
+            assert_eq!(found[0], FrameKey::LEFT_OUT.0);
+            assert!(found[1..] == keys[keys.len() - 1024..], "sample {sample} has other innermost frames");
+            partial += 1;
+        }
+        if sample % 15 == 14 {
+            // Another frame somewhere, that of the outermost one's callee the last time.
+            let at = if sample > 250 { 39_997 } else { chance.below(39_990) as usize };
+            let row = 2 + chance.below(ROWS - 2);
+            words[2 * at + 1] = CODE + 16 * row + 8;
+            let outwards = keys.len() - 2 - at;
+            keys[outwards] = key(row, false);
+        }
+    }
+    assert!(partial > 0 && full > 150, "{full} full, {partial} partial");
+    // Nodes are shared by paths that begin alike.
+    let nodes = thread.record.nodes.load(Relaxed);
+    assert!(nodes < 40_000 * 20, "{nodes}");
+    assert_ne!(ArenaRef(thread.record.full_root.load(Relaxed)), ArenaRef::NONE);
+}

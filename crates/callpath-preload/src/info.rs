@@ -1,0 +1,69 @@
+//! What the kernel tells a signal's handler, and where a thread was interrupted.
+//! Knows nothing of what is done about it.
+
+use callpath_collect::syscall::call4;
+use callpath_format::shared::Session;
+
+use crate::libc::syscall_number;
+
+/// `si_code` of a sample by the kernel's clock, and of a timer.
+pub const TRAP_PERF: i32 = 6;
+pub const SI_TIMER: i32 = -2;
+
+/// Whether a SIGTRAP with this `si_code` is a sample.
+pub fn is_sample(code: i32) -> bool {
+    matches!(code, TRAP_PERF | SI_TIMER | Session::ASKED)
+}
+
+/// `siginfo_t` as it is for a signal that was sent; of a sample it says other things in the same places.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Info {
+    pub signal: i32,
+    pub error: i32,
+    pub code: i32,
+    pub padding: i32,
+    pub sender: u32,
+    pub user: u32,
+    /// What came with it; of a sample, what the recorder gave the kernel with the event.
+    pub value: u64,
+    pub perf_type: u32,
+    pub perf_flags: u32,
+    pub rest: [u64; 11],
+}
+
+const _: () = assert!(size_of::<Info>() == 128);
+
+/// `ucontext_t` up to the registers.
+#[repr(C)]
+pub struct Context {
+    flags: u64,
+    link: u64,
+    stack: [u64; 3],
+    /// r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, and six that are of no interest
+    pub registers: [u64; 23],
+    floating_point: u64,
+    reserved: [u64; 8],
+    /// The signals that were blocked.
+    pub mask: u64,
+}
+
+impl Context {
+    /// Whether this very signal has ended a system call with EINTR, and no other one will be handled before the call
+    /// returns.
+    pub fn ended_a_wait(&self) -> bool {
+        const RAX: usize = 13;
+        const EINTR: u64 = -4i64 as u64;
+        if self.registers[RAX] != EINTR {
+            return false;
+        }
+        // SAFETY: the program was about to execute what is there; a call that has returned stands before it.
+        if unsafe { *((self.registers[16] - 2) as *const [u8; 2]) } != [0x0f, 0x05] {
+            return false;
+        }
+        let mut pending = 0u64;
+        // SAFETY: the kernel writes a set of the size given.
+        unsafe { call4(syscall_number::RT_SIGPENDING, core::ptr::from_mut(&mut pending) as usize, 8, 0, 0) };
+        pending & !self.mask == 0
+    }
+}

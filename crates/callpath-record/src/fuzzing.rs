@@ -1,0 +1,335 @@
+//! One call that has the recorder read any bytes as what a program has left in the shared memory: for the mutation test and for a
+//! fuzz target.
+//! Knows nothing of what should come of it, only that there is an end, and that no chunk is two owners'.
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use callpath_format::address::{LinkAddr, RunAddr};
+use callpath_format::frame::ModuleIndex;
+use callpath_format::recipe::Packed;
+use callpath_format::register::Reg;
+use callpath_format::shared::load_map::Mapping;
+use callpath_format::shared::thread::layout;
+use callpath_format::shared::tree::{RawSample, TraceEntry};
+use callpath_format::shared::{
+    ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, MAX_METRICS, Node, ProcessSlot, Settings, ThreadRecord,
+};
+use callpath_format::table::{Header, Region};
+use callpath_target::Pid;
+use rustc_hash::FxHashSet;
+
+use crate::arena::ArenaKeeper;
+use crate::code::ProcessCode;
+use crate::publish::Publisher;
+use crate::raw::{self, Raw};
+use crate::tail::Parting;
+use crate::thread::{self, Thread, TickLength};
+use crate::{trace, unmeasured};
+
+const ARENA_CHUNKS: usize = 40;
+const SLOT: usize = 3;
+/// Where code is, and the stack of a raw sample.
+const CODE: u64 = 0x40_1000;
+const STACK: u64 = 0x7fff_0000;
+
+/// Reads an arena that was damaged as `bytes` say, twice, and once more when it was damaged again; gives how much was found. The
+/// first bytes choose settings, the others change words of an arena as a process leaves it.
+pub fn fuzz_arena(bytes: &[u8]) -> usize {
+    let Some(([metrics, recursion], changes)) = bytes.split_first_chunk() else { return 0 };
+    let settings = Settings {
+        metric_count: 1 + u32::from(metrics % 8),
+        meters: [Settings::CPU_TIME; MAX_METRICS],
+        period_ns: 1_000_000,
+        ticks_per_ms: 1_000_000,
+        raw_limit: 32,
+        recursion: [Settings::WHOLE, Settings::COLLAPSED, 3][usize::from(recursion % 3)],
+        ..Settings::default()
+    };
+    let keeper = ArenaKeeper::create(ARENA_CHUNKS * CHUNK_LEN_BYTES, 1 << 20, 7, settings);
+    let (Ok(mut keeper), Ok(mut publisher)) = (keeper, Publisher::create(1 << 20)) else { return 0 };
+    let Some(left) = Left::by_a_process(&keeper, &mut publisher) else { return 0 };
+    let mut code = ProcessCode::new(Pid(std::process::id()));
+    code.mappings = vec![left.mapping];
+    let (first, then) = changes.split_at(changes.len() / 2);
+    left.damage(&keeper, first);
+    let mut found = read(&mut keeper, &publisher, &mut code, false);
+    left.damage(&keeper, then);
+    found += read(&mut keeper, &publisher, &mut code, false);
+    left.damage(&keeper, first);
+    found += read(&mut keeper, &publisher, &mut code, true);
+    found + look_up(&mut publisher, changes)
+}
+
+/// What a process has left.
+struct Left {
+    thread: ChunkIndex,
+    nodes: ChunkIndex,
+    raw: ChunkIndex,
+    more: ChunkIndex,
+    trace: ChunkIndex,
+    mapping: Mapping,
+}
+
+impl Left {
+    /// A thread with a tree in two chunks, a trace, and a raw sample whose stack lies in two chunks.
+    fn by_a_process(keeper: &ArenaKeeper, publisher: &mut Publisher) -> Option<Left> {
+        let take = || keeper.session().take_chunk();
+        let (thread, nodes, raw, more, trace) = (take()?, take()?, take()?, take()?, take()?);
+        let arena = keeper.arena();
+        let record_at = ArenaRef::from_offset(base(thread) + layout::RECORD);
+        let header = |chunk, kind, next: u32, start: usize, end: usize| {
+            let header = arena.chunk(chunk)?;
+            let fields = [&header.kind, &header.next, &header.start, &header.end, &header.top, &header.owner];
+            let values = [kind, next, start as u32, end as u32, CHUNK_LEN_BYTES as u32, record_at.0];
+            fields.iter().zip(values).for_each(|(field, value)| field.store(value, Relaxed));
+            Some(())
+        };
+        let stride = Node::stride_bytes(keeper.settings().metric_count);
+        header(thread, ChunkHeader::KIND_THREAD, nodes.0, layout::NODES, layout::NODES + 6 * stride)?;
+        header(nodes, ChunkHeader::KIND_NODES, 0, ChunkHeader::LEN_BYTES, ChunkHeader::LEN_BYTES + 4 * stride)?;
+        header(raw, ChunkHeader::KIND_RAW, 0, 0, 0)?;
+        header(more, ChunkHeader::KIND_RAW_MORE, 0, 0, 0)?;
+        let trace_end = ChunkHeader::LEN_BYTES + 3 * size_of::<TraceEntry>();
+        header(trace, ChunkHeader::KIND_TRACE, 0, ChunkHeader::LEN_BYTES, trace_end)?;
+        let mut parent = ArenaRef::NONE;
+        let places = (0..6).map(|n| base(thread) + layout::NODES + n * stride);
+        let places = places.chain((0..4).map(|n| base(nodes) + ChunkHeader::LEN_BYTES + n * stride));
+        for (index, place) in places.enumerate() {
+            let node: &Node = arena.at_offset(place)?;
+            node.key.store(index as u64, Relaxed);
+            node.samples.store(1, Relaxed);
+            node.parent.store(if index < 2 { 0 } else { parent.0 }, Relaxed);
+            parent = ArenaRef::from_offset(place);
+        }
+        for index in 0..3 {
+            let at = base(trace) + ChunkHeader::LEN_BYTES + index * size_of::<TraceEntry>();
+            arena.at_offset::<TraceEntry>(at)?.node.store(parent.0, Relaxed);
+        }
+        let record: &ThreadRecord = arena.get(record_at)?;
+        record.state.store(ThreadRecord::EXITED, Relaxed);
+        record.trace_first.store(trace.0, Relaxed);
+        record.last_node.store(parent.0, Relaxed);
+        record.taken.store(5, Relaxed);
+        record.full.store(3, Relaxed);
+        record.set_name([0x6f6e6f, 0]);
+        let sample: &RawSample = arena.at_offset(base(raw) + ChunkHeader::LEN_BYTES)?;
+        let registers = [(16, CODE + 8), (Reg::RSP.index(), STACK + 128)];
+        registers.into_iter().for_each(|(index, value)| sample.registers[index].store(value, Relaxed));
+        sample.samples.store(1, Relaxed);
+        sample.stack_start.store(STACK, Relaxed);
+        let words = arena.slice_at::<std::sync::atomic::AtomicU64>(
+            base(raw) + ChunkHeader::LEN_BYTES + size_of::<RawSample>(),
+            RawSample::FIRST_STACK_BYTES / 8,
+        )?;
+        words.iter().for_each(|word| word.store(CODE + 40, Relaxed));
+        sample.stack_len_bytes.store(RawSample::FIRST_STACK_BYTES as u32 + 256, Relaxed);
+        sample.more.store(more.0, Relaxed);
+        let slot = keeper.slot(SLOT);
+        slot.threads.store(record_at.0, Relaxed);
+        slot.raw.store(raw.0, Relaxed);
+        slot.raw_pending.store(1, Relaxed);
+        let table = publisher.append(&table())?;
+        let mapping = Mapping {
+            start: RunAddr(CODE),
+            end: RunAddr(CODE + 256),
+            bias: 0,
+            table,
+            module: ModuleIndex(0),
+            flags: 0,
+        };
+        Some(Left { thread, nodes, raw, more, trace, mapping })
+    }
+
+    /// Six bytes for each change: what is changed, where in it, and how.
+    fn damage(&self, keeper: &ArenaKeeper, changes: &[u8]) {
+        let slot = ProcessSlot::offset_bytes(SLOT).unwrap_or_default();
+        let places = [
+            slot,
+            base(self.thread),
+            base(self.thread) + layout::RECORD,
+            base(self.thread) + layout::NODES,
+            base(self.nodes),
+            base(self.raw),
+            base(self.more),
+            base(self.trace),
+        ];
+        let chunks = [self.thread, self.nodes, self.raw, self.more, self.trace];
+        let chunk = |value: u8| chunks.get(usize::from(value)).map_or(u32::from(value), |chunk| chunk.0);
+        for [what, low, high, how, value, more] in changes.as_chunks::<6>().0 {
+            let place = places[usize::from(what % 8)];
+            // Fields lie close to the beginning; anything may be anywhere.
+            let at = usize::from(u16::from_le_bytes([*low, *high])) * if what & 8 == 0 { 1 } else { 4 };
+            let at = if what & 16 == 0 { at % 256 } else { at % CHUNK_LEN_BYTES };
+            let Some(word) = keeper.arena().at_offset::<AtomicU32>((place + at) & !3) else { continue };
+            let value = match how % 6 {
+                0 => u32::from(*value),
+                1 => chunk(*value),
+                2 => ArenaRef::from_offset(chunk(*value) as usize * CHUNK_LEN_BYTES + usize::from(*more) * 8).0,
+                3 => u32::from(*value).wrapping_neg(),
+                4 => CHUNK_LEN_BYTES as u32 + u32::from(*value) - 128,
+                _ => u32::from_le_bytes([*value, *more, *value, *more]),
+            };
+            word.store(value, Relaxed);
+        }
+    }
+}
+
+fn base(chunk: ChunkIndex) -> usize {
+    chunk.0 as usize * CHUNK_LEN_BYTES
+}
+
+/// A recipe table of 256 bytes of code: frames of 2 KiB.
+fn table() -> Vec<u8> {
+    let region = Region { link_start: LinkAddr(CODE).0, len_bytes: 256, first_block: 0, block_count: 1 };
+    let mut header = Header { regions: 1, blocks: 1, rows: 1, recipes: 2, largest: region, ..Header::default() };
+    let layout = header.layout().unwrap_or_else(|| unreachable!("a small table"));
+    header.len_bytes = layout.end as u32;
+    let mut bytes = vec![0; layout.end];
+    bytes[..Header::LEN_BYTES].copy_from_slice(&header.to_bytes());
+    bytes[layout.regions..layout.blocks].copy_from_slice(&region.to_bytes());
+    bytes[layout.blocks + 4] = 1;
+    // Its row begins at the region's start, and its recipe is the second.
+    bytes[layout.rows + 1] = 1;
+    bytes[layout.recipes + 16..][..16].copy_from_slice(&[
+        0,
+        8,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        7 << 3 | Packed::REGISTER as u8,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ]);
+    bytes
+}
+
+/// Reads all that a process has left, as a round of serving and writing does; `is_last`: and takes leave of it.
+fn read(keeper: &mut ArenaKeeper, publisher: &Publisher, code: &mut ProcessCode, is_last: bool) -> usize {
+    let records = thread::records(keeper, keeper.slot(SLOT), &mut FxHashSet::default());
+    let mut threads: Vec<Thread> = records.into_iter().map(Thread::new).collect();
+    let mut found = read_raw(keeper, publisher, code, &mut threads);
+    for thread in &mut threads {
+        thread.learn_name(keeper, |_| None);
+        found += thread.profile.name.len() + usize::from(thread.says_it_ended(keeper));
+        found += trace::take(keeper, thread).len();
+        // What it has noted, then all that there is.
+        thread.follow_tree(keeper, false);
+        thread.follow_tree(keeper, true);
+        found += thread.profile.tree.nodes().len();
+        if let Some(record) = thread.record(keeper) {
+            drop(Parting::of(thread, record, |ticks| ticks));
+        }
+        thread.follow_account(keeper, TickLength { ns_per_tick: 0.5 });
+        found += thread.profile.account.taken.min(1) as usize;
+    }
+    found += unmeasured::note(keeper.session()).map_or(0, |note| note.len());
+    if is_last {
+        for thread in &threads {
+            thread::unlink(keeper, SLOT, thread.record);
+            trace::release(keeper, thread);
+            thread.release(keeper);
+        }
+        keeper.refill_with_more();
+    }
+    keeper.assert_whole();
+    found
+}
+
+fn read_raw(keeper: &mut ArenaKeeper, publisher: &Publisher, code: &mut ProcessCode, threads: &mut [Thread]) -> usize {
+    let mut found = 0;
+    let chunks = raw::take_list(keeper, keeper.slot(SLOT));
+    let mut before = None;
+    for chunk in &chunks {
+        let Some(raw) = Raw::in_chunk(keeper, *chunk) else { continue };
+        let walked = code.walk(&raw, publisher.published());
+        let (kept, len) = raw.kept(before.as_ref());
+        let again = code.walk(&kept.as_raw(), publisher.published());
+        assert_eq!((walked.full, walked.ran_out), (again.full, again.ran_out), "a copy is walked otherwise");
+        if let Some(thread) = threads.iter_mut().find(|thread| thread.record == raw.owner) {
+            raw.attribute(thread, &walked, keeper.settings());
+        }
+        found += len + raw.more_chunks() + raw.stack_words().count();
+        before = Some(kept);
+    }
+    for chunk in chunks {
+        raw::give_back(keeper, chunk);
+    }
+    found
+}
+
+/// Has any bytes looked up in as what is published.
+fn look_up(publisher: &mut Publisher, bytes: &[u8]) -> usize {
+    let Some(at) = publisher.append(bytes) else { return 0 };
+    let published = publisher.published();
+    let mut found = 0;
+    for offset in (at..at + bytes.len() as u64).step_by(8).take(64) {
+        for addr in [0, CODE, u64::MAX] {
+            found += usize::from(published.load_map(offset).is_some_and(|map| map.find(RunAddr(addr)).is_some()));
+            found += usize::from(published.table(offset).is_some_and(|table| table.find(LinkAddr(addr)).is_some()));
+            let written = published.written(offset);
+            found += usize::from(written.is_some_and(|written| written.piece(RunAddr(addr)).is_some()));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_leaves_is_found() {
+        let mut keeper = ArenaKeeper::create(
+            ARENA_CHUNKS * CHUNK_LEN_BYTES,
+            1 << 20,
+            7,
+            Settings { metric_count: 2, ..Settings::default() },
+        )
+        .expect("memory");
+        let mut publisher = Publisher::create(1 << 20).expect("memory");
+        let left = Left::by_a_process(&keeper, &mut publisher).expect("chunks stand ready");
+        let mut code = ProcessCode::new(Pid(std::process::id()));
+        code.mappings = vec![left.mapping];
+        let mut threads: Vec<Thread> = thread::records(&keeper, keeper.slot(SLOT), &mut FxHashSet::default())
+            .into_iter()
+            .map(Thread::new)
+            .collect();
+        let stack_words = (RawSample::FIRST_STACK_BYTES + 256) / 8;
+        assert!(read_raw(&mut keeper, &publisher, &mut code, &mut threads) > stack_words);
+        let [thread] = &mut threads[..] else { panic!("one thread") };
+        // The walk ends in the second chunk, where there are no return addresses.
+        let of_raw = 1 + (RawSample::FIRST_STACK_BYTES - 121) / 2048;
+        assert_eq!(thread.profile.tree.nodes().len(), 2 + of_raw);
+        thread.follow_tree(&keeper, true);
+        assert_eq!(thread.profile.tree.nodes().len(), 10 + of_raw);
+        assert_eq!(trace::take(&mut keeper, thread).len(), 3);
+        thread.learn_name(&keeper, |_| None);
+        assert_eq!(thread.profile.name, "ono");
+        thread.follow_account(&keeper, TickLength { ns_per_tick: 1.0 });
+        let account = &thread.profile.account;
+        assert_eq!((account.taken, account.full, account.partial, account.unfinished), (5, 3, 1, 1));
+    }
+
+    #[test]
+    fn nothing_that_a_program_leaves_stops_the_recorder() {
+        // A generator of the kind that Knuth describes; the fuzz target has better ones.
+        let mut state = 0x2545_f491_4f6c_dd1du64;
+        let mut bytes = [0; 74];
+        for _ in 0..400 {
+            for byte in &mut bytes {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                *byte = (state >> 56) as u8;
+            }
+            fuzz_arena(&bytes);
+        }
+    }
+}
