@@ -226,7 +226,7 @@ fn read(keeper: &mut ArenaKeeper, publisher: &Publisher, code: &mut ProcessCode,
         thread.follow_tree(keeper, true);
         found += thread.profile.tree.nodes().len();
         if let Some(record) = thread.record(keeper) {
-            drop(Parting::of(thread, record, |ticks| ticks));
+            let _parting = Parting::of(thread, record, |ticks| ticks);
         }
         thread.follow_account(keeper, TickLength { ns_per_tick: 0.5 });
         found += thread.profile.account.taken.min(1) as usize;

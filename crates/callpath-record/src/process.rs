@@ -17,7 +17,7 @@ use rustc_hash::FxHashSet;
 
 pub(crate) use waiting::LOOK_AT_MOST;
 
-use crate::arena::ArenaKeeper;
+use crate::arena::{ArenaKeeper, wake};
 use crate::asks::{Allowance, Asker};
 use crate::backlog::Backlog;
 use crate::code::ProcessCode;
@@ -364,9 +364,4 @@ impl Process {
     pub(crate) fn pid(&self) -> Pid {
         self.handle.pid()
     }
-}
-
-pub(crate) fn wake(word: &std::sync::atomic::AtomicU32) {
-    // SAFETY: wakes; does not touch memory.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }
