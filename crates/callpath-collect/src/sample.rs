@@ -16,7 +16,8 @@ impl<'m> InSample<'m> {
     #[inline]
     pub(crate) fn begin(record: &'m ThreadRecord) -> Option<InSample<'m>> {
         // In one order with the publishing of load maps (`code.rs`); on x86-64 an exchange is, whatever is asked for.
-        (record.busy.swap(1, SeqCst) == 0).then_some(InSample(record))
+        // Made only where it is given: one that is dropped takes `busy` back, which another holds.
+        (record.busy.swap(1, SeqCst) == 0).then(|| InSample(record))
     }
 }
 
@@ -80,4 +81,25 @@ pub(crate) struct Sample<'s, 'm> {
     pub(crate) interrupted: &'s Interrupted,
     /// When it began, by the time stamp counter.
     pub(crate) begin_ticks: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::measured;
+    use callpath_format::shared::Settings;
+    use core::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn a_sample_within_another_leaves_that_its_record() {
+        let settings = Settings { metric_count: 1, ..Settings::default() };
+        let (_, thread) = measured(settings, 64, &[]);
+        let outer = InSample::begin(thread.record).expect("nothing else is at work");
+        for _ in 0..3 {
+            assert!(InSample::begin(thread.record).is_none());
+            assert_eq!(thread.record.busy.load(Relaxed), 1);
+        }
+        drop(outer);
+        assert!(InSample::begin(thread.record).is_some());
+    }
 }
