@@ -110,6 +110,25 @@ fn several_events_have_each_their_own_metric() {
     assert_near(profile.total("context-switches"), switches, FEW, "context switches");
 }
 
+/// More than eight, which all layouts once had room for.
+#[test]
+fn ten_events_at_once() {
+    let events = "cpu-time,wall-time,page-faults@1,minor-faults,major-faults,cpu-migrations,alignment-faults,\
+                  emulation-faults,cgroup-switches,context-switches@1";
+    let recorded = program(&["both", "2000"], events).recorded();
+    let profile = profile(&recorded);
+    profile.assert_sound();
+    let of = |names: &[&str], metric| profile.through(names, metric);
+    assert_near(of(&["happen", "touch"], "page-faults"), 2000, 2, "faults in touch");
+    let [faults, switches, _, paused] = account(&recorded.ended);
+    let waiting = of(&["happen", "pause_once"], "context-switches");
+    assert!(paused > 100 && (paused..=switches).contains(&waiting), "{waiting} in pause_once, {paused} by the account");
+    assert_near(profile.total("page-faults"), faults, FEW, "page faults");
+    assert_near(profile.total("context-switches"), switches, FEW, "context switches");
+    assert_eq!(["alignment-faults", "emulation-faults"].map(|metric| profile.total(metric)), [0; 2]);
+    assert!(profile.total("wall-time") < 60_000_000_000, "{} ns", profile.total("wall-time"));
+}
+
 /// Two events at the same moment are one signal to the kernel.
 #[test]
 fn events_that_happen_together_are_both_counted() {
@@ -211,6 +230,7 @@ fn what_is_not_there_is_said_with_what_is() {
     } else {
         skip("events::what_is_not_there_is_said_with_what_is", "this machine has hardware counters");
     }
+    let too_many = (1..=33).map(|number| format!("r{number}")).collect::<Vec<_>>().join(",");
     for (event, words) in [
         ("cycels", "unknown event `cycels`; see: callpath list"),
         ("page-faults:x", "`x` is not a modifier"),
@@ -218,7 +238,7 @@ fn what_is_not_there_is_said_with_what_is() {
         ("page-faults@f0", "a rate of 0 samples a second is out of range"),
         ("cpu-time@x", "`x` is not a period"),
         ("page-faults,page-faults", "asked for twice"),
-        ("r1,r2,r3,r4,r5,r6,r7,r8,r9", "9 events are too many"),
+        (too_many.as_str(), "33 events are too many"),
         ("nowhere/event=1/", "has no unit `nowhere`"),
         ("mem:here:x", "no address"),
     ] {
