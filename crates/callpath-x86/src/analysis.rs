@@ -107,7 +107,7 @@ fn analysed<'a>(input: &CodeInput<'a>, claims: &'a [Claim]) -> (Module<'a>, bool
     let mut no_return_slots: Vec<u64> = input.no_return_slots.iter().map(|slot| slot.0).collect();
     no_return_slots.sort_unstable();
     let data = Data::new(input);
-    let (sweep, decoded) = Sweep::with_decoded(&places, &known, &sure, &no_return_slots, &data);
+    let (sweep, decoded) = Sweep::new(&places, &known, &sure, &no_return_slots, &data);
     places.decoded = Arc::new(decoded);
     let returns = Returns::new(&sweep.events, places.len());
     let mut starts = sure.clone();

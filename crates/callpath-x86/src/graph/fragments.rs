@@ -11,7 +11,7 @@ use callpath_format::address::LinkAddr;
 
 use crate::analysis::words_of_code;
 use crate::bitmap::Bitmap;
-use crate::decode::{Instructions, is_padding};
+use crate::decode::Instructions;
 use crate::graph::{FragmentKind, GraphInput};
 use crate::places::{NOWHERE, Places};
 use crate::sweep::{EventKind, Sweep};
@@ -113,7 +113,6 @@ pub(super) fn pieces(input: &GraphInput<'_>, places: &Places<'_>, sweep: &Sweep,
 /// The first position from `at` on that is neither padding nor zero, or `end`.
 fn behind_padding(places: &Places<'_>, at: u32, end: u32) -> u32 {
     let Some(mut instructions) = Instructions::new(places, at) else { return end };
-    let mut instruction = iced_x86::Instruction::default();
     loop {
         let at = instructions.position();
         if at >= end {
@@ -126,7 +125,7 @@ fn behind_padding(places: &Places<'_>, at: u32, end: u32) -> u32 {
             }
             continue;
         }
-        if !instructions.decode(&mut instruction) || instruction.is_invalid() || !is_padding(&instruction) {
+        if !instructions.read().is_some_and(|instruction| instruction.is_padding()) {
             return at;
         }
     }

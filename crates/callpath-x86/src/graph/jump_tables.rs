@@ -3,7 +3,6 @@
 
 use std::rc::Rc;
 
-use iced_x86::{Instruction, OpKind};
 use rustc_hash::FxHashMap;
 
 use crate::decode::Instructions;
@@ -11,6 +10,7 @@ use crate::graph::blocks::{Ending, Procedure, RawBlock, StepKind};
 use crate::graph::heights::Heights;
 use crate::graph::origin::{Origins, Source, Table, Ways};
 use crate::graph::{TableEnd, Terminator};
+use crate::instruction::Instruction;
 
 /// No table is longer.
 const MAX_ENTRIES: u64 = 1 << 16;
@@ -128,13 +128,14 @@ impl<'b, 'p, 'm, 'a> Flow<'b, 'p, 'm, 'a> {
 }
 
 impl Ways for Flow<'_, '_, '_, '_> {
-    fn instructions(&self, block: u32) -> Vec<Instruction> {
+    fn instructions(&self, block: u32) -> Vec<(u64, Instruction)> {
         let Some(block) = self.blocks.get(block as usize) else { return Vec::new() };
-        let Some(mut decoder) = Instructions::new(&self.procedure.flow.places, block.start) else { return Vec::new() };
+        let Some(mut reader) = Instructions::new(&self.procedure.flow.places, block.start) else { return Vec::new() };
         let mut instructions = Vec::new();
-        let mut instruction = Instruction::default();
-        while decoder.position() < block.end && decoder.decode(&mut instruction) {
-            instructions.push(instruction);
+        while reader.position() < block.end
+            && let Some(instruction) = reader.read()
+        {
+            instructions.push((reader.next_address(), instruction));
         }
         instructions
     }
@@ -167,10 +168,10 @@ pub(super) fn resolve(
     // Copies of a jump have their sources in common.
     let mut known: FxHashMap<Vec<Source>, Rc<Resolution>> = FxHashMap::default();
     for (block, step) in jumps {
-        let Some(jump) = origins.last(block) else { continue };
+        let Some((next, jump)) = origins.last(block) else { continue };
         let flow = procedure.flow;
-        let resolution = if jump.op0_kind() == OpKind::Memory && jump.is_ip_rel_memory_operand() {
-            Rc::new(Resolution::Leaves(flow.data.slot_target(&jump, &flow.places)))
+        let resolution = if jump.beside_code(next).is_some() {
+            Rc::new(Resolution::Leaves(flow.data.slot_target(&jump, next, &flow.places)))
         } else {
             let sources = origins.of_jump(block);
             let found = known.entry(sources).or_insert_with_key(|sources| Rc::new(from_sources(procedure, sources)));

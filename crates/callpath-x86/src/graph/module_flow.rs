@@ -1,12 +1,16 @@
 //! All of a module that the graphs of its procedures are made from.
 //! Knows nothing of blocks. It does not change: procedures can be looked at in any order, on any thread.
 
+use std::sync::Arc;
+
 use callpath_format::address::LinkAddr;
 
 use crate::bitmap::Bitmap;
+use crate::decode::Instructions;
 use crate::graph::fragments::{self, Piece};
 use crate::graph::{Fragment, FragmentKind, GraphInput, LandingPad, ProcedureGraph, blocks};
 use crate::input::CodeInput;
+use crate::instruction::Instruction;
 use crate::places::Places;
 use crate::returns::Returns;
 use crate::sweep::Sweep;
@@ -35,7 +39,7 @@ pub struct ModuleFlow<'a> {
 impl<'a> ModuleFlow<'a> {
     /// Looks at all code once: takes time in proportion to its length.
     pub fn new(input: &GraphInput<'a>) -> ModuleFlow<'a> {
-        let (places, is_cut) = Places::new(input.code.code);
+        let (mut places, is_cut) = Places::new(input.code.code);
         let mut sure = Bitmap::new(places.len());
         let starts = input.code.starts.iter().chain(&input.code.entry);
         for start in starts.filter_map(|start| places.position(start.0)) {
@@ -50,7 +54,9 @@ impl<'a> ModuleFlow<'a> {
         let mut no_return_slots: Vec<u64> = input.code.no_return_slots.iter().map(|slot| slot.0).collect();
         no_return_slots.sort_unstable();
         let data = Data::new(&input.code);
-        let sweep = Sweep::new(&places, &Bitmap::new(places.len()), &begins, &no_return_slots, &data);
+        let known = Bitmap::new(places.len());
+        let (sweep, decoded) = Sweep::new(&places, &known, &begins, &no_return_slots, &data);
+        places.decoded = Arc::new(decoded);
         let returns = Returns::new(&sweep.events, places.len());
         let landing_pads = landing_pads(&places, input.landing_pads);
         let pieces = fragments::pieces(input, &places, &sweep, &sure);
@@ -117,6 +123,11 @@ impl<'a> ModuleFlow<'a> {
         let begins = |procedure: &std::ops::Range<u32>| self.members.get(procedure.start as usize).copied();
         let is_entry = self.pieces.get(piece as usize).is_none_or(|piece| piece.is_entry);
         !is_entry && self.procedures.binary_search_by_key(&Some(piece), begins).is_ok()
+    }
+
+    /// The instruction at a position.
+    pub(super) fn instruction_at(&self, at: u32) -> Option<Instruction> {
+        Instructions::new(&self.places, at)?.read()
     }
 
     /// The piece that a position lies in.
