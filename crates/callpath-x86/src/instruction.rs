@@ -8,6 +8,8 @@ mod agreement;
 mod register;
 mod shape;
 
+use std::num::NonZeroU8;
+
 use iced_x86::{Decoder, DecoderOptions, Instruction as Iced, OpKind};
 
 pub(crate) use register::{Register, RegisterSet};
@@ -23,7 +25,7 @@ pub(crate) struct Instruction {
     /// The number of its shape, and above it the scale of the index.
     shape_and_scale: u16,
     /// Its length in bytes, and flags.
-    len_and_flags: u8,
+    len_and_flags: NonZeroU8,
     /// Of the first three operands, those that are registers.
     registers: [u8; 3],
     base: u8,
@@ -33,7 +35,7 @@ pub(crate) struct Instruction {
 }
 
 // Whoever reads them, reads many: no more than a quarter of a cache line.
-const _: () = assert!(size_of::<Instruction>() == 16);
+const _: () = assert!(size_of::<Option<Instruction>>() == 16);
 
 /// A memory operand: `base + index * scale + displacement`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -183,7 +185,7 @@ impl Instruction {
         };
         Some(Instruction {
             shape_and_scale: number | scale << Instruction::SCALE_SHIFT,
-            len_and_flags: flags,
+            len_and_flags: NonZeroU8::new(flags)?,
             registers,
             base: base.encoded(),
             index: index.encoded(),
@@ -198,7 +200,7 @@ impl Instruction {
 
     #[inline]
     fn has(&self, flag: u8) -> bool {
-        self.len_and_flags & flag != 0
+        self.len_and_flags.get() & flag != 0
     }
 
     pub(crate) fn set_unfollowed(&mut self) {
@@ -213,7 +215,7 @@ impl Instruction {
     /// Bytes.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
-        u32::from(self.len_and_flags & 15)
+        u32::from(self.len_and_flags.get() & 15)
     }
 
     #[inline]
