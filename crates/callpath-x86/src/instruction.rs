@@ -401,6 +401,7 @@ impl Instruction {
     }
 
     /// It may raise a signal: by its memory, by a division, or because it is meant to.
+    #[cfg_attr(not(test), expect(dead_code, reason = "code that changes code will ask, from the next issues on"))]
     pub(crate) fn may_fault(&self) -> bool {
         self.shape().may_fault
     }

@@ -1,13 +1,8 @@
 //! How far rsp is from where it was at a procedure's entry: a jump that leaves it there leaves the procedure.
 //! Knows nothing of where such jumps lead.
 
-use std::rc::Rc;
-
-use rustc_hash::{FxHashMap, FxHashSet};
-
-use crate::decode::Instructions;
-use crate::graph::blocks::{Procedure, RawBlock};
-use crate::graph::jump_tables::Resolution;
+use crate::dataflow::{Analysis, Direction, FlowGraph, solve};
+use crate::graph::origin::Ways;
 use crate::instruction::{Instruction, Memory, Operation, Register};
 use crate::state::RBP;
 
@@ -18,55 +13,44 @@ struct Height {
     rbp: Option<i64>,
 }
 
-/// The heights at the ends of the blocks that control comes to from the entry.
-pub(super) struct Heights {
-    /// By a block's start.
-    ends: FxHashMap<u32, Height>,
+/// The heights at the starts of the blocks that control comes to from the entry.
+pub(super) struct Heights<'w, W> {
+    graph: &'w W,
+    starts: Vec<Option<Height>>,
 }
 
-impl Heights {
-    pub(super) fn new(procedure: &Procedure<'_, '_>, blocks: &[RawBlock]) -> Heights {
-        let mut heights = Heights { ends: FxHashMap::default() };
-        let mut pending = vec![(procedure.entry, Height { rsp: Some(0), rbp: None })];
-        let mut targets = Vec::new();
-        // Tables whose cases are pending, or done.
-        let mut followed: FxHashSet<*const Resolution> = FxHashSet::default();
-        while let Some((start, mut height)) = pending.pop() {
-            // Compilers keep the height the same on all ways to a place: the first is as good as any.
-            if heights.ends.contains_key(&start) {
-                continue;
-            }
-            let Ok(index) = blocks.binary_search_by_key(&start, |block| block.start) else { continue };
-            let Some(block) = blocks.get(index) else { continue };
-            height.run(procedure, block);
-            heights.ends.insert(start, height);
-            if let Some((_, resolution)) = procedure.table_of(block)
-                && !followed.insert(Rc::as_ptr(resolution))
-            {
-                continue;
-            }
-            procedure.ending(block, &mut targets);
-            pending.extend(targets.iter().map(|&target| (target, height)));
-        }
-        heights
+impl<'w, W: Ways + FlowGraph> Heights<'w, W> {
+    pub(super) fn new(graph: &'w W) -> Heights<'w, W> {
+        let entry = graph.roots().iter().map(|&root| (root, Height { rsp: Some(0), rbp: None }));
+        Heights { graph, starts: solve(graph, &mut OfBlocks(graph), entry) }
     }
 
-    /// Behind the block that begins at `start`, rsp is where it was at the entry.
-    pub(super) fn is_empty_behind(&self, start: u32) -> bool {
-        self.ends.get(&start).is_some_and(|height| height.rsp == Some(0))
+    /// Behind a block, rsp is where it was at the entry.
+    pub(super) fn is_empty_behind(&self, block: u32) -> bool {
+        let Some(Some(start)) = self.starts.get(block as usize) else { return false };
+        OfBlocks(self.graph).transfer(block, start).rsp == Some(0)
+    }
+}
+
+struct OfBlocks<'w, W>(&'w W);
+
+impl<W: Ways> Analysis for OfBlocks<'_, W> {
+    type Fact = Height;
+    const DIRECTION: Direction = Direction::Forward;
+
+    fn transfer(&mut self, block: u32, start: &Height) -> Height {
+        let mut height = *start;
+        self.0.instructions(block).iter().for_each(|(_, instruction)| height.step(instruction));
+        height
+    }
+
+    /// Compilers keep the height the same on all ways to a place: the first is as good as any.
+    fn join(&self, _: &mut Height, _: &Height) -> bool {
+        false
     }
 }
 
 impl Height {
-    fn run(&mut self, procedure: &Procedure<'_, '_>, block: &RawBlock) {
-        let Some(mut instructions) = Instructions::new(&procedure.flow.places, block.start) else { return };
-        while instructions.position() < block.end
-            && let Some(instruction) = instructions.read()
-        {
-            self.step(&instruction);
-        }
-    }
-
     fn step(&mut self, instruction: &Instruction) {
         let (to, from) = (instruction.register(0), instruction.register(1));
         let by = instruction.immediate().map(|by| by as i64);

@@ -1,6 +1,7 @@
 //! All of a module that the graphs of its procedures are made from.
 //! Knows nothing of blocks. It does not change: procedures can be looked at in any order, on any thread.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use callpath_format::address::LinkAddr;
@@ -128,6 +129,20 @@ impl<'a> ModuleFlow<'a> {
     /// The instruction at a position.
     pub(super) fn instruction_at(&self, at: u32) -> Option<Instruction> {
         Instructions::new(&self.places, at)?.read()
+    }
+
+    /// The instructions of a stretch of code, with their addresses: up to bytes that are none.
+    pub(crate) fn instructions(&self, code: &Range<LinkAddr>) -> Vec<(LinkAddr, Instruction)> {
+        let start = self.places.position(code.start.0);
+        let Some(mut reader) = start.and_then(|at| Instructions::new(&self.places, at)) else { return Vec::new() };
+        let mut instructions = Vec::new();
+        loop {
+            let at = LinkAddr(reader.next_address());
+            match reader.read() {
+                Some(instruction) if at < code.end => instructions.push((at, instruction)),
+                _ => return instructions,
+            }
+        }
     }
 
     /// The piece that a position lies in.

@@ -140,12 +140,6 @@ impl RegisterSet {
     const FIRST_VECTOR: u32 = 16;
     pub(crate) const EMPTY: RegisterSet = RegisterSet(0);
 
-    /// One general-purpose register.
-    #[inline]
-    pub(crate) fn of_general(number: usize) -> RegisterSet {
-        RegisterSet(1 << (number & 15))
-    }
-
     /// Numbers of the general-purpose registers, ascending.
     #[inline]
     pub(crate) fn general(self) -> impl Iterator<Item = usize> {
