@@ -154,20 +154,15 @@ pub struct Liveness<'g> {
 }
 
 impl<'g> Liveness<'g> {
-    /// Of all procedures of a module: `graphs` are those of `flow`. `is_reached_from_elsewhere` says of a procedure by its entry whether code
-    /// that is not seen here may call it. Takes time in proportion to the code, times how often calls nest in a circle.
-    pub fn new(
-        flow: &ModuleFlow<'_>,
-        graphs: &'g [ProcedureGraph],
-        convention: Convention,
-        is_reached_from_elsewhere: impl Fn(LinkAddr) -> bool,
-    ) -> Liveness<'g> {
+    /// Of all procedures of a module: `graphs` are those of `flow`. Takes time in proportion to the code, times how often calls nest
+    /// in a circle.
+    pub fn new(flow: &ModuleFlow<'_>, graphs: &'g [ProcedureGraph], convention: Convention) -> Liveness<'g> {
         let entries = graphs.iter().enumerate().map(|(number, graph)| (graph.entry, number)).collect();
         let unknown = match convention {
             Convention::SystemV => RESULTS,
             Convention::Unknown => LiveSet::ALL,
         };
-        let returns = graphs.iter().map(|graph| match is_reached_from_elsewhere(graph.entry) {
+        let returns = graphs.iter().map(|graph| match flow.is_reached_from_elsewhere(graph.entry) {
             true => unknown,
             false => LiveSet::NONE,
         });

@@ -28,7 +28,8 @@ fn with_procedures<T>(procedures: &[&[&[u8]]], then: impl FnOnce(&ModuleFlow<'_>
         fragments.push(Fragment { code: start..LinkAddr(BASE + code.len() as u64), kind: FragmentKind::Entry });
     }
     let slices = [(LinkAddr(BASE), code.as_slice())];
-    let code = CodeInput { code: &slices, data: &slices, ..CodeInput::default() };
+    let starts = [LinkAddr(BASE)];
+    let code = CodeInput { code: &slices, data: &slices, starts: &starts, ..CodeInput::default() };
     let flow = ModuleFlow::new(&GraphInput { code, fragments: &fragments, landing_pads: &[] });
     let graphs: Vec<ProcedureGraph> = (0..flow.len()).map(|procedure| flow.graph(procedure)).collect();
     then(&flow, &graphs)
@@ -37,7 +38,7 @@ fn with_procedures<T>(procedures: &[&[&[u8]]], then: impl FnOnce(&ModuleFlow<'_>
 /// What is live before each instruction of the procedure that begins at `entry`: registers, and whether flags are.
 fn live(procedures: &[&[&[u8]]], number: usize) -> Vec<(u16, bool)> {
     with_procedures(procedures, |flow, graphs| {
-        let liveness = Liveness::new(flow, graphs, Convention::SystemV, |entry| entry == LinkAddr(BASE));
+        let liveness = Liveness::new(flow, graphs, Convention::SystemV);
         let blocks = 0..graphs[number].blocks.len() as u32;
         let found: Vec<_> = blocks.clone().flat_map(|block| liveness.in_block(flow, number, block)).collect();
         for block in blocks {

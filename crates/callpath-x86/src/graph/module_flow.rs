@@ -25,6 +25,8 @@ pub struct ModuleFlow<'a> {
     pub(super) returns: Returns,
     /// Sorted.
     pub(super) no_return_slots: Vec<u64>,
+    /// Procedures that code may call which is not in the module: symbols, and those whose addresses are taken.
+    reached: Bitmap,
     /// Sorted, disjoint.
     pub(super) pieces: Vec<Piece>,
     /// For each procedure, its pieces, as a range of `members`: the one with the entry first.
@@ -60,7 +62,10 @@ impl<'a> ModuleFlow<'a> {
         places.decoded = Arc::new(decoded);
         let returns = Returns::new(&sweep.events, places.len());
         let landing_pads = landing_pads(&places, input.landing_pads);
-        let pieces = fragments::pieces(input, &places, &sweep, &sure);
+        let taken = fragments::Taken::new(input, &places, &sweep);
+        let pieces = fragments::pieces(input, &places, &sweep, &sure, &taken);
+        let mut reached = taken.all;
+        reached.insert_all(&sure);
         let (procedures, members) = fragments::procedures(&pieces, &sweep, &landing_pads);
         let mut owners = vec![u32::MAX; pieces.len()];
         for (procedure, range) in (0u32..).zip(&procedures) {
@@ -72,6 +77,7 @@ impl<'a> ModuleFlow<'a> {
         }
         ModuleFlow {
             owners,
+            reached,
             places,
             data,
             sweep,
@@ -104,6 +110,12 @@ impl<'a> ModuleFlow<'a> {
     pub fn entry(&self, procedure: usize) -> Option<LinkAddr> {
         let first = *self.members.get(self.procedures.get(procedure)?.start as usize)?;
         self.pieces.get(first as usize).map(|piece| self.places.address(piece.start))
+    }
+
+    /// Whether code that is not in the module may call what is at an address: a symbol says that a procedure begins there, or the
+    /// address is taken.
+    pub fn is_reached_from_elsewhere(&self, addr: LinkAddr) -> bool {
+        self.places.position(addr.0).is_some_and(|at| self.reached.get(at))
     }
 
     /// The procedure that an address lies in, as far as is known without its graph.
