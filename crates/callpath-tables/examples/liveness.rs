@@ -17,7 +17,10 @@ use callpath_x86::liveness::{Convention, Liveness};
 const CALL_CLOBBERED: u16 = 0x0fc7;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("{:<24} {:>7} {:>8} {:>7} {:>7} {:>9} {:>9} {:>9}", "file", "procs", "blocks", "flags", "dead", "clobbered", "graphs", "liveness");
+    println!(
+        "{:<24} {:>7} {:>8} {:>7} {:>7} {:>9} {:>9} {:>9}",
+        "file", "procs", "blocks", "flags", "dead", "clobbered", "graphs", "liveness"
+    );
     for path in std::env::args().skip(1) {
         let image = Image::read(Path::new(&path))?;
         let name = Path::new(&path).file_name().unwrap_or_default().to_string_lossy().into_owned();

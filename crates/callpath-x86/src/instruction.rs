@@ -147,11 +147,8 @@ impl Instruction {
                     };
                     index = Register::of(iced.memory_index());
                     scale = iced.memory_index_scale().trailing_zeros() as u16;
-                    let displacement = if base == Register::RIP {
-                        displacement.wrapping_sub(iced.next_ip())
-                    } else {
-                        displacement
-                    };
+                    let displacement =
+                        if base == Register::RIP { displacement.wrapping_sub(iced.next_ip()) } else { displacement };
                     if base == Register::FLAT && index == Register::NONE && displacement as i32 as u64 != displacement {
                         wide = Some(displacement);
                     }
@@ -324,9 +321,7 @@ impl Instruction {
     /// The result does not depend on the operands: `xor eax, eax`.
     #[inline]
     pub(crate) fn is_clearing(&self) -> bool {
-        self.shape().clears
-            && self.registers[0] == self.registers[1]
-            && self.registers[0] != Register::NONE.encoded()
+        self.shape().clears && self.registers[0] == self.registers[1] && self.registers[0] != Register::NONE.encoded()
     }
 
     /// Whole registers of which some part is read, also to make an address.

@@ -28,7 +28,9 @@ impl Module<'_> {
     /// A jump to where a register or memory says, which ends at position `next`.
     pub(crate) fn jump_indirect(&mut self, root: u32, next: u32, instruction: &Instruction, state: &State) {
         let memory = instruction.memory();
-        if memory.is_some_and(|memory| memory.is_beside_code()) && idioms::linkage_stub(self.places.bytes(next)).is_some() {
+        if memory.is_some_and(|memory| memory.is_beside_code())
+            && idioms::linkage_stub(self.places.bytes(next)).is_some()
+        {
             // The lazy half of a stub: the jump leads there until the symbol is bound.
             return self.find(next);
         }

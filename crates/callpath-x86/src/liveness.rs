@@ -10,7 +10,7 @@ use callpath_format::address::LinkAddr;
 use rustc_hash::FxHashMap;
 
 use crate::dataflow::{Analysis, Direction, FlowGraph, Predecessors, postorder, solve};
-use crate::graph::{Block, ModuleFlow, ProcedureGraph, Terminator};
+use crate::graph::{Block, EdgeKind, ModuleFlow, ProcedureGraph, TableEnd, Terminator};
 use crate::instruction::{Control, Flags, Instruction, Operation, RegisterSet};
 use crate::state::{CALLEE_SAVED, RAX, RSP};
 
@@ -43,7 +43,8 @@ impl LiveSet {
         LiveSet(((1 << count) - 1) << 16)
     }
 
-    const fn with(self, other: LiveSet) -> LiveSet {
+    /// What is in either.
+    pub const fn with(self, other: LiveSet) -> LiveSet {
         LiveSet(self.0 | other.0)
     }
 
@@ -85,7 +86,8 @@ impl LiveSet {
 /// to xmm7; and rsp.
 const ARGUMENTS: LiveSet = LiveSet::of_general(&[7, 6, 2, 1, 8, 9, RAX, 10, RSP]).with(LiveSet::of_vectors(8));
 /// What a caller may find: rax, rdx, xmm0, xmm1, and what is its own.
-const RESULTS: LiveSet = LiveSet::of_general(&[RAX, 2, RSP]).with(LiveSet::of_general(&CALLEE_SAVED)).with(LiveSet::of_vectors(2));
+const RESULTS: LiveSet =
+    LiveSet::of_general(&[RAX, 2, RSP]).with(LiveSet::of_general(&CALLEE_SAVED)).with(LiveSet::of_vectors(2));
 /// What a procedure that follows the ABI gives back as it was. The direction flag is 0 at calls and returns.
 const KEPT: LiveSet = LiveSet::of_general(&[RSP]).with(LiveSet::of_general(&CALLEE_SAVED));
 
@@ -107,10 +109,7 @@ impl Transfer {
 
     /// First `self`, then `behind`.
     fn before(self, behind: Transfer) -> Transfer {
-        Transfer {
-            reads: self.reads.with(behind.reads.common(self.passes)),
-            passes: self.passes.common(behind.passes),
-        }
+        Transfer { reads: self.reads.with(behind.reads.common(self.passes)), passes: self.passes.common(behind.passes) }
     }
 
     fn joined(self, other: Transfer) -> Transfer {
@@ -145,6 +144,8 @@ pub struct Liveness<'g> {
     convention: Convention,
     /// By the address of its first instruction, the number of a procedure's graph.
     entries: FxHashMap<LinkAddr, usize>,
+    /// Whose code lies where: `(start, end, number)`, sorted. Procedures may share some.
+    owners: Vec<(LinkAddr, LinkAddr, usize)>,
     /// Of each procedure: from its start to its returns.
     summaries: Vec<Transfer>,
     /// Of each procedure's blocks: from the end of the block.
@@ -158,6 +159,11 @@ impl<'g> Liveness<'g> {
     /// in a circle.
     pub fn new(flow: &ModuleFlow<'_>, graphs: &'g [ProcedureGraph], convention: Convention) -> Liveness<'g> {
         let entries = graphs.iter().enumerate().map(|(number, graph)| (graph.entry, number)).collect();
+        let fragments = graphs.iter().enumerate().flat_map(|(number, graph)| {
+            graph.fragments.iter().map(move |fragment| (fragment.start, fragment.end, number))
+        });
+        let mut owners: Vec<(LinkAddr, LinkAddr, usize)> = fragments.collect();
+        owners.sort_unstable();
         let unknown = match convention {
             Convention::SystemV => RESULTS,
             Convention::Unknown => LiveSet::ALL,
@@ -170,6 +176,7 @@ impl<'g> Liveness<'g> {
             graphs,
             convention,
             entries,
+            owners,
             summaries: vec![Transfer::NOTHING; graphs.len()],
             ends: vec![Vec::new(); graphs.len()],
             returns: returns.collect(),
@@ -182,7 +189,8 @@ impl<'g> Liveness<'g> {
 
     /// What is live where a block begins. Empty if there is no such block.
     pub fn at_block(&self, flow: &ModuleFlow<'_>, procedure: usize, block: u32) -> LiveSet {
-        let Some((graph, code)) = self.graphs.get(procedure).and_then(|graph| Some((graph, graph.blocks.get(block as usize)?)))
+        let Some((graph, code)) =
+            self.graphs.get(procedure).and_then(|graph| Some((graph, graph.blocks.get(block as usize)?)))
         else {
             return LiveSet::NONE;
         };
@@ -193,7 +201,8 @@ impl<'g> Liveness<'g> {
 
     /// What is live before each instruction of a block, in the order of their addresses.
     pub fn in_block(&self, flow: &ModuleFlow<'_>, procedure: usize, block: u32) -> Vec<(LinkAddr, LiveSet)> {
-        let Some((graph, code)) = self.graphs.get(procedure).and_then(|graph| Some((graph, graph.blocks.get(block as usize)?)))
+        let Some((graph, code)) =
+            self.graphs.get(procedure).and_then(|graph| Some((graph, graph.blocks.get(block as usize)?)))
         else {
             return Vec::new();
         };
@@ -215,11 +224,7 @@ impl<'g> Liveness<'g> {
     /// The procedures that one calls or goes on to.
     fn callees(&self, graph: &ProcedureGraph) -> Vec<u32> {
         let calls = graph.calls.iter().filter_map(|call| call.target);
-        let tails = graph.blocks.iter().filter_map(|block| match block.terminator {
-            Terminator::TailCall(target) => target,
-            Terminator::BranchOut(target) => Some(target),
-            _ => None,
-        });
+        let tails = graph.blocks.iter().filter_map(way_out);
         let numbers = calls.chain(tails).filter_map(|to| self.entries.get(&to));
         let mut callees: Vec<u32> = numbers.map(|&number| number as u32).collect();
         callees.sort_unstable();
@@ -262,13 +267,11 @@ impl<'g> Liveness<'g> {
             for (block, code) in (0u32..).zip(&graph.blocks) {
                 let end = self.end_of(number, block);
                 let own = &mut sites[number];
-                self.through(flow, graph, code, end, |callee, behind| own.push((callee, behind)));
-                let tail = match code.terminator {
-                    Terminator::TailCall(target) => target,
-                    Terminator::BranchOut(target) => Some(target),
-                    _ => None,
-                };
-                own.extend(tail.and_then(|to| self.entries.get(&to)).map(|&callee| (callee, Transfer::RETURN)));
+                self.through(flow, graph, code, end, |target, behind| {
+                    own.extend(self.owners_of(target).map(|callee| (callee, behind)));
+                });
+                let tails = way_out(code).into_iter().flat_map(|to| self.owners_of(to));
+                own.extend(tails.map(|callee| (callee, Transfer::RETURN)));
             }
         }
         let mut pending: Vec<usize> = (0..self.graphs.len()).collect();
@@ -294,19 +297,33 @@ impl<'g> Liveness<'g> {
 
     /// What holds at the end of a block by the ways on which control leaves the procedure there.
     fn exit_of(&self, graph: &ProcedureGraph, number: u32, block: &Block) -> Transfer {
-        let procedure = |target: LinkAddr| match self.entries.get(&target) {
-            Some(&callee) => self.summaries[callee],
-            None => Transfer::ANYTHING,
-        };
+        let has = |kinds: &[EdgeKind]| graph.edges_of(number).any(|(_, kind)| kinds.contains(&kind));
+        let goes_on = has(&[EdgeKind::FallThrough, EdgeKind::NotTaken]);
+        // Behind a condition control may run out of the procedure, too.
+        let beside = if goes_on { Transfer::NOTHING } else { Transfer::ANYTHING };
         match block.terminator {
             Terminator::Return => Transfer::RETURN,
-            Terminator::TailCall(Some(target)) | Terminator::BranchOut(target) => procedure(target),
+            Terminator::TailCall(Some(target)) => self.from_entry(target),
+            Terminator::BranchOut(target) => self.from_entry(target).joined(beside),
+            Terminator::Branch if !has(&[EdgeKind::FallThrough, EdgeKind::Taken]) => Transfer::ANYTHING,
+            Terminator::Branch => beside,
             Terminator::TailCall(None) => self.unknown_call().before(Transfer::RETURN),
             Terminator::Unresolved | Terminator::RunsOut | Terminator::SharedTail(_) => Transfer::ANYTHING,
             Terminator::Trap | Terminator::NoReturnCall => Transfer::NOTHING,
+            // More entries than were found may follow.
+            Terminator::Switch(table)
+                if graph.tables.get(table as usize).is_none_or(|table| table.end == TableEnd::Contents) =>
+            {
+                Transfer::ANYTHING
+            }
             _ if graph.successors(number).is_empty() => Transfer::ANYTHING,
-            _ => Transfer::NOTHING,
+            Terminator::FallsThrough | Terminator::Jump | Terminator::Switch(_) => Transfer::NOTHING,
         }
+    }
+
+    /// From the start of a procedure to its returns. Of code in the middle of one nothing is known.
+    fn from_entry(&self, target: LinkAddr) -> Transfer {
+        self.entries.get(&target).map_or(Transfer::ANYTHING, |&callee| self.summaries[callee])
     }
 
     fn unknown_call(&self) -> Transfer {
@@ -316,31 +333,35 @@ impl<'g> Liveness<'g> {
         }
     }
 
-    /// From the start of a block, by what holds from its end. `call` is told of each call of a procedure here, and of what holds behind it.
+    /// From the start of a block, by what holds from its end. `call` is told of each call of a place in the module, and of what holds
+    /// behind it.
     fn through(
         &self,
         flow: &ModuleFlow<'_>,
         graph: &ProcedureGraph,
         block: &Block,
         end: Transfer,
-        mut call: impl FnMut(usize, Transfer),
+        mut call: impl FnMut(LinkAddr, Transfer),
     ) -> Transfer {
         let mut behind = end;
         for (at, instruction) in flow.instructions(&block.code).into_iter().rev() {
             if instruction.operation() == Operation::Call
-                && let Some(callee) = self.callee(graph, at)
+                && let Some(target) = target_of(graph, at)
             {
-                call(callee, behind);
+                call(target, behind);
             }
             behind = self.transfer_of(graph, at, &instruction).before(behind);
         }
         behind
     }
 
-    /// The procedure that the instruction at `at` calls, if that is known.
-    fn callee(&self, graph: &ProcedureGraph, at: LinkAddr) -> Option<usize> {
-        let index = graph.calls.binary_search_by_key(&at, |call| call.code.start).ok()?;
-        self.entries.get(&graph.calls.get(index)?.target?).copied()
+    /// The procedures whose code a place belongs to.
+    fn owners_of(&self, place: LinkAddr) -> impl Iterator<Item = usize> + '_ {
+        /// So many stretches may begin before a place's own in the same code.
+        const SHARED: usize = 8;
+        let after = self.owners.partition_point(|owner| owner.0 <= place);
+        let before = self.owners.get(..after).unwrap_or(&[]).iter().rev().take(SHARED);
+        before.filter(move |owner| place < owner.1).map(|owner| owner.2)
     }
 
     fn transfer_of(&self, graph: &ProcedureGraph, at: LinkAddr, instruction: &Instruction) -> Transfer {
@@ -357,13 +378,28 @@ impl<'g> Liveness<'g> {
         let keeps_all = instruction.memory().is_some_and(|memory| {
             memory.base.general64() == Some(RAX) && memory.is_only(memory.base) && memory.displacement == 0
         });
-        let called = match self.callee(graph, at) {
-            Some(callee) => self.summaries[callee],
+        let called = match target_of(graph, at) {
+            Some(target) => self.from_entry(target),
             None if keeps_all => Transfer { reads: ARGUMENTS, passes: LiveSet::ALL },
             None => self.unknown_call(),
         };
         // The return address that it pushes changes no register but rsp, which comes back as it was.
         Transfer { reads: own.reads, passes: LiveSet::ALL }.before(called)
+    }
+}
+
+/// The place in the module that the instruction at `at` calls, if that is known.
+fn target_of(graph: &ProcedureGraph, at: LinkAddr) -> Option<LinkAddr> {
+    let index = graph.calls.binary_search_by_key(&at, |call| call.code.start).ok()?;
+    graph.calls.get(index)?.target
+}
+
+/// Where control goes on in another procedure, behind a block.
+fn way_out(block: &Block) -> Option<LinkAddr> {
+    match block.terminator {
+        Terminator::TailCall(target) => target,
+        Terminator::BranchOut(target) | Terminator::SharedTail(target) => Some(target),
+        _ => None,
     }
 }
 

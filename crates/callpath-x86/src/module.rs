@@ -223,7 +223,8 @@ impl<'a> Module<'a> {
                 recipes.fill(UNSEEN);
             }
             self.soft.remove(from);
-            if !matches!(instructions.flow_of(&instruction, &self.places), Flow::Next | Flow::Branch(_) | Flow::Call(_)) {
+            if !matches!(instructions.flow_of(&instruction, &self.places), Flow::Next | Flow::Branch(_) | Flow::Call(_))
+            {
                 return;
             }
         }

@@ -69,9 +69,10 @@ fn uses_saved(state: &State, instruction: &Instruction) -> bool {
         // A save.
         Operation::Move
             if instruction.writes_memory_operand()
-                && instruction.memory().and_then(|memory| memory.base.general()).is_some_and(|base| {
-                    state.get(base).base().is_some() && !is_untouched(base)
-                }) =>
+                && instruction
+                    .memory()
+                    .and_then(|memory| memory.base.general())
+                    .is_some_and(|base| state.get(base).base().is_some() && !is_untouched(base)) =>
         {
             return false;
         }

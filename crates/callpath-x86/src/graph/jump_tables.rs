@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
+use crate::graph::TableEnd;
 use crate::graph::blocks::{Ending, Procedure, RawBlock, StepKind};
 use crate::graph::heights::Heights;
-use crate::graph::TableEnd;
 use crate::graph::origin::{Origins, Source, Table};
 use crate::graph::partial::PartialGraph;
 
@@ -99,11 +99,7 @@ pub(super) fn resolve(
             match **found {
                 Resolution::Unresolved => {
                     let heights = heights.get_or_insert_with(|| Heights::new(&ways));
-                    if heights.is_empty_behind(block) {
-                        Rc::new(Resolution::Leaves(None))
-                    } else {
-                        Rc::clone(found)
-                    }
+                    if heights.is_empty_behind(block) { Rc::new(Resolution::Leaves(None)) } else { Rc::clone(found) }
                 }
                 _ => Rc::clone(found),
             }

@@ -113,7 +113,9 @@ impl<'w, W: Ways> Origins<'w, W> {
 
     /// Where the target of the jump at the end of `block` comes from: distinct sources.
     pub(super) fn of_jump(&mut self, block: u32) -> Vec<Source> {
-        let Some(query) = self.last(block).and_then(|(next, jump)| Query::of_jump(&jump, next)) else { return Vec::new() };
+        let Some(query) = self.last(block).and_then(|(next, jump)| Query::of_jump(&jump, next)) else {
+            return Vec::new();
+        };
         if let Some(source) = query.answer() {
             return vec![source];
         }
@@ -215,7 +217,8 @@ impl<'w, W: Ways> Origins<'w, W> {
         }
         let instructions = self.instructions.entry(next.block).or_insert_with(|| ways.instructions(next.block));
         // The last is the jump, or the branch that was come along.
-        let is_way = |control| matches!(control, Control::Branch | Control::Jump | Control::JumpIndirect | Control::Call);
+        let is_way =
+            |control| matches!(control, Control::Branch | Control::Jump | Control::JumpIndirect | Control::Call);
         let skipped = usize::from(instructions.last().is_some_and(|(_, last)| is_way(last.control())));
         for (end, instruction) in instructions.iter().rev().skip(skipped) {
             if source.is_some() {

@@ -26,7 +26,9 @@ struct Checker {
 }
 
 fn bits(registers: impl Iterator<Item = IcedRegister>) -> u16 {
-    registers.filter(|register| register.is_gpr()).fold(0, |bits, register| bits | 1 << register.full_register().number())
+    registers
+        .filter(|register| register.is_gpr())
+        .fold(0, |bits, register| bits | 1 << register.full_register().number())
 }
 
 impl Checker {

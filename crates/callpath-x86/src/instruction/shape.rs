@@ -6,8 +6,8 @@
 use std::sync::OnceLock;
 
 use iced_x86::{
-    Code, ConditionCode, EncodingKind, FlowControl, Instruction as Iced, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
-    Register as IcedRegister,
+    Code, ConditionCode, EncodingKind, FlowControl, Instruction as Iced, InstructionInfoFactory, Mnemonic, OpAccess,
+    OpKind, Register as IcedRegister,
 };
 
 use super::register::{Register, RegisterSet};
@@ -185,9 +185,12 @@ pub(super) fn shape(number: u16) -> &'static Shape {
 /// Registers that no instruction uses unless an operand names them, by what they are named with.
 const STAND_INS: [[IcedRegister; 5]; 4] = {
     use IcedRegister::*;
-    [[R12L, R12W, R12D, R12, R12], [R13L, R13W, R13D, R13, R13], [R14L, R14W, R14D, R14, R14], [
-        R10L, R10W, R10D, R10, R10,
-    ]]
+    [
+        [R12L, R12W, R12D, R12, R12],
+        [R13L, R13W, R13D, R13, R13],
+        [R14L, R14W, R14D, R14, R14],
+        [R10L, R10W, R10D, R10, R10],
+    ]
 };
 const STAND_IN_BASE: IcedRegister = IcedRegister::R15;
 

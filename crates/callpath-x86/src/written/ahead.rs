@@ -171,11 +171,7 @@ fn written_place(instruction: &Instruction, state: State) -> Option<i64> {
 }
 
 /// What a jump that ends at `next` leads to through a pointer beside the code: a module's jump to another one's procedure.
-fn pointed_to(
-    instruction: &Instruction,
-    next: u64,
-    read: &mut impl FnMut(RunAddr, &mut [u8]) -> usize,
-) -> Option<u64> {
+fn pointed_to(instruction: &Instruction, next: u64, read: &mut impl FnMut(RunAddr, &mut [u8]) -> usize) -> Option<u64> {
     let mut pointer = [0; 8];
     let place = instruction.beside_code(next)?;
     (read(RunAddr(place), &mut pointer) == pointer.len()).then(|| u64::from_le_bytes(pointer))

@@ -457,10 +457,7 @@ impl Follow<'_> {
 /// What holds behind an instruction that goes on; `None`: nothing.
 fn after(instruction: &Instruction, state: State) -> Option<State> {
     let rsp_less = |bytes: i64| {
-        state
-            .rsp
-            .and_then(|rsp| i32::try_from(i64::from(rsp) + bytes).ok())
-            .filter(|rsp| (0..1 << 24).contains(rsp))
+        state.rsp.and_then(|rsp| i32::try_from(i64::from(rsp) + bytes).ok()).filter(|rsp| (0..1 << 24).contains(rsp))
     };
     let (to, from) = (instruction.register(0), instruction.register(1));
     let (is_rsp, is_rbp) = (to == Register::RSP, to == Register::RBP);

@@ -8,8 +8,8 @@ use callpath_format::address::LinkAddr;
 use super::Procedure;
 use super::steps::{Step, StepKind};
 use crate::decode::Flow;
-use crate::graph::{EdgeKind, Terminator};
 use crate::graph::jump_tables::Resolution;
+use crate::graph::{EdgeKind, Terminator};
 use crate::places::NOWHERE;
 
 /// A block before it has a number.

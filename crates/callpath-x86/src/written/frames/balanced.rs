@@ -96,12 +96,7 @@ mod tests {
     fn looks(places: usize) -> usize {
         // push %rax; nops
         let code = [0x50, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x0f, 0x1f, 0x80, 0, 0, 0, 0].repeat(places);
-        let mut follow = Follow {
-            code: &code,
-            start: LinkAddr(0x7000_0000),
-            keeps_rsp: false,
-            looks: 0.into(),
-        };
+        let mut follow = Follow { code: &code, start: LinkAddr(0x7000_0000), keeps_rsp: false, looks: 0.into() };
         assert!(follow.balanced(0..code.len()).0.is_empty());
         follow.looks.get()
     }
