@@ -303,8 +303,8 @@ impl<'g> Liveness<'g> {
         let beside = if goes_on { Transfer::NOTHING } else { Transfer::ANYTHING };
         match block.terminator {
             Terminator::Return => Transfer::RETURN,
-            Terminator::TailCall(Some(target)) => self.from_entry(target),
-            Terminator::BranchOut(target) => self.from_entry(target).joined(beside),
+            Terminator::TailCall(Some(target)) => self.of_procedure_at(target),
+            Terminator::BranchOut(target) => self.of_procedure_at(target).joined(beside),
             Terminator::Branch if !has(&[EdgeKind::FallThrough, EdgeKind::Taken]) => Transfer::ANYTHING,
             Terminator::Branch => beside,
             Terminator::TailCall(None) => self.unknown_call().before(Transfer::RETURN),
@@ -322,7 +322,7 @@ impl<'g> Liveness<'g> {
     }
 
     /// From the start of a procedure to its returns. Of code in the middle of one nothing is known.
-    fn from_entry(&self, target: LinkAddr) -> Transfer {
+    fn of_procedure_at(&self, target: LinkAddr) -> Transfer {
         self.entries.get(&target).map_or(Transfer::ANYTHING, |&callee| self.summaries[callee])
     }
 
@@ -379,7 +379,7 @@ impl<'g> Liveness<'g> {
             memory.base.general64() == Some(RAX) && memory.is_only(memory.base) && memory.displacement == 0
         });
         let called = match target_of(graph, at) {
-            Some(target) => self.from_entry(target),
+            Some(target) => self.of_procedure_at(target),
             None if keeps_all => Transfer { reads: ARGUMENTS, passes: LiveSet::ALL },
             None => self.unknown_call(),
         };

@@ -59,10 +59,10 @@ fn define(known: &mut Vec<Definition>, at: LinkAddr, instruction: &Instruction, 
         known.clear();
     }
     let is_written = instruction.writes().has_general(register) && !is_call;
-    if is_lost || is_written {
-        if let Err(index) = known.binary_search(&Definition::At(at)) {
-            known.insert(index, Definition::At(at));
-        }
+    if (is_lost || is_written)
+        && let Err(index) = known.binary_search(&Definition::At(at))
+    {
+        known.insert(index, Definition::At(at));
     }
 }
 

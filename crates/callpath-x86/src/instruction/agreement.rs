@@ -230,7 +230,7 @@ fn every_opcode_of_vectors() {
         for _ in 0..400 {
             let mut next = || checker.numbers.next() as u8;
             let (map, third) = ((1 + next() % 3) | (next() & 0xe0), next());
-            let (first, second, last) = (next() % 8 | next() & 0xf0, next() | 4, next());
+            let (first, second, last) = ((next() % 8) | (next() & 0xf0), next() | 4, next());
             // Often with the register of none.
             let third = if third & 3 == 0 { third } else { third | 0x78 };
             checker.check_filled(&[0xc4, map, third, opcode]);
