@@ -2,6 +2,7 @@
 
 pub mod depth;
 pub mod gprof;
+pub mod growth;
 pub mod make;
 pub mod sample;
 pub mod size;

@@ -31,9 +31,10 @@ const LAYERS: &[Layer] = &[
     layer("callpath-image", &["callpath-format"]),
     layer("callpath-x86", &["callpath-format"]),
     layer("callpath-target", &["callpath-format"]),
-    layer("callpath-db", &[]),
+    layer("callpath-schema", &[]),
+    layer("callpath-db", &["callpath-schema"]),
     layer("callpath-tables", &["callpath-image", "callpath-x86", "callpath-unwind", "callpath-format"]),
-    layer("callpath-measurement", &["callpath-image", "callpath-format"]),
+    layer("callpath-measurement", &["callpath-image", "callpath-schema", "callpath-format"]),
     layer(
         "callpath-analyze",
         &[
@@ -42,6 +43,7 @@ const LAYERS: &[Layer] = &[
             "callpath-image",
             "callpath-x86",
             "callpath-format",
+            "callpath-schema",
             "callpath-db",
         ],
     ),
@@ -54,6 +56,7 @@ const LAYERS: &[Layer] = &[
             "callpath-measurement",
             "callpath-image",
             "callpath-unwind",
+            "callpath-schema",
             "callpath-format",
         ],
     ),

@@ -57,6 +57,7 @@ cargo xtask CMD
   bench-gprof     Debian's sources built with gprof's instrumentation and without, the latter under callpath: CPU over bare,
                     and how far the procedures' shares are from perf's [--runs N] [--programs a,b] [--list]
   bench-size      a measurement's length against the time that it took
+  bench-growth    the recorder's CPU beside a million contexts that grow by a hundred a second [--runs N] [--seconds N]
 
 suite, field, soak and bench-* measure a release build, or another one: [--callpath FILE]
 ";
@@ -99,6 +100,7 @@ fn run(command: &str, arguments: Arguments) -> anyhow::Result<ExitCode> {
         "bench-make" => bench::make::run(&arguments),
         "bench-gprof" => bench::gprof::run(&arguments),
         "bench-size" => bench::size::run(&arguments),
+        "bench-growth" => bench::growth::run(&arguments),
         "" | "help" | "--help" | "-h" => {
             print!("{USAGE}");
             Ok(ExitCode::SUCCESS)

@@ -2,35 +2,32 @@
 //! Knows nothing of how a profile is shown.
 
 mod code;
+mod notes;
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::rc::Rc;
 
-use callpath_db::{CallSite, Handlers, Links, Metric, Name, NodeId, ProcessInfo, Profile, Quality, Scope, ScopeKind};
+use callpath_db::{
+    CallSite, Context, ContextId, Handlers, Links, MetricSource, Name, NodeId, ProcessInfo, Profile, Quality, Scope,
+    ScopeKind,
+};
 use callpath_format::address::LinkAddr;
-use callpath_format::frame::{FrameKey, ModuleIndex};
+use callpath_format::frame::{FrameKey, FrameKind};
 use callpath_format::shared::thread::Dropped;
 use callpath_image::exports::Export;
-use code::{Code, ModuleCode};
+use code::Code;
+use notes::describe;
+use rustc_hash::FxHashMap;
 
 use crate::links::{Frame, Judge, Modules, Verdict};
-use crate::names::{ModuleNames, missing_names_hints};
-use crate::runtimes::{self, Nameless};
+use crate::names::ModuleNames;
+use crate::runtimes;
 use callpath_measurement::{
-    Account, FULL_ROOT, Measurement, PARTIAL_ROOT, ProcessFile, RETURNS, SessionFile, TreeNode,
+    Account, FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, ProcessFile, SessionFile, TreeNode,
 };
 
 /// The preload object's file name begins so; its frames are ours, not the program's.
 pub const PRELOAD_PREFIX: &str = "callpath-preload-";
-
-/// What [`RETURNS`] is not.
-const RETURNS_NOTE: &str = "returns from frames that were active at a sample; not a call count";
-/// What code written at run time is called, where the kernel has no name for its memory.
-const NAMELESS_CODE: &str = "[jit]";
-/// How many modules a report's hints name.
-const HINTS: usize = 3;
-/// Modules with less than this share of the samples in unnamed code get no hint.
-const HINT_SHARE: f64 = 0.02;
 
 /// Where names come from besides the modules themselves.
 #[derive(Clone, Debug)]
@@ -49,40 +46,26 @@ pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
 /// The profile of a measurement.
 pub fn attribute(measurement: &Measurement, options: &AttributeOptions, progress: Progress<'_>) -> Profile {
     let session = &measurement.session;
-    let mut profile = Profile::new(metrics_of(session));
+    let mut profile = Profile::new(session.metrics.clone());
     let mut code = Code::default();
     for process in &measurement.processes {
         let names = measurement.names.iter().find(|names| names.sequence == process.sequence);
         code.enter(process, names);
     }
     code.read(options, progress);
-    let mut judge = Judge::default();
+    let mut merged = Merged::default();
     for (index, process) in measurement.processes.iter().enumerate() {
         let modules = std::mem::take(&mut code.of_processes[index]);
-        add_process(&mut profile, &mut code, &mut judge, (process, &modules), session);
+        add_process(&mut profile, &mut code, &mut merged, (process, &modules), session);
     }
     describe(&mut profile, measurement, &code);
     profile
 }
 
-/// What is stored in each node, what follows from it, and the number of samples.
-fn metrics_of(session: &SessionFile) -> Vec<Metric> {
-    let stored = session.metrics.iter().map(|metric| {
-        let column = Metric::sum(&metric.name, &metric.unit);
-        if metric.name == RETURNS { column.noted(RETURNS_NOTE) } else { column }
-    });
-    let mut metrics: Vec<Metric> = stored.collect();
-    if let Some(returns) = metrics.iter().skip(1).find(|metric| metric.name == RETURNS) {
-        metrics.push(Metric::per_own(&metrics[0], returns));
-    }
-    metrics.push(Metric::sum("samples", "count"));
-    metrics
-}
-
 fn add_process(
     profile: &mut Profile,
     code: &mut Code,
-    judge: &mut Judge,
+    merged: &mut Merged,
     (process, modules): (&ProcessFile, &[usize]),
     session: &SessionFile,
 ) {
@@ -99,9 +82,11 @@ fn add_process(
         let mut scope = Scope::new(ScopeKind::Thread, profile.strings.intern(label));
         scope.discriminator = u64::from(thread.tid);
         let thread_node = profile.tree.child(process_node, scope);
-        let returns = session.metrics.iter().position(|metric| metric.name == RETURNS);
-        let adder = Adder { profile, code, judge, modules, metric_count: session.metrics.len(), returns };
-        let found = adder.add(thread_node, thread.start, thread.tree.nodes());
+        let of_procedure =
+            (0..session.metrics.len()).filter(|metric| session.metrics[*metric].is_of_procedure).collect();
+        let samples = session.metrics.iter().position(|metric| metric.source == MetricSource::Samples);
+        let adder = Adder { profile, code, merged, modules, samples, of_procedure };
+        let found = adder.add(thread_node, thread.start, &thread.tree);
         quality.add(&Quality { links: found.links, ..Quality::default() });
         let broken = found.broken_samples.min(quality.full);
         quality.full -= broken;
@@ -142,15 +127,24 @@ fn add_account(quality: &mut Quality, account: &Account) {
     });
 }
 
+/// What is found out once for all threads and processes.
+#[derive(Default)]
+struct Merged {
+    judge: Judge,
+    /// What stands for a frame in each of its contexts, by module and address; by key where there is no module.
+    scopes: FxHashMap<(Option<usize>, u64), Rc<[Scope]>>,
+}
+
 /// Adds one thread's tree.
 struct Adder<'a> {
     profile: &'a mut Profile,
     code: &'a mut Code,
-    judge: &'a mut Judge,
+    merged: &'a mut Merged,
     modules: &'a [usize],
-    metric_count: usize,
-    /// The metric that counts returns.
-    returns: Option<usize>,
+    /// The metric that counts samples.
+    samples: Option<usize>,
+    /// The metrics that are a procedure's, not a line's.
+    of_procedure: Vec<usize>,
 }
 
 /// What was found out about a thread's links.
@@ -164,7 +158,8 @@ struct Found {
 
 impl Adder<'_> {
     /// What lies beyond an invalid link is not known: the path begins anew below it, as a partial one.
-    fn add(mut self, thread: NodeId, start: Option<FrameKey>, nodes: &[TreeNode]) -> Found {
+    fn add(mut self, thread: NodeId, start: Option<FrameKey>, tree: &PathTree) -> Found {
+        let nodes = tree.nodes();
         let samples = inclusive_samples(nodes);
         let mut found = Found::default();
         // Whether a node is below an invalid link, and whether it is below the root of full paths.
@@ -173,8 +168,15 @@ impl Adder<'_> {
         // For each node, where its own cost goes and where its callees hang: its line's scope, or its procedure's.
         let mut places: Vec<NodeId> = Vec::with_capacity(nodes.len());
         let mut partial = None;
+        let mut contexts: Vec<ContextId> = Vec::with_capacity(nodes.len());
+        let mut values = vec![0; self.profile.tree.width()];
         for (index, node) in nodes.iter().enumerate() {
             let parent = places.get(node.parent as usize).copied().unwrap_or(thread);
+            contexts.push(match index as u32 {
+                FULL_ROOT => ContextId::ROOT,
+                PARTIAL_ROOT => ContextId::PARTIAL_ROOT,
+                _ => self.context(contexts[node.parent as usize], node.key),
+            });
             let invalid = self.check_link(nodes, index, samples[index], &mut found.links);
             let was_broken = index > PARTIAL_ROOT as usize && broken[node.parent as usize];
             let is_full = index as u32 == FULL_ROOT || (index > PARTIAL_ROOT as usize && full[node.parent as usize]);
@@ -190,7 +192,7 @@ impl Adder<'_> {
                 PARTIAL_ROOT => thread,
                 _ if invalid || node.parent == PARTIAL_ROOT => {
                     // Where a walk stopped is among the frames that were left out, if any were.
-                    if !invalid && node.key != FrameKey::LEFT_OUT {
+                    if !invalid && node.key.kind() != FrameKind::LeftOut {
                         self.count_stopped(node.key, samples[index]);
                     }
                     let root = *partial.get_or_insert_with(|| self.partial_root(thread));
@@ -199,13 +201,17 @@ impl Adder<'_> {
                 _ => self.frame(parent, node.key, &mut procedure),
             };
             places.push(place);
-            let mut values: Vec<u64> = node.values.iter().take(self.metric_count).copied().collect();
-            // Columns of derived metrics hold nothing.
-            values.resize(self.profile.tree.width().saturating_sub(1), 0);
-            values.push(node.samples);
+            values.fill(0);
+            let own = tree.values(index as u32).chain(self.samples.map(|samples| (samples, node.samples)));
+            for (metric, value) in own {
+                if let Some(column) = values.get_mut(metric) {
+                    *column = value;
+                }
+            }
             if values.iter().all(|v| *v == 0) {
                 continue;
             }
+            self.profile.contexts.add(contexts[index], &values);
             let at = match (index as u32, start) {
                 // Time of a thread in which no sample hit: it was spent below where the thread began.
                 (FULL_ROOT, Some(start)) => self.frame(thread, start, &mut None),
@@ -213,13 +219,13 @@ impl Adder<'_> {
                 _ => place,
             };
             // It is the procedure that returned, not a loop of it. Our own frames are none of the program's.
-            if let Some(returns) = self.returns
-                && let Some(count) = values.get_mut(returns).map(std::mem::take).filter(|count| *count > 0)
-                && let Some(procedure) = procedure
-            {
-                let mut counted = vec![0; values.len()];
-                counted[returns] = count;
-                self.profile.tree.add(procedure, &counted);
+            for &metric in &self.of_procedure {
+                let value = std::mem::take(&mut values[metric]);
+                if let Some(procedure) = procedure.filter(|_| value != 0) {
+                    let mut counted = vec![0; values.len()];
+                    counted[metric] = value;
+                    self.profile.tree.add(procedure, &counted);
+                }
             }
             self.profile.tree.add(at, &values);
             self.count_unnamed(node.key, node.samples);
@@ -233,7 +239,7 @@ impl Adder<'_> {
         if index <= PARTIAL_ROOT as usize || node.parent <= PARTIAL_ROOT {
             return false;
         }
-        if nodes[node.parent as usize].key == FrameKey::LEFT_OUT {
+        if nodes[node.parent as usize].key.kind() == FrameKind::LeftOut {
             return false;
         }
         let frame = |key: FrameKey| {
@@ -246,7 +252,7 @@ impl Adder<'_> {
         if caller.0 || callee.0 {
             return false;
         }
-        let verdict = self.judge.judge(&*self.code, caller.1, callee.1);
+        let verdict = self.merged.judge.judge(&*self.code, caller.1, callee.1);
         let rated = match verdict {
             Verdict::Valid => &mut links.valid,
             Verdict::Likely => &mut links.likely,
@@ -264,37 +270,50 @@ impl Adder<'_> {
     /// The scope of a frame below `parent`: its procedure, and the line in it where one is known.
     /// `outermost`: becomes the procedure's own scope.
     fn frame(&mut self, parent: NodeId, key: FrameKey, outermost: &mut Option<NodeId>) -> NodeId {
-        if key == FrameKey::LEFT_OUT {
-            return self.profile.tree.child(parent, Scope::new(ScopeKind::Truncated, Name::EMPTY));
-        }
-        let strings = &mut self.profile.strings;
-        if let Some(gap) = key.as_gap() {
-            let scope = Scope::new(ScopeKind::Gap, strings.intern(gap.name()));
-            return self.profile.tree.child(parent, scope);
-        }
-        let Some(module) = self.modules.get(usize::from(key.module().0)).map(|m| &self.code.modules[*m]) else {
-            let name = if key.module() == ModuleIndex::NONE {
-                format!("[code without a file]+{:#x}", key.address() & !0xfff)
-            } else {
-                format!("[unknown module]+{:#x}", key.address())
-            };
-            let scope = Scope::new(ScopeKind::Procedure, strings.intern(&name));
-            let procedure = self.profile.tree.child(parent, scope);
-            *outermost = Some(procedure);
-            return procedure;
+        let module = self.module_of(key);
+        let frame = (module, if module.is_some() { key.address() } else { key.0 });
+        let scopes = match self.merged.scopes.get(&frame) {
+            Some(scopes) => scopes.clone(),
+            None => {
+                let scopes: Rc<[Scope]> = self.scopes_of(key, module).into();
+                self.merged.scopes.insert(frame, scopes.clone());
+                scopes
+            }
         };
-        if module.ours {
-            return parent;
+        let mut at = parent;
+        for scope in scopes.iter() {
+            at = self.profile.tree.child(at, *scope);
+            if scope.kind == ScopeKind::Procedure {
+                *outermost = Some(at);
+            }
         }
-        let Some(place) = module.places.get(&LinkAddr(key.address())) else { return parent };
-        let mut scope = Scope::new(ScopeKind::Procedure, strings.intern(&place.procedure));
+        at
+    }
+
+    /// What stands for a frame in each of its contexts, from outside in: its procedure, the loops and inlined calls around it, its line. Of
+    /// our own code nothing.
+    fn scopes_of(&mut self, key: FrameKey, module: Option<usize>) -> Vec<Scope> {
+        let strings = &mut self.profile.strings;
+        let Some(module) = module.map(|module| &self.code.modules[module]) else {
+            let name = match key.kind() {
+                FrameKind::LeftOut => return vec![Scope::new(ScopeKind::Truncated, Name::EMPTY)],
+                FrameKind::Gap(gap) => return vec![Scope::new(ScopeKind::Gap, strings.intern(gap.name()))],
+                FrameKind::Outside(addr) => format!("[code without a file]+{:#x}", addr.0 & !0xfff),
+                FrameKind::Code { addr, .. } => format!("[unknown module]+{:#x}", addr.0),
+                FrameKind::Other { tag, value } => format!("[frame of kind {tag}]+{value:#x}"),
+            };
+            return vec![Scope::new(ScopeKind::Procedure, strings.intern(&name))];
+        };
+        let Some(place) = module.places.get(&LinkAddr(key.address())).filter(|_| !module.ours) else {
+            return Vec::new();
+        };
         let module_name = strings.intern(&module.file_name());
-        scope.module = Some(module_name);
-        scope.address = Some(place.start.0);
-        scope.file = place.declared.as_ref().map(|declared| strings.intern(&declared.file));
-        scope.line = place.declared.as_ref().map(|declared| declared.line);
-        let mut procedure = self.profile.tree.child(parent, scope);
-        *outermost = Some(procedure);
+        let mut procedure = Scope::new(ScopeKind::Procedure, strings.intern(&place.procedure));
+        procedure.module = Some(module_name);
+        procedure.address = Some(place.start.0);
+        procedure.file = place.declared.as_ref().map(|declared| strings.intern(&declared.file));
+        procedure.line = place.declared.as_ref().map(|declared| declared.line);
+        let mut scopes = vec![procedure];
         for inner in place.scopes.iter().filter_map(|&scope| module.scopes.get(scope as usize)) {
             let kind = if inner.is_loop { ScopeKind::Loop } else { ScopeKind::Inlined };
             let mut scope = Scope::new(kind, strings.intern(&inner.name));
@@ -304,14 +323,35 @@ impl Adder<'_> {
             scope.address = Some(inner.address.0);
             scope.call_site =
                 inner.call_site.as_ref().map(|site| CallSite { file: strings.intern(&site.file), line: site.line });
-            procedure = self.profile.tree.child(procedure, scope);
+            scopes.push(scope);
         }
-        let Some(line) = &place.line else { return procedure };
-        let mut scope = Scope::new(ScopeKind::Line, callpath_db::Name::EMPTY);
-        scope.file = Some(strings.intern(&line.file));
-        scope.line = Some(line.line);
-        scope.module = Some(strings.intern(&module.file_name()));
-        self.profile.tree.child(procedure, scope)
+        if let Some(line) = &place.line {
+            let mut scope = Scope::new(ScopeKind::Line, Name::EMPTY);
+            scope.file = Some(strings.intern(&line.file));
+            scope.line = Some(line.line);
+            scope.module = Some(module_name);
+            scopes.push(scope);
+        }
+        scopes
+    }
+
+    /// Which of all modules a frame lies in.
+    fn module_of(&self, key: FrameKey) -> Option<usize> {
+        self.modules.get(usize::from(key.module().0)).copied()
+    }
+
+    /// Enters a frame called from the context `parent`; its context.
+    fn context(&mut self, parent: ContextId, key: FrameKey) -> ContextId {
+        let (module, offset) = match self.module_of(key) {
+            Some(module) => {
+                let module = &self.code.modules[module];
+                ((self.profile.strings.intern(&module.key.0.to_string_lossy()), &*module.identity), key.address())
+            }
+            None => ((Name::EMPTY, [].as_slice()), key.0),
+        };
+        let id = parent.child(module.1, offset);
+        self.profile.contexts.enter(Context { id, parent, module: module.0, offset });
+        id
     }
 
     fn count_stopped(&mut self, key: FrameKey, samples: u64) {
@@ -348,70 +388,6 @@ impl Modules for Code {
     }
 }
 
-/// Where walks stopped before an outermost frame, as a sentence; of several places the one with the most samples.
-fn why_partial(code: &Code) -> Option<String> {
-    let outside = (code.stopped_outside, "code without a file, made at run time".to_owned());
-    let modules = code.modules.iter().map(|m| (m.stopped_samples, m.key.0.display().to_string()));
-    let (samples, place) = modules.chain([outside]).max_by_key(|(samples, _)| *samples)?;
-    let whole: u64 = code.modules.iter().fold(code.stopped_outside, |sum, m| sum.saturating_add(m.stopped_samples));
-    (samples > 0).then(|| format!("partial call paths: the walk stopped in {place} ({samples} of {whole} samples)"))
-}
-
-/// That a module's file is another one than ran, or is damaged, with what to do.
-fn file_notes(module: &ModuleCode, session: &SessionFile) -> Vec<String> {
-    let Some(names) = &module.names else { return Vec::new() };
-    let mut notes: Vec<String> = names.replacement().into_iter().collect();
-    notes.extend(names.damage());
-    let ended = Duration::from_nanos(session.started_unix_ns.saturating_add(session.duration_ns));
-    let modified = std::fs::metadata(&module.key.0).and_then(|metadata| metadata.modified());
-    // A file that cannot be read has no names, and that is said. A second is what clocks and file systems may differ by.
-    let is_newer = modified.is_ok_and(|at| {
-        at.duration_since(SystemTime::UNIX_EPOCH).is_ok_and(|at| at > ended.saturating_add(Duration::from_secs(1)))
-    });
-    if notes.is_empty() && names.is_usable() && is_newer {
-        let path = module.key.0.display();
-        notes.push(format!(
-            "{path} was written to after it ran, though its build-id is the same: if names or lines look wrong, record again"
-        ));
-    }
-    notes
-}
-
-/// That indirect jumps could not be followed, as a sentence, if a good part of `all` samples is in them.
-fn unresolved_jumps(module: &ModuleCode, all: u64) -> Option<String> {
-    const NAMED: usize = 3;
-    let count = module.unresolved.len();
-    let named = module.unresolved.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    let more = if count > NAMED { format!(" and {} more", count - NAMED) } else { String::new() };
-    let share = module.unresolved_samples as f64 / all.max(1) as f64;
-    (share >= HINT_SHARE).then(|| {
-        let path = module.key.0.display();
-        format!("{path}: indirect jumps could not be followed; loops may be missing in {named}{more}")
-    })
-}
-
-/// That loops are missing because they nest too deep, as a sentence of the first procedure.
-fn too_deep(module: &ModuleCode) -> Option<String> {
-    let first = module.too_deep.first()?;
-    let more = match module.too_deep.len() {
-        1 => String::new(),
-        many => format!("; and {} procedures more", many - 1),
-    };
-    Some(format!("{}: {first}{more}", module.key.0.display()))
-}
-
-/// That a module's DWARF is broken, as a sentence with the first place. `callpath structure` tells all of them.
-fn broken_dwarf(module: &ModuleCode) -> Option<String> {
-    let first = module.broken_dwarf.first()?;
-    let path = module.key.0.display();
-    let count = module.broken_dwarf.len();
-    let places = if count == 1 { "place" } else { "places" };
-    Some(format!(
-        "{path}: debug information makes no sense in {count} {places}; what else it says, symbols, lines and machine code are used \
-         there instead. The first: {first}"
-    ))
-}
-
 /// The samples at each node and below it.
 fn inclusive_samples(nodes: &[TreeNode]) -> Vec<u64> {
     let mut samples: Vec<u64> = nodes.iter().map(|n| n.samples).collect();
@@ -419,81 +395,6 @@ fn inclusive_samples(nodes: &[TreeNode]) -> Vec<u64> {
         samples[node.parent as usize] = samples[node.parent as usize].saturating_add(samples[index]);
     }
     samples
-}
-
-fn describe(profile: &mut Profile, measurement: &Measurement, code: &Code) {
-    let session = &measurement.session;
-    let info = &mut profile.info;
-    info.command = session.command.clone();
-    info.program = session.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    info.started_unix_ns = session.started_unix_ns;
-    info.duration_ns = session.duration_ns;
-    info.host = session.host.clone();
-    info.working_directory = session.working_directory.to_string_lossy().into_owned();
-    info.exit = session.ended.map(|end| describe_status(end.status)).or_else(|| recorder_is_gone(session));
-    info.cpu_time_by_kernel_ns = session.ended.map(|end| end.user_ns.saturating_add(end.kernel_ns));
-    info.recorder_cpu_ns = Some(session.recorder_cpu_ns);
-    info.directory = measurement.directory.display().to_string();
-    info.notes = session.notes.clone();
-    info.notes.extend(measurement.losses());
-    if session.lost_processes > 0 {
-        info.notes
-            .push(format!("{} processes were not measured: too many ran at the same time", session.lost_processes));
-    }
-    info.notes.extend(why_partial(code));
-    info.notes.extend(code.modules.iter().flat_map(|module| file_notes(module, session)));
-    info.notes.extend(code.modules.iter().filter_map(broken_dwarf));
-    let all = profile.quality.taken;
-    info.notes.extend(code.modules.iter().filter_map(|module| unresolved_jumps(module, all)));
-    info.notes.extend(code.modules.iter().filter_map(too_deep));
-    let least = (profile.quality.taken as f64 * HINT_SHARE) as u64;
-    let mut unnamed: Vec<&ModuleCode> =
-        code.modules.iter().filter(|m| m.unnamed_samples > least && m.names.is_some() && !m.was_replaced()).collect();
-    unnamed.sort_by_key(|m| std::cmp::Reverse(m.unnamed_samples));
-    let names: Vec<&ModuleNames> = unnamed.iter().take(HINTS).filter_map(|m| m.names.as_ref()).collect();
-    info.notes.extend(missing_names_hints(&names));
-    info.notes.extend(written_names_notes(measurement, code, least));
-}
-
-/// What a program could have said, or has said badly, of the code that it has written.
-fn written_names_notes(measurement: &Measurement, code: &Code, least: u64) -> Vec<String> {
-    let nameless = code.modules.iter().filter(|m| m.key.0.as_os_str() == NAMELESS_CODE);
-    let unnamed = nameless.fold(0u64, |sum, module| sum.saturating_add(module.unnamed_samples));
-    let interpreter = code.modules.iter().fold(0u64, |sum, module| sum.saturating_add(module.interpreter_samples));
-    let is_silent = !code.modules.iter().any(|m| m.written.iter().any(|p| p.is_named(&m.key.0)));
-    let files: Vec<_> = code.modules.iter().filter_map(|m| m.key.0.file_name()?.to_str()).collect();
-    let hints = |whose| runtimes::hints(whose, files.iter().copied()).join(", ");
-    let generated = (is_silent && unnamed > least).then(|| {
-        let hints = hints(Nameless::Generated);
-        let hints = if hints.is_empty() { "many runtimes have an option for that".to_owned() } else { hints };
-        format!("generated code has the names that its program writes to /tmp/perf-PID.map: {hints}")
-    });
-    let interpreted = (is_silent && interpreter > least).then(|| {
-        format!(
-            "interpreted procedures have names where the runtime gives each a frame of its own: {}",
-            hints(Nameless::Interpreted)
-        )
-    });
-    let bad_lines = measurement.names.iter().fold(0u64, |sum, names| sum.saturating_add(names.bad_lines));
-    let bad =
-        (bad_lines > 0).then(|| format!("{bad_lines} lines of /tmp/perf-PID.map could not be read and were skipped"));
-    generated.into_iter().chain(interpreted).chain(bad).collect()
-}
-
-/// A recorder writes at least every few seconds, so one that has been silent for long was killed.
-fn recorder_is_gone(session: &SessionFile) -> Option<String> {
-    const SILENCE: Duration = Duration::from_secs(30);
-    let written =
-        SystemTime::UNIX_EPOCH + Duration::from_nanos(session.started_unix_ns.saturating_add(session.duration_ns));
-    let silent = written.elapsed().is_ok_and(|age| age > SILENCE);
-    silent.then(|| "end unknown (the recorder was killed)".to_owned())
-}
-
-fn describe_status(status: i32) -> String {
-    match status {
-        129..=192 => format!("signal {}", status - 128),
-        _ => format!("exit status {status}"),
-    }
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@ use std::process::Command;
 use callpath_analyze::attribute::{AttributeOptions, attribute};
 use callpath_analyze::names::ModuleNames;
 use callpath_analyze::structure::structure;
-use callpath_db::ScopeKind;
+use callpath_db::{Metric, MetricId, ScopeKind};
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::{FrameKey, ModuleIndex};
-use callpath_measurement::{FULL_ROOT, Measurement, MetricInfo, ModuleRecord, ProcessFile, SessionFile, ThreadProfile};
+use callpath_measurement::{FULL_ROOT, Measurement, ModuleRecord, ProcessFile, SessionFile, ThreadProfile};
 
 /// gcc puts what `scan` does before it exits far away from its loop, behind a frame description entry of its own.
 const SOURCE: &str = r#"
@@ -33,11 +33,11 @@ fn procedures(program: &Path, addresses: &[LinkAddr]) -> Vec<String> {
     let mut thread = ThreadProfile { tid: 1, count: 1, name: "main".into(), ..ThreadProfile::default() };
     for &address in addresses {
         let node = thread.tree.child(FULL_ROOT, FrameKey::in_module(ModuleIndex(0), address));
-        thread.tree.add(node, 1, [1, 0, 0, 0, 0, 0, 0, 0]);
+        thread.tree.add(node, 1, &[1]);
     }
     let modules = vec![ModuleRecord { path: program.to_owned(), identity: None }];
     let process = ProcessFile { pid: 1, metric_count: 1, modules, threads: vec![thread], ..ProcessFile::default() };
-    let metrics = vec![MetricInfo { name: "cpu-time".into(), unit: "ns".into() }];
+    let metrics = vec![Metric::of(MetricId::CPU_TIME), Metric::of(MetricId::SAMPLES)];
     let measurement = Measurement {
         directory: "m.callpath".into(),
         session: SessionFile { metrics, ..SessionFile::default() },

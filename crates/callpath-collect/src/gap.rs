@@ -66,27 +66,32 @@ pub(crate) fn leave(process: &Process<'_>, thread: Thread<'_>, now_ticks: u64, l
     };
     let mut values = [0; MAX_METRICS];
     let mut missed_some = false;
-    for ((value, since), meter) in values.iter_mut().zip(all.values).zip(settings.meters) {
-        *value = match meter {
+    for ((value, since), meter) in values.iter_mut().zip(all.values).zip(settings.in_use()) {
+        *value = match *meter {
             Settings::CPU_TIME => missed(since, silent_ns),
             Settings::WALL_TIME => missed(since, ticks_to_ns(process, since_ticks)),
             _ => 0,
         };
         missed_some |= *value > 0;
     }
-    for (metric, ((value, since), meter)) in values.iter_mut().zip(all.values).zip(settings.meters).enumerate() {
+    for (metric, ((value, since), meter)) in values.iter_mut().zip(all.values).zip(settings.in_use()).enumerate() {
         let is_late = late == Some(metric);
-        if (meter == Settings::COUNTED && is_late) || (Settings::is_of_usage(meter) && (is_late || missed_some)) {
+        if (*meter == Settings::COUNTED && is_late) || (Settings::is_of_usage(*meter) && (is_late || missed_some)) {
             *value = since;
         }
     }
-    if add(process, thread, Gap::TrapBlocked, values).is_some() {
+    if add(process, thread, Gap::TrapBlocked, &values).is_some() {
         move_on(record, settings, &all, values);
     }
 }
 
 /// Gives to a gap, and returns its node. `None`: it was nothing, or there is no memory for the node.
-pub(crate) fn add(process: &Process<'_>, thread: Thread<'_>, gap: Gap, values: [u64; MAX_METRICS]) -> Option<ArenaRef> {
+pub(crate) fn add(
+    process: &Process<'_>,
+    thread: Thread<'_>,
+    gap: Gap,
+    values: &[u64; MAX_METRICS],
+) -> Option<ArenaRef> {
     if values.iter().all(|value| *value == 0) {
         return None;
     }
@@ -101,8 +106,8 @@ pub(crate) fn add(process: &Process<'_>, thread: Thread<'_>, gap: Gap, values: [
 fn move_on(record: &ThreadRecord, settings: &Settings, all: &Weight, values: [u64; MAX_METRICS]) {
     let [cpu, wall, kernel] = &record.clocks;
     let advance = |clock: &AtomicU64, by: u64| clock.store(clock.load(Relaxed).wrapping_add(by), Relaxed);
-    for ((value, meter), count) in values.into_iter().zip(settings.meters).zip(&record.counts) {
-        match meter {
+    for ((value, meter), count) in values.into_iter().zip(settings.in_use()).zip(&record.counts) {
+        match *meter {
             _ if value == 0 => {}
             Settings::WALL_TIME => advance(wall, value),
             Settings::CPU_TIME => {

@@ -135,7 +135,7 @@ impl<'m> Thread<'m> {
                 let node = if is_clock { last_node } else { &self.record.full_root };
                 let mut values = [0; MAX_METRICS];
                 values[metric] = value;
-                lost |= !tree.count(ArenaRef(node.load(Relaxed)), 0, values);
+                lost |= !tree.count(ArenaRef(node.load(Relaxed)), 0, &values);
             }
             if !lost {
                 rest.keep(self.record, None);

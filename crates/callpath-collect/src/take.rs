@@ -88,7 +88,7 @@ fn count(sample: &Sample<'_, '_>, weight: &Weight, node: ArenaRef, account: &Ato
     let Sample { process, thread, .. } = *sample;
     let record = thread.record;
     let settings = &process.session.settings;
-    if !Tree::new(process, thread).is_some_and(|mut tree| tree.count(node, 1, weight.values)) {
+    if !Tree::new(process, thread).is_some_and(|mut tree| tree.count(node, 1, &weight.values)) {
         return drop_sample(record, Dropped::NoMemory);
     }
     weight.keep(record, Some(node));
@@ -149,7 +149,7 @@ fn kept(record: &ThreadRecord) -> u64 {
 /// place.
 fn drop_for_room(sample: &Sample<'_, '_>, weight: &Weight, reason: Dropped) {
     let Sample { process, thread, .. } = *sample;
-    if let Some(gap) = gap::add(process, thread, Gap::NoRoom, weight.values) {
+    if let Some(gap) = gap::add(process, thread, Gap::NoRoom, &weight.values) {
         weight.keep(thread.record, Some(gap));
     }
     drop_sample(thread.record, reason);

@@ -35,17 +35,19 @@ pub(crate) struct Tree<'p, 'm> {
     process: &'p Process<'m>,
     record: &'m ThreadRecord,
     directory: &'m [AtomicU32],
+    /// The nodes that were counted last, in turn: the recorder looks at these alone.
+    counted: &'m [AtomicU32],
     stride: usize,
 }
 
 impl<'p, 'm> Tree<'p, 'm> {
     /// `None`: the thread's chunk is not in the arena.
     pub(crate) fn new(process: &'p Process<'m>, thread: Thread<'m>) -> Option<Tree<'p, 'm>> {
-        let directory = process
-            .arena
-            .slice_at(thread.chunk.0 as usize * CHUNK_LEN_BYTES + layout::DIRECTORY, layout::DIRECTORY_LEN)?;
+        let chunk = thread.chunk.0 as usize * CHUNK_LEN_BYTES;
+        let directory = process.arena.slice_at(chunk + layout::DIRECTORY, layout::DIRECTORY_LEN)?;
+        let counted = process.arena.slice_at(chunk + layout::COUNTED, layout::COUNTED_LEN)?;
         let stride = Node::stride_bytes(process.session.settings.metric_count);
-        Some(Tree { process, record: thread.record, directory, stride })
+        Some(Tree { process, record: thread.record, directory, counted, stride })
     }
 
     /// The child of `parent` with this key, made if there is none. Where recursion is collapsed it is `parent` or a node
@@ -140,7 +142,7 @@ impl<'p, 'm> Tree<'p, 'm> {
     }
 
     /// Adds samples and clock values to a node. `false`: there is no such node.
-    pub(crate) fn count(&mut self, at: ArenaRef, samples: u64, values: [u64; MAX_METRICS]) -> bool {
+    pub(crate) fn count(&mut self, at: ArenaRef, samples: u64, values: &[u64; MAX_METRICS]) -> bool {
         let Some(node) = self.process.arena.get::<Node>(at) else { return false };
         let metrics = (self.stride - size_of::<Node>()) / 8;
         let Some(slots) = self.process.arena.slice_at::<AtomicU64>(at.offset_bytes() + size_of::<Node>(), metrics)
@@ -148,9 +150,14 @@ impl<'p, 'm> Tree<'p, 'm> {
             return false;
         };
         for (slot, value) in slots.iter().zip(values) {
-            slot.store(slot.load(Relaxed).wrapping_add(value), Relaxed);
+            slot.store(slot.load(Relaxed).wrapping_add(*value), Relaxed);
         }
         node.samples.store(node.samples.load(Relaxed).wrapping_add(samples), Relaxed);
+        let before = self.record.counted.load(Relaxed);
+        if let Some(place) = self.counted.get(before as usize % layout::COUNTED_LEN) {
+            place.store(at.0, Relaxed);
+        }
+        self.record.counted.store(before.wrapping_add(1), Release);
         true
     }
 

@@ -26,11 +26,15 @@ pub(crate) struct Weight {
     pub(crate) usage: Option<Usage>,
     /// The clocks as they will stand in the record.
     clocks: [Option<u64>; 3],
-    /// The readings of the thread's usage as they will stand in the record, by metric.
-    readings: [Option<u64>; MAX_METRICS],
-    /// What this pays of what counted metrics owe.
-    paid: [u64; MAX_METRICS],
+    /// How many metrics there are.
+    metrics: usize,
+    /// Bits of the metrics that were read from the thread's usage: their values are since the readings that stand in the record.
+    read: u32,
+    /// Bits of those that are counted by their events: their values are what the record says that these owe.
+    counted: u32,
 }
+
+const _: () = assert!(MAX_METRICS <= u32::BITS as usize);
 
 impl Weight {
     /// For a sample. `None`: the trigger found nothing to sample.
@@ -105,8 +109,9 @@ impl Weight {
             cpu_now_ns,
             usage,
             clocks: [None; 3],
-            readings: [None; MAX_METRICS],
-            paid: [0; MAX_METRICS],
+            metrics: (settings.metric_count as usize).min(MAX_METRICS),
+            read: 0,
+            counted: 0,
         }
     }
 
@@ -164,7 +169,7 @@ impl Weight {
             if meter == Settings::COUNTED {
                 if has_fired {
                     self.values[metric] = before;
-                    self.paid[metric] = before;
+                    self.counted |= 1 << metric;
                 }
             } else if Settings::is_of_usage(meter) {
                 let now = usage.reading(meter);
@@ -173,7 +178,7 @@ impl Weight {
                 let is_due = period > 0 && since >= period;
                 if has_fired || is_due {
                     self.values[metric] = since;
-                    self.readings[metric] = Some(now);
+                    self.read |= 1 << metric;
                 }
             }
         }
@@ -189,16 +194,20 @@ impl Weight {
                 clock.store(now, Relaxed);
             }
         }
-        for (metric, count) in record.counts.iter().enumerate() {
-            if let Some(reading) = self.readings[metric] {
-                count.store(reading, Relaxed);
+        let state = record.counts.iter().zip(&record.last_nodes).zip(&self.values);
+        for (metric, ((count, last_node), value)) in state.take(self.metrics).enumerate() {
+            if *value == 0 {
+                continue;
             }
-            if self.paid[metric] > 0 {
+            if self.read & 1 << metric != 0 {
+                count.store(count.load(Relaxed).wrapping_add(*value), Relaxed);
+            }
+            if self.counted & 1 << metric != 0 {
                 // The debt may have grown since it was read: it is paid, not cleared.
-                count.fetch_sub(self.paid[metric], Relaxed);
+                count.fetch_sub(*value, Relaxed);
             }
-            if let Some(node) = node.filter(|_| self.values[metric] > 0) {
-                record.last_nodes[metric].store(node.0, Relaxed);
+            if let Some(node) = node {
+                last_node.store(node.0, Relaxed);
             }
         }
     }
@@ -207,8 +216,8 @@ impl Weight {
 impl Weight {
     /// The node of this sample is not known here: it was kept raw.
     pub(crate) fn forget_nodes(&self, record: &ThreadRecord) {
-        for (last_node, value) in record.last_nodes.iter().zip(self.values) {
-            if value > 0 {
+        for (last_node, value) in record.last_nodes.iter().zip(&self.values).take(self.metrics) {
+            if *value > 0 {
                 last_node.store(0, Relaxed);
             }
         }

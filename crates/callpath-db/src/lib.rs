@@ -9,7 +9,7 @@
 
 #![forbid(unsafe_code)]
 
-mod context_id;
+mod contexts;
 mod metric;
 mod name;
 mod profile;
@@ -19,8 +19,8 @@ mod run;
 mod scope;
 mod tree;
 
-pub use context_id::ContextId;
-pub use metric::{Formula, Metric, MetricKind};
+pub use callpath_schema::{ContextId, Formula, Metric, MetricId, MetricKind, MetricSource, MetricType, Value};
+pub use contexts::{Context, Contexts};
 pub use name::{Name, Strings};
 pub use profile::Profile;
 pub use quality::{Handlers, Links, Quality};

@@ -1,8 +1,7 @@
 //! A profile: one tree with all that is needed to read it; and the merging of two.
 //! Refuses to know where it was measured and how it is stored.
 
-use crate::metric::Combine;
-use crate::{CallSite, Metric, Name, NodeId, Quality, RunInfo, Scope, Strings, Tree};
+use crate::{CallSite, Context, Contexts, Metric, Name, NodeId, Quality, RunInfo, Scope, Strings, Tree};
 
 /// What a run, or several merged ones, cost by complete call path.
 #[derive(Clone, Debug)]
@@ -17,13 +16,16 @@ pub struct Profile {
     pub strings: Strings,
     /// The calling context tree: rows as wide as `metrics`.
     pub tree: Tree,
+    /// The same costs by calling context, over all processes and threads: (module, offset) where the tree has names.
+    pub contexts: Contexts,
 }
 
 impl Profile {
     /// An empty profile.
     pub fn new(metrics: Vec<Metric>) -> Self {
-        let tree = Tree::new(&metrics);
-        Profile { metrics, quality: Quality::default(), info: RunInfo::default(), strings: Strings::default(), tree }
+        let (tree, contexts) = (Tree::new(&metrics), Contexts::new(&metrics));
+        let (quality, info, strings) = (Quality::default(), RunInfo::default(), Strings::default());
+        Profile { metrics, quality, info, strings, tree, contexts }
     }
 
     /// Adds `other` to this: equal scopes below equal parents combine their values, other scopes are added. A metric
@@ -53,6 +55,15 @@ impl Profile {
                 self.tree.add(here, &row);
             }
         }
+        for (context, values) in other.contexts.iter() {
+            let module = self.adopt_name(context.module, &other.strings, &mut names);
+            self.contexts.enter(Context { module, ..*context });
+            row.fill(0);
+            for (&column, &value) in columns.iter().zip(values) {
+                row[column] = value;
+            }
+            self.contexts.add(context.id, &row);
+        }
         self.quality.add(&other.quality);
         self.info.merge(&other.info);
     }
@@ -72,14 +83,15 @@ impl Profile {
                 })
             })
             .collect();
-        let added: Vec<_> = self.metrics[mine..].iter().map(|metric| Combine::of(&metric.kind)).collect();
+        let added: Vec<_> = self.metrics[mine..].iter().map(|metric| metric.rule()).collect();
         self.tree.widen(&added);
+        self.contexts.widen(&added);
         columns
     }
 
-    /// `scope` of another profile in this one's strings; `names` remembers those already taken over.
-    fn adopt(&mut self, scope: &Scope, strings: &Strings, names: &mut [Option<Name>]) -> Scope {
-        let mut name = |theirs: Name| match names.get(theirs.index()) {
+    /// A name of another profile in this one's strings; `names` remembers those already taken over.
+    fn adopt_name(&mut self, theirs: Name, strings: &Strings, names: &mut [Option<Name>]) -> Name {
+        match names.get(theirs.index()) {
             Some(&Some(mine)) => mine,
             _ => {
                 let mine = self.strings.intern(strings.get(theirs));
@@ -88,7 +100,12 @@ impl Profile {
                 }
                 mine
             }
-        };
+        }
+    }
+
+    /// `scope` of another profile in this one's strings; `names` remembers those already taken over.
+    fn adopt(&mut self, scope: &Scope, strings: &Strings, names: &mut [Option<Name>]) -> Scope {
+        let mut name = |theirs: Name| self.adopt_name(theirs, strings, names);
         Scope {
             name: name(scope.name),
             module: scope.module.map(&mut name),

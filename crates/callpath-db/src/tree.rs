@@ -3,7 +3,9 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::metric::{Combine, accumulate};
+use callpath_schema::Rule;
+
+use crate::metric::accumulate;
 use crate::{Metric, Name, Scope, ScopeKind};
 
 /// A node of one [`Tree`]. A parent's id is always less than its children's.
@@ -45,7 +47,7 @@ impl Node {
 /// traversal is a loop over the array, forwards or backwards.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    rules: Vec<Combine>,
+    rules: Vec<Rule>,
     nodes: Vec<Node>,
     /// A row of `rules.len()` values per node: the cost in the node itself and in no child.
     own: Vec<u64>,
@@ -56,10 +58,10 @@ pub struct Tree {
 impl Tree {
     /// A root without children, for rows of as many values as there are metrics.
     pub fn new(metrics: &[Metric]) -> Self {
-        Self::with_rules(metrics.iter().map(|metric| Combine::of(&metric.kind)).collect())
+        Self::with_rules(metrics.iter().map(|metric| metric.rule()).collect())
     }
 
-    pub(crate) fn with_rules(rules: Vec<Combine>) -> Self {
+    pub(crate) fn with_rules(rules: Vec<Rule>) -> Self {
         let root = Node::new(Scope::new(ScopeKind::Root, Name::EMPTY), NONE);
         Tree { own: vec![0; rules.len()], rules, nodes: vec![root], index: FxHashMap::default() }
     }
@@ -183,7 +185,7 @@ impl Tree {
         self.rules.len()
     }
 
-    pub(crate) fn rules(&self) -> &[Combine] {
+    pub(crate) fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
@@ -193,7 +195,7 @@ impl Tree {
     }
 
     /// Adds columns of zeros on the right.
-    pub(crate) fn widen(&mut self, added: &[Combine]) {
+    pub(crate) fn widen(&mut self, added: &[Rule]) {
         if added.is_empty() {
             return;
         }

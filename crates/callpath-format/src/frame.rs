@@ -19,6 +19,31 @@ impl ModuleIndex {
 #[repr(transparent)]
 pub struct FrameKey(pub u64);
 
+/// What a frame's key stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FrameKind {
+    /// Code of a module of the load map: of a file, or of memory that the program writes code to.
+    Code {
+        /// The module.
+        module: ModuleIndex,
+        /// Where in it; in code that the program writes it is the run-time address.
+        addr: LinkAddr,
+    },
+    /// Code of no module.
+    Outside(RunAddr),
+    /// The outer frames of a path of which only the innermost were kept.
+    LeftOut,
+    /// Time in which no sample was taken.
+    Gap(Gap),
+    /// A kind that this callpath does not know.
+    Other {
+        /// Which kind.
+        tag: u8,
+        /// Which of that kind.
+        value: u64,
+    },
+}
+
 /// Why no sample was taken of a thread that ran or waited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -49,23 +74,47 @@ impl FrameKey {
     const ADDRESS_BITS: u32 = 48;
     const ADDRESS_MASK: u64 = (1 << Self::ADDRESS_BITS) - 1;
 
-    /// What stands for the outer frames of a path of which only the innermost were kept. Its address is the kernel's: no
-    /// frame of a program has it.
-    pub const LEFT_OUT: FrameKey = Self::outside(RunAddr(Self::ADDRESS_MASK - 1));
+    /// What stands for the outer frames of a path of which only the innermost were kept.
+    pub const LEFT_OUT: FrameKey = Self::tagged(Self::TAG_LEFT_OUT, 0);
 
-    /// What stands for time in which no sample was taken, beside the paths of the thread's samples. The addresses are the
-    /// kernel's, too.
+    /// What stands for time in which no sample was taken, beside the paths of the thread's samples.
     #[inline]
     pub const fn gap(gap: Gap) -> FrameKey {
-        Self::outside(RunAddr(Self::FIRST_GAP + gap as u64))
+        Self::tagged(Self::TAG_GAP, gap as u64)
     }
 
-    const FIRST_GAP: u64 = Self::ADDRESS_MASK - 255;
+    // Outside every module the highest bit of an address is the kernel's: no frame of a program has it but those of the vsyscall page, at
+    // 2^64 - 10 MiB. With it, seven bits say what the key is, up to 63; the lowest 40 say which. 3 is kept for a path of Ball and Larus
+    // within the caller's procedure, 4 for a probe, 5 for an MPI rank.
+    const TAG_LEFT_OUT: u64 = 1;
+    const TAG_GAP: u64 = 2;
+    const FIRST_ADDRESS_TAG: u64 = 64;
+    const TAG_SHIFT: u32 = 40;
+    const TAGGED: u64 = 1 << (Self::ADDRESS_BITS - 1);
 
-    /// Which gap it stands for, if any.
-    #[inline]
-    pub fn as_gap(self) -> Option<Gap> {
-        Gap::ALL.into_iter().find(|gap| FrameKey::gap(*gap) == self)
+    const fn tagged(tag: u64, value: u64) -> FrameKey {
+        Self::outside(RunAddr(Self::TAGGED | tag << Self::TAG_SHIFT | value))
+    }
+
+    /// What it stands for.
+    pub fn kind(self) -> FrameKind {
+        let (module, addr) = (self.module(), self.address());
+        if module != ModuleIndex::NONE {
+            return FrameKind::Code { module, addr: LinkAddr(addr) };
+        }
+        let tag = (addr & !Self::TAGGED) >> Self::TAG_SHIFT;
+        if addr & Self::TAGGED == 0 || tag >= Self::FIRST_ADDRESS_TAG {
+            return FrameKind::Outside(RunAddr(addr));
+        }
+        let value = addr & ((1 << Self::TAG_SHIFT) - 1);
+        match tag {
+            Self::TAG_LEFT_OUT => FrameKind::LeftOut,
+            Self::TAG_GAP => match Gap::ALL.into_iter().find(|gap| *gap as u64 == value) {
+                Some(gap) => FrameKind::Gap(gap),
+                None => FrameKind::Other { tag: tag as u8, value },
+            },
+            _ => FrameKind::Other { tag: tag as u8, value },
+        }
     }
 
     /// The key of a place in a module; link-time addresses keep their low 48 bits.
@@ -90,5 +139,26 @@ impl FrameKey {
     #[inline]
     pub const fn address(self) -> u64 {
         self.0 & Self::ADDRESS_MASK
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_says_what_it_is() {
+        let code = FrameKey::in_module(ModuleIndex(3), LinkAddr(0x8200_0000_0000));
+        assert_eq!(code.kind(), FrameKind::Code { module: ModuleIndex(3), addr: LinkAddr(0x8200_0000_0000) });
+        let heap = RunAddr(0x7fff_ffff_f000);
+        assert_eq!(FrameKey::outside(heap).kind(), FrameKind::Outside(heap));
+        let vsyscall = FrameKey::outside(RunAddr(0xffff_ffff_ff60_0400));
+        assert_eq!(vsyscall.kind(), FrameKind::Outside(RunAddr(0xffff_ff60_0400)));
+        assert_eq!(FrameKey::LEFT_OUT.kind(), FrameKind::LeftOut);
+        for gap in Gap::ALL {
+            assert_eq!(FrameKey::gap(gap).kind(), FrameKind::Gap(gap));
+        }
+        assert_eq!(FrameKey::tagged(2, 99).kind(), FrameKind::Other { tag: 2, value: 99 });
+        assert_eq!(FrameKey::tagged(5, 7).kind(), FrameKind::Other { tag: 5, value: 7 });
     }
 }

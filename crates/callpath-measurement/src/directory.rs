@@ -6,11 +6,13 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::codec::{MeasurementError, decode_process, decode_session};
 use super::names_file::{NamesFile, decode_names};
 use super::together::{self, TOGETHER};
 use super::{ProcessFile, SessionFile};
+use crate::error::MeasurementError;
 use crate::plain::plain;
+use crate::process_file::decode_process;
+use crate::session_file::decode_session;
 
 const SESSION: &str = "session";
 const PROCESS: &str = "process-";
@@ -123,7 +125,10 @@ impl Measurement {
         for (_, path) in files {
             let bytes = read_file(&path).map_err(|source| MeasurementError::Read { path: path.clone(), source });
             match bytes.and_then(|bytes| decode_process(&bytes, &path)) {
-                Ok(process) => processes.push(process),
+                Ok((process, tail)) => {
+                    processes.push(process);
+                    unreadable.extend(tail);
+                }
                 Err(error) => unreadable.push(error),
             }
         }
@@ -204,12 +209,14 @@ pub fn newest(directory: &Path) -> Result<PathBuf, MeasurementError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MetricInfo, SessionEnd, encode_process, encode_session};
+    use callpath_schema::{Metric, MetricId};
+
+    use crate::{SessionEnd, encode_process, encode_session};
 
     fn measurement(ended: bool) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         let session = SessionFile {
-            metrics: vec![MetricInfo { name: "cpu-time".into(), unit: "ns".into() }],
+            metrics: vec![Metric::of(MetricId::CPU_TIME)],
             ended: ended.then(SessionEnd::default),
             processes: 9,
             ..SessionFile::default()

@@ -1,16 +1,21 @@
 //! A measurement: the files that a recorder leaves, one for the whole and one for each process (docs/formats.md).
 //! Knows nothing of live processes and of names.
 //!
-//! Each file is written anew under a temporary name and renamed, so a reader sees a whole one at every instant. Many processes
-//! that end at once stand in one file, to which they are appended.
+//! The session's file is written anew under a temporary name and renamed; a process's grows by what has changed. So a reader sees a
+//! whole one at every instant. Many processes that end at once stand in one file, to which they are appended.
 
 #![forbid(unsafe_code)]
 
-mod codec;
+mod bytes;
 mod directory;
+mod error;
+mod fuzzing;
 pub mod leb128;
+mod log;
 mod names_file;
 mod plain;
+mod process_file;
+mod session_file;
 mod together;
 mod tree;
 
@@ -19,25 +24,18 @@ use std::path::PathBuf;
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::thread::Dropped;
 use callpath_image::identity::ModuleIdentity;
+use callpath_schema::Metric;
 
-pub use codec::{MeasurementError, decode_process, decode_session, encode_process, encode_session, fuzz_measurement};
 pub use directory::{Measurement, names_file_name, newest, process_file_name, trace_file_name, write_file};
+pub use error::MeasurementError;
+pub use fuzzing::fuzz_measurement;
+pub use log::ProcessLog;
 pub use names_file::{NamedCode, NamesFile, decode_names, encode_names, nameless, nameless_mapping};
 pub use plain::plain;
+pub use process_file::{decode_process, encode_process};
+pub use session_file::{decode_session, encode_session};
 pub use together::Together;
 pub use tree::{FULL_ROOT, PARTIAL_ROOT, PathTree, TreeNode};
-
-/// The metric that counts returns (csprof-2006, section 2).
-pub const RETURNS: &str = "returns";
-
-/// What a measurement counts or clocks.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct MetricInfo {
-    /// `cpu-time`, for example.
-    pub name: String,
-    /// `ns`, for example.
-    pub unit: String,
-}
 
 /// The whole measurement.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -58,8 +56,8 @@ pub struct SessionFile {
     pub duration_ns: u64,
     /// How it ended; `None` as long as it has not.
     pub ended: Option<SessionEnd>,
-    /// One for each clock; `samples` follow them in every node.
-    pub metrics: Vec<MetricInfo>,
+    /// Those of the nodes' values, by their numbers; then what is computed of them, and the samples.
+    pub metrics: Vec<Metric>,
     /// Nanoseconds between two samples of a thread.
     pub period_ns: u64,
     /// Sentences that a report says once: where samples come from, what could not be done.
@@ -102,7 +100,7 @@ pub struct ProcessFile {
     pub started_ns: u64,
     /// When it ended, if it has.
     pub ended_ns: Option<u64>,
-    /// Number of clock values in each node.
+    /// How many of the session's metrics its nodes may have values of.
     pub metric_count: u32,
     /// By module index.
     pub modules: Vec<ModuleRecord>,
@@ -110,6 +108,20 @@ pub struct ProcessFile {
     pub threads: Vec<ThreadProfile>,
     /// Samples that were not kept in threads that had no record, by [`Dropped`].
     pub dropped_unrecorded: [u64; Dropped::COUNT],
+    /// What values are multiplied by when the file is read: the file holds what samples came to, and only in the end is it known what
+    /// the whole was. Empty of a process that was read.
+    pub scalings: Vec<Scaling>,
+}
+
+/// A metric's values, in all nodes of a process, stand for `by / of` times as much.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Scaling {
+    /// Its number.
+    pub metric: usize,
+    /// Multiply by this.
+    pub by: u64,
+    /// Divide by this.
+    pub of: u64,
 }
 
 /// A load module of a process.

@@ -4,7 +4,8 @@
 use std::ops::Range;
 use std::path::Path;
 
-use super::codec::{KIND_NAMES, MeasurementError, Reader, Writer};
+use crate::bytes::{KIND_NAMES, Reader, Writer};
+use crate::error::MeasurementError;
 
 /// One process's names.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 
 use memchr::memmem;
 
-use super::ProcessFile;
-use super::codec::{MAGIC, MeasurementError, decode_process, end_of_first};
+use crate::ProcessFile;
+use crate::bytes::{MAGIC, end_of_first};
+use crate::error::MeasurementError;
+use crate::process_file::decode_process;
 
 /// The name of their file.
 pub(super) const TOGETHER: &str = "processes";
@@ -57,7 +59,12 @@ pub(super) fn read(bytes: &[u8], path: &Path, grows: bool) -> Vec<Result<Process
         if end.is_none() && grows && next(rest).is_none() {
             break;
         }
-        let process = decode_process(&rest[..end.unwrap_or(rest.len())], &place);
+        let process = match decode_process(&rest[..end.unwrap_or(rest.len())], &place) {
+            // Its length is wrong: what follows is another process.
+            Ok((_, Some(error))) => Err(error),
+            Ok((process, None)) => Ok(process),
+            Err(error) => Err(error),
+        };
         at += match end {
             Some(end) if process.is_ok() => end,
             _ => next(rest).unwrap_or(rest.len()),

@@ -1,8 +1,10 @@
-//! A thread's calling context tree outside the program: paths of frames in, nodes with values out.
+//! A thread's calling context tree outside the program: paths of frames in, nodes with costs out.
 //! Knows nothing of how samples were taken.
+//!
+//! A node holds a cell for each metric that it has a cost of, so that a measurement may have any number of metrics. The tree notes
+//! which nodes have changed since it was written: a file takes those alone.
 
 use callpath_format::frame::FrameKey;
-use callpath_format::shared::MAX_METRICS;
 use rustc_hash::FxHashMap;
 
 /// The node that full paths begin at.
@@ -10,8 +12,11 @@ pub const FULL_ROOT: u32 = 0;
 /// The node that partial paths begin at.
 pub const PARTIAL_ROOT: u32 = 1;
 
+/// No cell follows.
+const NO_CELL: u32 = u32::MAX;
+
 /// A node: a frame in its calling context.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TreeNode {
     /// Index of the parent, which is lower than the node's own; the roots are their own parents.
     pub parent: u32,
@@ -19,20 +24,41 @@ pub struct TreeNode {
     pub key: FrameKey,
     /// Samples at this very node.
     pub samples: u64,
-    /// What they weigh, by metric.
-    pub values: [u64; MAX_METRICS],
+    /// The first of its cells, in ascending order of their metrics.
+    cell: u32,
+    /// It is in the list of changed nodes.
+    is_listed: bool,
+}
+
+/// What a node's samples weigh in one metric; never 0 when it is made.
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    metric: u32,
+    next: u32,
+    value: u64,
 }
 
 /// Nodes, parents before children; 0 and 1 are the roots.
 #[derive(Clone, Debug)]
 pub struct PathTree {
     nodes: Vec<TreeNode>,
+    cells: Vec<Cell>,
     children: FxHashMap<(u32, u64), u32>,
+    totals: Vec<u64>,
+    /// Nodes from here on are new since the tree was written.
+    settled: usize,
+    /// Nodes below that have changed since.
+    changed: Vec<u32>,
 }
 
 impl PartialEq for PathTree {
     fn eq(&self, other: &PathTree) -> bool {
-        self.nodes == other.nodes
+        let is_same = |(index, (one, two)): (usize, (&TreeNode, &TreeNode))| {
+            let index = index as u32;
+            (one.parent, one.key, one.samples) == (two.parent, two.key, two.samples)
+                && self.values(index).eq(other.values(index))
+        };
+        self.nodes.len() == other.nodes.len() && self.nodes.iter().zip(&other.nodes).enumerate().all(is_same)
     }
 }
 
@@ -40,8 +66,10 @@ impl Eq for PathTree {}
 
 impl Default for PathTree {
     fn default() -> PathTree {
-        let root = |parent| TreeNode { parent, ..TreeNode::default() };
-        PathTree { nodes: vec![root(FULL_ROOT), root(PARTIAL_ROOT)], children: FxHashMap::default() }
+        let mut tree = PathTree::without_nodes();
+        tree.push(FULL_ROOT, FrameKey::default());
+        tree.push(PARTIAL_ROOT, FrameKey::default());
+        tree
     }
 }
 
@@ -51,9 +79,19 @@ impl PathTree {
         &self.nodes
     }
 
-    /// Whether there is nothing but two roots without values.
-    pub fn is_empty(&self) -> bool {
-        self.nodes.len() == 2 && self.nodes.iter().all(|n| n.samples == 0 && n.values == [0; MAX_METRICS])
+    /// What a node costs by itself: metrics in ascending order, those that are 0 left out.
+    pub fn values(&self, node: u32) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let mut at = self.nodes.get(node as usize).map_or(NO_CELL, |node| node.cell);
+        let cells = std::iter::from_fn(move || {
+            let cell = self.cells.get(at as usize)?;
+            at = cell.next;
+            Some((cell.metric as usize, cell.value))
+        });
+        cells.filter(|(_, value)| *value != 0)
+    }
+
+    fn push(&mut self, parent: u32, key: FrameKey) {
+        self.nodes.push(TreeNode { parent, key, samples: 0, cell: NO_CELL, is_listed: false });
     }
 
     /// The child of `parent` with this key, made if there is none.
@@ -61,7 +99,7 @@ impl PathTree {
         let next = self.nodes.len() as u32;
         let child = *self.children.entry((parent, key.0)).or_insert(next);
         if child == next {
-            self.nodes.push(TreeNode { parent, key, ..TreeNode::default() });
+            self.push(parent, key);
         }
         child
     }
@@ -82,57 +120,146 @@ impl PathTree {
         self.child(parent, key)
     }
 
-    /// The node of the same path in another tree, made there if there is none.
-    pub fn copy_path(&self, node: u32, to: &mut PathTree) -> u32 {
-        let mut keys = Vec::new();
-        let mut at = node;
-        while at > PARTIAL_ROOT {
-            let Some(frame) = self.nodes.get(at as usize) else { return FULL_ROOT };
-            keys.push(frame.key);
-            at = frame.parent;
+    /// Adds samples and what they weigh, by metric, to a node; there must be such a node.
+    pub fn add(&mut self, node: u32, samples: u64, values: &[u64]) {
+        let Some(at) = self.nodes.get_mut(node as usize) else { return };
+        at.samples = at.samples.wrapping_add(samples);
+        self.list(node);
+        for (metric, value) in values.iter().enumerate().filter(|(_, value)| **value != 0) {
+            self.add_value(node, metric, *value);
         }
-        keys.iter().rev().fold(at, |node, key| to.child(node, *key))
     }
 
-    /// Adds samples and what they weigh to a node; there must be such a node.
-    pub fn add(&mut self, node: u32, samples: u64, values: [u64; MAX_METRICS]) {
-        if let Some(node) = self.nodes.get_mut(node as usize) {
-            node.samples = node.samples.wrapping_add(samples);
-            for (to, from) in node.values.iter_mut().zip(values) {
-                *to = to.wrapping_add(from);
+    /// Adds to what a node costs in one metric.
+    fn add_value(&mut self, node: u32, metric: usize, value: u64) {
+        if self.totals.len() <= metric {
+            self.totals.resize(metric + 1, 0);
+        }
+        self.totals[metric] = self.totals[metric].wrapping_add(value);
+        let cell = self.cell(node, metric);
+        cell.value = cell.value.wrapping_add(value);
+    }
+
+    pub(crate) fn set_samples(&mut self, node: u32, samples: u64) {
+        self.nodes[node as usize].samples = samples;
+    }
+
+    pub(crate) fn set_value(&mut self, node: u32, metric: usize, value: u64) {
+        let before = self.cell(node, metric).value;
+        self.add_value(node, metric, value.wrapping_sub(before));
+    }
+
+    /// A tree without even the roots, to be read from a file.
+    pub(crate) fn without_nodes() -> PathTree {
+        PathTree {
+            nodes: Vec::new(),
+            cells: Vec::new(),
+            children: FxHashMap::default(),
+            totals: Vec::new(),
+            settled: 0,
+            changed: Vec::new(),
+        }
+    }
+
+    /// Appends a node; the first two are the roots. `false`: it is there already.
+    pub(crate) fn append(&mut self, parent: u32, key: FrameKey) -> bool {
+        let index = self.nodes.len() as u32;
+        let is_new = index <= PARTIAL_ROOT || self.children.insert((parent, key.0), index).is_none();
+        self.push(parent, key);
+        is_new
+    }
+
+    /// There will be so many more nodes.
+    pub(crate) fn reserve(&mut self, count: usize) {
+        self.nodes.reserve(count);
+        self.children.reserve(count);
+    }
+
+    /// Nothing counts as written.
+    pub(crate) fn unsettle(&mut self) {
+        self.settle();
+        self.settled = 0;
+    }
+
+    /// The cell of a node and a metric, made if there is none.
+    fn cell(&mut self, node: u32, metric: usize) -> &mut Cell {
+        let metric = metric as u32;
+        let (mut before, mut at) = (NO_CELL, self.nodes[node as usize].cell);
+        while let Some(cell) = self.cells.get(at as usize).filter(|cell| cell.metric < metric) {
+            (before, at) = (at, cell.next);
+        }
+        if self.cells.get(at as usize).is_none_or(|cell| cell.metric != metric) {
+            let new = self.cells.len() as u32;
+            self.cells.push(Cell { metric, next: at, value: 0 });
+            match self.cells.get_mut(before as usize) {
+                Some(before) => before.next = new,
+                None => self.nodes[node as usize].cell = new,
             }
+            at = new;
+        }
+        &mut self.cells[at as usize]
+    }
+
+    fn list(&mut self, node: u32) {
+        let at = &mut self.nodes[node as usize];
+        if (node as usize) < self.settled && !at.is_listed {
+            at.is_listed = true;
+            self.changed.push(node);
         }
     }
 
-    /// The whole of each metric.
-    pub fn totals(&self) -> [u64; MAX_METRICS] {
-        self.nodes.iter().fold([0; MAX_METRICS], |mut sums: [u64; MAX_METRICS], node| {
-            sums.iter_mut().zip(node.values).for_each(|(sum, value)| *sum = sum.wrapping_add(value));
-            sums
-        })
+    /// Whether anything has changed since the tree was written.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.settled < self.nodes.len() || !self.changed.is_empty()
+    }
+
+    /// How many nodes had been written, and which of those have changed since, in ascending order. From now on all counts as written.
+    pub(crate) fn settle(&mut self) -> (usize, Vec<u32>) {
+        let mut changed = std::mem::take(&mut self.changed);
+        changed.sort_unstable();
+        for &node in &changed {
+            self.nodes[node as usize].is_listed = false;
+        }
+        (std::mem::replace(&mut self.settled, self.nodes.len()), changed)
+    }
+
+    /// The nodes that came since the tree was written.
+    pub fn fresh_nodes(&self) -> &[TreeNode] {
+        self.nodes.get(self.settled..).unwrap_or_default()
+    }
+
+    /// The whole of a metric.
+    pub fn total(&self, metric: usize) -> u64 {
+        self.totals.get(metric).copied().unwrap_or(0)
     }
 
     /// Multiplies a metric by `by / of`, rounded at each node.
-    pub fn scale(&mut self, metric: usize, by: u64, of: u64) {
-        for value in self.nodes.iter_mut().filter_map(|node| node.values.get_mut(metric)) {
-            let scaled = (u128::from(*value) * u128::from(by) + u128::from(of) / 2) / u128::from(of.max(1));
-            *value = u64::try_from(scaled).unwrap_or(u64::MAX);
+    pub(crate) fn scale(&mut self, metric: usize, by: u64, of: u64) {
+        let mut total = 0u64;
+        for cell in self.cells.iter_mut().filter(|cell| cell.metric as usize == metric) {
+            let scaled = (u128::from(cell.value) * u128::from(by) + u128::from(of) / 2) / u128::from(of.max(1));
+            cell.value = u64::try_from(scaled).unwrap_or(u64::MAX);
+            total = total.wrapping_add(cell.value);
+        }
+        if let Some(whole) = self.totals.get_mut(metric) {
+            *whole = total;
         }
     }
 
-    /// Adds all of another tree's nodes, which come with parents before children. Returns each one's index here.
-    pub fn merge<'n>(&mut self, nodes: impl IntoIterator<Item = &'n TreeNode>) -> Vec<u32> {
-        let mut here: Vec<u32> = Vec::new();
-        for (index, node) in nodes.into_iter().enumerate() {
-            let at = match index as u32 {
+    /// Adds all of another tree's nodes. Returns each one's index here.
+    pub fn merge(&mut self, other: &PathTree) -> Vec<u32> {
+        let mut here: Vec<u32> = Vec::with_capacity(other.nodes.len());
+        for (index, node) in other.nodes.iter().enumerate() {
+            let index = index as u32;
+            let at = match index {
                 root @ (FULL_ROOT | PARTIAL_ROOT) => root,
-                _ => match here.get(node.parent as usize) {
-                    Some(parent) => self.child(*parent, node.key),
-                    None => PARTIAL_ROOT,
-                },
+                _ => self.child(here[node.parent as usize], node.key),
             };
             here.push(at);
-            self.add(at, node.samples, node.values);
+            self.add(at, node.samples, &[]);
+            for (metric, value) in other.values(index) {
+                self.add_value(at, metric, value);
+            }
         }
         here
     }
@@ -180,13 +307,40 @@ mod tests {
                 let root = if below(4) == 0 { PARTIAL_ROOT } else { FULL_ROOT };
                 let node = path.iter().fold(root, |node, key| tree.child_or_active(node, FrameKey(*key)));
                 assert_eq!(path_to(&tree, node), collapsed(&path), "{path:?}");
-                let values: [u64; MAX_METRICS] = std::array::from_fn(|_| below(1000));
-                tree.add(node, 1, values);
+                let values: [u64; 8] = std::array::from_fn(|_| below(1000));
+                tree.add(node, 1, &values);
                 let node = path.iter().fold(root, |node, key| whole.child(node, FrameKey(*key)));
-                whole.add(node, 1, values);
+                whole.add(node, 1, &values);
             }
-            assert_eq!(tree.totals(), whole.totals());
+            assert!((0..9).all(|metric| tree.total(metric) == whole.total(metric)));
             assert!(tree.nodes().len() <= whole.nodes().len());
         }
+    }
+
+    #[test]
+    fn costs_are_kept_by_metric_and_changes_are_noted() {
+        let mut tree = PathTree::default();
+        let node = tree.child(FULL_ROOT, FrameKey(7));
+        tree.add(node, 2, &[0, 5]);
+        assert!(tree.has_changed());
+        assert_eq!(tree.settle(), (0, vec![]));
+        assert!(!tree.has_changed());
+        let other = tree.child(node, FrameKey(8));
+        let mut many = [0; 300];
+        many[299] = 9;
+        tree.add(other, 1, &many);
+        tree.add(node, 1, &[1, 0, 2]);
+        tree.add(node, 1, &[1]);
+        assert_eq!(tree.values(node).collect::<Vec<_>>(), [(0, 2), (1, 5), (2, 2)]);
+        assert_eq!(tree.values(other).collect::<Vec<_>>(), [(299, 9)]);
+        assert_eq!((tree.total(0), tree.total(299), tree.total(300)), (2, 9, 0));
+        assert_eq!(tree.fresh_nodes().len(), 1);
+        assert_eq!(tree.settle(), (3, vec![node]));
+        let mut twice = tree.clone();
+        assert_eq!(twice.merge(&tree), [0, 1, 2, 3]);
+        assert_eq!(twice.values(node).collect::<Vec<_>>(), [(0, 4), (1, 10), (2, 4)]);
+        assert_eq!(twice.nodes()[node as usize].samples, 8);
+        twice.scale(1, 3, 2);
+        assert_eq!((twice.total(1), twice.values(node).nth(1)), (15, Some((1, 15))));
     }
 }

@@ -11,8 +11,6 @@ use callpath_target::{Maps, SharedMemory, TargetError};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::process::wake;
-
 /// Chunks that stand ready from the beginning: enough for the first sample of a stack 100,000 frames deep.
 const FIRST_CHUNKS: u32 = 112;
 /// Chunks that are backed at a time.
@@ -89,7 +87,7 @@ impl ArenaKeeper {
     /// A process's slot.
     pub(crate) fn slot(&self, index: usize) -> &ProcessSlot {
         let offset = ProcessSlot::offset_bytes(index % PROCESS_SLOTS).expect("reduced to the number of slots");
-        self.arena().at_offset(offset).expect("the arena holds chunks 1 to 4")
+        self.arena().at_offset(offset).expect("the arena holds chunks 1 to 8")
     }
 
     /// What every process was told.
@@ -220,6 +218,12 @@ impl ArenaKeeper {
         }
         self.returned.push(chunk);
     }
+}
+
+/// Wakes all who wait for a word of the arena.
+pub(crate) fn wake(word: &std::sync::atomic::AtomicU32) {
+    // SAFETY: wakes; does not touch memory.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod tracepoints;
 use std::path::Path;
 
 use callpath_format::shared::{MAX_METRICS, Settings};
+use callpath_schema::{Metric, MetricId};
 use callpath_target::{EventSpec, Every};
 
 use crate::settings::Clock;
@@ -90,12 +91,12 @@ const LONGEST_PERIOD_NS: u64 = 1_000_000_000;
 impl Event {
     /// A clock's.
     pub fn clock(clock: Clock) -> Event {
-        Event { name: clock.name().to_owned(), source: EventSource::Clock(clock) }
+        Event { name: clock.name(), source: EventSource::Clock(clock) }
     }
 
     /// What the sentinel counts.
     pub fn returns() -> Event {
-        Event { name: callpath_measurement::RETURNS.to_owned(), source: EventSource::Returns }
+        Event { name: Metric::of(MetricId::RETURNS).name, source: EventSource::Returns }
     }
 
     /// The counter, if it is one.
@@ -114,10 +115,12 @@ impl Event {
         }
     }
 
-    pub(crate) fn unit(&self) -> &'static str {
+    /// Its row in the registry of metrics.
+    pub(crate) fn metric(&self) -> Metric {
         match self.source {
-            EventSource::Clock(_) => "ns",
-            EventSource::Counter(_) | EventSource::Returns => "count",
+            EventSource::Clock(clock) => clock.metric(),
+            EventSource::Counter(_) => Metric::counted(&self.name),
+            EventSource::Returns => Metric::of(MetricId::RETURNS),
         }
     }
 }

@@ -13,10 +13,9 @@ use callpath_format::shared::load_map::Mapping;
 use callpath_format::shared::thread::layout;
 use callpath_format::shared::tree::{RawSample, TraceEntry};
 use callpath_format::shared::{
-    ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, Node, ProcessSlot, Settings, ThreadRecord,
+    ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, MAX_METRICS, Node, ProcessSlot, Settings, ThreadRecord,
 };
 use callpath_format::table::{Header, Region};
-use callpath_measurement::PathTree;
 use callpath_target::Pid;
 use rustc_hash::FxHashSet;
 
@@ -40,7 +39,7 @@ pub fn fuzz_arena(bytes: &[u8]) -> usize {
     let Some(([metrics, recursion], changes)) = bytes.split_first_chunk() else { return 0 };
     let settings = Settings {
         metric_count: 1 + u32::from(metrics % 8),
-        meters: [Settings::CPU_TIME; 8],
+        meters: [Settings::CPU_TIME; MAX_METRICS],
         period_ns: 1_000_000,
         ticks_per_ms: 1_000_000,
         raw_limit: 32,
@@ -220,17 +219,17 @@ fn read(keeper: &mut ArenaKeeper, publisher: &Publisher, code: &mut ProcessCode,
     let mut found = read_raw(keeper, publisher, code, &mut threads);
     for thread in &mut threads {
         thread.learn_name(keeper, |_| None);
-        found += thread.name.len() + usize::from(thread.says_it_ended(keeper));
+        found += thread.profile.name.len() + usize::from(thread.says_it_ended(keeper));
         found += trace::take(keeper, thread).len();
-        let copy = thread.copy_tree(keeper);
-        let mut tree = PathTree::default();
-        tree.merge(&copy.nodes);
-        tree.merge(thread.own.nodes());
-        found += tree.nodes().len();
+        // What it has noted, then all that there is.
+        thread.follow_tree(keeper, false);
+        thread.follow_tree(keeper, true);
+        found += thread.profile.tree.nodes().len();
         if let Some(record) = thread.record(keeper) {
-            thread.parting = Parting::of(thread, record, &copy, &mut tree, |ticks| ticks);
+            let _parting = Parting::of(thread, record, |ticks| ticks);
         }
-        found += thread.account(keeper, TickLength { ns_per_tick: 0.5 }).taken.min(1) as usize;
+        thread.follow_account(keeper, TickLength { ns_per_tick: 0.5 });
+        found += thread.profile.account.taken.min(1) as usize;
     }
     found += unmeasured::note(keeper.session()).map_or(0, |note| note.len());
     if is_last {
@@ -308,12 +307,15 @@ mod tests {
         assert!(read_raw(&mut keeper, &publisher, &mut code, &mut threads) > stack_words);
         let [thread] = &mut threads[..] else { panic!("one thread") };
         // The walk ends in the second chunk, where there are no return addresses.
-        assert_eq!(thread.own.nodes().len(), 2 + 1 + (RawSample::FIRST_STACK_BYTES - 121) / 2048);
-        assert_eq!(thread.copy_tree(&keeper).nodes.len(), 10);
+        let of_raw = 1 + (RawSample::FIRST_STACK_BYTES - 121) / 2048;
+        assert_eq!(thread.profile.tree.nodes().len(), 2 + of_raw);
+        thread.follow_tree(&keeper, true);
+        assert_eq!(thread.profile.tree.nodes().len(), 10 + of_raw);
         assert_eq!(trace::take(&mut keeper, thread).len(), 3);
         thread.learn_name(&keeper, |_| None);
-        assert_eq!(thread.name, "ono");
-        let account = thread.account(&keeper, TickLength { ns_per_tick: 1.0 });
+        assert_eq!(thread.profile.name, "ono");
+        thread.follow_account(&keeper, TickLength { ns_per_tick: 1.0 });
+        let account = &thread.profile.account;
         assert_eq!((account.taken, account.full, account.partial, account.unfinished), (5, 3, 1, 1));
     }
 

@@ -28,6 +28,7 @@ mod signals;
 mod suitable;
 mod tail;
 mod thread;
+mod thread_tree;
 mod threads;
 mod trace;
 mod unmeasured;

@@ -8,15 +8,16 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::time::{Duration, Instant, SystemTime};
 
+use callpath_format::frame::FrameKey;
 use callpath_format::shared::refused::Calls;
 use callpath_format::shared::{ArenaRef, MAX_METRICS, Pause, ProcessSlot, Settings, SlotState, Source, ThreadRecord};
-use callpath_measurement::{MeasurementError, ThreadProfile, Together};
+use callpath_measurement::{MeasurementError, ProcessLog, ThreadProfile, Together};
 use callpath_target::{ClockEvent, Maps, Pid, ProcessHandle};
 use rustc_hash::FxHashSet;
 
 pub(crate) use waiting::LOOK_AT_MOST;
 
-use crate::arena::ArenaKeeper;
+use crate::arena::{ArenaKeeper, wake};
 use crate::asks::{Allowance, Asker};
 use crate::backlog::Backlog;
 use crate::code::ProcessCode;
@@ -85,6 +86,22 @@ enum ThreadState {
     Ended(Box<ThreadProfile>),
 }
 
+impl ThreadState {
+    fn profile(&self) -> &ThreadProfile {
+        match self {
+            ThreadState::Live(thread) => &thread.profile,
+            ThreadState::Ended(profile) => profile,
+        }
+    }
+
+    fn profile_mut(&mut self) -> &mut ThreadProfile {
+        match self {
+            ThreadState::Live(thread) => &mut thread.profile,
+            ThreadState::Ended(profile) => profile,
+        }
+    }
+}
+
 /// A process.
 pub(crate) struct Process {
     pub(crate) slot: usize,
@@ -112,9 +129,11 @@ pub(crate) struct Process {
     records: FxHashSet<ArenaRef>,
     /// By metric, what all samples came to at the last writing.
     sums: [u64; MAX_METRICS],
+    /// Frames in code that the process has written.
+    written_keys: FxHashSet<FrameKey>,
     trace: Option<TraceFile>,
     trace_loss: Option<MeasurementError>,
-    written: Option<Vec<u8>>,
+    log: ProcessLog,
 }
 
 impl Process {
@@ -145,9 +164,10 @@ impl Process {
             threads: Vec::new(),
             records: FxHashSet::default(),
             sums: [0; MAX_METRICS],
+            written_keys: FxHashSet::default(),
             trace: None,
             trace_loss: None,
-            written: None,
+            log: ProcessLog::default(),
         }
     }
 
@@ -344,9 +364,4 @@ impl Process {
     pub(crate) fn pid(&self) -> Pid {
         self.handle.pid()
     }
-}
-
-pub(crate) fn wake(word: &std::sync::atomic::AtomicU32) {
-    // SAFETY: wakes; does not touch memory.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }

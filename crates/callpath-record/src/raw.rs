@@ -12,7 +12,7 @@ use callpath_format::recipe::{Expression, Packed, Recipe};
 use callpath_format::register::{Reg, Registers};
 use callpath_format::shared::load_map::{Mapping, Published};
 use callpath_format::shared::tree::RawSample;
-use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, MAX_METRICS, ProcessSlot, Settings};
+use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, ProcessSlot, Settings};
 use callpath_format::table::RecipeId;
 use callpath_measurement::{FULL_ROOT, PARTIAL_ROOT};
 use callpath_tables::recipes::written::{CallersRbp, Return};
@@ -221,15 +221,16 @@ impl<'a> Raw<'a> {
         let samples = self.sample.samples.load(Relaxed).min(1);
         *count += samples;
         let kept = settings.kept_frames().map_or(walked.keys.len(), |most| most.min(walked.keys.len()));
-        let root = if kept < walked.keys.len() { thread.own.child(root, FrameKey::LEFT_OUT) } else { root };
+        let tree = &mut thread.profile.tree;
+        let root = if kept < walked.keys.len() { tree.child(root, FrameKey::LEFT_OUT) } else { root };
         let is_collapsed = settings.recursion == Settings::COLLAPSED;
         let node = walked.keys[..kept].iter().rev().fold(root, |node, key| match is_collapsed {
-            true => thread.own.child_or_active(node, *key),
-            false => thread.own.child(node, *key),
+            true => tree.child_or_active(node, *key),
+            false => tree.child(node, *key),
         });
-        let values: [u64; MAX_METRICS] = std::array::from_fn(|i| self.sample.values[i].load(Relaxed));
-        thread.own.add(node, samples, values);
-        thread.own_last = Some(node);
+        let values: Vec<u64> = self.sample.values.iter().map(|value| value.load(Relaxed)).collect();
+        tree.add(node, samples, &values);
+        thread.raw_last = Some(node);
     }
 }
 

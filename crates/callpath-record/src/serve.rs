@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use callpath_format::shared::{CHUNK_LEN_BYTES, PROCESS_SLOTS, Session, Settings, SlotState, Source};
 use callpath_measurement::plain;
 use callpath_measurement::{
-    Measurement, MeasurementError, MetricInfo, SessionEnd, SessionFile, Together, encode_session, write_file,
+    Measurement, MeasurementError, SessionEnd, SessionFile, Together, encode_session, write_file,
 };
 use callpath_target::{Ended, Launch, find_program, raise_own_limits, survive_long_files};
 
@@ -37,8 +37,9 @@ use crate::unmeasured;
 
 /// How often the files are written, unless writing them takes too long.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
-/// Writing takes at most this share of the time.
-const WRITE_SHARE: u32 = 100;
+/// Between two writings there is so many times the time that one took. What has changed is written once, however often that is: more would
+/// spare little.
+const WRITE_SHARE: u32 = 4;
 /// How long a process that was not rung for waits at most to be looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// At its end a measurement waits so long for whole tables of large modules. Samples that need them end where there is none.
@@ -402,11 +403,7 @@ impl Recorder {
             host: std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned(),
             recorder: env!("CARGO_PKG_VERSION").to_owned(),
             started_unix_ns: self.began_unix_ns,
-            metrics: options
-                .events
-                .iter()
-                .map(|event| MetricInfo { name: event.name.clone(), unit: event.unit().to_owned() })
-                .collect(),
+            metrics: options.metrics(),
             period_ns: options.period_ns,
             ..SessionFile::default()
         }

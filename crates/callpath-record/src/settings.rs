@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use callpath_format::shared::{MAX_METRICS, Settings};
+use callpath_schema::{Metric, MetricId, derived_metrics};
 use callpath_target::Every;
 
 use crate::events::{Event, EventSource};
@@ -23,12 +24,16 @@ impl Clock {
     /// All of them.
     pub const ALL: [Clock; 2] = [Clock::CpuTime, Clock::WallTime];
 
+    pub(crate) fn metric(self) -> Metric {
+        Metric::of(match self {
+            Clock::CpuTime => MetricId::CPU_TIME,
+            Clock::WallTime => MetricId::WALL_TIME,
+        })
+    }
+
     /// What a person types.
-    pub fn name(self) -> &'static str {
-        match self {
-            Clock::CpuTime => "cpu-time",
-            Clock::WallTime => "wall-time",
-        }
+    pub fn name(self) -> String {
+        self.metric().name
     }
 
     /// The clock of a name, its own or what perf calls it.
@@ -140,6 +145,14 @@ impl RecordOptions {
     /// Whether a clock is asked for.
     pub(crate) fn uses(&self, clock: Clock) -> bool {
         self.events.iter().any(|event| event.source == EventSource::Clock(clock))
+    }
+
+    /// What is measured by event, what follows from that, and the number of samples.
+    pub(crate) fn metrics(&self) -> Vec<Metric> {
+        let mut metrics: Vec<Metric> = self.events.iter().map(Event::metric).collect();
+        metrics.extend(derived_metrics(&metrics));
+        metrics.push(Metric::of(MetricId::SAMPLES));
+        metrics
     }
 
     /// Whether return addresses are marked. A mark says which node of the tree the caller has; of a path's innermost

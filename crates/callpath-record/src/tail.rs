@@ -12,7 +12,7 @@ use callpath_format::shared::{ArenaRef, MAX_METRICS, Settings, Source, ThreadRec
 use callpath_measurement::{FULL_ROOT, PathTree};
 use callpath_target::{ClockEvent, ProcessHandle};
 
-use crate::thread::{Thread, TreeCopy};
+use crate::thread::Thread;
 
 /// What a process has run, by the kernel.
 #[derive(Default)]
@@ -85,22 +85,13 @@ pub(crate) struct Parting {
 }
 
 impl Parting {
-    /// `tree`: that of the thread's profile, into which its copy went first.
-    /// `time_ns`: of the time stamp counter's ticks, by the monotonic clock.
-    pub(crate) fn of(
-        thread: &Thread,
-        record: &ThreadRecord,
-        copy: &TreeCopy,
-        tree: &mut PathTree,
-        time_ns: impl Fn(u64) -> u64,
-    ) -> Parting {
-        let nodes = std::array::from_fn(|metric| {
-            let last = |at: u32| copy.index(ArenaRef(at)).filter(|index| same_key(copy, tree, *index));
-            match (record.last_nodes[metric].load(Relaxed), thread.own_last) {
-                (0, Some(own)) => thread.own.copy_path(own, tree),
-                (0, None) => last(record.last_node.load(Relaxed)).unwrap_or(FULL_ROOT),
-                (at, _) => last(at).unwrap_or(FULL_ROOT),
-            }
+    /// Of a thread whose tree has been followed to its end. `time_ns`: of the time stamp counter's ticks, by the monotonic clock.
+    pub(crate) fn of(thread: &Thread, record: &ThreadRecord, time_ns: impl Fn(u64) -> u64) -> Parting {
+        let last = |at: u32| thread.copy.index(ArenaRef(at)).unwrap_or(FULL_ROOT);
+        let nodes = std::array::from_fn(|metric| match (record.last_nodes[metric].load(Relaxed), thread.raw_last) {
+            (0, Some(raw)) => raw,
+            (0, None) => last(record.last_node.load(Relaxed)),
+            (at, _) => last(at),
         });
         let [cpu, wall, kernel] = record.clocks.each_ref().map(|clock| clock.load(Relaxed));
         let kept = [&record.full, &record.partial, &record.raw].iter().any(|count| count.load(Relaxed) > 0);
@@ -113,11 +104,6 @@ impl Parting {
             nodes,
         }
     }
-}
-
-fn same_key(copy: &TreeCopy, tree: &PathTree, index: u32) -> bool {
-    let key = |nodes: &[callpath_measurement::TreeNode]| nodes.get(index as usize).map(|node| node.key);
-    key(&copy.nodes) == key(tree.nodes())
 }
 
 /// A process at its end.
@@ -186,7 +172,7 @@ fn add(tree: &mut PathTree, metric: usize, value: u64, node: u32, most: u64) {
     let node = if value <= most { node } else { tree.child(FULL_ROOT, FrameKey::gap(Gap::AfterLastSample)) };
     let mut values = [0; MAX_METRICS];
     values[metric] = value;
-    tree.add(node, 0, values);
+    tree.add(node, 0, &values);
 }
 
 #[cfg(test)]
@@ -207,8 +193,9 @@ mod tests {
         let node = tree.child(FULL_ROOT, KEY);
         let parting = Parting { nodes: [node; MAX_METRICS], ..parting };
         at_end(&Ran::default(), meter, 0).credit(&mut [(parting, &mut tree)]);
-        let gap = tree.nodes().iter().find(|n| n.key == FrameKey::gap(Gap::AfterLastSample));
-        (tree.nodes()[node as usize].values[0], gap.map_or(0, |gap| gap.values[0]))
+        let gap = tree.nodes().iter().position(|n| n.key == FrameKey::gap(Gap::AfterLastSample));
+        let value = |node| tree.values(node as u32).next().map_or(0, |(_, value)| value);
+        (value(node as usize), gap.map_or(0, value))
     }
 
     #[test]

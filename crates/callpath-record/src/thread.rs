@@ -1,17 +1,15 @@
-//! A thread's record and tree, read out of the arena while it runs or after it has ended.
+//! A thread's record, read out of the arena while it runs or after it has ended.
 //! Knows nothing of files. Trusts nothing that it reads.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use callpath_format::frame::FrameKey;
-use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkIndex, MAX_METRICS, Node, ProcessSlot, ThreadRecord};
-use callpath_measurement::{Account, FULL_ROOT, PARTIAL_ROOT, PathTree, TreeNode};
+use callpath_format::shared::{ArenaRef, ChunkIndex, ProcessSlot, ThreadRecord};
+use callpath_measurement::{Account, ThreadProfile};
 use callpath_target::thread_lives;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 use crate::arena::ArenaKeeper;
-use crate::tail::Parting;
+use crate::thread_tree::TreeCopy;
 
 /// How long a tick of the time stamp counter is.
 #[derive(Clone, Copy, Debug)]
@@ -29,49 +27,27 @@ impl TickLength {
 #[derive(Debug)]
 pub(crate) struct Thread {
     pub(crate) record: ArenaRef,
-    pub(crate) tid: u32,
-    pub(crate) name: String,
-    /// What the recorder itself has added: raw samples, unwound.
-    pub(crate) own: PathTree,
-    /// The node there of the last of them.
-    pub(crate) own_last: Option<u32>,
+    /// What the file has of it: its own samples, and raw ones that were unwound here.
+    pub(crate) profile: ThreadProfile,
+    pub(crate) copy: TreeCopy,
+    /// The node of the last raw sample.
+    pub(crate) raw_last: Option<u32>,
     /// When it was last seen before it was asked for a sample, ticks.
     pub(crate) asked_at: u64,
-    /// Where it stood when it was copied last.
-    pub(crate) parting: Parting,
     /// What the record said of its name when `name` was read.
     noted_name: [u64; 2],
     pub(crate) raw_full: u64,
     pub(crate) raw_partial: u64,
 }
 
-/// A tree as it stood in the arena, and where each chunk's nodes are in it.
-pub(crate) struct TreeCopy {
-    pub(crate) nodes: Vec<TreeNode>,
-    first_node: FxHashMap<u32, u32>,
-    stride: usize,
-}
-
-impl TreeCopy {
-    /// The index of the node at `at`, if it has been copied.
-    pub(crate) fn index(&self, at: ArenaRef) -> Option<u32> {
-        let offset = at.offset_bytes() % CHUNK_LEN_BYTES;
-        // What comes before the chunk's first node was subtracted when the chunk was entered.
-        let index = self.first_node.get(&at.chunk().0)?.wrapping_add((offset / self.stride) as u32);
-        ((index as usize) < self.nodes.len()).then_some(index)
-    }
-}
-
 impl Thread {
     pub(crate) fn new(record: ArenaRef) -> Thread {
         Thread {
             record,
-            tid: 0,
-            name: String::new(),
-            own: PathTree::default(),
-            own_last: None,
+            profile: ThreadProfile { count: 1, ..ThreadProfile::default() },
+            copy: TreeCopy::default(),
+            raw_last: None,
             asked_at: 0,
-            parting: Parting::default(),
             noted_name: [0; 2],
             raw_full: 0,
             raw_partial: 0,
@@ -88,11 +64,11 @@ impl Thread {
         let Some(record) = self.record(keeper) else { return };
         // One that is being written is read the next time.
         let (tid, noted) = (record.tid.load(Relaxed), record.name().unwrap_or(self.noted_name));
-        if self.name.is_empty() {
-            self.tid = tid;
-            self.name = ask_kernel(tid).filter(|name| !name.is_empty()).unwrap_or_else(|| text_of(noted));
+        if self.profile.name.is_empty() {
+            self.profile.tid = tid;
+            self.profile.name = ask_kernel(tid).filter(|name| !name.is_empty()).unwrap_or_else(|| text_of(noted));
         } else if noted != self.noted_name {
-            self.name = text_of(noted);
+            self.profile.name = text_of(noted);
         }
         self.noted_name = noted;
     }
@@ -127,61 +103,23 @@ impl Thread {
         chunks
     }
 
-    /// Copies the tree out.
-    pub(crate) fn copy_tree(&self, keeper: &ArenaKeeper) -> TreeCopy {
-        let metric_count = keeper.settings().metric_count;
-        let stride = Node::stride_bytes(metric_count);
-        let mut copy = TreeCopy { nodes: Vec::new(), first_node: FxHashMap::default(), stride };
-        for chunk in self.chunks(keeper) {
-            self.copy_chunk(keeper, chunk, metric_count as usize, &mut copy);
-        }
-        // Roots must be there, even if the record was damaged.
-        while copy.nodes.len() <= PARTIAL_ROOT as usize {
-            copy.nodes.push(TreeNode { parent: copy.nodes.len() as u32, ..TreeNode::default() });
-        }
-        copy
+    /// Brings the profile's tree up to date. `is_last`: the thread adds nothing any more.
+    pub(crate) fn follow_tree(&mut self, keeper: &ArenaKeeper, is_last: bool) {
+        self.copy.follow(keeper, self.record, &mut self.profile.tree, is_last);
     }
 
-    fn copy_chunk(&self, keeper: &ArenaKeeper, chunk: ChunkIndex, metrics: usize, copy: &mut TreeCopy) {
-        let arena = keeper.arena();
-        let Some(header) = arena.chunk(chunk) else { return };
-        let (start, end) = (header.start.load(Relaxed) as usize, header.end.load(Acquire) as usize);
-        if start > end || end > CHUNK_LEN_BYTES {
-            return;
-        }
-        let base = chunk.0 as usize * CHUNK_LEN_BYTES;
-        // `TreeCopy::index` divides an offset in the chunk; nodes begin at `start`, a multiple of 8 but not of a stride.
-        let skipped = (start / copy.stride) as u32;
-        copy.first_node.insert(chunk.0, (copy.nodes.len() as u32).wrapping_sub(skipped));
-        let mut offset = start;
-        while offset + copy.stride <= end {
-            let (Some(node), Some(values)) = (
-                arena.at_offset::<Node>(base + offset),
-                arena.slice_at::<AtomicU64>(base + offset + size_of::<Node>(), metrics),
-            ) else {
-                return;
-            };
-            let index = copy.nodes.len() as u32;
-            let parent = match index {
-                FULL_ROOT | PARTIAL_ROOT => index,
-                _ => parent_index(copy, ArenaRef(node.parent.load(Relaxed)), index),
-            };
-            let mut out = TreeNode {
-                parent,
-                key: FrameKey(node.key.load(Relaxed)),
-                samples: node.samples.load(Relaxed),
-                values: [0; MAX_METRICS],
-            };
-            for (to, from) in out.values.iter_mut().zip(values) {
-                *to = from.load(Relaxed);
-            }
-            copy.nodes.push(out);
-            offset += copy.stride;
+    /// Brings the account up to date, if any sample has come: times are told a little otherwise each time.
+    pub(crate) fn follow_account(&mut self, keeper: &ArenaKeeper, tick: TickLength) {
+        let account = self.account(keeper, tick);
+        let counts =
+            |account: &Account| (account.taken, account.full, account.partial, account.raw_kept, account.frames);
+        if counts(&account) != counts(&self.profile.account) {
+            self.profile.account = account;
         }
     }
 
     /// What became of the thread's samples.
-    pub(crate) fn account(&self, keeper: &ArenaKeeper, tick: TickLength) -> Account {
+    fn account(&self, keeper: &ArenaKeeper, tick: TickLength) -> Account {
         let Some(record) = self.record(keeper) else { return Account::default() };
         // The sum first, `taken` last: what is between is not finished.
         let mut account = Account {
@@ -257,9 +195,4 @@ pub(crate) fn unlink(keeper: &ArenaKeeper, slot: usize, record: ArenaRef) {
 fn text_of(words: [u64; 2]) -> String {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).take_while(|byte| *byte != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// A node's parent by index: an earlier one, or the partial root if the program has damaged the tree.
-fn parent_index(copy: &TreeCopy, parent: ArenaRef, of: u32) -> u32 {
-    copy.index(parent).filter(|p| *p < of).unwrap_or(PARTIAL_ROOT)
 }

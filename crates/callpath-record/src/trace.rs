@@ -19,7 +19,8 @@ use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex
 use callpath_measurement::MeasurementError;
 
 use crate::arena::ArenaKeeper;
-use crate::thread::{Thread, TreeCopy};
+use crate::thread::Thread;
+use crate::thread_tree::TreeCopy;
 
 const MAGIC: &[u8; 8] = b"CPTRAC01";
 

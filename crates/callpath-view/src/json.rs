@@ -1,4 +1,4 @@
-//! A view as JSON, schema 1: one object with metrics, quality, what ran, and a flat array of nodes in preorder.
+//! A view as JSON, schema 2: one object with metrics, quality, what ran, and a flat array of nodes in preorder.
 //! It leaves nothing out.
 //!
 //! Written as it goes, a line per node: a million nodes need no more memory than the view itself. Node 0 is the root;
@@ -8,10 +8,10 @@
 use std::io::{self, Write};
 
 use crate::text::acts_on_terminals;
-use callpath_db::{Name, Profile, Quality, RunInfo, ScopeKind, View};
+use callpath_db::{Metric, MetricType, Name, Profile, Quality, RunInfo, ScopeKind, Value, View};
 
 /// The number that a reader checks before all else.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// Output is passed on in pieces of about this size.
 const PIECE_BYTES: usize = 1 << 16;
@@ -35,12 +35,17 @@ pub fn write(view: &View, profile: &Profile, out: &mut dyn Write) -> io::Result<
 
 fn head(json: &mut Vec<u8>, view: &View, profile: &Profile) -> io::Result<()> {
     write!(json, "{{\"schema\":{SCHEMA},\"view\":\"{}\",\n\"metrics\":[", view.kind.word())?;
-    for (i, metric) in profile.metrics.iter().enumerate() {
-        json.extend_from_slice(if i == 0 { b"{\"name\":" } else { b",{\"name\":" });
+    for (first, columns) in groups(&profile.metrics) {
+        let metric = &profile.metrics[first];
+        json.extend_from_slice(if first == 0 { b"{\"name\":" } else { b",{\"name\":" });
         string(json, &metric.name)?;
         json.extend_from_slice(b",\"unit\":");
         string(json, &metric.unit)?;
-        write!(json, ",\"kind\":\"{}\"", metric.kind.word())?;
+        let (kind, value, source) = (metric.kind.word(), metric.value.word(), metric.source.word());
+        write!(json, ",\"kind\":\"{kind}\",\"type\":\"{value}\",\"source\":\"{source}\"")?;
+        if matches!(metric.value, MetricType::Histogram { .. }) {
+            write!(json, ",\"bins\":{columns}")?;
+        }
         if let Some(note) = &metric.note {
             json.extend_from_slice(b",\"note\":");
             string(json, note)?;
@@ -159,9 +164,11 @@ fn write_node(json: &mut Vec<u8>, view: &View, profile: &Profile, index: usize) 
         integer(json, u64::from(site.line));
         json.push(b'}');
     }
-    integers(json, b",\"inclusive\":[", view.inclusive(index));
-    integers(json, b",\"exclusive\":[", view.exclusive(index));
-    integers(json, b",\"self\":[", view.self_cost(index));
+    let costs = [view.inclusive(index), view.exclusive(index), view.self_cost(index)];
+    for (key, cells) in [b",\"inclusive\":[".as_slice(), b",\"exclusive\":[", b",\"self\":["].into_iter().zip(costs) {
+        json.extend_from_slice(key);
+        values(json, &profile.metrics, cells)?;
+    }
     json.push(b'}');
     Ok(())
 }
@@ -212,6 +219,52 @@ fn integers(json: &mut Vec<u8>, open: &[u8], values: &[u64]) {
         integer(json, value);
     }
     json.push(b']');
+}
+
+/// Which columns are one metric: the first of them, and how many.
+fn groups(metrics: &[Metric]) -> impl Iterator<Item = (usize, usize)> {
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let first = next;
+        let metric = metrics.get(first)?;
+        next += 1;
+        let is_next_bin = |bin: u32, other: &Metric| {
+            other.value == MetricType::Histogram { bin } && (&other.name, &other.unit) == (&metric.name, &metric.unit)
+        };
+        if let MetricType::Histogram { bin } = metric.value {
+            while metrics.get(next).is_some_and(|other| is_next_bin(bin + (next - first) as u32, other)) {
+                next += 1;
+            }
+        }
+        Some((first, next - first))
+    })
+}
+
+/// A row of cells, one for each metric, and the closing bracket. A histogram is an array of its bins up to the last that is not
+/// empty.
+fn values(json: &mut Vec<u8>, metrics: &[Metric], cells: &[u64]) -> io::Result<()> {
+    for (first, columns) in groups(metrics) {
+        if first > 0 {
+            json.push(b',');
+        }
+        match metrics[first].value {
+            MetricType::Histogram { .. } => {
+                let bins = cells.get(first..first + columns).unwrap_or_default();
+                let end = bins.iter().rposition(|count| *count != 0).map_or(0, |last| last + 1);
+                integers(json, b"[", &bins[..end]);
+            }
+            MetricType::Integer => integer(json, cells[first]),
+            _ => match metrics[first].value(cells[first]) {
+                Value::Integer(value) => integer(json, value),
+                Value::Signed(value) => write!(json, "{value}")?,
+                // JSON has no number for what is none.
+                Value::Real(value) if !value.is_finite() => json.extend_from_slice(b"null"),
+                Value::Real(value) => write!(json, "{value:?}")?,
+            },
+        }
+    }
+    json.push(b']');
+    Ok(())
 }
 
 /// Decimal digits; several times as fast as `write!`, and a view is mostly integers.

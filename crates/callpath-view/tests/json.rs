@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use callpath_db::{
-    Handlers, Links, Metric, NodeId, ProcessInfo, Profile, Quality, Query, Scope, ScopeKind, View, ViewKind,
+    Handlers, Links, Metric, MetricId, MetricType, Name, NodeId, ProcessInfo, Profile, Quality, Query, Scope,
+    ScopeKind, View, ViewKind,
 };
 use callpath_view::json;
 use serde_json::Value;
@@ -24,8 +25,8 @@ fn parsed(profile: &Profile, query: &Query) -> Value {
 
 /// The example of the schema, to the byte.
 #[test]
-fn schema_1() {
-    let mut profile = Profile::new(vec![Metric::sum("cpu-time", "ns"), Metric::max("depth", "count")]);
+fn schema_2() {
+    let mut profile = Profile::new(vec![Metric::of(MetricId::CPU_TIME), Metric::max("depth", "count")]);
     let [main, module, file, hot] = ["main", "app", "src/app.c", "hot \"quoted\"\\"].map(|s| profile.strings.intern(s));
     let scope = Scope {
         module: Some(module),
@@ -66,8 +67,8 @@ fn schema_1() {
         quality: Quality { taken: 3, full: 3, ..Quality::default() },
     });
     let view = profile.view(&Query::default()).expect("an answer");
-    let expected = r#"{"schema":1,"view":"context",
-"metrics":[{"name":"cpu-time","unit":"ns","kind":"sum"},{"name":"depth","unit":"count","kind":"max"}],
+    let expected = r#"{"schema":2,"view":"context",
+"metrics":[{"name":"cpu-time","unit":"ns","kind":"sum","type":"integer","source":"clock"},{"name":"depth","unit":"count","kind":"max","type":"integer","source":"kernel"}],
 "quality":{"taken":3,"full":2,"partial":0,"raw_kept":0,"dropped":{"no room":1},"links":{"valid":4,"likely":5,"invalid":6},"overhead_ns":7,"handlers":{"longest_ns":8,"histogram":[0,2,1]}},
 "run":{"command":["./app","\"a b\""],"working_directory":"/home/me","host":"host","exit":"exit status 0","started_unix_ns":8,"duration_ns":9,"cpu_time_by_kernel_ns":10,"recorder_cpu_ns":11,"notes":["One.","Two."],
 "processes":[
@@ -81,6 +82,32 @@ fn schema_1() {
     assert_eq!(String::from_utf8_lossy(&written(&view, &profile)), expected);
 }
 
+/// A cell for each metric: a number of its type, or a histogram's bins.
+#[test]
+fn cells_of_each_type() {
+    let of = |value| Metric { value, ..Metric::sum("of-a-type", "ratio") };
+    let mut metrics = vec![of(MetricType::Integer), of(MetricType::Signed), of(MetricType::Real)];
+    // Two histograms, of 4 bins and of 2, one behind the other.
+    metrics.extend(Metric::histogram("latency", "ns", 4));
+    metrics.extend(Metric::histogram("latency", "ns", 2));
+    metrics.push(Metric::of(MetricId::SAMPLES));
+    let mut profile = Profile::new(metrics);
+    let main = profile.tree.child(NodeId::ROOT, Scope::new(ScopeKind::Procedure, Name::EMPTY));
+    let row = |signed: i64, real: f64| [7, signed as u64, real.to_bits(), 0, 5, 0, 0, 0, 9, 1];
+    profile.tree.add(main, &row(-3, 0.25));
+    let leaf = profile.tree.child(main, Scope::new(ScopeKind::Loop, Name::EMPTY));
+    profile.tree.add(leaf, &row(1, 1e300));
+    let json = parsed(&profile, &Query::default());
+    let types: Vec<_> =
+        json["metrics"].as_array().unwrap().iter().map(|metric| metric["type"].as_str().unwrap()).collect();
+    assert_eq!(types, ["integer", "signed", "real", "histogram", "histogram", "integer"]);
+    assert_eq!((json["metrics"][3]["bins"].as_u64(), json["metrics"][4]["bins"].as_u64()), (Some(4), Some(2)));
+    let cells = |cost: &str| json["nodes"][0][cost].clone();
+    assert_eq!(cells("inclusive"), serde_json::json!([14, -2, 1e300, [0, 10], [0, 18], 2]));
+    assert_eq!(json["nodes"][1]["exclusive"], serde_json::json!([7, -3, 0.25, [0, 5], [0, 9], 1]));
+    assert_eq!(cells("exclusive"), serde_json::json!([0, 0, 0.0, [], [], 0]));
+}
+
 /// Every member of every node is one of the schema's, of its type.
 #[test]
 fn nodes_keep_to_the_schema() {
@@ -90,7 +117,7 @@ fn nodes_keep_to_the_schema() {
         for view in [ViewKind::Context, ViewKind::Callers, ViewKind::Flat] {
             for min_share in [0.0, 0.02] {
                 let json = parsed(&profile, &Query { view, min_share, fold: Vec::new(), ..Query::default() });
-                assert_eq!(json["schema"], 1);
+                assert_eq!(json["schema"], 2);
                 assert_eq!(json["view"], view.word());
                 let width = json["metrics"].as_array().expect("metrics").len();
                 for (index, node) in json["nodes"].as_array().expect("nodes").iter().enumerate() {
@@ -118,7 +145,7 @@ fn nodes_keep_to_the_schema() {
 
 #[test]
 fn what_is_not_known_of_a_run_is_left_out() {
-    let json = parsed(&Profile::new(vec![Metric::sum("cpu-time", "ns")]), &Query::default());
+    let json = parsed(&Profile::new(vec![Metric::of(MetricId::CPU_TIME)]), &Query::default());
     assert_eq!(json["run"], serde_json::json!({"command": [], "duration_ns": 0, "notes": [], "processes": []}));
 }
 

@@ -7,7 +7,7 @@ mod made_up;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use callpath_db::{Links, Metric, NodeId, Profile, Query, Scope, ScopeKind, ViewKind};
+use callpath_db::{Links, Metric, MetricId, NodeId, Profile, Query, Scope, ScopeKind, ViewKind};
 use callpath_view::text::{self, TextOptions};
 
 #[track_caller]
@@ -41,7 +41,7 @@ fn reports() {
     check("cpp.txt", &report(&made_up::cpp(), &options));
     check("cpp-narrow-color.txt", &report(&made_up::cpp(), &TextOptions { width: 70, color: true, ..options.clone() }));
     check("many.txt", &report(&made_up::many(), &options));
-    check("nothing.txt", &report(&Profile::new(vec![Metric::sum("cpu-time", "ns")]), &options));
+    check("nothing.txt", &report(&Profile::new(vec![Metric::of(MetricId::CPU_TIME)]), &options));
 }
 
 #[test]
@@ -55,8 +55,13 @@ fn views() {
 
 #[test]
 fn each_further_metric_has_a_column() {
-    let metrics = [("page-faults", "count"), ("cpu-time", "ns"), ("context-switches", "count"), ("samples", "count")];
-    let mut profile = Profile::new(metrics.map(|(name, unit)| Metric::sum(name, unit)).into());
+    let metrics = [
+        Metric::counted("page-faults"),
+        Metric::of(MetricId::CPU_TIME),
+        Metric::counted("context-switches"),
+        Metric::of(MetricId::SAMPLES),
+    ];
+    let mut profile = Profile::new(metrics.into());
     let mut node = NodeId::ROOT;
     for (name, costs) in [("main", [0; 4]), ("fill", [90_000, 0, 7, 97]), ("work", [10_000, 5_000_000, 0, 15])] {
         let name = profile.strings.intern(name);
@@ -73,9 +78,8 @@ fn each_further_metric_has_a_column() {
 #[test]
 fn cost_per_return() {
     let returns = Metric::sum("returns", "count").noted("not a call count");
-    let time = Metric::sum("cpu-time", "ns");
-    let metrics =
-        vec![time.clone(), returns.clone(), Metric::per_own(&time, &returns), Metric::sum("samples", "count")];
+    let time = Metric::of(MetricId::CPU_TIME);
+    let metrics = vec![time.clone(), returns.clone(), Metric::per_own(&time, &returns), Metric::of(MetricId::SAMPLES)];
     let mut profile = Profile::new(metrics);
     let main = Scope::new(ScopeKind::Procedure, profile.strings.intern("main"));
     let main = profile.tree.child(NodeId::ROOT, main);
@@ -125,7 +129,7 @@ fn the_kernels_account_is_there_whatever_was_sampled() {
     let said = |profile: &Profile| report(profile, &TextOptions::default()).lines().nth(1).map(str::to_owned);
     let clocks = "cpu time 4.06 s (by the kernel's account 4.08 s)";
     assert!(said(&profile).is_some_and(|line| line.ends_with(clocks)), "{:?}", said(&profile));
-    profile.metrics[0].name = "wall-time".into();
+    profile.metrics[0] = Metric::of(MetricId::WALL_TIME);
     let clock = ", cpu time by the kernel's account 4.08 s";
     assert!(said(&profile).is_some_and(|line| line.ends_with(clock)), "{:?}", said(&profile));
 }
@@ -155,7 +159,7 @@ fn a_selection_is_named() {
 
 /// A path of calls and the branches beside it: `depth` levels of f, each calling g and h as well.
 fn comb(depth: usize) -> Profile {
-    let mut profile = Profile::new(vec![Metric::sum("cpu-time", "ns")]);
+    let mut profile = Profile::new(vec![Metric::of(MetricId::CPU_TIME)]);
     let mut node = NodeId::ROOT;
     for level in 0..depth {
         let [f, g, h] = ["f", "g", "h"].map(|name| profile.strings.intern(&format!("{name}{level}")));

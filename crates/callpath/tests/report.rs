@@ -5,11 +5,12 @@ use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use callpath_db::{Metric, MetricId};
 use callpath_format::address::RunAddr;
 use callpath_format::frame::FrameKey;
 use callpath_measurement::{
-    Account, FULL_ROOT, MetricInfo, PathTree, ProcessFile, SessionEnd, SessionFile, ThreadProfile, encode_process,
-    encode_session, process_file_name, write_file,
+    Account, FULL_ROOT, PathTree, ProcessFile, SessionEnd, SessionFile, ThreadProfile, encode_process, encode_session,
+    process_file_name, write_file,
 };
 
 /// A measurement of processes with one sample each, in a directory of its own.
@@ -18,7 +19,7 @@ fn measurement(processes: u32, ended: bool) -> tempfile::TempDir {
     let session = SessionFile {
         program: "/usr/bin/app".into(),
         command: vec!["app".into()],
-        metrics: vec![MetricInfo { name: "cpu-time".into(), unit: "ns".into() }],
+        metrics: vec![Metric::of(MetricId::CPU_TIME), Metric::of(MetricId::SAMPLES)],
         ended: ended.then_some(SessionEnd { status: 0, user_ns: 2_000_000, kernel_ns: 0 }),
         // A recorder that is silent for long is taken for dead.
         started_unix_ns: std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64,
@@ -30,7 +31,7 @@ fn measurement(processes: u32, ended: bool) -> tempfile::TempDir {
     for sequence in 0..processes {
         let mut tree = PathTree::default();
         let node = tree.child(FULL_ROOT, FrameKey::outside(RunAddr(0x1000)));
-        tree.add(node, 1, [1_000_000, 0, 0, 0, 0, 0, 0, 0]);
+        tree.add(node, 1, &[1_000_000]);
         let account = Account { taken: 1, full: 1, handler_ns: 20_000, ..Account::default() };
         let thread = ThreadProfile { tid: 100, count: 1, account, tree, ..ThreadProfile::default() };
         let process = ProcessFile {
@@ -99,13 +100,13 @@ fn where_nothing_can_be_read_there_is_no_report() {
             std::fs::remove_file(&file).unwrap();
         } else {
             let mut bytes = std::fs::read(&file).unwrap();
-            bytes[40] ^= 1;
+            bytes[50] ^= 1;
             std::fs::write(&file, bytes).unwrap();
         }
         for options in OUTPUTS {
             let (status, out, err) = said(damaged.path(), options);
             assert_eq!((status, out.as_str()), (1, ""), "{options:?}");
-            let why = "what follows byte 32 does not match the checksum at byte 24";
+            let why = "what follows byte 48 does not match its checksum; it is damaged";
             assert!(is_gone || err.contains(&format!("failed to read DIR/process-0-100: {why}")), "{err}");
             assert!(err.contains("callpath: A note.\ncallpath: DIR: no data of any process: "), "{err}");
         }

@@ -107,7 +107,7 @@ impl Profile {
     /// From JSON of a recording at the default rate. Panics if it does not follow the schema.
     pub fn of_json(text: &str) -> Self {
         let json: Value = serde_json::from_str(text).expect("the report is JSON");
-        assert_eq!((json["schema"].as_u64(), json["view"].as_str()), (Some(1), Some("context")));
+        assert_eq!((json["schema"].as_u64(), json["view"].as_str()), (Some(2), Some("context")));
         let metrics = list(&json["metrics"]).iter().map(|metric| text_of(&metric["name"])).collect();
         let derived = list(&json["metrics"]).iter().map(|metric| metric["kind"] == "derived").collect();
         let nodes = list(&json["nodes"]).iter().map(Node::of_json).collect();

@@ -2,6 +2,7 @@
 //! Knows nothing of call paths and of what they cost.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
@@ -40,6 +41,8 @@ pub(super) struct Code {
 
 pub(super) struct ModuleCode {
     pub(super) key: ModuleKey,
+    /// What tells it from all others in the ids of contexts, on whichever machine: the build-id or the hash of its content, else its path.
+    pub(super) identity: Vec<u8>,
     /// Is it our own preload object?
     pub(super) ours: bool,
     pub(super) addresses: FxHashSet<LinkAddr>,
@@ -89,6 +92,19 @@ pub(super) struct Inner {
     pub(super) address: LinkAddr,
 }
 
+/// Code that a process has named itself is that process's alone.
+fn identity_of((path, identity, named_by): &ModuleKey) -> Vec<u8> {
+    match identity {
+        Some(ModuleIdentity::BuildId(id)) => id.clone(),
+        Some(ModuleIdentity::Content(hash)) => hash.to_be_bytes().to_vec(),
+        None => {
+            let mut bytes = path.as_os_str().as_bytes().to_vec();
+            bytes.extend(named_by.iter().flat_map(|sequence| [&b"\0"[..], &sequence.to_le_bytes()].concat()));
+            bytes
+        }
+    }
+}
+
 impl Code {
     /// The module of an index in a process's file.
     fn of(&mut self, process: &ProcessFile, index: usize, names: Option<&NamesFile>) -> usize {
@@ -101,6 +117,7 @@ impl Code {
             let name = key.0.file_name().unwrap_or_default().to_string_lossy();
             let ours = name.starts_with(PRELOAD_PREFIX);
             self.modules.push(ModuleCode {
+                identity: identity_of(&key),
                 key,
                 ours,
                 addresses: FxHashSet::default(),

@@ -2,7 +2,10 @@
 //! Knows nothing of names.
 
 use super::*;
-use callpath_measurement::{MetricInfo, ModuleRecord, NamedCode, NamesFile, PathTree, ThreadProfile};
+use callpath_db::{Metric, MetricId};
+use callpath_format::frame::ModuleIndex;
+use callpath_image::identity::ModuleIdentity;
+use callpath_measurement::{ModuleRecord, NamedCode, NamesFile, PathTree, ThreadProfile};
 
 fn process(sequence: u32, pid: u32, forked: bool, account: Account) -> ProcessFile {
     let thread = ThreadProfile { tid: pid, count: 1, name: "main".into(), account, ..ThreadProfile::default() };
@@ -15,7 +18,7 @@ fn profile(processes: Vec<ProcessFile>) -> Profile {
 
 fn profile_with_names(processes: Vec<ProcessFile>, names: Vec<NamesFile>) -> Profile {
     let session = SessionFile {
-        metrics: vec![MetricInfo { name: "cpu-time".into(), unit: "ns".into() }],
+        metrics: vec![Metric::of(MetricId::CPU_TIME), Metric::of(MetricId::SAMPLES)],
         working_directory: "/somewhere".into(),
         recorder_cpu_ns: 40,
         ..SessionFile::default()
@@ -44,7 +47,7 @@ fn where_walks_stopped_is_said() {
         let tree = &mut stopping.threads[0].tree;
         let outermost = tree.child(PARTIAL_ROOT, key);
         let inner = tree.child(outermost, FrameKey::in_module(ModuleIndex(0), LinkAddr(0x20)));
-        tree.add(inner, samples, [samples, 0, 0, 0, 0, 0, 0, 0]);
+        tree.add(inner, samples, &[samples]);
         profile(vec![stopping.clone()]).info.notes.into_iter().find(|note| note.starts_with("partial"))
     };
     let outside = FrameKey::outside(callpath_format::address::RunAddr(0x7000));
@@ -65,7 +68,7 @@ fn written_code_is_called_what_its_own_process_calls_it() {
         for address in [0x1010, 0x1020, 0x2000] {
             let key = FrameKey::in_module(ModuleIndex(1), LinkAddr(address));
             let node = process.threads[0].tree.child(FULL_ROOT, key);
-            process.threads[0].tree.add(node, 1, [1, 0, 0, 0, 0, 0, 0, 0]);
+            process.threads[0].tree.add(node, 1, &[1]);
         }
         process
     };
@@ -114,7 +117,7 @@ fn numbers_without_bounds_do_not_overflow() {
         let mut node = root;
         for address in 0..3 {
             node = tree.child(node, FrameKey(address));
-            tree.add(node, u64::MAX, [u64::MAX; 8]);
+            tree.add(node, u64::MAX, &[u64::MAX; 8]);
         }
     }
     process.threads[0].tree = tree;
@@ -124,4 +127,56 @@ fn numbers_without_bounds_do_not_overflow() {
     let profile = profile(vec![process.clone(), process]);
     assert_eq!(profile.quality.taken, u64::MAX);
     assert_eq!(profile.info.processes[0].threads, u32::MAX);
+}
+
+/// Two processes with their modules in another order, each with two threads on the same path.
+#[test]
+fn contexts_of_threads_processes_and_measurements_are_one() {
+    let app = ModuleRecord { path: "/nowhere/app".into(), identity: Some(ModuleIdentity::BuildId(vec![7; 20])) };
+    let elsewhere = ModuleRecord { path: "/elsewhere/app".into(), ..app.clone() };
+    let library = ModuleRecord { path: "/nowhere/lib.so".into(), identity: Some(ModuleIdentity::Content(9)) };
+    let measured = |modules: Vec<ModuleRecord>, app: u16| {
+        let mut process = process(0, 1, false, Account::default());
+        process.modules = modules;
+        let tree = &mut process.threads[0].tree;
+        let at = |module, addr| FrameKey::in_module(ModuleIndex(module), LinkAddr(addr));
+        let main = tree.child(FULL_ROOT, at(app, 0x100));
+        let inner = tree.child(main, at(1 - app, 0x200));
+        let left_out = tree.child(PARTIAL_ROOT, FrameKey::LEFT_OUT);
+        let cut = tree.child(left_out, at(app, 0x100));
+        for (node, value) in [(FULL_ROOT, 1), (main, 10), (inner, 100), (cut, 1000)] {
+            tree.add(node, 1, &[value]);
+        }
+        process.threads.push(process.threads[0].clone());
+        process
+    };
+    let one = || measured(vec![app.clone(), library.clone()], 0);
+    let other = ProcessFile { sequence: 1, pid: 2, ..measured(vec![library.clone(), elsewhere.clone()], 1) };
+    let whole = profile(vec![one(), other.clone()]);
+    let rows = |profile: &Profile| -> Vec<(ContextId, ContextId, u64, Vec<u64>)> {
+        let rows = profile.contexts.iter().map(|(c, values)| (c.id, c.parent, c.offset, values.to_vec()));
+        rows.collect()
+    };
+    let main = ContextId::ROOT.child(&[7; 20], 0x100);
+    let left_out = ContextId::PARTIAL_ROOT.child(&[], FrameKey::LEFT_OUT.0);
+    let expected = vec![
+        (ContextId::ROOT, ContextId::ROOT, 0, vec![4, 4]),
+        (ContextId::PARTIAL_ROOT, ContextId::PARTIAL_ROOT, 0, vec![0, 0]),
+        (main, ContextId::ROOT, 0x100, vec![40, 4]),
+        (main.child(&9u128.to_be_bytes(), 0x200), main, 0x200, vec![400, 4]),
+        (left_out, ContextId::PARTIAL_ROOT, FrameKey::LEFT_OUT.0, vec![0, 0]),
+        (left_out.child(&[7; 20], 0x100), left_out, 0x100, vec![4000, 4]),
+    ];
+    assert_eq!(rows(&whole), expected);
+    // The same of two measurements, merged; and the tree of names says the same in all.
+    let mut merged = profile(vec![one()]);
+    merged.merge(&profile(vec![other]));
+    assert_eq!(rows(&merged), expected);
+    for profile in [&whole, &merged] {
+        let all = profile.tree.nodes().fold([0; 2], |mut sums: [u64; 2], node| {
+            sums.iter_mut().zip(profile.tree.values(node)).for_each(|(sum, value)| *sum += value);
+            sums
+        });
+        assert_eq!(all, [4444, 16]);
+    }
 }

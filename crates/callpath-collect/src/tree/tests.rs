@@ -3,6 +3,7 @@
 extern crate std;
 
 use callpath_format::frame::FrameKey;
+use callpath_format::shared::process::FIRST_FREE_CHUNK;
 use callpath_format::shared::{ArenaRef, MAX_METRICS, Settings};
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::HashMap;
@@ -27,7 +28,7 @@ fn add(process: &Process<'_>, thread: Thread<'_>, keys: &[u64], values: [u64; 2]
     let node = keys.iter().fold(root, |node, key| tree.child(node, FrameKey(*key)).expect("there is memory"));
     let mut all = [0; MAX_METRICS];
     all[..2].copy_from_slice(&values);
-    assert!(tree.count(node, 1, all));
+    assert!(tree.count(node, 1, &all));
     node
 }
 
@@ -96,12 +97,12 @@ fn a_large_tree_is_found_again_by_every_path() {
 
 #[test]
 fn where_memory_ends_nodes_end_and_what_was_counted_stays() {
-    let (process, thread) = measured(settings(Settings::WHOLE), 9, &[]);
+    let (process, thread) = measured(settings(Settings::WHOLE), FIRST_FREE_CHUNK as usize + 4, &[]);
     let root = ArenaRef(thread.record.full_root.load(Relaxed));
     let mut tree = Tree::new(&process, thread).expect("the thread is there");
     let mut counted = 0;
     while let Some(node) = tree.child(root, FrameKey(counted + 1)) {
-        assert!(tree.count(node, 1, [1; MAX_METRICS]));
+        assert!(tree.count(node, 1, &[1; MAX_METRICS]));
         counted += 1;
     }
     // Three chunks behind the thread's, of nodes of 48 bytes.

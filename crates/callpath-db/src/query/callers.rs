@@ -57,7 +57,7 @@ pub(super) fn callers(asked: &Counted, query: &Query) -> (Counted, Costs) {
         let mut weights = vec![0u64; to.tree.len() - first];
         for climber in &level {
             let weight = &mut weights[climber.at.index() - first];
-            *weight = from.rules().first().map_or(0, |rule| rule.pair(*weight, weigh(climber.origin)));
+            *weight = from.rules().first().map_or(0, |rule| rule.combine(*weight, weigh(climber.origin)));
         }
         let grows = |at: NodeId| {
             let pruned = (weights[at.index() - first] as f64) < threshold;

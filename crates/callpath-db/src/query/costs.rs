@@ -1,7 +1,9 @@
 //! Inclusive, exclusive and self cost of every node of a tree.
 //! Refuses to know views, names and order.
 
-use crate::metric::{Combine, accumulate};
+use callpath_schema::Rule;
+
+use crate::metric::accumulate;
 use crate::{ScopeKind, Tree};
 
 /// Rows of values, one per node of a tree and in its order.
@@ -53,7 +55,7 @@ pub(super) fn sum_up(tree: &Tree, mut rows: Vec<u64>) -> Vec<u64> {
 }
 
 /// Adds row `from` to row `into`, which comes before it.
-fn add_row(rules: &[Combine], rows: &mut [u64], into: usize, from: usize) {
+fn add_row(rules: &[Rule], rows: &mut [u64], into: usize, from: usize) {
     let width = rules.len();
     let (head, tail) = rows.split_at_mut(from * width);
     accumulate(rules, &mut head[into * width..][..width], &tail[..width]);

@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! chunk 0            Session: the measurement's settings, doorbell, stack of free chunks
-//! chunks 1 to 4      ProcessSlot x 1024
-//! chunks 5 ...       handed to threads: trees, raw samples, trace entries
+//! chunks 1 to 8      ProcessSlot x 1024
+//! chunks 9 ...       handed to threads: trees, raw samples, trace entries
 //! ```
 //!
 //! What is **published** is writable by the recorder only: recipe tables and load maps, named by their offset

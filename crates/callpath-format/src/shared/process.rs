@@ -1,4 +1,4 @@
-//! Chunks 1 to 4: one slot for each process that is being measured.
+//! Chunks 1 to 8: one slot for each process that is being measured.
 //! Knows nothing of its threads but where their list begins.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -11,7 +11,7 @@ use super::tree::MAX_METRICS;
 pub const PROCESS_SLOTS: usize = 1024;
 
 /// The first chunk that is handed out.
-pub const FIRST_FREE_CHUNK: u32 = 5;
+pub const FIRST_FREE_CHUNK: u32 = 9;
 
 /// Who owns a slot. The process moves it from free over claimed to live, the recorder back to free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +42,7 @@ impl Pause {
 }
 
 /// One process.
-#[repr(C, align(256))]
+#[repr(C, align(512))]
 pub struct ProcessSlot {
     /// [`SlotState`]
     pub state: AtomicU32,
@@ -112,4 +112,4 @@ impl ProcessSlot {
     }
 }
 
-const _: () = assert!(PROCESS_SLOTS * size_of::<ProcessSlot>() == 4 * CHUNK_LEN_BYTES);
+const _: () = assert!(PROCESS_SLOTS * size_of::<ProcessSlot>() == (FIRST_FREE_CHUNK as usize - 1) * CHUNK_LEN_BYTES);

@@ -48,7 +48,7 @@ impl Dropped {
 #[allow(missing_docs)]
 pub mod layout {
     pub const RECORD: usize = 64;
-    pub const DIRECTORY: usize = 1024;
+    pub const DIRECTORY: usize = 2048;
     pub const DIRECTORY_LEN: usize = 1024;
     pub const PC_CACHE: usize = DIRECTORY + 4 * DIRECTORY_LEN;
     pub const PC_CACHE_LEN: usize = 256;
@@ -66,7 +66,10 @@ pub mod layout {
     pub const SLOTS: usize = DEEP + DEEP_BYTES;
     /// The deepest stack that is followed, frames.
     pub const DEEPEST: usize = 131_072;
-    pub const NODES: usize = SLOTS + 8 * KEYS_LEN;
+    /// The nodes that samples and returns went to (`ArenaRef`), in turn; [`super::ThreadRecord::counted`] says how many there were.
+    pub const COUNTED: usize = SLOTS + 8 * KEYS_LEN;
+    pub const COUNTED_LEN: usize = 2048;
+    pub const NODES: usize = COUNTED + 4 * COUNTED_LEN;
     /// Buckets in a segment.
     pub const SEGMENT_LEN: usize = 512;
 }
@@ -159,6 +162,9 @@ pub struct ThreadRecord {
     pub unread_ns: AtomicU64,
     /// Nodes in buckets.
     pub hashed: AtomicU32,
+    /// How often something was added to a node (modulo 2^32): the last 2,048 of those nodes stand at `layout::COUNTED`. Stored with
+    /// release order after what was added.
+    pub counted: AtomicU32,
     names_ended: AtomicU32,
 }
 

@@ -5,8 +5,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::arena::{CHUNK_LEN_BYTES, ChunkHeader, Shared};
 
-/// How many events a measurement can have at once.
-pub const MAX_METRICS: usize = 8;
+/// How many events a measurement can have at once. A node has as many values as this measurement has metrics; what is kept once a thread or
+/// process has room for all.
+pub const MAX_METRICS: usize = 32;
 
 /// The fixed part of a node; the metrics' values (`AtomicU64` each) follow it.
 ///

@@ -6,12 +6,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use callpath_format::address::RunAddr;
 use callpath_format::frame::FrameKey;
-use callpath_format::shared::{MAX_METRICS, Settings, Source};
+use callpath_format::shared::{Settings, Source};
 use callpath_measurement::{
-    MeasurementError, PARTIAL_ROOT, PathTree, ProcessFile, ThreadProfile, encode_process, process_file_name,
-    trace_file_name, write_file,
+    MeasurementError, PathTree, ProcessFile, Scaling, ThreadProfile, process_file_name, trace_file_name,
 };
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::tail::{AtEnd, Parting};
 use crate::thread;
@@ -45,7 +44,7 @@ impl Process {
         self.code.written.look_again();
         self.code.publish_changes(shared, self.slot);
         self.find_threads(shared);
-        let (mut live, mut partings) = (Vec::new(), Vec::new());
+        let mut partings = Vec::new();
         for index in 0..self.threads.len() {
             let ThreadState::Live(thread) = &self.threads[index] else { continue };
             let waits = self.has_waiting(thread.record);
@@ -54,31 +53,20 @@ impl Process {
                 // What it has put down since belongs to it as long as it is here.
                 self.drain_raw(shared);
             }
-            let profile = self.copy_out(index, shared, clockwork);
+            let parting = self.follow(index, shared, clockwork, over);
             if over {
-                if let ThreadState::Live(thread) = &mut self.threads[index] {
-                    partings.push((index, std::mem::take(&mut thread.parting)));
-                }
-                self.take_leave(index, profile, shared);
-            } else {
-                live.push((index, profile));
+                partings.push((index, parting));
+                self.take_leave(index, shared);
             }
         }
         if let Some(ended_ns) = ended_ns {
             self.credit(shared, clockwork.begin_mono_ns + ended_ns, &partings);
         }
         // Places in `self.threads` change here.
-        let live: Vec<ThreadProfile> = live.into_iter().map(|(_, profile)| profile).collect();
         self.put_together_ended();
-        self.name_written_code(&live, ended_ns.is_some());
+        self.name_written_code(ended_ns.is_some());
         self.written_names.write(directory, self.sequence)?;
-        let bytes = self.encode(shared, live, ended_ns);
-        if ended_ns.is_some() && self.written.is_none() && self.sequence >= OWN_FILES {
-            shared.together.append(directory, &bytes)?;
-        } else if self.written.as_ref() != Some(&bytes) {
-            write_file(directory, &process_file_name(self.sequence, self.handle.pid().0), &bytes)?;
-            self.written = Some(bytes);
-        }
+        self.write_file(shared, directory, ended_ns)?;
         self.trace_loss.take().map_or(Ok(()), Err)
     }
 
@@ -94,7 +82,7 @@ impl Process {
             }
         }
         let accounted_ns =
-            trees.iter().fold(0, |sum: u64, (_, tree)| sum.saturating_add(cpu.map_or(0, |cpu| tree.totals()[cpu])));
+            trees.iter().fold(0, |sum: u64, (_, tree)| sum.saturating_add(cpu.map_or(0, |cpu| tree.total(cpu))));
         let mut last: Vec<(Parting, &mut PathTree)> = Vec::new();
         for (index, tree) in trees {
             if let Ok(at) = partings.binary_search_by_key(&index, |(index, _)| *index) {
@@ -114,18 +102,15 @@ impl Process {
     }
 
     /// Asks the program's own words for the names of code that it has written.
-    fn name_written_code(&mut self, live: &[ThreadProfile], ended: bool) {
+    fn name_written_code(&mut self, ended: bool) {
         if !self.code.written.is_there() {
             return;
         }
-        let kept = self.threads.iter().filter_map(|t| match t {
-            ThreadState::Ended(profile) => Some(&**profile),
-            ThreadState::Live(_) => None,
-        });
-        let keys = kept.chain(live).flat_map(|thread| thread.tree.nodes().iter().skip(PARTIAL_ROOT as usize + 1));
-        let keys: FxHashSet<FrameKey> =
-            keys.map(|node| node.key).filter(|key| self.code.written.is_module(key.module())).collect();
-        self.written_names.name(&keys, &self.code.written, ended);
+        for state in &self.threads {
+            let fresh = state.profile().tree.fresh_nodes().iter().map(|node| node.key);
+            self.written_keys.extend(fresh.filter(|key| self.code.written.is_module(key.module())));
+        }
+        self.written_names.name(&self.written_keys, &self.code.written, ended);
     }
 
     /// Takes leave of threads that have ended, so that others can have their chunks.
@@ -139,68 +124,60 @@ impl Process {
                 && thread.has_ended(&shared.keeper, self.handle.pid())
             {
                 self.drain_raw(shared);
-                let profile = self.copy_out(index, shared, clockwork);
-                self.take_leave(index, profile, shared);
+                self.follow(index, shared, clockwork, true);
+                self.take_leave(index, shared);
             }
         }
         self.put_together_ended();
     }
 
-    /// A thread as it stands now.
-    fn copy_out(&mut self, index: usize, shared: &mut Shared, clockwork: Clockwork) -> ThreadProfile {
-        let ThreadState::Live(thread) = &mut self.threads[index] else { return ThreadProfile::default() };
+    /// Brings a thread's profile up to date; where it stands. `is_last`: it adds nothing any more.
+    fn follow(&mut self, index: usize, shared: &mut Shared, clockwork: Clockwork, is_last: bool) -> Parting {
+        let ThreadState::Live(thread) = &mut self.threads[index] else { return Parting::default() };
         thread.learn_name(&shared.keeper, |tid| self.handle.thread_name(tid));
         let entries = if self.trace.is_some() { trace::take(&mut shared.keeper, thread) } else { Vec::new() };
-        let copy = thread.copy_tree(&shared.keeper);
+        thread.follow_tree(&shared.keeper, is_last);
         if let Some(file) = &mut self.trace {
             let time_ns = |ticks| clockwork.since_begin_ns(ticks);
-            let appended = trace::append(file, &entries, &copy, index as u32, time_ns);
+            let appended = trace::append(file, &entries, &thread.copy, index as u32, time_ns);
             self.trace_loss = self.trace_loss.take().or(appended.err());
         }
-        let mut tree = PathTree::default();
-        tree.merge(&copy.nodes);
-        tree.merge(thread.own.nodes());
-        if let Some(record) = thread.record(&shared.keeper) {
-            thread.parting = Parting::of(thread, record, &copy, &mut tree, |ticks| clockwork.monotonic_ns(ticks));
-        }
-        let routine = thread.record(&shared.keeper).map_or(0, |r| r.start_routine.load(Relaxed));
-        let start = (routine != 0).then(|| self.code.frame_at(RunAddr(routine)));
-        let account = thread.account(&shared.keeper, clockwork.tick);
-        ThreadProfile { tid: thread.tid, count: 1, name: thread.name.clone(), start, account, tree }
+        thread.follow_account(&shared.keeper, clockwork.tick);
+        let Some(record) = thread.record(&shared.keeper) else { return Parting::default() };
+        let routine = record.start_routine.load(Relaxed);
+        thread.profile.start = (routine != 0).then(|| self.code.frame_at(RunAddr(routine)));
+        Parting::of(thread, record, |ticks| clockwork.monotonic_ns(ticks))
     }
 
-    fn take_leave(&mut self, index: usize, profile: ThreadProfile, shared: &mut Shared) {
-        if let ThreadState::Live(thread) = &self.threads[index] {
-            // Out of the list first: its place is a new thread's as soon as its chunk has been given back.
-            thread::unlink(&shared.keeper, self.slot, thread.record);
-            trace::release(&mut shared.keeper, thread);
-            thread.release(&mut shared.keeper);
-            self.records.remove(&thread.record);
-        }
+    fn take_leave(&mut self, index: usize, shared: &mut Shared) {
+        let ThreadState::Live(thread) = &mut self.threads[index] else { return };
+        // Out of the list first: its place is a new thread's as soon as its chunk has been given back.
+        thread::unlink(&shared.keeper, self.slot, thread.record);
+        trace::release(&mut shared.keeper, thread);
+        thread.release(&mut shared.keeper);
+        self.records.remove(&thread.record);
+        let profile = std::mem::take(&mut thread.profile);
         self.threads[index] = ThreadState::Ended(Box::new(profile));
     }
 
-    fn encode(&mut self, shared: &Shared, live: Vec<ThreadProfile>, ended_ns: Option<u64>) -> Vec<u8> {
-        let mut live = live.into_iter();
-        let mut threads = Vec::with_capacity(self.threads.len());
-        for state in &self.threads {
-            match state {
-                ThreadState::Ended(profile) => threads.push((**profile).clone()),
-                ThreadState::Live(_) => threads.extend(live.next()),
-            }
+    /// Writes what has changed.
+    fn write_file(
+        &mut self,
+        shared: &mut Shared,
+        directory: &Path,
+        ended_ns: Option<u64>,
+    ) -> Result<(), MeasurementError> {
+        let mut threads: Vec<&mut ThreadProfile> = self.threads.iter_mut().map(ThreadState::profile_mut).collect();
+        for (metric, sum) in self.sums.iter_mut().enumerate() {
+            *sum = threads.iter().fold(0, |sum: u64, thread| sum.wrapping_add(thread.tree.total(metric)));
         }
-        self.sums = threads.iter().fold([0; MAX_METRICS], |mut sums: [u64; MAX_METRICS], thread| {
-            for (sum, value) in sums.iter_mut().zip(thread.tree.totals()) {
-                *sum = sum.wrapping_add(value);
-            }
-            sums
+        let outcomes = self.counters.outcomes();
+        let scalings = outcomes.filter_map(|outcome| {
+            let (by, of) = outcome.ratio(self.sums[outcome.metric])?;
+            Some(Scaling { metric: outcome.metric, by, of })
         });
-        for outcome in self.counters.outcomes() {
-            if let Some((by, of)) = outcome.ratio(self.sums[outcome.metric]) {
-                threads.iter_mut().for_each(|thread| thread.tree.scale(outcome.metric, by, of));
-            }
-        }
-        encode_process(&ProcessFile {
+        let dropped_unrecorded = &shared.keeper.slot(self.slot).dropped_unrecorded;
+        let process = ProcessFile {
             pid: self.handle.pid().0,
             parent_pid: self.parent,
             sequence: self.sequence,
@@ -211,11 +188,16 @@ impl Process {
             ended_ns,
             metric_count: self.metric_count,
             modules: self.code.modules.clone(),
-            threads,
-            dropped_unrecorded: std::array::from_fn(|i| {
-                shared.keeper.slot(self.slot).dropped_unrecorded[i].load(Relaxed)
-            }),
-        })
+            threads: Vec::new(),
+            dropped_unrecorded: dropped_unrecorded.each_ref().map(|count| count.load(Relaxed)),
+            scalings: scalings.collect(),
+        };
+        if ended_ns.is_some() && !self.log.is_begun() && self.sequence >= OWN_FILES {
+            let bytes = self.log.bytes(&process, &mut threads);
+            return shared.together.append(directory, &bytes);
+        }
+        let name = process_file_name(self.sequence, self.handle.pid().0);
+        self.log.write(directory, &name, &process, &mut threads)
     }
 
     /// Keeps a measurement from growing with the number of threads that come and go. Not with a trace, whose entries
@@ -225,6 +207,7 @@ impl Process {
         if self.trace.is_some() || self.threads.iter().filter(|t| ended(t)).count() <= THREADS_KEPT_APART {
             return;
         }
+        self.log.forget();
         let mut together: Vec<ThreadProfile> = Vec::new();
         let mut by_start: FxHashMap<Option<FrameKey>, usize> = FxHashMap::default();
         let mut kept = Vec::new();
@@ -239,7 +222,7 @@ impl Process {
                 Some(sum) => {
                     sum.count += profile.count;
                     sum.account.add(&profile.account);
-                    sum.tree.merge(profile.tree.nodes());
+                    sum.tree.merge(&profile.tree);
                 }
             }
         }

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use callpath_format::shared::Source;
 use callpath_target::{Maps, Pid, ProcessHandle};
 
+use crate::arena::wake;
 use crate::counters::Counters;
-use crate::process::{self, Process, wake};
+use crate::process::{self, Process};
 use crate::settings::RecordOptions;
 use crate::suitable::GO_WITHOUT_C;
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use callpath_db::{ProcedureCost, Profile, Quality, ScopeKind};
+use callpath_db::{MetricId, ProcedureCost, Profile, Quality, ScopeKind};
 
 use super::TextOptions;
 use super::label::scope_label;
@@ -112,7 +112,7 @@ fn process_count(profile: &Profile) -> u64 {
 
 /// What the profile's own clock measured, if one of its metrics is CPU time.
 fn measured_cpu_ns(profile: &Profile) -> Option<u64> {
-    let column = profile.metrics.iter().position(|metric| metric.name == "cpu-time" && metric.unit == "ns")?;
+    let column = profile.metrics.iter().position(|metric| metric.id == Some(MetricId::CPU_TIME))?;
     let values = profile.tree.nodes().map(|node| profile.tree.values(node)[column]);
     Some(values.fold(0, u64::saturating_add))
 }

@@ -8,7 +8,7 @@ use super::chain::{self, Link, condense};
 use super::label::{label, module_label, scope_label};
 use super::paint::{Ink, Paint};
 use super::printable::columns;
-use super::quantity::{count, percent, value};
+use super::quantity::{self, count, percent, value};
 use super::tree::{heading_of, is_of_sharing, is_shared_out_by};
 use super::{TextOptions, cost_heading, metric_name};
 
@@ -97,7 +97,7 @@ pub(super) fn procedures(
         let cell = |&metric: &usize| {
             let values = if is_shared_out_by(profile, metric) { &procedure.self_cost } else { &procedure.inclusive };
             let cell = values.get(metric).copied().filter(|&cost| cost > 0);
-            format!("{:>10}  ", cell.map_or_else(String::new, |cost| value(cost, &profile.metrics[metric].unit)))
+            format!("{:>10}  ", cell.map_or_else(String::new, |bits| quantity::cell(bits, &profile.metrics[metric])))
         };
         let cells: String = further.iter().map(cell).collect();
         let share = paint.with(Paint::heat(own, total), &format!("{:>6}", percent(own, total)));

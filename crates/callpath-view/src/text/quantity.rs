@@ -1,6 +1,20 @@
 //! Numbers as a person reads them: three digits and a unit, percentages, thousands.
 
-/// A value of a metric, at most 9 columns wide: `4.18 s`, `45.6 ms`, `12,345`, `1.50 MiB`.
+use callpath_db::{Metric, Value};
+
+/// The bits of a metric's value, as [`value`] has it.
+pub(super) fn cell(bits: u64, metric: &Metric) -> String {
+    match metric.value(bits) {
+        Value::Integer(number) => value(number, &metric.unit),
+        Value::Signed(number) if number < 0 => format!("-{}", value(number.unsigned_abs(), &metric.unit)),
+        Value::Signed(number) => value(number.unsigned_abs(), &metric.unit),
+        Value::Real(number) if metric.unit == "ratio" => format!("{number:.2}"),
+        Value::Real(number) if number < 0.0 => format!("-{}", value(-number as u64, &metric.unit)),
+        Value::Real(number) => value(number as u64, &metric.unit),
+    }
+}
+
+/// A number of a unit, at most 9 columns wide: `4.18 s`, `45.6 ms`, `12,345`, `1.50 MiB`.
 pub(super) fn value(value: u64, unit: &str) -> String {
     match unit {
         "ns" => duration(value),
@@ -78,6 +92,16 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use callpath_db::MetricType;
+
+    #[test]
+    fn cells_of_each_type() {
+        let of = |value, unit| Metric { value, ..Metric::sum("m", unit) };
+        assert_eq!(cell(1536, &of(MetricType::Integer, "bytes")), "1.50 KiB");
+        assert_eq!(cell(-1536i64 as u64, &of(MetricType::Signed, "bytes")), "-1.50 KiB");
+        assert_eq!(cell(1.256f64.to_bits(), &of(MetricType::Real, "ratio")), "1.26");
+        assert_eq!(cell((-2e9f64).to_bits(), &of(MetricType::Real, "ns")), "-2.00 s");
+    }
 
     #[test]
     fn three_digits_and_a_unit() {

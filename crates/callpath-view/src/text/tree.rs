@@ -15,13 +15,13 @@
 use std::io::{self, Write};
 use std::rc::Rc;
 
-use callpath_db::{Formula, Metric, MetricKind, Profile, ScopeKind, View, ViewKind};
+use callpath_db::{Formula, Metric, MetricKind, MetricSource, MetricType, Profile, ScopeKind, View, ViewKind};
 
 use super::chain::{self, Link, condense};
 use super::label::{label, module_label};
 use super::paint::{Ink, Paint};
 use super::printable::{columns, cut_end, printable};
-use super::quantity::{percent, value};
+use super::quantity::{self, percent, value};
 use super::{TextOptions, cost_heading};
 
 /// A child with at least this share of its parent's cost continues the parent's column. So each step to the right loses
@@ -279,8 +279,8 @@ impl Drawing<'_> {
         }
         for (metric, width) in self.further() {
             let cost = node.map(|node| self.cell(node, metric)).filter(|cost| *cost > 0);
-            let unit = self.profile.metrics.get(metric).map_or("", |metric| &metric.unit);
-            cells += &format!("{:>width$}  ", cost.map_or_else(String::new, |cost| value(cost, unit)));
+            let cell = cost.map(|bits| quantity::cell(bits, &self.profile.metrics[metric]));
+            cells += &format!("{:>width$}  ", cell.unwrap_or_default());
         }
         cells
     }
@@ -291,11 +291,13 @@ impl Drawing<'_> {
     }
 
     /// The metrics that have a column besides the first one, as far as they fit, each with its column's width. The number of
-    /// samples says nothing of cost.
+    /// samples says nothing of cost, and a histogram is no number.
     fn further(&self) -> impl Iterator<Item = (usize, usize)> {
         let mut room = self.options.width.saturating_sub(if self.columns == Columns::One { 18 } else { 26 }) / 2;
         let metrics = self.profile.metrics.iter().enumerate().skip(1);
-        metrics.filter(|(_, metric)| metric.name != "samples").map_while(move |(index, metric)| {
+        let is_number = |metric: &Metric| !matches!(metric.value, MetricType::Histogram { .. });
+        let is_shown = move |metric: &Metric| metric.source != MetricSource::Samples && is_number(metric);
+        metrics.filter(move |(_, metric)| is_shown(metric)).map_while(move |(index, metric)| {
             let width = columns(&heading_of(metric)).max(9);
             room = room.checked_sub(width + 2)?;
             Some((index, width))

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each user takes its part")]
 
-use callpath_db::{Metric, NodeId, ProcessInfo, Profile, Scope, ScopeKind};
+use callpath_db::{Metric, MetricId, NodeId, ProcessInfo, Profile, Scope, ScopeKind};
 
 /// A profile under construction: a path is names from the outermost frame, `module!name`, a module holding until the
 /// next one; `@12` is a loop at that line, `~` before a name makes it inlined, `?` partial.
@@ -13,7 +13,7 @@ struct Maker {
 
 impl Maker {
     fn new(program: &str, command: &[&str]) -> Self {
-        let mut profile = Profile::new(vec![Metric::sum("cpu-time", "ns"), Metric::sum("samples", "count")]);
+        let mut profile = Profile::new(vec![Metric::of(MetricId::CPU_TIME), Metric::of(MetricId::SAMPLES)]);
         profile.info.program = program.into();
         profile.info.command = command.iter().map(|word| word.to_string()).collect();
         profile.info.host = "host".into();

@@ -3,6 +3,7 @@
 use std::io::{BufReader, Write};
 use std::path::PathBuf;
 
+use callpath_db::MetricSource;
 use callpath_format::recipe::Packed;
 use callpath_format::table::{RecipeId, Table};
 use callpath_image::elf::Image;
@@ -10,6 +11,7 @@ use callpath_tables::SnapshotError;
 use callpath_tables::recipes::RecipeOptions;
 use callpath_tables::snapshot;
 use callpath_tables::table_cache::TableCache;
+use callpath_view::text::printable;
 use clap::Subcommand;
 
 use super::Outcome;
@@ -39,6 +41,12 @@ pub(crate) enum Command {
         /// Where to
         file: PathBuf,
     },
+    /// The calling contexts of measurements by id, added up, a line each: id, the caller's id, where in which module, costs
+    Contexts {
+        /// Measurement directories
+        #[arg(required = true)]
+        measurements: Vec<PathBuf>,
+    },
     /// Use up CPU time; the doctor records this
     #[command(hide = true)]
     Busy {
@@ -66,6 +74,7 @@ pub(crate) fn run(command: Command) -> Outcome {
                 .map_err(|e| anyhow::anyhow!("failed to write {}: {e}", file.display()))?;
             Ok(0)
         }
+        Command::Contexts { measurements } => contexts(&measurements),
         Command::Busy { milliseconds } => {
             super::doctor::busy(milliseconds);
             Ok(0)
@@ -76,6 +85,28 @@ pub(crate) fn run(command: Command) -> Outcome {
 
 fn options(no_cfi: bool) -> RecipeOptions {
     RecipeOptions { call_frames: !no_cfi, ..RecipeOptions::default() }
+}
+
+/// Columns are separated by tabs; contexts without a cost of their own are there too.
+fn contexts(measurements: &[PathBuf]) -> Outcome {
+    let mut profile = super::report::load(measurements.first().map(PathBuf::as_path))?;
+    for other in measurements.get(1..).unwrap_or_default() {
+        profile.merge(&super::report::load(Some(other))?);
+    }
+    let mut out = output::stdout();
+    // What is computed is no cost of a context.
+    let columns: Vec<usize> =
+        (0..profile.metrics.len()).filter(|column| profile.metrics[*column].source != MetricSource::Computed).collect();
+    let names: Vec<&str> = columns.iter().map(|column| profile.metrics[*column].name.as_str()).collect();
+    writeln!(out, "id\tcaller\toffset\tmodule\t{}", names.join("\t"))?;
+    for (context, values) in profile.contexts.iter() {
+        let (id, caller, offset) = (context.id.0, context.parent.0, context.offset);
+        write!(out, "{id:016x}\t{caller:016x}\t{offset:#x}\t{}", printable(profile.strings.get(context.module)))?;
+        columns.iter().try_for_each(|column| write!(out, "\t{}", values[*column]))?;
+        writeln!(out)?;
+    }
+    out.flush()?;
+    Ok(0)
 }
 
 fn unwind(options: &RecipeOptions) -> Outcome {

@@ -6,7 +6,8 @@ use xxhash_rust::xxh3::xxh3_64;
 /// A calling context: a 64-bit hash of the chain of (module identity, offset) from the outermost frame inwards.
 ///
 /// ```text
-/// id(root)                       = 0
+/// id(root of full paths)         = 0
+/// id(root of partial paths)      = 1
 /// id(parent, identity, offset)   = XXH3-64, seed 0, of these bytes:
 ///
 ///     0        8        16                16 + n
@@ -23,7 +24,11 @@ impl ContextId {
     /// The context above every outermost frame.
     pub const ROOT: ContextId = ContextId(0);
 
-    /// The context of a frame at `offset` in the module, called from `self`.
+    /// The root of paths whose outer end is not known.
+    pub const PARTIAL_ROOT: ContextId = ContextId(1);
+
+    /// The context of a frame at `offset` in the module, called from `self`. Of what is no code of a module, the identity is empty and
+    /// the offset is the frame's key.
     pub fn child(self, module_identity: &[u8], offset: u64) -> ContextId {
         const HEAD: usize = 16;
         // Build-ids have 8 to 32 bytes in practice: no allocation for those.

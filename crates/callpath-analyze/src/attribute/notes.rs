@@ -1,0 +1,158 @@
+//! What a profile says of its run, and the sentences that a report adds to it.
+//! Knows nothing of call paths.
+
+use std::time::{Duration, SystemTime};
+
+use callpath_db::Profile;
+use callpath_measurement::{Measurement, SessionFile};
+
+use super::code::{Code, ModuleCode};
+use crate::names::{ModuleNames, missing_names_hints};
+use crate::runtimes::{self, Nameless};
+
+/// What code written at run time is called, where the kernel has no name for its memory.
+const NAMELESS_CODE: &str = "[jit]";
+/// How many modules a report's hints name.
+const HINTS: usize = 3;
+/// Modules with less than this share of the samples in unnamed code get no hint.
+const HINT_SHARE: f64 = 0.02;
+
+/// What ran, how it ended, and what a person should know who reads the profile.
+pub(super) fn describe(profile: &mut Profile, measurement: &Measurement, code: &Code) {
+    let session = &measurement.session;
+    let info = &mut profile.info;
+    info.command = session.command.clone();
+    info.program = session.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    info.started_unix_ns = session.started_unix_ns;
+    info.duration_ns = session.duration_ns;
+    info.host = session.host.clone();
+    info.working_directory = session.working_directory.to_string_lossy().into_owned();
+    info.exit = session.ended.map(|end| describe_status(end.status)).or_else(|| recorder_is_gone(session));
+    info.cpu_time_by_kernel_ns = session.ended.map(|end| end.user_ns.saturating_add(end.kernel_ns));
+    info.recorder_cpu_ns = Some(session.recorder_cpu_ns);
+    info.directory = measurement.directory.display().to_string();
+    info.notes = session.notes.clone();
+    info.notes.extend(measurement.losses());
+    if session.lost_processes > 0 {
+        info.notes
+            .push(format!("{} processes were not measured: too many ran at the same time", session.lost_processes));
+    }
+    info.notes.extend(why_partial(code));
+    info.notes.extend(code.modules.iter().flat_map(|module| file_notes(module, session)));
+    info.notes.extend(code.modules.iter().filter_map(broken_dwarf));
+    let all = profile.quality.taken;
+    info.notes.extend(code.modules.iter().filter_map(|module| unresolved_jumps(module, all)));
+    info.notes.extend(code.modules.iter().filter_map(too_deep));
+    let least = (profile.quality.taken as f64 * HINT_SHARE) as u64;
+    let mut unnamed: Vec<&ModuleCode> =
+        code.modules.iter().filter(|m| m.unnamed_samples > least && m.names.is_some() && !m.was_replaced()).collect();
+    unnamed.sort_by_key(|m| std::cmp::Reverse(m.unnamed_samples));
+    let names: Vec<&ModuleNames> = unnamed.iter().take(HINTS).filter_map(|m| m.names.as_ref()).collect();
+    info.notes.extend(missing_names_hints(&names));
+    info.notes.extend(written_names_notes(measurement, code, least));
+}
+
+/// What a program could have said, or has said badly, of the code that it has written.
+fn written_names_notes(measurement: &Measurement, code: &Code, least: u64) -> Vec<String> {
+    let nameless = code.modules.iter().filter(|m| m.key.0.as_os_str() == NAMELESS_CODE);
+    let unnamed = nameless.fold(0u64, |sum, module| sum.saturating_add(module.unnamed_samples));
+    let interpreter = code.modules.iter().fold(0u64, |sum, module| sum.saturating_add(module.interpreter_samples));
+    let is_silent = !code.modules.iter().any(|m| m.written.iter().any(|p| p.is_named(&m.key.0)));
+    let files: Vec<_> = code.modules.iter().filter_map(|m| m.key.0.file_name()?.to_str()).collect();
+    let hints = |whose| runtimes::hints(whose, files.iter().copied()).join(", ");
+    let generated = (is_silent && unnamed > least).then(|| {
+        let hints = hints(Nameless::Generated);
+        let hints = if hints.is_empty() { "many runtimes have an option for that".to_owned() } else { hints };
+        format!("generated code has the names that its program writes to /tmp/perf-PID.map: {hints}")
+    });
+    let interpreted = (is_silent && interpreter > least).then(|| {
+        format!(
+            "interpreted procedures have names where the runtime gives each a frame of its own: {}",
+            hints(Nameless::Interpreted)
+        )
+    });
+    let bad_lines = measurement.names.iter().fold(0u64, |sum, names| sum.saturating_add(names.bad_lines));
+    let bad =
+        (bad_lines > 0).then(|| format!("{bad_lines} lines of /tmp/perf-PID.map could not be read and were skipped"));
+    generated.into_iter().chain(interpreted).chain(bad).collect()
+}
+
+/// A recorder writes at least every few seconds, so one that has been silent for long was killed.
+fn recorder_is_gone(session: &SessionFile) -> Option<String> {
+    const SILENCE: Duration = Duration::from_secs(30);
+    let written =
+        SystemTime::UNIX_EPOCH + Duration::from_nanos(session.started_unix_ns.saturating_add(session.duration_ns));
+    let silent = written.elapsed().is_ok_and(|age| age > SILENCE);
+    silent.then(|| "end unknown (the recorder was killed)".to_owned())
+}
+
+fn describe_status(status: i32) -> String {
+    match status {
+        129..=192 => format!("signal {}", status - 128),
+        _ => format!("exit status {status}"),
+    }
+}
+
+/// Where walks stopped before an outermost frame, as a sentence; of several places the one with the most samples.
+fn why_partial(code: &Code) -> Option<String> {
+    let outside = (code.stopped_outside, "code without a file, made at run time".to_owned());
+    let modules = code.modules.iter().map(|m| (m.stopped_samples, m.key.0.display().to_string()));
+    let (samples, place) = modules.chain([outside]).max_by_key(|(samples, _)| *samples)?;
+    let whole: u64 = code.modules.iter().fold(code.stopped_outside, |sum, m| sum.saturating_add(m.stopped_samples));
+    (samples > 0).then(|| format!("partial call paths: the walk stopped in {place} ({samples} of {whole} samples)"))
+}
+
+/// That a module's file is another one than ran, or is damaged, with what to do.
+fn file_notes(module: &ModuleCode, session: &SessionFile) -> Vec<String> {
+    let Some(names) = &module.names else { return Vec::new() };
+    let mut notes: Vec<String> = names.replacement().into_iter().collect();
+    notes.extend(names.damage());
+    let ended = Duration::from_nanos(session.started_unix_ns.saturating_add(session.duration_ns));
+    let modified = std::fs::metadata(&module.key.0).and_then(|metadata| metadata.modified());
+    // A file that cannot be read has no names, and that is said. A second is what clocks and file systems may differ by.
+    let is_newer = modified.is_ok_and(|at| {
+        at.duration_since(SystemTime::UNIX_EPOCH).is_ok_and(|at| at > ended.saturating_add(Duration::from_secs(1)))
+    });
+    if notes.is_empty() && names.is_usable() && is_newer {
+        let path = module.key.0.display();
+        notes.push(format!(
+            "{path} was written to after it ran, though its build-id is the same: if names or lines look wrong, record again"
+        ));
+    }
+    notes
+}
+
+/// That indirect jumps could not be followed, as a sentence, if a good part of `all` samples is in them.
+fn unresolved_jumps(module: &ModuleCode, all: u64) -> Option<String> {
+    const NAMED: usize = 3;
+    let count = module.unresolved.len();
+    let named = module.unresolved.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    let more = if count > NAMED { format!(" and {} more", count - NAMED) } else { String::new() };
+    let share = module.unresolved_samples as f64 / all.max(1) as f64;
+    (share >= HINT_SHARE).then(|| {
+        let path = module.key.0.display();
+        format!("{path}: indirect jumps could not be followed; loops may be missing in {named}{more}")
+    })
+}
+
+/// That loops are missing because they nest too deep, as a sentence of the first procedure.
+fn too_deep(module: &ModuleCode) -> Option<String> {
+    let first = module.too_deep.first()?;
+    let more = match module.too_deep.len() {
+        1 => String::new(),
+        many => format!("; and {} procedures more", many - 1),
+    };
+    Some(format!("{}: {first}{more}", module.key.0.display()))
+}
+
+/// That a module's DWARF is broken, as a sentence with the first place. `callpath structure` tells all of them.
+fn broken_dwarf(module: &ModuleCode) -> Option<String> {
+    let first = module.broken_dwarf.first()?;
+    let path = module.key.0.display();
+    let count = module.broken_dwarf.len();
+    let places = if count == 1 { "place" } else { "places" };
+    Some(format!(
+        "{path}: debug information makes no sense in {count} {places}; what else it says, symbols, lines and machine code are used \
+         there instead. The first: {first}"
+    ))
+}

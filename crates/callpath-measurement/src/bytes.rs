@@ -1,0 +1,190 @@
+//! A measurement's files as bytes: header, checksum, numbers, strings.
+//! Knows nothing of what files hold.
+//!
+//! ```text
+//! 0   magic     "CPMEAS" and two digits: the format's version
+//! 8   kind      u32: 1 session, 2 process, 3 names
+//! 12  zero      u32
+//! 16  length    u64: of the whole file, bytes
+//! 24  checksum  u64: XXH3-64 of all that follows; of a process: what its records' checksums begin with
+//! 32  payload   numbers as LEB128, strings and lists with their length before them; of a process: records
+//! ```
+
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::error::MeasurementError;
+use crate::leb128;
+
+/// The two digits of [`MAGIC`].
+pub(crate) const VERSION: &str = "04";
+pub(crate) const MAGIC: &[u8; 8] = b"CPMEAS04";
+pub(crate) const KIND_SESSION: u32 = 1;
+pub(crate) const KIND_PROCESS: u32 = 2;
+pub(crate) const KIND_NAMES: u32 = 3;
+pub(crate) const HEADER_BYTES: usize = 32;
+/// Where a header says how long the file is, bytes.
+pub(crate) const LENGTH_AT: usize = 16;
+
+/// The first bytes of a file.
+pub(crate) struct Header {
+    pub(crate) len_bytes: u64,
+    /// Of a process: the seed of its records' checksums.
+    pub(crate) checksum: u64,
+}
+
+impl Header {
+    pub(crate) fn bytes(&self, kind: u32) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&kind.to_le_bytes());
+        bytes[LENGTH_AT..24].copy_from_slice(&self.len_bytes.to_le_bytes());
+        bytes[24..].copy_from_slice(&self.checksum.to_le_bytes());
+        bytes
+    }
+
+    /// The header of a file of this kind; its length is not looked at.
+    pub(crate) fn read(bytes: &[u8], path: &Path, kind: u32) -> Result<Header, MeasurementError> {
+        let owned = || path.to_owned();
+        if bytes.get(..6) != Some(&MAGIC[..6]) {
+            return Err(MeasurementError::Magic { path: owned() });
+        }
+        let header: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or_else(|| MeasurementError::Length {
+            path: owned(),
+            expected: HEADER_BYTES as u64,
+            found: bytes.len() as u64,
+        })?;
+        if header[..8] != MAGIC[..] {
+            let found = String::from_utf8_lossy(&header[6..8]).into_owned();
+            return Err(MeasurementError::Version { path: owned(), found });
+        }
+        let found = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
+        if found != kind {
+            return Err(MeasurementError::Kind { path: owned(), found });
+        }
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| header[at + i]));
+        Ok(Header { len_bytes: word(LENGTH_AT), checksum: word(24) })
+    }
+}
+
+pub(crate) struct Writer {
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Writer {
+    /// A file that is written whole.
+    pub(crate) fn new(kind: u32) -> Writer {
+        Writer { bytes: Header { len_bytes: 0, checksum: 0 }.bytes(kind).to_vec() }
+    }
+
+    /// Without a header.
+    pub(crate) fn part() -> Writer {
+        Writer { bytes: Vec::new() }
+    }
+
+    pub(crate) fn number(&mut self, value: u64) {
+        leb128::put(&mut self.bytes, value);
+    }
+
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.bytes.extend(bytes);
+    }
+
+    pub(crate) fn string(&mut self, string: &str) {
+        self.bytes(string.as_bytes());
+    }
+
+    pub(crate) fn path(&mut self, path: &Path) {
+        self.bytes(path.as_os_str().as_bytes());
+    }
+
+    pub(crate) fn strings(&mut self, strings: &[String]) {
+        self.number(strings.len() as u64);
+        for string in strings {
+            self.string(string);
+        }
+    }
+
+    /// The file's bytes.
+    pub(crate) fn finish(mut self) -> Vec<u8> {
+        let len = self.bytes.len() as u64;
+        let checksum = xxh3_64(&self.bytes[HEADER_BYTES..]);
+        self.bytes[LENGTH_AT..24].copy_from_slice(&len.to_le_bytes());
+        self.bytes[24..32].copy_from_slice(&checksum.to_le_bytes());
+        self.bytes
+    }
+}
+
+pub(crate) struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    path: &'a Path,
+}
+
+impl<'a> Reader<'a> {
+    /// A file that was written whole.
+    pub(crate) fn open(bytes: &'a [u8], path: &'a Path, kind: u32) -> Result<Reader<'a>, MeasurementError> {
+        let header = Header::read(bytes, path, kind)?;
+        let (expected, found) = (header.len_bytes, bytes.len() as u64);
+        if expected != found {
+            return Err(MeasurementError::Length { path: path.to_owned(), expected, found });
+        }
+        if header.checksum != xxh3_64(&bytes[HEADER_BYTES..]) {
+            return Err(MeasurementError::Checksum { path: path.to_owned(), offset: HEADER_BYTES });
+        }
+        Ok(Reader { bytes, at: HEADER_BYTES, path })
+    }
+
+    /// A part of a file, up to the end of `bytes`.
+    pub(crate) fn part(bytes: &'a [u8], at: usize, path: &'a Path) -> Reader<'a> {
+        Reader { bytes, at, path }
+    }
+
+    pub(crate) fn error(&self, what: &'static str) -> MeasurementError {
+        MeasurementError::Content { path: self.path.to_owned(), offset: self.at, what }
+    }
+
+    pub(crate) fn number(&mut self) -> Result<u64, MeasurementError> {
+        leb128::take(self.bytes, &mut self.at).ok_or_else(|| self.error("number"))
+    }
+
+    /// A number of things of at least `least_bytes` each: never more than the file can hold.
+    pub(crate) fn count(&mut self, least_bytes: usize) -> Result<usize, MeasurementError> {
+        let count = self.number()?;
+        let room = (self.bytes.len() - self.at) / least_bytes;
+        usize::try_from(count).ok().filter(|c| *c <= room).ok_or_else(|| self.error("count"))
+    }
+
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], MeasurementError> {
+        let len = self.count(1)?;
+        let bytes = self.bytes.get(self.at..self.at + len).ok_or_else(|| self.error("length"))?;
+        self.at += len;
+        Ok(bytes)
+    }
+
+    pub(crate) fn string(&mut self) -> Result<String, MeasurementError> {
+        Ok(String::from_utf8_lossy(self.bytes()?).into_owned())
+    }
+
+    pub(crate) fn path(&mut self) -> Result<PathBuf, MeasurementError> {
+        Ok(PathBuf::from(std::ffi::OsString::from_vec(self.bytes()?.to_vec())))
+    }
+
+    pub(crate) fn strings(&mut self) -> Result<Vec<String>, MeasurementError> {
+        (0..self.count(1)?).map(|_| self.string()).collect()
+    }
+
+    pub(crate) fn finish(self) -> Result<(), MeasurementError> {
+        if self.at == self.bytes.len() { Ok(()) } else { Err(self.error("bytes after the end")) }
+    }
+}
+
+/// Where the first of several files ends that stand one behind the other. `None`: there is no whole one.
+pub(crate) fn end_of_first(bytes: &[u8]) -> Option<usize> {
+    let length =
+        bytes.get(..8).filter(|magic| *magic == MAGIC).and_then(|_| bytes.get(LENGTH_AT..24)?.first_chunk())?;
+    usize::try_from(u64::from_le_bytes(*length)).ok().filter(|end| (HEADER_BYTES..=bytes.len()).contains(end))
+}

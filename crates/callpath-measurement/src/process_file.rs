@@ -1,0 +1,403 @@
+//! The process file: a log of records, each with what has changed since the one before.
+//! Knows nothing of where files are.
+//!
+//! ```text
+//! record:  0   length    u64: of the payload, bytes
+//!          8   checksum  u64: XXH3-64 of the payload; seed: the header's, plus where the record begins in the file
+//!          16  payload   numbers as LEB128
+//! ```
+//!
+//! A record leads from what those before it say to what was so when it was written. The header's length ends behind the last record that
+//! counts.
+
+use std::path::Path;
+
+use callpath_format::frame::FrameKey;
+use callpath_format::shared::thread::Dropped;
+use callpath_image::identity::ModuleIdentity;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::bytes::{HEADER_BYTES, Header, KIND_PROCESS, Reader, Writer};
+use crate::error::MeasurementError;
+use crate::session_file::MOST_METRICS;
+use crate::tree::{PARTIAL_ROOT, PathTree};
+use crate::{Account, ModuleRecord, ProcessFile, Scaling, ThreadProfile};
+
+/// Length and checksum before a record's payload.
+const RECORD_HEADER_BYTES: usize = 16;
+
+/// What of a process has been written.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// All but the threads.
+    head: Vec<u8>,
+    /// Of each thread all but its tree.
+    threads: Vec<Vec<u8>>,
+}
+
+/// The payload of the record that leads to a process as it is now, whose threads come apart. Its trees count as written from now
+/// on. `None`: nothing has changed.
+pub(crate) fn record<'t>(
+    process: &ProcessFile,
+    threads: impl ExactSizeIterator<Item = &'t mut ThreadProfile>,
+    written: &mut Written,
+) -> Option<Vec<u8>> {
+    let (mut w, mut changed, mut last) = (Writer::part(), 0u64, 0);
+    written.threads.resize(threads.len(), Vec::new());
+    for (index, (thread, before)) in threads.zip(&mut written.threads).enumerate() {
+        let head = thread_head(thread);
+        if head == *before && !thread.tree.has_changed() {
+            continue;
+        }
+        w.number((index - last) as u64);
+        last = index;
+        changed += 1;
+        w.number(u64::from(head != *before));
+        if head != *before {
+            w.bytes.extend(&head);
+            *before = head;
+        }
+        encode_changes(&mut w, &mut thread.tree);
+    }
+    let head = process_head(process);
+    if changed == 0 && head == written.head {
+        return None;
+    }
+    let mut payload = Writer::part();
+    payload.number(u64::from(head != written.head));
+    if head != written.head {
+        payload.bytes.extend(&head);
+        written.head = head;
+    }
+    payload.number(changed);
+    payload.bytes.extend(w.bytes);
+    Some(payload.bytes)
+}
+
+/// Length and checksum of a record that stands at `at`.
+pub(crate) fn record_header(seed: u64, at: u64, payload: &[u8]) -> [u8; RECORD_HEADER_BYTES] {
+    let mut header = [0; RECORD_HEADER_BYTES];
+    header[..8].copy_from_slice(&(payload.len() as u64).to_le_bytes());
+    header[8..].copy_from_slice(&xxh3_64_with_seed(payload, seed.wrapping_add(at)).to_le_bytes());
+    header
+}
+
+/// The bytes of a file with one record, and the seed of its checksums.
+pub(crate) fn whole_file(payload: &[u8]) -> (Vec<u8>, u64) {
+    let seed = xxh3_64(payload);
+    let len_bytes = (HEADER_BYTES + RECORD_HEADER_BYTES + payload.len()) as u64;
+    let mut bytes = Header { len_bytes, checksum: seed }.bytes(KIND_PROCESS).to_vec();
+    bytes.extend(record_header(seed, HEADER_BYTES as u64, payload));
+    bytes.extend(payload);
+    (bytes, seed)
+}
+
+/// The bytes of a process's file, all in one record.
+pub fn encode_process(process: &ProcessFile) -> Vec<u8> {
+    let mut threads = process.threads.clone();
+    for thread in &mut threads {
+        thread.tree.unsettle();
+    }
+    let payload = record(process, threads.iter_mut(), &mut Written::default());
+    whole_file(&payload.unwrap_or_default()).0
+}
+
+fn process_head(process: &ProcessFile) -> Vec<u8> {
+    let mut w = Writer::part();
+    for number in [process.pid, process.parent_pid, process.sequence, u32::from(process.forked)] {
+        w.number(u64::from(number));
+    }
+    w.path(&process.program);
+    w.strings(&process.command);
+    w.number(process.started_ns);
+    w.number(process.ended_ns.map_or(0, |ns| ns + 1));
+    w.number(u64::from(process.metric_count));
+    for count in process.dropped_unrecorded {
+        w.number(count);
+    }
+    w.number(process.modules.len() as u64);
+    for module in &process.modules {
+        w.path(&module.path);
+        match &module.identity {
+            None => w.number(0),
+            Some(ModuleIdentity::BuildId(id)) => {
+                w.number(1);
+                w.bytes(id);
+            }
+            Some(ModuleIdentity::Content(hash)) => {
+                w.number(2);
+                w.bytes(&hash.to_be_bytes());
+            }
+        }
+    }
+    w.number(process.scalings.len() as u64);
+    for scaling in &process.scalings {
+        w.number(scaling.metric as u64);
+        w.number(scaling.by);
+        w.number(scaling.of);
+    }
+    w.bytes
+}
+
+fn thread_head(thread: &ThreadProfile) -> Vec<u8> {
+    let mut w = Writer::part();
+    w.number(u64::from(thread.tid));
+    w.number(thread.count);
+    w.string(&thread.name);
+    w.number(u64::from(thread.start.is_some()));
+    if let Some(FrameKey(key)) = thread.start {
+        w.number(key);
+    }
+    let account = &thread.account;
+    for number in [account.taken, account.full, account.partial, account.raw_kept] {
+        w.number(number);
+    }
+    w.number(account.dropped.len() as u64);
+    for number in account.dropped {
+        w.number(number);
+    }
+    for number in [account.unfinished, account.handler_ns, account.handler_max_ns, account.frames] {
+        w.number(number);
+    }
+    w.number(account.handler_histogram.len() as u64);
+    for number in &account.handler_histogram {
+        w.number(*number);
+    }
+    w.bytes
+}
+
+/// New nodes: how far back the parent stands, module and address, cost. Then the old ones that have changed: how many stand between,
+/// cost.
+fn encode_changes(w: &mut Writer, tree: &mut PathTree) {
+    let (first, changed) = tree.settle();
+    let nodes = tree.nodes();
+    w.number((nodes.len() - first) as u64);
+    for (index, node) in nodes.iter().enumerate().skip(first) {
+        w.number(index as u64 - u64::from(node.parent));
+        w.number(u64::from(node.key.module().0));
+        w.number(node.key.address());
+        encode_cost(w, tree, index as u32);
+    }
+    w.number(changed.len() as u64);
+    let mut next = 0;
+    for node in changed {
+        w.number(u64::from(node - next));
+        next = node;
+        encode_cost(w, tree, node);
+    }
+}
+
+/// Samples, and each metric that is not 0: how many metrics stand between and whether another one follows, value.
+fn encode_cost(w: &mut Writer, tree: &PathTree, node: u32) {
+    let samples = tree.nodes()[node as usize].samples;
+    let mut values = tree.values(node).peekable();
+    w.number(samples << 1 | u64::from(values.peek().is_some()));
+    let mut last = 0;
+    while let Some((metric, value)) = values.next() {
+        w.number(((metric - last) as u64) << 1 | u64::from(values.peek().is_some()));
+        w.number(value);
+        last = metric;
+    }
+}
+
+/// A process file from its bytes, and what of it cannot be read if that is only its end; `path` is for errors only.
+pub fn decode_process(bytes: &[u8], path: &Path) -> Result<(ProcessFile, Option<MeasurementError>), MeasurementError> {
+    let header = Header::read(bytes, path, KIND_PROCESS)?;
+    let (mut process, mut at, mut tail) = (ProcessFile::default(), HEADER_BYTES, None);
+    let end = usize::try_from(header.len_bytes).unwrap_or(usize::MAX);
+    while at < end || at == HEADER_BYTES {
+        // What is behind the end is being written, or was when the recorder was killed.
+        let whole = bytes.get(..end).unwrap_or(bytes);
+        let next = replay(whole, at, (&header, bytes.len()), path, &mut process);
+        match next {
+            Ok(next) => at = next,
+            // Only what was not written, or was written over, is told from what never was right.
+            Err(error @ MeasurementError::Content { .. }) => return Err(error),
+            Err(error) if at == HEADER_BYTES => return Err(error),
+            Err(error) => {
+                let why = error.to_string();
+                tail = Some(MeasurementError::Tail { path: path.to_owned(), offset: at, why });
+                break;
+            }
+        }
+    }
+    for scaling in &process.scalings {
+        for thread in &mut process.threads {
+            thread.tree.scale(scaling.metric, scaling.by, scaling.of);
+        }
+    }
+    process.scalings.clear();
+    Ok((process, tail))
+}
+
+/// Goes on with the record at `at`; returns where the next one begins. A record whose checksum is right and that makes no sense is an
+/// error that leaves the process as it may be.
+fn replay(
+    bytes: &[u8],
+    at: usize,
+    (header, found): (&Header, usize),
+    path: &Path,
+    process: &mut ProcessFile,
+) -> Result<usize, MeasurementError> {
+    let cut = || MeasurementError::Length { path: path.to_owned(), expected: header.len_bytes, found: found as u64 };
+    let payload_at = at + RECORD_HEADER_BYTES;
+    let record: &[u8; RECORD_HEADER_BYTES] = bytes.get(at..).and_then(<[u8]>::first_chunk).ok_or_else(cut)?;
+    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| record[at + i]));
+    let end = usize::try_from(word(0)).ok().and_then(|len| payload_at.checked_add(len)).ok_or_else(cut)?;
+    let payload = bytes.get(payload_at..end).ok_or_else(cut)?;
+    if word(8) != xxh3_64_with_seed(payload, header.checksum.wrapping_add(at as u64)) {
+        return Err(MeasurementError::Checksum { path: path.to_owned(), offset: payload_at });
+    }
+    let mut r = Reader::part(&bytes[..end], payload_at, path);
+    if r.number()? != 0 {
+        decode_head(&mut r, process)?;
+    }
+    let mut index = 0usize;
+    for place in 0..r.count(4)? {
+        let gap = usize::try_from(r.number()?).map_err(|_| r.error("thread"))?;
+        if place > 0 && gap == 0 {
+            return Err(r.error("thread"));
+        }
+        index = index.saturating_add(gap);
+        if index > process.threads.len() {
+            return Err(r.error("thread"));
+        }
+        let has_head = r.number()? != 0;
+        if index == process.threads.len() {
+            process.threads.push(ThreadProfile { tree: PathTree::without_nodes(), ..ThreadProfile::default() });
+        }
+        let thread = &mut process.threads[index];
+        if has_head {
+            decode_thread_head(&mut r, thread)?;
+        }
+        decode_changes(&mut r, &mut thread.tree, process.metric_count)?;
+    }
+    r.finish()?;
+    Ok(end)
+}
+
+fn decode_head(r: &mut Reader<'_>, process: &mut ProcessFile) -> Result<(), MeasurementError> {
+    let head = ProcessFile {
+        pid: r.number()? as u32,
+        parent_pid: r.number()? as u32,
+        sequence: r.number()? as u32,
+        forked: r.number()? != 0,
+        program: r.path()?,
+        command: r.strings()?,
+        started_ns: r.number()?,
+        ended_ns: r.number()?.checked_sub(1),
+        metric_count: r.number()? as u32,
+        ..ProcessFile::default()
+    };
+    *process = ProcessFile { threads: std::mem::take(&mut process.threads), ..head };
+    for count in &mut process.dropped_unrecorded {
+        *count = r.number()?;
+    }
+    if process.metric_count as usize > MOST_METRICS {
+        return Err(r.error("number of metrics"));
+    }
+    for _ in 0..r.count(2)? {
+        let path = r.path()?;
+        let identity = match r.number()? {
+            0 => None,
+            1 => Some(ModuleIdentity::BuildId(r.bytes()?.to_vec())),
+            2 => {
+                let hash = r.bytes()?.try_into().map_err(|_| r.error("content hash"))?;
+                Some(ModuleIdentity::Content(u128::from_be_bytes(hash)))
+            }
+            _ => return Err(r.error("kind of module identity")),
+        };
+        process.modules.push(ModuleRecord { path, identity });
+    }
+    for _ in 0..r.count(3)? {
+        let metric = usize::try_from(r.number()?).unwrap_or(usize::MAX);
+        process.scalings.push(Scaling { metric, by: r.number()?, of: r.number()? });
+    }
+    if process.scalings.len() > process.metric_count as usize {
+        return Err(r.error("number of scalings"));
+    }
+    Ok(())
+}
+
+fn decode_thread_head(r: &mut Reader<'_>, thread: &mut ThreadProfile) -> Result<(), MeasurementError> {
+    (thread.tid, thread.count, thread.name) = (r.number()? as u32, r.number()?, r.string()?);
+    thread.start = if r.number()? != 0 { Some(FrameKey(r.number()?)) } else { None };
+    thread.account = decode_account(r)?;
+    Ok(())
+}
+
+fn decode_account(r: &mut Reader<'_>) -> Result<Account, MeasurementError> {
+    let mut account = Account {
+        taken: r.number()?,
+        full: r.number()?,
+        partial: r.number()?,
+        raw_kept: r.number()?,
+        ..Account::default()
+    };
+    if r.number()? != Dropped::COUNT as u64 {
+        return Err(r.error("number of reasons for dropping"));
+    }
+    for reason in &mut account.dropped {
+        *reason = r.number()?;
+    }
+    account.unfinished = r.number()?;
+    account.handler_ns = r.number()?;
+    account.handler_max_ns = r.number()?;
+    account.frames = r.number()?;
+    for _ in 0..r.count(1)? {
+        account.handler_histogram.push(r.number()?);
+    }
+    Ok(account)
+}
+
+fn decode_changes(r: &mut Reader<'_>, tree: &mut PathTree, metric_count: u32) -> Result<(), MeasurementError> {
+    let (before, count) = (tree.nodes().len(), r.count(4)?);
+    tree.reserve(count);
+    for index in before..before + count {
+        let back = r.number()?;
+        let parent = (index as u64).checked_sub(back).ok_or_else(|| r.error("parent"))? as u32;
+        if (back == 0) != (index <= PARTIAL_ROOT as usize) {
+            return Err(r.error("parent"));
+        }
+        let (module, address) = (r.number()?, r.number()?);
+        if module > u64::from(u16::MAX) || address >> 48 != 0 {
+            return Err(r.error("frame"));
+        }
+        // A path stands in a tree once.
+        if !tree.append(parent, FrameKey(module << 48 | address)) {
+            return Err(r.error("node"));
+        }
+        decode_cost(r, tree, index as u32, metric_count)?;
+    }
+    if tree.nodes().len() <= PARTIAL_ROOT as usize {
+        return Err(r.error("number of nodes"));
+    }
+    let mut node = 0u32;
+    for _ in 0..r.count(2)? {
+        let gap = u32::try_from(r.number()?).ok();
+        node = gap.and_then(|gap| node.checked_add(gap)).ok_or_else(|| r.error("node"))?;
+        if node as usize >= before {
+            return Err(r.error("node"));
+        }
+        decode_cost(r, tree, node, metric_count)?;
+    }
+    Ok(())
+}
+
+fn decode_cost(r: &mut Reader<'_>, tree: &mut PathTree, node: u32, metric_count: u32) -> Result<(), MeasurementError> {
+    let samples = r.number()?;
+    tree.set_samples(node, samples >> 1);
+    let (mut follows, mut metric, mut is_first) = (samples & 1 != 0, 0u64, true);
+    while follows {
+        let gap = r.number()?;
+        follows = gap & 1 != 0;
+        metric = metric.saturating_add(gap >> 1);
+        if metric >= u64::from(metric_count) || (!is_first && gap >> 1 == 0) {
+            return Err(r.error("metric"));
+        }
+        is_first = false;
+        let value = r.number()?;
+        tree.set_value(node, metric as usize, value);
+    }
+    Ok(())
+}

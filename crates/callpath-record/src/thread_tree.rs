@@ -1,0 +1,381 @@
+//! A thread's tree as it stands in the arena, followed while it grows: what is new and what has changed goes into a tree of ours.
+//! Knows nothing of files. Trusts nothing that it reads.
+//!
+//! New nodes stand behind the old ones. The thread notes which nodes it adds to (`layout::COUNTED`): only if it has noted more than
+//! there is room for since the last look, and for the last time, all nodes are compared with what they were.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use callpath_format::frame::FrameKey;
+use callpath_format::shared::thread::layout;
+use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, Node, Settings, ThreadRecord};
+use callpath_measurement::{FULL_ROOT, PARTIAL_ROOT, PathTree};
+use rustc_hash::FxHashMap;
+
+use crate::arena::ArenaKeeper;
+
+/// How far nodes of a chunk have been copied.
+#[derive(Debug)]
+struct Chunk {
+    index: ChunkIndex,
+    /// Offset of its first node, bytes.
+    start: usize,
+    /// The same of the first that has not been copied.
+    end: usize,
+    /// Where its first node stands in [`TreeCopy::nodes`].
+    first: usize,
+}
+
+/// The nodes of a tree in the arena, in order, and where each is in a tree of ours.
+#[derive(Debug, Default)]
+pub(crate) struct TreeCopy {
+    chunks: Vec<Chunk>,
+    /// By index in the arena, the place in `chunks`.
+    places: FxHashMap<u32, usize>,
+    /// For each node of the arena its index in our tree.
+    nodes: Vec<u32>,
+    /// What each node of the arena held when it was looked at last: samples, then the metrics.
+    seen: Vec<u64>,
+    /// How often the thread had added to a node then.
+    counted: u32,
+    metrics: usize,
+    /// What was added to a node since the last look, kept for its memory.
+    row: Vec<u64>,
+}
+
+impl TreeCopy {
+    /// The index in our tree of the node at `at`, if it has been copied.
+    pub(crate) fn index(&self, at: ArenaRef) -> Option<u32> {
+        self.nodes.get(self.number(at)?).copied()
+    }
+
+    /// Which of the arena's nodes stands at `at`.
+    fn number(&self, at: ArenaRef) -> Option<usize> {
+        let chunk = self.chunks.get(*self.places.get(&at.chunk().0)?)?;
+        let offset = at.offset_bytes() % CHUNK_LEN_BYTES;
+        let within = offset.checked_sub(chunk.start).filter(|_| offset < chunk.end)?;
+        Some(chunk.first + within / self.stride())
+    }
+
+    fn stride(&self) -> usize {
+        Node::stride_bytes(self.metrics as u32)
+    }
+
+    /// Brings `tree` up to date. `is_last`: the thread adds nothing any more.
+    pub(crate) fn follow(&mut self, keeper: &ArenaKeeper, record: ArenaRef, tree: &mut PathTree, is_last: bool) {
+        let settings = keeper.settings();
+        self.metrics = settings.in_use().len();
+        let at = keeper.arena().get::<ThreadRecord>(record).filter(|_| keeper.is_backed(record.chunk()));
+        let Some(at) = at else { return };
+        // First what was counted: what comes while we look is another look's.
+        let counted = at.counted.load(Acquire);
+        self.copy_new(keeper, record, tree);
+        let since = counted.wrapping_sub(self.counted) as usize;
+        // Returns are added by code that notes nothing.
+        let notes_all = !settings.uses(Settings::RETURNS);
+        if is_last || !notes_all || !self.look_at_noted(keeper, (record, at), since, tree) {
+            self.look_at_all(keeper, tree);
+        }
+        self.counted = counted;
+    }
+
+    /// Copies nodes that have come since the last look.
+    fn copy_new(&mut self, keeper: &ArenaKeeper, record: ArenaRef, tree: &mut PathTree) {
+        let mut next = self.chunks.last().map_or(record.chunk(), |chunk| chunk.index);
+        while keeper.is_backed(next) {
+            // A list that runs in circles or into another's was damaged by the program.
+            let mine = keeper.arena().chunk(next).filter(|header| header.owner.load(Relaxed) == record.0);
+            let Some(header) = mine else { break };
+            // Chunks of other kinds follow those of nodes.
+            if !matches!(header.kind.load(Relaxed), ChunkHeader::KIND_THREAD | ChunkHeader::KIND_NODES) {
+                break;
+            }
+            let place = self.chunks.len();
+            if self.chunks.last().is_none_or(|last| last.index != next) {
+                let start = header.start.load(Relaxed) as usize;
+                if self.places.contains_key(&next.0) || start > CHUNK_LEN_BYTES || !start.is_multiple_of(8) {
+                    break;
+                }
+                self.places.insert(next.0, place);
+                self.chunks.push(Chunk { index: next, start, end: start, first: self.nodes.len() });
+            }
+            // Whether there is another chunk first: then this one has no more nodes than its end says afterwards.
+            let after = ChunkIndex(header.next.load(Acquire));
+            self.copy_chunk(keeper, header.end.load(Acquire) as usize, tree);
+            if after == next {
+                break;
+            }
+            next = after;
+        }
+    }
+
+    /// Copies what is new in the last chunk, up to `end`.
+    fn copy_chunk(&mut self, keeper: &ArenaKeeper, end: usize, tree: &mut PathTree) {
+        let stride = self.stride();
+        let Some(chunk) = self.chunks.last().filter(|_| end <= CHUNK_LEN_BYTES) else { return };
+        let base = chunk.index.0 as usize * CHUNK_LEN_BYTES;
+        let mut offset = chunk.end;
+        while offset + stride <= end {
+            let Some(node) = keeper.arena().at_offset::<Node>(base + offset) else { return };
+            let at = match self.nodes.len() as u32 {
+                root @ (FULL_ROOT | PARTIAL_ROOT) => root,
+                // An earlier one, or the partial root if the program has damaged the tree.
+                _ => {
+                    let parent = self.index(ArenaRef(node.parent.load(Relaxed))).unwrap_or(PARTIAL_ROOT);
+                    tree.child(parent, FrameKey(node.key.load(Relaxed)))
+                }
+            };
+            self.nodes.push(at);
+            self.seen.extend(std::iter::repeat_n(0, 1 + self.metrics));
+            offset += stride;
+            if let Some(chunk) = self.chunks.last_mut() {
+                chunk.end = offset;
+            }
+            self.look(keeper, base + offset - stride, self.nodes.len() - 1, tree);
+        }
+    }
+
+    /// Looks at the nodes that the thread has noted. `false`: they are not all there.
+    fn look_at_noted(
+        &mut self,
+        keeper: &ArenaKeeper,
+        (record, at): (ArenaRef, &ThreadRecord),
+        since: usize,
+        tree: &mut PathTree,
+    ) -> bool {
+        let ring = record.chunk().0 as usize * CHUNK_LEN_BYTES + layout::COUNTED;
+        let Some(ring) = keeper.arena().slice_at::<AtomicU32>(ring, layout::COUNTED_LEN) else {
+            return false;
+        };
+        if since > layout::COUNTED_LEN {
+            return false;
+        }
+        let noted: Vec<u32> = (0..since)
+            .map(|place| ring[self.counted.wrapping_add(place as u32) as usize % layout::COUNTED_LEN].load(Relaxed))
+            .collect();
+        // What was written over meanwhile is not what was counted.
+        if at.counted.load(Acquire).wrapping_sub(self.counted) as usize > layout::COUNTED_LEN {
+            return false;
+        }
+        let mut are_known = true;
+        for node in noted {
+            match self.number(ArenaRef(node)) {
+                Some(number) => self.look(keeper, ArenaRef(node).offset_bytes(), number, tree),
+                None => are_known = false,
+            }
+        }
+        are_known
+    }
+
+    fn look_at_all(&mut self, keeper: &ArenaKeeper, tree: &mut PathTree) {
+        let stride = self.stride();
+        for place in 0..self.chunks.len() {
+            let Chunk { index, start, end, first } = self.chunks[place];
+            let base = index.0 as usize * CHUNK_LEN_BYTES;
+            for (number, offset) in (start..end).step_by(stride).enumerate() {
+                self.look(keeper, base + offset, first + number, tree);
+            }
+        }
+    }
+
+    /// Adds to our tree what has been added to the node at an offset in the arena since the last look.
+    fn look(&mut self, keeper: &ArenaKeeper, offset: usize, number: usize, tree: &mut PathTree) {
+        let arena = keeper.arena();
+        let (Some(node), Some(values)) =
+            (arena.at_offset::<Node>(offset), arena.slice_at::<AtomicU64>(offset + size_of::<Node>(), self.metrics))
+        else {
+            return;
+        };
+        let width = 1 + self.metrics;
+        let Some(seen) = self.seen.get_mut(number * width..(number + 1) * width) else { return };
+        self.row.clear();
+        let mut any = 0;
+        for (seen, now) in seen.iter_mut().zip(std::iter::once(&node.samples).chain(values)) {
+            let now = now.load(Relaxed);
+            let since = now.wrapping_sub(*seen);
+            any |= since;
+            *seen = now;
+            self.row.push(since);
+        }
+        if any != 0
+            && let Some((samples, values)) = self.row.split_first()
+        {
+            tree.add(self.nodes[number], *samples, values);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering::Release;
+
+    const METRICS: usize = 2;
+
+    /// A thread that writes its tree as the collector does.
+    struct Writer {
+        keeper: ArenaKeeper,
+        record: ArenaRef,
+        chunk: ChunkIndex,
+        nodes: Vec<ArenaRef>,
+        /// What a right copy holds: for each node its path of keys, samples and values.
+        truth: Vec<(Vec<u64>, u64, [u64; METRICS])>,
+    }
+
+    impl Writer {
+        fn new(meters: [u32; METRICS]) -> Writer {
+            let mut settings = Settings { metric_count: METRICS as u32, ..Settings::default() };
+            settings.meters[..METRICS].copy_from_slice(&meters);
+            let keeper = ArenaKeeper::create(32 << 20, 1 << 20, 7, settings).expect("memory for a small arena");
+            let chunk = keeper.session().take_chunk().expect("chunks stand ready");
+            let record = ArenaRef::from_offset(chunk.0 as usize * CHUNK_LEN_BYTES + layout::RECORD);
+            let mut writer = Writer { keeper, record, chunk, nodes: Vec::new(), truth: Vec::new() };
+            writer.begin_chunk(chunk, ChunkHeader::KIND_THREAD, layout::NODES);
+            writer.add(None, 0);
+            writer.add(None, 0);
+            writer
+        }
+
+        fn begin_chunk(&mut self, chunk: ChunkIndex, kind: u32, start: usize) {
+            let header = self.keeper.arena().chunk(chunk).unwrap();
+            header.kind.store(kind, Relaxed);
+            header.owner.store(self.record.0, Relaxed);
+            header.start.store(start as u32, Relaxed);
+            header.end.store(start as u32, Relaxed);
+            if chunk != self.chunk {
+                self.keeper.arena().chunk(self.chunk).unwrap().next.store(chunk.0, Release);
+            }
+            self.chunk = chunk;
+        }
+
+        fn add(&mut self, parent: Option<usize>, key: u64) -> usize {
+            let stride = Node::stride_bytes(METRICS as u32);
+            if self.keeper.arena().chunk(self.chunk).unwrap().end.load(Relaxed) as usize + stride > CHUNK_LEN_BYTES {
+                let chunk = self.keeper.session().take_chunk().expect("chunks stand ready");
+                self.begin_chunk(chunk, ChunkHeader::KIND_NODES, ChunkHeader::LEN_BYTES);
+            }
+            let header = self.keeper.arena().chunk(self.chunk).unwrap();
+            let end = header.end.load(Relaxed) as usize;
+            let at = ArenaRef::from_offset(self.chunk.0 as usize * CHUNK_LEN_BYTES + end);
+            let node: &Node = self.keeper.arena().get(at).unwrap();
+            node.key.store(key, Relaxed);
+            node.parent.store(parent.map_or(0, |parent| self.nodes[parent].0), Relaxed);
+            header.end.store((end + stride) as u32, Release);
+            let mut path = parent.map_or(Vec::new(), |parent| self.truth[parent].0.clone());
+            path.push(key);
+            self.nodes.push(at);
+            self.truth.push((path, 0, [0; METRICS]));
+            self.nodes.len() - 1
+        }
+
+        fn count(&mut self, node: usize, values: [u64; METRICS], is_noted: bool) {
+            let at = self.nodes[node];
+            let slots = at.offset_bytes() + size_of::<Node>();
+            for (slot, value) in self.keeper.arena().slice_at::<AtomicU64>(slots, METRICS).unwrap().iter().zip(values) {
+                slot.fetch_add(value, Relaxed);
+            }
+            self.truth[node].2.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+            if !is_noted {
+                return;
+            }
+            self.keeper.arena().get::<Node>(at).unwrap().samples.fetch_add(1, Relaxed);
+            self.truth[node].1 += 1;
+            let record: &ThreadRecord = self.keeper.arena().get(self.record).unwrap();
+            let before = record.counted.load(Relaxed);
+            let ring = self.record.chunk().0 as usize * CHUNK_LEN_BYTES + layout::COUNTED;
+            let ring = self.keeper.arena().slice_at::<AtomicU32>(ring, layout::COUNTED_LEN).unwrap();
+            ring[before as usize % layout::COUNTED_LEN].store(at.0, Relaxed);
+            record.counted.store(before.wrapping_add(1), Release);
+        }
+
+        fn check(&self, copy: &TreeCopy, tree: &PathTree) {
+            assert_eq!(tree.nodes().len(), self.truth.len());
+            for (node, (path, samples, values)) in self.truth.iter().enumerate().skip(2) {
+                let at = copy.index(self.nodes[node]).expect("it has been copied");
+                let (mut keys, mut up) = (Vec::new(), at);
+                while up > PARTIAL_ROOT {
+                    keys.push(tree.nodes()[up as usize].key.0);
+                    up = tree.nodes()[up as usize].parent;
+                }
+                keys.extend([0]);
+                keys.reverse();
+                assert_eq!((&keys, tree.nodes()[at as usize].samples), (path, *samples));
+                let expected: Vec<_> = values.iter().copied().enumerate().filter(|(_, value)| *value > 0).collect();
+                assert_eq!(tree.values(at).collect::<Vec<_>>(), expected);
+            }
+        }
+    }
+
+    /// Grows a tree over several chunks and follows it, with `at_once` counts between two looks.
+    fn followed(meters: [u32; METRICS], at_once: usize, is_noted: bool, is_last: bool) {
+        let mut writer = Writer::new(meters);
+        let (mut copy, mut tree, mut seed) = (TreeCopy::default(), PathTree::default(), 3u64);
+        let mut below = |bound: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) as usize % bound
+        };
+        for round in 0..6u64 {
+            for node in 0..400 {
+                let parent = below(writer.nodes.len());
+                writer.add(Some(parent), 1000 * round + node);
+            }
+            for _ in 0..at_once {
+                let node = 2 + below(writer.nodes.len() - 2);
+                writer.count(node, [below(1000) as u64, u64::from(node % 2 == 0)], is_noted);
+            }
+            copy.follow(&writer.keeper, writer.record, &mut tree, is_last);
+            writer.check(&copy, &tree);
+        }
+        assert!(copy.chunks.len() > 1);
+    }
+
+    const CLOCK: [u32; METRICS] = [Settings::CPU_TIME, Settings::COUNTED];
+
+    #[test]
+    fn what_a_thread_notes_is_followed() {
+        followed(CLOCK, 300, true, false);
+    }
+
+    #[test]
+    fn more_than_it_can_note_is_found_by_looking_at_all() {
+        followed(CLOCK, layout::COUNTED_LEN + 100, true, false);
+    }
+
+    #[test]
+    fn what_is_not_noted_is_found_at_the_end_and_where_returns_are_counted() {
+        followed(CLOCK, 300, false, true);
+        followed([Settings::CPU_TIME, Settings::RETURNS], 300, false, false);
+    }
+
+    #[test]
+    fn a_damaged_list_leads_nowhere() {
+        let mut writer = Writer::new(CLOCK);
+        for key in 0..3000 {
+            writer.add(Some(key as usize / 2), key);
+        }
+        let (first, last) = (writer.record.chunk(), writer.chunk);
+        assert_ne!(first, last);
+        for next in [first.0, last.0, 3, u32::MAX] {
+            writer.keeper.arena().chunk(last).unwrap().next.store(next, Relaxed);
+            let (mut copy, mut tree) = (TreeCopy::default(), PathTree::default());
+            for _ in 0..3 {
+                copy.follow(&writer.keeper, writer.record, &mut tree, true);
+            }
+            writer.check(&copy, &tree);
+        }
+        // Nodes that name a parent which does not stand before them hang at the partial root; what the thread notes may be anything.
+        let node: &Node = writer.keeper.arena().get(writer.nodes[5]).unwrap();
+        node.parent.store(writer.nodes[900].0, Relaxed);
+        writer.count(5, [1, 1], true);
+        let ring = writer.record.chunk().0 as usize * CHUNK_LEN_BYTES + layout::COUNTED;
+        let ring = writer.keeper.arena().slice_at::<AtomicU32>(ring, 1).unwrap();
+        for place in [0, 1, u32::MAX, writer.nodes[7].0 + 1] {
+            ring[0].store(place, Relaxed);
+            let (mut copy, mut tree) = (TreeCopy::default(), PathTree::default());
+            copy.follow(&writer.keeper, writer.record, &mut tree, false);
+            let at = copy.index(writer.nodes[5]).unwrap();
+            assert_eq!((tree.nodes()[at as usize].parent, tree.total(0)), (PARTIAL_ROOT, 1));
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! What measurements, profiles and views agree on: which metrics there are, and what identifies a calling context.
+//! Knows nothing of files, programs and trees.
+
+#![forbid(unsafe_code)]
+
+mod context;
+mod metric;
+mod registry;
+
+pub use context::ContextId;
+pub use metric::{Formula, Metric, MetricKind, MetricSource, MetricType, Rule, Value};
+pub use registry::{MetricId, derived_metrics};

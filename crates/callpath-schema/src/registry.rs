@@ -1,0 +1,141 @@
+//! The registry: a row for each metric that callpath knows. A new metric is a row here and the code that measures it; files, views
+//! and JSON take it from the row.
+//! Knows nothing of how a metric is measured.
+
+use crate::{Formula, Metric, MetricKind, MetricSource, MetricType};
+
+/// A row of the registry, the same for ever: numbers are never given to another metric.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct MetricId(pub u32);
+
+impl MetricId {
+    /// The thread's time on a CPU, in user mode and in the kernel.
+    pub const CPU_TIME: MetricId = MetricId(1);
+    /// Time that passed.
+    pub const WALL_TIME: MetricId = MetricId(2);
+    /// An event that the kernel counts; each has the name that was typed.
+    pub const COUNTED: MetricId = MetricId(3);
+    /// Returns from frames that were active at a sample (csprof-2006, section 2).
+    pub const RETURNS: MetricId = MetricId(4);
+    /// Samples.
+    pub const SAMPLES: MetricId = MetricId(5);
+    /// What the first metric comes to per return.
+    pub const PER_RETURN: MetricId = MetricId(6);
+    /// Instructions per cycle.
+    pub const INSTRUCTIONS_PER_CYCLE: MetricId = MetricId(7);
+}
+
+struct Row {
+    id: MetricId,
+    /// Empty: each metric of this row has a name of its own.
+    name: &'static str,
+    /// Empty: that of the metric that it is computed from.
+    unit: &'static str,
+    value: MetricType,
+    source: MetricSource,
+    is_of_procedure: bool,
+    note: Option<&'static str>,
+}
+
+const fn row(id: MetricId, name: &'static str, unit: &'static str, source: MetricSource) -> Row {
+    Row { id, name, unit, value: MetricType::Integer, source, is_of_procedure: false, note: None }
+}
+
+const ROWS: [Row; 7] = [
+    row(MetricId::CPU_TIME, "cpu-time", "ns", MetricSource::Clock),
+    row(MetricId::WALL_TIME, "wall-time", "ns", MetricSource::Clock),
+    row(MetricId::COUNTED, "", "count", MetricSource::Kernel),
+    Row {
+        is_of_procedure: true,
+        note: Some("returns from frames that were active at a sample; it is no number of calls"),
+        ..row(MetricId::RETURNS, "returns", "count", MetricSource::Sentinel)
+    },
+    row(MetricId::SAMPLES, "samples", "count", MetricSource::Samples),
+    row(MetricId::PER_RETURN, "", "", MetricSource::Computed),
+    Row {
+        value: MetricType::Real,
+        ..row(MetricId::INSTRUCTIONS_PER_CYCLE, "instructions-per-cycle", "ratio", MetricSource::Computed)
+    },
+];
+
+impl Metric {
+    /// A metric of the registry that has one name and adds up.
+    pub fn of(id: MetricId) -> Metric {
+        let row = row_of(id);
+        Metric {
+            id: Some(id),
+            value: row.value,
+            source: row.source,
+            is_of_procedure: row.is_of_procedure,
+            note: row.note.map(str::to_owned),
+            ..Metric::sum(row.name, row.unit)
+        }
+    }
+
+    /// An event that the kernel counts, by the name that was typed.
+    pub fn counted(name: &str) -> Metric {
+        Metric { name: name.to_owned(), ..Metric::of(MetricId::COUNTED) }
+    }
+
+    /// What `cost` is per `count` of a procedure's own: `cost-per-return` of `cost` and `returns`.
+    pub fn per_own(cost: &Metric, count: &Metric) -> Metric {
+        Metric {
+            name: format!("{}-per-{}", cost.name, count.name.strip_suffix('s').unwrap_or(&count.name)),
+            unit: cost.unit.clone(),
+            kind: MetricKind::Derived(Formula::PerOwn { cost: cost.name.clone(), count: count.name.clone() }),
+            note: count.note.clone(),
+            ..Metric::of(MetricId::PER_RETURN)
+        }
+    }
+}
+
+fn row_of(id: MetricId) -> &'static Row {
+    ROWS.iter().find(|row| row.id == id).unwrap_or(&ROWS[2])
+}
+
+/// What can be computed from metrics that are measured.
+pub fn derived_metrics(measured: &[Metric]) -> Vec<Metric> {
+    let mut derived = Vec::new();
+    if let Some(returns) = measured.iter().skip(1).find(|metric| metric.id == Some(MetricId::RETURNS)) {
+        derived.push(Metric::per_own(&measured[0], returns));
+    }
+    // Each may have been counted in user mode only, which its name says.
+    let counted = |name: &str| {
+        let is_it = |metric: &&Metric| metric.name.split(':').next() == Some(name);
+        measured.iter().find(is_it).map(|metric| metric.name.clone())
+    };
+    let modes = |name: &str| name.split_once(':').map(|(_, modes)| modes.to_owned());
+    if let (Some(numerator), Some(denominator)) = (counted("instructions"), counted("cycles"))
+        && modes(&numerator) == modes(&denominator)
+    {
+        let ratio = Formula::Ratio { numerator, denominator, scale: 1 };
+        derived.push(Metric { kind: MetricKind::Derived(ratio), ..Metric::of(MetricId::INSTRUCTIONS_PER_CYCLE) });
+    }
+    derived
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers stand in files.
+    #[test]
+    fn each_row_has_its_number() {
+        let numbers: Vec<u32> = ROWS.iter().map(|row| row.id.0).collect();
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(Metric::of(MetricId::RETURNS).name, "returns");
+    }
+
+    #[test]
+    fn what_is_computed_follows_from_what_is_measured() {
+        let names = |measured: &[Metric]| -> Vec<String> {
+            derived_metrics(measured).into_iter().map(|metric| metric.name).collect()
+        };
+        let (cpu_time, returns) = (Metric::of(MetricId::CPU_TIME), Metric::of(MetricId::RETURNS));
+        assert_eq!(names(&[cpu_time.clone(), returns.clone()]), ["cpu-time-per-return"]);
+        assert!(names(&[returns, cpu_time]).is_empty());
+        let (cycles, instructions) = (Metric::counted("cycles:u"), Metric::counted("instructions:u"));
+        assert_eq!(names(&[cycles.clone(), instructions]), ["instructions-per-cycle"]);
+        assert!(names(&[cycles, Metric::counted("instructions")]).is_empty());
+    }
+}
