@@ -36,6 +36,8 @@ pub struct CodeAnalysis {
     pub rows: Vec<Row>,
     /// Distinct recipes.
     pub recipes: Vec<Recipe>,
+    /// The DWARF expressions that recipes refer to, one behind the other.
+    pub expressions: Vec<u8>,
     /// Procedures by ascending start.
     pub procedures: Vec<Procedure>,
     /// What was odd.
@@ -231,7 +233,11 @@ impl Module<'_> {
     }
 
     fn finish(mut self, is_cut: bool) -> CodeAnalysis {
-        let mut analysis = CodeAnalysis { recipes: std::mem::take(&mut self.pool.recipes), ..CodeAnalysis::default() };
+        let mut analysis = CodeAnalysis {
+            recipes: std::mem::take(&mut self.pool.recipes),
+            expressions: std::mem::take(&mut self.pool.expressions.bytes),
+            ..CodeAnalysis::default()
+        };
         for part in self.places.parts() {
             let mut last = None;
             let mut at = part.first;

@@ -6,7 +6,7 @@
 //! program in which they do is broken.
 
 use crate::instruction::{Instruction, Memory, Operation, Register};
-use crate::state::{RAX, RBP, RSP, State};
+use crate::state::{IndexedSlot, RAX, RBP, RSP, State};
 use crate::value::{Base, Value};
 
 /// Changes `state` to what it is after `instruction`, which stands at position `at` and ends at address `next`.
@@ -170,6 +170,9 @@ pub(crate) fn load(state: &State, memory: &Memory) -> Value {
             Some((base, offset)) if memory.bytes == 8 => state.load(base, offset),
             _ => Value::Unknown,
         };
+    }
+    if let Some((base, offset, index)) = on_stack_by_index(state, memory) {
+        return state.load_indexed(base, offset, index, memory.scale);
     }
     let displacement = memory.displacement as u64;
     let table = match (value_of(state, memory.base), value_of(state, memory.index)) {
@@ -356,8 +359,24 @@ fn store_unknown(state: &mut State, memory: &Memory) {
     store(state, memory, i32::from(memory.bytes).max(1), Value::Unknown);
 }
 
+/// A memory operand of eight bytes on the stack, whose place an index says of which nothing is known: base, offset, and the index's
+/// register.
+fn on_stack_by_index(state: &State, memory: &Memory) -> Option<(Base, i32, usize)> {
+    let index = memory.index.general64().filter(|&index| state.get(index) == Value::Unknown)?;
+    match value_of(state, memory.base).plus(memory.displacement) {
+        Value::Stack { base, offset } if memory.bytes == 8 && !memory.has_segment => Some((base, offset, index)),
+        _ => None,
+    }
+}
+
 /// Writes `len` bytes to the memory operand.
 fn store(state: &mut State, memory: &Memory, len: i32, value: Value) {
+    if let Value::Stack { base: Base::CFA, offset: from_cfa } = value
+        && memory.index != Register::NONE
+        && let Some((base, offset, index)) = on_stack_by_index(state, memory)
+    {
+        return state.store_indexed(IndexedSlot { base, offset, index: index as u8, scale: memory.scale, from_cfa });
+    }
     let Some((base, offset)) = on_stack(state, memory) else { return };
     match memory.base {
         Register::RSP | Register::RBP => state.store(base, offset, len, value),

@@ -15,7 +15,7 @@ use crate::instruction::{Condition, Operation};
 use crate::module::{Arrival, INSIDE, Module};
 use crate::places::NOWHERE;
 use crate::pool::{UNKNOWN, UNSEEN};
-use crate::recipe::{plain_recipe_of, recipe_of};
+use crate::recipe::{has_recipe, plain_recipe_of, recipe_of};
 use crate::state::{RSP, State};
 use crate::value::{Base, Value};
 
@@ -272,7 +272,10 @@ impl<'a> Module<'a> {
         state.is_changed = false;
         match plain_recipe_of(state) {
             Some(packed) => self.pool.intern_packed(&packed),
-            None => self.pool.intern(&recipe_of(state)),
+            None => {
+                let recipe = recipe_of(state, &mut self.pool.expressions);
+                self.pool.intern(&recipe)
+            }
         }
     }
 
@@ -298,7 +301,7 @@ impl<'a> Module<'a> {
             return self.distrusts_calls;
         }
         self.ends.note_call();
-        let is_lost = |state: &State| state.get(RSP).base() == Some(Base::CFA) || recipe_of(state) == Recipe::UNKNOWN;
+        let is_lost = |state: &State| state.get(RSP).base() == Some(Base::CFA) || !has_recipe(state);
         if !self.distrusts_calls || self.known.get(next) || !is_lost(state) {
             return false;
         }
@@ -401,7 +404,7 @@ impl<'a> Module<'a> {
             self.come(at, state, is_soft, at);
         } else if !is_soft && self.soft.get(at) && self.trial.is_none() {
             // Control seemed to come here behind a call only. Where a jump comes with another frame, it holds.
-            let recipe = recipe_of(state);
+            let recipe = recipe_of(state, &mut self.pool.expressions);
             if recipe != Recipe::UNKNOWN && self.recipe_number(at).is_some_and(|here| here != self.pool.intern(&recipe))
             {
                 self.forget_block(at);

@@ -6,13 +6,11 @@
 
 use std::ops::Range;
 
-use callpath_format::recipe::Recipe;
-
 use crate::decode::{Flow, Instructions, is_prologue, is_sure_prologue};
 use crate::idioms;
 use crate::module::Module;
 use crate::places::{NOWHERE, Part};
-use crate::recipe::recipe_of;
+use crate::recipe::has_recipe;
 use crate::state::{RBP, RSP, State};
 use crate::sweep::{Event, EventKind};
 use crate::trial::Trial;
@@ -196,7 +194,7 @@ impl Module<'_> {
 
     /// Follows control from `at`, if the trial told what holds there.
     fn follow_solved(&mut self, at: u32, trial: &Trial) -> bool {
-        let Some(state) = trial.state().filter(|state| recipe_of(state) != Recipe::UNKNOWN) else { return false };
+        let Some(state) = trial.state().filter(has_recipe) else { return false };
         if state.is_like_entry() && !trial.uses_saved {
             self.begin(at, State::at_entry());
         } else {

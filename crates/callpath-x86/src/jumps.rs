@@ -91,10 +91,12 @@ impl Module<'_> {
         }
         let at = self.owner;
         match self.lost_jumps.get_mut(&at) {
-            Some(known) if recipe_of(known) != recipe_of(state) => {
-                known.merge(state, at);
+            Some(known) => {
+                let expressions = &mut self.pool.expressions;
+                if recipe_of(known, expressions) != recipe_of(state, expressions) {
+                    known.merge(state, at);
+                }
             }
-            Some(_) => {}
             None => {
                 self.lost_jumps.insert(at, Box::new(state.clone()));
             }
