@@ -13,6 +13,9 @@ use crate::process::Process;
 use crate::refused;
 use crate::sample::{EventOf, Trigger};
 
+#[cfg(test)]
+mod tests;
+
 /// A kernel timer's tick is seldom shorter; kernel time of half a tick or more was seen by a tick in the kernel.
 const KERNEL_TICK_SEEN_NS: u64 = 900_000;
 

@@ -5,18 +5,12 @@ use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::entries::{OBJECTS, object_of, others, value_of};
+pub use crate::entries::{PATH_LEN, SESSION};
 use crate::hook::real;
 use crate::libc::first;
 
 pub type Words = *const *const c_char;
-
-pub const SESSION: &CStr = c"CALLPATH_SESSION";
-const OBJECTS: &CStr = c"LD_PRELOAD";
-/// What the recorder calls the object's file (`crates/callpath-record/src/program.rs`).
-const OBJECT_BEGINS: &[u8] = b"callpath-preload-";
-
-/// The most that a path may have, bytes (PATH_MAX).
-pub const PATH_LEN: usize = 4096;
 
 /// Where the C library keeps the program's environment.
 static ENVIRON: AtomicUsize = AtomicUsize::new(0);
@@ -55,21 +49,9 @@ pub fn variable(environment: Words, name: &CStr) -> Option<&'static [u8]> {
     entries(environment).find_map(|entry| value_of(entry, name))
 }
 
-fn value_of(entry: &'static CStr, name: &CStr) -> Option<&'static [u8]> {
-    entry.to_bytes().strip_prefix(name.to_bytes()).and_then(|rest| rest.strip_prefix(b"="))
-}
-
 /// The path of our object in the list of preloaded ones.
 pub fn object(environment: Words) -> Option<&'static [u8]> {
-    variable(environment, OBJECTS)?.split(|b| is_separator(*b)).find(|path| is_ours(path))
-}
-
-fn is_separator(byte: u8) -> bool {
-    byte == b':' || byte == b' '
-}
-
-fn is_ours(path: &[u8]) -> bool {
-    path.rsplit(|b| *b == b'/').next().is_some_and(|name| name.starts_with(OBJECT_BEGINS))
+    object_of(variable(environment, OBJECTS)?)
 }
 
 /// The most entries of an environment that can be left out of.
@@ -88,7 +70,7 @@ pub fn without_ours<R>(environment: Words, exec: impl FnOnce(Words) -> R) -> R {
             continue;
         }
         if let Some(paths) = value_of(entry, OBJECTS)
-            && paths.split(|b| is_separator(*b)).any(is_ours)
+            && object_of(paths).is_some()
         {
             match others(paths, &mut objects) {
                 Some(0) => continue,
@@ -104,25 +86,6 @@ pub fn without_ours<R>(environment: Words, exec: impl FnOnce(Words) -> R) -> R {
         len += 1;
     }
     exec(kept.as_ptr())
-}
-
-/// Writes the entry for the preloaded objects that are not ours, with a zero byte; says how many they are. `None`: no room.
-fn others(paths: &[u8], entry: &mut [u8; PATH_LEN]) -> Option<usize> {
-    let mut len = 0;
-    let mut add = |bytes: &[u8]| {
-        entry.get_mut(len..len + bytes.len())?.copy_from_slice(bytes);
-        len += bytes.len();
-        Some(())
-    };
-    add(OBJECTS.to_bytes())?;
-    let mut count = 0;
-    for path in paths.split(|b| is_separator(*b)).filter(|path| !path.is_empty() && !is_ours(path)) {
-        add(if count == 0 { b"=" } else { b":" })?;
-        add(path)?;
-        count += 1;
-    }
-    add(&[0])?;
-    Some(count)
 }
 
 /// Takes our entries out of the program's own environment: no child of its could use them any more.

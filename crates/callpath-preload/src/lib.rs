@@ -7,6 +7,7 @@
 
 mod attach;
 mod digits;
+mod entries;
 mod environment;
 mod exec;
 mod file;
@@ -32,6 +33,7 @@ mod signal;
 mod spawn;
 mod successor;
 mod threads;
+mod time;
 mod timer;
 mod tls;
 mod waits;

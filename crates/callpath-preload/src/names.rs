@@ -12,9 +12,6 @@ use crate::libc::ENOSYS;
 use crate::part;
 use crate::tls::{self, Word};
 
-/// The kernel's length of a name, bytes, with the zero at its end.
-const LEN_BYTES: usize = 16;
-
 /// A thread has its record now: whoever gave it a name before did not find that, and left it in its words.
 pub fn has_begun(thread: &Thread<'_>) {
     fence(SeqCst);
@@ -51,19 +48,19 @@ unsafe fn note(record: u64, name: *const c_char) {
 }
 
 /// # Safety
-/// `name` must be a string.
+/// `name` must be a string, or as long as the kernel reads (`prctl` takes one without an end).
 unsafe fn words_of(name: *const c_char) -> [u64; 2] {
-    let mut words = [0u64; 2];
-    for index in 0..LEN_BYTES - 1 {
+    let mut text = [0; 15];
+    let mut len = 0;
+    for (index, place) in text.iter_mut().enumerate() {
         // SAFETY: the string has not ended before.
-        let byte = unsafe { *name.add(index) } as u8;
-        if byte == 0 {
+        *place = unsafe { *name.add(index) } as u8;
+        if *place == 0 {
             break;
         }
-        let word = if index < 8 { &mut words[0] } else { &mut words[1] };
-        *word |= u64::from(byte) << (8 * (index % 8));
+        len = index + 1;
     }
-    words
+    ThreadRecord::name_of(text.get(..len).unwrap_or(&text))
 }
 
 hook! {

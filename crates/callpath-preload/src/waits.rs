@@ -10,6 +10,7 @@ use core::ffi::{c_int, c_long, c_uint, c_void};
 use crate::hook::hook;
 use crate::info::Info;
 use crate::libc::{SIGTRAP, errno};
+use crate::time::{Time, left_ms};
 use crate::tls::{self, Word};
 use crate::{info, masks, part, sends};
 use callpath_collect::clock::monotonic_ns;
@@ -32,26 +33,6 @@ pub fn sampled() {
 pub fn ended() {
     if tls::get(Word::Wait) == SAMPLED {
         tls::set(Word::Wait, WAITING);
-    }
-}
-
-/// `struct timespec`
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Time {
-    seconds: i64,
-    nanoseconds: c_long,
-}
-
-impl Time {
-    fn of_ns(ns: u64) -> Time {
-        Time { seconds: (ns / 1_000_000_000) as i64, nanoseconds: (ns % 1_000_000_000) as c_long }
-    }
-
-    /// `None`: no time at all that a wait could take; the real function says what is wrong with it.
-    fn ns(self) -> Option<u64> {
-        let seconds = u64::try_from(self.seconds).ok()?.checked_mul(1_000_000_000)?;
-        seconds.checked_add(u64::try_from(self.nanoseconds).ok().filter(|n| *n < 1_000_000_000)?)
     }
 }
 
@@ -130,12 +111,7 @@ fn wait_for_signal(info: *mut c_void, mut wait: impl FnMut(*mut c_void, u64) -> 
 /// What is left of a time that is counted from the first call.
 fn left(time: *const Time, passed_ns: u64) -> Option<Time> {
     // SAFETY: null or a time, which the real procedure would read: the program vouches for it.
-    let time = unsafe { time.as_ref() }?;
-    Some(if passed_ns == 0 { *time } else { time.ns().map_or(*time, |ns| Time::of_ns(ns.saturating_sub(passed_ns))) })
-}
-
-fn left_ms(timeout: c_int, passed_ns: u64) -> c_int {
-    if timeout <= 0 { timeout } else { (i64::from(timeout) - (passed_ns / 1_000_000) as i64).max(0) as c_int }
+    unsafe { time.as_ref() }.map(|time| time.without(passed_ns))
 }
 
 fn pointer(time: &Option<Time>) -> *const Time {
@@ -318,7 +294,7 @@ hook! {
         if part::process().is_none() {
             return next.original();
         }
-        let time = Time { seconds: i64::from(seconds), nanoseconds: 0 };
+        let time = Time { seconds: seconds.into(), nanoseconds: 0 };
         let mut rest = Time { seconds: 0, nanoseconds: 0 };
         // SAFETY: both live in this frame until it returns.
         if unsafe { nanosleep(&raw const time, &raw mut rest) } == 0 { 0 } else { rest.seconds as c_uint }

@@ -51,6 +51,15 @@ impl Allowance {
     }
 }
 
+/// A round of asking, in one process.
+pub(crate) struct Round<'a> {
+    pub(crate) handle: &'a ProcessHandle,
+    pub(crate) head: &'a SessionHead,
+    pub(crate) slot: &'a ProcessSlot,
+    pub(crate) now_ticks: u64,
+    pub(crate) allowance: &'a mut Allowance,
+}
+
 /// One process whose threads may be asked.
 pub(crate) struct Asker {
     /// The program that it ran when it was admitted.
@@ -67,14 +76,8 @@ impl Asker {
     }
 
     /// Asks a thread if it waits.
-    pub(crate) fn ask(
-        &self,
-        handle: &ProcessHandle,
-        head: &SessionHead,
-        slot: &ProcessSlot,
-        (thread, record): (&mut Thread, &ThreadRecord),
-        (now_ticks, allowance): (u64, &mut Allowance),
-    ) {
+    pub(crate) fn ask(&self, round: &mut Round<'_>, thread: &mut Thread, record: &ThreadRecord) {
+        let Round { handle, head, slot, now_ticks, .. } = *round;
         let seen = record.last_end.load(Relaxed);
         let quiet_ticks = head.settings.ticks_per_ms.saturating_mul(QUIET_MS);
         if seen == thread.asked_at
@@ -86,7 +89,7 @@ impl Asker {
             return;
         }
         let tid = record.tid.load(Relaxed);
-        if tid == 0 || !allowance.take() {
+        if tid == 0 || !round.allowance.take() {
             return;
         }
         let Some(waiting) = handle.waiting(tid).filter(|w| w.is_asleep && w.image == self.image) else { return };

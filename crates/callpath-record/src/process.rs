@@ -18,7 +18,7 @@ use rustc_hash::FxHashSet;
 pub(crate) use waiting::LOOK_AT_MOST;
 
 use crate::arena::{ArenaKeeper, wake};
-use crate::asks::{Allowance, Asker};
+use crate::asks::{Allowance, Asker, Round};
 use crate::backlog::Backlog;
 use crate::code::ProcessCode;
 use crate::counters::{Counted, Counters};
@@ -213,10 +213,11 @@ impl Process {
         let Some(asker) = self.asker.take() else { return };
         self.find_threads(shared);
         let (head, slot) = (shared.keeper.head(), shared.keeper.slot(self.slot));
+        let mut round = Round { handle: &self.handle, head, slot, now_ticks, allowance };
         for state in &mut self.threads {
             let ThreadState::Live(thread) = state else { continue };
             if let Some(record) = thread.record(&shared.keeper) {
-                asker.ask(&self.handle, head, slot, (thread, record), (now_ticks, allowance));
+                asker.ask(&mut round, thread, record);
             }
         }
         self.asker = Some(asker);

@@ -29,7 +29,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 use crate::recipes::{RecipeDiagnostic, RecipeOptions, TableBuild, TableStats, build_table, code_of};
 
 /// Raised whenever the same input may give another table.
-pub(crate) const ANALYSER_VERSION: u32 = 22;
+pub(crate) const ANALYSER_VERSION: u32 = 23;
 
 const MAGIC: [u8; 8] = *b"CPCACH01";
 const STATS_LEN_BYTES: usize = 64;

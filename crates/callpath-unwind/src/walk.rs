@@ -81,6 +81,19 @@ fn step<C: CodeMap>(
     if located.recipe.kind() != Packed::WIDE {
         return step_packed(cursor, &located.recipe, memory);
     }
+    step_wide(cursor, located, code, memory, signals)
+}
+
+/// Apart from the others: hardly a frame has a wide recipe, and what one needs would be set up for each.
+#[cold]
+#[inline(never)]
+fn step_wide<C: CodeMap>(
+    cursor: &mut Cursor,
+    located: &Located,
+    code: &C,
+    memory: &mut impl Memory,
+    signals: &mut u32,
+) -> Result<Step, Stop> {
     let recipe = code.open(located).ok_or(Stop::BadRecipe)?;
     if recipe.signal_frame {
         *signals += 1;

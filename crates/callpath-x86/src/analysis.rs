@@ -36,6 +36,8 @@ pub struct CodeAnalysis {
     pub rows: Vec<Row>,
     /// Distinct recipes.
     pub recipes: Vec<Recipe>,
+    /// The DWARF expressions that recipes refer to, one behind the other.
+    pub expressions: Vec<u8>,
     /// Procedures by ascending start.
     pub procedures: Vec<Procedure>,
     /// What was odd.
@@ -107,7 +109,7 @@ fn analysed<'a>(input: &CodeInput<'a>, claims: &'a [Claim]) -> (Module<'a>, bool
     let mut no_return_slots: Vec<u64> = input.no_return_slots.iter().map(|slot| slot.0).collect();
     no_return_slots.sort_unstable();
     let data = Data::new(input);
-    let (sweep, decoded) = Sweep::with_decoded(&places, &known, &sure, &no_return_slots, &data);
+    let (sweep, decoded) = Sweep::new(&places, &known, &sure, &no_return_slots, &data);
     places.decoded = Arc::new(decoded);
     let returns = Returns::new(&sweep.events, places.len());
     let mut starts = sure.clone();
@@ -231,7 +233,11 @@ impl Module<'_> {
     }
 
     fn finish(mut self, is_cut: bool) -> CodeAnalysis {
-        let mut analysis = CodeAnalysis { recipes: std::mem::take(&mut self.pool.recipes), ..CodeAnalysis::default() };
+        let mut analysis = CodeAnalysis {
+            recipes: std::mem::take(&mut self.pool.recipes),
+            expressions: std::mem::take(&mut self.pool.expressions.bytes),
+            ..CodeAnalysis::default()
+        };
         for part in self.places.parts() {
             let mut last = None;
             let mut at = part.first;

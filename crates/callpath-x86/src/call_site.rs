@@ -2,7 +2,8 @@
 //! Knows nothing of which calls were made.
 
 use callpath_format::address::LinkAddr;
-use iced_x86::{Decoder, DecoderOptions, FlowControl};
+
+use crate::instruction::{Control, Instruction, Listing, Operation, Register};
 
 /// No call is longer, bytes.
 pub const LONGEST_CALL_BYTES: usize = 8;
@@ -24,16 +25,12 @@ pub fn calls_before(before: &[u8], return_address: LinkAddr) -> CallsBefore {
     let mut found = CallsBefore::default();
     for len in 2..=LONGEST_CALL_BYTES.min(before.len()) {
         let bytes = &before[before.len() - len..];
-        let mut decoder = Decoder::with_ip(64, bytes, return_address.0.wrapping_sub(len as u64), DecoderOptions::NONE);
-        let instruction = decoder.decode();
-        if instruction.is_invalid() || instruction.len() != len {
-            continue;
-        }
-        // System calls are calls to the decoder, too.
-        if instruction.is_call_near() {
-            found.direct = Some(LinkAddr(instruction.near_branch_target()));
-        } else if instruction.is_call_near_indirect() {
+        let instruction = Instruction::decode(bytes).filter(|instruction| instruction.len() as usize == len);
+        let Some(instruction) = instruction.filter(|i| i.operation() == Operation::Call) else { continue };
+        if instruction.control() == Control::CallIndirect {
             found.dynamic = true;
+        } else {
+            found.direct = Some(LinkAddr(instruction.target(return_address.0)));
         }
     }
     found
@@ -59,40 +56,36 @@ pub fn leaves(code: &[u8], start: LinkAddr) -> Leaves {
         return leaves;
     }
     let end = start.0.wrapping_add(code.len() as u64);
-    let mut decoder = Decoder::with_ip(64, code, start.0, DecoderOptions::NONE);
     let mut runs_on = false;
     let mut has_stored_return = false;
-    while decoder.can_decode() {
-        let instruction = decoder.decode();
-        if instruction.is_invalid() {
-            leaves.anywhere = true;
-            return leaves;
-        }
-        let flow = instruction.flow_control();
-        match flow {
-            FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => {
-                let target = LinkAddr(instruction.near_branch_target());
+    let mut listing = Listing::new(code, start.0);
+    for (at, instruction) in listing.by_ref() {
+        let control = instruction.control();
+        match control {
+            Control::Jump | Control::Branch => {
+                let target = LinkAddr(instruction.target(at.wrapping_add(instruction.len().into())));
                 if !(start.0..end).contains(&target.0) && !leaves.to.contains(&target) {
                     leaves.to.push(target);
                 }
             }
-            FlowControl::IndirectBranch => leaves.anywhere = true,
-            FlowControl::Return if has_stored_return => leaves.anywhere = true,
+            Control::JumpIndirect => leaves.anywhere = true,
+            Control::Return if has_stored_return => leaves.anywhere = true,
             _ => {}
         }
         has_stored_return = stores_return(&instruction);
-        let is_call = instruction.is_call_near() || instruction.is_call_near_indirect();
+        let is_call = instruction.operation() == Operation::Call;
         leaves.behind_last_call = is_call.then_some(LinkAddr(end));
-        runs_on = match flow {
-            FlowControl::UnconditionalBranch
-            | FlowControl::IndirectBranch
-            | FlowControl::Return
-            | FlowControl::Exception => false,
+        runs_on = match control {
+            Control::Jump | Control::JumpIndirect | Control::Return => false,
             // One that does not return may end a procedure.
-            FlowControl::Call if instruction.is_call_near() => false,
-            FlowControl::IndirectCall => false,
-            _ => !is_padding(&instruction) || runs_on,
+            _ if is_call => false,
+            Control::Stop if !instruction.is_padding() => false,
+            _ => !instruction.is_padding() || runs_on,
         };
+    }
+    if !listing.is_at_end() {
+        leaves.anywhere = true;
+        return leaves;
     }
     if runs_on {
         leaves.to.push(LinkAddr(end));
@@ -101,22 +94,13 @@ pub fn leaves(code: &[u8], start: LinkAddr) -> Leaves {
 }
 
 /// Whether a return right behind the instruction goes to where it says: `push`, or `mov [rsp], x`.
-fn stores_return(instruction: &iced_x86::Instruction) -> bool {
-    use iced_x86::{Mnemonic, OpKind, Register};
-    let is_top = instruction.op0_kind() == OpKind::Memory
-        && instruction.memory_base() == Register::RSP
-        && instruction.memory_index() == Register::None
-        && instruction.memory_displacement64() == 0;
-    match instruction.mnemonic() {
-        Mnemonic::Push => true,
-        Mnemonic::Mov | Mnemonic::Xchg | Mnemonic::Add => is_top,
+fn stores_return(instruction: &Instruction) -> bool {
+    let is_top = instruction.memory().is_some_and(|memory| memory.is_only(Register::RSP) && memory.displacement == 0);
+    match instruction.operation() {
+        Operation::Push => true,
+        Operation::Move | Operation::Exchange | Operation::Add => is_top && instruction.writes_memory_operand(),
         _ => false,
     }
-}
-
-fn is_padding(instruction: &iced_x86::Instruction) -> bool {
-    use iced_x86::Mnemonic::{Hlt, Int3, Nop};
-    matches!(instruction.mnemonic(), Nop | Int3 | Hlt)
 }
 
 #[cfg(test)]

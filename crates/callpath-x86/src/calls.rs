@@ -7,7 +7,7 @@ use callpath_format::register::Reg;
 use crate::decode::is_sure_prologue;
 use crate::module::Module;
 use crate::places::NOWHERE;
-use crate::recipe::{dwarf, recipe_of};
+use crate::recipe::{dwarf, has_recipe};
 use crate::state::{CALL_CLOBBERED, CALLEE_SAVED, RBP, RSP, State};
 use crate::value::{Base, RETURN_ADDRESS, Value};
 
@@ -59,7 +59,7 @@ impl Module<'_> {
             return;
         }
         let has_frame = |register: usize| state.get(register).base() == Some(Base::CFA);
-        let is_lost = !has_frame(RSP) && !has_frame(RBP) && recipe_of(state) == Recipe::UNKNOWN;
+        let is_lost = !has_frame(RSP) && !has_frame(RBP) && !has_recipe(state);
         if !is_lost && !sets_rsp(self.places.bytes(next)) {
             return;
         }

@@ -5,10 +5,9 @@
 //! Hand-written code keeps the caller's stack pointer in rax or r11 across calls of its own helpers, and gcc
 //! (`-fipa-ra`) relies on what it knows of local procedures.
 
-use iced_x86::{Instruction, InstructionInfoFactory, InstructionInfoOptions, OpAccess};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::decode::{Flow, Instructions, flow_of, number};
+use crate::decode::{Flow, Instructions};
 use crate::places::{NOWHERE, Places};
 
 /// A procedure of more instructions, with those that it calls, is taken to write all registers.
@@ -46,13 +45,10 @@ fn popped_by(places: &Places<'_>, start: u32) -> Option<u16> {
             continue;
         }
         let mut instructions = Instructions::new(places, block)?;
-        let mut instruction = Instruction::default();
         loop {
             left = left.checked_sub(1)?;
-            if !instructions.decode(&mut instruction) || instruction.is_invalid() {
-                return None;
-            }
-            match flow_of(&instruction, places) {
+            let instruction = instructions.read()?;
+            match instructions.flow_of(&instruction, places) {
                 Flow::Branch(target) => pending.push(target),
                 Flow::Jump(target) => {
                     pending.push(target);
@@ -60,7 +56,7 @@ fn popped_by(places: &Places<'_>, start: u32) -> Option<u16> {
                 }
                 Flow::JumpIndirect | Flow::Stop => break,
                 Flow::Return => {
-                    let bytes = if instruction.op_count() == 1 { instruction.immediate16() } else { 0 };
+                    let bytes = instruction.immediate().unwrap_or(0) as u16;
                     if popped.is_some_and(|known| known != bytes) {
                         return None;
                     }
@@ -75,7 +71,6 @@ fn popped_by(places: &Places<'_>, start: u32) -> Option<u16> {
 }
 
 fn written_by(places: &Places<'_>, start: u32) -> u16 {
-    let mut info = InstructionInfoFactory::new();
     let mut written = 0;
     let mut left = MAX_INSTRUCTIONS;
     let mut seen = FxHashSet::default();
@@ -88,22 +83,11 @@ fn written_by(places: &Places<'_>, start: u32) -> u16 {
             continue;
         }
         let Some(mut instructions) = Instructions::new(places, block) else { return ALL };
-        let mut instruction = Instruction::default();
         loop {
-            if left == 0 || !instructions.decode(&mut instruction) || instruction.is_invalid() {
-                return ALL;
-            }
+            let Some(instruction) = instructions.read().filter(|_| left > 0) else { return ALL };
             left -= 1;
-            for used in info.info_options(&instruction, InstructionInfoOptions::NO_MEMORY_USAGE).used_registers() {
-                let writes = !matches!(
-                    used.access(),
-                    OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess
-                );
-                if writes && let Some(register) = number(used.register()) {
-                    written |= 1 << register;
-                }
-            }
-            match flow_of(&instruction, places) {
+            written |= instruction.writes().general_bits();
+            match instructions.flow_of(&instruction, places) {
                 Flow::Next => continue,
                 Flow::Branch(target) | Flow::Call(target) => pending.push(target),
                 Flow::Jump(target) => {

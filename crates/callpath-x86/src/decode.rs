@@ -1,13 +1,13 @@
-//! Instructions: decoding, and where control goes after each.
+//! Reading the code's instructions by position, and where control goes after each.
 //! Knows nothing of frames and of procedures.
 
 use std::sync::Arc;
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Decoder, DecoderOptions};
 
 use crate::decoded::Decoded;
+use crate::instruction::{Control, Instruction};
 use crate::places::{NOWHERE, Part, Places};
-use crate::quick::{Op, Quick};
 
 /// Where control goes after an instruction. Targets are positions, [`NOWHERE`] for an address that is not code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +30,7 @@ pub(crate) enum Flow {
     Stop,
 }
 
-/// Decodes the instructions of one part of the code, one after the other.
+/// Reads the instructions of one part of the code, one after the other: those that a sweep has decoded, or anew.
 pub(crate) struct Instructions<'a> {
     /// Made when it is needed.
     decoder: Option<Decoder<'a>>,
@@ -73,111 +73,65 @@ impl<'a> Instructions<'a> {
         self.part.start.0 + u64::from(at - self.part.first)
     }
 
-    /// The next instruction, if it was decoded already or can be quickly; otherwise nothing is passed.
+    /// The address behind the instruction that was read last.
     #[inline]
-    pub(crate) fn quick(&mut self) -> Option<Quick> {
+    pub(crate) fn next_address(&self) -> u64 {
+        self.part.start.0.wrapping_add(self.offset.into())
+    }
+
+    /// The next instruction. `None`, and nothing is passed, at the end of the part and where there is none.
+    #[inline]
+    pub(crate) fn read(&mut self) -> Option<Instruction> {
         let at = self.position();
         let index = if self.known.0 == at { Some(self.known.1) } else { self.decoded.index_of(at) };
-        let Some(index) = index else { return self.decode_quickly() };
-        let quick = self.decoded.get(index)?;
-        let len = u32::from(quick.len());
+        let Some(index) = index else { return self.decode() };
+        let instruction = self.decoded.get(index)?;
+        let len = instruction.len();
         self.offset += len;
-        if quick.is_followed() {
+        if instruction.is_followed() {
             self.known = (at + len, index + 1);
         }
-        Some(quick)
+        Some(instruction)
     }
 
-    /// The next instruction, if it is one of those that can be decoded quickly; otherwise nothing is passed.
-    #[inline]
-    pub(crate) fn decode_quickly(&mut self) -> Option<Quick> {
-        let window = self.part.bytes.get(self.offset as usize..)?.first_chunk()?;
-        // Not moved once more: it was written in small pieces.
-        let quick = Quick::decode(window);
-        if let Some(quick) = &quick {
-            self.offset += u32::from(quick.len());
-        }
-        quick
-    }
-
-    /// The next instruction; false at the end of the part. After bytes that are none the position is not specified.
-    pub(crate) fn decode(&mut self, instruction: &mut Instruction) -> bool {
+    /// The same, from the bytes.
+    pub(crate) fn decode(&mut self) -> Option<Instruction> {
         let Part { start, bytes, .. } = self.part;
         let decoder = self.decoder.get_or_insert_with(|| Decoder::with_ip(64, bytes, start.0, DecoderOptions::NONE));
-        if decoder.set_position(self.offset as usize).is_err() || !decoder.can_decode() {
-            return false;
+        if decoder.position() != self.offset as usize {
+            decoder.set_position(self.offset as usize).ok()?;
+            decoder.set_ip(start.0.wrapping_add(u64::from(self.offset)));
         }
-        decoder.set_ip(start.0.wrapping_add(u64::from(self.offset)));
-        decoder.decode_out(instruction);
-        self.offset = decoder.position() as u32;
-        true
+        if !decoder.can_decode() {
+            return None;
+        }
+        let instruction = Instruction::of(&decoder.decode())?;
+        self.offset += instruction.len();
+        Some(instruction)
     }
 
-    /// Where control goes after `quick`, which the position is behind.
+    /// Where control goes after `instruction`, which was read last.
     #[inline]
-    pub(crate) fn flow_of(&self, quick: &Quick, places: &Places<'_>) -> Flow {
-        match quick.op {
-            Op::Branch => Flow::Branch(self.target_of(quick, places)),
-            Op::Jump => Flow::Jump(self.target_of(quick, places)),
-            Op::Call => Flow::Call(self.target_of(quick, places)),
-            Op::Return => Flow::Return,
-            Op::Stop | Op::Trap => Flow::Stop,
-            _ => Flow::Next,
+    pub(crate) fn flow_of(&self, instruction: &Instruction, places: &Places<'_>) -> Flow {
+        match instruction.control() {
+            Control::Next => Flow::Next,
+            Control::Branch => Flow::Branch(self.target_of(instruction, places)),
+            Control::Jump => Flow::Jump(self.target_of(instruction, places)),
+            Control::Call => Flow::Call(self.target_of(instruction, places)),
+            Control::JumpIndirect => Flow::JumpIndirect,
+            Control::CallIndirect => Flow::CallIndirect,
+            Control::Return => Flow::Return,
+            Control::Stop => Flow::Stop,
         }
     }
 
     #[inline]
-    fn target_of(&self, quick: &Quick, places: &Places<'_>) -> u32 {
-        let offset = u64::from(self.offset).wrapping_add(quick.imm());
+    fn target_of(&self, instruction: &Instruction, places: &Places<'_>) -> u32 {
+        let offset = u64::from(self.offset).wrapping_add_signed(instruction.distance());
         if offset < self.part.bytes.len() as u64 {
             return self.part.first + offset as u32;
         }
         places.position(self.part.start.0.wrapping_add(offset)).unwrap_or(NOWHERE)
-    }
-}
-
-/// Where control goes after `instruction`.
-pub(crate) fn flow_of(instruction: &Instruction, places: &Places<'_>) -> Flow {
-    let target = || places.position(instruction.near_branch_target()).unwrap_or(NOWHERE);
-    match instruction.flow_control() {
-        FlowControl::Next => match instruction.code() {
-            Code::Hlt => Flow::Stop,
-            _ => Flow::Next,
-        },
-        FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => match instruction.op0_kind() {
-            OpKind::NearBranch64 => Flow::Branch(target()),
-            _ => Flow::Next,
-        },
-        FlowControl::UnconditionalBranch => Flow::Jump(target()),
-        FlowControl::IndirectBranch => Flow::JumpIndirect,
-        FlowControl::Call => match instruction.op0_kind() {
-            OpKind::NearBranch64 if instruction.near_branch_target() == instruction.next_ip() => Flow::Next,
-            OpKind::NearBranch64 => Flow::Call(target()),
-            // syscall and its kin
-            _ => Flow::Next,
-        },
-        FlowControl::IndirectCall => Flow::CallIndirect,
-        FlowControl::Return => Flow::Return,
-        FlowControl::Interrupt => match instruction.code() {
-            Code::Int_imm8 => Flow::Next,
-            _ => Flow::Stop,
-        },
-        FlowControl::Exception => Flow::Stop,
-    }
-}
-
-/// An instruction that only fills the space between procedures or before a loop.
-pub(crate) fn is_padding(instruction: &Instruction) -> bool {
-    match instruction.mnemonic() {
-        Mnemonic::Nop | Mnemonic::Int3 => true,
-        // xchg ax, ax; lea rsi, [rsi+0]; mov edi, edi is no padding on x86-64
-        Mnemonic::Lea => {
-            instruction.op0_register() == instruction.memory_base()
-                && instruction.memory_index() == Register::None
-                && instruction.memory_displacement64() == 0
-                && instruction.op0_register().size() == 8
-        }
-        _ => false,
     }
 }
 
@@ -207,10 +161,4 @@ pub(crate) fn is_sure_prologue(bytes: &[u8]) -> bool {
     };
     let rest = bytes.get(push_len..).unwrap_or(&[]);
     is_prologue(rest) || matches!(rest, [0x48, 0x89, 0xe5, ..] | [0x48, 0x83 | 0x81, 0xec, ..])
-}
-
-/// The number of a general-purpose register (of any width) in the processor's order.
-#[inline]
-pub(crate) fn number(register: Register) -> Option<usize> {
-    register.is_gpr().then(|| register.full_register().number())
 }

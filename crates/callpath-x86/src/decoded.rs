@@ -2,12 +2,12 @@
 //! Knows nothing of what they do.
 
 use crate::bitmap::Bitmap;
-use crate::quick::Quick;
+use crate::instruction::Instruction;
 
-/// What was decoded of a module's code. Of an instruction that [`Quick`] has no words for, only that it begins there.
+/// What was decoded of a module's code.
 #[derive(Debug, Default)]
 pub(crate) struct Decoded {
-    quicks: Vec<Option<Quick>>,
+    instructions: Vec<Instruction>,
     /// For 64 positions each: a bit where an instruction begins, and how many begin before them.
     words: Vec<(u64, u32)>,
 }
@@ -15,7 +15,7 @@ pub(crate) struct Decoded {
 /// The same in the making.
 #[derive(Debug, Default)]
 pub(crate) struct Decoding {
-    quicks: Vec<Option<Quick>>,
+    instructions: Vec<Instruction>,
     /// Where the last one ends.
     end: u32,
 }
@@ -24,24 +24,24 @@ impl Decoding {
     /// Of code with so many positions.
     pub(crate) fn new(len: u32) -> Decoding {
         // Instructions of compilers are four bytes long and more.
-        Decoding { quicks: Vec::with_capacity(len as usize / 4), end: 0 }
+        Decoding { instructions: Vec::with_capacity(len as usize / 4), end: 0 }
     }
 
-    /// Appends what stands at `at`, up to `next`; positions ascend.
+    /// Appends what stands at `at`; positions ascend.
     #[inline]
-    pub(crate) fn push(&mut self, at: u32, next: u32, quick: Option<Quick>) {
+    pub(crate) fn push(&mut self, at: u32, instruction: Instruction) {
         if self.end != at
-            && let Some(Some(last)) = self.quicks.last_mut()
+            && let Some(last) = self.instructions.last_mut()
         {
             last.set_unfollowed();
         }
-        self.quicks.push(quick);
-        self.end = next;
+        self.instructions.push(instruction);
+        self.end = at + instruction.len();
     }
 
     /// `boundaries` are the positions that were pushed.
     pub(crate) fn finish(mut self, boundaries: &Bitmap) -> Decoded {
-        if let Some(Some(last)) = self.quicks.last_mut() {
+        if let Some(last) = self.instructions.last_mut() {
             last.set_unfollowed();
         }
         let mut before = 0;
@@ -51,7 +51,7 @@ impl Decoding {
             word
         };
         let words = boundaries.words().iter().map(count).collect();
-        Decoded { quicks: self.quicks, words }
+        Decoded { instructions: self.instructions, words }
     }
 }
 
@@ -66,39 +66,33 @@ impl Decoded {
 
     /// An instruction by its index.
     #[inline]
-    pub(crate) fn get(&self, index: usize) -> Option<Quick> {
-        self.quicks.get(index).copied().flatten()
+    pub(crate) fn get(&self, index: usize) -> Option<Instruction> {
+        self.instructions.get(index).copied()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quick::WINDOW_BYTES;
 
     #[test]
     fn instructions_are_found_where_they_begin() {
-        let mut bytes = [0; WINDOW_BYTES];
-        // mov rax, rbx; then push rbx
-        bytes[..3].copy_from_slice(&[0x48, 0x89, 0xd8]);
-        let three = Quick::decode(&bytes);
-        bytes[0] = 0x53;
-        let one = Quick::decode(&bytes);
+        let three = Instruction::decode(&[0x48, 0x89, 0xd8]).expect("mov rax, rbx");
+        let one = Instruction::decode(&[0x53]).expect("push rbx");
         let mut decoding = Decoding::new(300);
         let mut boundaries = Bitmap::new(300);
-        let begins = [(0, three), (3, one), (4, None), (70, one), (71, three), (74, one), (255, three)];
-        for (at, quick) in begins {
+        let begins = [(0, three), (3, one), (4, one), (70, one), (71, three), (74, one), (255, three)];
+        for (at, instruction) in begins {
             boundaries.insert(at);
-            decoding.push(at, at + quick.map_or(9, |quick| u32::from(quick.len())), quick);
+            decoding.push(at, instruction);
         }
         let decoded = decoding.finish(&boundaries);
         for at in 0..300 {
             let expect = begins.iter().position(|begin| begin.0 == at);
             assert_eq!(decoded.index_of(at), expect, "{at}");
-            let Some(index) = expect else { continue };
-            let found = decoded.get(index);
-            assert_eq!(found.map(|quick| (quick.op, quick.len())), begins[index].1.map(|q| (q.op, q.len())), "{at}");
-            assert_eq!(found.is_some_and(|quick| quick.is_followed()), matches!(at, 0 | 3 | 70 | 71), "{at}");
+            let Some(found) = expect.and_then(|index| decoded.get(index)) else { continue };
+            assert_eq!(found.len(), begins[expect.unwrap_or(0)].1.len(), "{at}");
+            assert_eq!(found.is_followed(), matches!(at, 0 | 3 | 70 | 71), "{at}");
         }
     }
 }

@@ -7,15 +7,15 @@
 //! start of another procedure.
 
 use callpath_format::recipe::Recipe;
-use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 
-use crate::decode::{Flow, Instructions, flow_of, is_padding, number};
+use crate::decode::{Flow, Instructions};
+use crate::effect;
 use crate::idioms;
+use crate::instruction::{Condition, Operation};
 use crate::module::{Arrival, INSIDE, Module};
 use crate::places::NOWHERE;
 use crate::pool::{UNKNOWN, UNSEEN};
-use crate::quick::{EQUAL, NONE, NOT_EQUAL, Op, Quick};
-use crate::recipe::{plain_recipe_of, recipe_of};
+use crate::recipe::{has_recipe, plain_recipe_of, recipe_of};
 use crate::state::{RSP, State};
 use crate::value::{Base, Value};
 
@@ -112,7 +112,6 @@ impl<'a> Module<'a> {
             let Some(elsewhere) = Instructions::new(&self.places, block) else { return block };
             *instructions = elsewhere;
         }
-        let mut instruction = Instruction::default();
         let mut number_here = UNKNOWN;
         // The last instruction was a call.
         let mut after_call = false;
@@ -137,21 +136,17 @@ impl<'a> Module<'a> {
                     return at;
                 }
             }
-            let quick = instructions.quick();
-            if quick.is_none() && (!instructions.decode(&mut instruction) || instruction.is_invalid()) {
+            let Some(instruction) = instructions.read() else {
                 if let Some(trial) = &mut self.trial {
                     trial.meets_garbage = true;
                 }
                 return at;
-            }
+            };
             let next = instructions.position();
             if after_call || at == block {
-                let is_padding = quick.as_ref().map_or_else(|| is_padding(&instruction), Quick::is_padding);
+                let is_padding = instruction.is_padding();
                 if after_call || is_padding {
-                    let is_trap = match &quick {
-                        Some(quick) => quick.op == Op::Trap,
-                        None => instruction.mnemonic() == Mnemonic::Int3,
-                    };
+                    let is_trap = instruction.operation() == Operation::Breakpoint;
                     if self.is_end_behind_call(at, is_trap, is_padding) {
                         return at;
                     }
@@ -162,11 +157,7 @@ impl<'a> Module<'a> {
                 number_here = self.number_of(state);
             }
             if let Some(trial) = &mut self.trial {
-                let is_allowed = match &quick {
-                    Some(quick) => trial.allow_quick(state, quick),
-                    None => trial.allow(state, &instruction),
-                };
-                if !is_allowed {
+                if !trial.allow(state, &instruction) {
                     return at;
                 }
             } else {
@@ -178,19 +169,9 @@ impl<'a> Module<'a> {
             {
                 claims.judge(at, state);
             }
-            if let Some(quick) = &quick
-                && quick.goes_on()
-            {
-                quick.apply(state, at, instructions.address(at));
-                compared = if quick.op == Op::CompareStack { Some(usize::from(quick.reg)) } else { None };
-                continue;
-            }
-            let flow = match &quick {
-                Some(quick) => instructions.flow_of(quick, &self.places),
-                None => flow_of(&instruction, &self.places),
-            };
-            let flow = match flow {
-                Flow::CallIndirect => match self.data.slot_target(&instruction, &self.places) {
+            let next_address = instructions.next_address();
+            let flow = match instructions.flow_of(&instruction, &self.places) {
+                Flow::CallIndirect => match self.data.slot_target(&instruction, next_address, &self.places) {
                     Some(target) => Flow::Call(target),
                     None => Flow::CallIndirect,
                 },
@@ -198,27 +179,21 @@ impl<'a> Module<'a> {
             };
             match flow {
                 Flow::Next => {
-                    self.effects.apply(state, &instruction, at);
-                    compared = compared_with_rsp(&instruction);
+                    effect::apply(state, &instruction, at, next_address);
+                    compared = instruction.compared_with_stack_pointer();
                     continue;
                 }
                 Flow::Branch(target) => {
                     let mut taken = None;
                     if let Some(register) = compared.take() {
                         let limit = state.get(register);
-                        let condition = match (&quick, instruction.code()) {
-                            (Some(quick), _) => quick.reg,
-                            (None, Code::Jne_rel8_64 | Code::Jne_rel32_64) => NOT_EQUAL,
-                            (None, Code::Je_rel8_64 | Code::Je_rel32_64) => EQUAL,
-                            _ => NONE,
-                        };
-                        match condition {
-                            NOT_EQUAL => {
+                        match instruction.condition() {
+                            Some(Condition::NotEqual) => {
                                 self.arrive(root, target, state, false);
                                 state.set(RSP, limit, at);
                                 continue;
                             }
-                            EQUAL => {
+                            Some(Condition::Equal) => {
                                 let mut equal = state.clone();
                                 equal.set(RSP, limit, at);
                                 taken = Some(equal);
@@ -255,10 +230,7 @@ impl<'a> Module<'a> {
                         }
                     }
                     let before = state.holds_frame_in_clobbered().then(|| state.clone());
-                    match &quick {
-                        Some(_) => state.call(),
-                        None => self.effects.apply(state, &instruction, at),
-                    }
+                    state.call();
                     if let Some(before) = before {
                         self.keep_preserved(state, &before, target, next);
                     }
@@ -275,12 +247,11 @@ impl<'a> Module<'a> {
                 }
                 Flow::CallIndirect => {
                     self.note_call(state, number_here);
-                    if instruction.is_ip_rel_memory_operand()
-                        && self.no_return_slots.binary_search(&instruction.ip_rel_memory_address()).is_ok()
-                    {
+                    let slot = instruction.beside_code(next_address);
+                    if slot.is_some_and(|slot| self.no_return_slots.binary_search(&slot).is_ok()) {
                         return next;
                     }
-                    self.effects.apply(state, &instruction, at);
+                    state.call();
                     number_here = self.mark_return(state, next, number_here);
                     if self.lose_frame_behind_call(root, next, state, known_end) {
                         return next;
@@ -301,7 +272,10 @@ impl<'a> Module<'a> {
         state.is_changed = false;
         match plain_recipe_of(state) {
             Some(packed) => self.pool.intern_packed(&packed),
-            None => self.pool.intern(&recipe_of(state)),
+            None => {
+                let recipe = recipe_of(state, &mut self.pool.expressions);
+                self.pool.intern(&recipe)
+            }
         }
     }
 
@@ -327,7 +301,7 @@ impl<'a> Module<'a> {
             return self.distrusts_calls;
         }
         self.ends.note_call();
-        let is_lost = |state: &State| state.get(RSP).base() == Some(Base::CFA) || recipe_of(state) == Recipe::UNKNOWN;
+        let is_lost = |state: &State| state.get(RSP).base() == Some(Base::CFA) || !has_recipe(state);
         if !self.distrusts_calls || self.known.get(next) || !is_lost(state) {
             return false;
         }
@@ -430,24 +404,12 @@ impl<'a> Module<'a> {
             self.come(at, state, is_soft, at);
         } else if !is_soft && self.soft.get(at) && self.trial.is_none() {
             // Control seemed to come here behind a call only. Where a jump comes with another frame, it holds.
-            let recipe = recipe_of(state);
+            let recipe = recipe_of(state, &mut self.pool.expressions);
             if recipe != Recipe::UNKNOWN && self.recipe_number(at).is_some_and(|here| here != self.pool.intern(&recipe))
             {
                 self.forget_block(at);
                 self.come(at, state, is_soft, at);
             }
         }
-    }
-}
-
-/// The register that a `cmp` of all 64 bits compares rsp with.
-pub(crate) fn compared_with_rsp(instruction: &Instruction) -> Option<usize> {
-    let registers = instruction.op0_kind() == OpKind::Register && instruction.op1_kind() == OpKind::Register;
-    if instruction.mnemonic() != Mnemonic::Cmp || !registers || instruction.op0_register().size() != 8 {
-        return None;
-    }
-    match (number(instruction.op0_register())?, number(instruction.op1_register())?) {
-        (RSP, other) | (other, RSP) => Some(other),
-        _ => None,
     }
 }

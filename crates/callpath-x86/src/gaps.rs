@@ -6,14 +6,11 @@
 
 use std::ops::Range;
 
-use callpath_format::recipe::Recipe;
-use iced_x86::Instruction;
-
-use crate::decode::{Flow, Instructions, flow_of, is_prologue, is_sure_prologue};
+use crate::decode::{Flow, Instructions, is_prologue, is_sure_prologue};
 use crate::idioms;
 use crate::module::Module;
 use crate::places::{NOWHERE, Part};
-use crate::recipe::recipe_of;
+use crate::recipe::has_recipe;
 use crate::state::{RBP, RSP, State};
 use crate::sweep::{Event, EventKind};
 use crate::trial::Trial;
@@ -88,14 +85,10 @@ impl Module<'_> {
         self.gap_code(at, round);
         // What was not understood is passed, up to where control does not fall to.
         let Some(mut instructions) = Instructions::new(&self.places, at) else { return NOWHERE };
-        let mut instruction = Instruction::default();
         let mut next = at;
         while next < end && !self.is_seen(next) {
-            let flow = match instructions.quick() {
-                Some(quick) => instructions.flow_of(&quick, &self.places),
-                None if !instructions.decode(&mut instruction) || instruction.is_invalid() => return next + 1,
-                None => flow_of(&instruction, &self.places),
-            };
+            let Some(instruction) = instructions.read() else { return next + 1 };
+            let flow = instructions.flow_of(&instruction, &self.places);
             next = instructions.position();
             let ends = match flow {
                 Flow::Jump(_) | Flow::JumpIndirect | Flow::Return | Flow::Stop => true,
@@ -201,7 +194,7 @@ impl Module<'_> {
 
     /// Follows control from `at`, if the trial told what holds there.
     fn follow_solved(&mut self, at: u32, trial: &Trial) -> bool {
-        let Some(state) = trial.state().filter(|state| recipe_of(state) != Recipe::UNKNOWN) else { return false };
+        let Some(state) = trial.state().filter(has_recipe) else { return false };
         if state.is_like_entry() && !trial.uses_saved {
             self.begin(at, State::at_entry());
         } else {

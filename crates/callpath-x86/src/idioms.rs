@@ -4,10 +4,8 @@
 use callpath_format::recipe::{Cfa, Recipe, Rule};
 use callpath_format::register::Reg;
 
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
-
-use crate::quick::{Op, Quick};
-use crate::state::{RBP, RSP, State};
+use crate::instruction::{Instruction, Operation, Register};
+use crate::state::{RSP, State};
 use crate::value::Value;
 
 /// The code that a signal handler returns to, as the System V ABI and Linux have it: `mov rax, 15; syscall`. Its length
@@ -63,49 +61,24 @@ impl Context {
     /// Takes notice of an instruction that hands on to the next.
     #[inline]
     pub(crate) fn note(&mut self, instruction: &Instruction) {
-        let moves_rsp = instruction.op0_register() == Register::RSP;
-        match instruction.mnemonic() {
-            Mnemonic::Push => self.is_saved = true,
-            Mnemonic::Mov | Mnemonic::Lea if moves_rsp => {
-                let source = if instruction.op1_kind() == OpKind::Memory {
-                    instruction.memory_base()
-                } else {
-                    instruction.op1_register()
-                };
+        let steps = match instruction.operation() {
+            Operation::Push => {
+                self.is_saved = true;
+                0
+            }
+            Operation::Move if instruction.register(0) == Register::RSP => {
+                let source = instruction.memory().map_or(instruction.register(1), |memory| memory.base);
                 let is_own = matches!(source, Register::RSP | Register::RBP);
-                self.is_loaded |= !is_own && instruction.mnemonic() == Mnemonic::Mov;
-                self.steps = u8::from(!is_own && instruction.op1_kind() == OpKind::Register);
-                return;
+                self.is_loaded |= !is_own;
+                u8::from(!is_own && !instruction.has_memory())
             }
-            Mnemonic::Mov if instruction.op1_register() == Register::RSP => self.is_saved = true,
-            Mnemonic::Pop if self.steps == 1 => {
-                self.steps = 2;
-                return;
+            Operation::Move if instruction.register(1) == Register::RSP => {
+                self.is_saved = true;
+                0
             }
-            _ => {}
-        }
-        self.steps = 0;
-    }
-
-    /// The same of one that was decoded quickly.
-    #[inline]
-    pub(crate) fn note_quick(&mut self, quick: &Quick) {
-        const STACK: u8 = RSP as u8;
-        const FRAME: u8 = RBP as u8;
-        let is_own = |source: u8| matches!(source, STACK | FRAME);
-        let mut steps = 0;
-        match quick.op {
-            Op::Push | Op::PushConstant => self.is_saved = true,
-            Op::Copy if quick.reg == STACK => {
-                self.is_loaded |= !is_own(quick.other);
-                steps = u8::from(!is_own(quick.other));
-            }
-            Op::Load if quick.reg == STACK && quick.size == 8 => self.is_loaded |= !is_own(quick.base),
-            Op::Copy if quick.other == STACK => self.is_saved = true,
-            Op::StoreRegister if quick.reg == STACK => self.is_saved = true,
-            Op::Pop if self.steps == 1 => steps = 2,
-            _ => {}
-        }
+            Operation::Pop if self.steps == 1 => 2,
+            _ => 0,
+        };
         self.steps = steps;
     }
 

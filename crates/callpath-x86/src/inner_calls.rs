@@ -10,12 +10,12 @@
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
-use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 use memchr::memchr_iter;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::bitmap::Bitmap;
-use crate::decode::{Flow, Instructions, flow_of};
+use crate::decode::{Flow, Instructions};
+use crate::instruction::{Control, Instruction, Operation, Register};
 use crate::places::{NOWHERE, Places};
 
 /// `CFA = rsp + disp` from an address on, up to the next row.
@@ -144,19 +144,18 @@ impl Described<'_> {
             else {
                 continue;
             };
-            let mut instruction = Instruction::default();
             let mut wanted = here;
             while instructions.position() <= *last {
                 let at = instructions.position();
-                if !instructions.decode(&mut instruction) || instruction.is_invalid() {
+                let Some(instruction) = instructions.read() else {
                     // What stands there is data: the next byte may begin an instruction.
                     if !instructions.seek(at + 1) {
                         break;
                     }
                     continue;
-                }
+                };
                 wanted = &wanted[wanted.partition_point(|position| *position < at)..];
-                if wanted.first() == Some(&at) && (!are_calls || instruction.code() == Code::Call_rel32_64) {
+                if wanted.first() == Some(&at) && (!are_calls || instruction.control() == Control::Call) {
                     found.insert(at);
                 }
             }
@@ -173,7 +172,6 @@ impl Described<'_> {
         let mut returns = Vec::new();
         let mut pending = vec![(entry, 0)];
         let mut instructions = Instructions::new(&self.places, entry)?;
-        let mut instruction = Instruction::default();
         while let Some((at, height)) = pending.pop() {
             if let Some((known, _)) = seen.get(&at) {
                 if *known != height {
@@ -185,23 +183,24 @@ impl Described<'_> {
             if seen.len() >= MAX_INSTRUCTIONS {
                 return None;
             }
-            if !instructions.seek(at) || !instructions.decode(&mut instruction) || instruction.is_invalid() {
+            if !instructions.seek(at) {
                 continue;
             }
+            let Some(instruction) = instructions.read() else { continue };
             let next = instructions.position();
             seen.insert(at, (height, next - at));
             if writes_return_address(&instruction, height) {
                 return None;
             }
-            let flow = flow_of(&instruction, &self.places);
+            let flow = instructions.flow_of(&instruction, &self.places);
             let (ways, after) = match flow {
                 Flow::Return => {
-                    if height == 0 && instruction.mnemonic() == Mnemonic::Ret {
+                    if height == 0 && instruction.operation() == Operation::Return {
                         returns.push(at);
                     }
                     continue;
                 }
-                Flow::Next => match grown(&instruction) {
+                Flow::Next => match instruction.stack_growth() {
                     Some(grown) => ([next, NOWHERE], height.saturating_add(grown)),
                     None => continue,
                 },
@@ -252,42 +251,11 @@ impl Described<'_> {
 
 /// The instruction changes the word that rsp pointed to at the entry, perhaps; it is `height` below.
 fn writes_return_address(instruction: &Instruction, height: i32) -> bool {
-    let operands = instruction.op_count();
-    let is_there = (0..operands).any(|operand| instruction.op_kind(operand) == OpKind::Memory)
-        && instruction.memory_base() == Register::RSP
-        && instruction.memory_index() == Register::None
-        && instruction.memory_displacement64() == height as u64;
+    let is_there = instruction
+        .memory()
+        .is_some_and(|memory| memory.is_only(Register::RSP) && memory.displacement == i64::from(height));
     // Whoever reads it, but to return, knows more of it than is known here.
-    is_there && instruction.mnemonic() != Mnemonic::Nop
-}
-
-/// By how much the instruction moves rsp down, if that can be told.
-fn grown(instruction: &Instruction) -> Option<i32> {
-    let is_rsp = |operand: u32| {
-        instruction.op_kind(operand) == OpKind::Register
-            && instruction.op_register(operand).full_register() == Register::RSP
-    };
-    let constant = |operand: u32| match instruction.op_kind(operand) {
-        OpKind::Immediate8to64 | OpKind::Immediate32to64 => i32::try_from(instruction.immediate(operand) as i64).ok(),
-        _ => None,
-    };
-    match instruction.mnemonic() {
-        Mnemonic::Push | Mnemonic::Pushfq => instruction.stack_pointer_increment().checked_neg(),
-        Mnemonic::Pop if is_rsp(0) => None,
-        Mnemonic::Leave => None,
-        Mnemonic::Pop | Mnemonic::Popfq => instruction.stack_pointer_increment().checked_neg(),
-        Mnemonic::Cmp | Mnemonic::Test => Some(0),
-        Mnemonic::Sub if instruction.op0_register() == Register::RSP => constant(1),
-        Mnemonic::Add if instruction.op0_register() == Register::RSP => constant(1)?.checked_neg(),
-        Mnemonic::Lea if instruction.op0_register() == Register::RSP => {
-            let is_plain = instruction.memory_base() == Register::RSP && instruction.memory_index() == Register::None;
-            let disp = i32::try_from(instruction.memory_displacement64() as i64).ok()?;
-            is_plain.then(|| disp.checked_neg()).flatten()
-        }
-        Mnemonic::Xchg | Mnemonic::Xadd | Mnemonic::Cmpxchg if is_rsp(1) => None,
-        _ if instruction.op_count() > 0 && is_rsp(0) => None,
-        _ => (instruction.stack_pointer_increment() == 0).then_some(0),
-    }
+    is_there && instruction.operation() != Operation::Nop
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! Where jumps lead, and what that says of the places.
 //! Knows nothing of what else instructions do.
 
-use iced_x86::{Instruction, OpKind};
-
-use crate::decode::{is_sure_prologue, number};
+use crate::decode::is_sure_prologue;
 use crate::effect::load;
 use crate::idioms;
+use crate::instruction::Instruction;
 use crate::module::Module;
 use crate::places::NOWHERE;
 use crate::recipe::recipe_of;
@@ -26,18 +25,21 @@ impl Module<'_> {
         self.arrive(root, target, state, false);
     }
 
-    /// A jump to where a register or memory says.
+    /// A jump to where a register or memory says, which ends at position `next`.
     pub(crate) fn jump_indirect(&mut self, root: u32, next: u32, instruction: &Instruction, state: &State) {
-        if instruction.is_ip_rel_memory_operand() && idioms::linkage_stub(self.places.bytes(next)).is_some() {
+        let memory = instruction.memory();
+        if memory.is_some_and(|memory| memory.is_beside_code())
+            && idioms::linkage_stub(self.places.bytes(next)).is_some()
+        {
             // The lazy half of a stub: the jump leads there until the symbol is bound.
             return self.find(next);
         }
-        if let Some(target) = self.data.slot_target(instruction, &self.places) {
+        if let Some(target) = self.data.slot_target(instruction, self.places.address(next).0, &self.places) {
             self.find(target);
         }
-        let value = match instruction.op0_kind() {
-            OpKind::Memory => load(state, instruction),
-            _ => number(instruction.op0_register()).map_or(Value::Unknown, |register| state.get(register)),
+        let value = match memory {
+            Some(memory) => load(state, &memory),
+            None => instruction.register(0).general().map_or(Value::Unknown, |register| state.get(register)),
         };
         let (table, entry) = match value {
             Value::TableTarget { table, base } => (table, Entry::Distance(base)),
@@ -89,10 +91,12 @@ impl Module<'_> {
         }
         let at = self.owner;
         match self.lost_jumps.get_mut(&at) {
-            Some(known) if recipe_of(known) != recipe_of(state) => {
-                known.merge(state, at);
+            Some(known) => {
+                let expressions = &mut self.pool.expressions;
+                if recipe_of(known, expressions) != recipe_of(state, expressions) {
+                    known.merge(state, at);
+                }
             }
-            Some(_) => {}
             None => {
                 self.lost_jumps.insert(at, Box::new(state.clone()));
             }

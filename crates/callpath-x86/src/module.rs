@@ -1,15 +1,13 @@
 //! What is known of a module's code while it is being analysed, by position.
 //! Knows nothing of how it came to be known.
 
-use iced_x86::Instruction;
 use rustc_hash::FxHashMap;
 
 use crate::bitmap::Bitmap;
 use crate::calls::Calls;
 use crate::claims::Claims;
 use crate::clobbers::Clobbers;
-use crate::decode::{Flow, Instructions, flow_of, is_padding};
-use crate::effect::Effects;
+use crate::decode::{Flow, Instructions};
 use crate::places::Places;
 use crate::pool::{Pool, UNKNOWN, UNSEEN};
 use crate::repair::{Axiom, Ends};
@@ -45,7 +43,6 @@ pub(crate) struct Module<'a> {
     pub(crate) pool: Pool,
     /// Starts that were found and not yet followed.
     pub(crate) found: Vec<u32>,
-    pub(crate) effects: Effects,
     /// Where control has come, and what holds there: `states` are indices in `arrivals`, of which so many are in use as
     /// there are `states`. The others wait to be used again.
     pub(crate) states: FxHashMap<u32, u32>,
@@ -135,7 +132,6 @@ impl<'a> Module<'a> {
             recipes: vec![UNSEEN; len as usize],
             pool: Pool::new(),
             found: Vec::new(),
-            effects: Effects::new(),
             states: FxHashMap::default(),
             arrivals: Vec::new(),
             pending: Vec::new(),
@@ -215,19 +211,20 @@ impl<'a> Module<'a> {
     /// Forgets the recipes from `at` on, up to where control does not fall to or comes from elsewhere.
     pub(crate) fn forget_block(&mut self, at: u32) {
         let Some(mut instructions) = Instructions::new(&self.places, at) else { return };
-        let mut instruction = Instruction::default();
         loop {
             let from = instructions.position();
             let joins = from != at && self.sweep.jump_targets.get(from) && !self.soft.get(from);
-            if joins || !self.is_seen(from) || !instructions.decode(&mut instruction) || instruction.is_invalid() {
+            if joins || !self.is_seen(from) {
                 return;
             }
+            let Some(instruction) = instructions.read() else { return };
             let next = instructions.position();
             if let Some(recipes) = self.recipes.get_mut(from as usize..next as usize) {
                 recipes.fill(UNSEEN);
             }
             self.soft.remove(from);
-            if !matches!(flow_of(&instruction, &self.places), Flow::Next | Flow::Branch(_) | Flow::Call(_)) {
+            if !matches!(instructions.flow_of(&instruction, &self.places), Flow::Next | Flow::Branch(_) | Flow::Call(_))
+            {
                 return;
             }
         }
@@ -236,15 +233,9 @@ impl<'a> Module<'a> {
     /// The first position from `at` on that is no padding.
     pub(crate) fn padding_end(&self, at: u32) -> u32 {
         let Some(mut instructions) = Instructions::new(&self.places, at) else { return at };
-        let mut instruction = Instruction::default();
         loop {
             let at = instructions.position();
-            match instructions.quick() {
-                Some(quick) if quick.is_padding() => continue,
-                Some(_) => return at,
-                None => {}
-            }
-            if !instructions.decode(&mut instruction) || instruction.is_invalid() || !is_padding(&instruction) {
+            if !instructions.read().is_some_and(|instruction| instruction.is_padding()) {
                 return at;
             }
         }

@@ -1,22 +1,12 @@
 //! What only fills the space between procedures.
 //! Knows nothing of where procedures begin and end.
 
-use iced_x86::{Decoder, DecoderOptions, Instruction};
-
-use crate::decode::is_padding;
+use crate::instruction::Listing;
 
 /// How many of the first bytes of `code` are instructions that only fill space, or zeros.
 pub fn padding_len(code: &[u8]) -> usize {
-    let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
-    let mut instruction = Instruction::default();
-    let mut len = 0;
-    while decoder.can_decode() {
-        decoder.decode_out(&mut instruction);
-        if instruction.is_invalid() || !is_padding(&instruction) {
-            break;
-        }
-        len = decoder.position();
-    }
+    let padding = Listing::new(code, 0).take_while(|(_, instruction)| instruction.is_padding());
+    let len = padding.map(|(_, instruction)| instruction.len() as usize).sum();
     let rest = code.get(len..).unwrap_or(&[]);
     if rest.iter().all(|byte| *byte == 0) { code.len() } else { len }
 }

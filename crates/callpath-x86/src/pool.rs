@@ -4,6 +4,8 @@
 use callpath_format::recipe::{Packed, Recipe};
 use rustc_hash::FxHashMap;
 
+use crate::recipe::Expressions;
+
 /// Not analysed.
 pub(crate) const UNSEEN: u16 = 0;
 /// Analysed, and nothing is known.
@@ -16,6 +18,8 @@ pub(crate) struct Pool {
     wide: FxHashMap<Recipe, u16>,
     /// What was asked for last: mostly it is asked for again.
     last: (Packed, u16),
+    /// What recipes refer to.
+    pub(crate) expressions: Expressions,
     /// Recipes that found no number.
     pub(crate) surplus: u64,
 }
@@ -24,7 +28,14 @@ impl Pool {
     pub(crate) fn new() -> Pool {
         let recipes = vec![Recipe::UNKNOWN, Recipe::UNKNOWN];
         let last = (Packed { disp: 0, add: 0, head: Packed::UNKNOWN, slots: [0; 6] }, UNKNOWN);
-        Pool { recipes, packed: FxHashMap::default(), wide: FxHashMap::default(), last, surplus: 0 }
+        Pool {
+            recipes,
+            packed: FxHashMap::default(),
+            wide: FxHashMap::default(),
+            last,
+            expressions: Expressions::default(),
+            surplus: 0,
+        }
     }
 
     /// The number of a packed recipe that is not wide.

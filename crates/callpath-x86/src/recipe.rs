@@ -5,12 +5,14 @@
 //! rsp = CFA + k                      CFA = rsp - k
 //! reg = CFA + k                      CFA = reg - k
 //! *(B + o) = CFA + k, reg = B + m    CFA = *(reg + o - m) - k
+//! *(B + o + s * i) = CFA + k, reg = B + m, i a register    CFA = *(reg + s * i + o - m) - k
 //! ```
 //!
 //! in this order, registers that survive calls first.
 
-use callpath_format::recipe::{Cfa, Packed, Recipe, Rule};
+use callpath_format::recipe::{Cfa, Expression, Packed, Recipe, Rule};
 use callpath_format::register::Reg;
+use rustc_hash::FxHashMap;
 
 use crate::state::{CALLEE_SAVED, RSP, Slot, State};
 use crate::value::{Base, RETURN_ADDRESS, Value};
@@ -65,12 +67,41 @@ pub(crate) fn plain_recipe_of(state: &State) -> Option<Packed> {
     Some(Packed { disp: top.checked_neg()?, add: 0, head, slots })
 }
 
+/// Expressions of recipes, each kept once.
+#[derive(Default)]
+pub(crate) struct Expressions {
+    pub(crate) bytes: Vec<u8>,
+    known: FxHashMap<Vec<u8>, Expression>,
+}
+
+impl Expressions {
+    fn intern(&mut self, code: Vec<u8>) -> Option<Expression> {
+        if let Some(known) = self.known.get(&code) {
+            return Some(*known);
+        }
+        let expression = Expression {
+            start: u32::try_from(self.bytes.len()).ok()?,
+            len: u16::try_from(code.len()).ok().filter(|&len| usize::from(len) <= Expression::MAX_LEN_BYTES)?,
+        };
+        self.bytes.extend_from_slice(&code);
+        self.known.insert(code, expression);
+        Some(expression)
+    }
+}
+
+/// Whether the frame is known where `state` holds.
+pub(crate) fn has_recipe(state: &State) -> bool {
+    state.is_outermost
+        || (cfa_of(state).is_some() || indexed_cfa_of(state).is_some()) && saved(state, RETURN_ADDRESS).is_some()
+}
+
 /// The recipe for the code between the two instructions where `state` holds.
-pub(crate) fn recipe_of(state: &State) -> Recipe {
+pub(crate) fn recipe_of(state: &State, expressions: &mut Expressions) -> Recipe {
     if state.is_outermost {
         return Recipe::OUTERMOST;
     }
-    let Some(cfa) = cfa_of(state) else { return Recipe::UNKNOWN };
+    let indexed = || indexed_cfa_of(state).and_then(|code| expressions.intern(code)).map(Cfa::Expression);
+    let Some(cfa) = cfa_of(state).or_else(indexed) else { return Recipe::UNKNOWN };
     let mut recipe = Recipe::with_cfa(cfa);
     match saved(state, RETURN_ADDRESS) {
         Some(rule) => recipe.return_address = rule,
@@ -114,6 +145,33 @@ fn cfa_of(state: &State) -> Option<Cfa> {
         .or_else(|| others.iter().find_map(direct))
         .or_else(|| survivors.iter().find_map(|register| through(register, true)))
         .or_else(|| others.iter().find_map(|register| through(register, false)))
+}
+
+/// `*(reg + scale * index + disp) + add`, as DWARF writes it, if a register is known from the base of the slot.
+fn indexed_cfa_of(state: &State) -> Option<Vec<u8>> {
+    const BREG0: u8 = 0x70;
+    const LIT0: u8 = 0x30;
+    const MUL: u8 = 0x1e;
+    const PLUS: u8 = 0x22;
+    const DEREF: u8 = 0x06;
+    const CONST8S: u8 = 0x0f;
+    let slot = state.indexed?;
+    let (register, from) = BASES.iter().take(SURVIVORS).find_map(|&register| match state.get(register) {
+        Value::Stack { base, offset } if base == slot.base => Some((register, offset)),
+        _ => None,
+    })?;
+    let number = |register: usize| dwarf(register).index() as u8;
+    let constant = |code: &mut Vec<u8>, value: i64| {
+        code.push(CONST8S);
+        code.extend(value.to_le_bytes());
+        code.push(PLUS);
+    };
+    let mut code =
+        vec![BREG0 + number(register), 0, BREG0 + number(slot.index.into()), 0, LIT0 + slot.scale, MUL, PLUS];
+    constant(&mut code, i64::from(slot.offset) - i64::from(from));
+    code.push(DEREF);
+    constant(&mut code, -i64::from(slot.from_cfa));
+    Some(code)
 }
 
 /// Where a value of the caller's is: on the stack above rsp, in its register, in another one, on the stack below rsp.

@@ -5,11 +5,9 @@
 //! where it is not. Here there are two such repairs: of a start that was entered with more on the stack, and of places in
 //! the middle where the frame was lost (a loop that lowers rsp each time round), by a trial from there to a return.
 
-use callpath_format::recipe::Recipe;
-
 use crate::module::Module;
 use crate::pool::UNKNOWN;
-use crate::recipe::recipe_of;
+use crate::recipe::has_recipe;
 use crate::state::{RSP, State};
 use crate::value::{Base, Value};
 
@@ -148,7 +146,7 @@ impl Module<'_> {
         places.sort_unstable();
         let is_lost = |&(index, block): &(u32, u32)| {
             self.recipe_number(block) == Some(UNKNOWN)
-                && self.arrivals.get(index as usize).is_some_and(|arrival| recipe_of(&arrival.state) == Recipe::UNKNOWN)
+                && self.arrivals.get(index as usize).is_some_and(|arrival| !has_recipe(&arrival.state))
         };
         places.retain(is_lost);
         places.truncate(MAX_PLACES);

@@ -12,9 +12,10 @@ use std::ops::{IndexMut, Range};
 
 use callpath_format::address::LinkAddr;
 use callpath_format::register::Reg;
-use iced_x86::{Decoder, DecoderOptions, Instruction};
 use memchr::memmem::find_iter;
 use memchr::{memchr_iter, memchr2_iter};
+
+use crate::instruction::Listing;
 
 /// In this code, `CFA = base + disp`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -134,16 +135,10 @@ impl Input<'_> {
         let Some(bytes) = self.procedures.get(procedure).and_then(|code| self.bytes(&(code.start..at))) else {
             return false;
         };
-        let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
-        let mut instruction = Instruction::default();
-        while decoder.can_decode() {
-            decoder.decode_out(&mut instruction);
-            // One that goes on beyond `at`, or data.
-            if instruction.is_invalid() {
-                return false;
-            }
-        }
-        true
+        // One that goes on beyond `at`, or data, ends the list before.
+        let mut listing = Listing::new(bytes, 0);
+        listing.by_ref().for_each(drop);
+        listing.is_at_end()
     }
 
     /// Jumps out of procedures: from which, and where to.

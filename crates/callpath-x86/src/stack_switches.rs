@@ -4,33 +4,24 @@
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
+
+use crate::instruction::{Control, Listing, Operation};
 
 /// Between an instruction that loads rsp and the next one, or the end of the flow of control: where a call is made there.
 /// What is loaded without a call behind it is the way back. `code` begins at `start`.
 pub fn on_another_stack(code: &[u8], start: LinkAddr) -> Vec<Range<LinkAddr>> {
     let mut found = Vec::new();
-    let mut decoder = Decoder::with_ip(64, code, start.0, DecoderOptions::NONE);
     // Where it was loaded, and whether a call followed.
     let mut loaded: Option<(u64, bool)> = None;
-    let mut instruction = Instruction::default();
-    while decoder.can_decode() {
-        decoder.decode_out(&mut instruction);
-        if instruction.is_invalid() {
-            break;
-        }
-        let loads = instruction.mnemonic() == Mnemonic::Mov && instruction.op0_register() == Register::RSP;
-        if instruction.is_call_near() || instruction.is_call_near_indirect() {
+    for (at, instruction) in Listing::new(code, start.0) {
+        let next = at.wrapping_add(instruction.len().into());
+        if instruction.operation() == Operation::Call {
             loaded = loaded.map(|(from, _)| (from, true));
             continue;
         }
-        let (ends_at, goes_on) = match instruction.flow_control() {
-            FlowControl::Return
-            | FlowControl::UnconditionalBranch
-            | FlowControl::IndirectBranch
-            | FlowControl::Exception
-            | FlowControl::Interrupt => (instruction.next_ip(), None),
-            _ if loads => (instruction.ip(), Some((instruction.next_ip(), false))),
+        let (ends_at, goes_on) = match instruction.control() {
+            Control::Return | Control::Jump | Control::JumpIndirect | Control::Stop => (next, None),
+            _ if instruction.loads_stack_pointer() => (at, Some((next, false))),
             _ => continue,
         };
         if let Some((from, true)) = loaded {

@@ -38,12 +38,27 @@ impl Slot {
     }
 }
 
+/// A slot whose place an index says, which keeps its value: `*(base + offset + scale * index)`. Hand-written code keeps the caller's
+/// stack pointer behind an array on the stack, whose length is in a register.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct IndexedSlot {
+    pub(crate) base: Base,
+    /// Bytes.
+    pub(crate) offset: i32,
+    /// The register of the index, in the processor's order.
+    pub(crate) index: u8,
+    pub(crate) scale: u8,
+    /// It holds CFA plus so many bytes.
+    pub(crate) from_cfa: i32,
+}
+
 /// An abstract frame.
 pub(crate) struct State {
     /// [`Packed`], to be compared at once.
     registers: [u128; 16],
     slots: [Slot; MAX_SLOTS],
     slot_count: u8,
+    pub(crate) indexed: Option<IndexedSlot>,
     /// Nobody called this code.
     pub(crate) is_outermost: bool,
     /// A system call was made since the last call: this may be a new thread.
@@ -71,6 +86,7 @@ impl Clone for State {
         }
         self.registers = from.registers;
         self.slot_count = from.slot_count;
+        self.indexed = from.indexed;
         self.is_outermost = from.is_outermost;
         self.after_system_call = from.after_system_call;
         self.is_symbolic = from.is_symbolic;
@@ -98,6 +114,7 @@ impl State {
             registers: [Packed::UNKNOWN.0; 16],
             slots: [NO_SLOT; MAX_SLOTS],
             slot_count: 0,
+            indexed: None,
             is_outermost: false,
             after_system_call: false,
             is_symbolic: false,
@@ -147,6 +164,9 @@ impl State {
             self.forget_base(base);
             self.pivot = if matches!(value, Value::Content { .. }) { Some((base, value)) } else { None };
             value = Value::Stack { base, offset: 0 };
+        }
+        if self.indexed.is_some_and(|slot| usize::from(slot.index) == register) {
+            self.forget_indexed();
         }
         let Some(old) = self.registers.get_mut(register) else { return };
         let value = Packed::new(value);
@@ -198,6 +218,25 @@ impl State {
         });
     }
 
+    /// Writes eight bytes where an index says.
+    pub(crate) fn store_indexed(&mut self, slot: IndexedSlot) {
+        self.indexed = Some(slot);
+        self.is_changed = true;
+    }
+
+    /// What eight bytes hold where an index says.
+    pub(crate) fn load_indexed(&self, base: Base, offset: i32, index: usize, scale: u8) -> Value {
+        let is_it = |slot: &IndexedSlot| {
+            (slot.base, slot.offset, usize::from(slot.index), slot.scale) == (base, offset, index, scale)
+        };
+        self.indexed.filter(is_it).map_or(Value::Unknown, |slot| Value::cfa(slot.from_cfa))
+    }
+
+    fn forget_indexed(&mut self) {
+        self.indexed = None;
+        self.is_changed = true;
+    }
+
     /// A register that a call may change holds an address on the stack.
     pub(crate) fn holds_frame_in_clobbered(&self) -> bool {
         CALL_CLOBBERED.iter().any(|&register| self.packed(register).base().is_some())
@@ -211,6 +250,9 @@ impl State {
         }
         if let Value::Stack { base, offset: top } = self.get(RSP) {
             self.retain_slots(|slot| slot.base != base || slot.offset >= top);
+        }
+        if self.indexed.is_some_and(|slot| CALL_CLOBBERED.contains(&usize::from(slot.index))) {
+            self.forget_indexed();
         }
         self.after_system_call = false;
     }
@@ -239,7 +281,10 @@ impl State {
 
     /// The stack pointers agree: what both know.
     fn keep_common(&mut self, other: &State) -> bool {
-        let mut less = false;
+        let mut less = self.indexed.is_some() && self.indexed != other.indexed;
+        if less {
+            self.indexed = None;
+        }
         if self.is_symbolic {
             less |= self.doubt_slots_unlike(other);
         } else if self.slots() != other.slots() {
@@ -297,7 +342,7 @@ impl State {
             }
             _ => Value::Unknown,
         };
-        let mut next = State { slot_count: 0, ..self.clone() };
+        let mut next = State { slot_count: 0, indexed: None, ..self.clone() };
         for (value, (&a, &b)) in next.registers.iter_mut().zip(self.registers.iter().zip(&other.registers)) {
             *value = Packed::new(common(Packed(a).value(), Packed(b).value())).0;
         }
@@ -312,8 +357,16 @@ impl State {
                 }
             }
         }
+        next.indexed = self.indexed.zip(other.indexed).and_then(|(mine, its)| {
+            let place = |slot: IndexedSlot| Value::Stack { base: slot.base, offset: slot.offset };
+            let same = |slot: IndexedSlot| (slot.index, slot.scale, slot.from_cfa);
+            match common(place(mine), place(its)) {
+                Value::Stack { base, offset } if same(mine) == same(its) => Some(IndexedSlot { base, offset, ..mine }),
+                _ => None,
+            }
+        });
         next.registers[RSP] = Packed::new(Value::Stack { base: merged, offset: 0 }).0;
-        let less = next.registers != self.registers || next.slots() != self.slots();
+        let less = next.registers != self.registers || next.slots() != self.slots() || next.indexed != self.indexed;
         *self = next;
         less
     }
@@ -333,6 +386,7 @@ impl State {
             }
         }
         self.retain_slots(|slot| slot.base != base && slot.packed.base() != Some(base));
+        self.indexed = self.indexed.filter(|slot| slot.base != base);
         self.is_changed = true;
     }
 

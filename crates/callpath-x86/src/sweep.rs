@@ -3,15 +3,12 @@
 //!
 //! A linear sweep goes astray in data, and finds back after a few instructions; what it says is evidence, not truth.
 
-use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
-
 use crate::bitmap::Bitmap;
-use crate::decode::{Flow, Instructions, flow_of, is_epilogue, is_padding, is_prologue, is_sure_prologue};
+use crate::decode::{Flow, Instructions, is_epilogue, is_prologue, is_sure_prologue};
 use crate::decoded::{Decoded, Decoding};
 use crate::idioms::Context;
+use crate::instruction::{Control, Instruction, Operation, Register};
 use crate::places::{NOWHERE, Places};
-use crate::quick::digest::Digester;
-use crate::quick::{NONE, Op, Quick, RIP};
 use crate::tables::Data;
 use memchr::memchr2_iter;
 
@@ -36,9 +33,8 @@ pub(crate) struct Sweep {
     oddities: Oddities,
     /// There are returns that pop arguments.
     pub(crate) has_popping_returns: bool,
-    /// What was decoded, if that is kept.
-    decoding: Option<Decoding>,
-    digester: Digester,
+    /// What was decoded, up to the end of the sweep.
+    decoding: Decoding,
     /// Calls with padding behind them: the call's index in `events`, and where the padding begins and ends.
     padded_calls: Vec<(u32, u32, u32)>,
 }
@@ -98,38 +94,14 @@ pub(crate) enum EventKind {
 impl Sweep {
     /// Sweeps over `places` without the positions in `known`. `resynchronise` says where instructions surely begin;
     /// `no_return_slots` is sorted.
+    /// What was decoded takes four bytes for each byte of code.
     pub(crate) fn new(
         places: &Places<'_>,
         known: &Bitmap,
         resynchronise: &Bitmap,
         no_return_slots: &[u64],
         data: &Data<'_>,
-    ) -> Sweep {
-        Sweep::over(places, known, resynchronise, no_return_slots, data, None)
-    }
-
-    /// The same, and what was decoded, which takes three to four bytes for each byte of code.
-    pub(crate) fn with_decoded(
-        places: &Places<'_>,
-        known: &Bitmap,
-        resynchronise: &Bitmap,
-        no_return_slots: &[u64],
-        data: &Data<'_>,
     ) -> (Sweep, Decoded) {
-        let decoding = Some(Decoding::new(places.len()));
-        let mut sweep = Sweep::over(places, known, resynchronise, no_return_slots, data, decoding);
-        let decoded = sweep.decoding.take().unwrap_or_default().finish(&sweep.boundaries);
-        (sweep, decoded)
-    }
-
-    fn over(
-        places: &Places<'_>,
-        known: &Bitmap,
-        resynchronise: &Bitmap,
-        no_return_slots: &[u64],
-        data: &Data<'_>,
-        decoding: Option<Decoding>,
-    ) -> Sweep {
         let bitmap = || Bitmap::new(places.len());
         let mut sweep = Sweep {
             boundaries: bitmap(),
@@ -142,8 +114,7 @@ impl Sweep {
             data: bitmap(),
             oddities: Oddities::default(),
             has_popping_returns: false,
-            decoding,
-            digester: Digester::new(),
+            decoding: Decoding::new(places.len()),
             padded_calls: Vec::new(),
         };
         for part in places.parts() {
@@ -158,7 +129,8 @@ impl Sweep {
         sweep.data_references.dedup();
         sweep.leave_for_known(places, known, no_return_slots);
         sweep.padded_calls(places);
-        sweep
+        let decoded = std::mem::take(&mut sweep.decoding).finish(&sweep.boundaries);
+        (sweep, decoded)
     }
 
     /// Known code has no events: what goes there comes back, unless it is a stub of the procedure linkage table for a
@@ -206,7 +178,6 @@ impl Sweep {
         data: &Data<'_>,
     ) {
         let Some(mut instructions) = Instructions::new(places, start) else { return };
-        let mut instruction = Instruction::default();
         self.behind_ends.insert(start);
         let mut padding = None;
         let mut context = Context::default();
@@ -218,16 +189,11 @@ impl Sweep {
             if at >= end {
                 return;
             }
-            let quick = instructions.decode_quickly();
-            if quick.is_none() && !instructions.decode(&mut instruction) {
+            let instruction = instructions.decode();
+            if instruction.is_none() && !instructions.seek(at + 1) {
                 return;
             }
-            let is_invalid = quick.is_none() && instruction.is_invalid();
-            let mut next = instructions.position();
-            if is_invalid {
-                next = at + 1;
-                instructions.seek(next);
-            }
+            let next = instructions.position();
             if next > sure || at >= sure {
                 if next > sure && at < sure {
                     instructions.seek(sure);
@@ -239,14 +205,12 @@ impl Sweep {
                     continue;
                 }
             }
-            if quick.is_none() && (is_invalid || instruction.is_privileged()) {
+            if instruction.is_none_or(|instruction| instruction.is_privileged()) {
                 self.oddities.note(at, next, &mut self.data);
             }
-            if is_invalid {
-                continue;
-            }
+            let Some(instruction) = instruction else { continue };
             self.boundaries.insert(at);
-            let is_padding = quick.as_ref().map_or_else(|| is_padding(&instruction), Quick::is_padding);
+            let is_padding = instruction.is_padding();
             if is_padding && self.behind_ends.get(at) {
                 self.behind_ends.insert(next);
             }
@@ -263,26 +227,10 @@ impl Sweep {
             }
             let events = self.events.len();
             // Of an event.
-            let mut is_left = false;
-            match &quick {
-                Some(quick) => {
-                    if let Some(decoding) = &mut self.decoding {
-                        decoding.push(at, next, Some(*quick));
-                    }
-                    self.note_quick(places, &instructions, quick, at, data);
-                    context.note_quick(quick);
-                }
-                None => {
-                    is_left = context.is_left_by_jump()
-                        && instruction.op0_kind() != OpKind::NearBranch64
-                        && !is_return(&instruction);
-                    if let Some(decoding) = &mut self.decoding {
-                        decoding.push(at, next, self.digester.digest(&instruction));
-                    }
-                    self.note(places, &instruction, at, no_return_slots, data);
-                    context.note(&instruction);
-                }
-            }
+            let is_left = context.is_left_by_jump();
+            self.decoding.push(at, instruction);
+            self.note(places, &instructions, &instruction, at, no_return_slots, data);
+            context.note(&instruction);
             if self.events.len() > events {
                 behind = next;
                 if self.events.last().is_some_and(|event| event.kind != EventKind::Branch) {
@@ -291,7 +239,7 @@ impl Sweep {
                 if let Some(event) = self.events.last_mut()
                     && matches!(event.kind, EventKind::Leave | EventKind::Jump | EventKind::Stop)
                 {
-                    if is_left && event.kind == EventKind::Leave {
+                    if is_left && event.kind == EventKind::Leave && instruction.control() != Control::Return {
                         event.kind = EventKind::Stop;
                     }
                     context = Context::default();
@@ -300,68 +248,36 @@ impl Sweep {
         }
     }
 
-    /// Takes notice of an instruction that was decoded quickly.
+    /// Takes notice of what an instruction refers to, and of where control goes after it.
     #[inline]
-    fn note_quick(
-        &mut self,
-        places: &Places<'_>,
-        instructions: &Instructions<'_>,
-        quick: &Quick,
-        at: u32,
-        data: &Data<'_>,
-    ) {
-        if quick.index != NONE && quick.base == NONE {
-            self.data_references.push(i64::from(quick.disp) as u64);
-        }
-        match quick.op {
-            Op::Lea if quick.base == RIP => {
-                let next = instructions.address(instructions.position());
-                return self.refer(places, next.wrapping_add_signed(quick.disp.into()));
-            }
-            Op::Constant | Op::StoreConstant if data.is_absolute && quick.size == 4 => {
-                return self.refer(places, quick.imm());
-            }
-            _ if quick.goes_on() => return,
-            _ => {}
-        }
-        let (kind, target) = match instructions.flow_of(quick, places) {
-            Flow::Branch(target) => (EventKind::Branch, target),
-            Flow::Jump(target) => (EventKind::Jump, target),
-            Flow::Call(target) => (EventKind::Call, target),
-            Flow::Return => (EventKind::Leave, NOWHERE),
-            _ => (EventKind::Stop, NOWHERE),
-        };
-        match kind {
-            EventKind::Branch | EventKind::Jump => _ = self.jump_targets.insert(target),
-            EventKind::Call => _ = self.call_targets.insert(target),
-            EventKind::Leave | EventKind::Stop => {}
-        }
-        self.events.push(Event { at, kind, target });
-    }
-
     fn note(
         &mut self,
         places: &Places<'_>,
+        instructions: &Instructions<'_>,
         instruction: &Instruction,
         at: u32,
         no_return_slots: &[u64],
         data: &Data<'_>,
     ) {
-        let stops = || {
-            instruction.is_ip_rel_memory_operand()
-                && no_return_slots.binary_search(&instruction.ip_rel_memory_address()).is_ok()
-        };
-        if instruction.memory_index() != Register::None && instruction.memory_base() == Register::None {
-            self.data_references.push(instruction.memory_displacement64());
+        if let Some(memory) = instruction.memory()
+            && memory.index != Register::NONE
+            && memory.base == Register::NONE
+        {
+            self.data_references.push(memory.displacement as u64);
         }
+        let next = instructions.next_address();
         let mut event = |kind, target| self.events.push(Event { at, kind, target });
-        match flow_of(instruction, places) {
-            Flow::Next => match instruction.mnemonic() {
-                Mnemonic::Lea if instruction.memory_base() == Register::RIP => {
-                    self.refer(places, instruction.ip_rel_memory_address());
+        match instructions.flow_of(instruction, places) {
+            Flow::Next => match instruction.operation() {
+                Operation::LoadAddress => {
+                    if let Some(address) = instruction.beside_code(next) {
+                        self.refer(places, address);
+                    }
                 }
-                Mnemonic::Mov if data.is_absolute && instruction.op1_kind() == OpKind::Immediate32 => {
-                    self.refer(places, instruction.immediate32().into());
+                Operation::Move if data.is_absolute => {
+                    if let Some(address) = instruction.moved_word() {
+                        self.refer(places, address);
+                    }
                 }
                 _ => {}
             },
@@ -377,10 +293,12 @@ impl Sweep {
                 event(EventKind::Call, target);
                 self.call_targets.insert(target);
             }
-            Flow::CallIndirect | Flow::JumpIndirect if stops() => event(EventKind::Stop, NOWHERE),
             flow @ (Flow::CallIndirect | Flow::JumpIndirect) => {
+                let slot = instruction.beside_code(next);
+                let stops = slot.is_some_and(|slot| no_return_slots.binary_search(&slot).is_ok());
                 let is_call = flow == Flow::CallIndirect;
-                match data.slot_target(instruction, places) {
+                match data.slot_target(instruction, next, places) {
+                    _ if stops => event(EventKind::Stop, NOWHERE),
                     Some(target) => {
                         event(if is_call { EventKind::Call } else { EventKind::Jump }, target);
                         self.call_targets.insert(target);
@@ -390,7 +308,7 @@ impl Sweep {
             }
             Flow::Return => {
                 event(EventKind::Leave, NOWHERE);
-                self.has_popping_returns |= instruction.op_count() == 1;
+                self.has_popping_returns |= instruction.immediate().is_some();
             }
             Flow::Stop => event(EventKind::Stop, NOWHERE),
         }
@@ -409,10 +327,6 @@ fn stub_slot(bytes: &[u8], address: u64) -> Option<u64> {
     let displacement = i32::from_le_bytes(*jump.first_chunk()?);
     let end = address.wrapping_add((bytes.len() - jump.len() + 4) as u64);
     Some(end.wrapping_add_signed(displacement.into()))
-}
-
-fn is_return(instruction: &Instruction) -> bool {
-    instruction.flow_control() == FlowControl::Return
 }
 
 /// Adds to `targets` where calls and jumps of the `known` code seem to lead outside of it. Looks at bytes, not at

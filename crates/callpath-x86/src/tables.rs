@@ -2,9 +2,9 @@
 //! Knows nothing of frames; which table a jump uses is found elsewhere, by following values.
 
 use callpath_format::address::LinkAddr;
-use iced_x86::Instruction;
 
 use crate::input::CodeInput;
+use crate::instruction::Instruction;
 use crate::places::Places;
 
 /// No table is longer.
@@ -32,12 +32,11 @@ impl<'a> Data<'a> {
         self.bytes(addr)?.first_chunk().map(|bytes| i32::from_le_bytes(*bytes))
     }
 
-    /// The procedure that an instruction calls or jumps to through a word of this module's, which the loader fills.
-    pub(crate) fn slot_target(&self, instruction: &Instruction, places: &Places<'_>) -> Option<u32> {
-        if !instruction.is_ip_rel_memory_operand() || instruction.memory_size().size() != 8 {
-            return None;
-        }
-        self.relocated(instruction.ip_rel_memory_address()).and_then(|target| places.position(target))
+    /// The procedure that an instruction that ends at `next` calls or jumps to through a word of this module's, which the loader
+    /// fills.
+    pub(crate) fn slot_target(&self, instruction: &Instruction, next: u64, places: &Places<'_>) -> Option<u32> {
+        let slot = instruction.beside_code(next).filter(|_| instruction.memory().is_some_and(|m| m.bytes == 8))?;
+        self.relocated(slot).and_then(|target| places.position(target))
     }
 
     fn relocated(&self, slot: u64) -> Option<u64> {

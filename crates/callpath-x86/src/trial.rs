@@ -8,10 +8,8 @@
 
 use callpath_format::recipe::{Cfa, Recipe, Rule};
 use callpath_format::register::Reg;
-use iced_x86::{Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register};
 
-use crate::decode::number;
-use crate::quick::{ASKED_FOR, Op, Quick};
+use crate::instruction::{Instruction, Operation, Register, RegisterSet};
 use crate::recipe::dwarf;
 use crate::repair::Fact;
 use crate::state::{CALLEE_SAVED, RAX, RSP, State};
@@ -47,7 +45,44 @@ pub(crate) struct Trial {
     pub(crate) uses_saved: bool,
     /// rsp at the first call, from its value at the start: bytes. Compilers keep it a multiple of 16 there.
     call_offset: Option<i32>,
-    info: InstructionInfoFactory,
+}
+
+/// The registers whose values a procedure finds where it begins: those of the caller's, and rax.
+const ASKED_FOR: RegisterSet = {
+    let mut set = 1 << RAX;
+    let mut index = 0;
+    while index < CALLEE_SAVED.len() {
+        set |= 1 << CALLEE_SAVED[index];
+        index += 1;
+    }
+    RegisterSet(set)
+};
+
+/// The instruction reads a register that belongs to the caller, other than to save it.
+fn uses_saved(state: &State, instruction: &Instruction) -> bool {
+    let is_untouched = |register: usize| {
+        ASKED_FOR.has_general(register)
+            && state.get(register) == Value::Stack { base: Base::of_register(register), offset: 0 }
+    };
+    match instruction.operation() {
+        Operation::Push | Operation::Pop | Operation::Leave | Operation::Enter | Operation::Call => return false,
+        // A save.
+        Operation::Move
+            if instruction.writes_memory_operand()
+                && instruction
+                    .memory()
+                    .and_then(|memory| memory.base.general())
+                    .is_some_and(|base| state.get(base).base().is_some() && !is_untouched(base)) =>
+        {
+            return false;
+        }
+        _ => {}
+    }
+    // Variadic procedures look at al; landing pads take the exception from rax.
+    if instruction.register(0) == Register::AL || instruction.register(1) == Register::AL {
+        return false;
+    }
+    RegisterSet(instruction.reads().0 & ASKED_FOR.0).general().any(is_untouched)
 }
 
 impl Trial {
@@ -70,7 +105,6 @@ impl Trial {
             joins_likely_code: false,
             uses_saved: false,
             call_offset: None,
-            info: InstructionInfoFactory::new(),
         }
     }
 
@@ -92,69 +126,12 @@ impl Trial {
     }
 
     /// Takes notice of an instruction; whether to go on behind it.
+    #[inline]
     pub(crate) fn allow(&mut self, state: &State, instruction: &Instruction) -> bool {
         self.left = self.left.saturating_sub(1);
         self.meets_garbage |= instruction.is_privileged();
-        self.uses_saved = self.uses_saved || self.uses(state, instruction);
+        self.uses_saved = self.uses_saved || uses_saved(state, instruction);
         self.left > 0 && !self.is_contradictory
-    }
-
-    /// The same of one that was decoded quickly.
-    #[inline]
-    pub(crate) fn allow_quick(&mut self, state: &State, quick: &Quick) -> bool {
-        self.left = self.left.saturating_sub(1);
-        self.uses_saved = self.uses_saved || Trial::uses_quick(state, quick);
-        self.left > 0 && !self.is_contradictory
-    }
-
-    /// The same as [`Trial::uses`].
-    pub(crate) fn uses_quick(state: &State, quick: &Quick) -> bool {
-        let is_untouched =
-            |register: usize| state.get(register) == Value::Stack { base: Base::of_register(register), offset: 0 };
-        let is_asked_for = |register: usize| CALLEE_SAVED.contains(&register) || register == RAX;
-        if matches!(quick.op, Op::StoreMoved | Op::StoreRegister | Op::StoreConstant) {
-            let base = usize::from(quick.base);
-            if state.get(base).base().is_some() && !(is_asked_for(base) && is_untouched(base)) {
-                return false;
-            }
-        }
-        let mut reads = quick.reads;
-        while reads != 0 {
-            if ASKED_FOR.get(reads.trailing_zeros() as usize).is_some_and(|&register| is_untouched(register)) {
-                return true;
-            }
-            reads &= reads - 1;
-        }
-        false
-    }
-
-    pub(crate) fn uses(&mut self, state: &State, instruction: &Instruction) -> bool {
-        let is_untouched = |register: usize| {
-            (CALLEE_SAVED.contains(&register) || register == RAX)
-                && state.get(register) == Value::Stack { base: Base::of_register(register), offset: 0 }
-        };
-        match instruction.mnemonic() {
-            Mnemonic::Push | Mnemonic::Pop | Mnemonic::Leave | Mnemonic::Enter | Mnemonic::Call => return false,
-            // A save, and a register cleared.
-            Mnemonic::Mov
-                if instruction.op0_kind() == OpKind::Memory
-                    && number(instruction.memory_base()).is_some_and(|base| state.get(base).base().is_some())
-                    && !number(instruction.memory_base()).is_some_and(is_untouched) =>
-            {
-                return false;
-            }
-            Mnemonic::Xor | Mnemonic::Sub if instruction.op0_register() == instruction.op1_register() => return false,
-            _ => {}
-        }
-        // Variadic procedures look at al; landing pads take the exception from rax.
-        if instruction.op1_register() == Register::AL || instruction.op0_register() == Register::AL {
-            return false;
-        }
-        let info = self.info.info_options(instruction, InstructionInfoOptions::NO_MEMORY_USAGE);
-        info.used_registers().iter().any(|used| {
-            matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
-                && number(used.register()).is_some_and(is_untouched)
-        })
     }
 
     /// Control leaves for where nobody knows: with the stack and the caller's registers restored, it is a procedure's end.

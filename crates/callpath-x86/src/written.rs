@@ -13,12 +13,12 @@ use std::ops::Range;
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::{Cfa, Recipe};
 use callpath_format::register::Reg;
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
 use rustc_hash::FxHashMap;
 
 use self::frames::{FramedProcedure, FramedStep, framed};
 use crate::analysis::{CodeAnalysis, Row, analyse};
 use crate::input::CodeInput;
+use crate::instruction::{Control, Listing, Operation, Register};
 
 /// What lies between procedures: nothing, traps, `hlt` and `nop`.
 const FILLING: [u8; 4] = [0, 0xcc, 0xf4, 0x90];
@@ -230,21 +230,14 @@ pub fn is_framed(code: &[u8], start: LinkAddr, at: LinkAddr) -> bool {
     let Some(made) = before.windows(4).rposition(|bytes| PROLOGUES.iter().any(|prologue| bytes == prologue)) else {
         return false;
     };
-    let mut decoder = Decoder::with_ip(64, &before[made..], start.0.wrapping_add(made as u64), DecoderOptions::NONE);
-    let mut instruction = Instruction::default();
-    while decoder.can_decode() {
-        decoder.decode_out(&mut instruction);
-        let gives_up = match instruction.mnemonic() {
-            Mnemonic::Leave => true,
-            Mnemonic::Pop => instruction.op0_register() == Register::RBP,
-            _ => instruction.is_invalid() || instruction.flow_control() == FlowControl::Return,
-        };
-        if gives_up {
-            return false;
-        }
-    }
+    let mut listing = Listing::new(&before[made..], 0);
+    let gives_up = listing.by_ref().any(|(_, instruction)| match instruction.operation() {
+        Operation::Leave => true,
+        Operation::Pop => instruction.register(0) == Register::RBP,
+        _ => instruction.control() == Control::Return,
+    });
     // What was read ends where `at` begins: the last instruction was not cut.
-    decoder.position() == before.len() - made
+    !gives_up && listing.is_at_end()
 }
 
 fn bytes_of<'c>(code: &'c [u8], start: LinkAddr, range: &Range<LinkAddr>) -> &'c [u8] {
@@ -297,32 +290,24 @@ impl Body {
             let Some((slice, bytes)) = slice else { continue };
             let end = end.min(LinkAddr(slice.0.saturating_add(bytes.len() as u64)));
             let bytes = bytes_of(code, start, &(row.start..end));
-            let mut decoder = Decoder::with_ip(64, bytes, row.start.0, DecoderOptions::NONE);
-            let mut instruction = Instruction::default();
-            while decoder.can_decode() {
-                decoder.decode_out(&mut instruction);
-                if instruction.is_invalid() {
-                    break;
-                }
-                let target = LinkAddr(instruction.near_branch_target());
-                let (kind, jumps_to) = match instruction.flow_control() {
-                    FlowControl::Return if cfa == (Cfa::Register { reg: Reg::RSP, disp: 8 }) => {
-                        (StepKind::Returns, None)
-                    }
-                    FlowControl::Return => (StepKind::ReturnsOtherwise, None),
-                    FlowControl::Call | FlowControl::IndirectCall => (StepKind::Call, None),
-                    FlowControl::UnconditionalBranch => (StepKind::Leaves, Some(target)),
-                    FlowControl::IndirectBranch | FlowControl::Exception => (StepKind::Leaves, None),
-                    FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => (StepKind::Plain, Some(target)),
-                    FlowControl::Next | FlowControl::Interrupt => (StepKind::Plain, None),
+            for (at, instruction) in Listing::new(bytes, row.start.0) {
+                let end = at.wrapping_add(instruction.len().into());
+                let target = LinkAddr(instruction.target(end));
+                let (kind, jumps_to) = match instruction.control() {
+                    Control::Return if cfa == (Cfa::Register { reg: Reg::RSP, disp: 8 }) => (StepKind::Returns, None),
+                    Control::Return => (StepKind::ReturnsOtherwise, None),
+                    _ if instruction.operation() == Operation::Call => (StepKind::Call, None),
+                    Control::Jump => (StepKind::Leaves, Some(target)),
+                    Control::JumpIndirect | Control::Stop => (StepKind::Leaves, None),
+                    Control::Branch => (StepKind::Plain, Some(target)),
+                    Control::Next | Control::Call | Control::CallIndirect => (StepKind::Plain, None),
                 };
                 // Where another procedure begins its frame is another, too.
                 let goes_on = |target: &LinkAddr| {
                     analysis.procedures.binary_search_by_key(target, |procedure| procedure.code.start).is_err()
                 };
                 jumps.extend(jumps_to.filter(goes_on).map(|target| (target, body.steps.len() as u32)));
-                let (at, end) = (LinkAddr(instruction.ip()), LinkAddr(instruction.next_ip()));
-                body.steps.push(Step { at, end, kind, recipe: row.recipe });
+                body.steps.push(Step { at: LinkAddr(at), end: LinkAddr(end), kind, recipe: row.recipe });
             }
         }
         for (index, pair) in (0u32..).zip(body.steps.windows(2)) {

@@ -120,3 +120,25 @@ fn who_is_called_takes_from_the_callers_stack() {
         (&[0xff, 0xe1], "rsp-8 ra=rcx+0"), // jmp rcx
     ]);
 }
+
+/// As OpenSSL's Montgomery multiplication does it: the caller's stack pointer is kept behind an array of r9 words.
+#[test]
+fn a_stack_pointer_kept_where_an_index_says() {
+    check(&[
+        (&[0x48, 0x89, 0xe0], "rsp+8"),                                     // mov rax, rsp
+        (&[0x53], "rsp+8"),                                                 // push rbx
+        (&[0x49, 0xf7, 0xd9], "rsp+16 rbx@-16"),                            // neg r9
+        (&[0x4a, 0x8d, 0x64, 0xcc, 0xf0], "rsp+16 rbx@-16"),                // lea rsp, [rsp + 8 * r9 - 16]
+        (&[0x49, 0xf7, 0xd9], "rax+8 rbx@-16"),                             // neg r9
+        (&[0x4a, 0x89, 0x44, 0xcc, 0x08], "rax+8 rbx@-16"),                 // mov [rsp + 8 * r9 + 8], rax
+        (&[0x31, 0xc0], "rax+8 rbx@-16"),                                   // xor eax, eax
+        (&[0x31, 0xdb], "*(rsp + 8 * r9 + 8)+8 rbx@-16"),                   // xor ebx, ebx
+        (&[0x4a, 0x89, 0x1c, 0xc4], "*(rsp + 8 * r9 + 8)+8 rbx@-16"),       // mov [rsp + 8 * r8], rbx
+        (&[0x75, 0xfa], "*(rsp + 8 * r9 + 8)+8 rbx@-16"),                   // jne -6
+        (&[0x4a, 0x8b, 0x74, 0xcc, 0x08], "*(rsp + 8 * r9 + 8)+8 rbx@-16"), // mov rsi, [rsp + 8 * r9 + 8]
+        (&[0x49, 0xff, 0xc1], "rsi+8 rbx@-16"),                             // inc r9
+        (&[0x48, 0x8b, 0x5e, 0xf8], "rsi+8 rbx@-16"),                       // mov rbx, [rsi - 8]
+        (&[0x48, 0x8d, 0x26], "rsi+8 rbx@-16"),                             // lea rsp, [rsi]
+        (&[0xc3], "rsp+8"),                                                 // ret
+    ]);
+}

@@ -177,6 +177,16 @@ impl ThreadRecord {
     /// The thread has run its last destructor of ours; a few samples may still come until the kernel has ended it.
     pub const EXITED: u32 = 2;
 
+    /// A name as it is written: up to 15 bytes, as the kernel keeps it.
+    pub fn name_of(text: &[u8]) -> [u64; 2] {
+        let mut words = [0; 2];
+        for (index, byte) in text.iter().take(15).enumerate() {
+            let word = if index < 8 { &mut words[0] } else { &mut words[1] };
+            *word |= u64::from(*byte) << (8 * (index % 8));
+        }
+        words
+    }
+
     /// Writes the thread's name, up to 15 bytes and a zero. Any thread of the process may.
     pub fn set_name(&self, words: [u64; 2]) {
         self.names_begun.fetch_add(1, AcqRel);
@@ -249,6 +259,17 @@ mod tests {
 
     use super::*;
     use std::boxed::Box;
+
+    #[test]
+    fn a_name_is_fifteen_bytes_and_a_zero() {
+        let in_memory = |text: &[u8; 16]| {
+            let (words, _) = text.as_chunks::<8>();
+            [u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])]
+        };
+        assert_eq!(ThreadRecord::name_of(b""), [0; 2]);
+        assert_eq!(ThreadRecord::name_of(b"main"), in_memory(b"main\0\0\0\0\0\0\0\0\0\0\0\0"));
+        assert_eq!(ThreadRecord::name_of(b"seventeen letters"), in_memory(b"seventeen lette\0"));
+    }
 
     #[test]
     fn a_name_is_read_whole_or_not_at_all() {

@@ -4,10 +4,9 @@
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::time::Duration;
 
-use callpath_format::shared::ArenaRef;
+use callpath_format::shared::{ArenaRef, Settings};
 use rustc_hash::FxHashMap;
 
-use crate::arena::ArenaKeeper;
 use crate::modules::Modules;
 use crate::raw::{self, Raw, Walked};
 
@@ -15,6 +14,13 @@ use super::{MAP_IS_OLD, Process, Shared, ThreadState};
 
 /// Samples that waited for a table are walked for so long at a time: new ones come meanwhile, and want room.
 pub(crate) const LOOK_AT_MOST: Duration = Duration::from_millis(2);
+
+/// Threads that samples may be added to.
+struct Live {
+    /// Where they stand in the process, by their records.
+    places: FxHashMap<ArenaRef, usize>,
+    settings: Settings,
+}
 
 impl Process {
     /// Walks the raw samples that it has put down since the last time.
@@ -24,7 +30,7 @@ impl Process {
             return self.look_again_at_postponed(shared);
         }
         self.find_threads(shared);
-        let places = self.live_threads();
+        let live = self.live_threads(shared.keeper.settings());
         self.code.written.begin_round();
         let mut longest = 0;
         // Oldest first.
@@ -46,7 +52,7 @@ impl Process {
                 let chunks = self.reach.learn(&walked, raw.more_chunks());
                 shared.keeper.slot(self.slot).raw_reach.store(chunks as u32, Relaxed);
             }
-            self.attribute(&mut shared.modules, &shared.keeper, &places, &raw, &walked);
+            self.attribute(&mut shared.modules, &live, &raw, &walked);
         }
         self.code.publish_changes(shared, self.slot);
         for chunk in &chunks {
@@ -64,7 +70,7 @@ impl Process {
         if !has_changed && !self.backlog.waits(|awaited| shared.modules.is_there(awaited)) {
             return;
         }
-        let places = self.live_threads();
+        let live = self.live_threads(shared.keeper.settings());
         let mut backlog = std::mem::take(&mut self.backlog);
         let mut wanted = Vec::new();
         backlog.look(
@@ -75,7 +81,7 @@ impl Process {
                 match walked.met_awaited {
                     Some(awaited) => wanted.push(awaited),
                     None if walked.met_postponed && self.postponed.keep(&kept.as_raw(), ()) => {}
-                    None => self.enter(&shared.keeper, &places, &kept.as_raw(), &walked),
+                    None => self.enter(&live, &kept.as_raw(), &walked),
                 }
                 walked.met_awaited
             },
@@ -91,7 +97,7 @@ impl Process {
         if self.postponed.is_empty() || !has_ended && !self.code.written.shall_look_again() {
             return;
         }
-        let places = self.live_threads();
+        let live = self.live_threads(shared.keeper.settings());
         self.code.written.begin_round();
         let postponed: Vec<_> = self.postponed.take().collect();
         for kept in postponed {
@@ -101,23 +107,16 @@ impl Process {
             }
             let walked = self.code.walk(&kept.as_raw(), shared.publisher.published());
             if has_ended {
-                self.enter(&shared.keeper, &places, &kept.as_raw(), &walked);
+                self.enter(&live, &kept.as_raw(), &walked);
             } else {
-                self.attribute(&mut shared.modules, &shared.keeper, &places, &kept.as_raw(), &walked);
+                self.attribute(&mut shared.modules, &live, &kept.as_raw(), &walked);
             }
         }
         self.code.publish_changes(shared, self.slot);
     }
 
     /// Adds a raw sample to its thread, or keeps it for later.
-    fn attribute(
-        &mut self,
-        modules: &mut Modules,
-        keeper: &ArenaKeeper,
-        places: &FxHashMap<ArenaRef, usize>,
-        raw: &Raw<'_>,
-        walked: &Walked,
-    ) {
+    fn attribute(&mut self, modules: &mut Modules, live: &Live, raw: &Raw<'_>, walked: &Walked) {
         if let Some(awaited) = walked.met_awaited
             && self.backlog.keep(raw, awaited)
         {
@@ -128,23 +127,23 @@ impl Process {
         if walked.met_awaited.is_none() && walked.met_postponed && self.postponed.keep(raw, ()) {
             return;
         }
-        self.enter(keeper, places, raw, walked);
+        self.enter(live, raw, walked);
     }
 
-    fn enter(&mut self, keeper: &ArenaKeeper, places: &FxHashMap<ArenaRef, usize>, raw: &Raw<'_>, walked: &Walked) {
-        let thread = places.get(&raw.owner).and_then(|at| self.threads.get_mut(*at));
+    fn enter(&mut self, live: &Live, raw: &Raw<'_>, walked: &Walked) {
+        let thread = live.places.get(&raw.owner).and_then(|at| self.threads.get_mut(*at));
         if let Some(ThreadState::Live(thread)) = thread {
-            raw.attribute(thread, walked, keeper.settings());
+            raw.attribute(thread, walked, &live.settings);
         }
     }
 
     /// Adds the samples that wait for tables with the paths that are known. Whether there are any.
     pub(crate) fn stop_waiting(&mut self, shared: &Shared) -> bool {
-        let places = self.live_threads();
+        let live = self.live_threads(shared.keeper.settings());
         let waiting: Vec<_> = self.backlog.take().collect();
         for kept in &waiting {
             let walked = self.code.walk(&kept.as_raw(), shared.publisher.published());
-            self.enter(&shared.keeper, &places, &kept.as_raw(), &walked);
+            self.enter(&live, &kept.as_raw(), &walked);
         }
         !waiting.is_empty()
     }
@@ -174,12 +173,11 @@ impl Process {
         self.backlog.has_any_of(record) || self.postponed.has_any_of(record)
     }
 
-    /// Where live threads stand, by their records.
-    pub(super) fn live_threads(&self) -> FxHashMap<ArenaRef, usize> {
+    fn live_threads(&self, settings: &Settings) -> Live {
         let live = self.threads.iter().enumerate().filter_map(|(at, thread)| match thread {
             ThreadState::Live(thread) => Some((thread.record, at)),
             ThreadState::Ended(_) => None,
         });
-        live.collect()
+        Live { places: live.collect(), settings: *settings }
     }
 }

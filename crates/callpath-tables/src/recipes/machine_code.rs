@@ -132,7 +132,7 @@ pub(super) fn add_to_part(
 }
 
 fn add_recipes(builder: &mut RecipeTableBuilder, analysis: &CodeAnalysis) -> Vec<RecipeRef> {
-    analysis.recipes.iter().map(|recipe| builder.recipe(recipe, &[])).collect()
+    analysis.recipes.iter().map(|recipe| builder.recipe(recipe, &analysis.expressions)).collect()
 }
 
 /// What the analysis says of a range.

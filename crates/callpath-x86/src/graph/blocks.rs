@@ -11,13 +11,12 @@ mod steps;
 use std::ops::Range;
 use std::rc::Rc;
 
-use iced_x86::Instruction;
 use rustc_hash::FxHashMap;
 
 pub(super) use endings::{Ending, RawBlock};
 pub(super) use steps::{Step, StepKind};
 
-use crate::decode::{Flow, Instructions, flow_of};
+use crate::decode::{Flow, Instructions};
 use crate::graph::ProcedureGraph;
 use crate::graph::jump_tables::{self, Resolution};
 use crate::graph::module_flow::ModuleFlow;
@@ -96,12 +95,10 @@ impl Procedure<'_, '_> {
         let events = &self.flow.sweep.events;
         let from = events.partition_point(|event| event.at < piece.start);
         let events = events.get(from..).unwrap_or(&[]).iter().take_while(|event| event.at < piece.end);
-        let part_end = self.flow.places.part(piece.start).map_or(piece.end, |part| part.end());
         for event in events {
-            let end = self.flow.sweep.boundaries.next(event.at + 1, part_end).unwrap_or(part_end);
-            // What is behind bytes that are none belongs to nobody.
-            let end = end.min(event.at + 15);
-            let kind = self.flow.kind_of(event, end, piece);
+            let Some(instruction) = self.flow.instruction_at(event.at) else { continue };
+            let end = event.at + instruction.len();
+            let kind = self.flow.kind_of(event, &instruction, piece);
             self.steps.push(Step { at: event.at, end, kind, target: event.target, from: NOWHERE });
         }
         let stretch = Stretch { start: piece.start, end: piece.end, steps: first..self.steps.len(), piece: number };
@@ -183,14 +180,14 @@ impl Procedure<'_, '_> {
     fn stray(&mut self, at: u32) {
         let Some(stretch_end) = self.stretch_at(at).map(|stretch| stretch.end) else { return };
         let Some(mut instructions) = Instructions::new(&self.flow.places, at) else { return };
-        let mut instruction = Instruction::default();
         let mut block = RawBlock { start: at, end: at + 1, how: Ending::Stray { flow: Flow::Stop } };
         for _ in 0..MAX_STRAY {
-            if block.end >= stretch_end || !instructions.decode(&mut instruction) || instruction.is_invalid() {
+            if block.end >= stretch_end {
                 break;
             }
+            let Some(instruction) = instructions.read() else { break };
             block.end = instructions.position();
-            match flow_of(&instruction, &self.flow.places) {
+            match instructions.flow_of(&instruction, &self.flow.places) {
                 Flow::Next | Flow::Call(_) | Flow::CallIndirect if self.flow.sweep.boundaries.get(block.end) => {
                     block.how = Ending::Falls;
                     self.arrive(block.end);

@@ -11,7 +11,7 @@ use callpath_format::address::LinkAddr;
 
 use crate::analysis::words_of_code;
 use crate::bitmap::Bitmap;
-use crate::decode::{Instructions, is_padding};
+use crate::decode::Instructions;
 use crate::graph::{FragmentKind, GraphInput};
 use crate::places::{NOWHERE, Places};
 use crate::sweep::{EventKind, Sweep};
@@ -30,28 +30,49 @@ pub(super) struct Piece {
     pub(super) is_given: bool,
 }
 
+/// Code whose address is taken.
+pub(super) struct Taken {
+    /// In data.
+    in_data: Bitmap,
+    /// There, or by an instruction.
+    pub(super) all: Bitmap,
+}
+
+impl Taken {
+    pub(super) fn new(input: &GraphInput<'_>, places: &Places<'_>, sweep: &Sweep) -> Taken {
+        let mut in_data = Bitmap::new(places.len());
+        let pointers = input.code.pointers.iter().filter_map(|(_, to)| places.position(to.0));
+        pointers.for_each(|at| _ = in_data.insert(at));
+        if input.code.is_absolute {
+            words_of_code(&input.code, places).into_iter().for_each(|at| _ = in_data.insert(at));
+        }
+        let mut all = in_data.clone();
+        sweep.code_references.iter().for_each(|&at| _ = all.insert(at));
+        Taken { in_data, all }
+    }
+}
+
 /// The code, cut: at the bounds that are given, and elsewhere where procedures seem to begin.
-pub(super) fn pieces(input: &GraphInput<'_>, places: &Places<'_>, sweep: &Sweep, sure: &Bitmap) -> Vec<Piece> {
+pub(super) fn pieces(
+    input: &GraphInput<'_>,
+    places: &Places<'_>,
+    sweep: &Sweep,
+    sure: &Bitmap,
+    taken: &Taken,
+) -> Vec<Piece> {
     let mut given: Vec<(Range<u32>, FragmentKind)> = Vec::new();
     for fragment in input.fragments {
         given.extend(places.positions(&fragment.code).into_iter().map(|range| (range, fragment.kind)));
     }
     given.sort_by_key(|(range, _)| (range.start, u32::MAX - range.end));
     given.dedup_by_key(|(range, _)| range.start);
-    let mut taken = Bitmap::new(places.len());
-    input.code.pointers.iter().filter_map(|(_, to)| places.position(to.0)).for_each(|at| _ = taken.insert(at));
-    if input.code.is_absolute {
-        words_of_code(&input.code, places).into_iter().for_each(|at| _ = taken.insert(at));
-    }
-    let pointed = taken.clone();
-    sweep.code_references.iter().for_each(|&at| _ = taken.insert(at));
     let is_called = |at: u32| sure.get(at) || (sweep.call_targets.get(at) && sweep.boundaries.get(at));
     let mut pieces = Vec::with_capacity(given.len());
     let mut push = |range: Range<u32>, kind: FragmentKind, is_given: bool| {
         let start = range.start;
         let is_part = kind == FragmentKind::Part && !sweep.call_targets.get(start);
         // An instruction may refer to data between the code.
-        let is_taken = if is_given || input.fragments.is_empty() { &taken } else { &pointed };
+        let is_taken = if is_given || input.fragments.is_empty() { &taken.all } else { &taken.in_data };
         let is_entry = !is_part && (kind == FragmentKind::Entry || is_called(start) || is_taken.get(start));
         let is_aligned = places.is_aligned(start);
         pieces.push(Piece { start, end: range.end, is_entry, is_part, is_aligned, is_given });
@@ -113,7 +134,6 @@ pub(super) fn pieces(input: &GraphInput<'_>, places: &Places<'_>, sweep: &Sweep,
 /// The first position from `at` on that is neither padding nor zero, or `end`.
 fn behind_padding(places: &Places<'_>, at: u32, end: u32) -> u32 {
     let Some(mut instructions) = Instructions::new(places, at) else { return end };
-    let mut instruction = iced_x86::Instruction::default();
     loop {
         let at = instructions.position();
         if at >= end {
@@ -126,7 +146,7 @@ fn behind_padding(places: &Places<'_>, at: u32, end: u32) -> u32 {
             }
             continue;
         }
-        if !instructions.decode(&mut instruction) || instruction.is_invalid() || !is_padding(&instruction) {
+        if !instructions.read().is_some_and(|instruction| instruction.is_padding()) {
             return at;
         }
     }

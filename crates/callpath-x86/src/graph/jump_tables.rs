@@ -3,14 +3,13 @@
 
 use std::rc::Rc;
 
-use iced_x86::{Instruction, OpKind};
 use rustc_hash::FxHashMap;
 
-use crate::decode::Instructions;
+use crate::graph::TableEnd;
 use crate::graph::blocks::{Ending, Procedure, RawBlock, StepKind};
 use crate::graph::heights::Heights;
-use crate::graph::origin::{Origins, Source, Table, Ways};
-use crate::graph::{TableEnd, Terminator};
+use crate::graph::origin::{Origins, Source, Table};
+use crate::graph::partial::PartialGraph;
 
 /// No table is longer.
 const MAX_ENTRIES: u64 = 1 << 16;
@@ -72,83 +71,6 @@ impl Resolution {
     }
 }
 
-/// The blocks of a procedure, with the ways between them. Behind the blocks come the tables that jumps lead through: of n copies of a
-/// jump to n places there are 2 * n ways.
-struct Flow<'b, 'p, 'm, 'a> {
-    procedure: &'p Procedure<'m, 'a>,
-    blocks: &'b [RawBlock],
-    offsets: Vec<u32>,
-    before: Vec<(u32, Option<bool>)>,
-}
-
-impl<'b, 'p, 'm, 'a> Flow<'b, 'p, 'm, 'a> {
-    fn new(procedure: &'p Procedure<'m, 'a>, blocks: &'b [RawBlock]) -> Self {
-        let mut edges: Vec<(u32, u32, Option<bool>)> = Vec::with_capacity(blocks.len() * 2);
-        let mut targets = Vec::new();
-        let mut tables: FxHashMap<*const Resolution, u32> = FxHashMap::default();
-        for (number, block) in (0u32..).zip(blocks) {
-            if let Some((_, resolution)) = procedure.table_of(block) {
-                let next = (blocks.len() + tables.len()) as u32;
-                let table = *tables.entry(Rc::as_ptr(resolution)).or_insert(next);
-                edges.push((table, number, None));
-                let cases = if table == next { resolution.table().0 } else { &[] };
-                let index = |case: &u32| blocks.binary_search_by_key(case, |block| block.start).ok();
-                edges.extend(cases.iter().filter_map(index).map(|case| (case as u32, table, None)));
-                continue;
-            }
-            let terminator = procedure.ending(block, &mut targets);
-            for (index, target) in targets.iter().enumerate() {
-                let Ok(to) = blocks.binary_search_by_key(target, |block| block.start) else { continue };
-                let is_taken = match terminator {
-                    Terminator::Branch if targets.len() == 2 => Some(index == 1),
-                    Terminator::BranchOut(_) => Some(false),
-                    _ => None,
-                };
-                edges.push((to as u32, number, is_taken));
-            }
-            targets.clear();
-            procedure.landings(block, &mut targets);
-            for target in &targets {
-                if let Ok(to) = blocks.binary_search_by_key(target, |block| block.start) {
-                    edges.push((to as u32, number, None));
-                }
-            }
-        }
-        edges.sort_unstable();
-        let mut offsets = vec![0; blocks.len() + tables.len() + 1];
-        for edge in &edges {
-            offsets[edge.0 as usize + 1] += 1;
-        }
-        for at in 1..offsets.len() {
-            offsets[at] += offsets[at - 1];
-        }
-        let before = edges.into_iter().map(|(_, from, is_taken)| (from, is_taken)).collect();
-        Flow { procedure, blocks, offsets, before }
-    }
-}
-
-impl Ways for Flow<'_, '_, '_, '_> {
-    fn instructions(&self, block: u32) -> Vec<Instruction> {
-        let Some(block) = self.blocks.get(block as usize) else { return Vec::new() };
-        let Some(mut decoder) = Instructions::new(&self.procedure.flow.places, block.start) else { return Vec::new() };
-        let mut instructions = Vec::new();
-        let mut instruction = Instruction::default();
-        while decoder.position() < block.end && decoder.decode(&mut instruction) {
-            instructions.push(instruction);
-        }
-        instructions
-    }
-
-    fn predecessors(&self, block: u32) -> &[(u32, Option<bool>)] {
-        let at = |index: usize| self.offsets.get(index).copied().unwrap_or(0) as usize;
-        self.before.get(at(block as usize)..at(block as usize + 1)).unwrap_or(&[])
-    }
-
-    fn is_root(&self, block: u32) -> bool {
-        self.blocks.get(block as usize).is_some_and(|block| block.start == self.procedure.entry)
-    }
-}
-
 /// What becomes of each indirect jump that control has come to, by its step.
 pub(super) fn resolve(
     procedure: &Procedure<'_, '_>,
@@ -160,28 +82,24 @@ pub(super) fn resolve(
         Ending::Step(step) if is_indirect(step) => Some((number, step)),
         _ => None,
     });
-    let ways = Flow::new(procedure, blocks);
+    let ways = PartialGraph::new(procedure, blocks);
     let mut origins = Origins::new(&ways, *budget);
-    let mut heights: Option<Heights> = None;
+    let mut heights: Option<Heights<'_, PartialGraph<'_, '_, '_, '_>>> = None;
     let mut resolutions = Vec::new();
     // Copies of a jump have their sources in common.
     let mut known: FxHashMap<Vec<Source>, Rc<Resolution>> = FxHashMap::default();
     for (block, step) in jumps {
-        let Some(jump) = origins.last(block) else { continue };
+        let Some((next, jump)) = origins.last(block) else { continue };
         let flow = procedure.flow;
-        let resolution = if jump.op0_kind() == OpKind::Memory && jump.is_ip_rel_memory_operand() {
-            Rc::new(Resolution::Leaves(flow.data.slot_target(&jump, &flow.places)))
+        let resolution = if jump.beside_code(next).is_some() {
+            Rc::new(Resolution::Leaves(flow.data.slot_target(&jump, next, &flow.places)))
         } else {
             let sources = origins.of_jump(block);
             let found = known.entry(sources).or_insert_with_key(|sources| Rc::new(from_sources(procedure, sources)));
             match **found {
                 Resolution::Unresolved => {
-                    let heights = heights.get_or_insert_with(|| Heights::new(procedure, blocks));
-                    if heights.is_empty_behind(blocks[block as usize].start) {
-                        Rc::new(Resolution::Leaves(None))
-                    } else {
-                        Rc::clone(found)
-                    }
+                    let heights = heights.get_or_insert_with(|| Heights::new(&ways));
+                    if heights.is_empty_behind(block) { Rc::new(Resolution::Leaves(None)) } else { Rc::clone(found) }
                 }
                 _ => Rc::clone(found),
             }

@@ -11,6 +11,7 @@ mod heights;
 mod jump_tables;
 mod module_flow;
 mod origin;
+mod partial;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -71,6 +72,8 @@ pub struct ProcedureGraph {
     pub blocks: Vec<Block>,
     /// Successors of all blocks, as indices in `blocks`: see [`ProcedureGraph::successors`]. Those of a copied jump stand here once.
     pub edges: Vec<u32>,
+    /// How control goes along each of `edges`.
+    pub kinds: Vec<EdgeKind>,
     /// The block at the entry, and those that nothing seen here leads to: landing pads that are not known, targets of jumps that
     /// could not be followed, dead code.
     pub roots: Vec<u32>,
@@ -90,6 +93,25 @@ pub struct Block {
     /// In [`ProcedureGraph::edges`]; copies of a jump have them in common.
     edges: Range<u32>,
     first_copy: Option<u32>,
+}
+
+/// How control goes from one block to another.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum EdgeKind {
+    /// To the next instruction, without a condition.
+    FallThrough,
+    /// To the next instruction, because a condition does not hold.
+    NotTaken,
+    /// Along a conditional jump.
+    Taken,
+    /// Along a jump to one place.
+    Jump,
+    /// Along a jump through a table.
+    Table,
+    /// From a call that comes back.
+    AfterCall,
+    /// From a call whose exception lands in the procedure.
+    LandingPad,
 }
 
 /// How a block ends.
@@ -161,6 +183,13 @@ impl ProcedureGraph {
     pub fn successors(&self, block: u32) -> &[u32] {
         let Some(block) = self.blocks.get(block as usize) else { return &[] };
         self.edges.get(block.edges.start as usize..block.edges.end as usize).unwrap_or(&[])
+    }
+
+    /// Where control goes from a block within the procedure, and how. Where it leaves it [`Block::terminator`] says.
+    pub fn edges_of(&self, block: u32) -> impl Iterator<Item = (u32, EdgeKind)> + '_ {
+        let edges = self.blocks.get(block as usize).map_or(0..0, |block| block.edges.clone());
+        let kinds = self.kinds.get(edges.start as usize..edges.end as usize).unwrap_or(&[]);
+        self.successors(block).iter().copied().zip(kinds.iter().copied())
     }
 
     /// If a block ends with one of several jumps through the same tables, the first block that does: compilers copy the jump of a

@@ -1,12 +1,17 @@
 //! All of a module that the graphs of its procedures are made from.
 //! Knows nothing of blocks. It does not change: procedures can be looked at in any order, on any thread.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use callpath_format::address::LinkAddr;
 
 use crate::bitmap::Bitmap;
+use crate::decode::Instructions;
 use crate::graph::fragments::{self, Piece};
 use crate::graph::{Fragment, FragmentKind, GraphInput, LandingPad, ProcedureGraph, blocks};
 use crate::input::CodeInput;
+use crate::instruction::Instruction;
 use crate::places::Places;
 use crate::returns::Returns;
 use crate::sweep::Sweep;
@@ -20,6 +25,8 @@ pub struct ModuleFlow<'a> {
     pub(super) returns: Returns,
     /// Sorted.
     pub(super) no_return_slots: Vec<u64>,
+    /// Procedures that code may call which is not in the module: symbols, and those whose addresses are taken.
+    reached: Bitmap,
     /// Sorted, disjoint.
     pub(super) pieces: Vec<Piece>,
     /// For each procedure, its pieces, as a range of `members`: the one with the entry first.
@@ -35,7 +42,7 @@ pub struct ModuleFlow<'a> {
 impl<'a> ModuleFlow<'a> {
     /// Looks at all code once: takes time in proportion to its length.
     pub fn new(input: &GraphInput<'a>) -> ModuleFlow<'a> {
-        let (places, is_cut) = Places::new(input.code.code);
+        let (mut places, is_cut) = Places::new(input.code.code);
         let mut sure = Bitmap::new(places.len());
         let starts = input.code.starts.iter().chain(&input.code.entry);
         for start in starts.filter_map(|start| places.position(start.0)) {
@@ -50,10 +57,15 @@ impl<'a> ModuleFlow<'a> {
         let mut no_return_slots: Vec<u64> = input.code.no_return_slots.iter().map(|slot| slot.0).collect();
         no_return_slots.sort_unstable();
         let data = Data::new(&input.code);
-        let sweep = Sweep::new(&places, &Bitmap::new(places.len()), &begins, &no_return_slots, &data);
+        let known = Bitmap::new(places.len());
+        let (sweep, decoded) = Sweep::new(&places, &known, &begins, &no_return_slots, &data);
+        places.decoded = Arc::new(decoded);
         let returns = Returns::new(&sweep.events, places.len());
         let landing_pads = landing_pads(&places, input.landing_pads);
-        let pieces = fragments::pieces(input, &places, &sweep, &sure);
+        let taken = fragments::Taken::new(input, &places, &sweep);
+        let pieces = fragments::pieces(input, &places, &sweep, &sure, &taken);
+        let mut reached = taken.all;
+        reached.insert_all(&sure);
         let (procedures, members) = fragments::procedures(&pieces, &sweep, &landing_pads);
         let mut owners = vec![u32::MAX; pieces.len()];
         for (procedure, range) in (0u32..).zip(&procedures) {
@@ -65,6 +77,7 @@ impl<'a> ModuleFlow<'a> {
         }
         ModuleFlow {
             owners,
+            reached,
             places,
             data,
             sweep,
@@ -99,6 +112,12 @@ impl<'a> ModuleFlow<'a> {
         self.pieces.get(first as usize).map(|piece| self.places.address(piece.start))
     }
 
+    /// Whether code that is not in the module may call what is at an address: a symbol says that a procedure begins there, or the
+    /// address is taken.
+    pub fn is_reached_from_elsewhere(&self, addr: LinkAddr) -> bool {
+        self.places.position(addr.0).is_some_and(|at| self.reached.get(at))
+    }
+
     /// The procedure that an address lies in, as far as is known without its graph.
     pub fn procedure_at(&self, addr: LinkAddr) -> Option<usize> {
         let piece = self.piece_at(self.places.position(addr.0)?)?;
@@ -117,6 +136,25 @@ impl<'a> ModuleFlow<'a> {
         let begins = |procedure: &std::ops::Range<u32>| self.members.get(procedure.start as usize).copied();
         let is_entry = self.pieces.get(piece as usize).is_none_or(|piece| piece.is_entry);
         !is_entry && self.procedures.binary_search_by_key(&Some(piece), begins).is_ok()
+    }
+
+    /// The instruction at a position.
+    pub(super) fn instruction_at(&self, at: u32) -> Option<Instruction> {
+        Instructions::new(&self.places, at)?.read()
+    }
+
+    /// The instructions of a stretch of code, with their addresses: up to bytes that are none.
+    pub(crate) fn instructions(&self, code: &Range<LinkAddr>) -> Vec<(LinkAddr, Instruction)> {
+        let start = self.places.position(code.start.0);
+        let Some(mut reader) = start.and_then(|at| Instructions::new(&self.places, at)) else { return Vec::new() };
+        let mut instructions = Vec::new();
+        loop {
+            let at = LinkAddr(reader.next_address());
+            match reader.read() {
+                Some(instruction) if at < code.end => instructions.push((at, instruction)),
+                _ => return instructions,
+            }
+        }
     }
 
     /// The piece that a position lies in.

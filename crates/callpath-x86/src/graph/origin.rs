@@ -16,16 +16,17 @@ mod undo;
 use std::ops::Range;
 use std::rc::Rc;
 
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind};
 use rustc_hash::FxHashMap;
 
 use query::{Known, Limit, Query};
 pub(super) use query::{Source, Table};
 
+use crate::instruction::{Control, Instruction};
+
 /// One block on the way, with its predecessors and how control comes from them.
 pub(super) trait Ways {
-    /// The instructions of a block, in order.
-    fn instructions(&self, block: u32) -> Vec<Instruction>;
+    /// The instructions of a block, in order, with the addresses where they end.
+    fn instructions(&self, block: u32) -> Vec<(u64, Instruction)>;
     /// The blocks that lead to a block; where a branch does, whether it is taken.
     fn predecessors(&self, block: u32) -> &[(u32, Option<bool>)];
     /// Control comes here from nowhere that is known.
@@ -42,8 +43,7 @@ const MAX_OPEN: usize = 1000;
 /// All queries of one procedure. What was found for one jump holds for the others.
 pub(super) struct Origins<'w, W: Ways> {
     ways: &'w W,
-    infos: InstructionInfoFactory,
-    instructions: FxHashMap<u32, Vec<Instruction>>,
+    instructions: FxHashMap<u32, Vec<(u64, Instruction)>>,
     /// Distinct queries, which are few, by their numbers.
     queries: Vec<Query>,
     query_numbers: FxHashMap<Query, u32>,
@@ -87,7 +87,6 @@ impl<'w, W: Ways> Origins<'w, W> {
     pub(super) fn new(ways: &'w W, budget: usize) -> Origins<'w, W> {
         Origins {
             ways,
-            infos: InstructionInfoFactory::new(),
             instructions: FxHashMap::default(),
             queries: Vec::new(),
             query_numbers: FxHashMap::default(),
@@ -106,15 +105,17 @@ impl<'w, W: Ways> Origins<'w, W> {
         self.budget
     }
 
-    /// The instruction at the end of a block.
-    pub(super) fn last(&mut self, block: u32) -> Option<Instruction> {
+    /// The instruction at the end of a block, and the address where it ends.
+    pub(super) fn last(&mut self, block: u32) -> Option<(u64, Instruction)> {
         let ways = self.ways;
         self.instructions.entry(block).or_insert_with(|| ways.instructions(block)).last().copied()
     }
 
     /// Where the target of the jump at the end of `block` comes from: distinct sources.
     pub(super) fn of_jump(&mut self, block: u32) -> Vec<Source> {
-        let Some(query) = self.last(block).and_then(|jump| Query::of_jump(&jump)) else { return Vec::new() };
+        let Some(query) = self.last(block).and_then(|(next, jump)| Query::of_jump(&jump, next)) else {
+            return Vec::new();
+        };
         if let Some(source) = query.answer() {
             return vec![source];
         }
@@ -216,16 +217,17 @@ impl<'w, W: Ways> Origins<'w, W> {
         }
         let instructions = self.instructions.entry(next.block).or_insert_with(|| ways.instructions(next.block));
         // The last is the jump, or the branch that was come along.
-        let skipped = usize::from(instructions.last().is_some_and(|last| last.op0_kind() == OpKind::NearBranch64))
-            .max(usize::from(instructions.last().is_some_and(|last| last.mnemonic() == Mnemonic::Jmp)));
-        for instruction in instructions.iter().rev().skip(skipped) {
+        let is_way =
+            |control| matches!(control, Control::Branch | Control::Jump | Control::JumpIndirect | Control::Call);
+        let skipped = usize::from(instructions.last().is_some_and(|(_, last)| is_way(last.control())));
+        for (end, instruction) in instructions.iter().rev().skip(skipped) {
             if source.is_some() {
                 break;
             }
             source = match self.budget.checked_sub(1) {
                 Some(left) => {
                     self.budget = left;
-                    query.step_back(instruction, &mut self.infos)
+                    query.step_back(instruction, *end)
                 }
                 None => Some(query.clone().give_up()),
             };
@@ -241,7 +243,7 @@ impl<'w, W: Ways> Origins<'w, W> {
             let known = if is_known { None } else { query.forget() };
             let has_index = query.index().is_some();
             for &(block, is_taken) in before {
-                let limit = |is_taken| Limit::of(self.last(block)?.condition_code(), is_taken);
+                let limit = |is_taken| Limit::of(self.last(block)?.1.condition()?, is_taken);
                 let query = query.clone().through(is_taken.filter(|_| has_index).and_then(limit));
                 let query = self.query(query);
                 let node = self.node(block, query, pending);

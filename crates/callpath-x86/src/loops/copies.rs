@@ -12,7 +12,7 @@ use crate::loops::{FlowGraph, LoopForest};
 const NONE: u32 = u32::MAX;
 
 /// A graph in which copied jumps have blocks of their own, numbered behind the others.
-pub(super) struct Joined<'g, G> {
+pub(crate) struct Joined<'g, G> {
     graph: &'g G,
     /// For each block, the number of the jump that it ends with a copy of.
     jump_of: Vec<u32>,
@@ -24,7 +24,7 @@ pub(super) struct Joined<'g, G> {
 
 impl<'g, G: FlowGraph> Joined<'g, G> {
     /// Nothing if there are no copies.
-    pub(super) fn of(graph: &'g G) -> Option<Joined<'g, G>> {
+    pub(crate) fn of(graph: &'g G) -> Option<Joined<'g, G>> {
         let copied = (0..graph.len()).filter_map(|block| Some((block, graph.copied_jump(block)?)));
         let mut joined = Joined { graph, jump_of: Vec::new(), copies: Vec::new(), numbers: Vec::new() };
         let mut known: FxHashMap<u32, u32> = FxHashMap::default();

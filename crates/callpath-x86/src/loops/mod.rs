@@ -1,36 +1,16 @@
 //! Loops: how the blocks of a control flow graph nest.
 //! Knows nothing of instructions.
 
-mod copies;
+pub(crate) mod copies;
 pub mod dominators;
 mod havlak;
 mod shallow;
 mod split;
 
+pub use crate::dataflow::FlowGraph;
 pub use havlak::forest;
 pub use shallow::TooDeep;
 pub use split::Bodies;
-
-/// A control flow graph: blocks are numbers from 0 on.
-pub trait FlowGraph {
-    /// How many blocks there are.
-    fn len(&self) -> u32;
-    /// Where control enters, the entry first.
-    fn roots(&self) -> &[u32];
-    /// Where control goes from a block.
-    fn successors(&self, block: u32) -> &[u32];
-
-    /// If a block ends with one of several copies of a jump, the first block with one; all of them have the same successors.
-    fn copied_jump(&self, block: u32) -> Option<u32> {
-        let _ = block;
-        None
-    }
-
-    /// There are no blocks.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
 
 impl FlowGraph for crate::graph::ProcedureGraph {
     fn len(&self) -> u32 {
@@ -148,11 +128,11 @@ impl LoopForest {
 }
 
 #[cfg(test)]
-mod listed {
+pub(crate) mod listed {
     use super::FlowGraph;
 
     /// A graph that is entered at block 0: where control goes from each.
-    pub(super) struct Graph(pub(super) Vec<Vec<u32>>);
+    pub(crate) struct Graph(pub(crate) Vec<Vec<u32>>);
 
     impl FlowGraph for Graph {
         fn len(&self) -> u32 {

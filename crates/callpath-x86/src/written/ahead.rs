@@ -7,18 +7,15 @@
 //! the same place, and nothing on the way may have written it there: that would be a jump.
 
 use callpath_format::address::RunAddr;
-use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic,
-    OpAccess, OpKind, Register,
-};
 use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::instruction::{Control, Instruction, LONGEST_BYTES, Operation, Register};
+use crate::state::{RBP, RSP};
 
 /// So many instructions are looked at.
 const MOST_INSTRUCTIONS: usize = 800;
 /// No frame is larger, bytes.
 const LARGEST_FRAME_BYTES: i64 = 64 << 10;
-/// The longest instruction, bytes.
-const LONGEST_BYTES: usize = 15;
 
 /// What a return finds, told from the stack as it is before the instruction that was asked about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,7 +80,6 @@ fn explore(
     mut read: impl FnMut(RunAddr, &mut [u8]) -> usize,
 ) -> (Option<Return>, bool) {
     let mut goes_on = false;
-    let mut info = InstructionInfoFactory::new();
     let mut seen: FxHashMap<u64, State> = FxHashMap::default();
     let mut written: FxHashSet<i64> = FxHashSet::default();
     let mut pending = vec![(start.0, State::START, Named::default())];
@@ -103,52 +99,54 @@ fn explore(
         }
         let Some(instruction) = instruction_at(at, &mut read) else { continue };
         seen.insert(at, state);
-        let next = at.wrapping_add(instruction.len() as u64);
-        match instruction.flow_control() {
-            FlowControl::Next => {
-                named.note(&instruction, &mut info);
+        let next = at.wrapping_add(instruction.len().into());
+        let target = instruction.target(next);
+        let mut is_followed = |to: u64, state: State, named: Named| pending.push((to, state, named));
+        match instruction.control() {
+            control if instruction.operation() == Operation::Call => {
+                let takes_it_off = |first: Instruction| first.operation() == Operation::Pop;
+                let is_named = control != Control::CallIndirect;
+                if is_named && instruction_at(target, &mut read).is_some_and(takes_it_off) {
+                    is_followed(target, State { above_rsp: state.above_rsp - 8, ..state }, named);
+                } else if past_calls {
+                    is_followed(next, state, Named::default());
+                }
+            }
+            Control::Next => {
+                named.note(&instruction);
                 written.extend(written_place(&instruction, state));
-                pending.extend(after(&instruction, state, &mut info).map(|state| (next, state, named)));
+                if let Some(state) = after(&instruction, state) {
+                    is_followed(next, state, named);
+                }
             }
-            FlowControl::UnconditionalBranch => pending.push((instruction.near_branch_target(), state, named)),
-            FlowControl::ConditionalBranch => {
-                pending.push((next, state, named));
-                pending.push((instruction.near_branch_target(), state, named));
+            Control::Jump => is_followed(target, state, named),
+            Control::Branch => {
+                is_followed(next, state, named);
+                is_followed(target, state, named);
             }
-            FlowControl::IndirectBranch => {
-                let is_register = instruction.op0_kind() == OpKind::Register;
-                let target = match is_register {
-                    true => named.by(instruction.op0_register()),
-                    false => pointed_to(&instruction, &mut read),
+            Control::JumpIndirect => {
+                let target = match instruction.has_memory() {
+                    false => named.by(instruction.register(0)),
+                    true => pointed_to(&instruction, next, &mut read),
                 };
                 goes_on |= target.is_none() && state.above_rsp == 0;
-                pending.extend(target.map(|target| (target, state, named)));
-            }
-            FlowControl::Call | FlowControl::IndirectCall => {
-                let target = instruction.near_branch_target();
-                let takes_it_off = |first: Instruction| first.mnemonic() == Mnemonic::Pop;
-                if instruction.is_call_near() && instruction_at(target, &mut read).is_some_and(takes_it_off) {
-                    pending.push((target, State { above_rsp: state.above_rsp - 8, ..state }, named));
-                } else if past_calls {
-                    pending.push((next, state, Named::default()));
+                if let Some(target) = target {
+                    is_followed(target, state, named);
                 }
             }
             // It goes to what it has just put there.
-            FlowControl::Return if state.above_rsp < 0 => {}
-            FlowControl::Return => {
-                let arguments_bytes = match instruction.code() {
-                    Code::Retnq => 0,
-                    Code::Retnq_imm16 => i64::from(instruction.immediate16()),
-                    // Into another segment, or out of an interrupt.
-                    _ => continue,
-                };
+            Control::Return if state.above_rsp < 0 => {}
+            // Into another segment, or out of an interrupt.
+            Control::Return if instruction.operation() != Operation::Return => {}
+            Control::Return => {
+                let arguments_bytes = instruction.immediate().unwrap_or(0) as i64;
                 let here = Return { above_rsp: state.above_rsp, arguments_bytes, rbp: state.rbp };
                 if found.is_some_and(|found| found != here) {
                     return (None, goes_on);
                 }
                 found = Some(here);
             }
-            _ => {}
+            Control::Call | Control::CallIndirect | Control::Stop => {}
         }
     }
     let is_found = |place: i64| !(place - 7..=place + 7).any(|at| written.contains(&at));
@@ -162,35 +160,28 @@ fn explore(
 
 /// Where on the stack an instruction writes, by rsp.
 fn written_place(instruction: &Instruction, state: State) -> Option<i64> {
-    let is_to_memory = instruction.op_count() > 0 && instruction.op0_kind() == OpKind::Memory;
-    match instruction.mnemonic() {
-        Mnemonic::Push | Mnemonic::Pushfq => {
-            state.above_rsp.checked_add(i64::from(instruction.stack_pointer_increment()))
-        }
-        // They only read.
-        Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Bt => None,
-        _ if is_to_memory && instruction.memory_base() == Register::RSP => {
-            state.above_rsp.checked_add(instruction.memory_displacement64() as i64)
+    match instruction.operation() {
+        Operation::Push | Operation::PushFlags => state.above_rsp.checked_add(instruction.stack_change()),
+        _ if instruction.writes_memory_operand() => {
+            let memory = instruction.memory().filter(|memory| memory.base == Register::RSP)?;
+            state.above_rsp.checked_add(memory.displacement)
         }
         _ => None,
     }
 }
 
-/// What a jump through a pointer beside the code leads to: a module's jump to another one's procedure.
-fn pointed_to(instruction: &Instruction, read: &mut impl FnMut(RunAddr, &mut [u8]) -> usize) -> Option<u64> {
+/// What a jump that ends at `next` leads to through a pointer beside the code: a module's jump to another one's procedure.
+fn pointed_to(instruction: &Instruction, next: u64, read: &mut impl FnMut(RunAddr, &mut [u8]) -> usize) -> Option<u64> {
     let mut pointer = [0; 8];
-    let is_beside = instruction.is_ip_rel_memory_operand();
-    let is_read = is_beside && read(RunAddr(instruction.memory_displacement64()), &mut pointer) == pointer.len();
-    is_read.then(|| u64::from_le_bytes(pointer))
+    let place = instruction.beside_code(next)?;
+    (read(RunAddr(place), &mut pointer) == pointer.len()).then(|| u64::from_le_bytes(pointer))
 }
 
 fn instruction_at(at: u64, read: &mut impl FnMut(RunAddr, &mut [u8]) -> usize) -> Option<Instruction> {
     let mut bytes = [0; LONGEST_BYTES];
     let got = read(RunAddr(at), &mut bytes);
     // Bytes of zero are instructions, too, but no program's.
-    let bytes = bytes.get(..got).filter(|bytes| !bytes.starts_with(&[0, 0]))?;
-    let instruction = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
-    (!instruction.is_invalid()).then_some(instruction)
+    Instruction::decode(bytes.get(..got).filter(|bytes| !bytes.starts_with(&[0, 0]))?)
 }
 
 /// Addresses that the code has named in registers.
@@ -199,68 +190,52 @@ struct Named([Option<u64>; 16]);
 
 impl Named {
     fn by(&self, register: Register) -> Option<u64> {
-        self.0.get(register.full_register().number()).copied().flatten().filter(|_| register.is_gpr64())
+        register.general64().and_then(|number| self.0.get(number).copied().flatten())
     }
 
-    fn note(&mut self, instruction: &Instruction, info: &mut InstructionInfoFactory) {
-        let is_register = instruction.op_count() > 0 && instruction.op0_kind() == OpKind::Register;
-        let to = instruction.op0_register();
-        let value = match instruction.mnemonic() {
-            Mnemonic::Mov if instruction.op1_kind() == OpKind::Immediate64 => Some(instruction.immediate64()),
-            Mnemonic::Lea if instruction.memory_index() == Register::None => {
-                self.by(instruction.memory_base()).map(|base| base.wrapping_add(instruction.memory_displacement64()))
-            }
+    fn note(&mut self, instruction: &Instruction) {
+        let value = match instruction.operation() {
+            Operation::Move => instruction.immediate(),
+            Operation::LoadAddress => instruction.memory().and_then(|memory| {
+                let base = self.by(memory.base).filter(|_| memory.is_only(memory.base))?;
+                Some(base.wrapping_add_signed(memory.displacement))
+            }),
             _ => None,
         };
-        for used in info.info_options(instruction, InstructionInfoOptions::NO_MEMORY_USAGE).used_registers() {
-            let is_read = matches!(used.access(), OpAccess::None | OpAccess::Read | OpAccess::CondRead);
-            if used.register().is_gpr() && !is_read {
-                self.0[used.register().full_register().number()] = None;
-            }
+        for number in instruction.writes().general() {
+            self.0[number] = None;
         }
-        if is_register && to.is_gpr64() && value.is_some() {
-            self.0[to.number()] = value;
+        if let (Some(number), Some(value)) = (instruction.register(0).general64(), value) {
+            self.0[number] = Some(value);
         }
     }
 }
 
 /// What holds behind an instruction; `None`: rsp is not known.
-fn after(instruction: &Instruction, state: State, info: &mut InstructionInfoFactory) -> Option<State> {
-    let is_register = |operand| instruction.op_kind(operand) == OpKind::Register;
-    let is_rsp = instruction.op_count() > 0 && is_register(0) && instruction.op0_register() == Register::RSP;
-    let is_rbp = instruction.op_count() > 0 && is_register(0) && instruction.op0_register() == Register::RBP;
-    let immediate = || instruction.try_immediate(1).ok().map(|bytes| bytes as i64);
-    let is_plain = |base| instruction.memory_base() == base && instruction.memory_index() == Register::None;
-    let displacement = instruction.memory_displacement64() as i64;
+fn after(instruction: &Instruction, state: State) -> Option<State> {
+    let to = instruction.register(0);
+    let (is_rsp, is_rbp) = (to == Register::RSP, to == Register::RBP);
     let by = |bytes: i64| Some(State { above_rsp: state.above_rsp.checked_add(bytes)?, ..state });
-    match instruction.mnemonic() {
-        Mnemonic::Pop if is_rsp => None,
-        Mnemonic::Pop if is_rbp => by(8).map(|after| State { rbp: state.loaded(state.above_rsp), ..after }),
-        Mnemonic::Push if is_rbp && state.rbp == CallersRbp::Kept => {
+    match instruction.operation() {
+        Operation::Pop if is_rsp => None,
+        Operation::Pop if is_rbp => by(8).map(|after| State { rbp: state.loaded(state.above_rsp), ..after }),
+        Operation::Push if is_rbp && state.rbp == CallersRbp::Kept => {
             by(-8).map(|after| State { kept_at: Some(after.above_rsp), ..after })
         }
-        Mnemonic::Push | Mnemonic::Pop | Mnemonic::Pushfq | Mnemonic::Popfq => {
-            by(i64::from(instruction.stack_pointer_increment()))
+        Operation::Push | Operation::Pop | Operation::PushFlags | Operation::PopFlags => by(instruction.stack_change()),
+        Operation::Add | Operation::Subtract | Operation::LoadAddress if is_rsp => {
+            by(-i64::from(instruction.stack_growth()?))
         }
-        Mnemonic::Add if is_rsp => by(immediate()?),
-        Mnemonic::Sub if is_rsp => by(immediate()?.checked_neg()?),
-        Mnemonic::Lea if is_rsp && is_plain(Register::RSP) => by(displacement),
-        Mnemonic::Mov if is_rbp && !is_register(1) && is_plain(Register::RSP) => {
-            let place = state.above_rsp.checked_add(displacement)?;
+        Operation::Move if is_rbp && instruction.memory().is_some_and(|memory| memory.is_only(Register::RSP)) => {
+            let place = state.above_rsp.checked_add(instruction.memory()?.displacement)?;
             Some(State { rbp: state.loaded(place), ..state })
         }
         _ => {
-            let used = info.info_options(instruction, InstructionInfoOptions::NO_MEMORY_USAGE);
-            let writes = |register| {
-                used.used_registers().iter().any(|used| {
-                    used.register().full_register() == register
-                        && !matches!(used.access(), OpAccess::None | OpAccess::Read | OpAccess::CondRead)
-                })
-            };
-            if writes(Register::RSP) {
+            let written = instruction.writes();
+            if written.has_general(RSP) {
                 return None;
             }
-            Some(State { rbp: if writes(Register::RBP) { CallersRbp::Lost } else { state.rbp }, ..state })
+            Some(State { rbp: if written.has_general(RBP) { CallersRbp::Lost } else { state.rbp }, ..state })
         }
     }
 }

@@ -21,11 +21,10 @@ use std::ops::Range;
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::{Cfa, Recipe, Rule};
 use callpath_format::register::Reg;
-use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic,
-    OpAccess, OpKind, Register,
-};
 use rustc_hash::FxHashMap;
+
+use crate::instruction::{Control, Instruction, Listing, Operation, Register};
+use crate::state::{RBP, RSP};
 
 /// What makes a frame: `push rbp; mov rbp, rsp`, in both encodings.
 const PROLOGUES: [[u8; 4]; 2] = [[0x55, 0x48, 0x89, 0xe5], [0x55, 0x48, 0x8b, 0xec]];
@@ -134,7 +133,6 @@ pub(super) fn framed(code: &[u8], start: LinkAddr) -> Vec<FramedProcedure> {
     let mut follow = Follow {
         code,
         start,
-        info: InstructionInfoFactory::new(),
         keeps_rsp: false,
         #[cfg(test)]
         looks: std::cell::Cell::default(),
@@ -170,27 +168,22 @@ fn makes_frame_by_subtraction(code: &[u8]) -> bool {
     if !SUB_RSP.iter().any(|sub| code.starts_with(sub)) {
         return false;
     }
-    let mut decoder = Decoder::new(64, &code[..code.len().min(32)], DecoderOptions::NONE);
-    let sub = decoder.decode();
-    let store = decoder.decode();
-    let is_saved = store.mnemonic() == Mnemonic::Mov
-        && store.op0_kind() == OpKind::Memory
-        && store.memory_base() == Register::RSP
-        && store.memory_index() == Register::None
-        && store.op1_kind() == OpKind::Register
-        && store.op1_register() == Register::RBP
-        && sub.try_immediate(1).ok().and_then(|size| size.checked_sub(8)) == Some(store.memory_displacement64());
-    let point = decoder.decode();
-    let is_pointed = matches!(point.mnemonic(), Mnemonic::Mov | Mnemonic::Lea)
-        && point.op0_kind() == OpKind::Register
-        && point.op0_register() == Register::RBP;
-    is_saved && is_pointed
+    let mut instructions = Listing::new(code, 0).map(|(_, instruction)| instruction);
+    let (Some(sub), Some(store), Some(point)) = (instructions.next(), instructions.next(), instructions.next()) else {
+        return false;
+    };
+    let place = store.memory().filter(|memory| memory.is_only(Register::RSP)).map(|memory| memory.displacement as u64);
+    let is_saved = store.operation() == Operation::Move
+        && store.register(1) == Register::RBP
+        && place.is_some()
+        && sub.immediate().and_then(|size| size.checked_sub(8)) == place;
+    let is_pointed = matches!(point.operation(), Operation::Move | Operation::LoadAddress);
+    is_saved && is_pointed && point.register(0) == Register::RBP
 }
 
 struct Follow<'c> {
     code: &'c [u8],
     start: LinkAddr,
-    info: InstructionInfoFactory,
     /// What is called takes nothing off the stack.
     keeps_rsp: bool,
     /// How many instructions were looked at.
@@ -214,10 +207,7 @@ impl Follow<'_> {
     fn decode(&self, at: usize) -> Option<Instruction> {
         #[cfg(test)]
         self.looks.update(|looks| looks + 1);
-        let rest = self.code.get(at..self.code.len().min(at + 16))?;
-        let ip = self.start.0.wrapping_add(at as u64);
-        let instruction = Decoder::with_ip(64, rest, ip, DecoderOptions::NONE).decode();
-        (!instruction.is_invalid()).then_some(instruction)
+        Instruction::decode(self.code.get(at..)?)
     }
 
     /// Where a procedure begins whose prologue is at `prologue`, and not before `least`: instructions that leave rsp and rbp
@@ -233,34 +223,16 @@ impl Follow<'_> {
     fn runs_into(&mut self, mut at: usize, prologue: usize) -> bool {
         while at < prologue {
             let Some(instruction) = self.decode(at) else { return false };
-            let goes_on = matches!(instruction.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch);
+            let goes_on = matches!(instruction.control(), Control::Next | Control::Branch);
             // Bytes of zero are instructions, too.
             let is_data = self.code[at..].starts_with(&[0, 0]);
-            if !goes_on
-                || is_data
-                || self.writes(&instruction, Register::RSP)
-                || self.writes(&instruction, Register::RBP)
-            {
+            let written = instruction.writes();
+            if !goes_on || is_data || written.has_general(RSP) || written.has_general(RBP) {
                 return false;
             }
-            at += instruction.len();
+            at += instruction.len() as usize;
         }
         at == prologue
-    }
-
-    fn writes(&mut self, instruction: &Instruction, register: Register) -> bool {
-        let names_it = |operand| {
-            instruction.op_kind(operand) == OpKind::Register
-                && instruction.op_register(operand).full_register() == register
-        };
-        if !instruction.is_stack_instruction() && !(0..instruction.op_count()).any(names_it) {
-            return false;
-        }
-        let info = self.info.info_options(instruction, InstructionInfoOptions::NO_MEMORY_USAGE);
-        info.used_registers().iter().any(|used| {
-            used.register().full_register() == register
-                && !matches!(used.access(), OpAccess::None | OpAccess::Read | OpAccess::CondRead)
-        })
     }
 
     /// What lies in `range`, at the beginning of which a procedure with this prologue begins, or none is known to.
@@ -389,7 +361,7 @@ impl Follow<'_> {
                 continue;
             }
             let Some(instruction) = self.decode(at) else { continue };
-            if (at + 1..at + instruction.len()).any(is_sure) {
+            if (at + 1..at + instruction.len() as usize).any(is_sure) {
                 continue;
             }
             let effect = self.effect(&instruction, state, at);
@@ -420,42 +392,38 @@ impl Follow<'_> {
             if self.code[at..].starts_with(&[0, 0]) {
                 return true;
             }
-            match instruction.flow_control() {
-                FlowControl::UnconditionalBranch
-                | FlowControl::IndirectBranch
-                | FlowControl::Return
-                | FlowControl::Interrupt
-                | FlowControl::Exception => return false,
-                _ => at += instruction.len(),
+            match instruction.control() {
+                Control::Jump | Control::JumpIndirect | Control::Return | Control::Stop => return false,
+                _ => at += instruction.len() as usize,
             }
         }
         false
     }
 
-    fn effect(&mut self, instruction: &Instruction, state: State, at: usize) -> Effect {
-        let after = self.after(instruction, state);
+    fn effect(&self, instruction: &Instruction, state: State, at: usize) -> Effect {
+        let after = after(instruction, state);
+        let end = at + instruction.len() as usize;
         let target = || {
-            let offset = instruction.near_branch_target().wrapping_sub(self.start.0);
+            let offset = instruction.target(end as u64);
             usize::try_from(offset).ok().filter(|&offset| offset < self.code.len())
         };
-        let (next, jumps) = match instruction.flow_control() {
-            FlowControl::Next => (after, None),
-            FlowControl::UnconditionalBranch => (None, target().zip(after)),
-            FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => (after, target().zip(after)),
+        let (next, jumps) = match instruction.control() {
+            Control::Next => (after, None),
+            Control::Jump => (None, target().zip(after)),
+            Control::Branch => (after, target().zip(after)),
             // What was called may have taken its arguments off the stack.
-            FlowControl::Call | FlowControl::IndirectCall if self.is_data(at + instruction.len()) => (None, None),
-            FlowControl::Call | FlowControl::IndirectCall => {
+            Control::Call | Control::CallIndirect if self.is_data(end) => (None, None),
+            Control::Call | Control::CallIndirect => {
                 (Some(State { rsp: state.rsp.filter(|_| self.keeps_rsp), ..state }), None)
             }
-            _ => (None, None),
+            Control::JumpIndirect | Control::Return | Control::Stop => (None, None),
         };
-        let behind = self.code.get(at + instruction.len()).copied();
-        let gives_up = match instruction.mnemonic() {
-            Mnemonic::Leave => matches!(behind, Some(0xc2 | 0xc3)),
-            Mnemonic::Mov => {
-                instruction.op0_register() == Register::RSP
-                    && instruction.op1_kind() == OpKind::Register
-                    && instruction.op1_register() == Register::RBP
+        let behind = self.code.get(end).copied();
+        let gives_up = match instruction.operation() {
+            Operation::Leave => matches!(behind, Some(0xc2 | 0xc3)),
+            Operation::Move => {
+                instruction.register(0) == Register::RSP
+                    && instruction.register(1) == Register::RBP
                     && behind == Some(0x5d)
             }
             _ => false,
@@ -463,121 +431,10 @@ impl Follow<'_> {
         Effect {
             next,
             jumps,
-            len: (self.code.len() - at).min(instruction.len()) as u8,
-            is_call: instruction.is_call_near() || instruction.is_call_near_indirect(),
+            len: instruction.len() as u8,
+            is_call: instruction.operation() == Operation::Call,
             leaves: gives_up && matches!(state.rbp, Rbp::At(16)),
         }
-    }
-
-    /// What holds behind an instruction that goes on; `None`: nothing.
-    fn after(&mut self, instruction: &Instruction, state: State) -> Option<State> {
-        let rsp_less = |bytes: i64| {
-            state
-                .rsp
-                .and_then(|rsp| i32::try_from(i64::from(rsp) + bytes).ok())
-                .filter(|rsp| (0..1 << 24).contains(rsp))
-        };
-        let (kind0, kind1) =
-            (instruction.op0_kind(), if instruction.op_count() > 1 { instruction.op1_kind() } else { OpKind::Memory });
-        let (op0, op1) = (instruction.op0_register(), instruction.op1_register());
-        let is_rsp = kind0 == OpKind::Register && op0 == Register::RSP;
-        let is_rbp = kind0 == OpKind::Register && op0 == Register::RBP;
-        let immediate = || instruction.try_immediate(1).ok().map(|n| n as i64);
-        let plain_memory = |base| instruction.memory_base() == base && instruction.memory_index() == Register::None;
-        let disp = instruction.memory_displacement64() as i64;
-        let mut after = state;
-        match instruction.mnemonic() {
-            Mnemonic::Push | Mnemonic::Pushfq => {
-                after.rsp = rsp_less(i64::from(instruction.stack_pointer_increment()).wrapping_neg());
-                if instruction.mnemonic() == Mnemonic::Push
-                    && is_rbp
-                    && state.rbp == Rbp::Caller
-                    && state.saved.is_none()
-                {
-                    after.saved = after.rsp;
-                }
-            }
-            Mnemonic::Pop | Mnemonic::Popfq => {
-                if is_rsp {
-                    return None;
-                }
-                after.rsp = rsp_less(-i64::from(instruction.stack_pointer_increment()));
-                if instruction.mnemonic() == Mnemonic::Pop && is_rbp {
-                    // Where rsp is not known, behind calls: the frame's end is what this is for.
-                    let gives_back = state.saved.is_some() && state.rsp == state.saved || state == State::FRAMED;
-                    after.rbp = if gives_back { Rbp::Caller } else { Rbp::Other };
-                    after.rsp = if state == State::FRAMED { Some(8) } else { after.rsp };
-                }
-            }
-            Mnemonic::Leave => match state.rbp {
-                Rbp::At(below) if state.saved == Some(below) => (after.rbp, after.rsp) = (Rbp::Caller, Some(below - 8)),
-                _ => return None,
-            },
-            Mnemonic::Sub if is_rsp => after.rsp = immediate().and_then(rsp_less),
-            Mnemonic::Add if is_rsp => after.rsp = immediate().and_then(|n| rsp_less(n.wrapping_neg())),
-            Mnemonic::Add | Mnemonic::Sub if is_rbp => {
-                let bytes =
-                    immediate().map(|n| if instruction.mnemonic() == Mnemonic::Add { n } else { n.wrapping_neg() });
-                after.rbp = match (state.rbp, bytes.and_then(|n| i32::try_from(n).ok())) {
-                    (Rbp::At(below), Some(bytes)) => below.checked_sub(bytes).map_or(Rbp::Other, Rbp::At),
-                    _ => Rbp::Other,
-                };
-            }
-            Mnemonic::Lea if is_rsp => {
-                after.rsp = match state.rbp {
-                    _ if plain_memory(Register::RSP) => rsp_less(disp.wrapping_neg()),
-                    Rbp::At(below) if plain_memory(Register::RBP) => i32::try_from(i64::from(below) - disp).ok(),
-                    _ => None,
-                };
-            }
-            // How mono fills up.
-            Mnemonic::Lea if is_rbp && plain_memory(Register::RBP) && disp == 0 => {}
-            Mnemonic::Lea if is_rbp => {
-                let below = if plain_memory(Register::RSP) { rsp_less(disp.wrapping_neg()) } else { None };
-                after.rbp = below.map_or(Rbp::Other, Rbp::At);
-            }
-            Mnemonic::Mov if is_rsp => {
-                after.rsp = match state.rbp {
-                    Rbp::At(below) if kind1 == OpKind::Register && op1 == Register::RBP => Some(below),
-                    _ => None,
-                };
-            }
-            Mnemonic::Mov if is_rbp => {
-                after.rbp = match state.rsp {
-                    Some(below) if kind1 == OpKind::Register && op1 == Register::RSP => Rbp::At(below),
-                    _ if kind1 == OpKind::Memory
-                        && plain_memory(Register::RSP)
-                        && state.saved.is_some()
-                        && rsp_less(disp.wrapping_neg()) == state.saved =>
-                    {
-                        Rbp::Caller
-                    }
-                    _ => Rbp::Other,
-                };
-            }
-            Mnemonic::Mov if kind0 == OpKind::Memory && plain_memory(Register::RSP) => {
-                let place = rsp_less(disp.wrapping_neg());
-                let is_rbp = kind1 == OpKind::Register && op1 == Register::RBP && state.rbp == Rbp::Caller;
-                if is_rbp && state.saved.is_none() {
-                    after.saved = place;
-                } else if place.is_some() && place == state.saved && !is_rbp {
-                    after.saved = None;
-                }
-            }
-            _ => {
-                if self.writes(instruction, Register::RSP) {
-                    after.rsp = None;
-                }
-                if self.writes(instruction, Register::RBP) {
-                    after.rbp = Rbp::Other;
-                }
-            }
-        }
-        // What lies below rsp is gone.
-        if after.rsp.zip(after.saved).is_some_and(|(rsp, saved)| rsp < saved) {
-            after.saved = None;
-        }
-        after.is_known().then_some(after)
     }
 
     fn steps(&self, known: FxHashMap<usize, Known>) -> Vec<FramedStep> {
@@ -595,6 +452,102 @@ impl Follow<'_> {
         }
         steps
     }
+}
+
+/// What holds behind an instruction that goes on; `None`: nothing.
+fn after(instruction: &Instruction, state: State) -> Option<State> {
+    let rsp_less = |bytes: i64| {
+        state.rsp.and_then(|rsp| i32::try_from(i64::from(rsp) + bytes).ok()).filter(|rsp| (0..1 << 24).contains(rsp))
+    };
+    let (to, from) = (instruction.register(0), instruction.register(1));
+    let (is_rsp, is_rbp) = (to == Register::RSP, to == Register::RBP);
+    let constant = || instruction.immediate().map(|constant| constant as i64);
+    // Of a memory operand `[base + displacement]`.
+    let displacement = |base| instruction.memory().filter(|memory| memory.is_only(base)).map(|m| m.displacement);
+    let above_rsp = || displacement(Register::RSP).and_then(|above| rsp_less(above.wrapping_neg()));
+    let mut after = state;
+    match instruction.operation() {
+        Operation::Push | Operation::PushFlags | Operation::Call => {
+            after.rsp = rsp_less(instruction.stack_change().wrapping_neg());
+            let is_push = instruction.operation() == Operation::Push;
+            if is_push && is_rbp && state.rbp == Rbp::Caller && state.saved.is_none() {
+                after.saved = after.rsp;
+            }
+        }
+        Operation::Pop | Operation::PopFlags => {
+            if is_rsp {
+                return None;
+            }
+            after.rsp = rsp_less(instruction.stack_change().wrapping_neg());
+            if instruction.operation() == Operation::Pop && is_rbp {
+                // Where rsp is not known, behind calls: the frame's end is what this is for.
+                let gives_back = state.saved.is_some() && state.rsp == state.saved || state == State::FRAMED;
+                after.rbp = if gives_back { Rbp::Caller } else { Rbp::Other };
+                after.rsp = if state == State::FRAMED { Some(8) } else { after.rsp };
+            }
+        }
+        Operation::Leave => match state.rbp {
+            Rbp::At(below) if state.saved == Some(below) => (after.rbp, after.rsp) = (Rbp::Caller, Some(below - 8)),
+            _ => return None,
+        },
+        Operation::Subtract if is_rsp => after.rsp = constant().and_then(rsp_less),
+        Operation::Add if is_rsp => after.rsp = constant().and_then(|n| rsp_less(n.wrapping_neg())),
+        Operation::Add | Operation::Subtract if is_rbp => {
+            let is_add = instruction.operation() == Operation::Add;
+            let bytes = constant().map(|n| if is_add { n } else { n.wrapping_neg() });
+            after.rbp = match (state.rbp, bytes.and_then(|n| i32::try_from(n).ok())) {
+                (Rbp::At(below), Some(bytes)) => below.checked_sub(bytes).map_or(Rbp::Other, Rbp::At),
+                _ => Rbp::Other,
+            };
+        }
+        Operation::LoadAddress if is_rsp => {
+            after.rsp = match (state.rbp, displacement(Register::RBP)) {
+                _ if displacement(Register::RSP).is_some() => above_rsp(),
+                (Rbp::At(below), Some(above)) => i32::try_from(i64::from(below) - above).ok(),
+                _ => None,
+            };
+        }
+        // How mono fills up.
+        Operation::LoadAddress if is_rbp && displacement(Register::RBP) == Some(0) => {}
+        Operation::LoadAddress if is_rbp => after.rbp = above_rsp().map_or(Rbp::Other, Rbp::At),
+        Operation::Move if is_rsp => {
+            after.rsp = match state.rbp {
+                Rbp::At(below) if from == Register::RBP => Some(below),
+                _ => None,
+            };
+        }
+        Operation::Move if is_rbp => {
+            let is_saved = state.saved.is_some() && above_rsp() == state.saved;
+            after.rbp = match state.rsp {
+                Some(below) if from == Register::RSP => Rbp::At(below),
+                _ if is_saved => Rbp::Caller,
+                _ => Rbp::Other,
+            };
+        }
+        Operation::Move if instruction.writes_memory_operand() && displacement(Register::RSP).is_some() => {
+            let place = above_rsp();
+            let is_callers = from == Register::RBP && state.rbp == Rbp::Caller;
+            if is_callers && state.saved.is_none() {
+                after.saved = place;
+            } else if place.is_some() && place == state.saved && !is_callers {
+                after.saved = None;
+            }
+        }
+        _ => {
+            let written = instruction.writes();
+            if written.has_general(RSP) {
+                after.rsp = None;
+            }
+            if written.has_general(RBP) {
+                after.rbp = Rbp::Other;
+            }
+        }
+    }
+    // What lies below rsp is gone.
+    if after.rsp.zip(after.saved).is_some_and(|(rsp, saved)| rsp < saved) {
+        after.saved = None;
+    }
+    after.is_known().then_some(after)
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use callpath_format::address::LinkAddr;
 use super::Procedure;
 use super::steps::{Step, StepKind};
 use crate::decode::Flow;
-use crate::graph::Terminator;
 use crate::graph::jump_tables::Resolution;
+use crate::graph::{EdgeKind, Terminator};
 use crate::places::NOWHERE;
 
 /// A block before it has a number.
@@ -83,25 +83,26 @@ impl Procedure<'_, '_> {
         }
     }
 
-    /// How a block ends, and the positions of its successors.
-    pub(in crate::graph) fn ending(&self, block: &RawBlock, targets: &mut Vec<u32>) -> Terminator {
+    /// How a block ends, and the positions of its successors within the procedure, each with how control comes there.
+    pub(in crate::graph) fn ending(&self, block: &RawBlock, targets: &mut Vec<(u32, EdgeKind)>) -> Terminator {
         targets.clear();
-        let jump = |target: u32, targets: &mut Vec<u32>| match self.destination(target) {
+        let jump = |target: u32, targets: &mut Vec<(u32, EdgeKind)>| match self.destination(target) {
             Destination::Inside => {
-                targets.push(target);
+                targets.push((target, EdgeKind::Jump));
                 Terminator::Jump
             }
             Destination::Out(out) => Terminator::TailCall(out),
             Destination::Shared(address) => Terminator::SharedTail(address),
         };
-        let branch = |target: u32, next: u32, targets: &mut Vec<u32>| {
+        let branch = |target: u32, next: u32, targets: &mut Vec<(u32, EdgeKind)>| {
             if self.is_inside(next) {
-                targets.push(next);
+                let is_both = next == target;
+                targets.push((next, if is_both { EdgeKind::FallThrough } else { EdgeKind::NotTaken }));
             }
             match self.destination(target) {
                 Destination::Inside => {
-                    if !targets.contains(&target) {
-                        targets.push(target);
+                    if target != next {
+                        targets.push((target, EdgeKind::Taken));
                     }
                     Terminator::Branch
                 }
@@ -112,7 +113,8 @@ impl Procedure<'_, '_> {
         match block.how {
             Ending::Falls => match self.destination(block.end) {
                 Destination::Inside => {
-                    targets.push(block.end);
+                    let is_call = self.ends_with_call(block);
+                    targets.push((block.end, if is_call { EdgeKind::AfterCall } else { EdgeKind::FallThrough }));
                     Terminator::FallsThrough
                 }
                 _ => match self.flow.piece_at(block.end) {
@@ -134,7 +136,7 @@ impl Procedure<'_, '_> {
                     StepKind::Jump => jump(step.target, targets),
                     StepKind::JumpIndirect => match self.resolved.get(&index).map(|resolution| &**resolution) {
                         Some(Resolution::Table { targets: found, .. }) => {
-                            targets.extend(found);
+                            targets.extend(found.iter().map(|&target| (target, EdgeKind::Table)));
                             Terminator::Switch(0)
                         }
                         Some(Resolution::Leaves(target)) => {
@@ -160,15 +162,20 @@ impl Procedure<'_, '_> {
     }
 
     /// Where exceptions of the calls in a block land.
-    pub(in crate::graph) fn landings(&self, block: &RawBlock, targets: &mut Vec<u32>) {
+    pub(in crate::graph) fn landings(&self, block: &RawBlock, targets: &mut Vec<(u32, EdgeKind)>) {
         if self.flow.landing_pads.is_empty() {
             return;
         }
         for step in self.calls_in(block) {
-            if let Some(pad) = self.landing_pad(step).filter(|&pad| self.is_inside(pad) && !targets.contains(&pad)) {
-                targets.push(pad);
+            let is_new = |pad: &u32| !targets.iter().any(|(target, _)| target == pad);
+            if let Some(pad) = self.landing_pad(step).filter(|&pad| self.is_inside(pad)).filter(is_new) {
+                targets.push((pad, EdgeKind::LandingPad));
             }
         }
+    }
+
+    fn ends_with_call(&self, block: &RawBlock) -> bool {
+        self.calls_in(block).any(|call| call.end == block.end)
     }
 
     fn calls_in(&self, block: &RawBlock) -> impl Iterator<Item = &Step> {

@@ -11,7 +11,7 @@ use super::Procedure;
 use super::steps::StepKind;
 use crate::graph::fragments::address_range;
 use crate::graph::jump_tables::Resolution;
-use crate::graph::{Block, CallSite, JumpTable, ProcedureGraph, Terminator};
+use crate::graph::{Block, CallSite, EdgeKind, JumpTable, ProcedureGraph, Terminator};
 use crate::places::NOWHERE;
 
 /// Where tables lie, and where they lead.
@@ -60,7 +60,7 @@ impl Procedure<'_, '_> {
                             (like.addresses.clone(), Arc::clone(&like.targets))
                         }
                         None => {
-                            targets.extend(cases);
+                            targets.extend(cases.iter().map(|&case| (case, EdgeKind::Table)));
                             let addresses = places.iter().copied().map(LinkAddr);
                             (addresses.collect(), cases.iter().copied().map(address).collect())
                         }
@@ -83,7 +83,12 @@ impl Procedure<'_, '_> {
                 None => {
                     self.landings(block, &mut targets);
                     let first = graph.edges.len() as u32;
-                    graph.edges.extend(targets.iter().filter_map(|&target| index_of(target)));
+                    for &(target, kind) in &targets {
+                        if let Some(to) = index_of(target) {
+                            graph.edges.push(to);
+                            graph.kinds.push(kind);
+                        }
+                    }
                     first..graph.edges.len() as u32
                 }
             };

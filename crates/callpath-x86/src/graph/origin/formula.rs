@@ -1,9 +1,7 @@
 //! Sums of registers and memory words with factors: what a target is made of.
 //! Knows nothing of tables, and of which instruction defines what.
 
-use iced_x86::{Instruction, Register};
-
-use crate::decode::number;
+use crate::instruction::{Memory, Register};
 
 pub(super) const RAX: u8 = 0;
 pub(super) const RDX: u8 = 2;
@@ -67,19 +65,17 @@ impl Sum {
         }
     }
 
-    /// The address that an instruction's memory operand means.
-    pub(super) fn address(instruction: &Instruction) -> Option<Sum> {
-        if matches!(instruction.memory_segment(), Register::FS | Register::GS) {
+    /// The address that a memory operand means, in an instruction that ends at address `next`.
+    pub(super) fn address(memory: &Memory, next: u64) -> Option<Sum> {
+        if memory.has_segment {
             return None;
         }
-        if instruction.is_ip_rel_memory_operand() {
-            return Some(Sum::constant(instruction.ip_rel_memory_address()));
+        if memory.is_beside_code() {
+            return Some(Sum::constant(next.wrapping_add_signed(memory.displacement)));
         }
-        let mut sum = Sum::constant(instruction.memory_displacement64());
-        let registers =
-            [(instruction.memory_base(), 1), (instruction.memory_index(), instruction.memory_index_scale().into())];
-        for (register, factor) in registers {
-            if register != Register::None && !sum.add(Place::Register(number(register)? as u8), factor) {
+        let mut sum = Sum::constant(memory.displacement as u64);
+        for (register, factor) in [(memory.base, 1), (memory.index, memory.scale.into())] {
+            if register != Register::NONE && !sum.add(Place::Register(register.general()? as u8), factor) {
                 return None;
             }
         }
@@ -121,23 +117,20 @@ pub(super) fn moved(place: Place, changed: Place, by: &Sum) -> Option<Place> {
     }
 }
 
-pub(super) fn memory_place(instruction: &Instruction) -> Option<Place> {
-    if matches!(instruction.memory_segment(), Register::FS | Register::GS) {
+/// The word that a memory operand means, in an instruction that ends at address `next`.
+pub(super) fn memory_place(memory: &Memory, next: u64) -> Option<Place> {
+    if memory.has_segment {
         return None;
     }
-    if instruction.is_ip_rel_memory_operand() {
-        let disp = instruction.ip_rel_memory_address() as i64;
+    if memory.is_beside_code() {
+        let disp = next.wrapping_add_signed(memory.displacement) as i64;
         return Some(Place::Memory { base: NONE, index: NONE, scale: 1, disp });
     }
     let of = |register: Register| match register {
-        Register::None => Some(NONE),
-        register => number(register).map(|number| number as u8),
+        Register::NONE => Some(NONE),
+        register => register.general().map(|number| number as u8),
     };
-    let index = of(instruction.memory_index())?;
-    Some(Place::Memory {
-        base: of(instruction.memory_base())?,
-        index,
-        scale: if index == NONE { 1 } else { instruction.memory_index_scale() as u8 },
-        disp: instruction.memory_displacement64() as i64,
-    })
+    let index = of(memory.index)?;
+    let scale = if index == NONE { 1 } else { memory.scale };
+    Some(Place::Memory { base: of(memory.base)?, index, scale, disp: memory.displacement })
 }

@@ -1,10 +1,8 @@
 //! What is wanted of a jump's target at some point of the code, and what is known of it.
 //! Knows nothing of which instruction defines what.
 
-use iced_x86::{ConditionCode, Instruction, OpKind, Register};
-
 use super::formula::{Place, Sum, memory_place, moved, touches};
-use crate::decode::number;
+use crate::instruction::{Condition, Instruction, Memory, Register};
 
 /// An index is not shifted more often between its comparison and its use.
 const MAX_SHIFTS: u8 = 3;
@@ -69,11 +67,12 @@ pub(super) enum Limit {
 
 impl Limit {
     /// Of a branch under `condition`, taken or not. No other says anything.
-    pub(super) fn of(condition: ConditionCode, is_taken: bool) -> Option<Limit> {
-        use ConditionCode::{a, ae, b, be, e, g, ge, l, le, ne};
+    pub(super) fn of(condition: Condition, is_taken: bool) -> Option<Limit> {
+        use Condition::{Above, AboveOrEqual, Below, BelowOrEqual, Equal};
+        use Condition::{Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
         match (condition, is_taken) {
-            (be | le | e, true) | (a | g | ne, false) => Some(Limit::NotAbove),
-            (b | l, true) | (ae | ge, false) => Some(Limit::Below),
+            (BelowOrEqual | LessOrEqual | Equal, true) | (Above | Greater | NotEqual, false) => Some(Limit::NotAbove),
+            (Below | Less, true) | (AboveOrEqual | GreaterOrEqual, false) => Some(Limit::Below),
             _ => None,
         }
     }
@@ -128,8 +127,8 @@ pub(in crate::graph) enum Source {
 }
 
 impl Query {
-    /// The target of a jump.
-    pub(super) fn of_jump(jump: &Instruction) -> Option<Query> {
+    /// The target of a jump that ends at address `next`.
+    pub(super) fn of_jump(jump: &Instruction, next: u64) -> Option<Query> {
         let mut query = Query {
             outer: Sum::default(),
             load: None,
@@ -141,13 +140,12 @@ impl Query {
             pending: None,
             compared: None,
         };
-        match jump.op0_kind() {
-            OpKind::Register => query.outer = Sum::of(Place::Register(number(jump.op0_register())? as u8)),
-            OpKind::Memory => {
-                let width = jump.memory_size().size() as u8;
-                query.load = Some(Load { width, is_signed: false, address: Sum::address(jump)? });
+        match jump.memory() {
+            Some(memory) => {
+                let address = Sum::address(&memory, next)?;
+                query.load = Some(Load { width: memory.bytes as u8, is_signed: false, address });
             }
-            _ => return None,
+            None => query.outer = Sum::of(Place::Register(jump.register(0).general()? as u8)),
         }
         Some(query)
     }
@@ -303,15 +301,15 @@ impl Query {
         sums.into_iter().flatten().flat_map(|sum| sum.terms.iter().flatten()).any(|term| touches(term.0, place))
     }
 
-    /// `register` is read from memory.
-    pub(super) fn load(&mut self, register: u8, instruction: &Instruction, width: u8, is_signed: bool) -> bool {
+    /// `register` is read from memory, by an instruction that ends at address `next`.
+    pub(super) fn load(&mut self, register: u8, memory: &Memory, next: u64, is_signed: bool) -> bool {
+        let width = memory.bytes as u8;
         let place = Place::Register(register);
         if !self.mentions(place) && self.compared.is_none_or(|compared| !touches(compared.0, place)) {
             return true;
         }
-        let Some(address) = Sum::address(instruction) else { return self.kill(place) };
-        let is_slot = matches!(instruction.memory_base(), Register::RSP | Register::RBP)
-            && instruction.memory_index() == Register::None;
+        let Some(address) = Sum::address(memory, next) else { return self.kill(place) };
+        let is_slot = matches!(memory.base, Register::RSP | Register::RBP) && memory.index == Register::NONE;
         let in_outer = self.outer.terms.iter().flatten().find(|term| term.0 == place).copied();
         if let Some((_, factor)) = in_outer
             && self.load.is_none()
@@ -326,7 +324,7 @@ impl Query {
             self.compared = None;
             return true;
         }
-        let Some(memory) = memory_place(instruction) else { return self.kill(place) };
+        let Some(memory) = memory_place(memory, next) else { return self.kill(place) };
         if width < 4 && !is_signed {
             self.narrow(place, width);
         }

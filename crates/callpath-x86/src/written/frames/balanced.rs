@@ -4,8 +4,9 @@
 
 use std::ops::Range;
 
-use iced_x86::FlowControl;
 use rustc_hash::FxHashMap;
+
+use crate::instruction::Control;
 
 use super::{ENTRY_ALIGNMENT, Follow, FramedProcedure, Known, Rbp, SUB_RSP, State};
 
@@ -56,7 +57,7 @@ impl Follow<'_> {
                 edges.extend(to.map(|to| (to, from)));
             });
             self.keeps_rsp = false;
-            let returns = |at: &usize| self.decode(*at).is_some_and(|i| i.flow_control() == FlowControl::Return);
+            let returns = |at: &usize| self.decode(*at).is_some_and(|i| i.control() == Control::Return);
             let (balanced, other): (Vec<usize>, Vec<usize>) = own.keys().copied().filter(returns).partition(|at| {
                 own.get(at).and_then(|step| step.state).is_some_and(|s| s.rsp == Some(8) && s.rbp == Rbp::Caller)
             });
@@ -88,7 +89,6 @@ impl Follow<'_> {
 #[cfg(test)]
 mod tests {
     use callpath_format::address::LinkAddr;
-    use iced_x86::InstructionInfoFactory;
 
     use super::*;
 
@@ -96,13 +96,7 @@ mod tests {
     fn looks(places: usize) -> usize {
         // push %rax; nops
         let code = [0x50, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x0f, 0x1f, 0x80, 0, 0, 0, 0].repeat(places);
-        let mut follow = Follow {
-            code: &code,
-            start: LinkAddr(0x7000_0000),
-            info: InstructionInfoFactory::new(),
-            keeps_rsp: false,
-            looks: 0.into(),
-        };
+        let mut follow = Follow { code: &code, start: LinkAddr(0x7000_0000), keeps_rsp: false, looks: 0.into() };
         assert!(follow.balanced(0..code.len()).0.is_empty());
         follow.looks.get()
     }

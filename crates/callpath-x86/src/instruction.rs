@@ -1,0 +1,507 @@
+//! An instruction: what it reads, writes and does, as one small value, made once from what iced-x86 decodes.
+//!
+//! This is the only place that knows x86-64. What a new instruction or idiom needs is said here and in `shape`, with a test
+//! below; every analysis asks.
+
+#[cfg(test)]
+mod agreement;
+mod register;
+mod shape;
+
+use std::num::NonZeroU8;
+
+use iced_x86::{Decoder, DecoderOptions, Instruction as Iced, OpKind};
+
+pub(crate) use register::{Register, RegisterSet};
+use shape::Shape;
+pub(crate) use shape::{Condition, Control, Operation};
+
+/// The longest instruction, bytes.
+pub(crate) const LONGEST_BYTES: usize = 15;
+
+/// One instruction. Where it stands it does not know: distances are counted from its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Instruction {
+    /// The number of its shape, and above it the scale of the index.
+    shape_and_scale: u16,
+    /// Its length in bytes, and flags.
+    len_and_flags: NonZeroU8,
+    /// Of the first three operands, those that are registers.
+    registers: [u8; 3],
+    base: u8,
+    index: u8,
+    /// A constant in the lower half, a displacement in the upper; with [`Instruction::WIDE`] one that takes both.
+    value: u64,
+}
+
+// Whoever reads them, reads many: no more than a quarter of a cache line.
+const _: () = assert!(size_of::<Option<Instruction>>() == 16);
+
+/// A memory operand: `base + index * scale + displacement`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Memory {
+    /// [`Register::NONE`] if there is none; with [`Register::RIP`] the displacement is counted from the instruction's end.
+    pub(crate) base: Register,
+    pub(crate) index: Register,
+    pub(crate) scale: u8,
+    /// Bytes.
+    pub(crate) displacement: i64,
+    /// fs or gs is added.
+    pub(crate) has_segment: bool,
+    /// How much is accessed, bytes; 0 if nothing is, or if that is not fixed.
+    pub(crate) bytes: u16,
+}
+
+impl Memory {
+    /// `[rip + displacement]`
+    #[inline]
+    pub(crate) fn is_beside_code(&self) -> bool {
+        self.base == Register::RIP
+    }
+
+    /// `[base + displacement]` with nothing else.
+    #[inline]
+    pub(crate) fn is_only(&self, base: Register) -> bool {
+        self.base == base && self.index == Register::NONE && !self.has_segment
+    }
+}
+
+/// What is done to memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Access {
+    None,
+    Read,
+    Write,
+    ReadWrite,
+}
+
+impl Access {
+    fn of(is_read: bool, is_written: bool) -> Access {
+        match (is_read, is_written) {
+            (false, false) => Access::None,
+            (true, false) => Access::Read,
+            (false, true) => Access::Write,
+            (true, true) => Access::ReadWrite,
+        }
+    }
+}
+
+/// Flags, a bit each: overflow, sign, zero, auxiliary carry, carry, parity, direction, interrupt and others, in this order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Flags(pub(crate) u16);
+
+impl Instruction {
+    const SCALE_SHIFT: u32 = 14;
+    /// All bits of the upper half of the constant are set.
+    const NEGATIVE: u8 = 0x10;
+    /// Constant or displacement takes 64 bits.
+    const WIDE: u8 = 0x20;
+    const SEGMENT: u8 = 0x40;
+    /// In [`crate::decoded::Decoded`], the next one does not stand directly behind it.
+    const UNFOLLOWED: u8 = 0x80;
+
+    /// The instruction that `bytes` begin with; `None` if they are none, or end before it does.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Instruction> {
+        let bytes = bytes.get(..LONGEST_BYTES).unwrap_or(bytes);
+        let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
+        let mut iced = Iced::default();
+        if !decoder.can_decode() {
+            return None;
+        }
+        decoder.decode_out(&mut iced);
+        Instruction::of(&iced)
+    }
+
+    /// The value of what was decoded.
+    #[inline]
+    pub(crate) fn of(iced: &Iced) -> Option<Instruction> {
+        if iced.is_invalid() {
+            return None;
+        }
+        let number = shape::number_of(iced);
+        let shape = shape::shape(number);
+        let mut flags = iced.len() as u8;
+        let mut registers = [Register::NONE.encoded(); 3];
+        let (mut base, mut index, mut scale) = (Register::NONE, Register::NONE, 0);
+        let (mut low, mut high, mut wide) = (0u32, 0u32, None);
+        let operands = iced.op_count();
+        for operand in 0..operands {
+            match iced.op_kind(operand) {
+                OpKind::Register => {
+                    let register = Register::of(iced.op_register(operand)).encoded();
+                    match registers.get_mut(operand as usize) {
+                        Some(place) => *place = register,
+                        // A fourth stands in the place of a constant.
+                        None => low = register.into(),
+                    }
+                }
+                OpKind::NearBranch64 | OpKind::NearBranch32 | OpKind::NearBranch16 => {
+                    low = iced.near_branch_target().wrapping_sub(iced.next_ip()) as u32;
+                    flags |= if low >> 31 != 0 { Instruction::NEGATIVE } else { 0 };
+                }
+                OpKind::Memory => {
+                    let displacement = iced.memory_displacement64();
+                    base = match Register::of(iced.memory_base()) {
+                        Register::NONE => Register::FLAT,
+                        base => base,
+                    };
+                    index = Register::of(iced.memory_index());
+                    scale = iced.memory_index_scale().trailing_zeros() as u16;
+                    let displacement =
+                        if base == Register::RIP { displacement.wrapping_sub(iced.next_ip()) } else { displacement };
+                    if base == Register::FLAT && index == Register::NONE && displacement as i32 as u64 != displacement {
+                        wide = Some(displacement);
+                    }
+                    high = displacement as u32;
+                    if matches!(iced.memory_segment(), iced_x86::Register::FS | iced_x86::Register::GS) {
+                        flags |= Instruction::SEGMENT;
+                    }
+                }
+                _ => {}
+            }
+        }
+        if let Some(operand) = shape.immediate {
+            let immediate = match shape.operation {
+                // Both of its constants, as one.
+                Operation::Enter => i64::from(iced.stack_pointer_increment()) as u64,
+                _ => iced.immediate(operand.into()),
+            };
+            low = immediate as u32;
+            match immediate >> 32 {
+                0 => {}
+                0xffff_ffff => flags |= Instruction::NEGATIVE,
+                _ => wide = Some(immediate),
+            }
+        }
+        let value = match wide {
+            Some(wide) => {
+                flags |= Instruction::WIDE;
+                wide
+            }
+            None => u64::from(high) << 32 | u64::from(low),
+        };
+        Some(Instruction {
+            shape_and_scale: number | scale << Instruction::SCALE_SHIFT,
+            len_and_flags: NonZeroU8::new(flags)?,
+            registers,
+            base: base.encoded(),
+            index: index.encoded(),
+            value,
+        })
+    }
+
+    #[inline]
+    fn shape(&self) -> &'static Shape {
+        shape::shape(self.shape_and_scale & ((1 << Instruction::SCALE_SHIFT) - 1))
+    }
+
+    #[inline]
+    fn has(&self, flag: u8) -> bool {
+        self.len_and_flags.get() & flag != 0
+    }
+
+    pub(crate) fn set_unfollowed(&mut self) {
+        self.len_and_flags |= Instruction::UNFOLLOWED;
+    }
+
+    #[inline]
+    pub(crate) fn is_followed(&self) -> bool {
+        !self.has(Instruction::UNFOLLOWED)
+    }
+
+    /// Bytes.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        u32::from(self.len_and_flags.get() & 15)
+    }
+
+    #[inline]
+    pub(crate) fn operation(&self) -> Operation {
+        self.shape().operation
+    }
+
+    /// Where control goes; a call of the next instruction, which pushes its address, goes on.
+    #[inline]
+    pub(crate) fn control(&self) -> Control {
+        match self.shape().control {
+            Control::Call if self.distance() == 0 => Control::Next,
+            control => control,
+        }
+    }
+
+    /// What it asks of the flags.
+    #[inline]
+    pub(crate) fn condition(&self) -> Option<Condition> {
+        self.shape().condition
+    }
+
+    /// How far a jump or call leads from the instruction's end.
+    #[inline]
+    pub(crate) fn distance(&self) -> i64 {
+        i64::from(self.value as u32 as i32)
+    }
+
+    /// Where a jump or call leads to that ends at `next`.
+    #[inline]
+    pub(crate) fn target(&self, next: u64) -> u64 {
+        next.wrapping_add_signed(self.distance())
+    }
+
+    /// An operand, by its number from 0 on, if it is a register; or [`Register::NONE`].
+    #[inline]
+    pub(crate) fn register(&self, operand: usize) -> Register {
+        self.registers.get(operand).map_or(Register::NONE, |&encoded| Register::decoded(encoded))
+    }
+
+    /// A constant operand, extended as the processor does it.
+    #[inline]
+    pub(crate) fn immediate(&self) -> Option<u64> {
+        self.shape().immediate?;
+        if self.has(Instruction::WIDE) && self.base == Register::NONE.encoded() {
+            return Some(self.value);
+        }
+        let upper = if self.has(Instruction::NEGATIVE) { u64::from(u32::MAX) << 32 } else { 0 };
+        Some(upper | u64::from(self.value as u32))
+    }
+
+    /// It has a memory operand, accessed or not.
+    #[inline]
+    pub(crate) fn has_memory(&self) -> bool {
+        self.base != Register::NONE.encoded()
+    }
+
+    /// The memory operand.
+    #[inline]
+    pub(crate) fn memory(&self) -> Option<Memory> {
+        if !self.has_memory() {
+            return None;
+        }
+        let base = Register::decoded(self.base);
+        let displacement = if self.has(Instruction::WIDE) { self.value as i64 } else { self.value as i64 >> 32 };
+        Some(Memory {
+            base: if base == Register::FLAT { Register::NONE } else { base },
+            index: Register::decoded(self.index),
+            scale: 1 << (self.shape_and_scale >> Instruction::SCALE_SHIFT),
+            displacement,
+            has_segment: self.has(Instruction::SEGMENT),
+            bytes: self.shape().memory_bytes,
+        })
+    }
+
+    /// What is done to the memory operand.
+    #[inline]
+    pub(crate) fn memory_access(&self) -> Access {
+        if self.has_memory() { self.shape().memory } else { Access::None }
+    }
+
+    #[inline]
+    pub(crate) fn writes_memory_operand(&self) -> bool {
+        matches!(self.memory_access(), Access::Write | Access::ReadWrite)
+    }
+
+    /// The address of the word beside the code that an instruction that ends at `next` uses.
+    #[inline]
+    pub(crate) fn beside_code(&self, next: u64) -> Option<u64> {
+        let memory = self.memory().filter(Memory::is_beside_code)?;
+        Some(next.wrapping_add_signed(memory.displacement))
+    }
+
+    /// What is added to rsp if the instruction moves it by a number of bytes that the instruction alone tells.
+    #[inline]
+    pub(crate) fn stack_change(&self) -> i64 {
+        let shape = self.shape();
+        let own = match shape.control {
+            _ if shape.operation == Operation::Enter => self.immediate().unwrap_or(0) as i64,
+            Control::Return => self.immediate().unwrap_or(0) as i64,
+            _ => 0,
+        };
+        i64::from(shape.stack_change) + own
+    }
+
+    /// The result does not depend on the operands: `xor eax, eax`.
+    #[inline]
+    pub(crate) fn is_clearing(&self) -> bool {
+        self.shape().clears && self.registers[0] == self.registers[1] && self.registers[0] != Register::NONE.encoded()
+    }
+
+    /// Whole registers of which some part is read, also to make an address.
+    pub(crate) fn reads(&self) -> RegisterSet {
+        let shape = self.shape();
+        let mut reads = shape.reads;
+        if !self.is_clearing() {
+            for (operand, register) in shape.operands.iter().zip(self.operand_registers()) {
+                if operand.is_read {
+                    reads = reads.with(register.set());
+                }
+            }
+        }
+        if shape.uses_address {
+            reads = reads.with(Register::decoded(self.base).set()).with(Register::decoded(self.index).set());
+        }
+        reads
+    }
+
+    /// Whole registers of which some part may be written.
+    #[inline]
+    pub(crate) fn writes(&self) -> RegisterSet {
+        self.written(|operand, _| operand.is_written, self.shape().writes)
+    }
+
+    /// Whole registers of whose old values nothing is left.
+    pub(crate) fn replaces(&self) -> RegisterSet {
+        self.written(|operand, register| operand.is_always_written && register.is_replaced(), self.shape().replaces)
+    }
+
+    #[inline]
+    fn written(&self, is_in: impl Fn(&shape::OperandShape, Register) -> bool, implicit: RegisterSet) -> RegisterSet {
+        let mut written = implicit;
+        for (operand, register) in self.shape().operands.iter().zip(self.operand_registers()) {
+            if is_in(operand, register) {
+                written = written.with(register.set());
+            }
+        }
+        written
+    }
+
+    #[inline]
+    fn operand_registers(&self) -> [Register; 4] {
+        let [a, b, c] = self.registers.map(Register::decoded);
+        let shape = self.shape();
+        let fourth = match shape.has_fourth_register {
+            true => Register::decoded(self.value as u8),
+            false => Register::NONE,
+        };
+        [a, b, c, fourth]
+    }
+
+    /// Flags that are asked for.
+    pub(crate) fn flags_read(&self) -> Flags {
+        self.shape().flags_read
+    }
+
+    /// Flags that may be changed.
+    pub(crate) fn flags_written(&self) -> Flags {
+        self.shape().flags_written
+    }
+
+    /// Flags of whose old values nothing is left.
+    pub(crate) fn flags_replaced(&self) -> Flags {
+        self.shape().flags_replaced
+    }
+
+    /// Only the kernel may run it.
+    #[inline]
+    pub(crate) fn is_privileged(&self) -> bool {
+        self.shape().is_privileged
+    }
+
+    /// It may raise a signal: by its memory, by a division, or because it is meant to.
+    #[cfg_attr(not(test), expect(dead_code, reason = "code that changes code will ask, from the next issues on"))]
+    pub(crate) fn may_fault(&self) -> bool {
+        self.shape().may_fault
+    }
+
+    /// It only fills the space between procedures or before a loop: `nop`, `int3`, `lea rsi, [rsi+0]`. `mov edi, edi` clears
+    /// the upper half.
+    #[inline]
+    pub(crate) fn is_padding(&self) -> bool {
+        match self.operation() {
+            Operation::Nop | Operation::Breakpoint => true,
+            Operation::LoadAddress => {
+                self.registers[0] == self.base
+                    && self.index == Register::NONE.encoded()
+                    && self.value >> 32 == 0
+                    && self.register(0).general64().is_some()
+            }
+            _ => false,
+        }
+    }
+
+    /// By how many bytes it moves rsp down, if that is fixed: below 0 if upwards.
+    pub(crate) fn stack_growth(&self) -> Option<i32> {
+        let constant = || i32::try_from(self.immediate()? as i64).ok();
+        let is_to_stack = self.register(0) == Register::RSP;
+        match self.operation() {
+            Operation::Subtract if is_to_stack => constant(),
+            Operation::Add if is_to_stack => constant()?.checked_neg(),
+            Operation::LoadAddress if is_to_stack => {
+                let memory = self.memory().filter(|memory| memory.is_only(Register::RSP))?;
+                i32::try_from(memory.displacement).ok()?.checked_neg()
+            }
+            Operation::Pop if self.register(0).general() == Some(4) => None,
+            Operation::Leave | Operation::Enter => None,
+            _ if !self.writes().has_general(4) => Some(0),
+            _ => i32::try_from(self.stack_change()).ok()?.checked_neg().filter(|&growth| growth != 0),
+        }
+    }
+
+    /// The constant of four bytes that a `mov` puts somewhere.
+    pub(crate) fn moved_word(&self) -> Option<u64> {
+        let bytes = self.memory().map_or(self.register(0).general_bytes().into(), |memory| memory.bytes);
+        self.immediate().filter(|_| self.operation() == Operation::Move && bytes == 4)
+    }
+
+    /// `mov rsp, x`, from a register or memory.
+    #[inline]
+    pub(crate) fn loads_stack_pointer(&self) -> bool {
+        self.operation() == Operation::Move && self.register(0) == Register::RSP
+    }
+
+    /// The register that a comparison of all 64 bits compares rsp with.
+    pub(crate) fn compared_with_stack_pointer(&self) -> Option<usize> {
+        if self.operation() != Operation::Compare {
+            return None;
+        }
+        match (self.register(0), self.register(1)) {
+            (Register::RSP, other) | (other, Register::RSP) => other.general64(),
+            _ => None,
+        }
+    }
+}
+
+/// The instructions of `code`, one after the other, with their addresses; up to bytes that are none.
+pub(crate) struct Listing<'c> {
+    code: &'c [u8],
+    start: u64,
+    /// Of the next one.
+    offset: usize,
+}
+
+impl<'c> Listing<'c> {
+    /// `code` begins at address `start`.
+    pub(crate) fn new(code: &'c [u8], start: u64) -> Listing<'c> {
+        Listing { code, start, offset: 0 }
+    }
+
+    /// The address of the next instruction.
+    pub(crate) fn address(&self) -> u64 {
+        self.start.wrapping_add(self.offset as u64)
+    }
+
+    /// All bytes were instructions.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.offset == self.code.len()
+    }
+}
+
+impl Iterator for Listing<'_> {
+    /// The address, and what stands there.
+    type Item = (u64, Instruction);
+
+    fn next(&mut self) -> Option<(u64, Instruction)> {
+        let at = self.address();
+        let instruction = Instruction::decode(self.code.get(self.offset..)?)?;
+        self.offset += instruction.len() as usize;
+        Some((at, instruction))
+    }
+}
+
+impl std::fmt::Debug for Instruction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} {:?}", self.operation(), self.registers.map(Register::decoded))?;
+        if let Some(memory) = self.memory() {
+            write!(f, " [{:?} + {:?} * {} + {:#x}]", memory.base, memory.index, memory.scale, memory.displacement)?;
+        }
+        self.immediate().map_or(Ok(()), |immediate| write!(f, " {immediate:#x}"))
+    }
+}
