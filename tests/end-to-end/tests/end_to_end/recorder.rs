@@ -141,7 +141,8 @@ fn an_interrupt_ends_the_wait_for_daemons() {
         let measurement = place.path().join("m");
         let [left, go] = ["left", "go"].map(|name| NamedPipe::new(place.path().join(name)));
         let told = left.told();
-        let program = daemon(left.path(), &format!("read line < {}", go.path().display()));
+        // It does not wait for ever where this test fails.
+        let program = daemon(left.path(), &format!("timeout 600 cat {}", go.path().display()));
         let mut command = Command::new(callpath());
         command.args(["record", "--wait-all", "-o"]).arg(&measurement).arg("--").arg(program.path());
         command.args(program.words()).env("CALLPATH_CACHE_DIR", tool_path("cache"));
