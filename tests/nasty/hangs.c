@@ -81,7 +81,7 @@ int main(int argc, char **argv)
     usleep(atol(argv[2]) * 1000);
     fprintf(stderr, "waited: %ld\n", (now_ns() - begin) * count);
     if (deadlock)
-        raise(SIGINT);
+        signal(SIGINT, SIG_DFL), raise(SIGINT);
     if (!strcmp(mode, "killed"))
         kill(getpid(), SIGKILL);
     return 0;

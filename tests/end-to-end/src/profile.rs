@@ -1,4 +1,4 @@
-//! A profile as `report --json` gives it (schema 1).
+//! A profile as `report --json` gives it (schema 2).
 
 use std::collections::BTreeMap;
 
@@ -408,7 +408,7 @@ mod tests {
     fn profile(taken: u64, threads: u64, note: &str) -> Profile {
         let cost = [400_000_000, taken];
         let text = json!({
-            "schema": 1, "view": "context",
+            "schema": 2, "view": "context",
             "metrics": [{"name": "cpu-time", "kind": "sum"}, {"name": "samples", "kind": "sum"}],
             "quality": {"taken": taken, "full": taken, "partial": 0, "raw_kept": 0, "dropped": {}, "overhead_ns": 0,
                         "handlers": {"longest_ns": 0, "histogram": []}},
