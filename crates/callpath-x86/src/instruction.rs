@@ -13,7 +13,7 @@ use std::num::NonZeroU8;
 use iced_x86::{Decoder, DecoderOptions, Instruction as Iced, OpKind};
 
 pub(crate) use register::{Register, RegisterSet};
-use shape::Shape;
+use shape::{CONTROL_BITS, CONTROLS, OPERATIONS, Shape};
 pub(crate) use shape::{Condition, Control, Operation};
 
 /// The longest instruction, bytes.
@@ -26,11 +26,14 @@ pub(crate) struct Instruction {
     shape_and_scale: u16,
     /// Its length in bytes, and flags.
     len_and_flags: NonZeroU8,
-    /// Of the first three operands, those that are registers.
-    registers: [u8; 3],
+    /// What it computes, and where control goes: what is asked most.
+    meaning: u8,
+    /// Of the first two operands, those that are registers.
+    registers: [u8; 2],
     base: u8,
     index: u8,
-    /// A constant in the lower half, a displacement in the upper; with [`Instruction::WIDE`] one that takes both.
+    /// A constant in the lower half, a displacement in the upper; with [`Instruction::WIDE`] one that takes both. A constant beside a
+    /// third or fourth register has one byte; above it are the registers.
     value: u64,
 }
 
@@ -121,7 +124,7 @@ impl Instruction {
         let number = shape::number_of(iced);
         let shape = shape::shape(number);
         let mut flags = iced.len() as u8;
-        let mut registers = [Register::NONE.encoded(); 3];
+        let mut registers = [Register::NONE.encoded(); 2];
         let (mut base, mut index, mut scale) = (Register::NONE, Register::NONE, 0);
         let (mut low, mut high, mut wide) = (0u32, 0u32, None);
         let operands = iced.op_count();
@@ -131,8 +134,7 @@ impl Instruction {
                     let register = Register::of(iced.op_register(operand)).encoded();
                     match registers.get_mut(operand as usize) {
                         Some(place) => *place = register,
-                        // A fourth stands in the place of a constant.
-                        None => low = register.into(),
+                        None => low |= u32::from(register) << (8 * (operand.min(3) - 1)),
                     }
                 }
                 OpKind::NearBranch64 | OpKind::NearBranch32 | OpKind::NearBranch16 => {
@@ -166,7 +168,7 @@ impl Instruction {
                 Operation::Enter => i64::from(iced.stack_pointer_increment()) as u64,
                 _ => iced.immediate(operand.into()),
             };
-            low = immediate as u32;
+            low |= if shape.has_more_registers() { immediate as u32 & 0xff } else { immediate as u32 };
             match immediate >> 32 {
                 0 => {}
                 0xffff_ffff => flags |= Instruction::NEGATIVE,
@@ -183,6 +185,7 @@ impl Instruction {
         Some(Instruction {
             shape_and_scale: number | scale << Instruction::SCALE_SHIFT,
             len_and_flags: NonZeroU8::new(flags)?,
+            meaning: (shape.operation as u8) << CONTROL_BITS | shape.control as u8,
             registers,
             base: base.encoded(),
             index: index.encoded(),
@@ -217,13 +220,13 @@ impl Instruction {
 
     #[inline]
     pub(crate) fn operation(&self) -> Operation {
-        self.shape().operation
+        OPERATIONS[usize::from(self.meaning >> CONTROL_BITS)]
     }
 
     /// Where control goes; a call of the next instruction, which pushes its address, goes on.
     #[inline]
     pub(crate) fn control(&self) -> Control {
-        match self.shape().control {
+        match CONTROLS[usize::from(self.meaning & ((1 << CONTROL_BITS) - 1))] {
             Control::Call if self.distance() == 0 => Control::Next,
             control => control,
         }
@@ -250,13 +253,26 @@ impl Instruction {
     /// An operand, by its number from 0 on, if it is a register; or [`Register::NONE`].
     #[inline]
     pub(crate) fn register(&self, operand: usize) -> Register {
-        self.registers.get(operand).map_or(Register::NONE, |&encoded| Register::decoded(encoded))
+        match self.registers.get(operand) {
+            Some(&encoded) => Register::decoded(encoded),
+            None => self.further_register(operand),
+        }
+    }
+
+    /// The third operand, or the fourth.
+    fn further_register(&self, operand: usize) -> Register {
+        let is_register = self.shape().further_registers.get(operand.wrapping_sub(2)) == Some(&true);
+        if is_register { Register::decoded((self.value >> (8 * (operand - 1))) as u8) } else { Register::NONE }
     }
 
     /// A constant operand, extended as the processor does it.
     #[inline]
     pub(crate) fn immediate(&self) -> Option<u64> {
-        self.shape().immediate?;
+        let shape = self.shape();
+        shape.immediate?;
+        if shape.has_more_registers() {
+            return Some(self.value & 0xff);
+        }
         if self.has(Instruction::WIDE) && self.base == Register::NONE.encoded() {
             return Some(self.value);
         }
@@ -365,13 +381,11 @@ impl Instruction {
 
     #[inline]
     fn operand_registers(&self) -> [Register; 4] {
-        let [a, b, c] = self.registers.map(Register::decoded);
-        let shape = self.shape();
-        let fourth = match shape.has_fourth_register {
-            true => Register::decoded(self.value as u8),
-            false => Register::NONE,
-        };
-        [a, b, c, fourth]
+        let [a, b] = self.registers.map(Register::decoded);
+        if !self.shape().has_more_registers() {
+            return [a, b, Register::NONE, Register::NONE];
+        }
+        [a, b, self.further_register(2), self.further_register(3)]
     }
 
     /// Flags that are asked for.
@@ -392,7 +406,7 @@ impl Instruction {
     /// Only the kernel may run it.
     #[inline]
     pub(crate) fn is_privileged(&self) -> bool {
-        self.shape().is_privileged
+        self.operation() == Operation::Privileged
     }
 
     /// It may raise a signal: by its memory, by a division, or because it is meant to.
@@ -461,7 +475,8 @@ impl Instruction {
 
 /// The instructions of `code`, one after the other, with their addresses; up to bytes that are none.
 pub(crate) struct Listing<'c> {
-    code: &'c [u8],
+    decoder: Decoder<'c>,
+    len: usize,
     start: u64,
     /// Of the next one.
     offset: usize,
@@ -470,7 +485,7 @@ pub(crate) struct Listing<'c> {
 impl<'c> Listing<'c> {
     /// `code` begins at address `start`.
     pub(crate) fn new(code: &'c [u8], start: u64) -> Listing<'c> {
-        Listing { code, start, offset: 0 }
+        Listing { decoder: Decoder::new(64, code, DecoderOptions::NONE), len: code.len(), start, offset: 0 }
     }
 
     /// The address of the next instruction.
@@ -480,7 +495,7 @@ impl<'c> Listing<'c> {
 
     /// All bytes were instructions.
     pub(crate) fn is_at_end(&self) -> bool {
-        self.offset == self.code.len()
+        self.offset == self.len
     }
 }
 
@@ -490,7 +505,10 @@ impl Iterator for Listing<'_> {
 
     fn next(&mut self) -> Option<(u64, Instruction)> {
         let at = self.address();
-        let instruction = Instruction::decode(self.code.get(self.offset..)?)?;
+        if !self.decoder.can_decode() || self.decoder.position() != self.offset {
+            return None;
+        }
+        let instruction = Instruction::of(&self.decoder.decode())?;
         self.offset += instruction.len() as usize;
         Some((at, instruction))
     }

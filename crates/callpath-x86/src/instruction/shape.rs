@@ -56,9 +56,50 @@ pub(crate) enum Operation {
     Nop,
     /// `endbr64`
     EndBranch,
+    /// Only the kernel may run it.
+    Privileged,
     /// Anything else: what it reads and writes says enough.
     Other,
 }
+
+/// By number.
+pub(super) const OPERATIONS: [Operation; 32] = {
+    use Operation::*;
+    [
+        Move,
+        ZeroExtend,
+        SignExtend,
+        SignExtendRax,
+        LoadAddress,
+        Push,
+        Pop,
+        PushFlags,
+        PopFlags,
+        Add,
+        Subtract,
+        Increment,
+        Decrement,
+        And,
+        Or,
+        Xor,
+        ShiftLeft,
+        ShiftRight,
+        Compare,
+        Test,
+        Exchange,
+        Call,
+        Return,
+        Leave,
+        Enter,
+        SystemCall,
+        Breakpoint,
+        Nop,
+        EndBranch,
+        Privileged,
+        Other,
+        Other,
+    ]
+};
 
 /// Where control goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,6 +113,25 @@ pub(crate) enum Control {
     Return,
     Stop,
 }
+
+/// By number.
+pub(super) const CONTROLS: [Control; 8] = {
+    use Control::*;
+    [Next, Branch, Jump, JumpIndirect, Call, CallIndirect, Return, Stop]
+};
+pub(super) const CONTROL_BITS: u32 = CONTROLS.len().ilog2();
+
+const _: () = {
+    let mut number = 0;
+    while number < OPERATIONS.len() - 1 {
+        assert!(OPERATIONS[number] as usize == number);
+        number += 1;
+    }
+    while number > 0 {
+        number -= 1;
+        assert!(number >= CONTROLS.len() || CONTROLS[number] as usize == number);
+    }
+};
 
 /// What a conditional jump, move or set asks of the flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,8 +169,8 @@ pub(super) struct Shape {
     pub(super) operands: [OperandShape; 4],
     /// With the same register twice, the result does not depend on it.
     pub(super) clears: bool,
-    /// The fourth operand is a register.
-    pub(super) has_fourth_register: bool,
+    /// Whether the third operand and the fourth are registers.
+    pub(super) further_registers: [bool; 2],
     /// Which operand is a constant.
     pub(super) immediate: Option<u8>,
     /// Bytes of the memory operand.
@@ -127,18 +187,22 @@ pub(super) struct Shape {
     pub(super) flags_replaced: Flags,
     /// What is added to rsp, without what an operand says.
     pub(super) stack_change: i16,
-    pub(super) is_privileged: bool,
     pub(super) may_fault: bool,
 }
 
 impl Shape {
+    #[inline]
+    pub(super) fn has_more_registers(&self) -> bool {
+        self.further_registers != [false; 2]
+    }
+
     const NONE: Shape = Shape {
         operation: Operation::Other,
         control: Control::Stop,
         condition: None,
         operands: [OperandShape { is_read: false, is_written: false, is_always_written: false }; 4],
         clears: false,
-        has_fourth_register: false,
+        further_registers: [false; 2],
         immediate: None,
         memory_bytes: 0,
         memory: Access::None,
@@ -150,7 +214,6 @@ impl Shape {
         flags_written: Flags(0),
         flags_replaced: Flags(0),
         stack_change: 0,
-        is_privileged: false,
         may_fault: true,
     };
 }
@@ -249,13 +312,12 @@ fn shape_of(iced: &Iced) -> Shape {
         control: control_of(&iced),
         condition: condition_of(iced.condition_code()),
         clears: matches!(iced.mnemonic(), Mnemonic::Xor | Mnemonic::Sub),
-        has_fourth_register: iced.op_count() > 3 && iced.op3_kind() == OpKind::Register,
+        further_registers: [2, 3].map(|operand| iced.op_count() > operand && iced.op_kind(operand) == OpKind::Register),
         memory_bytes: iced.memory_size().size() as u16,
         flags_read: Flags(iced.rflags_read() as u16),
         flags_written: Flags(iced.rflags_modified() as u16),
         // Undefined is as good as any other value, but some processors leave such a flag as it was.
         flags_replaced: Flags((iced.rflags_written() | iced.rflags_cleared() | iced.rflags_set()) as u16),
-        is_privileged: iced.is_privileged(),
         may_fault: false,
         ..Shape::NONE
     };
@@ -315,7 +377,7 @@ fn shape_of(iced: &Iced) -> Shape {
     shape.stack_change = (iced.stack_pointer_increment() - own_bytes) as i16;
     let touches_memory = info.used_memory().iter().any(|used| reads(used.access()) || writes(used.access()));
     shape.may_fault = touches_memory
-        || shape.is_privileged
+        || iced.is_privileged()
         || matches!(shape.control, Control::Stop)
         || matches!(iced.mnemonic(), Mnemonic::Div | Mnemonic::Idiv)
         || iced.flow_control() == FlowControl::Interrupt;
@@ -336,6 +398,7 @@ fn always_writes(access: OpAccess) -> bool {
 
 fn operation_of(iced: &Iced) -> Operation {
     match iced.mnemonic() {
+        _ if iced.is_privileged() => Operation::Privileged,
         Mnemonic::Mov => Operation::Move,
         Mnemonic::Movzx => Operation::ZeroExtend,
         Mnemonic::Movsx | Mnemonic::Movsxd => Operation::SignExtend,
