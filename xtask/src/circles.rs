@@ -24,7 +24,6 @@ const LARGER: &[(&str, usize)] = &[
     ("callpath-db", 6),
     ("callpath-image", 15),
     ("callpath-oracle", 4),
-    ("callpath-record", 5),
     ("callpath-view", 6),
     ("callpath-x86", 6),
     ("xtask", 7),

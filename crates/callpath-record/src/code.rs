@@ -13,9 +13,9 @@ use callpath_target::{MapEntry, Maps, Pid, read_memory};
 use rustc_hash::FxHashMap;
 
 use crate::modules::{Awaited, ModuleId, Modules};
-use crate::process::Shared;
 use crate::publish::{MapPlaces, Place, Publisher};
 use crate::raw::{Code, Memo, Raw, Walked};
+use crate::shared::Shared;
 use crate::written::{Witness, WrittenCode};
 
 /// The code of a process.

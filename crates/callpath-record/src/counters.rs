@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 use callpath_format::shared::{MAX_METRICS, ProcessSlot, Settings};
 use callpath_target::{Count, EventSpec, Every, PerfEvent, Pid};
 
-use crate::events::{Counter, Event};
-use crate::process::Process;
-use crate::settings::{Clock, RecordOptions};
+use crate::events::{Clock, Counter, Event};
+use crate::settings::RecordOptions;
 
 /// How often a period is held against the rate that was asked for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -147,13 +146,13 @@ struct Entry {
 
 impl Ledger {
     /// Enters what a process came to.
-    pub(crate) fn add(&mut self, process: &Process) {
-        for Counted { in_samples, outcome } in process.counted() {
+    pub(crate) fn add(&mut self, counted: impl Iterator<Item = Counted>, threads: u64) {
+        for Counted { in_samples, outcome } in counted {
             let Some(entry) = self.entries.get_mut(outcome.metric) else { continue };
             entry.by_kernel = entry.by_kernel.saturating_add(outcome.count.events);
             entry.in_samples = entry.in_samples.saturating_add(in_samples);
             entry.is_adapted = outcome.is_adapted;
-            entry.rest = entry.rest.saturating_add(outcome.period.saturating_mul(process.threads_ever()));
+            entry.rest = entry.rest.saturating_add(outcome.period.saturating_mul(threads));
             entry.enabled_ns = entry.enabled_ns.saturating_add(outcome.count.enabled_ns);
             entry.running_ns = entry.running_ns.saturating_add(outcome.count.running_ns);
         }

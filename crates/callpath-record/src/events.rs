@@ -3,7 +3,11 @@
 //!
 //! `NAME[:MODIFIERS][@PERIOD|@fRATE]`, the names and modifiers being perf's.
 
+mod clock;
+mod counter;
+mod error;
 mod names;
+mod period;
 mod pmu;
 mod tracepoints;
 
@@ -13,8 +17,13 @@ use callpath_format::shared::{MAX_METRICS, Settings};
 use callpath_schema::{Metric, MetricId};
 use callpath_target::{EventSpec, Every};
 
-use crate::settings::Clock;
-pub(crate) use names::{ALL, Kind};
+use period::{clock_period, clock_period_in_range, counter_period, period_of_rate, rate_in_range};
+
+pub use clock::Clock;
+pub use counter::Counter;
+pub(crate) use counter::Kind;
+pub use error::EventError;
+pub(crate) use names::ALL;
 
 /// What to sample.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,58 +45,8 @@ pub enum EventSource {
     Returns,
 }
 
-/// Something that the kernel counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Counter {
-    pub(crate) spec: EventSpec,
-    /// What its metric reads, of [`Settings`]'s numbers.
-    pub(crate) meter: u32,
-    /// So often a second it may happen in a thread that is busy with it: what a rate begins with.
-    pub(crate) usual_rate: u64,
-    pub(crate) kind: Kind,
-    /// Whether a person said in which modes.
-    pub(crate) modes_given: bool,
-}
-
-/// An event, a rate or a period that cannot be.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum EventError {
-    #[error("unknown event `{0}`; see: callpath list")]
-    Unknown(String),
-    #[error("event `{event}`: there is no tracepoint of that name under {directory}/events")]
-    Tracepoint { event: String, directory: String },
-    #[error(
-        "event `{event}`: the kernel's tracepoints cannot be read ({reason}); they need root, and: mount -t tracefs none /sys/kernel/tracing"
-    )]
-    Tracing { event: String, reason: String },
-    #[error("event `{event}`: {reason}")]
-    Malformed { event: String, reason: String },
-    #[error(
-        "event `{event}`: `{modifier}` is not a modifier; these are: u (user mode), k (kernel), h (hypervisor), p, pp, ppp"
-    )]
-    Modifier { event: String, modifier: char },
-    #[error("`{0}` is not a period; write nanoseconds between samples (cpu-time@1000000) or a rate (cpu-time@f1000)")]
-    ClockPeriod(String),
-    #[error(
-        "`{0}` is not a period; write events from one sample to the next (page-faults@100) or a rate (page-faults@f1000)"
-    )]
-    Period(String),
-    #[error("a rate of {0} samples a second is out of range; choose 1 to 20000")]
-    Rate(u64),
-    #[error("event `{0}` is asked for twice")]
-    Twice(String),
-    #[error("{0} events are too many; {MAX_METRICS} can be recorded at once")]
-    TooMany(usize),
-}
-
 /// The default: samples a second.
 pub const DEFAULT_RATE: u64 = 1000;
-/// A sample costs the kernel 15 to 20 us: faster ones would leave the program no time.
-const HIGHEST_RATE: u64 = 20_000;
-/// Nanoseconds; a longer period is no sampling.
-const LONGEST_PERIOD_NS: u64 = 1_000_000_000;
-
 impl Event {
     /// A clock's.
     pub fn clock(clock: Clock) -> Event {
@@ -122,12 +81,6 @@ impl Event {
             EventSource::Counter(_) => Metric::counted(&self.name),
             EventSource::Returns => Metric::of(MetricId::RETURNS),
         }
-    }
-}
-
-impl Counter {
-    pub(crate) fn new(spec: EventSpec, kind: Kind, usual_rate: u64) -> Counter {
-        Counter { spec, meter: Settings::COUNTED, usual_rate, kind, modes_given: false }
     }
 }
 
@@ -178,20 +131,6 @@ fn split_list(text: &str) -> Vec<&str> {
     .collect()
 }
 
-/// The period of a rate (samples a second), nanoseconds.
-fn period_of_rate(rate: u64) -> Result<u64, EventError> {
-    Ok(1_000_000_000 / rate_in_range(rate)?)
-}
-
-fn rate_in_range(rate: u64) -> Result<u64, EventError> {
-    if (1..=HIGHEST_RATE).contains(&rate) { Ok(rate) } else { Err(EventError::Rate(rate)) }
-}
-
-fn clock_period_in_range(period: u64, as_typed: &str) -> Result<u64, EventError> {
-    let wrong = || EventError::ClockPeriod(as_typed.to_owned());
-    if (1_000_000_000 / HIGHEST_RATE..=LONGEST_PERIOD_NS).contains(&period) { Ok(period) } else { Err(wrong()) }
-}
-
 /// One event, and its period in nanoseconds if it is a clock that has one.
 fn parse_event(text: &str, usual: Unsaid) -> Result<(Event, Option<u64>), EventError> {
     let (name, suffix) = match text.split_once('@') {
@@ -222,27 +161,6 @@ fn parse_event(text: &str, usual: Unsaid) -> Result<(Event, Option<u64>), EventE
         },
     };
     Ok((Event { name: name.to_owned(), source: EventSource::Counter(counter) }, None))
-}
-
-fn clock_period(suffix: &str) -> Result<u64, EventError> {
-    let wrong = || EventError::ClockPeriod(suffix.to_owned());
-    let period = match suffix.strip_prefix('f') {
-        Some(rate) => period_of_rate(rate.parse().map_err(|_| wrong())?)?,
-        None => suffix.parse().map_err(|_| wrong())?,
-    };
-    clock_period_in_range(period, suffix)
-}
-
-fn counter_period(suffix: &str) -> Result<Every, EventError> {
-    let wrong = || EventError::Period(suffix.to_owned());
-    match suffix.strip_prefix('f') {
-        Some(rate) => Ok(Every::Rate(rate_in_range(rate.parse().map_err(|_| wrong())?)?)),
-        None => match suffix.parse() {
-            // The kernel refuses a period with the highest bit.
-            Ok(period) if (1..1 << 63).contains(&period) => Ok(Every::Period(period)),
-            _ => Err(wrong()),
-        },
-    }
 }
 
 /// A counter by name, as perf spells it.

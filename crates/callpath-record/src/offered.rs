@@ -8,8 +8,8 @@ use callpath_target::{EventSpec, PerfEvent};
 
 use crate::counters::opened_as;
 use crate::error::RecordError;
-use crate::events::{ALL, Counter, Event, EventSource, Kind, Unsaid, parse_events};
-use crate::settings::{Clock, RecordOptions};
+use crate::events::{ALL, Clock, Counter, Event, EventSource, Kind, Unsaid, parse_events};
+use crate::settings::RecordOptions;
 
 /// An event by its usual name, as it stands here.
 #[derive(Clone, PartialEq, Eq, Debug)]

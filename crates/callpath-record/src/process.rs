@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::refused::Calls;
 use callpath_format::shared::{ArenaRef, MAX_METRICS, Pause, ProcessSlot, Settings, SlotState, Source, ThreadRecord};
-use callpath_measurement::{MeasurementError, ProcessLog, ThreadProfile, Together};
+use callpath_measurement::{MeasurementError, ProcessLog, ThreadProfile};
 use callpath_target::{ClockEvent, Maps, Pid, ProcessHandle};
 use rustc_hash::FxHashSet;
 
@@ -22,10 +22,10 @@ use crate::asks::{Allowance, Asker, Round};
 use crate::backlog::Backlog;
 use crate::code::ProcessCode;
 use crate::counters::{Counted, Counters};
-use crate::modules::{Awaited, Modules};
-use crate::publish::Publisher;
+use crate::modules::Awaited;
 use crate::raw::Reach;
 use crate::sentinel::Unmarkable;
+use crate::shared::Shared;
 use crate::tail::Ran;
 use crate::thread::{self, Thread, TickLength};
 use crate::trace::TraceFile;
@@ -51,16 +51,6 @@ pub(crate) fn is_emulated(keeper: &ArenaKeeper, slot: usize, maps: &Maps) -> boo
 
 /// How often a process's clock is held against its event's.
 const LOOK_AT_CLOCKS_EVERY: Duration = Duration::from_millis(50);
-
-/// What all processes share.
-pub(crate) struct Shared {
-    // The first to go: its threads ring the doorbell, which is in the arena.
-    pub(crate) modules: Modules,
-    pub(crate) keeper: ArenaKeeper,
-    pub(crate) publisher: Publisher,
-    /// The file of many processes that end at once.
-    pub(crate) together: Together,
-}
 
 /// Time in the measurement.
 #[derive(Clone, Copy, Debug)]

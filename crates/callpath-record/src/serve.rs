@@ -3,6 +3,7 @@
 
 mod arrivals;
 mod sources;
+mod totals;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,21 +20,22 @@ use callpath_target::{Ended, Launch, find_program, raise_own_limits, survive_lon
 
 use crate::arena::ArenaKeeper;
 use crate::asks::{self, Allowance};
-use crate::counters::Ledger;
 use crate::error::RecordError;
+use crate::events::Clock;
 use crate::modules::Modules;
 use crate::offered;
 use crate::output::Destination;
-use crate::process::{self, Clockwork, Process, Shared};
+use crate::process::{self, Clockwork, Process};
 use crate::program::{Doorbell, Preload, Waiter, kill};
 use crate::publish::Publisher;
-use crate::refused::{self, Refusals};
-use crate::sentinel::Unmarkable;
-use crate::settings::{Clock, RecordOptions, not_kept};
+use crate::refused;
+use crate::settings::{RecordOptions, not_kept};
+use crate::shared::Shared;
 use crate::signals::{self, HandedOn, Signals};
 use crate::suitable::check_program;
 use crate::thread::TickLength;
 use crate::unmeasured;
+use totals::Totals;
 
 /// How often the files are written, unless writing them takes too long.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
@@ -121,9 +123,7 @@ struct Recorder {
     began_unix_ns: u64,
     began_ticks: u64,
     notes: Vec<String>,
-    ledger: Ledger,
-    unmarkable: Unmarkable,
-    refusals: Refusals,
+    totals: Totals,
     allowance: Allowance,
     /// What could not be written and is lost, and what can still be written the next time.
     loss: Option<MeasurementError>,
@@ -160,9 +160,7 @@ impl Recorder {
             began_unix_ns: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64),
             began_ticks: ticks(),
             notes,
-            ledger: Ledger::default(),
-            unmarkable: Unmarkable::default(),
-            refusals: Refusals::default(),
+            totals: Totals::default(),
             allowance: Allowance::new(),
             loss: None,
             trouble: None,
@@ -265,12 +263,9 @@ impl Recorder {
         self.write_all(&directory, &mut session);
         self.shared.keeper.session().recorder.store(Session::GONE, Relaxed);
         for process in &self.processes {
-            self.ledger.add(process);
-            process.enter_marks(&self.shared, &mut self.unmarkable);
-            let (program, calls) = process.refused_calls(&self.shared);
-            self.refusals.add(&program, calls);
+            self.totals.add(process, &self.shared);
         }
-        self.notes.extend(self.ledger.notes(&options.events));
+        self.notes.extend(self.totals.notes_of_events(&options.events));
         match self.processes.len() {
             0 => {}
             1 => self.notes.push("1 process is still running and is no longer measured".into()),
@@ -367,10 +362,7 @@ impl Recorder {
         if let Err(error) = process.write(&mut self.shared, clockwork, directory, Some(ended_ns)) {
             self.loss.get_or_insert(error);
         }
-        self.ledger.add(&process);
-        process.enter_marks(&self.shared, &mut self.unmarkable);
-        let (program, calls) = process.refused_calls(&self.shared);
-        self.refusals.add(&program, calls);
+        self.totals.add(&process, &self.shared);
         process.release(&mut self.shared);
     }
 
@@ -424,8 +416,7 @@ impl Recorder {
             ));
         }
         session.notes.extend(not_kept(self.shared.keeper.settings()));
-        session.notes.extend(self.unmarkable.notes());
-        session.notes.extend(self.refusals.notes());
+        session.notes.extend(self.totals.notes());
         session.notes.extend(unmeasured::note(shared));
         if self.shared.keeper.exhausted() {
             session.notes.push("memory for the measurement ran out; samples were dropped".to_owned());

@@ -4,22 +4,7 @@
 use callpath_format::shared::Settings;
 use callpath_target::EventSpec;
 
-use super::Counter;
-
-/// What kind of thing counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    /// The kernel itself.
-    Software,
-    /// The processor.
-    Hardware,
-    /// A unit that the kernel describes under /sys.
-    Device,
-    /// A place in the kernel.
-    Tracepoint,
-    /// An address.
-    Breakpoint,
-}
+use super::counter::{Counter, Kind};
 
 const HARDWARE: u32 = 0;
 const SOFTWARE: u32 = 1;

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use callpath_target::{EventSpec, Every};
 
-use super::{Counter, EventError, Kind, rate_in_range};
+use super::counter::{Counter, Kind};
+use super::error::EventError;
+use super::period::rate_in_range;
 
 /// Where they are described.
 pub(super) const DEVICES: &str = "/sys/bus/event_source/devices";

@@ -3,10 +3,11 @@
 
 use std::io::ErrorKind;
 
+use callpath_measurement::plain;
 use callpath_target::EventSpec;
 
-use super::{Counter, EventError, Kind};
-use callpath_measurement::plain;
+use super::counter::{Counter, Kind};
+use super::error::EventError;
 
 /// Where tracefs is mounted, the usual place first.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];

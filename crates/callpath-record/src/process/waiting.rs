@@ -9,8 +9,9 @@ use rustc_hash::FxHashMap;
 
 use crate::modules::Modules;
 use crate::raw::{self, Raw, Walked};
+use crate::shared::Shared;
 
-use super::{MAP_IS_OLD, Process, Shared, ThreadState};
+use super::{MAP_IS_OLD, Process, ThreadState};
 
 /// Samples that waited for a table are walked for so long at a time: new ones come meanwhile, and want room.
 pub(crate) const LOOK_AT_MOST: Duration = Duration::from_millis(2);

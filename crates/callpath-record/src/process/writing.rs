@@ -12,11 +12,12 @@ use callpath_measurement::{
 };
 use rustc_hash::FxHashMap;
 
+use crate::shared::Shared;
 use crate::tail::{AtEnd, Parting};
 use crate::thread;
 use crate::trace::{self, TraceFile};
 
-use super::{Clockwork, Process, Shared, ThreadState};
+use super::{Clockwork, Process, ThreadState};
 
 /// Ended threads beyond this many are put together by where they began.
 const THREADS_KEPT_APART: usize = 512;

@@ -5,8 +5,9 @@ use callpath_format::shared::Source;
 use callpath_measurement::plain;
 use callpath_target::{ClockEvent, EventKind, Pid, TargetError};
 
+use crate::events::Clock;
 use crate::offered;
-use crate::settings::{Clock, RecordOptions};
+use crate::settings::RecordOptions;
 
 /// Where the samples of one process come from.
 pub(super) struct Sources {

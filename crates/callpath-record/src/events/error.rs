@@ -1,0 +1,36 @@
+//! What can be wrong with an event, a rate or a period that a person typed.
+//! Knows nothing of exit statuses.
+
+use callpath_format::shared::MAX_METRICS;
+
+/// An event, a rate or a period that cannot be.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum EventError {
+    #[error("unknown event `{0}`; see: callpath list")]
+    Unknown(String),
+    #[error("event `{event}`: there is no tracepoint of that name under {directory}/events")]
+    Tracepoint { event: String, directory: String },
+    #[error(
+        "event `{event}`: the kernel's tracepoints cannot be read ({reason}); they need root, and: mount -t tracefs none /sys/kernel/tracing"
+    )]
+    Tracing { event: String, reason: String },
+    #[error("event `{event}`: {reason}")]
+    Malformed { event: String, reason: String },
+    #[error(
+        "event `{event}`: `{modifier}` is not a modifier; these are: u (user mode), k (kernel), h (hypervisor), p, pp, ppp"
+    )]
+    Modifier { event: String, modifier: char },
+    #[error("`{0}` is not a period; write nanoseconds between samples (cpu-time@1000000) or a rate (cpu-time@f1000)")]
+    ClockPeriod(String),
+    #[error(
+        "`{0}` is not a period; write events from one sample to the next (page-faults@100) or a rate (page-faults@f1000)"
+    )]
+    Period(String),
+    #[error("a rate of {0} samples a second is out of range; choose 1 to 20000")]
+    Rate(u64),
+    #[error("event `{0}` is asked for twice")]
+    Twice(String),
+    #[error("{0} events are too many; {MAX_METRICS} can be recorded at once")]
+    TooMany(usize),
+}

@@ -1,0 +1,37 @@
+//! What the processes came to that are no longer served: counted events, return addresses that could not be marked, refused calls.
+//! Knows nothing of those that are.
+
+use crate::counters::Ledger;
+use crate::events::Event;
+use crate::process::Process;
+use crate::refused::Refusals;
+use crate::sentinel::Unmarkable;
+use crate::shared::Shared;
+
+/// Sums over processes.
+#[derive(Default)]
+pub(super) struct Totals {
+    ledger: Ledger,
+    unmarkable: Unmarkable,
+    refusals: Refusals,
+}
+
+impl Totals {
+    /// Enters a process, once.
+    pub(super) fn add(&mut self, process: &Process, shared: &Shared) {
+        self.ledger.add(process.counted(), process.threads_ever());
+        process.enter_marks(shared, &mut self.unmarkable);
+        let (program, calls) = process.refused_calls(shared);
+        self.refusals.add(&program, calls);
+    }
+
+    /// What is to be said of counted events.
+    pub(super) fn notes_of_events(&self, events: &[Event]) -> Vec<String> {
+        self.ledger.notes(events)
+    }
+
+    /// What is to be said of the rest.
+    pub(super) fn notes(&self) -> impl Iterator<Item = String> {
+        self.unmarkable.notes().into_iter().chain(self.refusals.notes())
+    }
+}

@@ -1,0 +1,18 @@
+//! What the recorder has once for all processes: their memories, modules, and the file that many of them share.
+//! Knows nothing of any process.
+
+use callpath_measurement::Together;
+
+use crate::arena::ArenaKeeper;
+use crate::modules::Modules;
+use crate::publish::Publisher;
+
+/// What all processes share.
+pub(crate) struct Shared {
+    // The first to go: its threads ring the doorbell, which is in the arena.
+    pub(crate) modules: Modules,
+    pub(crate) keeper: ArenaKeeper,
+    pub(crate) publisher: Publisher,
+    /// The file of many processes that end at once.
+    pub(crate) together: Together,
+}
