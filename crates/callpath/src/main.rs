@@ -2,15 +2,18 @@
 
 mod command;
 mod memory;
+mod outcome;
 mod output;
 mod preload;
 mod surroundings;
+mod wrapped;
 
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use command::{Command, Outcome};
+use command::Command;
+use outcome::Outcome;
 
 /// Which call paths cost what, for fully optimized, stripped, real programs.
 #[derive(Parser)]

@@ -14,7 +14,9 @@ use callpath_tables::table_cache::TableCache;
 use callpath_view::text::printable;
 use clap::Subcommand;
 
-use super::Outcome;
+use super::profile::load;
+use super::work;
+use crate::outcome::Outcome;
 use crate::{output, preload, surroundings};
 
 #[derive(Subcommand)]
@@ -76,10 +78,10 @@ pub(crate) fn run(command: Command) -> Outcome {
         }
         Command::Contexts { measurements } => contexts(&measurements),
         Command::Busy { milliseconds } => {
-            super::doctor::busy(milliseconds);
+            work::busy(milliseconds);
             Ok(0)
         }
-        Command::Analyse { files, rounds } => super::demo::analyse(&files, rounds),
+        Command::Analyse { files, rounds } => work::analyse(&files, rounds),
     }
 }
 
@@ -89,9 +91,9 @@ fn options(no_cfi: bool) -> RecipeOptions {
 
 /// Columns are separated by tabs; contexts without a cost of their own are there too.
 fn contexts(measurements: &[PathBuf]) -> Outcome {
-    let mut profile = super::report::load(measurements.first().map(PathBuf::as_path))?;
+    let mut profile = load(measurements.first().map(PathBuf::as_path))?;
     for other in measurements.get(1..).unwrap_or_default() {
-        profile.merge(&super::report::load(Some(other))?);
+        profile.merge(&load(Some(other))?);
     }
     let mut out = output::stdout();
     // What is computed is no cost of a context.

@@ -1,22 +1,18 @@
 //! `callpath demo`: a real multi-threaded program that is always there, recorded and reported.
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::path::PathBuf;
 
-use callpath_analyze::names::ModuleNames;
-use callpath_format::table::Table;
-use callpath_image::elf::Image;
 use callpath_record::{Clock, Event, RecordOptions, record};
-use callpath_tables::recipes::{RecipeOptions, build_table};
 use callpath_view::text::{self, TextOptions};
 
-use super::Outcome;
+use super::{number, profile};
+use crate::outcome::Outcome;
 use crate::{output, preload, surroundings};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// How many of the system's largest libraries to analyse
-    #[arg(long, value_name = "NUMBER", default_value_t = 6, value_parser = super::number::<usize>)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 6, value_parser = number::whole::<usize>)]
     libraries: usize,
 }
 
@@ -52,9 +48,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     for note in &recorded.notes {
         output::say(note);
     }
-    let profile = super::report::load(Some(&recorded.directory))?;
+    let measured = profile::load(Some(&recorded.directory))?;
     let options = TextOptions { width: surroundings::width(), color: surroundings::color(), ..TextOptions::default() };
-    text::report(&profile, &options, &mut output::stdout()).map_err(super::report::shown)?;
+    text::report(&measured, &options, &mut output::stdout()).map_err(profile::shown)?;
     Ok(recorded.ended.status as u8)
 }
 
@@ -73,47 +69,4 @@ fn largest_libraries(count: usize) -> Vec<PathBuf> {
     found.sort_by(|a, b| b.cmp(a));
     found.dedup_by(|a, b| a.1.file_name() == b.1.file_name());
     found.into_iter().take(count).map(|(_, path)| path).collect()
-}
-
-/// What the demonstration measures: recipe tables and names of modules, on as many threads as there are processors.
-pub(crate) fn analyse(files: &[PathBuf], rounds: u32) -> Outcome {
-    let next = AtomicUsize::new(0);
-    let work = files.len() * rounds as usize;
-    let threads = std::thread::available_parallelism().map_or(2, |n| n.get().max(2));
-    let totals = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|i| {
-                let worker = std::thread::Builder::new().name(format!("analyse-{i}"));
-                worker.spawn_scoped(scope, || {
-                    let (mut rows, mut named) = (0u64, 0u64);
-                    while let Some(file) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|n| *n < work) {
-                        let (r, n) = analyse_one(&files[file % files.len()]);
-                        rows += r;
-                        named += n;
-                    }
-                    (rows, named)
-                })
-            })
-            .collect();
-        workers.into_iter().flatten().filter_map(|w| w.join().ok()).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
-    });
-    output::say(format_args!("{} modules: {} recipe rows, {} names", work, totals.0, totals.1));
-    Ok(0)
-}
-
-fn analyse_one(file: &Path) -> (u64, u64) {
-    const EVERY: u64 = 16;
-    let Ok(image) = Image::read(file) else { return (0, 0) };
-    let build = build_table(&image, &RecipeOptions::default());
-    let names = ModuleNames::from_image(file, Ok(image), None, &[]);
-    let (mut rows, mut named) = (0, 0);
-    if let Ok(table) = Table::new(&build.bytes) {
-        table.for_each_row(|start, _| {
-            rows += 1;
-            if rows % EVERY == 0 && names.procedure(start).named {
-                named += 1;
-            }
-        });
-    }
-    (rows, named)
 }

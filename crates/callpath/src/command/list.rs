@@ -4,8 +4,8 @@ use std::io::Write;
 
 use callpath_record::offered_events;
 
-use super::Outcome;
-use super::doctor::wrapped;
+use crate::outcome::Outcome;
+use crate::wrapped::wrapped;
 use crate::{output, surroundings};
 
 #[derive(clap::Args)]

@@ -1,33 +1,21 @@
-//! The subcommands, and what each gives back.
+//! The subcommands.
 
 mod debug;
 mod demo;
 mod doctor;
 mod list;
+mod number;
+mod profile;
 mod record;
 mod recursion;
 mod report;
 mod structure;
+mod work;
 
 use clap::Subcommand;
 pub(crate) use record::FAILED as RECORD_FAILED;
 
-/// Why a subcommand ended without doing its work.
-pub(crate) struct Failure {
-    /// What is said, after "callpath: ".
-    pub(crate) error: anyhow::Error,
-    /// The exit status.
-    pub(crate) status: u8,
-}
-
-impl<E: Into<anyhow::Error>> From<E> for Failure {
-    fn from(error: E) -> Failure {
-        Failure { error: error.into(), status: 1 }
-    }
-}
-
-/// The exit status, or why there is none.
-pub(crate) type Outcome = Result<u8, Failure>;
+use crate::outcome::Outcome;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -46,11 +34,6 @@ pub(crate) enum Command {
     /// Look inside: recipes, unwinding, the preloaded object
     #[command(subcommand)]
     Debug(debug::Command),
-}
-
-/// A whole number, as an option's value.
-fn number<N: std::str::FromStr>(typed: &str) -> Result<N, &'static str> {
-    typed.parse().map_err(|_| "must be a whole number")
 }
 
 impl Command {

@@ -10,8 +10,9 @@ use callpath_record::{
 use callpath_target::TargetError;
 use callpath_view::text::shell_word;
 
+use super::number;
 use super::recursion::RecursionArgument;
-use super::{Failure, Outcome};
+use crate::outcome::{Failure, Outcome};
 use crate::{output, preload, surroundings};
 
 /// Our own failures: anything, a program that cannot be run, one that is not there.
@@ -27,10 +28,10 @@ pub(crate) struct Arguments {
     #[arg(short, long = "event", value_name = "EVENT[@PERIOD|@fRATE]", env = "CALLPATH_EVENT")]
     event: Vec<String>,
     /// Samples a second of each thread [default: 1000]
-    #[arg(short = 'F', long = "freq", value_name = "RATE", env = "CALLPATH_FREQ", value_parser = super::number::<u64>)]
+    #[arg(short = 'F', long = "freq", value_name = "RATE", env = "CALLPATH_FREQ", value_parser = number::whole::<u64>)]
     rate: Option<u64>,
     /// Nanoseconds or events from one sample to the next
-    #[arg(short = 'c', long = "count", value_name = "PERIOD", conflicts_with = "rate", value_parser = super::number::<u64>)]
+    #[arg(short = 'c', long = "count", value_name = "PERIOD", conflicts_with = "rate", value_parser = number::whole::<u64>)]
     period: Option<u64>,
     /// Measurement directory; it must not exist [default: ./<program>-<pid>.callpath]
     #[arg(short, long, value_name = "DIR", env = "CALLPATH_OUTPUT")]

@@ -1,19 +1,16 @@
 //! `callpath report`: a measurement in, text or JSON out.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use callpath_analyze::attribute::{AttributeOptions, attribute};
 use callpath_db::{Profile, Query, Recursion, ScopeKind, ViewKind};
-use callpath_measurement::{Measurement, newest};
-use callpath_view::ViewError;
 use callpath_view::text::{self, TextOptions};
 use clap::ValueEnum;
 
-use super::Outcome;
+use super::profile::{load, shown};
 use super::recursion::RecursionArgument;
-use crate::output;
-use crate::surroundings::{self, Progress};
+use crate::outcome::Outcome;
+use crate::{output, surroundings};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -92,38 +89,6 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     Ok(0)
 }
 
-/// The profile of a measurement, the newest one here if none is named. What of it cannot be read is said; it is an error
-/// if that is all.
-pub(crate) fn load(directory: Option<&Path>) -> anyhow::Result<Profile> {
-    let found;
-    let directory = match directory {
-        Some(directory) => directory,
-        None => {
-            found = newest(Path::new(".")).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
-            found.strip_prefix(".").unwrap_or(&found)
-        }
-    };
-    let measurement = Measurement::read(directory).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
-    let losses = measurement.losses();
-    losses.iter().for_each(output::say);
-    let options = AttributeOptions {
-        debug_roots: surroundings::debug_roots(),
-        vdso: callpath_target::own_vdso(),
-        cache: surroundings::cache_directory(),
-    };
-    let mut progress = Progress::new("reading modules");
-    let profile = attribute(&measurement, &options, &mut |done, of| progress.step(done, of));
-    let still_running = profile.info.exit.is_none();
-    if profile.info.processes.is_empty() && !(still_running && losses.is_empty()) {
-        measurement.session.notes.iter().for_each(output::say);
-        anyhow::bail!(
-            "{}: no data of any process: none was measured, or the files are missing or damaged",
-            directory.display()
-        );
-    }
-    Ok(profile)
-}
-
 fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
     let query = Query {
         view: match arguments.view {
@@ -171,12 +136,4 @@ fn folded(arguments: &Arguments) -> Vec<ScopeKind> {
         (arguments.no_inlines, ScopeKind::Inlined),
     ];
     asked.into_iter().filter(|(is_folded, _)| *is_folded).map(|(_, kind)| kind).collect()
-}
-
-/// Why a profile was not shown; standard output's own error is left as it is.
-pub(crate) fn shown(error: ViewError) -> anyhow::Error {
-    match error {
-        ViewError::Write(error) => error.into(),
-        other => other.into(),
-    }
 }

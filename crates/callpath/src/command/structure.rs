@@ -14,7 +14,7 @@ use callpath_tables::table_cache::TableCache;
 use callpath_view::text::printable;
 use serde_json::{Value, json};
 
-use super::Outcome;
+use crate::outcome::Outcome;
 use crate::{output, surroundings};
 
 #[derive(clap::Args)]

@@ -8,7 +8,8 @@ use callpath_tables::table_cache::TableCache;
 use callpath_target::machine::{Limits, Machine, PERFMON_CAPABILITIES, Room};
 use callpath_target::rehearsal::{Rehearsal, TIMER_CPU_MS, rehearse};
 
-use super::{Finding, trial};
+use super::finding::Finding;
+use super::trial;
 use crate::surroundings;
 
 /// Looks, and tries.

@@ -6,7 +6,7 @@ use callpath_analyze::names::packages::{DPKG_LISTS, debug_package, owners};
 use callpath_image::debug_level::DwarfLevel;
 use callpath_tables::module_facts::ModuleFacts;
 
-use super::{Finding, State};
+use super::finding::{Finding, State};
 
 /// Code without recipes that goes unnoticed, and that begins to hurt, in thousandths.
 const LITTLE: u64 = 10;

@@ -9,7 +9,8 @@ use callpath_tables::module_facts::ModuleFacts;
 use callpath_tables::table_cache::TableCache;
 use callpath_target::{Needed, needed_libraries};
 
-use super::{Finding, modules};
+use super::finding::Finding;
+use super::modules;
 use crate::surroundings::{self, Progress};
 
 /// A program.

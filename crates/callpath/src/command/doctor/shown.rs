@@ -5,9 +5,11 @@ use std::io::{self, Write};
 use callpath_view::json::quoted as json_string;
 use callpath_view::text::printable;
 
+use super::finding::{Finding, State};
 use super::modules::{dwarf_of, names_of, percent};
 use super::program::Program;
-use super::{Finding, Report, State};
+use super::report::Report;
+use crate::wrapped::wrapped;
 
 /// The schema of the JSON (docs/formats.md).
 const SCHEMA: u32 = 1;
@@ -61,21 +63,6 @@ fn one(finding: &Finding, width: usize, color: bool, out: &mut dyn Write) -> io:
         }
     }
     Ok(())
-}
-
-/// Lines of at most `width` columns, broken at blanks. A word that is longer than a line stands alone.
-pub(in crate::command) fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 fn modules(program: &Program, out: &mut dyn Write) -> io::Result<()> {

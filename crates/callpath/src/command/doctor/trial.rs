@@ -6,7 +6,8 @@ use callpath_db::Quality;
 use callpath_measurement::Measurement;
 use callpath_measurement::plain;
 
-use super::Finding;
+use super::finding::Finding;
+use crate::command::profile::load;
 
 /// How long callpath works while it is recorded, milliseconds of CPU time.
 const WORK_MS: u32 = 50;
@@ -51,7 +52,7 @@ fn record(event: &str) -> anyhow::Result<(Vec<String>, Quality)> {
         // Not the report's notes: they are of the program's files.
         Measurement::read(&directory).map_err(anyhow::Error::from).and_then(|measurement| {
             let notes = measurement.session.notes.clone();
-            Ok((notes, super::super::report::load(Some(&directory))?.quality.clone()))
+            Ok((notes, load(Some(&directory))?.quality.clone()))
         })
     } else {
         let words = String::from_utf8_lossy(&said.stderr);
@@ -72,24 +73,5 @@ fn paths(event: &str, quality: &Quality) -> Finding {
         0 => Finding::bad(topic, found).means("no call path could be taken: `callpath record` is of no use here"),
         _ if incomplete > 0 => Finding::limited(topic, found).means("some paths of callpath's own are not whole"),
         _ => Finding::good(topic, found),
-    }
-}
-
-/// Work that is there to be recorded.
-pub(in crate::command) fn busy(milliseconds: u32) {
-    let used = || {
-        // SAFETY: a valid place.
-        unsafe {
-            let mut time: libc::timespec = std::mem::zeroed();
-            libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time);
-            time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
-        }
-    };
-    let begin = used();
-    let mut work = 1u64;
-    while used() < begin + u64::from(milliseconds) {
-        for _ in 0..10_000 {
-            work = std::hint::black_box(work.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
-        }
     }
 }

@@ -1,0 +1,18 @@
+//! What a subcommand gives back: an exit status, or why there is none.
+
+/// Why a subcommand ended without doing its work.
+pub(crate) struct Failure {
+    /// What is said, after "callpath: ".
+    pub(crate) error: anyhow::Error,
+    /// The exit status.
+    pub(crate) status: u8,
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure { error: error.into(), status: 1 }
+    }
+}
+
+/// The exit status, or why there is none.
+pub(crate) type Outcome = Result<u8, Failure>;
