@@ -4,10 +4,11 @@ use std::io::{self, Write};
 
 use callpath_db::Profile;
 
+use super::head;
+use super::options::TextOptions;
 use super::paint::{Ink, Paint};
 use super::printable::printable;
 use super::quantity::{duration, percent, thousands};
-use super::{TextOptions, head};
 use crate::ViewError;
 
 /// The longest bar of the histogram, columns.

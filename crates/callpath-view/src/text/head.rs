@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use callpath_db::{MetricId, ProcedureCost, Profile, Quality, ScopeKind};
 
-use super::TextOptions;
 use super::label::scope_label;
+use super::options::TextOptions;
 use super::paint::{Ink, Paint};
 use super::printable::{columns, cut_end, printable, shell_word};
 use super::quantity::{count, duration, percent, thousands};

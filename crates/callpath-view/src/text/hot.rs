@@ -5,12 +5,13 @@ use std::io::{self, Write};
 use callpath_db::{ProcedureCost, Profile, ScopeKind, View};
 
 use super::chain::{self, Link, condense};
+use super::first_metric::{cost_heading, metric_name};
 use super::label::{label, module_label, scope_label};
+use super::options::TextOptions;
 use super::paint::{Ink, Paint};
 use super::printable::columns;
 use super::quantity::{self, count, percent, value};
 use super::tree::{heading_of, is_of_sharing, is_shared_out_by};
-use super::{TextOptions, cost_heading, metric_name};
 
 /// The path goes on to a child with at least this share of its parent's cost.
 const GOES_ON: f64 = 0.5;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use callpath_db::{NodeId, Profile, ScopeKind, ViewKind};
 
-use super::TextOptions;
+use super::options::TextOptions;
 
 /// `options` for `view`, with the levels folded that have a single entry.
 pub(super) fn without_single_levels(profile: &Profile, options: &TextOptions, view: ViewKind) -> TextOptions {

@@ -18,11 +18,12 @@ use std::rc::Rc;
 use callpath_db::{Formula, Metric, MetricKind, MetricSource, MetricType, Profile, ScopeKind, View, ViewKind};
 
 use super::chain::{self, Link, condense};
+use super::first_metric::cost_heading;
 use super::label::{label, module_label};
+use super::options::TextOptions;
 use super::paint::{Ink, Paint};
 use super::printable::{columns, cut_end, printable};
 use super::quantity::{self, percent, value};
-use super::{TextOptions, cost_heading};
 
 /// A child with at least this share of its parent's cost continues the parent's column. So each step to the right loses
 /// a fifth of the cost, and a threshold of 1% allows for 20 steps.

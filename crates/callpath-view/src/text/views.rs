@@ -1,0 +1,148 @@
+//! A view as it reads best: with recursion folded where that shortens it, under a title that says what is shown.
+//! Knows nothing of what stands around it.
+
+use std::io::{self, Write};
+
+use callpath_db::{MetricKind, Profile, Query, Recursion, View, ViewKind};
+
+use super::first_metric::metric_name;
+use super::head;
+use super::options::TextOptions;
+use super::paint::{Ink, Paint};
+use super::printable::printable;
+use super::tree::{Columns, Drawing};
+use crate::ViewError;
+
+/// How a tree is read.
+fn how_to_read(kind: ViewKind) -> String {
+    const SELF: &str = "self = its own code, with its loops and inlined calls.";
+    const BRANCHES: &str = "├ and └ branch off.";
+    match kind {
+        ViewKind::Context => format!("A row is called by the row above it in its column; {BRANCHES} {SELF}"),
+        ViewKind::Callers => {
+            format!("Below a procedure, a row calls the row above it in its column; {BRANCHES} {SELF}")
+        }
+        ViewKind::Flat => format!("A row is part of the row above it that stands further left. {SELF}"),
+    }
+}
+
+/// Trees of at most so many lines are left as they are.
+const SHORT_LINES: usize = 40;
+
+/// Shares that are tried for the threshold, in turn, while the report's tree is too long.
+const COARSER: [f64; 3] = [0.02, 0.05, 0.1];
+
+/// A view with recursion folded or cut, and drawn the way that reads best.
+pub(super) struct Views {
+    pub(super) folded: View,
+    is_folded: bool,
+    tree: Vec<u8>,
+}
+
+impl Views {
+    /// As asked.
+    pub(super) fn of(profile: &Profile, options: &TextOptions) -> Result<Self, ViewError> {
+        let recursion = match options.query.recursion {
+            Recursion::Full => Recursion::Collapse,
+            asked @ (Recursion::Collapse | Recursion::Suffix(_)) => asked,
+        };
+        let folded = profile.view(&Query { recursion, ..options.query.clone() })?;
+        let is_recursive = folded.nodes.iter().any(|node| node.recursion > 1);
+        if options.query.recursion == recursion || !is_recursive {
+            let tree = drawn(&folded, profile, options)?;
+            return Ok(Views { folded, is_folded: is_recursive, tree });
+        }
+        let tree = drawn(&profile.view(&options.query)?, profile, options)?;
+        if !options.whole && options.may_collapse && lines(&tree) > SHORT_LINES {
+            let shorter = drawn(&folded, profile, options)?;
+            if 2 * lines(&shorter) <= lines(&tree) {
+                return Ok(Views { folded, is_folded: true, tree: shorter });
+            }
+        }
+        Ok(Views { folded, is_folded: false, tree })
+    }
+
+    /// With a threshold that makes the tree short enough, which `options` has afterwards.
+    pub(super) fn within(profile: &Profile, options: &mut TextOptions) -> Result<Self, ViewError> {
+        let mut views = Views::of(profile, options)?;
+        for share in COARSER {
+            if lines(&views.tree) <= options.max_lines {
+                break;
+            }
+            if share > options.query.min_share {
+                options.query.min_share = share;
+                views = Views::of(profile, options)?;
+            }
+        }
+        Ok(views)
+    }
+
+    /// Whether there is anything to show.
+    pub(super) fn has_cost(&self) -> bool {
+        self.folded.inclusive(0).first().is_some_and(|&cost| cost > 0)
+    }
+
+    /// The tree under a title.
+    pub(super) fn write(
+        &self,
+        title: &str,
+        profile: &Profile,
+        options: &TextOptions,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let title = titled(title, profile, options, self.is_folded);
+        writeln!(out, "{}", Paint { color: options.color }.with(Ink::Bold, &title))?;
+        for line in head::lines_of(&[how_to_read(self.folded.kind)], " ", options.width.max(40)) {
+            writeln!(out, "{}", Paint { color: options.color }.with(Ink::Dim, &line))?;
+        }
+        for metric in &profile.metrics {
+            // What follows from it has the same note.
+            if let Some(note) = metric.note.as_ref().filter(|_| !matches!(metric.kind, MetricKind::Derived(_))) {
+                let note = format!("{}: {}", printable(&metric.name), printable(note));
+                writeln!(out, "{}", Paint { color: options.color }.with(Ink::Dim, &note))?;
+            }
+        }
+        out.write_all(&self.tree)
+    }
+}
+
+fn lines(text: &[u8]) -> usize {
+    text.iter().filter(|&&byte| byte == b'\n').count()
+}
+
+fn drawn(view: &View, profile: &Profile, options: &TextOptions) -> io::Result<Vec<u8>> {
+    let (columns, words) = match view.kind {
+        ViewKind::Context => (Columns::TotalAndSelf, "calls"),
+        ViewKind::Callers => (Columns::One, "procedure, and below it who calls it"),
+        ViewKind::Flat => (Columns::TotalAndSelf, "module, file, procedure"),
+    };
+    let drawing = Drawing { view, profile, options, columns };
+    let mut text = Vec::new();
+    writeln!(text, "{}", drawing.heading(words))?;
+    drawing.draw(&mut text)?;
+    Ok(text)
+}
+
+/// A title that says what is shown and what is not.
+fn titled(what: &str, profile: &Profile, options: &TextOptions, is_folded: bool) -> String {
+    let mut left_out = Vec::new();
+    if options.query.min_share > 0.0 {
+        // Hundredths of 14 are 14.000000000000002 otherwise.
+        left_out.push(format!("below {}%", (options.query.min_share * 1e8).round() / 1e6));
+    }
+    if let Some(depth) = options.query.max_depth {
+        left_out.push(format!("below level {depth}"));
+    }
+    let mut asides = Vec::new();
+    if !left_out.is_empty() {
+        asides.push(format!("{} left out", left_out.join(" and ")));
+    }
+    match options.query.recursion {
+        Recursion::Suffix(kept) => asides.push(format!("{kept} innermost frames of each path")),
+        Recursion::Full | Recursion::Collapse if is_folded => asides.push("recursion folded".into()),
+        Recursion::Full | Recursion::Collapse => {}
+    }
+    let asides = if asides.is_empty() { String::new() } else { format!(" ({})", asides.join(", ")) };
+    let selected = options.selected().map_or(String::new(), |selected| format!(" of {}", printable(&selected)));
+    format!("{what}{selected} by {}{asides}", metric_name(profile))
+}
