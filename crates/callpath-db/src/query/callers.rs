@@ -1,8 +1,8 @@
 //! The callers view: from every procedure outwards, along the paths that led to it.
 //! Refuses to know order and pruning beyond not growing what will be pruned anyway.
 
-use super::Query;
 use super::costs::{Costs, sum_up};
+use super::question::Query;
 use super::reshape::Counted;
 use crate::metric::accumulate;
 use crate::{Name, NodeId, Scope, ScopeKind, Tree};

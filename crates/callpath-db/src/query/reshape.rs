@@ -1,7 +1,7 @@
 //! The first half of every query: selects processes and threads, merges equal ones, folds kinds of scopes.
 //! Refuses to know which view will be made of the result.
 
-use super::{Query, QueryError};
+use super::question::{Query, QueryError};
 use crate::{CallSite, NodeId, Profile, Scope, ScopeKind, Tree};
 
 /// A tree, and what each of its nodes stands for.

@@ -2,7 +2,7 @@
 //! and what is kept of it.
 //! Refuses to know views.
 
-use super::QueryError;
+use super::question::QueryError;
 use super::reshape::Counted;
 use crate::{Name, NodeId, Scope, ScopeKind};
 

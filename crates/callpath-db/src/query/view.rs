@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use super::costs::Costs;
+use super::question::{Query, ViewKind};
 use super::reshape::Counted;
-use super::{Query, ViewKind};
 use crate::metric::{PerOwn, accumulate, fill_derived};
 use crate::{Metric, Name, NodeId, Profile, Scope, ScopeKind};
 

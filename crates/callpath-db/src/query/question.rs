@@ -1,0 +1,121 @@
+//! A question to a profile: which view, of which processes and threads, in how much detail; and why it has no answer.
+//! Refuses to know how it is answered.
+
+use std::num::NonZeroU32;
+
+use crate::ScopeKind;
+
+/// The way a view reads the tree.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum ViewKind {
+    /// Top down: below each procedure those that it calls.
+    #[default]
+    Context,
+    /// Bottom up: every procedure with its self cost, below each those that call it.
+    Callers,
+    /// By code: module, file, procedure, and the loops, inlined calls and lines in it.
+    Flat,
+}
+
+impl ViewKind {
+    /// The word of the command line and the JSON schema.
+    pub fn word(self) -> &'static str {
+        match self {
+            ViewKind::Context => "context",
+            ViewKind::Callers => "callers",
+            ViewKind::Flat => "flat",
+        }
+    }
+}
+
+/// What is kept of a path on which calls recur. The costs are the same, and so is their sum.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Recursion {
+    /// Every frame.
+    #[default]
+    Full,
+    /// A procedure that is called while it is active becomes one with its outermost activation on that path, as in Ammons,
+    /// Ball and Larus 1997: recursion of any depth is one node, and inclusive cost is that of the outermost activation
+    /// without what moved further out.
+    Collapse,
+    /// The innermost so many procedures of a path, with the inlined calls, loops and lines in them; between them and the
+    /// path's root a scope for what is left out.
+    Suffix(NonZeroU32),
+}
+
+/// A question to a profile. The default asks for the whole context view, without lines.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Query {
+    /// Which view.
+    pub view: ViewKind,
+    /// Only the processes with this name or process id.
+    pub process: Option<String>,
+    /// Only the threads with this name or thread id.
+    pub thread: Option<String>,
+    /// Keeps threads apart that have equal entries; merged otherwise.
+    pub per_thread: bool,
+    /// Merges processes that have equal names; apart otherwise.
+    pub merge_processes: bool,
+    /// What is kept of a path on which calls recur. For the context and callers views; flat cost counts each sample once
+    /// anyway.
+    pub recursion: Recursion,
+    /// Scopes of these kinds vanish: their own cost goes to the scope above, and so do their children.
+    pub fold: Vec<ScopeKind>,
+    /// What costs less than this share of the total (by metric 0, inclusive; 0.01 is 1%) is pruned; 0 prunes nothing.
+    pub min_share: f64,
+    /// Levels below the root that are kept; the rest is pruned.
+    pub max_depth: Option<usize>,
+}
+
+impl Default for Query {
+    fn default() -> Self {
+        Query {
+            view: ViewKind::Context,
+            process: None,
+            thread: None,
+            per_thread: false,
+            merge_processes: false,
+            recursion: Recursion::Full,
+            fold: vec![ScopeKind::Line],
+            min_share: 0.0,
+            max_depth: None,
+        }
+    }
+}
+
+/// Why a query has no answer.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum QueryError {
+    /// No process has that name or id.
+    #[error("failed to find a process {wanted:?}; there are: {}", list(.there))]
+    NoSuchProcess {
+        /// As asked.
+        wanted: String,
+        /// Those there are, as `name (id)`.
+        there: Vec<String>,
+    },
+    /// No thread of the processes asked for has that name or id.
+    #[error("failed to find a thread {wanted:?}; there are: {}", list(.there))]
+    NoSuchThread {
+        /// As asked.
+        wanted: String,
+        /// Those there are, as `name (id)`.
+        there: Vec<String>,
+    },
+    /// The suffixes of all paths do not fit into memory.
+    #[error("failed to keep {kept} frames of each path: these are millions of paths that differ; keep fewer")]
+    TooManyFrames {
+        /// As asked.
+        kept: usize,
+    },
+}
+
+/// The first of them, and how many more.
+fn list(there: &[String]) -> String {
+    const SHOWN: usize = 12;
+    match there.len() {
+        0 => "none".into(),
+        n if n <= SHOWN => there.join(", "),
+        n => format!("{} and {} more", there[..SHOWN].join(", "), n - SHOWN),
+    }
+}
