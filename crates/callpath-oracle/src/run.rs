@@ -5,90 +5,26 @@ mod breakpoints;
 mod capture;
 mod code;
 mod emulate;
+mod options;
+mod ran;
 mod thread;
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use callpath_target::{Pid, StepOptions, Stepped, Stepper, TrapCause};
 
 use crate::OracleError;
 use crate::instruction::Effect;
 use crate::modules::Images;
-use crate::shadow::Doubt;
 pub use capture::Recorder;
 use code::Code;
 use emulate::emulate;
+pub use options::Options;
+pub use ran::Ran;
 use thread::{Decides, LetGo, Thread};
-
-/// What to do.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// End after so many stops: instructions, with `every_step`.
-    pub max_steps: u64,
-    /// End after so many snapshots.
-    pub max_snapshots: u64,
-    /// Take no snapshot at the first so many stops.
-    pub skip: u64,
-    /// Snapshots of one instruction: more than one only where the stack is of different depths.
-    pub visits: u32,
-    /// Run every instruction on its own, also those that were seen before. Without it a program runs freely through
-    /// what was seen, and stops at new instructions and at calls, returns and the like: the same truth, sooner.
-    pub every_step: bool,
-    /// Follow other threads than the first, too.
-    pub threads: bool,
-    /// Take snapshots of modules only whose path contains this.
-    pub module: Option<String>,
-    /// What the kernel's own object is called in the stream: `[vdso]`, or a file that holds it.
-    pub vdso_path: PathBuf,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            max_steps: u64::MAX,
-            max_snapshots: u64::MAX,
-            skip: 0,
-            visits: 1,
-            every_step: false,
-            threads: false,
-            module: None,
-            vdso_path: PathBuf::from(crate::modules::VDSO),
-        }
-    }
-}
-
-/// How it went.
-#[derive(Clone, Debug, Default)]
-pub struct Ran {
-    /// Stops: instructions (iterations of repeated ones included), with `every_step`.
-    pub steps: u64,
-    /// Distinct instructions.
-    pub instructions: u64,
-    /// Snapshots of which the truth is not known for certain.
-    pub doubted: HashMap<&'static str, u64>,
-    /// Instructions that were met outside of every module.
-    pub outside: u64,
-    /// Returns to an address that no call had left there.
-    pub unexplained_returns: u64,
-    /// Signals that a handler got.
-    pub signals: u64,
-    /// Threads that were followed.
-    pub threads: u64,
-    /// Wall-clock time.
-    pub elapsed: Duration,
-    /// The program's exit status, or 128 + signal; `None` if it was stopped before its end.
-    pub status: Option<i32>,
-}
-
-impl Ran {
-    fn doubt(&mut self, doubt: Doubt) {
-        *self.doubted.entry(doubt.name()).or_default() += 1;
-    }
-}
 
 /// Runs a program; each snapshot and its truth go to `recorder`.
 pub fn run<W: Write>(command: Command, options: &Options, recorder: &mut Recorder<W>) -> Result<Ran, OracleError> {

@@ -6,8 +6,8 @@ use std::io::Write;
 use callpath_format::address::RunAddr;
 use callpath_target::{Maps, Stepper};
 
-use super::Ran;
 use super::code::Code;
+use super::ran::Ran;
 use super::thread::{Decides, Thread, dwarf_order};
 use crate::OracleError;
 use crate::score::Asked;

@@ -5,8 +5,8 @@ use callpath_format::address::RunAddr;
 use callpath_target::{FileId, Maps, Stepper};
 use rustc_hash::FxHashMap;
 
-use super::Options;
 use super::breakpoints::Breakpoints;
+use super::options::Options;
 use crate::OracleError;
 use crate::instruction::{Instruction, MAX_LEN_BYTES, decode};
 use crate::modules::{Images, Modules, executable};
