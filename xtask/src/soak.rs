@@ -5,12 +5,14 @@
 //! and leaves nothing behind; what does not is printed, with the command that repeats it, and fails the whole.
 
 mod check;
+mod draw;
+mod place;
 mod programs;
 mod table;
 mod watch;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
@@ -18,73 +20,11 @@ use anyhow::Context;
 
 use crate::arguments::Arguments;
 use crate::build;
+use draw::Draw;
+use place::Place;
 use programs::{Kind, Subject};
 use table::Tally;
 use watch::Watched;
-
-/// Numbers that look like chance and are the same for the same seed: xorshift.
-#[derive(Debug)]
-pub struct Draw(u64);
-
-impl Draw {
-    fn new(seed: u64) -> Draw {
-        Draw(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// A number below `below`.
-    pub fn below(&mut self, below: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % below.max(1)
-    }
-}
-
-/// Where everything of a soak lies.
-#[derive(Debug)]
-pub struct Place {
-    callpath: PathBuf,
-    rate: usize,
-    root: PathBuf,
-}
-
-impl Place {
-    /// Programs and libraries.
-    pub fn programs(&self) -> PathBuf {
-        self.root.join("programs")
-    }
-
-    /// The directory that a run starts in, fresh.
-    pub fn run(&self) -> PathBuf {
-        self.root.join("run")
-    }
-
-    /// Where temporary files of a run go, fresh.
-    pub fn temporary(&self) -> PathBuf {
-        self.root.join("tmp")
-    }
-
-    fn measurement(&self) -> PathBuf {
-        self.root.join("measured/m.callpath")
-    }
-
-    fn failures(&self) -> PathBuf {
-        self.root.join("failures")
-    }
-
-    fn cache(&self, way: &Way) -> PathBuf {
-        self.root.join(if way.ordinary_user { "cache-of-nobody" } else { "cache" })
-    }
-
-    fn fresh(&self) -> anyhow::Result<()> {
-        for directory in [self.run(), self.temporary(), self.root.join("measured")] {
-            crate::suite::remove_output(&directory)?;
-            std::fs::create_dir_all(&directory)?;
-            open_to_all(&directory)?;
-        }
-        Ok(())
-    }
-}
 
 /// How a run is recorded.
 #[derive(Debug, Default)]
@@ -120,13 +60,13 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let callpath = build::command(arguments)?;
     let root = std::env::temp_dir().join(format!("callpath-soak-{}", std::process::id()));
     let place = Place { callpath, rate: arguments.number("rate", 10_000)?, root };
-    for directory in [place.root.clone(), place.programs(), place.failures(), place.root.join("cache-of-nobody")] {
+    for directory in [place.root.clone(), place.programs(), place.failures(), place.cache(true)] {
         std::fs::create_dir_all(&directory).with_context(|| format!("failed to make {}", directory.display()))?;
     }
     let is_root = is_superuser();
     if is_root {
         // Its cache must be its own.
-        std::os::unix::fs::chown(place.root.join("cache-of-nobody"), Some(65534), Some(65534))?;
+        std::os::unix::fs::chown(place.cache(true), Some(65534), Some(65534))?;
     }
     crate::descendants::adopt_orphans()?;
     let subjects = programs::all(&place, arguments.text("programs"))?;
@@ -170,7 +110,7 @@ fn one(place: &Place, subject: &Subject, way: &Way, tally: &mut Tally) -> anyhow
     };
     let mut command = recorded_command(place, subject, way);
     let recorded = watch::watch(&mut command, place, lasts)?;
-    let wrong = check::complaints(place, subject, bare.as_ref(), &recorded, &place.cache(way), tally);
+    let wrong = check::complaints(place, subject, bare.as_ref(), &recorded, &place.cache(way.ordinary_user), tally);
     tally.runs += 1;
     if !wrong.is_empty() {
         tally.failures += 1;
@@ -210,7 +150,7 @@ fn recorded_command(place: &Place, subject: &Subject, way: &Way) -> Command {
 
 fn surroundings(command: &mut Command, place: &Place, subject: &Subject, way: &Way) {
     command.current_dir(subject.directory.as_deref().unwrap_or(&place.run()));
-    command.env("TMPDIR", place.temporary()).env("CALLPATH_CACHE_DIR", place.cache(way));
+    command.env("TMPDIR", place.temporary()).env("CALLPATH_CACHE_DIR", place.cache(way.ordinary_user));
     command.envs(subject.environment.iter().cloned());
 }
 
@@ -223,11 +163,6 @@ fn keep(place: &Place, wrong: &[String], recorded: &Watched, command: &str) -> a
         std::fs::rename(place.measurement(), kept.join("m.callpath"))?;
     }
     Ok(())
-}
-
-fn open_to_all(directory: &Path) -> anyhow::Result<()> {
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-    std::fs::set_permissions(directory, open).with_context(|| format!("failed to open {}", directory.display()))
 }
 
 fn is_superuser() -> bool {

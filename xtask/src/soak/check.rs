@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::Place;
+use super::place::Place;
 use super::programs::Subject;
 use super::table::Tally;
 use super::watch::Watched;

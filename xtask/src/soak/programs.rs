@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use super::{Draw, Place};
+use super::draw::Draw;
+use super::place::{Place, open_to_all};
 use crate::suite::{self, prepared::Stdin};
 use crate::{build, install};
 
@@ -126,7 +127,7 @@ fn of_the_suite(place: &Place, wanted: &dyn Fn(&str) -> bool) -> anyhow::Result<
             println!("{}: not drawn: it is spoken to", program.name);
             continue;
         }
-        super::open_to_all(&directory)?;
+        open_to_all(&directory)?;
         let run = || -> anyhow::Result<Vec<u8>> {
             let mut command = prepared.bare(&directory);
             command.envs(prepared.environment.iter().cloned());

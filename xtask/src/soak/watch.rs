@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::Place;
+use super::place::Place;
 use crate::descendants;
 
 /// A run that takes longer hangs; they take a second or so.

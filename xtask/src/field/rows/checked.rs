@@ -1,6 +1,6 @@
 //! One program under sanitizers, with other allocators preloaded, and in the hands of what runs programs as data.
 
-use super::{PLAIN, Row};
+use super::row::{PLAIN, Row};
 
 const ALLOC: &[(&str, &str)] = &[("alloc.cpp", include_str!("../inputs/alloc.cpp"))];
 const PLAINLY: &str = "g++ -O2 -g -pthread -o alloc alloc.cpp";

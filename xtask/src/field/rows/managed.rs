@@ -1,6 +1,6 @@
 //! Runtimes that make code while they run, or whose stacks are their own.
 
-use super::{PLAIN, Row};
+use super::row::{PLAIN, Row};
 
 const LUA: &[(&str, &str)] = &[("work.lua", include_str!("../inputs/work.lua"))];
 const RUBY: &[(&str, &str)] = &[("work.rb", include_str!("../inputs/work.rb"))];

@@ -1,6 +1,6 @@
 //! Programs that compilers other than plain C's make, and runtimes of threads and coroutines.
 
-use super::{PLAIN, Row};
+use super::row::{PLAIN, Row};
 
 pub const ROWS: &[Row] = &[
     Row {

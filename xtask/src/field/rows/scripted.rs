@@ -1,6 +1,6 @@
 //! Interpreters that make no code while they run.
 
-use super::{PLAIN, Row};
+use super::row::{PLAIN, Row};
 use crate::suite::inputs;
 
 pub const ROWS: &[Row] = &[

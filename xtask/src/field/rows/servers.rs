@@ -1,6 +1,6 @@
 //! Servers with a bounded load over the loopback interface: server and load in one recording.
 
-use super::{PLAIN, Row};
+use super::row::{PLAIN, Row};
 
 pub const ROWS: &[Row] = &[
     Row {

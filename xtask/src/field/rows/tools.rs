@@ -1,6 +1,6 @@
 //! Compilers, builds, and what else is called from a shell.
 
-use super::{PLAIN, Row};
+use super::row::{PLAIN, Row};
 use crate::suite::inputs;
 
 const PROJECT: &[(&str, &str)] = &[
