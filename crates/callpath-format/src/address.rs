@@ -24,7 +24,7 @@ impl RunAddr {
 ///
 /// A return address names the instruction *after* the call, which may belong to another procedure (after a call that
 /// does not return). Everything that asks "which code is this" must ask for [`CodePoint::lookup`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CodePoint {
     /// The next instruction to execute: the innermost frame, and a frame that a signal interrupted.
     Exact(RunAddr),
@@ -47,6 +47,11 @@ impl CodePoint {
         match self {
             CodePoint::Exact(pc) | CodePoint::Return(pc) => pc,
         }
+    }
+
+    /// Whether it is the address of a call that has not returned.
+    pub fn is_return(self) -> bool {
+        matches!(self, CodePoint::Return(_))
     }
 }
 

@@ -416,8 +416,8 @@ pub(crate) struct Code<'a> {
 #[derive(Default)]
 pub(crate) struct Memo {
     behind_calls: FxHashMap<RunAddr, bool>,
-    written: FxHashMap<(RunAddr, bool), (ModuleIndex, Option<Packed>)>,
-    framed: FxHashMap<(RunAddr, bool), bool>,
+    written: FxHashMap<CodePoint, (ModuleIndex, Option<Packed>)>,
+    framed: FxHashMap<CodePoint, bool>,
     ahead: FxHashMap<RunAddr, Option<(Return, bool)>>,
 }
 
@@ -476,7 +476,7 @@ impl Code<'_> {
         let place = rsp.checked_add_signed(ahead.above_rsp)?;
         // What lies behind a call may be another procedure's: nobody knows whether this one comes back. What calls has a frame
         // of its own, for compiled code is called with rsp at a multiple of 16 bytes, and the frame is believed if the path is whole.
-        let is_calling = matches!(frame.point, CodePoint::Return(_));
+        let is_calling = frame.point.is_return();
         if is_calling && (place == rsp || place % 16 != 8) {
             return None;
         }
@@ -514,10 +514,8 @@ impl Code<'_> {
         if !self.may_be_return_address(return_address) || !self.written.may_be_called_from(RunAddr(return_address)) {
             return None;
         }
-        let is_return = matches!(frame.point, CodePoint::Return(_));
-        let at = frame.point.lookup();
         let Code { memo, written, .. } = self;
-        if !*memo.framed.entry((at, is_return)).or_insert_with(|| written.is_framed(at, is_return)) {
+        if !*memo.framed.entry(frame.point).or_insert_with(|| written.is_framed(frame.point)) {
             for addr in (rsp..rbp).step_by(8) {
                 if self.may_be_return_address(memory.read_u64(addr)?) {
                     return None;
@@ -539,7 +537,7 @@ impl CodeMap for Code<'_> {
     fn locate_point(&mut self, point: CodePoint) -> Located {
         let unknown = Packed { disp: 0, add: 0, head: Packed::UNKNOWN, slots: [0; 6] };
         let addr = point.lookup();
-        let is_return = matches!(point, CodePoint::Return(_));
+        let is_return = point.is_return();
         let Some(mapping) = self.mapping(addr).copied() else {
             if let Some((awaited, mapping)) = self.awaited(addr).copied() {
                 self.met_awaited = Some(awaited);
@@ -559,10 +557,8 @@ impl CodeMap for Code<'_> {
         let link = addr.to_link(mapping.bias);
         if is_written {
             let Code { memo, written, witness, modules, .. } = self;
-            let (module, recipe) = *memo
-                .written
-                .entry((addr, is_return))
-                .or_insert_with(|| written.locate(addr, is_return, witness, modules));
+            let located = memo.written.entry(point).or_insert_with(|| written.locate(point, witness, modules));
+            let (module, recipe) = *located;
             return Located { key: FrameKey::in_module(module, link), recipe: recipe.unwrap_or(unknown), table: 0 };
         }
         let key = FrameKey::in_module(mapping.module, link);

@@ -128,7 +128,9 @@ impl AtEnd<'_> {
             for (parting, tree) in threads.iter_mut().filter(|(p, _)| !p.is_over && p.wall_ns > 0) {
                 let passed_ns = self.ended_ns.saturating_sub(parting.wall_ns);
                 let sampled = parting.waits || self.source == Source::WallTimer;
-                add(tree, metric, passed_ns, parting.nodes[metric], if sampled { u64::MAX } else { self.usual_ns() });
+                let most_ns = if sampled { u64::MAX } else { self.usual_ns() };
+                let node = node_of(passed_ns, most_ns, parting.nodes[metric], tree);
+                add(tree, node, metric, passed_ns);
             }
         }
         if let Some(metric) = metric_of(Settings::CPU_TIME)
@@ -140,7 +142,9 @@ impl AtEnd<'_> {
             // Which thread ran it nobody knows: the one that was seen running last.
             let last = threads.iter_mut().max_by_key(|(parting, _)| (!parting.is_over, parting.seen_ns));
             if let Some((parting, tree)) = last {
-                add(tree, metric, rest_ns, parting.nodes[metric], running.saturating_mul(self.usual_ns()));
+                let most_ns = running.saturating_mul(self.usual_ns());
+                let node = node_of(rest_ns, most_ns, parting.nodes[metric], tree);
+                add(tree, node, metric, rest_ns);
             }
         }
     }
@@ -164,12 +168,15 @@ impl AtEnd<'_> {
     }
 }
 
-/// Adds a value to a node, or to a gap where it is more than `most`.
-fn add(tree: &mut PathTree, metric: usize, value: u64, node: u32, most: u64) {
+/// Where time belongs that passed after the last sample: at that sample's node, or at a gap if it is more than `most_ns`.
+fn node_of(passed_ns: u64, most_ns: u64, last: u32, tree: &mut PathTree) -> u32 {
+    if passed_ns <= most_ns { last } else { tree.child(FULL_ROOT, FrameKey::gap(Gap::AfterLastSample)) }
+}
+
+fn add(tree: &mut PathTree, node: u32, metric: usize, value: u64) {
     if value == 0 {
         return;
     }
-    let node = if value <= most { node } else { tree.child(FULL_ROOT, FrameKey::gap(Gap::AfterLastSample)) };
     let mut values = [0; MAX_METRICS];
     values[metric] = value;
     tree.add(node, 0, &values);

@@ -9,7 +9,7 @@ use callpath_target::thread_lives;
 use rustc_hash::FxHashSet;
 
 use crate::arena::ArenaKeeper;
-use crate::thread_tree::TreeCopy;
+use crate::thread_tree::{TreeCopy, Update};
 
 /// How long a tick of the time stamp counter is.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +105,8 @@ impl Thread {
 
     /// Brings the profile's tree up to date. `is_last`: the thread adds nothing any more.
     pub(crate) fn follow_tree(&mut self, keeper: &ArenaKeeper, is_last: bool) {
-        self.copy.follow(keeper, self.record, &mut self.profile.tree, is_last);
+        let Thread { copy, record, profile, .. } = self;
+        Update { copy, keeper, record: *record, tree: &mut profile.tree }.run(is_last);
     }
 
     /// Brings the account up to date, if any sample has come: times are told a little otherwise each time.

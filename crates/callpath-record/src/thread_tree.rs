@@ -61,48 +61,63 @@ impl TreeCopy {
     fn stride(&self) -> usize {
         Node::stride_bytes(self.metrics as u32)
     }
+}
 
-    /// Brings `tree` up to date. `is_last`: the thread adds nothing any more.
-    pub(crate) fn follow(&mut self, keeper: &ArenaKeeper, record: ArenaRef, tree: &mut PathTree, is_last: bool) {
+/// An update: what is followed, and where it goes.
+pub(crate) struct Update<'a> {
+    pub(crate) copy: &'a mut TreeCopy,
+    pub(crate) keeper: &'a ArenaKeeper,
+    /// The thread's.
+    pub(crate) record: ArenaRef,
+    /// Ours.
+    pub(crate) tree: &'a mut PathTree,
+}
+
+impl Update<'_> {
+    /// Brings our tree up to date. `is_last`: the thread adds nothing any more.
+    pub(crate) fn run(mut self, is_last: bool) {
+        let (keeper, record) = (self.keeper, self.record);
         let settings = keeper.settings();
-        self.metrics = settings.in_use().len();
+        self.copy.metrics = settings.in_use().len();
         let at = keeper.arena().get::<ThreadRecord>(record).filter(|_| keeper.is_backed(record.chunk()));
         let Some(at) = at else { return };
         // First what was counted: what comes while we look is another look's.
         let counted = at.counted.load(Acquire);
-        self.copy_new(keeper, record, tree);
-        let since = counted.wrapping_sub(self.counted) as usize;
+        self.copy_new();
+        let since = counted.wrapping_sub(self.copy.counted) as usize;
         // Returns are added by code that notes nothing.
         let notes_all = !settings.uses(Settings::RETURNS);
-        if is_last || !notes_all || !self.look_at_noted(keeper, (record, at), since, tree) {
-            self.look_at_all(keeper, tree);
+        if is_last || !notes_all || !self.look_at_noted(at, since) {
+            self.look_at_all();
         }
-        self.counted = counted;
+        self.copy.counted = counted;
     }
 
     /// Copies nodes that have come since the last look.
-    fn copy_new(&mut self, keeper: &ArenaKeeper, record: ArenaRef, tree: &mut PathTree) {
-        let mut next = self.chunks.last().map_or(record.chunk(), |chunk| chunk.index);
+    fn copy_new(&mut self) {
+        let keeper = self.keeper;
+        let mut next = self.copy.chunks.last().map_or(self.record.chunk(), |chunk| chunk.index);
         while keeper.is_backed(next) {
             // A list that runs in circles or into another's was damaged by the program.
-            let mine = keeper.arena().chunk(next).filter(|header| header.owner.load(Relaxed) == record.0);
+            let mine = keeper.arena().chunk(next).filter(|header| header.owner.load(Relaxed) == self.record.0);
             let Some(header) = mine else { break };
             // Chunks of other kinds follow those of nodes.
             if !matches!(header.kind.load(Relaxed), ChunkHeader::KIND_THREAD | ChunkHeader::KIND_NODES) {
                 break;
             }
-            let place = self.chunks.len();
-            if self.chunks.last().is_none_or(|last| last.index != next) {
+            let copy = &mut *self.copy;
+            let place = copy.chunks.len();
+            if copy.chunks.last().is_none_or(|last| last.index != next) {
                 let start = header.start.load(Relaxed) as usize;
-                if self.places.contains_key(&next.0) || start > CHUNK_LEN_BYTES || !start.is_multiple_of(8) {
+                if copy.places.contains_key(&next.0) || start > CHUNK_LEN_BYTES || !start.is_multiple_of(8) {
                     break;
                 }
-                self.places.insert(next.0, place);
-                self.chunks.push(Chunk { index: next, start, end: start, first: self.nodes.len() });
+                copy.places.insert(next.0, place);
+                copy.chunks.push(Chunk { index: next, start, end: start, first: copy.nodes.len() });
             }
             // Whether there is another chunk first: then this one has no more nodes than its end says afterwards.
             let after = ChunkIndex(header.next.load(Acquire));
-            self.copy_chunk(keeper, header.end.load(Acquire) as usize, tree);
+            self.copy_chunk(header.end.load(Acquire) as usize);
             if after == next {
                 break;
             }
@@ -111,97 +126,93 @@ impl TreeCopy {
     }
 
     /// Copies what is new in the last chunk, up to `end`.
-    fn copy_chunk(&mut self, keeper: &ArenaKeeper, end: usize, tree: &mut PathTree) {
-        let stride = self.stride();
-        let Some(chunk) = self.chunks.last().filter(|_| end <= CHUNK_LEN_BYTES) else { return };
+    fn copy_chunk(&mut self, end: usize) {
+        let stride = self.copy.stride();
+        let Some(chunk) = self.copy.chunks.last().filter(|_| end <= CHUNK_LEN_BYTES) else { return };
         let base = chunk.index.0 as usize * CHUNK_LEN_BYTES;
         let mut offset = chunk.end;
         while offset + stride <= end {
-            let Some(node) = keeper.arena().at_offset::<Node>(base + offset) else { return };
-            let at = match self.nodes.len() as u32 {
+            let Some(node) = self.keeper.arena().at_offset::<Node>(base + offset) else { return };
+            let at = match self.copy.nodes.len() as u32 {
                 root @ (FULL_ROOT | PARTIAL_ROOT) => root,
                 // An earlier one, or the partial root if the program has damaged the tree.
                 _ => {
-                    let parent = self.index(ArenaRef(node.parent.load(Relaxed))).unwrap_or(PARTIAL_ROOT);
-                    tree.child(parent, FrameKey(node.key.load(Relaxed)))
+                    let parent = self.copy.index(ArenaRef(node.parent.load(Relaxed))).unwrap_or(PARTIAL_ROOT);
+                    self.tree.child(parent, FrameKey(node.key.load(Relaxed)))
                 }
             };
-            self.nodes.push(at);
-            self.seen.extend(std::iter::repeat_n(0, 1 + self.metrics));
+            self.copy.nodes.push(at);
+            self.copy.seen.extend(std::iter::repeat_n(0, 1 + self.copy.metrics));
             offset += stride;
-            if let Some(chunk) = self.chunks.last_mut() {
+            if let Some(chunk) = self.copy.chunks.last_mut() {
                 chunk.end = offset;
             }
-            self.look(keeper, base + offset - stride, self.nodes.len() - 1, tree);
+            self.look(base + offset - stride, self.copy.nodes.len() - 1);
         }
     }
 
     /// Looks at the nodes that the thread has noted. `false`: they are not all there.
-    fn look_at_noted(
-        &mut self,
-        keeper: &ArenaKeeper,
-        (record, at): (ArenaRef, &ThreadRecord),
-        since: usize,
-        tree: &mut PathTree,
-    ) -> bool {
-        let ring = record.chunk().0 as usize * CHUNK_LEN_BYTES + layout::COUNTED;
-        let Some(ring) = keeper.arena().slice_at::<AtomicU32>(ring, layout::COUNTED_LEN) else {
+    fn look_at_noted(&mut self, at: &ThreadRecord, since: usize) -> bool {
+        let ring = self.record.chunk().0 as usize * CHUNK_LEN_BYTES + layout::COUNTED;
+        let Some(ring) = self.keeper.arena().slice_at::<AtomicU32>(ring, layout::COUNTED_LEN) else {
             return false;
         };
         if since > layout::COUNTED_LEN {
             return false;
         }
         let noted: Vec<u32> = (0..since)
-            .map(|place| ring[self.counted.wrapping_add(place as u32) as usize % layout::COUNTED_LEN].load(Relaxed))
+            .map(|place| {
+                ring[self.copy.counted.wrapping_add(place as u32) as usize % layout::COUNTED_LEN].load(Relaxed)
+            })
             .collect();
         // What was written over meanwhile is not what was counted.
-        if at.counted.load(Acquire).wrapping_sub(self.counted) as usize > layout::COUNTED_LEN {
+        if at.counted.load(Acquire).wrapping_sub(self.copy.counted) as usize > layout::COUNTED_LEN {
             return false;
         }
         let mut are_known = true;
         for node in noted {
-            match self.number(ArenaRef(node)) {
-                Some(number) => self.look(keeper, ArenaRef(node).offset_bytes(), number, tree),
+            match self.copy.number(ArenaRef(node)) {
+                Some(number) => self.look(ArenaRef(node).offset_bytes(), number),
                 None => are_known = false,
             }
         }
         are_known
     }
 
-    fn look_at_all(&mut self, keeper: &ArenaKeeper, tree: &mut PathTree) {
-        let stride = self.stride();
-        for place in 0..self.chunks.len() {
-            let Chunk { index, start, end, first } = self.chunks[place];
+    fn look_at_all(&mut self) {
+        let stride = self.copy.stride();
+        for place in 0..self.copy.chunks.len() {
+            let Chunk { index, start, end, first } = self.copy.chunks[place];
             let base = index.0 as usize * CHUNK_LEN_BYTES;
             for (number, offset) in (start..end).step_by(stride).enumerate() {
-                self.look(keeper, base + offset, first + number, tree);
+                self.look(base + offset, first + number);
             }
         }
     }
 
     /// Adds to our tree what has been added to the node at an offset in the arena since the last look.
-    fn look(&mut self, keeper: &ArenaKeeper, offset: usize, number: usize, tree: &mut PathTree) {
-        let arena = keeper.arena();
+    fn look(&mut self, offset: usize, number: usize) {
+        let (arena, copy) = (self.keeper.arena(), &mut *self.copy);
         let (Some(node), Some(values)) =
-            (arena.at_offset::<Node>(offset), arena.slice_at::<AtomicU64>(offset + size_of::<Node>(), self.metrics))
+            (arena.at_offset::<Node>(offset), arena.slice_at::<AtomicU64>(offset + size_of::<Node>(), copy.metrics))
         else {
             return;
         };
-        let width = 1 + self.metrics;
-        let Some(seen) = self.seen.get_mut(number * width..(number + 1) * width) else { return };
-        self.row.clear();
+        let width = 1 + copy.metrics;
+        let Some(seen) = copy.seen.get_mut(number * width..(number + 1) * width) else { return };
+        copy.row.clear();
         let mut any = 0;
         for (seen, now) in seen.iter_mut().zip(std::iter::once(&node.samples).chain(values)) {
             let now = now.load(Relaxed);
             let since = now.wrapping_sub(*seen);
             any |= since;
             *seen = now;
-            self.row.push(since);
+            copy.row.push(since);
         }
         if any != 0
-            && let Some((samples, values)) = self.row.split_first()
+            && let Some((samples, values)) = copy.row.split_first()
         {
-            tree.add(self.nodes[number], *samples, values);
+            self.tree.add(copy.nodes[number], *samples, values);
         }
     }
 }
@@ -324,13 +335,17 @@ mod tests {
                 let node = 2 + below(writer.nodes.len() - 2);
                 writer.count(node, [below(1000) as u64, u64::from(node % 2 == 0)], is_noted);
             }
-            copy.follow(&writer.keeper, writer.record, &mut tree, is_last);
+            follow(&mut copy, &writer, &mut tree, is_last);
             writer.check(&copy, &tree);
         }
         assert!(copy.chunks.len() > 1);
     }
 
     const CLOCK: [u32; METRICS] = [Settings::CPU_TIME, Settings::COUNTED];
+
+    fn follow(copy: &mut TreeCopy, writer: &Writer, tree: &mut PathTree, is_last: bool) {
+        Update { copy, keeper: &writer.keeper, record: writer.record, tree }.run(is_last);
+    }
 
     #[test]
     fn what_a_thread_notes_is_followed() {
@@ -360,7 +375,7 @@ mod tests {
             writer.keeper.arena().chunk(last).unwrap().next.store(next, Relaxed);
             let (mut copy, mut tree) = (TreeCopy::default(), PathTree::default());
             for _ in 0..3 {
-                copy.follow(&writer.keeper, writer.record, &mut tree, true);
+                follow(&mut copy, &writer, &mut tree, true);
             }
             writer.check(&copy, &tree);
         }
@@ -373,7 +388,7 @@ mod tests {
         for place in [0, 1, u32::MAX, writer.nodes[7].0 + 1] {
             ring[0].store(place, Relaxed);
             let (mut copy, mut tree) = (TreeCopy::default(), PathTree::default());
-            copy.follow(&writer.keeper, writer.record, &mut tree, false);
+            follow(&mut copy, &writer, &mut tree, false);
             let at = copy.index(writer.nodes[5]).unwrap();
             assert_eq!((tree.nodes()[at as usize].parent, tree.total(0)), (PARTIAL_ROOT, 1));
         }

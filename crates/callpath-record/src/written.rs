@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use callpath_format::address::RunAddr;
+use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::frame::ModuleIndex;
 use callpath_format::recipe::Packed;
 use callpath_format::shared::load_map::Mapping;
@@ -314,15 +314,14 @@ impl WrittenCode {
         Some(RunAddr(base.max(area.range.start.0))..RunAddr(end))
     }
 
-    /// The module of an address in written code, and its recipe if one holds for the bytes as they are now. `returned_to`:
-    /// the address is that of a call that has not returned.
+    /// The module of a point in written code, and its recipe if one holds for the bytes as they are now.
     pub(crate) fn locate(
         &mut self,
-        addr: RunAddr,
-        returned_to: bool,
+        point: CodePoint,
         witness: &Witness,
         modules: &mut ModuleList,
     ) -> (ModuleIndex, Option<Packed>) {
+        let addr = point.lookup();
         let nowhere = (ModuleIndex::NONE, None);
         let Some(range) = self.range_at(addr) else { return nowhere };
         let base = addr.0 & !(STRETCH_BYTES - 1);
@@ -333,12 +332,12 @@ impl WrittenCode {
         }
         let mut is_postponed = !is_current;
         let (module, found) = match self.stretches.get(&base).filter(|stretch| stretch.range == range) {
-            Some(stretch) => (stretch.module, stretch.recipe(addr, returned_to, witness, is_current)),
+            Some(stretch) => (stretch.module, stretch.recipe(point, witness, is_current)),
             None => (self.area(addr).map_or(ModuleIndex::NONE, |area| area.module), Err(Rewritten)),
         };
         let recipe = found.unwrap_or_else(|Rewritten| {
             // What counts is what the code was when the sample was taken.
-            let recipe = self.recipe_by(witness, addr, returned_to);
+            let recipe = self.recipe_by(witness, point);
             is_postponed |= recipe.is_none();
             recipe
         });
@@ -355,9 +354,9 @@ impl WrittenCode {
         is_time
     }
 
-    /// What a witness's own bytes say of an address, if there is time to ask them.
-    fn recipe_by(&mut self, witness: &Witness, addr: RunAddr, returned_to: bool) -> Option<Packed> {
-        if !(witness.start..witness.end()).contains(&addr) {
+    /// What a witness's own bytes say of a point, if there is time to ask them.
+    fn recipe_by(&mut self, witness: &Witness, point: CodePoint) -> Option<Packed> {
+        if !(witness.start..witness.end()).contains(&point.lookup()) {
             return None;
         }
         let is_said = |said: &(RunAddr, Vec<u8>, Vec<u8>)| said.0 == witness.start && said.1 == witness.bytes;
@@ -371,7 +370,7 @@ impl WrittenCode {
             self.said = Some((witness.start, witness.bytes.clone(), build.block));
         }
         let (_, _, block) = self.said.as_ref()?;
-        recipe_in(block, addr, returned_to)
+        recipe_in(block, point)
     }
 
     /// Reads and analyses a stretch; `false`: not now.
@@ -428,11 +427,13 @@ impl WrittenCode {
         self.changed |= stretch.is_hopeless() != was_hopeless;
     }
 
-    /// Whether rbp surely is the pointer of a frame of the code at `addr`, a look-up address; `returned_to` as with `locate`.
-    pub(crate) fn is_framed(&self, addr: RunAddr, returned_to: bool) -> bool {
-        let at = RunAddr(addr.0.wrapping_add(returned_to.into()));
+    /// Whether rbp surely is the pointer of a frame of the code at a point.
+    pub(crate) fn is_framed(&self, point: CodePoint) -> bool {
+        let addr = point.lookup();
         let stretch = self.stretches.get(&(addr.0 & !(STRETCH_BYTES - 1)));
-        stretch.is_some_and(|s| s.is_as_analysed(&self.memory, addr) && has_frame_pointer(&s.code, s.code_start, at))
+        stretch.is_some_and(|s| {
+            s.is_as_analysed(&self.memory, addr) && has_frame_pointer(&s.code, s.code_start, point.pc())
+        })
     }
 
     /// What the code at `addr` comes to if it is followed to its returns; `met`: as it was, where a sample met it.
@@ -550,14 +551,14 @@ mod tests {
         let range = start..RunAddr(start.0 + LEN_BYTES as u64);
         let mappings = vec![range.start];
         code.areas.push(Area { range, name: NAMELESS.into(), module, mappings });
-        let at = RunAddr(start.0 + 1024 + 6);
+        let at = CodePoint::Exact(RunAddr(start.0 + 1024 + 6));
         let met = Witness { start: RunAddr(start.0 + 1024), bytes: CODE.to_vec() };
-        let (version, recipe) = code.locate(at, false, &met, &mut modules);
+        let (version, recipe) = code.locate(at, &met, &mut modules);
         assert!(recipe.is_some() && version != module);
         // SAFETY: nobody uses it.
         assert_eq!(unsafe { libc::munmap(page, LEN_BYTES) }, 0);
-        assert_eq!(code.locate(at, false, &met, &mut modules), (version, recipe));
+        assert_eq!(code.locate(at, &met, &mut modules), (version, recipe));
         // What is not known of any bytes is not known now.
-        assert_eq!(code.locate(at, false, &Witness::default(), &mut modules).1, None);
+        assert_eq!(code.locate(at, &Witness::default(), &mut modules).1, None);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use callpath_format::shared::{ArenaRef, Settings};
 use rustc_hash::FxHashMap;
 
-use crate::modules::Modules;
+use crate::modules::Awaited;
 use crate::raw::{self, Raw, Walked};
 use crate::shared::Shared;
 
@@ -53,7 +53,8 @@ impl Process {
                 let chunks = self.reach.learn(&walked, raw.more_chunks());
                 shared.keeper.slot(self.slot).raw_reach.store(chunks as u32, Relaxed);
             }
-            self.attribute(&mut shared.modules, &live, &raw, &walked);
+            let wanted = self.attribute(&live, &raw, &walked);
+            wanted.into_iter().for_each(|awaited| shared.modules.hurry(awaited));
         }
         self.code.publish_changes(shared, self.slot);
         for chunk in &chunks {
@@ -110,25 +111,26 @@ impl Process {
             if has_ended {
                 self.enter(&live, &kept.as_raw(), &walked);
             } else {
-                self.attribute(&mut shared.modules, &live, &kept.as_raw(), &walked);
+                let wanted = self.attribute(&live, &kept.as_raw(), &walked);
+                wanted.into_iter().for_each(|awaited| shared.modules.hurry(awaited));
             }
         }
         self.code.publish_changes(shared, self.slot);
     }
 
-    /// Adds a raw sample to its thread, or keeps it for later.
-    fn attribute(&mut self, modules: &mut Modules, live: &Live, raw: &Raw<'_>, walked: &Walked) {
+    /// Adds a raw sample to its thread, or keeps it for later: until the tables are there that it gives, the first one first.
+    fn attribute(&mut self, live: &Live, raw: &Raw<'_>, walked: &Walked) -> Vec<Awaited> {
         if let Some(awaited) = walked.met_awaited
             && self.backlog.keep(raw, awaited)
         {
-            modules.hurry(awaited);
-            // What its callers will wait for.
-            return self.code.awaited_by(raw).into_iter().for_each(|awaited| modules.hurry(awaited));
+            // And what its callers will wait for.
+            return [awaited].into_iter().chain(self.code.awaited_by(raw)).collect();
         }
-        if walked.met_awaited.is_none() && walked.met_postponed && self.postponed.keep(raw, ()) {
-            return;
+        let is_kept = walked.met_awaited.is_none() && walked.met_postponed && self.postponed.keep(raw, ());
+        if !is_kept {
+            self.enter(live, raw, walked);
         }
-        self.enter(live, raw, walked);
+        Vec::new()
     }
 
     fn enter(&mut self, live: &Live, raw: &Raw<'_>, walked: &Walked) {

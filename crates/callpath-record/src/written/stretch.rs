@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Instant;
 
-use callpath_format::address::RunAddr;
+use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::frame::ModuleIndex;
 use callpath_format::recipe::Packed;
 use callpath_format::shared::written::{Piece, Written};
@@ -98,24 +98,24 @@ impl Stretch {
     /// The recipe of the code that the sample met, if it is the one that was analysed; `is_current`: it is so now.
     pub(super) fn recipe(
         &self,
-        addr: RunAddr,
-        returned_to: bool,
+        point: CodePoint,
         witness: &Witness,
         is_current: bool,
     ) -> Result<Option<Packed>, Rewritten> {
-        let holds = match self.piece(addr) {
+        let holds = match self.piece(point.lookup()) {
             Some(piece) => witness.agrees(&piece, self) && (is_current || witness.covers(&piece)),
             None => is_current,
         };
-        if holds { Ok(recipe_in(&self.build.block, addr, returned_to)) } else { Err(Rewritten) }
+        if holds { Ok(recipe_in(&self.build.block, point)) } else { Err(Rewritten) }
     }
 }
 
-/// The recipe of an address in a block.
-pub(super) fn recipe_in(block: &[u8], addr: RunAddr, returned_to: bool) -> Option<Packed> {
+/// The recipe of a point in a block.
+pub(super) fn recipe_in(block: &[u8], point: CodePoint) -> Option<Packed> {
+    let addr = point.lookup();
     let written = Written::new(block)?;
     written.piece(addr)?;
-    if returned_to && !written.is_call_end(addr) {
+    if point.is_return() && !written.is_call_end(addr) {
         return None;
     }
     let table = written.table()?;
