@@ -108,7 +108,7 @@ impl<T: Copy> Backlog<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::modules::{Awaited, ModuleId};
+    use crate::module::{Awaited, ModuleId};
 
     const TABLE: Awaited = Awaited { module: ModuleId(0), slice: None };
 

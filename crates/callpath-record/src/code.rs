@@ -12,7 +12,8 @@ use callpath_measurement::ModuleRecord;
 use callpath_target::{MapEntry, Maps, Pid, read_memory};
 use rustc_hash::FxHashMap;
 
-use crate::modules::{Awaited, ModuleId, Modules};
+use crate::module::{Awaited, ModuleId};
+use crate::modules::{MappedCode, Modules};
 use crate::publish::{MapPlaces, Place, Publisher};
 use crate::raw::{Code, Memo, Raw, Walked};
 use crate::shared::Shared;
@@ -69,13 +70,14 @@ impl ProcessCode {
             return;
         }
         let beat = &shared.keeper.session().beat;
-        let modules = shared.modules.of_mappings(self.pid, &executable, &mut shared.publisher, beat);
+        let mapped = MappedCode { pid: self.pid, entries: executable };
+        let modules = shared.modules.of_mappings(&mapped, &mut shared.publisher, beat);
         let before = std::mem::take(&mut self.in_modules);
         self.others.clear();
         self.tables_seen = shared.modules.tables_received();
         let mut others = Vec::new();
         let mut walks_itself = false;
-        for (entry, id) in executable.into_iter().zip(modules) {
+        for (entry, id) in mapped.entries.into_iter().zip(modules) {
             match id.filter(|id| shared.modules.get(*id).identity.is_some()) {
                 Some(id) => {
                     let mapping = self.mapping_of(&shared.modules, id, entry);

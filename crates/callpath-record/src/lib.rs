@@ -12,6 +12,7 @@ mod counters;
 mod error;
 mod events;
 mod fuzzing;
+mod module;
 mod modules;
 mod offered;
 mod output;

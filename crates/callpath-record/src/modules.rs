@@ -1,7 +1,6 @@
 //! Load modules of the whole measurement: each file is analysed once, whichever processes map it.
 //! Knows nothing of a process's addresses.
 
-use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,19 +8,17 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::time::Duration;
 
-use callpath_format::address::{LinkAddr, RunAddr};
-use callpath_format::shared::load_map::Mapping;
-use callpath_image::elf::{Image, Segment};
+use callpath_format::address::RunAddr;
+use callpath_image::elf::Image;
 use callpath_image::go::is_go_without_c;
-use callpath_image::identity::ModuleIdentity;
 use callpath_image::return_use::ReturnUse;
 use callpath_tables::module_memo::{Found, LoadedModule, find};
 use callpath_tables::recipes::RecipeOptions;
-use callpath_tables::slices::Slices;
 use callpath_tables::table_cache::TableCache;
 use callpath_target::{FileId, MapEntry, Pid, own_vdso};
 use rustc_hash::FxHashMap;
 
+use crate::module::{Awaited, Module, ModuleId, SliceTable, Slicing};
 use crate::program::Doorbell;
 use crate::publish::Publisher;
 use crate::threads;
@@ -34,127 +31,51 @@ const FEW_MODULES: usize = 6;
 /// modules have a few bytes of start-up code that nothing describes.
 const WORTH_THE_WHOLE: u32 = 50;
 
-/// A module's number in the measurement.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct ModuleId(pub(crate) usize);
-
-/// A table that a sample waits for: the slice of a large module's, or else the module's own.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Awaited {
-    pub(crate) module: ModuleId,
-    pub(crate) slice: Option<u32>,
-}
-
-/// A part of a module's code, and where what is known of it stands.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Part {
-    pub(crate) code: Range<LinkAddr>,
-    /// Where its recipe table is published, 0 if it has none; or what is awaited.
-    pub(crate) table: Result<u64, Awaited>,
-    /// [`Module::flags`], [`Mapping::UNFINISHED`]
-    pub(crate) flags: u16,
-}
-
-/// The slices of a large module's table, as long as it has no table of its own.
-struct Slicing {
-    slices: Arc<Slices>,
-    tables: Vec<SliceTable>,
-    /// So many samples wanted all of the table.
-    whole_wanted: u32,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum SliceTable {
-    Absent,
-    Asked,
-    /// Where it is published; 0: there is none.
-    There(u64),
-}
-
-/// What is known of a module.
-pub(crate) struct Module {
-    pub(crate) path: PathBuf,
-    /// `None`: it could not be read.
-    pub(crate) identity: Option<ModuleIdentity>,
-    /// Where its recipe table is published; 0: it has none.
-    table: u64,
-    /// Its table is being made.
-    is_awaited: bool,
-    slicing: Option<Slicing>,
-    /// What its code does with return addresses.
-    pub(crate) return_use: ReturnUse,
-    segments: Vec<Segment>,
-    /// It takes signals past all hooks: no sample survives in its process.
-    pub(crate) is_go_without_c: bool,
-}
-
-impl Module {
-    /// What a load map says of it.
-    pub(crate) fn flags(&self) -> u16 {
-        let flag = |is_set: bool, flag: u16| if is_set { flag } else { 0 };
-        flag(self.return_use.reads, Mapping::KEPT) | flag(self.return_use.catches, Mapping::CATCHES)
-    }
-
-    /// Of some of its code, what its tables are.
-    pub(crate) fn parts(&self, id: ModuleId, code: Range<LinkAddr>) -> Vec<Part> {
-        let flags = self.flags();
-        let Some(Slicing { slices, tables, .. }) = self.slicing.as_ref().filter(|_| self.is_awaited) else {
-            let awaited = Awaited { module: id, slice: None };
-            let table = if self.is_awaited { Err(awaited) } else { Ok(self.table) };
-            return vec![Part { code, table, flags }];
-        };
-        let (mut parts, mut at) = (Vec::new(), code.start);
-        // Nothing is known of marks, either.
-        let flags = flags | Mapping::KEPT | Mapping::CATCHES | Mapping::UNFINISHED;
-        // What is mapped before and behind the code is not in any slice, and nobody will know of it.
-        let between = |code: Range<LinkAddr>| Part { code, table: Ok(0), flags: flags & !Mapping::UNFINISHED };
-        for ((index, range), table) in (0..).zip(slices.ranges()).zip(tables) {
-            let (start, end) = (range.start.max(code.start), range.end.min(code.end));
-            if start >= end {
-                continue;
-            }
-            if at < start {
-                parts.push(between(at..start));
-            }
-            let table = match table {
-                SliceTable::There(table) => Ok(*table),
-                SliceTable::Absent | SliceTable::Asked => Err(Awaited { module: id, slice: Some(index) }),
-            };
-            parts.push(Part { code: start..end, table, flags });
-            at = end;
-        }
-        if at < code.end {
-            parts.push(between(at..code.end));
-        }
-        parts
-    }
-
-    /// Its table is being made, and soon there.
-    pub(crate) fn is_soon_there(&self) -> bool {
-        self.is_awaited && self.slicing.is_none()
-    }
-
-    /// The load bias that puts a mapping where it is.
-    pub(crate) fn bias(&self, entry: &MapEntry) -> u64 {
-        let page = |n: u64| n & !4095;
-        let segment = self.segments.iter().find(|s| {
-            let first = page(s.file_offset);
-            s.executable && first <= entry.file_offset && entry.file_offset < s.file_offset + s.file_len.max(1)
-        });
-        let link = match segment {
-            Some(s) => s.vaddr.0.wrapping_sub(s.file_offset).wrapping_add(entry.file_offset),
-            None => entry.file_offset,
-        };
-        entry.start.0.wrapping_sub(link)
-    }
-}
-
 /// A file at one state of its content.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Key {
     File { id: FileId, len: u64, changed_ns: i128 },
     Vdso,
     Unreadable(PathBuf, Option<FileId>),
+}
+
+/// A file that is mapped and not known yet.
+struct Unread {
+    key: Key,
+    /// Where it can be opened.
+    place: PathBuf,
+    /// Where the process has it from.
+    path: PathBuf,
+}
+
+/// The executable mappings of a process.
+pub(crate) struct MappedCode<'m> {
+    pub(crate) pid: Pid,
+    pub(crate) entries: Vec<&'m MapEntry>,
+}
+
+impl MappedCode<'_> {
+    /// Where a mapped file can be opened, and its state. The path may name another file by now, or
+    /// none in our own mount name space.
+    fn find_file(&self, entry: &MapEntry, file: FileId) -> Option<(PathBuf, Key)> {
+        let pid = self.pid;
+        let RunAddr(start) = entry.start;
+        let inside = entry.path.strip_prefix("/").unwrap_or(&entry.path);
+        let places = [
+            (!entry.deleted).then(|| entry.path.clone()),
+            (!entry.deleted).then(|| Path::new(&format!("/proc/{pid}/root")).join(inside)),
+            Some(PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{:x}", entry.end.0))),
+        ];
+        places.into_iter().flatten().find_map(|place| {
+            let metadata = std::fs::metadata(&place).ok()?;
+            // Some file systems tell `stat` another device than they tell the map; none has another inode.
+            if metadata.ino() != file.inode || !metadata.is_file() {
+                return None;
+            }
+            let changed_ns = i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec());
+            Some((place, Key::File { id: file, len: metadata.len(), changed_ns }))
+        })
+    }
 }
 
 /// All modules.
@@ -181,22 +102,22 @@ impl Modules {
         &self.modules[id.0]
     }
 
-    /// The modules that mappings of `pid` belong to, in their order; `None` for memory that is no module. Those that are not
+    /// The modules that a process's mappings belong to, in their order; `None` for memory that is no module. Those that are not
     /// known yet are read on all processors, and their tables made; `beat` counts them.
     pub(crate) fn of_mappings(
         &mut self,
-        pid: Pid,
-        entries: &[&MapEntry],
+        mapped: &MappedCode<'_>,
         publisher: &mut Publisher,
         beat: &AtomicU32,
     ) -> Vec<Option<ModuleId>> {
+        let entries = &mapped.entries;
         let places: Vec<_> =
-            entries.iter().map(|entry| entry.file.and_then(|file| find_file(pid, entry, file))).collect();
-        let mut wanted: Vec<(Key, PathBuf, PathBuf)> = Vec::new();
+            entries.iter().map(|entry| entry.file.and_then(|file| mapped.find_file(entry, file))).collect();
+        let mut wanted: Vec<Unread> = Vec::new();
         for (entry, found) in entries.iter().zip(&places) {
             let Some((place, key)) = found else { continue };
-            if !self.known.contains_key(key) && !wanted.iter().any(|(k, ..)| k == key) {
-                wanted.push((key.clone(), place.clone(), entry.path.clone()));
+            if !self.known.contains_key(key) && !wanted.iter().any(|unread| unread.key == *key) {
+                wanted.push(Unread { key: key.clone(), place: place.clone(), path: entry.path.clone() });
             }
         }
         if !wanted.is_empty() {
@@ -216,21 +137,26 @@ impl Modules {
                     return_use: ReturnUse::default(),
                     table: self.workshop.cache().table_for(&image, &RecipeOptions::default()).bytes,
                 });
-                self.enter(Key::Vdso, published(entry.path.clone(), loaded, publisher))
+                let path = entry.path.clone();
+                let module = match loaded {
+                    Some(loaded) => Module::published(path, loaded, publisher),
+                    None => Module::unreadable(path),
+                };
+                self.enter(Key::Vdso, module)
             }));
         }
         entry.file?;
         let key = key.unwrap_or_else(|| Key::Unreadable(entry.path.clone(), entry.file));
         let known = self.known.get(&key).copied();
-        Some(known.unwrap_or_else(|| self.enter(key, published(entry.path.clone(), None, publisher))))
+        Some(known.unwrap_or_else(|| self.enter(key, Module::unreadable(entry.path.clone()))))
     }
 
-    fn read_all(&mut self, wanted: Vec<(Key, PathBuf, PathBuf)>, publisher: &mut Publisher, beat: &AtomicU32) {
+    fn read_all(&mut self, wanted: Vec<Unread>, publisher: &mut Publisher, beat: &AtomicU32) {
         let (next, cache) = (AtomicUsize::new(0), self.workshop.cache());
         let work = || {
             let mut done = Vec::new();
             while let Some(index) = Some(next.fetch_add(1, Relaxed)).filter(|i| *i < wanted.len()) {
-                let place = &wanted[index].1;
+                let place = &wanted[index].place;
                 done.push((index, find(cache, place, &RecipeOptions::default()).ok(), is_go_without_c(place)));
                 beat.fetch_add(1, Relaxed);
             }
@@ -248,8 +174,8 @@ impl Modules {
             })
         };
         found.sort_by_key(|(index, ..)| *index);
-        for ((_, found, is_go_without_c), (key, _, path)) in found.into_iter().zip(wanted) {
-            let id = self.enter_found(key, path, found, publisher);
+        for ((_, found, is_go_without_c), unread) in found.into_iter().zip(wanted) {
+            let id = self.enter_found(unread, found, publisher);
             self.modules[id.0].is_go_without_c = is_go_without_c;
         }
         self.receive(publisher);
@@ -317,24 +243,9 @@ impl Modules {
         self.tables_received += 1;
         let Some(module) = self.modules.get_mut(at) else { return true };
         match made {
-            Made::Table(Some(loaded)) => {
-                let path = std::mem::take(&mut module.path);
-                let is_go_without_c = module.is_go_without_c;
-                *module = Module { is_go_without_c, ..published(path, Some(loaded), publisher) };
-            }
-            // A module without a table; a large one is left with its slices.
-            Made::Table(None) if module.slicing.is_some() => {}
-            Made::Table(None) => {
-                module.is_awaited = false;
-                module.return_use = ReturnUse::default();
-            }
-            Made::Slice(index, table) => {
-                let place = module.slicing.as_mut().and_then(|slicing| slicing.tables.get_mut(index as usize));
-                if let Some(place) = place {
-                    let table = table.and_then(|table| publisher.append(&table)).unwrap_or(0);
-                    *place = SliceTable::There(table);
-                }
-            }
+            Made::Table(Some(loaded)) => module.take_table(loaded, publisher),
+            Made::Table(None) => module.go_without_table(),
+            Made::Slice(index, table) => module.take_slice(index, table, publisher),
         }
         true
     }
@@ -346,18 +257,18 @@ impl Modules {
         id
     }
 
-    fn enter_found(&mut self, key: Key, path: PathBuf, found: Option<Found>, publisher: &mut Publisher) -> ModuleId {
+    fn enter_found(&mut self, unread: Unread, found: Option<Found>, publisher: &mut Publisher) -> ModuleId {
+        let Unread { key, path, .. } = unread;
         match found {
-            None => self.enter(key, published(path, None, publisher)),
-            Some(Found::Known(loaded)) => self.enter(key, published(path, Some(loaded), publisher)),
+            None => self.enter(key, Module::unreadable(path)),
+            Some(Found::Known(loaded)) => self.enter(key, Module::published(path, loaded, publisher)),
             Some(Found::New(unfinished)) => {
-                let LoadedModule { identity, segments, return_use, .. } = unfinished.module().clone();
-                let id = self.enter(key, awaited(path, identity, return_use, segments, None));
+                let id = self.enter(key, Module::awaited(path, unfinished.module().clone(), None));
                 self.workshop.begin(id, Job::Table(unfinished), Pace::Now);
                 id
             }
             Some(Found::Sliced(slices, known)) => {
-                let LoadedModule { identity, segments, return_use, .. } = slices.module().clone();
+                let loaded = slices.module().clone();
                 let mut tables = vec![SliceTable::Absent; slices.ranges().len()];
                 for (index, table) in known {
                     if let Some(place) = tables.get_mut(index as usize) {
@@ -365,75 +276,8 @@ impl Modules {
                     }
                 }
                 let slicing = Slicing { slices, tables, whole_wanted: 0 };
-                self.enter(key, awaited(path, identity, return_use, segments, Some(slicing)))
+                self.enter(key, Module::awaited(path, loaded, Some(slicing)))
             }
         }
     }
-}
-
-/// A module whose table is being made.
-fn awaited(
-    path: PathBuf,
-    identity: ModuleIdentity,
-    return_use: ReturnUse,
-    segments: Vec<Segment>,
-    slicing: Option<Slicing>,
-) -> Module {
-    Module {
-        path,
-        identity: Some(identity),
-        table: 0,
-        is_awaited: true,
-        slicing,
-        return_use,
-        segments,
-        is_go_without_c: false,
-    }
-}
-
-fn published(path: PathBuf, loaded: Option<LoadedModule>, publisher: &mut Publisher) -> Module {
-    let Some(loaded) = loaded else {
-        let (return_use, segments) = (ReturnUse::default(), Vec::new());
-        return Module {
-            path,
-            identity: None,
-            table: 0,
-            is_awaited: false,
-            slicing: None,
-            return_use,
-            segments,
-            is_go_without_c: false,
-        };
-    };
-    Module {
-        path,
-        identity: Some(loaded.identity),
-        table: if loaded.table.is_empty() { 0 } else { publisher.append(&loaded.table).unwrap_or(0) },
-        is_awaited: false,
-        slicing: None,
-        return_use: loaded.return_use,
-        segments: loaded.segments,
-        is_go_without_c: false,
-    }
-}
-
-/// Where the file that a process has mapped can be opened, and its state. The path may name another file by now, or
-/// none in our own mount name space.
-fn find_file(pid: Pid, entry: &MapEntry, file: FileId) -> Option<(PathBuf, Key)> {
-    let RunAddr(start) = entry.start;
-    let inside = entry.path.strip_prefix("/").unwrap_or(&entry.path);
-    let places = [
-        (!entry.deleted).then(|| entry.path.clone()),
-        (!entry.deleted).then(|| Path::new(&format!("/proc/{pid}/root")).join(inside)),
-        Some(PathBuf::from(format!("/proc/{pid}/map_files/{start:x}-{:x}", entry.end.0))),
-    ];
-    places.into_iter().flatten().find_map(|place| {
-        let metadata = std::fs::metadata(&place).ok()?;
-        // Some file systems tell `stat` another device than they tell the map; none has another inode.
-        if metadata.ino() != file.inode || !metadata.is_file() {
-            return None;
-        }
-        let changed_ns = i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec());
-        Some((place, Key::File { id: file, len: metadata.len(), changed_ns }))
-    })
 }

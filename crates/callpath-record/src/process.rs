@@ -22,7 +22,7 @@ use crate::asks::{Allowance, Asker, Round};
 use crate::backlog::Backlog;
 use crate::code::ProcessCode;
 use crate::counters::{Counted, Counters};
-use crate::modules::Awaited;
+use crate::module::Awaited;
 use crate::raw::Reach;
 use crate::sentinel::Unmarkable;
 use crate::shared::Shared;

@@ -20,7 +20,7 @@ use callpath_unwind::{CodeMap, Cursor, End, Located, Memory, Stop, walk};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arena::ArenaKeeper;
-use crate::modules::{Awaited, ModuleId};
+use crate::module::{Awaited, ModuleId};
 use crate::thread::Thread;
 use crate::written::{ModuleList, Witness, WrittenCode};
 

@@ -13,7 +13,7 @@ use callpath_tables::module_memo::{LoadedModule, Unfinished};
 use callpath_tables::slices::Slices;
 use callpath_tables::table_cache::TableCache;
 
-use crate::modules::ModuleId;
+use crate::module::ModuleId;
 use crate::program::Doorbell;
 use crate::threads;
 

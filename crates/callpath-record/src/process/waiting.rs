@@ -7,7 +7,7 @@ use std::time::Duration;
 use callpath_format::shared::{ArenaRef, Settings};
 use rustc_hash::FxHashMap;
 
-use crate::modules::Awaited;
+use crate::module::Awaited;
 use crate::raw::{self, Raw, Walked};
 use crate::shared::Shared;
 
