@@ -24,7 +24,8 @@ use crate::code::ProcessCode;
 use crate::publish::Publisher;
 use crate::raw::{self, Raw};
 use crate::tail::Parting;
-use crate::thread::{self, Thread, TickLength};
+use crate::thread::{self, Thread};
+use crate::time_base::TickLength;
 use crate::{trace, unmeasured};
 
 const ARENA_CHUNKS: usize = 40;

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::refused::Calls;
-use callpath_format::shared::{ArenaRef, MAX_METRICS, Pause, ProcessSlot, Settings, SlotState, Source, ThreadRecord};
+use callpath_format::shared::{ArenaRef, MAX_METRICS, Pause, ProcessSlot, Settings, SlotState, ThreadRecord};
 use callpath_measurement::{MeasurementError, ProcessLog, ThreadProfile};
-use callpath_target::{ClockEvent, Maps, Pid, ProcessHandle};
+use callpath_target::{Maps, Pid, ProcessHandle};
 use rustc_hash::FxHashSet;
 
 pub(crate) use waiting::LOOK_AT_MOST;
@@ -21,13 +21,14 @@ use crate::arena::{ArenaKeeper, wake};
 use crate::asks::{Allowance, Asker, Round};
 use crate::backlog::Backlog;
 use crate::code::ProcessCode;
-use crate::counters::{Counted, Counters};
+use crate::counters::Counted;
 use crate::module::Awaited;
 use crate::raw::Reach;
 use crate::sentinel::Unmarkable;
 use crate::shared::Shared;
+use crate::sources::Sources;
 use crate::tail::Ran;
-use crate::thread::{self, Thread, TickLength};
+use crate::thread::{self, Thread};
 use crate::trace::TraceFile;
 use crate::written_names::WrittenNames;
 
@@ -51,25 +52,6 @@ pub(crate) fn is_emulated(keeper: &ArenaKeeper, slot: usize, maps: &Maps) -> boo
 
 /// How often a process's clock is held against its event's.
 const LOOK_AT_CLOCKS_EVERY: Duration = Duration::from_millis(50);
-
-/// Time in the measurement.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Clockwork {
-    pub(crate) begin_ticks: u64,
-    /// The monotonic clock then.
-    pub(crate) begin_mono_ns: u64,
-    pub(crate) tick: TickLength,
-}
-
-impl Clockwork {
-    fn since_begin_ns(self, ticks: u64) -> u64 {
-        self.tick.ns(ticks.saturating_sub(self.begin_ticks))
-    }
-
-    fn monotonic_ns(self, ticks: u64) -> u64 {
-        self.begin_mono_ns.saturating_add(self.since_begin_ns(ticks))
-    }
-}
 
 enum ThreadState {
     Live(Box<Thread>),
@@ -103,8 +85,8 @@ pub(crate) struct Process {
     command: Vec<String>,
     started_ns: u64,
     metric_count: u32,
-    events: Vec<ClockEvent>,
-    counters: Counters,
+    /// `None`: it has not been let in yet.
+    sources: Option<Sources>,
     ran: Ran,
     ran_looked: Option<Instant>,
     asker: Option<Asker>,
@@ -146,8 +128,7 @@ impl Process {
             handle,
             started_ns,
             metric_count: shared.keeper.settings().metric_count,
-            events: Vec::new(),
-            counters: Counters::default(),
+            sources: None,
             ran: Ran::default(),
             ran_looked: None,
             asker: None,
@@ -162,14 +143,17 @@ impl Process {
     }
 
     /// Lets the process go on with its source of samples.
-    pub(crate) fn admit(&mut self, shared: &Shared, events: Vec<ClockEvent>, counters: Counters, source: Source) {
-        self.events = events;
-        self.counters = counters;
+    pub(crate) fn admit(&mut self, shared: &Shared, sources: Sources) {
         let slot = shared.keeper.slot(self.slot);
-        self.ran = Ran::begin(&self.handle, self.events.first(), slot.inherited_cpu_ns.load(Relaxed));
-        self.asker = Asker::of(&self.handle, shared.keeper.settings(), source);
-        slot.source.store(source as u32, Release);
+        self.ran = Ran::begin(&self.handle, sources.cpu_clock(), slot.inherited_cpu_ns.load(Relaxed));
+        self.asker = Asker::of(&self.handle, shared.keeper.settings(), sources.kind);
+        slot.source.store(sources.kind as u32, Release);
         wake(&slot.source);
+        self.sources = Some(sources);
+    }
+
+    fn set_running(&self, running: bool) {
+        self.sources.iter().for_each(|sources| sources.set_running(running));
     }
 
     /// Tells the slot that the process has taken after executing another program what has been accounted for already: the
@@ -177,8 +161,7 @@ impl Process {
     pub(crate) fn hand_on(&mut self, shared: &Shared, to: usize) {
         self.ran.hand_on();
         // Its own have come to their end, however long it stays for tables: they would sample the next program.
-        self.events.iter().for_each(|event| event.set_running(false));
-        self.counters.set_running(false);
+        self.set_running(false);
         self.find_threads(shared);
         let pid = self.handle.pid().0;
         let settings = shared.keeper.settings();
@@ -215,7 +198,8 @@ impl Process {
 
     /// What its counted events came to: by the kernel, and in samples.
     pub(crate) fn counted(&self) -> impl Iterator<Item = Counted> {
-        self.counters.outcomes().map(|outcome| Counted { in_samples: self.sums[outcome.metric], outcome })
+        let outcomes = self.sources.iter().flat_map(|sources| sources.counters.outcomes());
+        outcomes.map(|outcome| Counted { in_samples: self.sums[outcome.metric], outcome })
     }
 
     /// What of its return addresses could not be marked.
@@ -245,10 +229,10 @@ impl Process {
     /// Serves what the process has asked for since the last time.
     pub(crate) fn serve(&mut self, shared: &mut Shared) {
         let slot = shared.keeper.slot(self.slot);
-        self.counters.look(slot);
+        self.sources.iter_mut().for_each(|sources| sources.counters.look(slot));
         if self.ran_looked.is_none_or(|at| at.elapsed() >= LOOK_AT_CLOCKS_EVERY) {
             self.ran_looked = Some(Instant::now());
-            self.ran.look(&self.handle, self.events.first());
+            self.ran.look(&self.handle, self.sources.as_ref().and_then(Sources::cpu_clock));
         }
         self.receive_tables(shared, LOOK_AT_MOST);
         let slot = shared.keeper.slot(self.slot);
@@ -267,14 +251,12 @@ impl Process {
         let slot = shared.keeper.slot(self.slot);
         match slot.pause.load(Acquire) {
             Pause::WANTED => {
-                self.events.iter().for_each(|event| event.set_running(false));
-                self.counters.set_running(false);
+                self.set_running(false);
                 slot.pause.store(Pause::PAUSED, Release);
                 wake(&slot.pause);
             }
             Pause::OVER => {
-                self.events.iter().for_each(|event| event.set_running(true));
-                self.counters.set_running(true);
+                self.set_running(true);
                 slot.pause.store(Pause::RUNNING, Release);
             }
             _ => {}
@@ -345,7 +327,7 @@ impl Process {
 
     /// Ends the samples and gives the slot back.
     pub(crate) fn release(mut self, shared: &mut Shared) {
-        drop(self.events);
+        drop(self.sources);
         self.code.release(&mut shared.publisher);
         let slot: &ProcessSlot = shared.keeper.slot(self.slot);
         slot.state.store(SlotState::FREE, Release);

@@ -2,39 +2,34 @@
 //! Knows nothing of how a process's share of it is kept.
 
 mod arrivals;
-mod sources;
+mod prepared;
 mod totals;
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use callpath_format::shared::{CHUNK_LEN_BYTES, PROCESS_SLOTS, Session, Settings, SlotState, Source};
-use callpath_measurement::plain;
+use callpath_format::shared::{PROCESS_SLOTS, Session, SlotState, Source};
 use callpath_measurement::{
     Measurement, MeasurementError, SessionEnd, SessionFile, Together, encode_session, write_file,
 };
 use callpath_target::{Ended, Launch, find_program, raise_own_limits, survive_long_files};
 
-use crate::arena::ArenaKeeper;
 use crate::asks::{self, Allowance};
 use crate::error::RecordError;
 use crate::events::Clock;
-use crate::modules::Modules;
 use crate::offered;
 use crate::output::Destination;
-use crate::process::{self, Clockwork, Process};
-use crate::program::{Doorbell, Preload, Waiter, kill};
-use crate::publish::Publisher;
-use crate::refused;
+use crate::process::{self, Process};
+use crate::program::{Preload, Waiter, kill};
 use crate::settings::{RecordOptions, not_kept};
 use crate::shared::Shared;
 use crate::signals::{self, HandedOn, Signals};
 use crate::suitable::check_program;
-use crate::thread::TickLength;
+use crate::time_base::{own_cpu_ns, ticks};
 use crate::unmeasured;
+use prepared::Prepared;
 use totals::Totals;
 
 /// How often the files are written, unless writing them takes too long.
@@ -46,14 +41,6 @@ const WRITE_SHARE: u32 = 4;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// At its end a measurement waits so long for whole tables of large modules. Samples that need them end where there is none.
 const PATIENCE_AT_END: Duration = Duration::from_secs(3);
-/// The windows that processes map, bytes; less where address space is limited.
-const ARENA_BYTES: u64 = 256 << 20;
-const PUBLISHED_BYTES: u64 = 128 << 20;
-const LEAST_WINDOW_BYTES: u64 = 16 << 20;
-/// So many raw samples of a process may wait to be looked at, a chunk each: this part of the window, within bounds.
-const RAW_SHARE: usize = 16;
-const LEAST_RAW: usize = 32;
-const MOST_RAW: usize = 256;
 
 /// What came of a recording.
 #[derive(Debug)]
@@ -78,50 +65,48 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
     let options = &options;
     survive_long_files();
     raise_own_limits();
-    let mut recorder = Recorder::prepare(options)?;
-    recorder.notes.extend(notes);
+    let mut prepared = Prepared::new(options)?;
+    prepared.notes.extend(notes);
     let preload = Preload::in_cache(options)?;
     let destination = match &options.output {
         Some(directory) => Some(Destination::asked_for(directory)?),
         None => None,
     };
-    let mut environment = recorder.environment(&preload.path);
+    let mut environment = prepared.environment(&preload.path);
     environment.extend(suitable.environment());
-    recorder.notes.extend(suitable.note());
+    prepared.notes.extend(suitable.note());
     let launch = Launch {
         program: program.clone(),
         name: options.program.clone(),
         arguments: options.arguments.clone(),
         environment,
-        added_space: recorder.added_space(),
+        added_space: prepared.added_space(),
     };
     let signals = Signals::hold_back();
-    let (waiter, pid) = Waiter::start(&launch, recorder.doorbell())?;
+    let (waiter, pid) = Waiter::start(&launch, prepared.doorbell())?;
     let signals = signals.hand_on_to(pid);
     let destination = match destination {
         Some(destination) => destination,
         // The program waits in its loader for us; an error here must not leave it running unmeasured.
         None => Destination::usual(&options.program, pid).inspect_err(|_| kill(pid))?,
     };
-    recorder.notes.extend(destination.note);
-    recorder.run(waiter, signals, &program, options, destination.directory)
+    prepared.notes.extend(destination.note);
+    Recorder::new(prepared, options, &program, destination.directory).run(waiter, signals)
 }
 
 /// A recording under way.
-struct Recorder {
+struct Recorder<'o> {
     shared: Shared,
-    nonce: u64,
+    options: &'o RecordOptions,
+    session: SessionFile,
     processes: Vec<Process>,
     /// Those that wait for recipe tables before they begin, and how long at most.
     held: Vec<(Process, Instant)>,
     /// Those that have ended, and when, whose samples wait for recipe tables.
     leaving: Vec<(Process, Instant)>,
     sequence: u32,
-    began: Instant,
     /// How long it was, once it is over.
     lasted: Option<Duration>,
-    began_unix_ns: u64,
-    began_ticks: u64,
     notes: Vec<String>,
     totals: Totals,
     allowance: Allowance,
@@ -130,70 +115,42 @@ struct Recorder {
     trouble: Option<MeasurementError>,
 }
 
-impl Recorder {
-    fn prepare(options: &RecordOptions) -> Result<Recorder, RecordError> {
-        let nonce = std::collections::hash_map::RandomState::new();
-        let nonce = std::hash::BuildHasher::hash_one(&nonce, std::process::id());
-        let (arena_len, published_len, unlimited) = windows()?;
-        let publisher = Publisher::create(published_len)?;
-        let mut settings = options.shared(ticks_per_ms());
-        if unlimited.space {
-            settings.flags |= Settings::SPACE_ADDED;
-        }
-        if unlimited.space && unlimited.data && settings.sentinel != Settings::NEVER {
-            settings.flags |= Settings::AHEAD;
-        }
-        settings.refused_calls = refused::own().0;
-        settings.raw_limit = (arena_len / CHUNK_LEN_BYTES / RAW_SHARE).clamp(LEAST_RAW, MOST_RAW) as u64;
-        let keeper = ArenaKeeper::create(arena_len, published_len, nonce, settings)?;
-        let modules = Modules::new(options.cache.clone(), Doorbell::new(&keeper.session().doorbell));
-        let notes = modules.cache_trouble().map(plain).into_iter().collect();
-        Ok(Recorder {
-            shared: Shared { modules, keeper, publisher, together: Together::default() },
+impl<'o> Recorder<'o> {
+    fn new(prepared: Prepared, options: &'o RecordOptions, program: &Path, directory: PathBuf) -> Recorder<'o> {
+        let Prepared { modules, keeper, publisher, began, notes, .. } = prepared;
+        let words = std::iter::once(&options.program).chain(&options.arguments);
+        let session = SessionFile {
+            program: program.to_owned(),
+            command: words.map(|w| w.to_string_lossy().into_owned()).collect(),
+            working_directory: std::env::current_dir().unwrap_or_default(),
+            host: std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned(),
+            recorder: env!("CARGO_PKG_VERSION").to_owned(),
+            started_unix_ns: began.unix_ns,
+            metrics: options.metrics(),
+            period_ns: options.period_ns,
+            ..SessionFile::default()
+        };
+        Recorder {
+            shared: Shared { modules, keeper, publisher, directory, began, together: Together::default() },
+            options,
+            session,
+            processes: Vec::new(),
             held: Vec::new(),
             leaving: Vec::new(),
-            nonce,
-            processes: Vec::new(),
             sequence: 0,
-            began: Instant::now(),
             lasted: None,
-            began_unix_ns: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64),
-            began_ticks: ticks(),
             notes,
             totals: Totals::default(),
             allowance: Allowance::new(),
             loss: None,
             trouble: None,
-        })
-    }
-
-    /// What the program's limit of address space is raised by, so that our windows take nothing of it.
-    fn added_space(&self) -> u64 {
-        self.shared.keeper.head().added_space_bytes()
-    }
-
-    fn environment(&self, preload: &Path) -> Vec<(OsString, OsString)> {
-        let mut objects = preload.as_os_str().to_owned();
-        if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
-            objects.push(":");
-            objects.push(before);
         }
-        let (arena, published) = (self.shared.keeper.descriptor(), self.shared.publisher.descriptor());
-        let session = format!("{}:{arena}:{published}:{}", std::process::id(), self.nonce);
-        vec![("LD_PRELOAD".into(), objects), ("CALLPATH_SESSION".into(), session.into())]
     }
 
-    fn run(
-        mut self,
-        // Dropped before the recorder: its thread rings the doorbell.
-        waiter: Waiter,
-        signals: HandedOn,
-        program: &Path,
-        options: &RecordOptions,
-        directory: PathBuf,
-    ) -> Result<Recorded, RecordError> {
-        let mut session = self.session_file(program, options);
-        self.write_session(&directory, &mut session);
+    /// Records until the program has ended. The waiter is dropped before the recorder: its thread rings the doorbell.
+    fn run(mut self, waiter: Waiter, signals: HandedOn) -> Result<Recorded, RecordError> {
+        let options = self.options;
+        self.write_session();
         let mut next_write = Instant::now() + WRITE_EVERY;
         let look_every = if options.uses(Clock::WallTime) { asks::LOOK_EVERY } else { LOOK_EVERY };
         let mut ended: Option<Ended> = None;
@@ -201,7 +158,7 @@ impl Recorder {
         let mut quiet: Option<Instant> = None;
         let ended = loop {
             let rung = self.shared.keeper.session().doorbell.load(Acquire);
-            self.serve(&directory, options);
+            self.serve();
             signals.look();
             if let Some(result) = waiter.result() {
                 ended = Some(result?);
@@ -217,7 +174,7 @@ impl Recorder {
                 break ended;
             }
             if now >= next_write {
-                self.write_all(&directory, &mut session);
+                self.write_all();
                 next_write = Instant::now() + WRITE_EVERY.max(now.elapsed() * WRITE_SHARE);
             }
             if !self.any_awaits(|process, _| process.has_more_to_walk()) {
@@ -228,8 +185,8 @@ impl Recorder {
                 );
             }
         };
-        self.serve(&directory, options);
-        self.lasted = Some(self.began.elapsed());
+        self.serve();
+        self.lasted = Some(self.shared.began.elapsed());
         // What samples still wait for.
         signals::have_stopped();
         while self.processes.iter().any(Process::awaits_tables) || !self.held.is_empty() || !self.leaving.is_empty() {
@@ -237,7 +194,7 @@ impl Recorder {
                 self.shared.modules.receive_one(&mut self.shared.publisher);
             }
             signals.look();
-            let waited = self.began.elapsed() - self.lasted.unwrap_or_default();
+            let waited = self.shared.began.elapsed() - self.lasted.unwrap_or_default();
             if signals::shall_stop() {
                 self.stop_waiting(
                     "the recorder was interrupted while it built recipe tables; paths end in code without a table",
@@ -251,16 +208,16 @@ impl Recorder {
                      no call frame information",
                 );
             }
-            self.serve(&directory, options);
+            self.serve();
         }
-        session.ended = Some(SessionEnd {
+        self.session.ended = Some(SessionEnd {
             status: ended.status,
             user_ns: ended.user.as_nanos() as u64,
             kernel_ns: ended.kernel.as_nanos() as u64,
         });
         // A disk that was full may have room again: what counts is what can be written now.
         self.trouble = None;
-        self.write_all(&directory, &mut session);
+        self.write_all();
         self.shared.keeper.session().recorder.store(Session::GONE, Relaxed);
         for process in &self.processes {
             self.totals.add(process, &self.shared);
@@ -271,9 +228,15 @@ impl Recorder {
             1 => self.notes.push("1 process is still running and is no longer measured".into()),
             more => self.notes.push(format!("{more} processes are still running and are no longer measured")),
         }
-        self.write_session(&directory, &mut session);
+        self.write_session();
         self.notes.extend(unmeasured::note(self.shared.keeper.session()));
-        Ok(Recorded { directory, ended, notes: self.notes, processes: self.sequence, loss: self.loss.or(self.trouble) })
+        Ok(Recorded {
+            directory: self.shared.directory,
+            ended,
+            notes: self.notes,
+            processes: self.sequence,
+            loss: self.loss.or(self.trouble),
+        })
     }
 
     /// Goes on without the tables that samples wait for.
@@ -290,18 +253,13 @@ impl Recorder {
         all.any(|process| tables(process, &self.shared))
     }
 
-    fn doorbell(&self) -> Doorbell {
-        Doorbell::new(&self.shared.keeper.session().doorbell)
-    }
-
     /// One round: new processes, what the known ones ask for, those that have ended, free chunks.
-    fn serve(&mut self, directory: &Path, options: &RecordOptions) {
+    fn serve(&mut self) {
         self.shared.keeper.session().recorder.store(Session::SERVING, Relaxed);
         self.shared.keeper.refill();
         if self.shared.keeper.is_low() {
-            let clockwork = self.clockwork();
             for process in &mut self.processes {
-                process.reap(&mut self.shared, clockwork);
+                process.reap(&mut self.shared);
             }
             self.shared.keeper.refill_with_more();
         }
@@ -310,14 +268,14 @@ impl Recorder {
                 && !self.known().any(|p| p.slot == slot)
                 && self.shared.keeper.slot(slot).source.load(Acquire) != Source::Refused as u32
             {
-                self.receive(slot, directory, options);
+                self.receive(slot);
             }
         }
         self.shared.modules.receive(&mut self.shared.publisher);
         for (mut process, until) in std::mem::take(&mut self.held) {
             process.receive_tables(&mut self.shared, process::LOOK_AT_MOST);
             if process.has_all_tables(&self.shared) || Instant::now() >= until {
-                self.admit(process, options);
+                self.admit(process);
             } else {
                 self.held.push((process, until));
             }
@@ -331,13 +289,13 @@ impl Recorder {
             process.ask(&self.shared, now_ticks, &mut self.allowance);
         }
         for (process, ended) in std::mem::take(&mut self.leaving) {
-            self.take_leave_at(process, directory, ended);
+            self.take_leave_at(process, ended);
         }
         let (ended, live): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.processes).into_iter().partition(Process::has_ended);
         self.processes = live;
         for process in ended {
-            self.take_leave(process, directory);
+            self.take_leave(process);
         }
         self.shared.keeper.refill();
     }
@@ -348,62 +306,36 @@ impl Recorder {
         self.processes.iter().chain(waiting)
     }
 
-    fn take_leave(&mut self, process: Process, directory: &Path) {
-        self.take_leave_at(process, directory, Instant::now());
+    fn take_leave(&mut self, process: Process) {
+        self.take_leave_at(process, Instant::now());
     }
 
-    fn take_leave_at(&mut self, mut process: Process, directory: &Path, ended: Instant) {
+    fn take_leave_at(&mut self, mut process: Process, ended: Instant) {
         process.drain_raw(&mut self.shared);
         if process.awaits_tables() {
             return self.leaving.push((process, ended));
         }
-        let ended_ns = (ended - self.began).as_nanos() as u64;
-        let clockwork = self.clockwork();
-        if let Err(error) = process.write(&mut self.shared, clockwork, directory, Some(ended_ns)) {
+        let ended_ns = self.shared.began.until_ns(ended);
+        if let Err(error) = process.write(&mut self.shared, Some(ended_ns)) {
             self.loss.get_or_insert(error);
         }
         self.totals.add(&process, &self.shared);
         process.release(&mut self.shared);
     }
 
-    fn clockwork(&self) -> Clockwork {
-        let (ns, passed) = (self.began.elapsed().as_nanos() as f64, ticks().saturating_sub(self.began_ticks));
-        Clockwork {
-            begin_ticks: self.began_ticks,
-            begin_mono_ns: clock_ns(libc::CLOCK_MONOTONIC).saturating_sub(self.began.elapsed().as_nanos() as u64),
-            tick: TickLength { ns_per_tick: if passed == 0 { 1.0 } else { ns / passed as f64 } },
-        }
-    }
-
-    fn write_all(&mut self, directory: &Path, session: &mut SessionFile) {
-        let clockwork = self.clockwork();
+    fn write_all(&mut self) {
         for process in self.processes.iter_mut().chain(self.leaving.iter_mut().map(|(process, _)| process)) {
-            if let Err(error) = process.write(&mut self.shared, clockwork, directory, None) {
+            if let Err(error) = process.write(&mut self.shared, None) {
                 self.trouble.get_or_insert(error);
             }
         }
         self.shared.keeper.refill();
-        self.write_session(directory, session);
+        self.write_session();
     }
 
-    fn session_file(&self, program: &Path, options: &RecordOptions) -> SessionFile {
-        let words = std::iter::once(&options.program).chain(&options.arguments);
-        SessionFile {
-            program: program.to_owned(),
-            command: words.map(|w| w.to_string_lossy().into_owned()).collect(),
-            working_directory: std::env::current_dir().unwrap_or_default(),
-            host: std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned(),
-            recorder: env!("CARGO_PKG_VERSION").to_owned(),
-            started_unix_ns: self.began_unix_ns,
-            metrics: options.metrics(),
-            period_ns: options.period_ns,
-            ..SessionFile::default()
-        }
-    }
-
-    fn write_session(&mut self, directory: &Path, session: &mut SessionFile) {
-        let shared = self.shared.keeper.session();
-        session.duration_ns = self.lasted.unwrap_or_else(|| self.began.elapsed()).as_nanos() as u64;
+    fn write_session(&mut self) {
+        let (shared, session) = (self.shared.keeper.session(), &mut self.session);
+        session.duration_ns = self.lasted.unwrap_or_else(|| self.shared.began.elapsed()).as_nanos() as u64;
         session.lost_processes = u64::from(shared.lost_processes.load(Relaxed));
         session.recorder_cpu_ns = own_cpu_ns();
         session.processes = self.sequence.into();
@@ -421,7 +353,7 @@ impl Recorder {
         if self.shared.keeper.exhausted() {
             session.notes.push("memory for the measurement ran out; samples were dropped".to_owned());
         }
-        if let Err(error) = write_file(directory, Measurement::SESSION_FILE, &encode_session(session)) {
+        if let Err(error) = write_file(&self.shared.directory, Measurement::SESSION_FILE, &encode_session(session)) {
             self.trouble.get_or_insert(error);
         }
     }
@@ -434,70 +366,8 @@ fn wait(doorbell: &AtomicU32, seen: u32, at_most: Duration) {
     unsafe { libc::syscall(libc::SYS_futex, doorbell.as_ptr(), libc::FUTEX_WAIT, seen, &timeout) };
 }
 
-/// How long the windows are that the measured processes shall map: less where address space is limited and we may not raise
-/// the limit, and no longer than a file may be.
-fn windows() -> Result<(usize, usize, Unlimited), RecordError> {
-    let limit = |resource| {
-        // SAFETY: a valid place.
-        unsafe {
-            let mut limit: libc::rlimit = std::mem::zeroed();
-            if libc::getrlimit(resource, &mut limit) == 0 { limit.rlim_cur } else { libc::RLIM_INFINITY }
-        }
-    };
-    let (space, file) = (limit(libc::RLIMIT_AS), limit(libc::RLIMIT_FSIZE));
-    if file < LEAST_WINDOW_BYTES {
-        return Err(RecordError::ShortFiles { limit: file, least: LEAST_WINDOW_BYTES });
-    }
-    let window = |bytes: u64| {
-        let allowed = if space == libc::RLIM_INFINITY { bytes } else { (space / 16).clamp(LEAST_WINDOW_BYTES, bytes) };
-        allowed.min(file) as usize & !((1 << 20) - 1)
-    };
-    let is_unlimited = |limit| limit == libc::RLIM_INFINITY;
-    let unlimited = Unlimited { space: is_unlimited(space), data: is_unlimited(limit(libc::RLIMIT_DATA)) };
-    Ok((window(ARENA_BYTES), window(PUBLISHED_BYTES), unlimited))
-}
-
-/// What the recorder was given as much of as it likes: limits that the program sets itself are raised by what is ours.
-struct Unlimited {
-    /// Address space.
-    space: bool,
-    /// Private memory.
-    data: bool,
-}
-
 fn note_once(notes: &mut Vec<String>, note: &str) {
     if !notes.iter().any(|other| other == note) {
         notes.push(note.to_owned());
-    }
-}
-
-fn own_cpu_ns() -> u64 {
-    clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
-}
-
-fn clock_ns(clock: libc::clockid_t) -> u64 {
-    // SAFETY: a valid place.
-    let time = unsafe {
-        let mut time: libc::timespec = std::mem::zeroed();
-        libc::clock_gettime(clock, &mut time);
-        time
-    };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-fn ticks() -> u64 {
-    // SAFETY: every x86-64 processor has it.
-    unsafe { std::arch::x86_64::_rdtsc() }
-}
-
-/// Measured over a tenth of a millisecond, which is good to a part in a thousand.
-fn ticks_per_ms() -> u64 {
-    const OVER: Duration = Duration::from_micros(100);
-    let (began, first) = (Instant::now(), ticks());
-    loop {
-        let passed = began.elapsed();
-        if passed >= OVER {
-            return (ticks().saturating_sub(first) as f64 * 1e6 / passed.as_nanos() as f64) as u64;
-        }
     }
 }

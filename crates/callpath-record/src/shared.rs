@@ -1,11 +1,14 @@
 //! What the recorder has once for all processes: their memories, modules, and the file that many of them share.
 //! Knows nothing of any process.
 
+use std::path::PathBuf;
+
 use callpath_measurement::Together;
 
 use crate::arena::ArenaKeeper;
 use crate::modules::Modules;
 use crate::publish::Publisher;
+use crate::time_base::Beginning;
 
 /// What all processes share.
 pub(crate) struct Shared {
@@ -13,6 +16,9 @@ pub(crate) struct Shared {
     pub(crate) modules: Modules,
     pub(crate) keeper: ArenaKeeper,
     pub(crate) publisher: Publisher,
+    /// The measurement's.
+    pub(crate) directory: PathBuf,
+    pub(crate) began: Beginning,
     /// The file of many processes that end at once.
     pub(crate) together: Together,
 }

@@ -10,18 +10,7 @@ use rustc_hash::FxHashSet;
 
 use crate::arena::ArenaKeeper;
 use crate::thread_tree::{TreeCopy, Update};
-
-/// How long a tick of the time stamp counter is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TickLength {
-    pub(crate) ns_per_tick: f64,
-}
-
-impl TickLength {
-    pub(crate) fn ns(self, ticks: u64) -> u64 {
-        (ticks as f64 * self.ns_per_tick) as u64
-    }
-}
+use crate::time_base::TickLength;
 
 /// A thread that was seen in a process's list.
 #[derive(Debug)]

@@ -20,7 +20,6 @@ use callpath_measurement::MeasurementError;
 
 use crate::arena::ArenaKeeper;
 use crate::thread::Thread;
-use crate::thread_tree::TreeCopy;
 
 const MAGIC: &[u8; 8] = b"CPTRAC01";
 
@@ -42,16 +41,33 @@ impl TraceFile {
         Ok(TraceFile { file, path: path.to_owned(), len_bytes: MAGIC.len() as u64 })
     }
 
-    fn append(&mut self, bytes: &[u8]) -> Result<(), MeasurementError> {
+    /// Appends entries of one thread.
+    pub(crate) fn append(&mut self, entries: impl Iterator<Item = FileEntry>) -> Result<(), MeasurementError> {
+        let mut bytes = Vec::new();
+        for FileEntry { time_ns, thread, node } in entries {
+            bytes.extend(time_ns.to_le_bytes());
+            bytes.extend(thread.to_le_bytes());
+            bytes.extend(node.to_le_bytes());
+        }
         // What was written of them before the disk was full goes again: an entry is whole or not there.
         let at = self.len_bytes;
         let write = || {
-            self.file.write_all_at(bytes, at).or_else(|error| self.file.set_len(at).and(Err(error)))?;
+            self.file.write_all_at(&bytes, at).or_else(|error| self.file.set_len(at).and(Err(error)))?;
             Ok(at + bytes.len() as u64)
         };
         self.len_bytes = write().map_err(|source| MeasurementError::Write { path: self.path.clone(), source })?;
         Ok(())
     }
+}
+
+/// An entry as the file has it.
+pub(crate) struct FileEntry {
+    /// From the measurement's beginning.
+    pub(crate) time_ns: u64,
+    /// Where the thread stands in its process's file.
+    pub(crate) thread: u32,
+    /// Where the node stands in the thread's tree.
+    pub(crate) node: u32,
 }
 
 /// An entry as the thread wrote it: time stamp, and the node.
@@ -90,23 +106,6 @@ pub(crate) fn take(keeper: &mut ArenaKeeper, thread: &Thread) -> Vec<Entry> {
         keeper.give_back(chunk);
     }
     entries
-}
-
-/// Appends entries of the thread that stands at `thread_index` in its process's file.
-pub(crate) fn append(
-    file: &mut TraceFile,
-    entries: &[Entry],
-    tree: &TreeCopy,
-    thread_index: u32,
-    time_ns: impl Fn(u64) -> u64,
-) -> Result<(), MeasurementError> {
-    let mut bytes = Vec::with_capacity(entries.len() * size_of::<TraceEntry>());
-    for (ticks, node) in entries {
-        bytes.extend(time_ns(*ticks).to_le_bytes());
-        bytes.extend(thread_index.to_le_bytes());
-        bytes.extend(tree.index(*node).unwrap_or(u32::MAX).to_le_bytes());
-    }
-    file.append(&bytes)
 }
 
 /// Gives back what trace chunks a thread that has ended still has.

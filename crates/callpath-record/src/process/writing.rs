@@ -13,11 +13,12 @@ use callpath_measurement::{
 use rustc_hash::FxHashMap;
 
 use crate::shared::Shared;
+use crate::sources::Sources;
 use crate::tail::{AtEnd, Parting};
 use crate::thread;
 use crate::trace::{self, TraceFile};
 
-use super::{Clockwork, Process, ThreadState};
+use super::{Process, ThreadState};
 
 /// Ended threads beyond this many are put together by where they began.
 const THREADS_KEPT_APART: usize = 512;
@@ -33,14 +34,9 @@ impl Process {
         Ok(())
     }
 
-    /// Copies out what has been measured, takes leave of threads that have ended, and writes the file.
-    pub(crate) fn write(
-        &mut self,
-        shared: &mut Shared,
-        clockwork: Clockwork,
-        directory: &Path,
-        ended_ns: Option<u64>,
-    ) -> Result<(), MeasurementError> {
+    /// Copies out what has been measured, takes leave of threads that have ended, and writes the file. `ended_ns`: when the process
+    /// has ended, since the measurement began.
+    pub(crate) fn write(&mut self, shared: &mut Shared, ended_ns: Option<u64>) -> Result<(), MeasurementError> {
         self.drain_raw(shared);
         self.code.written.look_again();
         self.code.publish_changes(shared, self.slot);
@@ -54,20 +50,20 @@ impl Process {
                 // What it has put down since belongs to it as long as it is here.
                 self.drain_raw(shared);
             }
-            let parting = self.follow(index, shared, clockwork, over);
+            let parting = self.follow(index, shared, over);
             if over {
                 partings.push((index, parting));
                 self.take_leave(index, shared);
             }
         }
         if let Some(ended_ns) = ended_ns {
-            self.credit(shared, clockwork.begin_mono_ns + ended_ns, &partings);
+            self.credit(shared, shared.began.time_base().begin_mono_ns + ended_ns, &partings);
         }
         // Places in `self.threads` change here.
         self.put_together_ended();
         self.name_written_code(ended_ns.is_some());
-        self.written_names.write(directory, self.sequence)?;
-        self.write_file(shared, directory, ended_ns)?;
+        self.written_names.write(&shared.directory, self.sequence)?;
+        self.write_file(shared, ended_ns)?;
         self.trace_loss.take().map_or(Ok(()), Err)
     }
 
@@ -94,7 +90,7 @@ impl Process {
             settings,
             source: Source::from_u32(shared.keeper.slot(self.slot).source.load(Relaxed)),
             ran: &self.ran,
-            event: self.events.first(),
+            event: self.sources.as_ref().and_then(Sources::cpu_clock),
             ended_ns,
             threads_ever,
             accounted_ns,
@@ -115,7 +111,7 @@ impl Process {
     }
 
     /// Takes leave of threads that have ended, so that others can have their chunks.
-    pub(crate) fn reap(&mut self, shared: &mut Shared, clockwork: Clockwork) {
+    pub(crate) fn reap(&mut self, shared: &mut Shared) {
         self.drain_raw(shared);
         self.find_threads(shared);
         for index in 0..self.threads.len() {
@@ -125,7 +121,7 @@ impl Process {
                 && thread.has_ended(&shared.keeper, self.handle.pid())
             {
                 self.drain_raw(shared);
-                self.follow(index, shared, clockwork, true);
+                self.follow(index, shared, true);
                 self.take_leave(index, shared);
             }
         }
@@ -133,21 +129,26 @@ impl Process {
     }
 
     /// Brings a thread's profile up to date; where it stands. `is_last`: it adds nothing any more.
-    fn follow(&mut self, index: usize, shared: &mut Shared, clockwork: Clockwork, is_last: bool) -> Parting {
+    fn follow(&mut self, index: usize, shared: &mut Shared, is_last: bool) -> Parting {
+        let time_base = shared.began.time_base();
         let ThreadState::Live(thread) = &mut self.threads[index] else { return Parting::default() };
         thread.learn_name(&shared.keeper, |tid| self.handle.thread_name(tid));
         let entries = if self.trace.is_some() { trace::take(&mut shared.keeper, thread) } else { Vec::new() };
         thread.follow_tree(&shared.keeper, is_last);
         if let Some(file) = &mut self.trace {
-            let time_ns = |ticks| clockwork.since_begin_ns(ticks);
-            let appended = trace::append(file, &entries, &thread.copy, index as u32, time_ns);
+            let entries = entries.into_iter().map(|(ticks, node)| trace::FileEntry {
+                time_ns: time_base.since_begin_ns(ticks),
+                thread: index as u32,
+                node: thread.copy.index(node).unwrap_or(u32::MAX),
+            });
+            let appended = file.append(entries);
             self.trace_loss = self.trace_loss.take().or(appended.err());
         }
-        thread.follow_account(&shared.keeper, clockwork.tick);
+        thread.follow_account(&shared.keeper, time_base.tick);
         let Some(record) = thread.record(&shared.keeper) else { return Parting::default() };
         let routine = record.start_routine.load(Relaxed);
         thread.profile.start = (routine != 0).then(|| self.code.frame_at(RunAddr(routine)));
-        Parting::of(thread, record, |ticks| clockwork.monotonic_ns(ticks))
+        Parting::of(thread, record, |ticks| time_base.monotonic_ns(ticks))
     }
 
     fn take_leave(&mut self, index: usize, shared: &mut Shared) {
@@ -162,17 +163,12 @@ impl Process {
     }
 
     /// Writes what has changed.
-    fn write_file(
-        &mut self,
-        shared: &mut Shared,
-        directory: &Path,
-        ended_ns: Option<u64>,
-    ) -> Result<(), MeasurementError> {
+    fn write_file(&mut self, shared: &mut Shared, ended_ns: Option<u64>) -> Result<(), MeasurementError> {
         let mut threads: Vec<&mut ThreadProfile> = self.threads.iter_mut().map(ThreadState::profile_mut).collect();
         for (metric, sum) in self.sums.iter_mut().enumerate() {
             *sum = threads.iter().fold(0, |sum: u64, thread| sum.wrapping_add(thread.tree.total(metric)));
         }
-        let outcomes = self.counters.outcomes();
+        let outcomes = self.sources.iter().flat_map(|sources| sources.counters.outcomes());
         let scalings = outcomes.filter_map(|outcome| {
             let (by, of) = outcome.ratio(self.sums[outcome.metric])?;
             Some(Scaling { metric: outcome.metric, by, of })
@@ -195,10 +191,10 @@ impl Process {
         };
         if ended_ns.is_some() && !self.log.is_begun() && self.sequence >= OWN_FILES {
             let bytes = self.log.bytes(&process, &mut threads);
-            return shared.together.append(directory, &bytes);
+            return shared.together.append(&shared.directory, &bytes);
         }
         let name = process_file_name(self.sequence, self.handle.pid().0);
-        self.log.write(directory, &name, &process, &mut threads)
+        self.log.write(&shared.directory, &name, &process, &mut threads)
     }
 
     /// Keeps a measurement from growing with the number of threads that come and go. Not with a trace, whose entries

@@ -1,7 +1,6 @@
 //! Processes that come: whether they are measured, and letting them begin.
 //! Knows nothing of what becomes of them.
 
-use std::path::Path;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::{Duration, Instant};
 
@@ -9,12 +8,10 @@ use callpath_format::shared::Source;
 use callpath_target::{Maps, Pid, ProcessHandle};
 
 use crate::arena::wake;
-use crate::counters::Counters;
 use crate::process::{self, Process};
-use crate::settings::RecordOptions;
+use crate::sources::Sources;
 use crate::suitable::GO_WITHOUT_C;
 
-use super::sources::Sources;
 use super::{Recorder, note_once};
 
 /// Tracers that hand on the signals of what they trace and do not stop it for them.
@@ -24,9 +21,9 @@ const PASSES_SIGNALS_ON: [&str; 1] = ["strace"];
 /// with no more of the stack than there is room for.
 const HELD_AT_MOST: Duration = Duration::from_secs(1);
 
-impl Recorder {
+impl Recorder<'_> {
     /// A new process: what is mapped in it.
-    pub(super) fn receive(&mut self, slot: usize, directory: &Path, options: &RecordOptions) {
+    pub(super) fn receive(&mut self, slot: usize) {
         let pid = Pid(self.shared.keeper.slot(slot).pid.load(Relaxed));
         // The number is the process's own. In another PID name space it is another process's here, which must be left alone.
         let maps = Maps::read(pid).unwrap_or_default();
@@ -49,7 +46,7 @@ impl Recorder {
             );
             return;
         }
-        let started_ns = self.began.elapsed().as_nanos() as u64;
+        let started_ns = self.shared.began.elapsed().as_nanos() as u64;
         let mut process = Process::new(&self.shared, slot, self.sequence, started_ns);
         self.sequence += 1;
         let pid = process.pid();
@@ -60,7 +57,7 @@ impl Recorder {
             .or_else(|| self.held.iter().position(|(process, _)| same(process)).map(|at| self.held.swap_remove(at).0));
         if let Some(mut before) = before {
             before.hand_on(&self.shared, slot);
-            self.take_leave(before, directory);
+            self.take_leave(before);
         }
         if let Some(tracer) = process.handle.tracer().filter(|tracer| !PASSES_SIGNALS_ON.contains(&tracer.as_str())) {
             self.sequence -= 1;
@@ -76,8 +73,8 @@ impl Recorder {
             self.sequence -= 1;
             return self.refuse(slot, format!("{} was not measured: {GO_WITHOUT_C}", process.program_name()));
         }
-        if options.trace
-            && let Err(error) = process.start_trace(directory)
+        if self.options.trace
+            && let Err(error) = process.start_trace(&self.shared.directory)
         {
             self.loss.get_or_insert(error);
         }
@@ -85,15 +82,11 @@ impl Recorder {
     }
 
     /// Lets a process begin.
-    pub(super) fn admit(&mut self, mut process: Process, options: &RecordOptions) {
-        let (pid, slot) = (process.pid(), process.slot);
-        let sources = Sources::open(pid, options);
-        let at = self.shared.keeper.slot(slot);
-        let (counters, lost) = Counters::open(pid, at, options, sources.source == Source::Clock);
-        for note in sources.note.into_iter().chain(lost) {
-            note_once(&mut self.notes, &note);
-        }
-        process.admit(&self.shared, sources.events, counters, sources.source);
+    pub(super) fn admit(&mut self, mut process: Process) {
+        let slot = self.shared.keeper.slot(process.slot);
+        let (sources, notes) = Sources::open(process.pid(), slot, self.options);
+        notes.iter().for_each(|note| note_once(&mut self.notes, note));
+        process.admit(&self.shared, sources);
         self.processes.push(process);
     }
 

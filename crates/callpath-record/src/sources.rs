@@ -1,32 +1,60 @@
-//! What makes a process's samples: the kernel's clock where it is allowed, else timers.
+//! What makes a process's samples: the kernel's clock where it is allowed, else timers; and the events that are counted besides.
 //! Knows nothing of who is let in.
 
-use callpath_format::shared::Source;
+use callpath_format::shared::{ProcessSlot, Source};
 use callpath_measurement::plain;
 use callpath_target::{ClockEvent, EventKind, Pid, TargetError};
 
+use crate::counters::Counters;
 use crate::events::Clock;
 use crate::offered;
 use crate::settings::RecordOptions;
 
 /// Where the samples of one process come from.
-pub(super) struct Sources {
-    pub(super) source: Source,
-    pub(super) events: Vec<ClockEvent>,
-    /// What a person should know of it.
-    pub(super) note: Option<String>,
+pub(crate) struct Sources {
+    pub(crate) kind: Source,
+    clocks: Vec<ClockEvent>,
+    pub(crate) counters: Counters,
 }
 
 impl Sources {
-    /// Opens the best source that this user may have. Nothing is tried out beforehand: closing an event takes the
-    /// kernel 10 ms.
-    pub(super) fn open(pid: Pid, options: &RecordOptions) -> Sources {
+    /// Opens the best source that this user may have, and what else is to be counted; in `slot` stands what samples stand for
+    /// then. Second: what a person should know.
+    pub(crate) fn open(pid: Pid, slot: &ProcessSlot, options: &RecordOptions) -> (Sources, Vec<String>) {
+        let Clocks { kind, events, note } = Clocks::open(pid, options);
+        let (counters, lost) = Counters::open(pid, slot, options, kind == Source::Clock);
+        (Sources { kind, clocks: events, counters }, note.into_iter().chain(lost).collect())
+    }
+
+    /// The event of the process's CPU clock, if the kernel gives one.
+    pub(crate) fn cpu_clock(&self) -> Option<&ClockEvent> {
+        self.clocks.first()
+    }
+
+    /// Lets all of them run, or stops them.
+    pub(crate) fn set_running(&self, running: bool) {
+        self.clocks.iter().for_each(|event| event.set_running(running));
+        self.counters.set_running(running);
+    }
+}
+
+/// What samples are taken by.
+struct Clocks {
+    kind: Source,
+    events: Vec<ClockEvent>,
+    /// What a person should know of it.
+    note: Option<String>,
+}
+
+impl Clocks {
+    /// Nothing is tried out beforehand: closing an event takes the kernel 10 ms.
+    fn open(pid: Pid, options: &RecordOptions) -> Clocks {
         let wall = options.uses(Clock::WallTime);
         if !wall && !options.uses(Clock::CpuTime) {
-            return Sources { source: Source::Clock, events: Vec::new(), note: None };
+            return Clocks { kind: Source::Clock, events: Vec::new(), note: None };
         }
-        let why = match Sources::whole_clock(pid, wall, options.period_ns) {
-            Ok(events) => return Sources { source: Source::Clock, events, note: None },
+        let why = match Clocks::whole_clock(pid, wall, options.period_ns) {
+            Ok(events) => return Clocks { kind: Source::Clock, events, note: None },
             Err(TargetError::Event { source, .. }) => source,
             Err(other) => std::io::Error::other(other),
         };
@@ -36,10 +64,10 @@ impl Sources {
                 offered::paranoid_is_too_strict(enough).map_or_else(String::new, |advice| format!("; {advice}"));
             format!("{}{advice}", plain(&why))
         };
-        let timers = |source, note| Sources { source, events: Vec::new(), note: Some(note) };
+        let timers = |kind, note| Clocks { kind, events: Vec::new(), note: Some(note) };
         if why.raw_os_error() == Some(libc::ESRCH) {
             // It has just ended: nothing is left to sample.
-            return Sources { source: Source::Clock, events: Vec::new(), note: None };
+            return Clocks { kind: Source::Clock, events: Vec::new(), note: None };
         }
         if why.raw_os_error() == Some(libc::EMFILE) {
             let note = "descriptors ran out (RLIMIT_NOFILE, `ulimit -n`): samples of some processes come from a timer in each \
@@ -61,7 +89,7 @@ impl Sources {
                  user mode ({})",
                 why_with_advice(1)
             );
-            return Sources { source: Source::UserClock, events: vec![event], note: Some(note) };
+            return Clocks { kind: Source::UserClock, events: vec![event], note: Some(note) };
         }
         let note = format!(
             "samples come from a timer in each thread, at the kernel's tick at most (100 to 1000 a second): the kernel's \

@@ -1,0 +1,111 @@
+//! What stands ready before the program is started: both memories, what builds tables, and how the program finds them.
+//! Knows nothing of processes.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use callpath_format::shared::{CHUNK_LEN_BYTES, Settings};
+use callpath_measurement::plain;
+
+use crate::arena::ArenaKeeper;
+use crate::error::RecordError;
+use crate::modules::Modules;
+use crate::program::Doorbell;
+use crate::publish::Publisher;
+use crate::refused;
+use crate::settings::RecordOptions;
+use crate::time_base::{Beginning, ticks_per_ms};
+
+/// The windows that processes map, bytes; less where address space is limited.
+const ARENA_BYTES: u64 = 256 << 20;
+const PUBLISHED_BYTES: u64 = 128 << 20;
+const LEAST_WINDOW_BYTES: u64 = 16 << 20;
+/// So many raw samples of a process may wait to be looked at, a chunk each: this part of the window, within bounds.
+const RAW_SHARE: usize = 16;
+const LEAST_RAW: usize = 32;
+const MOST_RAW: usize = 256;
+
+/// A recording that can begin.
+pub(super) struct Prepared {
+    // The first to go: its threads ring the doorbell, which is in the arena.
+    pub(super) modules: Modules,
+    pub(super) keeper: ArenaKeeper,
+    pub(super) publisher: Publisher,
+    nonce: u64,
+    pub(super) began: Beginning,
+    pub(super) notes: Vec<String>,
+}
+
+impl Prepared {
+    pub(super) fn new(options: &RecordOptions) -> Result<Prepared, RecordError> {
+        let nonce = std::collections::hash_map::RandomState::new();
+        let nonce = std::hash::BuildHasher::hash_one(&nonce, std::process::id());
+        let (arena_len, published_len, unlimited) = windows()?;
+        let publisher = Publisher::create(published_len)?;
+        let mut settings = options.shared(ticks_per_ms());
+        if unlimited.space {
+            settings.flags |= Settings::SPACE_ADDED;
+        }
+        if unlimited.space && unlimited.data && settings.sentinel != Settings::NEVER {
+            settings.flags |= Settings::AHEAD;
+        }
+        settings.refused_calls = refused::own().0;
+        settings.raw_limit = (arena_len / CHUNK_LEN_BYTES / RAW_SHARE).clamp(LEAST_RAW, MOST_RAW) as u64;
+        let keeper = ArenaKeeper::create(arena_len, published_len, nonce, settings)?;
+        let modules = Modules::new(options.cache.clone(), Doorbell::new(&keeper.session().doorbell));
+        let notes = modules.cache_trouble().map(plain).into_iter().collect();
+        Ok(Prepared { modules, keeper, publisher, nonce, began: Beginning::now(), notes })
+    }
+
+    /// What the program's limit of address space is raised by, so that our windows take nothing of it.
+    pub(super) fn added_space(&self) -> u64 {
+        self.keeper.head().added_space_bytes()
+    }
+
+    /// What the program finds the preloaded object and the memories by.
+    pub(super) fn environment(&self, preload: &Path) -> Vec<(OsString, OsString)> {
+        let mut objects = preload.as_os_str().to_owned();
+        if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
+            objects.push(":");
+            objects.push(before);
+        }
+        let (arena, published) = (self.keeper.descriptor(), self.publisher.descriptor());
+        let session = format!("{}:{arena}:{published}:{}", std::process::id(), self.nonce);
+        vec![("LD_PRELOAD".into(), objects), ("CALLPATH_SESSION".into(), session.into())]
+    }
+
+    pub(super) fn doorbell(&self) -> Doorbell {
+        Doorbell::new(&self.keeper.session().doorbell)
+    }
+}
+
+/// How long the windows are that the measured processes shall map: less where address space is limited and we may not raise
+/// the limit, and no longer than a file may be.
+fn windows() -> Result<(usize, usize, Unlimited), RecordError> {
+    let limit = |resource| {
+        // SAFETY: a valid place.
+        unsafe {
+            let mut limit: libc::rlimit = std::mem::zeroed();
+            if libc::getrlimit(resource, &mut limit) == 0 { limit.rlim_cur } else { libc::RLIM_INFINITY }
+        }
+    };
+    let (space, file) = (limit(libc::RLIMIT_AS), limit(libc::RLIMIT_FSIZE));
+    if file < LEAST_WINDOW_BYTES {
+        return Err(RecordError::ShortFiles { limit: file, least: LEAST_WINDOW_BYTES });
+    }
+    let window = |bytes: u64| {
+        let allowed = if space == libc::RLIM_INFINITY { bytes } else { (space / 16).clamp(LEAST_WINDOW_BYTES, bytes) };
+        allowed.min(file) as usize & !((1 << 20) - 1)
+    };
+    let is_unlimited = |limit| limit == libc::RLIM_INFINITY;
+    let unlimited = Unlimited { space: is_unlimited(space), data: is_unlimited(limit(libc::RLIMIT_DATA)) };
+    Ok((window(ARENA_BYTES), window(PUBLISHED_BYTES), unlimited))
+}
+
+/// What the recorder was given as much of as it likes: limits that the program sets itself are raised by what is ours.
+struct Unlimited {
+    /// Address space.
+    space: bool,
+    /// Private memory.
+    data: bool,
+}
