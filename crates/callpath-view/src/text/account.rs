@@ -6,7 +6,8 @@ use callpath_db::Profile;
 
 use super::head;
 use super::options::TextOptions;
-use super::paint::{Ink, Paint};
+use super::page::Page;
+use super::paint::Ink;
 use super::printable::printable;
 use super::quantity::{duration, percent, thousands};
 use crate::ViewError;
@@ -16,17 +17,18 @@ const BAR: u64 = 40;
 
 /// Writes what ran, the class of every sample, how sure the links between frames are, and how long the handlers took.
 pub fn account(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> Result<(), ViewError> {
-    head::what_ran(profile, options, out)?;
-    classes(profile, options, out)?;
-    links(profile, options, out)?;
-    handlers(profile, options, out)?;
+    let page = Page { profile, options };
+    head::what_ran(page, out)?;
+    classes(page, out)?;
+    links(page, out)?;
+    handlers(page, out)?;
     out.flush()?;
     Ok(())
 }
 
-fn classes(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> io::Result<()> {
-    let quality = &profile.quality;
-    writeln!(out, "\n{}", Paint { color: options.color }.with(Ink::Bold, "Samples"))?;
+fn classes(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let quality = &page.profile.quality;
+    writeln!(out, "\n{}", page.ink(Ink::Bold, "Samples"))?;
     let mut line = |count: u64, words: &str| {
         writeln!(out, "{:>12} {:>6}  {words}", thousands(count), percent(count, quality.taken.max(1)))
     };
@@ -44,26 +46,26 @@ fn classes(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> io:
 }
 
 /// How sure the steps from callee to caller are.
-fn links(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> io::Result<()> {
-    let links = profile.quality.links;
+fn links(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let links = page.profile.quality.links;
     let all = links.valid.saturating_add(links.likely).saturating_add(links.invalid);
     if all == 0 {
         return Ok(());
     }
-    writeln!(out, "\n{}", Paint { color: options.color }.with(Ink::Bold, "Links between frames"))?;
+    writeln!(out, "\n{}", page.ink(Ink::Bold, "Links between frames"))?;
     for (count, word) in [(links.valid, "valid"), (links.likely, "likely"), (links.invalid, "invalid")] {
         writeln!(out, "{:>12} {:>6}  {word}", thousands(count), percent(count, all))?;
     }
     Ok(())
 }
 
-fn handlers(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> io::Result<()> {
-    let handlers = &profile.quality.handlers;
+fn handlers(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let handlers = &page.profile.quality.handlers;
     let all = handlers.histogram.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
     if all == 0 {
         return Ok(());
     }
-    writeln!(out, "\n{}", Paint { color: options.color }.with(Ink::Bold, "Handlers"))?;
+    writeln!(out, "\n{}", page.ink(Ink::Bold, "Handlers"))?;
     writeln!(out, "{:>12} took the longest", duration(handlers.longest_ns))?;
     let first = handlers.histogram.iter().position(|count| *count > 0).unwrap_or(0);
     for (bin, &count) in handlers.histogram.iter().enumerate().skip(first) {

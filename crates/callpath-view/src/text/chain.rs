@@ -2,6 +2,7 @@
 //! The caller says what is dull.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 
 use callpath_db::{Name, Scope};
 
@@ -27,20 +28,20 @@ pub(super) enum Link {
     Skipped { first: usize, frames: usize },
 }
 
-/// Condenses the frames `from..to` of a chain. `key(i)` is equal for frames of one name; a frame is dull when it costs
+/// Condenses these frames of a chain. `key(i)` is equal for frames of one name; a frame is dull when it costs
 /// nothing of note itself. Of more than `ahead + behind` dull lines in a row these many stay at each end.
 pub(super) fn condense(
-    from: usize,
-    to: usize,
+    frames: Range<usize>,
     key: impl Fn(usize) -> u64,
     dull: impl Fn(&Link) -> bool,
     (ahead, behind): (usize, usize),
 ) -> Vec<Link> {
-    leave_out(repeats(from, to, key), dull, ahead, behind)
+    leave_out(repeats(frames, key), dull, ahead, behind)
 }
 
-fn repeats(from: usize, to: usize, key: impl Fn(usize) -> u64) -> Vec<Link> {
-    let keys: Vec<u64> = (from..to).map(key).collect();
+fn repeats(frames: Range<usize>, key: impl Fn(usize) -> u64) -> Vec<Link> {
+    let from = frames.start;
+    let keys: Vec<u64> = frames.map(key).collect();
     let mut links = Vec::new();
     let mut at = 0;
     while at < keys.len() {
@@ -89,7 +90,7 @@ mod tests {
     fn check(chain: &str, ends: usize, expected: &str) {
         let frames: Vec<char> = chain.chars().collect();
         let costs = |link: &Link| matches!(link, Link::Frame { first, .. } if frames[*first].is_uppercase());
-        let links = condense(0, frames.len(), |i| frames[i] as u64, |link| !costs(link), (ends, ends));
+        let links = condense(0..frames.len(), |i| frames[i] as u64, |link| !costs(link), (ends, ends));
         let shown: Vec<String> = links
             .iter()
             .map(|link| match link {

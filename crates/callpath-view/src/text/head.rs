@@ -5,15 +5,16 @@ use std::io::{self, Write};
 use callpath_db::{MetricId, ProcedureCost, Profile, Quality, ScopeKind};
 
 use super::label::scope_label;
-use super::options::TextOptions;
-use super::paint::{Ink, Paint};
+use super::page::Page;
+use super::paint::Ink;
 use super::printable::{columns, cut_end, printable, shell_word};
 use super::quantity::{count, duration, percent, thousands};
 
 const INDENT: &str = "  ";
 
 /// The command as typed, then how long it took, how it ended, and in how many processes and threads.
-pub(super) fn what_ran(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn what_ran(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let Page { profile, options } = page;
     let info = &profile.info;
     let command = match info.command.as_slice() {
         [] if info.program.is_empty() => "a program of unknown name".into(),
@@ -21,7 +22,7 @@ pub(super) fn what_ran(profile: &Profile, options: &TextOptions, out: &mut dyn W
         words => words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" "),
     };
     let command = cut_end(&printable(&command), options.width.max(20));
-    writeln!(out, "{}", Paint { color: options.color }.with(Ink::Bold, &command))?;
+    writeln!(out, "{}", page.ink(Ink::Bold, &command))?;
 
     let mut facts = Vec::new();
     if info.more_runs > 0 {
@@ -46,12 +47,13 @@ pub(super) fn what_ran(profile: &Profile, options: &TextOptions, out: &mut dyn W
         (None, Some(kernel)) => facts.push(format!("cpu time by the kernel's account {kernel}")),
         (None, None) => {}
     }
-    wrapped(&facts, ", ", options, out)
+    wrapped(&facts, ", ", page, out)
 }
 
 /// The quality line: the class of every sample, the share of invalid links if there are any, and what sampling cost the program
 /// and the recorder.
-pub(super) fn quality(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn quality(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let profile = page.profile;
     let quality = &profile.quality;
     let mut facts = classes(quality);
     let links = quality.links;
@@ -70,7 +72,7 @@ pub(super) fn quality(profile: &Profile, options: &TextOptions, out: &mut dyn Wr
         facts.push(format!("taking them cost {cost}"));
         facts.extend(profile.info.recorder_cpu_ns.map(|ns| format!("the recorder took {}", duration(ns))));
     }
-    wrapped(&facts, "; ", options, out)
+    wrapped(&facts, "; ", page, out)
 }
 
 fn classes(quality: &Quality) -> Vec<String> {
@@ -118,41 +120,37 @@ fn measured_cpu_ns(profile: &Profile) -> Option<u64> {
 }
 
 /// The notes, once each.
-pub(super) fn notes(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn notes(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let profile = page.profile;
     let notes = &profile.info.notes;
     if notes.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\n{}", Paint { color: options.color }.with(Ink::Bold, "Notes"))?;
+    writeln!(out, "\n{}", page.ink(Ink::Bold, "Notes"))?;
     for note in notes {
         let words: Vec<String> = note.split_whitespace().map(printable).collect();
-        wrapped(&words, " ", options, out)?;
+        wrapped(&words, " ", page, out)?;
     }
     Ok(())
 }
 
 /// What is worth typing after reading this.
-pub(super) fn next_command(
-    profile: &Profile,
-    procedures: &[ProcedureCost],
-    options: &TextOptions,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+pub(super) fn next_command(page: Page<'_>, procedures: &[ProcedureCost], out: &mut dyn Write) -> io::Result<()> {
+    let Page { profile, options } = page;
     let directory = match profile.info.directory.as_str() {
         "" => String::new(),
         directory => format!(" {}", printable(&shell_word(directory))),
     };
     const NEXT: &str = "Next:";
-    let paint = Paint { color: options.color };
     writeln!(out)?;
     // What it shows stands behind a command where there is room.
     let mut line = |before: &str, view: &str, aside: &dyn Fn(usize) -> Option<String>| {
         let command = format!("callpath report{directory} {view}");
         let room = options.width.saturating_sub(NEXT.len() + 1 + columns(&command));
         let aside = aside(room).filter(|aside| columns(aside) <= room).unwrap_or_default();
-        writeln!(out, "{before} {command}{}", paint.with(Ink::Dim, &aside))
+        writeln!(out, "{before} {command}{}", page.ink(Ink::Dim, &aside))
     };
-    line(&paint.with(Ink::Bold, NEXT), "--view callers", &|room| {
+    line(&page.ink(Ink::Bold, NEXT), "--view callers", &|room| {
         const ASIDE: &str = "   # who calls ";
         let name = scope_label(&procedures.first()?.scope, profile).fit(room.saturating_sub(ASIDE.len()));
         Some(format!("{ASIDE}{name}"))
@@ -173,8 +171,8 @@ fn has_namesakes(profile: &Profile) -> bool {
 }
 
 /// Writes `parts` with `between`, indented and broken at the width.
-fn wrapped(parts: &[String], between: &str, options: &TextOptions, out: &mut dyn Write) -> io::Result<()> {
-    let lines = lines_of(parts, between, options.width.max(40) - INDENT.len());
+fn wrapped(parts: &[String], between: &str, page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let lines = lines_of(parts, between, page.options.width.max(40) - INDENT.len());
     lines.iter().try_for_each(|line| writeln!(out, "{INDENT}{line}"))
 }
 

@@ -2,12 +2,11 @@
 
 use std::io::{self, Write};
 
-use callpath_db::{ProcedureCost, Profile, ScopeKind, View};
+use callpath_db::{ProcedureCost, ScopeKind, View};
 
 use super::chain::{self, Link, condense};
-use super::first_metric::{cost_heading, metric_name};
 use super::label::{label, module_label, scope_label};
-use super::options::TextOptions;
+use super::page::Page;
 use super::paint::{Ink, Paint};
 use super::printable::columns;
 use super::quantity::{self, count, percent, value};
@@ -20,12 +19,8 @@ const GOES_ON: f64 = 0.5;
 const ENDS: usize = 8;
 
 /// From the outermost frame to where the cost parts ways, in a few lines.
-pub(super) fn hottest_path(
-    view: &View,
-    profile: &Profile,
-    options: &TextOptions,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+pub(super) fn hottest_path(view: &View, page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let Page { profile, options } = page;
     let cost = |node: usize| view.inclusive(node).first().copied().unwrap_or(0);
     let mut path = Vec::new();
     let mut node = 0;
@@ -41,7 +36,7 @@ pub(super) fn hottest_path(
     }
     let Some(&end) = path.last() else { return Ok(()) };
 
-    let links = condense(0, path.len(), |i| chain::key(&view.nodes[path[i]].scope), |_| true, (ENDS, ENDS));
+    let links = condense(0..path.len(), |i| chain::key(&view.nodes[path[i]].scope), |_| true, (ENDS, ENDS));
     let shown = links.iter().map(|link| match *link {
         Link::Frame { first, times, .. } => {
             let times = times.max(view.nodes[path[first]].recursion as usize);
@@ -53,11 +48,11 @@ pub(super) fn hottest_path(
     let steps: Vec<String> = shown.collect();
 
     let share = percent(cost(end), cost(0));
-    let mut title = format!("Hottest path: {share} of {}", metric_name(profile));
+    let mut title = format!("Hottest path: {share} of {}", page.metric_name());
     if view.self_cost(end).first().copied().unwrap_or(0) < cost(end) {
         title += " (stops where the cost divides)";
     }
-    writeln!(out, "\n{}", Paint { color: options.color }.with(Ink::Bold, &title))?;
+    writeln!(out, "\n{}", page.ink(Ink::Bold, &title))?;
     let mut line = String::from(" ");
     for (i, step) in steps.iter().enumerate() {
         let step = if i == 0 { format!(" {step}") } else { format!(" > {step}") };
@@ -74,22 +69,21 @@ pub(super) fn hottest_path(
 pub(super) fn procedures(
     procedures: &[ProcedureCost],
     view: &View,
-    profile: &Profile,
-    options: &TextOptions,
+    page: Page<'_>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let paint = Paint { color: options.color };
+    let Page { profile, options } = page;
     let total = view.inclusive(0).first().copied().unwrap_or(0);
     let unit = profile.metrics.first().map_or("", |metric| &metric.unit);
     let first = |values: &[u64]| values.first().copied().unwrap_or(0);
     let costly: Vec<_> = procedures.iter().filter(|procedure| first(&procedure.self_cost) > 0).collect();
-    let title = format!("Procedures by self {}", metric_name(profile));
-    writeln!(out, "\n{}", paint.with(Ink::Bold, &title))?;
+    let title = format!("Procedures by self {}", page.metric_name());
+    writeln!(out, "\n{}", page.ink(Ink::Bold, &title))?;
     // What costs are shared out by, and what comes of it: how often, and how much each time.
     let further: Vec<usize> = (1..profile.metrics.len()).filter(|&metric| is_of_sharing(profile, metric)).collect();
-    let mut heading = format!("{:>6} {:>9}  {:>6}  ", "self", cost_heading(profile), "total");
+    let mut heading = format!("{:>6} {:>9}  {:>6}  ", "self", page.cost_heading(), "total");
     further.iter().for_each(|&metric| heading += &format!("{:>10}  ", heading_of(&profile.metrics[metric])));
-    writeln!(out, "{}", paint.with(Ink::Bold, &(heading + "procedure")))?;
+    writeln!(out, "{}", page.ink(Ink::Bold, &(heading + "procedure")))?;
     for procedure in costly.iter().take(options.top) {
         let (own, all) = (first(&procedure.self_cost), first(&procedure.inclusive));
         let module = module_label(&procedure.scope, profile).map_or(String::new(), |module| format!("  {module}"));
@@ -101,14 +95,14 @@ pub(super) fn procedures(
             format!("{:>10}  ", cell.map_or_else(String::new, |bits| quantity::cell(bits, &profile.metrics[metric])))
         };
         let cells: String = further.iter().map(cell).collect();
-        let share = paint.with(Paint::heat(own, total), &format!("{:>6}", percent(own, total)));
-        let module = paint.with(Ink::Dim, &module);
+        let share = page.ink(Paint::heat(own, total), &format!("{:>6}", percent(own, total)));
+        let module = page.ink(Ink::Dim, &module);
         writeln!(out, "{share} {:>9}  {:>6}  {cells}{name}{module}", value(own, unit), percent(all, total))?;
     }
     let rest = costly.get(options.top..).unwrap_or_default();
     if !rest.is_empty() {
         let own = rest.iter().fold(0u64, |sum, procedure| sum.saturating_add(first(&procedure.self_cost)));
-        let words = paint.with(Ink::Dim, &count(rest.len() as u64, "more procedure", "more procedures"));
+        let words = page.ink(Ink::Dim, &count(rest.len() as u64, "more procedure", "more procedures"));
         let cells = " ".repeat(12 * further.len());
         writeln!(out, "{:>6} {:>9}  {:>6}  {cells}{words}", percent(own, total), value(own, unit), "")?;
     }

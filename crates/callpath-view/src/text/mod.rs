@@ -5,12 +5,12 @@
 
 mod account;
 mod chain;
-mod first_metric;
 mod head;
 mod hot;
 mod label;
 mod levels;
 mod options;
+mod page;
 mod paint;
 mod printable;
 mod quantity;
@@ -23,8 +23,8 @@ use callpath_db::{Profile, ViewKind};
 
 use crate::ViewError;
 pub use account::account;
-use first_metric::metric_name;
 pub use options::TextOptions;
+use page::Page;
 pub(crate) use printable::acts_on_terminals;
 pub use printable::{printable, shell_word};
 use views::Views;
@@ -35,24 +35,25 @@ pub fn report(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> 
     let mut options = levels::without_single_levels(profile, options, ViewKind::Context);
     let views = Views::within(profile, &mut options)?;
     let procedures = profile.procedures(&options.query)?;
+    let page = Page { profile, options: &options };
     let mut out = BufWriter::new(out);
 
-    head::what_ran(profile, &options, &mut out)?;
-    head::quality(profile, &options, &mut out)?;
+    head::what_ran(page, &mut out)?;
+    head::quality(page, &mut out)?;
     if views.has_cost() {
-        hot::hottest_path(&views.folded, profile, &options, &mut out)?;
+        hot::hottest_path(&views.folded, page, &mut out)?;
         writeln!(out)?;
-        views.write("Call paths", profile, &options, &mut out)?;
-        hot::procedures(&procedures, &views.folded, profile, &options, &mut out)?;
+        views.write("Call paths", page, &mut out)?;
+        hot::procedures(&procedures, &views.folded, page, &mut out)?;
     } else if profile.info.processes.is_empty() {
         writeln!(out, "\nNo process's data can be read: none has been written yet, or its file is gone or damaged.")?;
     } else {
         let who = options.selected().map_or("the program".into(), |selected| printable(&selected));
-        writeln!(out, "\nNothing was measured: {who} took less {} than one sample.", metric_name(profile))?;
+        writeln!(out, "\nNothing was measured: {who} took less {} than one sample.", page.metric_name())?;
     }
-    head::notes(profile, &options, &mut out)?;
+    head::notes(page, &mut out)?;
     if views.has_cost() {
-        head::next_command(profile, &procedures, &options, &mut out)?;
+        head::next_command(page, &procedures, &mut out)?;
     }
     out.flush()?;
     Ok(())
@@ -62,7 +63,8 @@ pub fn report(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> 
 /// were accounted for.
 pub fn view(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> Result<(), ViewError> {
     let options = levels::without_single_levels(profile, options, options.query.view);
-    let views = Views::of(profile, &options)?;
+    let page = Page { profile, options: &options };
+    let views = Views::of(page)?;
     let mut out = BufWriter::new(out);
     let title = match options.query.view {
         ViewKind::Context => "Call paths",
@@ -70,12 +72,12 @@ pub fn view(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> Re
         ViewKind::Flat => "Modules and procedures",
     };
     if views.has_cost() {
-        views.write(title, profile, &options, &mut out)?;
+        views.write(title, page, &mut out)?;
         writeln!(out)?;
     } else {
-        writeln!(out, "{title} by {}: nothing was measured", metric_name(profile))?;
+        writeln!(out, "{title} by {}: nothing was measured", page.metric_name())?;
     }
-    head::quality(profile, &options, &mut out)?;
+    head::quality(page, &mut out)?;
     out.flush()?;
     Ok(())
 }

@@ -18,9 +18,8 @@ use std::rc::Rc;
 use callpath_db::{Formula, Metric, MetricKind, MetricSource, MetricType, Profile, ScopeKind, View, ViewKind};
 
 use super::chain::{self, Link, condense};
-use super::first_metric::cost_heading;
 use super::label::{label, module_label};
-use super::options::TextOptions;
+use super::page::Page;
 use super::paint::{Ink, Paint};
 use super::printable::{columns, cut_end, printable};
 use super::quantity::{self, percent, value};
@@ -67,8 +66,7 @@ struct Line {
 /// How a tree is drawn.
 pub(super) struct Drawing<'a> {
     pub(super) view: &'a View,
-    pub(super) profile: &'a Profile,
-    pub(super) options: &'a TextOptions,
+    pub(super) page: Page<'a>,
     pub(super) columns: Columns,
 }
 
@@ -165,27 +163,28 @@ impl Drawing<'_> {
                 let last = ends && i + 1 == beside.len();
                 // An only caller of all there is.
                 let above = above.clone().filter(|_| beside.len() == 1 && self.view.kind == ViewKind::Callers);
-                lines.push(Pending::Chain(self.branch(branch, last, &chain.rest, above)));
+                let (first, rest) = self.branch_marks(last, &chain.rest);
+                lines.push(Pending::Chain(Chain { head: branch, first, rest, above }));
             }
             from = to;
         }
         stack.extend(lines.into_iter().rev());
     }
 
-    /// A chain one step to the right of `marks`.
-    fn branch(&self, head: usize, last: bool, marks: &str, above: Option<Vec<u64>>) -> Chain {
+    /// The marks of a chain one step to the right of `marks`: before its first line, and before the others.
+    fn branch_marks(&self, last: bool, marks: &str) -> (Rc<str>, Rc<str>) {
         let marks = self.bounded(marks);
         let (first, rest) = match (self.view.kind, last) {
             (ViewKind::Flat, _) => ("  ", "  "),
             (_, false) => ("├ ", "│ "),
             (_, true) => ("└ ", "  "),
         };
-        Chain { head, first: format!("{marks}{first}").into(), rest: format!("{marks}{rest}").into(), above }
+        (format!("{marks}{first}").into(), format!("{marks}{rest}").into())
     }
 
     /// Marks that leave room for a name: the outermost steps give way to an ellipsis.
     fn bounded(&self, marks: &str) -> String {
-        let max = (self.options.width / 3).max(8);
+        let max = (self.page.options.width / 3).max(8);
         let count = marks.chars().count();
         if count + 2 <= max {
             return marks.into();
@@ -217,14 +216,14 @@ impl Drawing<'_> {
     fn shown_children(&self, node: usize) -> Vec<usize> {
         let pruned = |&child: &usize| self.view.nodes[child].scope.kind == ScopeKind::Pruned;
         let (rest, mut shown): (Vec<_>, Vec<_>) = self.view.children(node).partition(pruned);
-        let threshold = self.options.query.min_share * self.total() as f64;
+        let threshold = self.page.options.query.min_share * self.total() as f64;
         shown.extend(rest.into_iter().filter(|&rest| self.cost(rest) as f64 >= threshold.max(1.0)));
         shown
     }
 
     fn condensed(&self, frames: &[usize], from: usize, to: usize) -> Vec<Link> {
         let key = |i: usize| chain::key(&self.view.nodes[frames[i]].scope);
-        let threshold = self.options.query.min_share * self.total() as f64;
+        let threshold = self.page.options.query.min_share * self.total() as f64;
         let dull = |link: &Link| match link {
             Link::Frame { first, times: 1, .. } => {
                 let node = frames[*first];
@@ -234,11 +233,11 @@ impl Drawing<'_> {
             _ => false,
         };
         let ends = match self.view.kind {
-            _ if self.options.whole => (usize::MAX, usize::MAX),
+            _ if self.page.options.whole => (usize::MAX, usize::MAX),
             ViewKind::Callers => DULL_CALLERS,
             ViewKind::Context | ViewKind::Flat => DULL_CALLS,
         };
-        condense(from, to, key, dull, ends)
+        condense(from..to, key, dull, ends)
     }
 
     fn line(&self, line: &Line, out: &mut dyn Write) -> io::Result<()> {
@@ -246,14 +245,14 @@ impl Drawing<'_> {
         let scope = &self.view.nodes[node].scope;
         let above = self.view.nodes[node].parent.map(|parent| &self.view.nodes[parent].scope);
         let changed = above.is_none_or(|above| above.module != scope.module) && self.view.kind != ViewKind::Flat;
-        let module = if changed || after_gap { module_label(scope, self.profile) } else { None };
+        let module = if changed || after_gap { module_label(scope, self.page.profile) } else { None };
         let cells = self.cells((!same_cost).then_some(self.cost(node)), (!same_cost).then_some(node), own);
         let times = times.max(self.view.nodes[node].recursion as usize);
         let times = if times > 1 { format!(" (x {times})") } else { String::new() };
         let module = module.map_or(String::new(), |module| format!("  {module}"));
         let beside = self.cells_width() + columns(marks) + times.len() + columns(&module);
-        let room = self.options.width.saturating_sub(beside).max(24);
-        let label = label(self.view, node, self.profile, self.options.query.max_depth.is_some()).fit(room);
+        let room = self.page.options.width.saturating_sub(beside).max(24);
+        let label = label(self.view, node, self.page.profile, self.page.options.query.max_depth.is_some()).fit(room);
         let label = match scope.kind {
             ScopeKind::Pruned => self.ink(Ink::Dim, &label),
             kind if kind.is_frame() || kind.is_body() => label,
@@ -280,7 +279,7 @@ impl Drawing<'_> {
         }
         for (metric, width) in self.further() {
             let cost = node.map(|node| self.cell(node, metric)).filter(|cost| *cost > 0);
-            let cell = cost.map(|bits| quantity::cell(bits, &self.profile.metrics[metric]));
+            let cell = cost.map(|bits| quantity::cell(bits, &self.page.profile.metrics[metric]));
             cells += &format!("{:>width$}  ", cell.unwrap_or_default());
         }
         cells
@@ -294,8 +293,8 @@ impl Drawing<'_> {
     /// The metrics that have a column besides the first one, as far as they fit, each with its column's width. The number of
     /// samples says nothing of cost, and a histogram is no number.
     fn further(&self) -> impl Iterator<Item = (usize, usize)> {
-        let mut room = self.options.width.saturating_sub(if self.columns == Columns::One { 18 } else { 26 }) / 2;
-        let metrics = self.profile.metrics.iter().enumerate().skip(1);
+        let mut room = self.page.options.width.saturating_sub(if self.columns == Columns::One { 18 } else { 26 }) / 2;
+        let metrics = self.page.profile.metrics.iter().enumerate().skip(1);
         let is_number = |metric: &Metric| !matches!(metric.value, MetricType::Histogram { .. });
         let is_shown = move |metric: &Metric| metric.source != MetricSource::Samples && is_number(metric);
         metrics.filter(move |(_, metric)| is_shown(metric)).map_while(move |(index, metric)| {
@@ -313,7 +312,7 @@ impl Drawing<'_> {
     /// What stands in a node's line by a metric: the cost of it and of all below, but of what others are shared out by
     /// the procedure's own.
     fn cell(&self, node: usize, metric: usize) -> u64 {
-        match is_shared_out_by(self.profile, metric) {
+        match is_shared_out_by(self.page.profile, metric) {
             true => self.view.own_count(node, metric),
             false => self.view.inclusive(node).get(metric).copied().unwrap_or(0),
         }
@@ -321,20 +320,20 @@ impl Drawing<'_> {
 
     /// The words above [`Drawing::cells`].
     pub(super) fn heading(&self, words: &str) -> String {
-        let unit = cost_heading(self.profile);
+        let unit = self.page.cost_heading();
         let mut line = match self.columns {
             Columns::One => format!("{:>6} {unit:>9}  ", "self"),
             Columns::TotalAndSelf => format!("{:>6} {unit:>9}  {:>6}  ", "total", "self"),
         };
         for (metric, width) in self.further() {
-            line += &format!("{:>width$}  ", heading_of(&self.profile.metrics[metric]));
+            line += &format!("{:>width$}  ", heading_of(&self.page.profile.metrics[metric]));
         }
         line += words;
         self.ink(Ink::Bold, &line)
     }
 
     fn ink(&self, ink: Ink, text: &str) -> String {
-        Paint { color: self.options.color }.with(ink, text)
+        self.page.ink(ink, text)
     }
 
     fn total(&self) -> u64 {
@@ -354,7 +353,7 @@ impl Drawing<'_> {
     }
 
     fn unit(&self) -> &str {
-        self.profile.metrics.first().map_or("", |metric| &metric.unit)
+        self.page.profile.metrics.first().map_or("", |metric| &metric.unit)
     }
 }
 

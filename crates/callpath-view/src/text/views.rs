@@ -5,10 +5,10 @@ use std::io::{self, Write};
 
 use callpath_db::{MetricKind, Profile, Query, Recursion, View, ViewKind};
 
-use super::first_metric::metric_name;
 use super::head;
 use super::options::TextOptions;
-use super::paint::{Ink, Paint};
+use super::page::Page;
+use super::paint::Ink;
 use super::printable::printable;
 use super::tree::{Columns, Drawing};
 use crate::ViewError;
@@ -41,7 +41,8 @@ pub(super) struct Views {
 
 impl Views {
     /// As asked.
-    pub(super) fn of(profile: &Profile, options: &TextOptions) -> Result<Self, ViewError> {
+    pub(super) fn of(page: Page<'_>) -> Result<Self, ViewError> {
+        let Page { profile, options } = page;
         let recursion = match options.query.recursion {
             Recursion::Full => Recursion::Collapse,
             asked @ (Recursion::Collapse | Recursion::Suffix(_)) => asked,
@@ -49,12 +50,12 @@ impl Views {
         let folded = profile.view(&Query { recursion, ..options.query.clone() })?;
         let is_recursive = folded.nodes.iter().any(|node| node.recursion > 1);
         if options.query.recursion == recursion || !is_recursive {
-            let tree = drawn(&folded, profile, options)?;
+            let tree = drawn(&folded, page)?;
             return Ok(Views { folded, is_folded: is_recursive, tree });
         }
-        let tree = drawn(&profile.view(&options.query)?, profile, options)?;
+        let tree = drawn(&profile.view(&options.query)?, page)?;
         if !options.whole && options.may_collapse && lines(&tree) > SHORT_LINES {
-            let shorter = drawn(&folded, profile, options)?;
+            let shorter = drawn(&folded, page)?;
             if 2 * lines(&shorter) <= lines(&tree) {
                 return Ok(Views { folded, is_folded: true, tree: shorter });
             }
@@ -64,14 +65,14 @@ impl Views {
 
     /// With a threshold that makes the tree short enough, which `options` has afterwards.
     pub(super) fn within(profile: &Profile, options: &mut TextOptions) -> Result<Self, ViewError> {
-        let mut views = Views::of(profile, options)?;
+        let mut views = Views::of(Page { profile, options })?;
         for share in COARSER {
             if lines(&views.tree) <= options.max_lines {
                 break;
             }
             if share > options.query.min_share {
                 options.query.min_share = share;
-                views = Views::of(profile, options)?;
+                views = Views::of(Page { profile, options })?;
             }
         }
         Ok(views)
@@ -83,23 +84,17 @@ impl Views {
     }
 
     /// The tree under a title.
-    pub(super) fn write(
-        &self,
-        title: &str,
-        profile: &Profile,
-        options: &TextOptions,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
-        let title = titled(title, profile, options, self.is_folded);
-        writeln!(out, "{}", Paint { color: options.color }.with(Ink::Bold, &title))?;
-        for line in head::lines_of(&[how_to_read(self.folded.kind)], " ", options.width.max(40)) {
-            writeln!(out, "{}", Paint { color: options.color }.with(Ink::Dim, &line))?;
+    pub(super) fn write(&self, title: &str, page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
+        let title = titled(title, page, self.is_folded);
+        writeln!(out, "{}", page.ink(Ink::Bold, &title))?;
+        for line in head::lines_of(&[how_to_read(self.folded.kind)], " ", page.options.width.max(40)) {
+            writeln!(out, "{}", page.ink(Ink::Dim, &line))?;
         }
-        for metric in &profile.metrics {
+        for metric in &page.profile.metrics {
             // What follows from it has the same note.
             if let Some(note) = metric.note.as_ref().filter(|_| !matches!(metric.kind, MetricKind::Derived(_))) {
                 let note = format!("{}: {}", printable(&metric.name), printable(note));
-                writeln!(out, "{}", Paint { color: options.color }.with(Ink::Dim, &note))?;
+                writeln!(out, "{}", page.ink(Ink::Dim, &note))?;
             }
         }
         out.write_all(&self.tree)
@@ -110,13 +105,13 @@ fn lines(text: &[u8]) -> usize {
     text.iter().filter(|&&byte| byte == b'\n').count()
 }
 
-fn drawn(view: &View, profile: &Profile, options: &TextOptions) -> io::Result<Vec<u8>> {
+fn drawn(view: &View, page: Page<'_>) -> io::Result<Vec<u8>> {
     let (columns, words) = match view.kind {
         ViewKind::Context => (Columns::TotalAndSelf, "calls"),
         ViewKind::Callers => (Columns::One, "procedure, and below it who calls it"),
         ViewKind::Flat => (Columns::TotalAndSelf, "module, file, procedure"),
     };
-    let drawing = Drawing { view, profile, options, columns };
+    let drawing = Drawing { view, page, columns };
     let mut text = Vec::new();
     writeln!(text, "{}", drawing.heading(words))?;
     drawing.draw(&mut text)?;
@@ -124,7 +119,8 @@ fn drawn(view: &View, profile: &Profile, options: &TextOptions) -> io::Result<Ve
 }
 
 /// A title that says what is shown and what is not.
-fn titled(what: &str, profile: &Profile, options: &TextOptions, is_folded: bool) -> String {
+fn titled(what: &str, page: Page<'_>, is_folded: bool) -> String {
+    let options = page.options;
     let mut left_out = Vec::new();
     if options.query.min_share > 0.0 {
         // Hundredths of 14 are 14.000000000000002 otherwise.
@@ -144,5 +140,5 @@ fn titled(what: &str, profile: &Profile, options: &TextOptions, is_folded: bool)
     }
     let asides = if asides.is_empty() { String::new() } else { format!(" ({})", asides.join(", ")) };
     let selected = options.selected().map_or(String::new(), |selected| format!(" of {}", printable(&selected)));
-    format!("{what}{selected} by {}{asides}", metric_name(profile))
+    format!("{what}{selected} by {}{asides}", page.metric_name())
 }
