@@ -45,10 +45,16 @@ pub(super) fn reshape(
     let mut activations = collapse.then(|| Activations::of(from));
     let mut to = Counted::new(from);
     let mut here = vec![NodeId::ROOT; from.len()];
+    let add = |to: &mut Tree, here: NodeId, node: NodeId| {
+        let values = from.values(node);
+        if selected[node.index()] == Selected::Whole && values.iter().any(|&value| value != 0) {
+            to.add(here, values);
+        }
+    };
     from.walk(|node, entering| {
         let Some(parent) = from.parent(node) else {
             return if entering {
-                add(&mut to.tree, NodeId::ROOT, from, node, &selected)
+                add(&mut to.tree, NodeId::ROOT, node)
             };
         };
         let mut scope = *from.scope(node);
@@ -80,7 +86,7 @@ pub(super) fn reshape(
         if let Some(activations) = activations {
             activations.enter(node, here[node.index()]);
         }
-        add(&mut to.tree, here[node.index()], from, node, &selected);
+        add(&mut to.tree, here[node.index()], node);
     });
     Ok(to)
 }
@@ -116,13 +122,6 @@ impl Activations {
 
     fn leave(&mut self, node: NodeId) {
         self.active[self.procedures[node.index()].index()].1 -= 1;
-    }
-}
-
-fn add(to: &mut Tree, here: NodeId, from: &Tree, node: NodeId, selected: &[Selected]) {
-    let values = from.values(node);
-    if selected[node.index()] == Selected::Whole && values.iter().any(|&value| value != 0) {
-        to.add(here, values);
     }
 }
 
