@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, bail, ensure};
-use callpath_oracle::exam::{self, Files};
+use callpath_oracle::exam::{self, Exam, Files};
 use callpath_oracle::run::Options;
 use callpath_oracle::score::Tally;
 use callpath_tables::recipes::RecipeOptions;
@@ -118,7 +118,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
             continue;
         }
         if !typed.record {
-            judge(examinee, &files, &stripped, &typed, &mut table)?;
+            table.row(&examinee.name, &judge(&files, &stripped, &typed)?);
         }
     }
     table.foot(&typed);
@@ -162,20 +162,14 @@ fn record(examinee: &Examinee, dir: &Path, files: &Files, again: bool) -> anyhow
     Ok(())
 }
 
-/// Answers a stream in each way, and adds a row.
-fn judge(
-    examinee: &Examinee,
-    files: &Files,
-    stripped: &Stripped,
-    typed: &Typed,
-    table: &mut Table,
-) -> anyhow::Result<()> {
+/// Answers a stream in each way: a row of the table.
+fn judge(files: &Files, stripped: &Stripped, typed: &Typed) -> anyhow::Result<Vec<Tally>> {
     let failed = |error| anyhow::anyhow!("failed to {error}");
     let intact = RecipeOptions::default();
     let without = RecipeOptions { call_frames: false, ..intact };
     if typed.shown > 0 {
-        let recipes = if typed.no_cfi { &without } else { &intact };
-        println!("{}", exam::of_files(files, recipes, typed.shown).map_err(failed)?.report);
+        let exam = Exam { recipes: if typed.no_cfi { without } else { intact }, shown: typed.shown };
+        println!("{}", exam.of_files(files).map_err(failed)?.report);
     }
     let copies = |path: PathBuf| stripped.copy(&path);
     let mut tallies = Vec::new();
@@ -186,8 +180,7 @@ fn judge(
     if !typed.no_cfi {
         tallies.push(exam::tally(files, &intact, Some(&copies)).map_err(failed)?);
     }
-    table.row(&examinee.name, &tallies);
-    Ok(())
+    Ok(tallies)
 }
 
 /// The table, row by row as it comes to be known.

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, bail, ensure};
-use callpath_oracle::exam::{self, Files};
+use callpath_oracle::exam::{Exam, Files};
 use callpath_oracle::run::Options;
 use callpath_tables::recipes::RecipeOptions;
 use callpath_target::find_program;
@@ -71,9 +71,10 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode
             }
         }
     }
+    let exam = Exam { recipes, shown };
     let result = if let Some((stream, truth)) = check {
         ensure!(program.is_none(), "--check reads files: it runs no program");
-        exam::of_files(&Files { stream: stream.into(), truth: truth.into() }, &recipes, shown)
+        exam.of_files(&Files { stream: stream.into(), truth: truth.into() })
     } else {
         let program = program.with_context(|| format!("which program?\n\n{USAGE}"))?;
         let mut command = Command::new(find_program(&program)?);
@@ -91,7 +92,7 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode
             (None, None) => None,
             _ => bail!("--dump and --truth go together"),
         };
-        exam::of_program(command, &options, &recipes, keep.as_ref(), shown)
+        exam.of_program(command, &options, keep.as_ref())
     };
     let result = result.map_err(|error| anyhow::anyhow!("failed to {error}"))?;
     for remark in &result.remarks {

@@ -15,7 +15,7 @@ use crate::OracleError;
 use crate::modules::{Images, VDSO};
 use crate::report::Report;
 use crate::run::{Options, Ran, Recorder, run};
-use crate::score::{Asked, Tally};
+use crate::score::{Asked, Judged, Tally};
 use crate::truth::Paths;
 
 /// The pair of files that an exam can be kept in.
@@ -38,43 +38,63 @@ pub struct Result {
     pub remarks: Vec<String>,
 }
 
-/// Runs a program and judges every snapshot. `keep`: where stream and truths are to be kept.
-pub fn of_program(
-    command: Command,
-    options: &Options,
-    recipes: &RecipeOptions,
-    keep: Option<&Files>,
-    shown: usize,
-) -> std::result::Result<Result, OracleError> {
-    let mut options = options.clone();
-    let mut truth: Option<Box<dyn Write>> = None;
-    let mut kept = None;
-    if let Some(files) = keep {
-        let (stream, truths) = files.create(&mut options)?;
-        truth = Some(truths);
-        kept = Some(stream);
-    }
-    let (reader, writer) =
-        io::pipe().map_err(|source| OracleError::Write { what: "the stream of snapshots".into(), source })?;
-    let recipes = *recipes;
-    thread::scope(|scope| {
-        let answers = scope.spawn(move || answer(reader, &recipes));
-        let mut ran = None;
-        let recorded = (|| {
-            let output = BufWriter::with_capacity(1 << 18, Tee { first: writer, second: kept.as_mut() });
-            let mut recorder = Recorder::new(output, truth)?;
-            ran = Some(run(command, &options, &mut recorder)?);
-            recorder.finish()
-        })();
-        let answered = answers.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let (asked, truths) = recorded?;
-        let (found, remarks) = answered?;
-        if let (Some(kept), Some(files)) = (kept, keep) {
-            kept.finish().map_err(writing(&files.stream))?;
+/// How the walk's answers are found and shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Exam {
+    /// What the walk's tables are built from.
+    pub recipes: RecipeOptions,
+    /// How many failures of each kind are described.
+    pub shown: usize,
+}
+
+impl Exam {
+    /// Runs a program and judges every snapshot. `keep`: where stream and truths are to be kept.
+    pub fn of_program(
+        &self,
+        command: Command,
+        options: &Options,
+        keep: Option<&Files>,
+    ) -> std::result::Result<Result, OracleError> {
+        let mut options = options.clone();
+        let mut truth: Option<Box<dyn Write>> = None;
+        let mut kept = None;
+        if let Some(files) = keep {
+            let (stream, truths) = files.create(&mut options)?;
+            truth = Some(truths);
+            kept = Some(stream);
         }
-        let report = Report::new(&asked, &found, &truths, Images::with_vdso(callpath_target::own_vdso()), shown);
-        Ok(Result { ran, report, remarks })
-    })
+        let (reader, writer) =
+            io::pipe().map_err(|source| OracleError::Write { what: "the stream of snapshots".into(), source })?;
+        let recipes = self.recipes;
+        thread::scope(|scope| {
+            let answers = scope.spawn(move || answer(reader, &recipes));
+            let mut ran = None;
+            let recorded = (|| {
+                let output = BufWriter::with_capacity(1 << 18, Tee { first: writer, second: kept.as_mut() });
+                let mut recorder = Recorder::new(output, truth)?;
+                ran = Some(run(command, &options, &mut recorder)?);
+                recorder.finish()
+            })();
+            let answered = answers.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let (asked, truths) = recorded?;
+            let (found, remarks) = answered?;
+            if let (Some(kept), Some(files)) = (kept, keep) {
+                kept.finish().map_err(writing(&files.stream))?;
+            }
+            Ok(Result { ran, report: self.report(asked.judge(&found, &truths)), remarks })
+        })
+    }
+
+    /// Judges a stream that was kept.
+    pub fn of_files(&self, files: &Files) -> std::result::Result<Result, OracleError> {
+        let (asked, truths) = files.read()?;
+        let (found, remarks) = answer(files.open()?, &self.recipes)?;
+        Ok(Result { ran: None, report: self.report(asked.judge(&found, &truths)), remarks })
+    }
+
+    fn report<'a>(&self, judged: impl Iterator<Item = Judged<'a>>) -> Report {
+        Report::new(judged, Images::with_vdso(callpath_target::own_vdso()), self.shown)
+    }
 }
 
 /// Runs a program and keeps stream and truths; nothing is judged.
@@ -86,14 +106,6 @@ pub fn record(command: Command, options: &Options, files: &Files) -> std::result
     recorder.finish()?;
     kept.finish().map_err(writing(&files.stream))?;
     Ok(ran)
-}
-
-/// Judges a stream that was kept.
-pub fn of_files(files: &Files, recipes: &RecipeOptions, shown: usize) -> std::result::Result<Result, OracleError> {
-    let (asked, truths) = files.read()?;
-    let (found, remarks) = answer(files.open()?, recipes)?;
-    let report = Report::new(&asked, &found, &truths, Images::with_vdso(callpath_target::own_vdso()), shown);
-    Ok(Result { ran: None, report, remarks })
 }
 
 /// Counts a kept stream's verdicts and no more. `modules`: other files to read in place of the stream's modules.

@@ -11,8 +11,7 @@ use callpath_format::address::RunAddr;
 use crate::modules::Images;
 use crate::place::{Place, Places};
 use crate::run::Ran;
-use crate::score::{Asked, Judged, Tally, Verdict};
-use crate::truth::Paths;
+use crate::score::{Judged, Tally, Verdict};
 
 /// Addresses of a path that are shown.
 const SHOWN_FRAMES: usize = 12;
@@ -31,12 +30,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// Judges every snapshot; `shown` failures of each kind are described. `images` knows the vdso.
-    pub fn new(asked: &Asked, found: &Paths, truths: &Paths, images: Images, shown: usize) -> Report {
+    /// Of snapshots that were judged; `shown` failures of each kind are described. `images` knows the vdso.
+    pub fn new<'a>(judged: impl Iterator<Item = Judged<'a>>, images: Images, shown: usize) -> Report {
         let mut code = ModuleCode { images, places: HashMap::new() };
         let mut report = Report::default();
         let (mut wrong, mut partial) = (Vec::new(), Vec::new());
-        for judged in asked.judge(found, truths) {
+        for judged in judged {
             let located = judged.locate(judged.pc);
             let name = located.map_or("outside of modules".into(), |(module, _)| module.path.display().to_string());
             let place = located.and_then(|(module, addr)| Some(code.get(&module.path)?.place(addr)));

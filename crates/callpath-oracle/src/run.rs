@@ -20,7 +20,7 @@ use crate::OracleError;
 use crate::instruction::Effect;
 use crate::modules::Images;
 pub use capture::Recorder;
-use code::Code;
+use code::{Arrival, Code};
 use emulate::emulate;
 pub use options::Options;
 pub use ran::Ran;
@@ -32,13 +32,15 @@ pub fn run<W: Write>(command: Command, options: &Options, recorder: &mut Recorde
     let vdso = callpath_target::own_vdso();
     let stepper = Stepper::start(command, StepOptions { threads: options.threads })?;
     let first = stepper.pid();
-    let code = Code::read(&stepper, Images::with_vdso(vdso), options)?;
+    let code = Code::read(&stepper, Images::with_vdso(vdso), options.clone())?;
     let threads = HashMap::from([(first, Thread::new(stepper.registers(first)?))]);
     let ran = Ran { threads: 1, ..Ran::default() };
     let is_free = !options.every_step && !options.threads;
     let mut run = Run { stepper, code, threads, recorder, options, ran, is_free, shows_code: false };
     run.complete(first)?;
-    let Run { mut ran, threads, code, .. } = run;
+    let Run { mut ran, threads, code, recorder, .. } = run;
+    ran.doubted = std::mem::take(&mut recorder.doubted);
+    ran.outside = std::mem::take(&mut recorder.outside);
     ran.unexplained_returns += threads.values().map(Thread::unexplained_returns).sum::<u64>();
     ran.instructions = code.distinct();
     ran.elapsed = began.elapsed();
@@ -83,7 +85,7 @@ impl<W: Write> Run<'_, W> {
         match why {
             Stepped::Ended(status) => {
                 if let Some(mut thread) = self.threads.remove(&pid) {
-                    self.recorder.decide(&mut thread, Decides::All, &mut self.code, &mut self.ran)?;
+                    self.recorder.decide(&mut thread, Decides::All, &mut self.code)?;
                     self.ran.unexplained_returns += thread.unexplained_returns();
                 }
                 if pid == self.stepper.pid() {
@@ -94,12 +96,12 @@ impl<W: Write> Run<'_, W> {
             }
             Stepped::Exec => {
                 for thread in self.threads.values_mut() {
-                    self.recorder.decide(thread, Decides::All, &mut self.code, &mut self.ran)?;
+                    self.recorder.decide(thread, Decides::All, &mut self.code)?;
                 }
                 // Other threads are gone, and this one has the first one's number now.
                 self.threads.clear();
                 self.stepper.reopen_memory()?;
-                self.code.replaced(&self.stepper, self.options)?;
+                self.code.replaced(&self.stepper)?;
                 self.shows_code = false;
                 self.is_free = !self.options.every_step && !self.options.threads;
                 self.threads.insert(pid, Thread::new(self.stepper.registers(pid)?));
@@ -156,11 +158,11 @@ impl<W: Write> Run<'_, W> {
             TrapCause::Step => {
                 thread.executed(registers, &self.stepper, &self.code)?;
                 let decides = thread.decides();
-                self.recorder.decide(thread, decides, &mut self.code, &mut self.ran)?;
+                self.recorder.decide(thread, decides, &mut self.code)?;
             }
             TrapCause::Handler => {
                 self.ran.signals += 1;
-                self.recorder.decide(thread, Decides::All, &mut self.code, &mut self.ran)?;
+                self.recorder.decide(thread, Decides::All, &mut self.code)?;
                 thread.handler(registers, &self.stepper);
             }
             TrapCause::Own => {
@@ -171,7 +173,7 @@ impl<W: Write> Run<'_, W> {
         let changed_maps = cause == TrapCause::Step && thread.changed_maps();
         self.again(pid)?;
         if changed_maps {
-            self.code.changed(&self.stepper, self.options)?;
+            self.code.changed(&self.stepper)?;
         }
         Ok(signal)
     }
@@ -199,16 +201,17 @@ impl<W: Write> Run<'_, W> {
             self.ran.steps += 1;
             if self.ran.steps > self.options.max_steps || self.recorder.taken() >= self.options.max_snapshots {
                 for thread in self.threads.values_mut() {
-                    self.recorder.decide(thread, Decides::All, &mut self.code, &mut self.ran)?;
+                    self.recorder.decide(thread, Decides::All, &mut self.code)?;
                 }
                 return Ok(false);
             }
             let Some(thread) = self.threads.get_mut(&pid) else { return Ok(false) };
             let (pc, depth) = (thread.pc(), thread.depth());
-            let visit = self.code.visit(pc, depth, self.ran.steps - 1, &self.stepper, self.options);
+            let is_skipped = self.ran.steps - 1 < self.options.skip;
+            let visit = self.code.visit(Arrival { pc, depth, is_skipped }, &self.stepper);
             thread.instruction = visit.instruction;
             if visit.is_wanted {
-                self.recorder.take(thread, &self.stepper, &self.code, &mut self.ran)?;
+                self.recorder.take(thread, &self.stepper, &self.code)?;
             }
             if self.is_free && signal == 0 {
                 if visit.may_be_free {
@@ -224,7 +227,7 @@ impl<W: Write> Run<'_, W> {
                         thread.executed(now, &self.stepper, &self.code)?;
                         thread.is_changed = true;
                         let decides = thread.decides();
-                        self.recorder.decide(thread, decides, &mut self.code, &mut self.ran)?;
+                        self.recorder.decide(thread, decides, &mut self.code)?;
                         continue;
                     }
                 }

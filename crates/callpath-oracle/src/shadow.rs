@@ -66,6 +66,17 @@ pub struct SignalFrame {
     pub alternate: Option<(u64, u64)>,
 }
 
+/// A change of the stack pointer other than by pushes, pops and constants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StackMove {
+    /// The stack pointer before.
+    pub from: u64,
+    /// The stack pointer now.
+    pub to: u64,
+    /// It comes from memory, as in a switch of stacks.
+    pub is_loaded: bool,
+}
+
 #[derive(Clone, Debug)]
 struct Segment {
     frames: Vec<Frame>,
@@ -193,9 +204,9 @@ impl Shadow {
         as_expected
     }
 
-    /// rsp has got another value than by pushes, pops and constants. `same_mapping` tells whether two addresses lie in
-    /// one mapping; `loaded`: the value comes from memory, as in a switch of stacks.
-    pub fn moved(&mut self, from: u64, to: u64, loaded: bool, same_mapping: impl Fn(u64, u64) -> bool) {
+    /// rsp has got another value. `same_mapping` tells whether two addresses lie in one mapping.
+    pub fn moved(&mut self, by: StackMove, same_mapping: impl Fn(u64, u64) -> bool) {
+        let StackMove { from, to, is_loaded } = by;
         /// An allocation on the stack is below this, or is checked to lie in the same mapping.
         const NEAR_BYTES: u64 = 1 << 16;
         let holds = |segment: &Segment, low: u64| segment.live && low <= to && to <= segment.base;
@@ -212,7 +223,7 @@ impl Shadow {
             return;
         }
         let current = &mut self.segments[self.current];
-        if to < from && !loaded && (from - to <= NEAR_BYTES || same_mapping(from, to)) {
+        if to < from && !is_loaded && (from - to <= NEAR_BYTES || same_mapping(from, to)) {
             return;
         }
         if to > from && current.frames.is_empty() && current.parent.is_none() && same_mapping(from, to) {
@@ -343,7 +354,7 @@ mod tests {
     #[test]
     fn long_jump_drops_what_it_raises_over() {
         let mut shadow = deep();
-        shadow.moved(0xdf0, 0xf80, true, |_, _| true);
+        shadow.moved(StackMove { from: 0xdf0, to: 0xf80, is_loaded: true }, |_, _| true);
         assert_eq!(path(&shadow, 0xf80), Err(Doubt::Raised));
         shadow.jump(0xf80, 99, |_| false);
         assert_eq!(path(&shadow, 0xf80), Ok(vec![1]));
@@ -387,7 +398,7 @@ mod tests {
         assert_eq!(path(&shadow, 0xdf0), Ok(vec![3, 2, 1]));
         // And left by a jump.
         shadow.handler(&signal);
-        shadow.moved(0x8e00, 0xf80, true, |_, _| false);
+        shadow.moved(StackMove { from: 0x8e00, to: 0xf80, is_loaded: true }, |_, _| false);
         assert_eq!(path(&shadow, 0xf80), Err(Doubt::Switching));
         shadow.jump(0xf80, 99, |_| false);
         assert_eq!(path(&shadow, 0xf80), Ok(vec![1]));
@@ -396,7 +407,7 @@ mod tests {
     #[test]
     fn stack_that_nobody_knows() {
         let mut shadow = deep();
-        shadow.moved(0xdf0, 0x20_0000, true, |_, _| false);
+        shadow.moved(StackMove { from: 0xdf0, to: 0x20_0000, is_loaded: true }, |_, _| false);
         assert_eq!(path(&shadow, 0x20_0000), Err(Doubt::UnknownStack));
         shadow.ret(0x20_0000, 700);
         shadow.begin(0x20_0008, || Some(800));

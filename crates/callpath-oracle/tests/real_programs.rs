@@ -6,7 +6,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use callpath_oracle::exam::{self, Files};
+use callpath_oracle::exam::{Exam, Files};
 use callpath_oracle::run::{Options, Ran, Recorder, run};
 use callpath_oracle::score::Asked;
 use callpath_oracle::truth::Paths;
@@ -124,13 +124,13 @@ fn walk_is_never_wrong() {
     ];
     for (compiler, source, options) in programs {
         let program = compile(compiler, source, options, place.path());
-        let recipes = RecipeOptions::default();
+        let exam = Exam { recipes: RecipeOptions::default(), shown: 3 };
         let files = Files { stream: place.path().join("kept.cpsnap"), truth: place.path().join("kept.txt") };
-        let result = exam::of_program(quiet(&program), &Options::default(), &recipes, Some(&files), 3).unwrap();
+        let result = exam.of_program(quiet(&program), &Options::default(), Some(&files)).unwrap();
         let figures = result.report.all;
         assert_eq!(figures.wrong, 0, "{}", result.report);
         assert!(figures.exact > 5000 && figures.partial * 100 < figures.exact, "{}", result.report);
-        let again = exam::of_files(&files, &recipes, 0).unwrap();
+        let again = exam.of_files(&files).unwrap();
         assert_eq!(again.report.all, figures);
     }
 }

@@ -1,13 +1,13 @@
 //! Taking snapshots: registers, a copy of the stack, and the true path, as far as the copy shows it.
 //! Knows nothing of how the path came to be known.
 
+use std::collections::HashMap;
 use std::io::Write;
 
 use callpath_format::address::RunAddr;
 use callpath_target::{Maps, Stepper};
 
 use super::code::Code;
-use super::ran::Ran;
 use super::thread::{Decides, Thread, dwarf_order};
 use crate::OracleError;
 use crate::score::Asked;
@@ -37,6 +37,10 @@ pub struct Recorder<W> {
     pub truths: Paths,
     stack: Vec<u8>,
     next_id: u64,
+    /// Snapshots of which the truth is not known for certain.
+    pub(super) doubted: HashMap<&'static str, u64>,
+    /// Instructions that were met outside of every module.
+    pub(super) outside: u64,
 }
 
 impl<W: Write> Recorder<W> {
@@ -44,7 +48,16 @@ impl<W: Write> Recorder<W> {
     pub fn new(output: W, truth: Option<Box<dyn Write>>) -> Result<Recorder<W>, OracleError> {
         let writer = Writer::new(output).map_err(stream_error)?;
         let stack = vec![0; MAX_STACK_LEN_BYTES];
-        Ok(Recorder { writer, truth, asked: Asked::default(), truths: Paths::default(), stack, next_id: 0 })
+        Ok(Recorder {
+            writer,
+            truth,
+            asked: Asked::default(),
+            truths: Paths::default(),
+            stack,
+            next_id: 0,
+            doubted: HashMap::new(),
+            outside: 0,
+        })
     }
 
     /// Snapshots that were kept.
@@ -52,27 +65,25 @@ impl<W: Write> Recorder<W> {
         self.next_id
     }
 
+    fn doubt(&mut self, doubt: Doubt) {
+        *self.doubted.entry(doubt.name()).or_default() += 1;
+    }
+
     /// Takes a snapshot of a thread, if its path is certain.
-    pub(super) fn take(
-        &mut self,
-        thread: &mut Thread,
-        stepper: &Stepper,
-        code: &Code,
-        ran: &mut Ran,
-    ) -> Result<(), OracleError> {
+    pub(super) fn take(&mut self, thread: &mut Thread, stepper: &Stepper, code: &Code) -> Result<(), OracleError> {
         let registers = thread.registers;
         let path = match thread.shadow.path(registers.rsp, |value| thread.holds(value)) {
             Ok(path) => path,
             Err(doubt) => {
-                ran.doubt(doubt);
+                self.doubt(doubt);
                 return Ok(());
             }
         };
         if code.modules.code_at(thread.pc()).is_none() {
-            ran.outside += 1;
+            self.outside += 1;
         }
         let Some((bottom, top)) = stack_around(registers.rsp, stepper, code)? else {
-            ran.doubt(Doubt::UnknownStack);
+            self.doubt(Doubt::UnknownStack);
             return Ok(());
         };
         let start = registers.rsp.saturating_sub(RED_ZONE_BYTES).max(bottom);
@@ -89,7 +100,7 @@ impl<W: Write> Recorder<W> {
                 // A popped return address may be overwritten: it is in a register.
                 Some(word) if word == frame.address || frame.slot < registers.rsp => addresses.push(frame.address),
                 Some(_) => {
-                    ran.doubt(Doubt::Overwritten);
+                    self.doubt(Doubt::Overwritten);
                     return Ok(());
                 }
                 None => break,
@@ -106,13 +117,7 @@ impl<W: Write> Recorder<W> {
     }
 
     /// Keeps a thread's pending snapshots, unless it has left their path by other means than a return.
-    pub(super) fn decide(
-        &mut self,
-        thread: &mut Thread,
-        decides: Decides,
-        code: &mut Code,
-        ran: &mut Ran,
-    ) -> Result<(), OracleError> {
+    pub(super) fn decide(&mut self, thread: &mut Thread, decides: Decides, code: &mut Code) -> Result<(), OracleError> {
         let certain = match decides {
             Decides::Nothing => return Ok(()),
             Decides::Before(calls) => thread.pending.partition_point(|pending| pending.calls < calls),
@@ -120,7 +125,7 @@ impl<W: Write> Recorder<W> {
         };
         let abandoned = thread.shadow.abandoned();
         if std::mem::replace(&mut thread.abandoned, abandoned) != abandoned {
-            thread.pending.drain(..).for_each(|_| ran.doubt(Doubt::Leaving));
+            thread.pending.drain(..).for_each(|_| self.doubt(Doubt::Leaving));
         }
         let certain = certain.min(thread.pending.len());
         for Pending { registers, stack_start, stack, reaches_end, truth, .. } in thread.pending.drain(..certain) {

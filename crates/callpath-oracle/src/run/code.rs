@@ -14,6 +14,16 @@ use crate::modules::{Images, Modules, executable};
 /// An instruction that is to have several visits, at different depths, is passed so often for each of them.
 const PASSES_PER_VISIT: u32 = 8;
 
+/// A thread at its next instruction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) pc: RunAddr,
+    /// So many calls deep.
+    pub(super) depth: usize,
+    /// It is too early for a snapshot.
+    pub(super) is_skipped: bool,
+}
+
 /// What is to be done about an instruction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Visit {
@@ -63,10 +73,11 @@ pub(super) struct Code {
     /// They differ from those that were written last.
     pub(super) modules_are_new: bool,
     distinct: u64,
+    options: Options,
 }
 
 impl Code {
-    pub(super) fn read(stepper: &Stepper, images: Images, options: &Options) -> Result<Code, OracleError> {
+    pub(super) fn read(stepper: &Stepper, images: Images, options: Options) -> Result<Code, OracleError> {
         let mut code = Code {
             breakpoints: Breakpoints::default(),
             decoded: FxHashMap::default(),
@@ -77,21 +88,22 @@ impl Code {
             modules: Modules::default(),
             modules_are_new: true,
             distinct: 0,
+            options,
         };
-        code.changed(stepper, options)?;
+        code.changed(stepper)?;
         Ok(code)
     }
 
     /// Another program is there.
-    pub(super) fn replaced(&mut self, stepper: &Stepper, options: &Options) -> Result<(), OracleError> {
+    pub(super) fn replaced(&mut self, stepper: &Stepper) -> Result<(), OracleError> {
         self.known.clear();
         self.decoded.clear();
         self.breakpoints = Breakpoints::default();
-        self.changed(stepper, options)
+        self.changed(stepper)
     }
 
     /// Reads the memory map again.
-    pub(super) fn changed(&mut self, stepper: &Stepper, options: &Options) -> Result<(), OracleError> {
+    pub(super) fn changed(&mut self, stepper: &Stepper) -> Result<(), OracleError> {
         self.maps = Maps::read(stepper.pid())?;
         let ranges: Vec<Range> = executable(&self.maps)
             .map(|entry| Range {
@@ -110,37 +122,31 @@ impl Code {
         }
         if ranges != self.ranges || self.modules_are_new {
             self.ranges = ranges;
-            let modules = self.images.modules(&self.maps, &options.vdso_path);
+            let modules = self.images.modules(&self.maps, &self.options.vdso_path);
             self.modules_are_new |= modules != self.modules;
             self.modules = modules;
         }
         Ok(())
     }
 
-    /// The instruction at `pc`, and what is to be done about it.
+    /// The instruction that a thread comes to, and what is to be done about it.
     #[inline]
-    pub(super) fn visit(
-        &mut self,
-        pc: RunAddr,
-        depth: usize,
-        steps: u64,
-        stepper: &Stepper,
-        options: &Options,
-    ) -> Visit {
+    pub(super) fn visit(&mut self, at: Arrival, stepper: &Stepper) -> Visit {
+        let Arrival { pc, depth, is_skipped } = at;
+        let visits = self.options.visits;
         let known = match self.known.get_mut(&pc.0) {
             Some(known) if !known.is_written => known,
-            _ => self.meet(pc, stepper, options),
+            _ => self.meet(pc, stepper),
         };
-        let may = known.wanted && known.visits < options.visits;
-        let is_wanted = may && known.depth != depth && steps >= options.skip;
-        known.passes += u32::from(steps >= options.skip);
+        let may = known.wanted && known.visits < visits;
+        let is_wanted = may && known.depth != depth && !is_skipped;
+        known.passes += u32::from(!is_skipped);
         if is_wanted {
             known.visits += 1;
             known.depth = depth;
         }
-        let is_done = !known.wanted
-            || known.visits >= options.visits
-            || known.passes >= options.visits.saturating_mul(PASSES_PER_VISIT);
+        let is_done =
+            !known.wanted || known.visits >= visits || known.passes >= visits.saturating_mul(PASSES_PER_VISIT);
         Visit {
             instruction: known.instruction,
             is_wanted,
@@ -169,7 +175,7 @@ impl Code {
         self.decoded.get(&pc.0)
     }
 
-    fn meet(&mut self, pc: RunAddr, stepper: &Stepper, options: &Options) -> &mut Known {
+    fn meet(&mut self, pc: RunAddr, stepper: &Stepper) -> &mut Known {
         let mut bytes = [0; MAX_LEN_BYTES];
         let got = stepper.read(pc.0, &mut bytes);
         self.breakpoints.restore(pc.0, &mut bytes);
@@ -178,7 +184,7 @@ impl Code {
             // The vdso's device and inode are 0, but nobody writes to what the kernel shares.
             (range.start..range.end).contains(&pc.0) && (range.file.is_some() || self.modules.code_at(pc).is_some())
         });
-        let wanted = options.module.as_ref().is_none_or(|part| {
+        let wanted = self.options.module.as_ref().is_none_or(|part| {
             let module = self.modules.code_at(pc).and_then(|(index, _)| self.modules.modules.get(index));
             module.is_some_and(|module| module.path.to_string_lossy().contains(part))
         });

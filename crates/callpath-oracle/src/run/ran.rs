@@ -4,8 +4,6 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::shadow::Doubt;
-
 /// How it went.
 #[derive(Clone, Debug, Default)]
 pub struct Ran {
@@ -27,10 +25,4 @@ pub struct Ran {
     pub elapsed: Duration,
     /// The program's exit status, or 128 + signal; `None` if it was stopped before its end.
     pub status: Option<i32>,
-}
-
-impl Ran {
-    pub(super) fn doubt(&mut self, doubt: Doubt) {
-        *self.doubted.entry(doubt.name()).or_default() += 1;
-    }
 }

@@ -9,7 +9,7 @@ use super::capture::Pending;
 use super::code::Code;
 use crate::OracleError;
 use crate::instruction::{Effect, Instruction};
-use crate::shadow::{Shadow, SignalFrame};
+use crate::shadow::{Shadow, SignalFrame, StackMove};
 
 const RT_SIGRETURN: u64 = libc::SYS_rt_sigreturn as u64;
 /// Snapshots that are kept back at most.
@@ -158,10 +158,9 @@ impl Thread {
     }
 
     fn moved(&mut self, from: u64, loaded: bool, stepper: &Stepper) -> Result<(), OracleError> {
-        let to = self.registers.rsp;
         // Seldom needed, and never the same twice: stacks grow.
         let maps = std::cell::OnceCell::new();
-        self.shadow.moved(from, to, loaded, |a, b| {
+        self.shadow.moved(StackMove { from, to: self.registers.rsp, is_loaded: loaded }, |a, b| {
             let maps = maps.get_or_init(|| Maps::read(stepper.pid()));
             let Ok(maps) = maps else { return false };
             maps.entries
