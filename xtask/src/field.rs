@@ -18,7 +18,7 @@ use anyhow::{Context, bail, ensure};
 use crate::arguments::Arguments;
 use crate::measure::{self, Limits, Usage};
 use crate::suite::prepared::{Prepared, Stdin};
-use crate::suite::recorders::{self, Recorder, Setting, Stacks};
+use crate::suite::recorders::{self, Comparison, Recorder, Setting, Stacks};
 use crate::suite::{remove_output, work_directory};
 use crate::{build, descendants};
 use place::Place;
@@ -68,13 +68,14 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Some(other) => bail!("--against knows perf, not `{other}`"),
     }
     let place = Place::for_programs(&chosen, &recorders)?;
+    let comparison = Comparison { recorders, rounds };
     let callpath = build::command(arguments)?;
     descendants::adopt_orphans()?;
     let directory = work_directory()?;
     let (mut measured, mut skipped) = (vec![], vec![]);
     for row in chosen {
         let setting = Setting { callpath: callpath.clone(), rate, directory: directory.join(row.name) };
-        match measure(row, &place, &recorders, &setting, rounds) {
+        match measure(row, &place, &comparison, &setting) {
             Ok(figures) => {
                 table::print_one(&figures);
                 measured.push(figures);
@@ -107,13 +108,8 @@ fn choose(names: Option<&str>) -> anyhow::Result<Vec<&'static Row>> {
         .collect()
 }
 
-fn measure(
-    row: &'static Row,
-    place: &Place,
-    recorders: &[Recorder],
-    setting: &Setting,
-    rounds: usize,
-) -> anyhow::Result<Measured> {
+fn measure(row: &'static Row, place: &Place, comparison: &Comparison, setting: &Setting) -> anyhow::Result<Measured> {
+    let Comparison { recorders, rounds } = comparison;
     let inputs = place.directory(row);
     std::fs::create_dir_all(&setting.directory)?;
     let prepared = place.prepare(row)?;
@@ -134,7 +130,7 @@ fn measure(
     let mut figures = Measured { name: row.name, bare: vec![], first: first.usage, recorded: vec![], verdict };
     let new = |recorder: &Recorder| Recorded { recorder: *recorder, usage: vec![], stacks: Stacks::default() };
     figures.recorded.extend(recorders.iter().map(new));
-    for round in 0..rounds {
+    for round in 0..*rounds {
         if round % 2 == 0 {
             figures.bare(bare()?);
         }
@@ -148,7 +144,7 @@ fn measure(
             }
             let of_recorder = &mut figures.recorded[index];
             of_recorder.usage.push(ended.usage);
-            if round + 1 == rounds {
+            if round + 1 == *rounds {
                 let stacks = recorders::stacks(*recorder, setting, &output);
                 of_recorder.stacks = stacks.with_context(|| ended.by_callpath().to_owned())?;
             }

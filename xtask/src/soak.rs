@@ -20,6 +20,7 @@ use anyhow::Context;
 
 use crate::arguments::Arguments;
 use crate::build;
+use check::Run;
 use draw::Draw;
 use place::Place;
 use programs::{Kind, Subject};
@@ -110,7 +111,8 @@ fn one(place: &Place, subject: &Subject, way: &Way, tally: &mut Tally) -> anyhow
     };
     let mut command = recorded_command(place, subject, way);
     let recorded = watch::watch(&mut command, place, lasts)?;
-    let wrong = check::complaints(place, subject, bare.as_ref(), &recorded, &place.cache(way.ordinary_user), tally);
+    let run = Run { place, subject, bare, recorded, cache: place.cache(way.ordinary_user) };
+    let wrong = run.complaints(tally);
     tally.runs += 1;
     if !wrong.is_empty() {
         tally.failures += 1;
@@ -118,7 +120,7 @@ fn one(place: &Place, subject: &Subject, way: &Way, tally: &mut Tally) -> anyhow
         for sentence in &wrong {
             println!("  {sentence}");
         }
-        keep(place, &wrong, &recorded, &format!("{command:?}"))?;
+        keep(place, &wrong, &run.recorded, &format!("{command:?}"))?;
     }
     Ok(())
 }

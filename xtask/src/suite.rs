@@ -21,7 +21,7 @@ use crate::{build, install};
 use prepared::{Prepared, Stdin};
 pub use programs::ALL as PROGRAMS;
 use programs::Program;
-use recorders::{Recorder, Stacks};
+use recorders::{Comparison, Recorder, Stacks};
 pub use recorders::{length, quality, remove as remove_output};
 pub use table::{heading, machine};
 
@@ -72,9 +72,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let callpath = build::command(arguments)?;
     let directory = work_directory()?;
     let setting = recorders::Setting { callpath, rate, directory: directory.clone() };
+    let comparison = Comparison { recorders, rounds };
     let mut measured = Vec::new();
     for program in chosen {
-        match measure(program, &recorders, &setting, rounds, quick) {
+        match measure(program, &comparison, &setting, quick) {
             Ok(figures) => {
                 table::print_one(&figures);
                 measured.push(figures);
@@ -125,11 +126,11 @@ pub fn work_directory() -> anyhow::Result<PathBuf> {
 
 fn measure(
     program: &'static Program,
-    recorders: &[Recorder],
+    comparison: &Comparison,
     setting: &recorders::Setting,
-    rounds: usize,
     quick: bool,
 ) -> anyhow::Result<Measured> {
+    let Comparison { recorders, rounds } = comparison;
     let inputs = setting.directory.join(program.name);
     std::fs::create_dir_all(&inputs)?;
     let prepared = (program.prepare)(&inputs, if quick { 1 } else { 5 })?;
@@ -141,7 +142,7 @@ fn measure(
     run_once(&prepared, warm)?;
 
     let mut figures = Measured { name: program.name, ..Measured::default() };
-    for round in 0..rounds {
+    for round in 0..*rounds {
         figures.bare.push(run_once(&prepared, prepared.bare(&inputs))?);
         for (index, recorder) in recorders.iter().enumerate() {
             let (command, output) = recorders::recorded(*recorder, &prepared, setting, &inputs)?;
@@ -150,7 +151,7 @@ fn measure(
                 figures.recorded.push(Recorded { recorder: *recorder, usage: vec![], stacks: Stacks::default() });
             }
             figures.recorded[index].usage.push(usage);
-            if round + 1 == rounds {
+            if round + 1 == *rounds {
                 figures.recorded[index].stacks = recorders::stacks(*recorder, setting, &output)?;
             }
             recorders::remove(&output)?;

@@ -113,13 +113,7 @@ fn measure(program: &Program, recording: &Recording, rounds: usize) -> anyhow::R
         row.gprof.push(over(once(instrumented.command()?)?));
         shares::of_gprof(&instrumented.path, &profile, &mut row.by_gprof)?;
         row.never.push(over(once(recorded(recording, &plain, "never")?)?));
-        shares::of_callpath(
-            &recording.callpath,
-            &recording.cache(),
-            &plain.path,
-            &recording.output(),
-            &mut row.by_callpath,
-        )?;
+        shares::of_callpath(&plain.path, recording, &mut row.by_callpath)?;
         row.auto.push(over(once(recorded(recording, &plain, "auto")?)?));
         let mut perf = Command::new("perf");
         perf.args(["record", "-q", "-e", "cpu-clock:u", "-F", &RATE.to_string(), "-o"]).arg(&data).arg("--");

@@ -19,12 +19,18 @@ pub struct Source {
 impl Source {
     pub fn read(text: &str) -> Source {
         let tokens = tokens(text);
-        let mut source = Source::default();
-        source.declarations(&tokens);
-        let mut reader =
-            Reader { tokens: &tokens, at: 0, inner: Vec::new(), depth: 0, is_handed_on: false, names: BTreeSet::new() };
-        reader.items(&mut source);
-        let names = reader.names;
+        let mut reader = Reader {
+            source: Source::default(),
+            tokens: &tokens,
+            at: 0,
+            inner: Vec::new(),
+            depth: 0,
+            is_handed_on: false,
+            names: BTreeSet::new(),
+        };
+        reader.source.declarations(&tokens);
+        reader.items();
+        let Reader { mut source, names, .. } = reader;
         // What is handed on may be used here, too.
         let used = source.handed_on.iter().filter(|(name, _)| names.contains(name.as_str()));
         let used: Vec<_> = used.map(|(_, path)| path.clone()).collect();
@@ -53,7 +59,9 @@ fn is_test(attributes: &[String]) -> bool {
     attributes.windows(4).any(|words| words == ["cfg", "(", "test", ")"])
 }
 
+/// Reads on, and notes what it finds in `source`.
 struct Reader<'t> {
+    source: Source,
     tokens: &'t [String],
     at: usize,
     /// The depths at which modules within the file begin.
@@ -70,7 +78,7 @@ impl Reader<'_> {
         self.tokens.get(self.at + ahead).map_or("", String::as_str)
     }
 
-    fn items(&mut self, source: &mut Source) {
+    fn items(&mut self) {
         while self.at < self.tokens.len() {
             match self.token(0) {
                 "#" => self.attribute(),
@@ -97,9 +105,9 @@ impl Reader<'_> {
                 "use" => {
                     self.at += 1;
                     let handed_on = std::mem::take(&mut self.is_handed_on);
-                    self.tree(&mut Vec::new(), handed_on, source);
+                    self.tree(&mut Vec::new(), handed_on);
                 }
-                _ => self.path(source),
+                _ => self.path(),
             }
         }
     }
@@ -139,7 +147,7 @@ impl Reader<'_> {
     }
 
     /// A path among other code.
-    fn path(&mut self, source: &mut Source) {
+    fn path(&mut self) {
         let is_begin = self.at == 0 || self.tokens[self.at - 1] != "::";
         let is_path = self.token(1) == "::" && is_begin;
         let mut path = vec![self.token(0).to_owned()];
@@ -150,12 +158,12 @@ impl Reader<'_> {
             self.at += 2;
         }
         if is_path {
-            self.add(path, source);
+            self.add(path);
         }
     }
 
     /// What follows `use`: `prefix` stands before it.
-    fn tree(&mut self, prefix: &mut Vec<String>, handed_on: bool, source: &mut Source) {
+    fn tree(&mut self, prefix: &mut Vec<String>, handed_on: bool) {
         let len = prefix.len();
         while is_name(self.token(0)) && self.token(0) != "as" {
             prefix.push(self.token(0).to_owned());
@@ -168,7 +176,7 @@ impl Reader<'_> {
             "{" => {
                 self.at += 1;
                 while !matches!(self.token(0), "}" | "") {
-                    self.tree(prefix, handed_on, source);
+                    self.tree(prefix, handed_on);
                     if self.token(0) == "," {
                         self.at += 1;
                     }
@@ -177,35 +185,35 @@ impl Reader<'_> {
             }
             "*" => {
                 self.at += 1;
-                self.add(prefix.clone(), source);
+                self.add(prefix.clone());
             }
             "as" => {
                 let name = self.token(1).to_owned();
                 self.at += 2;
-                self.leaf(prefix, &name, handed_on, source);
+                self.leaf(prefix, &name, handed_on);
             }
             _ => {
                 let name = prefix.last().cloned().unwrap_or_default();
-                self.leaf(prefix, &name, handed_on, source);
+                self.leaf(prefix, &name, handed_on);
             }
         }
         prefix.truncate(len);
     }
 
-    fn leaf(&mut self, path: &[String], name: &str, handed_on: bool, source: &mut Source) {
+    fn leaf(&mut self, path: &[String], name: &str, handed_on: bool) {
         let path = path.strip_suffix(&["self".to_owned()]).unwrap_or(path).to_vec();
         if path.is_empty() {
             // One token at least, whatever it is.
             self.at += usize::from(!matches!(self.token(0), "," | "}" | ";"));
         } else if handed_on {
-            source.handed_on.insert(name.to_owned(), path);
+            self.source.handed_on.insert(name.to_owned(), path);
         } else {
-            self.add(path, source);
+            self.add(path);
         }
     }
 
     /// Adds a path that is used. Within a module of the file `super` is that file's, or the one around it.
-    fn add(&self, mut path: Vec<String>, source: &mut Source) {
+    fn add(&mut self, mut path: Vec<String>) {
         let above = path.iter().take_while(|name| *name == "super").count();
         if !self.inner.is_empty() && above > 0 {
             let within = above.min(self.inner.len());
@@ -214,7 +222,7 @@ impl Reader<'_> {
                 path.insert(0, "self".to_owned());
             }
         }
-        source.paths.push(path);
+        self.source.paths.push(path);
     }
 }
 

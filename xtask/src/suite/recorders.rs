@@ -44,6 +44,15 @@ impl Recorder {
     }
 }
 
+/// What a program is compared under.
+#[derive(Debug)]
+pub struct Comparison {
+    /// callpath is the first.
+    pub recorders: Vec<Recorder>,
+    /// Recordings with each of them.
+    pub rounds: usize,
+}
+
 /// What all recorders need to know.
 #[derive(Debug)]
 pub struct Setting {

@@ -117,9 +117,9 @@ fn input(directory: &Path, name: &str, contents: impl FnOnce() -> Vec<u8>) -> an
     Ok(path.display().to_string())
 }
 
-/// Compiles all of some files at once.
-fn compile(directory: &Path, options: &[&str], files: &[&str], to: &str, libraries: &[&str]) -> anyhow::Result<()> {
-    passes(Command::new("gcc").args(options).args(files).args(["-o", to]).args(libraries).current_dir(directory))
+/// Compiles and links all of some files and libraries at once.
+fn compile(directory: &Path, options: &[&str], inputs: &[&str], to: &str) -> anyhow::Result<()> {
+    passes(Command::new("gcc").args(options).args(["-o", to]).args(inputs).current_dir(directory))
 }
 
 /// `./configure` and `make`.
@@ -139,7 +139,7 @@ pub const ALL: &[Program] = &[
         build: |directory, options| {
             let library = ["blocksort.c", "huffman.c", "crctable.c", "randtable.c", "compress.c", "decompress.c"];
             let files = [&library[..], &["bzlib.c", "bzip2.c"]].concat();
-            compile(directory, &[options, &["-D_FILE_OFFSET_BITS=64"]].concat(), &files, "bzip2", &[])
+            compile(directory, &[options, &["-D_FILE_OFFSET_BITS=64"]].concat(), &files, "bzip2")
         },
         product: "bzip2",
         prepare: |inputs| Ok(vec!["-9kc".into(), input(inputs, "text", || suite::inputs::text(14_000_000))?]),
@@ -162,8 +162,8 @@ pub const ALL: &[Program] = &[
                 .filter(|name| name.ends_with(".c") && name != "luac.c")
                 .map(|name| format!("src/{name}"))
                 .collect();
-            let files: Vec<&str> = files.iter().map(String::as_str).collect();
-            compile(directory, &[options, &["-DLUA_USE_POSIX"]].concat(), &files, "lua", &["-lm"])
+            let inputs: Vec<&str> = files.iter().map(String::as_str).chain(["-lm"]).collect();
+            compile(directory, &[options, &["-DLUA_USE_POSIX"]].concat(), &inputs, "lua")
         },
         product: "lua",
         prepare: |inputs| Ok(vec![input(inputs, "bench.lua", || include_bytes!("bench.lua").to_vec())?]),

@@ -10,6 +10,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
+use crate::bench::Recording;
+
 /// Self time by procedure, in any unit.
 pub type Times = BTreeMap<String, f64>;
 
@@ -60,16 +62,10 @@ pub fn of_perf(program: &Path, data: &Path, times: &mut Times) -> anyhow::Result
 }
 
 /// Adds a measurement of callpath's.
-pub fn of_callpath(
-    callpath: &Path,
-    cache: &Path,
-    program: &Path,
-    output: &Path,
-    times: &mut Times,
-) -> anyhow::Result<()> {
-    let mut report = Command::new(callpath);
-    report.args(["report", "--json", "--view", "flat", "--no-inlines", "--no-loops"]).arg(output);
-    let said = report.env("CALLPATH_CACHE_DIR", cache).output()?;
+pub fn of_callpath(program: &Path, recording: &Recording, times: &mut Times) -> anyhow::Result<()> {
+    let mut report = Command::new(&recording.callpath);
+    report.args(["report", "--json", "--view", "flat", "--no-inlines", "--no-loops"]).arg(recording.output());
+    let said = report.env("CALLPATH_CACHE_DIR", recording.cache()).output()?;
     ensure!(said.status.success(), "callpath report: {}", String::from_utf8_lossy(&said.stderr).trim());
     let view: Value = serde_json::from_slice(&said.stdout).context("failed to read the JSON of the report")?;
     let module = program.file_name().unwrap_or_default().to_string_lossy();

@@ -5,16 +5,8 @@ use super::row::{PLAIN, Row};
 const ALLOC: &[(&str, &str)] = &[("alloc.cpp", include_str!("../inputs/alloc.cpp"))];
 const PLAINLY: &str = "g++ -O2 -g -pthread -o alloc alloc.cpp";
 
-/// The program built with a sanitizer.
-const fn sanitized(
-    name: &'static str,
-    does: &'static str,
-    packages: &'static [&'static str],
-    build: &'static str,
-    run: &'static [&'static str],
-) -> Row {
-    Row { name, does, packages, files: ALLOC, build, run, ..PLAIN }
-}
+/// The program; a row says how it is built and run.
+const PROGRAM: Row = Row { files: ALLOC, ..PLAIN };
 
 /// The program in the hands of another.
 const fn inside(
@@ -23,7 +15,7 @@ const fn inside(
     packages: &'static [&'static str],
     run: &'static [&'static str],
 ) -> Row {
-    Row { name, does, packages, files: ALLOC, build: PLAINLY, run, ..PLAIN }
+    Row { name, does, packages, build: PLAINLY, run, ..PROGRAM }
 }
 
 /// The program with another allocator, preloaded where everything is started from: a program that changes `LD_PRELOAD` for its
@@ -35,45 +27,50 @@ const fn preloaded(
     environment: &'static [(&'static str, &'static str)],
 ) -> Row {
     let run = &["./alloc", "600000"];
-    Row { name, does, packages, files: ALLOC, build: PLAINLY, run, environment, ..PLAIN }
+    Row { name, does, packages, build: PLAINLY, run, environment, ..PROGRAM }
 }
 
 pub const ROWS: &[Row] = &[
-    sanitized(
-        "gcc-asan",
-        "g++ -fsanitize=address: two threads that allocate",
-        &["g++"],
-        "g++ -O2 -g -pthread -fsanitize=address -o alloc alloc.cpp",
-        &["./alloc", "250000"],
-    ),
-    sanitized(
-        "gcc-tsan",
-        "g++ -fsanitize=thread: the same",
-        &["g++"],
-        "g++ -O2 -g -pthread -fsanitize=thread -o alloc alloc.cpp",
-        &["./alloc", "100000"],
-    ),
-    sanitized(
-        "gcc-ubsan",
-        "g++ -fsanitize=undefined: the same",
-        &["g++"],
-        "g++ -O2 -g -pthread -fsanitize=undefined -o alloc alloc.cpp",
-        &["./alloc", "500000"],
-    ),
-    sanitized(
-        "clang-asan",
-        "clang++ -fsanitize=address: the same",
-        &["clang", "libclang-rt-14-dev", "g++"],
-        "clang++ -O2 -g -pthread -fsanitize=address -o alloc alloc.cpp",
-        &["./alloc", "250000"],
-    ),
-    sanitized(
-        "clang-tsan",
-        "clang++ -fsanitize=thread: the same",
-        &["clang", "libclang-rt-14-dev", "g++"],
-        "clang++ -O2 -g -pthread -fsanitize=thread -o alloc alloc.cpp",
-        &["./alloc", "150000"],
-    ),
+    Row {
+        name: "gcc-asan",
+        does: "g++ -fsanitize=address: two threads that allocate",
+        packages: &["g++"],
+        build: "g++ -O2 -g -pthread -fsanitize=address -o alloc alloc.cpp",
+        run: &["./alloc", "250000"],
+        ..PROGRAM
+    },
+    Row {
+        name: "gcc-tsan",
+        does: "g++ -fsanitize=thread: the same",
+        packages: &["g++"],
+        build: "g++ -O2 -g -pthread -fsanitize=thread -o alloc alloc.cpp",
+        run: &["./alloc", "100000"],
+        ..PROGRAM
+    },
+    Row {
+        name: "gcc-ubsan",
+        does: "g++ -fsanitize=undefined: the same",
+        packages: &["g++"],
+        build: "g++ -O2 -g -pthread -fsanitize=undefined -o alloc alloc.cpp",
+        run: &["./alloc", "500000"],
+        ..PROGRAM
+    },
+    Row {
+        name: "clang-asan",
+        does: "clang++ -fsanitize=address: the same",
+        packages: &["clang", "libclang-rt-14-dev", "g++"],
+        build: "clang++ -O2 -g -pthread -fsanitize=address -o alloc alloc.cpp",
+        run: &["./alloc", "250000"],
+        ..PROGRAM
+    },
+    Row {
+        name: "clang-tsan",
+        does: "clang++ -fsanitize=thread: the same",
+        packages: &["clang", "libclang-rt-14-dev", "g++"],
+        build: "clang++ -O2 -g -pthread -fsanitize=thread -o alloc alloc.cpp",
+        run: &["./alloc", "150000"],
+        ..PROGRAM
+    },
     preloaded(
         "jemalloc",
         "jemalloc preloaded: the same",
