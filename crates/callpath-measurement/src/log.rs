@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::bytes::LENGTH_AT;
-use crate::directory::write_file;
+use crate::directory::{process_file_name, write_file};
 use crate::error::MeasurementError;
 use crate::process_file::{Written, record, record_header, whole_file};
 use crate::{ProcessFile, ThreadProfile};
@@ -78,7 +78,6 @@ impl ProcessLog {
     pub fn write(
         &mut self,
         directory: &Path,
-        name: &str,
         process: &ProcessFile,
         threads: &mut [&mut ThreadProfile],
     ) -> Result<(), MeasurementError> {
@@ -97,6 +96,7 @@ impl ProcessLog {
             }
         }
         let bytes = self.whole(process, threads);
+        let name = &process_file_name(process.sequence, process.pid);
         write_file(directory, name, &bytes.0)?;
         if process.ended_ns.is_some() {
             return Ok(());
@@ -158,7 +158,7 @@ mod tests {
                 process.scalings.push(Scaling { metric: 2, by: 7, of: 2 });
             }
             let mut apart: Vec<&mut ThreadProfile> = threads.iter_mut().collect();
-            log.write(directory, NAME, &process, &mut apart).unwrap();
+            log.write(directory, &process, &mut apart).unwrap();
             let mut now = ProcessFile { threads: threads.clone(), scalings: Vec::new(), ..process.clone() };
             for scaling in &process.scalings {
                 now.threads.iter_mut().for_each(|t| t.tree.scale(scaling.metric, scaling.by, scaling.of));
@@ -222,12 +222,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut log = ProcessLog::default();
         let mut threads = [ThreadProfile::default()];
-        let mut process = ProcessFile { metric_count: 1, ..ProcessFile::default() };
+        let mut process = ProcessFile { pid: 1, metric_count: 1, ..ProcessFile::default() };
         let keys: Vec<u32> = (0..50_000).map(|key| threads[0].tree.child(FULL_ROOT, FrameKey(key))).collect();
         let (mut longest, mut shorter) = (0, 0);
         for round in 0..30 {
             keys.iter().for_each(|node| threads[0].tree.add(*node, 1, &[1 << 40]));
-            log.write(directory.path(), NAME, &process, &mut threads.iter_mut().collect::<Vec<_>>()).unwrap();
+            log.write(directory.path(), &process, &mut threads.iter_mut().collect::<Vec<_>>()).unwrap();
             let len = fs::metadata(directory.path().join(NAME)).unwrap().len();
             shorter += u32::from(len < longest);
             longest = longest.max(len);
@@ -236,7 +236,7 @@ mod tests {
         }
         assert!(shorter > 2 && longest < 4 << 20, "{shorter} times, {longest} bytes");
         process.ended_ns = Some(1);
-        log.write(directory.path(), NAME, &process, &mut threads.iter_mut().collect::<Vec<_>>()).unwrap();
+        log.write(directory.path(), &process, &mut threads.iter_mut().collect::<Vec<_>>()).unwrap();
         let whole = encode(&process, &threads);
         assert!(fs::metadata(directory.path().join(NAME)).unwrap().len() <= 5 * whole / 4 + 100);
     }
@@ -251,9 +251,9 @@ mod tests {
         let path = directory.path().join(NAME);
         let mut log = ProcessLog::default();
         let mut threads = [ThreadProfile::default()];
-        let process = ProcessFile { metric_count: 1, ..ProcessFile::default() };
+        let process = ProcessFile { pid: 1, metric_count: 1, ..ProcessFile::default() };
         let write = |log: &mut ProcessLog, threads: &mut [ThreadProfile]| {
-            log.write(directory.path(), NAME, &process, &mut threads.iter_mut().collect::<Vec<_>>())
+            log.write(directory.path(), &process, &mut threads.iter_mut().collect::<Vec<_>>())
         };
         write(&mut log, &mut threads).unwrap();
         let before = fs::read(&path).unwrap();

@@ -205,10 +205,11 @@ pub fn decode_process(bytes: &[u8], path: &Path) -> Result<(ProcessFile, Option<
     let header = Header::read(bytes, path, KIND_PROCESS)?;
     let (mut process, mut at, mut tail) = (ProcessFile::default(), HEADER_BYTES, None);
     let end = usize::try_from(header.len_bytes).unwrap_or(usize::MAX);
+    // What is behind the end is being written, or was when the recorder was killed.
+    let written = bytes.get(..end).unwrap_or(bytes);
+    let records = Records { bytes: written, header: &header, found_bytes: bytes.len(), path };
     while at < end || at == HEADER_BYTES {
-        // What is behind the end is being written, or was when the recorder was killed.
-        let whole = bytes.get(..end).unwrap_or(bytes);
-        let next = replay(whole, at, (&header, bytes.len()), path, &mut process);
+        let next = records.replay(at, &mut process);
         match next {
             Ok(next) => at = next,
             // Only what was not written, or was written over, is told from what never was right.
@@ -230,50 +231,59 @@ pub fn decode_process(bytes: &[u8], path: &Path) -> Result<(ProcessFile, Option<
     Ok((process, tail))
 }
 
-/// Goes on with the record at `at`; returns where the next one begins. A record whose checksum is right and that makes no sense is an
-/// error that leaves the process as it may be.
-fn replay(
-    bytes: &[u8],
-    at: usize,
-    (header, found): (&Header, usize),
-    path: &Path,
-    process: &mut ProcessFile,
-) -> Result<usize, MeasurementError> {
-    let cut = || MeasurementError::Length { path: path.to_owned(), expected: header.len_bytes, found: found as u64 };
-    let payload_at = at + RECORD_HEADER_BYTES;
-    let record: &[u8; RECORD_HEADER_BYTES] = bytes.get(at..).and_then(<[u8]>::first_chunk).ok_or_else(cut)?;
-    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| record[at + i]));
-    let end = usize::try_from(word(0)).ok().and_then(|len| payload_at.checked_add(len)).ok_or_else(cut)?;
-    let payload = bytes.get(payload_at..end).ok_or_else(cut)?;
-    if word(8) != xxh3_64_with_seed(payload, header.checksum.wrapping_add(at as u64)) {
-        return Err(MeasurementError::Checksum { path: path.to_owned(), offset: payload_at });
+/// The records of a file.
+struct Records<'b> {
+    /// The file, header included, up to the end that the header says.
+    bytes: &'b [u8],
+    header: &'b Header,
+    /// How long the file is.
+    found_bytes: usize,
+    /// For errors only.
+    path: &'b Path,
+}
+
+impl Records<'_> {
+    /// Goes on with the record at `at`; returns where the next one begins. A record whose checksum is right and that makes no sense is an
+    /// error that leaves the process as it may be.
+    fn replay(&self, at: usize, process: &mut ProcessFile) -> Result<usize, MeasurementError> {
+        let Records { bytes, header, found_bytes: found, path } = *self;
+        let cut =
+            || MeasurementError::Length { path: path.to_owned(), expected: header.len_bytes, found: found as u64 };
+        let payload_at = at + RECORD_HEADER_BYTES;
+        let record: &[u8; RECORD_HEADER_BYTES] = bytes.get(at..).and_then(<[u8]>::first_chunk).ok_or_else(cut)?;
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| record[at + i]));
+        let end = usize::try_from(word(0)).ok().and_then(|len| payload_at.checked_add(len)).ok_or_else(cut)?;
+        let payload = bytes.get(payload_at..end).ok_or_else(cut)?;
+        if word(8) != xxh3_64_with_seed(payload, header.checksum.wrapping_add(at as u64)) {
+            return Err(MeasurementError::Checksum { path: path.to_owned(), offset: payload_at });
+        }
+        let mut r = Reader::part(&bytes[..end], payload_at, path);
+        if r.number()? != 0 {
+            decode_head(&mut r, process)?;
+        }
+        let mut index = 0usize;
+        for place in 0..r.count(4)? {
+            let gap = usize::try_from(r.number()?).map_err(|_| r.error("thread"))?;
+            if place > 0 && gap == 0 {
+                return Err(r.error("thread"));
+            }
+            index = index.saturating_add(gap);
+            if index > process.threads.len() {
+                return Err(r.error("thread"));
+            }
+            let has_head = r.number()? != 0;
+            if index == process.threads.len() {
+                process.threads.push(ThreadProfile { tree: PathTree::without_nodes(), ..ThreadProfile::default() });
+            }
+            let thread = &mut process.threads[index];
+            if has_head {
+                decode_thread_head(&mut r, thread)?;
+            }
+            decode_changes(&mut r, &mut thread.tree, process.metric_count)?;
+        }
+        r.finish()?;
+        Ok(end)
     }
-    let mut r = Reader::part(&bytes[..end], payload_at, path);
-    if r.number()? != 0 {
-        decode_head(&mut r, process)?;
-    }
-    let mut index = 0usize;
-    for place in 0..r.count(4)? {
-        let gap = usize::try_from(r.number()?).map_err(|_| r.error("thread"))?;
-        if place > 0 && gap == 0 {
-            return Err(r.error("thread"));
-        }
-        index = index.saturating_add(gap);
-        if index > process.threads.len() {
-            return Err(r.error("thread"));
-        }
-        let has_head = r.number()? != 0;
-        if index == process.threads.len() {
-            process.threads.push(ThreadProfile { tree: PathTree::without_nodes(), ..ThreadProfile::default() });
-        }
-        let thread = &mut process.threads[index];
-        if has_head {
-            decode_thread_head(&mut r, thread)?;
-        }
-        decode_changes(&mut r, &mut thread.tree, process.metric_count)?;
-    }
-    r.finish()?;
-    Ok(end)
 }
 
 fn decode_head(r: &mut Reader<'_>, process: &mut ProcessFile) -> Result<(), MeasurementError> {

@@ -7,9 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use callpath_format::address::RunAddr;
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::{Settings, Source};
-use callpath_measurement::{
-    MeasurementError, PathTree, ProcessFile, Scaling, ThreadProfile, process_file_name, trace_file_name,
-};
+use callpath_measurement::{MeasurementError, PathTree, ProcessFile, Scaling, ThreadProfile, trace_file_name};
 use rustc_hash::FxHashMap;
 
 use crate::shared::Shared;
@@ -193,8 +191,7 @@ impl Process {
             let bytes = self.log.bytes(&process, &mut threads);
             return shared.together.append(&shared.directory, &bytes);
         }
-        let name = process_file_name(self.sequence, self.handle.pid().0);
-        self.log.write(&shared.directory, &name, &process, &mut threads)
+        self.log.write(&shared.directory, &process, &mut threads)
     }
 
     /// Keeps a measurement from growing with the number of threads that come and go. Not with a trace, whose entries
