@@ -7,6 +7,7 @@
 //! start.
 
 mod budget;
+mod calls;
 mod look;
 mod memory;
 mod stretch;
@@ -22,10 +23,7 @@ use callpath_format::recipe::Packed;
 use callpath_format::shared::load_map::Mapping;
 use callpath_image::identity::ModuleIdentity;
 use callpath_measurement::ModuleRecord;
-use callpath_tables::recipes::written::{
-    LONGEST_CALL_BYTES, Return, build_again, build_written, called_before, goes_on_by_pointer, goes_on_elsewhere,
-    has_frame_pointer, may_return_to, return_ahead,
-};
+use callpath_tables::recipes::written::{Return, build_again, build_written, has_frame_pointer, return_ahead};
 use callpath_target::{MapEntry, Pid, read_memory};
 use rustc_hash::FxHashMap;
 
@@ -271,19 +269,6 @@ impl WrittenCode {
         }
     }
 
-    /// Keeps what stands before a return address, and what is known of the procedure that is called there.
-    pub(crate) fn keep_call(&mut self, return_address: u64) {
-        let call = RunAddr(return_address.saturating_sub(LONGEST_CALL_BYTES as u64))..RunAddr(return_address);
-        if self.memory.keep(call) {
-            self.may_be_called_from(RunAddr(return_address));
-        }
-    }
-
-    /// The code of files is another one now.
-    pub(crate) fn forget_calls(&mut self) {
-        self.go_on.clear();
-    }
-
     /// What is read of a stretch: with the procedures that reach out of it.
     fn around(&self, range: &Range<RunAddr>) -> Option<Range<RunAddr>> {
         let area = self.area(range.start)?;
@@ -454,64 +439,6 @@ impl WrittenCode {
         });
         self.budget.account(began);
         found
-    }
-
-    /// Whether a call may have left this return address, which must lie in executable memory: one ends just before it, or it is
-    /// a place in written code that goes on by its frame pointer, however it was left.
-    pub(crate) fn is_behind_call(&self, return_address: RunAddr) -> bool {
-        self.is_behind_some_call(return_address) || self.goes_on_by_pointer(return_address)
-    }
-
-    fn goes_on_by_pointer(&self, return_address: RunAddr) -> bool {
-        let mut code = [0; 8];
-        self.holds(return_address)
-            && self.memory.read(return_address.0, &mut code) == code.len()
-            && goes_on_by_pointer(&code)
-    }
-
-    /// Whether the call before `return_address` may be one of written code: what it names, if it names anything, is such code, or
-    /// goes on to what it does not name.
-    pub(crate) fn may_be_called_from(&mut self, return_address: RunAddr) -> bool {
-        let mut before = [0; LONGEST_CALL_BYTES];
-        let start = return_address.0.wrapping_sub(before.len() as u64);
-        if self.memory.read(start, &mut before) != before.len() {
-            return true;
-        }
-        let Some(target) = called_before(&before, return_address) else { return true };
-        if self.holds(target) {
-            return true;
-        }
-        if let Some(known) = self.go_on.get(&target) {
-            return *known;
-        }
-        let mut pages = Pages::new(self.pid);
-        let mut is_written = false;
-        let mut is_read = false;
-        let goes_on = goes_on_elsewhere(target, |at, to| {
-            is_written |= self.holds(at);
-            let got = if is_written { 0 } else { pages.read(at, to) };
-            is_read |= got > 0;
-            got
-        });
-        // Of a process that has ended nothing is learned.
-        if is_read || is_written {
-            self.go_on.insert(target, goes_on || is_written);
-        }
-        goes_on || is_written
-    }
-
-    fn is_behind_some_call(&self, return_address: RunAddr) -> bool {
-        let mut before = [0; LONGEST_CALL_BYTES];
-        let start = return_address.0.wrapping_sub(before.len() as u64);
-        if self.memory.read(start, &mut before) == before.len() {
-            return may_return_to(&before, return_address);
-        }
-        // The mapping may begin in between; two bytes are the shortest call.
-        (2..before.len()).rev().any(|len| {
-            let rest = &mut before[..len];
-            self.memory.read(return_address.0.wrapping_sub(len as u64), rest) == len
-                && may_return_to(rest, return_address)
-        })
     }
 }
 
