@@ -92,7 +92,7 @@ impl Procedure<'_, '_> {
             return;
         }
         let first = self.steps.len();
-        let events = &self.flow.sweep.events;
+        let events = &self.flow.code.sweep.events;
         let from = events.partition_point(|event| event.at < piece.start);
         let events = events.get(from..).unwrap_or(&[]).iter().take_while(|event| event.at < piece.end);
         for event in events {
@@ -125,7 +125,7 @@ impl Procedure<'_, '_> {
     pub(super) fn walk(&mut self, root: u32) {
         self.arrive(root);
         while let Some(at) = self.pending.pop() {
-            if self.flow.sweep.boundaries.get(at) {
+            if self.flow.code.sweep.boundaries.get(at) {
                 self.leaders.push(at);
                 self.run(at);
             } else if !self.strays.contains_key(&at) {
@@ -179,7 +179,7 @@ impl Procedure<'_, '_> {
     /// Decodes what the sweep has other instructions for, up to where it has the same.
     fn stray(&mut self, at: u32) {
         let Some(stretch_end) = self.stretch_at(at).map(|stretch| stretch.end) else { return };
-        let Some(mut instructions) = Instructions::new(&self.flow.places, at) else { return };
+        let Some(mut instructions) = Instructions::new(&self.flow.code.places, at) else { return };
         let mut block = RawBlock { start: at, end: at + 1, how: Ending::Stray { flow: Flow::Stop } };
         for _ in 0..MAX_STRAY {
             if block.end >= stretch_end {
@@ -187,8 +187,8 @@ impl Procedure<'_, '_> {
             }
             let Some(instruction) = instructions.read() else { break };
             block.end = instructions.position();
-            match instructions.flow_of(&instruction, &self.flow.places) {
-                Flow::Next | Flow::Call(_) | Flow::CallIndirect if self.flow.sweep.boundaries.get(block.end) => {
+            match instructions.flow_of(&instruction, &self.flow.code.places) {
+                Flow::Next | Flow::Call(_) | Flow::CallIndirect if self.flow.code.sweep.boundaries.get(block.end) => {
                     block.how = Ending::Falls;
                     self.arrive(block.end);
                     break;
@@ -271,7 +271,7 @@ impl Procedure<'_, '_> {
             for step in steps {
                 let Some(&Step { at: step_at, end: step_end, from, kind, .. }) = self.steps.get(step) else { break };
                 if from > at && step_at >= at {
-                    let root = self.flow.behind_padding(at, step_at.min(from).min(end));
+                    let root = self.flow.code.padding_end(at, step_at.min(from).min(end));
                     // Who does not come to a trap alone loses nothing.
                     if root < from.min(end) && (root < step_at || kind != StepKind::Trap) {
                         has_gaps = true;

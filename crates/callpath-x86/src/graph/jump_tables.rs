@@ -92,7 +92,7 @@ pub(super) fn resolve(
         let Some((next, jump)) = origins.last(block) else { continue };
         let flow = procedure.flow;
         let resolution = if jump.beside_code(next).is_some() {
-            Rc::new(Resolution::Leaves(flow.data.slot_target(&jump, next, &flow.places)))
+            Rc::new(Resolution::Leaves(flow.code.data.slot_target(&jump, next, &flow.code.places)))
         } else {
             let sources = origins.of_jump(block);
             let found = known.entry(sources).or_insert_with_key(|sources| Rc::new(from_sources(procedure, sources)));
@@ -118,11 +118,13 @@ fn from_sources(procedure: &Procedure<'_, '_>, sources: &[Source]) -> Resolution
     for source in sources {
         match *source {
             Source::Table(table) => found.read(procedure, table),
-            Source::Fixed(address) => match flow.places.position(address) {
+            Source::Fixed(address) => match flow.code.places.position(address) {
                 Some(target) if procedure.is_inside(target) => found.targets.push(target),
                 target => slot = Some(target),
             },
-            Source::Slot(address) => slot = Some(flow.data.pointer(address).and_then(|to| flow.places.position(to))),
+            Source::Slot(address) => {
+                slot = Some(flow.code.data.pointer(address).and_then(|to| flow.code.places.position(to)))
+            }
             Source::Unknown => has_unknown = true,
         }
     }
@@ -144,7 +146,7 @@ fn from_sources(procedure: &Procedure<'_, '_>, sources: &[Source]) -> Resolution
 impl Table {
     /// Where an entry leads.
     fn target(&self, procedure: &Procedure<'_, '_>, slot: u64) -> Option<u64> {
-        let data = &procedure.flow.data;
+        let data = &procedure.flow.code.data;
         if self.width == 8 && self.outer == 0 {
             return data.pointer(slot);
         }
@@ -211,7 +213,7 @@ impl Found {
         entries = entries.min(MAX_ENTRIES);
         if !is_checked {
             // Where something else begins, the table has ended.
-            let references = &flow.sweep.data_references;
+            let references = &flow.code.sweep.data_references;
             let next = references.get(references.partition_point(|&address| address <= begin));
             entries = entries.min(next.map_or(u64::MAX, |next| (next - begin).div_ceil(stride)));
         }
@@ -219,7 +221,7 @@ impl Found {
         let mut read = 0;
         for index in 0..entries {
             let slot = begin.wrapping_add(stride.wrapping_mul(index));
-            let target = table.target(procedure, slot).and_then(|target| flow.places.position(target));
+            let target = table.target(procedure, slot).and_then(|target| flow.code.places.position(target));
             match target {
                 Some(target) if target != procedure.entry && self.is_credible(procedure, target) => {
                     self.targets.push(target);
@@ -252,7 +254,7 @@ impl Found {
     /// A case of this procedure may begin there.
     fn is_credible(&mut self, procedure: &Procedure<'_, '_>, target: u32) -> bool {
         let flow = procedure.flow;
-        if !flow.sweep.boundaries.get(target) {
+        if !flow.code.sweep.boundaries.get(target) {
             return false;
         }
         if procedure.is_inside(target) {

@@ -105,7 +105,9 @@ impl FlowGraph for PartialGraph<'_, '_, '_, '_> {
 impl Ways for PartialGraph<'_, '_, '_, '_> {
     fn instructions(&self, block: u32) -> Vec<(u64, Instruction)> {
         let Some(block) = self.blocks.get(block as usize) else { return Vec::new() };
-        let Some(mut reader) = Instructions::new(&self.procedure.flow.places, block.start) else { return Vec::new() };
+        let Some(mut reader) = Instructions::new(&self.procedure.flow.code.places, block.start) else {
+            return Vec::new();
+        };
         let mut instructions = Vec::new();
         while reader.position() < block.end
             && let Some(instruction) = reader.read()

@@ -76,7 +76,7 @@ impl Procedure<'_, '_> {
         if self.is_inside(target) {
             return Destination::Inside;
         }
-        let address = self.flow.places.address(target);
+        let address = self.flow.code.places.address(target);
         match self.flow.piece_at(target).and_then(|piece| self.flow.pieces.get(piece as usize)) {
             Some(piece) if piece.start != target => Destination::Shared(address),
             _ => Destination::Out(Some(address)),
@@ -118,7 +118,7 @@ impl Procedure<'_, '_> {
                     Terminator::FallsThrough
                 }
                 _ => match self.flow.piece_at(block.end) {
-                    Some(_) => Terminator::TailCall(Some(self.flow.places.address(block.end))),
+                    Some(_) => Terminator::TailCall(Some(self.flow.code.places.address(block.end))),
                     None => Terminator::RunsOut,
                 },
             },
@@ -140,7 +140,7 @@ impl Procedure<'_, '_> {
                             Terminator::Switch(0)
                         }
                         Some(Resolution::Leaves(target)) => {
-                            Terminator::TailCall(target.map(|target| self.flow.places.address(target)))
+                            Terminator::TailCall(target.map(|target| self.flow.code.places.address(target)))
                         }
                         Some(Resolution::Unresolved) | None => Terminator::Unresolved,
                     },

@@ -21,7 +21,7 @@ impl Procedure<'_, '_> {
     /// The graph of what was found.
     pub(super) fn finish(mut self) -> ProcedureGraph {
         let raw = self.raw_blocks();
-        let places = &self.flow.places;
+        let places = &self.flow.code.places;
         let index_of = |at: u32| raw.binary_search_by_key(&at, |block| block.start).ok().map(|index| index as u32);
         let mut graph = ProcedureGraph { entry: places.address(self.entry), ..ProcedureGraph::default() };
         let pieces = self.stretches.iter().filter_map(|stretch| self.flow.pieces.get(stretch.piece as usize));
