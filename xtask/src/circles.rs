@@ -26,7 +26,7 @@ const LARGER: &[(&str, usize)] = &[
     ("callpath-oracle", 4),
     ("callpath-record", 5),
     ("callpath-view", 6),
-    ("callpath-x86", 6),
+    ("callpath-x86", 3),
     ("xtask", 7),
 ];
 

@@ -372,8 +372,6 @@ impl Purpose for Inference {
 
     fn enter(&mut self, _: &mut Knowledge<'_>, _: u32, _: bool) {}
 
-    fn reach(&mut self, _: &mut Knowledge<'_>, _: u32) {}
-
     fn is_to_follow_again(&mut self, known: &mut Knowledge<'_>, edge: Edge, _: &State) -> bool {
         known.recipes.number_at(edge.to) == Some(UNKNOWN)
     }

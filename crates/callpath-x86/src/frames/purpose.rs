@@ -34,9 +34,6 @@ pub(crate) trait Purpose {
     /// Control has come to a block for the first time.
     fn enter(&mut self, known: &mut Knowledge<'_>, block: u32, needs_return: bool);
 
-    /// A block was taken for one that only a call that returns leads to; it is not.
-    fn reach(&mut self, known: &mut Knowledge<'_>, block: u32);
-
     /// Control comes to a block that was followed before, another time: whether to follow it once more.
     fn is_to_follow_again(&mut self, known: &mut Knowledge<'_>, edge: Edge, state: &State) -> bool;
 

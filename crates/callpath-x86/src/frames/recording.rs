@@ -66,10 +66,6 @@ impl Purpose for Recording {
         }
     }
 
-    fn reach(&mut self, known: &mut Knowledge<'_>, block: u32) {
-        known.recipes.need_return.remove(block);
-    }
-
     /// Control seemed to come here behind a call only. Where a jump comes with another frame, it holds.
     fn is_to_follow_again(&mut self, known: &mut Knowledge<'_>, edge: Edge, state: &State) -> bool {
         if edge.needs_return || !known.recipes.need_return.get(edge.to) {

@@ -322,14 +322,14 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
             arrival.state.clone_from(state);
             arrival.needs_return = false;
             self.blocks.wait_again(at);
-            return self.purpose.reach(self.known, at);
+            return self.known.recipes.need_return.remove(at);
         }
         arrival.needs_return &= needs_return;
         if arrival.state.merge(state, at) {
             self.blocks.wait_again(at);
         }
         if !needs_return {
-            self.purpose.reach(self.known, at);
+            self.known.recipes.need_return.remove(at);
         }
     }
 }

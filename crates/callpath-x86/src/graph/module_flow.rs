@@ -9,7 +9,7 @@ use crate::bitmap::Bitmap;
 use crate::code::ModuleCode;
 use crate::decode::Instructions;
 use crate::graph::fragments::{self, Piece};
-use crate::graph::{Fragment, FragmentKind, GraphInput, LandingPad, ProcedureGraph, blocks};
+use crate::graph::{Fragment, FragmentKind, GraphInput, LandingPad, ProcedureGraph};
 use crate::input::CodeInput;
 use crate::instruction::Instruction;
 use crate::places::Places;
@@ -85,11 +85,10 @@ impl<'a> ModuleFlow<'a> {
         self.owners.get(piece as usize).copied().filter(|&owner| owner != u32::MAX).map(|owner| owner as usize)
     }
 
-    /// The graph of a procedure; an empty one if there is no such procedure. Takes time in proportion to its length.
-    pub fn graph(&self, procedure: usize) -> ProcedureGraph {
+    /// The pieces of a procedure, the one with its entry first; none if there is no such procedure.
+    pub(super) fn members_of(&self, procedure: usize) -> &[u32] {
         let range = self.procedures.get(procedure).cloned().unwrap_or_default();
-        let members = self.members.get(range.start as usize..range.end as usize).unwrap_or(&[]);
-        blocks::graph(self, members)
+        self.members.get(range.start as usize..range.end as usize).unwrap_or(&[])
     }
 
     /// A piece that begins no procedure, and was not found to belong to one.

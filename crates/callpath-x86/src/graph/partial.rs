@@ -8,9 +8,9 @@ use rustc_hash::FxHashMap;
 use crate::dataflow::FlowGraph;
 use crate::decode::Instructions;
 use crate::graph::EdgeKind;
-use crate::graph::blocks::{Procedure, RawBlock};
-use crate::graph::jump_tables::Resolution;
 use crate::graph::origin::Ways;
+use crate::graph::procedure::{Procedure, RawBlock};
+use crate::graph::resolution::Resolution;
 use crate::instruction::Instruction;
 
 /// The blocks of a procedure, with the ways between them. Behind the blocks come the tables that jumps lead through: of n copies of a

@@ -5,31 +5,12 @@ use std::rc::Rc;
 
 use callpath_format::address::LinkAddr;
 
-use super::Procedure;
-use super::steps::{Step, StepKind};
 use crate::decode::Flow;
-use crate::graph::jump_tables::Resolution;
+use crate::graph::procedure::{Ending, Procedure, RawBlock};
+use crate::graph::resolution::Resolution;
+use crate::graph::steps::{Step, StepKind};
 use crate::graph::{EdgeKind, Terminator};
 use crate::places::NOWHERE;
-
-/// A block before it has a number.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::graph) struct RawBlock {
-    pub(in crate::graph) start: u32,
-    pub(in crate::graph) end: u32,
-    pub(in crate::graph) how: Ending,
-}
-
-/// How it ends.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::graph) enum Ending {
-    /// With this step.
-    Step(usize),
-    /// At the next block, or the end of the stretch.
-    Falls,
-    /// As this instruction says, which the sweep does not have.
-    Stray { flow: Flow },
-}
 
 /// Where a jump out of a block leads.
 enum Destination {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use callpath_format::address::LinkAddr;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::Procedure;
-use super::steps::StepKind;
 use crate::graph::fragments::address_range;
-use crate::graph::jump_tables::Resolution;
+use crate::graph::procedure::Procedure;
+use crate::graph::resolution::Resolution;
+use crate::graph::steps::StepKind;
 use crate::graph::{Block, CallSite, EdgeKind, JumpTable, ProcedureGraph, Terminator};
 use crate::places::NOWHERE;
 

@@ -8,12 +8,12 @@ use crate::sweep::{Event, EventKind};
 
 /// An event of the sweep, as this procedure has it.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::graph) struct Step {
-    pub(in crate::graph) at: u32,
+pub(super) struct Step {
+    pub(super) at: u32,
     /// Where its instruction ends.
-    pub(in crate::graph) end: u32,
-    pub(in crate::graph) kind: StepKind,
-    pub(in crate::graph) target: u32,
+    pub(super) end: u32,
+    pub(super) kind: StepKind,
+    pub(super) target: u32,
     /// Control comes to it from here on, as far as there is no other event between; `NOWHERE` if it does not come.
     pub(super) from: u32,
 }
@@ -26,7 +26,7 @@ impl Step {
 
 /// What a step does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::graph) enum StepKind {
+pub(super) enum StepKind {
     Branch,
     Jump,
     /// A jump to where a register or memory says.
