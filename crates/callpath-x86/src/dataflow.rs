@@ -5,10 +5,8 @@
 //! that a graph without loops is done in one round. Copies of one jump share a block of their own ([`Joined`]): their edges
 //! would be the square of their number.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use crate::loops::copies::Joined;
+use crate::worklist::Ordered;
 
 /// A control flow graph: blocks are numbers from 0 on.
 pub trait FlowGraph {
@@ -81,7 +79,7 @@ fn solve_joined<G: FlowGraph, A: Analysis>(
     let next = |block: u32| edges.as_ref().map_or_else(|| graph.successors(block), |edges| edges.of_block(block));
     let order = order(graph, A::DIRECTION);
     let mut facts: Vec<Option<A::Fact>> = vec![None; graph.len() as usize];
-    let mut pending = Pending { heap: BinaryHeap::new(), is_in: vec![false; facts.len()] };
+    let mut pending = Ordered::new(&order);
     let add = |analysis: &A, facts: &mut [Option<A::Fact>], block: u32, fact: &A::Fact| {
         let Some(known) = facts.get_mut(block as usize) else { return false };
         match known {
@@ -94,41 +92,19 @@ fn solve_joined<G: FlowGraph, A: Analysis>(
     };
     for (block, fact) in seeds {
         if add(analysis, &mut facts, block, &fact) {
-            pending.push(&order, block);
+            pending.add(block);
         }
     }
-    while let Some(block) = pending.pop() {
+    while let Some(block) = pending.next() {
         let Some(Some(fact)) = facts.get(block as usize) else { continue };
         let behind = analysis.transfer(block, fact);
         for &to in next(block) {
             if add(analysis, &mut facts, to, &behind) {
-                pending.push(&order, to);
+                pending.add(to);
             }
         }
     }
     facts
-}
-
-/// Blocks to be looked at, each once.
-struct Pending {
-    heap: BinaryHeap<Reverse<(u32, u32)>>,
-    is_in: Vec<bool>,
-}
-
-impl Pending {
-    fn push(&mut self, order: &[u32], block: u32) {
-        if let (Some(is_in), Some(&place)) = (self.is_in.get_mut(block as usize), order.get(block as usize))
-            && !std::mem::replace(is_in, true)
-        {
-            self.heap.push(Reverse((place, block)));
-        }
-    }
-
-    fn pop(&mut self) -> Option<u32> {
-        let Reverse((_, block)) = self.heap.pop()?;
-        self.is_in[block as usize] = false;
-        Some(block)
-    }
 }
 
 /// The place of each block in the order in which facts reach it early: reverse postorder, or postorder if they go backward.

@@ -7,6 +7,7 @@
 mod agreement;
 mod register;
 mod shape;
+mod sum;
 
 use std::num::NonZeroU8;
 
@@ -428,24 +429,6 @@ impl Instruction {
                     && self.register(0).general64().is_some()
             }
             _ => false,
-        }
-    }
-
-    /// By how many bytes it moves rsp down, if that is fixed: below 0 if upwards.
-    pub(crate) fn stack_growth(&self) -> Option<i32> {
-        let constant = || i32::try_from(self.immediate()? as i64).ok();
-        let is_to_stack = self.register(0) == Register::RSP;
-        match self.operation() {
-            Operation::Subtract if is_to_stack => constant(),
-            Operation::Add if is_to_stack => constant()?.checked_neg(),
-            Operation::LoadAddress if is_to_stack => {
-                let memory = self.memory().filter(|memory| memory.is_only(Register::RSP))?;
-                i32::try_from(memory.displacement).ok()?.checked_neg()
-            }
-            Operation::Pop if self.register(0).general() == Some(4) => None,
-            Operation::Leave | Operation::Enter => None,
-            _ if !self.writes().has_general(4) => Some(0),
-            _ => i32::try_from(self.stack_change()).ok()?.checked_neg().filter(|&growth| growth != 0),
         }
     }
 

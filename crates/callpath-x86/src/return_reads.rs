@@ -16,6 +16,7 @@ use memchr::memmem::find_iter;
 use memchr::{memchr_iter, memchr2_iter};
 
 use crate::instruction::Listing;
+use crate::worklist::Search;
 
 /// In this code, `CFA = base + disp`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -104,24 +105,24 @@ pub fn find(input: &Input<'_>) -> Found {
             ways.push((from, to));
         }
     }
-    let found = |mut is: Vec<bool>| {
-        spread(&mut is, &ways);
+    ways.sort_unstable_by_key(|way| (way.1, way.0));
+    let found = |is: Vec<bool>| {
+        let is = spread(is, &ways);
         (0..is.len()).filter(|index| is[*index]).collect()
     };
     Found { readers: found(is_reader), leavers: found(is_leaver) }
 }
 
-/// What is so of where a way leads to is so of where it comes from.
-fn spread(is: &mut [bool], ways: &[(usize, usize)]) {
-    let mut is_done = false;
-    while !std::mem::replace(&mut is_done, true) {
-        for &(from, to) in ways {
-            if is[to] && !is[from] {
-                is[from] = true;
-                is_done = false;
-            }
-        }
+/// What is so of where a way leads to is so of where it comes from. `ways` are sorted by where they lead.
+fn spread(is: Vec<bool>, ways: &[(usize, usize)]) -> Vec<bool> {
+    let mut search = Search::new(vec![false; is.len()]);
+    (0u32..).zip(is).filter(|(_, is)| *is).for_each(|(index, _)| search.add(index));
+    while let Some(index) = search.next() {
+        let to = index as usize;
+        let first = ways.partition_point(|way| way.1 < to);
+        ways[first..].iter().take_while(|way| way.1 == to).for_each(|way| search.add(way.0 as u32));
     }
+    search.met
 }
 
 impl Input<'_> {

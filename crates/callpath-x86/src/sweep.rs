@@ -3,6 +3,8 @@
 //!
 //! A linear sweep goes astray in data, and finds back after a few instructions; what it says is evidence, not truth.
 
+use std::ops::Range;
+
 use crate::bitmap::Bitmap;
 use crate::decode::{Flow, Instructions, is_epilogue, is_prologue, is_sure_prologue};
 use crate::decoded::{Decoded, Decoding};
@@ -37,6 +39,23 @@ pub(crate) struct Sweep {
     decoding: Decoding,
     /// Calls with padding behind them: the call's index in `events`, and where the padding begins and ends.
     padded_calls: Vec<(u32, u32, u32)>,
+}
+
+/// What is known before a sweep.
+pub(crate) struct Hints<'h> {
+    /// Code that is not swept.
+    pub(crate) known: &'h Bitmap,
+    /// Where instructions surely begin.
+    pub(crate) begins: &'h Bitmap,
+    /// Words that hold the addresses of procedures that never return: sorted.
+    pub(crate) no_return_slots: &'h [u64],
+    pub(crate) data: &'h Data<'h>,
+}
+
+impl Hints<'_> {
+    fn is_no_return_slot(&self, slot: u64) -> bool {
+        self.no_return_slots.binary_search(&slot).is_ok()
+    }
 }
 
 /// What no program does, one after the other: bytes that are no instruction, or one of the kernel's. Of random bytes every
@@ -92,16 +111,8 @@ pub(crate) enum EventKind {
 }
 
 impl Sweep {
-    /// Sweeps over `places` without the positions in `known`. `resynchronise` says where instructions surely begin;
-    /// `no_return_slots` is sorted.
-    /// What was decoded takes four bytes for each byte of code.
-    pub(crate) fn new(
-        places: &Places<'_>,
-        known: &Bitmap,
-        resynchronise: &Bitmap,
-        no_return_slots: &[u64],
-        data: &Data<'_>,
-    ) -> (Sweep, Decoded) {
+    /// Sweeps over `places`. What was decoded takes four bytes for each byte of code.
+    pub(crate) fn new(places: &Places<'_>, hints: &Hints<'_>) -> (Sweep, Decoded) {
         let bitmap = || Bitmap::new(places.len());
         let mut sweep = Sweep {
             boundaries: bitmap(),
@@ -119,15 +130,15 @@ impl Sweep {
         };
         for part in places.parts() {
             let mut from = part.first;
-            while let Some(start) = known.next_absent(from, part.end()) {
-                let end = known.next(start, part.end()).unwrap_or(part.end());
-                sweep.stretch(places, start, end, resynchronise, no_return_slots, data);
+            while let Some(start) = hints.known.next_absent(from, part.end()) {
+                let end = hints.known.next(start, part.end()).unwrap_or(part.end());
+                sweep.stretch(places, start..end, hints);
                 from = end;
             }
         }
         sweep.data_references.sort_unstable();
         sweep.data_references.dedup();
-        sweep.leave_for_known(places, known, no_return_slots);
+        sweep.leave_for_known(places, hints);
         sweep.padded_calls(places);
         let decoded = std::mem::take(&mut sweep.decoding).finish(&sweep.boundaries);
         (sweep, decoded)
@@ -135,11 +146,11 @@ impl Sweep {
 
     /// Known code has no events: what goes there comes back, unless it is a stub of the procedure linkage table for a
     /// procedure that does not.
-    fn leave_for_known(&mut self, places: &Places<'_>, known: &Bitmap, no_return_slots: &[u64]) {
-        for event in self.events.iter_mut().filter(|event| event.target != NOWHERE && known.get(event.target)) {
+    fn leave_for_known(&mut self, places: &Places<'_>, hints: &Hints<'_>) {
+        let is_known = |event: &&mut Event| event.target != NOWHERE && hints.known.get(event.target);
+        for event in self.events.iter_mut().filter(is_known) {
             let slot = stub_slot(places.bytes(event.target), places.address(event.target).0);
-            if slot.is_some_and(|slot| no_return_slots.binary_search(&slot).is_ok()) && event.kind != EventKind::Branch
-            {
+            if slot.is_some_and(|slot| hints.is_no_return_slot(slot)) && event.kind != EventKind::Branch {
                 event.kind = EventKind::Stop;
             }
             event.target = NOWHERE;
@@ -149,7 +160,7 @@ impl Sweep {
     /// A call with padding behind it, up to where another procedure seems to begin, does not come back.
     fn padded_calls(&mut self, places: &Places<'_>) {
         for (call, from, end) in std::mem::take(&mut self.padded_calls) {
-            if self.begins_behind_padding(places, from, end)
+            if self.begins_behind_padding(places, &self.jump_targets, from..end)
                 && let Some(event) = self.events.get_mut(call as usize)
                 && event.kind == EventKind::Call
             {
@@ -158,32 +169,31 @@ impl Sweep {
         }
     }
 
-    /// Behind a call and padding, a procedure begins at `at`, not a loop or an epilogue. One `nop` is not enough of a
+    /// Behind a call and `padding` a procedure begins, not a loop or an epilogue. One `nop` is not enough of a
     /// sign: gcc without optimisation writes one behind many calls.
-    pub(crate) fn begins_behind_padding(&self, places: &Places<'_>, from: u32, at: u32) -> bool {
+    pub(crate) fn begins_behind_padding(
+        &self,
+        places: &Places<'_>,
+        jump_targets: &Bitmap,
+        padding: Range<u32>,
+    ) -> bool {
+        let at = padding.end;
         let bytes = places.bytes(at);
-        let is_free = !self.jump_targets.get(at) || is_prologue(bytes);
-        let is_padded = at - from > 1 || is_prologue(bytes);
+        let is_free = !jump_targets.get(at) || is_prologue(bytes);
+        let is_padded = at - padding.start > 1 || is_prologue(bytes);
         self.call_targets.get(at)
             || (places.is_aligned(at) && self.boundaries.get(at) && is_free && is_padded && !is_epilogue(bytes))
     }
 
-    fn stretch(
-        &mut self,
-        places: &Places<'_>,
-        start: u32,
-        end: u32,
-        resynchronise: &Bitmap,
-        no_return_slots: &[u64],
-        data: &Data<'_>,
-    ) {
+    fn stretch(&mut self, places: &Places<'_>, range: Range<u32>, hints: &Hints<'_>) {
+        let (start, end) = (range.start, range.end);
         let Some(mut instructions) = Instructions::new(places, start) else { return };
         self.behind_ends.insert(start);
         let mut padding = None;
         let mut context = Context::default();
         // Where the last event's instruction ends.
         let mut behind = NOWHERE;
-        let mut sure = resynchronise.next(start + 1, end).unwrap_or(end);
+        let mut sure = hints.begins.next(start + 1, end).unwrap_or(end);
         loop {
             let at = instructions.position();
             if at >= end {
@@ -200,7 +210,7 @@ impl Sweep {
                 }
                 let from = sure.max(at) + 1;
                 let passed = sure;
-                sure = resynchronise.next(from, end).unwrap_or(end);
+                sure = hints.begins.next(from, end).unwrap_or(end);
                 if next > passed && at < passed {
                     continue;
                 }
@@ -229,7 +239,7 @@ impl Sweep {
             // Of an event.
             let is_left = context.is_left_by_jump();
             self.decoding.push(at, instruction);
-            self.note(places, &instructions, &instruction, at, no_return_slots, data);
+            self.note(places, &instructions, &instruction, at, hints);
             context.note(&instruction);
             if self.events.len() > events {
                 behind = next;
@@ -256,8 +266,7 @@ impl Sweep {
         instructions: &Instructions<'_>,
         instruction: &Instruction,
         at: u32,
-        no_return_slots: &[u64],
-        data: &Data<'_>,
+        hints: &Hints<'_>,
     ) {
         if let Some(memory) = instruction.memory()
             && memory.index != Register::NONE
@@ -274,7 +283,7 @@ impl Sweep {
                         self.refer(places, address);
                     }
                 }
-                Operation::Move if data.is_absolute => {
+                Operation::Move if hints.data.is_absolute => {
                     if let Some(address) = instruction.moved_word() {
                         self.refer(places, address);
                     }
@@ -295,9 +304,9 @@ impl Sweep {
             }
             flow @ (Flow::CallIndirect | Flow::JumpIndirect) => {
                 let slot = instruction.beside_code(next);
-                let stops = slot.is_some_and(|slot| no_return_slots.binary_search(&slot).is_ok());
+                let stops = slot.is_some_and(|slot| hints.is_no_return_slot(slot));
                 let is_call = flow == Flow::CallIndirect;
-                match data.slot_target(instruction, next, places) {
+                match hints.data.slot_target(instruction, next, places) {
                     _ if stops => event(EventKind::Stop, NOWHERE),
                     Some(target) => {
                         event(if is_call { EventKind::Call } else { EventKind::Jump }, target);

@@ -6,20 +6,17 @@
 
 mod endings;
 mod finish;
-mod steps;
 
-use std::ops::Range;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
-pub(super) use endings::{Ending, RawBlock};
-pub(super) use steps::{Step, StepKind};
-
 use crate::decode::{Flow, Instructions};
-use crate::graph::ProcedureGraph;
-use crate::graph::jump_tables::{self, Resolution};
 use crate::graph::module_flow::ModuleFlow;
+use crate::graph::procedure::{Ending, Procedure, RawBlock, Stretch};
+use crate::graph::resolution::Resolution;
+use crate::graph::steps::{Step, StepKind};
+use crate::graph::{ProcedureGraph, jump_tables};
 use crate::places::NOWHERE;
 
 /// Tables whose cases jump through tables whose cases jump are looked through so often.
@@ -30,90 +27,24 @@ const MAX_STRAY: usize = 64;
 const BUDGET_FOR_EVENT: usize = 150;
 const LEAST_BUDGET: usize = 40_000;
 
-/// A stretch of the procedure's code, with its steps.
-#[derive(Clone, Debug)]
-pub(super) struct Stretch {
-    pub(super) start: u32,
-    pub(super) end: u32,
-    steps: Range<usize>,
-    piece: u32,
-}
-
-/// A procedure while its control flow is being followed.
-pub(super) struct Procedure<'m, 'a> {
-    pub(super) flow: &'m ModuleFlow<'a>,
-    pub(super) entry: u32,
-    /// Sorted.
-    pub(super) stretches: Vec<Stretch>,
-    pub(super) steps: Vec<Step>,
-    leaders: Vec<u32>,
-    strays: FxHashMap<u32, RawBlock>,
-    pending: Vec<u32>,
-    /// Where control begins that comes from nowhere.
-    extra_roots: Vec<u32>,
-    /// What became of indirect jumps, by the index of their step.
-    pub(super) resolved: FxHashMap<usize, Rc<Resolution>>,
-}
-
-/// The graph of the procedure that these pieces make up, the one with its entry first.
-pub(super) fn graph(flow: &ModuleFlow<'_>, members: &[u32]) -> ProcedureGraph {
-    let Some(entry) = members.first().and_then(|&piece| flow.pieces.get(piece as usize)).map(|piece| piece.start)
-    else {
-        return ProcedureGraph::default();
-    };
-    let mut procedure = Procedure {
-        flow,
-        entry,
-        stretches: Vec::with_capacity(members.len()),
-        steps: Vec::new(),
-        leaders: Vec::new(),
-        strays: FxHashMap::default(),
-        pending: Vec::new(),
-        extra_roots: Vec::new(),
-        resolved: FxHashMap::default(),
-    };
-    members.iter().for_each(|&piece| procedure.add_piece(piece));
-    procedure.walk(entry);
-    let mut budget = LEAST_BUDGET + BUDGET_FOR_EVENT * procedure.steps.len();
-    procedure.resolve(&mut budget);
-    if procedure.walk_gaps() {
+impl ModuleFlow<'_> {
+    /// The graph of a procedure; an empty one if there is no such procedure. Takes time in proportion to its length.
+    pub fn graph(&self, procedure: usize) -> ProcedureGraph {
+        let Some(mut procedure) = Procedure::new(self, self.members_of(procedure)) else {
+            return ProcedureGraph::default();
+        };
+        procedure.walk(procedure.entry);
+        let mut budget = LEAST_BUDGET + BUDGET_FOR_EVENT * procedure.steps.len();
         procedure.resolve(&mut budget);
-        procedure.walk_gaps();
+        if procedure.walk_gaps() {
+            procedure.resolve(&mut budget);
+            procedure.walk_gaps();
+        }
+        procedure.finish()
     }
-    procedure.finish()
 }
 
 impl Procedure<'_, '_> {
-    /// Adds a piece of code; if it is not there already.
-    pub(super) fn add_piece(&mut self, number: u32) {
-        let Some(piece) = self.flow.pieces.get(number as usize) else { return };
-        let index = self.stretches.partition_point(|stretch| stretch.start < piece.start);
-        if self.stretches.get(index).is_some_and(|stretch| stretch.piece == number) {
-            return;
-        }
-        let first = self.steps.len();
-        let events = &self.flow.sweep.events;
-        let from = events.partition_point(|event| event.at < piece.start);
-        let events = events.get(from..).unwrap_or(&[]).iter().take_while(|event| event.at < piece.end);
-        for event in events {
-            let Some(instruction) = self.flow.instruction_at(event.at) else { continue };
-            let end = event.at + instruction.len();
-            let kind = self.flow.kind_of(event, &instruction, piece);
-            self.steps.push(Step { at: event.at, end, kind, target: event.target, from: NOWHERE });
-        }
-        let stretch = Stretch { start: piece.start, end: piece.end, steps: first..self.steps.len(), piece: number };
-        self.stretches.insert(index, stretch);
-    }
-
-    fn stretch_at(&self, at: u32) -> Option<&Stretch> {
-        let index = self.stretches.partition_point(|stretch| stretch.start <= at).checked_sub(1)?;
-        self.stretches.get(index).filter(|stretch| at < stretch.end)
-    }
-
-    pub(super) fn is_inside(&self, at: u32) -> bool {
-        self.stretch_at(at).is_some()
-    }
-
     /// Control comes to `at`, where a block begins.
     fn arrive(&mut self, at: u32) {
         if self.is_inside(at) {
@@ -125,7 +56,7 @@ impl Procedure<'_, '_> {
     pub(super) fn walk(&mut self, root: u32) {
         self.arrive(root);
         while let Some(at) = self.pending.pop() {
-            if self.flow.sweep.boundaries.get(at) {
+            if self.flow.code.sweep.boundaries.get(at) {
                 self.leaders.push(at);
                 self.run(at);
             } else if !self.strays.contains_key(&at) {
@@ -179,7 +110,7 @@ impl Procedure<'_, '_> {
     /// Decodes what the sweep has other instructions for, up to where it has the same.
     fn stray(&mut self, at: u32) {
         let Some(stretch_end) = self.stretch_at(at).map(|stretch| stretch.end) else { return };
-        let Some(mut instructions) = Instructions::new(&self.flow.places, at) else { return };
+        let Some(mut instructions) = Instructions::new(&self.flow.code.places, at) else { return };
         let mut block = RawBlock { start: at, end: at + 1, how: Ending::Stray { flow: Flow::Stop } };
         for _ in 0..MAX_STRAY {
             if block.end >= stretch_end {
@@ -187,8 +118,8 @@ impl Procedure<'_, '_> {
             }
             let Some(instruction) = instructions.read() else { break };
             block.end = instructions.position();
-            match instructions.flow_of(&instruction, &self.flow.places) {
-                Flow::Next | Flow::Call(_) | Flow::CallIndirect if self.flow.sweep.boundaries.get(block.end) => {
+            match instructions.flow_of(&instruction, &self.flow.code.places) {
+                Flow::Next | Flow::Call(_) | Flow::CallIndirect if self.flow.code.sweep.boundaries.get(block.end) => {
                     block.how = Ending::Falls;
                     self.arrive(block.end);
                     break;
@@ -209,13 +140,6 @@ impl Procedure<'_, '_> {
             }
         }
         self.strays.insert(at, block);
-    }
-
-    /// Where an exception of a call lands. As unwinders do, the last byte of the instruction is asked for.
-    fn landing_pad(&self, call: &Step) -> Option<u32> {
-        let (at, pads) = (call.end.checked_sub(1)?, &self.flow.landing_pads);
-        let &(from, to, pad) = pads.get(pads.partition_point(|pad| pad.0 <= at).checked_sub(1)?)?;
-        (from <= at && at < to).then_some(pad)
     }
 
     /// Resolves the indirect jumps that control has come to, until no new ones are met.
@@ -271,7 +195,7 @@ impl Procedure<'_, '_> {
             for step in steps {
                 let Some(&Step { at: step_at, end: step_end, from, kind, .. }) = self.steps.get(step) else { break };
                 if from > at && step_at >= at {
-                    let root = self.flow.behind_padding(at, step_at.min(from).min(end));
+                    let root = self.flow.code.padding_end(at, step_at.min(from).min(end));
                     // Who does not come to a trap alone loses nothing.
                     if root < from.min(end) && (root < step_at || kind != StepKind::Trap) {
                         has_gaps = true;

@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
 
-use crate::analysis::words_of_code;
 use crate::bitmap::Bitmap;
+use crate::code::{ModuleCode, words_of_code};
 use crate::decode::Instructions;
 use crate::graph::{FragmentKind, GraphInput};
 use crate::places::{NOWHERE, Places};
@@ -39,7 +39,8 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    pub(super) fn new(input: &GraphInput<'_>, places: &Places<'_>, sweep: &Sweep) -> Taken {
+    pub(super) fn new(input: &GraphInput<'_>, code: &ModuleCode<'_>) -> Taken {
+        let ModuleCode { places, sweep, .. } = code;
         let mut in_data = Bitmap::new(places.len());
         let pointers = input.code.pointers.iter().filter_map(|(_, to)| places.position(to.0));
         pointers.for_each(|at| _ = in_data.insert(at));
@@ -53,13 +54,8 @@ impl Taken {
 }
 
 /// The code, cut: at the bounds that are given, and elsewhere where procedures seem to begin.
-pub(super) fn pieces(
-    input: &GraphInput<'_>,
-    places: &Places<'_>,
-    sweep: &Sweep,
-    sure: &Bitmap,
-    taken: &Taken,
-) -> Vec<Piece> {
+pub(super) fn pieces(input: &GraphInput<'_>, code: &ModuleCode<'_>, taken: &Taken) -> Vec<Piece> {
+    let ModuleCode { places, sweep, sure_starts: sure, .. } = code;
     let mut given: Vec<(Range<u32>, FragmentKind)> = Vec::new();
     for fragment in input.fragments {
         given.extend(places.positions(&fragment.code).into_iter().map(|range| (range, fragment.kind)));

@@ -3,8 +3,7 @@
 
 use crate::dataflow::{Analysis, Direction, FlowGraph, solve};
 use crate::graph::origin::Ways;
-use crate::instruction::{Instruction, Memory, Operation, Register};
-use crate::state::RBP;
+use crate::instruction::{Instruction, Operation, Register};
 
 /// Bytes above the entry's rsp, as far as they are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,47 +51,23 @@ impl<W: Ways> Analysis for OfBlocks<'_, W> {
 
 impl Height {
     fn step(&mut self, instruction: &Instruction) {
-        let (to, from) = (instruction.register(0), instruction.register(1));
-        let by = instruction.immediate().map(|by| by as i64);
-        let is_rbp = to.general() == Some(RBP);
-        match instruction.operation() {
-            Operation::Push | Operation::Pop | Operation::PushFlags | Operation::PopFlags => {
-                self.rsp = self.rsp.and_then(|rsp| rsp.checked_add(instruction.stack_change()));
-                if instruction.operation() == Operation::Pop && is_rbp {
-                    self.rbp = None;
-                }
-            }
-            Operation::Call | Operation::Compare | Operation::Test => {}
-            Operation::Subtract if to == Register::RSP => {
-                self.rsp = self.rsp.zip(by).and_then(|(rsp, by)| rsp.checked_sub(by));
-            }
-            Operation::Add if to == Register::RSP => {
-                self.rsp = self.rsp.zip(by).and_then(|(rsp, by)| rsp.checked_add(by));
-            }
-            Operation::Leave => {
-                self.rsp = self.rbp.and_then(|rbp| rbp.checked_add(8));
-                self.rbp = None;
-            }
-            Operation::Move if to == Register::RBP && from == Register::RSP => self.rbp = self.rsp,
-            Operation::Move if to == Register::RSP && from == Register::RBP => self.rsp = self.rbp,
-            Operation::LoadAddress if matches!(to, Register::RSP | Register::RBP) => {
-                let sum = instruction.memory().and_then(|memory| self.address(&memory));
-                if to == Register::RSP { self.rsp = sum } else { self.rbp = sum }
-            }
-            _ if to == Register::RSP => self.rsp = None,
-            _ if is_rbp => self.rbp = None,
-            _ => {}
-        }
+        *self = match instruction.operation() {
+            Operation::Call => *self,
+            Operation::Leave => Height { rsp: self.rbp.and_then(|rbp| rbp.checked_add(8)), rbp: None },
+            _ => Height { rsp: self.behind(instruction, Register::RSP), rbp: self.behind(instruction, Register::RBP) },
+        };
     }
 
-    fn address(&self, memory: &Memory) -> Option<i64> {
-        let base = match memory.base {
-            Register::RSP if memory.is_only(Register::RSP) => self.rsp,
-            Register::RBP if memory.is_only(Register::RBP) => self.rbp,
+    /// What a register is behind the instruction.
+    fn behind(&self, instruction: &Instruction, register: Register) -> Option<i64> {
+        let (from, by) = instruction.sum(register)?;
+        let base = match from {
+            Register::RSP => self.rsp?,
+            Register::RBP => self.rbp?,
             // gcc's realigned frames: r10 is the caller's rsp.
-            base if base.general64() == Some(10) && memory.is_only(base) && memory.displacement == -8 => Some(8),
-            _ => None,
+            from if from.general64() == Some(10) && by == -8 => 8,
+            _ => return None,
         };
-        base?.checked_add(memory.displacement)
+        base.checked_add(by)
     }
 }

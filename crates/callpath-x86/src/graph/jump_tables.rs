@@ -6,70 +6,18 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 
 use crate::graph::TableEnd;
-use crate::graph::blocks::{Ending, Procedure, RawBlock, StepKind};
+
 use crate::graph::heights::Heights;
 use crate::graph::origin::{Origins, Source, Table};
 use crate::graph::partial::PartialGraph;
+use crate::graph::procedure::{Ending, Procedure, RawBlock};
+use crate::graph::resolution::Resolution;
+use crate::graph::steps::StepKind;
 
 /// No table is longer.
 const MAX_ENTRIES: u64 = 1 << 16;
 /// No table without a known bound is longer.
 const MAX_UNBOUNDED_ENTRIES: u64 = 4096;
-
-/// What becomes of an indirect jump.
-#[derive(Clone, Debug)]
-pub(super) enum Resolution {
-    /// It stays in the procedure.
-    Table {
-        /// Positions, sorted, distinct.
-        targets: Vec<u32>,
-        addresses: Vec<u64>,
-        end: TableEnd,
-        /// Pieces of code that belong to the procedure because of it.
-        pieces: Vec<u32>,
-    },
-    /// It leaves the procedure, for a known position or not.
-    Leaves(Option<u32>),
-    Unresolved,
-}
-
-impl Resolution {
-    /// What was found before, and what is found when more of the procedure is known.
-    pub(super) fn merge(before: &Rc<Resolution>, now: &Rc<Resolution>) -> Rc<Resolution> {
-        match (&**before, &**now) {
-            (
-                Resolution::Table { targets, addresses, end, pieces },
-                Resolution::Table { targets: new, addresses: more, end: now_end, pieces: more_pieces },
-            ) => {
-                let both = |a: &[u32], b: &[u32]| {
-                    let mut both = [a, b].concat();
-                    both.sort_unstable();
-                    both.dedup();
-                    both
-                };
-                let mut addresses = [&addresses[..], more].concat();
-                addresses.sort_unstable();
-                addresses.dedup();
-                let targets = both(targets, new);
-                if targets == *new && addresses == *more && end.max(now_end) == now_end {
-                    return Rc::clone(now);
-                }
-                let end = *end.max(now_end);
-                Rc::new(Resolution::Table { targets, addresses, end, pieces: both(pieces, more_pieces) })
-            }
-            (Resolution::Table { .. }, _) => Rc::clone(before),
-            _ => Rc::clone(now),
-        }
-    }
-
-    /// Of a table: where it leads, where it lies, and how its end is known.
-    pub(super) fn table(&self) -> (&[u32], &[u64], TableEnd) {
-        match self {
-            Resolution::Table { targets, addresses, end, .. } => (targets, addresses, *end),
-            _ => (&[], &[], TableEnd::Contents),
-        }
-    }
-}
 
 /// What becomes of each indirect jump that control has come to, by its step.
 pub(super) fn resolve(
@@ -92,7 +40,7 @@ pub(super) fn resolve(
         let Some((next, jump)) = origins.last(block) else { continue };
         let flow = procedure.flow;
         let resolution = if jump.beside_code(next).is_some() {
-            Rc::new(Resolution::Leaves(flow.data.slot_target(&jump, next, &flow.places)))
+            Rc::new(Resolution::Leaves(flow.code.data.slot_target(&jump, next, &flow.code.places)))
         } else {
             let sources = origins.of_jump(block);
             let found = known.entry(sources).or_insert_with_key(|sources| Rc::new(from_sources(procedure, sources)));
@@ -118,11 +66,13 @@ fn from_sources(procedure: &Procedure<'_, '_>, sources: &[Source]) -> Resolution
     for source in sources {
         match *source {
             Source::Table(table) => found.read(procedure, table),
-            Source::Fixed(address) => match flow.places.position(address) {
+            Source::Fixed(address) => match flow.code.places.position(address) {
                 Some(target) if procedure.is_inside(target) => found.targets.push(target),
                 target => slot = Some(target),
             },
-            Source::Slot(address) => slot = Some(flow.data.pointer(address).and_then(|to| flow.places.position(to))),
+            Source::Slot(address) => {
+                slot = Some(flow.code.data.pointer(address).and_then(|to| flow.code.places.position(to)))
+            }
             Source::Unknown => has_unknown = true,
         }
     }
@@ -144,7 +94,7 @@ fn from_sources(procedure: &Procedure<'_, '_>, sources: &[Source]) -> Resolution
 impl Table {
     /// Where an entry leads.
     fn target(&self, procedure: &Procedure<'_, '_>, slot: u64) -> Option<u64> {
-        let data = &procedure.flow.data;
+        let data = &procedure.flow.code.data;
         if self.width == 8 && self.outer == 0 {
             return data.pointer(slot);
         }
@@ -211,7 +161,7 @@ impl Found {
         entries = entries.min(MAX_ENTRIES);
         if !is_checked {
             // Where something else begins, the table has ended.
-            let references = &flow.sweep.data_references;
+            let references = &flow.code.sweep.data_references;
             let next = references.get(references.partition_point(|&address| address <= begin));
             entries = entries.min(next.map_or(u64::MAX, |next| (next - begin).div_ceil(stride)));
         }
@@ -219,7 +169,7 @@ impl Found {
         let mut read = 0;
         for index in 0..entries {
             let slot = begin.wrapping_add(stride.wrapping_mul(index));
-            let target = table.target(procedure, slot).and_then(|target| flow.places.position(target));
+            let target = table.target(procedure, slot).and_then(|target| flow.code.places.position(target));
             match target {
                 Some(target) if target != procedure.entry && self.is_credible(procedure, target) => {
                     self.targets.push(target);
@@ -252,7 +202,7 @@ impl Found {
     /// A case of this procedure may begin there.
     fn is_credible(&mut self, procedure: &Procedure<'_, '_>, target: u32) -> bool {
         let flow = procedure.flow;
-        if !flow.sweep.boundaries.get(target) {
+        if !flow.code.sweep.boundaries.get(target) {
             return false;
         }
         if procedure.is_inside(target) {

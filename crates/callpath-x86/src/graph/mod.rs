@@ -12,6 +12,9 @@ mod jump_tables;
 mod module_flow;
 mod origin;
 mod partial;
+mod procedure;
+mod resolution;
+mod steps;
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -2,29 +2,21 @@
 //! Knows nothing of blocks. It does not change: procedures can be looked at in any order, on any thread.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use callpath_format::address::LinkAddr;
 
 use crate::bitmap::Bitmap;
+use crate::code::ModuleCode;
 use crate::decode::Instructions;
 use crate::graph::fragments::{self, Piece};
-use crate::graph::{Fragment, FragmentKind, GraphInput, LandingPad, ProcedureGraph, blocks};
+use crate::graph::{Fragment, FragmentKind, GraphInput, LandingPad, ProcedureGraph};
 use crate::input::CodeInput;
 use crate::instruction::Instruction;
 use crate::places::Places;
-use crate::returns::Returns;
-use crate::sweep::Sweep;
-use crate::tables::Data;
 
 /// A module's control flow, found once; the graph of each procedure is made of it when it is asked for.
 pub struct ModuleFlow<'a> {
-    pub(super) places: Places<'a>,
-    pub(super) data: Data<'a>,
-    pub(super) sweep: Sweep,
-    pub(super) returns: Returns,
-    /// Sorted.
-    pub(super) no_return_slots: Vec<u64>,
+    pub(super) code: ModuleCode<'a>,
     /// Procedures that code may call which is not in the module: symbols, and those whose addresses are taken.
     reached: Bitmap,
     /// Sorted, disjoint.
@@ -36,37 +28,19 @@ pub struct ModuleFlow<'a> {
     owners: Vec<u32>,
     /// `(from, to, pad)` of calls whose exceptions land, sorted.
     pub(super) landing_pads: Vec<(u32, u32, u32)>,
-    is_cut: bool,
 }
 
 impl<'a> ModuleFlow<'a> {
     /// Looks at all code once: takes time in proportion to its length.
     pub fn new(input: &GraphInput<'a>) -> ModuleFlow<'a> {
-        let (mut places, is_cut) = Places::new(input.code.code);
-        let mut sure = Bitmap::new(places.len());
-        let starts = input.code.starts.iter().chain(&input.code.entry);
-        for start in starts.filter_map(|start| places.position(start.0)) {
-            sure.insert(start);
-        }
-        let mut begins = sure.clone();
-        for fragment in input.fragments {
-            for range in places.positions(&fragment.code) {
-                begins.insert(range.start);
-            }
-        }
-        let mut no_return_slots: Vec<u64> = input.code.no_return_slots.iter().map(|slot| slot.0).collect();
-        no_return_slots.sort_unstable();
-        let data = Data::new(&input.code);
-        let known = Bitmap::new(places.len());
-        let (sweep, decoded) = Sweep::new(&places, &known, &begins, &no_return_slots, &data);
-        places.decoded = Arc::new(decoded);
-        let returns = Returns::new(&sweep.events, places.len());
-        let landing_pads = landing_pads(&places, input.landing_pads);
-        let taken = fragments::Taken::new(input, &places, &sweep);
-        let pieces = fragments::pieces(input, &places, &sweep, &sure, &taken);
+        let stretches = input.fragments.iter().map(|fragment| &fragment.code);
+        let code = ModuleCode::read(&CodeInput { known: &[], ..input.code }, stretches);
+        let landing_pads = landing_pads(&code.places, input.landing_pads);
+        let taken = fragments::Taken::new(input, &code);
+        let pieces = fragments::pieces(input, &code, &taken);
         let mut reached = taken.all;
-        reached.insert_all(&sure);
-        let (procedures, members) = fragments::procedures(&pieces, &sweep, &landing_pads);
+        reached.insert_all(&code.sure_starts);
+        let (procedures, members) = fragments::procedures(&pieces, &code.sweep, &landing_pads);
         let mut owners = vec![u32::MAX; pieces.len()];
         for (procedure, range) in (0u32..).zip(&procedures) {
             for &piece in members.get(range.start as usize..range.end as usize).unwrap_or(&[]) {
@@ -75,20 +49,7 @@ impl<'a> ModuleFlow<'a> {
                 }
             }
         }
-        ModuleFlow {
-            owners,
-            reached,
-            places,
-            data,
-            sweep,
-            returns,
-            no_return_slots,
-            pieces,
-            procedures,
-            members,
-            landing_pads,
-            is_cut,
-        }
+        ModuleFlow { owners, reached, code, pieces, procedures, members, landing_pads }
     }
 
     /// How many procedures there are.
@@ -103,32 +64,31 @@ impl<'a> ModuleFlow<'a> {
 
     /// There is more code than can be looked at; what is beyond is left out.
     pub fn is_cut(&self) -> bool {
-        self.is_cut
+        self.code.is_cut
     }
 
     /// Where a procedure begins; they are in ascending order.
     pub fn entry(&self, procedure: usize) -> Option<LinkAddr> {
         let first = *self.members.get(self.procedures.get(procedure)?.start as usize)?;
-        self.pieces.get(first as usize).map(|piece| self.places.address(piece.start))
+        self.pieces.get(first as usize).map(|piece| self.code.places.address(piece.start))
     }
 
     /// Whether code that is not in the module may call what is at an address: a symbol says that a procedure begins there, or the
     /// address is taken.
     pub fn is_reached_from_elsewhere(&self, addr: LinkAddr) -> bool {
-        self.places.position(addr.0).is_some_and(|at| self.reached.get(at))
+        self.code.places.position(addr.0).is_some_and(|at| self.reached.get(at))
     }
 
     /// The procedure that an address lies in, as far as is known without its graph.
     pub fn procedure_at(&self, addr: LinkAddr) -> Option<usize> {
-        let piece = self.piece_at(self.places.position(addr.0)?)?;
+        let piece = self.piece_at(self.code.places.position(addr.0)?)?;
         self.owners.get(piece as usize).copied().filter(|&owner| owner != u32::MAX).map(|owner| owner as usize)
     }
 
-    /// The graph of a procedure; an empty one if there is no such procedure. Takes time in proportion to its length.
-    pub fn graph(&self, procedure: usize) -> ProcedureGraph {
+    /// The pieces of a procedure, the one with its entry first; none if there is no such procedure.
+    pub(super) fn members_of(&self, procedure: usize) -> &[u32] {
         let range = self.procedures.get(procedure).cloned().unwrap_or_default();
-        let members = self.members.get(range.start as usize..range.end as usize).unwrap_or(&[]);
-        blocks::graph(self, members)
+        self.members.get(range.start as usize..range.end as usize).unwrap_or(&[])
     }
 
     /// A piece that begins no procedure, and was not found to belong to one.
@@ -140,13 +100,13 @@ impl<'a> ModuleFlow<'a> {
 
     /// The instruction at a position.
     pub(super) fn instruction_at(&self, at: u32) -> Option<Instruction> {
-        Instructions::new(&self.places, at)?.read()
+        Instructions::new(&self.code.places, at)?.read()
     }
 
     /// The instructions of a stretch of code, with their addresses: up to bytes that are none.
     pub(crate) fn instructions(&self, code: &Range<LinkAddr>) -> Vec<(LinkAddr, Instruction)> {
-        let start = self.places.position(code.start.0);
-        let Some(mut reader) = start.and_then(|at| Instructions::new(&self.places, at)) else { return Vec::new() };
+        let start = self.code.places.position(code.start.0);
+        let Some(mut reader) = start.and_then(|at| Instructions::new(&self.code.places, at)) else { return Vec::new() };
         let mut instructions = Vec::new();
         loop {
             let at = LinkAddr(reader.next_address());

@@ -8,9 +8,9 @@ use rustc_hash::FxHashMap;
 use crate::dataflow::FlowGraph;
 use crate::decode::Instructions;
 use crate::graph::EdgeKind;
-use crate::graph::blocks::{Procedure, RawBlock};
-use crate::graph::jump_tables::Resolution;
 use crate::graph::origin::Ways;
+use crate::graph::procedure::{Procedure, RawBlock};
+use crate::graph::resolution::Resolution;
 use crate::instruction::Instruction;
 
 /// The blocks of a procedure, with the ways between them. Behind the blocks come the tables that jumps lead through: of n copies of a
@@ -105,7 +105,9 @@ impl FlowGraph for PartialGraph<'_, '_, '_, '_> {
 impl Ways for PartialGraph<'_, '_, '_, '_> {
     fn instructions(&self, block: u32) -> Vec<(u64, Instruction)> {
         let Some(block) = self.blocks.get(block as usize) else { return Vec::new() };
-        let Some(mut reader) = Instructions::new(&self.procedure.flow.places, block.start) else { return Vec::new() };
+        let Some(mut reader) = Instructions::new(&self.procedure.flow.code.places, block.start) else {
+            return Vec::new();
+        };
         let mut instructions = Vec::new();
         while reader.position() < block.end
             && let Some(instruction) = reader.read()

@@ -10,7 +10,7 @@ use callpath_format::address::RunAddr;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::instruction::{Control, Instruction, LONGEST_BYTES, Operation, Register};
-use crate::state::{RBP, RSP};
+use crate::state::RBP;
 
 /// So many instructions are looked at.
 const MOST_INSTRUCTIONS: usize = 800;
@@ -213,31 +213,21 @@ impl Named {
 
 /// What holds behind an instruction; `None`: rsp is not known.
 fn after(instruction: &Instruction, state: State) -> Option<State> {
-    let to = instruction.register(0);
-    let (is_rsp, is_rbp) = (to == Register::RSP, to == Register::RBP);
-    let by = |bytes: i64| Some(State { above_rsp: state.above_rsp.checked_add(bytes)?, ..state });
-    match instruction.operation() {
-        Operation::Pop if is_rsp => None,
-        Operation::Pop if is_rbp => by(8).map(|after| State { rbp: state.loaded(state.above_rsp), ..after }),
-        Operation::Push if is_rbp && state.rbp == CallersRbp::Kept => {
-            by(-8).map(|after| State { kept_at: Some(after.above_rsp), ..after })
+    let (_, change) = instruction.sum(Register::RSP).filter(|&(from, _)| from == Register::RSP)?;
+    let after = State { above_rsp: state.above_rsp.checked_add(change)?, ..state };
+    let is_of_rbp = instruction.register(0) == Register::RBP;
+    let rbp = match instruction.operation() {
+        Operation::Push if is_of_rbp && state.rbp == CallersRbp::Kept => {
+            return Some(State { kept_at: Some(after.above_rsp), ..after });
         }
-        Operation::Push | Operation::Pop | Operation::PushFlags | Operation::PopFlags => by(instruction.stack_change()),
-        Operation::Add | Operation::Subtract | Operation::LoadAddress if is_rsp => {
-            by(-i64::from(instruction.stack_growth()?))
+        Operation::Pop if is_of_rbp => state.loaded(state.above_rsp),
+        Operation::Move if is_of_rbp && instruction.memory().is_some_and(|memory| memory.is_only(Register::RSP)) => {
+            state.loaded(state.above_rsp.checked_add(instruction.memory()?.displacement)?)
         }
-        Operation::Move if is_rbp && instruction.memory().is_some_and(|memory| memory.is_only(Register::RSP)) => {
-            let place = state.above_rsp.checked_add(instruction.memory()?.displacement)?;
-            Some(State { rbp: state.loaded(place), ..state })
-        }
-        _ => {
-            let written = instruction.writes();
-            if written.has_general(RSP) {
-                return None;
-            }
-            Some(State { rbp: if written.has_general(RBP) { CallersRbp::Lost } else { state.rbp }, ..state })
-        }
-    }
+        _ if instruction.writes().has_general(RBP) => CallersRbp::Lost,
+        _ => state.rbp,
+    };
+    Some(State { rbp, ..after })
 }
 
 #[cfg(test)]

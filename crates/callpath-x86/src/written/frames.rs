@@ -459,9 +459,9 @@ fn after(instruction: &Instruction, state: State) -> Option<State> {
     let rsp_less = |bytes: i64| {
         state.rsp.and_then(|rsp| i32::try_from(i64::from(rsp) + bytes).ok()).filter(|rsp| (0..1 << 24).contains(rsp))
     };
+    let rbp_less = |below: i32, by: i64| i64::from(below).checked_sub(by).and_then(|less| i32::try_from(less).ok());
     let (to, from) = (instruction.register(0), instruction.register(1));
     let (is_rsp, is_rbp) = (to == Register::RSP, to == Register::RBP);
-    let constant = || instruction.immediate().map(|constant| constant as i64);
     // Of a memory operand `[base + displacement]`.
     let displacement = |base| instruction.memory().filter(|memory| memory.is_only(base)).map(|m| m.displacement);
     let above_rsp = || displacement(Register::RSP).and_then(|above| rsp_less(above.wrapping_neg()));
@@ -490,39 +490,9 @@ fn after(instruction: &Instruction, state: State) -> Option<State> {
             Rbp::At(below) if state.saved == Some(below) => (after.rbp, after.rsp) = (Rbp::Caller, Some(below - 8)),
             _ => return None,
         },
-        Operation::Subtract if is_rsp => after.rsp = constant().and_then(rsp_less),
-        Operation::Add if is_rsp => after.rsp = constant().and_then(|n| rsp_less(n.wrapping_neg())),
-        Operation::Add | Operation::Subtract if is_rbp => {
-            let is_add = instruction.operation() == Operation::Add;
-            let bytes = constant().map(|n| if is_add { n } else { n.wrapping_neg() });
-            after.rbp = match (state.rbp, bytes.and_then(|n| i32::try_from(n).ok())) {
-                (Rbp::At(below), Some(bytes)) => below.checked_sub(bytes).map_or(Rbp::Other, Rbp::At),
-                _ => Rbp::Other,
-            };
-        }
-        Operation::LoadAddress if is_rsp => {
-            after.rsp = match (state.rbp, displacement(Register::RBP)) {
-                _ if displacement(Register::RSP).is_some() => above_rsp(),
-                (Rbp::At(below), Some(above)) => i32::try_from(i64::from(below) - above).ok(),
-                _ => None,
-            };
-        }
-        // How mono fills up.
-        Operation::LoadAddress if is_rbp && displacement(Register::RBP) == Some(0) => {}
-        Operation::LoadAddress if is_rbp => after.rbp = above_rsp().map_or(Rbp::Other, Rbp::At),
-        Operation::Move if is_rsp => {
-            after.rsp = match state.rbp {
-                Rbp::At(below) if from == Register::RBP => Some(below),
-                _ => None,
-            };
-        }
-        Operation::Move if is_rbp => {
+        Operation::Move if is_rbp && instruction.has_memory() => {
             let is_saved = state.saved.is_some() && above_rsp() == state.saved;
-            after.rbp = match state.rsp {
-                Some(below) if from == Register::RSP => Rbp::At(below),
-                _ if is_saved => Rbp::Caller,
-                _ => Rbp::Other,
-            };
+            after.rbp = if is_saved { Rbp::Caller } else { Rbp::Other };
         }
         Operation::Move if instruction.writes_memory_operand() && displacement(Register::RSP).is_some() => {
             let place = above_rsp();
@@ -534,13 +504,17 @@ fn after(instruction: &Instruction, state: State) -> Option<State> {
             }
         }
         _ => {
-            let written = instruction.writes();
-            if written.has_general(RSP) {
-                after.rsp = None;
-            }
-            if written.has_general(RBP) {
-                after.rbp = Rbp::Other;
-            }
+            after.rsp = match (instruction.sum(Register::RSP), state.rbp) {
+                (Some((Register::RSP, by)), _) => rsp_less(by.wrapping_neg()),
+                (Some((Register::RBP, by)), Rbp::At(below)) => rbp_less(below, by),
+                _ => None,
+            };
+            after.rbp = match (instruction.sum(Register::RBP), state.rbp) {
+                (Some((Register::RBP, 0)), rbp) => rbp,
+                (Some((Register::RBP, by)), Rbp::At(below)) => rbp_less(below, by).map_or(Rbp::Other, Rbp::At),
+                (Some((Register::RSP, by)), _) => rsp_less(by.wrapping_neg()).map_or(Rbp::Other, Rbp::At),
+                _ => Rbp::Other,
+            };
         }
     }
     // What lies below rsp is gone.

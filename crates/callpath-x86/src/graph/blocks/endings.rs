@@ -5,31 +5,12 @@ use std::rc::Rc;
 
 use callpath_format::address::LinkAddr;
 
-use super::Procedure;
-use super::steps::{Step, StepKind};
 use crate::decode::Flow;
-use crate::graph::jump_tables::Resolution;
+use crate::graph::procedure::{Ending, Procedure, RawBlock};
+use crate::graph::resolution::Resolution;
+use crate::graph::steps::{Step, StepKind};
 use crate::graph::{EdgeKind, Terminator};
 use crate::places::NOWHERE;
-
-/// A block before it has a number.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::graph) struct RawBlock {
-    pub(in crate::graph) start: u32,
-    pub(in crate::graph) end: u32,
-    pub(in crate::graph) how: Ending,
-}
-
-/// How it ends.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::graph) enum Ending {
-    /// With this step.
-    Step(usize),
-    /// At the next block, or the end of the stretch.
-    Falls,
-    /// As this instruction says, which the sweep does not have.
-    Stray { flow: Flow },
-}
 
 /// Where a jump out of a block leads.
 enum Destination {
@@ -76,7 +57,7 @@ impl Procedure<'_, '_> {
         if self.is_inside(target) {
             return Destination::Inside;
         }
-        let address = self.flow.places.address(target);
+        let address = self.flow.code.places.address(target);
         match self.flow.piece_at(target).and_then(|piece| self.flow.pieces.get(piece as usize)) {
             Some(piece) if piece.start != target => Destination::Shared(address),
             _ => Destination::Out(Some(address)),
@@ -118,7 +99,7 @@ impl Procedure<'_, '_> {
                     Terminator::FallsThrough
                 }
                 _ => match self.flow.piece_at(block.end) {
-                    Some(_) => Terminator::TailCall(Some(self.flow.places.address(block.end))),
+                    Some(_) => Terminator::TailCall(Some(self.flow.code.places.address(block.end))),
                     None => Terminator::RunsOut,
                 },
             },
@@ -140,7 +121,7 @@ impl Procedure<'_, '_> {
                             Terminator::Switch(0)
                         }
                         Some(Resolution::Leaves(target)) => {
-                            Terminator::TailCall(target.map(|target| self.flow.places.address(target)))
+                            Terminator::TailCall(target.map(|target| self.flow.code.places.address(target)))
                         }
                         Some(Resolution::Unresolved) | None => Terminator::Unresolved,
                     },

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use callpath_format::address::LinkAddr;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::Procedure;
-use super::steps::StepKind;
 use crate::graph::fragments::address_range;
-use crate::graph::jump_tables::Resolution;
+use crate::graph::procedure::Procedure;
+use crate::graph::resolution::Resolution;
+use crate::graph::steps::StepKind;
 use crate::graph::{Block, CallSite, EdgeKind, JumpTable, ProcedureGraph, Terminator};
 use crate::places::NOWHERE;
 
@@ -21,7 +21,7 @@ impl Procedure<'_, '_> {
     /// The graph of what was found.
     pub(super) fn finish(mut self) -> ProcedureGraph {
         let raw = self.raw_blocks();
-        let places = &self.flow.places;
+        let places = &self.flow.code.places;
         let index_of = |at: u32| raw.binary_search_by_key(&at, |block| block.start).ok().map(|index| index as u32);
         let mut graph = ProcedureGraph { entry: places.address(self.entry), ..ProcedureGraph::default() };
         let pieces = self.stretches.iter().filter_map(|stretch| self.flow.pieces.get(stretch.piece as usize));

@@ -1,7 +1,6 @@
 //! The events of the sweep as one procedure has them.
 //! Knows nothing of where control comes from.
 
-use crate::decode::Instructions;
 use crate::graph::fragments::Piece;
 use crate::graph::module_flow::ModuleFlow;
 use crate::instruction::{Control, Instruction, Operation};
@@ -9,12 +8,12 @@ use crate::sweep::{Event, EventKind};
 
 /// An event of the sweep, as this procedure has it.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::graph) struct Step {
-    pub(in crate::graph) at: u32,
+pub(super) struct Step {
+    pub(super) at: u32,
     /// Where its instruction ends.
-    pub(in crate::graph) end: u32,
-    pub(in crate::graph) kind: StepKind,
-    pub(in crate::graph) target: u32,
+    pub(super) end: u32,
+    pub(super) kind: StepKind,
+    pub(super) target: u32,
     /// Control comes to it from here on, as far as there is no other event between; `NOWHERE` if it does not come.
     pub(super) from: u32,
 }
@@ -27,7 +26,7 @@ impl Step {
 
 /// What a step does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::graph) enum StepKind {
+pub(super) enum StepKind {
     Branch,
     Jump,
     /// A jump to where a register or memory says.
@@ -52,9 +51,8 @@ impl ModuleFlow<'_> {
             EventKind::Leave => StepKind::Return,
             EventKind::Call | EventKind::Stop if instruction.operation() == Operation::Call => {
                 let end = event.at + instruction.len();
-                let slot = instruction.beside_code(self.places.address(end).0);
-                let stops = slot.is_some_and(|slot| self.no_return_slots.binary_search(&slot).is_ok())
-                    || !self.returns.of(&self.sweep.events, event.target)
+                let stops = self.code.is_through_no_return_slot(instruction, self.code.places.address(end).0)
+                    || !self.code.returns(event.target)
                     // The sweep takes padding behind a call for a procedure's end, where it does not know one.
                     || (event.kind == EventKind::Stop && !piece.is_given);
                 if stops || self.is_padding_up_to(end, piece.end) { StepKind::NoReturn } else { StepKind::Call }
@@ -69,20 +67,6 @@ impl ModuleFlow<'_> {
 
     /// There is nothing but padding.
     fn is_padding_up_to(&self, at: u32, end: u32) -> bool {
-        self.behind_padding(at, end) >= end
-    }
-
-    /// The first position from `at` on that is no padding, or `end`.
-    pub(super) fn behind_padding(&self, at: u32, end: u32) -> u32 {
-        let Some(mut instructions) = Instructions::new(&self.places, at) else { return end };
-        loop {
-            let at = instructions.position();
-            if at >= end {
-                return end;
-            }
-            if !instructions.read().is_some_and(|instruction| instruction.is_padding()) {
-                return at;
-            }
-        }
+        self.code.padding_end(at, end) >= end
     }
 }

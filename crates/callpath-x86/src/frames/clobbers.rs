@@ -1,6 +1,6 @@
 //! What a procedure of this module does otherwise than the ABI asks for: which registers it leaves alone though it may
-//! change them, and what it pops besides its return address.
-//! Knows nothing of frames.
+//! change them, and what it pops besides its return address. Few procedures are asked about, long before graphs are there: so this looks
+//! at the code itself, where `liveness.rs` has summaries of all.
 //!
 //! Hand-written code keeps the caller's stack pointer in rax or r11 across calls of its own helpers, and gcc
 //! (`-fipa-ra`) relies on what it knows of local procedures.
@@ -9,6 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::decode::{Flow, Instructions};
 use crate::places::{NOWHERE, Places};
+use crate::worklist::Search;
 
 /// A procedure of more instructions, with those that it calls, is taken to write all registers.
 const MAX_INSTRUCTIONS: u32 = 1024;
@@ -38,20 +39,17 @@ impl Clobbers {
 fn popped_by(places: &Places<'_>, start: u32) -> Option<u16> {
     let mut popped = None;
     let mut left = MAX_INSTRUCTIONS;
-    let mut seen = FxHashSet::default();
-    let mut pending = vec![start];
-    while let Some(block) = pending.pop() {
-        if !seen.insert(block) {
-            continue;
-        }
+    let mut search = Search::<FxHashSet<u32>>::default();
+    search.add(start);
+    while let Some(block) = search.next() {
         let mut instructions = Instructions::new(places, block)?;
         loop {
             left = left.checked_sub(1)?;
             let instruction = instructions.read()?;
             match instructions.flow_of(&instruction, places) {
-                Flow::Branch(target) => pending.push(target),
+                Flow::Branch(target) => search.add(target),
                 Flow::Jump(target) => {
-                    pending.push(target);
+                    search.add(target);
                     break;
                 }
                 Flow::JumpIndirect | Flow::Stop => break,
@@ -73,14 +71,11 @@ fn popped_by(places: &Places<'_>, start: u32) -> Option<u16> {
 fn written_by(places: &Places<'_>, start: u32) -> u16 {
     let mut written = 0;
     let mut left = MAX_INSTRUCTIONS;
-    let mut seen = FxHashSet::default();
-    let mut pending = vec![start];
-    while let Some(block) = pending.pop() {
+    let mut search = Search::<FxHashSet<u32>>::default();
+    search.add(start);
+    while let Some(block) = search.next() {
         if block == NOWHERE {
             return ALL;
-        }
-        if !seen.insert(block) {
-            continue;
         }
         let Some(mut instructions) = Instructions::new(places, block) else { return ALL };
         loop {
@@ -89,9 +84,9 @@ fn written_by(places: &Places<'_>, start: u32) -> u16 {
             written |= instruction.writes().general_bits();
             match instructions.flow_of(&instruction, places) {
                 Flow::Next => continue,
-                Flow::Branch(target) | Flow::Call(target) => pending.push(target),
+                Flow::Branch(target) | Flow::Call(target) => search.add(target),
                 Flow::Jump(target) => {
-                    pending.push(target);
+                    search.add(target);
                     break;
                 }
                 Flow::CallIndirect | Flow::JumpIndirect => return ALL,

@@ -1,14 +1,11 @@
-//! Calls: the frames in which a procedure makes them, and what may stand behind one.
-//! Knows nothing of what the called procedures do.
+//! The frames in which a procedure makes its calls: one of them holds where an exception lands.
 
 use callpath_format::recipe::{Cfa, Recipe, Rule};
 use callpath_format::register::Reg;
 
-use crate::decode::is_sure_prologue;
-use crate::module::Module;
-use crate::places::NOWHERE;
-use crate::recipe::{dwarf, has_recipe};
-use crate::state::{CALL_CLOBBERED, CALLEE_SAVED, RBP, RSP, State};
+use super::pool::Pool;
+use crate::recipe::dwarf;
+use crate::state::{CALLEE_SAVED, RBP, RSP, State};
 use crate::value::{Base, RETURN_ADDRESS, Value};
 
 /// So many different frames of one procedure are kept.
@@ -16,7 +13,7 @@ const MAX_FRAMES: usize = 8;
 
 /// The different frames at the calls of one procedure.
 #[derive(Default)]
-pub(crate) struct Calls {
+pub(crate) struct CallFrames {
     frames: Vec<CallFrame>,
     /// There were more.
     is_full: bool,
@@ -30,64 +27,40 @@ struct CallFrame {
     frame_pointer: Option<i32>,
 }
 
-impl Module<'_> {
-    /// A call is made, which may throw.
-    pub(crate) fn note_call(&mut self, state: &State, recipe: u16) {
-        if let Some(trial) = &mut self.trial {
-            trial.note_call(state);
-            return;
-        }
+impl CallFrames {
+    /// A call is made in `state`, which may throw; `recipe` is its recipe's number.
+    pub(super) fn note(&mut self, state: &State, recipe: u16) {
         let frame_pointer = match state.get(RBP) {
             Value::Stack { base: Base::CFA, offset } => Some(offset),
             _ => None,
         };
         let frame = CallFrame { recipe, frame_pointer };
-        let calls = self.calls.entry(self.owner).or_default();
-        if !calls.frames.contains(&frame) {
-            if calls.frames.len() < MAX_FRAMES {
-                calls.frames.push(frame);
+        if !self.frames.contains(&frame) {
+            if self.frames.len() < MAX_FRAMES {
+                self.frames.push(frame);
             } else {
-                calls.is_full = true;
+                self.is_full = true;
             }
         }
     }
 
-    /// Behind a call of `target`, registers that hold the frame and that it leaves alone are as they were `before`. Who
-    /// relies on that does so at once, or has no other way to the frame.
-    pub(crate) fn keep_preserved(&mut self, state: &mut State, before: &State, target: u32, next: u32) {
-        if target == NOWHERE {
-            return;
-        }
-        let has_frame = |register: usize| state.get(register).base() == Some(Base::CFA);
-        let is_lost = !has_frame(RSP) && !has_frame(RBP) && !has_recipe(state);
-        if !is_lost && !sets_rsp(self.places.bytes(next)) {
-            return;
-        }
-        for register in CALL_CLOBBERED {
-            if before.get(register).base().is_some() && self.clobbers.preserves(&self.places, target, register) {
-                state.set(register, before.get(register), next);
-            }
-        }
-    }
-
-    /// What holds where an exception lands that one of the calls of `owner` throws: the frame of that call, without what
-    /// was pushed for it. Code there that makes a call has moved rsp by `call_offset` by then, which is a multiple of 16.
-    pub(crate) fn landing_state(&self, owner: u32, call_offset: Option<i32>) -> Option<State> {
-        let calls = self.calls.get(&owner)?;
-        let mut frames: Vec<(&Recipe, Option<i32>)> = Vec::with_capacity(calls.frames.len());
-        for frame in &calls.frames {
-            frames.push((self.pool.recipes.get(usize::from(frame.recipe))?, frame.frame_pointer));
+    /// What holds where an exception lands that one of the calls throws: the frame of that call, without what was pushed for it.
+    /// Code there that makes a call has moved rsp by `call_offset` by then, which is a multiple of 16.
+    pub(super) fn landing_state(&self, pool: &Pool, call_offset: Option<i32>) -> Option<State> {
+        let mut frames: Vec<(&Recipe, Option<i32>)> = Vec::with_capacity(self.frames.len());
+        for frame in &self.frames {
+            frames.push((pool.recipes.get(usize::from(frame.recipe))?, frame.frame_pointer));
         }
         let is_aligned = |recipe: &Recipe| match (recipe.cfa, call_offset) {
             (Cfa::Register { reg: Reg::RSP, disp }, Some(offset)) => disp.wrapping_sub(offset).rem_euclid(16) == 0,
             _ => true,
         };
         let &(first, frame_pointer) = frames.first()?;
-        if frames.iter().all(|frame| frame.0 == first) && !calls.is_full {
+        if frames.iter().all(|frame| frame.0 == first) && !self.is_full {
             let same = frames.iter().all(|frame| frame.1 == frame_pointer);
             return if is_aligned(first) { state_of(first, frame_pointer.filter(|_| same)) } else { None };
         }
-        if frame_pointer.is_some() && frames.iter().all(|frame| frame.1 == frame_pointer) && !calls.is_full {
+        if frame_pointer.is_some() && frames.iter().all(|frame| frame.1 == frame_pointer) && !self.is_full {
             return state_through_frame_pointer(&frames);
         }
         // The deepest frame of the procedure's own, and of those with as many saved registers the one without arguments.
@@ -104,35 +77,6 @@ impl Module<'_> {
         }
         best.and_then(|(_, frame)| state_of(frame.0, frame.1))
     }
-
-    /// Behind a call, at `at`, something else begins: the call does not return. An `int3` stands there, or other padding.
-    pub(crate) fn is_end_behind_call(&mut self, at: u32, is_trap: bool, is_padding: bool) -> bool {
-        if is_trap {
-            return true;
-        }
-        if !is_padding {
-            let begins = self.places.is_aligned(at) && is_sure_prologue(self.places.bytes(at));
-            if begins {
-                self.find(at);
-            }
-            return begins;
-        }
-        let end = self.padding_end(at);
-        if self.starts.get(end) {
-            return true;
-        }
-        let begins = self.sweep.begins_behind_padding(&self.places, at, end);
-        if begins {
-            self.find(end);
-        }
-        begins
-    }
-}
-
-/// `mov rsp, REGISTER`
-fn sets_rsp(bytes: &[u8]) -> bool {
-    matches!(bytes, [0x48 | 0x4c, 0x89, modrm, ..] if modrm & 0xc7 == 0xc4)
-        || matches!(bytes, [0x48 | 0x49, 0x8b, modrm, ..] if modrm & 0xf8 == 0xe0)
 }
 
 fn saved_count(recipe: &Recipe) -> usize {

@@ -1,5 +1,4 @@
-//! What must have held where code begins of which nothing is known, learned from where it leads.
-//! Knows nothing of how control is followed.
+//! Speculative inference: what must have held where code begins of which nothing is known, learned from where it leads.
 //!
 //! This is the return-state check and repair of Tallent et al. 2009, section 2.2, turned around: at a return the return
 //! address is at rsp and the caller's registers are in place; where control comes to code whose frame is known, that
@@ -9,22 +8,28 @@
 use callpath_format::recipe::{Cfa, Recipe, Rule};
 use callpath_format::register::Reg;
 
+use super::constraint::Fact;
 use crate::instruction::{Instruction, Operation, Register, RegisterSet};
 use crate::recipe::dwarf;
-use crate::repair::Fact;
 use crate::state::{CALLEE_SAVED, RAX, RSP, State};
 use crate::value::{Base, RETURN_ADDRESS, Value};
 
+use super::knowledge::Knowledge;
+use super::pool::UNKNOWN;
+use super::purpose::{BehindCall, Edge, Purpose, Reached};
+
 /// What is being learned.
-pub(crate) struct Trial {
+pub(crate) struct Inference {
     /// Code that control reaches only behind a call is not followed.
-    pub(crate) is_strict: bool,
+    is_strict: bool,
+    /// Nor is any code behind a call.
+    ends_at_calls: bool,
     limit: u32,
     spent: u32,
     /// So many more instructions are followed.
     left: u32,
     /// States may still become less: nothing is learned yet.
-    pub(crate) is_unsettled: bool,
+    is_unsettled: bool,
     /// What bases are: `(base, offset from the CFA)`, and whether a return says so.
     bases: Vec<(Base, i32, bool)>,
     /// What slots held: `(base, offset, value)`, and whether a return says so.
@@ -85,11 +90,12 @@ fn uses_saved(state: &State, instruction: &Instruction) -> bool {
     RegisterSet(instruction.reads().0 & ASKED_FOR.0).general().any(is_untouched)
 }
 
-impl Trial {
-    /// At most `limit` instructions are followed.
-    pub(crate) fn new(limit: u32, is_strict: bool) -> Trial {
-        Trial {
+impl Inference {
+    /// At most `limit` instructions are followed; code that control reaches only behind a call is not if `is_strict`.
+    pub(super) fn new(limit: u32, is_strict: bool) -> Inference {
+        Inference {
             is_strict,
+            ends_at_calls: false,
             limit,
             spent: 0,
             left: limit,
@@ -108,16 +114,17 @@ impl Trial {
         }
     }
 
+    /// The same for all code that control reaches, where states must settle before anything is learned. Code behind a call is not
+    /// followed if `ends_at_calls`.
+    pub(super) fn unsettled(limit: u32, ends_at_calls: bool) -> Inference {
+        Inference { ends_at_calls, is_unsettled: true, ..Inference::new(limit, false) }
+    }
+
     /// Every state is what it is: from here on something is learned, in as many instructions.
     pub(crate) fn settle(&mut self) {
         self.is_unsettled = false;
         self.spent += self.limit - self.left;
         self.left = self.limit;
-    }
-
-    /// Equations cannot hold.
-    pub(crate) fn give_up(&mut self) {
-        self.is_contradictory = true;
     }
 
     /// How many instructions were followed.
@@ -127,7 +134,7 @@ impl Trial {
 
     /// Takes notice of an instruction; whether to go on behind it.
     #[inline]
-    pub(crate) fn allow(&mut self, state: &State, instruction: &Instruction) -> bool {
+    fn allow(&mut self, state: &State, instruction: &Instruction) -> bool {
         self.left = self.left.saturating_sub(1);
         self.meets_garbage |= instruction.is_privileged();
         self.uses_saved = self.uses_saved || uses_saved(state, instruction);
@@ -135,7 +142,7 @@ impl Trial {
     }
 
     /// Control leaves for where nobody knows: with the stack and the caller's registers restored, it is a procedure's end.
-    pub(crate) fn suspect_end(&mut self, state: &State) {
+    fn suspect_end(&mut self, state: &State) {
         let is_restored = |register: usize| match state.get(register) {
             Value::Stack { base, offset: 0 } => base == Base::of_register(register),
             Value::Content { plus: 0, .. } => true,
@@ -151,7 +158,7 @@ impl Trial {
     }
 
     /// A call is made.
-    pub(crate) fn note_call(&mut self, state: &State) {
+    fn note_call(&mut self, state: &State) {
         if let Value::Stack { base, offset } = state.get(RSP)
             && base == Base::of_register(RSP)
         {
@@ -170,7 +177,7 @@ impl Trial {
     }
 
     /// The procedure returns, or hands over to another one, with rsp so many bytes below the CFA.
-    pub(crate) fn learn_end(&mut self, state: &State, below: i32) {
+    fn learn_end(&mut self, state: &State, below: i32) {
         self.learns_from_return = true;
         self.learn(state, &Recipe::with_cfa(Cfa::Register { reg: Reg::RSP, disp: below }));
         self.learns_from_return = false;
@@ -178,7 +185,7 @@ impl Trial {
 
     /// Where `state` holds, `recipe` holds. What returns say is believed rather than what jumps into known code say:
     /// compilers let a case that is impossible lead anywhere.
-    pub(crate) fn learn(&mut self, state: &State, recipe: &Recipe) {
+    fn learn(&mut self, state: &State, recipe: &Recipe) {
         if self.is_unsettled {
             return;
         }
@@ -321,5 +328,101 @@ impl Trial {
             Value::Stack { base: Base::CFA, offset } if offset > -8 || offset % 8 != 0 => None,
             _ => Some(state),
         }
+    }
+}
+
+impl Purpose for Inference {
+    fn is_guess(&self) -> bool {
+        false
+    }
+
+    /// Where nothing came of it, the same way may be followed again.
+    #[inline]
+    fn is_followed(&self, known: &Knowledge<'_>, at: u32) -> bool {
+        known.recipes.number_at(at).is_some_and(|number| number != UNKNOWN)
+    }
+
+    fn may_arrive(&mut self, known: &mut Knowledge<'_>, edge: Edge, state: &State) -> bool {
+        if !edge.needs_return
+            && let Some(recipe) = known.recipes.known_at(edge.to)
+        {
+            // What holds where control comes only behind a call that may not come back is not known well enough.
+            if known.recipes.need_return.get(edge.to) {
+                self.joins_likely_code = true;
+            } else {
+                self.learn(state, recipe);
+            }
+            return false;
+        }
+        if known.begins.starts.get(edge.to) && edge.to != edge.root {
+            if !edge.needs_return {
+                self.learn_end(state, 8);
+            }
+            return false;
+        }
+        !(edge.needs_return && self.is_strict)
+    }
+
+    fn meets_root(&mut self, first: Value, again: Value) {
+        if first.base() == again.base() && !self.is_unsettled {
+            // What holds each time that control comes here does not hold relative to where it came first.
+            self.is_contradictory = true;
+        }
+    }
+
+    fn enter(&mut self, _: &mut Knowledge<'_>, _: u32, _: bool) {}
+
+    fn is_to_follow_again(&mut self, known: &mut Knowledge<'_>, edge: Edge, _: &State) -> bool {
+        known.recipes.number_at(edge.to) == Some(UNKNOWN)
+    }
+
+    fn begin_block(&mut self, _: u32, _: &mut State) {}
+
+    fn end_block(&mut self, _: &mut Knowledge<'_>, _: u32, _: u32) {}
+
+    #[inline]
+    fn instruction(&mut self, _: &mut Knowledge<'_>, code: Reached<'_>, state: &mut State) -> bool {
+        self.allow(state, code.instruction)
+    }
+
+    fn meets_garbage(&mut self) {
+        self.meets_garbage = true;
+    }
+
+    fn has_lost_frame(&self) -> bool {
+        false
+    }
+
+    fn call(&mut self, _: &mut Knowledge<'_>, state: &State) {
+        self.note_call(state);
+    }
+
+    fn called(&mut self, _: &mut Knowledge<'_>, _: u32, _: &mut State) {}
+
+    fn behind_call(&mut self, _: &Knowledge<'_>, _: u32, _: &mut State) -> BehindCall {
+        if self.ends_at_calls { BehindCall::Ends } else { BehindCall::Continues }
+    }
+
+    fn find(&mut self, _: &mut Knowledge<'_>, _: u32) {}
+
+    fn is_return(&mut self, value: Value, state: &State) -> bool {
+        match (value, state.get(RSP)) {
+            (Value::Caller(RETURN_ADDRESS), Value::Stack { base: Base::CFA, offset: 0 }) => true,
+            (Value::Content { base, offset, plus: 0 }, Value::Stack { base: of, offset: top })
+                if base == of && base == Base::of_register(RSP) && top == offset.wrapping_add(8) =>
+            {
+                self.learn_end(state, 0);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn leave(&mut self, state: &State, _: bool) {
+        self.learn_end(state, 8);
+    }
+
+    fn leave_by_jump(&mut self, _: &mut Knowledge<'_>, state: &State) {
+        self.suspect_end(state);
     }
 }

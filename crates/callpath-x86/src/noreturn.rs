@@ -1,5 +1,4 @@
-//! Which calls come back.
-//! Knows nothing of frames: a procedure returns if a return, or a jump that nobody can follow, is reached from it.
+//! Noreturn analysis: which calls never return. A procedure returns if a return, or a jump that cannot be followed, is reached from it.
 //!
 //! From an address, control reaches the next event of the sweep. Events that may lead to a return are found backwards
 //! from the returns; an event after a call is reached through it once the called procedure is known to return. Every
@@ -7,9 +6,11 @@
 
 use crate::places::NOWHERE;
 use crate::sweep::{Event, EventKind};
+use crate::worklist::Search;
 
 /// The answer for each event of a sweep.
-pub(crate) struct Returns {
+pub(crate) struct NoReturn {
+    /// From here a return can be reached.
     returns: Vec<bool>,
     /// Index of the first event at or after each multiple of [`STRIDE`].
     index: Vec<u32>,
@@ -19,31 +20,31 @@ const STRIDE: u32 = 64;
 /// No event's index.
 const NO_EVENT: u32 = u32::MAX;
 
-impl Returns {
+impl NoReturn {
     /// `events` are sorted; positions are below `len`.
-    pub(crate) fn new(events: &[Event], len: u32) -> Returns {
+    pub(crate) fn new(events: &[Event], len: u32) -> NoReturn {
         let mut index = Vec::with_capacity((len / STRIDE) as usize + 2);
         for (number, event) in (0u32..).zip(events) {
             while index.len() as u32 * STRIDE <= event.at {
                 index.push(number);
             }
         }
-        let mut returns = Returns { returns: vec![false; events.len()], index };
-        let targets: Vec<u32> = events.iter().map(|event| returns.target_of(events, event)).collect();
+        let mut found = NoReturn { returns: Vec::new(), index };
+        let targets: Vec<u32> = events.iter().map(|event| found.target_of(events, event)).collect();
         let (offsets, sources) = sources(&targets);
-        let mut found: Vec<u32> = Vec::new();
+        let mut search = Search::new(vec![false; events.len()]);
         for (number, event) in (0u32..).zip(events) {
-            let known = match event.kind {
+            let returns = match event.kind {
                 EventKind::Leave => true,
                 // Into code that is not here.
                 EventKind::Jump | EventKind::Branch => event.target == NOWHERE,
                 EventKind::Call | EventKind::Stop => false,
             };
-            if known {
-                returns.mark(number, &mut found);
+            if returns {
+                search.add(number);
             }
         }
-        while let Some(number) = found.pop() {
+        while let Some(number) = search.next() {
             // Control falls to here from the event before.
             if let Some(before) = number.checked_sub(1)
                 && let Some(event) = events.get(before as usize)
@@ -51,43 +52,35 @@ impl Returns {
                 let falls = match event.kind {
                     EventKind::Branch => true,
                     EventKind::Call => match targets.get(before as usize) {
-                        Some(&target) if target != NO_EVENT => returns.returns.get(target as usize) == Some(&true),
+                        Some(&target) if target != NO_EVENT => search.met.get(target as usize) == Some(&true),
                         // Into code that is not here.
                         _ => true,
                     },
                     _ => false,
                 };
                 if falls {
-                    returns.mark(before, &mut found);
+                    search.add(before);
                 }
             }
             let from = offsets.get(number as usize).copied().unwrap_or(0) as usize;
             let to = offsets.get(number as usize + 1).copied().unwrap_or(0) as usize;
             for &source in sources.get(from..to).unwrap_or(&[]) {
                 let leads = match events.get(source as usize).map(|event| event.kind) {
-                    Some(EventKind::Call) => returns.returns.get(source as usize + 1).is_some_and(|&after| after),
+                    Some(EventKind::Call) => search.met.get(source as usize + 1).is_some_and(|&after| after),
                     _ => true,
                 };
                 if leads {
-                    returns.mark(source, &mut found);
+                    search.add(source);
                 }
             }
         }
-        returns
+        found.returns = search.met;
+        found
     }
 
-    /// A call to `target` may come back.
-    pub(crate) fn of(&self, events: &[Event], target: u32) -> bool {
-        target == NOWHERE || self.event_at(events, target).is_none_or(|event| self.returns.get(event) == Some(&true))
-    }
-
-    fn mark(&mut self, number: u32, found: &mut Vec<u32>) {
-        if let Some(flag) = self.returns.get_mut(number as usize)
-            && !*flag
-        {
-            *flag = true;
-            found.push(number);
-        }
+    /// Of `events`, a procedure at `target` never returns.
+    pub(crate) fn is(&self, events: &[Event], target: u32) -> bool {
+        target != NOWHERE && self.event_at(events, target).is_some_and(|event| self.returns.get(event) != Some(&true))
     }
 
     /// The first event at or after a position.
@@ -134,8 +127,7 @@ mod tests {
     /// Events one byte apart; targets are indices.
     fn check(events: &[(EventKind, u32)], expect: &[bool]) {
         let events: Vec<Event> = (0..).zip(events).map(|(at, &(kind, target))| Event { at, kind, target }).collect();
-        let returns = Returns::new(&events, 1000);
-        assert_eq!(returns.returns, expect);
+        assert_eq!(NoReturn::new(&events, 1000).returns, expect);
     }
 
     #[test]

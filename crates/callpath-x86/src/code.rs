@@ -1,0 +1,109 @@
+//! A module's code, read once: its instructions, what they refer to, and which calls return. It does not change after that; unwind
+//! recipes (`frames`) and control flow graphs (`graph`) are both found from it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use callpath_format::address::LinkAddr;
+
+use crate::bitmap::Bitmap;
+use crate::decode::{Flow, Instructions};
+use crate::input::CodeInput;
+use crate::instruction::Instruction;
+use crate::noreturn::NoReturn;
+use crate::places::Places;
+use crate::sweep::{Hints, Sweep};
+use crate::tables::Data;
+
+/// What reading a module's code tells.
+pub(crate) struct ModuleCode<'a> {
+    pub(crate) places: Places<'a>,
+    pub(crate) data: Data<'a>,
+    pub(crate) sweep: Sweep,
+    /// Procedures surely begin here: symbols, and the entry point.
+    pub(crate) sure_starts: Bitmap,
+    /// Code whose recipes are known otherwise, which was not read.
+    pub(crate) known: Bitmap,
+    /// There is more code than can be read.
+    pub(crate) is_cut: bool,
+    no_return: NoReturn,
+    /// Words that hold the addresses of procedures that never return: sorted.
+    no_return_slots: Vec<u64>,
+}
+
+impl<'a> ModuleCode<'a> {
+    /// Reads all code of `input` but what is known otherwise. `stretches`: where instructions begin, besides procedures' starts.
+    pub(crate) fn read<'r>(
+        input: &CodeInput<'a>,
+        stretches: impl IntoIterator<Item = &'r Range<LinkAddr>>,
+    ) -> ModuleCode<'a> {
+        let (mut places, is_cut) = Places::new(input.code);
+        let mut known = Bitmap::new(places.len());
+        for range in input.known.iter().flat_map(|range| places.positions(range)) {
+            known.insert_range(range.start, range.end);
+        }
+        let mut sure_starts = Bitmap::new(places.len());
+        for start in input.starts.iter().chain(&input.entry).filter_map(|start| places.position(start.0)) {
+            sure_starts.insert(start);
+        }
+        let mut begins = sure_starts.clone();
+        for range in stretches.into_iter().flat_map(|range| places.positions(range)) {
+            begins.insert(range.start);
+        }
+        let mut no_return_slots: Vec<u64> = input.no_return_slots.iter().map(|slot| slot.0).collect();
+        no_return_slots.sort_unstable();
+        let data = Data::new(input);
+        let hints = Hints { known: &known, begins: &begins, no_return_slots: &no_return_slots, data: &data };
+        let (sweep, decoded) = Sweep::new(&places, &hints);
+        places.decoded = Arc::new(decoded);
+        let no_return = NoReturn::new(&sweep.events, places.len());
+        ModuleCode { places, data, sweep, sure_starts, known, is_cut, no_return, no_return_slots }
+    }
+
+    /// A call of what is at `target` may return.
+    pub(crate) fn returns(&self, target: u32) -> bool {
+        !self.no_return.is(&self.sweep.events, target)
+    }
+
+    /// The instruction, which ends at address `next`, calls or jumps to a procedure of another module that never returns.
+    pub(crate) fn is_through_no_return_slot(&self, instruction: &Instruction, next: u64) -> bool {
+        instruction.beside_code(next).is_some_and(|slot| self.no_return_slots.binary_search(&slot).is_ok())
+    }
+
+    /// Where control goes after the instruction that was read last. A call through a word of this module that the loader fills is a
+    /// call of what it fills in.
+    #[inline]
+    pub(crate) fn flow_after(&self, instructions: &Instructions<'_>, instruction: &Instruction) -> Flow {
+        match instructions.flow_of(instruction, &self.places) {
+            Flow::CallIndirect => match self.data.slot_target(instruction, instructions.next_address(), &self.places) {
+                Some(target) => Flow::Call(target),
+                None => Flow::CallIndirect,
+            },
+            flow => flow,
+        }
+    }
+
+    /// The first position from `at` on that is not padding, or `end`.
+    pub(crate) fn padding_end(&self, at: u32, end: u32) -> u32 {
+        let Some(mut instructions) = Instructions::new(&self.places, at) else { return at.min(end) };
+        loop {
+            let at = instructions.position();
+            if at >= end || !instructions.read().is_some_and(|instruction| instruction.is_padding()) {
+                return at.min(end);
+            }
+        }
+    }
+}
+
+/// The words in data that are addresses of code, where nobody relocates them.
+pub(crate) fn words_of_code(input: &CodeInput<'_>, places: &Places<'_>) -> Vec<u32> {
+    let mut found = Vec::new();
+    for (start, bytes) in input.data.iter().filter(|(start, _)| places.position(start.0).is_none()) {
+        let skipped = start.0.wrapping_neg() as usize % 8;
+        for word in bytes.get(skipped..).unwrap_or(&[]).chunks_exact(8) {
+            let word = word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+            found.extend(places.position(word));
+        }
+    }
+    found
+}

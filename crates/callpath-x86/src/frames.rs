@@ -1,0 +1,184 @@
+//! Unwind recipes from machine code: an abstract frame at every instruction that control is known to reach.
+//!
+//! What is known grows in phases. [`crate::code::ModuleCode`] is what reading the code told. [`Frames`] follows each procedure from its
+//! start ([`recording::Recording`]) and mends by constraints what it could not tell; [`gaps::Gaps`] then looks at what no control flow
+//! leads to, and infers from where such code leads what must hold where it begins ([`inference::Inference`]). What all of them know stands
+//! in [`knowledge::Knowledge`].
+
+mod calls;
+mod clobbers;
+mod constraint;
+pub(crate) mod gaps;
+mod inference;
+mod jumps;
+pub(crate) mod knowledge;
+pub(crate) mod pool;
+mod purpose;
+pub(crate) mod recipe_map;
+mod recording;
+mod walk;
+
+use constraint::Constraint;
+use inference::Inference;
+use knowledge::Knowledge;
+use pool::UNKNOWN;
+use purpose::Purpose;
+use recording::Recording;
+use walk::{Arrival, Walk};
+
+use crate::idioms;
+use crate::recipe::has_recipe;
+use crate::state::{RSP, State};
+use crate::value::{Base, Value};
+use crate::worklist::Discovered;
+
+/// So often a procedure is followed anew.
+const MAX_ROUNDS: u32 = 4;
+/// So many places of one procedure are tried in a round.
+const MAX_PLACES: usize = 16;
+/// So many instructions are followed from each.
+const MAX_INSTRUCTIONS: u32 = 4000;
+
+/// The frames of a module's code, as far as control was followed.
+pub(crate) struct Frames<'a> {
+    pub(crate) known: Knowledge<'a>,
+    /// The blocks that were followed last.
+    blocks: Discovered<Arrival>,
+    /// So many instructions may still be followed to infer something.
+    inference_budget: u32,
+}
+
+impl<'a> Frames<'a> {
+    pub(crate) fn new(known: Knowledge<'a>) -> Frames<'a> {
+        let mut frames = Frames { known, blocks: Discovered::default(), inference_budget: 0 };
+        frames.renew_budget();
+        frames
+    }
+
+    /// As many instructions may be followed to infer something as there may be, once.
+    fn renew_budget(&mut self) {
+        self.inference_budget = self.known.code.places.len();
+    }
+
+    /// A procedure begins at `at`, where `state` holds.
+    fn begin(&mut self, at: u32, state: State) {
+        self.known.begins.add_start(at);
+        self.follow(at, state);
+        self.follow_found();
+    }
+
+    /// Follows all starts that were found.
+    pub(crate) fn follow_found(&mut self) {
+        while let Some(start) = self.known.begins.found.pop() {
+            let bytes = self.known.code.places.bytes(start);
+            self.follow(start, idioms::linkage_stub(bytes).unwrap_or_else(State::at_entry));
+        }
+    }
+
+    /// Follows control from a procedure's start, where `state` holds, unless control has come there before.
+    pub(crate) fn follow(&mut self, start: u32, state: State) {
+        self.record(Recording::new(start, false), start, state);
+    }
+
+    /// The same for code at `root` that belongs to `owner`.
+    fn follow_for(&mut self, owner: u32, root: u32, state: State) {
+        self.record(Recording::new(owner, false), root, state);
+    }
+
+    /// The same where `state` is only likely: what is known better holds.
+    fn follow_guess(&mut self, owner: u32, root: u32, state: State) {
+        self.record(Recording::new(owner, true), root, state);
+    }
+
+    /// Follows control, and again where it did not end as a procedure must.
+    ///
+    /// Tallent et al. 2009, section 2.2, check at each return that the return address is at rsp, and mend recipes backwards
+    /// where it is not. Here there are two such repairs: of a start that was entered with more on the stack, and of places in
+    /// the middle where the frame was lost (a loop that lowers rsp each time round), by inference from there to a return.
+    fn record(&mut self, mut recording: Recording, root: u32, mut state: State) {
+        if self.known.recipes.is_seen(root) || self.known.code.known.get(root) {
+            return;
+        }
+        let begun = self.known.procedures.stretches.len();
+        self.walk(root, &mut recording).run(&state);
+        if let Some(surplus) = recording.ends.surplus()
+            // Who is called has the return address at rsp.
+            && !self.known.code.sweep.call_targets.get(root)
+            && let Value::Stack { base: Base::CFA, offset } = state.get(RSP)
+        {
+            state.set(RSP, Value::cfa(offset - surplus), root);
+            self.record_again(&mut recording, root, &state, begun);
+        }
+        if recording.ends.are_wrong_behind_calls() {
+            recording.distrusts_calls = true;
+            self.record_again(&mut recording, root, &state, begun);
+        }
+        for _ in 0..MAX_ROUNDS {
+            if !recording.has_unknown || !self.infer_constraints(&mut recording) {
+                return;
+            }
+            self.record_again(&mut recording, root, &state, begun);
+        }
+    }
+
+    /// Forgets what was recorded since there were `begun` stretches, and follows control from the root once more.
+    fn record_again(&mut self, recording: &mut Recording, root: u32, state: &State, begun: usize) {
+        self.known.forget_stretches(begun);
+        recording.ends = recording::Ends::default();
+        if recording.owner == root {
+            self.known.procedures.calls.remove(&root);
+            self.known.procedures.lost_jumps.remove(&root);
+        }
+        self.walk(root, recording).run(state);
+    }
+
+    fn walk<'w, P: Purpose>(&'w mut self, root: u32, purpose: &'w mut P) -> Walk<'w, 'a, P> {
+        Walk::new(&mut self.known, &mut self.blocks, purpose, root)
+    }
+
+    /// Looks for what must hold where control has come and the frame is not known. Whether there is something new.
+    fn infer_constraints(&mut self, recording: &mut Recording) -> bool {
+        let is_lost = |block: u32, arrival: &Arrival| {
+            self.known.recipes.number_at(block) == Some(UNKNOWN) && !has_recipe(&arrival.state)
+        };
+        let blocks = self.blocks.in_order().into_iter();
+        let lost = blocks.filter(|(block, arrival)| is_lost(*block, arrival)).map(|(block, _)| block);
+        let lost: Vec<u32> = lost.take(MAX_PLACES).collect();
+        let before = recording.constraints.len();
+        for block in lost {
+            if recording.constraints.iter().any(|constraint| constraint.block == block) {
+                continue;
+            }
+            let Some(inferred) = self.infer_settled_from(block, recording.distrusts_calls) else { break };
+            recording.constraints.extend(inferred.facts().into_iter().map(|fact| Constraint { block, fact }));
+        }
+        recording.constraints.len() > before
+    }
+
+    /// Follows control from `at` without recording anything, to infer what must hold there.
+    fn infer_from(&mut self, at: u32, limit: u32, is_strict: bool) -> Option<Inference> {
+        let limit = self.inference_limit(limit)?;
+        let mut inference = Inference::new(limit, is_strict);
+        self.walk(at, &mut inference).run(&State::symbolic());
+        Some(self.charge(inference))
+    }
+
+    /// The same, slowly: states settle before anything is learned, so that what is learned of a loop holds each time round.
+    fn infer_settled_from(&mut self, at: u32, ends_at_calls: bool) -> Option<Inference> {
+        let limit = self.inference_limit(MAX_INSTRUCTIONS)?;
+        let mut inference = Inference::unsettled(limit, ends_at_calls);
+        self.walk(at, &mut inference).run(&State::symbolic());
+        inference.settle();
+        self.walk(at, &mut inference).run_again();
+        Some(self.charge(inference))
+    }
+
+    fn inference_limit(&self, limit: u32) -> Option<u32> {
+        (self.inference_budget > 0).then(|| limit.min(self.inference_budget))
+    }
+
+    fn charge(&mut self, inference: Inference) -> Inference {
+        self.inference_budget = self.inference_budget.saturating_sub(inference.followed().max(1));
+        inference
+    }
+}

@@ -1,0 +1,71 @@
+//! Where jumps lead, and what that says of the places.
+
+use super::purpose::Purpose;
+use super::walk::Walk;
+use crate::decode::is_sure_prologue;
+use crate::effect::load;
+use crate::idioms;
+use crate::instruction::Instruction;
+use crate::places::NOWHERE;
+use crate::state::State;
+use crate::tables::{Entry, targets};
+use crate::value::Value;
+
+impl<P: Purpose> Walk<'_, '_, P> {
+    /// A jump at `at` leads to `target`: into the same procedure, or a call of another one that hands over the frame.
+    pub(super) fn jump(&mut self, at: u32, target: u32, state: &State) {
+        if target == NOWHERE {
+            return;
+        }
+        let is_behind = (self.root..at).contains(&target);
+        let looks_like_start =
+            self.known.code.places.is_aligned(target) && !is_behind && !self.known.recipes.is_seen(target);
+        if looks_like_start && state.is_like_entry() && !self.blocks.contains(target) {
+            return self.purpose.find(self.known, target);
+        }
+        self.arrive(target, state, false);
+    }
+
+    /// A jump to where a register or memory says, which ends at position `next`.
+    pub(super) fn jump_indirect(&mut self, next: u32, instruction: &Instruction, state: &State) {
+        let code = &self.known.code;
+        let memory = instruction.memory();
+        if memory.is_some_and(|memory| memory.is_beside_code())
+            && idioms::linkage_stub(code.places.bytes(next)).is_some()
+        {
+            // The lazy half of a stub: the jump leads there until the symbol is bound.
+            return self.purpose.find(self.known, next);
+        }
+        if let Some(target) = code.data.slot_target(instruction, code.places.address(next).0, &code.places) {
+            self.purpose.find(self.known, target);
+        }
+        let value = match memory {
+            Some(memory) => load(state, &memory),
+            None => instruction.register(0).general().map_or(Value::Unknown, |register| state.get(register)),
+        };
+        let (table, entry) = match value {
+            Value::TableTarget { table, base } => (table, Entry::Distance(base)),
+            Value::TablePointer(table) => (table, Entry::Pointer),
+            _ if self.purpose.is_return(value, state) => return,
+            _ => return self.purpose.leave_by_jump(self.known, state),
+        };
+        let (code, root) = (&self.known.code, self.root);
+        let references = &code.sweep.data_references;
+        let next_reference = references.get(references.partition_point(|&address| address <= table)).copied();
+        let is_credible = |target: u32| {
+            // Where no case is possible, compilers let the table lead behind the procedure.
+            let is_next = code.places.is_aligned(target)
+                && (is_sure_prologue(code.places.bytes(target))
+                    || (self.known.pointed.get(target) && matches!(entry, Entry::Distance(_))));
+            !is_next
+                && code.sweep.boundaries.get(target)
+                && !code.known.get(target)
+                && (!self.known.begins.starts.get(target) || target == root)
+        };
+        let list = targets(&code.data, &code.places, table, entry, state.bound, next_reference, is_credible);
+        for target in list {
+            self.known.begins.add_target(target);
+            self.arrive(target, state, false);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What is known of a module's frames so far, by position and by procedure.
+
+use rustc_hash::FxHashMap;
+
+use super::calls::CallFrames;
+use super::clobbers::Clobbers;
+use super::recipe_map::RecipeMap;
+use crate::bitmap::Bitmap;
+use crate::claims::Claims;
+use crate::code::ModuleCode;
+use crate::decode::{Flow, Instructions};
+use crate::places::NOWHERE;
+use crate::recipe::recipe_of;
+use crate::state::State;
+
+/// What is known of a module's frames, while control is followed through more and more of its code.
+pub(crate) struct Knowledge<'a> {
+    /// What reading the code told. It does not change.
+    pub(crate) code: ModuleCode<'a>,
+    /// Code whose address is taken. It does not change.
+    pub(crate) pointed: Bitmap,
+    pub(crate) begins: Beginnings,
+    pub(crate) recipes: RecipeMap,
+    pub(crate) procedures: Procedures,
+    pub(crate) clobbers: Clobbers,
+    /// What call frame information claims, to be compared.
+    pub(crate) claims: Option<Claims<'a>>,
+}
+
+/// Where blocks and procedures begin.
+pub(crate) struct Beginnings {
+    /// Where procedures begin: control from elsewhere comes here as to a procedure, or not at all.
+    pub(crate) starts: Bitmap,
+    /// Where branches, jumps and jump tables lead.
+    pub(crate) jump_targets: Bitmap,
+    /// Where control that runs on from instruction to instruction ends a block: jumps' targets, starts, known code.
+    pub(crate) block_ends: Bitmap,
+    /// Starts that were found and not yet followed.
+    pub(crate) found: Vec<u32>,
+}
+
+impl Beginnings {
+    fn new(code: &ModuleCode<'_>) -> Beginnings {
+        let mut starts = code.sure_starts.clone();
+        for target in code.sweep.call_targets.range(0, code.places.len()) {
+            if code.sweep.boundaries.get(target) {
+                starts.insert(target);
+            }
+        }
+        let jump_targets = code.sweep.jump_targets.clone();
+        let mut block_ends = jump_targets.clone();
+        block_ends.insert_all(&starts);
+        block_ends.insert_all(&code.known);
+        Beginnings { starts, jump_targets, block_ends, found: Vec::new() }
+    }
+
+    /// A procedure begins at `at`. Whether that is new.
+    pub(crate) fn add_start(&mut self, at: u32) -> bool {
+        self.block_ends.insert(at);
+        self.starts.insert(at)
+    }
+
+    /// A block begins at `at`: control jumps there.
+    pub(crate) fn add_target(&mut self, at: u32) {
+        self.jump_targets.insert(at);
+        self.block_ends.insert(at);
+    }
+}
+
+/// What is known of each procedure, by the position of its start.
+#[derive(Default)]
+pub(crate) struct Procedures {
+    /// Stretches that were followed, and to whom they belong: `(from, to, owner)`.
+    pub(crate) stretches: Vec<(u32, u32, u32)>,
+    /// How many of them, from the first on, are sorted.
+    pub(crate) sorted: usize,
+    /// The frames at its calls.
+    pub(crate) calls: FxHashMap<u32, CallFrames>,
+    /// What holds at those of its jumps that could not be followed.
+    pub(crate) lost_jumps: FxHashMap<u32, Box<State>>,
+}
+
+impl<'a> Knowledge<'a> {
+    /// What reading the code told, and nothing else. `pointed`: code whose address is taken.
+    pub(crate) fn new(code: ModuleCode<'a>, pointed: &[u32]) -> Knowledge<'a> {
+        let len = code.places.len();
+        let mut is_pointed = Bitmap::new(len);
+        for &at in pointed {
+            is_pointed.insert(at);
+        }
+        Knowledge {
+            begins: Beginnings::new(&code),
+            code,
+            pointed: is_pointed,
+            recipes: RecipeMap::new(len),
+            procedures: Procedures::default(),
+            clobbers: Clobbers::default(),
+            claims: None,
+        }
+    }
+
+    /// Makes `at` a start that is to be followed.
+    pub(crate) fn find(&mut self, at: u32) {
+        if at != NOWHERE && self.begins.starts.insert(at) && !self.code.known.get(at) {
+            self.begins.block_ends.insert(at);
+            self.begins.found.push(at);
+        }
+    }
+
+    /// Forgets the stretches that were followed since there were `begun` of them.
+    pub(crate) fn forget_stretches(&mut self, begun: usize) {
+        for (from, to, _) in self.procedures.stretches.split_off(begun) {
+            self.recipes.forget(from, to);
+        }
+    }
+
+    /// Forgets the recipes from `at` on, up to where control does not fall to or comes from elsewhere.
+    pub(crate) fn forget_block(&mut self, at: u32) {
+        let Some(mut instructions) = Instructions::new(&self.code.places, at) else { return };
+        loop {
+            let from = instructions.position();
+            let joins = from != at && self.begins.jump_targets.get(from) && !self.recipes.need_return.get(from);
+            if joins || !self.recipes.is_seen(from) {
+                return;
+            }
+            let Some(instruction) = instructions.read() else { return };
+            self.recipes.forget(from, instructions.position());
+            self.recipes.need_return.remove(from);
+            let flow = instructions.flow_of(&instruction, &self.code.places);
+            if !matches!(flow, Flow::Next | Flow::Branch(_) | Flow::Call(_)) {
+                return;
+            }
+        }
+    }
+
+    /// What holds where an exception lands that one of the calls of `owner` throws. Code there that makes a call has moved rsp by
+    /// `call_offset` by then.
+    pub(crate) fn landing_state(&self, owner: u32, call_offset: Option<i32>) -> Option<State> {
+        self.procedures.calls.get(&owner)?.landing_state(&self.recipes.pool, call_offset)
+    }
+
+    /// `owner` jumps to where nobody knows: perhaps to labels of its own. `state` holds there.
+    pub(crate) fn note_lost_jump(&mut self, owner: u32, state: &State) {
+        match self.procedures.lost_jumps.get_mut(&owner) {
+            Some(known) => {
+                let expressions = &mut self.recipes.pool.expressions;
+                if recipe_of(known, expressions) != recipe_of(state, expressions) {
+                    known.merge(state, owner);
+                }
+            }
+            None => {
+                self.procedures.lost_jumps.insert(owner, Box::new(state.clone()));
+            }
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Follows control to record the recipes of what is reached.
+
+use callpath_format::recipe::Recipe;
+
+use super::constraint::Constraint;
+use super::knowledge::Knowledge;
+use super::pool::UNKNOWN;
+use super::purpose::{BehindCall, Edge, Purpose, Reached};
+use super::recipe_map::INSIDE;
+use crate::recipe::{has_recipe, recipe_of};
+use crate::state::{RSP, State};
+use crate::value::{Base, RETURN_ADDRESS, Value};
+
+/// The recording of one procedure, or of a part of one.
+pub(crate) struct Recording {
+    /// The procedure that the code belongs to.
+    pub(super) owner: u32,
+    /// It began with a guess: what is known better holds.
+    pub(super) is_guess: bool,
+    /// What was inferred.
+    pub(super) constraints: Vec<Constraint>,
+    /// How the procedure ends.
+    pub(super) ends: Ends,
+    /// It does not end as it should: where rsp is behind a call is not known.
+    pub(super) distrusts_calls: bool,
+    /// An instruction was reached whose frame is not known.
+    pub(super) has_unknown: bool,
+    /// The recipe that holds where control is.
+    number: u16,
+}
+
+impl Recording {
+    pub(super) fn new(owner: u32, is_guess: bool) -> Recording {
+        Recording {
+            owner,
+            is_guess,
+            constraints: Vec::new(),
+            ends: Ends::default(),
+            distrusts_calls: false,
+            has_unknown: false,
+            number: UNKNOWN,
+        }
+    }
+}
+
+impl Purpose for Recording {
+    fn is_guess(&self) -> bool {
+        self.is_guess
+    }
+
+    #[inline]
+    fn is_followed(&self, known: &Knowledge<'_>, at: u32) -> bool {
+        known.recipes.number_at(at).is_some()
+    }
+
+    #[inline]
+    fn may_arrive(&mut self, _: &mut Knowledge<'_>, _: Edge, _: &State) -> bool {
+        true
+    }
+
+    fn meets_root(&mut self, _: Value, _: Value) {}
+
+    fn enter(&mut self, known: &mut Knowledge<'_>, block: u32, needs_return: bool) {
+        if needs_return {
+            known.recipes.need_return.insert(block);
+        }
+    }
+
+    /// Control seemed to come here behind a call only. Where a jump comes with another frame, it holds.
+    fn is_to_follow_again(&mut self, known: &mut Knowledge<'_>, edge: Edge, state: &State) -> bool {
+        if edge.needs_return || !known.recipes.need_return.get(edge.to) {
+            return false;
+        }
+        let recipe = recipe_of(state, &mut known.recipes.pool.expressions);
+        let here = known.recipes.number_at(edge.to);
+        let is_other = recipe != Recipe::UNKNOWN && here.is_some_and(|here| here != known.recipes.pool.intern(&recipe));
+        if is_other {
+            known.forget_block(edge.to);
+        }
+        is_other
+    }
+
+    fn begin_block(&mut self, block: u32, state: &mut State) {
+        state.is_changed = true;
+        self.number = UNKNOWN;
+        for constraint in self.constraints.iter().filter(|constraint| constraint.block == block) {
+            constraint.fact.assume(state, block);
+        }
+    }
+
+    fn end_block(&mut self, known: &mut Knowledge<'_>, from: u32, to: u32) {
+        known.procedures.stretches.push((from, to, self.owner));
+    }
+
+    #[inline]
+    fn instruction(&mut self, known: &mut Knowledge<'_>, code: Reached<'_>, state: &mut State) -> bool {
+        if state.is_changed {
+            state.is_changed = false;
+            self.number = known.recipes.number_of(state);
+        }
+        known.recipes.mark(code.at, code.next, self.number);
+        self.has_unknown |= self.number == UNKNOWN;
+        if let Some(claims) = &mut known.claims {
+            claims.judge(code.at, state);
+        }
+        true
+    }
+
+    fn meets_garbage(&mut self) {}
+
+    fn has_lost_frame(&self) -> bool {
+        self.number == UNKNOWN
+    }
+
+    fn call(&mut self, known: &mut Knowledge<'_>, state: &State) {
+        known.procedures.calls.entry(self.owner).or_default().note(state, self.number);
+    }
+
+    fn called(&mut self, known: &mut Knowledge<'_>, next: u32, state: &mut State) {
+        if !state.is_changed {
+            return;
+        }
+        state.is_changed = false;
+        let after = known.recipes.number_of(state);
+        known.recipes.mark_call(next, if after == self.number { INSIDE } else { after });
+        self.number = after;
+    }
+
+    /// Behind a call that may have changed the caller's stack nothing is known of rsp.
+    fn behind_call(&mut self, known: &Knowledge<'_>, next: u32, state: &mut State) -> BehindCall {
+        self.ends.note_call();
+        let is_lost = |state: &State| state.get(RSP).base() == Some(Base::CFA) || !has_recipe(state);
+        if !self.distrusts_calls || known.code.known.get(next) || !is_lost(state) {
+            return BehindCall::Continues;
+        }
+        let lost = state.fresh(next);
+        state.set(RSP, lost, next);
+        BehindCall::LosesFrame
+    }
+
+    fn find(&mut self, known: &mut Knowledge<'_>, at: u32) {
+        known.find(at);
+    }
+
+    fn is_return(&mut self, value: Value, state: &State) -> bool {
+        value == Value::Caller(RETURN_ADDRESS) && state.get(RSP) == Value::cfa(0)
+    }
+
+    fn leave(&mut self, state: &State, needs_return: bool) {
+        if let Value::Stack { base: Base::CFA, offset } = state.get(RSP) {
+            // Behind a call that may not come back another procedure's code may lie.
+            if needs_return {
+                self.ends.note(offset);
+            } else {
+                self.ends.note_return(offset);
+            }
+        }
+    }
+
+    fn leave_by_jump(&mut self, known: &mut Knowledge<'_>, state: &State) {
+        if !state.is_like_entry() {
+            known.note_lost_jump(self.owner, state);
+        }
+        if let Value::Stack { base: Base::CFA, offset } = state.get(RSP) {
+            self.ends.note(offset);
+        }
+    }
+}
+
+/// Where rsp is when a procedure ends, from the CFA.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Ends {
+    offset: Option<i32>,
+    differ: bool,
+    /// One of them is a return, and to what is no return address.
+    is_wrong: bool,
+    /// Control went on behind a call.
+    has_calls: bool,
+}
+
+impl Ends {
+    fn note(&mut self, offset: i32) {
+        self.differ |= self.offset.is_some_and(|known| known != offset);
+        self.offset = Some(offset);
+    }
+
+    /// Control returns with rsp there.
+    fn note_return(&mut self, offset: i32) {
+        self.note(offset);
+        self.is_wrong |= offset != -8;
+    }
+
+    /// Control goes on behind a call.
+    fn note_call(&mut self) {
+        self.has_calls = true;
+    }
+
+    /// Something is wrong that a call may have caused.
+    pub(super) fn are_wrong_behind_calls(&self) -> bool {
+        self.is_wrong && self.has_calls
+    }
+
+    /// Bytes that all ends leave on the stack beyond the return address.
+    pub(super) fn surplus(&self) -> Option<i32> {
+        let surplus = self.offset?.checked_add(8)?;
+        (!self.differ && surplus > 0 && surplus % 8 == 0).then_some(surplus)
+    }
+}

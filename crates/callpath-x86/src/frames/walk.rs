@@ -1,0 +1,341 @@
+//! Abstract frames along control flow: from where a procedure begins to every instruction that is reached from there.
+//!
+//! Tallent et al. 2009, section 2.2, scan a procedure's code in order and mend the state behind each return by the
+//! canonical frame; here states travel along branches, jumps and jump tables, meet where flow meets, and the states of
+//! cold fragments are those of the jumps into them. Control does not flow past a call that never returns, nor over the
+//! start of another procedure. The graph is found on the way: what is known of frames decides where jump tables are and what is code.
+
+use super::knowledge::Knowledge;
+use super::purpose::{BehindCall, Edge, Purpose, Reached};
+use crate::decode::{Flow, Instructions, is_sure_prologue};
+use crate::effect;
+use crate::instruction::{Condition, Instruction, Operation};
+use crate::places::NOWHERE;
+use crate::recipe::has_recipe;
+use crate::state::{CALL_CLOBBERED, RBP, RSP, State};
+use crate::value::Base;
+use crate::worklist::Discovered;
+
+/// How control came to a block.
+pub(crate) struct Arrival {
+    pub(crate) state: State,
+    /// Only a call that returns leads there.
+    needs_return: bool,
+    /// How far it was followed from here already.
+    end: u32,
+}
+
+/// Follows control for a purpose.
+pub(crate) struct Walk<'w, 'a, P> {
+    pub(super) known: &'w mut Knowledge<'a>,
+    pub(super) blocks: &'w mut Discovered<Arrival>,
+    pub(super) purpose: &'w mut P,
+    /// Where control began to be followed.
+    pub(super) root: u32,
+    /// The block that is being followed is reachable only if a call returns.
+    needs_return: bool,
+}
+
+impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
+    pub(super) fn new(
+        known: &'w mut Knowledge<'a>,
+        blocks: &'w mut Discovered<Arrival>,
+        purpose: &'w mut P,
+        root: u32,
+    ) -> Walk<'w, 'a, P> {
+        Walk { known, blocks, purpose, root, needs_return: false }
+    }
+
+    /// Follows control from the root, where `state` holds.
+    pub(super) fn run(&mut self, state: &State) {
+        self.blocks.clear();
+        self.enter(self.root, state, self.purpose.is_guess(), self.root);
+        let Some(mut instructions) = Instructions::new(&self.known.code.places, self.root) else {
+            return self.blocks.stop();
+        };
+        let mut state = State::unknown();
+        while let Some(block) = self.blocks.next() {
+            let Some(known_end) = self.resume(block, &mut state) else { continue };
+            let end = self.block(&mut instructions, block, known_end, &mut state);
+            if let Some(arrival) = self.blocks.get_mut(block) {
+                arrival.end = end.max(known_end);
+            }
+            if end > known_end {
+                self.purpose.end_block(self.known, known_end, end);
+            }
+        }
+    }
+
+    /// Follows each block once more: states have settled.
+    pub(super) fn run_again(&mut self) {
+        let blocks: Vec<u32> = self.blocks.in_order().into_iter().map(|(block, _)| block).collect();
+        let Some(mut instructions) = Instructions::new(&self.known.code.places, self.root) else { return };
+        let mut state = State::unknown();
+        for block in blocks {
+            if let Some(end) = self.resume(block, &mut state) {
+                self.block(&mut instructions, block, end, &mut state);
+            }
+        }
+        self.blocks.stop();
+    }
+
+    /// Takes up what holds at a block. How far it was followed before.
+    fn resume(&mut self, block: u32, state: &mut State) -> Option<u32> {
+        let arrival = self.blocks.get_mut(block)?;
+        state.clone_from(&arrival.state);
+        self.needs_return = arrival.needs_return;
+        Some(arrival.end)
+    }
+
+    /// Control comes to `at` for the first time.
+    fn enter(&mut self, at: u32, state: &State, needs_return: bool, end: u32) {
+        self.purpose.enter(self.known, at, needs_return);
+        let reuse = |arrival: &mut Arrival| {
+            arrival.state.clone_from(state);
+            arrival.needs_return = needs_return;
+            arrival.end = end;
+        };
+        self.blocks.discover(at, reuse, || Arrival { state: state.clone(), needs_return, end });
+    }
+
+    /// From `block` on, one instruction after the other, up to where other control flow may come in, or up to what was
+    /// followed from elsewhere; `known_end` is how far it was followed from here before. Where it ended.
+    fn block(&mut self, instructions: &mut Instructions<'a>, block: u32, known_end: u32, state: &mut State) -> u32 {
+        if !instructions.seek(block) {
+            let Some(elsewhere) = Instructions::new(&self.known.code.places, block) else { return block };
+            *instructions = elsewhere;
+        }
+        // The last instruction was a call.
+        let mut after_call = false;
+        // The last instruction compared rsp with this register.
+        let mut compared = None;
+        self.purpose.begin_block(block, state);
+        loop {
+            let at = instructions.position();
+            if at != block {
+                if self.known.begins.block_ends.get(at) {
+                    if self.known.begins.jump_targets.get(at) || self.known.begins.starts.get(at) {
+                        self.arrive(at, state, after_call);
+                    }
+                    return at;
+                }
+                if at >= known_end && self.purpose.is_followed(self.known, at) {
+                    return at;
+                }
+            }
+            let Some(instruction) = instructions.read() else {
+                self.purpose.meets_garbage();
+                return at;
+            };
+            let next = instructions.position();
+            if after_call || at == block {
+                let is_padding = instruction.is_padding();
+                if after_call || is_padding {
+                    if self.is_end_behind_call(at, &instruction, is_padding) {
+                        return at;
+                    }
+                    after_call = is_padding;
+                }
+            }
+            if !self.purpose.instruction(self.known, Reached { instruction: &instruction, at, next }, state) {
+                return at;
+            }
+            match self.known.code.flow_after(instructions, &instruction) {
+                Flow::Next => {
+                    effect::apply(state, &instruction, at, instructions.next_address());
+                    compared = instruction.compared_with_stack_pointer();
+                }
+                Flow::Branch(target) => {
+                    let compared = compared.take().map(|register: usize| state.get(register));
+                    match (compared, instruction.condition()) {
+                        // A loop that lowers rsp up to a limit.
+                        (Some(limit), Some(Condition::NotEqual)) => {
+                            self.arrive(target, state, false);
+                            state.set(RSP, limit, at);
+                            continue;
+                        }
+                        (Some(limit), Some(Condition::Equal)) => {
+                            let mut equal = state.clone();
+                            equal.set(RSP, limit, at);
+                            self.arrive(target, &equal, false);
+                        }
+                        _ => self.arrive(target, state, false),
+                    }
+                    if target <= at && self.purpose.has_lost_frame() {
+                        // A loop in which the frame was lost: behind it, perhaps, it can be found again.
+                        self.known.begins.add_target(next);
+                        let is_other = self.known.begins.starts.get(next) || self.known.code.known.get(next);
+                        if !self.blocks.contains(next) && !is_other {
+                            self.enter(next, state, self.needs_return, known_end.max(next));
+                            return next;
+                        }
+                    }
+                }
+                Flow::Jump(target) => {
+                    self.jump(at, target, state);
+                    return next;
+                }
+                Flow::JumpIndirect => {
+                    self.jump_indirect(next, &instruction, state);
+                    return next;
+                }
+                Flow::Call(target) => {
+                    if !self.call(target, next, state) {
+                        return next;
+                    }
+                    if self.known.code.sweep.has_popping_returns && target != NOWHERE {
+                        let popped = self.known.clobbers.popped_by(&self.known.code.places, target);
+                        let top = state.get(RSP).plus(popped.into());
+                        state.set(RSP, top, at);
+                    }
+                    if !self.continues_behind_call(next, known_end, state) {
+                        return next;
+                    }
+                    after_call = true;
+                }
+                Flow::CallIndirect => {
+                    self.purpose.call(self.known, state);
+                    if self.known.code.is_through_no_return_slot(&instruction, instructions.next_address()) {
+                        return next;
+                    }
+                    state.call();
+                    self.purpose.called(self.known, next, state);
+                    if !self.continues_behind_call(next, known_end, state) {
+                        return next;
+                    }
+                    after_call = true;
+                }
+                Flow::Return => {
+                    self.purpose.leave(state, self.needs_return);
+                    return next;
+                }
+                Flow::Stop => return next,
+            }
+        }
+    }
+
+    /// A call of `target`, which ends at `next`. Whether it may return.
+    fn call(&mut self, target: u32, next: u32, state: &mut State) -> bool {
+        self.purpose.call(self.known, state);
+        if target != NOWHERE {
+            self.purpose.find(self.known, target);
+            if !self.known.code.known.get(target) && !self.known.code.returns(target) {
+                return false;
+            }
+        }
+        let before = state.holds_frame_in_clobbered().then(|| state.clone());
+        state.call();
+        if let Some(before) = before {
+            self.keep_preserved(state, &before, target, next);
+        }
+        self.purpose.called(self.known, next, state);
+        true
+    }
+
+    /// Behind a call of `target`, registers that hold the frame and that it leaves alone are as they were `before`. Who
+    /// relies on that does so at once, or has no other way to the frame.
+    fn keep_preserved(&mut self, state: &mut State, before: &State, target: u32, next: u32) {
+        if target == NOWHERE {
+            return;
+        }
+        let has_frame = |register: usize| state.get(register).base() == Some(Base::CFA);
+        let is_lost = !has_frame(RSP) && !has_frame(RBP) && !has_recipe(state);
+        let places = &self.known.code.places;
+        if !is_lost && !sets_rsp(places.bytes(next)) {
+            return;
+        }
+        for register in CALL_CLOBBERED {
+            if before.get(register).base().is_some() && self.known.clobbers.preserves(places, target, register) {
+                state.set(register, before.get(register), next);
+            }
+        }
+    }
+
+    /// Whether control is to be followed in this block behind a call, at `next`.
+    fn continues_behind_call(&mut self, next: u32, known_end: u32, state: &mut State) -> bool {
+        match self.purpose.behind_call(self.known, next, state) {
+            BehindCall::Continues => true,
+            BehindCall::Ends => false,
+            BehindCall::LosesFrame => {
+                self.known.begins.block_ends.insert(next);
+                if self.blocks.contains(next) || self.known.begins.starts.get(next) {
+                    self.arrive(next, state, true);
+                } else {
+                    self.enter(next, state, true, known_end.max(next));
+                }
+                false
+            }
+        }
+    }
+
+    /// Behind a call, at `at`, something else begins: the call does not return. An `int3` stands there, or other padding.
+    fn is_end_behind_call(&mut self, at: u32, instruction: &Instruction, is_padding: bool) -> bool {
+        if instruction.operation() == Operation::Breakpoint {
+            return true;
+        }
+        let code = &self.known.code;
+        if !is_padding {
+            let begins = code.places.is_aligned(at) && is_sure_prologue(code.places.bytes(at));
+            if begins {
+                self.purpose.find(self.known, at);
+            }
+            return begins;
+        }
+        let end = code.padding_end(at, NOWHERE);
+        if self.known.begins.starts.get(end) {
+            return true;
+        }
+        let begins = code.sweep.begins_behind_padding(&code.places, &self.known.begins.jump_targets, at..end);
+        if begins {
+            self.purpose.find(self.known, end);
+        }
+        begins
+    }
+
+    /// Control comes to `at`, which begins a block.
+    pub(super) fn arrive(&mut self, at: u32, state: &State, needs_return: bool) {
+        let needs_return = needs_return || self.needs_return;
+        let edge = Edge { to: at, root: self.root, needs_return };
+        if !self.purpose.may_arrive(self.known, edge, state) {
+            return;
+        }
+        let is_root = at == self.root;
+        if at == NOWHERE || self.known.code.known.get(at) || (self.known.begins.starts.get(at) && !is_root) {
+            return;
+        }
+        let again = state.get(RSP);
+        let Some(arrival) = self.blocks.get_mut(at) else {
+            if !self.known.recipes.is_seen(at) || self.purpose.is_to_follow_again(self.known, edge, state) {
+                self.enter(at, state, needs_return, at);
+            }
+            return;
+        };
+        let first = arrival.state.get(RSP);
+        if is_root && first != again {
+            return self.purpose.meets_root(first, again);
+        }
+        let differs = first != again && first.base() == again.base();
+        if differs && needs_return && !arrival.needs_return {
+            return;
+        }
+        if differs && arrival.needs_return && !needs_return {
+            arrival.state.clone_from(state);
+            arrival.needs_return = false;
+            self.blocks.wait_again(at);
+            return self.known.recipes.need_return.remove(at);
+        }
+        arrival.needs_return &= needs_return;
+        if arrival.state.merge(state, at) {
+            self.blocks.wait_again(at);
+        }
+        if !needs_return {
+            self.known.recipes.need_return.remove(at);
+        }
+    }
+}
+
+/// `mov rsp, REGISTER`
+fn sets_rsp(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x48 | 0x4c, 0x89, modrm, ..] if modrm & 0xc7 == 0xc4)
+        || matches!(bytes, [0x48 | 0x49, 0x8b, modrm, ..] if modrm & 0xf8 == 0xe0)
+}

@@ -1,0 +1,113 @@
+//! One procedure while its control flow is being followed: its pieces of code, and the sweep's events in them.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+use crate::decode::Flow;
+use crate::graph::module_flow::ModuleFlow;
+use crate::graph::resolution::Resolution;
+use crate::graph::steps::Step;
+use crate::places::NOWHERE;
+
+/// A block before it has a number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RawBlock {
+    pub(super) start: u32,
+    pub(super) end: u32,
+    pub(super) how: Ending,
+}
+
+/// How it ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ending {
+    /// With this step.
+    Step(usize),
+    /// At the next block, or the end of the stretch.
+    Falls,
+    /// As this instruction says, which the sweep does not have.
+    Stray { flow: Flow },
+}
+
+/// A stretch of the procedure's code, with its steps.
+#[derive(Clone, Debug)]
+pub(super) struct Stretch {
+    pub(super) start: u32,
+    pub(super) end: u32,
+    pub(super) steps: Range<usize>,
+    pub(super) piece: u32,
+}
+
+/// A procedure while its control flow is being followed.
+pub(super) struct Procedure<'m, 'a> {
+    pub(super) flow: &'m ModuleFlow<'a>,
+    pub(super) entry: u32,
+    /// Sorted.
+    pub(super) stretches: Vec<Stretch>,
+    pub(super) steps: Vec<Step>,
+    pub(super) leaders: Vec<u32>,
+    pub(super) strays: FxHashMap<u32, RawBlock>,
+    pub(super) pending: Vec<u32>,
+    /// Where control begins that comes from nowhere.
+    pub(super) extra_roots: Vec<u32>,
+    /// What became of indirect jumps, by the index of their step.
+    pub(super) resolved: FxHashMap<usize, Rc<Resolution>>,
+}
+
+impl<'m, 'a> Procedure<'m, 'a> {
+    /// These pieces make it up, the one with its entry first.
+    pub(super) fn new(flow: &'m ModuleFlow<'a>, members: &[u32]) -> Option<Procedure<'m, 'a>> {
+        let entry = members.first().and_then(|&piece| flow.pieces.get(piece as usize))?.start;
+        let mut procedure = Procedure {
+            flow,
+            entry,
+            stretches: Vec::with_capacity(members.len()),
+            steps: Vec::new(),
+            leaders: Vec::new(),
+            strays: FxHashMap::default(),
+            pending: Vec::new(),
+            extra_roots: Vec::new(),
+            resolved: FxHashMap::default(),
+        };
+        members.iter().for_each(|&piece| procedure.add_piece(piece));
+        Some(procedure)
+    }
+
+    /// Adds a piece of code; if it is not there already.
+    pub(super) fn add_piece(&mut self, number: u32) {
+        let Some(piece) = self.flow.pieces.get(number as usize) else { return };
+        let index = self.stretches.partition_point(|stretch| stretch.start < piece.start);
+        if self.stretches.get(index).is_some_and(|stretch| stretch.piece == number) {
+            return;
+        }
+        let first = self.steps.len();
+        let events = &self.flow.code.sweep.events;
+        let from = events.partition_point(|event| event.at < piece.start);
+        let events = events.get(from..).unwrap_or(&[]).iter().take_while(|event| event.at < piece.end);
+        for event in events {
+            let Some(instruction) = self.flow.instruction_at(event.at) else { continue };
+            let end = event.at + instruction.len();
+            let kind = self.flow.kind_of(event, &instruction, piece);
+            self.steps.push(Step { at: event.at, end, kind, target: event.target, from: NOWHERE });
+        }
+        let stretch = Stretch { start: piece.start, end: piece.end, steps: first..self.steps.len(), piece: number };
+        self.stretches.insert(index, stretch);
+    }
+
+    pub(super) fn stretch_at(&self, at: u32) -> Option<&Stretch> {
+        let index = self.stretches.partition_point(|stretch| stretch.start <= at).checked_sub(1)?;
+        self.stretches.get(index).filter(|stretch| at < stretch.end)
+    }
+
+    pub(super) fn is_inside(&self, at: u32) -> bool {
+        self.stretch_at(at).is_some()
+    }
+
+    /// Where an exception of a call lands. As unwinders do, the last byte of the instruction is asked for.
+    pub(super) fn landing_pad(&self, call: &Step) -> Option<u32> {
+        let (at, pads) = (call.end.checked_sub(1)?, &self.flow.landing_pads);
+        let &(from, to, pad) = pads.get(pads.partition_point(|pad| pad.0 <= at).checked_sub(1)?)?;
+        (from <= at && at < to).then_some(pad)
+    }
+}

@@ -1,0 +1,60 @@
+//! What becomes of an indirect jump.
+
+use std::rc::Rc;
+
+use crate::graph::TableEnd;
+
+/// What becomes of an indirect jump.
+#[derive(Clone, Debug)]
+pub(super) enum Resolution {
+    /// It stays in the procedure.
+    Table {
+        /// Positions, sorted, distinct.
+        targets: Vec<u32>,
+        addresses: Vec<u64>,
+        end: TableEnd,
+        /// Pieces of code that belong to the procedure because of it.
+        pieces: Vec<u32>,
+    },
+    /// It leaves the procedure, for a known position or not.
+    Leaves(Option<u32>),
+    Unresolved,
+}
+
+impl Resolution {
+    /// What was found before, and what is found when more of the procedure is known.
+    pub(super) fn merge(before: &Rc<Resolution>, now: &Rc<Resolution>) -> Rc<Resolution> {
+        match (&**before, &**now) {
+            (
+                Resolution::Table { targets, addresses, end, pieces },
+                Resolution::Table { targets: new, addresses: more, end: now_end, pieces: more_pieces },
+            ) => {
+                let both = |a: &[u32], b: &[u32]| {
+                    let mut both = [a, b].concat();
+                    both.sort_unstable();
+                    both.dedup();
+                    both
+                };
+                let mut addresses = [&addresses[..], more].concat();
+                addresses.sort_unstable();
+                addresses.dedup();
+                let targets = both(targets, new);
+                if targets == *new && addresses == *more && end.max(now_end) == now_end {
+                    return Rc::clone(now);
+                }
+                let end = *end.max(now_end);
+                Rc::new(Resolution::Table { targets, addresses, end, pieces: both(pieces, more_pieces) })
+            }
+            (Resolution::Table { .. }, _) => Rc::clone(before),
+            _ => Rc::clone(now),
+        }
+    }
+
+    /// Of a table: where it leads, where it lies, and how its end is known.
+    pub(super) fn table(&self) -> (&[u32], &[u64], TableEnd) {
+        match self {
+            Resolution::Table { targets, addresses, end, .. } => (targets, addresses, *end),
+            _ => (&[], &[], TableEnd::Contents),
+        }
+    }
+}

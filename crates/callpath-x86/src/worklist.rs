@@ -1,0 +1,201 @@
+//! Worklists: what waits to be looked at, each once, and what is known of it.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::bitmap::Bitmap;
+
+/// A set of numbers that a search has met.
+pub(crate) trait Set {
+    /// Adds a number. Whether it was new; one that the set has no room for is not.
+    fn add(&mut self, number: u32) -> bool;
+}
+
+impl Set for FxHashSet<u32> {
+    fn add(&mut self, number: u32) -> bool {
+        self.insert(number)
+    }
+}
+
+impl Set for Vec<bool> {
+    fn add(&mut self, number: u32) -> bool {
+        self.get_mut(number as usize).is_some_and(|is_met| !std::mem::replace(is_met, true))
+    }
+}
+
+impl Set for Bitmap {
+    fn add(&mut self, number: u32) -> bool {
+        self.insert(number)
+    }
+}
+
+/// A search: the numbers that were met, and those of them that wait, the last one first.
+#[derive(Default)]
+pub(crate) struct Search<S> {
+    pub(crate) met: S,
+    pending: Vec<u32>,
+}
+
+impl<S: Set> Search<S> {
+    /// `met` is the room for numbers.
+    pub(crate) fn new(met: S) -> Search<S> {
+        Search { met, pending: Vec::new() }
+    }
+
+    /// A number waits, unless it was met before.
+    #[inline]
+    pub(crate) fn add(&mut self, number: u32) {
+        if self.met.add(number) {
+            self.pending.push(number);
+        }
+    }
+
+    /// The next number to look at.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<u32> {
+        self.pending.pop()
+    }
+}
+
+/// Blocks that wait, each once, in an order that is known beforehand.
+pub(crate) struct Ordered<'o> {
+    /// The place of each block.
+    order: &'o [u32],
+    heap: BinaryHeap<Reverse<(u32, u32)>>,
+    is_in: Vec<bool>,
+}
+
+impl<'o> Ordered<'o> {
+    pub(crate) fn new(order: &'o [u32]) -> Ordered<'o> {
+        Ordered { order, heap: BinaryHeap::new(), is_in: vec![false; order.len()] }
+    }
+
+    /// A block waits; it may do so again after it was looked at.
+    pub(crate) fn add(&mut self, block: u32) {
+        if let Some(&place) = self.order.get(block as usize)
+            && self.is_in.add(block)
+        {
+            self.heap.push(Reverse((place, block)));
+        }
+    }
+
+    pub(crate) fn next(&mut self) -> Option<u32> {
+        let Reverse((_, block)) = self.heap.pop()?;
+        self.is_in[block as usize] = false;
+        Some(block)
+    }
+}
+
+/// Blocks of a graph that is found while facts are carried along it: each has any number, and a fact.
+pub(crate) struct Discovered<F> {
+    /// Indices in `facts`, of which as many are in use as there are blocks. The others keep their memory.
+    indices: FxHashMap<u32, u32>,
+    facts: Vec<F>,
+    pending: Vec<u32>,
+}
+
+impl<F> Default for Discovered<F> {
+    fn default() -> Discovered<F> {
+        Discovered { indices: FxHashMap::default(), facts: Vec::new(), pending: Vec::new() }
+    }
+}
+
+impl<F> Discovered<F> {
+    /// Forgets all blocks.
+    pub(crate) fn clear(&mut self) {
+        self.indices.clear();
+        self.pending.clear();
+    }
+
+    /// Control has come to this block.
+    pub(crate) fn contains(&self, block: u32) -> bool {
+        self.indices.contains_key(&block)
+    }
+
+    /// What holds at a block.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, block: u32) -> Option<&mut F> {
+        self.indices.get(&block).and_then(|&index| self.facts.get_mut(index as usize))
+    }
+
+    /// A new block, which waits: `reuse` writes its fact over one that is no longer needed, `make` makes a new one.
+    pub(crate) fn discover(&mut self, block: u32, reuse: impl FnOnce(&mut F), make: impl FnOnce() -> F) {
+        let index = self.indices.len();
+        self.indices.insert(block, index as u32);
+        match self.facts.get_mut(index) {
+            Some(fact) => reuse(fact),
+            None => self.facts.push(make()),
+        }
+        self.pending.push(block);
+    }
+
+    /// The block's fact has changed: it waits again.
+    pub(crate) fn wait_again(&mut self, block: u32) {
+        self.pending.push(block);
+    }
+
+    /// The block to look at next: the one that waits for the shortest time.
+    pub(crate) fn next(&mut self) -> Option<u32> {
+        self.pending.pop()
+    }
+
+    /// No block waits any more.
+    pub(crate) fn stop(&mut self) {
+        self.pending.clear();
+    }
+
+    /// All blocks, in the order in which they were found, with what holds there.
+    pub(crate) fn in_order(&self) -> Vec<(u32, &F)> {
+        let mut blocks: Vec<(u32, u32)> = self.indices.iter().map(|(&block, &index)| (index, block)).collect();
+        blocks.sort_unstable();
+        blocks.into_iter().filter_map(|(index, block)| Some((block, self.facts.get(index as usize)?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_number_waits_once() {
+        let mut search = Search::new(vec![false; 3]);
+        for number in [2, 0, 2, 7] {
+            search.add(number);
+        }
+        assert_eq!([search.next(), search.next(), search.next()], [Some(0), Some(2), None]);
+        search.add(0);
+        assert_eq!(search.next(), None);
+        assert_eq!(search.met, [true, false, true]);
+    }
+
+    #[test]
+    fn blocks_come_in_order_and_may_come_again() {
+        let mut pending = Ordered::new(&[2, 0, 1]);
+        for block in [0, 1, 0, 2, 9] {
+            pending.add(block);
+        }
+        assert_eq!([pending.next(), pending.next()], [Some(1), Some(2)]);
+        pending.add(1);
+        assert_eq!([pending.next(), pending.next(), pending.next()], [Some(1), Some(0), None]);
+    }
+
+    #[test]
+    fn discovered_blocks_reuse_their_memory() {
+        let mut blocks = Discovered::default();
+        blocks.discover(40, |_: &mut String| unreachable!(), || "first".to_owned());
+        blocks.discover(7, |_| unreachable!(), || "second".to_owned());
+        assert!(blocks.contains(7) && !blocks.contains(8));
+        let all = blocks.in_order().into_iter().map(|(block, fact)| (block, fact.as_str())).collect::<Vec<_>>();
+        assert_eq!(all, [(40, "first"), (7, "second")]);
+        assert_eq!([blocks.next(), blocks.next(), blocks.next()], [Some(7), Some(40), None]);
+        blocks.wait_again(40);
+        blocks.stop();
+        assert_eq!(blocks.next(), None);
+        blocks.clear();
+        blocks.discover(3, |fact| fact.push('!'), || unreachable!());
+        assert_eq!(blocks.get_mut(3).map(|fact| fact.clone()), Some("first!".to_owned()));
+        assert_eq!(blocks.get_mut(40), None);
+    }
+}
