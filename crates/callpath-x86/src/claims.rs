@@ -6,7 +6,7 @@ use callpath_format::register::Reg;
 
 use crate::recipe::dwarf;
 use crate::state::{CALLEE_SAVED, State};
-use crate::value::{Base, RETURN_ADDRESS, Value};
+use crate::value::{Base, RETURN_ADDRESS, StackAddress, Value};
 
 /// How a claim stands against the code.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -70,7 +70,7 @@ fn judge(claim: &Recipe, state: &State) -> Verdict {
     let cfa = match claim.cfa {
         Cfa::Register { reg, disp } => value_of(reg).plus(disp.into()),
         Cfa::Deref { reg, disp, add } => match value_of(reg).plus(disp.into()) {
-            Value::Stack { base, offset } => state.load(base, offset).plus(add.into()),
+            Value::Stack { base, offset } => state.load(StackAddress::new(base, offset)).plus(add.into()),
             _ => Value::Unknown,
         },
         _ => return Verdict::Unseen,
@@ -87,10 +87,10 @@ fn judge(claim: &Recipe, state: &State) -> Verdict {
     for (what, rule) in rules {
         let value = match rule {
             Rule::Same => state.get(usize::from(what)),
-            Rule::AtCfa(offset) => state.load(Base::CFA, offset),
+            Rule::AtCfa(offset) => state.load(StackAddress::cfa(offset)),
             Rule::RegisterPlus(reg, by) => value_of(reg).plus(by.into()),
             Rule::AtRegister(reg, disp) => match value_of(reg).plus(disp.into()) {
-                Value::Stack { base, offset } => state.load(base, offset),
+                Value::Stack { base, offset } => state.load(StackAddress::new(base, offset)),
                 _ => Value::Unknown,
             },
             _ => continue,

@@ -53,8 +53,13 @@ impl<'a> ModuleCode<'a> {
         let mut no_return_slots: Vec<u64> = input.no_return_slots.iter().map(|slot| slot.0).collect();
         no_return_slots.sort_unstable();
         let data = Data::new(input);
-        let hints = Hints { known: &known, begins: &begins, no_return_slots: &no_return_slots, data: &data };
-        let (sweep, decoded) = Sweep::new(&places, &hints);
+        let (sweep, decoded) = Sweep::new(&Hints {
+            places: &places,
+            known: &known,
+            begins: &begins,
+            no_return_slots: &no_return_slots,
+            data: &data,
+        });
         places.decoded = Arc::new(decoded);
         let no_return = NoReturn::new(&sweep.events, places.len());
         ModuleCode { places, data, sweep, sure_starts, known, is_cut, no_return, no_return_slots }

@@ -7,7 +7,7 @@
 
 use crate::instruction::{Instruction, Memory, Operation, Register};
 use crate::state::{IndexedSlot, RAX, RBP, RSP, State};
-use crate::value::{Base, Value};
+use crate::value::{Base, StackAddress, Value};
 
 /// Changes `state` to what it is after `instruction`, which stands at position `at` and ends at address `next`.
 #[inline]
@@ -167,12 +167,12 @@ pub(crate) fn load(state: &State, memory: &Memory) -> Value {
     }
     if memory.index == Register::NONE {
         return match on_stack(state, memory) {
-            Some((base, offset)) if memory.bytes == 8 => state.load(base, offset),
+            Some((base, offset)) if memory.bytes == 8 => state.load(StackAddress::new(base, offset)),
             _ => Value::Unknown,
         };
     }
     if let Some((base, offset, index)) = on_stack_by_index(state, memory) {
-        return state.load_indexed(base, offset, index, memory.scale);
+        return state.load_indexed(StackAddress::new(base, offset), index, memory.scale);
     }
     let displacement = memory.displacement as u64;
     let table = match (value_of(state, memory.base), value_of(state, memory.index)) {
@@ -223,7 +223,7 @@ fn push(state: &mut State, instruction: &Instruction, at: u32) {
 fn push_value(state: &mut State, value: Value, len: i32, at: u32) {
     move_stack(state, -i64::from(len), at);
     if let Value::Stack { base, offset } = state.get(RSP) {
-        state.store(base, offset, len, value);
+        state.store(StackAddress::new(base, offset), len, value);
     }
 }
 
@@ -235,7 +235,7 @@ fn move_stack(state: &mut State, by: i64, at: u32) {
 /// What lies at the top of the stack.
 fn top_of_stack(state: &State) -> Value {
     match state.get(RSP) {
-        Value::Stack { base, offset } => state.load(base, offset),
+        Value::Stack { base, offset } => state.load(StackAddress::new(base, offset)),
         _ => Value::Unknown,
     }
 }
@@ -331,7 +331,7 @@ fn leave(state: &mut State, at: u32) {
     let frame = state.get(RBP);
     state.set(RSP, frame, at);
     let saved = match frame {
-        Value::Stack { base, offset } => state.load(base, offset),
+        Value::Stack { base, offset } => state.load(StackAddress::new(base, offset)),
         _ => Value::Unknown,
     };
     state.set(RBP, saved, at);
@@ -379,8 +379,8 @@ fn store(state: &mut State, memory: &Memory, len: i32, value: Value) {
     }
     let Some((base, offset)) = on_stack(state, memory) else { return };
     match memory.base {
-        Register::RSP | Register::RBP => state.store(base, offset, len, value),
-        _ if value == Value::Unknown => state.store_through_pointer(base, offset, len),
-        _ => state.store(base, offset, len, value),
+        Register::RSP | Register::RBP => state.store(StackAddress::new(base, offset), len, value),
+        _ if value == Value::Unknown => state.store_through_pointer(StackAddress::new(base, offset), len),
+        _ => state.store(StackAddress::new(base, offset), len, value),
     }
 }

@@ -77,17 +77,19 @@ impl<'a> Frames<'a> {
 
     /// Follows control from a procedure's start, where `state` holds, unless control has come there before.
     pub(crate) fn follow(&mut self, start: u32, state: State) {
-        self.record(Recording::new(start, false), start, state);
+        self.record(Recording::new(start, start), state);
     }
 
     /// The same for code at `root` that belongs to `owner`.
     fn follow_for(&mut self, owner: u32, root: u32, state: State) {
-        self.record(Recording::new(owner, false), root, state);
+        self.record(Recording::new(owner, root), state);
     }
 
     /// The same where `state` is only likely: what is known better holds.
     fn follow_guess(&mut self, owner: u32, root: u32, state: State) {
-        self.record(Recording::new(owner, true), root, state);
+        let mut recording = Recording::new(owner, root);
+        recording.is_guess = true;
+        self.record(recording, state);
     }
 
     /// Follows control, and again where it did not end as a procedure must.
@@ -95,11 +97,12 @@ impl<'a> Frames<'a> {
     /// Tallent et al. 2009, section 2.2, check at each return that the return address is at rsp, and mend recipes backwards
     /// where it is not. Here there are two such repairs: of a start that was entered with more on the stack, and of places in
     /// the middle where the frame was lost (a loop that lowers rsp each time round), by inference from there to a return.
-    fn record(&mut self, mut recording: Recording, root: u32, mut state: State) {
+    fn record(&mut self, mut recording: Recording, mut state: State) {
+        let root = recording.root;
         if self.known.recipes.is_seen(root) || self.known.code.known.get(root) {
             return;
         }
-        let begun = self.known.procedures.stretches.len();
+        recording.begun = self.known.procedures.stretches.len();
         self.walk(root, &mut recording).run(&state);
         if let Some(surplus) = recording.ends.surplus()
             // Who is called has the return address at rsp.
@@ -107,23 +110,24 @@ impl<'a> Frames<'a> {
             && let Value::Stack { base: Base::CFA, offset } = state.get(RSP)
         {
             state.set(RSP, Value::cfa(offset - surplus), root);
-            self.record_again(&mut recording, root, &state, begun);
+            self.record_again(&mut recording, &state);
         }
         if recording.ends.are_wrong_behind_calls() {
             recording.distrusts_calls = true;
-            self.record_again(&mut recording, root, &state, begun);
+            self.record_again(&mut recording, &state);
         }
         for _ in 0..MAX_ROUNDS {
             if !recording.has_unknown || !self.infer_constraints(&mut recording) {
                 return;
             }
-            self.record_again(&mut recording, root, &state, begun);
+            self.record_again(&mut recording, &state);
         }
     }
 
-    /// Forgets what was recorded since there were `begun` stretches, and follows control from the root once more.
-    fn record_again(&mut self, recording: &mut Recording, root: u32, state: &State, begun: usize) {
-        self.known.forget_stretches(begun);
+    /// Forgets what was recorded, and follows control from the root once more.
+    fn record_again(&mut self, recording: &mut Recording, state: &State) {
+        let root = recording.root;
+        self.known.forget_stretches(recording.begun);
         recording.ends = recording::Ends::default();
         if recording.owner == root {
             self.known.procedures.calls.remove(&root);

@@ -154,6 +154,14 @@ pub struct Liveness<'g> {
     returns: Vec<LiveSet>,
 }
 
+/// A block of a procedure's graph.
+#[derive(Clone, Copy)]
+struct BlockIn<'g, 'a> {
+    flow: &'g ModuleFlow<'a>,
+    graph: &'g ProcedureGraph,
+    block: &'g Block,
+}
+
 impl<'g> Liveness<'g> {
     /// Of all procedures of a module: `graphs` are those of `flow`. Takes time in proportion to the code, times how often calls nest
     /// in a circle.
@@ -195,7 +203,7 @@ impl<'g> Liveness<'g> {
             return LiveSet::NONE;
         };
         let end = self.end_of(procedure, block);
-        let start = self.through(flow, graph, code, end, |_, _| {});
+        let start = self.through(BlockIn { flow, graph, block: code }, end, |_, _| {});
         start.live(self.returns[procedure])
     }
 
@@ -245,7 +253,7 @@ impl<'g> Liveness<'g> {
             self.ends[number] = self.ends_of(flow, graph);
             let entry = graph.block_at(graph.entry).unwrap_or(0);
             let summary = match graph.blocks.get(entry as usize) {
-                Some(code) => self.through(flow, graph, code, self.end_of(number, entry), |_, _| {}),
+                Some(code) => self.through(BlockIn { flow, graph, block: code }, self.end_of(number, entry), |_, _| {}),
                 None => Transfer::ANYTHING,
             };
             if summary != self.summaries[number] {
@@ -267,7 +275,7 @@ impl<'g> Liveness<'g> {
             for (block, code) in (0u32..).zip(&graph.blocks) {
                 let end = self.end_of(number, block);
                 let own = &mut sites[number];
-                self.through(flow, graph, code, end, |target, behind| {
+                self.through(BlockIn { flow, graph, block: code }, end, |target, behind| {
                     own.extend(self.owners_of(target).map(|callee| (callee, behind)));
                 });
                 let tails = way_out(code).into_iter().flat_map(|to| self.owners_of(to));
@@ -335,14 +343,8 @@ impl<'g> Liveness<'g> {
 
     /// From the start of a block, by what holds from its end. `call` is told of each call of a place in the module, and of what holds
     /// behind it.
-    fn through(
-        &self,
-        flow: &ModuleFlow<'_>,
-        graph: &ProcedureGraph,
-        block: &Block,
-        end: Transfer,
-        mut call: impl FnMut(LinkAddr, Transfer),
-    ) -> Transfer {
+    fn through(&self, block: BlockIn<'_, '_>, end: Transfer, mut call: impl FnMut(LinkAddr, Transfer)) -> Transfer {
+        let BlockIn { flow, graph, block } = block;
         let mut behind = end;
         for (at, instruction) in flow.instructions(&block.code).into_iter().rev() {
             if instruction.operation() == Operation::Call
@@ -416,7 +418,9 @@ impl Analysis for Blocks<'_, '_, '_, '_> {
 
     fn transfer(&mut self, block: u32, end: &Transfer) -> Transfer {
         match self.graph.blocks.get(block as usize) {
-            Some(code) => self.liveness.through(self.flow, self.graph, code, *end, |_, _| {}),
+            Some(block) => {
+                self.liveness.through(BlockIn { flow: self.flow, graph: self.graph, block }, *end, |_, _| {})
+            }
             None => *end,
         }
     }

@@ -4,7 +4,7 @@
 //! Tallent et al. 2009, section 2.2, follow the return address, sp and fp in a linear scan; here every register and
 //! every slot that holds a value which a recipe may need is followed, along control flow.
 
-use crate::value::{Base, Packed, RETURN_ADDRESS, Value};
+use crate::value::{Base, Packed, RETURN_ADDRESS, StackAddress, Value};
 
 /// Registers in the processor's order.
 pub(crate) const RAX: usize = 0;
@@ -154,7 +154,7 @@ impl State {
         let is_callers = |&register: &usize| self.packed(register) == Packed::new(Value::Caller(register as u8));
         self.packed(RSP) == Packed::new(Value::cfa(-8))
             && CALLEE_SAVED.iter().all(is_callers)
-            && self.load(Base::CFA, -8) == Value::Caller(RETURN_ADDRESS)
+            && self.load(StackAddress::cfa(-8)) == Value::Caller(RETURN_ADDRESS)
     }
 
     /// Puts a value into a register. One of rsp that is no address on the stack gets a base of its own, named `at`.
@@ -184,7 +184,8 @@ impl State {
     }
 
     /// What a slot of eight bytes holds.
-    pub(crate) fn load(&self, base: Base, offset: i32) -> Value {
+    pub(crate) fn load(&self, from: StackAddress) -> Value {
+        let StackAddress { base, offset } = from;
         let slot = self.slots().iter().find(|slot| slot.base == base && slot.offset == offset);
         match slot {
             Some(slot) => slot.value(),
@@ -194,8 +195,9 @@ impl State {
     }
 
     /// Writes `len` bytes; `value` is what eight bytes hold.
-    pub(crate) fn store(&mut self, base: Base, offset: i32, len: i32, value: Value) {
-        self.overwrite(base, offset, len, true);
+    pub(crate) fn store(&mut self, to: StackAddress, len: i32, value: Value) {
+        self.overwrite(to, len, true);
+        let StackAddress { base, offset } = to;
         let slot = Slot::new(base, offset, value);
         if len == 8 && slot.packed.matters() {
             self.push_slot(slot);
@@ -206,11 +208,12 @@ impl State {
 
     /// Writes `len` bytes through a pointer, which does not reach saved registers in a program that is not broken: where
     /// it seems to, the pointer was followed along a way that control never takes.
-    pub(crate) fn store_through_pointer(&mut self, base: Base, offset: i32, len: i32) {
-        self.overwrite(base, offset, len, false);
+    pub(crate) fn store_through_pointer(&mut self, to: StackAddress, len: i32) {
+        self.overwrite(to, len, false);
     }
 
-    fn overwrite(&mut self, base: Base, offset: i32, len: i32, saved_too: bool) {
+    fn overwrite(&mut self, to: StackAddress, len: i32, saved_too: bool) {
+        let StackAddress { base, offset } = to;
         let end = offset.saturating_add(len);
         self.retain_slots(|slot| {
             let is_hit = slot.base == base && slot.offset < end && slot.offset.saturating_add(8) > offset;
@@ -225,7 +228,8 @@ impl State {
     }
 
     /// What eight bytes hold where an index says.
-    pub(crate) fn load_indexed(&self, base: Base, offset: i32, index: usize, scale: u8) -> Value {
+    pub(crate) fn load_indexed(&self, from: StackAddress, index: usize, scale: u8) -> Value {
+        let StackAddress { base, offset } = from;
         let is_it = |slot: &IndexedSlot| {
             (slot.base, slot.offset, usize::from(slot.index), slot.scale) == (base, offset, index, scale)
         };

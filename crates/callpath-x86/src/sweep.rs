@@ -43,6 +43,7 @@ pub(crate) struct Sweep {
 
 /// What is known before a sweep.
 pub(crate) struct Hints<'h> {
+    pub(crate) places: &'h Places<'h>,
     /// Code that is not swept.
     pub(crate) known: &'h Bitmap,
     /// Where instructions surely begin.
@@ -111,8 +112,9 @@ pub(crate) enum EventKind {
 }
 
 impl Sweep {
-    /// Sweeps over `places`. What was decoded takes four bytes for each byte of code.
-    pub(crate) fn new(places: &Places<'_>, hints: &Hints<'_>) -> (Sweep, Decoded) {
+    /// Sweeps over all code. What was decoded takes four bytes for each byte of code.
+    pub(crate) fn new(hints: &Hints<'_>) -> (Sweep, Decoded) {
+        let places = hints.places;
         let bitmap = || Bitmap::new(places.len());
         let mut sweep = Sweep {
             boundaries: bitmap(),
@@ -132,13 +134,13 @@ impl Sweep {
             let mut from = part.first;
             while let Some(start) = hints.known.next_absent(from, part.end()) {
                 let end = hints.known.next(start, part.end()).unwrap_or(part.end());
-                sweep.stretch(places, start..end, hints);
+                sweep.stretch(start..end, hints);
                 from = end;
             }
         }
         sweep.data_references.sort_unstable();
         sweep.data_references.dedup();
-        sweep.leave_for_known(places, hints);
+        sweep.leave_for_known(hints);
         sweep.padded_calls(places);
         let decoded = std::mem::take(&mut sweep.decoding).finish(&sweep.boundaries);
         (sweep, decoded)
@@ -146,7 +148,8 @@ impl Sweep {
 
     /// Known code has no events: what goes there comes back, unless it is a stub of the procedure linkage table for a
     /// procedure that does not.
-    fn leave_for_known(&mut self, places: &Places<'_>, hints: &Hints<'_>) {
+    fn leave_for_known(&mut self, hints: &Hints<'_>) {
+        let places = hints.places;
         let is_known = |event: &&mut Event| event.target != NOWHERE && hints.known.get(event.target);
         for event in self.events.iter_mut().filter(is_known) {
             let slot = stub_slot(places.bytes(event.target), places.address(event.target).0);
@@ -185,7 +188,8 @@ impl Sweep {
             || (places.is_aligned(at) && self.boundaries.get(at) && is_free && is_padded && !is_epilogue(bytes))
     }
 
-    fn stretch(&mut self, places: &Places<'_>, range: Range<u32>, hints: &Hints<'_>) {
+    fn stretch(&mut self, range: Range<u32>, hints: &Hints<'_>) {
+        let places = hints.places;
         let (start, end) = (range.start, range.end);
         let Some(mut instructions) = Instructions::new(places, start) else { return };
         self.behind_ends.insert(start);
@@ -239,7 +243,7 @@ impl Sweep {
             // Of an event.
             let is_left = context.is_left_by_jump();
             self.decoding.push(at, instruction);
-            self.note(places, &instructions, &instruction, at, hints);
+            self.note(&instructions, &instruction, hints);
             context.note(&instruction);
             if self.events.len() > events {
                 behind = next;
@@ -258,16 +262,11 @@ impl Sweep {
         }
     }
 
-    /// Takes notice of what an instruction refers to, and of where control goes after it.
+    /// Takes notice of what the instruction that was read last refers to, and of where control goes after it.
     #[inline]
-    fn note(
-        &mut self,
-        places: &Places<'_>,
-        instructions: &Instructions<'_>,
-        instruction: &Instruction,
-        at: u32,
-        hints: &Hints<'_>,
-    ) {
+    fn note(&mut self, instructions: &Instructions<'_>, instruction: &Instruction, hints: &Hints<'_>) {
+        let places = hints.places;
+        let at = instructions.position() - instruction.len();
         if let Some(memory) = instruction.memory()
             && memory.index != Register::NONE
             && memory.base == Register::NONE

@@ -68,40 +68,45 @@ pub(crate) enum Entry {
     Pointer,
 }
 
-/// The targets in the table at `table`, as positions: at most `bound + 1`, up to the first that `is_credible` denies,
-/// and not beyond `next`, where something else begins.
-pub(crate) fn targets(
-    data: &Data<'_>,
-    places: &Places<'_>,
-    table: u64,
-    entry: Entry,
-    bound: Option<u32>,
-    next: Option<u64>,
-    is_credible: impl Fn(u32) -> bool,
-) -> Vec<u32> {
-    let width = match entry {
-        Entry::Distance(_) => 4,
-        Entry::Pointer => 8,
-    };
-    let room = next.map_or(u64::from(MAX_ENTRIES), |next| next.saturating_sub(table) / width);
-    let entries = bound.map_or(MAX_ENTRIES, |bound| bound.saturating_add(1).min(MAX_ENTRIES));
-    let entries = u64::from(entries).min(room);
-    let mut targets = Vec::new();
-    for index in 0..entries {
-        let slot = table.wrapping_add(index * width);
-        let target = match entry {
-            Entry::Distance(base) => {
-                data.word(slot).map(|distance| table.wrapping_add(base as u64).wrapping_add(distance as u64))
-            }
-            Entry::Pointer => data.pointer(slot),
+/// A table that a jump uses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JumpedTable {
+    pub(crate) address: u64,
+    pub(crate) entry: Entry,
+    /// The number of its last entry, if the code says.
+    pub(crate) bound: Option<u32>,
+    /// Where something else begins.
+    pub(crate) next: Option<u64>,
+}
+
+impl JumpedTable {
+    /// Where it leads, as positions: up to its bound, up to the first that `is_credible` denies, and not beyond what comes next.
+    pub(crate) fn targets(self, data: &Data<'_>, places: &Places<'_>, is_credible: impl Fn(u32) -> bool) -> Vec<u32> {
+        let JumpedTable { address: table, entry, bound, next } = self;
+        let width = match entry {
+            Entry::Distance(_) => 4,
+            Entry::Pointer => 8,
         };
-        match target.and_then(|target| places.position(target)) {
-            Some(target) if is_credible(target) => targets.push(target),
-            Some(_) if bound.is_some() => {}
-            _ => break,
+        let room = next.map_or(u64::from(MAX_ENTRIES), |next| next.saturating_sub(table) / width);
+        let entries = bound.map_or(MAX_ENTRIES, |bound| bound.saturating_add(1).min(MAX_ENTRIES));
+        let entries = u64::from(entries).min(room);
+        let mut targets = Vec::new();
+        for index in 0..entries {
+            let slot = table.wrapping_add(index * width);
+            let target = match entry {
+                Entry::Distance(base) => {
+                    data.word(slot).map(|distance| table.wrapping_add(base as u64).wrapping_add(distance as u64))
+                }
+                Entry::Pointer => data.pointer(slot),
+            };
+            match target.and_then(|target| places.position(target)) {
+                Some(target) if is_credible(target) => targets.push(target),
+                Some(_) if bound.is_some() => {}
+                _ => break,
+            }
         }
+        targets.sort_unstable();
+        targets.dedup();
+        targets
     }
-    targets.sort_unstable();
-    targets.dedup();
-    targets
 }

@@ -39,6 +39,26 @@ impl Base {
 /// The return address, as a value that the caller gave: behind the registers 0 to 15.
 pub(crate) const RETURN_ADDRESS: u8 = 16;
 
+/// A place on the stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct StackAddress {
+    pub(crate) base: Base,
+    /// Bytes.
+    pub(crate) offset: i32,
+}
+
+impl StackAddress {
+    /// `base + offset`
+    pub(crate) const fn new(base: Base, offset: i32) -> StackAddress {
+        StackAddress { base, offset }
+    }
+
+    /// `CFA + offset`
+    pub(crate) const fn cfa(offset: i32) -> StackAddress {
+        StackAddress::new(Base::CFA, offset)
+    }
+}
+
 /// A value of 64 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) enum Value {

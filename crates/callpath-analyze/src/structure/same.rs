@@ -5,7 +5,7 @@
 //! partly its own (what a handler leaves out) looks like two.
 
 use callpath_x86::graph::{ProcedureGraph, Terminator};
-use callpath_x86::loops::{Bodies, LoopForest};
+use callpath_x86::loops::{Bodies, LoopForest, LoopPart};
 
 use super::atoms::{Atom, Source};
 use super::head::is_jump_alone;
@@ -96,7 +96,7 @@ fn statement_again(
         bodies.spend(looks)?;
         steps::take(looks);
         let inner = parted(&here.back_edges, begins)?;
-        let body = bodies.find(forest, number, &inner, begins)?;
+        let body = bodies.find(forest, LoopPart { number, back_edges: &inner }, begins)?;
         body.iter().any(|&block| test_of(block) == Some(test)).then_some(inner)
     })
 }

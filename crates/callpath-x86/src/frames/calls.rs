@@ -6,7 +6,7 @@ use callpath_format::register::Reg;
 use super::pool::Pool;
 use crate::recipe::dwarf;
 use crate::state::{CALLEE_SAVED, RBP, RSP, State};
-use crate::value::{Base, RETURN_ADDRESS, Value};
+use crate::value::{Base, RETURN_ADDRESS, StackAddress, Value};
 
 /// So many different frames of one procedure are kept.
 const MAX_FRAMES: usize = 8;
@@ -87,13 +87,13 @@ fn saved_count(recipe: &Recipe) -> usize {
 /// A state of which `recipe` tells the frame; rbp is so many bytes from the CFA.
 fn state_of(recipe: &Recipe, frame_pointer: Option<i32>) -> Option<State> {
     let mut state = State::unknown();
-    state.store(Base::CFA, -8, 8, Value::Caller(RETURN_ADDRESS));
+    state.store(StackAddress::cfa(-8), 8, Value::Caller(RETURN_ADDRESS));
     let unknown_rsp = Value::Stack { base: Base::of_register(RSP), offset: 0 };
     state.set(RSP, unknown_rsp, 0);
     for register in CALLEE_SAVED {
         match recipe.registers[dwarf(register).index()] {
             Rule::Same => state.set(register, Value::Caller(register as u8), 0),
-            Rule::AtCfa(offset) => state.store(Base::CFA, offset, 8, Value::Caller(register as u8)),
+            Rule::AtCfa(offset) => state.store(StackAddress::cfa(offset), 8, Value::Caller(register as u8)),
             _ => {}
         }
     }
@@ -103,7 +103,7 @@ fn state_of(recipe: &Recipe, frame_pointer: Option<i32>) -> Option<State> {
             let register = register_of(reg)?;
             let base = Base::of_register(register);
             state.set(register, Value::Stack { base, offset: 0 }, 0);
-            state.store(base, disp, 8, Value::cfa(add.checked_neg()?));
+            state.store(StackAddress::new(base, disp), 8, Value::cfa(add.checked_neg()?));
         }
         _ => return None,
     }

@@ -1,7 +1,7 @@
 //! Constraints: what must hold where control comes to a block, as inference learned it.
 
 use crate::state::State;
-use crate::value::Value;
+use crate::value::{StackAddress, Value};
 
 /// A constraint: it holds whenever control comes to `block`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +30,7 @@ impl Fact {
                     state.set(register, base, block);
                 }
                 if let Value::Stack { base, offset: from } = state.get(register).plus(at.into()) {
-                    state.store(base, from, 8, Value::cfa(offset));
+                    state.store(StackAddress::new(base, from), 8, Value::cfa(offset));
                 }
             }
         }

@@ -12,7 +12,7 @@ use super::constraint::Fact;
 use crate::instruction::{Instruction, Operation, Register, RegisterSet};
 use crate::recipe::dwarf;
 use crate::state::{CALLEE_SAVED, RAX, RSP, State};
-use crate::value::{Base, RETURN_ADDRESS, Value};
+use crate::value::{Base, RETURN_ADDRESS, StackAddress, Value};
 
 use super::knowledge::Knowledge;
 use super::pool::UNKNOWN;
@@ -220,13 +220,13 @@ impl Inference {
                 Rule::AtCfa(offset) => {
                     for (base, from, _) in self.bases.clone() {
                         if let Some(offset) = offset.checked_sub(from) {
-                            self.held(state.load(base, offset), register);
+                            self.held(state.load(StackAddress::new(base, offset)), register);
                         }
                     }
                 }
                 Rule::AtRegister(reg, disp) => {
                     if let Value::Stack { base, offset } = value_of(reg).plus(disp.into()) {
-                        self.held(state.load(base, offset), register);
+                        self.held(state.load(StackAddress::new(base, offset)), register);
                     }
                 }
                 _ => {}
@@ -302,7 +302,7 @@ impl Inference {
         }
         let mut state = State::unknown();
         state.is_outermost = self.is_outermost;
-        state.store(Base::CFA, -8, 8, Value::Caller(RETURN_ADDRESS));
+        state.store(StackAddress::cfa(-8), 8, Value::Caller(RETURN_ADDRESS));
         let solved = |base: Base| self.bases.iter().find(|known| known.0 == base).map(|known| known.1);
         for register in CALLEE_SAVED.into_iter().chain([RSP]) {
             let base = Base::of_register(register);
@@ -318,9 +318,9 @@ impl Inference {
         }
         for &(base, offset, value, _) in &self.slots {
             match solved(base) {
-                _ if base == Base::CFA => state.store(base, offset, 8, value),
-                Some(from) => state.store(Base::CFA, from.checked_add(offset)?, 8, value),
-                None => state.store(base, offset, 8, value),
+                _ if base == Base::CFA => state.store(StackAddress::new(base, offset), 8, value),
+                Some(from) => state.store(StackAddress::cfa(from.checked_add(offset)?), 8, value),
+                None => state.store(StackAddress::new(base, offset), 8, value),
             }
         }
         // Nobody's stack pointer is above its return address, or out of step with it.

@@ -8,7 +8,7 @@ use crate::idioms;
 use crate::instruction::Instruction;
 use crate::places::NOWHERE;
 use crate::state::State;
-use crate::tables::{Entry, targets};
+use crate::tables::{Entry, JumpedTable};
 use crate::value::Value;
 
 impl<P: Purpose> Walk<'_, '_, P> {
@@ -51,7 +51,8 @@ impl<P: Purpose> Walk<'_, '_, P> {
         };
         let (code, root) = (&self.known.code, self.root);
         let references = &code.sweep.data_references;
-        let next_reference = references.get(references.partition_point(|&address| address <= table)).copied();
+        let next = references.get(references.partition_point(|&address| address <= table)).copied();
+        let table = JumpedTable { address: table, entry, bound: state.bound, next };
         let is_credible = |target: u32| {
             // Where no case is possible, compilers let the table lead behind the procedure.
             let is_next = code.places.is_aligned(target)
@@ -62,8 +63,7 @@ impl<P: Purpose> Walk<'_, '_, P> {
                 && !code.known.get(target)
                 && (!self.known.begins.starts.get(target) || target == root)
         };
-        let list = targets(&code.data, &code.places, table, entry, state.bound, next_reference, is_credible);
-        for target in list {
+        for target in table.targets(&code.data, &code.places, is_credible) {
             self.known.begins.add_target(target);
             self.arrive(target, state, false);
         }

@@ -15,6 +15,10 @@ use crate::value::{Base, RETURN_ADDRESS, Value};
 pub(crate) struct Recording {
     /// The procedure that the code belongs to.
     pub(super) owner: u32,
+    /// Where control begins to be followed.
+    pub(super) root: u32,
+    /// So many stretches were followed before.
+    pub(super) begun: usize,
     /// It began with a guess: what is known better holds.
     pub(super) is_guess: bool,
     /// What was inferred.
@@ -30,10 +34,13 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    pub(super) fn new(owner: u32, is_guess: bool) -> Recording {
+    /// Of code at `root` that belongs to `owner`.
+    pub(super) fn new(owner: u32, root: u32) -> Recording {
         Recording {
             owner,
-            is_guess,
+            root,
+            begun: 0,
+            is_guess: false,
             constraints: Vec::new(),
             ends: Ends::default(),
             distrusts_calls: false,

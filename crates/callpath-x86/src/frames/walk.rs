@@ -25,6 +25,23 @@ pub(crate) struct Arrival {
     end: u32,
 }
 
+/// Where a block begins, or goes on.
+#[derive(Clone, Copy)]
+struct Block {
+    at: u32,
+    /// Only a call that returns leads there.
+    needs_return: bool,
+    /// How far it was followed from there already.
+    end: u32,
+}
+
+/// A call of `target`, which ends at `next`.
+#[derive(Clone, Copy)]
+struct Call {
+    target: u32,
+    next: u32,
+}
+
 /// Follows control for a purpose.
 pub(crate) struct Walk<'w, 'a, P> {
     pub(super) known: &'w mut Knowledge<'a>,
@@ -49,19 +66,19 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
     /// Follows control from the root, where `state` holds.
     pub(super) fn run(&mut self, state: &State) {
         self.blocks.clear();
-        self.enter(self.root, state, self.purpose.is_guess(), self.root);
+        self.enter(Block { at: self.root, needs_return: self.purpose.is_guess(), end: self.root }, state);
         let Some(mut instructions) = Instructions::new(&self.known.code.places, self.root) else {
             return self.blocks.stop();
         };
         let mut state = State::unknown();
         while let Some(block) = self.blocks.next() {
-            let Some(known_end) = self.resume(block, &mut state) else { continue };
-            let end = self.block(&mut instructions, block, known_end, &mut state);
-            if let Some(arrival) = self.blocks.get_mut(block) {
-                arrival.end = end.max(known_end);
+            let Some(block) = self.resume(block, &mut state) else { continue };
+            let end = self.block(&mut instructions, block, &mut state);
+            if let Some(arrival) = self.blocks.get_mut(block.at) {
+                arrival.end = end.max(block.end);
             }
-            if end > known_end {
-                self.purpose.end_block(self.known, known_end, end);
+            if end > block.end {
+                self.purpose.end_block(self.known, block.end, end);
             }
         }
     }
@@ -72,23 +89,25 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
         let Some(mut instructions) = Instructions::new(&self.known.code.places, self.root) else { return };
         let mut state = State::unknown();
         for block in blocks {
-            if let Some(end) = self.resume(block, &mut state) {
-                self.block(&mut instructions, block, end, &mut state);
+            if let Some(block) = self.resume(block, &mut state) {
+                self.block(&mut instructions, block, &mut state);
             }
         }
         self.blocks.stop();
     }
 
-    /// Takes up what holds at a block. How far it was followed before.
-    fn resume(&mut self, block: u32, state: &mut State) -> Option<u32> {
-        let arrival = self.blocks.get_mut(block)?;
+    /// Takes up what holds at a block.
+    fn resume(&mut self, at: u32, state: &mut State) -> Option<Block> {
+        let arrival = self.blocks.get_mut(at)?;
         state.clone_from(&arrival.state);
-        self.needs_return = arrival.needs_return;
-        Some(arrival.end)
+        let block = Block { at, needs_return: arrival.needs_return, end: arrival.end };
+        self.needs_return = block.needs_return;
+        Some(block)
     }
 
-    /// Control comes to `at` for the first time.
-    fn enter(&mut self, at: u32, state: &State, needs_return: bool, end: u32) {
+    /// Control comes to a block for the first time.
+    fn enter(&mut self, block: Block, state: &State) {
+        let Block { at, needs_return, end } = block;
         self.purpose.enter(self.known, at, needs_return);
         let reuse = |arrival: &mut Arrival| {
             arrival.state.clone_from(state);
@@ -98,9 +117,10 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
         self.blocks.discover(at, reuse, || Arrival { state: state.clone(), needs_return, end });
     }
 
-    /// From `block` on, one instruction after the other, up to where other control flow may come in, or up to what was
-    /// followed from elsewhere; `known_end` is how far it was followed from here before. Where it ended.
-    fn block(&mut self, instructions: &mut Instructions<'a>, block: u32, known_end: u32, state: &mut State) -> u32 {
+    /// From the start of a block on, one instruction after the other, up to where other control flow may come in, or up to what was
+    /// followed from elsewhere. Where it ended.
+    fn block(&mut self, instructions: &mut Instructions<'a>, block: Block, state: &mut State) -> u32 {
+        let Block { at: block, end: known_end, .. } = block;
         if !instructions.seek(block) {
             let Some(elsewhere) = Instructions::new(&self.known.code.places, block) else { return block };
             *instructions = elsewhere;
@@ -166,7 +186,10 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
                         self.known.begins.add_target(next);
                         let is_other = self.known.begins.starts.get(next) || self.known.code.known.get(next);
                         if !self.blocks.contains(next) && !is_other {
-                            self.enter(next, state, self.needs_return, known_end.max(next));
+                            self.enter(
+                                Block { at: next, needs_return: self.needs_return, end: known_end.max(next) },
+                                state,
+                            );
                             return next;
                         }
                     }
@@ -180,7 +203,7 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
                     return next;
                 }
                 Flow::Call(target) => {
-                    if !self.call(target, next, state) {
+                    if !self.call(Call { target, next }, state) {
                         return next;
                     }
                     if self.known.code.sweep.has_popping_returns && target != NOWHERE {
@@ -214,8 +237,9 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
         }
     }
 
-    /// A call of `target`, which ends at `next`. Whether it may return.
-    fn call(&mut self, target: u32, next: u32, state: &mut State) -> bool {
+    /// A call is made. Whether it may return.
+    fn call(&mut self, call: Call, state: &mut State) -> bool {
+        let Call { target, next } = call;
         self.purpose.call(self.known, state);
         if target != NOWHERE {
             self.purpose.find(self.known, target);
@@ -226,15 +250,16 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
         let before = state.holds_frame_in_clobbered().then(|| state.clone());
         state.call();
         if let Some(before) = before {
-            self.keep_preserved(state, &before, target, next);
+            self.keep_preserved(call, state, &before);
         }
         self.purpose.called(self.known, next, state);
         true
     }
 
-    /// Behind a call of `target`, registers that hold the frame and that it leaves alone are as they were `before`. Who
+    /// Behind a call, registers that hold the frame and that the procedure leaves alone are as they were `before`. Who
     /// relies on that does so at once, or has no other way to the frame.
-    fn keep_preserved(&mut self, state: &mut State, before: &State, target: u32, next: u32) {
+    fn keep_preserved(&mut self, call: Call, state: &mut State, before: &State) {
+        let Call { target, next } = call;
         if target == NOWHERE {
             return;
         }
@@ -261,7 +286,7 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
                 if self.blocks.contains(next) || self.known.begins.starts.get(next) {
                     self.arrive(next, state, true);
                 } else {
-                    self.enter(next, state, true, known_end.max(next));
+                    self.enter(Block { at: next, needs_return: true, end: known_end.max(next) }, state);
                 }
                 false
             }
@@ -306,7 +331,7 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
         let again = state.get(RSP);
         let Some(arrival) = self.blocks.get_mut(at) else {
             if !self.known.recipes.is_seen(at) || self.purpose.is_to_follow_again(self.known, edge, state) {
-                self.enter(at, state, needs_return, at);
+                self.enter(Block { at, needs_return, end: at }, state);
             }
             return;
         };

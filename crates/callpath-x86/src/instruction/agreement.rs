@@ -60,7 +60,7 @@ impl Checker {
         let next = AT + u64::from(ours.len());
         assert_eq!(ours.len() as usize, iced.len(), "{}", say());
         assert_eq!(ours.is_privileged(), iced.is_privileged(), "{}", say());
-        self.check_operands(&ours, &iced, next, &say);
+        Self::check_operands((&ours, &iced), next, &say);
         let info = self.info.info(&iced);
         let used = |is: fn(OpAccess) -> bool| {
             bits(info.used_registers().iter().filter(move |used| is(used.access())).map(|used| used.register()))
@@ -90,10 +90,10 @@ impl Checker {
             "flags replaced: {}",
             say()
         );
-        self.check_control(&ours, &iced, next, &say);
+        Self::check_control((&ours, &iced), next, &say);
     }
 
-    fn check_operands(&self, ours: &Instruction, iced: &Iced, next: u64, say: &dyn Fn() -> String) {
+    fn check_operands((ours, iced): (&Instruction, &Iced), next: u64, say: &dyn Fn() -> String) {
         let mut immediate = None;
         for operand in 0..iced.op_count().min(4) {
             let register = ours.register(operand as usize);
@@ -143,7 +143,7 @@ impl Checker {
         }
     }
 
-    fn check_control(&self, ours: &Instruction, iced: &Iced, next: u64, say: &dyn Fn() -> String) {
+    fn check_control((ours, iced): (&Instruction, &Iced), next: u64, say: &dyn Fn() -> String) {
         let control = ours.control();
         let is_near = iced.op0_kind() == OpKind::NearBranch64;
         let expect = match iced.flow_control() {

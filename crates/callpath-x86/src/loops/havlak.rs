@@ -193,17 +193,21 @@ fn nest(graph: &impl FlowGraph) -> LoopForest {
             collapsed.0[member as usize] = number;
         }
     }
-    assemble(graph, &search, &header, &is_header, &is_irreducible)
+    assemble(graph, &search, &Headers { header, is_header, is_irreducible })
+}
+
+/// What the search found, for each block by its number.
+struct Headers {
+    /// The header of the innermost loop that it is in.
+    header: Vec<u32>,
+    is_header: Vec<bool>,
+    /// Control enters the loop that it heads elsewhere, too.
+    is_irreducible: Vec<bool>,
 }
 
 /// The loops in order, outer ones before those in them.
-fn assemble(
-    graph: &impl FlowGraph,
-    search: &Search,
-    header: &[u32],
-    is_header: &[bool],
-    is_irreducible: &[bool],
-) -> LoopForest {
+fn assemble(graph: &impl FlowGraph, search: &Search, found: &Headers) -> LoopForest {
+    let Headers { header, is_header, is_irreducible } = found;
     let mut inner = Lists::new(search.blocks.len());
     for number in (1..search.blocks.len() as u32).filter(|&number| is_header[number as usize]) {
         inner.push(header[number as usize], number);

@@ -10,7 +10,7 @@ mod split;
 pub use crate::dataflow::FlowGraph;
 pub use havlak::forest;
 pub use shallow::TooDeep;
-pub use split::Bodies;
+pub use split::{Bodies, LoopPart};
 
 impl FlowGraph for crate::graph::ProcedureGraph {
     fn len(&self) -> u32 {

@@ -11,7 +11,9 @@ impl LoopForest {
     pub fn split(mut self, graph: &impl FlowGraph, inner: &[(u32, Vec<u32>)]) -> LoopForest {
         let mut bodies = Bodies::new(graph, usize::MAX);
         // What is in which loop is known before any is split.
-        let body_of = |(outer, back_edges): &(u32, Vec<u32>)| bodies.find(&self, *outer, back_edges, |_| false);
+        let body_of = |(outer, back_edges): &(u32, Vec<u32>)| {
+            bodies.find(&self, LoopPart { number: *outer, back_edges }, |_| false)
+        };
         let found: Vec<Option<Vec<u32>>> = inner.iter().map(body_of).collect();
         let mut order: Vec<(u32, bool)> = (0..self.loops.len() as u32).map(|number| (number, false)).collect();
         for ((outer, back_edges), body) in inner.iter().zip(found) {
@@ -83,6 +85,15 @@ impl LoopForest {
     }
 }
 
+/// Some of a loop's back edges.
+#[derive(Clone, Copy, Debug)]
+pub struct LoopPart<'e> {
+    /// The loop, by its index in the forest.
+    pub number: u32,
+    /// The blocks that they come from.
+    pub back_edges: &'e [u32],
+}
+
 /// Finds the blocks of a loop from which control goes back to its header by some of its back edges.
 pub struct Bodies {
     /// For each block, and behind the blocks for each copied jump, what leads to it.
@@ -118,13 +129,8 @@ impl Bodies {
 
     /// The blocks of a loop from which control goes back to the header by some of its back edges, the header among them, ascending;
     /// none if they are all, if its other back edges or what `is_out` says are among them, or if no steps are left.
-    pub fn find(
-        &mut self,
-        forest: &LoopForest,
-        number: u32,
-        back_edges: &[u32],
-        is_out: impl Fn(u32) -> bool,
-    ) -> Option<Vec<u32>> {
+    pub fn find(&mut self, forest: &LoopForest, part: LoopPart<'_>, is_out: impl Fn(u32) -> bool) -> Option<Vec<u32>> {
+        let LoopPart { number, back_edges } = part;
         let whole = forest.loops.get(number as usize)?;
         let is_known = |latch: &u32| whole.back_edges.binary_search(latch).is_ok();
         if back_edges.is_empty() || whole.back_edges.len() <= back_edges.len() || !back_edges.iter().all(is_known) {
@@ -174,7 +180,7 @@ fn predecessors(graph: &impl FlowGraph) -> Vec<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use crate::loops::listed::Graph;
-    use crate::loops::{Bodies, forest};
+    use crate::loops::{Bodies, LoopPart, forest};
 
     /// ```text
     /// 0 -> 1 -> 2 -> 1, 2 -> 2; 1 -> 3 -> 4 -> 1, 4 -> 5
@@ -188,9 +194,13 @@ mod tests {
         let graph = shared();
         let whole = forest(&graph);
         assert_eq!(whole.loops.len(), 2);
-        let body = |steps: usize| Bodies::new(&graph, steps).find(&whole, 0, &[2], |_| false);
+        let body =
+            |steps: usize| Bodies::new(&graph, steps).find(&whole, LoopPart { number: 0, back_edges: &[2] }, |_| false);
         assert_eq!((body(100), body(1)), (Some(vec![1, 2]), None));
-        assert_eq!(Bodies::new(&graph, 100).find(&whole, 0, &[2], |block| block == 2), None);
+        assert_eq!(
+            Bodies::new(&graph, 100).find(&whole, LoopPart { number: 0, back_edges: &[2] }, |block| block == 2),
+            None
+        );
         let split = whole.split(&graph, &[(0, vec![2])]);
         let shapes: Vec<_> = split.loops.iter().map(|l| (l.header, l.parent, l.depth, l.end)).collect();
         assert_eq!(shapes, [(1, None, 0, 3), (1, Some(0), 1, 3), (2, Some(1), 2, 3)]);

@@ -191,6 +191,16 @@ struct Follow<'c> {
     looks: std::cell::Cell<usize>,
 }
 
+/// Where control is followed.
+struct Within<'s> {
+    /// Up to what is known for sure.
+    sure: &'s [&'s FxHashMap<usize, Known>],
+    /// From here on, and what holds there.
+    from: (usize, State),
+    prologue: usize,
+    range: Range<usize>,
+}
+
 /// What an instruction does.
 struct Effect {
     /// Before the instruction behind it.
@@ -244,14 +254,16 @@ impl Follow<'_> {
         let (balanced, apart) = self.balanced(body..end);
         let mut known: FxHashMap<usize, Known> = FxHashMap::default();
         if let Some(prologue) = prologue {
-            self.follow(&mut known, &[&apart], (entry, State::ENTRY), prologue, entry..end, &mut |_, _| {});
+            let within = Within { sure: &[&apart], from: (entry, State::ENTRY), prologue, range: entry..end };
+            self.follow(&mut known, &within, &mut |_, _| {});
         }
         let prologue = prologue.unwrap_or(entry);
         // Where code goes on by the frame pointer alone, nothing need lead to it.
         let resumed: Vec<usize> =
             (prologue..end).filter(|&at| !known.contains_key(&at) && resumes(&self.code[at..])).collect();
         for &at in &resumed {
-            self.follow(&mut known, &[&apart], (at, State::FRAMED), prologue, entry..end, &mut |_, _| {});
+            let within = Within { sure: &[&apart], from: (at, State::FRAMED), prologue, range: entry..end };
+            self.follow(&mut known, &within, &mut |_, _| {});
         }
         // What nothing leads to, in order: behind a jump or a return, up to the next procedure.
         let mut supposed: FxHashMap<usize, Known> = FxHashMap::default();
@@ -270,17 +282,11 @@ impl Follow<'_> {
                 continue;
             }
             let before = supposed.len();
-            self.follow(
-                &mut supposed,
-                &[&known, &apart],
-                (at, State::FRAMED),
-                prologue,
-                entry..end,
-                &mut |from, to| match to {
-                    Some(to) => edges.push((to, from)),
-                    None => proven.push(from),
-                },
-            );
+            let within = Within { sure: &[&known, &apart], from: (at, State::FRAMED), prologue, range: entry..end };
+            self.follow(&mut supposed, &within, &mut |from, to| match to {
+                Some(to) => edges.push((to, from)),
+                None => proven.push(from),
+            });
             if supposed.len() == before {
                 at += 1;
             }
@@ -319,18 +325,16 @@ impl Follow<'_> {
         procedures.push(FramedProcedure { steps });
     }
 
-    /// Follows control from a place, within `range` and up to what is `sure`. `edge` gets each step from one instruction to
+    /// Follows control. `edge` gets each step from one instruction to
     /// another, and each instruction that gives the frame up.
     fn follow(
         &mut self,
         known: &mut FxHashMap<usize, Known>,
-        sure: &[&FxHashMap<usize, Known>],
-        from: (usize, State),
-        prologue: usize,
-        range: Range<usize>,
+        within: &Within<'_>,
         edge: &mut impl FnMut(usize, Option<usize>),
     ) {
-        let mut pending = vec![from];
+        let Within { sure, from, prologue, range } = within;
+        let mut pending = vec![*from];
         while let Some((at, state)) = pending.pop() {
             let is_sure = |at: usize| sure.iter().any(|steps| steps.contains_key(&at));
             if is_sure(at) {
@@ -353,7 +357,7 @@ impl Follow<'_> {
                 },
             };
             // Before its prologue nothing but the way there is a procedure's own.
-            if at < prologue && state != State::ENTRY {
+            if at < *prologue && state != State::ENTRY {
                 continue;
             }
             // Bytes of zero are instructions, too, but no program's: what leads there is none, or does not come there.

@@ -126,6 +126,15 @@ pub(in crate::graph) enum Source {
     Unknown,
 }
 
+/// A read of memory by an instruction that ends at address `next`.
+#[derive(Clone, Copy)]
+pub(super) struct Read<'i> {
+    pub(super) memory: &'i Memory,
+    pub(super) next: u64,
+    /// It is extended by its sign.
+    pub(super) is_signed: bool,
+}
+
 impl Query {
     /// The target of a jump that ends at address `next`.
     pub(super) fn of_jump(jump: &Instruction, next: u64) -> Option<Query> {
@@ -301,8 +310,9 @@ impl Query {
         sums.into_iter().flatten().flat_map(|sum| sum.terms.iter().flatten()).any(|term| touches(term.0, place))
     }
 
-    /// `register` is read from memory, by an instruction that ends at address `next`.
-    pub(super) fn load(&mut self, register: u8, memory: &Memory, next: u64, is_signed: bool) -> bool {
+    /// A register is read from memory.
+    pub(super) fn load(&mut self, register: u8, read: Read<'_>) -> bool {
+        let Read { memory, next, is_signed } = read;
         let width = memory.bytes as u8;
         let place = Place::Register(register);
         if !self.mentions(place) && self.compared.is_none_or(|compared| !touches(compared.0, place)) {

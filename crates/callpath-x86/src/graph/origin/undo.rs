@@ -2,7 +2,7 @@
 //! Knows nothing of ways through the code.
 
 use super::formula::{NONE, Place, RAX, RDX, RSP, Sum, memory_place};
-use super::query::{Limit, Query, Source};
+use super::query::{Limit, Query, Read, Source};
 use crate::instruction::{Flags, Instruction, Operation};
 
 /// An index is not compared with more.
@@ -84,7 +84,8 @@ impl Query {
                 }
                 (Operation::Move | Operation::ZeroExtend | Operation::SignExtend, None, None) if is_wide => {
                     if let Some(memory) = memory {
-                        return self.load(to, &memory, next, operation == Operation::SignExtend);
+                        let is_signed = operation == Operation::SignExtend;
+                        return self.load(to, Read { memory: &memory, next, is_signed });
                     }
                 }
                 (Operation::LoadAddress, ..) if is_wide => {

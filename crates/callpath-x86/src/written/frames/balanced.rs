@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::instruction::Control;
 
-use super::{ENTRY_ALIGNMENT, Follow, FramedProcedure, Known, Rbp, SUB_RSP, State};
+use super::{ENTRY_ALIGNMENT, Follow, FramedProcedure, Known, Rbp, SUB_RSP, State, Within};
 
 /// So many beginnings that were none may be followed through an instruction: else each of a long run of code is followed to its end.
 const VAIN_VISITS: u8 = 16;
@@ -53,7 +53,9 @@ impl Follow<'_> {
             let mut own: FxHashMap<usize, Known> = FxHashMap::default();
             let mut edges: Vec<(usize, usize)> = Vec::new();
             self.keeps_rsp = true;
-            self.follow(&mut own, &[&reached, &vain.worn], (at, State::ENTRY), at, at..range.end, &mut |from, to| {
+            let sure = [&reached, &vain.worn];
+            let within = Within { sure: &sure, from: (at, State::ENTRY), prologue: at, range: at..range.end };
+            self.follow(&mut own, &within, &mut |from, to| {
                 edges.extend(to.map(|to| (to, from)));
             });
             self.keeps_rsp = false;
