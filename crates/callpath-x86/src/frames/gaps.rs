@@ -40,6 +40,8 @@ pub(crate) struct Gaps<'f, 'a> {
     frames: &'f mut Frames<'a>,
     /// Where data lies, it seems.
     garbage: Bitmap,
+    /// Where padding begins with known code behind it: most gaps are that.
+    padding: Bitmap,
     /// Branches and jumps into gaps: `(to, from)`, sorted.
     jumpers: Vec<(u32, u32)>,
 }
@@ -47,8 +49,8 @@ pub(crate) struct Gaps<'f, 'a> {
 impl<'f, 'a> Gaps<'f, 'a> {
     /// All starts that were found have been followed.
     pub(crate) fn new(frames: &'f mut Frames<'a>) -> Gaps<'f, 'a> {
-        let garbage = Bitmap::new(frames.known.code.places.len());
-        Gaps { frames, garbage, jumpers: Vec::new() }
+        let bitmap = || Bitmap::new(frames.known.code.places.len());
+        Gaps { garbage: bitmap(), padding: bitmap(), jumpers: Vec::new(), frames }
     }
 
     /// What is known of the module's frames.
@@ -91,6 +93,9 @@ impl<'f, 'a> Gaps<'f, 'a> {
     /// One gap, which begins at `from`; where to look on.
     fn gap(&mut self, from: u32, end: u32, round: Round) -> u32 {
         let known = &self.frames.known;
+        if self.padding.get(from) {
+            return known.recipes.next_seen(from, end);
+        }
         if known.code.sweep.data.get(from) {
             let data_end = known.code.sweep.data.next_absent(from, end).unwrap_or(end);
             let code = known.code.known.next(from, data_end).unwrap_or(data_end);
@@ -105,6 +110,8 @@ impl<'f, 'a> Gaps<'f, 'a> {
         if at > from || at >= end {
             if at < end && !known.recipes.is_seen(at) && !known.code.known.get(at) {
                 self.code(at, round);
+            } else if at < end && known.recipes.is_seen(at) {
+                self.padding.insert(from);
             }
             return at.max(from + 1);
         }

@@ -38,14 +38,16 @@ impl Instruction {
 mod tests {
     use super::*;
 
-    fn sum(bytes: &[u8], register: Register) -> Option<(Register, i64)> {
+    type Sum = Option<(Register, i64)>;
+
+    fn sum(bytes: &[u8], register: Register) -> Sum {
         Instruction::decode(bytes).expect("an instruction").sum(register)
     }
 
     #[test]
     fn what_rsp_and_rbp_become() {
         let (rsp, rbp, r10) = (Register::RSP, Register::RBP, Register::decoded(10));
-        let cases: [(&[u8], Option<(Register, i64)>, Option<(Register, i64)>); 16] = [
+        let cases: [(&[u8], Sum, Sum); 16] = [
             (&[0x55], Some((rsp, -8)), Some((rbp, 0))),                     // push rbp
             (&[0x66, 0x50], Some((rsp, -2)), Some((rbp, 0))),               // push ax
             (&[0x5d], Some((rsp, 8)), None),                                // pop rbp
