@@ -13,9 +13,35 @@ use iced_x86::{
 use super::register::{Register, RegisterSet};
 use super::{Access, Flags};
 
-/// What an instruction computes, as far as an analysis has a rule for it. The operands are in Intel's order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Operation {
+/// An enum, and all its variants by number: the rest of a table that any number of so many bits has an entry in is the last one.
+macro_rules! numbered {
+    ($(#[$of:meta])* $name:ident, $all:ident: $($(#[$of_variant:meta])* $variant:ident,)*) => {
+        $(#[$of])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub(crate) enum $name {
+            $($(#[$of_variant])* $variant,)*
+        }
+
+        impl $name {
+            const VARIANTS: &[$name] = &[$($name::$variant,)*];
+        }
+
+        /// By number.
+        pub(super) const $all: [$name; $name::VARIANTS.len().next_power_of_two()] = {
+            let mut all = [$name::VARIANTS[$name::VARIANTS.len() - 1]; _];
+            let mut number = 0;
+            while number < $name::VARIANTS.len() {
+                all[number] = $name::VARIANTS[number];
+                number += 1;
+            }
+            all
+        };
+    };
+}
+
+numbered! {
+    /// What an instruction computes, as far as an analysis has a rule for it. The operands are in Intel's order.
+    Operation, OPERATIONS:
     /// `mov`
     Move,
     /// `movzx`
@@ -62,48 +88,9 @@ pub(crate) enum Operation {
     Other,
 }
 
-/// By number.
-pub(super) const OPERATIONS: [Operation; 32] = {
-    use Operation::*;
-    [
-        Move,
-        ZeroExtend,
-        SignExtend,
-        SignExtendRax,
-        LoadAddress,
-        Push,
-        Pop,
-        PushFlags,
-        PopFlags,
-        Add,
-        Subtract,
-        Increment,
-        Decrement,
-        And,
-        Or,
-        Xor,
-        ShiftLeft,
-        ShiftRight,
-        Compare,
-        Test,
-        Exchange,
-        Call,
-        Return,
-        Leave,
-        Enter,
-        SystemCall,
-        Breakpoint,
-        Nop,
-        EndBranch,
-        Privileged,
-        Other,
-        Other,
-    ]
-};
-
-/// Where control goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Control {
+numbered! {
+    /// Where control goes.
+    Control, CONTROLS:
     Next,
     Branch,
     Jump,
@@ -114,24 +101,7 @@ pub(crate) enum Control {
     Stop,
 }
 
-/// By number.
-pub(super) const CONTROLS: [Control; 8] = {
-    use Control::*;
-    [Next, Branch, Jump, JumpIndirect, Call, CallIndirect, Return, Stop]
-};
 pub(super) const CONTROL_BITS: u32 = CONTROLS.len().ilog2();
-
-const _: () = {
-    let mut number = 0;
-    while number < OPERATIONS.len() - 1 {
-        assert!(OPERATIONS[number] as usize == number);
-        number += 1;
-    }
-    while number > 0 {
-        number -= 1;
-        assert!(number >= CONTROLS.len() || CONTROLS[number] as usize == number);
-    }
-};
 
 /// What a conditional jump, move or set asks of the flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
