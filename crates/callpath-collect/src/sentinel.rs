@@ -17,7 +17,7 @@ pub use stubs::{Own, PLACES, READERS, STUBS, Stubs};
 use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::recipe::Packed;
 use callpath_format::register::Reg;
-use callpath_format::shared::{ArenaRef, Node, Settings, Unmarked};
+use callpath_format::shared::{ArenaRef, Settings, Unmarked};
 use callpath_unwind::{Cursor, Located};
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -79,7 +79,9 @@ impl Marks {
         let settings = &process.session.settings;
         let Some(stubs) = process.stubs else { return Marks::NONE };
         let own = (stubs.own)();
-        let metric = settings.in_use().iter().position(|meter| *meter == Settings::RETURNS);
+        let counts = settings.uses(Settings::RETURNS);
+        let metric =
+            counts.then(|| process.session.metrics.iter().position(|metric| metric.meter == Settings::RETURNS));
         let walks_itself = process.slot.walks_itself.load(Relaxed) != 0;
         Marks {
             stubs: Some(stubs),
@@ -87,7 +89,7 @@ impl Marks {
                 Own::Has(frames) if frames.is_wanted.load(Relaxed) != 0 => Some(frames),
                 Own::Has(_) | Own::NotYet | Own::Never => None,
             },
-            counted: metric,
+            counted: metric.flatten(),
             mode: settings.sentinel,
             // Where returns are counted, those of all that is not known to read its return address.
             kept: if settings.sentinel == Settings::ALWAYS { Packed::KEPT } else { Packed::KEPT | Packed::LEAVES },
@@ -227,7 +229,7 @@ impl Marks {
         let Some(stubs) = &self.stubs else { return };
         let counter = || {
             let metric = self.counted?;
-            process.arena.at_offset(node.offset_bytes() + size_of::<Node>() + 8 * metric)
+            process.session.columns.of_node(&process.arena, node)?.get(metric)
         };
         let met = frames.entry(frames.len()).filter(|_| self.met == Some(frames.len()));
         let (place, is_marked) = match met {

@@ -108,7 +108,7 @@ unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Con
     const TRAP_PERF_ASYNC: u32 = 1;
     // SAFETY: the kernel passes both to a handler with SA_SIGINFO.
     let (info, context) = unsafe { (&*info, &mut *context) };
-    let event = part::process().and_then(|p| EventOf::from_signal(info.value, &p.session.settings));
+    let event = part::process().and_then(|p| EventOf::from_signal(info.value, p.session.columns));
     let trigger = match info.code {
         TRAP_PERF => match event {
             Some(event) if info.perf_flags & TRAP_PERF_ASYNC != 0 => Some(Trigger::KernelLate(event)),
