@@ -4,9 +4,9 @@
 //! What is known of a thread's own stack reaches from its top down to where a sample has found it mapped.
 
 use callpath_format::register::Reg;
+use callpath_format::shared::ThreadRecord;
 use callpath_format::shared::refused::Calls;
 use callpath_format::shared::tree::{KnownKind, KnownWord};
-use callpath_format::shared::ThreadRecord;
 use callpath_unwind::Memory;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;

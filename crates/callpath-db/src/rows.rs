@@ -370,9 +370,9 @@ mod tests {
                     model[row][1] = model[row][1].max(value);
                 }
             }
-            for row in 0..model.len() {
-                assert_eq!(rows.row(row), model[row]);
-                assert_eq!(rows.row(row).is_zero(), model[row] == [0; 3]);
+            for (row, expected) in model.iter().enumerate() {
+                assert_eq!(rows.row(row), *expected);
+                assert_eq!(rows.row(row).is_zero(), *expected == [0; 3]);
             }
             assert!(rows.occupied().iter().zip(&model).all(|(occupied, model)| *occupied == (*model != [0; 3])));
             let doubled =
