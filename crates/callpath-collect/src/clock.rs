@@ -54,7 +54,7 @@ impl Usage {
         const RUSAGE_THREAD: usize = 1;
         let mut usage = [0u64; 18];
         // SAFETY: `usage` has the size of `struct rusage`, 144 bytes.
-        unsafe { call4(number::GETRUSAGE, RUSAGE_THREAD, usage.as_mut_ptr() as usize, 0, 0) };
+        unsafe { call4(number::GETRUSAGE, [RUSAGE_THREAD, usage.as_mut_ptr() as usize, 0, 0]) };
         // A filter may say success, too: then nothing was written, not even how large the thread's memory was.
         if usage.iter().all(|word| *word == 0) {
             refused::learn(Calls::GETRUSAGE);
@@ -87,7 +87,7 @@ impl Usage {
 fn clock_gettime(clock: usize) -> Option<u64> {
     let mut time = [0u64; 2];
     // SAFETY: `time` has the size of `struct timespec`.
-    let result = unsafe { call4(number::CLOCK_GETTIME, clock, time.as_mut_ptr() as usize, 0, 0) };
+    let result = unsafe { call4(number::CLOCK_GETTIME, [clock, time.as_mut_ptr() as usize, 0, 0]) };
     // A filter may say success, too: then nothing was written.
     let ns = time[0].wrapping_mul(1_000_000_000).wrapping_add(time[1]);
     if result == 0 && ns == 0 {

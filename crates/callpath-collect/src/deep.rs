@@ -21,8 +21,10 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::code::Code;
+use crate::frame::Frame;
 use crate::process::Process;
 use crate::sample::Sample;
+use crate::sentinel::Noted;
 use crate::stack::Stack;
 use crate::thread::Thread;
 use crate::tree::Tree;
@@ -228,7 +230,7 @@ impl Search<'_, '_> {
         let mut next = known.inner();
         let mut broken = Fresh::TooMuch;
         let end = walk(cursor, code, stack, |cursor, located, stack| {
-            let step = front.step(cursor, located, stack, *len == 0);
+            let step = front.step(Frame { cursor, located, is_innermost: *len == 0 }, stack);
             for fact in step.into_iter().flatten() {
                 if fresh.put(*len, fact).is_none() {
                     broken = Fresh::NoMemory;
@@ -277,7 +279,7 @@ impl Search<'_, '_> {
         let before = known.outer();
         let (mut is_known_already, mut memory) = (true, Some(()));
         let end = walk(front.cursor(), code, stack, |cursor, located, stack| {
-            let step = front.step(cursor, located, stack, false);
+            let step = front.step(Frame { cursor, located, is_innermost: false }, stack);
             if is_known_already {
                 is_known_already = false;
                 return ControlFlow::Continue(());
@@ -357,7 +359,7 @@ impl Search<'_, '_> {
         for at in known.outer().max(known.inner().saturating_sub(NOTED))..known.inner() {
             let (Some(fact), Some((_, entry))) = (known.list.fact(at), known.list.get(at)) else { return };
             if fact.is_frame() {
-                stack.note(noted, slot, ArenaRef(entry.node.load(Relaxed)));
+                stack.note(noted, Noted { node: ArenaRef(entry.node.load(Relaxed)), slot });
                 slot = if fact.kind & KnownKind::MARKABLE != 0 { fact.at } else { 0 };
             }
         }

@@ -7,8 +7,7 @@
 //! (throttled, say) is not: they came, and it is the next kept one's.
 
 use callpath_format::frame::{FrameKey, Gap};
-use callpath_format::shared::{ArenaRef, MAX_METRICS, Settings, Source, ThreadRecord};
-use core::sync::atomic::AtomicU64;
+use callpath_format::shared::{ArenaRef, Settings, Source, ThreadRecord};
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::clock::Usage;
@@ -58,68 +57,49 @@ pub(crate) fn leave(process: &Process<'_>, thread: Thread<'_>, now_ticks: u64, l
     if since_ticks < settings.ticks_per_ms / BEHIND_HANDLER_PER_MS {
         return;
     }
-    let all = Weight::of_all(process, record);
-    let silent_ns = all.cpu_now_ns.map_or(0, |now| now.saturating_sub(record.seen_cpu_ns.load(Relaxed)));
+    let weight = Weight::of_all(process, thread);
+    let silent_ns = weight.cpu_now_ns.map_or(0, |now| now.saturating_sub(record.seen_cpu_ns.load(Relaxed)));
     let missed = |since: u64, at_most_ns: u64| {
         let periods = since.min(at_most_ns) / settings.period_ns.max(1);
         if periods < LEAST_PERIODS { 0 } else { periods * settings.period_ns }
     };
-    let mut values = [0; MAX_METRICS];
     let mut missed_some = false;
-    for ((value, since), meter) in values.iter_mut().zip(all.values).zip(settings.in_use()) {
-        *value = match *meter {
-            Settings::CPU_TIME => missed(since, silent_ns),
-            Settings::WALL_TIME => missed(since, ticks_to_ns(process, since_ticks)),
-            _ => 0,
+    for (_, metric, value) in weight.each() {
+        let most_ns = match metric.meter {
+            Settings::CPU_TIME => silent_ns,
+            Settings::WALL_TIME => ticks_to_ns(process, since_ticks),
+            _ => continue,
         };
-        missed_some |= *value > 0;
+        let missed = missed(value.load(Relaxed), most_ns);
+        value.store(missed, Relaxed);
+        missed_some |= missed > 0;
     }
-    for (metric, ((value, since), meter)) in values.iter_mut().zip(all.values).zip(settings.in_use()).enumerate() {
-        let is_late = late == Some(metric);
-        if (*meter == Settings::COUNTED && is_late) || (Settings::is_of_usage(*meter) && (is_late || missed_some)) {
-            *value = since;
+    for (number, metric, value) in weight.each() {
+        let is_late = late == Some(number);
+        let is_missed = match metric.meter {
+            Settings::CPU_TIME | Settings::WALL_TIME => true,
+            Settings::COUNTED => is_late,
+            meter => Settings::is_of_usage(meter) && (is_late || missed_some),
+        };
+        if !is_missed {
+            value.store(0, Relaxed);
         }
     }
-    if add(process, thread, Gap::TrapBlocked, &values).is_some() {
-        move_on(record, settings, &all, values);
+    if add(process, thread, Gap::TrapBlocked, &weight).is_some() {
+        weight.move_on();
     }
 }
 
-/// Gives to a gap, and returns its node. `None`: it was nothing, or there is no memory for the node.
-pub(crate) fn add(
-    process: &Process<'_>,
-    thread: Thread<'_>,
-    gap: Gap,
-    values: &[u64; MAX_METRICS],
-) -> Option<ArenaRef> {
-    if values.iter().all(|value| *value == 0) {
+/// Gives a sample's weight to a gap, and returns its node. `None`: it was nothing, or there is no memory for the node.
+pub(crate) fn add(process: &Process<'_>, thread: Thread<'_>, gap: Gap, weight: &Weight<'_>) -> Option<ArenaRef> {
+    if weight.values().all(|value| value == 0) {
         return None;
     }
     let mut tree = Tree::new(process, thread)?;
     // Beside the paths of the thread's samples: where it was is not known, but not because a walk ended early.
     let root = ArenaRef(thread.record.full_root.load(Relaxed));
     let gap = tree.child(root, FrameKey::gap(gap))?;
-    tree.count(gap, 0, values).then_some(gap)
-}
-
-/// The next sample's weight begins after the gap, so that sums stay the kernel's.
-fn move_on(record: &ThreadRecord, settings: &Settings, all: &Weight, values: [u64; MAX_METRICS]) {
-    let [cpu, wall, kernel] = &record.clocks;
-    let advance = |clock: &AtomicU64, by: u64| clock.store(clock.load(Relaxed).wrapping_add(by), Relaxed);
-    for ((value, meter), count) in values.into_iter().zip(settings.in_use()).zip(&record.counts) {
-        match *meter {
-            _ if value == 0 => {}
-            Settings::WALL_TIME => advance(wall, value),
-            Settings::CPU_TIME => {
-                // Where the clock is divided, the kernel's part is what the first one has not.
-                let of_first = value.min(all.clock_since(record, 0));
-                advance(cpu, of_first);
-                advance(kernel, value - of_first);
-            }
-            Settings::COUNTED => drop(count.fetch_sub(value, Relaxed)),
-            _ => advance(count, value),
-        }
-    }
+    tree.count(gap, 0, weight.values()).then_some(gap)
 }
 
 fn ticks_to_ns(process: &Process<'_>, ticks: u64) -> u64 {

@@ -8,6 +8,7 @@
 pub mod clock;
 mod code;
 mod deep;
+mod frame;
 mod gap;
 mod life;
 mod path;

@@ -4,7 +4,8 @@
 
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::thread::layout;
-use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, MAX_METRICS, Settings, ThreadRecord};
+use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, Settings, ThreadRecord};
+use core::iter;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::clock;
@@ -25,12 +26,14 @@ impl<'m> Thread<'m> {
         let base = chunk.0 as usize * CHUNK_LEN_BYTES;
         let header: &ChunkHeader = process.arena.at_offset(base)?;
         let record: &ThreadRecord = process.arena.at_offset(base + layout::RECORD)?;
+        let columns = process.session.columns.of_thread(&process.arena, chunk)?;
+        let nodes_start = process.session.columns.nodes_start() as u32;
         let place = ArenaRef::from_offset(base + layout::RECORD);
         header.kind.store(ChunkHeader::KIND_THREAD, Relaxed);
         header.next.store(0, Relaxed);
         header.owner.store(place.0, Relaxed);
-        header.start.store(layout::NODES as u32, Relaxed);
-        header.end.store(layout::NODES as u32, Relaxed);
+        header.start.store(nodes_start, Relaxed);
+        header.end.store(nodes_start, Relaxed);
         header.top.store(CHUNK_LEN_BYTES as u32, Relaxed);
         record.slot.store(process.slot_index, Relaxed);
         record.chunk.store(chunk.0, Relaxed);
@@ -40,7 +43,7 @@ impl<'m> Thread<'m> {
         record.start_routine.store(start[0], Relaxed);
         record.start_argument.store(start[1], Relaxed);
         record.tid.store(tid, Relaxed);
-        let thread = Thread { record, chunk };
+        let thread = Thread { record, columns, chunk };
         let mut tree = Tree::new(process, thread)?;
         tree.first_segment()?;
         let full = tree.add(ArenaRef::NONE, FrameKey(0), 0)?;
@@ -48,10 +51,10 @@ impl<'m> Thread<'m> {
         record.full_root.store(full.0, Relaxed);
         record.partial_root.store(partial.0, Relaxed);
         record.last_node.store(full.0, Relaxed);
-        for (metric, last_node) in record.last_nodes.iter().enumerate() {
-            last_node.store(full.0, Relaxed);
+        for (column, base) in columns.iter().zip(process.bases) {
+            column.last_node.store(full.0, Relaxed);
             // The thread's events will be copies of the first thread's as they are now.
-            record.periods[metric].store(process.slot.bases[metric].load(Relaxed), Relaxed);
+            column.period.store(base.load(Relaxed), Relaxed);
         }
         record.state.store(ThreadRecord::LIVE, Release);
         let mut head = process.slot.threads.load(Relaxed);
@@ -71,14 +74,12 @@ impl<'m> Thread<'m> {
 
     /// The same for the process's first thread: an earlier image of the program may have accounted for something.
     pub fn start_first_clocks(&self, process: &Process<'_>) {
-        let slot = process.slot;
-        for ((count, base), meter) in self.record.counts.iter().zip(&slot.bases).zip(process.session.settings.in_use())
-        {
-            if Settings::is_of_usage(*meter) {
-                count.store(base.load(Relaxed), Relaxed);
+        for ((column, base), metric) in self.columns.iter().zip(process.bases).zip(process.session.metrics.iter()) {
+            if Settings::is_of_usage(metric.meter) {
+                column.count.store(base.load(Relaxed), Relaxed);
             }
         }
-        self.start_clocks_at(process, slot.inherited_cpu_ns.load(Relaxed));
+        self.start_clocks_at(process, process.slot.inherited_cpu_ns.load(Relaxed));
     }
 
     fn start_clocks_at(&self, process: &Process<'_>, cpu_ns: u64) {
@@ -117,28 +118,25 @@ impl<'m> Thread<'m> {
         if no_sample_could_come {
             gap::leave(process, *self, clock::ticks(), None);
         }
-        let rest = Weight::of_all(process, self.record);
+        let rest = Weight::of_all(process, *self);
         if let Some(mut tree) = Tree::new(process, *self) {
             let mut lost = false;
-            let settings = &process.session.settings;
-            // By number, below a bound that the compiler knows: no look-up can fail.
-            for metric in 0..MAX_METRICS {
-                let value = rest.values[metric];
+            for (number, (column, metric)) in self.columns.iter().zip(process.session.metrics.iter()).enumerate() {
+                let value = column.value.load(Relaxed);
                 if value == 0 {
                     continue;
                 }
-                let is_clock = matches!(settings.meters[metric], Settings::CPU_TIME | Settings::WALL_TIME);
-                let last_node = match ArenaRef(self.record.last_nodes[metric].load(Relaxed)) {
+                let is_clock = matches!(metric.meter, Settings::CPU_TIME | Settings::WALL_TIME);
+                let last_node = match ArenaRef(column.last_node.load(Relaxed)) {
                     ArenaRef::NONE => &self.record.last_node,
-                    _ => &self.record.last_nodes[metric],
+                    _ => &column.last_node,
                 };
                 let node = if is_clock { last_node } else { &self.record.full_root };
-                let mut values = [0; MAX_METRICS];
-                values[metric] = value;
-                lost |= !tree.count(ArenaRef(node.load(Relaxed)), 0, &values);
+                let values = iter::repeat_n(0, number).chain(iter::once(value));
+                lost |= !tree.count(ArenaRef(node.load(Relaxed)), 0, values);
             }
             if !lost {
-                rest.keep(self.record, None);
+                rest.keep(None);
             }
         }
     }

@@ -15,8 +15,9 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::code::Code;
 use crate::deep::{self, Outcome};
+use crate::frame::Frame;
 use crate::sample::Sample;
-use crate::sentinel::{Marks, callee_head};
+use crate::sentinel::{Marks, Noted, Noting};
 use crate::stack::Stack;
 use crate::tree::Tree;
 
@@ -76,22 +77,27 @@ fn find(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_it_is: bo
     };
     let root = outwards.unwrap_or(ArenaRef(root.load(Relaxed)));
     let is_markable = matches!(end, End::Outermost) && !walker.code.met_written;
-    let noted = if is_markable { stack.marks.begin(process, frames) } else { None };
-    let node = Tree::new(process, thread).and_then(|mut tree| {
-        walker.insert(root, frames, &mut tree, stack, |node, slot, stack| {
-            if let Some(noted) = noted {
-                stack.note(noted, slot, node);
-            }
-        })
-    });
-    if let (Some(_), Some(noted)) = (node, noted) {
-        stack.mark(interrupted, noted.frames);
+    let noting = if is_markable { stack.marks.begin(process, frames) } else { None };
+    let walked = Walked { root, frames, noting };
+    let node = Tree::new(process, thread).and_then(|mut tree| walker.insert(walked, &mut tree, stack));
+    if let (Some(_), Some(noting)) = (node, noting) {
+        stack.mark(interrupted, noting.frames);
     }
     match (node, end) {
         (None, _) => Path::NoMemory,
         (Some(node), End::Outermost) => Path::Full(node),
         (Some(node), End::Stopped(_) | End::Broken) => Path::Partial(node),
     }
+}
+
+/// What a walk has left in the buffer.
+struct Walked<'s, 'm> {
+    /// The node that its path begins at.
+    root: ArenaRef,
+    /// How many frames there are.
+    frames: usize,
+    /// Whether they are noted for the sentinel.
+    noting: Option<Noting<'s, 'm>>,
 }
 
 struct Walker<'p, 'm> {
@@ -117,7 +123,8 @@ impl<'p, 'm> Walker<'p, 'm> {
         let mut frames = 0usize;
         let mut callee = 0;
         let end = walk(cursor, &mut self.code, stack, |cursor, located, stack| {
-            let slot = if frames > 0 { stack.slot_of_callee(callee, cursor, located) } else { 0 };
+            let frame = Frame { cursor, located, is_innermost: frames == 0 };
+            let slot = if frame.is_innermost { 0 } else { stack.slot_of_callee(callee, frame) };
             if let Some(place) = frames.checked_sub(1).and_then(|at| slots.get(at)) {
                 place.store(slot, Relaxed);
             }
@@ -129,28 +136,23 @@ impl<'p, 'm> Walker<'p, 'm> {
             };
             key.store(located.key.0, Relaxed);
             slot.store(0, Relaxed);
-            callee = callee_head(cursor, located, frames == 0);
+            callee = frame.head();
             frames += 1;
             ControlFlow::Continue(())
         });
         (frames, end)
     }
 
-    /// Finds the node of the path that was walked, from the root inwards, or of its innermost frames if no more are kept;
-    /// `visit` gets each frame's node, and where its return address is if it may be marked.
-    fn insert(
-        &mut self,
-        root: ArenaRef,
-        frames: usize,
-        tree: &mut Tree<'_, '_>,
-        stack: &mut Stack,
-        mut visit: impl FnMut(ArenaRef, u64, &mut Stack),
-    ) -> Option<ArenaRef> {
+    /// Finds the node of the path that was walked, from the root inwards, or of its innermost frames if no more are kept.
+    fn insert(&mut self, walked: Walked<'_, '_>, tree: &mut Tree<'_, '_>, stack: &mut Stack) -> Option<ArenaRef> {
+        let Walked { root, frames, noting } = walked;
         let kept = tree.kept_frames().map_or(frames, |most| most.min(frames));
         let mut node = if kept < frames { tree.child(root, FrameKey::LEFT_OUT)? } else { root };
         for (key, slot) in self.keys.get(..kept)?.iter().zip(self.slots.get(..kept)?).rev() {
             node = tree.child(node, FrameKey(key.load(Relaxed)))?;
-            visit(node, slot.load(Relaxed), stack);
+            if let Some(noting) = noting {
+                stack.note(noting, Noted { node, slot: slot.load(Relaxed) });
+            }
         }
         Some(node)
     }

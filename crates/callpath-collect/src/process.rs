@@ -2,9 +2,11 @@
 //! Knows nothing of threads and samples.
 
 use callpath_format::shared::load_map::Published;
-use callpath_format::shared::{Arena, ChunkIndex, PROCESS_SLOTS, ProcessSlot, Session, Settings, SlotState};
+use callpath_format::shared::{
+    Arena, ChunkIndex, Columns, Metrics, PROCESS_SLOTS, ProcessSlot, Session, Settings, SlotState,
+};
 use core::ops::Deref;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::sentinel::stubs::Stubs;
 use crate::syscall;
@@ -20,6 +22,8 @@ pub struct Process<'m> {
     pub session: Joined<'m>,
     /// The process's slot.
     pub slot: &'m ProcessSlot,
+    /// The slot's bases ([`Columns::bases`]).
+    pub bases: &'m [AtomicU64],
     /// Its index.
     pub slot_index: u32,
     /// What marks return addresses, if anything does.
@@ -34,6 +38,10 @@ pub struct Joined<'m> {
     pub nonce: u64,
     /// What was asked for.
     pub settings: Settings,
+    /// How much there is of what each metric has.
+    pub columns: Columns,
+    /// What was asked for of each metric.
+    pub metrics: Metrics<'m>,
     /// What limits of address space are raised by, bytes.
     pub added_space_bytes: u64,
     /// What is mapped ahead for the sentinel, bytes.
@@ -41,15 +49,19 @@ pub struct Joined<'m> {
 }
 
 impl<'m> Joined<'m> {
-    fn new(shared: &'m Session) -> Joined<'m> {
+    /// `None`: what it says of metrics is not so.
+    fn new(shared: &'m Session, published: &Published<'m>) -> Option<Joined<'m>> {
         let head = shared.head();
-        Joined {
+        let columns = head.settings.columns()?;
+        Some(Joined {
             shared,
             nonce: head.nonce,
             settings: head.settings,
+            columns,
+            metrics: published.metrics(columns)?,
             added_space_bytes: head.added_space_bytes(),
             ahead_len_bytes: head.ahead_len_bytes(),
-        }
+        })
     }
 }
 
@@ -64,7 +76,7 @@ impl Deref for Joined<'_> {
 impl<'m> Process<'m> {
     /// Takes a free slot. `None`: all are taken (counted), or the mapping is not an arena's.
     pub fn claim(arena: Arena<'m>, published: Published<'m>, stubs: Option<Stubs>) -> Option<Process<'m>> {
-        let session = Joined::new(arena.at_offset(0)?);
+        let session = Joined::new(arena.at_offset(0)?, &published)?;
         for index in 0..PROCESS_SLOTS {
             let slot: &ProcessSlot = arena.at_offset(ProcessSlot::offset_bytes(index)?)?;
             if slot.state.load(Ordering::Relaxed) == SlotState::FREE
@@ -73,7 +85,8 @@ impl<'m> Process<'m> {
                     .compare_exchange(SlotState::FREE, SlotState::CLAIMED, Ordering::AcqRel, Ordering::Relaxed)
                     .is_ok()
             {
-                return Some(Process { arena, published, session, slot, slot_index: index as u32, stubs });
+                let bases = session.columns.bases(&arena, index)?;
+                return Some(Process { arena, published, session, slot, bases, slot_index: index as u32, stubs });
             }
         }
         session.lost_processes.fetch_add(1, Ordering::Relaxed);

@@ -4,7 +4,7 @@
 use callpath_format::address::RunAddr;
 use callpath_format::register::Reg;
 use callpath_format::shared::tree::RawSample;
-use callpath_format::shared::{CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, MAX_METRICS};
+use callpath_format::shared::{CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex};
 use callpath_unwind::Memory;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
@@ -12,18 +12,19 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use crate::process::Process;
 use crate::sample::Sample;
 use crate::stack::{PAGE_BYTES, Probed, RED_ZONE_BYTES, Stack};
+use crate::weight::Weight;
 
 /// What is known of a sample besides its registers and stack.
 #[derive(Clone, Copy)]
-pub(crate) struct Taken {
+pub(crate) struct Taken<'w, 'm> {
     /// What it weighs.
-    pub(crate) values: [u64; MAX_METRICS],
+    pub(crate) weight: &'w Weight<'m>,
     /// The frame that its walk did not get over, if the code there was written at run time.
     pub(crate) written: Option<RunAddr>,
 }
 
 /// Keeps a raw sample. `false`: there is no room.
-pub(crate) fn keep(sample: &Sample<'_, '_>, stack: &mut Stack, taken: Taken) -> bool {
+pub(crate) fn keep(sample: &Sample<'_, '_>, stack: &mut Stack, taken: Taken<'_, '_>) -> bool {
     let slot = sample.process.slot;
     if u64::from(slot.raw_pending.fetch_add(1, AcqRel)) >= sample.process.session.settings.raw_limit
         || fill(sample, stack, taken).is_none()
@@ -35,7 +36,7 @@ pub(crate) fn keep(sample: &Sample<'_, '_>, stack: &mut Stack, taken: Taken) -> 
     true
 }
 
-fn fill(sample: &Sample<'_, '_>, stack: &mut Stack, taken: Taken) -> Option<()> {
+fn fill(sample: &Sample<'_, '_>, stack: &mut Stack, taken: Taken<'_, '_>) -> Option<()> {
     let Sample { process, thread, interrupted, .. } = *sample;
     let chunk = process.take_chunk()?;
     let base = chunk.0 as usize * CHUNK_LEN_BYTES;
@@ -62,7 +63,7 @@ fn fill(sample: &Sample<'_, '_>, stack: &mut Stack, taken: Taken) -> Option<()> 
     raw.code_len_bytes.store(code_len, Relaxed);
     raw.ticks.store(sample.begin_ticks, Relaxed);
     raw.samples.store(1, Relaxed);
-    for (to, from) in raw.values.iter().zip(taken.values) {
+    for (to, from) in process.session.columns.of_raw(&process.arena, chunk)?.iter().zip(taken.weight.values()) {
         to.store(from, Relaxed);
     }
     let mut head = process.slot.raw.load(Relaxed);
@@ -111,8 +112,9 @@ impl<'m> Copy<'_, 'm> {
     /// Copies the stack from rsp-128 upwards, as far as there is room there and in so many `more` chunks.
     fn stack(&self, rsp: u64, stack: &mut Stack, mut more: usize) -> Option<()> {
         let Copy { process, base, raw } = *self;
-        let place = base + ChunkHeader::LEN_BYTES + size_of::<RawSample>();
-        let mut to = process.arena.slice_at::<AtomicU64>(place, RawSample::FIRST_STACK_BYTES / 8)?;
+        let columns = process.session.columns;
+        let place = base + columns.stack_start();
+        let mut to = process.arena.slice_at::<AtomicU64>(place, columns.first_stack_bytes() / 8)?;
         let (start, end) = match stack.bounds() {
             Some((low, high)) => (low, high),
             None => (rsp.saturating_sub(RED_ZONE_BYTES), u64::MAX),

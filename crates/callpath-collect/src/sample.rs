@@ -1,7 +1,7 @@
 //! What a sample is: what made it, of which thread, and the proof that it is being taken.
 //! Knows nothing of what is done with it.
 
-use callpath_format::shared::{Settings, ThreadRecord};
+use callpath_format::shared::{Columns, ThreadRecord};
 use core::sync::atomic::Ordering::{Release, SeqCst};
 
 use crate::process::Process;
@@ -62,10 +62,10 @@ pub enum EventOf {
 
 impl EventOf {
     /// From what the recorder gave the kernel with the event: 0, or a metric's number + 1. `None`: it is not ours.
-    pub fn from_signal(data: u64, settings: &Settings) -> Option<EventOf> {
+    pub fn from_signal(data: u64, columns: Columns) -> Option<EventOf> {
         match usize::try_from(data).ok()? {
             0 => Some(EventOf::Clocks),
-            event if event <= settings.in_use().len() => Some(EventOf::Metric(event - 1)),
+            event if event <= columns.count() => Some(EventOf::Metric(event - 1)),
             _ => None,
         }
     }
@@ -86,14 +86,13 @@ pub(crate) struct Sample<'s, 'm> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::measured;
+    use crate::testing::{measured, metrics};
     use callpath_format::shared::Settings;
     use core::sync::atomic::Ordering::Relaxed;
 
     #[test]
     fn a_sample_within_another_leaves_that_its_record() {
-        let settings = Settings { metric_count: 1, ..Settings::default() };
-        let (_, thread) = measured(settings, 64, &[]);
+        let (_, thread) = measured(Settings::default(), &metrics(&[Settings::CPU_TIME]), 8, &[]);
         let outer = InSample::begin(thread.record).expect("nothing else is at work");
         for _ in 0..3 {
             assert!(InSample::begin(thread.record).is_none());

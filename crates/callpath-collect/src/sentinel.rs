@@ -17,10 +17,10 @@ pub use stubs::{Own, PLACES, READERS, STUBS, Stubs};
 use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::recipe::Packed;
 use callpath_format::register::Reg;
-use callpath_format::shared::{ArenaRef, Node, Settings, Unmarked};
-use callpath_unwind::{Cursor, Located};
+use callpath_format::shared::{ArenaRef, Settings, Unmarked};
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::frame::Frame;
 use crate::process::Process;
 use crate::sample::{Interrupted, Sample};
 use frames::{Entry, Place};
@@ -58,6 +58,14 @@ pub(crate) struct Noting<'s, 'm> {
     pub(crate) frames: &'static Frames,
 }
 
+/// A frame to be noted.
+#[derive(Clone, Copy)]
+pub(crate) struct Noted {
+    pub(crate) node: ArenaRef,
+    /// Where its return address is, if it may be marked; else 0.
+    pub(crate) slot: u64,
+}
+
 impl Marks {
     /// Without a sentinel.
     pub(crate) const NONE: Marks = Marks {
@@ -79,7 +87,9 @@ impl Marks {
         let settings = &process.session.settings;
         let Some(stubs) = process.stubs else { return Marks::NONE };
         let own = (stubs.own)();
-        let metric = settings.in_use().iter().position(|meter| *meter == Settings::RETURNS);
+        let counts = settings.uses(Settings::RETURNS);
+        let metric =
+            counts.then(|| process.session.metrics.iter().position(|metric| metric.meter == Settings::RETURNS));
         let walks_itself = process.slot.walks_itself.load(Relaxed) != 0;
         Marks {
             stubs: Some(stubs),
@@ -87,7 +97,7 @@ impl Marks {
                 Own::Has(frames) if frames.is_wanted.load(Relaxed) != 0 => Some(frames),
                 Own::Has(_) | Own::NotYet | Own::Never => None,
             },
-            counted: metric,
+            counted: metric.flatten(),
             mode: settings.sentinel,
             // Where returns are counted, those of all that is not known to read its return address.
             kept: if settings.sentinel == Settings::ALWAYS { Packed::KEPT } else { Packed::KEPT | Packed::LEAVES },
@@ -170,15 +180,10 @@ impl Marks {
         ArenaRef(self.frames?.entry(self.met?.checked_sub(1)?)?.node.load(Relaxed)).some()
     }
 
-    /// Where the return address of a frame is, if it may be marked; else 0. `head`: of the frame's recipe. `caller` and
-    /// `located`: what the frame's caller is. `read`: reads code.
-    pub(crate) fn slot(
-        &self,
-        head: u16,
-        caller: &Cursor,
-        located: &Located,
-        read: impl FnMut(u64) -> Option<u64>,
-    ) -> u64 {
+    /// Where the return address of a frame is, if it may be marked; else 0. `head`: of the frame's recipe. `read`: reads
+    /// code.
+    pub(crate) fn slot(&self, head: u16, caller: Frame<'_>, read: impl FnMut(u64) -> Option<u64>) -> u64 {
+        let Frame { cursor: caller, located, .. } = caller;
         let (Some(stubs), Some(_), true) = (&self.stubs, self.frames, self.change) else { return 0 };
         let is_simple = |kind| matches!(kind, Packed::REGISTER | Packed::DEREF);
         let is_caller_ordinary = is_simple(located.recipe.kind()) || located.recipe.kind() == Packed::OUTERMOST;
@@ -215,19 +220,14 @@ impl Marks {
         (is_deep || self.is_met()).then_some(Noting { process, frames })
     }
 
-    /// Notes the next frame inwards. `slot`: where its return address is, if it may be marked, else 0. `read`: the stack.
-    pub(crate) fn note(
-        &self,
-        noting: Noting<'_, '_>,
-        slot: u64,
-        node: ArenaRef,
-        mut read: impl FnMut(u64) -> Option<u64>,
-    ) {
+    /// Notes the next frame inwards. `read`: the stack.
+    pub(crate) fn note(&self, noting: Noting<'_, '_>, frame: Noted, mut read: impl FnMut(u64) -> Option<u64>) {
         let Noting { process, frames } = noting;
+        let Noted { node, slot } = frame;
         let Some(stubs) = &self.stubs else { return };
         let counter = || {
             let metric = self.counted?;
-            process.arena.at_offset(node.offset_bytes() + size_of::<Node>() + 8 * metric)
+            process.session.columns.of_node(&process.arena, node)?.get(metric)
         };
         let met = frames.entry(frames.len()).filter(|_| self.met == Some(frames.len()));
         let (place, is_marked) = match met {
@@ -278,14 +278,6 @@ impl Marks {
         // been read: a frame's return address. The stub leads there.
         unsafe { core::ptr::write_volatile(slot as *mut u64, stub) };
     }
-}
-
-/// What is to be known of a frame when its return address may be marked. One that a signal of the program's has interrupted
-/// may be about to go on to code that keeps its return address, as a stub of the linkage table does to `setjmp`; of the one that
-/// the sample itself has interrupted that is looked at ([`may_leave`]).
-pub(crate) fn callee_head(cursor: &Cursor, located: &Located, is_innermost: bool) -> u16 {
-    let is_interrupted = matches!(cursor.point, CodePoint::Exact(_)) && !is_innermost;
-    located.recipe.head | if is_interrupted { Packed::KEPT } else { 0 }
 }
 
 /// Whether the instruction before `addr` can be a call. `read`: reads code.

@@ -4,16 +4,17 @@
 //! What is known of a thread's own stack reaches from its top down to where a sample has found it mapped.
 
 use callpath_format::register::Reg;
+use callpath_format::shared::ThreadRecord;
 use callpath_format::shared::refused::Calls;
 use callpath_format::shared::tree::{KnownKind, KnownWord};
-use callpath_format::shared::{ArenaRef, ThreadRecord};
-use callpath_unwind::{Cursor, Located, Memory};
+use callpath_unwind::Memory;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::frame::Frame;
 use crate::refused;
 use crate::sample::{InSample, Interrupted, Sample};
-use crate::sentinel::{Frames, Marks, Noting};
+use crate::sentinel::{Frames, Marks, Noted, Noting};
 use crate::syscall;
 
 /// The red zone: below rsp, but still the procedure's (psABI, section 3.2.2).
@@ -169,15 +170,15 @@ impl Stack {
 
     /// Where the callee of a frame keeps its return address, if it may be marked; else 0. `head`: of the callee's recipe.
     #[inline]
-    pub(crate) fn slot_of_callee(&mut self, head: u16, caller: &Cursor, located: &Located) -> u64 {
+    pub(crate) fn slot_of_callee(&mut self, head: u16, caller: Frame<'_>) -> u64 {
         let Stack { marks, other, .. } = self;
-        marks.slot(head, caller, located, |addr| other.read_u64(addr))
+        marks.slot(head, caller, |addr| other.read_u64(addr))
     }
 
-    /// Notes the next frame inwards. `slot`: where its return address is, if it may be marked, else 0.
-    pub(crate) fn note(&mut self, noting: Noting<'_, '_>, slot: u64, node: ArenaRef) {
+    /// Notes the next frame inwards.
+    pub(crate) fn note(&mut self, noting: Noting<'_, '_>, frame: Noted) {
         let Stack { marks, other, low, high } = self;
-        marks.note(noting, slot, node, |addr| word(*low, *high, other, addr));
+        marks.note(noting, frame, |addr| word(*low, *high, other, addr));
     }
 
     /// Marks one of the frames that were noted.

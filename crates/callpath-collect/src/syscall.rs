@@ -44,7 +44,8 @@ fn learn(number: usize, result: Return) {
 /// # Safety
 /// The call must do nothing to the process that Rust relies on.
 #[inline(always)]
-pub unsafe fn call4(number: usize, a: usize, b: usize, c: usize, d: usize) -> Return {
+pub unsafe fn call4(number: usize, args: [usize; 4]) -> Return {
+    let [a, b, c, d] = args;
     if refused::has(Calls::of_number(number)) {
         return ENOSYS;
     }
@@ -79,7 +80,7 @@ pub unsafe fn call6(number: usize, args: [usize; 6]) -> Return {
 #[inline]
 pub fn gettid() -> u32 {
     // SAFETY: reads a number.
-    let tid = unsafe { call4(number::GETTID, 0, 0, 0, 0) };
+    let tid = unsafe { call4(number::GETTID, [0, 0, 0, 0]) };
     if tid == 0 {
         refused::learn(Calls::GETTID);
     }
@@ -90,7 +91,7 @@ pub fn gettid() -> u32 {
 #[inline]
 pub fn getpid() -> u32 {
     // SAFETY: reads a number.
-    match unsafe { call4(number::GETPID, 0, 0, 0, 0) } {
+    match unsafe { call4(number::GETPID, [0, 0, 0, 0]) } {
         pid @ 1.. => pid as u32,
         _ => refused::pid(),
     }
@@ -101,7 +102,7 @@ pub fn getpid() -> u32 {
 pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
     const WAKE: usize = 1;
     // SAFETY: wakes; does not touch memory.
-    unsafe { call4(number::FUTEX, word.as_ptr() as usize, WAKE, i32::MAX as usize, 0) };
+    unsafe { call4(number::FUTEX, [word.as_ptr() as usize, WAKE, i32::MAX as usize, 0]) };
 }
 
 /// Waits until a futex word in shared memory is no longer `value`, a wake-up or `timeout_ns`, whichever is first.
@@ -109,7 +110,7 @@ pub fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32, timeout_ns: 
     const WAIT: usize = 0;
     let timeout = [timeout_ns / 1_000_000_000, timeout_ns % 1_000_000_000];
     // SAFETY: the kernel reads the word and the time, and writes nothing.
-    unsafe { call4(number::FUTEX, word.as_ptr() as usize, WAIT, value as usize, timeout.as_ptr() as usize) };
+    unsafe { call4(number::FUTEX, [word.as_ptr() as usize, WAIT, value as usize, timeout.as_ptr() as usize]) };
 }
 
 /// Whether the eight bytes at `addr` could be read just now. Where that cannot be asked, none can.
@@ -120,7 +121,7 @@ pub fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32, timeout_ns: 
 pub fn is_readable(addr: u64) -> bool {
     const NO_SUCH_HOW: usize = 0x7fff_ffff;
     // SAFETY: changes nothing, whatever `addr` is.
-    unsafe { call4(number::RT_SIGPROCMASK, NO_SUCH_HOW, addr as usize, 0, 8) == EINVAL }
+    unsafe { call4(number::RT_SIGPROCMASK, [NO_SUCH_HOW, addr as usize, 0, 8]) == EINVAL }
 }
 
 /// Maps memory of the process's own, zeroed: its address. `None`: the kernel gives none.
@@ -135,7 +136,7 @@ pub fn map_private(len_bytes: usize) -> Option<usize> {
 /// Unmaps what [`map_private`] gave; nothing may use it any more.
 pub fn unmap(at: usize, len_bytes: usize) {
     // SAFETY: as the caller says.
-    unsafe { call4(number::MUNMAP, at, len_bytes, 0, 0) };
+    unsafe { call4(number::MUNMAP, [at, len_bytes, 0, 0]) };
 }
 
 /// Whether the process may map only so much.
@@ -145,7 +146,7 @@ pub fn is_space_limited() -> bool {
     [RLIMIT_DATA, RLIMIT_AS].into_iter().any(|resource| {
         let mut limit = [0u64; 2];
         // SAFETY: the kernel writes two numbers.
-        let result = unsafe { call4(number::GETRLIMIT, resource, limit.as_mut_ptr() as usize, 0, 0) };
+        let result = unsafe { call4(number::GETRLIMIT, [resource, limit.as_mut_ptr() as usize, 0, 0]) };
         result != 0 || limit[0] != u64::MAX
     })
 }

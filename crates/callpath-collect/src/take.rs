@@ -27,16 +27,16 @@ pub fn take(process: &Process<'_>, thread: Thread<'_>, trigger: Trigger, interru
             return;
         }
         record.taken.fetch_add(1, Relaxed);
-        weight::owe(process, record, trigger);
+        weight::owe(process, thread, trigger);
         return drop_sample(record, Dropped::InCollector);
     };
     let sample = Sample { in_sample, process, thread, trigger, interrupted, begin_ticks };
-    weight::owe(process, record, trigger);
+    weight::owe(process, thread, trigger);
     let is_of_handler = is_of_handler(&sample);
     if !is_of_handler {
         gap::find(process, thread, trigger, begin_ticks);
     }
-    let Some(weight) = Weight::of_trigger(process, record, trigger) else { return };
+    let Some(weight) = Weight::of_trigger(process, thread, trigger) else { return };
     add(&record.taken, 1);
     record.asked.store(0, Relaxed);
     let kept_before = kept(record);
@@ -54,7 +54,7 @@ pub fn take(process: &Process<'_>, thread: Thread<'_>, trigger: Trigger, interru
         keep(&sample, &weight);
     }
     record.asked.store(u32::from(trigger == Trigger::Asked && kept(record) != kept_before), Relaxed);
-    weight::leave_out_own(process, record, weight.usage);
+    weight::leave_out_own(process, thread, weight.usage);
     let refused_calls = refused::calls().0;
     if process.slot.refused_calls.load(Relaxed) != refused_calls {
         process.slot.refused_calls.store(refused_calls, Relaxed);
@@ -84,14 +84,14 @@ fn place_of(interrupted: &Interrupted) -> [u64; 2] {
 }
 
 /// Adds a sample to a node.
-fn count(sample: &Sample<'_, '_>, weight: &Weight, node: ArenaRef, account: &AtomicU64) {
+fn count(sample: &Sample<'_, '_>, weight: &Weight<'_>, node: ArenaRef, account: &AtomicU64) {
     let Sample { process, thread, .. } = *sample;
     let record = thread.record;
     let settings = &process.session.settings;
-    if !Tree::new(process, thread).is_some_and(|mut tree| tree.count(node, 1, &weight.values)) {
+    if !Tree::new(process, thread).is_some_and(|mut tree| tree.count(node, 1, weight.values())) {
         return drop_sample(record, Dropped::NoMemory);
     }
-    weight.keep(record, Some(node));
+    weight.keep(Some(node));
     add(account, 1);
     record.last_node.store(node.0, Relaxed);
     if settings.flags & Settings::TRACE != 0 && trace::add(sample, node).is_none() {
@@ -100,7 +100,7 @@ fn count(sample: &Sample<'_, '_>, weight: &Weight, node: ArenaRef, account: &Ato
     }
 }
 
-fn keep(sample: &Sample<'_, '_>, weight: &Weight) {
+fn keep(sample: &Sample<'_, '_>, weight: &Weight<'_>) {
     let Sample { process, thread, .. } = *sample;
     let record = thread.record;
     let beyond = sentinel::beyond(process, sample.interrupted);
@@ -114,11 +114,11 @@ fn keep(sample: &Sample<'_, '_>, weight: &Weight) {
     let mut place = [0; 2];
     let mut path = path::of(sample, &mut stack, ordinary, false);
     if let Path::NoTable(written) = path {
-        if raw::keep(sample, &mut stack, raw::Taken { values: weight.values, written }) {
+        if raw::keep(sample, &mut stack, raw::Taken { weight, written }) {
             add(&record.raw, 1);
             record.last_place.iter().for_each(|last| last.store(0, Relaxed));
-            weight.keep(record, None);
-            return weight.forget_nodes(record);
+            weight.keep(None);
+            return weight.forget_nodes();
         }
         if written.is_none() {
             return drop_for_room(sample, weight, Dropped::RawFull);
@@ -147,10 +147,10 @@ fn kept(record: &ThreadRecord) -> u64 {
 
 /// Of a sample that nothing can be kept of its time goes to a gap: it is not the next one's, which may come much later from another
 /// place.
-fn drop_for_room(sample: &Sample<'_, '_>, weight: &Weight, reason: Dropped) {
+fn drop_for_room(sample: &Sample<'_, '_>, weight: &Weight<'_>, reason: Dropped) {
     let Sample { process, thread, .. } = *sample;
-    if let Some(gap) = gap::add(process, thread, Gap::NoRoom, &weight.values) {
-        weight.keep(thread.record, Some(gap));
+    if let Some(gap) = gap::add(process, thread, Gap::NoRoom, weight) {
+        weight.keep(Some(gap));
     }
     drop_sample(thread.record, reason);
 }

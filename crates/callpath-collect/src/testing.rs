@@ -7,9 +7,9 @@ use callpath_format::address::RunAddr;
 use callpath_format::frame::ModuleIndex;
 use callpath_format::recipe::Packed;
 use callpath_format::shared::load_map::{CurrentMap, Mapping, Published, words_of, write_map};
-use callpath_format::shared::process::FIRST_FREE_CHUNK;
 use callpath_format::shared::{
-    Arena, ArenaRef, CHUNK_LEN_BYTES, ChunkIndex, Node, Session, SessionHead, Settings, ThreadRecord,
+    Arena, ArenaRef, CHUNK_LEN_BYTES, ChunkIndex, MetricSettings, Metrics, Node, Session, SessionHead, Settings,
+    ThreadRecord,
 };
 use callpath_format::table::{Header, Region};
 use core::sync::atomic::AtomicU64;
@@ -22,6 +22,9 @@ use crate::process::Process;
 use crate::thread::Thread;
 
 const PAGE_BYTES: usize = 4096;
+/// Words of what is published: where the load map begins, and where the table does.
+const MAP_AT: usize = 512;
+const TABLE_AT: usize = 1024;
 /// Where the module's code begins in the process.
 pub(crate) const CODE: u64 = 0x40_0000;
 
@@ -36,16 +39,33 @@ fn memory(len_bytes: usize) -> &'static [AtomicU64] {
     }
 }
 
+/// Metrics that read these meters.
+pub(crate) fn metrics(meters: &[u32]) -> Vec<MetricSettings> {
+    meters.iter().map(|&meter| MetricSettings { meter, period: 0 }).collect()
+}
+
 /// A process that has joined a measurement of so many chunks, and a thread of it that does not run. Its code has a row of recipes:
 /// the n-th holds for 16 bytes from `CODE + 16 * n` on.
-pub(crate) fn measured(settings: Settings, chunks: usize, recipes: &[Packed]) -> (Process<'static>, Thread<'static>) {
+pub(crate) fn measured(
+    settings: Settings,
+    metrics: &[MetricSettings],
+    chunks: usize,
+    recipes: &[Packed],
+) -> (Process<'static>, Thread<'static>) {
+    let settings = settings.with_metrics(metrics);
+    let first_free = settings.columns().expect("not too many metrics").first_free_chunk();
+    let chunks = first_free as usize + chunks;
     let words = memory(chunks * CHUNK_LEN_BYTES);
     // SAFETY: allocated above, for ever.
     let arena = unsafe { Arena::new(words.as_ptr().cast_mut().cast(), chunks * CHUNK_LEN_BYTES) };
     let session: &Session = arena.at_offset(0).expect("it holds chunk 0");
     session.set_head(SessionHead { magic: Session::MAGIC, settings, ..SessionHead::default() });
-    (FIRST_FREE_CHUNK..chunks as u32).for_each(|chunk| assert!(session.give_chunk(ChunkIndex(chunk))));
+    (first_free..chunks as u32).for_each(|chunk| assert!(session.give_chunk(ChunkIndex(chunk))));
     let published = memory(1 << 16);
+    for (word, of_metric) in published.iter().skip(Metrics::OFFSET as usize / 8).zip(MetricSettings::words_of(metrics))
+    {
+        word.store(of_metric, Relaxed);
+    }
     // A table without code is none.
     let recipes = if recipes.is_empty() {
         &[Packed { disp: 0, add: 0, head: Packed::OUTERMOST, slots: [0; 6] }]
@@ -53,16 +73,17 @@ pub(crate) fn measured(settings: Settings, chunks: usize, recipes: &[Packed]) ->
         recipes
     };
     let table = table(recipes);
-    for (word, bytes) in published.iter().skip(1024).zip(table.chunks(8)) {
+    for (word, bytes) in published.iter().skip(TABLE_AT).zip(table.chunks(8)) {
         word.store(u64::from_le_bytes(bytes.try_into().expect("tables are whole words")), Relaxed);
     }
     let end = RunAddr(CODE + 16 * recipes.len() as u64);
-    let mapping = Mapping { start: RunAddr(CODE), end, bias: CODE, table: 8 * 1024, module: ModuleIndex(0), flags: 0 };
-    assert!(write_map(&published[8..8 + words_of(1)], 1, &[mapping]));
+    let mapping =
+        Mapping { start: RunAddr(CODE), end, bias: CODE, table: 8 * TABLE_AT as u64, module: ModuleIndex(0), flags: 0 };
+    assert!(write_map(&published[MAP_AT..MAP_AT + words_of(1)], 1, &[mapping]));
     // SAFETY: allocated above, for ever; nobody writes there any more.
     let published = unsafe { Published::new(published.as_ptr().cast(), 1 << 16) };
     let process = Process::claim(arena, published, None).expect("a slot is free");
-    process.slot.load_map.store(CurrentMap::new(1, 64).expect("it fits").0, Release);
+    process.slot.load_map.store(CurrentMap::new(1, 8 * MAP_AT as u64).expect("it fits").0, Release);
     let thread = Thread::create(&process, 0, [0; 2], [0; 2]).expect("chunks are free");
     (process, thread)
 }
@@ -119,7 +140,7 @@ pub(crate) fn path_of(process: &Process<'_>, record: &ThreadRecord, node: ArenaR
 
 /// All nodes with samples or costs below the root of full paths, as the recorder finds them: chunk by chunk, by path.
 pub(crate) fn costs(process: &Process<'_>, thread: Thread<'_>) -> HashMap<Vec<u64>, (u64, Vec<u64>)> {
-    let metrics = process.session.settings.metric_count;
+    let columns = process.session.columns;
     let mut found = HashMap::new();
     let mut chunk = thread.chunk;
     while chunk.0 != 0 {
@@ -129,14 +150,14 @@ pub(crate) fn costs(process: &Process<'_>, thread: Thread<'_>) -> HashMap<Vec<u6
         while at < header.end.load(Relaxed) as usize {
             let place = ArenaRef::from_offset(base + at);
             let node: &Node = process.arena.get(place).expect("as before");
-            let values = process.arena.slice_at::<AtomicU64>(base + at + size_of::<Node>(), metrics as usize);
-            let values: Vec<u64> = values.expect("as before").iter().map(|value| value.load(Relaxed)).collect();
+            let values = columns.of_node(&process.arena, place).expect("as before");
+            let values: Vec<u64> = values.iter().map(|value| value.load(Relaxed)).collect();
             let samples = node.samples.load(Relaxed);
             if samples > 0 || values.iter().any(|value| *value > 0) {
                 let (is_full, path) = path_of(process, thread.record, place);
                 assert!(is_full && found.insert(path, (samples, values)).is_none(), "two nodes have one path");
             }
-            at += Node::stride_bytes(metrics);
+            at += columns.stride_bytes();
         }
         chunk = ChunkIndex(header.next.load(Relaxed));
     }

@@ -1,8 +1,8 @@
-//! A thread as the measurement knows it: its record, and where that lies.
+//! A thread as the measurement knows it: its record, what it keeps of each metric, and where that lies.
 //! Knows nothing of what is in it.
 
 use callpath_format::shared::thread::layout;
-use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkIndex, ThreadRecord};
+use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkIndex, Column, ThreadRecord};
 
 use crate::process::Process;
 
@@ -11,14 +11,19 @@ use crate::process::Process;
 pub struct Thread<'m> {
     /// The record.
     pub record: &'m ThreadRecord,
+    /// Of each metric.
+    pub columns: &'m [Column],
     /// Its chunk.
     pub chunk: ChunkIndex,
 }
 
 impl<'m> Thread<'m> {
     /// The thread whose record lies at `place`.
+    #[inline]
     pub fn at(process: &Process<'m>, place: ArenaRef) -> Option<Thread<'m>> {
-        Some(Thread { record: process.arena.get(place)?, chunk: place.chunk() })
+        let chunk = place.chunk();
+        let columns = process.session.columns.of_thread(&process.arena, chunk)?;
+        Some(Thread { record: process.arena.get(place)?, columns, chunk })
     }
 
     /// Where the record lies.

@@ -8,11 +8,9 @@
 
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::thread::layout;
-use callpath_format::shared::{
-    ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, MAX_METRICS, Node, Settings, ThreadRecord,
-};
+use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, Node, Settings, ThreadRecord};
+use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, Release};
-use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::process::Process;
 use crate::thread::Thread;
@@ -46,7 +44,7 @@ impl<'p, 'm> Tree<'p, 'm> {
         let chunk = thread.chunk.0 as usize * CHUNK_LEN_BYTES;
         let directory = process.arena.slice_at(chunk + layout::DIRECTORY, layout::DIRECTORY_LEN)?;
         let counted = process.arena.slice_at(chunk + layout::COUNTED, layout::COUNTED_LEN)?;
-        let stride = Node::stride_bytes(process.session.settings.metric_count);
+        let stride = process.session.columns.stride_bytes();
         Some(Tree { process, record: thread.record, directory, counted, stride })
     }
 
@@ -141,16 +139,15 @@ impl<'p, 'm> Tree<'p, 'm> {
         Some(())
     }
 
-    /// Adds samples and clock values to a node. `false`: there is no such node.
-    pub(crate) fn count(&mut self, at: ArenaRef, samples: u64, values: &[u64; MAX_METRICS]) -> bool {
-        let Some(node) = self.process.arena.get::<Node>(at) else { return false };
-        let metrics = (self.stride - size_of::<Node>()) / 8;
-        let Some(slots) = self.process.arena.slice_at::<AtomicU64>(at.offset_bytes() + size_of::<Node>(), metrics)
-        else {
+    /// Adds samples and values, by metric, to a node. `false`: there is no such node.
+    #[inline]
+    pub(crate) fn count(&mut self, at: ArenaRef, samples: u64, values: impl Iterator<Item = u64>) -> bool {
+        let arena = &self.process.arena;
+        let (Some(node), Some(sums)) = (arena.get::<Node>(at), self.process.session.columns.of_node(arena, at)) else {
             return false;
         };
-        for (slot, value) in slots.iter().zip(values) {
-            slot.store(slot.load(Relaxed).wrapping_add(*value), Relaxed);
+        for (sum, value) in sums.iter().zip(values) {
+            sum.store(sum.load(Relaxed).wrapping_add(value), Relaxed);
         }
         node.samples.store(node.samples.load(Relaxed).wrapping_add(samples), Relaxed);
         let before = self.record.counted.load(Relaxed);

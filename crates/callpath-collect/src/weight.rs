@@ -5,13 +5,15 @@
 //! What is not kept is left to the metric's next sample, so sums are the kernel's own.
 
 use callpath_format::shared::refused::Calls;
-use callpath_format::shared::{ArenaRef, MAX_METRICS, Settings, Source, ThreadRecord};
+use callpath_format::shared::{ArenaRef, Column, MetricSettings, Metrics, Settings, Source, ThreadRecord};
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::clock::{self, Usage};
 use crate::process::Process;
 use crate::refused;
 use crate::sample::{EventOf, Trigger};
+use crate::thread::Thread;
 
 #[cfg(test)]
 mod tests;
@@ -19,45 +21,39 @@ mod tests;
 /// A kernel timer's tick is seldom shorter; kernel time of half a tick or more was seen by a tick in the kernel.
 const KERNEL_TICK_SEEN_NS: u64 = 900_000;
 
-/// The weight of one sample.
-pub(crate) struct Weight {
-    /// By metric.
-    pub(crate) values: [u64; MAX_METRICS],
+/// The weight of one sample. Its values lie in the thread's columns: there is one weight of a thread at a time.
+pub(crate) struct Weight<'m> {
+    record: &'m ThreadRecord,
+    columns: &'m [Column],
+    metrics: Metrics<'m>,
     /// The thread's CPU clock, if a metric reads it.
     pub(crate) cpu_now_ns: Option<u64>,
     /// The thread's usage when the sample began, if a metric is read from it.
     pub(crate) usage: Option<Usage>,
     /// The clocks as they will stand in the record.
     clocks: [Option<u64>; 3],
-    /// How many metrics there are.
-    metrics: usize,
-    /// Bits of the metrics that were read from the thread's usage: their values are since the readings that stand in the record.
-    read: u32,
-    /// Bits of those that are counted by their events: their values are what the record says that these owe.
-    counted: u32,
 }
 
-const _: () = assert!(MAX_METRICS <= u32::BITS as usize);
-
-impl Weight {
+impl<'m> Weight<'m> {
     /// For a sample. `None`: the trigger found nothing to sample.
-    pub(crate) fn of_trigger(process: &Process<'_>, record: &ThreadRecord, trigger: Trigger) -> Option<Weight> {
+    pub(crate) fn of_trigger(process: &Process<'m>, thread: Thread<'m>, trigger: Trigger) -> Option<Weight<'m>> {
         let settings = &process.session.settings;
         match trigger {
-            Trigger::Kernel(EventOf::Clocks) | Trigger::KernelLate(EventOf::Clocks) => owe_period(process, record),
+            Trigger::Kernel(EventOf::Clocks) | Trigger::KernelLate(EventOf::Clocks) => {
+                owe_period(process, thread.record)
+            }
             // Beside the clock it only looks for time in the kernel.
-            Trigger::Timer if source_of(process) != Source::UserClock => owe_period(process, record),
+            Trigger::Timer if source_of(process) != Source::UserClock => owe_period(process, thread.record),
             _ => {}
         }
-        let mut weight = Weight::of_nothing(process, record);
+        let mut weight = Weight::of_nothing(process, thread);
         match trigger {
-            Trigger::Kernel(EventOf::Metric(metric)) | Trigger::KernelLate(EventOf::Metric(metric)) => {
-                let meter = *settings.in_use().get(metric)?;
-                weight.read(process, record, |other, its_meter, its_period| {
-                    other == metric || (its_period == 0 && happen_together(meter, its_meter))
-                });
+            Trigger::Kernel(EventOf::Metric(number)) | Trigger::KernelLate(EventOf::Metric(number)) => {
+                let meter = process.session.metrics.get(number)?.meter;
+                weight.read(|other, its| other == number || (its.period == 0 && happen_together(meter, its.meter)));
                 // What the sample before has had already, or what happened inside of it, is nothing of the program's.
-                if Settings::is_of_usage(meter) && weight.values.get(metric) == Some(&0) {
+                let value = thread.columns.get(number)?.value.load(Relaxed);
+                if Settings::is_of_usage(meter) && value == 0 {
                     return None;
                 }
             }
@@ -66,7 +62,7 @@ impl Weight {
             | Trigger::Timer
             | Trigger::Asked => {
                 let user_clock = source_of(process) == Source::UserClock;
-                let kernel_ns = weight.read_clocks(process, record);
+                let kernel_ns = weight.read_clocks(process);
                 let cpu_time = settings.uses(Settings::CPU_TIME);
                 if user_clock && trigger == Trigger::Timer {
                     // The timer's tick is the one that the kernel divides CPU time by. It is taken only if it hit in the
@@ -74,32 +70,33 @@ impl Weight {
                     if kernel_ns < KERNEL_TICK_SEEN_NS && cpu_time {
                         return None;
                     }
-                    weight.leave_clock(record, settings, 0);
+                    weight.leave_clock(0);
                 } else if user_clock {
                     // The clock saw the thread in user mode: what it ran in the kernel is another sample's.
-                    weight.leave_clock(record, settings, 2);
+                    weight.leave_clock(2);
                 }
                 // Wall time is read at each context switch, which then has no event of its own.
                 let at_switches = settings.uses(Settings::WALL_TIME);
-                weight.read(process, record, |_, meter, _| at_switches && meter == Settings::CONTEXT_SWITCHES);
+                weight.read(|_, its| at_switches && its.meter == Settings::CONTEXT_SWITCHES);
             }
             Trigger::Own => {
-                weight.read_clocks(process, record);
-                weight.read(process, record, |_, _, _| true);
+                weight.read_clocks(process);
+                weight.read(|_, _| true);
             }
         }
         Some(weight)
     }
 
     /// All that has not been attributed yet.
-    pub(crate) fn of_all(process: &Process<'_>, record: &ThreadRecord) -> Weight {
-        let mut weight = Weight::of_nothing(process, record);
-        weight.read_clocks(process, record);
-        weight.read(process, record, |_, _, _| true);
+    pub(crate) fn of_all(process: &Process<'m>, thread: Thread<'m>) -> Weight<'m> {
+        let mut weight = Weight::of_nothing(process, thread);
+        weight.read_clocks(process);
+        weight.read(|_, _| true);
         weight
     }
 
-    fn of_nothing(process: &Process<'_>, record: &ThreadRecord) -> Weight {
+    fn of_nothing(process: &Process<'m>, thread: Thread<'m>) -> Weight<'m> {
+        let Thread { record, columns, .. } = thread;
         let settings = &process.session.settings;
         let divided = is_divided(process) && settings.uses(Settings::CPU_TIME);
         let usage = (divided || settings.uses_usage()).then(Usage::of_thread);
@@ -107,121 +104,133 @@ impl Weight {
             Some(usage) if divided => Some(usage.user_ns + usage.kernel_ns),
             _ => settings.uses(Settings::CPU_TIME).then(|| cpu_ns(record)),
         };
-        Weight {
-            values: [0; MAX_METRICS],
-            cpu_now_ns,
-            usage,
-            clocks: [None; 3],
-            metrics: (settings.metric_count as usize).min(MAX_METRICS),
-            read: 0,
-            counted: 0,
-        }
+        columns.iter().for_each(|column| column.value.store(0, Relaxed));
+        Weight { record, columns, metrics: process.session.metrics, cpu_now_ns, usage, clocks: [None; 3] }
+    }
+
+    /// By metric.
+    #[inline]
+    pub(crate) fn values(&self) -> impl Iterator<Item = u64> + use<'m> {
+        self.columns.iter().map(|column| column.value.load(Relaxed))
+    }
+
+    /// Each metric's number, what was asked for of it, and its value.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (usize, MetricSettings, &'m AtomicU64)> + use<'m> {
+        let values = self.columns.iter().map(|column| &column.value);
+        values.zip(self.metrics.iter()).enumerate().map(|(number, (value, metric))| (number, metric, value))
     }
 
     /// Reads the clocks. Returns how much of the CPU time was the kernel's, where that is known.
-    fn read_clocks(&mut self, process: &Process<'_>, record: &ThreadRecord) -> u64 {
-        let settings = &process.session.settings;
+    fn read_clocks(&mut self, process: &Process<'_>) -> u64 {
         self.clocks = match (self.usage, self.cpu_now_ns) {
             (Some(usage), Some(_)) if is_divided(process) => [Some(usage.user_ns), None, Some(usage.kernel_ns)],
             // What was divided before is kept apart.
-            (_, Some(now_ns)) => [Some(now_ns.saturating_sub(record.clocks[2].load(Relaxed))), None, None],
+            (_, Some(now_ns)) => [Some(now_ns.saturating_sub(self.record.clocks[2].load(Relaxed))), None, None],
             _ => [None; 3],
         };
-        if settings.uses(Settings::WALL_TIME) {
+        if process.session.settings.uses(Settings::WALL_TIME) {
             self.clocks[1] = Some(clock::monotonic_ns());
         }
-        self.value_clocks(record, settings);
-        self.clock_since(record, 2)
+        self.value_clocks();
+        self.clock_since(2)
     }
 
     /// Leaves a clock as it stood: its time is another sample's.
-    fn leave_clock(&mut self, record: &ThreadRecord, settings: &Settings, clock: usize) {
+    fn leave_clock(&mut self, clock: usize) {
         self.clocks[clock] = None;
-        self.value_clocks(record, settings);
+        self.value_clocks();
     }
 
-    fn value_clocks(&mut self, record: &ThreadRecord, settings: &Settings) {
-        let cpu_ns = self.clock_since(record, 0) + self.clock_since(record, 2);
-        let wall_ns = self.clock_since(record, 1);
-        for (value, meter) in self.values.iter_mut().zip(settings.in_use()) {
-            match *meter {
-                Settings::CPU_TIME => *value = cpu_ns,
-                Settings::WALL_TIME => *value = wall_ns,
+    fn value_clocks(&self) {
+        let cpu_ns = self.clock_since(0) + self.clock_since(2);
+        let wall_ns = self.clock_since(1);
+        for (_, metric, value) in self.each() {
+            match metric.meter {
+                Settings::CPU_TIME => value.store(cpu_ns, Relaxed),
+                Settings::WALL_TIME => value.store(wall_ns, Relaxed),
                 _ => {}
             }
         }
     }
 
-    pub(crate) fn clock_since(&self, record: &ThreadRecord, clock: usize) -> u64 {
-        self.clocks[clock].map_or(0, |now| now.saturating_sub(record.clocks[clock].load(Relaxed)))
+    fn clock_since(&self, clock: usize) -> u64 {
+        self.clocks[clock].map_or(0, |now| now.saturating_sub(self.record.clocks[clock].load(Relaxed)))
     }
 
-    /// Reads the metrics that are no clocks: those that `has_fired` names (number, meter, period), and those
-    /// whose event must have been lost.
-    fn read(&mut self, process: &Process<'_>, record: &ThreadRecord, has_fired: impl Fn(usize, u32, u64) -> bool) {
-        let settings = &process.session.settings;
+    /// Reads the metrics that are no clocks: those that `has_fired` names, and those whose event must have been lost.
+    fn read(&self, has_fired: impl Fn(usize, MetricSettings) -> bool) {
         let usage = self.usage.unwrap_or_default();
-        // By number, below a bound that the compiler knows: no look-up can fail.
-        for metric in 0..MAX_METRICS {
-            if metric >= settings.metric_count as usize {
-                return;
-            }
-            let (meter, period) = (settings.meters[metric], settings.periods[metric]);
-            let has_fired = has_fired(metric, meter, period);
-            let before = record.counts[metric].load(Relaxed);
-            if meter == Settings::COUNTED {
+        for (number, (column, metric)) in self.columns.iter().zip(self.metrics.iter()).enumerate() {
+            let has_fired = has_fired(number, metric);
+            let before = column.count.load(Relaxed);
+            if metric.meter == Settings::COUNTED {
                 if has_fired {
-                    self.values[metric] = before;
-                    self.counted |= 1 << metric;
+                    column.value.store(before, Relaxed);
                 }
-            } else if Settings::is_of_usage(meter) {
-                let now = usage.reading(meter);
+            } else if Settings::is_of_usage(metric.meter) {
+                let now = usage.reading(metric.meter);
                 let since = now.saturating_sub(before);
                 // The kernel keeps one SIGTRAP for a thread: of two events at the same moment one is lost.
-                let is_due = period > 0 && since >= period;
+                let is_due = metric.period > 0 && since >= metric.period;
                 if has_fired || is_due {
-                    self.values[metric] = since;
-                    self.read |= 1 << metric;
+                    column.value.store(since, Relaxed);
                 }
             }
         }
     }
 
     /// It has been attributed, to a node if it is known already: the next sample's weight begins here.
-    pub(crate) fn keep(&self, record: &ThreadRecord, node: Option<ArenaRef>) {
+    pub(crate) fn keep(&self, node: Option<ArenaRef>) {
         if self.clocks[0].is_some() {
-            record.unread_ns.store(0, Relaxed);
+            self.record.unread_ns.store(0, Relaxed);
         }
-        for (clock, now) in record.clocks.iter().zip(self.clocks) {
+        for (clock, now) in self.record.clocks.iter().zip(self.clocks) {
             if let Some(now) = now {
                 clock.store(now, Relaxed);
             }
         }
-        let state = record.counts.iter().zip(&record.last_nodes).zip(&self.values);
-        for (metric, ((count, last_node), value)) in state.take(self.metrics).enumerate() {
-            if *value == 0 {
+        for (column, metric) in self.columns.iter().zip(self.metrics.iter()) {
+            let value = column.value.load(Relaxed);
+            if value == 0 {
                 continue;
             }
-            if self.read & 1 << metric != 0 {
-                count.store(count.load(Relaxed).wrapping_add(*value), Relaxed);
-            }
-            if self.counted & 1 << metric != 0 {
+            if metric.meter == Settings::COUNTED {
                 // The debt may have grown since it was read: it is paid, not cleared.
-                count.fetch_sub(*value, Relaxed);
+                column.count.fetch_sub(value, Relaxed);
+            } else if Settings::is_of_usage(metric.meter) {
+                column.count.store(column.count.load(Relaxed).wrapping_add(value), Relaxed);
             }
             if let Some(node) = node {
-                last_node.store(node.0, Relaxed);
+                column.last_node.store(node.0, Relaxed);
             }
         }
     }
-}
 
-impl Weight {
     /// The node of this sample is not known here: it was kept raw.
-    pub(crate) fn forget_nodes(&self, record: &ThreadRecord) {
-        for (last_node, value) in record.last_nodes.iter().zip(&self.values).take(self.metrics) {
-            if *value > 0 {
-                last_node.store(0, Relaxed);
+    pub(crate) fn forget_nodes(&self) {
+        for column in self.columns.iter().filter(|column| column.value.load(Relaxed) > 0) {
+            column.last_node.store(0, Relaxed);
+        }
+    }
+
+    /// Its values are a gap's, and may be less than what was read: the next sample's weight begins after them, so that sums stay
+    /// the kernel's.
+    pub(crate) fn move_on(&self) {
+        let [cpu, wall, kernel] = &self.record.clocks;
+        let advance = |clock: &AtomicU64, by: u64| clock.store(clock.load(Relaxed).wrapping_add(by), Relaxed);
+        for (column, metric) in self.columns.iter().zip(self.metrics.iter()) {
+            let value = column.value.load(Relaxed);
+            match metric.meter {
+                _ if value == 0 => {}
+                Settings::WALL_TIME => advance(wall, value),
+                Settings::CPU_TIME => {
+                    // Where the clock is divided, the kernel's part is what the first one has not.
+                    let of_first = value.min(self.clock_since(0));
+                    advance(cpu, of_first);
+                    advance(kernel, value - of_first);
+                }
+                Settings::COUNTED => drop(column.count.fetch_sub(value, Relaxed)),
+                _ => advance(&column.count, value),
             }
         }
     }
@@ -230,13 +239,13 @@ impl Weight {
 /// Whether somebody asked for each so-many-th of an event: then each is walked, however long that takes. What was left to
 /// the next sample would be at the wrong place.
 pub(crate) fn is_exact(process: &Process<'_>, trigger: Trigger) -> bool {
-    metric_of(trigger).is_some_and(|metric| process.session.settings.periods.get(metric).is_some_and(|p| *p > 0))
+    metric_of(trigger).and_then(|number| process.session.metrics.get(number)).is_some_and(|metric| metric.period > 0)
 }
 
 /// Of a thread that is in our own code: whether the event is what that code did. A page fault there is no sample.
 pub(crate) fn is_of_own_code(process: &Process<'_>, trigger: Trigger) -> bool {
-    let meter = metric_of(trigger).and_then(|metric| process.session.settings.in_use().get(metric));
-    meter.is_some_and(|meter| Settings::is_of_usage(*meter))
+    let metric = metric_of(trigger).and_then(|number| process.session.metrics.get(number));
+    metric.is_some_and(|metric| Settings::is_of_usage(metric.meter))
 }
 
 fn metric_of(trigger: Trigger) -> Option<usize> {
@@ -247,29 +256,27 @@ fn metric_of(trigger: Trigger) -> Option<usize> {
 }
 
 /// Notes that a counted metric's event has fired, whatever becomes of the sample.
-pub(crate) fn owe(process: &Process<'_>, record: &ThreadRecord, trigger: Trigger) {
-    let Some(metric) = metric_of(trigger) else { return };
-    if process.session.settings.in_use().get(metric) != Some(&Settings::COUNTED) {
+pub(crate) fn owe(process: &Process<'_>, thread: Thread<'_>, trigger: Trigger) {
+    let Some(number) = metric_of(trigger) else { return };
+    if process.session.metrics.get(number).is_none_or(|metric| metric.meter != Settings::COUNTED) {
         return;
     }
+    let (Some(column), Some(base)) = (thread.columns.get(number), process.bases.get(number)) else { return };
     // The first thread's event is the one that the recorder holds, and may have changed; other threads have copies of what
     // it was when they began.
-    let is_first = record.tid.load(Relaxed) == process.slot.pid.load(Relaxed);
-    let periods = if is_first { &process.slot.bases } else { &record.periods };
-    if let (Some(count), Some(period)) = (record.counts.get(metric), periods.get(metric)) {
-        count.fetch_add(period.load(Relaxed), Relaxed);
-    }
+    let is_first = thread.record.tid.load(Relaxed) == process.slot.pid.load(Relaxed);
+    let period = if is_first { base } else { &column.period };
+    column.count.fetch_add(period.load(Relaxed), Relaxed);
 }
 
 /// Leaves out the page faults of a sample itself: they are not the program's.
-pub(crate) fn leave_out_own(process: &Process<'_>, record: &ThreadRecord, before: Option<Usage>) {
-    let settings = &process.session.settings;
-    let Some(before) = before.filter(|_| settings.uses_usage()) else { return };
+pub(crate) fn leave_out_own(process: &Process<'_>, thread: Thread<'_>, before: Option<Usage>) {
+    let Some(before) = before.filter(|_| process.session.settings.uses_usage()) else { return };
     let after = Usage::of_thread();
-    for (count, meter) in record.counts.iter().zip(settings.in_use()) {
-        if matches!(*meter, Settings::PAGE_FAULTS | Settings::MINOR_FAULTS | Settings::MAJOR_FAULTS) {
-            let own = after.reading(*meter).saturating_sub(before.reading(*meter));
-            count.store(count.load(Relaxed).wrapping_add(own), Relaxed);
+    for (column, metric) in thread.columns.iter().zip(process.session.metrics.iter()) {
+        if matches!(metric.meter, Settings::PAGE_FAULTS | Settings::MINOR_FAULTS | Settings::MAJOR_FAULTS) {
+            let own = after.reading(metric.meter).saturating_sub(before.reading(metric.meter));
+            column.count.store(column.count.load(Relaxed).wrapping_add(own), Relaxed);
         }
     }
 }

@@ -4,7 +4,7 @@
 use callpath_schema::{ContextId, Rule};
 use rustc_hash::FxHashMap;
 
-use crate::metric::accumulate;
+use crate::rows::{Moves, Row, Rows};
 use crate::{Metric, Name};
 
 /// A frame in its calling context.
@@ -25,15 +25,14 @@ pub struct Context {
 pub struct Contexts {
     contexts: Vec<Context>,
     index: FxHashMap<ContextId, u32>,
-    /// A row of own values per context.
-    own: Vec<u64>,
-    rules: Vec<Rule>,
+    /// By context, what it costs itself.
+    own: Rows,
 }
 
 impl Contexts {
     pub(crate) fn new(metrics: &[Metric]) -> Contexts {
-        let rules = metrics.iter().map(Metric::rule).collect();
-        let mut contexts = Contexts { contexts: Vec::new(), index: FxHashMap::default(), own: Vec::new(), rules };
+        let own = Rows::new(metrics.iter().map(Metric::rule));
+        let mut contexts = Contexts { contexts: Vec::new(), index: FxHashMap::default(), own };
         for root in [ContextId::ROOT, ContextId::PARTIAL_ROOT] {
             contexts.enter(Context { id: root, parent: root, module: Name::EMPTY, offset: 0 });
         }
@@ -45,36 +44,35 @@ impl Contexts {
         let next = self.contexts.len() as u32;
         if *self.index.entry(context.id).or_insert(next) == next {
             self.contexts.push(context);
-            self.own.resize(self.own.len() + self.rules.len(), 0);
+            self.own.push();
         }
     }
 
     /// Combines values, one per metric, with what the context itself costs; it must be there.
     pub fn add(&mut self, id: ContextId, values: &[u64]) {
-        let Some(&at) = self.index.get(&id) else { return };
-        let (width, at) = (self.rules.len(), at as usize);
-        accumulate(&self.rules, &mut self.own[at * width..(at + 1) * width], values);
+        if let Some(&at) = self.index.get(&id) {
+            self.own.add_row(at as usize, values);
+        }
     }
 
-    /// Each with what it costs itself, one value per metric; every parent before its children.
-    pub fn iter(&self) -> impl Iterator<Item = (&Context, &[u64])> {
-        let width = self.rules.len();
-        self.contexts.iter().enumerate().map(move |(at, context)| (context, &self.own[at * width..(at + 1) * width]))
+    /// Each with what it costs itself; every parent before its children.
+    pub fn iter(&self) -> impl Iterator<Item = (&Context, Row<'_>)> {
+        self.contexts.iter().enumerate().map(|(at, context)| (context, self.own.row(at)))
+    }
+
+    /// Adds those of another profile, whose modules' names `adopt` turns into names of this one. `columns`: for each of its metrics the one
+    /// here.
+    pub(crate) fn merge(&mut self, other: &Contexts, columns: &[usize], mut adopt: impl FnMut(Name) -> Name) {
+        let mut moves = Moves::with_capacity(other.contexts.len());
+        for (there, context) in other.contexts.iter().enumerate() {
+            self.enter(Context { module: adopt(context.module), ..*context });
+            moves.extend(self.index.get(&context.id).map(|here| (there as u32, *here)));
+        }
+        self.own.take_over(&other.own, columns.iter().copied(), &moves);
     }
 
     /// Adds columns of zeros on the right.
     pub(crate) fn widen(&mut self, added: &[Rule]) {
-        if added.is_empty() {
-            return;
-        }
-        let (width, wider) = (self.rules.len(), self.rules.len() + added.len());
-        let mut own = vec![0; self.contexts.len() * wider];
-        if width > 0 {
-            for (to, from) in own.chunks_exact_mut(wider).zip(self.own.chunks_exact(width)) {
-                to[..width].copy_from_slice(from);
-            }
-        }
-        self.own = own;
-        self.rules.extend_from_slice(added);
+        self.own.widen(added);
     }
 }

@@ -1,7 +1,7 @@
 //! The calling context tree in memory: what a run cost, by complete call path; merging and querying it.
 //! Refuses to know where the data came from: no ELF, no processes, no files, no rendering.
 //!
-//! A [`Profile`] holds a [`Tree`] of [`Scope`]s with a row of metric values per node, the strings that the scopes
+//! A [`Profile`] holds a [`Tree`] of [`Scope`]s with a cost per node and metric, the strings that the scopes
 //! name, what ran, and how every sample was accounted for. [`Profile::view`] answers a [`Query`] with a [`View`]: a
 //! flat array in preorder with inclusive, exclusive and self cost.
 //!
@@ -15,6 +15,7 @@ mod name;
 mod profile;
 mod quality;
 mod query;
+mod rows;
 mod run;
 mod scope;
 mod tree;
@@ -25,6 +26,7 @@ pub use name::{Name, Strings};
 pub use profile::Profile;
 pub use quality::{Handlers, Links, Quality};
 pub use query::{ProcedureCost, Query, QueryError, Recursion, View, ViewKind, ViewNode};
+pub use rows::Row;
 pub use run::{ProcessInfo, RunInfo};
 pub use scope::{CallSite, Scope, ScopeKind};
 pub use tree::{NodeId, Tree};

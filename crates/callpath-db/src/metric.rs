@@ -1,7 +1,9 @@
-//! Columns of a profile: rows of values combined, and those that are computed from others.
+//! Columns of a profile that are computed from others.
 //! Refuses to know which event or clock a value came from.
 
-use callpath_schema::{Formula, Metric, MetricKind, MetricType, Rule};
+use callpath_schema::{Formula, Metric, MetricKind, MetricType};
+
+use crate::rows::{Row, Rows};
 
 /// A derived column that is [`Formula::PerOwn`].
 #[derive(Clone, Copy, Debug)]
@@ -22,9 +24,11 @@ impl PerOwn {
         columns.collect()
     }
 
-    /// Computes the cell of a row; `count`: what was counted of the procedure.
-    pub(crate) fn fill(self, row: &mut [u64], count: u64) {
-        row[self.column] = row[self.cost].checked_div(count).unwrap_or(0);
+    /// Computes its column of `rows`; `counts`: for each row what was counted of the procedure, 0 of what is none.
+    pub(crate) fn fill(self, rows: &mut Rows, counts: &[u64]) {
+        let share = |(row, count): (Row<'_>, &u64)| row.get(self.cost).checked_div(*count).unwrap_or(0);
+        let shares: Vec<u64> = rows.iter().zip(counts).map(share).collect();
+        rows.set_column(self.column, shares);
     }
 }
 
@@ -33,29 +37,21 @@ fn stored(metrics: &[Metric], name: &str) -> Option<usize> {
     metrics.iter().position(|metric| metric.name == name && !matches!(metric.kind, MetricKind::Derived(_)))
 }
 
-/// `into = into (+) from`, column by column.
-pub(crate) fn accumulate(rules: &[Rule], into: &mut [u64], from: &[u64]) {
-    for ((rule, a), &b) in rules.iter().zip(into).zip(from) {
-        *a = rule.combine(*a, b);
-    }
-}
-
-/// Fills the derived columns of `rows`, a flat array of rows as wide as `metrics`.
-pub(crate) fn fill_derived(metrics: &[Metric], rows: &mut [u64]) {
+/// Fills the columns of `rows` that are ratios of others.
+pub(crate) fn fill_ratios(metrics: &[Metric], rows: &mut Rows) {
     for (column, metric) in metrics.iter().enumerate() {
         let MetricKind::Derived(Formula::Ratio { numerator, denominator, scale }) = &metric.kind else { continue };
         let (Some(above), Some(below)) = (stored(metrics, numerator), stored(metrics, denominator)) else { continue };
-        for row in rows.chunks_exact_mut(metrics.len()) {
-            row[column] = match metric.value {
-                MetricType::Real if row[below] > 0 => (row[above] as f64 * *scale as f64 / row[below] as f64).to_bits(),
-                MetricType::Real => 0,
-                _ => {
-                    let scaled = u128::from(row[above]) * u128::from(*scale);
-                    let ratio = scaled.checked_div(u128::from(row[below])).unwrap_or(0);
-                    u64::try_from(ratio).unwrap_or(u64::MAX)
-                }
-            };
-        }
+        let ratio = |(above, below): (u64, u64)| match metric.value {
+            MetricType::Real if below > 0 => (above as f64 * *scale as f64 / below as f64).to_bits(),
+            MetricType::Real => 0,
+            _ => {
+                let ratio = (u128::from(above) * u128::from(*scale)).checked_div(u128::from(below)).unwrap_or(0);
+                u64::try_from(ratio).unwrap_or(u64::MAX)
+            }
+        };
+        let ratios: Vec<u64> = rows.iter().map(|row| ratio((row.get(above), row.get(below)))).collect();
+        rows.set_column(column, ratios);
     }
 }
 
@@ -76,8 +72,13 @@ mod tests {
                 ..Metric::sum("exact-miss-rate", "percent")
             },
         ];
-        let mut rows = [200, 0, 51, 0, 0, 0, 7, 0];
-        fill_derived(&metrics, &mut rows);
-        assert_eq!(rows, [200, 25, 51, 25.5f64.to_bits(), 0, 0, 7, 0]);
+        let mut rows = Rows::new(metrics.iter().map(Metric::rule));
+        for (row, values) in [[200, 0, 51, 0], [0, 0, 7, 0]].iter().enumerate() {
+            rows.push();
+            rows.add_row(row, values);
+        }
+        fill_ratios(&metrics, &mut rows);
+        assert_eq!(rows.row(0), [200, 25, 51, 25.5f64.to_bits()]);
+        assert_eq!(rows.row(1), [0, 0, 7, 0]);
     }
 }

@@ -1,7 +1,8 @@
 //! A profile: one tree with all that is needed to read it; and the merging of two.
 //! Refuses to know where it was measured and how it is stored.
 
-use crate::{CallSite, Context, Contexts, Metric, Name, NodeId, Quality, RunInfo, Scope, Strings, Tree};
+use crate::rows::Moves;
+use crate::{CallSite, Contexts, Metric, Name, NodeId, Quality, RunInfo, Scope, Strings, Tree};
 
 /// What a run, or several merged ones, cost by complete call path.
 #[derive(Clone, Debug)]
@@ -14,7 +15,7 @@ pub struct Profile {
     pub info: RunInfo,
     /// The strings that the tree's scopes refer to.
     pub strings: Strings,
-    /// The calling context tree: rows as wide as `metrics`.
+    /// The calling context tree, with costs by `metrics`.
     pub tree: Tree,
     /// The same costs by calling context, over all processes and threads: (module, offset) where the tree has names.
     pub contexts: Contexts,
@@ -36,7 +37,7 @@ impl Profile {
         let columns = self.columns_for(&other.metrics);
         let mut names = vec![None; other.strings.len()];
         let mut nodes: Vec<NodeId> = Vec::with_capacity(other.tree.len());
-        let mut row = vec![0; self.metrics.len()];
+        let mut moves = Moves::with_capacity(other.tree.len());
         for node in other.tree.nodes() {
             let here = match other.tree.parent(node) {
                 None => NodeId::ROOT,
@@ -46,24 +47,11 @@ impl Profile {
                 }
             };
             nodes.push(here);
-            let values = other.tree.values(node);
-            if values.iter().any(|&value| value != 0) {
-                row.fill(0);
-                for (&column, &value) in columns.iter().zip(values) {
-                    row[column] = value;
-                }
-                self.tree.add(here, &row);
-            }
+            moves.push((node.index() as u32, here.index() as u32));
         }
-        for (context, values) in other.contexts.iter() {
-            let module = self.adopt_name(context.module, &other.strings, &mut names);
-            self.contexts.enter(Context { module, ..*context });
-            row.fill(0);
-            for (&column, &value) in columns.iter().zip(values) {
-                row[column] = value;
-            }
-            self.contexts.add(context.id, &row);
-        }
+        self.tree.take_over(other.tree.own(), columns.iter().copied(), &moves);
+        let Profile { contexts, strings, .. } = self;
+        contexts.merge(&other.contexts, &columns, |theirs| adopt_name(strings, theirs, &other.strings, &mut names));
         self.quality.add(&other.quality);
         self.info.merge(&other.info);
     }
@@ -89,29 +77,29 @@ impl Profile {
         columns
     }
 
-    /// A name of another profile in this one's strings; `names` remembers those already taken over.
-    fn adopt_name(&mut self, theirs: Name, strings: &Strings, names: &mut [Option<Name>]) -> Name {
-        match names.get(theirs.index()) {
-            Some(&Some(mine)) => mine,
-            _ => {
-                let mine = self.strings.intern(strings.get(theirs));
-                if let Some(slot) = names.get_mut(theirs.index()) {
-                    *slot = Some(mine);
-                }
-                mine
-            }
-        }
-    }
-
     /// `scope` of another profile in this one's strings; `names` remembers those already taken over.
     fn adopt(&mut self, scope: &Scope, strings: &Strings, names: &mut [Option<Name>]) -> Scope {
-        let mut name = |theirs: Name| self.adopt_name(theirs, strings, names);
+        let mut name = |theirs: Name| adopt_name(&mut self.strings, theirs, strings, names);
         Scope {
             name: name(scope.name),
             module: scope.module.map(&mut name),
             file: scope.file.map(&mut name),
             call_site: scope.call_site.map(|site| CallSite { file: name(site.file), line: site.line }),
             ..*scope
+        }
+    }
+}
+
+/// A name of another profile's `strings` in `mine`; `names` remembers those already taken over.
+fn adopt_name(mine: &mut Strings, theirs: Name, strings: &Strings, names: &mut [Option<Name>]) -> Name {
+    match names.get(theirs.index()) {
+        Some(&Some(known)) => known,
+        _ => {
+            let name = mine.intern(strings.get(theirs));
+            if let Some(slot) = names.get_mut(theirs.index()) {
+                *slot = Some(name);
+            }
+            name
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The tree: scopes by parent, found or inserted in constant time, each with a row of values of its own.
+//! The tree: scopes by parent, found or inserted in constant time, each with a cost of its own.
 //! Refuses to know what the metrics mean and how the tree is asked.
 
 use rustc_hash::FxHashMap;
 
 use callpath_schema::Rule;
 
-use crate::metric::accumulate;
+use crate::rows::{Row, Rows};
 use crate::{Metric, Name, Scope, ScopeKind};
 
 /// A node of one [`Tree`]. A parent's id is always less than its children's.
@@ -47,23 +47,24 @@ impl Node {
 /// traversal is a loop over the array, forwards or backwards.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    rules: Vec<Rule>,
     nodes: Vec<Node>,
-    /// A row of `rules.len()` values per node: the cost in the node itself and in no child.
-    own: Vec<u64>,
+    /// By node, the cost in the node itself and in no child.
+    own: Rows,
     /// Hash of (parent, identity) -> node; a hash that is taken by another scope is followed by its successor.
     index: FxHashMap<u64, NodeId>,
 }
 
 impl Tree {
-    /// A root without children, for rows of as many values as there are metrics.
+    /// A root without children, for costs by these metrics.
     pub fn new(metrics: &[Metric]) -> Self {
-        Self::with_rules(metrics.iter().map(|metric| metric.rule()).collect())
+        Self::with_rules(metrics.iter().map(|metric| metric.rule()))
     }
 
-    pub(crate) fn with_rules(rules: Vec<Rule>) -> Self {
+    pub(crate) fn with_rules(rules: impl IntoIterator<Item = Rule>) -> Self {
         let root = Node::new(Scope::new(ScopeKind::Root, Name::EMPTY), NONE);
-        Tree { own: vec![0; rules.len()], rules, nodes: vec![root], index: FxHashMap::default() }
+        let mut own = Rows::new(rules);
+        own.push();
+        Tree { own, nodes: vec![root], index: FxHashMap::default() }
     }
 
     /// The child of `parent` that is the same scope as `scope`, inserted where there is none. Of a found one, what
@@ -81,7 +82,7 @@ impl Tree {
         let id = NodeId::at(self.nodes.len());
         self.index.insert(hash, id);
         self.nodes.push(Node::new(scope, parent.0));
-        self.own.resize(self.own.len() + self.rules.len(), 0);
+        self.own.push();
         let above = &mut self.nodes[parent.index()];
         let last = std::mem::replace(&mut above.last_child, id.0);
         if last == NONE {
@@ -94,10 +95,19 @@ impl Tree {
 
     /// Combines `values`, one per metric, with the cost in `node` itself: sums add up, high-water marks rise.
     pub fn add(&mut self, node: NodeId, values: &[u64]) {
-        debug_assert_eq!(values.len(), self.rules.len(), "one value per metric");
-        let width = self.rules.len();
-        let start = node.index() * width;
-        accumulate(&self.rules, &mut self.own[start..start + width], values);
+        debug_assert_eq!(values.len(), self.width(), "one value per metric");
+        self.own.add_row(node.index(), values);
+    }
+
+    /// Combines costs of another tree's nodes with those of nodes here, in order. `columns`: for each of its metrics the one
+    /// here.
+    pub(crate) fn take_over(&mut self, from: &Rows, columns: impl IntoIterator<Item = usize>, moves: &[(u32, u32)]) {
+        self.own.take_over(from, columns, moves);
+    }
+
+    /// The same of a tree with the same metrics.
+    pub(crate) fn take(&mut self, from: &Rows, moves: &[(u32, u32)]) {
+        self.own.take(from, moves);
     }
 
     /// Makes `node` stand for `scope` too: what the two say differently becomes unknown.
@@ -132,10 +142,8 @@ impl Tree {
     }
 
     /// The cost in `node` itself and in no child, one value per metric.
-    pub fn values(&self, node: NodeId) -> &[u64] {
-        let width = self.rules.len();
-        let start = node.index() * width;
-        &self.own[start..start + width]
+    pub fn values(&self, node: NodeId) -> Row<'_> {
+        self.own.row(node.index())
     }
 
     /// All nodes, every parent before its children.
@@ -182,32 +190,21 @@ impl Tree {
 
     /// Values per node.
     pub fn width(&self) -> usize {
-        self.rules.len()
+        self.own.width()
     }
 
-    pub(crate) fn rules(&self) -> &[Rule] {
-        &self.rules
-    }
-
-    /// All rows of own values, in order of the nodes.
-    pub(crate) fn own(&self) -> &[u64] {
+    /// The cost of each node in itself and in no child, in order of the nodes.
+    pub(crate) fn own(&self) -> &Rows {
         &self.own
+    }
+
+    /// For each node the index of the one above; of the root its own.
+    pub(crate) fn parents(&self) -> Vec<u32> {
+        self.nodes.iter().map(|node| if node.parent == NONE { 0 } else { node.parent }).collect()
     }
 
     /// Adds columns of zeros on the right.
     pub(crate) fn widen(&mut self, added: &[Rule]) {
-        if added.is_empty() {
-            return;
-        }
-        let width = self.rules.len();
-        let wider = width + added.len();
-        let mut own = vec![0; self.nodes.len() * wider];
-        if width > 0 {
-            for (to, from) in own.chunks_exact_mut(wider).zip(self.own.chunks_exact(width)) {
-                to[..width].copy_from_slice(from);
-            }
-        }
-        self.own = own;
-        self.rules.extend_from_slice(added);
+        self.own.widen(added);
     }
 }

@@ -23,6 +23,8 @@ pub enum MeasurementError {
     Kind { path: PathBuf, found: u32 },
     #[error("read {path}: it ends at byte {found}, not at byte {expected}; it was cut or is damaged")]
     Length { path: PathBuf, expected: u64, found: u64 },
+    #[error("read {path}: there is no record in it, not even of what the process was")]
+    NoRecord { path: PathBuf },
     #[error("read {path}: what follows byte {offset} does not match its checksum; it is damaged")]
     Checksum { path: PathBuf, offset: usize },
     #[error("read {path}: nonsense at byte {offset} ({what})")]

@@ -124,6 +124,18 @@ mod tests {
     }
 
     #[test]
+    fn a_file_without_a_record_says_so() {
+        let (path, whole) = (Path::new("F"), encode_process(&process()));
+        let mut none = whole[..HEADER_BYTES].to_vec();
+        none[LENGTH_AT..24].copy_from_slice(&(HEADER_BYTES as u64).to_le_bytes());
+        let error = decode_process(&none, path).unwrap_err().to_string();
+        assert_eq!(error, "read F: there is no record in it, not even of what the process was");
+        // A record of no threads that says nothing of the process.
+        let error = decode_process(&whole_file(&[0, 0]).0, path).unwrap_err().to_string();
+        assert!(error.contains("a first record that does not say of what process"), "{error}");
+    }
+
+    #[test]
     fn what_is_written_is_read() {
         let path = Path::new("f");
         let (read, tail) = decode_process(&encode_process(&process()), path).unwrap();

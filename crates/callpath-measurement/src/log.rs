@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::bytes::LENGTH_AT;
 use crate::directory::{process_file_name, write_file};
 use crate::error::MeasurementError;
-use crate::process_file::{Written, record, record_header, whole_file};
+use crate::process_file::{Written, record_header, whole_file};
 use crate::{ProcessFile, ThreadProfile};
 
 /// A file is written anew when what was appended since is longer than the whole was then, and than this, bytes.
@@ -73,7 +73,7 @@ impl ProcessLog {
         self.open = None;
     }
 
-    /// Brings the file up to date, if anything has changed. The process's threads come apart, each at its place; `process.threads` is
+    /// Brings the file in `directory` up to date, if anything has changed. The process's threads come apart, each at its place; `process.threads` is
     /// not looked at. After an error the whole is written the next time.
     pub fn write(
         &mut self,
@@ -82,8 +82,7 @@ impl ProcessLog {
         threads: &mut [&mut ThreadProfile],
     ) -> Result<(), MeasurementError> {
         if let Some(mut open) = self.open.take() {
-            let Some(payload) = record(process, threads.iter_mut().map(|thread| &mut **thread), &mut self.written)
-            else {
+            let Some(payload) = self.written.changes(process, threads) else {
                 self.open = Some(open);
                 return Ok(());
             };
@@ -111,10 +110,9 @@ impl ProcessLog {
 
     /// The bytes of a file with all that there is, and the seed of its checksums.
     fn whole(&mut self, process: &ProcessFile, threads: &mut [&mut ThreadProfile]) -> (Vec<u8>, u64) {
-        threads.iter_mut().for_each(|thread| thread.tree.unsettle());
-        self.written = Written::default();
-        let payload = record(process, threads.iter_mut().map(|thread| &mut **thread), &mut self.written);
-        whole_file(&payload.unwrap_or_default())
+        let (written, payload) = Written::whole(process, threads);
+        self.written = written;
+        whole_file(&payload)
     }
 
     /// The bytes of a file of a process that has none.

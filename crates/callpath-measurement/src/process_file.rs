@@ -35,43 +35,65 @@ pub(crate) struct Written {
     threads: Vec<Vec<u8>>,
 }
 
-/// The payload of the record that leads to a process as it is now, whose threads come apart. Its trees count as written from now
-/// on. `None`: nothing has changed.
-pub(crate) fn record<'t>(
-    process: &ProcessFile,
-    threads: impl ExactSizeIterator<Item = &'t mut ThreadProfile>,
-    written: &mut Written,
-) -> Option<Vec<u8>> {
-    let (mut w, mut changed, mut last) = (Writer::part(), 0u64, 0);
-    written.threads.resize(threads.len(), Vec::new());
-    for (index, (thread, before)) in threads.zip(&mut written.threads).enumerate() {
-        let head = thread_head(thread);
-        if head == *before && !thread.tree.has_changed() {
-            continue;
+impl Written {
+    /// The payload of the record that leads to a process as it is now, whose threads come apart. Its trees count as written
+    /// from now on. `None`: nothing has changed.
+    pub(crate) fn changes(&mut self, process: &ProcessFile, threads: &mut [&mut ThreadProfile]) -> Option<Vec<u8>> {
+        let head = process_head(process);
+        let has_changed = head != self.head;
+        let changes = self.change_threads(threads);
+        (has_changed || changes.count > 0).then(|| self.payload(head, changes))
+    }
+
+    /// The payload of a record with all that there is, for a file of its own; with what has been written then.
+    pub(crate) fn whole(process: &ProcessFile, threads: &mut [&mut ThreadProfile]) -> (Written, Vec<u8>) {
+        threads.iter_mut().for_each(|thread| thread.tree.unsettle());
+        let mut written = Written::default();
+        let changes = written.change_threads(threads);
+        let payload = written.payload(process_head(process), changes);
+        (written, payload)
+    }
+
+    fn change_threads(&mut self, threads: &mut [&mut ThreadProfile]) -> Changes {
+        let (mut w, mut count, mut last) = (Writer::part(), 0u64, 0);
+        self.threads.resize(threads.len(), Vec::new());
+        for (index, (thread, before)) in threads.iter_mut().zip(&mut self.threads).enumerate() {
+            let head = thread_head(thread);
+            if head == *before && !thread.tree.has_changed() {
+                continue;
+            }
+            w.number((index - last) as u64);
+            last = index;
+            count += 1;
+            w.number(u64::from(head != *before));
+            if head != *before {
+                w.bytes.extend(&head);
+                *before = head;
+            }
+            encode_changes(&mut w, &mut thread.tree);
         }
-        w.number((index - last) as u64);
-        last = index;
-        changed += 1;
-        w.number(u64::from(head != *before));
-        if head != *before {
-            w.bytes.extend(&head);
-            *before = head;
+        Changes { count, bytes: w.bytes }
+    }
+
+    fn payload(&mut self, head: Vec<u8>, changes: Changes) -> Vec<u8> {
+        let mut payload = Writer::part();
+        payload.number(u64::from(head != self.head));
+        if head != self.head {
+            payload.bytes.extend(&head);
+            self.head = head;
         }
-        encode_changes(&mut w, &mut thread.tree);
+        payload.number(changes.count);
+        payload.bytes.extend(changes.bytes);
+        payload.bytes
     }
-    let head = process_head(process);
-    if changed == 0 && head == written.head {
-        return None;
-    }
-    let mut payload = Writer::part();
-    payload.number(u64::from(head != written.head));
-    if head != written.head {
-        payload.bytes.extend(&head);
-        written.head = head;
-    }
-    payload.number(changed);
-    payload.bytes.extend(w.bytes);
-    Some(payload.bytes)
+}
+
+/// What has changed of a process's threads.
+struct Changes {
+    /// How many have.
+    count: u64,
+    /// What a record says of them.
+    bytes: Vec<u8>,
 }
 
 /// Length and checksum of a record that stands at `at`.
@@ -95,11 +117,7 @@ pub(crate) fn whole_file(payload: &[u8]) -> (Vec<u8>, u64) {
 /// The bytes of a process's file, all in one record.
 pub fn encode_process(process: &ProcessFile) -> Vec<u8> {
     let mut threads = process.threads.clone();
-    for thread in &mut threads {
-        thread.tree.unsettle();
-    }
-    let payload = record(process, threads.iter_mut(), &mut Written::default());
-    whole_file(&payload.unwrap_or_default()).0
+    whole_file(&Written::whole(process, &mut threads.iter_mut().collect::<Vec<_>>()).1).0
 }
 
 fn process_head(process: &ProcessFile) -> Vec<u8> {
@@ -205,12 +223,13 @@ pub fn decode_process(bytes: &[u8], path: &Path) -> Result<(ProcessFile, Option<
     let header = Header::read(bytes, path, KIND_PROCESS)?;
     let (mut process, mut at, mut tail) = (ProcessFile::default(), HEADER_BYTES, None);
     let end = usize::try_from(header.len_bytes).unwrap_or(usize::MAX);
+    if end <= HEADER_BYTES {
+        return Err(MeasurementError::NoRecord { path: path.to_owned() });
+    }
     // What is behind the end is being written, or was when the recorder was killed.
-    let written = bytes.get(..end).unwrap_or(bytes);
-    let records = Records { bytes: written, header: &header, found_bytes: bytes.len(), path };
-    while at < end || at == HEADER_BYTES {
-        let next = records.replay(at, &mut process);
-        match next {
+    let records = Records { bytes: bytes.get(..end).unwrap_or(bytes), header: &header, found_bytes: bytes.len(), path };
+    while at < end {
+        match records.replay(at, &mut process) {
             Ok(next) => at = next,
             // Only what was not written, or was written over, is told from what never was right.
             Err(error @ MeasurementError::Content { .. }) => return Err(error),
@@ -258,8 +277,10 @@ impl Records<'_> {
             return Err(MeasurementError::Checksum { path: path.to_owned(), offset: payload_at });
         }
         let mut r = Reader::part(&bytes[..end], payload_at, path);
-        if r.number()? != 0 {
-            decode_head(&mut r, process)?;
+        match r.number()? {
+            0 if at == HEADER_BYTES => return Err(r.error("a first record that does not say of what process")),
+            0 => {}
+            _ => decode_head(&mut r, process)?,
         }
         let mut index = 0usize;
         for place in 0..r.count(4)? {

@@ -87,8 +87,7 @@ fn encode_metric(w: &mut Writer, metric: &Metric) {
     if let Some(bin) = bin {
         w.number(u64::from(bin));
     }
-    let source = MetricSource::ALL.iter().position(|source| *source == metric.source);
-    w.number(source.unwrap_or_default() as u64);
+    w.number(metric.source.number());
     w.number(u64::from(metric.is_of_procedure));
     w.string(metric.note.as_deref().unwrap_or_default());
     match &metric.kind {
@@ -119,8 +118,7 @@ fn decode_metric(r: &mut Reader<'_>) -> Result<Metric, MeasurementError> {
         3 => MetricType::Histogram { bin: number(r, "bin of a histogram")? },
         _ => return Err(r.error("type of a metric")),
     };
-    let source = usize::try_from(r.number()?).ok().and_then(|source| MetricSource::ALL.get(source).copied());
-    let source = source.ok_or_else(|| r.error("source of a metric"))?;
+    let source = MetricSource::from_number(r.number()?).ok_or_else(|| r.error("source of a metric"))?;
     let is_of_procedure = r.number()? != 0;
     let note = Some(r.string()?).filter(|note| !note.is_empty());
     let kind = match r.number()? {

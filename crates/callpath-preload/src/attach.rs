@@ -68,7 +68,7 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32) {
     slot.marks_lost.store(0, Relaxed);
     slot.raw_reach.store(0, Relaxed);
     slot.inherited_cpu_ns.store(0, Relaxed);
-    for count in slot.dropped_unrecorded.iter().chain(&slot.bases) {
+    for count in slot.dropped_unrecorded.iter().chain(process.bases) {
         count.store(0, Relaxed);
     }
     slot.forked_from.store(forked_from, Relaxed);

@@ -30,7 +30,7 @@ fn ended(path: &[u8]) -> Result<[u8; PATH_LEN], isize> {
 
 fn effective_user() -> u32 {
     // SAFETY: the call writes no memory: what it tells is its result.
-    unsafe { call4(syscall_number::GETEUID, 0, 0, 0, 0) as u32 }
+    unsafe { call4(syscall_number::GETEUID, [0, 0, 0, 0]) as u32 }
 }
 
 /// The kernel's `struct stat`.
@@ -56,7 +56,7 @@ impl Status {
     /// Whether it is executed as another user or group than this process's.
     pub fn gains(&self) -> bool {
         // SAFETY: the call writes no memory: what it tells is its result.
-        let group = unsafe { call4(syscall_number::GETEGID, 0, 0, 0, 0) as u32 };
+        let group = unsafe { call4(syscall_number::GETEGID, [0, 0, 0, 0]) as u32 };
         (self.mode & 0o4000 != 0 && self.user != effective_user())
             || (self.mode & 0o2010 == 0o2010 && self.group != group)
     }
@@ -87,7 +87,8 @@ impl File {
         let with_end = ended(path)?;
         let flags = access | O_CLOEXEC | O_NONBLOCK;
         // SAFETY: opens a file by a path that ends with a zero byte.
-        let result = unsafe { call4(syscall_number::OPENAT, directory as usize, with_end.as_ptr() as usize, flags, 0) };
+        let result =
+            unsafe { call4(syscall_number::OPENAT, [directory as usize, with_end.as_ptr() as usize, flags, 0]) };
         if result < 0 { Err(result) } else { Ok(File { descriptor: result as c_int, borrowed: false }) }
     }
 
@@ -99,7 +100,7 @@ impl File {
         let mode = if access == File::READ { R_OK } else { R_OK | W_OK };
         let Ok(with_end) = ended(path) else { return false };
         // SAFETY: looks at a path that ends with a zero byte.
-        unsafe { call4(syscall_number::FACCESSAT, directory as usize, with_end.as_ptr() as usize, mode, 0) == 0 }
+        unsafe { call4(syscall_number::FACCESSAT, [directory as usize, with_end.as_ptr() as usize, mode, 0]) == 0 }
     }
 
     /// As much as there is.
@@ -107,7 +108,7 @@ impl File {
         let (descriptor, len) = (self.descriptor as usize, buffer.len());
         // SAFETY: the kernel writes at most so much into the buffer.
         let result =
-            unsafe { call4(syscall_number::PREAD64, descriptor, buffer.as_mut_ptr() as usize, len, offset as usize) };
+            unsafe { call4(syscall_number::PREAD64, [descriptor, buffer.as_mut_ptr() as usize, len, offset as usize]) };
         buffer.get(..usize::try_from(result).ok()?)
     }
 
@@ -120,7 +121,7 @@ impl File {
         let mut status = core::mem::MaybeUninit::<Status>::uninit();
         // SAFETY: the kernel writes a `struct stat`, or says that it did not.
         unsafe {
-            let result = call4(syscall_number::FSTAT, self.descriptor as usize, status.as_mut_ptr() as usize, 0, 0);
+            let result = call4(syscall_number::FSTAT, [self.descriptor as usize, status.as_mut_ptr() as usize, 0, 0]);
             (result == 0).then(|| status.assume_init())
         }
     }
@@ -129,7 +130,7 @@ impl File {
     pub fn gains_capabilities(&self) -> bool {
         let name = c"security.capability".as_ptr() as usize;
         // SAFETY: asks for the length only.
-        effective_user() != 0 && unsafe { call4(syscall_number::FGETXATTR, self.descriptor as usize, name, 0, 0) > 0 }
+        effective_user() != 0 && unsafe { call4(syscall_number::FGETXATTR, [self.descriptor as usize, name, 0, 0]) > 0 }
     }
 }
 
@@ -137,7 +138,7 @@ impl Drop for File {
     fn drop(&mut self) {
         if !self.borrowed {
             // SAFETY: closes a descriptor that nobody else knows.
-            unsafe { call4(syscall_number::CLOSE, self.descriptor as usize, 0, 0, 0) };
+            unsafe { call4(syscall_number::CLOSE, [self.descriptor as usize, 0, 0, 0]) };
         }
     }
 }

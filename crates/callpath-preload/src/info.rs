@@ -63,7 +63,7 @@ impl Context {
         }
         let mut pending = 0u64;
         // SAFETY: the kernel writes a set of the size given.
-        unsafe { call4(syscall_number::RT_SIGPENDING, core::ptr::from_mut(&mut pending) as usize, 8, 0, 0) };
+        unsafe { call4(syscall_number::RT_SIGPENDING, [core::ptr::from_mut(&mut pending) as usize, 8, 0, 0]) };
         pending & !self.mask == 0
     }
 }

@@ -74,7 +74,7 @@ fn change_in_truth(how: c_int, set: u64) -> u64 {
     let mut before = 0u64;
     let (set, at) = (core::ptr::from_ref(&set) as usize, core::ptr::from_mut(&mut before) as usize);
     // SAFETY: changes the thread's signal mask; both sets have the size given.
-    unsafe { call4(syscall_number::RT_SIGPROCMASK, how as usize, set, at, 8) };
+    unsafe { call4(syscall_number::RT_SIGPROCMASK, [how as usize, set, at, 8]) };
     before
 }
 
@@ -84,7 +84,7 @@ pub fn give_back() {
         let block = TRAP_BIT;
         // SAFETY: changes the thread's signal mask; the set has the size given.
         unsafe {
-            call4(syscall_number::RT_SIGPROCMASK, SIG_BLOCK as usize, core::ptr::from_ref(&block) as usize, 0, 8)
+            call4(syscall_number::RT_SIGPROCMASK, [SIG_BLOCK as usize, core::ptr::from_ref(&block) as usize, 0, 8])
         };
         tls::set(Word::Mask, 0);
     }

@@ -85,7 +85,7 @@ fn state() -> State {
     const ESRCH: isize = -3;
     let pid = PID.load(Relaxed);
     // SAFETY: signal 0 is never sent: the call tells whether the process is there.
-    if unsafe { call4(syscall_number::KILL, pid as usize, 0, 0, 0) } == ESRCH {
+    if unsafe { call4(syscall_number::KILL, [pid as usize, 0, 0, 0]) } == ESRCH {
         return State::Dead;
     }
     let mut digits = [0u8; 10];

@@ -65,7 +65,7 @@ pub fn is_announced(info: &Info) -> bool {
 /// As the program would see one that a thread of its own has sent.
 pub fn by_thread() -> Info {
     // SAFETY: the call writes no memory: what it tells is its result.
-    let user = unsafe { call4(syscall_number::GETUID, 0, 0, 0, 0) } as u32;
+    let user = unsafe { call4(syscall_number::GETUID, [0, 0, 0, 0]) } as u32;
     Info { signal: SIGTRAP, code: SI_TKILL, sender: getpid(), user, ..Info::default() }
 }
 
@@ -74,7 +74,7 @@ pub fn again() -> isize {
     let info = Info { value: mark(), ..by_thread() };
     let (process, thread, at) = (getpid() as usize, gettid() as usize, core::ptr::from_ref(&info) as usize);
     // SAFETY: the kernel reads a whole record.
-    unsafe { call4(syscall_number::RT_TGSIGQUEUEINFO, process, thread, SIGTRAP as usize, at) }
+    unsafe { call4(syscall_number::RT_TGSIGQUEUEINFO, [process, thread, SIGTRAP as usize, at]) }
 }
 
 /// The record of the thread with this thread pointer, which must be one of this process.
@@ -113,7 +113,7 @@ fn to_thread(thread_pointer: usize) -> Option<c_int> {
     let at = core::ptr::from_ref(&info) as usize;
     // SAFETY: the kernel reads a whole record.
     let sent =
-        unsafe { call4(syscall_number::RT_TGSIGQUEUEINFO, getpid() as usize, tid as usize, SIGTRAP as usize, at) };
+        unsafe { call4(syscall_number::RT_TGSIGQUEUEINFO, [getpid() as usize, tid as usize, SIGTRAP as usize, at]) };
     if sent == 0 {
         return Some(0);
     }

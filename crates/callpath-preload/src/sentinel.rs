@@ -210,7 +210,7 @@ fn has_shadow_stack() -> bool {
     // SAFETY: the kernel writes a number, if it knows the request.
     let result = unsafe {
         let at = core::ptr::from_mut(&mut status) as usize;
-        syscall::call4(syscall_number::ARCH_PRCTL, ARCH_SHSTK_STATUS, at, 0, 0)
+        syscall::call4(syscall_number::ARCH_PRCTL, [ARCH_SHSTK_STATUS, at, 0, 0])
     };
     result == 0 && status & ENABLED != 0
 }

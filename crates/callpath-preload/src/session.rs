@@ -24,14 +24,14 @@ pub fn find(environment: *const *const c_char) -> Option<(Arena<'static>, Publis
     // SAFETY: a whole chunk is mapped here; nothing that is given of it is used after it is unmapped.
     let session = unsafe { Arena::new(head, CHUNK_LEN_BYTES) }.at_offset::<Session>(0).map(Session::head);
     // SAFETY: what was mapped above; nothing refers to it any more.
-    unsafe { call4(syscall_number::MUNMAP, head as usize, CHUNK_LEN_BYTES, 0, 0) };
+    unsafe { call4(syscall_number::MUNMAP, [head as usize, CHUNK_LEN_BYTES, 0, 0]) };
     let session = session.filter(|session| session.magic == Session::MAGIC && session.nonce == nonce)?;
     let (arena_len, published_len) = (session.arena_len_bytes as usize, session.published_len_bytes as usize);
     recorder::remember(number(pid)? as u32);
     let arena = map(&arena, arena_len, PROT_READ | PROT_WRITE)?;
     let Some(published) = map(&published, published_len, PROT_READ) else {
         // SAFETY: nobody has been told of this mapping.
-        unsafe { call4(syscall_number::MUNMAP, arena as usize, arena_len, 0, 0) };
+        unsafe { call4(syscall_number::MUNMAP, [arena as usize, arena_len, 0, 0]) };
         return None;
     };
     // SAFETY: both stay mapped for ever; the recorder backs with memory what it hands out and publishes.
@@ -72,6 +72,6 @@ fn map(file: &File, len: usize, protection: usize) -> Option<*mut u8> {
     let at = unsafe { call6(syscall_number::MMAP, arguments) };
     let at = usize::try_from(at).ok()?;
     // SAFETY: changes only what a core dump holds.
-    unsafe { call4(syscall_number::MADVISE, at, len, MADV_DONTDUMP, 0) };
+    unsafe { call4(syscall_number::MADVISE, [at, len, MADV_DONTDUMP, 0]) };
     Some(at as *mut u8)
 }

@@ -95,7 +95,7 @@ fn exchange(new: Option<&KernelSigaction>) -> Option<KernelSigaction> {
     let new = new.map_or(0, |n| core::ptr::from_ref(n) as usize);
     let before_at = core::ptr::from_mut(&mut before) as usize;
     // SAFETY: both are of the kernel's layout; the new handler is async-signal-safe.
-    let result = unsafe { call4(syscall_number::RT_SIGACTION, SIGTRAP as usize, new, before_at, 8) };
+    let result = unsafe { call4(syscall_number::RT_SIGACTION, [SIGTRAP as usize, new, before_at, 8]) };
     (result == 0).then_some(before)
 }
 
@@ -108,7 +108,7 @@ unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Con
     const TRAP_PERF_ASYNC: u32 = 1;
     // SAFETY: the kernel passes both to a handler with SA_SIGINFO.
     let (info, context) = unsafe { (&*info, &mut *context) };
-    let event = part::process().and_then(|p| EventOf::from_signal(info.value, &p.session.settings));
+    let event = part::process().and_then(|p| EventOf::from_signal(info.value, p.session.columns));
     let trigger = match info.code {
         TRAP_PERF => match event {
             Some(event) if info.perf_flags & TRAP_PERF_ASYNC != 0 => Some(Trigger::KernelLate(event)),
@@ -215,10 +215,10 @@ fn keep_pending(info: &Info, context: &mut Context) -> bool {
         }
         // Another thread may have it unblocked. It waits where no sample does. Only the first thread may repeat who sent it.
         // SAFETY: the kernel reads the record that it passed to the handler, whose whole length is there.
-        _ => match unsafe { call4(syscall_number::RT_SIGQUEUEINFO, process, signal, info_at, 0) } {
+        _ => match unsafe { call4(syscall_number::RT_SIGQUEUEINFO, [process, signal, info_at, 0]) } {
             0 => 0,
             // SAFETY: sends a signal to this process.
-            _ => unsafe { call4(syscall_number::KILL, process, signal, 0, 0) },
+            _ => unsafe { call4(syscall_number::KILL, [process, signal, 0, 0]) },
         },
     };
     if result == 0 {
@@ -267,7 +267,7 @@ fn die() {
         KernelSigaction { handler: SIG_DFL, flags: SA_RESTORER, restorer: restore as *const () as usize, mask: 0 };
     exchange(Some(&default));
     // SAFETY: sends a signal to the calling thread; it is delivered when this handler returns.
-    unsafe { call4(syscall_number::TGKILL, getpid() as usize, gettid() as usize, SIGTRAP as usize, 0) };
+    unsafe { call4(syscall_number::TGKILL, [getpid() as usize, gettid() as usize, SIGTRAP as usize, 0]) };
 }
 
 hook! {

@@ -160,5 +160,5 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 fn may_gain() -> bool {
     const PR_GET_NO_NEW_PRIVS: usize = 39;
     // SAFETY: the call writes no memory: what it tells is its result.
-    unsafe { call4(syscall_number::PRCTL, PR_GET_NO_NEW_PRIVS, 0, 0, 0) != 1 }
+    unsafe { call4(syscall_number::PRCTL, [PR_GET_NO_NEW_PRIVS, 0, 0, 0]) != 1 }
 }

@@ -38,14 +38,14 @@ pub fn start(process: &Process<'_>, thread: &Thread<'_>) {
     let mut timer = 0i32;
     let (event_at, timer_at) = (core::ptr::from_ref(&event) as usize, core::ptr::from_mut(&mut timer) as usize);
     // SAFETY: the kernel reads a `struct sigevent` and writes a number; both live in this frame.
-    if unsafe { call4(syscall_number::TIMER_CREATE, clock, event_at, timer_at, 0) } != 0 {
+    if unsafe { call4(syscall_number::TIMER_CREATE, [clock, event_at, timer_at, 0]) } != 0 {
         process.session.lost_timers.fetch_add(1, Relaxed);
         return;
     }
     let time = [period_ns / 1_000_000_000, period_ns % 1_000_000_000];
     let setting = [time, time];
     // SAFETY: the kernel reads a `struct itimerspec`, which `setting` is: two times of two words.
-    unsafe { call4(syscall_number::TIMER_SETTIME, timer as usize, 0, setting.as_ptr() as usize, 0) };
+    unsafe { call4(syscall_number::TIMER_SETTIME, [timer as usize, 0, setting.as_ptr() as usize, 0]) };
     thread.record.timer.store(timer as u32 + 1, Relaxed);
 }
 
@@ -53,6 +53,6 @@ pub fn start(process: &Process<'_>, thread: &Thread<'_>) {
 pub fn stop(thread: &Thread<'_>) {
     if let Some(timer) = thread.record.timer.swap(0, Relaxed).checked_sub(1) {
         // SAFETY: deletes a timer of our own.
-        unsafe { call4(syscall_number::TIMER_DELETE, timer as usize, 0, 0, 0) };
+        unsafe { call4(syscall_number::TIMER_DELETE, [timer as usize, 0, 0, 0]) };
     }
 }

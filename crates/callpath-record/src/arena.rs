@@ -1,11 +1,10 @@
 //! The arena from the recorder's side: making it, backing chunks with memory, handing them out and taking them back.
 //! Knows nothing of what is kept in a chunk beyond what must be zero again.
 
-use callpath_format::shared::process::FIRST_FREE_CHUNK;
 use callpath_format::shared::session::FREE_STACK_LEN;
-use callpath_format::shared::thread::layout;
 use callpath_format::shared::{
-    Arena, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, PROCESS_SLOTS, ProcessSlot, Session, SessionHead, Settings,
+    Arena, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, Columns, PROCESS_SLOTS, ProcessSlot, Session, SessionHead,
+    Settings,
 };
 use callpath_target::{Maps, SharedMemory, TargetError};
 use std::sync::atomic::AtomicU64;
@@ -27,6 +26,7 @@ pub(crate) struct ArenaKeeper {
     memory: SharedMemory,
     /// As it was written: in the arena a program may change it.
     head: SessionHead,
+    columns: Columns,
     /// Chunks below this are backed with memory.
     backed: u32,
     /// Chunks that came back and are not free yet.
@@ -47,8 +47,9 @@ impl ArenaKeeper {
         nonce: u64,
         settings: Settings,
     ) -> Result<ArenaKeeper, TargetError> {
+        let columns = settings.columns().expect("as many metrics as an arena has columns for: `parse_events`");
         let memory = SharedMemory::create(c"callpath-arena", len_bytes)?;
-        let first = FIRST_FREE_CHUNK as usize * CHUNK_LEN_BYTES;
+        let first = columns.first_free_chunk() as usize * CHUNK_LEN_BYTES;
         memory.back(0, first)?;
         let head = SessionHead {
             magic: Session::MAGIC,
@@ -60,7 +61,8 @@ impl ArenaKeeper {
         let mut keeper = ArenaKeeper {
             memory,
             head,
-            backed: FIRST_FREE_CHUNK,
+            columns,
+            backed: columns.first_free_chunk(),
             returned: Vec::new(),
             reserve: FIRST_CHUNKS,
             for_copies: 0,
@@ -87,7 +89,17 @@ impl ArenaKeeper {
     /// A process's slot.
     pub(crate) fn slot(&self, index: usize) -> &ProcessSlot {
         let offset = ProcessSlot::offset_bytes(index % PROCESS_SLOTS).expect("reduced to the number of slots");
-        self.arena().at_offset(offset).expect("the arena holds chunks 1 to 8")
+        self.arena().at_offset(offset).expect("the arena holds all slots")
+    }
+
+    /// The bases of a process's slot.
+    pub(crate) fn bases(&self, index: usize) -> &[AtomicU64] {
+        self.columns.bases(&self.arena(), index % PROCESS_SLOTS).expect("the arena holds all slots' bases")
+    }
+
+    /// How much there is of what each metric has.
+    pub(crate) fn columns(&self) -> Columns {
+        self.columns
     }
 
     /// What every process was told.
@@ -111,7 +123,7 @@ impl ArenaKeeper {
 
     /// Whether a chunk may be looked at: it is one that was handed out.
     pub(crate) fn is_backed(&self, chunk: ChunkIndex) -> bool {
-        (FIRST_FREE_CHUNK..self.backed).contains(&chunk.0)
+        (self.columns.first_free_chunk()..self.backed).contains(&chunk.0)
     }
 
     /// Whether fewer chunks stand ready than shall.
@@ -197,7 +209,7 @@ impl ArenaKeeper {
         let Some(header) = self.arena().chunk(chunk) else { return };
         let dirty = match header.kind.load(Acquire) {
             // Its buffers of a walk, too: nodes may come to lie there next.
-            ChunkHeader::KIND_THREAD => 0..layout::NODES,
+            ChunkHeader::KIND_THREAD => 0..self.columns.nodes_start(),
             _ => 0..0,
         };
         let nodes = match header.kind.load(Relaxed) {
@@ -232,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_chunk_is_zeros_again_whatever_it_held() {
-        let settings = Settings::default();
+        let settings = Settings { metric_count: 40, ..Settings::default() };
         let mut keeper = ArenaKeeper::create(32 << 20, 1 << 20, 7, settings).expect("memory for a small arena");
         for kind in ChunkHeader::KIND_THREAD..=ChunkHeader::KIND_KNOWN {
             let chunk = keeper.session().take_chunk().expect("chunks stand ready");
@@ -243,7 +255,8 @@ mod tests {
             let header = keeper.arena().chunk(chunk).expect("it is in the arena");
             header.kind.store(kind, Relaxed);
             // Nodes fill it up to its end.
-            let start = if kind == ChunkHeader::KIND_THREAD { layout::NODES } else { ChunkHeader::LEN_BYTES };
+            let nodes = keeper.columns().nodes_start();
+            let start = if kind == ChunkHeader::KIND_THREAD { nodes } else { ChunkHeader::LEN_BYTES };
             header.start.store(start as u32, Relaxed);
             header.end.store(CHUNK_LEN_BYTES as u32, Relaxed);
             header.top.store(CHUNK_LEN_BYTES as u32, Relaxed);

@@ -1,10 +1,11 @@
 //! Events that the kernel counts, in one process: opened, kept near their rate, read out.
 //! Knows nothing of names, and nothing of samples.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use callpath_format::shared::{MAX_METRICS, ProcessSlot, Settings};
+use callpath_format::shared::Settings;
 use callpath_target::{Count, EventSpec, Every, PerfEvent, Pid};
 
 use crate::events::{Clock, Counter, Event};
@@ -60,10 +61,10 @@ impl Outcome {
 }
 
 impl Counters {
-    /// Opens what was asked for, and says in the process's slot what samples stand for. Second: what could not be opened.
+    /// Opens what was asked for, and says in the bases of the process's slot what samples stand for. Second: what could not be opened.
     pub(crate) fn open(
         pid: Pid,
-        slot: &ProcessSlot,
+        bases: &[AtomicU64],
         options: &RecordOptions,
         kernel_clock: bool,
     ) -> (Counters, Option<String>) {
@@ -78,7 +79,7 @@ impl Counters {
             match Open::on(pid, metric, counter) {
                 Ok(open) => {
                     if counter.meter == Settings::COUNTED {
-                        slot.bases[metric].store(open.period, Relaxed);
+                        open.tell(bases);
                     }
                     counters.open.push(open);
                 }
@@ -89,14 +90,14 @@ impl Counters {
     }
 
     /// Brings periods nearer to the rates that were asked for.
-    pub(crate) fn look(&mut self, slot: &ProcessSlot) {
+    pub(crate) fn look(&mut self, bases: &[AtomicU64]) {
         if self.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return;
         }
         self.looked = Some(Instant::now());
         for open in &mut self.open {
             if open.adapt() {
-                slot.bases[open.metric].store(open.period, Relaxed);
+                open.tell(bases);
             }
         }
     }
@@ -130,7 +131,8 @@ pub(crate) struct Counted {
 /// The kernel's counts beside those that stand at samples, over all processes.
 #[derive(Default)]
 pub(crate) struct Ledger {
-    entries: [Entry; MAX_METRICS],
+    /// By metric, as far as one was counted by its event.
+    entries: Vec<Entry>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -148,7 +150,10 @@ impl Ledger {
     /// Enters what a process came to.
     pub(crate) fn add(&mut self, counted: impl Iterator<Item = Counted>, threads: u64) {
         for Counted { in_samples, outcome } in counted {
-            let Some(entry) = self.entries.get_mut(outcome.metric) else { continue };
+            if self.entries.len() <= outcome.metric {
+                self.entries.resize(outcome.metric + 1, Entry::default());
+            }
+            let entry = &mut self.entries[outcome.metric];
             entry.by_kernel = entry.by_kernel.saturating_add(outcome.count.events);
             entry.in_samples = entry.in_samples.saturating_add(in_samples);
             entry.is_adapted = outcome.is_adapted;
@@ -204,6 +209,13 @@ impl Open {
             Every::Rate(_) => 0,
         };
         Ok(Open { metric, event, meter: counter.meter, rate, period, at_last_look: Count::default() })
+    }
+
+    /// Says what its samples stand for.
+    fn tell(&self, bases: &[AtomicU64]) {
+        if let Some(base) = bases.get(self.metric) {
+            base.store(self.period, Relaxed);
+        }
     }
 
     /// Sets the period that would have given the rate asked for since the last look. `true`: there is a new one.

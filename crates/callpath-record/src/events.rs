@@ -13,7 +13,7 @@ mod tracepoints;
 
 use std::path::Path;
 
-use callpath_format::shared::{MAX_METRICS, Settings};
+use callpath_format::shared::Settings;
 use callpath_schema::{Metric, MetricId};
 use callpath_target::{EventSpec, Every};
 
@@ -22,7 +22,7 @@ use period::{clock_period, clock_period_in_range, counter_period, period_of_rate
 pub use clock::Clock;
 pub use counter::Counter;
 pub(crate) use counter::Kind;
-pub use error::EventError;
+pub use error::{EventError, MAX_EVENTS};
 pub(crate) use names::ALL;
 
 /// What to sample.
@@ -109,7 +109,7 @@ pub fn parse_events(texts: &[String], usual: Unsaid) -> Result<(Vec<Event>, u64)
     if events.is_empty() {
         events.push(Event::clock(Clock::CpuTime));
     }
-    if events.len() > MAX_METRICS {
+    if events.len() > MAX_EVENTS {
         return Err(EventError::TooMany(events.len()));
     }
     let of_rate = period_of_rate(usual.rate.unwrap_or(DEFAULT_RATE))?;

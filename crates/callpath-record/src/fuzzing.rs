@@ -13,7 +13,7 @@ use callpath_format::shared::load_map::Mapping;
 use callpath_format::shared::thread::layout;
 use callpath_format::shared::tree::{RawSample, TraceEntry};
 use callpath_format::shared::{
-    ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, MAX_METRICS, Node, ProcessSlot, Settings, ThreadRecord,
+    ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, MetricSettings, Node, ProcessSlot, Settings, ThreadRecord,
 };
 use callpath_format::table::{Header, Region};
 use callpath_target::Pid;
@@ -38,17 +38,16 @@ const STACK: u64 = 0x7fff_0000;
 /// first bytes choose settings, the others change words of an arena as a process leaves it.
 pub fn fuzz_arena(bytes: &[u8]) -> usize {
     let Some(([metrics, recursion], changes)) = bytes.split_first_chunk() else { return 0 };
+    let metrics = metrics_of(1 + usize::from(metrics % 64));
     let settings = Settings {
-        metric_count: 1 + u32::from(metrics % 8),
-        meters: [Settings::CPU_TIME; MAX_METRICS],
         period_ns: 1_000_000,
         ticks_per_ms: 1_000_000,
         raw_limit: 32,
         recursion: [Settings::WHOLE, Settings::COLLAPSED, 3][usize::from(recursion % 3)],
         ..Settings::default()
     };
-    let keeper = ArenaKeeper::create(ARENA_CHUNKS * CHUNK_LEN_BYTES, 1 << 20, 7, settings);
-    let (Ok(mut keeper), Ok(mut publisher)) = (keeper, Publisher::create(1 << 20)) else { return 0 };
+    let keeper = ArenaKeeper::create(ARENA_CHUNKS * CHUNK_LEN_BYTES, 1 << 20, 7, settings.with_metrics(&metrics));
+    let (Ok(mut keeper), Ok(mut publisher)) = (keeper, Publisher::create(1 << 20, metrics)) else { return 0 };
     let Some(left) = Left::by_a_process(&keeper, &mut publisher) else { return 0 };
     let mut code = ProcessCode::new(Pid(std::process::id()));
     code.mappings = vec![left.mapping];
@@ -86,15 +85,16 @@ impl Left {
             fields.iter().zip(values).for_each(|(field, value)| field.store(value, Relaxed));
             Some(())
         };
-        let stride = Node::stride_bytes(keeper.settings().metric_count);
-        header(thread, ChunkHeader::KIND_THREAD, nodes.0, layout::NODES, layout::NODES + 6 * stride)?;
+        let columns = keeper.columns();
+        let (stride, nodes_start) = (columns.stride_bytes(), columns.nodes_start());
+        header(thread, ChunkHeader::KIND_THREAD, nodes.0, nodes_start, nodes_start + 6 * stride)?;
         header(nodes, ChunkHeader::KIND_NODES, 0, ChunkHeader::LEN_BYTES, ChunkHeader::LEN_BYTES + 4 * stride)?;
         header(raw, ChunkHeader::KIND_RAW, 0, 0, 0)?;
         header(more, ChunkHeader::KIND_RAW_MORE, 0, 0, 0)?;
         let trace_end = ChunkHeader::LEN_BYTES + 3 * size_of::<TraceEntry>();
         header(trace, ChunkHeader::KIND_TRACE, 0, ChunkHeader::LEN_BYTES, trace_end)?;
         let mut parent = ArenaRef::NONE;
-        let places = (0..6).map(|n| base(thread) + layout::NODES + n * stride);
+        let places = (0..6).map(|n| base(thread) + nodes_start + n * stride);
         let places = places.chain((0..4).map(|n| base(nodes) + ChunkHeader::LEN_BYTES + n * stride));
         for (index, place) in places.enumerate() {
             let node: &Node = arena.at_offset(place)?;
@@ -120,11 +120,11 @@ impl Left {
         sample.samples.store(1, Relaxed);
         sample.stack_start.store(STACK, Relaxed);
         let words = arena.slice_at::<std::sync::atomic::AtomicU64>(
-            base(raw) + ChunkHeader::LEN_BYTES + size_of::<RawSample>(),
-            RawSample::FIRST_STACK_BYTES / 8,
+            base(raw) + columns.stack_start(),
+            columns.first_stack_bytes() / 8,
         )?;
         words.iter().for_each(|word| word.store(CODE + 40, Relaxed));
-        sample.stack_len_bytes.store(RawSample::FIRST_STACK_BYTES as u32 + 256, Relaxed);
+        sample.stack_len_bytes.store(columns.first_stack_bytes() as u32 + 256, Relaxed);
         sample.more.store(more.0, Relaxed);
         let slot = keeper.slot(SLOT);
         slot.threads.store(record_at.0, Relaxed);
@@ -149,7 +149,7 @@ impl Left {
             slot,
             base(self.thread),
             base(self.thread) + layout::RECORD,
-            base(self.thread) + layout::NODES,
+            base(self.thread) + layout::COLUMNS,
             base(self.nodes),
             base(self.raw),
             base(self.more),
@@ -174,6 +174,11 @@ impl Left {
             word.store(value, Relaxed);
         }
     }
+}
+
+/// So many metrics, all of which read the same clock.
+fn metrics_of(count: usize) -> Vec<MetricSettings> {
+    vec![MetricSettings { meter: Settings::CPU_TIME, period: 0 }; count]
 }
 
 fn base(chunk: ChunkIndex) -> usize {
@@ -226,9 +231,7 @@ fn read(keeper: &mut ArenaKeeper, publisher: &Publisher, code: &mut ProcessCode,
         thread.follow_tree(keeper, false);
         thread.follow_tree(keeper, true);
         found += thread.profile.tree.nodes().len();
-        if let Some(record) = thread.record(keeper) {
-            let _parting = Parting::of(thread, record, |ticks| ticks);
-        }
+        let _parting = Parting::of(thread, keeper, |ticks| ticks);
         thread.follow_account(keeper, TickLength { ns_per_tick: 0.5 });
         found += thread.profile.account.taken.min(1) as usize;
     }
@@ -289,14 +292,11 @@ mod tests {
 
     #[test]
     fn what_a_process_leaves_is_found() {
-        let mut keeper = ArenaKeeper::create(
-            ARENA_CHUNKS * CHUNK_LEN_BYTES,
-            1 << 20,
-            7,
-            Settings { metric_count: 2, ..Settings::default() },
-        )
-        .expect("memory");
-        let mut publisher = Publisher::create(1 << 20).expect("memory");
+        let metrics = metrics_of(2);
+        let settings = Settings::default().with_metrics(&metrics);
+        let mut keeper =
+            ArenaKeeper::create(ARENA_CHUNKS * CHUNK_LEN_BYTES, 1 << 20, 7, settings).expect("memory for an arena");
+        let mut publisher = Publisher::create(1 << 20, metrics).expect("memory");
         let left = Left::by_a_process(&keeper, &mut publisher).expect("chunks stand ready");
         let mut code = ProcessCode::new(Pid(std::process::id()));
         code.mappings = vec![left.mapping];
@@ -304,11 +304,12 @@ mod tests {
             .into_iter()
             .map(Thread::new)
             .collect();
-        let stack_words = (RawSample::FIRST_STACK_BYTES + 256) / 8;
+        let first_stack_bytes = keeper.columns().first_stack_bytes();
+        let stack_words = (first_stack_bytes + 256) / 8;
         assert!(read_raw(&mut keeper, &publisher, &mut code, &mut threads) > stack_words);
         let [thread] = &mut threads[..] else { panic!("one thread") };
         // The walk ends in the second chunk, where there are no return addresses.
-        let of_raw = 1 + (RawSample::FIRST_STACK_BYTES - 121) / 2048;
+        let of_raw = 1 + (first_stack_bytes - 121) / 2048;
         assert_eq!(thread.profile.tree.nodes().len(), 2 + of_raw);
         thread.follow_tree(&keeper, true);
         assert_eq!(thread.profile.tree.nodes().len(), 10 + of_raw);

@@ -40,9 +40,8 @@ mod workshop;
 mod written;
 mod written_names;
 
-pub use callpath_format::shared::MAX_METRICS as MAX_EVENTS;
 pub use error::RecordError;
-pub use events::{Clock, Counter, DEFAULT_RATE, Event, EventError, EventSource, Unsaid, parse_events};
+pub use events::{Clock, Counter, DEFAULT_RATE, Event, EventError, EventSource, MAX_EVENTS, Unsaid, parse_events};
 pub use fuzzing::fuzz_arena;
 pub use offered::{Offer, offered_events};
 pub use output::Destination;

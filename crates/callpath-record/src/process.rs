@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::refused::Calls;
-use callpath_format::shared::{ArenaRef, MAX_METRICS, Pause, ProcessSlot, Settings, SlotState, ThreadRecord};
+use callpath_format::shared::{ArenaRef, Pause, ProcessSlot, Settings, SlotState, ThreadRecord};
 use callpath_measurement::{MeasurementError, ProcessLog, ThreadProfile};
 use callpath_target::{Maps, Pid, ProcessHandle};
 use rustc_hash::FxHashSet;
@@ -100,7 +100,7 @@ pub(crate) struct Process {
     threads: Vec<ThreadState>,
     records: FxHashSet<ArenaRef>,
     /// By metric, what all samples came to at the last writing.
-    sums: [u64; MAX_METRICS],
+    sums: Vec<u64>,
     /// Frames in code that the process has written.
     written_keys: FxHashSet<FrameKey>,
     trace: Option<TraceFile>,
@@ -134,7 +134,7 @@ impl Process {
             asker: None,
             threads: Vec::new(),
             records: FxHashSet::default(),
-            sums: [0; MAX_METRICS],
+            sums: vec![0; shared.publisher.metrics().len()],
             written_keys: FxHashSet::default(),
             trace: None,
             trace_loss: None,
@@ -164,18 +164,17 @@ impl Process {
         self.set_running(false);
         self.find_threads(shared);
         let pid = self.handle.pid().0;
-        let settings = shared.keeper.settings();
-        let to = shared.keeper.slot(to);
+        let (to, bases) = (shared.keeper.slot(to), shared.keeper.bases(to));
         let records = self.threads.iter().filter_map(|t| match t {
-            ThreadState::Live(thread) => thread.record(&shared.keeper),
+            ThreadState::Live(thread) => Some((thread.record(&shared.keeper)?, thread.columns(&shared.keeper)?)),
             ThreadState::Ended(_) => None,
         });
-        for record in records.filter(|r| r.tid.load(Relaxed) == pid) {
+        for (record, columns) in records.filter(|(record, _)| record.tid.load(Relaxed) == pid) {
             let cpu_ns = record.clocks[0].load(Relaxed).wrapping_add(record.clocks[2].load(Relaxed));
             to.inherited_cpu_ns.fetch_max(cpu_ns, Relaxed);
-            for ((base, count), meter) in to.bases.iter().zip(&record.counts).zip(settings.in_use()) {
-                if Settings::is_of_usage(*meter) {
-                    base.fetch_max(count.load(Relaxed), Relaxed);
+            for ((base, column), metric) in bases.iter().zip(columns).zip(shared.publisher.metrics()) {
+                if Settings::is_of_usage(metric.meter) {
+                    base.fetch_max(column.count.load(Relaxed), Relaxed);
                 }
             }
         }
@@ -228,8 +227,8 @@ impl Process {
 
     /// Serves what the process has asked for since the last time.
     pub(crate) fn serve(&mut self, shared: &mut Shared) {
-        let slot = shared.keeper.slot(self.slot);
-        self.sources.iter_mut().for_each(|sources| sources.counters.look(slot));
+        let bases = shared.keeper.bases(self.slot);
+        self.sources.iter_mut().for_each(|sources| sources.counters.look(bases));
         if self.ran_looked.is_none_or(|at| at.elapsed() >= LOOK_AT_CLOCKS_EVERY) {
             self.ran_looked = Some(Instant::now());
             self.ran.look(&self.handle, self.sources.as_ref().and_then(Sources::cpu_clock));

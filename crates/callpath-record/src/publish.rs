@@ -3,6 +3,7 @@
 //! Knows nothing of modules and processes.
 
 use callpath_format::shared::load_map::{self, CurrentMap, Mapping, Published};
+use callpath_format::shared::{MetricSettings, Metrics};
 use callpath_target::{SharedMemory, TargetError};
 use std::sync::atomic::AtomicU64;
 
@@ -14,6 +15,8 @@ const MAPS_KEPT: usize = 4;
 /// The published memory and how much of it is in use.
 pub(crate) struct Publisher {
     memory: SharedMemory,
+    /// What was asked for of each metric.
+    metrics: Vec<MetricSettings>,
     used: usize,
     backed: usize,
     /// Places that came back.
@@ -42,10 +45,22 @@ pub(crate) struct MapPlaces {
 }
 
 impl Publisher {
-    pub(crate) fn create(len_bytes: usize) -> Result<Publisher, TargetError> {
+    /// Memory of `len_bytes` bytes, what was asked for of each metric at its beginning.
+    pub(crate) fn create(len_bytes: usize, metrics: Vec<MetricSettings>) -> Result<Publisher, TargetError> {
         let memory = SharedMemory::create(c"callpath-published", len_bytes)?;
+        let bytes: Vec<u8> = MetricSettings::words_of(&metrics).flat_map(u64::to_le_bytes).collect();
         // Offset 0 means "none".
-        Ok(Publisher { memory, used: 64, backed: 0, returned: Vec::new() })
+        let used = Metrics::OFFSET as usize;
+        let mut publisher = Publisher { memory, metrics, used, backed: 0, returned: Vec::new() };
+        publisher.back_up_to(used + bytes.len())?;
+        let at = publisher.append(&bytes);
+        assert_eq!(at, Some(Metrics::OFFSET), "what is backed has room for them");
+        Ok(publisher)
+    }
+
+    /// What was asked for of each metric.
+    pub(crate) fn metrics(&self) -> &[MetricSettings] {
+        &self.metrics
     }
 
     pub(crate) fn descriptor(&self) -> i32 {
@@ -126,13 +141,19 @@ impl Publisher {
     fn reserve(&mut self, len: usize) -> Option<usize> {
         let at = self.used.next_multiple_of(64);
         let end = at.checked_add(len).filter(|end| *end <= self.memory.len_bytes())?;
-        if end > self.backed {
-            let more = (end - self.backed).next_multiple_of(STEP_BYTES).min(self.memory.len_bytes() - self.backed);
-            self.memory.back(self.backed, more).ok()?;
-            self.backed += more;
-        }
+        self.back_up_to(end).ok()?;
         self.used = end;
         Some(at)
+    }
+
+    /// Backs all before `end`, which lies within the mapping.
+    fn back_up_to(&mut self, end: usize) -> Result<(), TargetError> {
+        if end > self.backed {
+            let more = (end - self.backed).next_multiple_of(STEP_BYTES).min(self.memory.len_bytes() - self.backed);
+            self.memory.back(self.backed, more)?;
+            self.backed += more;
+        }
+        Ok(())
     }
 
     fn write(&mut self, at: usize, bytes: &[u8]) {
@@ -162,7 +183,7 @@ mod tests {
 
     #[test]
     fn places_of_processes_that_have_ended_are_used_again() {
-        let mut publisher = Publisher::create(1 << 20).expect("memory");
+        let mut publisher = Publisher::create(1 << 20, Vec::new()).expect("memory");
         // Far more processes than there would be room for.
         for process in 0..10_000 {
             let mut places = MapPlaces::default();
@@ -178,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_map_keeps_its_place_until_three_others_were_published() {
-        let mut publisher = Publisher::create(1 << 20).expect("memory");
+        let mut publisher = Publisher::create(1 << 20, Vec::new()).expect("memory");
         let mut places = MapPlaces::default();
         let first = publisher.publish_map(&mut places, &mappings(5)).expect("there is room");
         for count in 6..9 {
@@ -196,7 +217,7 @@ mod tests {
         use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
         use std::sync::atomic::{AtomicBool, fence};
 
-        let mut publisher = Publisher::create(1 << 20).expect("memory");
+        let mut publisher = Publisher::create(1 << 20, Vec::new()).expect("memory");
         let mut places = MapPlaces::default();
         let (slot, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
         // All numbers of a map are its generation's.

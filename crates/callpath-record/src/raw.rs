@@ -82,6 +82,8 @@ struct Piece<'a> {
 /// One raw sample in its chunks.
 pub(crate) struct Raw<'a> {
     sample: &'a RawSample,
+    /// What it weighs, by metric.
+    values: &'a [AtomicU64],
     /// The stack's copy.
     stack: Vec<Piece<'a>>,
     code: &'a [AtomicU64],
@@ -100,7 +102,8 @@ impl<'a> Raw<'a> {
         let mut left = sample.stack_len_bytes.load(Relaxed) as usize / 8;
         start.checked_add(8 * left as u64)?;
         let mut stack = Vec::new();
-        let first = (base + size_of::<RawSample>(), RawSample::FIRST_STACK_BYTES / 8);
+        let columns = keeper.columns();
+        let first = (base - ChunkHeader::LEN_BYTES + columns.stack_start(), columns.first_stack_bytes() / 8);
         let behind_header = |chunk: ChunkIndex| chunk.0 as usize * CHUNK_LEN_BYTES + ChunkHeader::LEN_BYTES;
         let more =
             more_of(keeper, chunk).into_iter().map(|more| (behind_header(more), RawSample::MORE_STACK_BYTES / 8));
@@ -113,7 +116,8 @@ impl<'a> Raw<'a> {
         let code_len = (sample.code_len_bytes.load(Relaxed) as usize).min(RawSample::MAX_CODE_BYTES);
         let code_at = (chunk.0 as usize + 1) * CHUNK_LEN_BYTES - RawSample::MAX_CODE_BYTES;
         let code = arena.slice_at(code_at, code_len / 8)?;
-        Some(Raw { sample, stack, code, owner: ArenaRef(header.owner.load(Relaxed)) })
+        let values = columns.of_raw(&arena, chunk)?;
+        Some(Raw { sample, values, stack, code, owner: ArenaRef(header.owner.load(Relaxed)) })
     }
 
     /// A copy of it, that shares with `before`, an earlier sample of the same thread, what is the same on the stack; and how
@@ -121,15 +125,15 @@ impl<'a> Raw<'a> {
     pub(crate) fn kept(&self, before: Option<&KeptRaw>) -> (KeptRaw, usize) {
         let copy = |word: &AtomicU64| AtomicU64::new(word.load(Relaxed));
         let sample = RawSample::default();
-        let words = sample.registers.iter().chain(&sample.values);
-        for (to, from) in words.zip(self.sample.registers.iter().chain(&self.sample.values)) {
+        for (to, from) in sample.registers.iter().zip(&self.sample.registers) {
             to.store(from.load(Relaxed), Relaxed);
         }
         sample.stack_start.store(self.sample.stack_start.load(Relaxed), Relaxed);
         sample.samples.store(self.sample.samples.load(Relaxed), Relaxed);
         sample.flags.store(self.sample.flags.load(Relaxed), Relaxed);
         sample.code_start.store(self.sample.code_start.load(Relaxed), Relaxed);
-        let mut len_bytes = size_of::<KeptRaw>() + 8 * self.code.len();
+        let values: Vec<AtomicU64> = self.values.iter().map(copy).collect();
+        let mut len_bytes = size_of::<KeptRaw>() + 8 * (values.len() + self.code.len());
         let page = |page: Page<'_>| {
             len_bytes += size_of::<KeptPage>();
             if let Some(same) = before.and_then(|before| before.page_at(page.start)).filter(|kept| page.is(&kept.words))
@@ -141,7 +145,8 @@ impl<'a> Raw<'a> {
             KeptPage { start: page.start, words }
         };
         let stack = pages(&self.stack).into_iter().map(page).collect();
-        (KeptRaw { sample, stack, code: self.code.iter().map(copy).collect(), owner: self.owner }, len_bytes)
+        let code = self.code.iter().map(copy).collect();
+        (KeptRaw { sample, values, stack, code, owner: self.owner }, len_bytes)
     }
 
     /// The words of the stack.
@@ -228,7 +233,7 @@ impl<'a> Raw<'a> {
             true => tree.child_or_active(node, *key),
             false => tree.child(node, *key),
         });
-        let values: Vec<u64> = self.sample.values.iter().map(|value| value.load(Relaxed)).collect();
+        let values: Vec<u64> = self.values.iter().map(|value| value.load(Relaxed)).collect();
         tree.add(node, samples, &values);
         thread.raw_last = Some(node);
     }
@@ -330,6 +335,7 @@ struct KeptPage {
 /// A raw sample out of the shared memory.
 pub(crate) struct KeptRaw {
     sample: RawSample,
+    values: Vec<AtomicU64>,
     /// By address.
     stack: Vec<KeptPage>,
     code: Vec<AtomicU64>,
@@ -340,7 +346,7 @@ pub(crate) struct KeptRaw {
 impl KeptRaw {
     pub(crate) fn as_raw(&self) -> Raw<'_> {
         let stack = self.stack.iter().map(|page| Piece { start: page.start, words: &page.words }).collect();
-        Raw { sample: &self.sample, stack, code: &self.code, owner: self.owner }
+        Raw { sample: &self.sample, values: &self.values, stack, code: &self.code, owner: self.owner }
     }
 
     fn page_at(&self, start: u64) -> Option<&KeptPage> {
@@ -356,7 +362,7 @@ impl KeptRaw {
     pub(crate) fn of_stack(owner: ArenaRef, words: impl Iterator<Item = u64>) -> KeptRaw {
         let words: Arc<[AtomicU64]> = words.map(AtomicU64::new).collect();
         let stack = vec![KeptPage { start: 0x7000, words }];
-        KeptRaw { sample: RawSample::default(), stack, code: Vec::new(), owner }
+        KeptRaw { sample: RawSample::default(), values: Vec::new(), stack, code: Vec::new(), owner }
     }
 }
 

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use callpath_format::shared::{MAX_METRICS, Settings};
+use callpath_format::shared::{MetricSettings, Settings};
 use callpath_schema::{Metric, MetricId, derived_metrics};
 use callpath_target::Every;
 
@@ -123,19 +123,19 @@ impl RecordOptions {
         }
     }
 
+    /// What the processes are told of each event.
+    pub(crate) fn metric_settings(&self) -> Vec<MetricSettings> {
+        let period = |event: &Event| match event.counter().map(|counter| counter.spec.every) {
+            Some(Every::Period(fixed)) => fixed,
+            Some(Every::Rate(_)) | None => 0,
+        };
+        self.events.iter().map(|event| MetricSettings { meter: event.meter(), period: period(event) }).collect()
+    }
+
+    /// What they are told of the whole.
     pub(crate) fn shared(&self, ticks_per_ms: u64) -> Settings {
-        let (mut meters, mut periods) = ([0; MAX_METRICS], [0; MAX_METRICS]);
-        for ((meter, period), event) in meters.iter_mut().zip(&mut periods).zip(&self.events) {
-            *meter = event.meter();
-            if let Some(Every::Period(fixed)) = event.counter().map(|counter| counter.spec.every) {
-                *period = fixed;
-            }
-        }
-        Settings {
-            metric_count: self.events.len().min(MAX_METRICS) as u32,
+        let settings = Settings {
             flags: if self.trace { Settings::TRACE } else { 0 },
-            meters,
-            periods,
             period_ns: self.period_ns,
             rest_factor: 4,
             sentinel: self.marks().code(),
@@ -145,6 +145,8 @@ impl RecordOptions {
             ticks_per_ms,
             // As many as there is room for.
             raw_limit: 0,
-        }
+            ..Settings::default()
+        };
+        settings.with_metrics(&self.metric_settings())
     }
 }

@@ -1,7 +1,9 @@
 //! What makes a process's samples: the kernel's clock where it is allowed, else timers; and the events that are counted besides.
 //! Knows nothing of who is let in.
 
-use callpath_format::shared::{ProcessSlot, Source};
+use std::sync::atomic::AtomicU64;
+
+use callpath_format::shared::Source;
 use callpath_measurement::plain;
 use callpath_target::{ClockEvent, EventKind, Pid, TargetError};
 
@@ -18,11 +20,11 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Opens the best source that this user may have, and what else is to be counted; in `slot` stands what samples stand for
+    /// Opens the best source that this user may have, and what else is to be counted; in `bases`, those of its slot, stands what samples stand for
     /// then. Second: what a person should know.
-    pub(crate) fn open(pid: Pid, slot: &ProcessSlot, options: &RecordOptions) -> (Sources, Vec<String>) {
+    pub(crate) fn open(pid: Pid, bases: &[AtomicU64], options: &RecordOptions) -> (Sources, Vec<String>) {
         let Clocks { kind, events, note } = Clocks::open(pid, options);
-        let (counters, lost) = Counters::open(pid, slot, options, kind == Source::Clock);
+        let (counters, lost) = Counters::open(pid, bases, options, kind == Source::Clock);
         (Sources { kind, clocks: events, counters }, note.into_iter().chain(lost).collect())
     }
 

@@ -8,10 +8,11 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use callpath_format::frame::{FrameKey, Gap};
-use callpath_format::shared::{ArenaRef, MAX_METRICS, Settings, Source, ThreadRecord};
+use callpath_format::shared::{ArenaRef, Column, MetricSettings, Settings, Source, ThreadRecord};
 use callpath_measurement::{FULL_ROOT, PathTree};
 use callpath_target::{ClockEvent, ProcessHandle};
 
+use crate::arena::ArenaKeeper;
 use crate::thread::Thread;
 
 /// What a process has run, by the kernel.
@@ -81,18 +82,21 @@ pub(crate) struct Parting {
     /// Its wall clock at the last sample, 0: none is kept.
     wall_ns: u64,
     /// By metric, the node of its last sample.
-    nodes: [u32; MAX_METRICS],
+    nodes: Vec<u32>,
 }
 
 impl Parting {
     /// Of a thread whose tree has been followed to its end. `time_ns`: of the time stamp counter's ticks, by the monotonic clock.
-    pub(crate) fn of(thread: &Thread, record: &ThreadRecord, time_ns: impl Fn(u64) -> u64) -> Parting {
+    pub(crate) fn of(thread: &Thread, keeper: &ArenaKeeper, time_ns: impl Fn(u64) -> u64) -> Parting {
+        let (Some(record), Some(columns)) = (thread.record(keeper), thread.columns(keeper)) else {
+            return Parting::default();
+        };
         let last = |at: u32| thread.copy.index(ArenaRef(at)).unwrap_or(FULL_ROOT);
-        let nodes = std::array::from_fn(|metric| match (record.last_nodes[metric].load(Relaxed), thread.raw_last) {
+        let node = |column: &Column| match (column.last_node.load(Relaxed), thread.raw_last) {
             (0, Some(raw)) => raw,
             (0, None) => last(record.last_node.load(Relaxed)),
             (at, _) => last(at),
-        });
+        };
         let [cpu, wall, kernel] = record.clocks.each_ref().map(|clock| clock.load(Relaxed));
         let kept = [&record.full, &record.partial, &record.raw].iter().any(|count| count.load(Relaxed) > 0);
         Parting {
@@ -101,14 +105,16 @@ impl Parting {
             is_over: record.state.load(Acquire) == ThreadRecord::EXITED || record.tid.load(Relaxed) == 0,
             waits: record.asked.load(Relaxed) != 0,
             wall_ns: wall,
-            nodes,
+            nodes: columns.iter().map(node).collect(),
         }
     }
 }
 
 /// A process at its end.
 pub(crate) struct AtEnd<'a> {
-    pub(crate) settings: &'a Settings,
+    pub(crate) metrics: &'a [MetricSettings],
+    /// Nanoseconds between two samples of a thread by a clock.
+    pub(crate) period_ns: u64,
     pub(crate) source: Source,
     pub(crate) ran: &'a Ran,
     pub(crate) event: Option<&'a ClockEvent>,
@@ -123,7 +129,7 @@ pub(crate) struct AtEnd<'a> {
 impl AtEnd<'_> {
     /// Gives each of its last threads what has passed since its last sample.
     pub(crate) fn credit(&self, threads: &mut [(Parting, &mut PathTree)]) {
-        let metric_of = |meter| self.settings.in_use().iter().position(|m| *m == meter);
+        let metric_of = |meter| self.metrics.iter().position(|metric| metric.meter == meter);
         if let Some(metric) = metric_of(Settings::WALL_TIME) {
             for (parting, tree) in threads.iter_mut().filter(|(p, _)| !p.is_over && p.wall_ns > 0) {
                 let passed_ns = self.ended_ns.saturating_sub(parting.wall_ns);
@@ -164,7 +170,7 @@ impl AtEnd<'_> {
 
     /// As much of a thread's time may be without a sample.
     fn usual_ns(&self) -> u64 {
-        self.settings.period_ns.saturating_mul(2)
+        self.period_ns.saturating_mul(2)
     }
 }
 
@@ -177,7 +183,7 @@ fn add(tree: &mut PathTree, node: u32, metric: usize, value: u64) {
     if value == 0 {
         return;
     }
-    let mut values = [0; MAX_METRICS];
+    let mut values = vec![0; metric + 1];
     values[metric] = value;
     tree.add(node, 0, &values);
 }
@@ -189,16 +195,22 @@ mod tests {
     const KEY: FrameKey = FrameKey(7);
 
     fn at_end(ran: &Ran, meter: u32, accounted_ns: u64) -> AtEnd<'_> {
-        let mut settings = Settings { metric_count: 1, period_ns: 1_000_000, ..Settings::default() };
-        settings.meters[0] = meter;
-        let settings = Box::leak(Box::new(settings));
-        AtEnd { settings, source: Source::Clock, ran, event: None, ended_ns: 50_000_000, threads_ever: 3, accounted_ns }
+        AtEnd {
+            metrics: Box::leak(Box::new([MetricSettings { meter, period: 0 }])),
+            period_ns: 1_000_000,
+            source: Source::Clock,
+            ran,
+            event: None,
+            ended_ns: 50_000_000,
+            threads_ever: 3,
+            accounted_ns,
+        }
     }
 
     fn credited(meter: u32, parting: Parting) -> (u64, u64) {
         let mut tree = PathTree::default();
         let node = tree.child(FULL_ROOT, KEY);
-        let parting = Parting { nodes: [node; MAX_METRICS], ..parting };
+        let parting = Parting { nodes: vec![node], ..parting };
         at_end(&Ran::default(), meter, 0).credit(&mut [(parting, &mut tree)]);
         let gap = tree.nodes().iter().position(|n| n.key == FrameKey::gap(Gap::AfterLastSample));
         let value = |node| tree.values(node as u32).next().map_or(0, |(_, value)| value);

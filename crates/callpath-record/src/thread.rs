@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use callpath_format::shared::{ArenaRef, ChunkIndex, ProcessSlot, ThreadRecord};
+use callpath_format::shared::{ArenaRef, ChunkIndex, Column, ProcessSlot, ThreadRecord};
 use callpath_measurement::{Account, ThreadProfile};
 use callpath_target::thread_lives;
 use rustc_hash::FxHashSet;
@@ -45,6 +45,12 @@ impl Thread {
 
     pub(crate) fn record<'a>(&self, keeper: &'a ArenaKeeper) -> Option<&'a ThreadRecord> {
         keeper.arena().get(self.record).filter(|_| keeper.is_backed(self.record.chunk()))
+    }
+
+    /// What it keeps of each metric.
+    pub(crate) fn columns<'a>(&self, keeper: &'a ArenaKeeper) -> Option<&'a [Column]> {
+        let chunk = Some(self.record.chunk()).filter(|chunk| keeper.is_backed(*chunk))?;
+        keeper.columns().of_thread(&keeper.arena(), chunk)
     }
 
     /// Learns its number and its name: as the kernel tells it when asked first, or as the thread has set it since. One that has

@@ -4,12 +4,14 @@
 //! New nodes stand behind the old ones. The thread notes which nodes it adds to (`layout::COUNTED`): only if it has noted more than
 //! there is room for since the last look, and for the last time, all nodes are compared with what they were.
 
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::thread::layout;
-use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, Node, Settings, ThreadRecord};
+use callpath_format::shared::{
+    ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, Columns, Node, Settings, ThreadRecord,
+};
 use callpath_measurement::{FULL_ROOT, PARTIAL_ROOT, PathTree};
 use rustc_hash::FxHashMap;
 
@@ -39,7 +41,7 @@ pub(crate) struct TreeCopy {
     seen: Vec<u64>,
     /// How often the thread had added to a node then.
     counted: u32,
-    metrics: usize,
+    columns: Columns,
     /// What was added to a node since the last look, kept for its memory.
     row: Vec<u64>,
 }
@@ -55,11 +57,7 @@ impl TreeCopy {
         let chunk = self.chunks.get(*self.places.get(&at.chunk().0)?)?;
         let offset = at.offset_bytes() % CHUNK_LEN_BYTES;
         let within = offset.checked_sub(chunk.start).filter(|_| offset < chunk.end)?;
-        Some(chunk.first + within / self.stride())
-    }
-
-    fn stride(&self) -> usize {
-        Node::stride_bytes(self.metrics as u32)
+        Some(chunk.first + within / self.columns.stride_bytes())
     }
 }
 
@@ -77,8 +75,7 @@ impl Update<'_> {
     /// Brings our tree up to date. `is_last`: the thread adds nothing any more.
     pub(crate) fn run(mut self, is_last: bool) {
         let (keeper, record) = (self.keeper, self.record);
-        let settings = keeper.settings();
-        self.copy.metrics = settings.in_use().len();
+        self.copy.columns = keeper.columns();
         let at = keeper.arena().get::<ThreadRecord>(record).filter(|_| keeper.is_backed(record.chunk()));
         let Some(at) = at else { return };
         // First what was counted: what comes while we look is another look's.
@@ -86,7 +83,7 @@ impl Update<'_> {
         self.copy_new();
         let since = counted.wrapping_sub(self.copy.counted) as usize;
         // Returns are added by code that notes nothing.
-        let notes_all = !settings.uses(Settings::RETURNS);
+        let notes_all = !keeper.settings().uses(Settings::RETURNS);
         if is_last || !notes_all || !self.look_at_noted(at, since) {
             self.look_at_all();
         }
@@ -127,7 +124,7 @@ impl Update<'_> {
 
     /// Copies what is new in the last chunk, up to `end`.
     fn copy_chunk(&mut self, end: usize) {
-        let stride = self.copy.stride();
+        let stride = self.copy.columns.stride_bytes();
         let Some(chunk) = self.copy.chunks.last().filter(|_| end <= CHUNK_LEN_BYTES) else { return };
         let base = chunk.index.0 as usize * CHUNK_LEN_BYTES;
         let mut offset = chunk.end;
@@ -142,7 +139,7 @@ impl Update<'_> {
                 }
             };
             self.copy.nodes.push(at);
-            self.copy.seen.extend(std::iter::repeat_n(0, 1 + self.copy.metrics));
+            self.copy.seen.extend(std::iter::repeat_n(0, 1 + self.copy.columns.count()));
             offset += stride;
             if let Some(chunk) = self.copy.chunks.last_mut() {
                 chunk.end = offset;
@@ -180,7 +177,7 @@ impl Update<'_> {
     }
 
     fn look_at_all(&mut self) {
-        let stride = self.copy.stride();
+        let stride = self.copy.columns.stride_bytes();
         for place in 0..self.copy.chunks.len() {
             let Chunk { index, start, end, first } = self.copy.chunks[place];
             let base = index.0 as usize * CHUNK_LEN_BYTES;
@@ -193,12 +190,9 @@ impl Update<'_> {
     /// Adds to our tree what has been added to the node at an offset in the arena since the last look.
     fn look(&mut self, offset: usize, number: usize) {
         let (arena, copy) = (self.keeper.arena(), &mut *self.copy);
-        let (Some(node), Some(values)) =
-            (arena.at_offset::<Node>(offset), arena.slice_at::<AtomicU64>(offset + size_of::<Node>(), copy.metrics))
-        else {
-            return;
-        };
-        let width = 1 + copy.metrics;
+        let at = ArenaRef::from_offset(offset);
+        let (Some(node), Some(values)) = (arena.get::<Node>(at), copy.columns.of_node(&arena, at)) else { return };
+        let width = 1 + copy.columns.count();
         let Some(seen) = copy.seen.get_mut(number * width..(number + 1) * width) else { return };
         copy.row.clear();
         let mut any = 0;
@@ -220,6 +214,7 @@ impl Update<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use callpath_format::shared::MetricSettings;
     use std::sync::atomic::Ordering::Release;
 
     const METRICS: usize = 2;
@@ -236,13 +231,14 @@ mod tests {
 
     impl Writer {
         fn new(meters: [u32; METRICS]) -> Writer {
-            let mut settings = Settings { metric_count: METRICS as u32, ..Settings::default() };
-            settings.meters[..METRICS].copy_from_slice(&meters);
+            let metrics = meters.map(|meter| MetricSettings { meter, period: 0 });
+            let settings = Settings::default().with_metrics(&metrics);
             let keeper = ArenaKeeper::create(32 << 20, 1 << 20, 7, settings).expect("memory for a small arena");
             let chunk = keeper.session().take_chunk().expect("chunks stand ready");
             let record = ArenaRef::from_offset(chunk.0 as usize * CHUNK_LEN_BYTES + layout::RECORD);
             let mut writer = Writer { keeper, record, chunk, nodes: Vec::new(), truth: Vec::new() };
-            writer.begin_chunk(chunk, ChunkHeader::KIND_THREAD, layout::NODES);
+            let nodes_start = writer.keeper.columns().nodes_start();
+            writer.begin_chunk(chunk, ChunkHeader::KIND_THREAD, nodes_start);
             writer.add(None, 0);
             writer.add(None, 0);
             writer
@@ -261,7 +257,7 @@ mod tests {
         }
 
         fn add(&mut self, parent: Option<usize>, key: u64) -> usize {
-            let stride = Node::stride_bytes(METRICS as u32);
+            let stride = self.keeper.columns().stride_bytes();
             if self.keeper.arena().chunk(self.chunk).unwrap().end.load(Relaxed) as usize + stride > CHUNK_LEN_BYTES {
                 let chunk = self.keeper.session().take_chunk().expect("chunks stand ready");
                 self.begin_chunk(chunk, ChunkHeader::KIND_NODES, ChunkHeader::LEN_BYTES);
@@ -282,8 +278,7 @@ mod tests {
 
         fn count(&mut self, node: usize, values: [u64; METRICS], is_noted: bool) {
             let at = self.nodes[node];
-            let slots = at.offset_bytes() + size_of::<Node>();
-            for (slot, value) in self.keeper.arena().slice_at::<AtomicU64>(slots, METRICS).unwrap().iter().zip(values) {
+            for (slot, value) in self.keeper.columns().of_node(&self.keeper.arena(), at).unwrap().iter().zip(values) {
                 slot.fetch_add(value, Relaxed);
             }
             self.truth[node].2.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);

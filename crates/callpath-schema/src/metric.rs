@@ -170,14 +170,28 @@ pub enum MetricSource {
 }
 
 impl MetricSource {
-    /// Each of them, by its number in files.
-    pub const ALL: [MetricSource; 5] = [
-        MetricSource::Clock,
-        MetricSource::Kernel,
-        MetricSource::Sentinel,
-        MetricSource::Samples,
-        MetricSource::Computed,
-    ];
+    /// Its number in files, the same for ever.
+    pub fn number(self) -> u64 {
+        match self {
+            MetricSource::Clock => 0,
+            MetricSource::Kernel => 1,
+            MetricSource::Sentinel => 2,
+            MetricSource::Samples => 3,
+            MetricSource::Computed => 4,
+        }
+    }
+
+    /// The source with this number; `None`: there is none.
+    pub fn from_number(number: u64) -> Option<MetricSource> {
+        let sources = [
+            MetricSource::Clock,
+            MetricSource::Kernel,
+            MetricSource::Sentinel,
+            MetricSource::Samples,
+            MetricSource::Computed,
+        ];
+        sources.into_iter().find(|source| source.number() == number)
+    }
 
     /// The word of the JSON schema.
     pub fn word(self) -> &'static str {
@@ -240,6 +254,13 @@ pub enum Formula {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sources_have_their_numbers() {
+        let words = (0..6).map(|number| MetricSource::from_number(number).map(MetricSource::word));
+        let expected = ["clock", "kernel", "sentinel", "samples", "computed"].map(Some);
+        assert!(words.eq(expected.into_iter().chain([None])));
+    }
 
     #[test]
     fn values_combine_by_type() {

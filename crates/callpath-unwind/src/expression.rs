@@ -9,18 +9,21 @@ const STACK_LEN: usize = 32;
 /// Backward branches make loops; no expression of a compiler comes near this many operations.
 const MAX_OPERATIONS: u32 = 512;
 
-/// The value of `code` (DWARF 5, section 2.5) with `initial` on the stack, if there is one.
+/// What an expression is evaluated in (DWARF 5, section 2.5.1), besides memory.
+pub(crate) struct Context<'r> {
+    /// What is on the stack at first.
+    pub(crate) initial: Option<u64>,
+    pub(crate) pc: u64,
+    pub(crate) registers: &'r Registers,
+}
+
+/// The value of `code` (DWARF 5, section 2.5), if there is one.
 ///
 /// Supported: deref, deref_size, const*, dup, drop, over, pick, swap, rot, abs, and, div, minus, mod, mul, neg,
 /// not, or, plus, plus_uconst, shl, shr, shra, xor, bra, comparisons, skip, lit*, breg*, nop. `breg16` is `pc`.
 /// Anything else, a stack that over- or underflows, or a read that fails gives `None`.
-pub(crate) fn evaluate(
-    code: &[u8],
-    initial: Option<u64>,
-    pc: u64,
-    registers: &Registers,
-    memory: &mut impl Memory,
-) -> Option<u64> {
+pub(crate) fn evaluate(code: &[u8], context: &Context<'_>, memory: &mut impl Memory) -> Option<u64> {
+    let Context { initial, pc, registers } = *context;
     let mut stack = Stack { values: [0; STACK_LEN], len: 0 };
     if let Some(value) = initial {
         stack.push(value)?;
@@ -243,7 +246,8 @@ mod tests {
         let mut registers = Registers::UNKNOWN;
         registers.set(Reg::RSP, 0x7000);
         registers.set(Reg::RBP, 0x7100);
-        evaluate(code, initial, pc, &registers, &mut Words(&[(0x70d8, 42), (0x7010, 0x1_0000_0007)]))
+        let context = Context { initial, pc, registers: &registers };
+        evaluate(code, &context, &mut Words(&[(0x70d8, 42), (0x7010, 0x1_0000_0007)]))
     }
 
     #[test]

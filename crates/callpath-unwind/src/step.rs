@@ -9,7 +9,7 @@ use callpath_format::recipe::{Cfa, Expression, Packed, Recipe, Rule};
 use callpath_format::register::{Reg, Registers};
 
 use crate::Memory;
-use crate::expression::evaluate;
+use crate::expression::{Context, evaluate};
 
 /// A frame: where it stands, and the registers that are known of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub fn step_open<'e>(
     let known = |reg: Reg| registers.get(reg).ok_or(Stop::UnknownRegister);
     let evaluated = |expression: Expression, initial: Option<u64>, memory: &mut _| {
         let code = expressions(expression).ok_or(Stop::BadRecipe)?;
-        evaluate(code, initial, pc, registers, memory).ok_or(Stop::Unreadable)
+        evaluate(code, &Context { initial, pc, registers }, memory).ok_or(Stop::Unreadable)
     };
     let cfa = match recipe.cfa {
         Cfa::Unknown => return Err(Stop::NoRecipe),

@@ -56,13 +56,13 @@ pub fn walk<C: CodeMap, M: Memory>(
     memory: &mut M,
     mut visit: impl FnMut(&Cursor, &Located, &mut M) -> ControlFlow<()>,
 ) -> End {
-    let mut signals = 0;
+    let mut surroundings = Surroundings { code, memory, signals: 0 };
     loop {
-        let located = code.locate_point(cursor.point);
-        if visit(&cursor, &located, memory).is_break() {
+        let located = surroundings.code.locate_point(cursor.point);
+        if visit(&cursor, &located, surroundings.memory).is_break() {
             return End::Broken;
         }
-        match step(&mut cursor, &located, code, memory, &mut signals) {
+        match surroundings.step(&mut cursor, &located) {
             Ok(Step::Caller) => {}
             Ok(Step::Outermost) => return End::Outermost,
             Err(stop) => return End::Stopped(stop),
@@ -70,36 +70,34 @@ pub fn walk<C: CodeMap, M: Memory>(
     }
 }
 
-#[inline]
-fn step<C: CodeMap>(
-    cursor: &mut Cursor,
-    located: &Located,
-    code: &C,
-    memory: &mut impl Memory,
-    signals: &mut u32,
-) -> Result<Step, Stop> {
-    if located.recipe.kind() != Packed::WIDE {
-        return step_packed(cursor, &located.recipe, memory);
-    }
-    step_wide(cursor, located, code, memory, signals)
+/// What a walk goes through.
+struct Surroundings<'w, C, M> {
+    code: &'w mut C,
+    memory: &'w mut M,
+    /// Frames of signals that it has gone over.
+    signals: u32,
 }
 
-/// Apart from the others: hardly a frame has a wide recipe, and what one needs would be set up for each.
-#[cold]
-#[inline(never)]
-fn step_wide<C: CodeMap>(
-    cursor: &mut Cursor,
-    located: &Located,
-    code: &C,
-    memory: &mut impl Memory,
-    signals: &mut u32,
-) -> Result<Step, Stop> {
-    let recipe = code.open(located).ok_or(Stop::BadRecipe)?;
-    if recipe.signal_frame {
-        *signals += 1;
-        if *signals > MAX_SIGNAL_FRAMES {
-            return Err(Stop::TooManySignals);
+impl<C: CodeMap, M: Memory> Surroundings<'_, C, M> {
+    #[inline]
+    fn step(&mut self, cursor: &mut Cursor, located: &Located) -> Result<Step, Stop> {
+        if located.recipe.kind() != Packed::WIDE {
+            return step_packed(cursor, &located.recipe, self.memory);
         }
+        self.step_wide(cursor, located)
     }
-    step_open(cursor, &recipe, |e| code.expression(located, e), memory)
+
+    /// Apart from the others: hardly a frame has a wide recipe, and what one needs would be set up for each.
+    #[cold]
+    #[inline(never)]
+    fn step_wide(&mut self, cursor: &mut Cursor, located: &Located) -> Result<Step, Stop> {
+        let recipe = self.code.open(located).ok_or(Stop::BadRecipe)?;
+        if recipe.signal_frame {
+            self.signals += 1;
+            if self.signals > MAX_SIGNAL_FRAMES {
+                return Err(Stop::TooManySignals);
+            }
+        }
+        step_open(cursor, &recipe, |e| self.code.expression(located, e), self.memory)
+    }
 }

@@ -8,7 +8,7 @@
 use std::io::{self, Write};
 
 use crate::text::acts_on_terminals;
-use callpath_db::{Metric, MetricType, Name, Profile, Quality, RunInfo, ScopeKind, Value, View};
+use callpath_db::{Metric, MetricType, Name, Profile, Quality, Row, RunInfo, ScopeKind, Value, View};
 
 /// The number that a reader checks before all else.
 pub const SCHEMA: u32 = 2;
@@ -242,19 +242,19 @@ fn groups(metrics: &[Metric]) -> impl Iterator<Item = (usize, usize)> {
 
 /// A row of cells, one for each metric, and the closing bracket. A histogram is an array of its bins up to the last that is not
 /// empty.
-fn values(json: &mut Vec<u8>, metrics: &[Metric], cells: &[u64]) -> io::Result<()> {
+fn values(json: &mut Vec<u8>, metrics: &[Metric], costs: Row<'_>) -> io::Result<()> {
     for (first, columns) in groups(metrics) {
         if first > 0 {
             json.push(b',');
         }
         match metrics[first].value {
             MetricType::Histogram { .. } => {
-                let bins = cells.get(first..first + columns).unwrap_or_default();
+                let bins: Vec<u64> = (first..first + columns).map(|metric| costs.get(metric)).collect();
                 let end = bins.iter().rposition(|count| *count != 0).map_or(0, |last| last + 1);
                 integers(json, b"[", &bins[..end]);
             }
-            MetricType::Integer => integer(json, cells[first]),
-            _ => match metrics[first].value(cells[first]) {
+            MetricType::Integer => integer(json, costs.get(first)),
+            _ => match metrics[first].value(costs.get(first)) {
                 Value::Integer(value) => integer(json, value),
                 Value::Signed(value) => write!(json, "{value}")?,
                 // JSON has no number for what is none.

@@ -174,7 +174,7 @@ fn contexts_of_threads_processes_and_measurements_are_one() {
     assert_eq!(rows(&merged), expected);
     for profile in [&whole, &merged] {
         let all = profile.tree.nodes().fold([0; 2], |mut sums: [u64; 2], node| {
-            sums.iter_mut().zip(profile.tree.values(node)).for_each(|(sum, value)| *sum += value);
+            sums.iter_mut().zip(profile.tree.values(node).iter()).for_each(|(sum, value)| *sum += value);
             sums
         });
         assert_eq!(all, [4444, 16]);

@@ -6,11 +6,11 @@ use callpath_format::recipe::Packed;
 use callpath_format::register::{Reg, Registers};
 use callpath_format::shared::thread::Deep;
 use callpath_format::shared::tree::KnownKind;
-use callpath_unwind::{Cursor, Located, Memory};
+use callpath_unwind::{Cursor, Memory};
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::known::Fact;
-use crate::sentinel::callee_head;
+use crate::frame::Frame;
 use crate::stack::Stack;
 
 /// A frame whose caller comes next.
@@ -38,7 +38,8 @@ impl Front {
 
     /// Comes to a frame: what the step there went by, beyond the frame's own word; and that word.
     #[inline]
-    pub(super) fn step(&mut self, cursor: &Cursor, located: &Located, stack: &mut Stack, is_innermost: bool) -> Step {
+    pub(super) fn step(&mut self, frame: Frame<'_>, stack: &mut Stack) -> Step {
+        let Frame { cursor, located, .. } = frame;
         let rsp = cursor.registers.get(Reg::RSP).unwrap_or(0);
         let (mut by, mut and) = (None, None);
         let slot = rsp.wrapping_sub(8);
@@ -70,7 +71,7 @@ impl Front {
                     by = Some(Fact::SEAL);
                     fact.at = 0;
                 }
-                if stack.slot_of_callee(callee.head, cursor, located) != 0 {
+                if stack.slot_of_callee(callee.head, frame) != 0 {
                     fact.kind |= KnownKind::MARKABLE;
                 }
                 match callee.recipe.kind() {
@@ -89,7 +90,7 @@ impl Front {
         self.rbp = cursor.registers.get(Reg::RBP);
         self.callee = Some(Callee {
             recipe: located.recipe,
-            head: callee_head(cursor, located, is_innermost),
+            head: frame.head(),
             base: cursor.registers.get(located.recipe.base()),
         });
         [by, and, Some(fact)]

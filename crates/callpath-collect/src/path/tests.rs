@@ -15,7 +15,7 @@ use crate::clock;
 use crate::process::Process;
 use crate::sample::{InSample, Interrupted, Sample, Trigger};
 use crate::stack::Stack;
-use crate::testing::{CODE, Chance, measured, path_of};
+use crate::testing::{CODE, Chance, measured, metrics, path_of};
 use crate::thread::Thread;
 
 const ROWS: u64 = 64;
@@ -82,12 +82,12 @@ fn sampled(process: &Process<'_>, thread: Thread<'_>, interrupted: &Interrupted)
 
 fn settings(recursion: u32) -> Settings {
     // As many ticks in a millisecond that no sample of a test comes to its end of time.
-    Settings { metric_count: 1, recursion, ticks_per_ms: 1 << 40, ..Settings::default() }
+    Settings { recursion, ticks_per_ms: 1 << 40, ..Settings::default() }
 }
 
 #[test]
 fn a_path_is_the_frames_of_the_stack_the_outermost_first() {
-    let (process, thread) = measured(settings(Settings::WHOLE), 60, &recipes());
+    let (process, thread) = measured(settings(Settings::WHOLE), &metrics(&[Settings::CPU_TIME]), 60, &recipes());
     let mut chance = Chance(1);
     for len in [1, 2, 3, 100, 1023] {
         let mut rows: Vec<u64> = (1..len).map(|_| 2 + chance.below(ROWS - 2)).collect();
@@ -108,7 +108,7 @@ fn a_path_is_the_frames_of_the_stack_the_outermost_first() {
 
 #[test]
 fn of_a_suffix_the_innermost_frames_are_kept_below_what_is_left_out() {
-    let (process, thread) = measured(settings(3), 60, &recipes());
+    let (process, thread) = measured(settings(3), &metrics(&[Settings::CPU_TIME]), 60, &recipes());
     for (rows, is_cut) in [(&[9, 8, OUTERMOST][..], false), (&[9, 8, 7, OUTERMOST], true), (&[2, 2, 2, 2, 2, 0], true)]
     {
         let (interrupted, keys, _) = laid_out(thread, rows);
@@ -120,7 +120,7 @@ fn of_a_suffix_the_innermost_frames_are_kept_below_what_is_left_out() {
 
 #[test]
 fn recursion_goes_back_to_the_frame_that_is_active() {
-    let (process, thread) = measured(settings(Settings::COLLAPSED), 60, &recipes());
+    let (process, thread) = measured(settings(Settings::COLLAPSED), &metrics(&[Settings::CPU_TIME]), 60, &recipes());
     // The innermost frame was interrupted elsewhere than where it calls from: another key.
     let (interrupted, _, _) = laid_out(thread, &[4, 5, 4, 5, 4, 6, 4, 5, 2, OUTERMOST]);
     let expected = std::vec![key(OUTERMOST, false), key(2, false), key(5, false), key(4, true)];
@@ -131,7 +131,7 @@ fn recursion_goes_back_to_the_frame_that_is_active() {
 /// changes on the stack meanwhile, a full path is the stack's.
 #[test]
 fn a_deep_path_is_whole_after_some_samples_and_never_a_wrong_one() {
-    let (process, thread) = measured(settings(Settings::WHOLE), 900, &recipes());
+    let (process, thread) = measured(settings(Settings::WHOLE), &metrics(&[Settings::CPU_TIME]), 900, &recipes());
     let mut chance = Chance(2);
     let mut rows: Vec<u64> = (1..40_000).map(|_| 2 + chance.below(ROWS - 2)).collect();
     rows.push(OUTERMOST);

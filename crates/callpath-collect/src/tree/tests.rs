@@ -3,22 +3,25 @@
 extern crate std;
 
 use callpath_format::frame::FrameKey;
-use callpath_format::shared::process::FIRST_FREE_CHUNK;
-use callpath_format::shared::{ArenaRef, MAX_METRICS, Settings};
+use callpath_format::shared::{ArenaRef, MetricSettings, Settings};
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::HashMap;
 use std::vec::Vec;
 
 use super::Tree;
 use crate::process::Process;
-use crate::testing::{Chance, costs, measured, path_of};
+use crate::testing::{Chance, costs, measured, metrics, path_of};
 use crate::thread::Thread;
 
 /// Chunks of a test's arena.
 const CHUNKS: usize = 400;
 
 fn settings(recursion: u32) -> Settings {
-    Settings { metric_count: 2, recursion, ..Settings::default() }
+    Settings { recursion, ..Settings::default() }
+}
+
+fn two_metrics() -> Vec<MetricSettings> {
+    metrics(&[Settings::CPU_TIME, Settings::WALL_TIME])
 }
 
 /// Adds a sample of a path; its node.
@@ -26,9 +29,7 @@ fn add(process: &Process<'_>, thread: Thread<'_>, keys: &[u64], values: [u64; 2]
     let mut tree = Tree::new(process, thread).expect("the thread is there");
     let root = ArenaRef(thread.record.full_root.load(Relaxed));
     let node = keys.iter().fold(root, |node, key| tree.child(node, FrameKey(*key)).expect("there is memory"));
-    let mut all = [0; MAX_METRICS];
-    all[..2].copy_from_slice(&values);
-    assert!(tree.count(node, 1, &all));
+    assert!(tree.count(node, 1, values.into_iter()));
     node
 }
 
@@ -46,7 +47,7 @@ fn collapsed(keys: &[u64]) -> Vec<u64> {
 
 /// Random paths, the next one often with the beginning of the last; few keys make calls recur, many make the tree wide.
 fn against_a_map(recursion: u32, keys: u64, paths: usize) {
-    let (process, thread) = measured(settings(recursion), CHUNKS, &[]);
+    let (process, thread) = measured(settings(recursion), &two_metrics(), CHUNKS, &[]);
     let (mut chance, mut path) = (Chance(keys), Vec::new());
     let mut model: HashMap<Vec<u64>, (u64, Vec<u64>)> = HashMap::new();
     for _ in 0..paths {
@@ -82,7 +83,7 @@ fn a_call_that_recurs_goes_back_to_the_one_that_is_active() {
 /// More nodes than the first segments of buckets are for: each of them is split again and again.
 #[test]
 fn a_large_tree_is_found_again_by_every_path() {
-    let (process, thread) = measured(settings(Settings::WHOLE), CHUNKS, &[]);
+    let (process, thread) = measured(settings(Settings::WHOLE), &two_metrics(), CHUNKS, &[]);
     let path = |n: u64| [n % 7, n % 1009, n];
     let nodes: Vec<ArenaRef> = (0..40_000).map(|n| add(&process, thread, &path(n), [1, 0])).collect();
     let again: Vec<ArenaRef> = (0..40_000).map(|n| add(&process, thread, &path(n), [1, 0])).collect();
@@ -97,12 +98,12 @@ fn a_large_tree_is_found_again_by_every_path() {
 
 #[test]
 fn where_memory_ends_nodes_end_and_what_was_counted_stays() {
-    let (process, thread) = measured(settings(Settings::WHOLE), FIRST_FREE_CHUNK as usize + 4, &[]);
+    let (process, thread) = measured(settings(Settings::WHOLE), &two_metrics(), 4, &[]);
     let root = ArenaRef(thread.record.full_root.load(Relaxed));
     let mut tree = Tree::new(&process, thread).expect("the thread is there");
     let mut counted = 0;
     while let Some(node) = tree.child(root, FrameKey(counted + 1)) {
-        assert!(tree.count(node, 1, &[1; MAX_METRICS]));
+        assert!(tree.count(node, 1, [1; 2].into_iter()));
         counted += 1;
     }
     // Three chunks behind the thread's, of nodes of 48 bytes.
@@ -115,7 +116,7 @@ fn where_memory_ends_nodes_end_and_what_was_counted_stays() {
 #[test]
 fn a_damaged_tree_does_not_hold_a_sample_up() {
     for recursion in [Settings::WHOLE, Settings::COLLAPSED] {
-        let (process, thread) = measured(settings(recursion), CHUNKS, &[]);
+        let (process, thread) = measured(settings(recursion), &two_metrics(), CHUNKS, &[]);
         let nodes: Vec<ArenaRef> = (0..3000).map(|n| add(&process, thread, &[n, n + 1], [1, 1])).collect();
         for node in nodes {
             let node: &callpath_format::shared::Node = process.arena.get(node).expect("it is there");

@@ -3,17 +3,18 @@
 extern crate std;
 
 use callpath_format::shared::{ArenaRef, Settings};
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::{Weight, owe};
 use crate::clock::monotonic_ns;
+use crate::process::Process;
 use crate::sample::{EventOf, Trigger};
-use crate::testing::{Chance, measured};
+use crate::testing::{Chance, measured, metrics};
+use crate::thread::Thread;
 
-fn settings(meters: &[u32]) -> Settings {
-    let mut settings = Settings { metric_count: meters.len() as u32, period_ns: 1_000_000, ..Settings::default() };
-    settings.meters[..meters.len()].copy_from_slice(meters);
-    settings
+fn measured_by(meters: &[u32]) -> (Process<'static>, Thread<'static>) {
+    measured(Settings { period_ns: 1_000_000, ..Settings::default() }, &metrics(meters), 4, &[])
 }
 
 /// Each event is its period's worth, whatever the period is by then; what a sample that is not kept would have had is the next
@@ -22,10 +23,12 @@ fn settings(meters: &[u32]) -> Settings {
 fn counted_events_are_paid_once_each() {
     for is_first_thread in [true, false] {
         let meters = [Settings::COUNTED, Settings::CPU_TIME, Settings::COUNTED];
-        let (process, thread) = measured(settings(&meters), 20, &[]);
-        let record = thread.record;
-        record.tid.store(u32::from(!is_first_thread), Relaxed);
-        let periods = if is_first_thread { &process.slot.bases } else { &record.periods };
+        let (process, thread) = measured_by(&meters);
+        thread.record.tid.store(u32::from(!is_first_thread), Relaxed);
+        let periods: [&AtomicU64; 3] = match is_first_thread {
+            true => [0, 1, 2].map(|metric| &process.bases[metric]),
+            false => [0, 1, 2].map(|metric| &thread.columns[metric].period),
+        };
         periods.iter().for_each(|period| period.store(1, Relaxed));
         let (mut chance, mut owed, mut paid, mut all) = (Chance(3), [0; 3], [0; 3], [0; 3]);
         for _ in 0..2000 {
@@ -34,25 +37,25 @@ fn counted_events_are_paid_once_each() {
                 periods[metric].store(1 + chance.below(5000), Relaxed);
             }
             let trigger = Trigger::Kernel(EventOf::Metric(metric));
-            owe(&process, record, trigger);
+            owe(&process, thread, trigger);
             owed[metric] += periods[metric].load(Relaxed);
             all[metric] += periods[metric].load(Relaxed);
             if chance.below(3) == 0 {
                 // It came while the one before was at work: nothing is weighed.
                 continue;
             }
-            let weight = Weight::of_trigger(&process, record, trigger).expect("there is something to weigh");
+            let weight = Weight::of_trigger(&process, thread, trigger).expect("there is something to weigh");
             let mut expected = [0; 3];
             expected[metric] = owed[metric];
-            assert_eq!(weight.values[..3], expected);
+            assert!(weight.values().eq(expected));
             if chance.below(2) == 0 {
-                weight.keep(record, Some(ArenaRef(8)));
-                assert_eq!(record.last_nodes[metric].load(Relaxed), 8);
+                weight.keep(Some(ArenaRef(8)));
+                assert_eq!(thread.columns[metric].last_node.load(Relaxed), 8);
                 paid[metric] += owed[metric];
                 owed[metric] = 0;
             }
         }
-        let rest = Weight::of_all(&process, record).values;
+        let rest: std::vec::Vec<u64> = Weight::of_all(&process, thread).values().collect();
         assert_eq!([rest[0], rest[2]], [owed[0], owed[2]]);
         assert_eq!([paid[0] + owed[0], paid[2] + owed[2]], [all[0], all[2]]);
     }
@@ -61,7 +64,7 @@ fn counted_events_are_paid_once_each() {
 /// What is kept of a clock adds up to what it has run, without what is not kept being lost or counted twice.
 #[test]
 fn a_clocks_samples_add_up_to_its_time() {
-    let (process, thread) = measured(settings(&[Settings::WALL_TIME, Settings::CPU_TIME]), 20, &[]);
+    let (process, thread) = measured_by(&[Settings::WALL_TIME, Settings::CPU_TIME]);
     let before = monotonic_ns();
     thread.start_clocks(&process);
     let after = monotonic_ns();
@@ -70,11 +73,11 @@ fn a_clocks_samples_add_up_to_its_time() {
     let (mut chance, mut sums, mut last) = (Chance(4), [0; 2], 0);
     for _ in 0..500 {
         let before = monotonic_ns();
-        let weight = Weight::of_trigger(&process, thread.record, Trigger::Timer).expect("time has passed");
+        let weight = Weight::of_trigger(&process, thread, Trigger::Timer).expect("time has passed");
         let after = monotonic_ns();
         if chance.below(3) == 0 {
-            weight.keep(thread.record, None);
-            sums.iter_mut().zip(weight.values).for_each(|(sum, value)| *sum += value);
+            weight.keep(None);
+            sums.iter_mut().zip(weight.values()).for_each(|(sum, value)| *sum += value);
             last = thread.record.clocks[1].load(Relaxed);
             assert!((before..=after).contains(&last));
         }
@@ -96,9 +99,9 @@ fn page_faults_are_the_kernels() {
             (usage.ru_minflt + usage.ru_majflt) as u64
         }
     };
-    let (process, thread) = measured(settings(&[Settings::PAGE_FAULTS]), 20, &[]);
-    let (record, trigger) = (thread.record, Trigger::Kernel(EventOf::Metric(0)));
-    Weight::of_all(&process, record).keep(record, None);
+    let (process, thread) = measured_by(&[Settings::PAGE_FAULTS]);
+    let trigger = Trigger::Kernel(EventOf::Metric(0));
+    Weight::of_all(&process, thread).keep(None);
     let begin = faults();
     let (mut chance, mut sum) = (Chance(5), 0);
     for _ in 0..200 {
@@ -109,15 +112,15 @@ fn page_faults_are_the_kernels() {
         }
         // The next ones are others, and new.
         pages.leak();
-        match Weight::of_trigger(&process, record, trigger) {
+        match Weight::of_trigger(&process, thread, trigger) {
             Some(weight) if chance.below(2) == 0 => {
-                weight.keep(record, None);
-                sum += weight.values[0];
+                weight.keep(None);
+                sum += weight.values().sum::<u64>();
             }
             _ => {}
         }
     }
-    let rest = Weight::of_all(&process, record).values[0];
+    let rest = Weight::of_all(&process, thread).values().sum::<u64>();
     let by_kernel = faults() - begin;
     // The looks themselves may have touched a page for the first time.
     assert!(sum + rest <= by_kernel && by_kernel - sum - rest <= 2, "{sum} and {rest} of {by_kernel}");

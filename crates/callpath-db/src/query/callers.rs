@@ -4,7 +4,7 @@
 use super::costs::{Costs, sum_up};
 use super::question::Query;
 use super::reshape::Counted;
-use crate::metric::accumulate;
+use crate::rows::{Moves, Rows};
 use crate::{Name, NodeId, Scope, ScopeKind, Tree};
 
 /// A path of n frames has n callers for each of its contexts with a cost of their own, so a tree of n frames in one
@@ -28,26 +28,28 @@ struct Climber {
 /// threshold has no callers.
 pub(super) fn callers(asked: &Counted, query: &Query) -> (Counted, Costs) {
     let from = &asked.tree;
-    let width = from.width();
     let costs = with_loops(from);
-    let values = |node: NodeId| &costs[node.index() * width..][..width];
-    let weigh = |origin: NodeId| values(origin).first().copied().unwrap_or(0);
-    let total = sum_up(from, from.own().to_vec()).first().copied().unwrap_or(0);
+    let weigh = |origin: NodeId| costs.get(origin.index(), 0);
+    let total = sum_up(from, from.own()).get(NodeId::ROOT.index(), 0);
     let threshold = query.min_share * total as f64;
 
     let mut to = Counted::new(from);
-    to.tree.add(NodeId::ROOT, values(NodeId::ROOT));
-    let mut own_body = values(NodeId::ROOT).to_vec();
+    let moved = |from: NodeId, to: NodeId| (from.index() as u32, to.index() as u32);
+    // Where costs are exclusive, and where they are a procedure's own.
+    let (mut exclusive, mut own) = (Moves::new(), Moves::new());
+    exclusive.push(moved(NodeId::ROOT, NodeId::ROOT));
+    own.push(moved(NodeId::ROOT, NodeId::ROOT));
     let mut level: Vec<Climber> = Vec::new();
-    for origin in from.nodes().skip(1).filter(|&node| values(node).iter().any(|&value| value != 0)) {
+    let has_cost = costs.occupied();
+    for origin in from.nodes().skip(1).filter(|node| has_cost[node.index()]) {
         let scope = Scope { call_site: None, ..*from.scope(origin) };
         let at = to.child(NodeId::ROOT, scope);
         to.recursion[at.index()] = to.recursion[at.index()].max(asked.recursion[origin.index()]);
-        own_body.resize(to.tree.len() * width, 0);
-        accumulate(from.rules(), &mut own_body[at.index() * width..][..width], values(origin));
+        own.push(moved(origin, at));
         level.push(Climber { at, context: origin, origin });
     }
 
+    let first_rule = costs.rules().next();
     let (mut steps, mut depth) = (0, 1);
     while !level.is_empty() {
         steps += level.len();
@@ -57,7 +59,7 @@ pub(super) fn callers(asked: &Counted, query: &Query) -> (Counted, Costs) {
         let mut weights = vec![0u64; to.tree.len() - first];
         for climber in &level {
             let weight = &mut weights[climber.at.index() - first];
-            *weight = from.rules().first().map_or(0, |rule| rule.combine(*weight, weigh(climber.origin)));
+            *weight = first_rule.map_or(0, |rule| rule.combine(*weight, weigh(climber.origin)));
         }
         let grows = |at: NodeId| {
             let pruned = (weights[at.index() - first] as f64) < threshold;
@@ -74,7 +76,7 @@ pub(super) fn callers(asked: &Counted, query: &Query) -> (Counted, Costs) {
                 Some(_) if full => {
                     // Its count is that of its contexts.
                     let rest = to.child(at, Scope::new(ScopeKind::Pruned, Name::EMPTY));
-                    to.tree.add(rest, values(origin));
+                    exclusive.push(moved(origin, rest));
                 }
                 Some(caller) if grows(at) => {
                     let scope = Scope { call_site: from.scope(context).call_site, ..*from.scope(caller) };
@@ -89,29 +91,30 @@ pub(super) fn callers(asked: &Counted, query: &Query) -> (Counted, Costs) {
                     last = Some((at, scope, above));
                     next.push(Climber { at: above, context: caller, origin });
                 }
-                _ => to.tree.add(at, values(origin)),
+                _ => exclusive.push(moved(origin, at)),
             }
         }
         level = next;
         depth += 1;
     }
-    own_body.resize(to.tree.len() * width, 0);
-    let exclusive = to.tree.own().to_vec();
-    let costs = Costs { inclusive: sum_up(&to.tree, exclusive.clone()), exclusive, own_body };
+    to.tree.take(&costs, &exclusive);
+    let mut own_body = costs.zeros_like(to.tree.len());
+    own_body.take(&costs, &own);
+    let exclusive = to.tree.own().clone();
+    let costs = Costs { inclusive: sum_up(&to.tree, &exclusive), exclusive, own_body };
     (to, costs)
 }
 
 /// The own cost of each node, that of its loops included; a loop has none.
-fn with_loops(from: &Tree) -> Vec<u64> {
-    let width = from.width();
-    let mut costs = from.own().to_vec();
-    // Parents come before their children.
-    for node in from.nodes().rev() {
-        let Some(around) = from.parent(node).filter(|_| from.scope(node).kind == ScopeKind::Loop) else { continue };
-        let (before, here) = costs.split_at_mut(node.index() * width);
-        let its = &mut here[..width];
-        accumulate(from.rules(), &mut before[around.index() * width..][..width], its);
-        its.fill(0);
-    }
-    costs
+fn with_loops(from: &Tree) -> Rows {
+    let parents = from.parents();
+    let is_loop: Vec<bool> = from.nodes().map(|node| from.scope(node).kind == ScopeKind::Loop).collect();
+    from.own().mapped(|rule, values| {
+        // Parents come before their children.
+        for node in (1..values.len()).rev().filter(|node| is_loop[*node]) {
+            let its = std::mem::take(&mut values[node]);
+            let around = parents[node] as usize;
+            values[around] = rule.combine(values[around], its);
+        }
+    })
 }

@@ -3,7 +3,7 @@
 
 use super::costs::Costs;
 use super::reshape::Counted;
-use crate::metric::accumulate;
+use crate::rows::Moves;
 use crate::{Name, NodeId, Scope, ScopeKind, Tree};
 
 /// Module, file where known, procedure; inside it the loops, inlined calls and lines as they are nested. A partial root
@@ -13,23 +13,18 @@ use crate::{Name, NodeId, Scope, ScopeKind, Tree};
 pub(super) fn flat(asked: &Counted) -> (Counted, Costs) {
     let from = &asked.tree;
     let (to, place) = lay_out(asked);
-    let width = from.width();
-    let total = super::costs::sum_up(from, from.own().to_vec());
-    let mut inclusive = vec![0; to.tree.len() * width];
-    walk_active(from, &place, &to.tree, |node, code| {
-        let row = &mut inclusive[code.index() * width..][..width];
-        accumulate(from.rules(), row, &total[node.index() * width..][..width]);
-    });
+    let total = super::costs::sum_up(from, from.own());
+    let mut moves = Moves::new();
+    walk_active(from, &place, &to.tree, |node, code| moves.push((node.index() as u32, code.index() as u32)));
+    let mut inclusive = total.zeros_like(to.tree.len());
+    inclusive.take(&total, &moves);
 
     let mut costs = Costs { inclusive, ..Costs::of(&to.tree) };
     // Of a module or file: what is in it.
     let below = costs.own_body_below(&to.tree);
-    for node in to.tree.nodes() {
-        if matches!(to.tree.scope(node).kind, ScopeKind::Module | ScopeKind::File) {
-            let row = node.index() * width..(node.index() + 1) * width;
-            costs.own_body[row.clone()].copy_from_slice(&below[row]);
-        }
-    }
+    let holds_code = |node: &NodeId| matches!(to.tree.scope(*node).kind, ScopeKind::Module | ScopeKind::File);
+    let holders: Vec<usize> = to.tree.nodes().filter(holds_code).map(NodeId::index).collect();
+    costs.own_body.replace(&below, &holders);
     (to, costs)
 }
 
@@ -42,7 +37,6 @@ fn lay_out(asked: &Counted) -> (Counted, Vec<NodeId>) {
     for node in from.nodes() {
         let scope = *from.scope(node);
         let above = from.parent(node).map_or(NodeId::ROOT, |parent| place[parent.index()]);
-        let values = from.values(node);
         let here = match scope.kind {
             ScopeKind::Loop | ScopeKind::Line | ScopeKind::Inlined if from.parent(node).is_some() => {
                 to.child(above, scope)
@@ -58,12 +52,13 @@ fn lay_out(asked: &Counted) -> (Counted, Vec<NodeId>) {
                 to.child(above, Scope { call_site: None, ..scope })
             }
             // No code: a place of its own only for a cost of its own.
-            _ if node != NodeId::ROOT && values.iter().any(|&value| value != 0) => to.child(NodeId::ROOT, scope),
+            _ if node != NodeId::ROOT && !from.values(node).is_zero() => to.child(NodeId::ROOT, scope),
             _ => NodeId::ROOT,
         };
-        to.tree.add(here, values);
         place.push(here);
     }
+    let moves: Moves = place.iter().enumerate().map(|(node, here)| (node as u32, here.index() as u32)).collect();
+    to.tree.take(from.own(), &moves);
     (to, place)
 }
 

@@ -3,7 +3,8 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::metric::{PerOwn, accumulate, fill_derived};
+use crate::metric::{PerOwn, fill_ratios};
+use crate::rows::{Moves, Row};
 use crate::{Name, Profile, Scope, ScopeKind, Tree};
 
 /// One procedure, all its contexts together.
@@ -20,9 +21,9 @@ pub struct ProcedureCost {
 /// The procedures of a tree without loops and lines, in descending order of self cost. A procedure and its inlined
 /// copies are one when name and module are equal, and for one without a name, address.
 pub(super) fn procedures(profile: &Profile, tree: &Tree) -> Vec<ProcedureCost> {
-    let width = tree.width();
-    let total = super::costs::sum_up(tree, tree.own().to_vec());
-    let mut found: Vec<ProcedureCost> = Vec::new();
+    let total = super::costs::sum_up(tree, tree.own());
+    let mut found: Vec<Scope> = Vec::new();
+    let (mut own, mut outermost) = (Moves::new(), Moves::new());
     let mut index = FxHashMap::default();
     // Of each node the procedure it is, if any.
     let mut place = vec![usize::MAX; tree.len()];
@@ -30,15 +31,15 @@ pub(super) fn procedures(profile: &Profile, tree: &Tree) -> Vec<ProcedureCost> {
         let scope = Scope { call_site: None, ..*tree.scope(node) };
         let unnamed = if scope.name == Name::EMPTY { scope.address } else { None };
         let here = *index.entry((scope.name, scope.module, unnamed)).or_insert_with(|| {
-            found.push(ProcedureCost { scope, self_cost: vec![0; width], inclusive: vec![0; width] });
+            found.push(scope);
             found.len() - 1
         });
         place[node.index()] = here;
         let procedure = &mut found[here];
-        if procedure.scope.kind == ScopeKind::Inlined && scope.kind == ScopeKind::Procedure {
-            procedure.scope = scope;
+        if procedure.kind == ScopeKind::Inlined && scope.kind == ScopeKind::Procedure {
+            *procedure = scope;
         }
-        accumulate(tree.rules(), &mut procedure.self_cost, tree.values(node));
+        own.push((node.index() as u32, here as u32));
     }
     let mut active = vec![0u32; found.len()];
     tree.walk(|node, entering| {
@@ -46,25 +47,33 @@ pub(super) fn procedures(profile: &Profile, tree: &Tree) -> Vec<ProcedureCost> {
         let Some(depth) = active.get_mut(here) else { return };
         if entering {
             if *depth == 0 {
-                accumulate(tree.rules(), &mut found[here].inclusive, &total[node.index() * width..][..width]);
+                outermost.push((node.index() as u32, here as u32));
             }
             *depth += 1;
         } else {
             *depth -= 1;
         }
     });
-    let per_own = PerOwn::all(&profile.metrics);
-    for procedure in &mut found {
-        if width > 0 {
-            fill_derived(&profile.metrics, &mut procedure.self_cost);
-            fill_derived(&profile.metrics, &mut procedure.inclusive);
-        }
-        for per_own in &per_own {
-            let count = procedure.self_cost[per_own.count];
-            per_own.fill(&mut procedure.self_cost, count);
-            per_own.fill(&mut procedure.inclusive, count);
+    let mut self_cost = total.zeros_like(found.len());
+    self_cost.take(tree.own(), &own);
+    let mut inclusive = total.zeros_like(found.len());
+    inclusive.take(&total, &outermost);
+    for rows in [&mut self_cost, &mut inclusive] {
+        fill_ratios(&profile.metrics, rows);
+    }
+    for per_own in PerOwn::all(&profile.metrics) {
+        let counts: Vec<u64> = self_cost.iter().map(|row| row.get(per_own.count)).collect();
+        for rows in [&mut self_cost, &mut inclusive] {
+            per_own.fill(rows, &counts);
         }
     }
+    let costs = self_cost.iter().zip(inclusive.iter());
+    let with_costs = |(scope, (own, inclusive)): (Scope, (Row<'_>, Row<'_>))| ProcedureCost {
+        scope,
+        self_cost: own.to_vec(),
+        inclusive: inclusive.to_vec(),
+    };
+    let mut found: Vec<ProcedureCost> = found.into_iter().zip(costs).map(with_costs).collect();
     let name = |procedure: &ProcedureCost| profile.strings.get(procedure.scope.name);
     found.sort_by(|a, b| b.self_cost.first().cmp(&a.self_cost.first()).then_with(|| name(a).cmp(name(b))));
     found

@@ -2,6 +2,7 @@
 //! Refuses to know which view will be made of the result.
 
 use super::question::{Query, QueryError};
+use crate::rows::Moves;
 use crate::{CallSite, NodeId, Profile, Scope, ScopeKind, Tree};
 
 /// A tree, and what each of its nodes stands for.
@@ -15,7 +16,7 @@ pub(super) struct Counted {
 
 impl Counted {
     pub(super) fn new(like: &Tree) -> Self {
-        Counted { tree: Tree::with_rules(like.rules().to_vec()), contexts: vec![1], recursion: vec![1] }
+        Counted { tree: Tree::with_rules(like.own().rules()), contexts: vec![1], recursion: vec![1] }
     }
 
     /// [`Tree::child`], counting.
@@ -45,17 +46,10 @@ pub(super) fn reshape(
     let mut activations = collapse.then(|| Activations::of(from));
     let mut to = Counted::new(from);
     let mut here = vec![NodeId::ROOT; from.len()];
-    let add = |to: &mut Tree, here: NodeId, node: NodeId| {
-        let values = from.values(node);
-        if selected[node.index()] == Selected::Whole && values.iter().any(|&value| value != 0) {
-            to.add(here, values);
-        }
-    };
+    let mut order = vec![NodeId::ROOT];
     from.walk(|node, entering| {
         let Some(parent) = from.parent(node) else {
-            return if entering {
-                add(&mut to.tree, NodeId::ROOT, node)
-            };
+            return;
         };
         let mut scope = *from.scope(node);
         let skipped = folded(scope.kind) || selected[node.index()] == Selected::No;
@@ -86,8 +80,12 @@ pub(super) fn reshape(
         if let Some(activations) = activations {
             activations.enter(node, here[node.index()]);
         }
-        add(&mut to.tree, here[node.index()], node);
+        order.push(node);
     });
+    // In the order of the walk.
+    let whole = order.iter().filter(|node| selected[node.index()] == Selected::Whole);
+    let moves: Moves = whole.map(|node| (node.index() as u32, here[node.index()].index() as u32)).collect();
+    to.tree.take(from.own(), &moves);
     Ok(to)
 }
 

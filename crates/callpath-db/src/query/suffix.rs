@@ -4,6 +4,7 @@
 
 use super::question::QueryError;
 use super::reshape::Counted;
+use crate::rows::Moves;
 use crate::{Name, NodeId, Scope, ScopeKind};
 
 /// What is put together of paths, one after the other, ends somewhere: a tree has as many suffixes as nodes, and each may
@@ -20,6 +21,8 @@ pub(super) fn suffix(asked: &Counted, kept: usize) -> Result<Counted, QueryError
     // What a node of a path that is kept whole has become, if it has.
     let mut here: Vec<Option<NodeId>> = vec![None; from.len()];
     here[NodeId::ROOT.index()] = Some(NodeId::ROOT);
+    let has_cost = from.own().occupied();
+    let mut moves = Moves::new();
     let mut steps = 0;
     let mut path = Vec::new();
     for node in from.nodes() {
@@ -32,8 +35,7 @@ pub(super) fn suffix(asked: &Counted, kept: usize) -> Result<Counted, QueryError
             _ => (node, 0),
         };
         beginnings.push((root, depth));
-        let has_cost = from.values(node).iter().any(|&value| value != 0);
-        if !has_cost && !is_root(kind) {
+        if !has_cost[node.index()] && !is_root(kind) {
             continue;
         }
         let is_whole = depth <= kept;
@@ -63,8 +65,9 @@ pub(super) fn suffix(asked: &Counted, kept: usize) -> Result<Counted, QueryError
                 to.contexts[place.index()] = asked.contexts[frame.index()];
             }
         }
-        to.tree.add(place, from.values(node));
+        moves.push((node.index() as u32, place.index() as u32));
     }
+    to.tree.take(from.own(), &moves);
     Ok(to)
 }
 

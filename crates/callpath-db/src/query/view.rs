@@ -6,7 +6,8 @@ use std::borrow::Cow;
 use super::costs::Costs;
 use super::question::{Query, ViewKind};
 use super::reshape::Counted;
-use crate::metric::{PerOwn, accumulate, fill_derived};
+use crate::metric::{PerOwn, fill_ratios};
+use crate::rows::{Moves, Row, Rows};
 use crate::{Metric, Name, NodeId, Profile, Scope, ScopeKind};
 
 /// What stands for the frames that are left out at the outer end of a path.
@@ -34,26 +35,25 @@ pub struct View {
     pub kind: ViewKind,
     /// The nodes in preorder; the first is the root.
     pub nodes: Vec<ViewNode>,
-    width: usize,
-    inclusive: Vec<u64>,
-    exclusive: Vec<u64>,
-    own_body: Vec<u64>,
+    inclusive: Rows,
+    exclusive: Rows,
+    own_body: Rows,
 }
 
 impl View {
     /// Cost of a node and all below, one value per metric.
-    pub fn inclusive(&self, node: usize) -> &[u64] {
-        &self.inclusive[node * self.width..][..self.width]
+    pub fn inclusive(&self, node: usize) -> Row<'_> {
+        self.inclusive.row(node)
     }
 
     /// Cost of a node that is in no child, one value per metric.
-    pub fn exclusive(&self, node: usize) -> &[u64] {
-        &self.exclusive[node * self.width..][..self.width]
+    pub fn exclusive(&self, node: usize) -> Row<'_> {
+        self.exclusive.row(node)
     }
 
     /// Cost of a node's own body with its loops and lines, without calls and inlined calls; one value per metric.
-    pub fn self_cost(&self, node: usize) -> &[u64] {
-        &self.own_body[node * self.width..][..self.width]
+    pub fn self_cost(&self, node: usize) -> Row<'_> {
+        self.own_body.row(node)
     }
 
     /// What a metric has counted of a node itself and not of what it calls. In the callers view everything is the
@@ -63,7 +63,7 @@ impl View {
             ViewKind::Callers => self.inclusive(node),
             ViewKind::Context | ViewKind::Flat => self.exclusive(node),
         };
-        row.get(metric).copied().unwrap_or(0)
+        row.get(metric)
     }
 
     /// The nodes directly below, most costly first.
@@ -93,17 +93,19 @@ enum Next {
 }
 
 /// The children of one node that are left out.
+#[derive(Default)]
 struct Rest {
     count: u64,
-    inclusive: Vec<u64>,
-    own_body: Vec<u64>,
+    /// What they weigh.
+    weight: u64,
+    children: Vec<NodeId>,
 }
 
 /// Puts `asked` in order and prunes it.
 pub(super) fn emit(profile: &Profile, query: &Query, asked: Counted, costs: Costs) -> View {
     let tree = &asked.tree;
-    let width = tree.width();
-    let weight = |node: NodeId| if width == 0 { 0 } else { costs.inclusive[node.index() * width] };
+    let weight = |node: NodeId| costs.inclusive.get(node.index(), 0);
+    let first_rule = tree.own().rules().next();
     let name = |node: NodeId| match tree.scope(node) {
         scope if scope.kind == ScopeKind::Truncated => TRUNCATED,
         scope => profile.strings.get(scope.name),
@@ -115,38 +117,37 @@ pub(super) fn emit(profile: &Profile, query: &Query, asked: Counted, costs: Cost
         depth < max_depth && !cheap
     };
     let prunes = query.min_share > 0.0 || query.max_depth.is_some();
-    let below = if prunes { costs.own_body_below(tree) } else { Vec::new() };
+    let below = if prunes { costs.own_body_below(tree) } else { tree.own().zeros_like(tree.len()) };
+    // In the flat view one sample may be in the inclusive cost of several siblings: what is left out adds up self cost instead.
+    let left_out = if query.view == ViewKind::Flat { &below } else { &costs.inclusive };
 
-    let mut view = View {
-        kind: query.view,
-        nodes: Vec::with_capacity(tree.len()),
-        width,
-        inclusive: Vec::with_capacity(tree.len() * width),
-        exclusive: Vec::with_capacity(tree.len() * width),
-        own_body: Vec::with_capacity(tree.len() * width),
-    };
+    let mut nodes: Vec<ViewNode> = Vec::with_capacity(tree.len());
+    // From nodes of the tree to those of the view: the ones that are shown, and the ones that are left out.
+    let (mut shown, mut pruned) = (Moves::with_capacity(tree.len()), Moves::new());
+    let moved = |from: NodeId, to: usize| (from.index() as u32, to as u32);
     let mut stack = vec![(Next::Node(NodeId::ROOT), None, 0)];
     let mut children = Vec::new();
     while let Some((next, parent, depth)) = stack.pop() {
-        let here = view.nodes.len();
+        let here = nodes.len();
         let node = match next {
             Next::Node(node) => node,
             Next::Rest(rest) => {
-                let (scope, contexts) = pruned(rest.count);
-                view.push(parent, (scope, contexts, 1), [&rest.inclusive, &rest.inclusive, &rest.own_body]);
+                let (scope, contexts) = scope_of_pruned(rest.count);
+                nodes.push(ViewNode { parent, scope, contexts, recursion: 1, end: here + 1 });
+                pruned.extend(rest.children.iter().map(|child| moved(*child, here)));
                 continue;
             }
         };
-        let cells = node.index() * width..(node.index() + 1) * width;
-        let rows = [&costs.inclusive, &costs.exclusive, &costs.own_body].map(|rows| &rows[cells.clone()]);
         let contexts = asked.contexts[node.index()];
-        match tree.scope(node) {
+        let (scope, contexts, recursion) = match tree.scope(node) {
             scope if scope.kind == ScopeKind::Pruned => {
-                let (scope, contexts) = pruned(u64::from(contexts));
-                view.push(parent, (scope, contexts, 1), rows);
+                let (scope, contexts) = scope_of_pruned(u64::from(contexts));
+                (scope, contexts, 1)
             }
-            scope => view.push(parent, (*scope, contexts, asked.recursion[node.index()]), rows),
-        }
+            scope => (*scope, contexts, asked.recursion[node.index()]),
+        };
+        nodes.push(ViewNode { parent, scope, contexts, recursion, end: here + 1 });
+        shown.push(moved(node, here));
 
         let mut rest: Option<Rest> = None;
         children.clear();
@@ -155,20 +156,17 @@ pub(super) fn emit(profile: &Profile, query: &Query, asked: Counted, costs: Cost
                 children.push(child);
                 continue;
             }
-            let rest =
-                rest.get_or_insert_with(|| Rest { count: 0, inclusive: vec![0; width], own_body: vec![0; width] });
-            let cells = child.index() * width..(child.index() + 1) * width;
+            let rest = rest.get_or_insert_default();
             rest.count += match tree.scope(child).kind {
                 ScopeKind::Pruned => u64::from(asked.contexts[child.index()]),
                 _ => 1,
             };
-            // In the flat view one sample may be in the inclusive cost of several siblings: add up self cost instead.
-            let inclusive = if query.view == ViewKind::Flat { &below } else { &costs.inclusive };
-            accumulate(tree.rules(), &mut rest.inclusive, &inclusive[cells.clone()]);
-            accumulate(tree.rules(), &mut rest.own_body, &below[cells]);
+            let its = left_out.get(child.index(), 0);
+            rest.weight = first_rule.map_or(0, |rule| rule.combine(rest.weight, its));
+            rest.children.push(child);
         }
         children.sort_by(|&a, &b| weight(b).cmp(&weight(a)).then_with(|| name(a).cmp(name(b))));
-        let rest_weight = rest.as_ref().and_then(|rest| rest.inclusive.first().copied()).unwrap_or(0);
+        let rest_weight = rest.as_ref().map_or(0, |rest| rest.weight);
         let (costlier, cheaper) = children.split_at(children.partition_point(|&child| weight(child) >= rest_weight));
         // The last on the stack comes first.
         let below_here = |child: &NodeId| (Next::Node(*child), Some(here), depth + 1);
@@ -176,26 +174,30 @@ pub(super) fn emit(profile: &Profile, query: &Query, asked: Counted, costs: Cost
         stack.extend(rest.map(|rest| (Next::Rest(rest), Some(here), depth + 1)));
         stack.extend(costlier.iter().rev().map(below_here));
     }
+    let table = |of_shown: &Rows, of_pruned: &Rows| {
+        let mut rows = of_shown.zeros_like(nodes.len());
+        rows.take(of_shown, &shown);
+        rows.take(of_pruned, &pruned);
+        rows
+    };
+    let mut view = View {
+        kind: query.view,
+        inclusive: table(&costs.inclusive, left_out),
+        exclusive: table(&costs.exclusive, left_out),
+        own_body: table(&costs.own_body, &below),
+        nodes,
+    };
     view.close(&profile.metrics);
     view
 }
 
 /// The scope of `count` scopes that were left out, and how many contexts it adds up.
-fn pruned(count: u64) -> (Scope, u32) {
+fn scope_of_pruned(count: u64) -> (Scope, u32) {
     let scope = Scope { discriminator: count, ..Scope::new(ScopeKind::Pruned, Name::EMPTY) };
     (scope, u32::try_from(count).unwrap_or(u32::MAX))
 }
 
 impl View {
-    fn push(&mut self, parent: Option<usize>, node: (Scope, u32, u32), rows: [&[u64]; 3]) {
-        let (scope, contexts, recursion) = node;
-        self.nodes.push(ViewNode { parent, scope, contexts, recursion, end: self.nodes.len() + 1 });
-        let [inclusive, exclusive, own_body] = rows;
-        self.inclusive.extend_from_slice(inclusive);
-        self.exclusive.extend_from_slice(exclusive);
-        self.own_body.extend_from_slice(own_body);
-    }
-
     /// Once all nodes are there: says where each one's descendants end, and computes derived metrics.
     fn close(&mut self, metrics: &[Metric]) {
         for node in (1..self.nodes.len()).rev() {
@@ -204,15 +206,16 @@ impl View {
             }
         }
         for rows in [&mut self.inclusive, &mut self.exclusive, &mut self.own_body] {
-            fill_derived(metrics, rows);
+            fill_ratios(metrics, rows);
         }
         for per_own in PerOwn::all(metrics) {
-            for node in (0..self.nodes.len()).filter(|&node| self.nodes[node].scope.kind.is_frame()) {
-                let count = self.own_count(node, per_own.count);
-                let cells = node * self.width..(node + 1) * self.width;
-                for rows in [&mut self.inclusive, &mut self.exclusive, &mut self.own_body] {
-                    per_own.fill(&mut rows[cells.clone()], count);
-                }
+            let count = |node: usize| match self.nodes[node].scope.kind.is_frame() {
+                true => self.own_count(node, per_own.count),
+                false => 0,
+            };
+            let counts: Vec<u64> = (0..self.nodes.len()).map(count).collect();
+            for rows in [&mut self.inclusive, &mut self.exclusive, &mut self.own_body] {
+                per_own.fill(rows, &counts);
             }
         }
     }

@@ -41,7 +41,7 @@ impl ArenaRef {
     }
 }
 
-/// The first 64 bytes of every chunk from 5 on.
+/// The first 64 bytes of every chunk that is handed out.
 #[repr(C)]
 pub struct ChunkHeader {
     /// What it holds: one of the `KIND_` constants.

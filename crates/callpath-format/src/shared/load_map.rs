@@ -20,6 +20,7 @@ use core::sync::atomic::{AtomicU64, fence};
 
 use crate::address::RunAddr;
 use crate::frame::ModuleIndex;
+use crate::shared::columns::{Columns, Metrics};
 use crate::shared::written::{self, Written};
 use crate::table::{Header, Table};
 
@@ -164,6 +165,11 @@ impl<'m> Published<'m> {
         }
         // SAFETY: in bounds, mapped for `'m` (`new`), and nobody writes there (the caller, and the module's rules).
         Some(unsafe { core::slice::from_raw_parts(self.base.add(offset), len) })
+    }
+
+    /// What was asked for of each metric; `None`: it is not mapped.
+    pub fn metrics(&self, columns: Columns) -> Option<Metrics<'m>> {
+        self.words(Metrics::OFFSET, Metrics::words(columns)).map(Metrics::in_words)
     }
 
     /// The load map at `offset`; `None` for 0 and for a place that cannot hold one. It may be overwritten meanwhile.

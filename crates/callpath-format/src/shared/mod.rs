@@ -5,17 +5,20 @@
 //!
 //! ```text
 //! chunk 0            Session: the measurement's settings, doorbell, stack of free chunks
-//! chunks 1 to 8      ProcessSlot x 1024
-//! chunks 9 ...       handed to threads: trees, raw samples, trace entries
+//! chunks 1 to 4      ProcessSlot x 1024
+//! chunks 5 ...       their bases: one for each metric (`crate::shared::columns`)
+//! chunks behind      handed to threads: trees, raw samples, trace entries
 //! ```
 //!
-//! What is **published** is writable by the recorder only: recipe tables and load maps, named by their offset
+//! What is **published** is writable by the recorder only: what was asked for of each metric, recipe tables and
+//! load maps, named by their offset
 //! (`crate::shared::load_map`, `crate::shared::written`).
 //!
 //! The recorder trusts nothing that it reads from the arena: a wild store of the program may have hit it. Nothing there is read but
 //! by atomics, or volatile and once. What changes in what is published is told by the generation in the process's slot.
 
 pub mod arena;
+pub mod columns;
 pub mod load_map;
 pub mod process;
 pub mod refused;
@@ -26,7 +29,8 @@ pub mod unmeasured;
 pub mod written;
 
 pub use arena::{Arena, ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex};
+pub use columns::{Column, Columns, MetricSettings, Metrics};
 pub use process::{PROCESS_SLOTS, Pause, ProcessSlot, SlotState, Unmarked};
 pub use session::{Session, SessionHead, Settings, Source};
 pub use thread::{Dropped, ThreadRecord};
-pub use tree::{MAX_METRICS, Node};
+pub use tree::Node;

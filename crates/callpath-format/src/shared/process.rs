@@ -1,17 +1,16 @@
-//! Chunks 1 to 8: one slot for each process that is being measured.
+//! Chunks 1 to 4: one slot for each process that is being measured.
 //! Knows nothing of its threads but where their list begins.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::arena::{CHUNK_LEN_BYTES, Shared};
 use super::thread::Dropped;
-use super::tree::MAX_METRICS;
 
 /// How many processes can be measured at once.
 pub const PROCESS_SLOTS: usize = 1024;
 
-/// The first chunk that is handed out.
-pub const FIRST_FREE_CHUNK: u32 = 9;
+/// The first chunk of the slots' bases ([`super::Columns::bases`]).
+pub const FIRST_BASES_CHUNK: u32 = 5;
 
 /// Who owns a slot. The process moves it from free over claimed to live, the recorder back to free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +41,7 @@ impl Pause {
 }
 
 /// One process.
-#[repr(C, align(512))]
+#[repr(C, align(256))]
 pub struct ProcessSlot {
     /// [`SlotState`]
     pub state: AtomicU32,
@@ -67,9 +66,6 @@ pub struct ProcessSlot {
     pub load_map: AtomicU64,
     /// CPU time that an earlier program image of this process had accounted for at its last sample, nanoseconds.
     pub inherited_cpu_ns: AtomicU64,
-    /// Of each metric that is counted by its event: the period of the event in the first thread, and in those that begin
-    /// now. Of one that is read from the thread's usage: what an earlier program image had accounted for.
-    pub bases: [AtomicU64; MAX_METRICS],
     /// Samples that were not kept in threads that have no record, by [`super::Dropped`].
     pub dropped_unrecorded: [AtomicU64; Dropped::COUNT],
     /// 1: SIGTRAP is ignored only because the process is about to execute another program, which looks here.
@@ -112,4 +108,4 @@ impl ProcessSlot {
     }
 }
 
-const _: () = assert!(PROCESS_SLOTS * size_of::<ProcessSlot>() == (FIRST_FREE_CHUNK as usize - 1) * CHUNK_LEN_BYTES);
+const _: () = assert!(PROCESS_SLOTS * size_of::<ProcessSlot>() == (FIRST_BASES_CHUNK as usize - 1) * CHUNK_LEN_BYTES);

@@ -5,7 +5,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::arena::{ChunkIndex, Shared};
-use super::tree::MAX_METRICS;
+use super::columns::{Columns, MetricSettings};
 use super::unmeasured::{UNMEASURED_LEN, Unmeasured};
 
 /// What feeds samples to a process.
@@ -44,20 +44,18 @@ impl Source {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Settings {
-    /// Number of metrics in a node, 1 to [`MAX_METRICS`].
+    /// Number of metrics, at most [`Columns::MOST`]. What was asked for of each is published ([`super::Metrics`]).
     pub metric_count: u32,
     /// [`Settings::TRACE`], [`Settings::SPACE_ADDED`], [`Settings::AHEAD`].
     pub flags: u32,
-    /// What each metric reads: one of the constants below.
-    pub meters: [u32; MAX_METRICS],
-    /// The period of each metric's event, if somebody gave one; else 0.
-    pub periods: [u64; MAX_METRICS],
+    /// What the metrics read: a bit for each of the constants below.
+    pub meters: u32,
+    /// Whether return addresses are marked: [`Settings::NEVER`], [`Settings::AUTO`], [`Settings::ALWAYS`].
+    pub sentinel: u32,
     /// Nanoseconds between two samples of a thread by a clock.
     pub period_ns: u64,
     /// After a handler that took `t`, no sample is walked for `t` times this.
     pub rest_factor: u64,
-    /// Whether return addresses are marked: [`Settings::NEVER`], [`Settings::AUTO`], [`Settings::ALWAYS`].
-    pub sentinel: u32,
     /// With [`Settings::AUTO`]: of stacks of so many frames and more.
     pub sentinel_depth: u32,
     /// What is kept of paths on which calls recur: [`Settings::WHOLE`], [`Settings::COLLAPSED`], or how many of the
@@ -105,19 +103,36 @@ impl Settings {
     /// Bit of `flags`: processes map [`Session::AHEAD_LEN_BYTES`] of their own, and limits of data (RLIMIT_DATA) are raised by it.
     pub const AHEAD: u32 = 4;
 
+    /// The same, for these metrics.
+    pub fn with_metrics(self, metrics: &[MetricSettings]) -> Settings {
+        let meters = metrics.iter().fold(0, |bits, metric| bits | bit(metric.meter));
+        Settings { metric_count: metrics.len() as u32, meters, ..self }
+    }
+
+    /// What grows with the number of metrics. `None`: there are too many.
+    pub fn columns(&self) -> Option<Columns> {
+        Columns::new(self.metric_count)
+    }
+
     /// Whether a metric reads `meter`.
+    #[inline]
     pub fn uses(&self, meter: u32) -> bool {
-        self.in_use().contains(&meter)
+        self.meters & bit(meter) != 0
     }
 
     /// Whether there is an event besides the clocks.
     pub fn has_counters(&self) -> bool {
-        self.in_use().iter().any(|m| !matches!(*m, Settings::CPU_TIME | Settings::WALL_TIME | Settings::RETURNS))
+        self.meters & !(bit(Settings::CPU_TIME) | bit(Settings::WALL_TIME) | bit(Settings::RETURNS)) != 0
     }
 
     /// Whether a metric is read from the thread's usage.
+    #[inline]
     pub fn uses_usage(&self) -> bool {
-        self.in_use().iter().any(|m| Settings::is_of_usage(*m))
+        const OF_USAGE: u32 = bit(Settings::PAGE_FAULTS)
+            | bit(Settings::MINOR_FAULTS)
+            | bit(Settings::MAJOR_FAULTS)
+            | bit(Settings::CONTEXT_SWITCHES);
+        self.meters & OF_USAGE != 0
     }
 
     /// Whether a meter is read from the thread's usage.
@@ -129,11 +144,11 @@ impl Settings {
     pub fn kept_frames(&self) -> Option<usize> {
         (!matches!(self.recursion, Settings::WHOLE | Settings::COLLAPSED)).then_some(self.recursion as usize)
     }
+}
 
-    /// What the metrics read.
-    pub fn in_use(&self) -> &[u32] {
-        self.meters.get(..self.metric_count as usize).unwrap_or(&self.meters)
-    }
+/// The bit of a meter in [`Settings::meters`]; none of a number that is no meter's.
+const fn bit(meter: u32) -> u32 {
+    if meter <= Settings::RETURNS { 1 << meter } else { 0 }
 }
 
 /// How many chunks the stack of free ones knows of: an arena has no more.
@@ -226,7 +241,7 @@ impl Session {
     }
 
     /// Its version is part of it: change it with any layout in `crate::shared`.
-    pub const MAGIC: [u8; 8] = *b"CPSESS13";
+    pub const MAGIC: [u8; 8] = *b"CPSESS14";
     /// `si_code` of a SIGTRAP by which the recorder asks a thread that waits for a sample; with it comes the nonce.
     pub const ASKED: i32 = -0x4350;
     /// The recorder answers the doorbell.

@@ -4,19 +4,20 @@
 //! ```text
 //! 0        ChunkHeader
 //! 64       ThreadRecord
-//! 1024     bucket directory   u32 x 1024      (references to segments of 512 buckets)
-//! 5120     pc cache           32 bytes x 256  (private to the handler)
-//! 13312    frame keys         u64 x 1024      (private)
-//! 21504    deep stack         2048 bytes      (private)
-//! 23552    frame slots        u64 x 1024      (private)
-//! 31744    nodes ->        <- segments of buckets
+//! 640      bucket directory   u32 x 1024      (references to segments of 512 buckets)
+//! 4736     pc cache           32 bytes x 256  (private to the handler)
+//! 12928    frame keys         u64 x 1024      (private)
+//! 21120    deep stack         2048 bytes      (private)
+//! 23168    frame slots        u64 x 1024      (private)
+//! 31360    counted nodes      u32 x 2048
+//! 39552    columns            32 bytes for each metric
+//!          nodes ->        <- segments of buckets
 //! ```
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use super::arena::{CHUNK_LEN_BYTES, Shared};
-use super::tree::MAX_METRICS;
 
 /// Why a sample was not kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +49,7 @@ impl Dropped {
 #[allow(missing_docs)]
 pub mod layout {
     pub const RECORD: usize = 64;
-    pub const DIRECTORY: usize = 2048;
+    pub const DIRECTORY: usize = 640;
     pub const DIRECTORY_LEN: usize = 1024;
     pub const PC_CACHE: usize = DIRECTORY + 4 * DIRECTORY_LEN;
     pub const PC_CACHE_LEN: usize = 256;
@@ -69,7 +70,8 @@ pub mod layout {
     /// The nodes that samples and returns went to (`ArenaRef`), in turn; [`super::ThreadRecord::counted`] says how many there were.
     pub const COUNTED: usize = SLOTS + 8 * KEYS_LEN;
     pub const COUNTED_LEN: usize = 2048;
-    pub const NODES: usize = COUNTED + 4 * COUNTED_LEN;
+    /// What is kept of each metric ([`super::super::Columns`]); nodes follow.
+    pub const COLUMNS: usize = COUNTED + 4 * COUNTED_LEN;
     /// Buckets in a segment.
     pub const SEGMENT_LEN: usize = 512;
 }
@@ -117,13 +119,6 @@ pub struct ThreadRecord {
     pub start_argument: AtomicU64,
     /// Each clock at the last sample that was kept, nanoseconds: CPU (or its user part), wall, kernel part of the CPU.
     pub clocks: [AtomicU64; 3],
-    /// Of each metric that is read from the thread's usage: the reading at the last sample that was kept for it. Of one
-    /// that is counted by its event: what samples that were not kept have left to the next one.
-    pub counts: [AtomicU64; MAX_METRICS],
-    /// The periods of the events when the thread began.
-    pub periods: [AtomicU64; MAX_METRICS],
-    /// The node of the last sample that was kept for each metric; 0: that was a raw one.
-    pub last_nodes: [AtomicU32; MAX_METRICS],
     /// Before this no sample is walked: nanoseconds of the thread's CPU clock where a metric reads it, else a time stamp.
     pub rest_until: AtomicU64,
     /// Where the last sample interrupted the thread, if `last_node` is its whole path, else zeros: program counter and
@@ -251,7 +246,7 @@ impl Deep {
 const _: () =
     assert!(layout::DEEP + size_of::<Deep>() + 4 * (layout::DEEP_CHUNKS + layout::FRESH_CHUNKS) <= layout::MEMO);
 const _: () = assert!(layout::RECORD + size_of::<ThreadRecord>() <= layout::DIRECTORY);
-const _: () = assert!(layout::NODES + 4 * layout::SEGMENT_LEN + 4096 < CHUNK_LEN_BYTES);
+const _: () = assert!(layout::COLUMNS + 4 * layout::SEGMENT_LEN + 4096 < CHUNK_LEN_BYTES);
 
 #[cfg(test)]
 mod tests {

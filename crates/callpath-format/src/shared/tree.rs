@@ -5,11 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::arena::{CHUNK_LEN_BYTES, ChunkHeader, Shared};
 
-/// How many events a measurement can have at once. A node has as many values as this measurement has metrics; what is kept once a thread or
-/// process has room for all.
-pub const MAX_METRICS: usize = 32;
-
-/// The fixed part of a node; the metrics' values (`AtomicU64` each) follow it.
+/// The fixed part of a node; the metrics' values follow it ([`super::Columns::of_node`]).
 ///
 /// Only its thread writes to a node. `key` and `parent` are written before the chunk's `end` passes the node.
 #[repr(C)]
@@ -30,13 +26,6 @@ pub struct Node {
 
 // SAFETY: all atomics.
 unsafe impl Shared for Node {}
-
-impl Node {
-    /// Distance from one node to the next, bytes.
-    pub const fn stride_bytes(metric_count: u32) -> usize {
-        size_of::<Node>() + 8 * metric_count as usize
-    }
-}
 
 /// A word that a walk over a deep stack went by. Private to the handler.
 #[repr(C)]
@@ -92,8 +81,8 @@ pub struct TraceEntry {
 // SAFETY: all atomics.
 unsafe impl Shared for TraceEntry {}
 
-/// A raw sample: registers and a copy of the stack, in a chunk of its own behind the chunk's header. What of the stack does
-/// not fit there follows in other chunks, each filled behind its header.
+/// A raw sample, in a chunk of its own behind the chunk's header: this, then what it weighs by metric ([`super::Columns::of_raw`]), then a
+/// copy of the stack. What of the stack does not fit there follows in other chunks, each filled behind its header.
 #[repr(C)]
 #[derive(Default)]
 pub struct RawSample {
@@ -101,7 +90,7 @@ pub struct RawSample {
     pub registers: [AtomicU64; 17],
     /// Address of the first byte of the copy.
     pub stack_start: AtomicU64,
-    /// Bytes of the copy: those that follow this struct, then those in other chunks.
+    /// Bytes of the copy: those in this chunk, then those in other chunks.
     pub stack_len_bytes: AtomicU32,
     /// Bit 0: the copy reaches the end of the stack.
     pub flags: AtomicU32,
@@ -109,8 +98,6 @@ pub struct RawSample {
     pub ticks: AtomicU64,
     /// Samples that it stands for (0 or 1).
     pub samples: AtomicU64,
-    /// What it weighs, by metric.
-    pub values: [AtomicU64; MAX_METRICS],
     /// Where the copy of code begins in the program: around the first frame of written code ([`super::written`]) that the
     /// sample's walk did not get over. The copy ends the chunk.
     pub code_start: AtomicU64,
@@ -126,10 +113,7 @@ unsafe impl Shared for RawSample {}
 impl RawSample {
     /// The longest copy of code, bytes; it begins so many bytes before the chunk's end.
     pub const MAX_CODE_BYTES: usize = 4096;
-    /// As much of a stack's copy as fits into the first chunk, bytes.
-    pub const FIRST_STACK_BYTES: usize =
-        CHUNK_LEN_BYTES - ChunkHeader::LEN_BYTES - size_of::<RawSample>() - RawSample::MAX_CODE_BYTES;
-    /// The same of each other chunk.
+    /// As much of a stack's copy as fits into a chunk behind the first one, bytes.
     pub const MORE_STACK_BYTES: usize = CHUNK_LEN_BYTES - ChunkHeader::LEN_BYTES;
     /// How many others there are at most: a stack of a megabyte.
     pub const MAX_MORE: usize = 15;

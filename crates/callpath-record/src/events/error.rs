@@ -1,7 +1,10 @@
 //! What can be wrong with an event, a rate or a period that a person typed.
 //! Knows nothing of exit statuses.
 
-use callpath_format::shared::MAX_METRICS;
+use callpath_format::shared::Columns;
+
+/// How many events can be recorded at once: what a thread keeps of each lies in its first chunk of shared memory.
+pub const MAX_EVENTS: usize = Columns::MOST as usize;
 
 /// An event, a rate or a period that cannot be.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -31,6 +34,6 @@ pub enum EventError {
     Rate(u64),
     #[error("event `{0}` is asked for twice")]
     Twice(String),
-    #[error("{0} events are too many; {MAX_METRICS} can be recorded at once")]
+    #[error("{0} events are too many; {MAX_EVENTS} can be recorded at once")]
     TooMany(usize),
 }

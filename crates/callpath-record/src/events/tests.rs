@@ -142,8 +142,8 @@ fn lists() {
     assert_eq!(names(&["cpu-time", "cpu-time"], Unsaid::default()), Err(EventError::Twice("cpu-time".into())));
     assert_eq!(names(&[], rate(0)), Err(EventError::Rate(0)));
     let many = |count: usize| (1..=count).map(|number| format!("r{number}")).collect::<Vec<_>>().join(",");
-    assert_eq!(names(&[&many(32)], Unsaid::default()).unwrap().0.len(), 32);
-    assert_eq!(names(&[&many(33)], Unsaid::default()), Err(EventError::TooMany(33)));
+    assert_eq!(names(&[&many(MAX_EVENTS)], Unsaid::default()).unwrap().0.len(), MAX_EVENTS);
+    assert_eq!(names(&[&many(MAX_EVENTS + 1)], Unsaid::default()), Err(EventError::TooMany(MAX_EVENTS + 1)));
     let period = Unsaid { rate: None, period: Some(77) };
     let (events, _) = parse_events(&words(&["page-faults"]), period).unwrap();
     assert_eq!(events[0].counter().unwrap().spec.every, Every::Period(77));

@@ -68,8 +68,8 @@ impl Process {
     /// Enters what has passed since the last samples of the threads that were there at its end.
     fn credit(&mut self, shared: &Shared, ended_ns: u64, partings: &[(usize, Parting)]) {
         let threads_ever = self.threads_ever();
-        let settings = shared.keeper.settings();
-        let cpu = settings.in_use().iter().position(|meter| *meter == Settings::CPU_TIME);
+        let metrics = shared.publisher.metrics();
+        let cpu = metrics.iter().position(|metric| metric.meter == Settings::CPU_TIME);
         let mut trees: Vec<(usize, &mut PathTree)> = Vec::new();
         for (index, state) in self.threads.iter_mut().enumerate() {
             if let ThreadState::Ended(profile) = state {
@@ -85,7 +85,8 @@ impl Process {
             }
         }
         let at_end = AtEnd {
-            settings,
+            metrics,
+            period_ns: shared.keeper.settings().period_ns,
             source: Source::from_u32(shared.keeper.slot(self.slot).source.load(Relaxed)),
             ran: &self.ran,
             event: self.sources.as_ref().and_then(Sources::cpu_clock),
@@ -146,7 +147,7 @@ impl Process {
         let Some(record) = thread.record(&shared.keeper) else { return Parting::default() };
         let routine = record.start_routine.load(Relaxed);
         thread.profile.start = (routine != 0).then(|| self.code.frame_at(RunAddr(routine)));
-        Parting::of(thread, record, |ticks| time_base.monotonic_ns(ticks))
+        Parting::of(thread, &shared.keeper, |ticks| time_base.monotonic_ns(ticks))
     }
 
     fn take_leave(&mut self, index: usize, shared: &mut Shared) {

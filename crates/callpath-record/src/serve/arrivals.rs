@@ -83,8 +83,8 @@ impl Recorder<'_> {
 
     /// Lets a process begin.
     pub(super) fn admit(&mut self, mut process: Process) {
-        let slot = self.shared.keeper.slot(process.slot);
-        let (sources, notes) = Sources::open(process.pid(), slot, self.options);
+        let bases = self.shared.keeper.bases(process.slot);
+        let (sources, notes) = Sources::open(process.pid(), bases, self.options);
         notes.iter().for_each(|note| note_once(&mut self.notes, note));
         process.admit(&self.shared, sources);
         self.processes.push(process);

@@ -21,7 +21,7 @@ const ENDS: usize = 8;
 /// From the outermost frame to where the cost parts ways, in a few lines.
 pub(super) fn hottest_path(view: &View, page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     let Page { profile, options } = page;
-    let cost = |node: usize| view.inclusive(node).first().copied().unwrap_or(0);
+    let cost = |node: usize| view.inclusive(node).get(0);
     let mut path = Vec::new();
     let mut node = 0;
     while let Some(child) = view.children(node).next() {
@@ -49,7 +49,7 @@ pub(super) fn hottest_path(view: &View, page: Page<'_>, out: &mut dyn Write) -> 
 
     let share = percent(cost(end), cost(0));
     let mut title = format!("Hottest path: {share} of {}", page.metric_name());
-    if view.self_cost(end).first().copied().unwrap_or(0) < cost(end) {
+    if view.self_cost(end).get(0) < cost(end) {
         title += " (stops where the cost divides)";
     }
     writeln!(out, "\n{}", page.ink(Ink::Bold, &title))?;
@@ -73,7 +73,7 @@ pub(super) fn procedures(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let Page { profile, options } = page;
-    let total = view.inclusive(0).first().copied().unwrap_or(0);
+    let total = view.inclusive(0).get(0);
     let unit = profile.metrics.first().map_or("", |metric| &metric.unit);
     let first = |values: &[u64]| values.first().copied().unwrap_or(0);
     let costly: Vec<_> = procedures.iter().filter(|procedure| first(&procedure.self_cost) > 0).collect();

@@ -314,7 +314,7 @@ impl Drawing<'_> {
     fn cell(&self, node: usize, metric: usize) -> u64 {
         match is_shared_out_by(self.page.profile, metric) {
             true => self.view.own_count(node, metric),
-            false => self.view.inclusive(node).get(metric).copied().unwrap_or(0),
+            false => self.view.inclusive(node).get(metric),
         }
     }
 
@@ -341,7 +341,7 @@ impl Drawing<'_> {
     }
 
     fn cost(&self, node: usize) -> u64 {
-        self.view.inclusive(node).first().copied().unwrap_or(0)
+        self.view.inclusive(node).get(0)
     }
 
     fn own(&self, node: usize) -> u64 {
@@ -349,7 +349,7 @@ impl Drawing<'_> {
         if self.view.nodes[node].scope.kind == ScopeKind::Pruned {
             return 0;
         }
-        self.view.self_cost(node).first().copied().unwrap_or(0)
+        self.view.self_cost(node).get(0)
     }
 
     fn unit(&self) -> &str {

@@ -80,7 +80,7 @@ impl Views {
 
     /// Whether there is anything to show.
     pub(super) fn has_cost(&self) -> bool {
-        self.folded.inclusive(0).first().is_some_and(|&cost| cost > 0)
+        self.folded.inclusive(0).get(0) > 0
     }
 
     /// The tree under a title.
