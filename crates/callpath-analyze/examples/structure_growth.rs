@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use callpath_analyze::structure::{ModuleSource, structure};
 use callpath_image::elf::Image;
+use callpath_tables::module::Module;
 
 const LEAST_UNITS: usize = 50;
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -43,13 +44,14 @@ fn measure(path: &Path, what: &str) {
     let began = Instant::now();
     let image = Arc::new(Image::read(path).unwrap());
     let file = image.file_len();
-    let source = ModuleSource { image: Arc::clone(&image), with_dwarf: image, supplement: None };
+    let source =
+        ModuleSource { module: Arc::new(Module::new(Arc::clone(&image))), with_dwarf: image, supplement: None };
     let found = structure(&source, None, &|_, _| {});
     let (wall, cpu, memory) = (began.elapsed().as_secs_f64(), cpu_seconds(), peak_memory());
     let scopes: usize = found.procedures.iter().map(|procedure| procedure.scopes.len()).sum();
     let sections = [".debug_info", ".debug_abbrev", ".debug_line", ".debug_str", ".debug_line_str", ".debug_rnglists"];
     let more = [".debug_loclists", ".debug_aranges"];
-    let debug = sections.iter().chain(&more).filter_map(|name| source.image.section(name));
+    let debug = sections.iter().chain(&more).filter_map(|name| source.module.image().section(name));
     let debug: usize = debug.map(|section| section.data.len()).sum();
     let mib = |bytes: u64| bytes as f64 / (1 << 20) as f64;
     println!(

@@ -11,21 +11,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use callpath_format::address::LinkAddr;
-use callpath_image::cfi::CallFrames;
-use callpath_image::debug_file::{DebugFiles, hex};
+use callpath_image::debug_file::DebugFiles;
 use callpath_image::demangle::demangle;
 use callpath_image::elf::Image;
 use callpath_image::error::ImageError;
 use callpath_image::exports::{Export, Exports};
-use callpath_image::identity::ModuleIdentity;
-use callpath_image::landing_pads::{LandingPad, LandingPads};
+use callpath_image::identity::{ModuleIdentity, hex};
+use callpath_image::landing_pads::LandingPad;
 use callpath_image::lines::Lines;
 pub use callpath_image::lines::SourceLine;
 use callpath_image::symbols::{Procedure, Procedures};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::structure::{ModuleSource, ProcedureStructure};
-use callpath_tables::recipes::starts;
+use callpath_tables::module::Module;
 
 /// A procedure as a person sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,16 +52,36 @@ pub struct ModuleNames {
 /// Where names come from.
 struct Source {
     image: Arc<Image>,
+    /// What analyses of its code share, until nothing but `facts` is asked of it.
+    module: RefCell<Option<Arc<Module>>>,
     with_dwarf: Arc<Image>,
     supplement: Option<Arc<Image>>,
     procedures: Procedures,
     /// Read when first asked for.
     exports: OnceCell<Exports>,
-    /// Where exceptions land, by the address of the calls; read when first asked for.
-    landings: OnceCell<Vec<LandingPad>>,
-    /// Code that begins stacks; found when first asked for.
-    starts: OnceCell<Vec<Range<LinkAddr>>>,
+    /// Found when first asked for.
+    facts: OnceCell<StepFacts>,
     lines: Lines,
+}
+
+/// What of a module's code tells whether a step of a walk can be right.
+struct StepFacts {
+    /// Where exceptions land, by the address of the calls.
+    landings: Vec<LandingPad>,
+    /// Code that begins stacks.
+    stack_starts: Vec<Range<LinkAddr>>,
+}
+
+impl Source {
+    /// Takes from the module what is still asked of it, and drops the rest.
+    fn facts(&self) -> &StepFacts {
+        self.facts.get_or_init(|| {
+            let module = self.module.take().unwrap_or_else(|| Arc::new(Module::new(Arc::clone(&self.image))));
+            let mut landings = module.file().landing_pads().pads.clone();
+            landings.sort_by_key(|pad| pad.calls.start);
+            StepFacts { landings, stack_starts: module.stack_starts().to_vec() }
+        })
+    }
 }
 
 impl ModuleNames {
@@ -70,7 +89,7 @@ impl ModuleNames {
     /// (`/usr/lib/debug`, usually). It always gives names; what they lack and why is in
     /// [`diagnostics`](Self::diagnostics).
     pub fn open(path: &Path, expected: Option<&ModuleIdentity>, debug_roots: &[PathBuf]) -> ModuleNames {
-        ModuleNames::from_image(path, Image::read(path), expected, debug_roots)
+        ModuleNames::from_module(path, Module::read(path), expected, debug_roots)
     }
 
     /// The same for a module that is no file (the vdso): from its bytes. `origin` is what it is called.
@@ -80,28 +99,28 @@ impl ModuleNames {
         expected: Option<&ModuleIdentity>,
         debug_roots: &[PathBuf],
     ) -> ModuleNames {
-        ModuleNames::from_image(origin, Image::from_bytes(bytes, origin), expected, debug_roots)
+        ModuleNames::from_module(origin, Image::from_bytes(bytes, origin).map(Module::from), expected, debug_roots)
     }
 
-    /// The same for an image that was read already, or could not be.
-    pub fn from_image(
+    /// The same for a module that was read already, or could not be.
+    pub fn from_module(
         path: &Path,
-        image: Result<Image, ImageError>,
+        module: Result<Module, ImageError>,
         expected: Option<&ModuleIdentity>,
         debug_roots: &[PathBuf],
     ) -> ModuleNames {
-        let module = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let called = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         let mut names = ModuleNames {
             path: path.to_path_buf(),
-            module,
+            module: called,
             build_id: None,
             source: None,
             diagnostics: Vec::new(),
             demangled: RefCell::default(),
         };
         let same_build = |image: &Image| expected.map_or(Ok(()), |expected| image.expect_identity(expected));
-        match image.and_then(|image| same_build(&image).map(|()| image)) {
-            Ok(image) => names.use_image(image, debug_roots),
+        match module.and_then(|module| same_build(module.image()).map(|()| module)) {
+            Ok(module) => names.use_module(module, debug_roots),
             Err(error) => {
                 if let Some(ModuleIdentity::BuildId(build_id)) = expected {
                     names.build_id = Some(build_id.clone());
@@ -112,23 +131,23 @@ impl ModuleNames {
         names
     }
 
-    fn use_image(&mut self, image: Image, debug_roots: &[PathBuf]) {
+    fn use_module(&mut self, module: Module, debug_roots: &[PathBuf]) {
+        let image = Arc::clone(module.image());
         self.build_id = image.build_id().map(<[u8]>::to_vec);
         let DebugFiles { debug_file, supplement, diagnostics } = DebugFiles::find(&image, debug_roots);
         self.diagnostics.extend(diagnostics);
-        let image = Arc::new(image);
         let procedures = Procedures::new(Arc::clone(&image), debug_file.as_ref());
         let with_dwarf = debug_file.map_or_else(|| Arc::clone(&image), Arc::new);
         let supplement = supplement.map(Arc::new);
         let lines = Lines::new(Arc::clone(&with_dwarf), supplement.clone());
         self.source = Some(Source {
+            module: RefCell::new(Some(Arc::new(module))),
             image,
             with_dwarf,
             supplement,
             procedures,
             exports: OnceCell::new(),
-            landings: OnceCell::new(),
-            starts: OnceCell::new(),
+            facts: OnceCell::new(),
             lines,
         });
     }
@@ -136,11 +155,23 @@ impl ModuleNames {
     /// What the structure of its procedures is found in.
     pub fn structure_source(&self) -> Option<ModuleSource> {
         let source = self.source.as_ref()?;
+        let new = || Arc::new(Module::new(Arc::clone(&source.image)));
         Some(ModuleSource {
-            image: Arc::clone(&source.image),
+            module: Arc::clone(source.module.borrow_mut().get_or_insert_with(new)),
             with_dwarf: Arc::clone(&source.with_dwarf),
             supplement: source.supplement.clone(),
         })
+    }
+
+    /// To be called when the structure is found and its source dropped: so much of the analysis goes as nobody asks for again.
+    pub fn end_analysis(&self) {
+        let Some(source) = &self.source else { return };
+        let has_frames = source.module.borrow().as_ref().is_some_and(|module| module.file().has_call_frames());
+        if has_frames {
+            source.facts();
+        } else if let Some(module) = source.module.borrow_mut().as_mut().and_then(Arc::get_mut) {
+            module.release_relocations();
+        }
     }
 
     /// Where the module was looked for.
@@ -229,24 +260,14 @@ impl ModuleNames {
 
     /// Where exceptions of the calls in `code` land, as far as the module says so without damage.
     pub fn landings(&self, code: Range<LinkAddr>) -> impl Iterator<Item = LinkAddr> {
-        let read = |source: &'_ Source| {
-            let frames = CallFrames::of_image(&source.image, &source.image.executable_ranges());
-            let mut pads = LandingPads::of_image(&source.image, &frames).pads;
-            pads.sort_by_key(|pad| pad.calls.start);
-            pads
-        };
-        let pads = self.source.as_ref().map_or(&[][..], |source| source.landings.get_or_init(|| read(source)));
+        let pads = self.source.as_ref().map_or(&[][..], |source| &source.facts().landings);
         let first = pads.partition_point(|pad| pad.calls.start < code.start);
         pads.iter().skip(first).take_while(move |pad| pad.calls.start < code.end).map(|pad| pad.pad)
     }
 
     /// Whether `addr`, a look-up address, is in code that nobody calls: a stack begins there.
     pub(crate) fn begins_stack(&self, addr: LinkAddr) -> bool {
-        let find = |source: &'_ Source| {
-            let frames = CallFrames::of_image(&source.image, &source.image.executable_ranges());
-            starts::find(&source.image, &frames, true)
-        };
-        let found = self.source.as_ref().map_or(&[][..], |source| source.starts.get_or_init(|| find(source)));
+        let found = self.source.as_ref().map_or(&[][..], |source| &source.facts().stack_starts);
         found.iter().any(|start| start.contains(&addr))
     }
 

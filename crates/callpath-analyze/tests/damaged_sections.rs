@@ -9,6 +9,7 @@ use std::sync::Arc;
 use callpath_analyze::names::ModuleNames;
 use callpath_analyze::structure::{ModuleSource, ModuleStructure, structure};
 use callpath_image::elf::Image;
+use callpath_tables::module::Module;
 
 fn run(program: &str, arguments: &[&str]) {
     let output = Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
@@ -28,7 +29,11 @@ fn compiled(directory: &Path, compiler: &str, options: &[&str]) -> PathBuf {
 
 fn found(bytes: Vec<u8>) -> ModuleStructure {
     let image = Arc::new(Image::from_bytes(bytes, Path::new("damaged")).unwrap());
-    structure(&ModuleSource { image: Arc::clone(&image), with_dwarf: image, supplement: None }, None, &|_, _| {})
+    structure(
+        &ModuleSource { module: Arc::new(Module::new(Arc::clone(&image))), with_dwarf: image, supplement: None },
+        None,
+        &|_, _| {},
+    )
 }
 
 /// How much there is: scopes, and lines of code.
@@ -168,7 +173,7 @@ fn section_headers_and_cut_files() {
     let whole = found(file.clone());
     let names = |bytes: Vec<u8>| {
         let image = Image::from_bytes(bytes, Path::new("damaged"));
-        ModuleNames::from_image(Path::new("damaged"), image, None, &[])
+        ModuleNames::from_module(Path::new("damaged"), image.map(Module::from), None, &[])
     };
     assert_eq!(names(file.clone()).diagnostics().collect::<Vec<_>>(), Vec::<String>::new());
     let table = usize::try_from(u64::from_le_bytes(file[40..48].try_into().unwrap())).unwrap();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use callpath_analyze::structure::{ModuleSource, ProcedureStructure, StaticKind, structure};
 use callpath_image::elf::Image;
+use callpath_tables::module::Module;
 
 /// The structure of `run` in a C source.
 fn run_of(source: &str, options: &[&str]) -> ProcedureStructure {
@@ -20,7 +21,8 @@ fn run_of(source: &str, options: &[&str]) -> ProcedureStructure {
 
 fn of_file(program: &Path) -> ProcedureStructure {
     let image = Arc::new(Image::read(program).unwrap());
-    let source = ModuleSource { image: Arc::clone(&image), with_dwarf: image, supplement: None };
+    let source =
+        ModuleSource { module: Arc::new(Module::new(Arc::clone(&image))), with_dwarf: image, supplement: None };
     let found = structure(&source, None, &|_, _| {});
     assert!(found.diagnostics.is_empty(), "{:?}", found.diagnostics);
     let is_run = |procedure: &ProcedureStructure| procedure.name.as_deref() == Some("run");

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use callpath_analyze::structure::{ModuleSource, ModuleStructure, fuzz_kept_structure, kept_structure, structure};
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
+use callpath_tables::module::Module;
 use callpath_tables::table_cache::TableCache;
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/structure/sources");
@@ -37,7 +38,7 @@ fn broken_program(directory: &Path) -> PathBuf {
 
 fn source(program: &Path) -> ModuleSource {
     let image = Arc::new(Image::read(program).unwrap());
-    ModuleSource { image: Arc::clone(&image), with_dwarf: image, supplement: None }
+    ModuleSource { module: Arc::new(Module::new(Arc::clone(&image))), with_dwarf: image, supplement: None }
 }
 
 /// What the cache gives, and how many procedures had to be found for it.

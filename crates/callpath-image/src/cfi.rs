@@ -30,6 +30,7 @@ use gimli::{
 use rustc_hash::FxHashMap;
 
 use crate::elf::Image;
+use crate::parse_counts::ImagePart;
 pub use diagnostic::{CfiDiagnostic, CfiSection, CfiTrouble};
 use emit::emit;
 pub use entries::{FrameEntries, FrameEntry};
@@ -75,7 +76,7 @@ pub struct FrameRow {
 }
 
 /// What a module's call frame information says; by default nothing.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct CallFrames {
     /// Every FDE that speaks of executable code, in the order of the sections, `.eh_frame` first.
     pub ranges: Vec<FrameRange>,
@@ -151,7 +152,8 @@ impl CallFrames {
     }
 
     /// All that an image's call frame information says of `code`: executable ranges, sorted and disjoint.
-    pub fn of_image(image: &Image, code: &[Range<LinkAddr>]) -> CallFrames {
+    pub(crate) fn of_image(image: &Image, code: &[Range<LinkAddr>]) -> CallFrames {
+        image.count_parse(ImagePart::CallFrames);
         let debug_frame = image.section(".debug_frame");
         let (index, trouble) = index::rows(image);
         let mut frames = CallFrames::read(&CfiInput {

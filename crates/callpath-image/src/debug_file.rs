@@ -9,6 +9,7 @@ use crate::bytes::Bytes;
 use crate::crc32::crc32;
 use crate::elf::Image;
 use crate::error::ImageError;
+use crate::identity::hex;
 
 /// Where distributions put debug files.
 pub const DEFAULT_ROOT: &str = "/usr/lib/debug";
@@ -125,9 +126,4 @@ fn build_id_path(build_id: &[u8]) -> Option<PathBuf> {
         return None;
     }
     Some(PathBuf::from(format!(".build-id/{first:02x}/{}.debug", hex(rest))))
-}
-
-/// Lower-case hexadecimal digits, as file names and tools show a build-id.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

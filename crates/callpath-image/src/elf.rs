@@ -22,7 +22,9 @@ pub use crate::eh_frame::{EhFrame, EhFrameHdr};
 use crate::error::ImageError;
 pub use crate::headers::Segment;
 use crate::headers::{self, Header, Part, SectionHeader, program_headers, section_headers};
+use crate::identity::ModuleIdentity;
 use crate::memory;
+use crate::parse_counts::{ImagePart, ParseCounts};
 
 /// The longest file that is read, in bytes. Debug files of browsers have 4 GiB.
 const IMAGE_LEN_LIMIT: u64 = 8 << 30;
@@ -65,6 +67,7 @@ pub struct Image {
     sections: Vec<SectionHeader>,
     build_id: Option<Vec<u8>>,
     diagnostics: Vec<ImageError>,
+    parses: ParseCounts,
 }
 
 impl Image {
@@ -142,6 +145,7 @@ impl Image {
             sections,
             build_id: None,
             diagnostics,
+            parses: ParseCounts::default(),
         };
         image.build_id = image.find_build_id();
         Ok(image)
@@ -165,6 +169,36 @@ impl Image {
     /// XXH3-128 of the whole file. Computed anew each time, at some 10 GB/s.
     pub fn content_identity(&self) -> u128 {
         xxhash_rust::xxh3::xxh3_128(&self.bytes)
+    }
+
+    /// The build-id if there is one, else the hash of the content.
+    pub fn identity(&self) -> ModuleIdentity {
+        match self.build_id() {
+            Some(build_id) => ModuleIdentity::BuildId(build_id.to_vec()),
+            None => ModuleIdentity::Content(self.content_identity()),
+        }
+    }
+
+    /// That this image is of the build that `expected` names.
+    pub fn expect_identity(&self, expected: &ModuleIdentity) -> Result<(), ImageError> {
+        let found = match expected {
+            ModuleIdentity::BuildId(_) => self.identity(),
+            ModuleIdentity::Content(_) => ModuleIdentity::Content(self.content_identity()),
+        };
+        if found == *expected {
+            return Ok(());
+        }
+        let (path, expected) = (self.origin().to_path_buf(), expected.clone());
+        Err(ImageError::Replaced { path, expected, found })
+    }
+
+    /// How often a part of it was parsed in this process.
+    pub fn parses(&self, part: ImagePart) -> u32 {
+        self.parses.of(part)
+    }
+
+    pub(crate) fn count_parse(&self, part: ImagePart) {
+        self.parses.count(part);
     }
 
     /// The file's length in bytes.

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use callpath_format::address::LinkAddr;
 
 use crate::abi;
-use crate::cfi::CallFrames;
 use crate::debug_file::DebugFiles;
 use crate::demangle::demangle;
 use crate::elf::Image;
-use crate::landing_pads::LandingPads;
 use crate::lines::Lines;
+use crate::module_file::ModuleFile;
 use crate::scopes::Scopes;
 use crate::symbols::Procedures;
 
@@ -36,7 +35,8 @@ pub fn fuzz_image(bytes: &[u8]) -> usize {
     }
     let lines = Lines::new(Arc::clone(&image), Some(Arc::clone(&image)));
     answers += lines.lines(&addrs).into_iter().flatten().map(|line| line.file.len()).sum::<usize>();
-    let landings = LandingPads::of_image(&image, &CallFrames::of_image(&image, &image.instruction_ranges()));
+    let module = ModuleFile::new(Arc::clone(&image));
+    let landings = module.landing_pads();
     answers += landings.pads.len() + landings.diagnostics.iter().map(|odd| odd.to_string().len()).sum::<usize>();
     answers + lines.diagnostics().len() + scopes(image, &addrs)
 }

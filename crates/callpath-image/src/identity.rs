@@ -8,8 +8,6 @@ use std::path::Path;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::debug_file::hex;
-use crate::elf::Image;
 use crate::error::ImageError;
 
 /// So much of a file is read at once.
@@ -60,32 +58,15 @@ impl ModuleIdentity {
     }
 }
 
-impl Image {
-    /// The build-id if there is one, else the hash of the content.
-    pub fn identity(&self) -> ModuleIdentity {
-        match self.build_id() {
-            Some(build_id) => ModuleIdentity::BuildId(build_id.to_vec()),
-            None => ModuleIdentity::Content(self.content_identity()),
-        }
-    }
-
-    /// That this image is of the build that `expected` names.
-    pub fn expect_identity(&self, expected: &ModuleIdentity) -> Result<(), ImageError> {
-        let found = match expected {
-            ModuleIdentity::BuildId(_) => self.identity(),
-            ModuleIdentity::Content(_) => ModuleIdentity::Content(self.content_identity()),
-        };
-        if found == *expected {
-            return Ok(());
-        }
-        let (path, expected) = (self.origin().to_path_buf(), expected.clone());
-        Err(ImageError::Replaced { path, expected, found })
-    }
+/// Lower-case hexadecimal digits, as file names and tools show a build-id.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::elf::Image;
 
     #[test]
     fn content_is_the_same_read_at_once_and_piece_by_piece() {

@@ -20,6 +20,7 @@ use callpath_format::address::LinkAddr;
 
 use crate::cfi::CallFrames;
 use crate::elf::Image;
+use crate::parse_counts::ImagePart;
 
 /// Diagnostics that are kept; the others are counted.
 const MAX_DIAGNOSTICS: usize = 64;
@@ -88,7 +89,8 @@ impl fmt::Display for LandingPadDiagnostic {
 
 impl LandingPads {
     /// All that an image's frame description entries name. `frames` are the image's own.
-    pub fn of_image(image: &Image, frames: &CallFrames) -> LandingPads {
+    pub(crate) fn of_image(image: &Image, frames: &CallFrames) -> LandingPads {
+        image.count_parse(ImagePart::LandingPads);
         let mut found = LandingPads::default();
         let code = image.executable_ranges();
         // Tables lie side by side. Any that overlap would make work out of proportion.

@@ -8,6 +8,7 @@ use callpath_format::address::LinkAddr;
 use crate::abi;
 use crate::bytes::Bytes;
 use crate::elf::Image;
+use crate::parse_counts::ImagePart;
 use crate::symbol_table::{SymbolTable, procedure_symbols, procedure_symbols_of};
 
 const RELOCATION_LEN: usize = 24;
@@ -43,7 +44,8 @@ pub struct Loading {
 impl Loading {
     /// Reads the relocations and arrays of `image`: through the dynamic segment, and where there is none (a static
     /// program), through the sections that the program itself goes through. No more of them than the file has bytes.
-    pub fn of(image: &Image) -> Loading {
+    pub(crate) fn of(image: &Image) -> Loading {
+        image.count_parse(ImagePart::Relocations);
         let mut loading = Loading::default();
         let value = |wanted| image.dynamic().find(|&(tag, _)| tag == wanted).map(|(_, value)| value);
         let table = |start, len| {
@@ -130,32 +132,29 @@ impl Loading {
     }
 }
 
-/// Where procedures begin, as symbols say: those of the dynamic linker's table, and with `local` those of `.symtab` too.
-/// Labels count only if they are said to be procedures. `f.cold` is none: compilers put the cold part of `f` elsewhere,
-/// and it begins in the midst of `f`'s frame. In no order.
-pub fn procedure_starts(image: &Image, local: bool) -> Vec<LinkAddr> {
-    let mut starts = Vec::new();
-    each_procedure_symbol(image, local, |name, code| starts.extend(procedure_start(name, &code)));
-    starts
+/// A symbol that is said to be a procedure; labels are none.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProcedureSymbol<'a> {
+    /// The linker's name without its version.
+    pub name: &'a str,
+    /// The code, empty where the symbol has no length.
+    pub code: Range<LinkAddr>,
+    /// Of the dynamic linker's table, which is left in a stripped module; else of `.symtab`.
+    pub is_dynamic: bool,
 }
 
-/// The same of one symbol.
-pub fn procedure_start(name: &str, code: &Range<LinkAddr>) -> Option<LinkAddr> {
-    (!is_part(name)).then_some(code.start)
-}
-
-/// Gives the name and the code of each symbol that is said to be a procedure to `take`: those of the dynamic linker's
-/// table, and with `local` those of `.symtab` too. In no order, some twice.
-pub fn each_procedure_symbol(image: &Image, local: bool, mut take: impl FnMut(&str, Range<LinkAddr>)) {
+/// Gives each symbol that is said to be a procedure to `take`: those of `.symtab`, then those of the dynamic linker's table. Some
+/// come twice, of each table.
+pub fn each_procedure_symbol(image: &Image, mut take: impl FnMut(ProcedureSymbol<'_>)) {
+    image.count_parse(ImagePart::ProcedureSymbols);
     let executable = image.executable_ranges();
-    let dynamic = SymbolTable::dynamic(image);
-    let symbols = match &dynamic {
-        _ if local => procedure_symbols(image, &executable),
-        Some(table) => procedure_symbols_of(image, table, &executable),
-        None => Vec::new(),
-    };
-    for symbol in symbols.iter().filter(|symbol| symbol.is_typed) {
-        take(&symbol.name, symbol.start..LinkAddr(symbol.start.0.saturating_add(symbol.len)));
+    let tables = [(SymbolTable::full(image), false), (SymbolTable::dynamic(image), true)];
+    for (table, is_dynamic) in tables {
+        let symbols = table.map_or(Vec::new(), |table| procedure_symbols_of(image, &table, &executable));
+        for symbol in symbols.iter().filter(|symbol| symbol.is_typed) {
+            let code = symbol.start..LinkAddr(symbol.start.0.saturating_add(symbol.len));
+            take(ProcedureSymbol { name: &symbol.name, code, is_dynamic });
+        }
     }
 }
 

@@ -53,6 +53,11 @@ impl<'a> SymbolTable<'a> {
         SymbolTable::by_section(image, ".dynsym").or_else(|| SymbolTable::by_dynamic_segment(image))
     }
 
+    /// The full table, `.symtab`, unless the image is stripped.
+    pub(crate) fn full(image: &'a Image) -> Option<SymbolTable<'a>> {
+        SymbolTable::by_section(image, ".symtab")
+    }
+
     fn by_section(image: &'a Image, name: &str) -> Option<SymbolTable<'a>> {
         let headers = image.section_headers();
         let header = headers.iter().find(|header| header.name == name)?;
@@ -117,7 +122,7 @@ pub(crate) fn has_full_table(image: &Image) -> bool {
 pub(crate) fn procedure_symbols<'a>(image: &'a Image, executable: &[Range<LinkAddr>]) -> Vec<Symbol<'a>> {
     let mut found = Vec::new();
     // .symtab holds all that .dynsym does, where it was not cut down by hand.
-    for table in [SymbolTable::by_section(image, ".symtab"), SymbolTable::dynamic(image)].into_iter().flatten() {
+    for table in [SymbolTable::full(image), SymbolTable::dynamic(image)].into_iter().flatten() {
         found.extend(procedure_symbols_of(image, &table, executable));
     }
     found

@@ -5,8 +5,9 @@ mod tools;
 
 use std::path::{Path, PathBuf};
 
-use callpath_image::debug_file::{DebugFiles, hex};
+use callpath_image::debug_file::DebugFiles;
 use callpath_image::elf::Image;
+use callpath_image::identity::hex;
 use tools::{compile, objcopy, run};
 
 /// A program whose debug information was moved to `debug`, and is linked from it.

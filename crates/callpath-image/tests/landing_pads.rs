@@ -5,14 +5,15 @@ mod tools;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
-use callpath_image::cfi::CallFrames;
 use callpath_image::elf::Image;
 use callpath_image::landing_pads::{LandingPad, LandingPads, fuzz_landing_pads};
+use callpath_image::module_file::ModuleFile;
 use tools::{run, source};
 
-fn landing_pads(image: &Image) -> LandingPads {
-    LandingPads::of_image(image, &CallFrames::of_image(image, &image.instruction_ranges()))
+fn landing_pads(image: Image) -> LandingPads {
+    ModuleFile::new(Arc::new(image)).landing_pads().clone()
 }
 
 /// Assembles and links, with the compiler's labels kept.
@@ -80,7 +81,7 @@ fn check(compiler: &str, level: &str, least: usize) {
     let (image, symbols) = link(directory.path(), &assembler);
     let written = written(&std::fs::read_to_string(&assembler).unwrap(), &symbols);
     assert!(written.len() >= least, "{compiler} {level}: {written:x?}");
-    let found = landing_pads(&image);
+    let found = landing_pads(image);
     assert!(found.diagnostics.is_empty(), "{:?}", found.diagnostics);
     let pads = found.pads.iter().map(|pad| (pad.calls.start.0, pad.calls.end.0, pad.pad.0, pad.catches));
     assert_eq!(pads.collect::<BTreeSet<_>>(), written, "{compiler} {level}");
@@ -114,7 +115,7 @@ fn broken_tables() {
     let assembler = directory.path().join("code.s");
     run("g++", &["-S", "-O2", "-fPIC", source("throws.cc").to_str().unwrap(), "-o", assembler.to_str().unwrap()]);
     let (image, _) = link(directory.path(), &assembler);
-    let whole = landing_pads(&image);
+    let whole = landing_pads(Image::from_bytes(image.bytes().to_vec(), Path::new("whole")).unwrap());
     let code = image.executable_ranges();
     let mut odd = 0;
     let mut other = 0;
@@ -126,7 +127,7 @@ fn broken_tables() {
                 let mut bytes = image.bytes().to_vec();
                 bytes[index] = value;
                 let broken = Image::from_bytes(bytes, Path::new("broken")).unwrap();
-                let found = landing_pads(&broken);
+                let found = landing_pads(broken);
                 for LandingPad { calls, pad, .. } in &found.pads {
                     assert!(calls.start < calls.end && code.iter().any(|range| range.contains(pad)));
                 }
@@ -148,7 +149,7 @@ fn what_is_wrong_is_said() {
         let text = format!("{code}.section .gcc_except_table,\"a\"\ntable: {table}\n");
         std::fs::write(&path, text).unwrap();
         let (image, _) = link(directory.path(), &path);
-        let found = landing_pads(&image);
+        let found = landing_pads(image);
         let said = found.diagnostics.iter().map(|odd| odd.to_string()).collect::<Vec<_>>().join("\n");
         assert!(said.contains(expected), "{table}: {said}");
         assert!(found.pads.is_empty(), "{table}: {:?}", found.pads);

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use callpath_format::address::LinkAddr;
-use callpath_image::debug_file::hex;
 use callpath_image::demangle::demangle;
 use callpath_image::elf::{Image, ImageKind};
+use callpath_image::identity::hex;
 use callpath_image::symbols::Procedures;
 use tools::{compile, filter, installed, objcopy, run};
 

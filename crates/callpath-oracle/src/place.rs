@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use callpath_format::address::LinkAddr;
-use callpath_image::cfi::CallFrames;
 use callpath_image::elf::Image;
+use callpath_image::module_file::ModuleFile;
 use callpath_image::symbols::Procedures;
 
 use crate::listing;
@@ -60,8 +60,9 @@ pub struct Places {
 impl Places {
     /// Those of an image.
     pub fn new(image: Arc<Image>) -> Places {
-        let frames = CallFrames::of_image(&image, &image.executable_ranges());
-        let mut frames: Vec<Range<LinkAddr>> = frames.ranges.into_iter().map(|range| range.code).collect();
+        let file = ModuleFile::new(Arc::clone(&image));
+        let frames = file.call_frames().ranges.iter();
+        let mut frames: Vec<Range<LinkAddr>> = frames.map(|range| range.code.clone()).collect();
         frames.sort_by_key(|range| (range.start, range.end));
         let plt = [".plt", ".plt.sec", ".plt.got"].iter().filter_map(|name| {
             let section = image.section(name)?;

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use callpath_format::address::RunAddr;
 use callpath_oracle::modules::{Images, Modules, VDSO};
 use callpath_tables::graphs::with_flow;
+use callpath_tables::module::Module;
 use callpath_target::{Maps, StepOptions, Stepped, Stepper};
 use callpath_x86::graph::{ProcedureGraph, merged};
 use callpath_x86::liveness::{Convention, LiveSet, Liveness};
@@ -27,7 +28,7 @@ const RSP: usize = 4;
 /// Where each block of a file begins, and what is live there.
 fn blocks(images: &mut Images, path: &Path) -> HashMap<u64, LiveSet> {
     let Some(image) = images.get(path) else { return HashMap::new() };
-    with_flow(&image, |flow, _| {
+    with_flow(&Module::new(image), |flow, _| {
         let graphs: Vec<ProcedureGraph> = merged((0..flow.len()).map(|procedure| flow.graph(procedure)).collect());
         let liveness = Liveness::new(flow, &graphs, Convention::SystemV);
         let mut found = HashMap::new();

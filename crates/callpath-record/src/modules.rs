@@ -135,7 +135,7 @@ impl Modules {
                     identity: image.identity(),
                     segments: image.segments().to_vec(),
                     return_use: ReturnUse::default(),
-                    table: self.workshop.cache().table_for(&image, &RecipeOptions::default()).bytes,
+                    table: self.workshop.cache().table_for(&image.into(), &RecipeOptions::default()).bytes,
                 });
                 let path = entry.path.clone();
                 let module = match loaded {

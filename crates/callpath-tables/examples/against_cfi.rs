@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use callpath_image::elf::Image;
 use callpath_image::symbols::Procedures;
+use callpath_tables::module::Module;
 use callpath_tables::recipes::{Disagreement, compare};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -21,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let procedures = Procedures::new(Arc::clone(&image), None);
     let mut totals: BTreeMap<String, u64> = BTreeMap::new();
     let mut places: BTreeMap<u64, Vec<Disagreement>> = BTreeMap::new();
-    compare(&image, |point| {
+    compare(&Module::new(Arc::clone(&image)), |point| {
         let verdict = format!("{:?}", point.verdict);
         *totals.entry(verdict.clone()).or_default() += 1;
         if format!("{:#x}", point.address) == wanted {

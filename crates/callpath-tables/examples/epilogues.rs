@@ -13,12 +13,14 @@
 use std::error::Error;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::{Cfa, Recipe};
 use callpath_format::register::Reg;
 use callpath_format::table::Table;
 use callpath_image::elf::Image;
+use callpath_tables::module::Module;
 use callpath_tables::recipes::{RecipeOptions, build_table};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -28,12 +30,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("|---|---|---|---|---|---|---|---|---|");
     for path in std::env::args().skip(1) {
         let path = Path::new(&path);
-        let image = Image::read(path)?;
+        let image = Arc::new(Image::read(path)?);
         let cfi: usize =
             [".eh_frame", ".eh_frame_hdr"].iter().filter_map(|name| image.section(name)).map(|s| s.data.len()).sum();
-        let whole = build_table(&image, &RecipeOptions::default());
+        let whole = build_table(&Module::new(Arc::clone(&image)), &RecipeOptions::default());
         let cfi_alone = RecipeOptions { debug_frame: false, machine_code: false, ..RecipeOptions::default() };
-        let by_cfi = build_table(&image, &cfi_alone);
+        let by_cfi = build_table(&Module::new(Arc::clone(&image)), &cfi_alone);
         let tables = [&by_cfi, &whole].map(|build| Table::new(&build.bytes));
         let [Ok(by_cfi), Ok(by_recipes)] = tables else { return Err("a table cannot be read".into()) };
         let epilogues = epilogues(path)?;

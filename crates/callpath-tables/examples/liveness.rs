@@ -8,8 +8,8 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Instant;
 
-use callpath_image::elf::Image;
 use callpath_tables::graphs::with_flow;
+use callpath_tables::module::Module;
 use callpath_x86::graph::{ProcedureGraph, merged};
 use callpath_x86::liveness::{Convention, Liveness};
 
@@ -22,9 +22,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         "file", "procs", "blocks", "flags", "dead", "clobbered", "graphs", "liveness"
     );
     for path in std::env::args().skip(1) {
-        let image = Image::read(Path::new(&path))?;
+        let module = Module::read(Path::new(&path))?;
         let name = Path::new(&path).file_name().unwrap_or_default().to_string_lossy().into_owned();
-        with_flow(&image, |flow, _| {
+        with_flow(&module, |flow, _| {
             let start = Instant::now();
             let graphs: Vec<ProcedureGraph> = merged((0..flow.len()).map(|procedure| flow.graph(procedure)).collect());
             let graphs_took = start.elapsed();

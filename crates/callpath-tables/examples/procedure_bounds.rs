@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use callpath_format::address::LinkAddr;
 use callpath_image::debug_file::{DEFAULT_ROOT, DebugFiles};
-use callpath_image::elf::Image;
 use callpath_image::loading::named_starts;
 use callpath_image::symbols::Procedures;
+use callpath_tables::module::Module;
 use callpath_tables::recipes::{Verdict, compare, procedures};
 
 #[derive(Default)]
@@ -86,13 +86,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn figures(path: &Path, show: bool) -> Result<Figures, Box<dyn Error>> {
-    let image = Arc::new(Image::read(path)?);
-    let debug_file = DebugFiles::find(&image, &[PathBuf::from(DEFAULT_ROOT)]).debug_file;
-    let named = named_starts(&image, debug_file.as_ref());
-    let around = Procedures::new(Arc::clone(&image), debug_file.as_ref());
+    let module = Module::read(path)?;
+    let image = module.image();
+    let debug_file = DebugFiles::find(image, &[PathBuf::from(DEFAULT_ROOT)]).debug_file;
+    let named = named_starts(image, debug_file.as_ref());
+    let around = Procedures::new(Arc::clone(image), debug_file.as_ref());
     // Instructions of which the code alone does not say what call frame information says.
     let mut differing = BTreeSet::new();
-    compare(&image, |point| {
+    compare(&module, |point| {
         if point.verdict != Verdict::Agrees {
             differing.insert(point.address);
         }
@@ -102,7 +103,7 @@ fn figures(path: &Path, show: bool) -> Result<Figures, Box<dyn Error>> {
         differing.range(start..LinkAddr(start.0.saturating_add(len))).next().is_some()
     };
     let kind = |start| usize::from(!is_malignant(start));
-    let found: BTreeSet<LinkAddr> = procedures(&image).into_iter().map(|procedure| procedure.code.start).collect();
+    let found: BTreeSet<LinkAddr> = procedures(&module).into_iter().map(|procedure| procedure.code.start).collect();
     let mut figures = Figures::default();
     for &(start, is_part) in &named {
         if is_part {

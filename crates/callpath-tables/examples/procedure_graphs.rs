@@ -10,8 +10,8 @@ use std::error::Error;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use callpath_image::elf::Image;
 use callpath_tables::graphs::with_flow;
+use callpath_tables::module::Module;
 use callpath_x86::graph::{ModuleFlow, ProcedureGraph, TableEnd, Terminator, merged};
 use callpath_x86::loops::{LoopForest, forest};
 
@@ -46,9 +46,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn print(path: &Path, threads: usize, show: bool) -> Result<(), Box<dyn Error>> {
-    let image = Image::read(path)?;
+    let module = Module::read(path)?;
     let begun = Instant::now();
-    let (swept, graphs) = with_flow(&image, |flow, _| {
+    let (swept, graphs) = with_flow(&module, |flow, _| {
         let swept = begun.elapsed();
         (swept, graphs(flow, threads))
     });

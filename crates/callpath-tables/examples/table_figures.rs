@@ -13,11 +13,13 @@ use std::arch::x86_64::{_mm_clflush, _mm_lfence, _mm_mfence, _rdtsc};
 use std::error::Error;
 use std::hint::black_box;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use callpath_format::address::LinkAddr;
 use callpath_format::table::Table;
 use callpath_image::elf::Image;
+use callpath_tables::module::Module;
 use callpath_tables::recipes::{RecipeOptions, TableBuild, build_table};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -28,9 +30,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
     for path in std::env::args().skip(1) {
-        let image = Image::read(Path::new(&path))?;
-        let (build, made) = best(|| build_table(&image, &with));
-        let (build_without, made_without) = best(|| build_table(&image, &without));
+        let image = Arc::new(Image::read(Path::new(&path))?);
+        let (build, made) = best(|| build_table(&Module::new(Arc::clone(&image)), &with));
+        let (build_without, made_without) = best(|| build_table(&Module::new(Arc::clone(&image)), &without));
         let stats = build.stats;
         let name = Path::new(&path).file_name().unwrap_or_default().to_string_lossy().into_owned();
         println!(

@@ -8,23 +8,21 @@ use callpath_format::recipe::Cfa;
 use callpath_format::register::Reg;
 use callpath_image::cfi::{CallFrames, CfiDiagnostic, CfiTrouble};
 use callpath_image::elf::Image;
-use callpath_image::landing_pads::LandingPads;
-use callpath_image::loading::{named_starts, procedure_starts};
 use callpath_x86::graph::{Fragment, FragmentKind, GraphInput, LandingPad, ModuleFlow};
 
-use crate::recipes::machine_code::with_input;
-use crate::recipes::{code_of, procedures};
+use crate::module::Module;
+use crate::recipes::machine_code::{procedures, with_input};
 
 /// So many diagnostics of call frame information are told; more say nothing new.
 const DIAGNOSTICS_LIMIT: usize = 20;
 
-/// Calls `then` with the control flow of an image. Procedures' bounds are those of its call frame information; where
+/// Calls `then` with the control flow of a module, which is dropped behind it: it is the largest of what is known of one. Procedures' bounds are those of its call frame information; where
 /// that speaks of less than half of the code, or is broken, they are what the linker's table of it says, and elsewhere what the code
 /// itself shows. `then` is also told what of the image could not be used, as sentences.
-pub fn with_flow<T>(image: &Image, then: impl FnOnce(&ModuleFlow<'_>, &[String]) -> T) -> T {
-    let (code, _) = code_of(image);
-    let frames = CallFrames::of_image(image, &code);
-    let named = named_starts(image, None);
+pub fn with_flow<T>(module: &Module, then: impl FnOnce(&ModuleFlow<'_>, &[String]) -> T) -> T {
+    let (file, image) = (module.file(), module.image());
+    let (code, frames) = (file.code(), file.call_frames());
+    let named = module.symbols().starts_and_parts();
     let is_named_part = |at| named.binary_search_by_key(&at, |named| named.0).is_ok_and(|index| named[index].1);
     let kind = |range: &callpath_image::cfi::FrameRange| {
         // A part that is run before there is a frame looks like a procedure.
@@ -44,8 +42,8 @@ pub fn with_flow<T>(image: &Image, then: impl FnOnce(&ModuleFlow<'_>, &[String])
     let is_stub = |at| fragments.binary_search_by_key(&at, |stub: &Fragment| stub.code.start).is_ok();
     let ranges: Vec<_> = frames.ranges.iter().filter(|range| !is_stub(range.code.start)).collect();
     fragments.extend(ranges.into_iter().map(|range| Fragment { code: range.code.clone(), kind: kind(range) }));
-    let (mut diagnostics, is_broken) = broken_frames(image, &frames);
-    fragments.extend(without_entry(&frames, &code));
+    let (mut diagnostics, is_broken) = broken_frames(image, frames);
+    fragments.extend(without_entry(frames, code));
     let len = |range: &Range<LinkAddr>| range.end.0.saturating_sub(range.start.0);
     let covered = fragments.iter().fold(0u64, |sum, fragment| sum.saturating_add(len(&fragment.code)));
     if is_broken || covered < code.iter().map(len).fold(0, u64::saturating_add) / 2 {
@@ -54,17 +52,18 @@ pub fn with_flow<T>(image: &Image, then: impl FnOnce(&ModuleFlow<'_>, &[String])
             let after = known.partition_point(|range| range.start <= at);
             after.checked_sub(1).and_then(|before| known.get(before)).is_some_and(|range| range.contains(&at))
         };
-        let found = procedures(image).into_iter().filter(|found| !is_known(found.code.start));
+        let found = procedures(module).into_iter().filter(|found| !is_known(found.code.start));
         fragments.extend(found.map(|found| Fragment { code: found.code, kind: FragmentKind::Entry }));
     }
-    let landings = LandingPads::of_image(image, &frames);
-    let landing_pads = landings.pads.into_iter().map(|landing| LandingPad { calls: landing.calls, pad: landing.pad });
+    let landings = file.landing_pads();
+    let landing_pads =
+        landings.pads.iter().map(|landing| LandingPad { calls: landing.calls.clone(), pad: landing.pad });
     let landing_pads: Vec<LandingPad> = landing_pads.collect();
     diagnostics.extend(landings.diagnostics.iter().map(|odd| format!("failed to {odd}")));
     if landings.diagnostics_left_out > 0 {
         diagnostics.push(format!("failed to read {} more landing pads", landings.diagnostics_left_out));
     }
-    with_input(image, &code, &[], procedure_starts(image, false), |input| {
+    with_input(file, code, &[], module.symbols().starts(false).collect(), |input| {
         let input = GraphInput { code: *input, fragments: &fragments, landing_pads: &landing_pads };
         then(&ModuleFlow::new(&input), &diagnostics)
     })

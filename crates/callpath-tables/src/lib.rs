@@ -2,8 +2,10 @@
 //! Knows nothing of measurements, profiles and live processes.
 #![deny(unsafe_code)]
 
+mod cache_trouble;
 mod error;
 pub mod graphs;
+pub mod module;
 pub mod module_facts;
 pub mod module_memo;
 pub mod recipes;

@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::Cfa;
 use callpath_format::table::Table;
-use callpath_image::debug_file::{DebugFiles, hex};
+use callpath_image::debug_file::DebugFiles;
 use callpath_image::debug_level::{DwarfLevel, SymbolLevel, glibc_release};
 use callpath_image::elf::Image;
 use callpath_image::error::ImageError;
+use callpath_image::identity::hex;
 use callpath_x86::padding::padding_len;
 
+use crate::module::Module;
 use crate::recipes::RecipeOptions;
 use crate::table_cache::TableCache;
 
@@ -61,8 +63,9 @@ impl ModuleFacts {
     /// Reads the module at `path` and its debug files below `debug_roots`, and makes its recipe tables, or takes them
     /// from the cache.
     pub fn read(path: &Path, debug_roots: &[PathBuf], cache: &TableCache) -> Result<ModuleFacts, ImageError> {
-        let image = Image::read(path)?;
-        let DebugFiles { debug_file, diagnostics, .. } = DebugFiles::find(&image, debug_roots);
+        let module = Module::read(path)?;
+        let image = module.image();
+        let DebugFiles { debug_file, diagnostics, .. } = DebugFiles::find(image, debug_roots);
         let is_libc = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libc"));
         Ok(ModuleFacts {
             path: path.to_owned(),
@@ -71,9 +74,9 @@ impl ModuleFacts {
             dwarf: image.dwarf_level(),
             debug_file: debug_file.map(|file| (file.origin().to_owned(), file.symbol_level(), file.dwarf_level())),
             diagnostics: image.diagnostics().iter().chain(&diagnostics).map(ToString::to_string).collect(),
-            code: shares(&image, cache),
+            code: shares(&module, cache),
             is_go: image.section(".go.buildinfo").is_some(),
-            glibc: is_libc.then(|| glibc_release(&image)).flatten(),
+            glibc: is_libc.then(|| glibc_release(image)).flatten(),
         })
     }
 
@@ -89,10 +92,11 @@ impl ModuleFacts {
     }
 }
 
-fn shares(image: &Image, cache: &TableCache) -> CodeShares {
+fn shares(module: &Module, cache: &TableCache) -> CodeShares {
+    let image = module.image();
     let frames_only = RecipeOptions { machine_code: false, ..RecipeOptions::default() };
-    let by_frames = known(&cache.table_for(image, &frames_only).bytes);
-    let by_all = known(&cache.table_for(image, &RecipeOptions::default()).bytes);
+    let by_frames = known(&cache.table_for(module, &frames_only).bytes);
+    let by_all = known(&cache.table_for(module, &RecipeOptions::default()).bytes);
     let mut shares = CodeShares::default();
     for section in image.instruction_ranges() {
         let mut at = section.start.0;

@@ -21,9 +21,10 @@ use callpath_image::identity::ModuleIdentity;
 use callpath_image::return_use::ReturnUse;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
+use crate::module::Module;
 use crate::recipes::RecipeOptions;
 use crate::slices::{Slices, Tables};
-use crate::table_cache::{ANALYSER_VERSION, TableCache, key_of, write_new};
+use crate::table_cache::{ANALYSER_VERSION, TableCache, write_new};
 
 const MAGIC: [u8; 8] = *b"CPMEMO03";
 /// Two changes may have one status time if they are closer than the clock that stamps them, a tick or so.
@@ -115,13 +116,13 @@ impl Unfinished {
         let as_it_was = || fs::metadata(&self.path).is_ok_and(|m| FileState::of(&m) == self.state);
         let image = self.image.or_else(|| Image::read(&self.path).ok().filter(|_| as_it_was()).map(Arc::new));
         let Some(image) = image else { return module };
-        let build = cache.table_for(&image, &self.options);
+        let (build, key) = cache.table_and_key(&Module::new(image), &self.options);
         // Where each recipe says it, nothing need be said of the module.
         module.return_use.catches &= !Table::new(&build.bytes).is_ok_and(|table| table.header().knows_kept);
         module.table = build.bytes;
         let file = cache.directory().map(|dir| memo_path(dir, &self.state, &self.options));
-        if let Some(file) = file.filter(|_| as_it_was() && self.state.is_settled()) {
-            remember(&file, &module, key_of(&image, &self.options), &self.state.bytes(&self.options));
+        if let Some((file, key)) = file.zip(key).filter(|_| as_it_was() && self.state.is_settled()) {
+            remember(&file, &module, key, &self.state.bytes(&self.options));
         }
         module
     }

@@ -23,12 +23,14 @@ use callpath_format::address::LinkAddr;
 use callpath_image::cfi::FrameEntries;
 use callpath_image::elf::{Image, Segment};
 use callpath_image::identity::ModuleIdentity;
+use callpath_image::module_file::ModuleFile;
 use callpath_image::return_use::ReturnUse;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
+use crate::module::Module;
 use crate::module_memo::{FileState, LoadedModule, Unfinished, decode_facts, encode, read_memo, write_memo};
 use crate::recipes::starts::Named;
-use crate::recipes::{RecipeOptions, TablePart, code_of};
+use crate::recipes::{RecipeOptions, TablePart};
 use crate::table_cache::{ANALYSER_VERSION, TableCache};
 
 const MAGIC: [u8; 8] = *b"CPSLIC01";
@@ -65,7 +67,7 @@ pub struct Slices {
 struct Opened {
     file: File,
     /// Without its code and what else is not needed.
-    image: Image,
+    image: Arc<Image>,
     /// Of what was read of it.
     hash: u128,
     entries: FrameEntries,
@@ -109,7 +111,8 @@ impl Slices {
             is_code && !name.starts_with(".plt") && name != ".iplt" || kinds.iter().any(|kind| name.starts_with(kind))
         };
         let (image, _) = Image::read_partly(path, is_superfluous).ok()?;
-        let code = code_of(&image).0;
+        let file = ModuleFile::new(Arc::new(image));
+        let image = file.image();
         let len = |ranges: &mut dyn Iterator<Item = &Range<LinkAddr>>| {
             ranges.fold(0u64, |sum, range| sum.saturating_add(range.end.0 - range.start.0))
         };
@@ -119,7 +122,7 @@ impl Slices {
             return None;
         }
         // Where goroutines begin shows by all of the code.
-        let entries = FrameEntries::of_image(&image).filter(|_| image.section(".gopclntab").is_none())?;
+        let entries = FrameEntries::of_image(image).filter(|_| image.section(".gopclntab").is_none())?;
         if len(&mut entries.all().iter().map(|entry| &entry.code)) < code_bytes / 2 {
             return None;
         }
@@ -130,11 +133,11 @@ impl Slices {
         let module = LoadedModule {
             identity,
             segments: image.segments().to_vec(),
-            return_use: ReturnUse::of(&image, path),
+            return_use: ReturnUse::of(image, path),
             table: Vec::new(),
         };
-        drop(image);
-        let ranges: Vec<_> = code.iter().flat_map(|range| cut(range, &entries, sizes.slice_bytes)).collect();
+        let ranges: Vec<_> = file.code().iter().flat_map(|range| cut(range, &entries, sizes.slice_bytes)).collect();
+        drop(file);
         let opened = Opened::new(path, &state, Some(entries))?;
         let (keys, opened) = (Mutex::new(vec![None; ranges.len()]), Mutex::new(Some(Arc::new(opened))));
         Some(Slices { path: path.to_owned(), state, options: *options, module, ranges, keys, opened })
@@ -171,7 +174,9 @@ impl Slices {
             Some(build) => build.bytes,
             None => {
                 let Opened { image, entries, named, starts, .. } = &*opened;
-                let table = TablePart { image, entries, named, starts, code: range.clone(), bytes: &bytes }.build();
+                // What a slice alone asks for, such as relocations where it has stubs, goes with it.
+                let file = &ModuleFile::new(Arc::clone(image));
+                let table = TablePart { file, entries, named, starts, code: range.clone(), bytes: &bytes }.build();
                 cache.keep(key, &table);
                 table
             }
@@ -240,8 +245,9 @@ impl Opened {
         let is_the_same = file.metadata().is_ok_and(|metadata| FileState::of(&metadata) == *state);
         let (image, hash) = Image::read_partly(path, is_superfluous).ok().filter(|_| is_the_same)?;
         let entries = entries.or_else(|| FrameEntries::of_image(&image))?;
-        let (named, starts) = Named::with_starts(&image, true);
-        Some(Opened { file, image, hash, entries, named, starts })
+        let module = Module::from(image);
+        let (named, starts) = (module.symbols().named(true).clone(), module.symbols().starts(true).collect());
+        Some(Opened { file, image: Arc::clone(module.image()), hash, entries, named, starts })
     }
 
     /// The bytes of some code.
@@ -353,8 +359,9 @@ mod tests {
     /// that does.
     fn compared(path: &Path) -> (u64, u64) {
         let (options, sizes) = (RecipeOptions::default(), Sizes { least_code_bytes: 0, slice_bytes: 64 << 10 });
-        let image = Image::read(path).unwrap();
-        let whole = build_table(&image, &options).bytes;
+        let module = Module::read(path).unwrap();
+        let image = module.image();
+        let whole = build_table(&module, &options).bytes;
         let whole = Table::new(&whole).unwrap();
         let state = FileState::of(&fs::metadata(path).unwrap());
         let slices = Slices::new(path, state, &options, sizes).unwrap_or_else(|| panic!("{path:?} is not sliced"));

@@ -15,7 +15,6 @@
 //! sees all of it; of concurrent writers the last one wins, with the same bytes. A file that is damaged, cut, foreign
 //! or old is made again and counted. Nothing here keeps anybody from getting a table.
 
-use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -23,10 +22,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use callpath_format::table::Table;
-use callpath_image::elf::Image;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use crate::recipes::{RecipeDiagnostic, RecipeOptions, TableBuild, TableStats, build_table, code_of};
+pub use crate::cache_trouble::CacheTrouble;
+use crate::module::Module;
+use crate::recipes::{RecipeDiagnostic, RecipeOptions, TableBuild, TableStats, build_table, machine_code, starts};
 
 /// Raised whenever the same input may give another table.
 pub(crate) const ANALYSER_VERSION: u32 = 23;
@@ -34,48 +34,6 @@ pub(crate) const ANALYSER_VERSION: u32 = 23;
 const MAGIC: [u8; 8] = *b"CPCACH01";
 const STATS_LEN_BYTES: usize = 64;
 const HEADER_LEN_BYTES: usize = 8 + 16 + STATS_LEN_BYTES + 8;
-
-/// Something that the cache could not do. The table is as good as without it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum CacheTrouble {
-    /// The directory cannot be used: nothing is kept.
-    Directory {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
-    /// A file in it is not a table that we can use; it was made again.
-    Rebuilt {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
-    /// A table could not be kept.
-    NotKept {
-        /// Under which name.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
-}
-
-impl fmt::Display for CacheTrouble {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CacheTrouble::Directory { path, reason } => {
-                write!(f, "recipe tables are not kept in {}: {reason}", path.display())
-            }
-            CacheTrouble::Rebuilt { path, reason } => {
-                write!(f, "the recipe table {} was made again: {reason}", path.display())
-            }
-            CacheTrouble::NotKept { path, reason } => {
-                write!(f, "the recipe table {} could not be kept: {reason}", path.display())
-            }
-        }
-    }
-}
 
 /// Tables that were made before, in a directory of the user's.
 #[derive(Debug)]
@@ -104,24 +62,29 @@ impl TableCache {
         self.trouble.as_ref()
     }
 
-    /// The image's table: the kept one if there is one, else a new one, which is kept.
-    pub fn table_for(&self, image: &Image, options: &RecipeOptions) -> TableBuild {
-        let Some(dir) = &self.dir else { return build_table(image, options) };
-        let key = key_of(image, options);
+    /// The module's table: the kept one if there is one, else a new one, which is kept.
+    pub fn table_for(&self, module: &Module, options: &RecipeOptions) -> TableBuild {
+        self.table_and_key(module, options).0
+    }
+
+    /// The same, and the key that it is kept under, if tables are kept.
+    pub(crate) fn table_and_key(&self, module: &Module, options: &RecipeOptions) -> (TableBuild, Option<u128>) {
+        let Some(dir) = &self.dir else { return (build_table(module, options), None) };
+        let key = key_of(module, options);
         let path = dir.join(format!("{key:032x}.table"));
         let found = read(&path, key, self.user);
         let mut trouble = match found {
-            Ok(Some(build)) => return build,
+            Ok(Some(build)) => return (build, Some(key)),
             Ok(None) => None,
             Err(reason) => Some(CacheTrouble::Rebuilt { path: path.clone(), reason }),
         };
-        let mut build = build_table(image, options);
+        let mut build = build_table(module, options);
         if let Err(error) = write(&path, key, &build) {
             trouble = Some(CacheTrouble::NotKept { path, reason: error.to_string() });
         }
         build.stats.diagnostics += u64::from(trouble.is_some());
         build.diagnostics.extend(trouble.map(RecipeDiagnostic::Cache));
-        build
+        (build, Some(key))
     }
 }
 
@@ -154,7 +117,8 @@ impl TableCache {
 }
 
 /// The identity of an analysis: all that its result depends on.
-pub fn key_of(image: &Image, options: &RecipeOptions) -> u128 {
+pub fn key_of(module: &Module, options: &RecipeOptions) -> u128 {
+    let image = module.image();
     let mut hash = Xxh3::new();
     let number = |hash: &mut Xxh3, value: u64| hash.update(&value.to_le_bytes());
     number(&mut hash, ANALYSER_VERSION.into());
@@ -168,7 +132,7 @@ pub fn key_of(image: &Image, options: &RecipeOptions) -> u128 {
         let flags = [segment.readable, segment.writable, segment.executable];
         hash.update(&flags.map(u8::from));
     }
-    for range in code_of(image).0 {
+    for range in module.file().code() {
         let mut at = range.start;
         number(&mut hash, range.start.0);
         number(&mut hash, range.end.0);
@@ -190,8 +154,8 @@ pub fn key_of(image: &Image, options: &RecipeOptions) -> u128 {
     for name in [".eh_frame", ".text", ".got.plt", ".got"] {
         number(&mut hash, image.section(name).map_or(u64::MAX, |section| section.addr.0));
     }
-    crate::recipes::machine_code::identify(image, options.call_frames, &mut hash);
-    crate::recipes::starts::identify(image, options.call_frames, &mut hash);
+    machine_code::identify(module, options.call_frames, &mut hash);
+    starts::identify(image, module.symbols().named(options.call_frames), &mut hash);
     hash.digest128()
 }
 

@@ -6,9 +6,8 @@ use std::process::Command;
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::Packed;
 use callpath_format::table::Table;
-use callpath_image::cfi::CallFrames;
 use callpath_image::elf::Image;
-use callpath_image::landing_pads::LandingPads;
+use callpath_tables::module::Module;
 use callpath_tables::recipes::{RecipeOptions, build_table};
 
 /// The bits of the recipe at an address.
@@ -35,8 +34,8 @@ fn libc() -> &'static Path {
 
 #[test]
 fn procedures_that_read_their_own_return_address() {
-    let image = Image::read(libc()).unwrap();
-    let build = build_table(&image, &RecipeOptions::default());
+    let module = Module::read(libc()).unwrap();
+    let build = build_table(&module, &RecipeOptions::default());
     let table = Table::new(&build.bytes).unwrap();
     assert_eq!(table.check(), Ok(()));
     let of = |names: &[&str]| {
@@ -78,8 +77,8 @@ fn procedures_that_go_on_through_pointers() {
         let mut compiler = Command::new("gcc");
         compiler.args(["-O2", "-o"]).arg(&program).arg(&source).args(options);
         assert!(compiler.status().unwrap().success());
-        let image = Image::read(&program).unwrap();
-        let build = build_table(&image, &RecipeOptions::default());
+        let module = Module::read(&program).unwrap();
+        let build = build_table(&module, &RecipeOptions::default());
         let table = Table::new(&build.bytes).unwrap();
         let names = procedures(&program, false);
         for (name, expected) in [("goes_on", expected), ("more", 0)] {
@@ -97,14 +96,14 @@ fn calls_that_may_catch() {
     let mut compiler = Command::new("g++");
     compiler.args(["-O2", "-static-libgcc", "-o"]).arg(&program).arg(source);
     assert!(compiler.status().unwrap().success());
-    let image = Image::read(&program).unwrap();
-    let build = build_table(&image, &RecipeOptions::default());
+    let module = Module::read(&program).unwrap();
+    let build = build_table(&module, &RecipeOptions::default());
     let table = Table::new(&build.bytes).unwrap();
     assert_eq!(table.check(), Ok(()));
     assert!(table.header().knows_kept);
-    let landings = LandingPads::of_image(&image, &CallFrames::of_image(&image, &image.instruction_ranges()));
+    let landings = module.file().landing_pads();
     let (mut catching, mut cleaning) = (0, 0);
-    for landing in landings.pads {
+    for landing in &landings.pads {
         let expected = if landing.catches { Packed::KEEPS } else { 0 };
         for at in [landing.calls.start, LinkAddr(landing.calls.end.0 - 1)] {
             assert_eq!(bits(&table, at) & Packed::KEEPS, expected, "{landing:x?}");
@@ -119,23 +118,24 @@ fn calls_that_may_catch() {
     }
     assert_eq!(bits(&table, names.iter().find(|(name, _)| name == "main").unwrap().1), 0);
     // Without the tables, or with broken ones, nothing is known.
-    let without = build_table(&image, &RecipeOptions { call_frames: false, ..RecipeOptions::default() });
+    let without = build_table(&module, &RecipeOptions { call_frames: false, ..RecipeOptions::default() });
     assert!(!Table::new(&without.bytes).unwrap().header().knows_kept);
+    let image = module.image();
     let section = image.section(".gcc_except_table").unwrap();
     let at = image.bytes().windows(section.data.len()).position(|bytes| bytes == &*section.data).unwrap();
     let mut bytes = image.bytes().to_vec();
     // The encoding of call sites of the first table.
     bytes[at + 2] = 0x55;
     bytes[at + 3] = 0x55;
-    let broken = build_table(&Image::from_bytes(bytes, &program).unwrap(), &RecipeOptions::default());
+    let broken = build_table(&Image::from_bytes(bytes, &program).unwrap().into(), &RecipeOptions::default());
     assert!(!Table::new(&broken.bytes).unwrap().header().knows_kept);
 }
 
 #[test]
 fn ordinary_programs_keep_nothing() {
     for path in ["/bin/true", "/bin/cat"] {
-        let image = Image::read(Path::new(path)).unwrap();
-        let build = build_table(&image, &RecipeOptions::default());
+        let module = Module::read(Path::new(path)).unwrap();
+        let build = build_table(&module, &RecipeOptions::default());
         let table = Table::new(&build.bytes).unwrap();
         assert!(table.header().knows_kept);
         table.for_each_row(|start, id| {

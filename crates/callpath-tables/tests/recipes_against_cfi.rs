@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use callpath_format::address::{CodePoint, LinkAddr, RunAddr};
 use callpath_format::recipe::{Cfa, Packed, Recipe, Rule};
@@ -16,6 +17,7 @@ use callpath_format::register::{Reg, Registers};
 use callpath_format::table::{RecipeId, Table};
 use callpath_image::cfi::{CallFrames, CfiInput};
 use callpath_image::elf::Image;
+use callpath_tables::module::Module;
 use callpath_tables::recipes::{RecipeOptions, RecipeTableBuilder, build_table};
 use callpath_unwind::{Cursor, Memory, Step, Stop, step_open, step_packed};
 use gimli::{
@@ -176,9 +178,9 @@ fn by_recipe(table: &Table<'_>, id: RecipeId, is_signal_frame: bool, pc: u64) ->
 #[test]
 fn gimli_says_the_same_at_every_address() {
     for path in modules() {
-        let image = Image::read(&path).unwrap();
+        let image = Arc::new(Image::read(&path).unwrap());
         let cfi_alone = RecipeOptions { debug_frame: false, machine_code: false, ..RecipeOptions::default() };
-        let build = build_table(&image, &cfi_alone);
+        let build = build_table(&Module::new(Arc::clone(&image)), &cfi_alone);
         assert_eq!(build.diagnostics, [], "{}", path.display());
         let table = Table::new(&build.bytes).unwrap();
         table.check().unwrap();
@@ -291,8 +293,8 @@ fn readelf_says_the_same_at_every_row() {
             return;
         }
     };
-    let image = Image::read(&path).unwrap();
-    let build = build_table(&image, &RecipeOptions::default());
+    let image = Arc::new(Image::read(&path).unwrap());
+    let build = build_table(&Module::new(Arc::clone(&image)), &RecipeOptions::default());
     let table = Table::new(&build.bytes).unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let (mut columns, mut is_fde, mut rows, mut expressions) = (Vec::new(), false, 0u32, 0u32);
@@ -362,7 +364,7 @@ fn readelf_says_the_same_at_every_row() {
 #[test]
 fn mutated_call_frame_information_gives_sound_tables() {
     let path = modules().into_iter().min_by_key(|path| std::fs::metadata(path).unwrap().len()).unwrap();
-    let image = Image::read(&path).unwrap();
+    let image = Arc::new(Image::read(&path).unwrap());
     let eh_frame = image.eh_frame().unwrap();
     let code = image.executable_ranges();
     let mut random = 0x9e37_79b9_7f4a_7c15u64;

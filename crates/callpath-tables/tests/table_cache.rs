@@ -10,18 +10,19 @@ use callpath_format::address::LinkAddr;
 use callpath_format::recipe::Recipe;
 use callpath_format::table::Table;
 use callpath_image::elf::Image;
+use callpath_tables::module::Module;
 use callpath_tables::recipes::{RecipeDiagnostic, RecipeOptions, TableBuild, build_table};
 use callpath_tables::table_cache::{CacheTrouble, TableCache, fuzz_cache_file};
 use tiny_elf::{Fde, Random, shared_object};
 
 const PUSH_RBP: &[u8] = &[0x41, 0x0e, 16, 0x86, 2];
 
-fn image(first_code: u8, fdes: &[Fde<'_>]) -> Image {
-    Image::from_bytes(shared_object([first_code; 8], fdes), Path::new("tiny.so")).unwrap()
+fn module(first_code: u8, fdes: &[Fde<'_>]) -> Module {
+    Image::from_bytes(shared_object([first_code; 8], fdes), Path::new("tiny.so")).unwrap().into()
 }
 
-fn tiny() -> Image {
-    image(0x55, &[(0..0x20, PUSH_RBP), (0x20..0x30, &[])])
+fn tiny() -> Module {
+    module(0x55, &[(0..0x20, PUSH_RBP), (0x20..0x30, &[])])
 }
 
 struct Place {
@@ -43,8 +44,8 @@ impl Place {
         cache
     }
 
-    fn table_for(&self, image: &Image) -> TableBuild {
-        self.cache().table_for(image, &RecipeOptions::default())
+    fn table_for(&self, module: &Module) -> TableBuild {
+        self.cache().table_for(module, &RecipeOptions::default())
     }
 
     fn files(&self) -> Vec<PathBuf> {
@@ -88,32 +89,32 @@ fn another_byte_is_another_table() {
     let place = Place::new();
     let others = [
         tiny(),
-        image(0x56, &[(0..0x20, PUSH_RBP), (0x20..0x30, &[])]),
-        image(0x55, &[(0..0x21, PUSH_RBP), (0x20..0x30, &[])]),
-        image(0x55, &[(0..0x20, &[]), (0x20..0x30, &[])]),
+        module(0x56, &[(0..0x20, PUSH_RBP), (0x20..0x30, &[])]),
+        module(0x55, &[(0..0x21, PUSH_RBP), (0x20..0x30, &[])]),
+        module(0x55, &[(0..0x20, &[]), (0x20..0x30, &[])]),
     ];
-    for image in &others {
-        assert!(!place.table_for(image).from_cache);
+    for module in &others {
+        assert!(!place.table_for(module).from_cache);
     }
     assert!(
         !place.cache().table_for(&tiny(), &RecipeOptions { debug_frame: false, ..RecipeOptions::default() }).from_cache
     );
     assert_eq!(place.files().len(), others.len() + 1);
-    for image in &others {
-        let kept = place.table_for(image);
+    for module in &others {
+        let kept = place.table_for(module);
         assert!(kept.from_cache);
-        assert_eq!(kept.bytes, build_table(image, &RecipeOptions::default()).bytes);
+        assert_eq!(kept.bytes, build_table(module, &RecipeOptions::default()).bytes);
     }
 }
 
 /// A table that was made again and a word about it, then the kept one.
-fn assert_rebuilt(place: &Place, image: &Image, why: &str) {
-    let build = place.table_for(image);
+fn assert_rebuilt(place: &Place, module: &Module, why: &str) {
+    let build = place.table_for(module);
     assert!(!build.from_cache, "{why}");
     assert!(matches!(&build.diagnostics[..], [RecipeDiagnostic::Cache(CacheTrouble::Rebuilt { .. })]), "{why}");
     assert_eq!(build.stats.diagnostics, 1);
-    assert_eq!(build.bytes, build_table(image, &RecipeOptions::default()).bytes);
-    assert!(place.table_for(image).from_cache, "{why}");
+    assert_eq!(build.bytes, build_table(module, &RecipeOptions::default()).bytes);
+    assert!(place.table_for(module).from_cache, "{why}");
 }
 
 #[test]
@@ -140,7 +141,7 @@ fn damaged_and_cut_files_are_made_again() {
 #[test]
 fn foreign_files_are_made_again() {
     let place = Place::new();
-    let (image, other) = (tiny(), image(0x56, &[]));
+    let (image, other) = (tiny(), module(0x56, &[]));
     place.table_for(&other);
     let foreign = fs::read(place.only_file()).unwrap();
     fs::remove_file(place.only_file()).unwrap();

@@ -250,6 +250,7 @@ impl ModuleCode {
         addresses.sort_unstable();
         let source = names.structure_source();
         let structure = source.map(|source| kept_structure(&source, Some(&addresses), cache, &|_, _| {}));
+        names.end_analysis();
         // A module without a source has no structure, and its names say why.
         let structure = structure.unwrap_or_default();
         let is_too_deep = |odd: &String| odd.starts_with(NEST_TOO_DEEP);

@@ -95,7 +95,7 @@ fn found_and_kept(
 fn key(source: &ModuleSource) -> u128 {
     let mut hash = Xxh3::new();
     hash.update(&STRUCTURE_VERSION.to_le_bytes());
-    hash.update(&key_of(&source.image, &RecipeOptions::default()).to_le_bytes());
+    hash.update(&key_of(&source.module, &RecipeOptions::default()).to_le_bytes());
     for image in [Some(&source.with_dwarf), source.supplement.as_ref()].into_iter().flatten() {
         hash.update(&(image.bytes().len() as u64).to_le_bytes());
         hash.update(image.build_id().unwrap_or_default());

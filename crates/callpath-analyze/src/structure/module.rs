@@ -22,12 +22,13 @@ use super::weave::{Key, Woven, weave};
 use super::{Piece, ProcedureStructure, SourcePlace, StaticKind, StaticScope, Way};
 use crate::turns::Turn;
 use callpath_tables::graphs::with_flow;
+use callpath_tables::module::Module;
 
 /// Where a module's structure is found.
 #[derive(Clone)]
 pub struct ModuleSource {
     /// The module.
-    pub image: Arc<Image>,
+    pub module: Arc<Module>,
     /// What holds its DWARF: itself, or its debug file.
     pub with_dwarf: Arc<Image>,
     /// What `.gnu_debugaltlink` names.
@@ -75,9 +76,10 @@ pub fn structure(
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> ModuleStructure {
     let has_dwarf = Scopes::has_any(&source.with_dwarf);
-    let scopes = has_dwarf
-        .then(|| Scopes::new(Arc::clone(&source.with_dwarf), source.supplement.clone(), Some(source.image.origin())));
-    with_flow(&source.image, |flow, odd| {
+    let scopes = has_dwarf.then(|| {
+        Scopes::new(Arc::clone(&source.with_dwarf), source.supplement.clone(), Some(source.module.image().origin()))
+    });
+    with_flow(&source.module, |flow, odd| {
         let numbers: Vec<usize> = match wanted {
             None => (0..flow.len()).collect(),
             Some(addrs) => {

@@ -10,13 +10,15 @@ use callpath_analyze::structure::{
 };
 use callpath_image::elf::Image;
 use callpath_image::symbols::Procedures;
+use callpath_tables::module::Module;
 
 /// The structure of a file; a procedure that DWARF does not name has its symbol's name.
 pub(crate) fn structure_of(program: &Path) -> ModuleStructure {
     let image = Arc::new(Image::read(program).unwrap());
-    let source = ModuleSource { image: Arc::clone(&image), with_dwarf: image, supplement: None };
+    let source =
+        ModuleSource { module: Arc::new(Module::new(Arc::clone(&image))), with_dwarf: image, supplement: None };
     let mut found = structure(&source, None, &|_, _| {});
-    let symbols = Procedures::new(Arc::clone(&source.image), None);
+    let symbols = Procedures::new(Arc::clone(source.module.image()), None);
     for procedure in found.procedures.iter_mut().filter(|procedure| procedure.name.is_none()) {
         let symbol = symbols.procedure_at(procedure.entry).and_then(|symbol| symbol.name);
         procedure.name = symbol.map(ToOwned::to_owned);

@@ -70,7 +70,7 @@ impl FrameEntries {
 }
 
 impl CallFrames {
-    /// What `.eh_frame` of the image that `entries` are of says of `code`: the same as [`CallFrames::of_image`].
+    /// What `.eh_frame` of the image that `entries` are of says of `code`: the same as all of it does.
     pub fn of_entries(image: &Image, entries: &FrameEntries, code: &Range<LinkAddr>) -> CallFrames {
         let code = std::slice::from_ref(code);
         let input = CfiInput::of_eh_frame(image, code);

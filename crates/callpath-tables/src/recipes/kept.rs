@@ -14,31 +14,39 @@ use callpath_format::address::LinkAddr;
 use callpath_format::recipe::{Cfa, Packed};
 use callpath_format::register::Reg;
 use callpath_image::cfi::CallFrames;
-use callpath_image::elf::{Image, Section};
+use callpath_image::elf::Section;
 use callpath_image::landing_pads::LandingPads;
 use callpath_image::loading::Loading;
+use callpath_image::module_file::ModuleFile;
 use callpath_x86::bounds::Procedure;
 use callpath_x86::return_reads::{Found, Frame, Input, find};
 
+use super::builder::RecipeTableBuilder;
 use super::pool::RecipePool;
 use super::spans::Span;
-use super::{RecipeOptions, RecipeTableBuilder};
+use super::table_build::RecipeOptions;
+use crate::module::Module;
 
 /// Procedures of libraries whose answer depends on where they return to.
 const READERS: [&str; 9] =
     ["dlopen", "dlmopen", "dlsym", "dlvsym", "mcount", "_mcount", "__fentry__", "getcontext", "_Unwind_Backtrace"];
 
-/// Adds to the builder what `image` says of that. `spans`: the frames of its code. `found`: procedures found in code that
-/// `frames` do not speak of.
-pub(super) fn add(
-    builder: &mut RecipeTableBuilder,
-    image: &Image,
-    frames: &CallFrames,
-    spans: &[Span],
-    found: &[Procedure],
-    options: &RecipeOptions,
-) {
-    let landings = LandingPads::of_image(image, frames);
+/// What is known of a module's frames when this is asked for.
+pub(super) struct Known<'a> {
+    /// The call frame information that is believed.
+    pub(super) frames: &'a CallFrames,
+    /// The frames of its code.
+    pub(super) spans: &'a [Span],
+    /// Procedures found in code that `frames` do not speak of.
+    pub(super) procedures: &'a [Procedure],
+    pub(super) options: &'a RecipeOptions,
+}
+
+/// Adds to the builder what `module` says of that.
+pub(super) fn add(builder: &mut RecipeTableBuilder, module: &Module, known: &Known<'_>) {
+    let Known { frames, spans, procedures: found, options } = *known;
+    let none = LandingPads::default();
+    let landings = if options.call_frames { module.file().landing_pads() } else { &none };
     builder.knows_kept = options.call_frames && frames.diagnostics.is_empty() && landings.diagnostics.is_empty();
     // A procedure that must not throw has a table without any call.
     let mut starts: Vec<LinkAddr> = landings.pads.iter().map(|pad| pad.calls.start).collect();
@@ -48,12 +56,12 @@ pub(super) fn add(
     let tables = frames.ranges.iter().filter(|range| range.landing_table.is_some()).map(|range| range.code.clone());
     let must_not: Vec<_> = tables.filter(is_empty).map(|code| (code, Packed::KEEPS)).collect();
     builder.kept.extend(must_not);
-    let catching = landings.pads.into_iter().filter(|pad| pad.catches).map(|pad| pad.calls);
+    let catching = landings.pads.iter().filter(|pad| pad.catches).map(|pad| pad.calls.clone());
     let unseen = frames.ranges.iter().filter(|range| range.lands_unseen).map(|range| range.code.clone());
     builder.kept.extend(catching.chain(unseen).map(|calls| (calls, Packed::KEEPS)));
     let described = frames.ranges.iter().map(|range| &range.code);
     let procedures = disjoint(described.chain(found.iter().map(|procedure| &procedure.code)));
-    let found = found_in(image, &procedures, spans, &builder.pool);
+    let found = found_in(module.file(), &procedures, spans, &builder.pool);
     for (found, bit) in [(found.readers, Packed::KEPT), (found.leavers, Packed::LEAVES)] {
         let code = found.into_iter().filter_map(|index| procedures.get(index).cloned());
         builder.kept.extend(code.map(|code| (code, bit)));
@@ -73,7 +81,8 @@ fn disjoint<'a>(ranges: impl Iterator<Item = &'a Range<LinkAddr>>) -> Vec<Range<
     ranges
 }
 
-fn found_in(image: &Image, procedures: &[Range<LinkAddr>], spans: &[Span], pool: &RecipePool) -> Found {
+fn found_in(file: &ModuleFile, procedures: &[Range<LinkAddr>], spans: &[Span], pool: &RecipePool) -> Found {
+    let image = file.image();
     let bytes_of = |range: &Range<LinkAddr>| {
         let bytes = image.bytes_from(range.start)?;
         let len = usize::try_from(range.end.0 - range.start.0).ok()?;
@@ -91,7 +100,7 @@ fn found_in(image: &Image, procedures: &[Range<LinkAddr>], spans: &[Span], pool:
     let range = |section: Section| section.addr..LinkAddr(section.addr.0.saturating_add(section.data.len() as u64));
     let stubs = [".plt", ".plt.sec", ".plt.got", ".iplt"].iter().filter_map(|name| image.section(name));
     let stubs: Vec<_> = stubs.map(range).collect();
-    let Loading { symbols, taken, .. } = Loading::of(image);
+    let Loading { symbols, taken, .. } = file.loading();
     let readers_among = symbols.iter().filter(|(_, name)| READERS.contains(&&**name));
     let slots: Vec<_> = readers_among.map(|(slot, _)| *slot).collect();
     let mut known_slots: Vec<_> = symbols.iter().map(|(slot, _)| *slot).collect();

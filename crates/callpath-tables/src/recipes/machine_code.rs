@@ -6,17 +6,19 @@ use std::ops::Range;
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::{Cfa, Recipe};
 use callpath_format::register::Reg;
-use callpath_format::table::Table;
 use callpath_image::cfi::{CallFrames, FrameRange};
 use callpath_image::elf::{Image, ImageKind};
-use callpath_image::loading::{Loading, procedure_starts};
-use callpath_x86::analysis::{Claim, CodeAnalysis, analyse, judge};
+use callpath_image::loading::Loading;
+use callpath_image::module_file::ModuleFile;
+use callpath_x86::analysis::{CodeAnalysis, analyse};
 use callpath_x86::bounds::Procedure;
-pub use callpath_x86::claims::Verdict;
 use callpath_x86::input::CodeInput;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{Origin, RecipeOptions, RecipeRef, RecipeTableBuilder, build_table, code_of, inner};
+use super::builder::{Origin, RecipeRef, RecipeTableBuilder};
+use super::inner;
+use super::table_build::RecipeOptions;
+use crate::module::Module;
 
 /// Procedures of other modules that never return, by the names that C's and C++'s libraries give them.
 const NO_RETURN: &[&str] = &[
@@ -72,15 +74,15 @@ fn is_no_return(name: &str) -> bool {
 /// looked at.
 pub(super) fn add(
     builder: &mut RecipeTableBuilder,
-    image: &Image,
-    code: &[Range<LinkAddr>],
+    module: &Module,
     frames: &CallFrames,
     options: &RecipeOptions,
 ) -> Vec<Procedure> {
+    let (image, code) = (module.image(), module.file().code());
     let (keeping, others): (Vec<_>, Vec<_>) = frames.ranges.iter().partition(|range| keeps_caller(frames, range));
     let (going_on, mut known) = going_on(&others);
     let looked_at = keeping.iter().chain(&going_on);
-    let mut starts = procedure_starts(image, options.call_frames);
+    let mut starts: Vec<LinkAddr> = module.symbols().starts(options.call_frames).collect();
     starts.extend(looked_at.filter(|range| begins_procedure(frames, range)).map(|range| range.code.start));
     starts.extend(stubs(image, frames));
     let inner = inner::subroutines(&bytes_of(image, &image.instruction_ranges()), frames);
@@ -102,7 +104,7 @@ pub(super) fn add(
     if len(&known) < len(&instructions) / 2 {
         known.clear();
     }
-    let analysis = analysis_of(image, code, &known, starts);
+    let analysis = analysis_of(module.file(), code, &known, starts);
     let recipes = add_recipes(builder, &analysis);
     instructions.iter().for_each(|range| add_rows(builder, &analysis, &recipes, Origin::Code, range));
     keeping.iter().for_each(|range| add_rows(builder, &analysis, &recipes, Origin::CodeOverFrames, &range.code));
@@ -114,7 +116,7 @@ pub(super) fn add(
 /// code. `code`: the part's bytes. `starts`: where procedures of the module begin, as symbols say.
 pub(super) fn add_to_part(
     builder: &mut RecipeTableBuilder,
-    image: &Image,
+    file: &ModuleFile,
     code: (LinkAddr, &[u8]),
     frames: &CallFrames,
     starts: &[LinkAddr],
@@ -122,10 +124,10 @@ pub(super) fn add_to_part(
     frames.ranges.iter().filter(|range| keeps_caller(frames, range)).for_each(|range| builder.disbelieve(&range.code));
     inner::subroutines(&[code], frames).within.iter().for_each(|within| builder.disbelieve(within));
     let part = builder.regions.clone();
-    for section in stub_sections(image, frames).filter(|section| is_within(section, &part)) {
+    for section in stub_sections(file.image(), frames).filter(|section| is_within(section, &part)) {
         let starts = starts.iter().copied().chain(stubs_of(&section)).collect();
         let section = std::slice::from_ref(&section);
-        let analysis = analysis_of(image, section, &[], starts);
+        let analysis = analysis_of(file, section, &[], starts);
         let recipes = add_recipes(builder, &analysis);
         add_rows(builder, &analysis, &recipes, Origin::Code, &section[0]);
     }
@@ -213,16 +215,17 @@ fn recipes_of<'a>(frames: &'a CallFrames, range: &FrameRange) -> impl Iterator<I
 }
 
 /// Adds to `hash` all that an analysis looks at besides the code: data, relocations, symbols.
-pub(crate) fn identify(image: &Image, local: bool, hash: &mut Xxh3) {
+pub(crate) fn identify(module: &Module, local: bool, hash: &mut Xxh3) {
+    let image = module.image();
     let mut numbers = Vec::new();
-    let Loading { pointers, symbols, called, taken: _ } = Loading::of(image);
+    let Loading { pointers, symbols, called, taken: _ } = module.file().loading();
     for (slot, to) in pointers {
         numbers.extend([slot.0, to.0]);
     }
     numbers.push(u64::MAX);
     numbers.extend(symbols.iter().filter(|(_, name)| is_no_return(name)).map(|(slot, _)| slot.0));
     numbers.push(u64::MAX);
-    numbers.extend(procedure_starts(image, local).iter().chain(&called).map(|start| start.0));
+    numbers.extend(module.symbols().starts(local).chain(called.iter().copied()).map(|start| start.0));
     numbers.extend(image.instruction_ranges().iter().flat_map(|range| [range.start.0, range.end.0]));
     numbers.push(u64::from(image.kind() == ImageKind::Executable));
     for number in numbers {
@@ -236,24 +239,24 @@ pub(crate) fn identify(image: &Image, local: bool, hash: &mut Xxh3) {
 }
 
 /// What the machine code in `code` says, but for what is `known`; procedures begin at `starts`, among others.
-pub(super) fn analysis_of(
-    image: &Image,
+fn analysis_of(
+    file: &ModuleFile,
     code: &[Range<LinkAddr>],
     known: &[Range<LinkAddr>],
     starts: Vec<LinkAddr>,
 ) -> CodeAnalysis {
-    with_input(image, code, known, starts, analyse)
+    with_input(file, code, known, starts, analyse)
 }
 
 /// Calls `then` with what there is to analyse. `known` and `starts` as with [`analysis_of`].
 pub(crate) fn with_input<T>(
-    image: &Image,
+    file: &ModuleFile,
     code: &[Range<LinkAddr>],
     known: &[Range<LinkAddr>],
     mut starts: Vec<LinkAddr>,
     then: impl FnOnce(&CodeInput<'_>) -> T,
 ) -> T {
-    let loading = Loading::of(image);
+    let (image, loading) = (file.image(), file.loading());
     starts.extend(&loading.called);
     let no_return_slots: Vec<LinkAddr> =
         loading.symbols.iter().filter(|(_, name)| is_no_return(name)).map(|(slot, _)| *slot).collect();
@@ -274,60 +277,11 @@ pub(crate) fn with_input<T>(
     })
 }
 
-/// Call frame information and the machine code say different things of an instruction.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Disagreement {
-    /// The instruction.
-    pub address: LinkAddr,
-    /// In what.
-    pub verdict: Verdict,
-    /// What call frame information says.
-    pub call_frames: Recipe,
-    /// What the code says.
-    pub machine_code: Recipe,
-}
-
-/// Calls `each` with every instruction that call frame information speaks of, and how the code, looked at alone, stands
-/// to that.
-pub fn compare(image: &Image, mut each: impl FnMut(Disagreement)) {
-    let (code, _) = code_of(image);
-    let options = RecipeOptions { machine_code: false, ..RecipeOptions::default() };
-    let build = build_table(image, &options);
-    let Ok(table) = Table::new(&build.bytes) else { return };
-    let mut claims: Vec<Claim> = Vec::new();
-    let mut open: Option<(LinkAddr, Recipe)> = None;
-    table.for_each_row(|start, id| {
-        if let Some((from, recipe)) = open.take()
-            && from < start
-        {
-            claims.push(Claim { code: from..start, recipe });
-        }
-        open = id.and_then(|id| table.recipe(id)).filter(|recipe| *recipe != Recipe::UNKNOWN).map(|r| (start, r));
-    });
-    for (address, claim, verdict, machine_code) in
-        with_input(image, &code, &[], procedure_starts(image, false), |input| judge(input, &claims))
-    {
-        let Some(call_frames) = claims.get(claim).map(|claim| claim.recipe) else { continue };
-        each(Disagreement { address, verdict, call_frames, machine_code });
-    }
-}
-
 /// The procedures that the machine code of an image shows, as if it had no call frame information and no local symbols:
 /// by ascending start.
-pub fn procedures(image: &Image) -> Vec<Procedure> {
-    let (code, _) = code_of(image);
-    analysis_of(image, &code, &[], procedure_starts(image, false)).procedures
-}
-
-/// Where call frame information and machine code contradict each other, by address.
-pub fn disagreements(image: &Image) -> Vec<Disagreement> {
-    let mut found = Vec::new();
-    compare(image, |point| {
-        if matches!(point.verdict, Verdict::FrameDiffers | Verdict::RegisterDiffers) {
-            found.push(point);
-        }
-    });
-    found
+pub fn procedures(module: &Module) -> Vec<Procedure> {
+    let starts = module.symbols().starts(false).collect();
+    analysis_of(module.file(), module.file().code(), &[], starts).procedures
 }
 
 #[cfg(test)]

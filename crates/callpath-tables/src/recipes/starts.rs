@@ -11,7 +11,6 @@ use callpath_format::address::LinkAddr;
 use callpath_format::recipe::Recipe;
 use callpath_image::cfi::{CallFrames, FrameRange};
 use callpath_image::elf::Image;
-use callpath_image::loading::{each_procedure_symbol, procedure_start};
 use callpath_x86::stack_switches::on_another_stack;
 use memchr::memmem;
 use xxhash_rust::xxh3::Xxh3;
@@ -96,11 +95,11 @@ const LONGEST_ENTRY_BYTES: u64 = 256;
 
 /// The code that nobody calls. Where it is returned to at its first instruction, with the byte before it, by which such a
 /// frame is looked up, unless that is another procedure's or ends an instruction (glibc's clone3 returns right before its
-/// thread's start). `local`: symbols that are not for the dynamic linker are believed.
-pub fn find(image: &Image, frames: &CallFrames, local: bool) -> Vec<Range<LinkAddr>> {
+/// thread's start). `named`: the procedures that nobody calls by the symbols that are believed.
+pub(crate) fn find(image: &Image, frames: &CallFrames, named: &Named) -> Vec<Range<LinkAddr>> {
     let code: Vec<_> =
         image.instruction_ranges().iter().filter_map(|range| Some((range.start, bytes(image, range)?))).collect();
-    find_in(image, &code, |at| image.bytes_from(at), frames, &Named::of(image, local))
+    find_in(image, &code, |at| image.bytes_from(at), frames, named)
 }
 
 /// The same in a part of the code, whose bytes the image need not have: `bytes_from` says what there is from an address on.
@@ -140,8 +139,8 @@ pub(super) fn find_in<'a>(
 }
 
 /// Adds to `hash` what [`find`] looks at besides code and call frame information.
-pub(crate) fn identify(image: &Image, local: bool, hash: &mut Xxh3) {
-    for (code, part) in Named::of(image, local).0 {
+pub(crate) fn identify(image: &Image, named: &Named, hash: &mut Xxh3) {
+    for (code, part) in named.0.iter().cloned() {
         for number in [code.start.0, code.end.0, part as u64] {
             hash.update(&number.to_le_bytes());
         }
@@ -182,33 +181,20 @@ fn begins(code: &[u8]) -> bool {
 
 /// What of a procedure nobody calls.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Part {
+pub(crate) enum Part {
+    /// All of it.
     All,
     /// What runs on another stack than the one that it was called on.
     Switched,
 }
 
-/// The procedures of those names, each once. Looking at a large module's symbols takes a tenth of a second.
+/// The procedures of those names, each once.
+#[derive(Clone)]
 pub(crate) struct Named(Vec<(Range<LinkAddr>, Part)>);
 
 impl Named {
-    pub(crate) fn of(image: &Image, local: bool) -> Named {
-        let mut found = Vec::new();
-        each_procedure_symbol(image, local, |name, code| found.extend(part_of(name).map(|part| (code, part))));
-        Named::sorted(found)
-    }
-
-    /// Also where procedures begin, as [`callpath_image::loading::procedure_starts`] says.
-    pub(crate) fn with_starts(image: &Image, local: bool) -> (Named, Vec<LinkAddr>) {
-        let (mut found, mut starts) = (Vec::new(), Vec::new());
-        each_procedure_symbol(image, local, |name, code| {
-            starts.extend(procedure_start(name, &code));
-            found.extend(part_of(name).map(|part| (code, part)));
-        });
-        (Named::sorted(found), starts)
-    }
-
-    fn sorted(mut found: Vec<(Range<LinkAddr>, Part)>) -> Named {
+    /// In any order, some twice.
+    pub(crate) fn new(mut found: Vec<(Range<LinkAddr>, Part)>) -> Named {
         found.sort_unstable_by_key(|(code, part)| (code.start, code.end, *part));
         found.dedup();
         Named(found)
@@ -216,7 +202,7 @@ impl Named {
 }
 
 /// What nobody calls of a procedure of this name.
-fn part_of(name: &str) -> Option<Part> {
+pub(crate) fn part_of(name: &str) -> Option<Part> {
     let is = |names: &[&str]| {
         names.iter().any(|known| {
             name.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest == ".abi0" || rest == ".cold")

@@ -17,6 +17,7 @@ use callpath_image::elf::Image;
 use callpath_unwind::{CodeMap, Located};
 
 use super::{Answered, u32_at, u64_at};
+use crate::module::Module;
 use crate::recipes::{RecipeOptions, TableBuild};
 use crate::table_cache::TableCache;
 
@@ -75,7 +76,7 @@ impl<'a> Tables<'a> {
                 }
                 at += MAPPING_LEN_BYTES;
             }
-            modules.push(Module { bias, table: self.table(path, end.saturating_sub(start)) });
+            modules.push(MappedModule { bias, table: self.table(path, end.saturating_sub(start)) });
         }
         mappings.sort_by_key(|mapping| (mapping.start, mapping.end));
         Ok(Modules { modules, mappings, memory: Vec::new() })
@@ -104,7 +105,7 @@ impl<'a> Tables<'a> {
             remark(&mut self.remarks, "no recipes for [vdso]: it is not this machine's".into());
         }
         let table = image.map(|image| {
-            let build = self.cache.table_for(&image, self.options);
+            let build = self.cache.table_for(&Module::from(image), self.options);
             for diagnostic in &build.diagnostics {
                 remark(&mut self.remarks, format!("{name}: {diagnostic}"));
             }
@@ -147,7 +148,7 @@ fn own_vdso(len_bytes: u64) -> Option<Image> {
 }
 
 #[derive(Clone, Debug)]
-struct Module {
+struct MappedModule {
     bias: u64,
     table: Option<Rc<TableBuild>>,
 }
@@ -162,7 +163,7 @@ struct Mapping {
 /// What is where, until the next MODULES record.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Modules {
-    modules: Vec<Module>,
+    modules: Vec<MappedModule>,
     /// Executable mappings, by address.
     mappings: Vec<Mapping>,
     /// Direct-mapped: what was found at an address last. Empty until the first look-up.

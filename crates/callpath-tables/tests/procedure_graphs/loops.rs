@@ -12,7 +12,7 @@ fn loops_are_those_of_the_source() {
         for kind in ["-fpic", "-fno-pic"] {
             run(directory.path(), "gcc", &["-S", level, kind, &source, "-o", "code.s"]);
             let program = link(directory.path(), directory.path().join("code.s"), kind == "-fpic");
-            let graphs = graphs(&program.image);
+            let graphs = graphs(&program.module);
             let mut checked = 0;
             for (name, &address) in &program.symbols {
                 let Some((word, depths)) = name.split_once('_') else { continue };

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use callpath_image::elf::Image;
 use callpath_tables::graphs::with_flow;
+use callpath_tables::module::Module;
 use callpath_x86::graph::{ProcedureGraph, merged};
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/procedure_graphs");
@@ -26,7 +26,7 @@ fn run(directory: &Path, program: &str, arguments: &[&str]) -> String {
 
 /// A program made of assembler, and where its labels lie. What is undefined in it stays so.
 struct Program {
-    image: Image,
+    module: Module,
     symbols: BTreeMap<String, u64>,
     assembler: String,
 }
@@ -47,13 +47,13 @@ fn link(directory: &Path, assembler: PathBuf, is_shared: bool) -> Program {
     };
     let symbols = symbols.lines().filter_map(symbol).collect();
     run(directory, "strip", &["program", "-o", "stripped"]);
-    let image = Image::read(&directory.join("stripped")).unwrap();
-    Program { image, symbols, assembler: text }
+    let module = Module::read(&directory.join("stripped")).unwrap();
+    Program { module, symbols, assembler: text }
 }
 
-/// The graphs of an image's procedures.
-fn graphs(image: &Image) -> Vec<ProcedureGraph> {
-    with_flow(image, |flow, _| merged((0..flow.len()).map(|procedure| flow.graph(procedure)).collect()))
+/// The graphs of a module's procedures.
+fn graphs(module: &Module) -> Vec<ProcedureGraph> {
+    with_flow(module, |flow, _| merged((0..flow.len()).map(|procedure| flow.graph(procedure)).collect()))
 }
 
 /// The tables in assembler: the address of each, and where its entries lead.
@@ -102,7 +102,7 @@ fn check_tables(program: &Program, what: &str) -> usize {
     let expect = written_tables(program);
     let mut found = BTreeSet::new();
     let is_code = |address: u64| expect.values().any(|targets| targets.contains(&address));
-    for graph in graphs(&program.image) {
+    for graph in graphs(&program.module) {
         assert_eq!(graph.unresolved(), 0, "{what}: {:#x}", graph.entry);
         for table in &graph.tables {
             let addresses: Vec<u64> = table.addresses.iter().map(|address| address.0).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use callpath_image::elf::Image;
+use callpath_tables::module::Module;
 use callpath_x86::graph::Terminator;
 
 use crate::{SOURCES, graphs, link, run};
@@ -17,7 +17,7 @@ fn cold_parts_belong_to_their_procedures() {
         let arguments = ["-S", "-O2", kind, &source, "-o", "code.s"];
         run(directory.path(), "gcc", &arguments);
         let program = link(directory.path(), directory.path().join("code.s"), kind == "-fpic");
-        let graphs = graphs(&program.image);
+        let graphs = graphs(&program.module);
         for (name, &address) in &program.symbols {
             let Some(hot) = name.strip_suffix(".cold") else { continue };
             let hot = program.symbols[hot];
@@ -61,7 +61,7 @@ fn an_aligned_cold_part_is_known_by_its_name() {
         let program = link(directory.path(), code, kind == "-fpic");
         let (hot, cold) = (program.symbols["early"], program.symbols["early.cold"]);
         assert_eq!(cold % 16, 0, "{kind}");
-        let graphs = graphs(&Image::read(&directory.path().join("program")).unwrap());
+        let graphs = graphs(&Module::read(&directory.path().join("program")).unwrap());
         let graph = graphs.iter().find(|graph| graph.entry.0 == hot).unwrap_or_else(|| panic!("{kind}: {graphs:?}"));
         let starts: BTreeSet<u64> = graph.fragments.iter().map(|fragment| fragment.start.0).collect();
         assert_eq!(starts, BTreeSet::from([hot, cold]), "{kind}");

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use callpath_db::MetricSource;
 use callpath_format::recipe::Packed;
 use callpath_format::table::{RecipeId, Table};
-use callpath_image::elf::Image;
 use callpath_tables::SnapshotError;
+use callpath_tables::module::Module;
 use callpath_tables::recipes::RecipeOptions;
 use callpath_tables::snapshot;
 use callpath_tables::table_cache::TableCache;
@@ -127,9 +127,9 @@ fn unwind(options: &RecipeOptions) -> Outcome {
 }
 
 fn disagreements(file: &std::path::Path) -> Outcome {
-    let image = Image::read(file).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
+    let module = Module::read(file).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
     let mut out = output::stdout();
-    let found = callpath_tables::recipes::disagreements(&image);
+    let found = callpath_tables::recipes::disagreements(&module);
     for point in &found {
         let (frames, code) = (Shown(&point.call_frames), Shown(&point.machine_code));
         writeln!(out, "{:#x} call frame information: {frames}; machine code: {code}", point.address.0)?;
@@ -140,8 +140,8 @@ fn disagreements(file: &std::path::Path) -> Outcome {
 }
 
 fn recipes(file: &std::path::Path, options: &RecipeOptions) -> Outcome {
-    let image = Image::read(file).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
-    let build = callpath_tables::recipes::build_table(&image, options);
+    let module = Module::read(file).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
+    let build = callpath_tables::recipes::build_table(&module, options);
     let table = Table::new(&build.bytes).map_err(|e| anyhow::anyhow!("the table is malformed: {e:?}"))?;
     let mut out = output::stdout();
     let mut written = Ok(());

@@ -9,7 +9,7 @@ use callpath_analyze::structure::{
     ModuleStructure, ProcedureStructure, SourcePlace, StaticKind, StaticScope, kept_structure,
 };
 use callpath_format::address::LinkAddr;
-use callpath_image::elf::Image;
+use callpath_tables::module::Module;
 use callpath_tables::table_cache::TableCache;
 use callpath_view::text::printable;
 use serde_json::{Value, json};
@@ -37,8 +37,8 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
-    let image = Image::read(&arguments.file).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
-    let names = ModuleNames::from_image(&arguments.file, Ok(image), None, &surroundings::debug_roots());
+    let module = Module::read(&arguments.file).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
+    let names = ModuleNames::from_module(&arguments.file, Ok(module), None, &surroundings::debug_roots());
     for diagnostic in names.diagnostics() {
         output::say(diagnostic);
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use callpath_analyze::names::ModuleNames;
 use callpath_format::table::Table;
-use callpath_image::elf::Image;
+use callpath_tables::module::Module;
 use callpath_tables::recipes::{RecipeOptions, build_table};
 
 use crate::outcome::Outcome;
@@ -59,9 +59,9 @@ pub(super) fn analyse(files: &[PathBuf], rounds: u32) -> Outcome {
 
 fn analyse_one(file: &Path) -> (u64, u64) {
     const EVERY: u64 = 16;
-    let Ok(image) = Image::read(file) else { return (0, 0) };
-    let build = build_table(&image, &RecipeOptions::default());
-    let names = ModuleNames::from_image(file, Ok(image), None, &[]);
+    let Ok(module) = Module::read(file) else { return (0, 0) };
+    let build = build_table(&module, &RecipeOptions::default());
+    let names = ModuleNames::from_module(file, Ok(module), None, &[]);
     let (mut rows, mut named) = (0, 0);
     if let Ok(table) = Table::new(&build.bytes) {
         table.for_each_row(|start, _| {

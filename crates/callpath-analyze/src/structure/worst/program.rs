@@ -9,6 +9,7 @@ use std::sync::Arc;
 use callpath_image::elf::Image;
 
 use crate::structure::ModuleSource;
+use callpath_tables::module::Module;
 
 /// An assembler source whose unit has a line map, and entries of its own making.
 #[derive(Default)]
@@ -161,7 +162,7 @@ lines:
         std::fs::write(&source, self.text()).unwrap();
         build(&source, &program);
         let image = Arc::new(Image::read(&program).unwrap());
-        ModuleSource { image: Arc::clone(&image), with_dwarf: image, supplement: None }
+        ModuleSource { module: Arc::new(Module::new(Arc::clone(&image))), with_dwarf: image, supplement: None }
     }
 
     /// The end of `run`.

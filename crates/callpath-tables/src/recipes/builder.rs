@@ -1,0 +1,201 @@
+//! What all sources say of a module's code, laid into one table.
+//! Knows nothing of what the sources looked at.
+
+use std::ops::Range;
+
+use callpath_format::address::LinkAddr;
+use callpath_format::recipe::{Packed, Recipe};
+use callpath_image::cfi::{CallFrames, CfiSection};
+
+use super::encode::{self, encode};
+use super::pool::RecipePool;
+use super::spans::{Piece, Span, change_within, flatten, overlay};
+use super::table_build::{RecipeDiagnostic, TableBuild, TableStats};
+
+/// Who says so. Where two sources speak of the same code, the one that comes first here is believed; where it says
+/// that it does not know, the next one is asked.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Origin {
+    /// Code that begins a stack, which call frame information does not tell.
+    Start,
+    /// The machine code of procedures whose call frame information compilers often get wrong.
+    CodeOverFrames,
+    /// `.eh_frame`, which programs themselves unwind by.
+    EhFrame,
+    /// `.debug_frame`, which only debuggers read.
+    DebugFrame,
+    /// The image's entry point, which nobody calls.
+    Entry,
+    /// The machine code itself.
+    Code,
+}
+
+impl Origin {
+    const ALL: [Origin; 6] =
+        [Origin::Start, Origin::CodeOverFrames, Origin::EhFrame, Origin::DebugFrame, Origin::Entry, Origin::Code];
+}
+
+/// A recipe that a builder knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecipeRef(u32);
+
+impl RecipeRef {
+    /// [`Recipe::UNKNOWN`] in every builder.
+    pub const UNKNOWN: RecipeRef = RecipeRef(RecipePool::UNKNOWN);
+}
+
+/// Collects what sources say of a module's code, in any order, and makes a table of it.
+///
+/// Rows come in pieces, one for each FDE or analysed procedure. The result does not depend on the order in which the
+/// pieces of different origins come; among overlapping pieces of one origin the one that begins last holds, and of
+/// those that begin together the first that came.
+pub struct RecipeTableBuilder {
+    pub(super) regions: Vec<Range<LinkAddr>>,
+    pub(super) pool: RecipePool,
+    rows: Vec<(u64, u32)>,
+    pieces: [Vec<Piece>; Origin::ALL.len()],
+    /// Code whose frames, or those that they call, must keep their return addresses: `Packed::KEPT`, `Packed::KEEPS`,
+    /// `Packed::LEAVES`.
+    pub(super) kept: Vec<(Range<LinkAddr>, u16)>,
+    /// Code of which call frame information is known to be wrong.
+    disbelieved: Vec<Range<u64>>,
+    /// That is all such code.
+    pub(super) knows_kept: bool,
+}
+
+impl RecipeTableBuilder {
+    /// A table of these executable ranges, in any order. Overlapping ones are joined.
+    pub fn new(mut regions: Vec<Range<LinkAddr>>) -> RecipeTableBuilder {
+        regions.retain(|region| region.start < region.end);
+        regions.sort_by_key(|region| region.start);
+        let mut joined: Vec<Range<LinkAddr>> = Vec::with_capacity(regions.len());
+        for region in regions {
+            match joined.last_mut() {
+                Some(last) if region.start <= last.end => last.end = last.end.max(region.end),
+                _ => joined.push(region),
+            }
+        }
+        RecipeTableBuilder {
+            regions: joined,
+            pool: RecipePool::new(),
+            rows: Vec::new(),
+            pieces: Default::default(),
+            kept: Vec::new(),
+            disbelieved: Vec::new(),
+            knows_kept: false,
+        }
+    }
+
+    /// Makes a recipe known. Its expressions are in `expressions`; one that is not there makes the recipe unknown.
+    pub fn recipe(&mut self, recipe: &Recipe, expressions: &[u8]) -> RecipeRef {
+        RecipeRef(self.pool.intern(recipe, expressions))
+    }
+
+    /// What `origin` says of `code`: rows in ascending order, each up to the next or the end. A row that begins before
+    /// the one that came last, or outside `code`, is not taken. Code before the first row is unknown.
+    pub fn add(
+        &mut self,
+        origin: Origin,
+        code: Range<LinkAddr>,
+        rows: impl IntoIterator<Item = (LinkAddr, RecipeRef)>,
+    ) {
+        let first = self.rows.len();
+        for (start, recipe) in rows {
+            if !code.contains(&start) {
+                continue;
+            }
+            if self.rows.len() == first && code.start < start {
+                self.rows.push((code.start.0, RecipePool::UNKNOWN));
+            }
+            match self.rows.get_mut(first..).and_then(|rows| rows.last_mut()) {
+                Some(last) if last.0 == start.0 => last.1 = recipe.0,
+                Some(last) if last.0 > start.0 => {}
+                _ => self.rows.push((start.0, recipe.0)),
+            }
+        }
+        let piece = Piece { start: code.start.0, end: code.end.0, rows: first..self.rows.len() };
+        self.pieces[origin as usize].push(piece);
+    }
+
+    /// All that call frame information says.
+    pub fn add_call_frames(&mut self, frames: &CallFrames) {
+        let recipes: Vec<u32> =
+            frames.recipes.iter().map(|recipe| self.pool.intern(recipe, &frames.expressions)).collect();
+        let recipe_of = |index: u32| RecipeRef(recipes.get(index as usize).copied().unwrap_or(RecipePool::UNKNOWN));
+        self.rows.reserve(frames.rows.len());
+        for range in &frames.ranges {
+            let origin = match range.section {
+                CfiSection::EhFrame | CfiSection::EhFrameHdr => Origin::EhFrame,
+                CfiSection::DebugFrame => Origin::DebugFrame,
+            };
+            let rows = frames.rows_of(range).iter().map(|row| (row.start, recipe_of(row.recipe)));
+            self.add(origin, range.code.clone(), rows);
+        }
+    }
+
+    /// Whatever call frame information says of `code` is not taken.
+    pub(super) fn disbelieve(&mut self, code: &Range<LinkAddr>) {
+        self.disbelieved.push(code.start.0..code.end.0);
+    }
+
+    /// How many pieces came, of all sources: not known any more when they have been put together.
+    pub(super) fn piece_count(&self) -> usize {
+        self.pieces.iter().map(Vec::len).sum()
+    }
+
+    /// What all sources together say.
+    pub(super) fn spans(&mut self) -> Vec<Span> {
+        let mut spans = Vec::new();
+        for (origin, pieces) in Origin::ALL.into_iter().zip(std::mem::take(&mut self.pieces)) {
+            let mut said = flatten(pieces, &self.rows, RecipePool::UNKNOWN);
+            if matches!(origin, Origin::EhFrame | Origin::DebugFrame) && !self.disbelieved.is_empty() {
+                said = change_within(said, self.disbelieved.clone(), |_| RecipePool::UNKNOWN);
+                said.retain(|span| span.recipe != RecipePool::UNKNOWN);
+            }
+            if origin != Origin::EhFrame {
+                for span in &mut said {
+                    span.recipe = self.pool.with_bits(span.recipe, Packed::INFERRED);
+                }
+            }
+            spans = overlay(spans, said);
+        }
+        spans
+    }
+
+    /// The table.
+    pub fn finish(mut self) -> TableBuild {
+        let piece_count = self.piece_count();
+        let spans = self.spans();
+        self.encode(spans, piece_count)
+    }
+
+    pub(super) fn encode(mut self, mut spans: Vec<Span>, piece_count: usize) -> TableBuild {
+        for bit in [Packed::KEPT, Packed::KEEPS, Packed::LEAVES] {
+            let code = self.kept.iter().filter(|kept| kept.1 == bit).map(|kept| kept.0.start.0..kept.0.end.0);
+            spans = change_within(spans, code.collect(), |recipe| self.pool.with_bits(recipe, bit));
+        }
+        let mut diagnostics = Vec::new();
+        let encoded = encode(&self.regions, &spans, &self.pool, self.knows_kept).unwrap_or_else(|| {
+            diagnostics.push(RecipeDiagnostic::TooLong);
+            encode::empty()
+        });
+        if encoded.surplus_recipes > 0 {
+            diagnostics.push(RecipeDiagnostic::SurplusRecipes(encoded.surplus_recipes));
+        }
+        let rows = encoded.header.rows;
+        let stats = TableStats {
+            code_bytes: self
+                .regions
+                .iter()
+                .fold(0, |sum: u64, region| sum.saturating_add(region.end.0 - region.start.0)),
+            covered_bytes: encoded.covered_bytes,
+            table_bytes: encoded.bytes.len() as u64,
+            rows: rows.into(),
+            recipes: encoded.recipes.into(),
+            wide_recipes: encoded.wide_recipes.into(),
+            pieces: piece_count as u64,
+            diagnostics: diagnostics.len() as u64,
+        };
+        TableBuild { bytes: encoded.bytes, diagnostics, stats, from_cache: false }
+    }
+}

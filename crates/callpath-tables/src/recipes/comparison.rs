@@ -1,0 +1,60 @@
+//! What the machine code says of frames against what call frame information says: where the two differ.
+
+use callpath_format::address::LinkAddr;
+use callpath_format::recipe::Recipe;
+use callpath_format::table::Table;
+use callpath_x86::analysis::{Claim, judge};
+use callpath_x86::claims::Verdict;
+
+use super::build::build_table;
+use super::machine_code::with_input;
+use super::table_build::RecipeOptions;
+use crate::module::Module;
+
+/// Call frame information and the machine code say different things of an instruction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Disagreement {
+    /// The instruction.
+    pub address: LinkAddr,
+    /// In what.
+    pub verdict: Verdict,
+    /// What call frame information says.
+    pub call_frames: Recipe,
+    /// What the code says.
+    pub machine_code: Recipe,
+}
+
+/// Calls `each` with every instruction that call frame information speaks of, and how the code, looked at alone, stands
+/// to that.
+pub fn compare(module: &Module, mut each: impl FnMut(Disagreement)) {
+    let options = RecipeOptions { machine_code: false, ..RecipeOptions::default() };
+    let build = build_table(module, &options);
+    let Ok(table) = Table::new(&build.bytes) else { return };
+    let mut claims: Vec<Claim> = Vec::new();
+    let mut open: Option<(LinkAddr, Recipe)> = None;
+    table.for_each_row(|start, id| {
+        if let Some((from, recipe)) = open.take()
+            && from < start
+        {
+            claims.push(Claim { code: from..start, recipe });
+        }
+        open = id.and_then(|id| table.recipe(id)).filter(|recipe| *recipe != Recipe::UNKNOWN).map(|r| (start, r));
+    });
+    let starts = module.symbols().starts(false).collect();
+    let judged = with_input(module.file(), module.file().code(), &[], starts, |input| judge(input, &claims));
+    for (address, claim, verdict, machine_code) in judged {
+        let Some(call_frames) = claims.get(claim).map(|claim| claim.recipe) else { continue };
+        each(Disagreement { address, verdict, call_frames, machine_code });
+    }
+}
+
+/// Where call frame information and machine code contradict each other, by address.
+pub fn disagreements(module: &Module) -> Vec<Disagreement> {
+    let mut found = Vec::new();
+    compare(module, |point| {
+        if matches!(point.verdict, Verdict::FrameDiffers | Verdict::RegisterDiffers) {
+            found.push(point);
+        }
+    });
+    found
+}

@@ -1,0 +1,94 @@
+//! A recipe table that was built: what was asked for, its bytes, its figures, and what was odd.
+
+use std::fmt;
+
+use callpath_format::address::LinkAddr;
+use callpath_image::cfi::CfiDiagnostic;
+
+use crate::cache_trouble::CacheTrouble;
+
+/// What goes into a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecipeOptions {
+    /// Read `.debug_frame` where `.eh_frame` is silent.
+    pub debug_frame: bool,
+    /// Read call frame information at all. Without it (and without local symbols) a module is analysed as if it were
+    /// fully stripped.
+    pub call_frames: bool,
+    /// Analyse machine code where call frame information is silent.
+    pub machine_code: bool,
+}
+
+impl Default for RecipeOptions {
+    fn default() -> RecipeOptions {
+        RecipeOptions { debug_frame: true, call_frames: true, machine_code: true }
+    }
+}
+
+/// A table, and what is to be said of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TableBuild {
+    /// The table (`callpath_format::table`).
+    pub bytes: Vec<u8>,
+    /// What was odd. Empty if the table comes from the cache: see [`TableStats::diagnostics`].
+    pub diagnostics: Vec<RecipeDiagnostic>,
+    /// Figures.
+    pub stats: TableStats,
+    /// It was made earlier, and is valid still.
+    pub from_cache: bool,
+}
+
+/// Figures of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TableStats {
+    /// Executable code, bytes.
+    pub code_bytes: u64,
+    /// Code that has a recipe, bytes.
+    pub covered_bytes: u64,
+    /// The table, bytes.
+    pub table_bytes: u64,
+    /// Rows.
+    pub rows: u64,
+    /// Distinct recipes.
+    pub recipes: u64,
+    /// Those of them that are not packed.
+    pub wide_recipes: u64,
+    /// FDEs, or procedures of other sources, that speak of executable code.
+    pub pieces: u64,
+    /// What was odd when the table was made.
+    pub diagnostics: u64,
+}
+
+/// Something odd that was met on the way to a table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RecipeDiagnostic {
+    /// In call frame information.
+    Cfi(CfiDiagnostic),
+    /// Call frame information has so many more oddities than are named.
+    CfiLeftOut(u64),
+    /// So many recipes more than a table can name: their code has none.
+    SurplusRecipes(u64),
+    /// Executable ranges add up to more than the file can account for: code from this address on has no recipes.
+    TooMuchCode(LinkAddr),
+    /// The table would be longer than 4 GiB: it is empty.
+    TooLong,
+    /// A cached table could not be used, and was made again.
+    Cache(CacheTrouble),
+}
+
+impl fmt::Display for RecipeDiagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecipeDiagnostic::Cfi(diagnostic) => diagnostic.fmt(f),
+            RecipeDiagnostic::CfiLeftOut(count) => write!(f, "{count} more oddities in call frame information"),
+            RecipeDiagnostic::SurplusRecipes(count) => {
+                write!(f, "{count} distinct recipes more than a table can name; their code has none")
+            }
+            RecipeDiagnostic::TooMuchCode(from) => {
+                write!(f, "executable segments claim more than the file holds; no recipes from {from} on")
+            }
+            RecipeDiagnostic::TooLong => write!(f, "the recipe table would be longer than 4 GiB; there is none"),
+            RecipeDiagnostic::Cache(trouble) => trouble.fmt(f),
+        }
+    }
+}
