@@ -50,6 +50,16 @@ const NEEDED_OF_SPLIT: [SectionId; 13] = [
     SectionId::DebugTypes,
 ];
 
+/// The file that an entry stands in.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Home {
+    Main,
+    /// What dwz moved out, in `.gnu_debugaltlink`'s file.
+    Supplement,
+    /// The `.dwo` of the unit that is being read.
+    Split,
+}
+
 /// An image's DWARF.
 pub(crate) struct DwarfSections {
     image: Arc<Image>,

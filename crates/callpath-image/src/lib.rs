@@ -17,6 +17,7 @@ mod dwarf;
 mod eh_frame;
 pub mod elf;
 pub mod error;
+pub mod exception_table;
 pub mod exports;
 mod fde;
 #[doc(hidden)]
@@ -27,6 +28,7 @@ pub mod identity;
 pub mod landing_pads;
 pub mod lines;
 pub mod loading;
+mod lsda;
 pub mod memory;
 pub mod module_file;
 mod outline;

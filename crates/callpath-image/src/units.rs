@@ -11,9 +11,8 @@ use std::sync::Arc;
 use gimli::{Abbreviations, DebugAbbrevOffset, DebugInfoOffset, Dwarf, SectionId, UnitType};
 
 use crate::code_ranges::CodeEnd;
-use crate::dwarf::{DwarfSections, Reader};
+use crate::dwarf::{DwarfSections, Home, Reader};
 use crate::error::ImageError;
-use crate::scopes::Home;
 use crate::scopes::root::{UnitRoot, read_root};
 
 /// How many ranges that begin before an address are tried: units overlap rarely, and never deeply.

@@ -2,116 +2,22 @@
 //! Knows nothing of code.
 //!
 //! DWARF tells it by nesting alone, so that an entry's containers are known only to who comes from the unit's
-//! beginning. Where entries of a unit begin and end is kept until all that is asked for has been found.
+//! beginning. Where entries of a unit begin and end (`container_tree`) is kept until all that is asked for has been found.
 
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
-use gimli::{DwTag, UnitOffset, constants};
+use gimli::UnitOffset;
 
-use super::Home;
+use super::container_tree::ContainerTree;
 use super::reading::{EntryRef, Reading};
 use super::root::UnitRoot;
-use super::unit::{ContainerKind, ContainerRecord, NONE, Text};
+use super::unit::{ContainerRecord, NONE, Text};
+use crate::dwarf::Home;
 
 /// Deeper nesting is cut.
 const DEPTH: usize = 64;
-
-/// The entries of a unit that others can be declared in, in the order of the unit.
-#[derive(Default)]
-pub(super) struct ContainerTree {
-    entries: Vec<Entry>,
-    open: Vec<(isize, u32)>,
-}
-
-struct Entry {
-    start: u32,
-    end: u32,
-    parent: u32,
-    kind: ContainerKind,
-}
-
-/// What entries of that tag hold; `None` if nothing is declared in them that matters here.
-pub(super) fn kind(tag: DwTag) -> Option<ContainerKind> {
-    match tag {
-        constants::DW_TAG_namespace | constants::DW_TAG_module => Some(ContainerKind::Namespace),
-        constants::DW_TAG_class_type
-        | constants::DW_TAG_structure_type
-        | constants::DW_TAG_union_type
-        | constants::DW_TAG_interface_type
-        | constants::DW_TAG_enumeration_type => Some(ContainerKind::Class),
-        constants::DW_TAG_subprogram => Some(ContainerKind::Procedure),
-        _ => None,
-    }
-}
-
-impl ContainerTree {
-    /// Takes the beginning of an entry, of a container or not: all that lie deeper or beside it have ended.
-    pub(super) fn close(&mut self, depth: isize, offset: UnitOffset) {
-        while let Some(&(open_depth, index)) = self.open.last() {
-            if open_depth < depth {
-                return;
-            }
-            self.open.pop();
-            if let Some(entry) = self.entries.get_mut(index as usize) {
-                entry.end = position(offset);
-            }
-        }
-    }
-
-    /// Takes the beginning of a container that has children.
-    pub(super) fn open(&mut self, depth: isize, offset: UnitOffset, kind: ContainerKind) {
-        let parent = self.open.last().map_or(NONE, |(_, index)| *index);
-        self.open.push((depth, self.entries.len() as u32));
-        self.entries.push(Entry { start: position(offset), end: u32::MAX, parent, kind });
-    }
-
-    /// Whether a procedure is open.
-    pub(super) fn is_in_procedure(&self) -> bool {
-        let mut open = self.open.iter().filter_map(|(_, index)| self.entries.get(*index as usize));
-        open.any(|entry| entry.kind == ContainerKind::Procedure)
-    }
-
-    /// Whether a class is the innermost that is open.
-    pub(super) fn is_in_class(&self) -> bool {
-        let innermost = self.open.last().and_then(|(_, index)| self.entries.get(*index as usize));
-        innermost.is_some_and(|entry| entry.kind == ContainerKind::Class)
-    }
-
-    /// Reads a whole unit.
-    fn read(root: &UnitRoot<'_>) -> Result<ContainerTree, gimli::Error> {
-        let mut tree = ContainerTree::default();
-        let unit = &root.unit;
-        let mut entries = unit.header.entries_raw(&unit.abbreviations, None)?;
-        while !entries.is_empty() {
-            let (depth, offset) = (entries.next_depth(), entries.next_offset());
-            let Some(abbreviation) = entries.read_abbreviation()? else { continue };
-            tree.close(depth, offset);
-            if let Some(kind) = kind(abbreviation.tag()).filter(|_| abbreviation.has_children()) {
-                tree.open(depth, offset, kind);
-            }
-            entries.skip_attributes(abbreviation.attributes())?;
-        }
-        Ok(tree)
-    }
-
-    /// The innermost container around the entry at `offset`.
-    fn around(&self, offset: UnitOffset) -> Option<&Entry> {
-        let offset = position(offset);
-        let before = self.entries.partition_point(|entry| entry.start < offset).checked_sub(1)?;
-        let mut entry = self.entries.get(before)?;
-        // Parents come before their children: this ends.
-        while entry.end <= offset {
-            entry = self.entries.get(entry.parent as usize)?;
-        }
-        Some(entry)
-    }
-}
-
-fn position(offset: UnitOffset) -> u32 {
-    u32::try_from(offset.0).unwrap_or(u32::MAX)
-}
 
 /// The containers that one unit's origins need.
 #[derive(Default)]
@@ -169,19 +75,11 @@ impl Around {
         if let Some(known) = self.trees.get(&key) {
             return Some(Arc::clone(known));
         }
-        let shared = || reading.scopes.shared.containers.lock().unwrap_or_else(PoisonError::into_inner);
-        let may_share = root.home != Home::Split;
-        let shared_one = if may_share { shared().get(&key).cloned() } else { None };
-        let tree = match shared_one {
-            Some(tree) => tree,
-            None => {
-                // A broken unit's entries have no containers from there on; who reads the unit itself tells it.
-                let tree = Arc::new(ContainerTree::read(root).unwrap_or_default());
-                if may_share {
-                    shared().insert(key, Arc::clone(&tree));
-                }
-                tree
-            }
+        // A broken unit's entries have no containers from there on; who reads the unit itself tells it.
+        let read = || ContainerTree::read(root).unwrap_or_default();
+        let tree = match root.home {
+            Home::Split => Arc::new(read()),
+            Home::Main | Home::Supplement => reading.module.containers(key, read),
         };
         self.trees.insert(key, Arc::clone(&tree));
         Some(tree)

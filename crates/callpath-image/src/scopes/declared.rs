@@ -3,8 +3,7 @@
 
 use gimli::UnitOffset;
 
-use super::UnitId;
-use super::unit::{NONE, Origin, UnitScopes};
+use super::unit::{NONE, Origin, UnitId, UnitScopes};
 
 /// A procedure's declaration: the place, and whether it is inside of another procedure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

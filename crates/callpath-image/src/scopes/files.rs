@@ -7,7 +7,7 @@ use gimli::{Dwarf, IncompleteLineProgram};
 
 use super::root::UnitRoot;
 use super::unit::{NONE, Text};
-use crate::dwarf::Reader;
+use crate::dwarf::{Home, Reader};
 use crate::lines::file_path;
 
 /// The names and paths of one unit.
@@ -20,7 +20,7 @@ pub(super) struct Texts<'a> {
     /// By the number of the table and the index in it.
     by_index: HashMap<(usize, u64), u32>,
     /// Line programs, by the unit they are of, in the order in which they were needed.
-    programs: HashMap<(super::Home, usize), usize>,
+    programs: HashMap<(Home, usize), usize>,
     tables: Vec<Option<IncompleteLineProgram<Reader<'a>>>>,
     /// How many bytes of text may still be kept.
     left: usize,

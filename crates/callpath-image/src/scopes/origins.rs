@@ -6,10 +6,9 @@ use std::rc::Rc;
 
 use gimli::{AttributeValue, constants};
 
-use super::Home;
 use super::reading::{EntryRef, Reading};
 use super::unit::{NONE, OriginRecord, Text};
-use crate::dwarf::Reader;
+use crate::dwarf::{Home, Reader};
 
 /// From a concrete instance to an abstract one, from there to a definition, and on to a declaration: three steps.
 const STEPS: usize = 16;

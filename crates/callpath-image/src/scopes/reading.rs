@@ -7,16 +7,17 @@ use std::rc::Rc;
 use gimli::{AttributeValue, DebugInfoOffset, Dwarf, UnitOffset};
 
 use super::files::Texts;
+use super::module_dwarf::ModuleDwarf;
 use super::root::{UnitRoot, read_root};
-use super::{Home, Scopes, UnitId};
-use crate::dwarf::Reader;
+use super::unit::UnitId;
+use crate::dwarf::{Home, Reader};
 use crate::error::ImageError;
 
 /// More diagnostics of one unit than this tell nothing new.
 const DIAGNOSTICS_LIMIT: usize = 20;
 
 pub(super) struct Reading<'a> {
-    pub(super) scopes: &'a Scopes,
+    pub(super) module: &'a ModuleDwarf,
     pub(super) id: UnitId,
     main: &'a Dwarf<Reader<'a>>,
     split: Option<&'a Dwarf<Reader<'a>>>,
@@ -45,7 +46,7 @@ impl EntryRef<'_> {
 
 impl<'a> Reading<'a> {
     pub(super) fn new(
-        scopes: &'a Scopes,
+        module: &'a ModuleDwarf,
         id: UnitId,
         main: &'a Dwarf<Reader<'a>>,
         skeleton: Rc<UnitRoot<'a>>,
@@ -57,7 +58,7 @@ impl<'a> Reading<'a> {
             None => (None, Rc::clone(&skeleton)),
         };
         let (texts, diagnostics) = (Texts::new(text_limit), Vec::new());
-        Reading { scopes, id, main, split, skeleton, root, others: HashMap::new(), texts, diagnostics }
+        Reading { module, id, main, split, skeleton, root, others: HashMap::new(), texts, diagnostics }
     }
 
     /// The sections of a file. A unit of the supplement exists only if there is one.
@@ -106,7 +107,7 @@ impl<'a> Reading<'a> {
         let start = match home {
             Home::Split => split_unit_around(self.dwarf(home), offset)?,
             _ => {
-                let extents = self.scopes.extents_of(home);
+                let extents = self.module.extents_of(home);
                 let before = extents.partition_point(|extent| extent.start <= offset.0).checked_sub(1)?;
                 extents.get(before).filter(|extent| offset.0 < extent.end)?.start
             }
@@ -126,7 +127,7 @@ impl<'a> Reading<'a> {
     fn read_other(&self, home: Home, start: usize) -> Result<UnitRoot<'a>, gimli::Error> {
         let dwarf = self.dwarf(home);
         let header = dwarf.debug_info.header_from_offset(DebugInfoOffset(start))?;
-        let abbreviations = self.scopes.abbreviations(home, dwarf, header.debug_abbrev_offset())?;
+        let abbreviations = self.module.abbreviations(home, dwarf, header.debug_abbrev_offset())?;
         read_root(dwarf, home, header, abbreviations)
     }
 
@@ -140,7 +141,7 @@ impl<'a> Reading<'a> {
     /// Tells what is wrong with the entry at `entry` of its section.
     pub(super) fn diagnose(&mut self, entry: usize, why: String) {
         if self.diagnostics.len() < DIAGNOSTICS_LIMIT {
-            self.diagnostics.push(self.scopes.broken(self.id.0, entry as u64, why));
+            self.diagnostics.push(self.module.broken(self.id.0, entry as u64, why));
         }
     }
 }

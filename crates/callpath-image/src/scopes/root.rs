@@ -11,11 +11,10 @@ use gimli::{
     DebugStrOffsetsBase, Dwarf, Section, UnitHeader, UnitType, constants,
 };
 
-use super::Home;
 use super::unit::Language;
 use crate::bytes::Bytes;
 use crate::code_ranges::CodeAttributes;
-use crate::dwarf::Reader;
+use crate::dwarf::{Home, Reader};
 
 /// A unit whose entries can be read.
 pub(crate) struct UnitRoot<'a> {

@@ -31,8 +31,8 @@ pub(super) fn read(reading: &mut Reading<'_>) -> LineRows {
     match reading.texts.program(dwarf, &skeleton) {
         Ok(Some(program)) => {
             let bytes = program.header().raw_program_buf().len();
-            let shared = !reading.scopes.is_first_use(program.header().offset().0, start);
-            if shared && !reading.scopes.spend(bytes) {
+            let shared = !reading.module.is_first_use(program.header().offset().0, start);
+            if shared && !reading.module.spend(bytes) {
                 reading.diagnose(start, "too many units share one line program".to_string());
                 return LineRows::default();
             }

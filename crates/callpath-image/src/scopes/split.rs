@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use gimli::{Dwarf, DwarfFileType, DwarfPackage, DwoId, EndianSlice, LittleEndian, UnitType};
 
+use super::module_dwarf::{ModuleDwarf, UnitExtent};
 use super::root::{UnitRoot, read_root};
-use super::{Home, Scopes, UnitExtent};
-use crate::dwarf::{DwarfSections, Reader};
+use crate::dwarf::{DwarfSections, Home, Reader};
 use crate::elf::Image;
 use crate::error::ImageError;
 
@@ -68,19 +68,19 @@ pub(super) struct SplitSections<'s> {
 
 impl<'s> SplitSections<'s> {
     /// Finds where the entries of `skeleton` are. `None` if it is a whole unit; why they are not there, if they are not.
-    pub(super) fn find(scopes: &'s Scopes, skeleton: &UnitRoot<'_>) -> Option<Result<SplitSections<'s>, String>> {
+    pub(super) fn find(module: &'s ModuleDwarf, skeleton: &UnitRoot<'_>) -> Option<Result<SplitSections<'s>, String>> {
         let name = skeleton.dwo_name?;
         let Some(id) = skeleton.unit.dwo_id else {
             return Some(Err("it is split, and has no number to find its other half by".to_string()));
         };
-        if let Some(package) = &scopes.package
+        if let Some(package) = &module.package
             && package.holds(id)
         {
             return Some(Ok(SplitSections { own: None, package: Some(package), id }));
         }
         let name = Path::new(OsStr::from_bytes(name.slice()));
         let comp_dir = skeleton.unit.comp_dir.map(|dir| Path::new(OsStr::from_bytes(dir.slice())).to_path_buf());
-        let beside = scopes.main.image().origin().parent().map(Path::to_path_buf).unwrap_or_default();
+        let beside = module.main.image().origin().parent().map(Path::to_path_buf).unwrap_or_default();
         let mut candidates = vec![comp_dir.unwrap_or_default().join(name), beside.join(name)];
         candidates.extend(name.file_name().map(|name| beside.join(name)));
         let Some(path) = candidates.iter().find(|path| path.is_file()) else {
@@ -110,7 +110,7 @@ impl<'s> SplitSections<'s> {
     /// The unit with the number of the skeleton.
     pub(super) fn root<'a>(
         &self,
-        scopes: &Scopes,
+        module: &ModuleDwarf,
         dwarf: &Dwarf<Reader<'a>>,
         skeleton: &UnitRoot<'a>,
     ) -> Result<Rc<UnitRoot<'a>>, String> {
@@ -122,7 +122,7 @@ impl<'s> SplitSections<'s> {
                 continue;
             }
             let offset = header.debug_abbrev_offset();
-            let abbreviations = scopes.abbreviations(Home::Split, dwarf, offset).map_err(broken)?;
+            let abbreviations = module.abbreviations(Home::Split, dwarf, offset).map_err(broken)?;
             let mut root = read_root(dwarf, Home::Split, header, abbreviations).map_err(broken)?;
             if root.unit.dwo_id == Some(self.id) {
                 root.unit.copy_relocated_attributes(&skeleton.unit);

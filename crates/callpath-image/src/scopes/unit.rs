@@ -6,13 +6,16 @@ use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
 
-use super::UnitId;
 use super::declared::Declaration;
 use crate::demangle::demangle;
 use crate::error::ImageError;
 
 /// "None" where a number leads to something.
 pub(super) const NONE: u32 = u32::MAX;
+
+/// A compilation unit, by its offset in `.debug_info`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct UnitId(pub u64);
 
 /// A procedure's code or an inlined call, in one unit. Outer scopes have smaller numbers than those inside of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -8,19 +8,20 @@ use std::sync::Arc;
 use callpath_format::address::LinkAddr;
 use gimli::{Attribute, AttributeValue, DebugInfoOffset, DwTag, Dwarf, UnitOffset, constants};
 
-use super::containers::{self, Around, ContainerTree};
+use super::container_tree::{self, ContainerTree};
+use super::containers::Around;
 use super::declared::{self, Declaration};
 use super::folded::folded;
+use super::module_dwarf::ModuleDwarf;
 use super::origins::Origins;
 use super::paint::paint;
 use super::reading::{EntryRef, Reading};
 use super::root::read_root;
 use super::rows;
 use super::split::SplitSections;
-use super::unit::{END, NONE, Row, STATEMENT, ScopeRecord, UnitScopes};
-use super::{Home, Scopes, UnitId};
+use super::unit::{END, NONE, Row, STATEMENT, ScopeRecord, UnitId, UnitScopes};
 use crate::code_ranges::CodeAttributes;
-use crate::dwarf::Reader;
+use crate::dwarf::{Home, Reader};
 
 /// Ranges that a unit may have besides one for each of its bytes.
 const RANGES_BESIDES: usize = 1 << 12;
@@ -28,13 +29,13 @@ const RANGES_BESIDES: usize = 1 << 12;
 const PADDING: usize = 16;
 
 /// Reads the unit `id`.
-pub(super) fn read(scopes: &Scopes, id: UnitId) -> Result<UnitScopes, gimli::Error> {
-    let main = scopes.main.dwarf();
+pub(super) fn read(module: &ModuleDwarf, id: UnitId) -> Result<UnitScopes, gimli::Error> {
+    let main = module.main.dwarf();
     let header = main.debug_info.header_from_offset(DebugInfoOffset(id.0 as usize))?;
-    let abbreviations = scopes.abbreviations(Home::Main, &main, header.debug_abbrev_offset())?;
+    let abbreviations = module.abbreviations(Home::Main, &main, header.debug_abbrev_offset())?;
     let skeleton = Rc::new(read_root(&main, Home::Main, header, abbreviations)?);
     let mut why_not_split = None;
-    let sections = match SplitSections::find(scopes, &skeleton) {
+    let sections = match SplitSections::find(module, &skeleton) {
         Some(Ok(sections)) => Some(sections),
         Some(Err(why)) => {
             why_not_split = Some(why);
@@ -51,26 +52,26 @@ pub(super) fn read(scopes: &Scopes, id: UnitId) -> Result<UnitScopes, gimli::Err
         None => None,
     };
     let split_root = match (&sections, &split_dwarf) {
-        (Some(sections), Some(dwarf)) => sections.root(scopes, dwarf, &skeleton).map(Some),
+        (Some(sections), Some(dwarf)) => sections.root(module, dwarf, &skeleton).map(Some),
         _ => Ok(None),
     };
     let split_root = split_root.unwrap_or_else(|why| {
         why_not_split = Some(why);
         None
     });
-    read_entries(scopes, id, &main, skeleton, split_dwarf.as_ref().zip(split_root), why_not_split)
+    read_entries(module, id, &main, skeleton, split_dwarf.as_ref().zip(split_root), why_not_split)
 }
 
 fn read_entries<'a>(
-    scopes: &'a Scopes,
+    module: &'a ModuleDwarf,
     id: UnitId,
     main: &'a Dwarf<Reader<'a>>,
     skeleton: Rc<super::root::UnitRoot<'a>>,
     split: Option<(&'a Dwarf<Reader<'a>>, Rc<super::root::UnitRoot<'a>>)>,
     why_not_split: Option<String>,
 ) -> Result<UnitScopes, gimli::Error> {
-    let text_limit = scopes.text_limit();
-    let mut reading = Reading::new(scopes, id, main, skeleton, split, text_limit);
+    let text_limit = module.text_limit();
+    let mut reading = Reading::new(module, id, main, skeleton, split, text_limit);
     if let Some(why) = why_not_split {
         reading.diagnose(id.0 as usize, why);
     }
@@ -180,7 +181,7 @@ impl<'a> Walk<'a> {
             } else {
                 entries.skip_attributes(abbreviation.attributes()).map_err(at)?;
             }
-            if let Some(kind) = containers::kind(tag).filter(|_| has_children) {
+            if let Some(kind) = container_tree::kind(tag).filter(|_| has_children) {
                 self.containers.open(depth, offset, kind);
             }
         }
@@ -275,11 +276,11 @@ impl<'a> Walk<'a> {
 
     fn add_ranges(&mut self, attributes: &EntryAttributes<'a>) -> Result<(), String> {
         let root = Rc::clone(&self.reading.root);
-        let (scopes, ranges, left) = (self.reading.scopes, &mut self.ranges, &mut self.ranges_left);
-        attributes.code.each(self.dwarf, &root.unit, scopes.code_end, |start, end| {
+        let (module, ranges, left) = (self.reading.module, &mut self.ranges, &mut self.ranges_left);
+        attributes.code.each(self.dwarf, &root.unit, module.code_end, |start, end| {
             match left.checked_sub(1) {
                 Some(fewer) => *left = fewer,
-                None if scopes.spend(16) => {}
+                None if module.spend(16) => {}
                 None => return Err("there are more ranges than sound tables hold".to_string()),
             }
             ranges.push(LinkAddr(start)..LinkAddr(end));
