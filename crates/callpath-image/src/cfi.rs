@@ -32,7 +32,7 @@ use rustc_hash::FxHashMap;
 use crate::elf::Image;
 use crate::parse_counts::ImagePart;
 pub use diagnostic::{CfiDiagnostic, CfiSection, CfiTrouble};
-use emit::emit;
+use emit::{EndedRow, emit};
 pub use entries::{FrameEntries, FrameEntry};
 pub use index::IndexRow;
 use pool::RecipePool;
@@ -177,11 +177,12 @@ impl CallFrames {
                 input.index.iter().filter_map(|row| usize::try_from(row.entry).ok()).collect();
             entries.sort_unstable();
             let mut reader = SectionReader::new(section, bytes, CfiSection::EhFrame, &bases);
-            reader.read(past_terminators, &entries, &mut pool, &mut out);
+            reader.read(&Course { past_terminators, known: &entries }, &mut pool, &mut out);
         }
         if let Some(bytes) = input.debug_frame {
             let section = DebugFrame::new(bytes, LittleEndian);
-            SectionReader::new(section, bytes, CfiSection::DebugFrame, &bases).read(true, &[], &mut pool, &mut out);
+            let course = Course { past_terminators: true, known: &[] };
+            SectionReader::new(section, bytes, CfiSection::DebugFrame, &bases).read(&course, &mut pool, &mut out);
         }
         let is_code = |at: LinkAddr| input.code.iter().any(|code| code.contains(&at));
         let mut frames = out.finish(pool);
@@ -281,6 +282,23 @@ struct SectionReader<'a, 'b, S> {
     work_budget: usize,
 }
 
+/// How a section is gone through.
+struct Course<'k> {
+    /// Behind a terminator, too.
+    past_terminators: bool,
+    /// Where entries begin, ascending.
+    known: &'k [usize],
+}
+
+/// An FDE whose rows are to be found.
+struct Described<'c, 'a> {
+    cie: &'c Cie<'a>,
+    program: CallFrameInstructionIter<'c, Slice<'a>>,
+    code: Range<u64>,
+    /// Where it is in the section.
+    at: usize,
+}
+
 /// What an entry at some offset is.
 enum Entry {
     Terminator,
@@ -305,9 +323,9 @@ where
         }
     }
 
-    /// Reads entry by entry; what is wrong in one does not keep the next from being read. `known`: where entries begin,
-    /// ascending.
-    fn read(&mut self, past_terminators: bool, known: &[usize], pool: &mut RecipePool, out: &mut Output<'_>) {
+    /// Reads entry by entry; what is wrong in one does not keep the next from being read.
+    fn read(&mut self, course: &Course<'_>, pool: &mut RecipePool, out: &mut Output<'_>) {
+        let Course { past_terminators, known } = *course;
         let mut at = 0;
         while at < self.bytes.len() {
             let end = match self.entry_at(at) {
@@ -382,8 +400,8 @@ where
             return Ok(());
         }
         let first_row = out.rows.len();
-        let mut program = fde.instructions(&section, self.bases);
-        let trouble = self.rows(&cie, &mut program, start..end, at, pool, out).err();
+        let program = fde.instructions(&section, self.bases);
+        let trouble = self.rows(Described { cie: &cie, program, code: start..end, at }, pool, out).err();
         let landing_table = match fde.lsda() {
             // A linker that has dropped the table leaves a 0, which counts from here.
             Some(Pointer::Direct(table)) => Some(LinkAddr(table)).filter(|table| !self.own_bytes().contains(table)),
@@ -455,13 +473,11 @@ where
     /// Runs an FDE's program. After a fault the rest of the range is unknown.
     fn rows(
         &mut self,
-        cie: &Cie<'a>,
-        program: &mut CallFrameInstructionIter<'_, Slice<'a>>,
-        range: Range<u64>,
-        fde_at: usize,
+        described: Described<'_, 'a>,
         pool: &mut RecipePool,
         out: &mut Output<'_>,
     ) -> Result<(), CfiTrouble> {
+        let Described { cie, mut program, code: range, at: fde_at } = described;
         let fde_rows = out.rows.len();
         let is_signal_frame = cie.entry.is_signal_trampoline();
         let trouble_at = |fault, at| match fault {
@@ -504,7 +520,8 @@ where
                 Ok(next) => {
                     let end = next.min(range.end);
                     if start < end
-                        && let Err(loss) = emit(&mut machine, start..end, is_signal_frame, fde_rows, out)
+                        && let Err(loss) =
+                            emit(&mut machine, EndedRow { range: start..end, is_signal_frame, fde_rows }, out)
                     {
                         out.push_row(fde_rows, start, RecipePool::UNKNOWN);
                         row_loss = row_loss.or(Some((loss, start)));

@@ -32,16 +32,22 @@ impl CodeEnd {
     }
 }
 
+/// What attributes are read by.
+pub(crate) struct Within<'w, 'a> {
+    pub(crate) dwarf: &'w Dwarf<Reader<'a>>,
+    pub(crate) unit: &'w gimli::Unit<Reader<'a>>,
+    pub(crate) code_end: CodeEnd,
+}
+
 impl<'a> CodeAttributes<'a> {
     /// Gives each range to `add`, but for those of code that the linker dropped: they begin at 0, where no code lies, or end
     /// where they begin. Gives whether there were any of these. An error says why not all of it is known.
     pub(crate) fn each(
         &self,
-        dwarf: &Dwarf<Reader<'a>>,
-        unit: &gimli::Unit<Reader<'a>>,
-        code_end: CodeEnd,
+        within: &Within<'_, 'a>,
         mut add: impl FnMut(u64, u64) -> Result<(), String>,
     ) -> Result<bool, String> {
+        let Within { dwarf, unit, code_end } = *within;
         let mut is_dropped = false;
         let mut add = |start: u64, end: u64| match start {
             0 => {

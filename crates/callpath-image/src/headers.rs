@@ -132,7 +132,14 @@ pub(crate) fn program_headers(
     origin: &Path,
 ) -> Result<(Vec<Segment>, Vec<Part>), ImageError> {
     let count = header.program_header_count(bytes);
-    let table = table(bytes, "the program headers", header.phoff, count, header.phentsize, PHDR_LEN, origin)?;
+    let table = TableHeader {
+        what: "the program headers",
+        offset: header.phoff,
+        count,
+        said_len: header.phentsize,
+        entry_len: PHDR_LEN,
+    };
+    let table = table.bytes(bytes, origin)?;
     let mut segments = Vec::new();
     let mut parts = Vec::new();
     for entry in table.chunks_exact(PHDR_LEN as usize) {
@@ -170,7 +177,8 @@ pub(crate) fn section_headers(bytes: &[u8], header: &Header, origin: &Path) -> R
         0 => zero.and_then(|zero| zero.u64_at(32)).unwrap_or(0),
         count => count.into(),
     };
-    let table = table(bytes, what, header.shoff, count, header.shentsize, SHDR_LEN, origin)?;
+    let table = TableHeader { what, offset: header.shoff, count, said_len: header.shentsize, entry_len: SHDR_LEN };
+    let table = table.bytes(bytes, origin)?;
     let names_index = match header.shstrndx {
         abi::SHN_XINDEX => zero.and_then(|zero| zero.u32_at(40)).unwrap_or(0) as usize,
         index => index.into(),
@@ -219,25 +227,30 @@ fn section_name(names: &[u8], offset: u32) -> String {
     String::from_utf8_lossy(name.get(..256).unwrap_or(name)).into_owned()
 }
 
-/// `count` entries of `entry_len` bytes at `offset`, all of them in the file.
-fn table<'a>(
-    bytes: &'a [u8],
+/// What the ELF header says of a table.
+struct TableHeader {
     what: &'static str,
     offset: u64,
     count: u64,
+    /// An entry's length as the header says it, bytes, and as it is.
     said_len: u16,
     entry_len: u64,
-    origin: &Path,
-) -> Result<&'a [u8], ImageError> {
-    if count == 0 {
-        return Ok(&[]);
+}
+
+impl TableHeader {
+    /// The table, if all of it is in the file.
+    fn bytes<'a>(&self, bytes: &'a [u8], origin: &Path) -> Result<&'a [u8], ImageError> {
+        let TableHeader { what, offset, count, said_len, entry_len } = *self;
+        if count == 0 {
+            return Ok(&[]);
+        }
+        let path = || origin.to_path_buf();
+        if u64::from(said_len) != entry_len {
+            let why = format!("an entry has {said_len} bytes instead of {entry_len}");
+            return Err(ImageError::Malformed { path: path(), what, offset, why });
+        }
+        let len = count.saturating_mul(entry_len);
+        let file_len = bytes.len() as u64;
+        bytes.slice(offset, len).ok_or_else(|| ImageError::Cut { path: path(), what, offset, len, file_len })
     }
-    let path = || origin.to_path_buf();
-    if u64::from(said_len) != entry_len {
-        let why = format!("an entry has {said_len} bytes instead of {entry_len}");
-        return Err(ImageError::Malformed { path: path(), what, offset, why });
-    }
-    let len = count.saturating_mul(entry_len);
-    let file_len = bytes.len() as u64;
-    bytes.slice(offset, len).ok_or_else(|| ImageError::Cut { path: path(), what, offset, len, file_len })
 }

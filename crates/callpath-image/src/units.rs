@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use gimli::{Abbreviations, DebugAbbrevOffset, DebugInfoOffset, Dwarf, SectionId, UnitType};
 
-use crate::code_ranges::CodeEnd;
+use crate::code_ranges::{CodeEnd, Within};
 use crate::dwarf::{DwarfSections, Home, Reader};
 use crate::error::ImageError;
 use crate::scopes::root::{UnitRoot, read_root};
@@ -140,7 +140,7 @@ impl Index<'_> {
                 continue;
             }
             let listed = by_aranges.remove(&unit.0);
-            if let Err(why) = self.add_unit(dwarf, header, unit, listed.as_deref()) {
+            if let Err(why) = self.add_unit(dwarf, header, listed.as_deref()) {
                 self.diagnose("the unit in .debug_info", unit.0, why);
             }
         }
@@ -161,16 +161,16 @@ impl Index<'_> {
         &mut self,
         dwarf: &Dwarf<Reader<'_>>,
         header: gimli::UnitHeader<Reader<'_>>,
-        unit: DebugInfoOffset,
         listed: Option<&[(u64, u64)]>,
     ) -> Result<(), String> {
+        let unit = DebugInfoOffset(header.offset().0);
         let before = self.ranges.len();
         let code_end = self.code_end;
         let root = self.abbreviations(dwarf, &header).and_then(|abbreviations| {
             read_root(dwarf, Home::Main, header, abbreviations).map_err(|error| error.to_string())
         });
         let mut said = match &root {
-            Ok(root) => root.code.each(dwarf, &root.unit, code_end, |start, end| {
+            Ok(root) => root.code.each(&Within { dwarf, unit: &root.unit, code_end }, |start, end| {
                 self.add(start, end, unit);
                 Ok(())
             }),

@@ -10,14 +10,17 @@ use super::Output;
 use super::expression::{PAGE_LEN_BYTES, Value, evaluate, is_walkable};
 use super::program::{CfaRule, Loss, Machine};
 
-/// Ends the machine's row: it holds for `range`. `Err`: nothing can be known there.
-pub(super) fn emit(
-    machine: &mut Machine<'_>,
-    range: Range<u64>,
-    is_signal_frame: bool,
-    fde_rows: usize,
-    out: &mut Output<'_>,
-) -> Result<(), Loss> {
+/// A row that ends: it holds for `range`.
+pub(super) struct EndedRow {
+    pub(super) range: Range<u64>,
+    pub(super) is_signal_frame: bool,
+    /// Where the rows of its FDE begin in the output.
+    pub(super) fde_rows: usize,
+}
+
+/// Ends the machine's row. `Err`: nothing can be known there.
+pub(super) fn emit(machine: &mut Machine<'_>, row: EndedRow, out: &mut Output<'_>) -> Result<(), Loss> {
+    let EndedRow { ref range, is_signal_frame, fde_rows } = row;
     let cfa = match machine.state.cfa() {
         // Where there is no caller, nobody asks for the CFA.
         _ if machine.state.is_outermost() => Cfa::Outermost,
@@ -31,7 +34,7 @@ pub(super) fn emit(
             match evaluate(code, None, range.start) {
                 Some(partial) if partial.pc_period_bytes > 1 => {
                     if let Some(cfas) = periodic_cfa(code, partial.pc_period_bytes, range.start)
-                        && emit_periodic(machine, &cfas, range.clone(), is_signal_frame, fde_rows, out)?
+                        && emit_periodic(machine, &cfas, &row, out)?
                     {
                         return Ok(());
                     }
@@ -78,14 +81,8 @@ fn periodic_cfa(code: &[u8], period_bytes: u64, start: u64) -> Option<Vec<Cfa>> 
 }
 
 /// A row for each run of equal CFAs. `Ok(false)`: those would be too many.
-fn emit_periodic(
-    machine: &mut Machine<'_>,
-    cfas: &[Cfa],
-    range: Range<u64>,
-    is_signal_frame: bool,
-    fde_rows: usize,
-    out: &mut Output<'_>,
-) -> Result<bool, Loss> {
+fn emit_periodic(machine: &mut Machine<'_>, cfas: &[Cfa], row: &EndedRow, out: &mut Output<'_>) -> Result<bool, Loss> {
+    let EndedRow { ref range, is_signal_frame, fde_rows } = *row;
     let mut runs = Vec::new();
     for (place, cfa) in cfas.iter().enumerate() {
         if place == 0 || cfas.get(place - 1) != Some(cfa) {

@@ -38,19 +38,18 @@ impl Around {
     /// The number of the innermost container around an entry.
     pub(super) fn container_of<'a>(&mut self, reading: &mut Reading<'a>, entry: &EntryRef<'a>) -> u32 {
         let Some(tree) = self.tree(reading, &entry.root) else { return NONE };
-        self.container_in(reading, &entry.root, &tree, entry.offset)
+        self.container_in(reading, &tree, entry)
     }
 
     fn container_in<'a>(
         &mut self,
         reading: &mut Reading<'a>,
-        root: &Rc<UnitRoot<'a>>,
         tree: &ContainerTree,
-        offset: UnitOffset,
+        EntryRef { root, offset }: &EntryRef<'a>,
     ) -> u32 {
         // From the inside out, until one is known; then their records from the outside in.
         let mut new = Vec::new();
-        let mut next = tree.around(offset);
+        let mut next = tree.around(*offset);
         let mut parent = NONE;
         while let Some(entry) = next.filter(|_| new.len() < DEPTH) {
             if let Some(known) = self.known.get(&(root.home, root.start.saturating_add(entry.start as usize))) {

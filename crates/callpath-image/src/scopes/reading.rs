@@ -30,6 +30,16 @@ pub(super) struct Reading<'a> {
     pub(super) diagnostics: Vec<ImageError>,
 }
 
+/// Where a unit's entries are.
+pub(super) struct FoundUnit<'a> {
+    pub(super) id: UnitId,
+    pub(super) main: &'a Dwarf<Reader<'a>>,
+    /// The unit of the main file.
+    pub(super) skeleton: Rc<UnitRoot<'a>>,
+    /// The sections with the entries, and the unit there, if those are others.
+    pub(super) split: Option<(&'a Dwarf<Reader<'a>>, Rc<UnitRoot<'a>>)>,
+}
+
 /// An entry, wherever it is.
 #[derive(Clone)]
 pub(super) struct EntryRef<'a> {
@@ -45,19 +55,13 @@ impl EntryRef<'_> {
 }
 
 impl<'a> Reading<'a> {
-    pub(super) fn new(
-        module: &'a ModuleDwarf,
-        id: UnitId,
-        main: &'a Dwarf<Reader<'a>>,
-        skeleton: Rc<UnitRoot<'a>>,
-        split: Option<(&'a Dwarf<Reader<'a>>, Rc<UnitRoot<'a>>)>,
-        text_limit: usize,
-    ) -> Reading<'a> {
+    pub(super) fn new(module: &'a ModuleDwarf, unit: FoundUnit<'a>) -> Reading<'a> {
+        let FoundUnit { id, main, skeleton, split } = unit;
         let (split, root) = match split {
             Some((dwarf, root)) => (Some(dwarf), root),
             None => (None, Rc::clone(&skeleton)),
         };
-        let (texts, diagnostics) = (Texts::new(text_limit), Vec::new());
+        let (texts, diagnostics) = (Texts::new(module.text_limit()), Vec::new());
         Reading { module, id, main, split, skeleton, root, others: HashMap::new(), texts, diagnostics }
     }
 

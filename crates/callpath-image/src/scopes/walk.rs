@@ -15,12 +15,12 @@ use super::folded::folded;
 use super::module_dwarf::ModuleDwarf;
 use super::origins::Origins;
 use super::paint::paint;
-use super::reading::{EntryRef, Reading};
+use super::reading::{EntryRef, FoundUnit, Reading};
 use super::root::read_root;
 use super::rows;
 use super::split::SplitSections;
 use super::unit::{END, NONE, Row, STATEMENT, ScopeRecord, UnitId, UnitScopes};
-use crate::code_ranges::CodeAttributes;
+use crate::code_ranges::{CodeAttributes, Within};
 use crate::dwarf::{Home, Reader};
 
 /// Ranges that a unit may have besides one for each of its bytes.
@@ -59,19 +59,17 @@ pub(super) fn read(module: &ModuleDwarf, id: UnitId) -> Result<UnitScopes, gimli
         why_not_split = Some(why);
         None
     });
-    read_entries(module, id, &main, skeleton, split_dwarf.as_ref().zip(split_root), why_not_split)
+    let split = split_dwarf.as_ref().zip(split_root);
+    read_entries(module, FoundUnit { id, main: &main, skeleton, split }, why_not_split)
 }
 
 fn read_entries<'a>(
     module: &'a ModuleDwarf,
-    id: UnitId,
-    main: &'a Dwarf<Reader<'a>>,
-    skeleton: Rc<super::root::UnitRoot<'a>>,
-    split: Option<(&'a Dwarf<Reader<'a>>, Rc<super::root::UnitRoot<'a>>)>,
+    unit: FoundUnit<'a>,
     why_not_split: Option<String>,
 ) -> Result<UnitScopes, gimli::Error> {
-    let text_limit = module.text_limit();
-    let mut reading = Reading::new(module, id, main, skeleton, split, text_limit);
+    let id = unit.id;
+    let mut reading = Reading::new(module, unit);
     if let Some(why) = why_not_split {
         reading.diagnose(id.0 as usize, why);
     }
@@ -151,6 +149,14 @@ impl<'a> EntryAttributes<'a> {
     }
 }
 
+/// What is known of an entry before its attributes.
+struct EntryHead {
+    tag: DwTag,
+    depth: isize,
+    offset: UnitOffset,
+    has_children: bool,
+}
+
 impl<'a> Walk<'a> {
     /// Reads all entries; an error tells where it stopped.
     fn entries(&mut self) -> Result<(), (UnitOffset, gimli::Error)> {
@@ -177,7 +183,7 @@ impl<'a> Walk<'a> {
                 for spec in abbreviation.attributes() {
                     attributes.take(&entries.read_attribute_inline(*spec).map_err(at)?);
                 }
-                self.scope(tag, depth, offset, has_children, &attributes);
+                self.scope(&EntryHead { tag, depth, offset, has_children }, &attributes);
             } else {
                 entries.skip_attributes(abbreviation.attributes()).map_err(at)?;
             }
@@ -195,14 +201,8 @@ impl<'a> Walk<'a> {
         self.containers.close(depth, offset);
     }
 
-    fn scope(
-        &mut self,
-        tag: DwTag,
-        depth: isize,
-        offset: UnitOffset,
-        has_children: bool,
-        attributes: &EntryAttributes<'a>,
-    ) {
+    fn scope(&mut self, head: &EntryHead, attributes: &EntryAttributes<'a>) {
+        let EntryHead { tag, depth, offset, has_children } = *head;
         let is_inlined = tag == constants::DW_TAG_inlined_subroutine;
         if !is_inlined {
             self.declare(attributes, offset);
@@ -277,7 +277,8 @@ impl<'a> Walk<'a> {
     fn add_ranges(&mut self, attributes: &EntryAttributes<'a>) -> Result<(), String> {
         let root = Rc::clone(&self.reading.root);
         let (module, ranges, left) = (self.reading.module, &mut self.ranges, &mut self.ranges_left);
-        attributes.code.each(self.dwarf, &root.unit, module.code_end, |start, end| {
+        let within = Within { dwarf: self.dwarf, unit: &root.unit, code_end: module.code_end };
+        attributes.code.each(&within, |start, end| {
             match left.checked_sub(1) {
                 Some(fewer) => *left = fewer,
                 None if module.spend(16) => {}
