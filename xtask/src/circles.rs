@@ -17,9 +17,6 @@ use crate::{build, rooms};
 /// The most files of a circle.
 const LARGEST: usize = 3;
 
-/// Crates that do not fulfil it yet: the size of their largest circle, which may only shrink.
-const LARGER: &[(&str, usize)] = &[];
-
 /// Fails with each circle that is too large.
 pub fn check() -> anyhow::Result<()> {
     let mut wrong = Vec::new();
@@ -31,18 +28,13 @@ pub fn check() -> anyhow::Result<()> {
     packages.sort();
     for package in packages.iter().filter(|package| package.join("src").is_dir()) {
         let name = package.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let bound = LARGER.iter().find(|(other, _)| *other == name).map_or(LARGEST, |(_, bound)| *bound);
         let circles = circles_of(&package.join("src"))?;
-        let largest = circles.iter().map(Vec::len).max().unwrap_or(0);
-        for circle in circles.iter().filter(|circle| circle.len() > bound) {
+        for circle in circles.iter().filter(|circle| circle.len() > LARGEST) {
             wrong.push(format!(
-                "{name}: {} files use one another, {bound} are allowed: {}",
+                "{name}: {} files use one another, {LARGEST} are allowed: {}",
                 circle.len(),
                 circle.join(" ")
             ));
-        }
-        if bound > LARGEST && largest < bound {
-            wrong.push(format!("{name}: its bound in xtask/src/circles.rs can go down from {bound} to {largest}"));
         }
     }
     ensure!(wrong.is_empty(), "{}", wrong.join("\n  "));

@@ -23,7 +23,7 @@ use callpath_format::recipe::Packed;
 use callpath_format::shared::load_map::Mapping;
 use callpath_image::identity::ModuleIdentity;
 use callpath_measurement::ModuleRecord;
-use callpath_tables::recipes::written::{Return, build_again, build_written, has_frame_pointer, return_ahead};
+use callpath_tables::recipes::written::{CodeAt, Return, build_again, build_written, has_frame_pointer, return_ahead};
 use callpath_target::{MapEntry, Pid, read_memory};
 use rustc_hash::FxHashMap;
 
@@ -350,7 +350,8 @@ impl WrittenCode {
                 return None;
             }
             let began = Budget::now();
-            let build = build_written(&witness.bytes, witness.start, witness.start..witness.end());
+            let build =
+                build_written(CodeAt { start: witness.start, bytes: &witness.bytes }, witness.start..witness.end());
             self.budget.account(began);
             self.said = Some((witness.start, witness.bytes.clone(), build.block));
         }
@@ -375,11 +376,12 @@ impl WrittenCode {
         code.truncate(got);
         let (name, fallback) = (area.name.clone(), area.module);
         let before = self.stretches.remove(&base);
+        let now = CodeAt { start: from, bytes: &code };
         let build = match &before {
             Some(before) if before.code_start == from && before.range == range => {
-                build_again(&before.build, &before.code, &code, from, range.clone())
+                build_again(&before.build, &before.code, now, range.clone())
             }
-            _ => build_written(&code, from, range.clone()),
+            _ => build_written(now, range.clone()),
         };
         let module = match &before {
             // What was there is there still; something has been added.

@@ -11,7 +11,7 @@ use callpath_image::elf::Image;
 use callpath_x86::graph::{Fragment, FragmentKind, GraphInput, LandingPad, ModuleFlow};
 
 use crate::module::Module;
-use crate::recipes::machine_code::{procedures, with_input};
+use crate::recipes::machine_code::{Asked, procedures, with_input};
 
 /// So many diagnostics of call frame information are told; more say nothing new.
 const DIAGNOSTICS_LIMIT: usize = 20;
@@ -63,7 +63,7 @@ pub fn with_flow<T>(module: &Module, then: impl FnOnce(&ModuleFlow<'_>, &[String
     if landings.diagnostics_left_out > 0 {
         diagnostics.push(format!("failed to read {} more landing pads", landings.diagnostics_left_out));
     }
-    with_input(file, code, &[], module.symbols().starts(false).collect(), |input| {
+    with_input(file, Asked::of_stripped(module), |input| {
         let input = GraphInput { code: *input, fragments: &fragments, landing_pads: &landing_pads };
         then(&ModuleFlow::new(&input), &diagnostics)
     })

@@ -25,20 +25,15 @@ pub struct Module {
 
 /// What its symbols say of procedures, for analyses of code.
 pub(crate) struct Symbols {
-    /// In the order of the tables, some twice.
-    starts: Vec<SymbolStart>,
+    /// Where procedures begin by `.symtab`, and by the dynamic linker's table: in the order of the tables.
+    full: Vec<LinkAddr>,
+    dynamic: Vec<LinkAddr>,
+    /// Where parts of procedures begin (`f.cold`), in the midst of their frames: by both.
+    parts: Vec<LinkAddr>,
     /// Those that nobody calls, by name.
     named: Named,
     /// The same of the symbols that are left in a stripped module.
     named_dynamic: Named,
-}
-
-#[derive(Clone, Copy)]
-struct SymbolStart {
-    at: LinkAddr,
-    /// `f.cold`: it begins in the midst of `f`'s frame.
-    is_part: bool,
-    is_dynamic: bool,
 }
 
 impl Module {
@@ -86,28 +81,35 @@ impl From<Image> for Module {
 
 impl Symbols {
     fn of(image: &Image) -> Symbols {
-        let (mut starts, mut named) = (Vec::new(), Vec::new());
+        let (mut full, mut dynamic, mut parts, mut named) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         each_procedure_symbol(image, |symbol| {
-            let is_dynamic = symbol.is_dynamic;
-            starts.push(SymbolStart { at: symbol.code.start, is_part: is_part(symbol.name), is_dynamic });
-            named.extend(starts::part_of(symbol.name).map(|part| (symbol.code, part, is_dynamic)));
+            let starts = match symbol.is_dynamic {
+                _ if is_part(symbol.name) => &mut parts,
+                true => &mut dynamic,
+                false => &mut full,
+            };
+            starts.push(symbol.code.start);
+            named.extend(starts::part_of(symbol.name).map(|part| (symbol.code, part, symbol.is_dynamic)));
         });
+        // They stay for as long as a table is built.
+        [&mut full, &mut dynamic, &mut parts].into_iter().for_each(Vec::shrink_to_fit);
         let of = |is_wanted: fn(bool) -> bool| {
             let wanted = named.iter().filter(|(.., is_dynamic)| is_wanted(*is_dynamic));
             Named::new(wanted.map(|(code, part, _)| (code.clone(), *part)).collect())
         };
-        Symbols { named: of(|_| true), named_dynamic: of(|is_dynamic| is_dynamic), starts }
+        Symbols { named: of(|_| true), named_dynamic: of(|is_dynamic| is_dynamic), full, dynamic, parts }
     }
 
     /// Where procedures begin: as the dynamic linker's table says, and with `local` also `.symtab`. Labels count only if they are said to
-    /// be procedures, parts of procedures do not. In no order.
+    /// be procedures, parts of procedures do not. In no order, some twice.
     pub(crate) fn starts(&self, local: bool) -> impl Iterator<Item = LinkAddr> {
-        self.starts.iter().filter(move |start| !start.is_part && (local || start.is_dynamic)).map(|start| start.at)
+        self.full.iter().filter(move |_| local).chain(&self.dynamic).copied()
     }
 
     /// All starts, each once, ascending, and whether each is that of a part.
     pub(crate) fn starts_and_parts(&self) -> Vec<(LinkAddr, bool)> {
-        let mut starts: Vec<_> = self.starts.iter().map(|start| (start.at, start.is_part)).collect();
+        let of_parts = self.parts.iter().map(|start| (*start, true));
+        let mut starts: Vec<_> = self.starts(true).map(|start| (start, false)).chain(of_parts).collect();
         starts.sort_unstable();
         starts.dedup_by_key(|start| start.0);
         starts

@@ -11,6 +11,8 @@ use callpath_image::module_file::ModuleFile;
 
 use super::builder::{Origin, RecipeTableBuilder};
 use super::kept::{self, Known};
+use super::machine_code::PartInput;
+use super::starts::Searched;
 use super::table_build::{RecipeDiagnostic, RecipeOptions, TableBuild};
 use super::{machine_code, starts};
 use crate::module::Module;
@@ -92,7 +94,8 @@ impl TablePart<'_> {
         let frames = CallFrames::of_entries(image, entries, code);
         let mut builder = RecipeTableBuilder::new(vec![code.clone()]);
         builder.add_call_frames(&frames);
-        machine_code::add_to_part(&mut builder, file, (code.start, bytes), &frames, starts);
+        let part = PartInput { file, code: (code.start, bytes), frames: &frames, starts };
+        machine_code::add_to_part(&mut builder, &part);
         let outermost = builder.recipe(&Recipe::OUTERMOST, &[]);
         if code.contains(&image.entry())
             && let Some(start) = start_code(image, entries.all().iter().map(|entry| &entry.code))
@@ -100,7 +103,8 @@ impl TablePart<'_> {
             builder.add(Origin::Entry, start.clone(), [(start.start, outermost)]);
         }
         let bytes_from = |at: LinkAddr| bytes.get(usize::try_from(at.0.checked_sub(code.start.0)?).ok()?..);
-        for start in starts::find_in(image, &[(code.start, bytes)], bytes_from, &frames, named) {
+        let searched = Searched { image, code: &[(code.start, bytes)], frames: &frames, named };
+        for start in starts::find_in(&searched, bytes_from) {
             builder.add(Origin::Start, start.clone(), [(start.start, outermost)]);
         }
         builder.finish().bytes

@@ -7,7 +7,7 @@ use callpath_x86::analysis::{Claim, judge};
 use callpath_x86::claims::Verdict;
 
 use super::build::build_table;
-use super::machine_code::with_input;
+use super::machine_code::{Asked, with_input};
 use super::table_build::RecipeOptions;
 use crate::module::Module;
 
@@ -40,8 +40,7 @@ pub fn compare(module: &Module, mut each: impl FnMut(Disagreement)) {
         }
         open = id.and_then(|id| table.recipe(id)).filter(|recipe| *recipe != Recipe::UNKNOWN).map(|r| (start, r));
     });
-    let starts = module.symbols().starts(false).collect();
-    let judged = with_input(module.file(), module.file().code(), &[], starts, |input| judge(input, &claims));
+    let judged = with_input(module.file(), Asked::of_stripped(module), |input| judge(input, &claims));
     for (address, claim, verdict, machine_code) in judged {
         let Some(call_frames) = claims.get(claim).map(|claim| claim.recipe) else { continue };
         each(Disagreement { address, verdict, call_frames, machine_code });

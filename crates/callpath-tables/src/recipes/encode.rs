@@ -153,6 +153,13 @@ struct Rows {
     covered_bytes: u64,
 }
 
+/// The region that rows are appended to.
+struct OpenRegion {
+    start: u64,
+    first_block: u32,
+    last_id: Option<u16>,
+}
+
 impl Rows {
     /// Appends a region, and takes the spans that lie before its end.
     fn region(&mut self, region: Range<u64>, spans: &mut Peekable<Iter<'_, Span>>, ranking: &Ranking) -> Option<()> {
@@ -162,15 +169,15 @@ impl Rows {
         first_block.checked_add(block_count)?.checked_add(1)?;
         self.regions.push(Region { link_start: region.start, len_bytes, first_block, block_count });
         let mut at = region.start;
-        let mut last_id = None;
+        let mut open = OpenRegion { start: region.start, first_block, last_id: None };
         while let Some(span) = spans.peek() {
             let (from, to) = (span.start.max(region.start), span.end.min(region.end));
             if from < to {
                 if at < from {
-                    self.row(&region, first_block, at, 0, &mut last_id)?;
+                    self.row(&mut open, at, 0)?;
                 }
                 let id = ranking.ids.get(span.recipe as usize).copied().unwrap_or(0);
-                self.row(&region, first_block, from, id, &mut last_id)?;
+                self.row(&mut open, from, id)?;
                 self.covered_bytes += if id == 0 { 0 } else { to - from };
                 at = to;
             }
@@ -180,7 +187,7 @@ impl Rows {
             spans.next();
         }
         if at < region.end {
-            self.row(&region, first_block, at, 0, &mut last_id)?;
+            self.row(&mut open, at, 0)?;
         }
         let rows = u32::try_from(self.starts.len()).ok()?;
         self.blocks.resize((first_block + block_count) as usize, rows);
@@ -199,21 +206,14 @@ impl Rows {
     }
 
     /// Appends a row, unless it says the same as the last one of the region.
-    fn row(
-        &mut self,
-        region: &Range<u64>,
-        first_block: u32,
-        start: u64,
-        id: u16,
-        last_id: &mut Option<u16>,
-    ) -> Option<()> {
-        if *last_id == Some(id) {
+    fn row(&mut self, open: &mut OpenRegion, start: u64, id: u16) -> Option<()> {
+        if open.last_id == Some(id) {
             return Some(());
         }
-        *last_id = Some(id);
-        let offset = start - region.start;
+        open.last_id = Some(id);
+        let offset = start - open.start;
         let rows = u32::try_from(self.starts.len()).ok()?;
-        self.blocks.resize(first_block as usize + (offset / BLOCK_LEN_BYTES) as usize + 1, rows);
+        self.blocks.resize(open.first_block as usize + (offset / BLOCK_LEN_BYTES) as usize + 1, rows);
         self.starts.push((offset % BLOCK_LEN_BYTES) as u8);
         self.ids.push(id);
         Some(())

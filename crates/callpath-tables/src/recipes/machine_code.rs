@@ -104,52 +104,64 @@ pub(super) fn add(
     if len(&known) < len(&instructions) / 2 {
         known.clear();
     }
-    let analysis = analysis_of(module.file(), code, &known, starts);
-    let recipes = add_recipes(builder, &analysis);
-    instructions.iter().for_each(|range| add_rows(builder, &analysis, &recipes, Origin::Code, range));
-    keeping.iter().for_each(|range| add_rows(builder, &analysis, &recipes, Origin::CodeOverFrames, &range.code));
-    analysis.procedures
+    let said = Said::new(builder, Asked { code, known: &known, starts }.analysis(module.file()));
+    instructions.iter().for_each(|range| said.add_rows(builder, Origin::Code, range));
+    keeping.iter().for_each(|range| said.add_rows(builder, Origin::CodeOverFrames, &range.code));
+    said.analysis.procedures
 }
 
 /// Adds to a table of a part of the code what can be said of it by itself: stubs of the procedure linkage table. What it takes
 /// the whole module's code to know is disbelieved, so that it is unknown in the table: procedures of which [`add`] would ask the
-/// code. `code`: the part's bytes. `starts`: where procedures of the module begin, as symbols say.
-pub(super) fn add_to_part(
-    builder: &mut RecipeTableBuilder,
-    file: &ModuleFile,
-    code: (LinkAddr, &[u8]),
-    frames: &CallFrames,
-    starts: &[LinkAddr],
-) {
+/// code.
+pub(super) fn add_to_part(builder: &mut RecipeTableBuilder, part: &PartInput<'_>) {
+    let PartInput { file, code, frames, starts } = *part;
     frames.ranges.iter().filter(|range| keeps_caller(frames, range)).for_each(|range| builder.disbelieve(&range.code));
     inner::subroutines(&[code], frames).within.iter().for_each(|within| builder.disbelieve(within));
     let part = builder.regions.clone();
     for section in stub_sections(file.image(), frames).filter(|section| is_within(section, &part)) {
         let starts = starts.iter().copied().chain(stubs_of(&section)).collect();
-        let section = std::slice::from_ref(&section);
-        let analysis = analysis_of(file, section, &[], starts);
-        let recipes = add_recipes(builder, &analysis);
-        add_rows(builder, &analysis, &recipes, Origin::Code, &section[0]);
+        let code = std::slice::from_ref(&section);
+        let said = Said::new(builder, Asked { code, known: &[], starts }.analysis(file));
+        said.add_rows(builder, Origin::Code, &section);
     }
 }
 
-fn add_recipes(builder: &mut RecipeTableBuilder, analysis: &CodeAnalysis) -> Vec<RecipeRef> {
-    analysis.recipes.iter().map(|recipe| builder.recipe(recipe, &analysis.expressions)).collect()
+/// What there is of a part of a module's code.
+pub(super) struct PartInput<'a> {
+    /// Its image need not have the bytes of its code.
+    pub(super) file: &'a ModuleFile,
+    /// Where the part begins, and its bytes.
+    pub(super) code: (LinkAddr, &'a [u8]),
+    /// What call frame information says of the part.
+    pub(super) frames: &'a CallFrames,
+    /// Where procedures of the module begin, as symbols say.
+    pub(super) starts: &'a [LinkAddr],
 }
 
-/// What the analysis says of a range.
-fn add_rows(
-    builder: &mut RecipeTableBuilder,
-    analysis: &CodeAnalysis,
-    recipes: &[RecipeRef],
-    origin: Origin,
-    range: &Range<LinkAddr>,
-) {
-    let first = analysis.rows.partition_point(|row| row.start <= range.start).saturating_sub(1);
-    let after = analysis.rows.partition_point(|row| row.start < range.end);
-    let rows = analysis.rows.get(first..after).unwrap_or(&[]);
-    let rows = rows.iter().filter_map(|row| Some((row.start.max(range.start), *recipes.get(usize::from(row.recipe))?)));
-    builder.add(origin, range.clone(), rows);
+/// An analysis whose recipes a builder knows.
+struct Said {
+    analysis: CodeAnalysis,
+    recipes: Vec<RecipeRef>,
+}
+
+impl Said {
+    fn new(builder: &mut RecipeTableBuilder, analysis: CodeAnalysis) -> Said {
+        let recipes = analysis.recipes.iter().map(|recipe| builder.recipe(recipe, &analysis.expressions)).collect();
+        Said { analysis, recipes }
+    }
+
+    /// What the analysis says of a range.
+    fn add_rows(&self, builder: &mut RecipeTableBuilder, origin: Origin, range: &Range<LinkAddr>) {
+        let rows = &self.analysis.rows;
+        let first = rows.partition_point(|row| row.start <= range.start).saturating_sub(1);
+        let after = rows.partition_point(|row| row.start < range.end);
+        let rows = rows.get(first..after).unwrap_or(&[]).iter();
+        let rows = rows.filter_map(|row| {
+            let recipe = *self.recipes.get(usize::from(row.recipe))?;
+            Some((row.start.max(range.start), recipe))
+        });
+        builder.add(origin, range.clone(), rows);
+    }
 }
 
 /// The bytes of ranges, as far as the file has them.
@@ -238,24 +250,31 @@ pub(crate) fn identify(module: &Module, local: bool, hash: &mut Xxh3) {
     }
 }
 
-/// What the machine code in `code` says, but for what is `known`; procedures begin at `starts`, among others.
-fn analysis_of(
-    file: &ModuleFile,
-    code: &[Range<LinkAddr>],
-    known: &[Range<LinkAddr>],
-    starts: Vec<LinkAddr>,
-) -> CodeAnalysis {
-    with_input(file, code, known, starts, analyse)
+/// What is asked of machine code.
+pub(crate) struct Asked<'a> {
+    /// The code.
+    pub(crate) code: &'a [Range<LinkAddr>],
+    /// That of it which is known otherwise.
+    pub(crate) known: &'a [Range<LinkAddr>],
+    /// Procedures begin here, among others.
+    pub(crate) starts: Vec<LinkAddr>,
 }
 
-/// Calls `then` with what there is to analyse. `known` and `starts` as with [`analysis_of`].
-pub(crate) fn with_input<T>(
-    file: &ModuleFile,
-    code: &[Range<LinkAddr>],
-    known: &[Range<LinkAddr>],
-    mut starts: Vec<LinkAddr>,
-    then: impl FnOnce(&CodeInput<'_>) -> T,
-) -> T {
+impl<'a> Asked<'a> {
+    /// All code of a module, by what is left in a stripped one.
+    pub(crate) fn of_stripped(module: &'a Module) -> Asked<'a> {
+        Asked { code: module.file().code(), known: &[], starts: module.symbols().starts(false).collect() }
+    }
+
+    /// What the machine code says.
+    fn analysis(self, file: &ModuleFile) -> CodeAnalysis {
+        with_input(file, self, analyse)
+    }
+}
+
+/// Calls `then` with what there is to analyse.
+pub(crate) fn with_input<T>(file: &ModuleFile, asked: Asked<'_>, then: impl FnOnce(&CodeInput<'_>) -> T) -> T {
+    let Asked { code, known, mut starts } = asked;
     let (image, loading) = (file.image(), file.loading());
     starts.extend(&loading.called);
     let no_return_slots: Vec<LinkAddr> =
@@ -280,8 +299,7 @@ pub(crate) fn with_input<T>(
 /// The procedures that the machine code of an image shows, as if it had no call frame information and no local symbols:
 /// by ascending start.
 pub fn procedures(module: &Module) -> Vec<Procedure> {
-    let starts = module.symbols().starts(false).collect();
-    analysis_of(module.file(), module.file().code(), &[], starts).procedures
+    Asked::of_stripped(module).analysis(module.file()).procedures
 }
 
 #[cfg(test)]

@@ -99,17 +99,26 @@ const LONGEST_ENTRY_BYTES: u64 = 256;
 pub(crate) fn find(image: &Image, frames: &CallFrames, named: &Named) -> Vec<Range<LinkAddr>> {
     let code: Vec<_> =
         image.instruction_ranges().iter().filter_map(|range| Some((range.start, bytes(image, range)?))).collect();
-    find_in(image, &code, |at| image.bytes_from(at), frames, named)
+    find_in(&Searched { image, code: &code, frames, named }, |at| image.bytes_from(at))
 }
 
-/// The same in a part of the code, whose bytes the image need not have: `bytes_from` says what there is from an address on.
+/// Where starts are looked for.
+pub(super) struct Searched<'s> {
+    /// It need not have the bytes of the code.
+    pub(super) image: &'s Image,
+    /// The code, or a part of it.
+    pub(super) code: &'s [(LinkAddr, &'s [u8])],
+    /// What call frame information says of that.
+    pub(super) frames: &'s CallFrames,
+    pub(super) named: &'s Named,
+}
+
+/// The same in a part of the code: `bytes_from` says what there is from an address on.
 pub(super) fn find_in<'a>(
-    image: &Image,
-    code: &[(LinkAddr, &[u8])],
+    searched: &Searched<'_>,
     bytes_from: impl Fn(LinkAddr) -> Option<&'a [u8]>,
-    frames: &CallFrames,
-    named: &Named,
 ) -> Vec<Range<LinkAddr>> {
+    let Searched { image, code, frames, named } = *searched;
     let mut starts: Vec<Range<LinkAddr>> =
         frames.ranges.iter().filter_map(|range| described(image, &bytes_from, frames, range)).collect();
     for library in LIBRARIES {

@@ -30,25 +30,27 @@ pub struct WrittenBuild {
 /// Code that is no more than this apart is analysed together, bytes.
 const APART_BYTES: usize = 512;
 
-/// Analyses the part `stretch` of `code`, which stood at `start` in a process. What `code` has around the stretch helps to
-/// understand procedures that reach out of it.
-pub fn build_written(code: &[u8], start: RunAddr, stretch: Range<RunAddr>) -> WrittenBuild {
-    block_of(analyse_written(code, start.to_link(0)), code, start, stretch)
+/// Code as it stood in a process.
+#[derive(Clone, Copy, Debug)]
+pub struct CodeAt<'a> {
+    /// Where it began.
+    pub start: RunAddr,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+}
+
+/// Analyses the part `stretch` of `code`. What `code` has around the stretch helps to understand procedures that reach out of it.
+pub fn build_written(code: CodeAt<'_>, stretch: Range<RunAddr>) -> WrittenBuild {
+    block_of(analyse_written(code.bytes, code.start.to_link(0)), code, stretch)
 }
 
 /// The same for code that was analysed `before`, when it was `then`, in time proportional to what is not as it was.
-pub fn build_again(
-    before: &WrittenBuild,
-    then: &[u8],
-    code: &[u8],
-    start: RunAddr,
-    stretch: Range<RunAddr>,
-) -> WrittenBuild {
+pub fn build_again(before: &WrittenBuild, then: &[u8], code: CodeAt<'_>, stretch: Range<RunAddr>) -> WrittenBuild {
     let mut written = before.written.clone();
-    for changed in changed(then, code) {
-        written.analyse_again(code, start.to_link(0), changed);
+    for changed in changed(then, code.bytes) {
+        written.analyse_again(code.bytes, code.start.to_link(0), changed);
     }
-    block_of(written, code, start, stretch)
+    block_of(written, code, stretch)
 }
 
 /// Where bytes are not as they were.
@@ -70,7 +72,7 @@ fn changed(then: &[u8], now: &[u8]) -> Vec<Range<usize>> {
     ranges
 }
 
-fn block_of(written: WrittenCode, code: &[u8], start: RunAddr, stretch: Range<RunAddr>) -> WrittenBuild {
+fn block_of(written: WrittenCode, code: CodeAt<'_>, stretch: Range<RunAddr>) -> WrittenBuild {
     // Keys and recipes of such code count by run-time addresses: its bias is 0.
     let link = |addr: RunAddr| addr.to_link(0);
     let range = link(stretch.start)..link(stretch.end);
@@ -80,7 +82,7 @@ fn block_of(written: WrittenCode, code: &[u8], start: RunAddr, stretch: Range<Ru
     let mut call_ends = vec![0; ((range.end.0 - range.start.0) as usize).div_ceil(8)];
     let mut pieces = Vec::new();
     for procedure in written.procedures.iter().filter(overlaps) {
-        let Some(piece) = piece_of(procedure, code, start) else { continue };
+        let Some(piece) = piece_of(procedure, code) else { continue };
         pieces.push(piece);
         let rows = procedure.rows.iter().filter_map(|row| Some((row.start, *recipes.get(usize::from(row.recipe))?)));
         builder.add(Origin::Code, procedure.code.clone(), rows);
@@ -99,16 +101,16 @@ fn block_of(written: WrittenCode, code: &[u8], start: RunAddr, stretch: Range<Ru
     block.extend(call_ends);
     block.resize(table_at, 0);
     block.extend(table);
-    WrittenBuild { block, pieces, identity: ModuleIdentity::Content(xxh3_128(code)), written }
+    WrittenBuild { block, pieces, identity: ModuleIdentity::Content(xxh3_128(code.bytes)), written }
 }
 
-fn piece_of(procedure: &WrittenProcedure, code: &[u8], start: RunAddr) -> Option<Piece> {
+fn piece_of(procedure: &WrittenProcedure, code: CodeAt<'_>) -> Option<Piece> {
     let len_bytes = u32::try_from(procedure.code.end.0 - procedure.code.start.0).ok()?;
     if !(Piece::LEAST_BYTES..=Piece::MOST_BYTES).contains(&len_bytes) {
         return None;
     }
     let piece = Piece { start: RunAddr(procedure.code.start.0), len_bytes, mark: 0 };
-    let mark = piece.mark_now(|at| word_at(code, start, at))?;
+    let mark = piece.mark_now(|at| word_at(code.bytes, code.start, at))?;
     Some(Piece { mark, ..piece })
 }
 
@@ -162,7 +164,7 @@ mod tests {
     #[test]
     fn a_block_answers_for_its_procedures() {
         let stretch = RunAddr(START.0 + 512)..RunAddr(START.0 + 2048);
-        let build = build_written(&page(), START, stretch);
+        let build = build_written(CodeAt { start: START, bytes: &page() }, stretch);
         let written = Written::new(&build.block).unwrap();
         let at = |offset: u64| RunAddr(START.0 + 1024 + offset);
         assert_eq!(written.piece(at(0)).map(|p| (p.start, p.len_bytes)), Some((at(0), 11)));
@@ -182,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_mark_tells_changed_bytes() {
-        let build = build_written(&page(), START, START..RunAddr(START.0 + 4096));
+        let build = build_written(CodeAt { start: START, bytes: &page() }, START..RunAddr(START.0 + 4096));
         let [piece] = build.pieces[..] else { panic!("{:?}", build.pieces) };
         let mark_of = |code: &[u8]| piece.mark_now(|at| word_at(code, START, at));
         assert_eq!(mark_of(&page()), Some(piece.mark));
