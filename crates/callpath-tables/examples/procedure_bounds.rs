@@ -114,7 +114,9 @@ fn figures(path: &Path, show: bool) -> Result<Figures, Box<dyn Error>> {
             figures.right += 1;
         } else {
             figures.missed[kind(start)] += 1;
-            tell(show, "missed", start, &around, is_malignant(start));
+            if show {
+                tell("missed", start, &around, is_malignant(start));
+            }
         }
     }
     figures.found = figures.right;
@@ -127,18 +129,18 @@ fn figures(path: &Path, show: bool) -> Result<Figures, Box<dyn Error>> {
             figures.found += 1;
             figures.wrong[kind(start)] += 1;
             figures.cold += usize::from(is_cold);
-            tell(show, "no procedure", start, &around, is_malignant(start));
+            if show {
+                tell("no procedure", start, &around, is_malignant(start));
+            }
         }
     }
     Ok(figures)
 }
 
-fn tell(show: bool, what: &str, start: LinkAddr, around: &Procedures, is_malignant: bool) {
-    if show {
-        let kind = if is_malignant { "malignant" } else { "benign" };
-        let procedure = around.procedure_at(start);
-        let name = procedure.and_then(|procedure| procedure.name).unwrap_or("?");
-        let offset = procedure.map_or(0, |procedure| start.0 - procedure.start.0);
-        println!("{what}, {kind}: {start:#x} {name}+{offset:#x}");
-    }
+fn tell(what: &str, start: LinkAddr, around: &Procedures, is_malignant: bool) {
+    let kind = if is_malignant { "malignant" } else { "benign" };
+    let procedure = around.procedure_at(start);
+    let name = procedure.and_then(|procedure| procedure.name).unwrap_or("?");
+    let offset = procedure.map_or(0, |procedure| start.0 - procedure.start.0);
+    println!("{what}, {kind}: {start:#x} {name}+{offset:#x}");
 }

@@ -93,14 +93,16 @@ fn restored_by(is_signal_frame: bool) -> Vec<Reg> {
     }
 }
 
-/// What gimli's row says. `None`: there is no caller.
-fn by_row(
-    section: &EhFrame<Slice<'_>>,
+/// What gimli reads a row's expressions by, and whose frame it is.
+struct RowOf<'s, 'a> {
+    section: &'s EhFrame<Slice<'a>>,
     encoding: gimli::Encoding,
-    row: &UnwindTableRow<usize>,
     is_signal_frame: bool,
-    pc: u64,
-) -> Option<Caller> {
+}
+
+/// What gimli's row says. `None`: there is no caller.
+fn by_row(of: &RowOf<'_, '_>, row: &UnwindTableRow<usize>, pc: u64) -> Option<Caller> {
+    let RowOf { section, encoding, is_signal_frame } = *of;
     let registers = invented_registers();
     let evaluated = |expression: &UnwindExpression<usize>, initial: Option<u64>| {
         let mut evaluation = expression.get(section).unwrap().evaluation(encoding);
@@ -212,7 +214,7 @@ fn gimli_says_the_same_at_every_address() {
                     addresses += 1;
                     let id = table.find(LinkAddr(pc)).unwrap();
                     if last != Some(id) || depends_on_pc {
-                        let expected = by_row(&section, encoding, row, is_signal_frame, pc);
+                        let expected = by_row(&RowOf { section: &section, encoding, is_signal_frame }, row, pc);
                         let got = by_recipe(&table, id, is_signal_frame, pc);
                         let is_below = expected.as_ref().is_some_and(|caller| caller.rsp <= RSP);
                         // A walk does not go to a caller whose frame is not above: vfork's, its return address popped.
