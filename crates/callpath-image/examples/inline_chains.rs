@@ -16,7 +16,7 @@ use std::time::Instant;
 use callpath_image::debug_file::{DEFAULT_ROOT, DebugFiles};
 use callpath_image::elf::Image;
 use callpath_image::scopes::{Scopes, UnitId};
-use chains::{Read, Symbols, Tool, ask, difference, random_addrs};
+use chains::{Read, Said, Symbols, Tool, ask, difference, random_addrs};
 
 /// Differences that are shown of each kind.
 const SHOWN: usize = 5;
@@ -61,7 +61,7 @@ fn main() {
     for ((&addr, ours), theirs) in addrs.iter().zip(&ours).zip(&theirs) {
         frames += ours.len();
         deepest = deepest.max(ours.len());
-        let Some(kind) = difference(tool, addr, ours, theirs, &symbols) else { continue };
+        let Some(kind) = difference(ours, &Said { tool, addr, chain: theirs }, &symbols) else { continue };
         let seen = kinds.entry(kind).or_default();
         *seen += 1;
         if *seen <= SHOWN {

@@ -15,7 +15,7 @@ use callpath_format::address::LinkAddr;
 use callpath_image::debug_file::DebugFiles;
 use callpath_image::elf::Image;
 use callpath_image::scopes::{ContainerKind, Origin, ScopeKind, Scopes, UnitScopes};
-use chains::{Frame, Read, Symbols, Tool, ask, difference, random_addrs};
+use chains::{Frame, Read, Said, Symbols, Tool, ask, difference, random_addrs};
 use tools::{compile, installed, objcopy, run, source};
 
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -34,7 +34,7 @@ fn compare(tool: Tool, program: &Path, count: usize) -> usize {
     let mut inlined = 0;
     for (addr, theirs) in addrs.iter().zip(ask(tool, &path, &addrs)) {
         let ours = read.chain(*addr);
-        if let Some(what) = difference(tool, *addr, &ours, &theirs, &symbols) {
+        if let Some(what) = difference(&ours, &Said { tool, addr: *addr, chain: &theirs }, &symbols) {
             panic!("{what} at {addr:#x} of {}: {ours:#?}\n{tool:?} says: {theirs:#?}", path.display());
         }
         inlined += ours.len().saturating_sub(1);

@@ -132,17 +132,19 @@ impl Symbols {
     }
 }
 
+/// What a tool says of an address.
+pub(crate) struct Said<'a> {
+    pub(crate) tool: Tool,
+    pub(crate) addr: u64,
+    pub(crate) chain: &'a [Frame],
+}
+
 /// How ours differs from what a tool says; `None` if it does not.
 ///
 /// addr2line takes the symbol at the address for the name of an innermost frame whose procedure has no linker's name,
 /// inlined or not.
-pub(crate) fn difference(
-    tool: Tool,
-    addr: u64,
-    ours: &[Frame],
-    theirs: &[Frame],
-    symbols: &Symbols,
-) -> Option<&'static str> {
+pub(crate) fn difference(ours: &[Frame], said: &Said<'_>, symbols: &Symbols) -> Option<&'static str> {
+    let Said { tool, addr, chain: theirs } = *said;
     // Of code without DWARF the tools know the symbol and the file that a symbol names, without a line.
     if ours.is_empty() && matches!(theirs, [(_, place)] if place.ends_with(":0")) {
         return None;
