@@ -20,7 +20,19 @@ const STACK_LEN: usize = 512 << 10;
 /// Says how the command is to end for want of memory, and takes what cannot be refused later.
 pub(crate) fn begin(status: u8) {
     STATUS.store(status.into(), Ordering::Relaxed);
+    if is_space_limited() {
+        // SAFETY: only says how the C library is to allocate, before there is a second thread.
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+    }
     std::hint::black_box(&mut [0u8; STACK_LEN]);
+}
+
+/// Whether address space is limited. The C library would reserve 64 MiB of it for each thread that allocates while others do.
+fn is_space_limited() -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a valid place.
+    let is_known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) == 0 };
+    is_known && limit.rlim_cur != libc::RLIM_INFINITY
 }
 
 /// Allocates nothing.
