@@ -1,4 +1,4 @@
-//! Any bytes as the names that a program gives its written code.
+//! Any bytes as the names that a program gives its generated code.
 //! Knows nothing of what is right: only that nothing panics, hangs or exhausts the memory.
 #![no_main]
 

@@ -118,7 +118,7 @@ pub fn run(words: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
             continue;
         }
         if !typed.record {
-            table.row(&examinee.name, &judge(&files, &stripped, &typed)?);
+            table.row(&examinee.name, &score(&files, &stripped, &typed)?);
         }
     }
     table.foot(&typed);
@@ -163,7 +163,7 @@ fn record(examinee: &Examinee, dir: &Path, files: &Files, again: bool) -> anyhow
 }
 
 /// Answers a stream in each way: a row of the table.
-fn judge(files: &Files, stripped: &Stripped, typed: &Typed) -> anyhow::Result<Vec<Tally>> {
+fn score(files: &Files, stripped: &Stripped, typed: &Typed) -> anyhow::Result<Vec<Tally>> {
     let failed = |error| anyhow::anyhow!("failed to {error}");
     let intact = RecipeOptions::default();
     let without = RecipeOptions { call_frames: false, ..intact };

@@ -1,13 +1,13 @@
 //! `cargo xtask field`: some sixty programs and runtimes that the suite does not hold, installed, run bare and recorded in turn.
-//! The programs are in field/rows.rs; field/place.rs makes them ready; field/table.rs prints the table.
+//! The programs are in field/rows.rs; field/workspace.rs makes them ready; field/table.rs prints the table.
 //!
 //! Each program runs once bare and once recorded into an empty cache, then in pairs, the bare one first in every other pair. A
 //! run that takes too much time or memory is killed, and the program is listed as skipped. Not in CI: it installs some 3 GB.
 
-mod place;
 mod rows;
 mod same;
 mod table;
+mod workspace;
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -21,9 +21,9 @@ use crate::suite::prepared::{Prepared, Stdin};
 use crate::suite::recorders::{self, Comparison, Recorder, Setting, Stacks};
 use crate::suite::{remove_output, work_directory};
 use crate::{build, descendants};
-use place::Place;
 use rows::Row;
-use same::{Ended, Verdict};
+use same::{Agreement, Ended};
+use workspace::Workspace;
 
 /// What one run may take; those of the table take seconds, and some of them ten times as much under a recorder's first look.
 const LIMITS: Limits = Limits { wall: Duration::from_secs(120), memory_bytes: 4 << 30 };
@@ -38,7 +38,7 @@ struct Measured {
     first: Usage,
     /// With each recorder; callpath is the first.
     recorded: Vec<Recorded>,
-    verdict: Verdict,
+    agreement: Agreement,
 }
 
 /// One program under one recorder.
@@ -67,7 +67,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Some("perf") => recorders.extend([Recorder::PerfFp, Recorder::PerfDwarf]),
         Some(other) => bail!("--against knows perf, not `{other}`"),
     }
-    let place = Place::for_programs(&chosen, &recorders)?;
+    let workspace = Workspace::for_programs(&chosen, &recorders)?;
     let comparison = Comparison { recorders, rounds };
     let callpath = build::command(arguments)?;
     descendants::adopt_orphans()?;
@@ -75,7 +75,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let (mut measured, mut skipped) = (vec![], vec![]);
     for row in chosen {
         let setting = Setting { callpath: callpath.clone(), rate, directory: directory.join(row.name) };
-        match measure(row, &place, &comparison, &setting) {
+        match measure(row, &workspace, &comparison, &setting) {
             Ok(figures) => {
                 table::print_one(&figures);
                 measured.push(figures);
@@ -95,7 +95,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     println!("\n{}", table::markdown(&measured, &skipped, rounds, rate)?);
     std::fs::remove_dir_all(&directory).with_context(|| format!("failed to remove {}", directory.display()))?;
-    let right = !measured.is_empty() && measured.iter().all(|program| program.verdict.is_right());
+    let right = !measured.is_empty() && measured.iter().all(|program| program.agreement.is_right());
     Ok(if right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -108,11 +108,16 @@ fn choose(names: Option<&str>) -> anyhow::Result<Vec<&'static Row>> {
         .collect()
 }
 
-fn measure(row: &'static Row, place: &Place, comparison: &Comparison, setting: &Setting) -> anyhow::Result<Measured> {
+fn measure(
+    row: &'static Row,
+    workspace: &Workspace,
+    comparison: &Comparison,
+    setting: &Setting,
+) -> anyhow::Result<Measured> {
     let Comparison { recorders, rounds } = comparison;
-    let inputs = place.directory(row);
+    let inputs = workspace.directory(row);
     std::fs::create_dir_all(&setting.directory)?;
-    let prepared = place.prepare(row)?;
+    let prepared = workspace.prepare(row)?;
     eprintln!("{}: {rounds} rounds ...", row.name);
     let bare = || once(&prepared, prepared.bare(&inputs), &setting.directory);
     let recorded = |recorder: Recorder| -> anyhow::Result<_> {
@@ -122,12 +127,12 @@ fn measure(row: &'static Row, place: &Place, comparison: &Comparison, setting: &
     // The kernel's cache of files is filled by a run that does not count.
     let warm = bare()?;
     warm.ensure_success()?;
-    let mut verdict = Verdict::of_bare(warm);
+    let mut agreement = Agreement::of_bare(warm);
     let (first, output) = recorded(Recorder::Callpath)?;
     ensure!(output.exists(), "not recorded: {}", first.by_callpath());
-    verdict.recorded(&first);
+    agreement.recorded(&first);
 
-    let mut figures = Measured { name: row.name, bare: vec![], first: first.usage, recorded: vec![], verdict };
+    let mut figures = Measured { name: row.name, bare: vec![], first: first.usage, recorded: vec![], agreement };
     let new = |recorder: &Recorder| Recorded { recorder: *recorder, usage: vec![], stacks: Stacks::default() };
     figures.recorded.extend(recorders.iter().map(new));
     for round in 0..*rounds {
@@ -140,7 +145,7 @@ fn measure(row: &'static Row, place: &Place, comparison: &Comparison, setting: &
             }
             let (ended, output) = recorded(*recorder)?;
             if *recorder == Recorder::Callpath {
-                figures.verdict.recorded(&ended);
+                figures.agreement.recorded(&ended);
             }
             let of_recorder = &mut figures.recorded[index];
             of_recorder.usage.push(ended.usage);
@@ -159,7 +164,7 @@ fn measure(row: &'static Row, place: &Place, comparison: &Comparison, setting: &
 
 impl Measured {
     fn bare(&mut self, ended: Ended) {
-        self.verdict.bare(&ended);
+        self.agreement.bare(&ended);
         self.bare.push(ended.usage);
     }
 }

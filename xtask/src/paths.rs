@@ -8,7 +8,7 @@ use crate::build;
 
 const DOCUMENTS: &[&str] = &["ARCHITECTURE.md", "README.md", "CHANGELOG.md"];
 /// Directories of this repository with which a path begins.
-const PLACES: &[&str] = &["crates/", "docs/", "fuzz/", "tests/", "xtask/"];
+const ROOTS: &[&str] = &["crates/", "docs/", "fuzz/", "tests/", "xtask/"];
 
 /// Fails with each path and each heading that a document names and that does not exist.
 pub fn check() -> anyhow::Result<()> {
@@ -47,7 +47,7 @@ pub fn check() -> anyhow::Result<()> {
 /// What stands between backticks, without blanks, and begins with a directory of the repository.
 fn paths(text: &str) -> impl Iterator<Item = &str> {
     let quoted = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
-    quoted.filter(|word| PLACES.iter().any(|place| word.starts_with(place)) && !word.contains([' ', '*', '<']))
+    quoted.filter(|word| ROOTS.iter().any(|place| word.starts_with(place)) && !word.contains([' ', '*', '<']))
 }
 
 /// The targets of links, `[words](target)`, within the repository.

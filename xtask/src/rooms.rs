@@ -9,12 +9,12 @@ use crate::build;
 const DRAWERS: &[&str] = &["utils", "util", "helpers", "helper", "common", "misc", "shared_code"];
 /// Lines before the tests above which a file is named, since it may be two.
 const LONG: usize = 500;
-const PLACES: &[&str] = &["crates", "xtask", "tests", "fuzz"];
+const ROOTS: &[&str] = &["crates", "xtask", "tests", "fuzz"];
 
 /// Fails with the name of each file that has no first line or is a drawer. Long files are listed, and are no failure.
 pub fn check() -> anyhow::Result<()> {
     let mut files = Vec::new();
-    for place in PLACES {
+    for place in ROOTS {
         let directory = build::root().join(place);
         if directory.is_dir() {
             sources(&directory, &mut files)?;

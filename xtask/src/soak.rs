@@ -6,10 +6,10 @@
 
 mod check;
 mod draw;
-mod place;
 mod programs;
 mod table;
 mod watch;
+mod workspace;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,10 +22,10 @@ use crate::arguments::Arguments;
 use crate::build;
 use check::Run;
 use draw::Draw;
-use place::Place;
 use programs::{Kind, Subject};
 use table::Tally;
 use watch::Watched;
+use workspace::Workspace;
 
 /// How a run is recorded.
 #[derive(Debug, Default)]
@@ -60,27 +60,27 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let seed = arguments.number("seed", 1)?;
     let callpath = build::command(arguments)?;
     let root = std::env::temp_dir().join(format!("callpath-soak-{}", std::process::id()));
-    let place = Place { callpath, rate: arguments.number("rate", 10_000)?, root };
-    for directory in [place.root.clone(), place.programs(), place.failures(), place.cache(true)] {
+    let workspace = Workspace { callpath, rate: arguments.number("rate", 10_000)?, root };
+    for directory in [workspace.root.clone(), workspace.programs(), workspace.failures(), workspace.cache(true)] {
         std::fs::create_dir_all(&directory).with_context(|| format!("failed to make {}", directory.display()))?;
     }
     let is_root = is_superuser();
     if is_root {
         // Its cache must be its own.
-        std::os::unix::fs::chown(place.cache(true), Some(65534), Some(65534))?;
+        std::os::unix::fs::chown(workspace.cache(true), Some(65534), Some(65534))?;
     }
     crate::descendants::adopt_orphans()?;
-    let subjects = programs::all(&place, arguments.text("programs"))?;
+    let subjects = programs::all(&workspace, arguments.text("programs"))?;
     let mut tallies: BTreeMap<&'static str, Tally> = BTreeMap::new();
     let (mut draw, began, mut runs) = (Draw::new(seed as u64), Instant::now(), 0u64);
     // One that lasts, to see whether memory grows with time: a quarter of the whole.
-    let long = programs::long(&place, seed, (time / 4).as_secs().max(5));
+    let long = programs::long(&workspace, seed, (time / 4).as_secs().max(5));
     let tally = tallies.entry(long.name).or_default();
-    one(&place, &long, &Way::default(), tally)?;
+    one(&workspace, &long, &Way::default(), tally)?;
     while began.elapsed() < time {
-        let subject = programs::drawn(&place, &subjects, &mut draw);
+        let subject = programs::drawn(&workspace, &subjects, &mut draw);
         let way = Way::drawn(&mut draw, is_root);
-        one(&place, &subject, &way, tallies.entry(subject.name).or_default())?;
+        one(&workspace, &subject, &way, tallies.entry(subject.name).or_default())?;
         runs += 1;
         if runs.is_multiple_of(100) {
             let failed: usize = tallies.values().map(|tally| tally.failures).sum();
@@ -90,28 +90,29 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     println!("{}", table::markdown(&tallies, began.elapsed())?);
     let failed: usize = tallies.values().map(|tally| tally.failures).sum();
     if failed > 0 {
-        println!("{failed} runs failed; their measurements are in {}", place.failures().display());
+        println!("{failed} runs failed; their measurements are in {}", workspace.failures().display());
         return Ok(ExitCode::FAILURE);
     }
-    std::fs::remove_dir_all(&place.root).with_context(|| format!("failed to remove {}", place.root.display()))?;
+    std::fs::remove_dir_all(&workspace.root)
+        .with_context(|| format!("failed to remove {}", workspace.root.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// One program bare, then recorded, then looked at.
-fn one(place: &Place, subject: &Subject, way: &Way, tally: &mut Tally) -> anyhow::Result<()> {
-    place.fresh()?;
+fn one(workspace: &Workspace, subject: &Subject, way: &Way, tally: &mut Tally) -> anyhow::Result<()> {
+    workspace.fresh()?;
     let (bare, lasts) = match subject.kind {
         Kind::Lasting(time) => (None, time),
         Kind::Same => {
-            let mut command = bare_command(place, subject, way);
-            let bare = watch::watch(&mut command, place, Duration::ZERO)?;
-            place.fresh()?;
+            let mut command = bare_command(workspace, subject, way);
+            let bare = watch::watch(&mut command, workspace, Duration::ZERO)?;
+            workspace.fresh()?;
             (Some(bare), Duration::ZERO)
         }
     };
-    let mut command = recorded_command(place, subject, way);
-    let recorded = watch::watch(&mut command, place, lasts)?;
-    let run = Run { place, subject, bare, recorded, cache: place.cache(way.ordinary_user) };
+    let mut command = recorded_command(workspace, subject, way);
+    let recorded = watch::watch(&mut command, workspace, lasts)?;
+    let run = Run { workspace, subject, bare, recorded, cache: workspace.cache(way.ordinary_user) };
     let wrong = run.complaints(tally);
     tally.runs += 1;
     if !wrong.is_empty() {
@@ -120,12 +121,12 @@ fn one(place: &Place, subject: &Subject, way: &Way, tally: &mut Tally) -> anyhow
         for sentence in &wrong {
             println!("  {sentence}");
         }
-        keep(place, &wrong, &run.recorded, &format!("{command:?}"))?;
+        keep(workspace, &wrong, &run.recorded, &format!("{command:?}"))?;
     }
     Ok(())
 }
 
-fn bare_command(place: &Place, subject: &Subject, way: &Way) -> Command {
+fn bare_command(workspace: &Workspace, subject: &Subject, way: &Way) -> Command {
     let words = way.words();
     let mut command = match words.split_first() {
         Some((first, rest)) => {
@@ -136,33 +137,33 @@ fn bare_command(place: &Place, subject: &Subject, way: &Way) -> Command {
         None => Command::new(&subject.program),
     };
     command.args(&subject.arguments);
-    surroundings(&mut command, place, subject, way);
+    surroundings(&mut command, workspace, subject, way);
     command
 }
 
-fn recorded_command(place: &Place, subject: &Subject, way: &Way) -> Command {
+fn recorded_command(workspace: &Workspace, subject: &Subject, way: &Way) -> Command {
     let mut words: Vec<PathBuf> = way.words().iter().map(PathBuf::from).collect();
-    words.push(place.callpath.clone());
+    words.push(workspace.callpath.clone());
     let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).args(["record", "-F", &place.rate.to_string()]).args(&way.options);
-    command.arg("-o").arg(place.measurement()).arg("--").arg(&subject.program).args(&subject.arguments);
-    surroundings(&mut command, place, subject, way);
+    command.args(&words[1..]).args(["record", "-F", &workspace.rate.to_string()]).args(&way.options);
+    command.arg("-o").arg(workspace.measurement()).arg("--").arg(&subject.program).args(&subject.arguments);
+    surroundings(&mut command, workspace, subject, way);
     command
 }
 
-fn surroundings(command: &mut Command, place: &Place, subject: &Subject, way: &Way) {
-    command.current_dir(subject.directory.as_deref().unwrap_or(&place.run()));
-    command.env("TMPDIR", place.temporary()).env("CALLPATH_CACHE_DIR", place.cache(way.ordinary_user));
+fn surroundings(command: &mut Command, workspace: &Workspace, subject: &Subject, way: &Way) {
+    command.current_dir(subject.directory.as_deref().unwrap_or(&workspace.run()));
+    command.env("TMPDIR", workspace.temporary()).env("CALLPATH_CACHE_DIR", workspace.cache(way.ordinary_user));
     command.envs(subject.environment.iter().cloned());
 }
 
-fn keep(place: &Place, wrong: &[String], recorded: &Watched, command: &str) -> anyhow::Result<()> {
-    let number = place.failures().read_dir()?.count();
-    let kept = place.failures().join(number.to_string());
+fn keep(workspace: &Workspace, wrong: &[String], recorded: &Watched, command: &str) -> anyhow::Result<()> {
+    let number = workspace.failures().read_dir()?.count();
+    let kept = workspace.failures().join(number.to_string());
     std::fs::create_dir_all(&kept)?;
     std::fs::write(kept.join("said"), format!("{command}\n{}\n\n{}", wrong.join("\n"), recorded.stderr))?;
-    if place.measurement().is_dir() {
-        std::fs::rename(place.measurement(), kept.join("m.callpath"))?;
+    if workspace.measurement().is_dir() {
+        std::fs::rename(workspace.measurement(), kept.join("m.callpath"))?;
     }
     Ok(())
 }

@@ -19,11 +19,11 @@ use code::Code;
 use notes::describe;
 use rustc_hash::FxHashMap;
 
-use crate::links::{Frame, Judge, Modules, Verdict};
+use crate::links::{Frame, LinkRater, Modules, Rating};
 use crate::names::ModuleNames;
 use crate::runtimes;
 use callpath_measurement::{
-    Account, FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, ProcessFile, SessionFile, TreeNode,
+    FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, ProcessFile, SampleTally, SessionFile, TreeNode,
 };
 
 /// The preload object's file name begins so; its frames are ours, not the program's.
@@ -36,7 +36,7 @@ pub struct AttributeOptions {
     pub debug_roots: Vec<PathBuf>,
     /// The kernel's own object as this machine has it; it is used only if it is the one that was measured.
     pub vdso: Option<Vec<u8>>,
-    /// Where structures are kept between reports.
+    /// Where structures are cached between reports.
     pub cache: Option<PathBuf>,
 }
 
@@ -76,7 +76,7 @@ fn add_process(
     let mut quality = Quality::default();
     let mut threads = 0;
     for thread in &process.threads {
-        add_account(&mut quality, &thread.account);
+        add_tally(&mut quality, &thread.tally);
         threads = thread.count.saturating_add(threads);
         let label = if thread.name.is_empty() { &name } else { &thread.name };
         let mut scope = Scope::new(ScopeKind::Thread, profile.strings.intern(label));
@@ -92,12 +92,12 @@ fn add_process(
         quality.full -= broken;
         quality.partial += broken;
     }
-    let unrecorded = Account {
+    let unrecorded = SampleTally {
         taken: process.dropped_unrecorded.iter().fold(0, |sum: u64, count| sum.saturating_add(*count)),
         dropped: process.dropped_unrecorded,
-        ..Account::default()
+        ..SampleTally::default()
     };
-    add_account(&mut quality, &unrecorded);
+    add_tally(&mut quality, &unrecorded);
     profile.quality.add(&quality);
     profile.info.processes.push(ProcessInfo {
         pid: process.pid,
@@ -113,24 +113,24 @@ fn add_process(
     });
 }
 
-fn add_account(quality: &mut Quality, account: &Account) {
-    let named = Dropped::NAMES.iter().copied().zip(account.dropped).chain([("unfinished", account.unfinished)]);
+fn add_tally(quality: &mut Quality, tally: &SampleTally) {
+    let named = Dropped::NAMES.iter().copied().zip(tally.dropped).chain([("unfinished", tally.unfinished)]);
     quality.add(&Quality {
-        taken: account.taken,
-        full: account.full,
-        partial: account.partial,
-        raw_kept: account.raw_kept,
+        taken: tally.taken,
+        full: tally.full,
+        partial: tally.partial,
+        raw_kept: tally.raw_kept,
         dropped: named.filter(|(_, count)| *count > 0).map(|(reason, count)| (reason.to_owned(), count)).collect(),
         links: Links::default(),
-        overhead_ns: account.handler_ns,
-        handlers: Handlers { longest_ns: account.handler_max_ns, histogram: account.handler_histogram.clone() },
+        overhead_ns: tally.handler_ns,
+        handlers: Handlers { longest_ns: tally.handler_max_ns, histogram: tally.handler_histogram.clone() },
     });
 }
 
 /// What is found out once for all threads and processes.
 #[derive(Default)]
 struct Merged {
-    judge: Judge,
+    rater: LinkRater,
     /// What stands for a frame in each of its contexts, by module and address; by key where there is no module.
     scopes: FxHashMap<(Option<usize>, u64), Rc<[Scope]>>,
 }
@@ -147,9 +147,9 @@ struct Adder<'a> {
     of_procedure: Vec<usize>,
 }
 
-/// What was found out about a thread's links.
+/// What is known of a thread's links.
 #[derive(Default)]
-struct Found {
+struct LinkFindings {
     /// Weighed by the samples whose paths they are on.
     links: Links,
     /// Samples of full paths that an invalid link breaks.
@@ -158,20 +158,20 @@ struct Found {
 
 impl Adder<'_> {
     /// What lies beyond an invalid link is not known: the path begins anew below it, as a partial one.
-    fn add(mut self, thread: NodeId, start: Option<FrameKey>, tree: &PathTree) -> Found {
+    fn add(mut self, thread: NodeId, start: Option<FrameKey>, tree: &PathTree) -> LinkFindings {
         let nodes = tree.nodes();
         let samples = inclusive_samples(nodes);
-        let mut found = Found::default();
+        let mut found = LinkFindings::default();
         // Whether a node is below an invalid link, and whether it is below the root of full paths.
         let mut broken: Vec<bool> = Vec::with_capacity(nodes.len());
         let mut full: Vec<bool> = Vec::with_capacity(nodes.len());
         // For each node, where its own cost goes and where its callees hang: its line's scope, or its procedure's.
-        let mut places: Vec<NodeId> = Vec::with_capacity(nodes.len());
+        let mut scope_nodes: Vec<NodeId> = Vec::with_capacity(nodes.len());
         let mut partial = None;
         let mut contexts: Vec<ContextId> = Vec::with_capacity(nodes.len());
         let mut values = vec![0; self.profile.tree.width()];
         for (index, node) in nodes.iter().enumerate() {
-            let parent = places.get(node.parent as usize).copied().unwrap_or(thread);
+            let parent = scope_nodes.get(node.parent as usize).copied().unwrap_or(thread);
             contexts.push(match index as u32 {
                 FULL_ROOT => ContextId::ROOT,
                 PARTIAL_ROOT => ContextId::PARTIAL_ROOT,
@@ -186,7 +186,7 @@ impl Adder<'_> {
             broken.push(invalid || was_broken);
             full.push(is_full);
             let mut procedure = None;
-            let place = match index as u32 {
+            let scope_node = match index as u32 {
                 FULL_ROOT => thread,
                 // Made only when something hangs there.
                 PARTIAL_ROOT => thread,
@@ -200,7 +200,7 @@ impl Adder<'_> {
                 }
                 _ => self.frame(parent, node.key, &mut procedure),
             };
-            places.push(place);
+            scope_nodes.push(scope_node);
             values.fill(0);
             let own = tree.values(index as u32).chain(self.samples.map(|samples| (samples, node.samples)));
             for (metric, value) in own {
@@ -216,7 +216,7 @@ impl Adder<'_> {
                 // Time of a thread in which no sample hit: it was spent below where the thread began.
                 (FULL_ROOT, Some(start)) => self.frame(thread, start, &mut None),
                 (PARTIAL_ROOT, _) => *partial.get_or_insert_with(|| self.partial_root(thread)),
-                _ => place,
+                _ => scope_node,
             };
             // It is the procedure that returned, not a loop of it. Our own frames are none of the program's.
             for &metric in &self.of_procedure {
@@ -233,7 +233,7 @@ impl Adder<'_> {
         found
     }
 
-    /// Judges the link from a node to its parent, if that is a frame, and counts it. `true`: it is invalid.
+    /// Rates the link from a node to its parent, if that is a frame, and counts it. `true`: it is invalid.
     fn check_link(&mut self, nodes: &[TreeNode], index: usize, samples: u64, links: &mut Links) -> bool {
         let node = &nodes[index];
         if index <= PARTIAL_ROOT as usize || node.parent <= PARTIAL_ROOT {
@@ -252,14 +252,14 @@ impl Adder<'_> {
         if caller.0 || callee.0 {
             return false;
         }
-        let verdict = self.merged.judge.judge(&*self.code, caller.1, callee.1);
-        let rated = match verdict {
-            Verdict::Valid => &mut links.valid,
-            Verdict::Likely => &mut links.likely,
-            Verdict::Invalid => &mut links.invalid,
+        let rating = self.merged.rater.rate(&*self.code, caller.1, callee.1);
+        let rated = match rating {
+            Rating::Valid => &mut links.valid,
+            Rating::Likely => &mut links.likely,
+            Rating::Invalid => &mut links.invalid,
         };
         *rated = rated.saturating_add(samples);
-        verdict == Verdict::Invalid
+        rating == Rating::Invalid
     }
 
     fn partial_root(&mut self, thread: NodeId) -> NodeId {
@@ -304,28 +304,28 @@ impl Adder<'_> {
             };
             return vec![Scope::new(ScopeKind::Procedure, strings.intern(&name))];
         };
-        let Some(place) = module.places.get(&LinkAddr(key.address())).filter(|_| !module.ours) else {
+        let Some(location) = module.locations.get(&LinkAddr(key.address())).filter(|_| !module.ours) else {
             return Vec::new();
         };
         let module_name = strings.intern(&module.file_name());
-        let mut procedure = Scope::new(ScopeKind::Procedure, strings.intern(&place.procedure));
+        let mut procedure = Scope::new(ScopeKind::Procedure, strings.intern(&location.procedure));
         procedure.module = Some(module_name);
-        procedure.address = Some(place.start.0);
-        procedure.file = place.declared.as_ref().map(|declared| strings.intern(&declared.file));
-        procedure.line = place.declared.as_ref().map(|declared| declared.line);
+        procedure.address = Some(location.start.0);
+        procedure.file = location.declared.as_ref().map(|declared| strings.intern(&declared.file));
+        procedure.line = location.declared.as_ref().map(|declared| declared.line);
         let mut scopes = vec![procedure];
-        for inner in place.scopes.iter().filter_map(|&scope| module.scopes.get(scope as usize)) {
+        for inner in location.scopes.iter().filter_map(|&scope| module.scopes.get(scope as usize)) {
             let kind = if inner.is_loop { ScopeKind::Loop } else { ScopeKind::Inlined };
             let mut scope = Scope::new(kind, strings.intern(&inner.name));
             scope.module = Some(module_name);
-            scope.file = inner.place.as_ref().map(|place| strings.intern(&place.file));
-            scope.line = inner.place.as_ref().map(|place| place.line);
+            scope.file = inner.location.as_ref().map(|location| strings.intern(&location.file));
+            scope.line = inner.location.as_ref().map(|location| location.line);
             scope.address = Some(inner.address.0);
             scope.call_site =
                 inner.call_site.as_ref().map(|site| CallSite { file: strings.intern(&site.file), line: site.line });
             scopes.push(scope);
         }
-        if let Some(line) = &place.line {
+        if let Some(line) = &location.line {
             let mut scope = Scope::new(ScopeKind::Line, Name::EMPTY);
             scope.file = Some(strings.intern(&line.file));
             scope.line = Some(line.line);
@@ -362,12 +362,12 @@ impl Adder<'_> {
 
     fn count_unnamed(&mut self, key: FrameKey, samples: u64) {
         if let Some(module) = self.modules.get(usize::from(key.module().0)).map(|m| &mut self.code.modules[*m])
-            && let Some(place) = module.places.get(&LinkAddr(key.address()))
+            && let Some(location) = module.locations.get(&LinkAddr(key.address()))
         {
-            module.unnamed_samples += if place.named { 0 } else { samples };
-            module.unresolved_samples += if place.jumps_anywhere { samples } else { 0 };
+            module.unnamed_samples += if location.named { 0 } else { samples };
+            module.unresolved_samples += if location.jumps_anywhere { samples } else { 0 };
             let file = module.key.0.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            if runtimes::is_interpreter(file, &place.procedure) {
+            if runtimes::is_interpreter(file, &location.procedure) {
                 module.interpreter_samples = module.interpreter_samples.saturating_add(samples);
             }
         }

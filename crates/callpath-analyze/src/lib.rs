@@ -1,10 +1,10 @@
 //! From a measurement to a profile: structure, names, links, attribution.
-//! Knows nothing of live processes, of how tables are made, and of rendering.
+//! Knows nothing of live processes, of how tables are built, and of rendering.
 #![forbid(unsafe_code)]
 
 pub mod attribute;
 mod links;
 pub mod names;
+mod permits;
 mod runtimes;
 pub mod structure;
-mod turns;

@@ -18,9 +18,9 @@ use crate::names::ModuleNames;
 /// Procedures that are followed from one call; what hands over to more can hand over to anything.
 const MOST_FOLLOWED: usize = 64;
 
-/// What is to be said of a link.
+/// How sure a link is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum Rating {
     Valid,
     Likely,
     Invalid,
@@ -44,52 +44,52 @@ pub(crate) struct Frame {
     pub(crate) address: LinkAddr,
 }
 
-/// Judges links, each once.
+/// Rates links, each once.
 #[derive(Default)]
-pub(crate) struct Judge {
-    verdicts: FxHashMap<(usize, LinkAddr, usize, LinkAddr), Verdict>,
+pub(crate) struct LinkRater {
+    ratings: FxHashMap<(usize, LinkAddr, usize, LinkAddr), Rating>,
     leaves: FxHashMap<(usize, LinkAddr), Leaves>,
 }
 
-impl Judge {
+impl LinkRater {
     /// Whether `caller` (a call site) can have called `callee`.
-    pub(crate) fn judge(&mut self, modules: &impl Modules, caller: Frame, callee: Frame) -> Verdict {
+    pub(crate) fn rate(&mut self, modules: &impl Modules, caller: Frame, callee: Frame) -> Rating {
         // All places of a procedure are called in the same way.
         let start = modules.names(callee.module).and_then(|n| n.bounds(callee.address));
         let start = start.map_or(callee.address, |procedure| procedure.start);
         let key = (caller.module, caller.address, callee.module, start);
-        if let Some(verdict) = self.verdicts.get(&key) {
-            return *verdict;
+        if let Some(rating) = self.ratings.get(&key) {
+            return *rating;
         }
-        let verdict = self.decide(modules, caller, callee);
-        self.verdicts.insert(key, verdict);
-        verdict
+        let rating = self.decide(modules, caller, callee);
+        self.ratings.insert(key, rating);
+        rating
     }
 
-    fn decide(&mut self, modules: &impl Modules, caller: Frame, callee: Frame) -> Verdict {
-        let Some(names) = modules.names(caller.module).filter(|n| n.is_usable()) else { return Verdict::Likely };
+    fn decide(&mut self, modules: &impl Modules, caller: Frame, callee: Frame) -> Rating {
+        let Some(names) = modules.names(caller.module).filter(|n| n.is_usable()) else { return Rating::Likely };
         if is_signal_return(names, caller) || modules.names(callee.module).is_some_and(|n| is_signal_return(n, callee))
         {
-            return Verdict::Valid;
+            return Rating::Valid;
         }
         let return_address = LinkAddr(caller.address.0.wrapping_add(1));
         let before = (2..=LONGEST_CALL_BYTES)
             .rev()
             .find_map(|len| names.bytes(LinkAddr(return_address.0.wrapping_sub(len as u64)), len));
-        let Some(before) = before else { return Verdict::Likely };
+        let Some(before) = before else { return Rating::Likely };
         let calls = calls_before(before, return_address);
         let direct = calls.direct.map(|target| self.direct(modules, Frame { address: target, ..caller }, callee));
         match direct {
-            Some(verdict @ (Verdict::Valid | Verdict::Likely)) => verdict,
-            _ if calls.dynamic => Verdict::Likely,
+            Some(rating @ (Rating::Valid | Rating::Likely)) => rating,
+            _ if calls.dynamic => Rating::Likely,
             // No call has put its address there.
-            _ if names.begins_stack(caller.address) => Verdict::Valid,
-            _ => Verdict::Invalid,
+            _ if names.begins_stack(caller.address) => Rating::Valid,
+            _ => Rating::Invalid,
         }
     }
 
     /// A call of `target`: what it leads to, from procedure to procedure.
-    fn direct(&mut self, modules: &impl Modules, target: Frame, callee: Frame) -> Verdict {
+    fn direct(&mut self, modules: &impl Modules, target: Frame, callee: Frame) -> Rating {
         let callee_name = modules.names(callee.module).and_then(|n| n.bounds(callee.address)).and_then(|p| p.name);
         // Each with whether a call leads there by itself, or through the linkage table.
         let mut reached = vec![(target, true)];
@@ -102,31 +102,31 @@ impl Judge {
                 without_exceptions = reached.len();
                 landings.into_iter().for_each(|place| add(&mut reached, place, false));
                 if reached.len() == without_exceptions {
-                    return Verdict::Invalid;
+                    return Rating::Invalid;
                 }
                 continue;
             };
             next += 1;
-            let Some(names) = modules.names(place.module) else { return Verdict::Likely };
-            let Some(procedure) = names.bounds(place.address) else { return Verdict::Likely };
+            let Some(names) = modules.names(place.module) else { return Rating::Likely };
+            let Some(procedure) = names.bounds(place.address) else { return Rating::Likely };
             let same_module = place.module == callee.module;
             let is_in = |procedure: &Procedure<'_>| {
                 same_module
                     && callee.address.0.checked_sub(procedure.start.0).is_some_and(|at| at < procedure.len.max(1))
             };
             if is_in(&procedure) {
-                return if is_called { Verdict::Valid } else { Verdict::Likely };
+                return if is_called { Rating::Valid } else { Rating::Likely };
             }
             if let Some(stub) = procedure.name.and_then(|n| n.strip_suffix("@plt")) {
                 if callee_name == Some(stub) {
-                    return if is_called { Verdict::Valid } else { Verdict::Likely };
+                    return if is_called { Rating::Valid } else { Rating::Likely };
                 }
                 if same_module && names.is_in_linkage_table(callee.address) {
-                    return Verdict::Likely;
+                    return Rating::Likely;
                 }
                 match bound_to(modules, stub, callee) {
                     Some(bound) => bound.into_iter().for_each(|place| add(&mut reached, place, is_called)),
-                    None => return Verdict::Likely,
+                    None => return Rating::Likely,
                 }
             } else {
                 let key = (place.module, procedure.start);
@@ -137,12 +137,12 @@ impl Judge {
                 // Who ends in a call that comes back goes on in the next one. That is not followed: most do not come back.
                 let next_one = leaves.behind_last_call.and_then(|at| names.bounds(at));
                 if leaves.anywhere || next_one.as_ref().is_some_and(is_in) {
-                    return Verdict::Likely;
+                    return Rating::Likely;
                 }
                 leaves.to.iter().for_each(|to| add(&mut reached, Frame { address: *to, ..place }, false));
             }
             if reached.len() > MOST_FOLLOWED {
-                return Verdict::Likely;
+                return Rating::Likely;
             }
         }
     }

@@ -303,7 +303,7 @@ impl ModuleNames {
         !is_kernels && self.source.as_ref().is_none_or(|source| !source.procedures.is_complete())
     }
 
-    /// The file is of another build than the one that ran.
+    /// The file belongs to another build than the one that ran.
     fn replaced(&self) -> Option<&ImageError> {
         self.diagnostics.iter().find(|error| matches!(error, ImageError::Replaced { .. }))
     }

@@ -2,20 +2,20 @@
 //! Knows nothing of profiles, files and how a structure is shown.
 //!
 //! Tallent et al. 2009, section 3. The way of the data: a procedure's control flow graph and its loops (callpath-x86), what
-//! the source says of its code (callpath-image) -> [`atoms`]: stretches of one block, one inlined call and one line, where
-//! DWARF is silent about inlining with contexts that are inferred ([`infer`]) -> [`weave`]: loops are placed between inlined calls
+//! the source says of its code (callpath-image) -> [`code_ranges`]: stretches of one block, one inlined call and one line, where
+//! DWARF is silent about inlining with contexts that are inferred ([`infer`]) -> [`scope_tree`]: loops are placed between inlined calls
 //! -> [`normalise`]: what the compiler split or moved is put together again -> [`ProcedureStructure`].
 
-mod atoms;
-mod head;
+mod cache;
+mod code_ranges;
 mod infer;
-mod kept;
+mod loop_location;
 mod module;
 mod nest;
 mod normalise;
 mod same;
+mod scope_tree;
 mod steps;
-mod weave;
 #[cfg(test)]
 mod worst;
 
@@ -25,13 +25,13 @@ use std::sync::Arc;
 use callpath_format::address::LinkAddr;
 use callpath_image::lines::SourceLine;
 
-pub use kept::{fuzz_kept_structure, kept_structure};
+pub use cache::{cached_structure, fuzz_cached_structure};
 pub(crate) use module::NEST_TOO_DEEP;
 pub use module::{ModuleSource, ModuleStructure, structure};
 
 /// A line of a source file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct SourcePlace {
+pub struct SourceLocation {
     /// Index in [`ProcedureStructure::files`].
     pub file: u32,
     /// From 1.
@@ -84,24 +84,24 @@ pub struct StaticScope {
     /// Of an inlined call, whose code it is, where known.
     pub name: Option<String>,
     /// Of a loop, its `for`, `while` or `do`; of an inlined call, where its procedure is declared.
-    pub place: Option<SourcePlace>,
+    pub location: Option<SourceLocation>,
     /// Of an inlined call.
-    pub call_site: Option<SourcePlace>,
-    /// First and last line of its own code and that of loops in it, in the file of `place`.
+    pub call_site: Option<SourceLocation>,
+    /// First and last line of its own code and that of loops in it, in the file of `location`.
     pub lines: Option<(u32, u32)>,
     /// Its lowest address; of a loop, its header's.
     pub address: LinkAddr,
 }
 
-/// A stretch of a procedure's code.
+/// A range of a procedure's code that belongs to one scope and one line.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Piece {
+pub struct ScopedRange {
     /// The code.
     pub code: Range<LinkAddr>,
     /// The innermost scope, by index; `None`: the procedure itself.
     pub scope: Option<u32>,
     /// The line.
-    pub place: Option<SourcePlace>,
+    pub location: Option<SourceLocation>,
 }
 
 /// The static structure of one procedure.
@@ -112,26 +112,26 @@ pub struct ProcedureStructure {
     /// Its name in DWARF, for people.
     pub name: Option<String>,
     /// Where it is declared.
-    pub place: Option<SourcePlace>,
+    pub location: Option<SourceLocation>,
     /// Its code, the fragment with the entry first.
     pub fragments: Vec<Range<LinkAddr>>,
     /// What this was found from.
     pub way: Way,
-    /// Jumps of which nobody knows where they lead: loops through them are missing.
+    /// Indirect jumps that could not be followed: loops through them are missing.
     pub unresolved_jumps: u32,
     /// Source files.
     pub files: Vec<Arc<str>>,
     /// Outer scopes before inner ones.
     pub scopes: Vec<StaticScope>,
     /// By ascending address, disjoint.
-    pub pieces: Vec<Piece>,
+    pub scoped_ranges: Vec<ScopedRange>,
 }
 
 impl ProcedureStructure {
-    /// The piece that holds an address. Of a return address ask for the byte before.
-    pub fn piece_at(&self, addr: LinkAddr) -> Option<&Piece> {
-        let after = self.pieces.partition_point(|piece| piece.code.start <= addr);
-        self.pieces.get(after.checked_sub(1)?).filter(|piece| piece.code.contains(&addr))
+    /// The range that holds an address. Of a return address ask for the byte before.
+    pub fn scoped_range_at(&self, addr: LinkAddr) -> Option<&ScopedRange> {
+        let after = self.scoped_ranges.partition_point(|scoped_range| scoped_range.code.start <= addr);
+        self.scoped_ranges.get(after.checked_sub(1)?).filter(|scoped_range| scoped_range.code.contains(&addr))
     }
 
     /// The scopes around a scope and itself, by index, outermost first.
@@ -148,12 +148,12 @@ impl ProcedureStructure {
     }
 
     /// A line with its file's path.
-    pub fn source_line(&self, place: SourcePlace) -> SourceLine {
-        SourceLine { file: self.files.get(place.file as usize).cloned().unwrap_or_default(), line: place.line }
+    pub fn source_line(&self, location: SourceLocation) -> SourceLine {
+        SourceLine { file: self.files.get(location.file as usize).cloned().unwrap_or_default(), line: location.line }
     }
 
     /// A file's path.
-    pub fn file(&self, place: SourcePlace) -> &str {
-        self.files.get(place.file as usize).map_or("", |path| &**path)
+    pub fn file(&self, location: SourceLocation) -> &str {
+        self.files.get(location.file as usize).map_or("", |path| &**path)
     }
 }

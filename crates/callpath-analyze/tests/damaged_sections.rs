@@ -39,8 +39,8 @@ fn found(bytes: Vec<u8>) -> ModuleStructure {
 /// How much there is: scopes, and lines of code.
 fn amounts(found: &ModuleStructure) -> (usize, usize) {
     let scopes = found.procedures.iter().map(|procedure| procedure.scopes.len()).sum();
-    let pieces = found.procedures.iter().flat_map(|procedure| &procedure.pieces);
-    (scopes, pieces.filter(|piece| piece.place.is_some()).count())
+    let pieces = found.procedures.iter().flat_map(|procedure| &procedure.scoped_ranges);
+    (scopes, pieces.filter(|scoped_range| scoped_range.location.is_some()).count())
 }
 
 /// A section header: where it is in the file, its section's name, offset and length.

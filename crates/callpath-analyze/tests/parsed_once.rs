@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use callpath_analyze::names::ModuleNames;
-use callpath_analyze::structure::kept_structure;
+use callpath_analyze::structure::cached_structure;
 use callpath_format::address::LinkAddr;
 use callpath_image::parse_counts::ImagePart;
 use callpath_tables::table_cache::TableCache;
@@ -15,7 +15,7 @@ fn parses(cache: &TableCache) -> [[u32; 4]; 2] {
     let source = names.structure_source().unwrap();
     let image = Arc::clone(source.module.image());
     let wanted: Vec<LinkAddr> = names.starts().step_by(100).collect();
-    let found = kept_structure(&source, Some(&wanted), cache, &|_, _| ());
+    let found = cached_structure(&source, Some(&wanted), cache, &|_, _| ());
     assert!(found.procedures.len() > 10);
     drop(source);
     names.end_analysis();

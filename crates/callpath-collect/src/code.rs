@@ -23,21 +23,21 @@ pub(crate) struct Code<'p, 'm> {
     process: &'p Process<'m>,
     cache: &'m [[AtomicU64; 4]],
     map: CurrentMap,
-    /// Where the bytes of written code are read.
+    /// Where the bytes of generated code are read.
     memory: Probed,
-    /// Some frame's code is not in the load map, its table is still being made, or it was written at run time and is not
-    /// what its table was made for: the recorder may know more.
+    /// Some frame's code is not in the load map, its table is still being built, or it was generated at run time and is not
+    /// what its table was built for: the recorder may know more.
     pub(crate) unknown_code: bool,
-    /// Where the first of it was written at run time.
-    pub(crate) unknown_written: Option<RunAddr>,
-    /// Some frame is one of written code.
-    pub(crate) met_written: bool,
-    /// What this walk has found of written code, by its address and whether it was returned to: recursion meets it again.
+    /// Where the first of it was generated at run time.
+    pub(crate) unknown_generated: Option<RunAddr>,
+    /// Some frame is one of generated code.
+    pub(crate) met_generated: bool,
+    /// What this walk has found of generated code, by its address and whether it was returned to: recursion meets it again.
     memo: &'m [[AtomicU64; 4]],
 }
 
-/// What is at an address, and whether that holds as long as the load map does.
-struct Found {
+/// The answer to a look-up of an address, and whether it holds as long as the load map does.
+struct Lookup {
     located: Located,
     lasts: bool,
 }
@@ -61,12 +61,12 @@ impl<'p, 'm> Code<'p, 'm> {
             map: CurrentMap::default(),
             memory,
             unknown_code: false,
-            unknown_written: None,
-            met_written: false,
+            unknown_generated: None,
+            met_generated: false,
             memo: words.as_chunks().0,
         };
         code.follow_map(thread.record);
-        // What is found of written code is compared with its bytes each time, so it is remembered for one walk only.
+        // What is found of generated code is compared with its bytes each time, so it is remembered for one walk only.
         code.memo.iter().for_each(|entry| entry[0].store(0, Relaxed));
         Some(code)
     }
@@ -105,33 +105,33 @@ impl<'p, 'm> Code<'p, 'm> {
 
     #[cold]
     #[inline(never)]
-    fn locate_slowly(&mut self, point: CodePoint) -> Found {
+    fn locate_slowly(&mut self, point: CodePoint) -> Lookup {
         let addr = point.lookup();
         let memo_key = addr.0 << 1 | u64::from(matches!(point, CodePoint::Return(_)));
         let memo = self.memo.get((addr.0 ^ (addr.0 >> 4)) as usize % layout::MEMO_LEN);
         if let Some(entry) = memo.filter(|entry| entry[0].load(Relaxed) == memo_key) {
-            return Found { located: unpacked(entry), lasts: false };
+            return Lookup { located: unpacked(entry), lasts: false };
         }
         let outside = Located { key: FrameKey::outside(addr), recipe: UNKNOWN, table: 0 };
         let Some(mapping) = self.find_mapping(addr) else {
             self.unknown_code = true;
-            return Found { located: outside, lasts: false };
+            return Lookup { located: outside, lasts: false };
         };
-        self.met_written |= mapping.flags & (Mapping::PENDING | Mapping::WRITTEN) != 0;
+        self.met_generated |= mapping.flags & (Mapping::PENDING | Mapping::GENERATED) != 0;
         if mapping.flags & Mapping::PENDING != 0 {
-            self.note_written(addr);
+            self.note_generated(addr);
         }
-        if mapping.flags & Mapping::WRITTEN != 0 {
-            let located = self.locate_written(&mapping, point);
+        if mapping.flags & Mapping::GENERATED != 0 {
+            let located = self.locate_generated(&mapping, point);
             if let Some(entry) = memo {
                 pack(entry, memo_key, &located);
             }
-            return Found { located, lasts: false };
+            return Lookup { located, lasts: false };
         }
         let link = addr.to_link(mapping.bias);
         let key = FrameKey::in_module(mapping.module, link);
         let Some(table) = self.process.published.table(mapping.table) else {
-            return Found { located: Located { key, ..outside }, lasts: false };
+            return Lookup { located: Located { key, ..outside }, lasts: false };
         };
         let found = table.find(link).and_then(|id| Some((id, table.packed(id)?)));
         let located = match found {
@@ -145,49 +145,49 @@ impl<'p, 'm> Code<'p, 'm> {
         let kind = located.recipe.kind();
         self.unknown_code |= mapping.flags & Mapping::UNFINISHED != 0 && kind == Packed::UNKNOWN;
         let mut located = located;
-        if mapping.flags & Mapping::KEPT != 0 {
-            located.recipe.head |= Packed::KEPT;
+        if mapping.flags & Mapping::PINNED != 0 {
+            located.recipe.head |= Packed::PINNED;
         }
         if mapping.flags & Mapping::CATCHES != 0 {
-            located.recipe.head |= Packed::KEEPS;
+            located.recipe.head |= Packed::PINS_CALLEE;
         }
-        Found { located, lasts: kind != Packed::WIDE && kind != Packed::UNKNOWN }
+        Lookup { located, lasts: kind != Packed::WIDE && kind != Packed::UNKNOWN }
     }
 
-    /// Code that the program wrote at run time: its recipe holds if its procedure is still the one that was analysed, and
+    /// Code that the program generated at run time: its recipe holds if its procedure is still the one that was analysed, and
     /// a return address in it stands behind a call.
-    fn locate_written(&mut self, mapping: &Mapping, point: CodePoint) -> Located {
+    fn locate_generated(&mut self, mapping: &Mapping, point: CodePoint) -> Located {
         let addr = point.lookup();
         let key = FrameKey::in_module(mapping.module, addr.to_link(mapping.bias));
-        let recipe = self.recipe_of_written(mapping, point);
+        let recipe = self.recipe_of_generated(mapping, point);
         // What was read may be another stretch's by now: it is this one's if the map has not changed meanwhile.
         let is_current = self.is_current();
         let recipe = recipe.filter(|recipe| is_current && recipe.kind() != Packed::UNKNOWN);
         if recipe.is_none() && mapping.flags & Mapping::HOPELESS == 0 {
-            self.note_written(addr);
+            self.note_generated(addr);
         }
         Located { key, recipe: recipe.unwrap_or(UNKNOWN), table: 0 }
     }
 
-    fn note_written(&mut self, addr: RunAddr) {
+    fn note_generated(&mut self, addr: RunAddr) {
         if !self.unknown_code {
-            self.unknown_written = Some(addr);
+            self.unknown_generated = Some(addr);
         }
         self.unknown_code = true;
     }
 
-    fn recipe_of_written(&mut self, mapping: &Mapping, point: CodePoint) -> Option<Packed> {
+    fn recipe_of_generated(&mut self, mapping: &Mapping, point: CodePoint) -> Option<Packed> {
         let addr = point.lookup();
-        let written = self.process.published.written(mapping.table)?;
-        let piece = written.piece(addr)?;
-        if matches!(point, CodePoint::Return(_)) && !written.is_call_end(addr) {
+        let generated = self.process.published.generated(mapping.table)?;
+        let procedure = generated.procedure_at(addr)?;
+        if matches!(point, CodePoint::Return(_)) && !generated.is_call_end(addr) {
             return None;
         }
-        if piece.mark_now(|at| self.memory.read_u64(at))? != piece.mark {
+        if procedure.mark_now(|at| self.memory.read_u64(at))? != procedure.mark {
             return None;
         }
-        let table = written.table()?;
-        // Wide recipes are left to the recorder: nothing that is written at run time usually needs one.
+        let table = generated.table()?;
+        // Wide recipes are left to the recorder: generated code rarely needs one.
         table.packed(table.find(addr.to_link(mapping.bias))?).filter(|recipe| recipe.kind() != Packed::WIDE)
     }
 }
@@ -241,7 +241,7 @@ impl CodeMap for Code<'_, '_> {
         if entry[0].load(Relaxed) == addr.0 {
             return unpacked(entry);
         }
-        let Found { located, lasts } = self.locate_slowly(point);
+        let Lookup { located, lasts } = self.locate_slowly(point);
         if lasts {
             pack(entry, addr.0, &located);
         }

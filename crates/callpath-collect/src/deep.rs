@@ -43,7 +43,7 @@ pub(crate) enum Outcome {
     Full(ArenaRef),
     /// It does not; its node below the root of partial paths.
     Partial(ArenaRef),
-    /// Some code on it has no table; the first of it that was written at run time, if it was.
+    /// Some code on it has no table; the first of it that was generated at run time, if it was.
     Unknown(Option<RunAddr>),
     /// More is to be done than one sample may do. `gets_on`: later samples go on from where it stopped.
     TooMuch {
@@ -95,7 +95,7 @@ struct Search<'s, 'm> {
 /// table ends there. `None`: no memory. Out of line: signal stacks are small.
 #[inline(never)]
 pub(crate) fn find(sample: &Sample<'_, '_>, stack: &mut Stack, as_it_is: bool) -> Option<Outcome> {
-    let (known, fresh) = kept(sample.process, sample.thread)?;
+    let (known, fresh) = known_stack(sample.process, sample.thread)?;
     let code = &mut Code::new(sample)?;
     let state = known.state;
     let skipped = state.skip.load(Relaxed);
@@ -115,13 +115,13 @@ pub(crate) fn find(sample: &Sample<'_, '_>, stack: &mut Stack, as_it_is: bool) -
         known.clear();
     }
     let is_walked = state.end.load(Relaxed) != Deep::OPEN;
-    let is_to_learn = !is_walked || state.noded.load(Relaxed) < known.inner() && kept_frames(sample).is_none();
+    let is_to_learn = !is_walked || state.noded.load(Relaxed) < known.inner() && suffix_frames(sample).is_none();
     let work = begin_work(sample, state, is_to_learn);
     let mut search = Search { sample, as_it_is, known, fresh, work };
     let outcome = if is_walked && is_to_learn {
         // What the stack was at the last sample has got its place in the tree before the next one is walked.
         let is_full = state.end.load(Relaxed) == Deep::OUTERMOST;
-        search.work.spend_rest();
+        search.work.spend_reserve();
         search.node(is_full).map(|_| Outcome::TooMuch { gets_on: true })
     } else {
         search.go_on(code, stack)
@@ -147,12 +147,12 @@ fn begin_work(sample: &Sample<'_, '_>, state: &Deep, is_to_learn: bool) -> Work 
     Work::begin(sample.process.session.settings.ticks_per_ms, is_to_learn, is_long)
 }
 
-fn kept_frames(sample: &Sample<'_, '_>) -> Option<usize> {
-    sample.process.session.settings.kept_frames()
+fn suffix_frames(sample: &Sample<'_, '_>) -> Option<usize> {
+    sample.process.session.settings.suffix_frames()
 }
 
-/// What is kept of a thread's deep stack.
-fn kept<'p, 'm>(process: &'p Process<'m>, thread: Thread<'m>) -> Option<(Stretch<'p, 'm>, List<'p, 'm>)> {
+/// What is known of a thread's deep stack.
+fn known_stack<'p, 'm>(process: &'p Process<'m>, thread: Thread<'m>) -> Option<(Stretch<'p, 'm>, List<'p, 'm>)> {
     let base = thread.chunk.0 as usize * CHUNK_LEN_BYTES;
     let state: &Deep = process.arena.at_offset(base + layout::DEEP)?;
     let chunks: &[AtomicU32] =
@@ -167,7 +167,7 @@ impl Search<'_, '_> {
         let state = known.state;
         let mut new = Walked { front: Front::NOWHERE, len: 0 };
         let ended = self.walk_fresh(code, stack, &mut new);
-        self.work.spend_rest();
+        self.work.spend_reserve();
         let Walked { front, mut len } = new;
         let joined = match ended {
             Fresh::Joined(at) => {
@@ -189,7 +189,7 @@ impl Search<'_, '_> {
         for at in (0..len).rev() {
             known.push_inner(fresh.fact(at)?)?;
         }
-        state.met_written.fetch_or(code.met_written.into(), Relaxed);
+        state.met_generated.fetch_or(code.met_generated.into(), Relaxed);
         match ended {
             Fresh::Ended(end) => self.end(code, end),
             Fresh::Joined(_) if state.end.load(Relaxed) == Deep::OPEN => {
@@ -200,7 +200,7 @@ impl Search<'_, '_> {
         }
         if state.end.load(Relaxed) == Deep::OPEN {
             if code.unknown_code && !self.as_it_is {
-                return Some(Outcome::Unknown(code.unknown_written));
+                return Some(Outcome::Unknown(code.unknown_generated));
             }
             if !code.unknown_code {
                 let may_join = state.sealed.load(Relaxed) > known.outer();
@@ -215,7 +215,7 @@ impl Search<'_, '_> {
         if !is_full {
             return Some(Outcome::Partial(node));
         }
-        if state.met_written.load(Relaxed) == 0 && kept_frames(self.sample).is_none() {
+        if state.met_generated.load(Relaxed) == 0 && suffix_frames(self.sample).is_none() {
             self.mark(stack);
         }
         Some(Outcome::Full(node))
@@ -295,7 +295,7 @@ impl Search<'_, '_> {
         });
         memory?;
         self.sample.thread.record.frames.fetch_add(u64::from(before - known.outer()), Relaxed);
-        known.state.met_written.fetch_or(code.met_written.into(), Relaxed);
+        known.state.met_generated.fetch_or(code.met_generated.into(), Relaxed);
         front.save(known.state);
         self.end(code, end);
         Some(())
@@ -321,7 +321,7 @@ impl Search<'_, '_> {
         let root = if is_full { &record.full_root } else { &record.partial_root };
         let root = ArenaRef(root.load(Relaxed));
         let mut tree = Tree::new(self.sample.process, self.sample.thread)?;
-        if let Some(most) = kept_frames(self.sample) {
+        if let Some(most) = suffix_frames(self.sample) {
             return self.node_of_innermost(&mut tree, root, most);
         }
         let state = known.state;

@@ -1,5 +1,5 @@
 //! A frame that a walk has come to.
-//! Knows nothing of what is made of it.
+//! Knows nothing of what becomes of it.
 
 use callpath_format::address::CodePoint;
 use callpath_format::recipe::Packed;
@@ -23,6 +23,6 @@ impl Frame<'_> {
     #[inline]
     pub(crate) fn head(self) -> u16 {
         let is_interrupted = matches!(self.cursor.point, CodePoint::Exact(_)) && !self.is_innermost;
-        self.located.recipe.head | if is_interrupted { Packed::KEPT } else { 0 }
+        self.located.recipe.head | if is_interrupted { Packed::PINNED } else { 0 }
     }
 }

@@ -20,7 +20,7 @@ use crate::weight::{self, Weight};
 /// Fewer periods without a sample are no gap: one that comes late leaves its period to the next one.
 const LEAST_PERIODS: u64 = 2;
 
-/// A thread's timer strikes at the kernel's ticks only, which are 10 ms apart at most, and a virtual machine may be stopped for some of
+/// A thread's timer fires at the kernel's ticks only, which are 10 ms apart at most, and a virtual machine may be stopped for some of
 /// them: in so much time in user mode without one it was blocked.
 const TIMERS_SILENCE_NS: u64 = 200_000_000;
 
@@ -50,7 +50,7 @@ pub(crate) fn could_come(process: &Process<'_>, record: &ThreadRecord, cpu_begin
 }
 
 /// Gives what has passed since the last sample to the gap: of clocks whole periods, of what the thread reads all that no
-/// sample has had, if some clock missed samples or `late` is its event; of what is counted by its event, what `late` owes.
+/// sample has had, if some clock missed samples or `late` is its event; of what is counted by its event, the pending count of `late`.
 pub(crate) fn leave(process: &Process<'_>, thread: Thread<'_>, now_ticks: u64, late: Option<usize>) {
     let (settings, record) = (&process.session.settings, thread.record);
     let since_ticks = now_ticks.saturating_sub(record.last_end.load(Relaxed));

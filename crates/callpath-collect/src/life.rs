@@ -28,10 +28,10 @@ impl<'m> Thread<'m> {
         let record: &ThreadRecord = process.arena.at_offset(base + layout::RECORD)?;
         let columns = process.session.columns.of_thread(&process.arena, chunk)?;
         let nodes_start = process.session.columns.nodes_start() as u32;
-        let place = ArenaRef::from_offset(base + layout::RECORD);
+        let reference = ArenaRef::from_offset(base + layout::RECORD);
         header.kind.store(ChunkHeader::KIND_THREAD, Relaxed);
         header.next.store(0, Relaxed);
-        header.owner.store(place.0, Relaxed);
+        header.owner.store(reference.0, Relaxed);
         header.start.store(nodes_start, Relaxed);
         header.end.store(nodes_start, Relaxed);
         header.top.store(CHUNK_LEN_BYTES as u32, Relaxed);
@@ -60,7 +60,7 @@ impl<'m> Thread<'m> {
         let mut head = process.slot.threads.load(Relaxed);
         loop {
             record.next.store(head, Relaxed);
-            match process.slot.threads.compare_exchange_weak(head, place.0, Release, Relaxed) {
+            match process.slot.threads.compare_exchange_weak(head, reference.0, Release, Relaxed) {
                 Ok(_) => return Some(thread),
                 Err(now) => head = now,
             }
@@ -136,7 +136,7 @@ impl<'m> Thread<'m> {
                 lost |= !tree.count(ArenaRef(node.load(Relaxed)), 0, values);
             }
             if !lost {
-                rest.keep(None);
+                rest.mark_attributed(None);
             }
         }
     }

@@ -30,7 +30,7 @@ pub(crate) enum Path {
     Full(ArenaRef),
     /// It does not; its node, under the root of partial paths.
     Partial(ArenaRef),
-    /// Some code on it has no table yet; the first of it that was written at run time, if it was.
+    /// Some code on it has no table yet; the first of it that was generated at run time, if it was.
     NoTable(Option<RunAddr>),
     /// There are more frames than one walk goes over: their keys are in the buffer.
     Deep,
@@ -48,7 +48,7 @@ pub(crate) fn of(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_
     match deep::find(sample, stack, as_it_is) {
         Some(Outcome::Full(node)) => Path::Full(node),
         Some(Outcome::Partial(node)) => Path::Partial(node),
-        Some(Outcome::Unknown(written)) => Path::NoTable(written),
+        Some(Outcome::Unknown(generated)) => Path::NoTable(generated),
         Some(Outcome::TooMuch { .. }) | None => insert_innermost(sample),
     }
 }
@@ -69,14 +69,14 @@ fn find(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_it_is: bo
     thread.record.frames.fetch_add(frames as u64, Relaxed);
     stack.marks.tell(process, frames);
     if !matches!(end, End::Outermost) && walker.code.unknown_code && !as_it_is {
-        return Path::NoTable(walker.code.unknown_written);
+        return Path::NoTable(walker.code.unknown_generated);
     }
     let root = match end {
         End::Outermost => &thread.record.full_root,
         End::Stopped(_) | End::Broken => &thread.record.partial_root,
     };
     let root = outwards.unwrap_or(ArenaRef(root.load(Relaxed)));
-    let is_markable = matches!(end, End::Outermost) && !walker.code.met_written;
+    let is_markable = matches!(end, End::Outermost) && !walker.code.met_generated;
     let noting = if is_markable { stack.marks.begin(process, frames) } else { None };
     let walked = Walked { root, frames, noting };
     let node = Tree::new(process, thread).and_then(|mut tree| walker.insert(walked, &mut tree, stack));
@@ -146,9 +146,9 @@ impl<'p, 'm> Walker<'p, 'm> {
     /// Finds the node of the path that was walked, from the root inwards, or of its innermost frames if no more are kept.
     fn insert(&mut self, walked: Walked<'_, '_>, tree: &mut Tree<'_, '_>, stack: &mut Stack) -> Option<ArenaRef> {
         let Walked { root, frames, noting } = walked;
-        let kept = tree.kept_frames().map_or(frames, |most| most.min(frames));
-        let mut node = if kept < frames { tree.child(root, FrameKey::LEFT_OUT)? } else { root };
-        for (key, slot) in self.keys.get(..kept)?.iter().zip(self.slots.get(..kept)?).rev() {
+        let stored = tree.suffix_frames().map_or(frames, |most| most.min(frames));
+        let mut node = if stored < frames { tree.child(root, FrameKey::LEFT_OUT)? } else { root };
+        for (key, slot) in self.keys.get(..stored)?.iter().zip(self.slots.get(..stored)?).rev() {
             node = tree.child(node, FrameKey(key.load(Relaxed)))?;
             if let Some(noting) = noting {
                 stack.note(noting, Noted { node, slot: slot.load(Relaxed) });
@@ -166,9 +166,9 @@ fn insert_innermost(sample: &Sample<'_, '_>) -> Path {
         let base = thread.chunk.0 as usize * CHUNK_LEN_BYTES;
         let keys = process.arena.slice_at::<AtomicU64>(base + layout::KEYS, layout::KEYS_LEN)?;
         let mut tree = Tree::new(process, thread)?;
-        let kept = tree.kept_frames().map_or(keys.len(), |most| most.min(keys.len()));
+        let stored = tree.suffix_frames().map_or(keys.len(), |most| most.min(keys.len()));
         let root = tree.child(ArenaRef(thread.record.partial_root.load(Relaxed)), FrameKey::LEFT_OUT)?;
-        keys.get(..kept)?.iter().rev().try_fold(root, |node, key| tree.child(node, FrameKey(key.load(Relaxed))))
+        keys.get(..stored)?.iter().rev().try_fold(root, |node, key| tree.child(node, FrameKey(key.load(Relaxed))))
     };
     insert().map_or(Path::NoMemory, Path::Partial)
 }

@@ -19,12 +19,12 @@ use crate::weight::Weight;
 pub(crate) struct Taken<'w, 'm> {
     /// What it weighs.
     pub(crate) weight: &'w Weight<'m>,
-    /// The frame that its walk did not get over, if the code there was written at run time.
-    pub(crate) written: Option<RunAddr>,
+    /// The frame that its walk did not get over, if the code there was generated at run time.
+    pub(crate) generated: Option<RunAddr>,
 }
 
-/// Keeps a raw sample. `false`: there is no room.
-pub(crate) fn keep(sample: &Sample<'_, '_>, stack: &mut Stack, taken: Taken<'_, '_>) -> bool {
+/// Stores a raw sample. `false`: there is no room.
+pub(crate) fn store(sample: &Sample<'_, '_>, stack: &mut Stack, taken: Taken<'_, '_>) -> bool {
     let slot = sample.process.slot;
     if u64::from(slot.raw_pending.fetch_add(1, AcqRel)) >= sample.process.session.settings.raw_limit
         || fill(sample, stack, taken).is_none()
@@ -44,19 +44,19 @@ fn fill(sample: &Sample<'_, '_>, stack: &mut Stack, taken: Taken<'_, '_>) -> Opt
     let copy = Copy { process, base, raw: process.arena.at_offset(base + ChunkHeader::LEN_BYTES)? };
     let raw = copy.raw;
     header.kind.store(ChunkHeader::KIND_RAW, Relaxed);
-    header.owner.store(thread.place().0, Relaxed);
+    header.owner.store(thread.reference().0, Relaxed);
     for (to, from) in raw.registers.iter().zip(interrupted.registers) {
         to.store(from, Relaxed);
     }
     raw.registers[16].store(interrupted.pc, Relaxed);
     // Samples that wait for a file's table are walked when it is there. Of generated code that is not so sure: the recorder
     // says when a longer copy is of use.
-    let more = match taken.written {
+    let more = match taken.generated {
         Some(_) => (process.slot.raw_reach.load(Relaxed) as usize).min(RawSample::MAX_MORE),
         None => RawSample::MAX_MORE,
     };
     copy.stack(interrupted.registers[Reg::RSP.index()], stack, more)?;
-    let code_len = match taken.written {
+    let code_len = match taken.generated {
         Some(at) => copy.code(at, Probed::new(sample.in_sample))?,
         None => 0,
     };

@@ -12,7 +12,7 @@ mod frames;
 pub(crate) mod stubs;
 
 pub use frames::Frames;
-pub use stubs::{Own, PLACES, READERS, STUBS, Stubs};
+pub use stubs::{BUCKETS, MAX_RETURN_ADDRESS_USERS, Own, STUBS, Stubs};
 
 use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::recipe::Packed;
@@ -23,7 +23,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::frame::Frame;
 use crate::process::Process;
 use crate::sample::{Interrupted, Sample};
-use frames::{Entry, Place};
+use frames::{Entry, ReturnLocation};
 
 /// With [`Settings::AUTO`], frames within the innermost mark that are walked anew rather than marked once more.
 const NEAR: usize = 16;
@@ -40,10 +40,10 @@ pub(crate) struct Marks {
     /// What the settings say.
     mode: u32,
     /// Bits of heads of frames that are left alone.
-    kept: u16,
+    pinned: u16,
     /// Whether a walk may end at a mark.
     follow: bool,
-    /// Whether marks may be added and struck off.
+    /// Whether marks may be added and removed.
     change: bool,
     /// The bounds of the thread's own stack.
     bounds: (u64, u64),
@@ -73,7 +73,7 @@ impl Marks {
         frames: None,
         counted: None,
         mode: Settings::NEVER,
-        kept: 0,
+        pinned: 0,
         follow: false,
         change: false,
         bounds: (0, 0),
@@ -100,7 +100,11 @@ impl Marks {
             counted: metric.flatten(),
             mode: settings.sentinel,
             // Where returns are counted, those of all that is not known to read its return address.
-            kept: if settings.sentinel == Settings::ALWAYS { Packed::KEPT } else { Packed::KEPT | Packed::LEAVES },
+            pinned: if settings.sentinel == Settings::ALWAYS {
+                Packed::PINNED
+            } else {
+                Packed::PINNED | Packed::TAIL_CALLS_ANY
+            },
             follow: ordinary,
             change: ordinary && bounds.is_some() && !walks_itself && !matches!(own, Own::Never),
             bounds: bounds.unwrap_or((0, 0)),
@@ -191,8 +195,8 @@ impl Marks {
         let Some(slot) = caller.registers.get(Reg::RSP).and_then(|rsp| rsp.checked_sub(8)) else { return 0 };
         let (low, high) = self.bounds;
         let may_be = is_simple(head & 7)
-            && head & self.kept == 0
-            && located.recipe.head & Packed::KEEPS == 0
+            && head & self.pinned == 0
+            && located.recipe.head & Packed::PINS_CALLEE == 0
             && is_caller_ordinary
             && slot.is_multiple_of(8)
             && low <= slot
@@ -216,7 +220,7 @@ impl Marks {
             }
             return None;
         };
-        frames.keep(self.met);
+        frames.retain_outward(self.met);
         (is_deep || self.is_met()).then_some(Noting { process, frames })
     }
 
@@ -230,24 +234,24 @@ impl Marks {
             process.session.columns.of_node(&process.arena, node)?.get(metric)
         };
         let met = frames.entry(frames.len()).filter(|_| self.met == Some(frames.len()));
-        let (place, is_marked) = match met {
+        let (location, is_marked) = match met {
             // Its mark is known already.
-            Some(met) => (place_of(met), false),
-            None if slot == 0 => (Place::default(), false),
+            Some(met) => (location_of(met), false),
+            None if slot == 0 => (ReturnLocation::default(), false),
             None => {
                 let found = read(slot).unwrap_or(0);
                 let is_stub = stubs.contain(found);
                 match if is_stub { stubs.real(found).map(|_| found) } else { stubs.find_or_make(found) } {
-                    Some(stub) => (Place { slot, stub, word: found }, is_stub),
+                    Some(stub) => (ReturnLocation { slot, stub, word: found }, is_stub),
                     None => {
                         process.slot.marks_lost.fetch_add(1, Relaxed);
-                        (Place::default(), false)
+                        (ReturnLocation::default(), false)
                     }
                 }
             }
         };
         // A stack that is deeper than what is kept is marked at the outer frames only.
-        if let Some(index) = frames.push(place, node, counter())
+        if let Some(index) = frames.push(location, node, counter())
             && is_marked
         {
             frames.add_mark(index);
@@ -258,7 +262,7 @@ impl Marks {
     pub(crate) fn mark(&self, interrupted: &Interrupted, frames: &Frames, mut read: impl FnMut(u64) -> Option<u64>) {
         let Some(stubs) = self.stubs else { return };
         let innermost = self.mode == Settings::ALWAYS
-            && !stubs.is_reader(interrupted.pc)
+            && !stubs.is_return_address_user(interrupted.pc)
             && read(interrupted.pc).is_some_and(|code| !may_leave(code.to_le_bytes()));
         let skipped = usize::from(!innermost);
         let is_markable = |index: usize| frames.entry(index).is_some_and(|entry| entry.slot.load(Relaxed) != 0);
@@ -291,15 +295,18 @@ fn is_behind_call(addr: u64, mut read: impl FnMut(u64) -> Option<u64>) -> bool {
     direct || indirect
 }
 
-fn place_of(entry: &Entry) -> Place {
-    Place { slot: entry.slot.load(Relaxed), stub: entry.stub.load(Relaxed), word: entry.word.load(Relaxed) }
+fn location_of(entry: &Entry) -> ReturnLocation {
+    ReturnLocation { slot: entry.slot.load(Relaxed), stub: entry.stub.load(Relaxed), word: entry.word.load(Relaxed) }
 }
 
 /// Whether the stack at the marked frame `index`, and next outwards of it, holds the return addresses that were noted: where
 /// a stack was copied away and another one put there, it does not.
 fn is_as_noted(frames: &Frames, index: usize, mut read: impl FnMut(u64) -> Option<u64>) -> bool {
     let outwards = (index.saturating_sub(COMPARED)..=index).rev().filter_map(|index| frames.entry(index));
-    outwards.into_iter().map(place_of).all(|place| place.slot == 0 || read(place.slot) == Some(place.word))
+    outwards
+        .into_iter()
+        .map(location_of)
+        .all(|location| location.slot == 0 || read(location.slot) == Some(location.word))
 }
 
 /// Has the calling thread's frames noted from its next sample on.
@@ -373,7 +380,10 @@ mod tests {
         for (n, word) in stack.iter_mut().enumerate() {
             let stub = stubs.find_or_make(real(n)).unwrap();
             *word = if [3, 6].contains(&n) { stub } else { real(n) };
-            assert_eq!(frames.push(Place { slot: slot(n), stub, word: *word }, ArenaRef(n as u32 + 1), None), Some(n));
+            assert_eq!(
+                frames.push(ReturnLocation { slot: slot(n), stub, word: *word }, ArenaRef(n as u32 + 1), None),
+                Some(n)
+            );
         }
         [3, 6].into_iter().for_each(|marked| frames.add_mark(marked));
         let met = |stack: &[u64], n: usize| {
@@ -394,9 +404,9 @@ mod tests {
         assert_eq!((marks.true_return(slot(5), copied[5], |_| None), marks.met), (Some(real(3)), None));
         stack[2] = 0x40_2000;
         assert_eq!((met(&stack, 6), met(&stack, 3)), (None, None));
-        frames.keep(Some(3));
+        frames.retain_outward(Some(3));
         assert_eq!((frames.len(), frames.marked_at(slot(6))), (3, None));
-        frames.push(Place { slot: slot(3), stub: stack[3], word: stack[3] }, ArenaRef(9), None);
+        frames.push(ReturnLocation { slot: slot(3), stub: stack[3], word: stack[3] }, ArenaRef(9), None);
         assert_eq!((frames.marked_at(slot(3)), frames.innermost_mark()), (Some(3), Some(3)));
         Frames::unmap(frames);
     }

@@ -1,4 +1,4 @@
-//! Taking a sample: what it is attributed to, and the account of it.
+//! Taking a sample: what it is attributed to, and the tally.
 //! Knows nothing of signals; whoever took one hands in the interrupted thread's registers.
 
 use callpath_format::frame::Gap;
@@ -27,11 +27,11 @@ pub fn take(process: &Process<'_>, thread: Thread<'_>, trigger: Trigger, interru
             return;
         }
         record.taken.fetch_add(1, Relaxed);
-        weight::owe(process, thread, trigger);
+        weight::add_pending(process, thread, trigger);
         return drop_sample(record, Dropped::InCollector);
     };
     let sample = Sample { in_sample, process, thread, trigger, interrupted, begin_ticks };
-    weight::owe(process, thread, trigger);
+    weight::add_pending(process, thread, trigger);
     let is_of_handler = is_of_handler(&sample);
     if !is_of_handler {
         gap::find(process, thread, trigger, begin_ticks);
@@ -39,11 +39,11 @@ pub fn take(process: &Process<'_>, thread: Thread<'_>, trigger: Trigger, interru
     let Some(weight) = Weight::of_trigger(process, thread, trigger) else { return };
     add(&record.taken, 1);
     record.asked.store(0, Relaxed);
-    let kept_before = kept(record);
+    let stored_before = stored_samples(record);
     let cpu_begin_ns = weight.cpu_now_ns;
     if is_of_handler {
         count(&sample, &weight, ArenaRef(record.last_node.load(Relaxed)), &record.full);
-    } else if cpu_begin_ns.unwrap_or(begin_ticks) < record.rest_until.load(Relaxed)
+    } else if cpu_begin_ns.unwrap_or(begin_ticks) < record.throttled_until.load(Relaxed)
         && !weight::is_exact(process, trigger)
         && trigger != Trigger::Asked
     {
@@ -51,9 +51,9 @@ pub fn take(process: &Process<'_>, thread: Thread<'_>, trigger: Trigger, interru
     } else if matches!(trigger, Trigger::KernelLate(_)) {
         drop_sample(record, Dropped::Late);
     } else {
-        keep(&sample, &weight);
+        store(&sample, &weight);
     }
-    record.asked.store(u32::from(trigger == Trigger::Asked && kept(record) != kept_before), Relaxed);
+    record.asked.store(u32::from(trigger == Trigger::Asked && stored_samples(record) != stored_before), Relaxed);
     weight::leave_out_own(process, thread, weight.usage);
     let refused_calls = refused::calls().0;
     if process.slot.refused_calls.load(Relaxed) != refused_calls {
@@ -61,38 +61,38 @@ pub fn take(process: &Process<'_>, thread: Thread<'_>, trigger: Trigger, interru
     }
     let spent_ticks = account_for_own_time(&sample, cpu_begin_ns);
     if !weight::is_exact(process, trigger) {
-        rest(&sample, spent_ticks, cpu_begin_ns);
+        throttle(&sample, spent_ticks, cpu_begin_ns);
     }
 }
 
-/// Whether the clock struck while the thread was in our handler for its last sample: the signal waited for the handler's
+/// Whether the clock fired while the thread was in our handler for its last sample: the signal waited for the handler's
 /// end, and nothing of the program has run since. The kernel swaps the clocks of two threads that it switches between, so
 /// this is not rare where samples take long. The time is that of the sample before, and so is the path.
 fn is_of_handler(sample: &Sample<'_, '_>) -> bool {
     let record = sample.thread.record;
     let since = sample.begin_ticks.saturating_sub(record.last_end.load(Relaxed));
     matches!(sample.trigger, Trigger::KernelLate(_))
-        && record.last_place.iter().zip(place_of(sample.interrupted)).all(|(last, now)| last.load(Relaxed) == now)
+        && record.last_location.iter().zip(location_of(sample.interrupted)).all(|(last, now)| last.load(Relaxed) == now)
         && since < sample.process.session.settings.ticks_per_ms / DELIVERIES_PER_MS
 }
 
 /// A signal that waited is delivered within this part of a millisecond.
 const DELIVERIES_PER_MS: u64 = 20;
 
-fn place_of(interrupted: &Interrupted) -> [u64; 2] {
+fn location_of(interrupted: &Interrupted) -> [u64; 2] {
     [interrupted.pc, interrupted.registers[Reg::RSP.index()]]
 }
 
 /// Adds a sample to a node.
-fn count(sample: &Sample<'_, '_>, weight: &Weight<'_>, node: ArenaRef, account: &AtomicU64) {
+fn count(sample: &Sample<'_, '_>, weight: &Weight<'_>, node: ArenaRef, counter: &AtomicU64) {
     let Sample { process, thread, .. } = *sample;
     let record = thread.record;
     let settings = &process.session.settings;
     if !Tree::new(process, thread).is_some_and(|mut tree| tree.count(node, 1, weight.values())) {
         return drop_sample(record, Dropped::NoMemory);
     }
-    weight.keep(Some(node));
-    add(account, 1);
+    weight.mark_attributed(Some(node));
+    add(counter, 1);
     record.last_node.store(node.0, Relaxed);
     if settings.flags & Settings::TRACE != 0 && trace::add(sample, node).is_none() {
         // The sample stands in the tree; only its place in time is lost. The recorder sees the gap.
@@ -100,7 +100,7 @@ fn count(sample: &Sample<'_, '_>, weight: &Weight<'_>, node: ArenaRef, account: 
     }
 }
 
-fn keep(sample: &Sample<'_, '_>, weight: &Weight<'_>) {
+fn store(sample: &Sample<'_, '_>, weight: &Weight<'_>) {
     let Sample { process, thread, .. } = *sample;
     let record = thread.record;
     let beyond = sentinel::beyond(process, sample.interrupted);
@@ -111,37 +111,37 @@ fn keep(sample: &Sample<'_, '_>, weight: &Weight<'_>) {
         // Made by a clone without a thread pointer of its own: it has taken its creator's record for its own.
         return drop_sample(record, Dropped::SharedThread);
     }
-    let mut place = [0; 2];
+    let mut location = [0; 2];
     let mut path = path::of(sample, &mut stack, ordinary, false);
-    if let Path::NoTable(written) = path {
-        if raw::keep(sample, &mut stack, raw::Taken { weight, written }) {
+    if let Path::NoTable(generated) = path {
+        if raw::store(sample, &mut stack, raw::Taken { weight, generated }) {
             add(&record.raw, 1);
-            record.last_place.iter().for_each(|last| last.store(0, Relaxed));
-            weight.keep(None);
+            record.last_location.iter().for_each(|last| last.store(0, Relaxed));
+            weight.mark_attributed(None);
             return weight.forget_nodes();
         }
-        if written.is_none() {
+        if generated.is_none() {
             return drop_for_room(sample, weight, Dropped::RawFull);
         }
         // The recorder might have known more; what is known here is a part of the path.
         path = path::of(sample, &mut stack, ordinary, true);
     }
-    let (node, account) = match path {
+    let (node, counter) = match path {
         Path::Full(node) => {
-            place = place_of(sample.interrupted);
+            location = location_of(sample.interrupted);
             (node, &record.full)
         }
         Path::Partial(node) => (node, &record.partial),
         Path::NoMemory | Path::NoTable(_) | Path::Deep => return drop_for_room(sample, weight, Dropped::NoMemory),
     };
-    for (last, now) in record.last_place.iter().zip(place) {
+    for (last, now) in record.last_location.iter().zip(location) {
         last.store(now, Relaxed);
     }
-    count(sample, weight, node, account);
+    count(sample, weight, node, counter);
 }
 
-/// How many samples were kept, in whatever way.
-fn kept(record: &ThreadRecord) -> u64 {
+/// How many samples were stored, in whatever way.
+fn stored_samples(record: &ThreadRecord) -> u64 {
     [&record.full, &record.partial, &record.raw].iter().fold(0, |sum, count| sum.wrapping_add(count.load(Relaxed)))
 }
 
@@ -150,7 +150,7 @@ fn kept(record: &ThreadRecord) -> u64 {
 fn drop_for_room(sample: &Sample<'_, '_>, weight: &Weight<'_>, reason: Dropped) {
     let Sample { process, thread, .. } = *sample;
     if let Some(gap) = gap::add(process, thread, Gap::NoRoom, weight) {
-        weight.keep(Some(gap));
+        weight.mark_attributed(Some(gap));
     }
     drop_sample(thread.record, reason);
 }
@@ -166,8 +166,8 @@ fn add(counter: &AtomicU64, n: u64) {
 /// A handler that took longer by the time stamp counter may have been preempted meanwhile, ticks.
 const MAY_HAVE_BEEN_PREEMPTED_TICKS: u64 = 100_000;
 
-/// The rest that a thread can have to its credit, milliseconds.
-const REST_CREDIT_MS: u64 = 10;
+/// How much throttling a thread can be spared after a time without samples, milliseconds.
+const THROTTLE_CREDIT_MS: u64 = 10;
 
 /// Returns the time spent, ticks.
 fn account_for_own_time(sample: &Sample<'_, '_>, cpu_begin_ns: Option<u64>) -> u64 {
@@ -196,17 +196,17 @@ fn account_for_own_time(sample: &Sample<'_, '_>, cpu_begin_ns: Option<u64>) -> u
     spent
 }
 
-fn rest(sample: &Sample<'_, '_>, spent: u64, cpu_begin_ns: Option<u64>) {
+fn throttle(sample: &Sample<'_, '_>, spent: u64, cpu_begin_ns: Option<u64>) {
     let (settings, record) = (&sample.process.session.settings, sample.thread.record);
-    // A handler is paid for with a rest of so many times its own length. A thread that was not sampled for a while has some
-    // rest to its credit: one handler that took long among short ones drops no sample.
-    // Where the CPU clock is read the rest is the thread's own time, not that of others that ran meanwhile.
+    // After a handler a thread is throttled for so many times its own length. A thread that was not sampled for a while has some
+    // credit: one handler that took long among short ones drops no sample.
+    // Where the CPU clock is read this is the thread's own time, not that of others that ran meanwhile.
     let per_ms = settings.ticks_per_ms.max(1);
     let (begin, spent, credit) = match cpu_begin_ns {
-        Some(begin_ns) => (begin_ns, spent.saturating_mul(1_000_000) / per_ms, REST_CREDIT_MS * 1_000_000),
-        None => (sample.begin_ticks, spent, REST_CREDIT_MS.saturating_mul(per_ms)),
+        Some(begin_ns) => (begin_ns, spent.saturating_mul(1_000_000) / per_ms, THROTTLE_CREDIT_MS * 1_000_000),
+        None => (sample.begin_ticks, spent, THROTTLE_CREDIT_MS.saturating_mul(per_ms)),
     };
-    let paid_until = record.rest_until.load(Relaxed).max(begin.saturating_sub(credit));
-    let rest_until = paid_until.saturating_add(spent.saturating_mul(settings.rest_factor.saturating_add(1)));
-    record.rest_until.store(rest_until, Relaxed);
+    let paid_until = record.throttled_until.load(Relaxed).max(begin.saturating_sub(credit));
+    let throttled_until = paid_until.saturating_add(spent.saturating_mul(settings.throttle_factor.saturating_add(1)));
+    record.throttled_until.store(throttled_until, Relaxed);
 }

@@ -94,8 +94,15 @@ fn table(recipes: &[Packed]) -> Vec<u8> {
     let blocks = len_bytes.div_ceil(256) as u32;
     let region = Region { link_start: 0, len_bytes, first_block: 0, block_count: blocks };
     let rows = recipes.len() as u32;
-    let mut header =
-        Header { regions: 1, blocks, rows, recipes: rows + 1, largest: region, knows_kept: true, ..Header::default() };
+    let mut header = Header {
+        regions: 1,
+        blocks,
+        rows,
+        recipes: rows + 1,
+        largest: region,
+        knows_pinned: true,
+        ..Header::default()
+    };
     header.len_bytes = header.layout().expect("a small table").end as u32;
     let layout = header.layout().expect("as before");
     let mut bytes = std::vec![0; layout.end];
@@ -148,13 +155,13 @@ pub(crate) fn costs(process: &Process<'_>, thread: Thread<'_>) -> HashMap<Vec<u6
         let base = chunk.0 as usize * CHUNK_LEN_BYTES;
         let mut at = header.start.load(Relaxed) as usize;
         while at < header.end.load(Relaxed) as usize {
-            let place = ArenaRef::from_offset(base + at);
-            let node: &Node = process.arena.get(place).expect("as before");
-            let values = columns.of_node(&process.arena, place).expect("as before");
+            let reference = ArenaRef::from_offset(base + at);
+            let node: &Node = process.arena.get(reference).expect("as before");
+            let values = columns.of_node(&process.arena, reference).expect("as before");
             let values: Vec<u64> = values.iter().map(|value| value.load(Relaxed)).collect();
             let samples = node.samples.load(Relaxed);
             if samples > 0 || values.iter().any(|value| *value > 0) {
-                let (is_full, path) = path_of(process, thread.record, place);
+                let (is_full, path) = path_of(process, thread.record, reference);
                 assert!(is_full && found.insert(path, (samples, values)).is_none(), "two nodes have one path");
             }
             at += columns.stride_bytes();

@@ -18,16 +18,16 @@ pub struct Thread<'m> {
 }
 
 impl<'m> Thread<'m> {
-    /// The thread whose record lies at `place`.
+    /// The thread whose record lies at `reference`.
     #[inline]
-    pub fn at(process: &Process<'m>, place: ArenaRef) -> Option<Thread<'m>> {
-        let chunk = place.chunk();
+    pub fn at(process: &Process<'m>, reference: ArenaRef) -> Option<Thread<'m>> {
+        let chunk = reference.chunk();
         let columns = process.session.columns.of_thread(&process.arena, chunk)?;
-        Some(Thread { record: process.arena.get(place)?, columns, chunk })
+        Some(Thread { record: process.arena.get(reference)?, columns, chunk })
     }
 
     /// Where the record lies.
-    pub fn place(&self) -> ArenaRef {
+    pub fn reference(&self) -> ArenaRef {
         ArenaRef::from_offset(self.chunk.0 as usize * CHUNK_LEN_BYTES + layout::RECORD)
     }
 }

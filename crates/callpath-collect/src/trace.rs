@@ -1,5 +1,5 @@
 //! One entry for each sample, in order of time, for the recorder to take away.
-//! Knows nothing of what is made of it.
+//! Knows nothing of what becomes of it.
 
 use callpath_format::shared::tree::TraceEntry;
 use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex};
@@ -20,7 +20,7 @@ pub(crate) fn add(sample: &Sample<'_, '_>, node: ArenaRef) -> Option<()> {
         let header = process.arena.chunk(fresh)?;
         header.kind.store(ChunkHeader::KIND_TRACE, Relaxed);
         header.next.store(0, Relaxed);
-        header.owner.store(thread.place().0, Relaxed);
+        header.owner.store(thread.reference().0, Relaxed);
         header.start.store(ChunkHeader::LEN_BYTES as u32, Relaxed);
         header.end.store(ChunkHeader::LEN_BYTES as u32, Relaxed);
         match chunk.0 {

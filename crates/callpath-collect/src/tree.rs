@@ -77,8 +77,8 @@ impl<'p, 'm> Tree<'p, 'm> {
     }
 
     /// How many of a path's innermost frames are kept, if not all.
-    pub(crate) fn kept_frames(&self) -> Option<usize> {
-        self.process.session.settings.kept_frames()
+    pub(crate) fn suffix_frames(&self) -> Option<usize> {
+        self.process.session.settings.suffix_frames()
     }
 
     fn is_collapsed(&self) -> bool {

@@ -40,10 +40,10 @@ impl<'m> Weight<'m> {
         let settings = &process.session.settings;
         match trigger {
             Trigger::Kernel(EventOf::Clocks) | Trigger::KernelLate(EventOf::Clocks) => {
-                owe_period(process, thread.record)
+                add_pending_period(process, thread.record)
             }
             // Beside the clock it only looks for time in the kernel.
-            Trigger::Timer if source_of(process) != Source::UserClock => owe_period(process, thread.record),
+            Trigger::Timer if source_of(process) != Source::UserClock => add_pending_period(process, thread.record),
             _ => {}
         }
         let mut weight = Weight::of_nothing(process, thread);
@@ -180,7 +180,7 @@ impl<'m> Weight<'m> {
     }
 
     /// It has been attributed, to a node if it is known already: the next sample's weight begins here.
-    pub(crate) fn keep(&self, node: Option<ArenaRef>) {
+    pub(crate) fn mark_attributed(&self, node: Option<ArenaRef>) {
         if self.clocks[0].is_some() {
             self.record.unread_ns.store(0, Relaxed);
         }
@@ -255,8 +255,8 @@ fn metric_of(trigger: Trigger) -> Option<usize> {
     }
 }
 
-/// Notes that a counted metric's event has fired, whatever becomes of the sample.
-pub(crate) fn owe(process: &Process<'_>, thread: Thread<'_>, trigger: Trigger) {
+/// Adds the event of a counted metric to its pending count, whatever becomes of the sample.
+pub(crate) fn add_pending(process: &Process<'_>, thread: Thread<'_>, trigger: Trigger) {
     let Some(number) = metric_of(trigger) else { return };
     if process.session.metrics.get(number).is_none_or(|metric| metric.meter != Settings::COUNTED) {
         return;
@@ -294,7 +294,7 @@ fn cpu_ns(record: &ThreadRecord) -> u64 {
 }
 
 /// Where the thread's CPU time cannot be read, a tick of its clock stands for the clock's period.
-fn owe_period(process: &Process<'_>, record: &ThreadRecord) {
+fn add_pending_period(process: &Process<'_>, record: &ThreadRecord) {
     if refused::has(Calls::CLOCK_GETTIME) && refused::has(Calls::GETRUSAGE) {
         let unread_ns = record.unread_ns.load(Relaxed).wrapping_add(process.session.settings.period_ns);
         record.unread_ns.store(unread_ns, Relaxed);

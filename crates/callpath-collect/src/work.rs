@@ -43,8 +43,8 @@ impl Work {
         Work { left: MOST * times, next_look: MOST * times - least, soon: now + 6 * tenth, end: now + 15 * tenth / 2 }
     }
 
-    /// For the last part of the sample: what was kept back.
-    pub(crate) fn spend_rest(&mut self) {
+    /// For the last part of the sample: what was held in reserve.
+    pub(crate) fn spend_reserve(&mut self) {
         self.soon = self.end;
     }
 

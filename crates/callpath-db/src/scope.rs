@@ -72,7 +72,7 @@ impl ScopeKind {
     }
 }
 
-/// A place in the source from which a call was made.
+/// A location in the source from which a call was made.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CallSite {
     /// The file.

@@ -1,5 +1,5 @@
 //! Small trees with every view computed by hand.
-//! Refuses to know how views are made.
+//! Refuses to know how views are built.
 
 mod support;
 

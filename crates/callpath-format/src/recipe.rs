@@ -112,9 +112,9 @@ impl Recipe {
 /// head  bits 0..2  kind: 0 unknown, 1 outermost, 2 register, 3 deref, 4 wide
 ///       bits 3..6  base register
 ///       bit 12     no call frame information of the program's says so (`INFERRED`)
-///       bit 13     the frame may go on to nobody knows what code in its stead (`LEAVES`)
-///       bit 14     the frame that it calls must keep its return address (`KEEPS`)
-///       bit 15     the frame must keep its return address (`KEPT`)
+///       bit 13     the frame may end in a jump to any code (`TAIL_CALLS_ANY`)
+///       bit 14     the frame that it calls is pinned (`PINS_CALLEE`)
+///       bit 15     the frame is pinned: its return address must stay (`PINNED`)
 /// kind 2: CFA = reg + disp          kind 3: CFA = *(reg + disp) + add
 /// kind 4: the recipe is at word `disp` of the table's wide pool (see `crate::table`)
 /// slots   rbx rbp r12 r13 r14 r15: 0 = same, 1 = lost, n = *(CFA - 8n)
@@ -146,13 +146,13 @@ impl Packed {
     pub const DEREF: u16 = 3;
     #[allow(missing_docs)]
     pub const WIDE: u16 = 4;
-    /// Bit of `head`: the frame must keep its return address, since its code reads it. No walk looks at it.
-    pub const KEPT: u16 = 1 << 15;
+    /// Bit of `head`: the frame is pinned: its return address must stay, since its code reads it. No walk looks at it.
+    pub const PINNED: u16 = 1 << 15;
     /// Bit of `head`: the same of the frame that it calls, since exceptions may be caught here. No walk looks at it.
-    pub const KEEPS: u16 = 1 << 14;
+    pub const PINS_CALLEE: u16 = 1 << 14;
     /// Bit of `head`: the frame's code may jump to procedures of other modules, or to what a pointer says, and one of these may
     /// read the return address. No walk looks at it.
-    pub const LEAVES: u16 = 1 << 13;
+    pub const TAIL_CALLS_ANY: u16 = 1 << 13;
     /// Bit of `head`: the recipe is not one of the call frame information that the program itself unwinds by. A return address
     /// of zero, even at the very top of a stack, does not say that nobody called the frame.
     pub const INFERRED: u16 = 1 << 12;

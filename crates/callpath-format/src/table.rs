@@ -1,5 +1,5 @@
 //! The recipe table of one module: from a link-time address to a recipe, in place, without allocation.
-//! Knows nothing of how the table was made or where its bytes are.
+//! Knows nothing of how the table was built or where its bytes are.
 //!
 //! All integers are little-endian. Offsets count from the first byte of the table. Sections begin at multiples of 8.
 //!
@@ -65,8 +65,8 @@ pub struct Header {
     pub wide_words: u32,
     /// Number of bytes of expressions.
     pub expr_bytes: u32,
-    /// Recipes say which return addresses must be kept ([`Packed::KEPT`], [`Packed::KEEPS`]); else nothing is known of that.
-    pub knows_kept: bool,
+    /// Recipes say which frames are pinned ([`Packed::PINNED`], [`Packed::PINS_CALLEE`]); else nothing is known of that.
+    pub knows_pinned: bool,
     /// The largest region, and the first of those that are equally large; zeros if there is none.
     pub largest: Region,
 }
@@ -154,7 +154,7 @@ impl Header {
         for (i, word) in words.iter().enumerate() {
             b[8 + 4 * i..12 + 4 * i].copy_from_slice(&word.to_le_bytes());
         }
-        b[36] = u8::from(self.knows_kept);
+        b[36] = u8::from(self.knows_pinned);
         b[Self::LARGEST..].copy_from_slice(&self.largest.to_bytes());
         b
     }
@@ -226,7 +226,7 @@ impl<'a> Table<'a> {
             recipes: word(4),
             wide_words: word(5),
             expr_bytes: word(6),
-            knows_kept: word(7) == 1,
+            knows_pinned: word(7) == 1,
             largest: Region::from_bytes(head.last_chunk().ok_or(TableError::Length)?),
         };
         let layout = header.layout().ok_or(TableError::Length)?;

@@ -1,4 +1,4 @@
-//! Separate debug files: found by build-id or by link, taken only if they are of the same build.
+//! Separate debug files: found by build-id or by link, taken only if they belong to the same build.
 //! Knows nothing of what stands in them.
 
 use std::ffi::OsStr;

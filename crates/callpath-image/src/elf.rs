@@ -179,7 +179,7 @@ impl Image {
         }
     }
 
-    /// That this image is of the build that `expected` names.
+    /// That this image belongs to the build that `expected` names.
     pub fn expect_identity(&self, expected: &ModuleIdentity) -> Result<(), ImageError> {
         let found = match expected {
             ModuleIdentity::BuildId(_) => self.identity(),
@@ -458,10 +458,10 @@ fn read_parts(path: &Path, left_out: impl Fn(&[u8]) -> Vec<Range<usize>>) -> Res
     if !bytes.starts_with(abi::MAGIC) {
         return Err(ImageError::NotElf { path: path.to_path_buf() });
     }
-    if let Some(range) = headers::place_of_section_headers(&bytes) {
+    if let Some(range) = headers::section_headers_range(&bytes) {
         fill(&mut bytes, range)?;
     }
-    if let Some(range) = headers::place_of_section_names(&bytes) {
+    if let Some(range) = headers::section_names_range(&bytes) {
         fill(&mut bytes, range)?;
     }
     let mut hash = Xxh3::new();

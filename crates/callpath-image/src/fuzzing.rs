@@ -17,7 +17,7 @@ use crate::symbols::Procedures;
 
 /// How many addresses are asked for.
 const PROBES: u64 = 200;
-/// How many pieces of a scope are looked at.
+/// How many ranges of a scope are looked at.
 const LISTED: usize = 20;
 
 /// Reads `bytes` as an image and asks it everything; gives how much was answered.
@@ -58,8 +58,12 @@ fn scopes(image: Arc<Image>, addrs: &[LinkAddr]) -> usize {
             answers += scope.origin.and_then(|origin| origin.display_name()).map_or(0, |name| name.len());
             answers += scope.origin.map_or(0, |origin| origin.containers().count());
             answers += scope.ranges.iter().map(|range| unit.lines(range.clone()).count()).sum::<usize>();
-            let pieces = scope.ranges.iter().map(|range| unit.pieces(range.clone()));
-            answers += pieces.flatten().take(LISTED).map(|(piece, _)| unit.chain(piece.start).count()).sum::<usize>();
+            let scope_ranges = scope.ranges.iter().map(|range| unit.scope_ranges(range.clone()));
+            answers += scope_ranges
+                .flatten()
+                .take(LISTED)
+                .map(|(scope_range, _)| unit.chain(scope_range.start).count())
+                .sum::<usize>();
         }
         answers += addrs.iter().map(|&addr| unit.chain(addr).count()).sum::<usize>();
         answers += addrs.iter().filter_map(|&addr| unit.procedure_at(addr)).count();

@@ -203,19 +203,19 @@ pub(crate) fn section_headers(bytes: &[u8], header: &Header, origin: &Path) -> R
 }
 
 /// Where the table of section headers lies in a file that begins with these bytes.
-pub(crate) fn place_of_section_headers(bytes: &[u8]) -> Option<Range<usize>> {
+pub(crate) fn section_headers_range(bytes: &[u8]) -> Option<Range<usize>> {
     let (at, len, count) = (bytes.u64_at(40)?, bytes.u16_at(58)?, bytes.u16_at(60)?);
-    place(at, u64::from(len) * u64::from(count))
+    byte_range(at, u64::from(len) * u64::from(count))
 }
 
 /// Where their names lie, of a file of which the headers are there.
-pub(crate) fn place_of_section_names(bytes: &[u8]) -> Option<Range<usize>> {
+pub(crate) fn section_names_range(bytes: &[u8]) -> Option<Range<usize>> {
     let (at, len, index) = (bytes.u64_at(40)?, bytes.u16_at(58)?, bytes.u16_at(62)?);
     let entry = at.checked_add(u64::from(len) * u64::from(index))?;
-    place(bytes.u64_at(entry.checked_add(24)?)?, bytes.u64_at(entry.checked_add(32)?)?)
+    byte_range(bytes.u64_at(entry.checked_add(24)?)?, bytes.u64_at(entry.checked_add(32)?)?)
 }
 
-fn place(at: u64, len: u64) -> Option<Range<usize>> {
+fn byte_range(at: u64, len: u64) -> Option<Range<usize>> {
     let (at, end) = (usize::try_from(at).ok()?, usize::try_from(at.checked_add(len)?).ok()?);
     (at < end).then_some(at..end)
 }

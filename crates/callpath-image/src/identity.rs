@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::error::ImageError;
 
 /// So much of a file is read at once.
-const PIECE_BYTES: usize = 256 << 10;
+const BLOCK_BYTES: usize = 256 << 10;
 
 /// A module's identity: by it profiles of different processes, hosts and runs are put together.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -46,11 +46,11 @@ impl ModuleIdentity {
     pub fn of_content(path: &Path) -> Result<ModuleIdentity, ImageError> {
         let failed = |source| ImageError::Read { path: path.to_path_buf(), source };
         let mut file = File::open(path).map_err(failed)?;
-        let (mut hash, mut piece) = (Xxh3::new(), vec![0; PIECE_BYTES]);
+        let (mut hash, mut block) = (Xxh3::new(), vec![0; BLOCK_BYTES]);
         loop {
-            match file.read(&mut piece) {
+            match file.read(&mut block) {
                 Ok(0) => return Ok(ModuleIdentity::Content(hash.digest128())),
-                Ok(len) => hash.update(&piece[..len]),
+                Ok(len) => hash.update(&block[..len]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(failed(error)),
             }
@@ -72,7 +72,7 @@ mod tests {
     fn content_is_the_same_read_at_once_and_piece_by_piece() {
         let path = std::env::current_exe().unwrap();
         let image = Image::read(&path).unwrap();
-        assert!(image.file_len() > 2 * PIECE_BYTES as u64);
+        assert!(image.file_len() > 2 * BLOCK_BYTES as u64);
         assert_eq!(ModuleIdentity::of_content(&path).unwrap(), ModuleIdentity::Content(image.content_identity()));
         assert!(ModuleIdentity::of_content(Path::new("/nothing")).is_err());
     }

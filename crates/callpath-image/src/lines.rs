@@ -20,7 +20,7 @@ use crate::units::Units;
 /// More diagnostics than this tell nothing new.
 const DIAGNOSTICS_LIMIT: usize = 20;
 
-/// A place in the source.
+/// A location in the source.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct SourceLine {
     /// The compilation directory, the directory and the file's name, joined as the compiler wrote them.

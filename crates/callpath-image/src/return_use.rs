@@ -22,7 +22,7 @@ pub struct ReturnUse {
 }
 
 /// Files whose procedures read their own return addresses, as their names begin.
-const READERS: [&str; 5] = ["ld-linux", "ld-2.", "ld64", "libgcc_s", "libunwind"];
+const RETURN_ADDRESS_USERS: [&str; 5] = ["ld-linux", "ld-2.", "ld64", "libgcc_s", "libunwind"];
 
 /// Files whose tables of landing pads name nothing but clean-ups.
 const ONLY_CLEAN_UP: [&str; 2] = ["libc.so.6", "libc-2."];
@@ -89,7 +89,7 @@ impl ReturnUse {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let is_one_of = |names: &[&str]| names.iter().any(|begins| name.starts_with(begins));
         ReturnUse {
-            reads: is_one_of(&READERS),
+            reads: is_one_of(&RETURN_ADDRESS_USERS),
             walks: any(&[".dynstr", ".strtab"], &WALKERS) || any(&[".rodata", ".data", ".go.buildinfo"], &constants),
             catches: image.section(".gcc_except_table").is_some() && !is_one_of(&ONLY_CLEAN_UP),
         }

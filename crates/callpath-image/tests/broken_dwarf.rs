@@ -23,7 +23,7 @@ struct Program {
 }
 
 /// An attribute of the unit's entries.
-struct Place {
+struct AttributeLocation {
     entry: usize,
     is_root: bool,
     tag: gimli::DwTag,
@@ -38,21 +38,26 @@ impl Program {
         let dir = tempfile::tempdir().unwrap();
         let bytes = std::fs::read(compile(dir.path(), "inlined.c", "inlined", &["-g", "-O2", version])).unwrap();
         let image = Image::from_bytes(bytes.clone(), Path::new("inlined")).unwrap();
-        let place = |name: &str| {
+        let location = |name: &str| {
             let data = image.section(name).unwrap().data.into_owned();
             let at = bytes.windows(data.len()).position(|window| window == data).unwrap();
             at..at + data.len()
         };
-        Program { info: place(".debug_info"), abbrev: place(".debug_abbrev"), line: place(".debug_line"), bytes }
+        Program {
+            info: location(".debug_info"),
+            abbrev: location(".debug_abbrev"),
+            line: location(".debug_line"),
+            bytes,
+        }
     }
 
-    fn attributes(&self) -> Vec<Place> {
+    fn attributes(&self) -> Vec<AttributeLocation> {
         let info = DebugInfo::new(&self.bytes[self.info.clone()], LittleEndian);
         let header = info.units().next().unwrap().unwrap();
         let abbrev = DebugAbbrev::new(&self.bytes[self.abbrev.clone()], LittleEndian);
         let abbreviations = header.abbreviations(&abbrev).unwrap();
         let mut entries = header.entries_raw(&abbreviations, None).unwrap();
-        let mut places = Vec::new();
+        let mut locations = Vec::new();
         while !entries.is_empty() {
             let (entry, depth) = (entries.next_offset().0, entries.next_depth());
             let Some(abbreviation) = entries.read_abbreviation().unwrap() else { continue };
@@ -61,10 +66,10 @@ impl Program {
                 let attribute = entries.read_attribute(*spec).unwrap();
                 let value = start..entries.next_offset().0;
                 let (tag, name, form) = (abbreviation.tag(), attribute.name(), spec.form());
-                places.push(Place { entry, is_root: depth == 0, tag, name, form, value });
+                locations.push(AttributeLocation { entry, is_root: depth == 0, tag, name, form, value });
             }
         }
-        places
+        locations
     }
 
     /// With the bytes of an attribute replaced, as far as they go.
@@ -105,25 +110,25 @@ fn each_attribute_wrong_in_turn() {
         let program = Program::new(version);
         let whole = read(program.bytes.clone()).unwrap();
         assert!(whole.diagnostics().is_empty() && whole.has_inlined_calls(), "{:?}", whole.diagnostics());
-        let places = program.attributes();
-        assert!(places.len() > 100);
-        for place in places.iter().filter(|place| !place.value.is_empty()) {
-            let len = place.value.len();
-            let old = &program.bytes[program.info.start..][place.value.clone()];
-            let entry = &(place.entry as u64).to_le_bytes()[..len.min(8)];
+        let locations = program.attributes();
+        assert!(locations.len() > 100);
+        for location in locations.iter().filter(|location| !location.value.is_empty()) {
+            let len = location.value.len();
+            let old = &program.bytes[program.info.start..][location.value.clone()];
+            let entry = &(location.entry as u64).to_le_bytes()[..len.min(8)];
             let flipped: Vec<u8> = old.iter().map(|byte| byte ^ 0x11).collect();
             for new in [&vec![0; len], &vec![0xff; len], &vec![0x7f; len], &entry.to_vec(), &flipped] {
-                let context = format!("{version}, {} of {:#x} as {new:x?}", place.name, place.entry);
-                let unit = match read(program.with(&program.info, place.value.start, new)) {
+                let context = format!("{version}, {} of {:#x} as {new:x?}", location.name, location.entry);
+                let unit = match read(program.with(&program.info, location.value.start, new)) {
                     Ok(unit) => unit,
                     Err(why) => {
-                        assert!(place.is_root && why.contains("unit at 0x0"), "{context}: {why}");
+                        assert!(location.is_root && why.contains("unit at 0x0"), "{context}: {why}");
                         continue;
                     }
                 };
                 ask(&unit);
                 // The next simpler way: whatever an entry says, the line map stays.
-                assert!(place.is_root || lines(&unit) == lines(&whole), "{context}");
+                assert!(location.is_root || lines(&unit) == lines(&whole), "{context}");
             }
         }
     }
@@ -163,13 +168,13 @@ fn has_code(tag: gimli::DwTag) -> bool {
 fn what_is_wrong_is_told() {
     let program = Program::new("-gdwarf-4");
     let whole = read(program.bytes.clone()).unwrap();
-    let origins: Vec<Place> =
-        program.attributes().into_iter().filter(|place| place.name == gimli::DW_AT_abstract_origin).collect();
-    let all_told = |value: &dyn Fn(&Place) -> u32, what: &str| {
+    let origins: Vec<AttributeLocation> =
+        program.attributes().into_iter().filter(|location| location.name == gimli::DW_AT_abstract_origin).collect();
+    let all_told = |value: &dyn Fn(&AttributeLocation) -> u32, what: &str| {
         let mut told = 0;
-        for place in origins.iter().filter(|place| place.form == gimli::DW_FORM_ref4) {
-            let unit = read(program.with(&program.info, place.value.start, &value(place).to_le_bytes())).unwrap();
-            let at = format!("the entry at {:#x} of the unit at 0x0 in .debug_info of broken: ", place.entry);
+        for location in origins.iter().filter(|location| location.form == gimli::DW_FORM_ref4) {
+            let unit = read(program.with(&program.info, location.value.start, &value(location).to_le_bytes())).unwrap();
+            let at = format!("the entry at {:#x} of the unit at 0x0 in .debug_info of broken: ", location.entry);
             told += unit
                 .diagnostics()
                 .iter()
@@ -183,15 +188,17 @@ fn what_is_wrong_is_told() {
     let expected = whole.scopes().filter(|scope| scope.kind == ScopeKind::InlinedCall).count();
     assert!(expected >= 3, "{expected}");
     assert!(all_told(&|_| 0x7fff_ffff, "it refers to 0x7fffffff, outside of the unit") >= expected);
-    assert!(all_told(&|place| place.entry as u32, "its origins go round in a circle") >= expected);
-    let ranges =
-        program.attributes().into_iter().filter(|place| place.name == gimli::DW_AT_ranges && has_code(place.tag));
+    assert!(all_told(&|location| location.entry as u32, "its origins go round in a circle") >= expected);
+    let ranges = program
+        .attributes()
+        .into_iter()
+        .filter(|location| location.name == gimli::DW_AT_ranges && has_code(location.tag));
     let mut told = 0;
-    for place in ranges {
-        let unit = read(program.with(&program.info, place.value.start, &[0xf0, 0xff, 0xff, 0x7f])).unwrap();
+    for location in ranges {
+        let unit = read(program.with(&program.info, location.value.start, &[0xf0, 0xff, 0xff, 0x7f])).unwrap();
         let wanted = format!(
             "the entry at {:#x} of the unit at 0x0 in .debug_info of broken: its code cannot be found",
-            place.entry
+            location.entry
         );
         assert!(unit.diagnostics().iter().any(|error| error.to_string().contains(&wanted)), "{:?}", unit.diagnostics());
         told += 1;

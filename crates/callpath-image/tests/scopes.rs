@@ -163,7 +163,7 @@ fn a_split_file_of_another_build_or_none_leaves_the_lines() {
         assert_eq!(unit.scopes().count(), 0);
         assert!(unit.lines(LinkAddr(0)..LinkAddr(u64::MAX)).count() > 20);
     };
-    // The number is made of the sources' and options' names and of the content, so that a longer main makes another.
+    // The number is computed from the sources' and options' names and from the content, so that a longer main makes another.
     let bytes = std::fs::read(&dwo).unwrap();
     if bytes == std::fs::read(other.path().join("split.dwo")).unwrap() {
         let (object, source) = (other.path().join("split.o"), source("small.c"));
@@ -298,10 +298,10 @@ fn an_inlined_call_has_its_place_in_the_procedure_around_it() {
         for range in scope.ranges {
             let around = |outer: &std::ops::Range<LinkAddr>| outer.start <= range.start && range.end <= outer.end;
             assert!(parent.ranges.iter().any(around), "{scope:#?} in {parent:#?}");
-            let pieces: Vec<_> = unit.pieces(range.clone()).collect();
-            assert_eq!(pieces.first().unwrap().0.start, range.start);
-            assert_eq!(pieces.last().unwrap().0.end, range.end);
-            assert!(pieces.windows(2).all(|pair| pair[0].0.end == pair[1].0.start));
+            let scope_ranges: Vec<_> = unit.scope_ranges(range.clone()).collect();
+            assert_eq!(scope_ranges.first().unwrap().0.start, range.start);
+            assert_eq!(scope_ranges.last().unwrap().0.end, range.end);
+            assert!(scope_ranges.windows(2).all(|pair| pair[0].0.end == pair[1].0.start));
         }
     }
 }

@@ -33,7 +33,7 @@ pub fn trace_file_name(sequence: u32, pid: u32) -> String {
     format!("trace-{sequence}-{pid}")
 }
 
-/// The name of the file with what a process calls the code that it has written.
+/// The name of the file with what a process calls the code that it has generated.
 pub fn names_file_name(sequence: u32, pid: u32) -> String {
     format!("{NAMES}{sequence}-{pid}")
 }
@@ -64,7 +64,7 @@ pub struct Measurement {
     pub session: SessionFile,
     /// The processes, in the order in which they came.
     pub processes: Vec<ProcessFile>,
-    /// What processes call the code that they have written, in no order.
+    /// What processes call the code that they have generated, in no order.
     pub names: Vec<NamesFile>,
     /// Files that could not be read, and gaps in their numbers. What they held is missing from the processes.
     pub unreadable: Vec<MeasurementError>,

@@ -59,7 +59,7 @@ mod tests {
     use callpath_schema::{Metric, MetricId, MetricType};
 
     use crate::{
-        Account, FULL_ROOT, MeasurementError, ModuleRecord, PARTIAL_ROOT, PathTree, ProcessFile, SessionEnd,
+        FULL_ROOT, MeasurementError, ModuleRecord, PARTIAL_ROOT, PathTree, ProcessFile, SampleTally, SessionEnd,
         SessionFile, ThreadProfile, encode_process, encode_session,
     };
 
@@ -75,12 +75,12 @@ mod tests {
         }
         let partial = tree.child(PARTIAL_ROOT, FrameKey::outside(callpath_format::address::RunAddr(0x7fff_1234_5678)));
         tree.add(partial, 1, &[5]);
-        let account = Account {
+        let tally = SampleTally {
             taken: 7,
             full: 3,
             dropped: [1; Dropped::COUNT],
             handler_histogram: vec![1, 2, 3],
-            ..Account::default()
+            ..SampleTally::default()
         };
         ProcessFile {
             pid: 4711,
@@ -95,14 +95,7 @@ mod tests {
                 ModuleRecord { path: "/b".into(), identity: Some(ModuleIdentity::Content(1 << 100)) },
                 ModuleRecord { path: "[vdso]".into(), identity: None },
             ],
-            threads: vec![ThreadProfile {
-                tid: 9,
-                count: 2,
-                name: "w".into(),
-                start: Some(FrameKey(77)),
-                account,
-                tree,
-            }],
+            threads: vec![ThreadProfile { tid: 9, count: 2, name: "w".into(), start: Some(FrameKey(77)), tally, tree }],
             ..ProcessFile::default()
         }
     }

@@ -145,14 +145,14 @@ pub struct ThreadProfile {
     /// Where it began; `None` for a process's first thread and where it is not known.
     pub start: Option<FrameKey>,
     /// What became of its samples.
-    pub account: Account,
+    pub tally: SampleTally,
     /// Its calling context tree.
     pub tree: PathTree,
 }
 
 /// What became of the samples of a thread. `taken` is the sum of all others.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Account {
+pub struct SampleTally {
     /// Samples that were delivered.
     pub taken: u64,
     /// Their path is full.
@@ -176,9 +176,9 @@ pub struct Account {
     pub frames: u64,
 }
 
-impl Account {
+impl SampleTally {
     /// Adds another thread's.
-    pub fn add(&mut self, other: &Account) {
+    pub fn add(&mut self, other: &SampleTally) {
         self.taken += other.taken;
         self.full += other.full;
         self.partial += other.partial;

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use callpath_format::frame::FrameKey;
 
-    use crate::{Account, FULL_ROOT, PathTree, Scaling, decode_process};
+    use crate::{FULL_ROOT, PathTree, SampleTally, Scaling, decode_process};
 
     const NAME: &str = "process-0-1";
 
@@ -150,7 +150,7 @@ mod tests {
                 let tree: &mut PathTree = &mut threads[thread].tree;
                 let node = path.iter().fold(FULL_ROOT, |node, key| tree.child(node, FrameKey(*key)));
                 tree.add(node, 1, &[below(9), 0, below(2)]);
-                threads[thread].account = Account { taken: round, ..Account::default() };
+                threads[thread].tally = SampleTally { taken: round, ..SampleTally::default() };
             }
             if round == 5 {
                 process.scalings.push(Scaling { metric: 2, by: 7, of: 2 });

@@ -1,4 +1,4 @@
-//! What a process calls the code that it has written, as far as samples lie in it: a file beside the process's own.
+//! What a process calls the code that it has generated, as far as samples lie in it: a file beside the process's own.
 //! Knows nothing of how names are found.
 
 use std::ops::Range;
@@ -18,7 +18,7 @@ pub struct NamesFile {
     pub procedures: Vec<NamedCode>,
 }
 
-/// A procedure of written code.
+/// A procedure of generated code.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct NamedCode {
     /// Index of the process's module.
@@ -31,7 +31,7 @@ pub struct NamedCode {
     pub name: String,
 }
 
-/// What a procedure without a name is called that begins at `start` in written code: the memory's name and the address.
+/// What a procedure without a name is called that begins at `start` in generated code: the memory's name and the address.
 pub fn nameless(memory: &Path, start: u64) -> String {
     format!("{}+{start:#x}", memory.file_name().unwrap_or(memory.as_os_str()).to_string_lossy())
 }

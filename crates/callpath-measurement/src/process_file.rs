@@ -21,7 +21,7 @@ use crate::bytes::{HEADER_BYTES, Header, KIND_PROCESS, Reader, Writer};
 use crate::error::MeasurementError;
 use crate::session_file::MOST_METRICS;
 use crate::tree::{PARTIAL_ROOT, PathTree};
-use crate::{Account, ModuleRecord, ProcessFile, Scaling, ThreadProfile};
+use crate::{ModuleRecord, ProcessFile, SampleTally, Scaling, ThreadProfile};
 
 /// Length and checksum before a record's payload.
 const RECORD_HEADER_BYTES: usize = 16;
@@ -166,19 +166,19 @@ fn thread_head(thread: &ThreadProfile) -> Vec<u8> {
     if let Some(FrameKey(key)) = thread.start {
         w.number(key);
     }
-    let account = &thread.account;
-    for number in [account.taken, account.full, account.partial, account.raw_kept] {
+    let tally = &thread.tally;
+    for number in [tally.taken, tally.full, tally.partial, tally.raw_kept] {
         w.number(number);
     }
-    w.number(account.dropped.len() as u64);
-    for number in account.dropped {
+    w.number(tally.dropped.len() as u64);
+    for number in tally.dropped {
         w.number(number);
     }
-    for number in [account.unfinished, account.handler_ns, account.handler_max_ns, account.frames] {
+    for number in [tally.unfinished, tally.handler_ns, tally.handler_max_ns, tally.frames] {
         w.number(number);
     }
-    w.number(account.handler_histogram.len() as u64);
-    for number in &account.handler_histogram {
+    w.number(tally.handler_histogram.len() as u64);
+    for number in &tally.handler_histogram {
         w.number(*number);
     }
     w.bytes
@@ -353,32 +353,32 @@ fn decode_head(r: &mut Reader<'_>, process: &mut ProcessFile) -> Result<(), Meas
 fn decode_thread_head(r: &mut Reader<'_>, thread: &mut ThreadProfile) -> Result<(), MeasurementError> {
     (thread.tid, thread.count, thread.name) = (r.number()? as u32, r.number()?, r.string()?);
     thread.start = if r.number()? != 0 { Some(FrameKey(r.number()?)) } else { None };
-    thread.account = decode_account(r)?;
+    thread.tally = decode_tally(r)?;
     Ok(())
 }
 
-fn decode_account(r: &mut Reader<'_>) -> Result<Account, MeasurementError> {
-    let mut account = Account {
+fn decode_tally(r: &mut Reader<'_>) -> Result<SampleTally, MeasurementError> {
+    let mut tally = SampleTally {
         taken: r.number()?,
         full: r.number()?,
         partial: r.number()?,
         raw_kept: r.number()?,
-        ..Account::default()
+        ..SampleTally::default()
     };
     if r.number()? != Dropped::COUNT as u64 {
         return Err(r.error("number of reasons for dropping"));
     }
-    for reason in &mut account.dropped {
+    for reason in &mut tally.dropped {
         *reason = r.number()?;
     }
-    account.unfinished = r.number()?;
-    account.handler_ns = r.number()?;
-    account.handler_max_ns = r.number()?;
-    account.frames = r.number()?;
+    tally.unfinished = r.number()?;
+    tally.handler_ns = r.number()?;
+    tally.handler_max_ns = r.number()?;
+    tally.frames = r.number()?;
     for _ in 0..r.count(1)? {
-        account.handler_histogram.push(r.number()?);
+        tally.handler_histogram.push(r.number()?);
     }
-    Ok(account)
+    Ok(tally)
 }
 
 fn decode_changes(r: &mut Reader<'_>, tree: &mut PathTree, metric_count: u32) -> Result<(), MeasurementError> {

@@ -4,7 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why there is no verdict.
+/// Why there is no score.
 #[derive(Debug, thiserror::Error)]
 pub enum OracleError {
     /// The program cannot be run or looked at.

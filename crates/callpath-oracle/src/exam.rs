@@ -1,4 +1,4 @@
-//! An exam: a program is run, or a pair of files is read, and the walk's answers are judged.
+//! An exam: a program is run, or a pair of files is read, and the walk's answers are scored.
 //! Knows nothing of the command line.
 
 use std::fs::File;
@@ -15,7 +15,7 @@ use crate::OracleError;
 use crate::modules::{Images, VDSO};
 use crate::report::Report;
 use crate::run::{Options, Ran, Recorder, run};
-use crate::score::{Asked, Judged, Tally};
+use crate::score::{Asked, Scored, Tally};
 use crate::truth::Paths;
 
 /// The pair of files that an exam can be kept in.
@@ -48,7 +48,7 @@ pub struct Exam {
 }
 
 impl Exam {
-    /// Runs a program and judges every snapshot. `keep`: where stream and truths are to be kept.
+    /// Runs a program and scores every snapshot. `keep`: where stream and truths are to be stored.
     pub fn of_program(
         &self,
         command: Command,
@@ -57,11 +57,11 @@ impl Exam {
     ) -> std::result::Result<Result, OracleError> {
         let mut options = options.clone();
         let mut truth: Option<Box<dyn Write>> = None;
-        let mut kept = None;
+        let mut stream_file = None;
         if let Some(files) = keep {
             let (stream, truths) = files.create(&mut options)?;
             truth = Some(truths);
-            kept = Some(stream);
+            stream_file = Some(stream);
         }
         let (reader, writer) =
             io::pipe().map_err(|source| OracleError::Write { what: "the stream of snapshots".into(), source })?;
@@ -70,7 +70,7 @@ impl Exam {
             let answers = scope.spawn(move || answer(reader, &recipes));
             let mut ran = None;
             let recorded = (|| {
-                let output = BufWriter::with_capacity(1 << 18, Tee { first: writer, second: kept.as_mut() });
+                let output = BufWriter::with_capacity(1 << 18, Tee { first: writer, second: stream_file.as_mut() });
                 let mut recorder = Recorder::new(output, truth)?;
                 ran = Some(run(command, &options, &mut recorder)?);
                 recorder.finish()
@@ -78,37 +78,37 @@ impl Exam {
             let answered = answers.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             let (asked, truths) = recorded?;
             let (found, remarks) = answered?;
-            if let (Some(kept), Some(files)) = (kept, keep) {
-                kept.finish().map_err(writing(&files.stream))?;
+            if let (Some(stream_file), Some(files)) = (stream_file, keep) {
+                stream_file.finish().map_err(writing(&files.stream))?;
             }
-            Ok(Result { ran, report: self.report(asked.judge(&found, &truths)), remarks })
+            Ok(Result { ran, report: self.report(asked.scores(&found, &truths)), remarks })
         })
     }
 
-    /// Judges a stream that was kept.
+    /// Scores a stream that was stored.
     pub fn of_files(&self, files: &Files) -> std::result::Result<Result, OracleError> {
         let (asked, truths) = files.read()?;
         let (found, remarks) = answer(files.open()?, &self.recipes)?;
-        Ok(Result { ran: None, report: self.report(asked.judge(&found, &truths)), remarks })
+        Ok(Result { ran: None, report: self.report(asked.scores(&found, &truths)), remarks })
     }
 
-    fn report<'a>(&self, judged: impl Iterator<Item = Judged<'a>>) -> Report {
-        Report::new(judged, Images::with_vdso(callpath_target::own_vdso()), self.shown)
+    fn report<'a>(&self, scored: impl Iterator<Item = Scored<'a>>) -> Report {
+        Report::new(scored, Images::with_vdso(callpath_target::own_vdso()), self.shown)
     }
 }
 
-/// Runs a program and keeps stream and truths; nothing is judged.
+/// Runs a program and stores stream and truths; nothing is scored.
 pub fn record(command: Command, options: &Options, files: &Files) -> std::result::Result<Ran, OracleError> {
     let mut options = options.clone();
-    let (mut kept, truth) = files.create(&mut options)?;
-    let mut recorder = Recorder::new(BufWriter::with_capacity(1 << 18, &mut kept), Some(truth))?;
+    let (mut stream_file, truth) = files.create(&mut options)?;
+    let mut recorder = Recorder::new(BufWriter::with_capacity(1 << 18, &mut stream_file), Some(truth))?;
     let ran = run(command, &options, &mut recorder)?;
     recorder.finish()?;
-    kept.finish().map_err(writing(&files.stream))?;
+    stream_file.finish().map_err(writing(&files.stream))?;
     Ok(ran)
 }
 
-/// Counts a kept stream's verdicts and no more. `modules`: other files to read in place of the stream's modules.
+/// Counts a stored stream's scores and no more. `modules`: other files to read in place of the stream's modules.
 pub fn tally(
     files: &Files,
     recipes: &RecipeOptions,
@@ -132,13 +132,13 @@ pub fn tally(
         }
     };
     let mut tally = Tally::default();
-    asked.judge(&found, &truths).for_each(|judged| tally.add(judged.verdict));
+    asked.scores(&found, &truths).for_each(|scored| tally.add(scored.score));
     Ok(tally)
 }
 
 impl Files {
     /// Begins both; the vdso is kept beside them, as `vdso.so`.
-    fn create(&self, options: &mut Options) -> std::result::Result<(Kept, Box<dyn Write>), OracleError> {
+    fn create(&self, options: &mut Options) -> std::result::Result<(StreamFile, Box<dyn Write>), OracleError> {
         if let Some(vdso) = callpath_target::own_vdso() {
             let path = std::path::absolute(self.stream.with_file_name("vdso.so")).map_err(writing(&self.stream))?;
             // Streams in the same directory share it: it is never half written.
@@ -148,7 +148,7 @@ impl Files {
             options.vdso_path = path;
         }
         let truth = BufWriter::new(File::create(&self.truth).map_err(writing(&self.truth))?);
-        Ok((Kept::create(&self.stream).map_err(writing(&self.stream))?, Box::new(truth)))
+        Ok((StreamFile::create(&self.stream).map_err(writing(&self.stream))?, Box::new(truth)))
     }
 
     /// What is asked, and what is true.
@@ -202,34 +202,34 @@ fn open(path: &Path) -> io::Result<Box<dyn Read + Send>> {
 }
 
 /// A stream's file.
-enum Kept {
+enum StreamFile {
     Plain(File),
     Compressed(Child),
 }
 
-impl Kept {
-    fn create(path: &Path) -> io::Result<Kept> {
+impl StreamFile {
+    fn create(path: &Path) -> io::Result<StreamFile> {
         if path.extension().is_some_and(|extension| extension == "zst") {
             let mut zstd = Command::new("zstd");
             zstd.args(["-3", "--long=27", "-q", "-f", "-o"]).arg(path).stdin(Stdio::piped());
-            return zstd.spawn().map(Kept::Compressed);
+            return zstd.spawn().map(StreamFile::Compressed);
         }
-        File::create(path).map(Kept::Plain)
+        File::create(path).map(StreamFile::Plain)
     }
 
     fn finish(self) -> io::Result<()> {
-        let Kept::Compressed(mut zstd) = self else { return Ok(()) };
+        let StreamFile::Compressed(mut zstd) = self else { return Ok(()) };
         drop(zstd.stdin.take());
         let status = zstd.wait()?;
         if status.success() { Ok(()) } else { Err(io::Error::other(format!("zstd: {status}"))) }
     }
 }
 
-impl Write for Kept {
+impl Write for StreamFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Kept::Plain(file) => file.write(bytes),
-            Kept::Compressed(zstd) => match &mut zstd.stdin {
+            StreamFile::Plain(file) => file.write(bytes),
+            StreamFile::Compressed(zstd) => match &mut zstd.stdin {
                 Some(stdin) => stdin.write(bytes),
                 None => Ok(bytes.len()),
             },
@@ -244,7 +244,7 @@ impl Write for Kept {
 /// The same bytes to two places.
 struct Tee<'a, W> {
     first: W,
-    second: Option<&'a mut Kept>,
+    second: Option<&'a mut StreamFile>,
 }
 
 impl<W: Write> Write for Tee<'_, W> {

@@ -1,5 +1,5 @@
 //! The oracle: what the call path truly is at each instruction of a program, and whether the walk finds it.
-//! Knows nothing of how recipes are made: it asks the same questions as `callpath debug unwind` answers.
+//! Knows nothing of how recipes are built: it asks the same questions as `callpath debug unwind` answers.
 //!
 //! A program runs one instruction at a time. A shadow stack follows its calls and returns ([`shadow`]). At the first
 //! execution of each instruction, registers and a copy of the stack go into a CPSNAP01 stream ([`stream`]), and the true
@@ -11,15 +11,15 @@
 //!
 //! What is followed: the first thread, and others if asked ([`run::Options::threads`]); signals, also on alternate
 //! stacks; longjmp and exceptions; contexts of makecontext(3). What is not: children. A path that is not known for
-//! certain ([`shadow::Doubt`]) is counted, not judged.
+//! certain ([`shadow::Doubt`]) is counted, not scored.
 #![forbid(unsafe_code)]
 
+pub mod code_kind;
 mod error;
 pub mod exam;
 mod instruction;
 pub mod listing;
 pub mod modules;
-pub mod place;
 pub mod report;
 pub mod run;
 pub mod score;

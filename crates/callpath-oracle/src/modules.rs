@@ -150,7 +150,7 @@ fn bias(image: &Image, mappings: &[Mapping]) -> Option<u64> {
     })
 }
 
-/// Executable mappings, and what each is of.
+/// Executable mappings, and what each maps.
 pub fn executable(maps: &Maps) -> impl Iterator<Item = &MapEntry> {
     maps.entries.iter().filter(|entry| entry.executable)
 }

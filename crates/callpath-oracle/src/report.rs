@@ -1,4 +1,4 @@
-//! What a person reads of a verdict: figures by module and place, and the first failures.
+//! What a person reads of the scores: figures by module and kind of code, and the first failures.
 //! Knows nothing of how it came about.
 
 use std::collections::BTreeMap;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use callpath_format::address::RunAddr;
 
+use crate::code_kind::{CodeKind, CodeKinds};
 use crate::modules::Images;
-use crate::place::{Place, Places};
 use crate::run::Ran;
-use crate::score::{Judged, Tally, Verdict};
+use crate::score::{Score, Scored, Tally};
 
 /// Addresses of a path that are shown.
 const SHOWN_FRAMES: usize = 12;
@@ -23,33 +23,33 @@ pub struct Report {
     pub all: Tally,
     /// By module.
     pub modules: BTreeMap<String, Tally>,
-    /// By kind of place.
-    pub places: BTreeMap<Place, Tally>,
+    /// By kind of code.
+    pub code_kinds: BTreeMap<CodeKind, Tally>,
     /// The first failures, the wrong ones first.
     pub failures: Vec<String>,
 }
 
 impl Report {
     /// Of snapshots that were judged; `shown` failures of each kind are described. `images` knows the vdso.
-    pub fn new<'a>(judged: impl Iterator<Item = Judged<'a>>, images: Images, shown: usize) -> Report {
-        let mut code = ModuleCode { images, places: HashMap::new() };
+    pub fn new<'a>(scored: impl Iterator<Item = Scored<'a>>, images: Images, shown: usize) -> Report {
+        let mut code = ModuleCode { images, code_kinds: HashMap::new() };
         let mut report = Report::default();
         let (mut wrong, mut partial) = (Vec::new(), Vec::new());
-        for judged in judged {
-            let located = judged.locate(judged.pc);
+        for scored in scored {
+            let located = scored.locate(scored.pc);
             let name = located.map_or("outside of modules".into(), |(module, _)| module.path.display().to_string());
-            let place = located.and_then(|(module, addr)| Some(code.get(&module.path)?.place(addr)));
-            let place = place.unwrap_or(Place::Outside);
-            report.all.add(judged.verdict);
-            report.modules.entry(name).or_default().add(judged.verdict);
-            report.places.entry(place).or_default().add(judged.verdict);
-            let list = match judged.verdict {
-                Verdict::Exact => continue,
-                Verdict::Wrong => &mut wrong,
-                Verdict::Partial => &mut partial,
+            let code_kind = located.and_then(|(module, addr)| Some(code.get(&module.path)?.kind(addr)));
+            let code_kind = code_kind.unwrap_or(CodeKind::Outside);
+            report.all.add(scored.score);
+            report.modules.entry(name).or_default().add(scored.score);
+            report.code_kinds.entry(code_kind).or_default().add(scored.score);
+            let list = match scored.score {
+                Score::Exact => continue,
+                Score::Wrong => &mut wrong,
+                Score::Partial => &mut partial,
             };
             if list.len() < shown {
-                list.push(code.describe(&judged, place));
+                list.push(code.describe(&scored, code_kind));
             }
         }
         report.failures = wrong;
@@ -71,8 +71,8 @@ impl fmt::Display for Report {
         for (name, tally) in &self.modules {
             row(name, tally)?;
         }
-        for (place, tally) in &self.places {
-            row(place.name(), tally)?;
+        for (code_kind, tally) in &self.code_kinds {
+            row(code_kind.name(), tally)?;
         }
         row("all", &self.all)
     }
@@ -106,38 +106,38 @@ impl fmt::Display for Ran {
 
 struct ModuleCode {
     images: Images,
-    places: HashMap<PathBuf, Option<Places>>,
+    code_kinds: HashMap<PathBuf, Option<CodeKinds>>,
 }
 
 impl ModuleCode {
-    fn get(&mut self, path: &Path) -> Option<&Places> {
+    fn get(&mut self, path: &Path) -> Option<&CodeKinds> {
         let images = &mut self.images;
-        self.places.entry(path.to_owned()).or_insert_with(|| images.get(path).map(Places::new)).as_ref()
+        self.code_kinds.entry(path.to_owned()).or_insert_with(|| images.get(path).map(CodeKinds::new)).as_ref()
     }
 
-    fn describe(&mut self, judged: &Judged<'_>, place: Place) -> String {
-        let kind = if judged.verdict == Verdict::Wrong { "wrong" } else { "partial" };
-        let mut text = format!("{kind} #{} at {}, {}\n", judged.id, self.name(judged, judged.pc), place.name());
-        if let Some((module, addr)) = judged.locate(judged.pc)
-            && let Some(places) = self.get(&module.path)
+    fn describe(&mut self, scored: &Scored<'_>, code_kind: CodeKind) -> String {
+        let kind = if scored.score == Score::Wrong { "wrong" } else { "partial" };
+        let mut text = format!("{kind} #{} at {}, {}\n", scored.id, self.name(scored, scored.pc), code_kind.name());
+        if let Some((module, addr)) = scored.locate(scored.pc)
+            && let Some(code_kinds) = self.get(&module.path)
         {
-            let start = places.procedure(addr).map_or(addr, |(start, _)| start);
-            for line in crate::listing::around(places.image(), start, addr) {
+            let start = code_kinds.procedure(addr).map_or(addr, |(start, _)| start);
+            for line in crate::listing::around(code_kinds.image(), start, addr) {
                 text.push_str("    ");
                 text.push_str(&line);
                 text.push('\n');
             }
         }
-        let agree = judged.truth.iter().zip(judged.found).take_while(|(a, b)| a == b).count();
+        let agree = scored.truth.iter().zip(scored.found).take_while(|(a, b)| a == b).count();
         let from = agree.saturating_sub(1);
-        for (which, path) in [("true", judged.truth), ("found", judged.found)] {
+        for (which, path) in [("true", scored.truth), ("found", scored.found)] {
             text.push_str(&format!("  {which}: {} frames", path.len()));
             if from > 0 {
                 text.push_str(&format!(", the first {from} in both"));
             }
             text.push('\n');
             for address in path.iter().skip(from).take(SHOWN_FRAMES) {
-                text.push_str(&format!("    {}\n", self.name(judged, RunAddr(*address))));
+                text.push_str(&format!("    {}\n", self.name(scored, RunAddr(*address))));
             }
             if path.len() > from + SHOWN_FRAMES {
                 text.push_str("    ...\n");
@@ -147,14 +147,14 @@ impl ModuleCode {
     }
 
     /// An address with what is there.
-    fn name(&mut self, judged: &Judged<'_>, addr: RunAddr) -> String {
+    fn name(&mut self, scored: &Scored<'_>, addr: RunAddr) -> String {
         let mut text = format!("{addr:#x}");
-        let Some((module, link)) = judged.locate(addr) else { return text };
+        let Some((module, link)) = scored.locate(addr) else { return text };
         let file = module.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let path = module.path.clone();
-        let procedure = self.get(&path).and_then(|places| {
+        let procedure = self.get(&path).and_then(|code_kinds| {
             // A return address may be the next procedure's first.
-            let (start, name) = places.procedure(link)?;
+            let (start, name) = code_kinds.procedure(link)?;
             Some(format!("{}+{:#x}", name.unwrap_or("?"), link.0 - start.0))
         });
         let written = match procedure {

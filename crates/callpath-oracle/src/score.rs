@@ -1,5 +1,5 @@
 //! Found paths against true ones.
-//! Knows nothing of how either was made.
+//! Knows nothing of where either comes from.
 
 use callpath_format::address::{LinkAddr, RunAddr};
 
@@ -9,7 +9,7 @@ use crate::truth::Paths;
 
 /// What a path that was found is worth.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Verdict {
+pub enum Score {
     /// The true path.
     Exact,
     /// It holds an address that is not at its place in the true path, or goes on where that ends.
@@ -19,34 +19,34 @@ pub enum Verdict {
 }
 
 /// Compares a path with the true one.
-pub fn verdict(found: &[u64], truth: &[u64]) -> Verdict {
+pub fn score(found: &[u64], truth: &[u64]) -> Score {
     if found == truth {
-        Verdict::Exact
+        Score::Exact
     } else if truth.starts_with(found) {
-        Verdict::Partial
+        Score::Partial
     } else {
-        Verdict::Wrong
+        Score::Wrong
     }
 }
 
 /// How many paths are worth what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// [`Verdict::Exact`].
+    /// [`Score::Exact`].
     pub exact: u64,
-    /// [`Verdict::Wrong`].
+    /// [`Score::Wrong`].
     pub wrong: u64,
-    /// [`Verdict::Partial`].
+    /// [`Score::Partial`].
     pub partial: u64,
 }
 
 impl Tally {
     /// Counts one.
-    pub fn add(&mut self, verdict: Verdict) {
-        match verdict {
-            Verdict::Exact => self.exact += 1,
-            Verdict::Wrong => self.wrong += 1,
-            Verdict::Partial => self.partial += 1,
+    pub fn add(&mut self, score: Score) {
+        match score {
+            Score::Exact => self.exact += 1,
+            Score::Wrong => self.wrong += 1,
+            Score::Partial => self.partial += 1,
         }
     }
 
@@ -73,19 +73,19 @@ impl Asked {
     }
 
     /// Every snapshot with what was found and what is true. A missing answer is an empty one.
-    pub fn judge<'a>(&'a self, found: &'a Paths, truths: &'a Paths) -> impl Iterator<Item = Judged<'a>> {
+    pub fn scores<'a>(&'a self, found: &'a Paths, truths: &'a Paths) -> impl Iterator<Item = Scored<'a>> {
         self.snapshots.iter().filter_map(|&(id, pc, list)| {
             let truth = truths.get(id)?;
             let found = found.get(id).unwrap_or(&[]);
             let modules = (list as usize).checked_sub(1).and_then(|list| self.lists.get(list));
-            Some(Judged { id, pc, modules, found, truth, verdict: verdict(found, truth) })
+            Some(Scored { id, pc, modules, found, truth, score: score(found, truth) })
         })
     }
 }
 
 /// A snapshot, and what became of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Judged<'a> {
+pub struct Scored<'a> {
     /// Its number.
     pub id: u64,
     /// The next instruction.
@@ -96,10 +96,10 @@ pub struct Judged<'a> {
     /// What is true.
     pub truth: &'a [u64],
     /// What that makes.
-    pub verdict: Verdict,
+    pub score: Score,
 }
 
-impl Judged<'_> {
+impl Scored<'_> {
     /// The module and the place in it of an address at the time.
     pub fn locate(&self, addr: RunAddr) -> Option<(&Module, LinkAddr)> {
         let (index, link) = self.modules?.code_at(addr)?;
@@ -112,13 +112,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdicts() {
-        assert_eq!(verdict(&[], &[]), Verdict::Exact);
-        assert_eq!(verdict(&[1, 2], &[1, 2]), Verdict::Exact);
-        assert_eq!(verdict(&[1], &[1, 2]), Verdict::Partial);
-        assert_eq!(verdict(&[], &[1, 2]), Verdict::Partial);
-        assert_eq!(verdict(&[1, 2, 3], &[1, 2]), Verdict::Wrong);
-        assert_eq!(verdict(&[1, 3], &[1, 2]), Verdict::Wrong);
-        assert_eq!(verdict(&[2], &[]), Verdict::Wrong);
+    fn scores() {
+        assert_eq!(score(&[], &[]), Score::Exact);
+        assert_eq!(score(&[1, 2], &[1, 2]), Score::Exact);
+        assert_eq!(score(&[1], &[1, 2]), Score::Partial);
+        assert_eq!(score(&[], &[1, 2]), Score::Partial);
+        assert_eq!(score(&[1, 2, 3], &[1, 2]), Score::Wrong);
+        assert_eq!(score(&[1, 3], &[1, 2]), Score::Wrong);
+        assert_eq!(score(&[2], &[]), Score::Wrong);
     }
 }

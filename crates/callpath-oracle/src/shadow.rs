@@ -3,7 +3,7 @@
 //!
 //! A call adds a frame: the return address, and its slot on the stack. A return removes the frames up to the slot that
 //! it pops. What is raised over by other means (longjmp, an exception) is removed at the next jump or call: until then
-//! the path is in doubt, and a path in doubt is not judged. A thread may stand on several stacks in turn (an alternate
+//! the path is in doubt, and a path in doubt is not scored. A thread may stand on several stacks in turn (an alternate
 //! signal stack, coroutines): each is a segment.
 
 /// One entry of a call path.

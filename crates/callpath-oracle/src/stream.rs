@@ -1,4 +1,4 @@
-//! CPSNAP01 streams: writing them, and looking at what a snapshot is of (docs/formats.md).
+//! CPSNAP01 streams: writing them, and looking at what a snapshot describes (docs/formats.md).
 //! Knows nothing of the answers.
 
 use std::io::{self, Read, Write};

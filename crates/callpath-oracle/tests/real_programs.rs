@@ -66,7 +66,7 @@ fn check_truth(program: &Path, options: &Options, expected_marks: usize) -> Vec<
     let marks = marks(&std::fs::read_to_string(output).unwrap());
     assert_eq!(marks.len(), expected_marks);
     let all: Vec<(u64, Vec<u64>)> =
-        asked.judge(&truths, &truths).map(|judged| (judged.pc.0, judged.truth.to_vec())).collect();
+        asked.scores(&truths, &truths).map(|scored| (scored.pc.0, scored.truth.to_vec())).collect();
     let mut seen = HashSet::new();
     // Of each place the first one is examined.
     for mark in marks.into_iter().filter(|mark| seen.insert(mark.pc)) {
@@ -142,10 +142,10 @@ fn wrong_answers_are_seen() {
     let (_, asked, truths) = recorded(&program, &Options::default(), &place.path().join("output"));
     // A walk that takes one return address for another, at one place of all.
     let mut found = Paths::default();
-    for (index, judged) in asked.judge(&truths, &truths).enumerate() {
-        let path = judged.truth.iter().map(|address| address + u64::from(index == 4000));
-        found.insert(judged.id, path.collect::<Vec<_>>());
+    for (index, scored) in asked.scores(&truths, &truths).enumerate() {
+        let path = scored.truth.iter().map(|address| address + u64::from(index == 4000));
+        found.insert(scored.id, path.collect::<Vec<_>>());
     }
-    let wrong = asked.judge(&found, &truths).filter(|judged| judged.found != judged.truth).count();
+    let wrong = asked.scores(&found, &truths).filter(|scored| scored.found != scored.truth).count();
     assert_eq!(wrong, 1);
 }

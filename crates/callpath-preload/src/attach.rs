@@ -76,7 +76,7 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32) {
     // called, holds a copy of the parent's.
     unsafe { part::begin(process) };
     let thread = Thread::create(&process, gettid(), stack, [0; 2]);
-    tls::set(Word::Record, thread.map_or(0, |t| u64::from(t.place().0)));
+    tls::set(Word::Record, thread.map_or(0, |t| u64::from(t.reference().0)));
     let was_default = earlier.is_some_and(|s| s.trap_default.load(Relaxed) != 0);
     if forked_from == 0 && !(signal::install() && fork::register() && threads::register()) {
         part::leave();

@@ -33,8 +33,8 @@ impl Filter {
     }
 
     /// Whether it lets the call of this number from this place with these arguments pass.
-    pub fn allows(&self, number: u32, place: u64, arguments: [u64; 6]) -> bool {
-        let answer = self.run(number, place, arguments).unwrap_or(0) & SECCOMP_RET_ACTION;
+    pub fn allows(&self, number: u32, pc: u64, arguments: [u64; 6]) -> bool {
+        let answer = self.run(number, pc, arguments).unwrap_or(0) & SECCOMP_RET_ACTION;
         answer == SECCOMP_RET_ALLOW || answer == SECCOMP_RET_LOG
     }
 
@@ -49,14 +49,14 @@ impl Filter {
     }
 
     /// What it returns. `None`: the kernel would not have taken it.
-    fn run(&self, number: u32, place: u64, arguments: [u64; 6]) -> Option<u32> {
+    fn run(&self, number: u32, pc: u64, arguments: [u64; 6]) -> Option<u32> {
         let load = |at: u32| -> Option<u32> {
             let half = |word: u64, at: u32| if at & 4 == 0 { word as u32 } else { (word >> 32) as u32 };
             match at {
                 _ if !at.is_multiple_of(4) => None,
                 0 => Some(number),
                 4 => Some(AUDIT_ARCH_X86_64),
-                8 | 12 => Some(half(place, at)),
+                8 | 12 => Some(half(pc, at)),
                 _ => arguments.get((at as usize - 16) / 8).map(|argument| half(*argument, at)),
             }
         };

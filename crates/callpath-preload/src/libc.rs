@@ -30,22 +30,22 @@ pub struct Sigaction {
 
 pub const ENOSYS: c_int = 38;
 
-fn place_of_errno() -> Option<*mut c_int> {
-    // SAFETY: it may be called at any time, and gives the place of the calling thread's errno.
+fn errno_address() -> Option<*mut c_int> {
+    // SAFETY: it may be called at any time, and gives the address of the calling thread's errno.
     real!(fn __errno_location() -> *mut c_int).map(|location| unsafe { location() })
 }
 
 /// The calling thread's errno.
 pub fn errno() -> c_int {
-    // SAFETY: the place is the calling thread's as long as it runs.
-    place_of_errno().map_or(0, |place| unsafe { *place })
+    // SAFETY: the address is the calling thread's as long as it runs.
+    errno_address().map_or(0, |errno| unsafe { *errno })
 }
 
 /// Sets errno, and gives what a call that fails returns.
 pub fn failed(error: c_int) -> c_int {
-    if let Some(place) = place_of_errno() {
+    if let Some(errno) = errno_address() {
         // SAFETY: as in `errno`.
-        unsafe { *place = error };
+        unsafe { *errno = error };
     }
     -1
 }

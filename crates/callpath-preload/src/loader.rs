@@ -2,7 +2,7 @@
 //! Knows nothing of what is in a library.
 //!
 //! Libraries that come need no hook: the first sample in unknown code makes the recorder look. One that goes must be
-//! struck off before another takes its place.
+//! removed before another takes its place.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -15,7 +15,7 @@ use crate::{part, recorder};
 const PATIENCE_NS: u64 = 1_000_000_000;
 
 hook! {
-    /// `dlclose(3)`, after which the recorder has struck off what is gone.
+    /// `dlclose(3)`, after which the recorder has removed what is gone.
     fn dlclose(handle: *mut c_void) -> c_int, or -1;
     |next| {
         let Some(process) = part::own_process() else { return next.original() };

@@ -73,9 +73,9 @@ hook! {
             // words are there as long as it is. The C library has read the string, too.
             unsafe {
                 let [low, high] = words_of(name);
-                (*tls::place(thread as usize, Word::NamedMore)).store(high, Relaxed);
-                (*tls::place(thread as usize, Word::Named)).store(low, SeqCst);
-                note((*tls::place(thread as usize, Word::Record)).load(SeqCst), name);
+                (*tls::address_of(thread as usize, Word::NamedMore)).store(high, Relaxed);
+                (*tls::address_of(thread as usize, Word::Named)).store(low, SeqCst);
+                note((*tls::address_of(thread as usize, Word::Record)).load(SeqCst), name);
             }
         }
         result

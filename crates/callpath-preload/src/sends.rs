@@ -43,7 +43,7 @@ pub fn is_read_elsewhere() {
 /// Whether a SIGTRAP was sent to the calling thread that its handler has not been told of. From now on it has.
 pub fn take() -> bool {
     // SAFETY: the calling thread's own word.
-    let sent = unsafe { (*tls::place(tls::thread_pointer(), Word::Sent)).swap(0, AcqRel) };
+    let sent = unsafe { (*tls::address_of(tls::thread_pointer(), Word::Sent)).swap(0, AcqRel) };
     sent != 0 && !READ_ELSEWHERE.load(Relaxed)
 }
 
@@ -81,7 +81,7 @@ pub fn again() -> isize {
 fn record_at(thread_pointer: usize) -> Option<&'static ThreadRecord> {
     let process = part::own_process().filter(|_| !READ_ELSEWHERE.load(Relaxed))?;
     // SAFETY: the caller of the hook vouches for the thread; our words are there as long as it is.
-    let record = unsafe { (*tls::place(thread_pointer, Word::Record)).load(Relaxed) };
+    let record = unsafe { (*tls::address_of(thread_pointer, Word::Record)).load(Relaxed) };
     process.arena.get(ArenaRef(record as u32)).filter(|_| record != 0)
 }
 
@@ -107,7 +107,7 @@ fn to_thread(thread_pointer: usize) -> Option<c_int> {
         return None;
     }
     // SAFETY: as in `record_at`.
-    let word = unsafe { &*tls::place(thread_pointer, Word::Sent) };
+    let word = unsafe { &*tls::address_of(thread_pointer, Word::Sent) };
     let info = Info { code: SI_QUEUE, value: mark(), ..by_thread() };
     let before = word.swap(1, Release);
     let at = core::ptr::from_ref(&info) as usize;

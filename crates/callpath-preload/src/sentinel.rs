@@ -10,7 +10,7 @@
 //! stub's address for a return address and looks one byte before it; so the information begins one byte earlier. The
 //! real return address is in a table, whose distance from the stub stands in the stub.
 
-use callpath_collect::sentinel::{Frames, Own, PLACES, READERS, STUBS, Stubs};
+use callpath_collect::sentinel::{BUCKETS, Frames, MAX_RETURN_ADDRESS_USERS, Own, STUBS, Stubs};
 use callpath_format::shared::{Session, SessionHead, Settings, Unmarked};
 use core::arch::global_asm;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -143,9 +143,9 @@ unsafe extern "C" {
 }
 
 static REALS: [AtomicU64; STUBS] = [const { AtomicU64::new(0) }; STUBS];
-static PLACES_OF_STUBS: [AtomicU16; PLACES] = [const { AtomicU16::new(0) }; PLACES];
+static STUB_BUCKETS: [AtomicU16; BUCKETS] = [const { AtomicU16::new(0) }; BUCKETS];
 static USED: AtomicU32 = AtomicU32::new(0);
-static PROCEDURES: [AtomicU64; READERS] = [const { AtomicU64::new(0) }; READERS];
+static PROCEDURES: [AtomicU64; MAX_RETURN_ADDRESS_USERS] = [const { AtomicU64::new(0) }; MAX_RETURN_ADDRESS_USERS];
 
 /// The stubs, if this process is to use them; else why it does not, if it was asked to.
 pub fn begin(session: &SessionHead) -> Result<Stubs, Option<Unmarked>> {
@@ -155,16 +155,16 @@ pub fn begin(session: &SessionHead) -> Result<Stubs, Option<Unmarked>> {
     if has_shadow_stack() {
         return Err(Some(Unmarked::ShadowStack));
     }
-    find_readers();
+    find_return_address_users();
     Ok(Stubs {
         first: &raw const FIRST as u64,
         common: &raw const COMMON as u64,
         left: &raw const LEFT as u64,
         end: &raw const END as u64,
         reals: &REALS,
-        places: &PLACES_OF_STUBS,
+        buckets: &STUB_BUCKETS,
         used: &USED,
-        readers: &PROCEDURES,
+        return_address_users: &PROCEDURES,
         make,
         own,
         set_own,
@@ -172,7 +172,7 @@ pub fn begin(session: &SessionHead) -> Result<Stubs, Option<Unmarked>> {
 }
 
 /// The procedures of the C library that keep or look at where they return to.
-fn find_readers() {
+fn find_return_address_users() {
     let names = [
         c"setjmp",
         c"_setjmp",

@@ -175,7 +175,7 @@ fn sampled(trigger: Trigger, context: &Context) {
         pc: r[16],
     };
     let unrecorded = |reason: Dropped| process.slot.dropped_unrecorded[reason as usize].fetch_add(1, Relaxed);
-    let place = match tls::get(Word::Record) {
+    let reference = match tls::get(Word::Record) {
         0 if matches!(trigger, Trigger::KernelLate(_)) => {
             // Most likely a thread that is just beginning; it will have its record in a moment.
             unrecorded(Dropped::Late);
@@ -188,12 +188,12 @@ fn sampled(trigger: Trigger, context: &Context) {
                 return;
             };
             thread.start_clocks(process);
-            tls::set(Word::Record, u64::from(thread.place().0));
-            thread.place()
+            tls::set(Word::Record, u64::from(thread.reference().0));
+            thread.reference()
         }
-        place => ArenaRef(place as u32),
+        reference => ArenaRef(reference as u32),
     };
-    if let Some(thread) = Thread::at(process, place) {
+    if let Some(thread) = Thread::at(process, reference) {
         let ticks = || TICKS.fetch_add(1, Relaxed);
         if trigger == Trigger::Timer && ticks() % LOOK_AFTER == LOOK_AFTER - 1 && crate::recorder::is_dead() {
             // The kernel's clock ends with the recorder; a timer must be stopped.

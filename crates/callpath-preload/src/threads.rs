@@ -233,8 +233,8 @@ struct Start {
 unsafe extern "C" fn enter(record: &'static ThreadRecord) -> Start {
     let start = Start { routine: record.start_routine.load(Relaxed), argument: record.start_argument.load(Relaxed) };
     let Some(process) = part::process() else { return start };
-    let place = ArenaRef::from_offset(core::ptr::from_ref(record) as usize - process.arena.base() as usize);
-    let Some(thread) = Thread::at(process, place) else { return start };
+    let reference = ArenaRef::from_offset(core::ptr::from_ref(record) as usize - process.arena.base() as usize);
+    let Some(thread) = Thread::at(process, reference) else { return start };
     let [low, high] = own_stack();
     record.stack[0].store(low, Relaxed);
     record.stack[1].store(high, Relaxed);
@@ -246,7 +246,7 @@ unsafe extern "C" fn enter(record: &'static ThreadRecord) -> Start {
     set_specific(core::ptr::from_ref(record).cast());
     thread.start_clocks(process);
     // A sample may have come before and made a record of its own; it stays in the process's list.
-    tls::set(Word::Record, u64::from(place.0));
+    tls::set(Word::Record, u64::from(reference.0));
     names::has_begun(&thread);
     timer::start(process, &thread);
     start
@@ -262,8 +262,8 @@ fn set_specific(value: *const c_void) {
 
 unsafe extern "C" fn end(record: *mut c_void) {
     let Some(process) = part::process() else { return };
-    let place = ArenaRef::from_offset(record as usize - process.arena.base() as usize);
-    let Some(thread) = Thread::at(process, place) else { return };
+    let reference = ArenaRef::from_offset(record as usize - process.arena.base() as usize);
+    let Some(thread) = Thread::at(process, reference) else { return };
     if thread.record.tid.load(Relaxed) != gettid() {
         return;
     }

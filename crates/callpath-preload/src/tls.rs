@@ -38,8 +38,8 @@ pub enum Word {
     NamedMore = 48,
 }
 
-/// The place of a word of the thread with this thread pointer, which is what the C library calls a `pthread_t`.
-pub fn place(thread_pointer: usize, word: Word) -> *const AtomicU64 {
+/// The address of a word of the thread with this thread pointer, which is what the C library calls a `pthread_t`.
+pub fn address_of(thread_pointer: usize, word: Word) -> *const AtomicU64 {
     let at: usize;
     // SAFETY: reads the words' offset from the thread pointer.
     unsafe {

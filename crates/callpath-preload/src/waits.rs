@@ -288,7 +288,7 @@ hook! {
     fn msgrcv(id: c_int, message: *mut c_void, len: usize, kind: c_long, flags: c_int) -> isize, or -1;
     |next| unless_sampled(|r: isize| r == -1 && errno() == EINTR, |_| next.original())
 
-    /// `sleep(3)`: returns the seconds that are left, so it is made of one that can be resumed.
+    /// `sleep(3)`: returns the seconds that are left, so it is built on one that can be resumed.
     fn sleep(seconds: c_uint) -> c_uint, or seconds;
     |next| {
         if part::process().is_none() {

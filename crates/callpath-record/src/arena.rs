@@ -21,8 +21,8 @@ const ARENA_SHARE: u32 = 4;
 /// So many more of them at a time.
 const COPIES_BATCH: u32 = 64;
 
-/// The arena and its free chunks.
-pub(crate) struct ArenaKeeper {
+/// The allocator of chunks: the arena and its free chunks.
+pub(crate) struct ArenaAllocator {
     memory: SharedMemory,
     /// As it was written: in the arena a program may change it.
     head: SessionHead,
@@ -39,14 +39,14 @@ pub(crate) struct ArenaKeeper {
     exhausted: bool,
 }
 
-impl ArenaKeeper {
+impl ArenaAllocator {
     /// An arena of `len_bytes` bytes, its session filled in but for the magic.
     pub(crate) fn create(
         len_bytes: usize,
         published_len_bytes: usize,
         nonce: u64,
         settings: Settings,
-    ) -> Result<ArenaKeeper, TargetError> {
+    ) -> Result<ArenaAllocator, TargetError> {
         let columns = settings.columns().expect("as many metrics as an arena has columns for: `parse_events`");
         let memory = SharedMemory::create(c"callpath-arena", len_bytes)?;
         let first = columns.first_free_chunk() as usize * CHUNK_LEN_BYTES;
@@ -58,7 +58,7 @@ impl ArenaKeeper {
             published_len_bytes: published_len_bytes as u64,
             settings,
         };
-        let mut keeper = ArenaKeeper {
+        let mut allocator = ArenaAllocator {
             memory,
             head,
             columns,
@@ -68,14 +68,14 @@ impl ArenaKeeper {
             for_copies: 0,
             exhausted: false,
         };
-        keeper.session().set_head(head);
-        keeper.session().low_water.store(FIRST_CHUNKS / 2, Relaxed);
-        keeper.refill_with_more();
-        keeper.session().recorder.store(Session::SERVING, Release);
-        Ok(keeper)
+        allocator.session().set_head(head);
+        allocator.session().low_water.store(FIRST_CHUNKS / 2, Relaxed);
+        allocator.refill_with_more();
+        allocator.session().recorder.store(Session::SERVING, Release);
+        Ok(allocator)
     }
 
-    /// The arena. Its mapping lives as long as the keeper; the references are for use within one round of serving.
+    /// The arena. Its mapping lives as long as the allocator; the references are for use within one round of serving.
     pub(crate) fn arena(&self) -> Arena<'_> {
         // SAFETY: the mapping is ours and lives as long as `self`.
         unsafe { Arena::new(self.memory.base(), self.memory.len_bytes()) }
@@ -245,22 +245,22 @@ mod tests {
     #[test]
     fn a_chunk_is_zeros_again_whatever_it_held() {
         let settings = Settings { metric_count: 40, ..Settings::default() };
-        let mut keeper = ArenaKeeper::create(32 << 20, 1 << 20, 7, settings).expect("memory for a small arena");
+        let mut allocator = ArenaAllocator::create(32 << 20, 1 << 20, 7, settings).expect("memory for a small arena");
         for kind in ChunkHeader::KIND_THREAD..=ChunkHeader::KIND_KNOWN {
-            let chunk = keeper.session().take_chunk().expect("chunks stand ready");
+            let chunk = allocator.session().take_chunk().expect("chunks stand ready");
             let base = chunk.0 as usize * CHUNK_LEN_BYTES;
             // SAFETY: a whole backed chunk that was taken.
-            let bytes = unsafe { std::slice::from_raw_parts_mut(keeper.memory.base().add(base), CHUNK_LEN_BYTES) };
+            let bytes = unsafe { std::slice::from_raw_parts_mut(allocator.memory.base().add(base), CHUNK_LEN_BYTES) };
             bytes.fill(0xa5);
-            let header = keeper.arena().chunk(chunk).expect("it is in the arena");
+            let header = allocator.arena().chunk(chunk).expect("it is in the arena");
             header.kind.store(kind, Relaxed);
             // Nodes fill it up to its end.
-            let nodes = keeper.columns().nodes_start();
+            let nodes = allocator.columns().nodes_start();
             let start = if kind == ChunkHeader::KIND_THREAD { nodes } else { ChunkHeader::LEN_BYTES };
             header.start.store(start as u32, Relaxed);
             header.end.store(CHUNK_LEN_BYTES as u32, Relaxed);
             header.top.store(CHUNK_LEN_BYTES as u32, Relaxed);
-            keeper.give_back(chunk);
+            allocator.give_back(chunk);
             let left = bytes.iter().position(|byte| *byte != 0);
             assert_eq!(left, None, "a byte of a chunk of kind {kind} is left");
         }
@@ -269,23 +269,24 @@ mod tests {
     #[test]
     fn room_for_long_copies_comes_step_by_step() {
         let settings = Settings { raw_limit: 100, ..Settings::default() };
-        let mut keeper = ArenaKeeper::create(64 << 20, 1 << 20, 7, settings).expect("memory for an arena");
+        let mut allocator = ArenaAllocator::create(64 << 20, 1 << 20, 7, settings).expect("memory for an arena");
         for _ in 0..10 {
-            let before = keeper.session().free_chunks();
-            keeper.expect_copies(5);
-            keeper.refill_with_more();
-            assert!(keeper.session().free_chunks() <= before + COPIES_BATCH, "too many at once");
+            let before = allocator.session().free_chunks();
+            allocator.expect_copies(5);
+            allocator.refill_with_more();
+            assert!(allocator.session().free_chunks() <= before + COPIES_BATCH, "too many at once");
         }
         // A quarter of this arena, which is less than what was wanted.
-        assert_eq!(keeper.session().free_chunks(), (64 << 20) / CHUNK_LEN_BYTES as u32 / ARENA_SHARE);
+        assert_eq!(allocator.session().free_chunks(), (64 << 20) / CHUNK_LEN_BYTES as u32 / ARENA_SHARE);
     }
 
     #[test]
     fn each_free_chunk_is_taken_once() {
-        let mut keeper = ArenaKeeper::create(32 << 20, 1 << 20, 7, Settings::default()).expect("memory for an arena");
-        let (left, owners) = (std::sync::atomic::AtomicU32::new(4), keeper.arena().chunk_count() as usize);
+        let mut allocator =
+            ArenaAllocator::create(32 << 20, 1 << 20, 7, Settings::default()).expect("memory for an arena");
+        let (left, owners) = (std::sync::atomic::AtomicU32::new(4), allocator.arena().chunk_count() as usize);
         let owned: Vec<_> = (0..owners).map(|_| std::sync::atomic::AtomicBool::new(false)).collect();
-        let (session, returned) = (keeper.arena(), std::sync::Mutex::new(Vec::new()));
+        let (session, returned) = (allocator.arena(), std::sync::Mutex::new(Vec::new()));
         let session: &Session = session.at_offset(0).expect("it is there");
         std::thread::scope(|scope| {
             for _ in 0..left.load(Relaxed) {
@@ -312,6 +313,6 @@ mod tests {
             assert!(session.take_chunk().is_some());
         }
         assert_eq!((session.take_chunk(), session.free_chunks()), (None, 0));
-        keeper.refill();
+        allocator.refill();
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use callpath_format::shared::ArenaRef;
 
-use crate::raw::{KeptRaw, Raw};
+use crate::raw::{Raw, RetainedRaw};
 
 /// What may wait of one process, bytes: the stacks of some thousand samples. What comes later is a partial path.
 const MOST_BYTES: usize = 64 << 20;
@@ -24,7 +24,7 @@ pub(crate) struct Backlog<T> {
 
 /// A sample, and what it waits for.
 struct Waiting<T> {
-    sample: KeptRaw,
+    sample: RetainedRaw,
     bytes: usize,
     awaited: T,
 }
@@ -37,9 +37,9 @@ impl<T> Default for Backlog<T> {
 
 impl<T: Copy> Backlog<T> {
     /// Copies a sample; `false`: there is no room. Of the stack only what is not as it was at the thread's last sample.
-    pub(crate) fn keep(&mut self, raw: &Raw<'_>, awaited: T) -> bool {
-        let before = self.samples.iter().rev().take(LOOKS).find(|kept| kept.sample.owner == raw.owner);
-        let (sample, bytes) = raw.kept(before.map(|kept| &kept.sample));
+    pub(crate) fn retain(&mut self, raw: &Raw<'_>, awaited: T) -> bool {
+        let before = self.samples.iter().rev().take(LOOKS).find(|retained| retained.sample.owner == raw.owner);
+        let (sample, bytes) = raw.retained(before.map(|retained| &retained.sample));
         if self.bytes + bytes > MOST_BYTES {
             return false;
         }
@@ -54,10 +54,10 @@ impl<T: Copy> Backlog<T> {
         &mut self,
         at_most: Duration,
         is_there: impl Fn(T) -> bool,
-        mut walk: impl FnMut(&KeptRaw) -> Option<T>,
+        mut walk: impl FnMut(&RetainedRaw) -> Option<T>,
     ) {
         let begin = Instant::now();
-        let (mut index, mut kept) = (0, 0);
+        let (mut index, mut retained) = (0, 0);
         let first = self.broke_off.take().unwrap_or(0);
         self.samples.retain_mut(|waiting| {
             index += 1;
@@ -71,10 +71,10 @@ impl<T: Copy> Backlog<T> {
                     }
                 }
                 if begin.elapsed() >= at_most {
-                    self.broke_off = Some(kept + usize::from(keeps));
+                    self.broke_off = Some(retained + usize::from(keeps));
                 }
             }
-            kept += usize::from(keeps);
+            retained += usize::from(keeps);
             keeps
         });
     }
@@ -90,16 +90,16 @@ impl<T: Copy> Backlog<T> {
 
     /// Whether samples of this thread wait.
     pub(crate) fn has_any_of(&self, owner: ArenaRef) -> bool {
-        self.samples.iter().any(|kept| kept.sample.owner == owner)
+        self.samples.iter().any(|retained| retained.sample.owner == owner)
     }
 
     /// Whether a sample waits for such a table.
     pub(crate) fn waits(&self, mut for_what: impl FnMut(T) -> bool) -> bool {
-        self.samples.iter().any(|kept| for_what(kept.awaited))
+        self.samples.iter().any(|retained| for_what(retained.awaited))
     }
 
     /// Takes all of them.
-    pub(crate) fn take(&mut self) -> impl Iterator<Item = KeptRaw> + use<T> {
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = RetainedRaw> + use<T> {
         (self.bytes, self.broke_off) = (0, None);
         std::mem::take(&mut self.samples).into_iter().map(|waiting| waiting.sample)
     }
@@ -117,10 +117,10 @@ mod tests {
         let slice = |index| Awaited { module: ModuleId(0), slice: Some(index) };
         let mut backlog = Backlog::default();
         for index in 0..6 {
-            assert!(
-                backlog
-                    .keep(&KeptRaw::of_stack(ArenaRef(64), 8 * index..8 * index + 4).as_raw(), slice(index as u32 % 3))
-            );
+            assert!(backlog.retain(
+                &RetainedRaw::of_stack(ArenaRef(64), 8 * index..8 * index + 4).as_raw(),
+                slice(index as u32 % 3)
+            ));
         }
         let mut seen = 0;
         // One goes on to another slice, one is done.
@@ -145,7 +145,7 @@ mod tests {
         let mut backlog = Backlog::default();
         let words = |index: u64| 8 * index..8 * index + 4;
         for index in 0..9 {
-            assert!(backlog.keep(&KeptRaw::of_stack(ArenaRef(64), words(index)).as_raw(), TABLE));
+            assert!(backlog.retain(&RetainedRaw::of_stack(ArenaRef(64), words(index)).as_raw(), TABLE));
         }
         let mut seen = Vec::new();
         for round in 0..9 {
@@ -153,8 +153,8 @@ mod tests {
             backlog.look(
                 Duration::ZERO,
                 |_| true,
-                |kept| {
-                    seen.extend(kept.words().next());
+                |retained| {
+                    seen.extend(retained.words().next());
                     (round % 3 == 0).then_some(TABLE)
                 },
             );
@@ -166,13 +166,13 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_may_be() {
+    fn no_more_is_retained_than_may_be() {
         const WORDS: u64 = 1 << 17;
         let mut backlog = Backlog::default();
         let thread = ArenaRef(64);
         let mut count = 0;
         // Each of them is another one.
-        while backlog.keep(&KeptRaw::of_stack(thread, (0..WORDS).map(|word| word + count)).as_raw(), TABLE) {
+        while backlog.retain(&RetainedRaw::of_stack(thread, (0..WORDS).map(|word| word + count)).as_raw(), TABLE) {
             count += 1;
         }
         assert!((60..64).contains(&count), "{count} stacks of a megabyte");
@@ -182,17 +182,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_same_is_kept_once() {
+    fn what_is_the_same_is_retained_once() {
         let mut backlog = Backlog::default();
         let (one, other) = (ArenaRef(64), ArenaRef(128));
         let stack = |first: u64| std::iter::once(first).chain(1..1 << 17);
         for first in 0..1000 {
-            assert!(backlog.keep(&KeptRaw::of_stack(one, stack(first)).as_raw(), TABLE), "{first}");
-            assert!(first > 3 || backlog.keep(&KeptRaw::of_stack(other, stack(first)).as_raw(), TABLE));
+            assert!(backlog.retain(&RetainedRaw::of_stack(one, stack(first)).as_raw(), TABLE), "{first}");
+            assert!(first > 3 || backlog.retain(&RetainedRaw::of_stack(other, stack(first)).as_raw(), TABLE));
         }
         assert!(backlog.bytes < 32 << 20, "{} bytes", backlog.bytes);
-        for (first, kept) in backlog.take().filter(|kept| kept.owner == one).enumerate() {
-            assert!(kept.words().eq(stack(first as u64)), "{first}");
+        for (first, retained) in backlog.take().filter(|retained| retained.owner == one).enumerate() {
+            assert!(retained.words().eq(stack(first as u64)), "{first}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What code a process has, as the recorder knows it: modules, what it has written itself, the load map that is published.
+//! What code a process has, as the recorder knows it: modules, what it has generated itself, the load map that is published.
 //! Knows nothing of threads and of what they have measured.
 
 use std::os::unix::fs::MetadataExt;
@@ -12,12 +12,12 @@ use callpath_measurement::ModuleRecord;
 use callpath_target::{MapEntry, Maps, Pid, read_memory};
 use rustc_hash::FxHashMap;
 
+use crate::generated::{GeneratedCode, Witness};
 use crate::module::{Awaited, ModuleId};
 use crate::modules::{MappedCode, Modules};
-use crate::publish::{MapPlaces, Place, Publisher};
+use crate::publish::{MapRegions, Publisher, Region};
 use crate::raw::{Code, Memo, Raw, Walked};
 use crate::shared::Shared;
-use crate::written::{Witness, WrittenCode};
 
 /// The code of a process.
 pub(crate) struct ProcessCode {
@@ -32,13 +32,13 @@ pub(crate) struct ProcessCode {
     awaited: Vec<(Awaited, Mapping)>,
     /// How many tables had come when that was looked at.
     tables_seen: u64,
-    pub(crate) written: WrittenCode,
+    pub(crate) generated: GeneratedCode,
     pub(crate) map_read: Instant,
-    places: MapPlaces,
+    regions: MapRegions,
     /// The current load map. `None`: the last one could not be published.
     current: Option<CurrentMap>,
-    /// Places that no load map names from this generation on.
-    retired: Vec<(Place, u32)>,
+    /// Regions that no load map names from this generation on.
+    retired: Vec<(Region, u32)>,
     module_indices: FxHashMap<(ModuleId, u64), ModuleIndex>,
     pub(crate) modules: Vec<ModuleRecord>,
 }
@@ -52,9 +52,9 @@ impl ProcessCode {
             others: Vec::new(),
             awaited: Vec::new(),
             tables_seen: 0,
-            written: WrittenCode::new(pid),
+            generated: GeneratedCode::new(pid),
             map_read: Instant::now(),
-            places: MapPlaces::default(),
+            regions: MapRegions::default(),
             current: None,
             retired: Vec::new(),
             module_indices: FxHashMap::default(),
@@ -69,7 +69,7 @@ impl ProcessCode {
         if executable.is_empty() {
             return;
         }
-        let beat = &shared.keeper.session().beat;
+        let beat = &shared.allocator.session().beat;
         let mapped = MappedCode { pid: self.pid, entries: executable };
         let modules = shared.modules.of_mappings(&mapped, &mut shared.publisher, beat);
         let before = std::mem::take(&mut self.in_modules);
@@ -98,15 +98,15 @@ impl ProcessCode {
             // It will not be sampled.
             return;
         }
-        shared.keeper.slot(slot).walks_itself.store(u32::from(walks_itself), Relaxed);
+        shared.allocator.slot(slot).walks_itself.store(u32::from(walks_itself), Relaxed);
         self.in_modules.sort_by_key(|(_, m)| m.start);
-        let place = |(id, mapping): &(ModuleId, Mapping)| (*id, mapping.start, mapping.end, mapping.bias);
-        if !self.in_modules.iter().map(place).eq(before.iter().map(place)) {
-            self.written.forget_calls();
+        let region = |(id, mapping): &(ModuleId, Mapping)| (*id, mapping.start, mapping.end, mapping.bias);
+        if !self.in_modules.iter().map(region).eq(before.iter().map(region)) {
+            self.generated.forget_calls();
         }
         let areas: Vec<(&MapEntry, bool)> =
             others.into_iter().map(|entry| (entry, is_of_file(self.pid, entry, maps))).collect();
-        self.written.set_areas(&areas, &mut self.modules);
+        self.generated.set_areas(&areas, &mut self.modules);
         self.publish_map(shared, slot);
     }
 
@@ -136,16 +136,16 @@ impl ProcessCode {
         !self.in_modules.iter().map(|(_, m)| m).chain(&self.others).all(is_there)
     }
 
-    /// Publishes the load map anew if written code is no longer what it was.
+    /// Publishes the load map anew if generated code is no longer what it was.
     pub(crate) fn publish_changes(&mut self, shared: &mut Shared, slot: usize) {
-        if self.written.changed {
+        if self.generated.changed {
             self.publish_map(shared, slot);
         }
     }
 
     /// Publishes the load map if it is another one than before.
     fn publish_map(&mut self, shared: &mut Shared, slot: usize) -> bool {
-        let mut mappings = self.written.mappings(&mut shared.publisher);
+        let mut mappings = self.generated.mappings(&mut shared.publisher);
         mappings.extend(&self.others);
         self.awaited.clear();
         for (id, mapping) in &self.in_modules {
@@ -162,15 +162,15 @@ impl ProcessCode {
         mappings.sort_by_key(|m| m.start);
         let is_new = mappings != self.mappings || self.current.is_none();
         if is_new {
-            self.current = shared.publisher.publish_map(&mut self.places, &mappings);
+            self.current = shared.publisher.publish_map(&mut self.regions, &mappings);
             self.mappings = mappings;
         }
         if let Some(current) = self.current {
             if is_new {
-                shared.keeper.slot(slot).load_map.store(current.0, SeqCst);
+                shared.allocator.slot(slot).load_map.store(current.0, SeqCst);
             }
-            let replaced = self.written.take_replaced();
-            self.retired.extend(replaced.map(|place| (place, current.generation())));
+            let replaced = self.generated.take_replaced();
+            self.retired.extend(replaced.map(|region| (region, current.generation())));
         }
         is_new
     }
@@ -180,16 +180,16 @@ impl ProcessCode {
         self.current.map(CurrentMap::generation)
     }
 
-    /// Whether places wait for [`ProcessCode::reuse`].
+    /// Whether regions wait for [`ProcessCode::reuse`].
     pub(crate) fn has_retired(&self) -> bool {
         !self.retired.is_empty()
     }
 
-    /// Gives places back that nobody looks at any more. `oldest`: the oldest generation of a load map that a sample goes by now,
+    /// Gives regions back that nobody looks at any more. `oldest`: the oldest generation of a load map that a sample goes by now,
     /// of all that were begun; `None`: there is no sample.
     pub(crate) fn reuse(&mut self, publisher: &mut Publisher, oldest: Option<u32>) {
-        let is_free = |(_, from): &(Place, u32)| oldest.is_none_or(|oldest| oldest.wrapping_sub(*from) as i32 >= 0);
-        self.retired.extract_if(.., |retired| is_free(retired)).for_each(|(place, _)| publisher.give_back(place));
+        let is_free = |(_, from): &(Region, u32)| oldest.is_none_or(|oldest| oldest.wrapping_sub(*from) as i32 >= 0);
+        self.retired.extract_if(.., |retired| is_free(retired)).for_each(|(region, _)| publisher.give_back(region));
     }
 
     fn mapping_of(&mut self, modules: &Modules, id: ModuleId, entry: &MapEntry) -> Mapping {
@@ -213,15 +213,15 @@ impl ProcessCode {
     }
 
     /// The tables that a raw sample's walk may come to after the one that it waits for: of code that words on its stack lead to.
-    /// What of the process's own code it may come to is kept as it is now.
+    /// What of the process's own code it may come to is retained as it is now.
     pub(crate) fn awaited_by(&mut self, raw: &Raw<'_>) -> Vec<Awaited> {
-        self.written.keep(raw.stack_words().chain([raw.pc().0]));
-        if self.written.is_there() {
-            // Of a frame of written code the caller is told by its call, wherever that stands.
+        self.generated.retain(raw.stack_words().chain([raw.pc().0]));
+        if self.generated.is_there() {
+            // Of a frame of generated code the caller is told by its call, wherever that stands.
             for word in raw.stack_words() {
                 let index = self.in_modules.partition_point(|(_, m)| m.end.0 < word);
                 if self.in_modules.get(index).is_some_and(|(_, m)| m.start.0 < word) {
-                    self.written.keep_call(word);
+                    self.generated.retain_call(word);
                 }
             }
         }
@@ -242,10 +242,10 @@ impl ProcessCode {
             awaited: &self.awaited,
             in_modules: &self.in_modules,
             published,
-            written: &mut self.written,
+            generated: &mut self.generated,
             modules: &mut self.modules,
             witness: Witness::default(),
-            after_written: false,
+            after_generated: false,
             met_unknown: false,
             met_awaited: None,
             memo: Memo::default(),
@@ -263,15 +263,15 @@ impl ProcessCode {
 
     /// Gives up everything that is published for this process alone.
     pub(crate) fn release(&mut self, publisher: &mut Publisher) {
-        self.written.forget_all();
-        let replaced = self.written.take_replaced().chain(self.retired.drain(..).map(|(place, _)| place));
-        replaced.for_each(|place| publisher.give_back(place));
-        publisher.give_maps_back(&mut self.places);
+        self.generated.forget_all();
+        let replaced = self.generated.take_replaced().chain(self.retired.drain(..).map(|(region, _)| region));
+        replaced.for_each(|region| publisher.give_back(region));
+        publisher.give_maps_back(&mut self.regions);
     }
 }
 
 /// Whether what is mapped is a file that a person may look for: a regular file where the map says, or one that is gone and was ELF.
-/// Devices (`/dev/zero`, shared), memory files and files without a name hold what the program has written.
+/// Devices (`/dev/zero`, shared), memory files and files without a name hold what the program has generated.
 fn is_of_file(pid: Pid, entry: &MapEntry, maps: &Maps) -> bool {
     let Some(file) = entry.file else { return false };
     let is_there = |metadata: std::fs::Metadata| metadata.is_file() && metadata.ino() == file.inode;
@@ -288,23 +288,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_used_again_when_no_sample_goes_by_a_map_that_names_it() {
+    fn a_region_is_used_again_when_no_sample_goes_by_a_map_that_names_it() {
         let mut publisher = Publisher::create(1 << 20, Vec::new()).expect("memory");
         let mut code = ProcessCode::new(Pid(std::process::id()));
         let put = |publisher: &mut Publisher| publisher.put(&[7; 4096]).expect("there is room");
         // Generations go on from the beginning after the last one.
         for (at, before, now) in [(9, 8, 10), (1, u32::MAX, 2)] {
-            let place = put(&mut publisher);
-            code.retired.push((place, at));
+            let region = put(&mut publisher);
+            code.retired.push((region, at));
             code.reuse(&mut publisher, Some(before));
             assert!(code.has_retired());
-            assert_ne!(put(&mut publisher), place, "a sample looks at it");
+            assert_ne!(put(&mut publisher), region, "a sample looks at it");
             code.reuse(&mut publisher, Some(now));
             assert!(!code.has_retired());
-            assert_eq!(put(&mut publisher), place);
-            code.retired.push((place, at));
+            assert_eq!(put(&mut publisher), region);
+            code.retired.push((region, at));
             code.reuse(&mut publisher, None);
-            assert_eq!(put(&mut publisher), place);
+            assert_eq!(put(&mut publisher), region);
         }
     }
 }

@@ -19,7 +19,7 @@ use callpath_format::table::{Header, Region};
 use callpath_target::Pid;
 use rustc_hash::FxHashSet;
 
-use crate::arena::ArenaKeeper;
+use crate::arena::ArenaAllocator;
 use crate::code::ProcessCode;
 use crate::publish::Publisher;
 use crate::raw::{self, Raw};
@@ -46,18 +46,18 @@ pub fn fuzz_arena(bytes: &[u8]) -> usize {
         recursion: [Settings::WHOLE, Settings::COLLAPSED, 3][usize::from(recursion % 3)],
         ..Settings::default()
     };
-    let keeper = ArenaKeeper::create(ARENA_CHUNKS * CHUNK_LEN_BYTES, 1 << 20, 7, settings.with_metrics(&metrics));
-    let (Ok(mut keeper), Ok(mut publisher)) = (keeper, Publisher::create(1 << 20, metrics)) else { return 0 };
-    let Some(left) = Left::by_a_process(&keeper, &mut publisher) else { return 0 };
+    let allocator = ArenaAllocator::create(ARENA_CHUNKS * CHUNK_LEN_BYTES, 1 << 20, 7, settings.with_metrics(&metrics));
+    let (Ok(mut allocator), Ok(mut publisher)) = (allocator, Publisher::create(1 << 20, metrics)) else { return 0 };
+    let Some(left) = Left::by_a_process(&allocator, &mut publisher) else { return 0 };
     let mut code = ProcessCode::new(Pid(std::process::id()));
     code.mappings = vec![left.mapping];
     let (first, then) = changes.split_at(changes.len() / 2);
-    left.damage(&keeper, first);
-    let mut found = read(&mut keeper, &publisher, &mut code, false);
-    left.damage(&keeper, then);
-    found += read(&mut keeper, &publisher, &mut code, false);
-    left.damage(&keeper, first);
-    found += read(&mut keeper, &publisher, &mut code, true);
+    left.damage(&allocator, first);
+    let mut found = read(&mut allocator, &publisher, &mut code, false);
+    left.damage(&allocator, then);
+    found += read(&mut allocator, &publisher, &mut code, false);
+    left.damage(&allocator, first);
+    found += read(&mut allocator, &publisher, &mut code, true);
     found + look_up(&mut publisher, changes)
 }
 
@@ -73,10 +73,10 @@ struct Left {
 
 impl Left {
     /// A thread with a tree in two chunks, a trace, and a raw sample whose stack lies in two chunks.
-    fn by_a_process(keeper: &ArenaKeeper, publisher: &mut Publisher) -> Option<Left> {
-        let take = || keeper.session().take_chunk();
+    fn by_a_process(allocator: &ArenaAllocator, publisher: &mut Publisher) -> Option<Left> {
+        let take = || allocator.session().take_chunk();
         let (thread, nodes, raw, more, trace) = (take()?, take()?, take()?, take()?, take()?);
-        let arena = keeper.arena();
+        let arena = allocator.arena();
         let record_at = ArenaRef::from_offset(base(thread) + layout::RECORD);
         let header = |chunk, kind, next: u32, start: usize, end: usize| {
             let header = arena.chunk(chunk)?;
@@ -85,7 +85,7 @@ impl Left {
             fields.iter().zip(values).for_each(|(field, value)| field.store(value, Relaxed));
             Some(())
         };
-        let columns = keeper.columns();
+        let columns = allocator.columns();
         let (stride, nodes_start) = (columns.stride_bytes(), columns.nodes_start());
         header(thread, ChunkHeader::KIND_THREAD, nodes.0, nodes_start, nodes_start + 6 * stride)?;
         header(nodes, ChunkHeader::KIND_NODES, 0, ChunkHeader::LEN_BYTES, ChunkHeader::LEN_BYTES + 4 * stride)?;
@@ -126,7 +126,7 @@ impl Left {
         words.iter().for_each(|word| word.store(CODE + 40, Relaxed));
         sample.stack_len_bytes.store(columns.first_stack_bytes() as u32 + 256, Relaxed);
         sample.more.store(more.0, Relaxed);
-        let slot = keeper.slot(SLOT);
+        let slot = allocator.slot(SLOT);
         slot.threads.store(record_at.0, Relaxed);
         slot.raw.store(raw.0, Relaxed);
         slot.raw_pending.store(1, Relaxed);
@@ -143,7 +143,7 @@ impl Left {
     }
 
     /// Six bytes for each change: what is changed, where in it, and how.
-    fn damage(&self, keeper: &ArenaKeeper, changes: &[u8]) {
+    fn damage(&self, allocator: &ArenaAllocator, changes: &[u8]) {
         let slot = ProcessSlot::offset_bytes(SLOT).unwrap_or_default();
         let places = [
             slot,
@@ -162,7 +162,7 @@ impl Left {
             // Fields lie close to the beginning; anything may be anywhere.
             let at = usize::from(u16::from_le_bytes([*low, *high])) * if what & 8 == 0 { 1 } else { 4 };
             let at = if what & 16 == 0 { at % 256 } else { at % CHUNK_LEN_BYTES };
-            let Some(word) = keeper.arena().at_offset::<AtomicU32>((place + at) & !3) else { continue };
+            let Some(word) = allocator.arena().at_offset::<AtomicU32>((place + at) & !3) else { continue };
             let value = match how % 6 {
                 0 => u32::from(*value),
                 1 => chunk(*value),
@@ -219,53 +219,58 @@ fn table() -> Vec<u8> {
 }
 
 /// Reads all that a process has left, as a round of serving and writing does; `is_last`: and takes leave of it.
-fn read(keeper: &mut ArenaKeeper, publisher: &Publisher, code: &mut ProcessCode, is_last: bool) -> usize {
-    let records = thread::records(keeper, keeper.slot(SLOT), &mut FxHashSet::default());
+fn read(allocator: &mut ArenaAllocator, publisher: &Publisher, code: &mut ProcessCode, is_last: bool) -> usize {
+    let records = thread::records(allocator, allocator.slot(SLOT), &mut FxHashSet::default());
     let mut threads: Vec<Thread> = records.into_iter().map(Thread::new).collect();
-    let mut found = read_raw(keeper, publisher, code, &mut threads);
+    let mut found = read_raw(allocator, publisher, code, &mut threads);
     for thread in &mut threads {
-        thread.learn_name(keeper, |_| None);
-        found += thread.profile.name.len() + usize::from(thread.says_it_ended(keeper));
-        found += trace::take(keeper, thread).len();
+        thread.learn_name(allocator, |_| None);
+        found += thread.profile.name.len() + usize::from(thread.says_it_ended(allocator));
+        found += trace::take(allocator, thread).len();
         // What it has noted, then all that there is.
-        thread.follow_tree(keeper, false);
-        thread.follow_tree(keeper, true);
+        thread.follow_tree(allocator, false);
+        thread.follow_tree(allocator, true);
         found += thread.profile.tree.nodes().len();
-        let _parting = Parting::of(thread, keeper, |ticks| ticks);
-        thread.follow_account(keeper, TickLength { ns_per_tick: 0.5 });
-        found += thread.profile.account.taken.min(1) as usize;
+        let _parting = Parting::of(thread, allocator, |ticks| ticks);
+        thread.update_tally(allocator, TickLength { ns_per_tick: 0.5 });
+        found += thread.profile.tally.taken.min(1) as usize;
     }
-    found += unmeasured::note(keeper.session()).map_or(0, |note| note.len());
+    found += unmeasured::note(allocator.session()).map_or(0, |note| note.len());
     if is_last {
         for thread in &threads {
-            thread::unlink(keeper, SLOT, thread.record);
-            trace::release(keeper, thread);
-            thread.release(keeper);
+            thread::unlink(allocator, SLOT, thread.record);
+            trace::release(allocator, thread);
+            thread.release(allocator);
         }
-        keeper.refill_with_more();
+        allocator.refill_with_more();
     }
-    keeper.assert_whole();
+    allocator.assert_whole();
     found
 }
 
-fn read_raw(keeper: &mut ArenaKeeper, publisher: &Publisher, code: &mut ProcessCode, threads: &mut [Thread]) -> usize {
+fn read_raw(
+    allocator: &mut ArenaAllocator,
+    publisher: &Publisher,
+    code: &mut ProcessCode,
+    threads: &mut [Thread],
+) -> usize {
     let mut found = 0;
-    let chunks = raw::take_list(keeper, keeper.slot(SLOT));
+    let chunks = raw::take_list(allocator, allocator.slot(SLOT));
     let mut before = None;
     for chunk in &chunks {
-        let Some(raw) = Raw::in_chunk(keeper, *chunk) else { continue };
+        let Some(raw) = Raw::in_chunk(allocator, *chunk) else { continue };
         let walked = code.walk(&raw, publisher.published());
-        let (kept, len) = raw.kept(before.as_ref());
-        let again = code.walk(&kept.as_raw(), publisher.published());
+        let (retained, len) = raw.retained(before.as_ref());
+        let again = code.walk(&retained.as_raw(), publisher.published());
         assert_eq!((walked.full, walked.ran_out), (again.full, again.ran_out), "a copy is walked otherwise");
         if let Some(thread) = threads.iter_mut().find(|thread| thread.record == raw.owner) {
-            raw.attribute(thread, &walked, keeper.settings());
+            raw.attribute(thread, &walked, allocator.settings());
         }
         found += len + raw.more_chunks() + raw.stack_words().count();
-        before = Some(kept);
+        before = Some(retained);
     }
     for chunk in chunks {
-        raw::give_back(keeper, chunk);
+        raw::give_back(allocator, chunk);
     }
     found
 }
@@ -279,8 +284,8 @@ fn look_up(publisher: &mut Publisher, bytes: &[u8]) -> usize {
         for addr in [0, CODE, u64::MAX] {
             found += usize::from(published.load_map(offset).is_some_and(|map| map.find(RunAddr(addr)).is_some()));
             found += usize::from(published.table(offset).is_some_and(|table| table.find(LinkAddr(addr)).is_some()));
-            let written = published.written(offset);
-            found += usize::from(written.is_some_and(|written| written.piece(RunAddr(addr)).is_some()));
+            let generated = published.generated(offset);
+            found += usize::from(generated.is_some_and(|generated| generated.procedure_at(RunAddr(addr)).is_some()));
         }
     }
     found
@@ -294,31 +299,31 @@ mod tests {
     fn what_a_process_leaves_is_found() {
         let metrics = metrics_of(2);
         let settings = Settings::default().with_metrics(&metrics);
-        let mut keeper =
-            ArenaKeeper::create(ARENA_CHUNKS * CHUNK_LEN_BYTES, 1 << 20, 7, settings).expect("memory for an arena");
+        let mut allocator =
+            ArenaAllocator::create(ARENA_CHUNKS * CHUNK_LEN_BYTES, 1 << 20, 7, settings).expect("memory for an arena");
         let mut publisher = Publisher::create(1 << 20, metrics).expect("memory");
-        let left = Left::by_a_process(&keeper, &mut publisher).expect("chunks stand ready");
+        let left = Left::by_a_process(&allocator, &mut publisher).expect("chunks stand ready");
         let mut code = ProcessCode::new(Pid(std::process::id()));
         code.mappings = vec![left.mapping];
-        let mut threads: Vec<Thread> = thread::records(&keeper, keeper.slot(SLOT), &mut FxHashSet::default())
+        let mut threads: Vec<Thread> = thread::records(&allocator, allocator.slot(SLOT), &mut FxHashSet::default())
             .into_iter()
             .map(Thread::new)
             .collect();
-        let first_stack_bytes = keeper.columns().first_stack_bytes();
+        let first_stack_bytes = allocator.columns().first_stack_bytes();
         let stack_words = (first_stack_bytes + 256) / 8;
-        assert!(read_raw(&mut keeper, &publisher, &mut code, &mut threads) > stack_words);
+        assert!(read_raw(&mut allocator, &publisher, &mut code, &mut threads) > stack_words);
         let [thread] = &mut threads[..] else { panic!("one thread") };
         // The walk ends in the second chunk, where there are no return addresses.
         let of_raw = 1 + (first_stack_bytes - 121) / 2048;
         assert_eq!(thread.profile.tree.nodes().len(), 2 + of_raw);
-        thread.follow_tree(&keeper, true);
+        thread.follow_tree(&allocator, true);
         assert_eq!(thread.profile.tree.nodes().len(), 10 + of_raw);
-        assert_eq!(trace::take(&mut keeper, thread).len(), 3);
-        thread.learn_name(&keeper, |_| None);
+        assert_eq!(trace::take(&mut allocator, thread).len(), 3);
+        thread.learn_name(&allocator, |_| None);
         assert_eq!(thread.profile.name, "ono");
-        thread.follow_account(&keeper, TickLength { ns_per_tick: 1.0 });
-        let account = &thread.profile.account;
-        assert_eq!((account.taken, account.full, account.partial, account.unfinished), (5, 3, 1, 1));
+        thread.update_tally(&allocator, TickLength { ns_per_tick: 1.0 });
+        let tally = &thread.profile.tally;
+        assert_eq!((tally.taken, tally.full, tally.partial, tally.unfinished), (5, 3, 1, 1));
     }
 
     #[test]

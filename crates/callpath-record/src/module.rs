@@ -60,7 +60,7 @@ pub(crate) struct Module {
     pub(crate) identity: Option<ModuleIdentity>,
     /// Where its recipe table is published; 0: it has none.
     table: u64,
-    /// Its table is being made.
+    /// Its table is being built.
     pub(crate) is_awaited: bool,
     pub(crate) slicing: Option<Slicing>,
     /// What its code does with return addresses.
@@ -71,7 +71,7 @@ pub(crate) struct Module {
 }
 
 impl Module {
-    /// Whose table is being made. `loaded` has none yet.
+    /// Whose table is being built. `loaded` has none yet.
     pub(crate) fn awaited(path: PathBuf, loaded: LoadedModule, slicing: Option<Slicing>) -> Module {
         let LoadedModule { identity, segments, return_use, .. } = loaded;
         let identity = Some(identity);
@@ -125,7 +125,7 @@ impl Module {
     /// What a load map says of it.
     pub(crate) fn flags(&self) -> u16 {
         let flag = |is_set: bool, flag: u16| if is_set { flag } else { 0 };
-        flag(self.return_use.reads, Mapping::KEPT) | flag(self.return_use.catches, Mapping::CATCHES)
+        flag(self.return_use.reads, Mapping::PINNED) | flag(self.return_use.catches, Mapping::CATCHES)
     }
 
     /// Of some of its code, what its tables are.
@@ -138,7 +138,7 @@ impl Module {
         };
         let (mut parts, mut at) = (Vec::new(), code.start);
         // Nothing is known of marks, either.
-        let flags = flags | Mapping::KEPT | Mapping::CATCHES | Mapping::UNFINISHED;
+        let flags = flags | Mapping::PINNED | Mapping::CATCHES | Mapping::UNFINISHED;
         // What is mapped before and behind the code is not in any slice, and nobody will know of it.
         let between = |code: Range<LinkAddr>| Part { code, table: Ok(0), flags: flags & !Mapping::UNFINISHED };
         for ((index, range), table) in (0..).zip(slices.ranges()).zip(tables) {
@@ -162,7 +162,7 @@ impl Module {
         parts
     }
 
-    /// Its table is being made, and soon there.
+    /// Its table is being built, and soon there.
     pub(crate) fn is_soon_there(&self) -> bool {
         self.is_awaited && self.slicing.is_none()
     }

@@ -12,7 +12,7 @@ use callpath_format::address::RunAddr;
 use callpath_image::elf::Image;
 use callpath_image::go::is_go_without_c;
 use callpath_image::return_use::ReturnUse;
-use callpath_tables::module_memo::{Found, LoadedModule, find};
+use callpath_tables::module_memo::{FirstLook, LoadedModule, find};
 use callpath_tables::recipes::RecipeOptions;
 use callpath_tables::table_cache::TableCache;
 use callpath_target::{FileId, MapEntry, Pid, own_vdso};
@@ -22,7 +22,7 @@ use crate::module::{Awaited, Module, ModuleId, SliceTable, Slicing};
 use crate::program::Doorbell;
 use crate::publish::Publisher;
 use crate::threads;
-use crate::workshop::{Job, Made, Pace, Workshop};
+use crate::worker_pool::{Built, Job, Pace, WorkerPool};
 
 /// So many modules are read one after the other.
 const FEW_MODULES: usize = 6;
@@ -80,7 +80,7 @@ impl MappedCode<'_> {
 
 /// All modules.
 pub(crate) struct Modules {
-    workshop: Workshop,
+    worker_pool: WorkerPool,
     known: FxHashMap<Key, ModuleId>,
     modules: Vec<Module>,
     tables_received: u64,
@@ -89,13 +89,13 @@ pub(crate) struct Modules {
 impl Modules {
     /// `doorbell` is rung for tables that are done.
     pub(crate) fn new(cache: Option<PathBuf>, doorbell: Doorbell) -> Modules {
-        let workshop = Workshop::new(TableCache::open(cache), doorbell);
-        Modules { workshop, known: FxHashMap::default(), modules: Vec::new(), tables_received: 0 }
+        let worker_pool = WorkerPool::new(TableCache::open(cache), doorbell);
+        Modules { worker_pool, known: FxHashMap::default(), modules: Vec::new(), tables_received: 0 }
     }
 
-    /// Why no table is kept for the next time, if a cache was asked for.
+    /// Why no table is cached for the next time, if a cache was asked for.
     pub(crate) fn cache_trouble(&self) -> Option<String> {
-        self.workshop.cache().trouble().map(ToString::to_string)
+        self.worker_pool.cache().trouble().map(ToString::to_string)
     }
 
     pub(crate) fn get(&self, id: ModuleId) -> &Module {
@@ -103,7 +103,7 @@ impl Modules {
     }
 
     /// The modules that a process's mappings belong to, in their order; `None` for memory that is no module. Those that are not
-    /// known yet are read on all processors, and their tables made; `beat` counts them.
+    /// known yet are read on all processors, and their tables built; `beat` counts them.
     pub(crate) fn of_mappings(
         &mut self,
         mapped: &MappedCode<'_>,
@@ -135,7 +135,7 @@ impl Modules {
                     identity: image.identity(),
                     segments: image.segments().to_vec(),
                     return_use: ReturnUse::default(),
-                    table: self.workshop.cache().table_for(&image.into(), &RecipeOptions::default()).bytes,
+                    table: self.worker_pool.cache().table_for(&image.into(), &RecipeOptions::default()).bytes,
                 });
                 let path = entry.path.clone();
                 let module = match loaded {
@@ -152,7 +152,7 @@ impl Modules {
     }
 
     fn read_all(&mut self, wanted: Vec<Unread>, publisher: &mut Publisher, beat: &AtomicU32) {
-        let (next, cache) = (AtomicUsize::new(0), self.workshop.cache());
+        let (next, cache) = (AtomicUsize::new(0), self.worker_pool.cache());
         let work = || {
             let mut done = Vec::new();
             while let Some(index) = Some(next.fetch_add(1, Relaxed)).filter(|i| *i < wanted.len()) {
@@ -175,13 +175,13 @@ impl Modules {
         };
         found.sort_by_key(|(index, ..)| *index);
         for ((_, found, is_go_without_c), unread) in found.into_iter().zip(wanted) {
-            let id = self.enter_found(unread, found, publisher);
+            let id = self.enter_first_look(unread, found, publisher);
             self.modules[id.0].is_go_without_c = is_go_without_c;
         }
         self.receive(publisher);
     }
 
-    /// Publishes the tables that have been made since.
+    /// Publishes the tables that have been built since.
     pub(crate) fn receive(&mut self, publisher: &mut Publisher) {
         while self.receive_next(publisher, Duration::ZERO) {}
     }
@@ -190,20 +190,20 @@ impl Modules {
     pub(crate) fn hurry(&mut self, awaited: Awaited) {
         let Awaited { module: id, slice } = awaited;
         let Some(slicing) = self.modules.get_mut(id.0).and_then(|module| module.slicing.as_mut()) else {
-            return self.workshop.hurry(id);
+            return self.worker_pool.hurry(id);
         };
         match slice.map(|index| (index, slicing.tables.get_mut(index as usize))) {
             Some((index, Some(table))) if *table == SliceTable::Absent => {
                 *table = SliceTable::Asked;
                 let slices = Arc::clone(&slicing.slices);
-                self.workshop.begin(id, Job::Slice(slices, index), Pace::Now);
+                self.worker_pool.begin(id, Job::Slice(slices, index), Pace::Now);
             }
             Some(_) => {}
             None => {
                 slicing.whole_wanted = slicing.whole_wanted.saturating_add(1);
                 if slicing.whole_wanted == WORTH_THE_WHOLE {
                     let whole = slicing.slices.whole();
-                    self.workshop.begin(id, Job::Table(Box::new(whole)), Pace::Slow);
+                    self.worker_pool.begin(id, Job::Table(Box::new(whole)), Pace::Slow);
                 }
             }
         }
@@ -217,8 +217,8 @@ impl Modules {
         !module.is_awaited || is_slice_there
     }
 
-    /// Whether a table that is waited for is being made at all.
-    pub(crate) fn is_being_made(&self, awaited: Awaited) -> bool {
+    /// Whether a table that is waited for is being built at all.
+    pub(crate) fn is_being_built(&self, awaited: Awaited) -> bool {
         let slicing = self.get(awaited.module).slicing.as_ref();
         self.is_soon(awaited) || slicing.is_some_and(|slicing| slicing.whole_wanted >= WORTH_THE_WHOLE)
     }
@@ -228,7 +228,7 @@ impl Modules {
         awaited.slice.is_some() || self.get(awaited.module).slicing.is_none()
     }
 
-    /// Waits a moment for the next table that is being made.
+    /// Waits a moment for the next table that is being built.
     pub(crate) fn receive_one(&mut self, publisher: &mut Publisher) {
         self.receive_next(publisher, Duration::from_millis(100));
     }
@@ -239,13 +239,13 @@ impl Modules {
     }
 
     fn receive_next(&mut self, publisher: &mut Publisher, patience: Duration) -> bool {
-        let Some((ModuleId(at), made)) = self.workshop.next(patience) else { return false };
+        let Some((ModuleId(at), built)) = self.worker_pool.next(patience) else { return false };
         self.tables_received += 1;
         let Some(module) = self.modules.get_mut(at) else { return true };
-        match made {
-            Made::Table(Some(loaded)) => module.take_table(loaded, publisher),
-            Made::Table(None) => module.go_without_table(),
-            Made::Slice(index, table) => module.take_slice(index, table, publisher),
+        match built {
+            Built::Table(Some(loaded)) => module.take_table(loaded, publisher),
+            Built::Table(None) => module.go_without_table(),
+            Built::Slice(index, table) => module.take_slice(index, table, publisher),
         }
         true
     }
@@ -257,17 +257,17 @@ impl Modules {
         id
     }
 
-    fn enter_found(&mut self, unread: Unread, found: Option<Found>, publisher: &mut Publisher) -> ModuleId {
+    fn enter_first_look(&mut self, unread: Unread, found: Option<FirstLook>, publisher: &mut Publisher) -> ModuleId {
         let Unread { key, path, .. } = unread;
         match found {
             None => self.enter(key, Module::unreadable(path)),
-            Some(Found::Known(loaded)) => self.enter(key, Module::published(path, loaded, publisher)),
-            Some(Found::New(unfinished)) => {
+            Some(FirstLook::Known(loaded)) => self.enter(key, Module::published(path, loaded, publisher)),
+            Some(FirstLook::New(unfinished)) => {
                 let id = self.enter(key, Module::awaited(path, unfinished.module().clone(), None));
-                self.workshop.begin(id, Job::Table(unfinished), Pace::Now);
+                self.worker_pool.begin(id, Job::Table(unfinished), Pace::Now);
                 id
             }
-            Some(Found::Sliced(slices, known)) => {
+            Some(FirstLook::Sliced(slices, known)) => {
                 let loaded = slices.module().clone();
                 let mut tables = vec![SliceTable::Absent; slices.ranges().len()];
                 for (index, table) in known {

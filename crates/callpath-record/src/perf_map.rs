@@ -1,4 +1,4 @@
-//! A perf map: the lines in which a program says what the code is called that it has written (`START SIZE NAME`, hex).
+//! A perf map: the lines in which a program says what its generated code is called (`START SIZE NAME`, hex).
 //! Knows nothing of where the lines come from; it believes nothing but that they are bytes.
 
 use std::collections::BTreeMap;
@@ -12,9 +12,9 @@ const MOST_PROCEDURES: usize = 1 << 19;
 /// So many places are kept where different procedures have been. Behind that all places count as such.
 const MOST_CONTESTED: usize = 1 << 12;
 
-/// A procedure of written code.
+/// A procedure of generated code.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WrittenProcedure {
+pub struct JitSymbol {
     /// Where it begins.
     pub start: u64,
     /// Where the next byte after it is.
@@ -45,7 +45,7 @@ impl PerfMap {
         }
     }
 
-    fn insert(&mut self, new: WrittenProcedure) {
+    fn insert(&mut self, new: JitSymbol) {
         let below = self.procedures.range(..new.end).rev().take_while(|(_, (end, _))| *end > new.start);
         let overlapped: Vec<u64> = below.map(|(start, _)| *start).collect();
         for start in overlapped {
@@ -59,9 +59,9 @@ impl PerfMap {
     }
 
     /// The procedure that is at an address by the last line that speaks of it.
-    pub fn procedure(&self, addr: u64) -> Option<WrittenProcedure> {
+    pub fn procedure(&self, addr: u64) -> Option<JitSymbol> {
         let (start, (end, name)) = self.procedures.range(..=addr).next_back()?;
-        (addr < *end).then(|| WrittenProcedure { start: *start, end: *end, name: name.clone() })
+        (addr < *end).then(|| JitSymbol { start: *start, end: *end, name: name.clone() })
     }
 
     /// Whether something else has been at an address before.
@@ -76,7 +76,7 @@ impl PerfMap {
     }
 }
 
-fn parse(line: &[u8]) -> Option<WrittenProcedure> {
+fn parse(line: &[u8]) -> Option<JitSymbol> {
     let mut words = line.trim_ascii().splitn(3, |byte| *byte == b' ');
     let (start, len_bytes) = (hex(words.next()?)?, hex(words.next()?)?);
     let name = words.next()?.trim_ascii();
@@ -85,7 +85,7 @@ fn parse(line: &[u8]) -> Option<WrittenProcedure> {
     }
     // The addresses of user space: nothing else can be in a frame.
     let end = start.checked_add(len_bytes).filter(|end| *end < 1 << 47)?;
-    Some(WrittenProcedure { start, end, name: text(name) })
+    Some(JitSymbol { start, end, name: text(name) })
 }
 
 /// A number as `%llx` writes it, with or without a prefix.

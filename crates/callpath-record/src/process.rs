@@ -17,11 +17,12 @@ use rustc_hash::FxHashSet;
 
 pub(crate) use waiting::LOOK_AT_MOST;
 
-use crate::arena::{ArenaKeeper, wake};
+use crate::arena::{ArenaAllocator, wake};
 use crate::asks::{Allowance, Asker, Round};
 use crate::backlog::Backlog;
 use crate::code::ProcessCode;
 use crate::counters::Counted;
+use crate::generated_names::GeneratedNames;
 use crate::module::Awaited;
 use crate::raw::Reach;
 use crate::sentinel::Unmarkable;
@@ -30,7 +31,6 @@ use crate::sources::Sources;
 use crate::tail::Ran;
 use crate::thread::{self, Thread};
 use crate::trace::TraceFile;
-use crate::written_names::WrittenNames;
 
 /// Samples of code that the program writes come all the time: the memory map is not read anew for each.
 const MAP_IS_OLD: Duration = Duration::from_millis(100);
@@ -38,10 +38,10 @@ const MAP_IS_OLD: Duration = Duration::from_millis(100);
 /// Whether a process that has just filled in its slot runs in an emulator (valgrind, qemu): what it takes for its first thread's
 /// stack is not the one that the kernel has given the process. Signals would then find the emulator's code, which does not expect
 /// them. A fork's child has begun on any stack.
-pub(crate) fn is_emulated(keeper: &ArenaKeeper, slot: usize, maps: &Maps) -> bool {
-    let at = keeper.slot(slot);
+pub(crate) fn is_emulated(allocator: &ArenaAllocator, slot: usize, maps: &Maps) -> bool {
+    let at = allocator.slot(slot);
     let first = ArenaRef(at.threads.load(Acquire));
-    let record = keeper.arena().get::<ThreadRecord>(first).filter(|_| keeper.is_backed(first.chunk()));
+    let record = allocator.arena().get::<ThreadRecord>(first).filter(|_| allocator.is_backed(first.chunk()));
     // Where the kernel has put the program's name and environment.
     let top = record.map_or(0, |record| record.stack[1].load(Relaxed));
     let stack = maps.entries.iter().find(|entry| entry.path.as_os_str() == "[stack]");
@@ -91,18 +91,18 @@ pub(crate) struct Process {
     ran_looked: Option<Instant>,
     asker: Option<Asker>,
     code: ProcessCode,
-    written_names: WrittenNames,
+    generated_names: GeneratedNames,
     /// Samples that wait for recipe tables.
     backlog: Backlog<Awaited>,
-    /// Samples of written code that may be analysed, but not yet.
+    /// Samples of generated code that may be analysed, but not yet.
     postponed: Backlog<()>,
     reach: Reach,
     threads: Vec<ThreadState>,
     records: FxHashSet<ArenaRef>,
     /// By metric, what all samples came to at the last writing.
     sums: Vec<u64>,
-    /// Frames in code that the process has written.
-    written_keys: FxHashSet<FrameKey>,
+    /// Frames in code that the process has generated.
+    generated_keys: FxHashSet<FrameKey>,
     trace: Option<TraceFile>,
     trace_loss: Option<MeasurementError>,
     log: ProcessLog,
@@ -111,7 +111,7 @@ pub(crate) struct Process {
 impl Process {
     /// A process that has just filled in its slot.
     pub(crate) fn new(shared: &Shared, slot: usize, sequence: u32, started_ns: u64) -> Process {
-        let at = shared.keeper.slot(slot);
+        let at = shared.allocator.slot(slot);
         let handle = ProcessHandle::open(Pid(at.pid.load(Relaxed)));
         Process {
             slot,
@@ -124,10 +124,10 @@ impl Process {
             backlog: Backlog::default(),
             postponed: Backlog::default(),
             reach: Reach::default(),
-            written_names: WrittenNames::new(handle.pid(), SystemTime::now()),
+            generated_names: GeneratedNames::new(handle.pid(), SystemTime::now()),
             handle,
             started_ns,
-            metric_count: shared.keeper.settings().metric_count,
+            metric_count: shared.allocator.settings().metric_count,
             sources: None,
             ran: Ran::default(),
             ran_looked: None,
@@ -135,7 +135,7 @@ impl Process {
             threads: Vec::new(),
             records: FxHashSet::default(),
             sums: vec![0; shared.publisher.metrics().len()],
-            written_keys: FxHashSet::default(),
+            generated_keys: FxHashSet::default(),
             trace: None,
             trace_loss: None,
             log: ProcessLog::default(),
@@ -144,9 +144,9 @@ impl Process {
 
     /// Lets the process go on with its source of samples.
     pub(crate) fn admit(&mut self, shared: &Shared, sources: Sources) {
-        let slot = shared.keeper.slot(self.slot);
+        let slot = shared.allocator.slot(self.slot);
         self.ran = Ran::begin(&self.handle, sources.cpu_clock(), slot.inherited_cpu_ns.load(Relaxed));
-        self.asker = Asker::of(&self.handle, shared.keeper.settings(), sources.kind);
+        self.asker = Asker::of(&self.handle, shared.allocator.settings(), sources.kind);
         slot.source.store(sources.kind as u32, Release);
         wake(&slot.source);
         self.sources = Some(sources);
@@ -164,9 +164,9 @@ impl Process {
         self.set_running(false);
         self.find_threads(shared);
         let pid = self.handle.pid().0;
-        let (to, bases) = (shared.keeper.slot(to), shared.keeper.bases(to));
+        let (to, bases) = (shared.allocator.slot(to), shared.allocator.bases(to));
         let records = self.threads.iter().filter_map(|t| match t {
-            ThreadState::Live(thread) => Some((thread.record(&shared.keeper)?, thread.columns(&shared.keeper)?)),
+            ThreadState::Live(thread) => Some((thread.record(&shared.allocator)?, thread.columns(&shared.allocator)?)),
             ThreadState::Ended(_) => None,
         });
         for (record, columns) in records.filter(|(record, _)| record.tid.load(Relaxed) == pid) {
@@ -184,11 +184,11 @@ impl Process {
     pub(crate) fn ask(&mut self, shared: &Shared, now_ticks: u64, allowance: &mut Allowance) {
         let Some(asker) = self.asker.take() else { return };
         self.find_threads(shared);
-        let (head, slot) = (shared.keeper.head(), shared.keeper.slot(self.slot));
+        let (head, slot) = (shared.allocator.head(), shared.allocator.slot(self.slot));
         let mut round = Round { handle: &self.handle, head, slot, now_ticks, allowance };
         for state in &mut self.threads {
             let ThreadState::Live(thread) = state else { continue };
-            if let Some(record) = thread.record(&shared.keeper) {
+            if let Some(record) = thread.record(&shared.allocator) {
                 asker.ask(&mut round, thread, record);
             }
         }
@@ -203,7 +203,7 @@ impl Process {
 
     /// What of its return addresses could not be marked.
     pub(crate) fn enter_marks(&self, shared: &Shared, unmarkable: &mut Unmarkable) {
-        unmarkable.add(shared.keeper.settings(), shared.keeper.slot(self.slot));
+        unmarkable.add(shared.allocator.settings(), shared.allocator.slot(self.slot));
     }
 
     /// The last part of its program's path.
@@ -213,7 +213,7 @@ impl Process {
 
     /// Its name, and the system calls that it does without.
     pub(crate) fn refused_calls(&self, shared: &Shared) -> (String, Calls) {
-        (self.program_name(), Calls(shared.keeper.slot(self.slot).refused_calls.load(Relaxed)))
+        (self.program_name(), Calls(shared.allocator.slot(self.slot).refused_calls.load(Relaxed)))
     }
 
     /// How many threads it has had.
@@ -227,27 +227,27 @@ impl Process {
 
     /// Serves what the process has asked for since the last time.
     pub(crate) fn serve(&mut self, shared: &mut Shared) {
-        let bases = shared.keeper.bases(self.slot);
+        let bases = shared.allocator.bases(self.slot);
         self.sources.iter_mut().for_each(|sources| sources.counters.look(bases));
         if self.ran_looked.is_none_or(|at| at.elapsed() >= LOOK_AT_CLOCKS_EVERY) {
             self.ran_looked = Some(Instant::now());
             self.ran.look(&self.handle, self.sources.as_ref().and_then(Sources::cpu_clock));
         }
         self.receive_tables(shared, LOOK_AT_MOST);
-        let slot = shared.keeper.slot(self.slot);
+        let slot = shared.allocator.slot(self.slot);
         let wanted = slot.map_wanted.load(Acquire);
         if slot.raw.load(Acquire) != 0 {
             self.drain_raw(shared);
         }
-        let slot = shared.keeper.slot(self.slot);
+        let slot = shared.allocator.slot(self.slot);
         if slot.map_served.load(Relaxed) != wanted {
             self.refresh_map(shared);
-            let slot = shared.keeper.slot(self.slot);
+            let slot = shared.allocator.slot(self.slot);
             slot.map_served.store(wanted, Release);
             wake(&slot.map_served);
         }
-        self.reuse_places(shared);
-        let slot = shared.keeper.slot(self.slot);
+        self.reuse_regions(shared);
+        let slot = shared.allocator.slot(self.slot);
         match slot.pause.load(Acquire) {
             Pause::WANTED => {
                 self.set_running(false);
@@ -263,12 +263,12 @@ impl Process {
     }
 
     /// Gives back what was published for it, and no sample can be looking at any more.
-    fn reuse_places(&mut self, shared: &mut Shared) {
+    fn reuse_regions(&mut self, shared: &mut Shared) {
         let Some(now) = self.code.generation().filter(|_| self.code.has_retired()) else { return };
         // A thread is in the list before its first sample.
         self.find_threads(shared);
         let records = self.threads.iter().filter_map(|state| match state {
-            ThreadState::Live(thread) => thread.record(&shared.keeper),
+            ThreadState::Live(thread) => thread.record(&shared.allocator),
             ThreadState::Ended(_) => None,
         });
         // One that is in a sample may not have said yet which map it goes by: then what it says is older.
@@ -303,8 +303,8 @@ impl Process {
             self.stop_waiting(shared);
         }
         self.code.publish(shared, self.slot, maps);
-        if self.code.written.is_there() {
-            self.written_names.expect_map();
+        if self.code.generated.is_there() {
+            self.generated_names.expect_map();
         }
     }
 
@@ -319,7 +319,7 @@ impl Process {
     }
 
     fn find_threads(&mut self, shared: &Shared) {
-        let fresh = thread::records(&shared.keeper, shared.keeper.slot(self.slot), &mut self.records);
+        let fresh = thread::records(&shared.allocator, shared.allocator.slot(self.slot), &mut self.records);
         // Newest first in the list, oldest first here.
         self.threads.extend(fresh.into_iter().rev().map(|at| ThreadState::Live(Box::new(Thread::new(at)))));
     }
@@ -328,7 +328,7 @@ impl Process {
     pub(crate) fn release(mut self, shared: &mut Shared) {
         drop(self.sources);
         self.code.release(&mut shared.publisher);
-        let slot: &ProcessSlot = shared.keeper.slot(self.slot);
+        let slot: &ProcessSlot = shared.allocator.slot(self.slot);
         slot.state.store(SlotState::FREE, Release);
     }
 

@@ -92,7 +92,8 @@ fn is_own(path: &Path) -> bool {
 
 /// The doorbell as threads of our own ring it.
 pub(crate) struct Doorbell(*const AtomicU32);
-// SAFETY: an atomic in memory that outlives the threads' use of it (`Waiter` joins on drop; who makes tables does not ring after `Workshop` is dropped).
+// SAFETY: an atomic in memory that outlives the threads' use of it (`Waiter` joins on drop; who makes tables does not
+// ring after `WorkerPool` is dropped).
 unsafe impl Send for Doorbell {}
 // SAFETY: as above.
 unsafe impl Sync for Doorbell {}

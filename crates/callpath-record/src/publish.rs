@@ -1,4 +1,4 @@
-//! What is published to the measured processes: recipe tables, stretches of written code and load maps, in memory that they
+//! What is published to the measured processes: recipe tables, stretches of generated code and load maps, in memory that they
 //! can only read.
 //! Knows nothing of modules and processes.
 
@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicU64;
 
 /// What is backed with memory at a time, bytes.
 const STEP_BYTES: usize = 1 << 20;
-/// How many load maps of a process keep their places before the oldest one's is used again.
-const MAPS_KEPT: usize = 4;
+/// How many load maps of a process keep their regions before the oldest one's is used again.
+const MAPS_RETAINED: usize = 4;
 
 /// The published memory and how much of it is in use.
 pub(crate) struct Publisher {
@@ -19,29 +19,29 @@ pub(crate) struct Publisher {
     metrics: Vec<MetricSettings>,
     used: usize,
     backed: usize,
-    /// Places that came back.
-    returned: Vec<Place>,
+    /// Regions that were given back.
+    returned: Vec<Region>,
 }
 
-/// A place for what is replaced in time.
+/// A region for what is replaced in time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Region {
     at: usize,
     room: usize,
 }
 
-impl Place {
+impl Region {
     /// Bytes from the start of what is published.
     pub(crate) fn offset(self) -> u64 {
         self.at as u64
     }
 }
 
-/// The places of a process's load maps, used in turn.
+/// The regions of a process's load maps, used in turn.
 #[derive(Default, Debug)]
-pub(crate) struct MapPlaces {
+pub(crate) struct MapRegions {
     generation: u32,
-    places: [Option<Place>; MAPS_KEPT],
+    regions: [Option<Region>; MAPS_RETAINED],
 }
 
 impl Publisher {
@@ -80,53 +80,53 @@ impl Publisher {
         Some(at as u64)
     }
 
-    /// Publishes bytes at a place that can be given back; `None`: no room or no memory.
-    pub(crate) fn put(&mut self, bytes: &[u8]) -> Option<Place> {
-        let place = self.place_for(bytes.len())?;
-        self.write(place.at, bytes);
-        Some(place)
+    /// Publishes bytes in a region that can be given back; `None`: no room or no memory.
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> Option<Region> {
+        let region = self.region_for(bytes.len())?;
+        self.write(region.at, bytes);
+        Some(region)
     }
 
-    /// A place for so many bytes and some more: one that came back, or a new one.
-    fn place_for(&mut self, len: usize) -> Option<Place> {
-        let fits = |place: &Place| (len..=len * 4).contains(&place.room);
+    /// A region for so many bytes and some more: one that came back, or a new one.
+    fn region_for(&mut self, len: usize) -> Option<Region> {
+        let fits = |region: &Region| (len..=len * 4).contains(&region.room);
         if let Some(index) = self.returned.iter().position(fits) {
             return Some(self.returned.swap_remove(index));
         }
         let room = len.next_power_of_two();
-        Some(Place { at: self.reserve(room)?, room })
+        Some(Region { at: self.reserve(room)?, room })
     }
 
-    /// Takes a place back. Nobody looks at it any more: no sample goes by a load map that names it.
-    pub(crate) fn give_back(&mut self, place: Place) {
-        self.returned.push(place);
+    /// Takes a region back. Nobody looks at it any more: no sample goes by a load map that names it.
+    pub(crate) fn give_back(&mut self, region: Region) {
+        self.returned.push(region);
     }
 
-    /// Takes the places of a process back that has ended: nobody looks at its load maps any more.
-    pub(crate) fn give_maps_back(&mut self, places: &mut MapPlaces) {
-        self.returned.extend(places.places.iter_mut().filter_map(Option::take));
+    /// Takes the regions of a process back that has ended: nobody looks at its load maps any more.
+    pub(crate) fn give_maps_back(&mut self, regions: &mut MapRegions) {
+        self.returned.extend(regions.regions.iter_mut().filter_map(Option::take));
     }
 
     /// Publishes a process's next load map (`mappings` by address): what its slot is to say.
-    pub(crate) fn publish_map(&mut self, places: &mut MapPlaces, mappings: &[Mapping]) -> Option<CurrentMap> {
+    pub(crate) fn publish_map(&mut self, regions: &mut MapRegions, mappings: &[Mapping]) -> Option<CurrentMap> {
         let len = 8 * load_map::words_of(mappings.len());
-        let index = places.generation as usize % MAPS_KEPT;
-        let at = match places.places[index].filter(|place| len <= place.room) {
-            Some(place) => place.at,
+        let index = regions.generation as usize % MAPS_RETAINED;
+        let at = match regions.regions[index].filter(|region| len <= region.room) {
+            Some(region) => region.at,
             None => {
                 // Room to grow: programs that load libraries load more.
-                let place = self.place_for(len)?;
+                let region = self.region_for(len)?;
                 // Who still reads the map there sees by its slot that it is no longer the current one.
-                if let Some(before) = places.places[index].replace(place) {
+                if let Some(before) = regions.regions[index].replace(region) {
                     self.give_back(before);
                 }
-                place.at
+                region.at
             }
         };
         // 0 says that there is none.
-        places.generation = places.generation.checked_add(1).unwrap_or(1);
-        let current = CurrentMap::new(places.generation, at as u64)?;
-        load_map::write_map(self.words(at, len / 8)?, places.generation, mappings).then_some(current)
+        regions.generation = regions.generation.checked_add(1).unwrap_or(1);
+        let current = CurrentMap::new(regions.generation, at as u64)?;
+        load_map::write_map(self.words(at, len / 8)?, regions.generation, mappings).then_some(current)
     }
 
     /// Words of backed memory.
@@ -158,7 +158,7 @@ impl Publisher {
 
     fn write(&mut self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.backed);
-        // SAFETY: inside backed memory of our own mapping (checked above), in a place that nobody reads: it is new, or came back.
+        // SAFETY: inside backed memory of our own mapping (checked above), in a region that nobody reads: it is new, or came back.
         unsafe { self.memory.base().add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 }
@@ -182,28 +182,28 @@ mod tests {
     }
 
     #[test]
-    fn places_of_processes_that_have_ended_are_used_again() {
+    fn regions_of_processes_that_have_ended_are_used_again() {
         let mut publisher = Publisher::create(1 << 20, Vec::new()).expect("memory");
         // Far more processes than there would be room for.
         for process in 0..10_000 {
-            let mut places = MapPlaces::default();
+            let mut regions = MapRegions::default();
             // The fifth fits where the first was.
             for count in [15, 20, 21, 19, 16] {
-                let at = publisher.publish_map(&mut places, &mappings(count + process % 7)).expect("there is room");
+                let at = publisher.publish_map(&mut regions, &mappings(count + process % 7)).expect("there is room");
                 let map = publisher.published().load_map(at.offset()).expect("it was published");
                 assert_eq!(map.find(RunAddr(3 << 12)).map(|m| m.start), Some(RunAddr(3 << 12)));
             }
-            publisher.give_maps_back(&mut places);
+            publisher.give_maps_back(&mut regions);
         }
     }
 
     #[test]
-    fn a_map_keeps_its_place_until_three_others_were_published() {
+    fn a_map_keeps_its_region_until_three_others_were_published() {
         let mut publisher = Publisher::create(1 << 20, Vec::new()).expect("memory");
-        let mut places = MapPlaces::default();
-        let first = publisher.publish_map(&mut places, &mappings(5)).expect("there is room");
+        let mut regions = MapRegions::default();
+        let first = publisher.publish_map(&mut regions, &mappings(5)).expect("there is room");
         for count in 6..9 {
-            publisher.publish_map(&mut places, &mappings(count)).expect("there is room");
+            publisher.publish_map(&mut regions, &mappings(count)).expect("there is room");
         }
         let map = publisher.published().load_map(first.offset()).expect("it is still there");
         assert_eq!((map.generation, first.generation()), (1, 1));
@@ -218,7 +218,7 @@ mod tests {
         use std::sync::atomic::{AtomicBool, fence};
 
         let mut publisher = Publisher::create(1 << 20, Vec::new()).expect("memory");
-        let mut places = MapPlaces::default();
+        let mut regions = MapRegions::default();
         let (slot, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
         // All numbers of a map are its generation's.
         let map_of = |generation: u64| -> Vec<Mapping> {
@@ -232,7 +232,7 @@ mod tests {
             };
             (1..=9).map(mapping).collect()
         };
-        let first = publisher.publish_map(&mut places, &map_of(1)).expect("there is room");
+        let first = publisher.publish_map(&mut regions, &map_of(1)).expect("there is room");
         slot.store(first.0, SeqCst);
         // SAFETY: the memory lives until the threads have ended; it changes as the load map's rules say.
         let published = unsafe { Published::new(publisher.memory.base(), publisher.memory.len_bytes()) };
@@ -259,7 +259,7 @@ mod tests {
             let readers = [scope.spawn(look), scope.spawn(look)];
             let begin = std::time::Instant::now();
             for generation in 2.. {
-                let map = publisher.publish_map(&mut places, &map_of(generation)).expect("there is room");
+                let map = publisher.publish_map(&mut regions, &map_of(generation)).expect("there is room");
                 assert_eq!(u64::from(map.generation()), generation);
                 slot.store(map.0, SeqCst);
                 if begin.elapsed().as_millis() > 300 {

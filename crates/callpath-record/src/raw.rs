@@ -15,22 +15,22 @@ use callpath_format::shared::tree::RawSample;
 use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, ProcessSlot, Settings};
 use callpath_format::table::RecipeId;
 use callpath_measurement::{FULL_ROOT, PARTIAL_ROOT};
-use callpath_tables::recipes::written::{CallersRbp, Return};
+use callpath_tables::recipes::generated::{CallersRbp, Return};
 use callpath_unwind::{CodeMap, Cursor, End, Located, Memory, Stop, walk};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::arena::ArenaKeeper;
+use crate::arena::ArenaAllocator;
+use crate::generated::{GeneratedCode, ModuleList, Witness};
 use crate::module::{Awaited, ModuleId};
 use crate::thread::Thread;
-use crate::written::{ModuleList, Witness, WrittenCode};
 
 /// The raw samples that a process has put down since the last time.
-pub(crate) fn take_list(keeper: &ArenaKeeper, slot: &ProcessSlot) -> Vec<ChunkIndex> {
+pub(crate) fn take_list(allocator: &ArenaAllocator, slot: &ProcessSlot) -> Vec<ChunkIndex> {
     let mut chunks = Vec::new();
     let mut seen = FxHashSet::default();
     let mut next = ChunkIndex(slot.raw.swap(0, AcqRel));
     // A list that the program has damaged may run in circles, or into what is no raw sample.
-    while let Some(header) = in_kind(keeper, next, ChunkHeader::KIND_RAW).filter(|_| seen.insert(next)) {
+    while let Some(header) = in_kind(allocator, next, ChunkHeader::KIND_RAW).filter(|_| seen.insert(next)) {
         chunks.push(next);
         next = ChunkIndex(header.next.load(Acquire));
     }
@@ -38,18 +38,18 @@ pub(crate) fn take_list(keeper: &ArenaKeeper, slot: &ProcessSlot) -> Vec<ChunkIn
 }
 
 /// The header of a chunk that may be looked at and is of this kind.
-fn in_kind(keeper: &ArenaKeeper, chunk: ChunkIndex, kind: u32) -> Option<&ChunkHeader> {
-    let header = keeper.arena().chunk(chunk).filter(|_| keeper.is_backed(chunk))?;
+fn in_kind(allocator: &ArenaAllocator, chunk: ChunkIndex, kind: u32) -> Option<&ChunkHeader> {
+    let header = allocator.arena().chunk(chunk).filter(|_| allocator.is_backed(chunk))?;
     (header.kind.load(Relaxed) == kind).then_some(header)
 }
 
 /// The chunks with more of the stack of the raw sample in `chunk`.
-fn more_of(keeper: &ArenaKeeper, chunk: ChunkIndex) -> Vec<ChunkIndex> {
+fn more_of(allocator: &ArenaAllocator, chunk: ChunkIndex) -> Vec<ChunkIndex> {
     let base = chunk.0 as usize * CHUNK_LEN_BYTES + ChunkHeader::LEN_BYTES;
-    let mut next = keeper.arena().at_offset::<RawSample>(base).map_or(0, |sample| sample.more.load(Acquire));
+    let mut next = allocator.arena().at_offset::<RawSample>(base).map_or(0, |sample| sample.more.load(Acquire));
     let mut chunks = Vec::new();
     while chunks.len() < RawSample::MAX_MORE
-        && let Some(header) = in_kind(keeper, ChunkIndex(next), ChunkHeader::KIND_RAW_MORE)
+        && let Some(header) = in_kind(allocator, ChunkIndex(next), ChunkHeader::KIND_RAW_MORE)
     {
         chunks.push(ChunkIndex(next));
         next = header.next.load(Relaxed);
@@ -58,22 +58,22 @@ fn more_of(keeper: &ArenaKeeper, chunk: ChunkIndex) -> Vec<ChunkIndex> {
 }
 
 /// Gives the chunks of a raw sample back.
-pub(crate) fn give_back(keeper: &mut ArenaKeeper, chunk: ChunkIndex) {
-    if in_kind(keeper, chunk, ChunkHeader::KIND_RAW).is_none() {
+pub(crate) fn give_back(allocator: &mut ArenaAllocator, chunk: ChunkIndex) {
+    if in_kind(allocator, chunk, ChunkHeader::KIND_RAW).is_none() {
         return;
     }
-    for more in more_of(keeper, chunk) {
+    for more in more_of(allocator, chunk) {
         // It is no longer of that kind if it was given back already.
-        if in_kind(keeper, more, ChunkHeader::KIND_RAW_MORE).is_some() {
-            keeper.give_back(more);
+        if in_kind(allocator, more, ChunkHeader::KIND_RAW_MORE).is_some() {
+            allocator.give_back(more);
         }
     }
-    keeper.give_back(chunk);
+    allocator.give_back(chunk);
 }
 
 /// A part of a stack's copy.
 #[derive(Clone, Copy)]
-struct Piece<'a> {
+struct StackPart<'a> {
     /// Where it begins on the stack.
     start: u64,
     words: &'a [AtomicU64],
@@ -85,7 +85,7 @@ pub(crate) struct Raw<'a> {
     /// What it weighs, by metric.
     values: &'a [AtomicU64],
     /// The stack's copy.
-    stack: Vec<Piece<'a>>,
+    stack: Vec<StackPart<'a>>,
     code: &'a [AtomicU64],
     /// The thread's record.
     pub(crate) owner: ArenaRef,
@@ -93,8 +93,8 @@ pub(crate) struct Raw<'a> {
 
 impl<'a> Raw<'a> {
     /// What lies in a chunk, if it is a raw sample.
-    pub(crate) fn in_chunk(keeper: &'a ArenaKeeper, chunk: ChunkIndex) -> Option<Raw<'a>> {
-        let arena = keeper.arena();
+    pub(crate) fn in_chunk(allocator: &'a ArenaAllocator, chunk: ChunkIndex) -> Option<Raw<'a>> {
+        let arena = allocator.arena();
         let header = arena.chunk(chunk).filter(|h| h.kind.load(Relaxed) == ChunkHeader::KIND_RAW)?;
         let base = chunk.0 as usize * CHUNK_LEN_BYTES + ChunkHeader::LEN_BYTES;
         let sample: &RawSample = arena.at_offset(base)?;
@@ -102,14 +102,14 @@ impl<'a> Raw<'a> {
         let mut left = sample.stack_len_bytes.load(Relaxed) as usize / 8;
         start.checked_add(8 * left as u64)?;
         let mut stack = Vec::new();
-        let columns = keeper.columns();
+        let columns = allocator.columns();
         let first = (base - ChunkHeader::LEN_BYTES + columns.stack_start(), columns.first_stack_bytes() / 8);
         let behind_header = |chunk: ChunkIndex| chunk.0 as usize * CHUNK_LEN_BYTES + ChunkHeader::LEN_BYTES;
         let more =
-            more_of(keeper, chunk).into_iter().map(|more| (behind_header(more), RawSample::MORE_STACK_BYTES / 8));
+            more_of(allocator, chunk).into_iter().map(|more| (behind_header(more), RawSample::MORE_STACK_BYTES / 8));
         for (at, room) in std::iter::once(first).chain(more) {
             let words = arena.slice_at(at, room.min(left))?;
-            stack.push(Piece { start, words });
+            stack.push(StackPart { start, words });
             start += 8 * words.len() as u64;
             left -= words.len();
         }
@@ -122,7 +122,7 @@ impl<'a> Raw<'a> {
 
     /// A copy of it, that shares with `before`, an earlier sample of the same thread, what is the same on the stack; and how
     /// much memory it takes beyond that, bytes.
-    pub(crate) fn kept(&self, before: Option<&KeptRaw>) -> (KeptRaw, usize) {
+    pub(crate) fn retained(&self, before: Option<&RetainedRaw>) -> (RetainedRaw, usize) {
         let copy = |word: &AtomicU64| AtomicU64::new(word.load(Relaxed));
         let sample = RawSample::default();
         for (to, from) in sample.registers.iter().zip(&self.sample.registers) {
@@ -133,25 +133,26 @@ impl<'a> Raw<'a> {
         sample.flags.store(self.sample.flags.load(Relaxed), Relaxed);
         sample.code_start.store(self.sample.code_start.load(Relaxed), Relaxed);
         let values: Vec<AtomicU64> = self.values.iter().map(copy).collect();
-        let mut len_bytes = size_of::<KeptRaw>() + 8 * (values.len() + self.code.len());
+        let mut len_bytes = size_of::<RetainedRaw>() + 8 * (values.len() + self.code.len());
         let page = |page: Page<'_>| {
-            len_bytes += size_of::<KeptPage>();
-            if let Some(same) = before.and_then(|before| before.page_at(page.start)).filter(|kept| page.is(&kept.words))
+            len_bytes += size_of::<RetainedPage>();
+            if let Some(same) =
+                before.and_then(|before| before.page_at(page.start)).filter(|retained| page.is(&retained.words))
             {
                 return same.clone();
             }
             let words: Arc<[AtomicU64]> = page.parts.iter().flat_map(|part| part.iter().map(copy)).collect();
             len_bytes += 8 * words.len();
-            KeptPage { start: page.start, words }
+            RetainedPage { start: page.start, words }
         };
         let stack = pages(&self.stack).into_iter().map(page).collect();
         let code = self.code.iter().map(copy).collect();
-        (KeptRaw { sample, values, stack, code, owner: self.owner }, len_bytes)
+        (RetainedRaw { sample, values, stack, code, owner: self.owner }, len_bytes)
     }
 
     /// The words of the stack.
     pub(crate) fn stack_words(&self) -> impl Iterator<Item = u64> {
-        self.stack.iter().flat_map(|piece| piece.words.iter().map(|word| word.load(Relaxed)))
+        self.stack.iter().flat_map(|part| part.words.iter().map(|word| word.load(Relaxed)))
     }
 
     /// The interrupted instruction.
@@ -177,12 +178,12 @@ impl<'a> Raw<'a> {
     /// Walks it.
     pub(crate) fn walk(&self, mut code: Code<'_>) -> Walked {
         let registers = std::array::from_fn(|i| self.sample.registers[i].load(Relaxed));
-        let mut memory = Stack { pieces: &self.stack };
+        let mut memory = Stack { parts: &self.stack };
         code.witness = Witness {
             start: RunAddr(self.sample.code_start.load(Relaxed)),
             bytes: self.code.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect(),
         };
-        code.written.postponed = false;
+        code.generated.postponed = false;
         let mut keys: Vec<FrameKey> = Vec::new();
         let mut cursor = Cursor::interrupted(self.pc(), registers);
         let mut ran_out = false;
@@ -211,8 +212,8 @@ impl<'a> Raw<'a> {
                     if let Some(surely) = surely.filter(|_| !full) {
                         keys.truncate(surely);
                     }
-                    let Code { met_unknown, met_awaited, written, .. } = code;
-                    let (ran_out, met_postponed) = (ran_out && !full, !full && written.postponed);
+                    let Code { met_unknown, met_awaited, generated, .. } = code;
+                    let (ran_out, met_postponed) = (ran_out && !full, !full && generated.postponed);
                     return Walked { keys, full, ran_out, met_unknown, met_awaited, met_postponed };
                 }
             }
@@ -225,11 +226,11 @@ impl<'a> Raw<'a> {
             if walked.full { (FULL_ROOT, &mut thread.raw_full) } else { (PARTIAL_ROOT, &mut thread.raw_partial) };
         let samples = self.sample.samples.load(Relaxed).min(1);
         *count += samples;
-        let kept = settings.kept_frames().map_or(walked.keys.len(), |most| most.min(walked.keys.len()));
+        let retained = settings.suffix_frames().map_or(walked.keys.len(), |most| most.min(walked.keys.len()));
         let tree = &mut thread.profile.tree;
-        let root = if kept < walked.keys.len() { tree.child(root, FrameKey::LEFT_OUT) } else { root };
+        let root = if retained < walked.keys.len() { tree.child(root, FrameKey::LEFT_OUT) } else { root };
         let is_collapsed = settings.recursion == Settings::COLLAPSED;
-        let node = walked.keys[..kept].iter().rev().fold(root, |node, key| match is_collapsed {
+        let node = walked.keys[..retained].iter().rev().fold(root, |node, key| match is_collapsed {
             true => tree.child_or_active(node, *key),
             false => tree.child(node, *key),
         });
@@ -250,7 +251,7 @@ pub(crate) struct Walked {
     pub(crate) met_unknown: bool,
     /// It ends where this recipe table is awaited.
     pub(crate) met_awaited: Option<Awaited>,
-    /// It ends in written code that may be analysed, but not yet.
+    /// It ends in generated code that may be analysed, but not yet.
     pub(crate) met_postponed: bool,
 }
 
@@ -285,7 +286,7 @@ impl Reach {
     }
 }
 
-/// What of pieces that follow each other lies in one page of the stack's addresses.
+/// What of parts that follow each other lies in one page of the stack's addresses.
 struct Page<'a> {
     start: u64,
     parts: Vec<&'a [AtomicU64]>,
@@ -306,12 +307,12 @@ impl Page<'_> {
     }
 }
 
-/// The pages of pieces that follow each other.
-fn pages<'a>(pieces: &[Piece<'a>]) -> Vec<Page<'a>> {
+/// The pages of parts that follow each other.
+fn pages<'a>(parts: &[StackPart<'a>]) -> Vec<Page<'a>> {
     const PAGE_BYTES: u64 = 4096;
     let mut pages: Vec<Page<'a>> = Vec::new();
-    for piece in pieces {
-        let (mut start, mut words) = (piece.start, piece.words);
+    for part in parts {
+        let (mut start, mut words) = (part.start, part.words);
         while !words.is_empty() {
             let left = ((PAGE_BYTES - start % PAGE_BYTES).div_ceil(8) as usize).min(words.len());
             let (part, rest) = words.split_at(left);
@@ -325,31 +326,31 @@ fn pages<'a>(pieces: &[Piece<'a>]) -> Vec<Page<'a>> {
     pages
 }
 
-/// A part of a kept stack, within a page; of several samples.
+/// A part of a retained stack, within a page; of several samples.
 #[derive(Clone)]
-struct KeptPage {
+struct RetainedPage {
     start: u64,
     words: Arc<[AtomicU64]>,
 }
 
 /// A raw sample out of the shared memory.
-pub(crate) struct KeptRaw {
+pub(crate) struct RetainedRaw {
     sample: RawSample,
     values: Vec<AtomicU64>,
     /// By address.
-    stack: Vec<KeptPage>,
+    stack: Vec<RetainedPage>,
     code: Vec<AtomicU64>,
     /// The thread's record.
     pub(crate) owner: ArenaRef,
 }
 
-impl KeptRaw {
+impl RetainedRaw {
     pub(crate) fn as_raw(&self) -> Raw<'_> {
-        let stack = self.stack.iter().map(|page| Piece { start: page.start, words: &page.words }).collect();
+        let stack = self.stack.iter().map(|page| StackPart { start: page.start, words: &page.words }).collect();
         Raw { sample: &self.sample, values: &self.values, stack, code: &self.code, owner: self.owner }
     }
 
-    fn page_at(&self, start: u64) -> Option<&KeptPage> {
+    fn page_at(&self, start: u64) -> Option<&RetainedPage> {
         self.stack.binary_search_by_key(&start, |page| page.start).ok().and_then(|index| self.stack.get(index))
     }
 
@@ -359,30 +360,30 @@ impl KeptRaw {
     }
 
     #[cfg(test)]
-    pub(crate) fn of_stack(owner: ArenaRef, words: impl Iterator<Item = u64>) -> KeptRaw {
+    pub(crate) fn of_stack(owner: ArenaRef, words: impl Iterator<Item = u64>) -> RetainedRaw {
         let words: Arc<[AtomicU64]> = words.map(AtomicU64::new).collect();
-        let stack = vec![KeptPage { start: 0x7000, words }];
-        KeptRaw { sample: RawSample::default(), values: Vec::new(), stack, code: Vec::new(), owner }
+        let stack = vec![RetainedPage { start: 0x7000, words }];
+        RetainedRaw { sample: RawSample::default(), values: Vec::new(), stack, code: Vec::new(), owner }
     }
 }
 
-/// A copy of a stack: pieces by address, each beginning where the one before ends.
+/// A copy of a stack: parts by address, each beginning where the one before ends.
 struct Stack<'a> {
-    pieces: &'a [Piece<'a>],
+    parts: &'a [StackPart<'a>],
 }
 
 impl Stack<'_> {
     /// The eight bytes at `addr`, a multiple of eight bytes from the copy's first one.
     fn word(&self, addr: u64) -> Option<u64> {
-        let index = self.pieces.partition_point(|piece| piece.start <= addr).checked_sub(1)?;
-        let piece = self.pieces.get(index)?;
-        piece.words.get(((addr - piece.start) / 8) as usize).map(|word| word.load(Relaxed))
+        let index = self.parts.partition_point(|part| part.start <= addr).checked_sub(1)?;
+        let part = self.parts.get(index)?;
+        part.words.get(((addr - part.start) / 8) as usize).map(|word| word.load(Relaxed))
     }
 }
 
 impl Memory for Stack<'_> {
     fn read_u64(&mut self, addr: u64) -> Option<u64> {
-        let shift = addr.checked_sub(self.pieces.first()?.start)? % 8;
+        let shift = addr.checked_sub(self.parts.first()?.start)? % 8;
         let low = self.word(addr - shift)?;
         if shift == 0 {
             return Some(low);
@@ -394,7 +395,7 @@ impl Memory for Stack<'_> {
 
 /// What a word on the stack that is no return address leads to. Never a frame's key: the highest address belongs to the kernel.
 const NO_FRAME: FrameKey = FrameKey(u64::MAX);
-/// No frame of written code is larger, bytes: there is nothing to be sure of.
+/// No frame of generated code is larger, bytes: there is nothing to be sure of.
 const LARGEST_FRAME_BYTES: u64 = 64 << 10;
 
 /// A process's code as the recorder knows it.
@@ -405,12 +406,12 @@ pub(crate) struct Code<'a> {
     /// What is mapped of modules.
     pub(crate) in_modules: &'a [(ModuleId, Mapping)],
     pub(crate) published: Published<'a>,
-    pub(crate) written: &'a mut WrittenCode,
+    pub(crate) generated: &'a mut GeneratedCode,
     pub(crate) modules: &'a mut ModuleList,
     /// Code as it was when the sample was taken.
     pub(crate) witness: Witness,
-    /// The frame before is one of written code: its recipe may be wrong, and its caller is looked at closely.
-    pub(crate) after_written: bool,
+    /// The frame before is one of generated code: its recipe may be wrong, and its caller is looked at closely.
+    pub(crate) after_generated: bool,
     /// Something was not in the load map.
     pub(crate) met_unknown: bool,
     /// The walk has come to code whose recipe table is awaited.
@@ -422,7 +423,7 @@ pub(crate) struct Code<'a> {
 #[derive(Default)]
 pub(crate) struct Memo {
     behind_calls: FxHashMap<RunAddr, bool>,
-    written: FxHashMap<CodePoint, (ModuleIndex, Option<Packed>)>,
+    generated: FxHashMap<CodePoint, (ModuleIndex, Option<Packed>)>,
     framed: FxHashMap<CodePoint, bool>,
     ahead: FxHashMap<RunAddr, Option<(Return, bool)>>,
 }
@@ -445,17 +446,17 @@ impl Code<'_> {
     }
 
     fn is_behind_call(&mut self, addr: RunAddr) -> bool {
-        let Code { memo, written, .. } = self;
-        *memo.behind_calls.entry(addr).or_insert_with(|| written.is_behind_call(addr))
+        let Code { memo, generated, .. } = self;
+        *memo.behind_calls.entry(addr).or_insert_with(|| generated.is_behind_call(addr))
     }
 
-    /// The caller of a frame of written code that has no recipe, the last resort: by the frame pointer, if it leads to a
+    /// The caller of a frame of generated code that has no recipe, the last resort: by the frame pointer, if it leads to a
     /// return address, and either the code has made it, or nothing between it and the stack's top could be another return
     /// address. (A procedure without a frame of its own has its caller's frame pointer, and its return address below.)
     /// Or else by what the code does until it returns.
     fn beyond(&mut self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<(Cursor, bool)> {
         let at = frame.point.lookup();
-        if !self.written.holds(at) {
+        if !self.generated.holds(at) {
             return None;
         }
         let caller = self
@@ -463,8 +464,8 @@ impl Code<'_> {
             .map(|caller| (caller, true))
             .or_else(|| self.caller_by_returns_ahead(frame, memory));
         // What was not looked at says nothing of the code.
-        if caller.is_some() || !self.written.postponed {
-            self.written.note_try(at, caller.is_some());
+        if caller.is_some() || !self.generated.postponed {
+            self.generated.note_try(at, caller.is_some());
         }
         caller
     }
@@ -474,10 +475,10 @@ impl Code<'_> {
     fn caller_by_returns_ahead(&mut self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<(Cursor, bool)> {
         let rsp = frame.registers.get(Reg::RSP)?;
         let pc = frame.point.pc();
-        let Code { memo, written, witness, .. } = self;
+        let Code { memo, generated, witness, .. } = self;
         let (ahead, is_sure) = (*memo.ahead.entry(pc).or_insert_with(|| {
-            let sure = written.return_ahead(pc, false, witness).map(|ahead| (ahead, true));
-            sure.or_else(|| written.return_ahead(pc, true, witness).map(|ahead| (ahead, false)))
+            let sure = generated.return_ahead(pc, false, witness).map(|ahead| (ahead, true));
+            sure.or_else(|| generated.return_ahead(pc, true, witness).map(|ahead| (ahead, false)))
         }))?;
         let place = rsp.checked_add_signed(ahead.above_rsp)?;
         // What lies behind a call may be another procedure's: nobody knows whether this one comes back. What calls has a frame
@@ -487,7 +488,7 @@ impl Code<'_> {
             return None;
         }
         let return_address = memory.read_u64(place)?;
-        if !self.may_be_return_address(return_address) || !self.written.may_be_called_from(RunAddr(return_address)) {
+        if !self.may_be_return_address(return_address) || !self.generated.may_be_called_from(RunAddr(return_address)) {
             return None;
         }
         if !is_sure {
@@ -500,7 +501,7 @@ impl Code<'_> {
         let mut registers = Registers::UNKNOWN;
         registers.set(Reg::RSP, place.checked_add(8)?.checked_add_signed(ahead.arguments_bytes)?);
         let rbp = match ahead.rbp {
-            CallersRbp::Kept => frame.registers.get(Reg::RBP),
+            CallersRbp::Unchanged => frame.registers.get(Reg::RBP),
             CallersRbp::AboveRsp(place) => Some(memory.read_u64(rsp.checked_add_signed(place)?)?),
             CallersRbp::Lost => None,
         };
@@ -517,11 +518,11 @@ impl Code<'_> {
             return None;
         }
         let return_address = memory.read_u64(rbp + 8)?;
-        if !self.may_be_return_address(return_address) || !self.written.may_be_called_from(RunAddr(return_address)) {
+        if !self.may_be_return_address(return_address) || !self.generated.may_be_called_from(RunAddr(return_address)) {
             return None;
         }
-        let Code { memo, written, .. } = self;
-        if !*memo.framed.entry(frame.point).or_insert_with(|| written.is_framed(frame.point)) {
+        let Code { memo, generated, .. } = self;
+        if !*memo.framed.entry(frame.point).or_insert_with(|| generated.is_framed(frame.point)) {
             for addr in (rsp..rbp).step_by(8) {
                 if self.may_be_return_address(memory.read_u64(addr)?) {
                     return None;
@@ -555,15 +556,15 @@ impl CodeMap for Code<'_> {
             let key = if is_return { NO_FRAME } else { FrameKey::outside(addr) };
             return Located { key, recipe: unknown, table: 0 };
         };
-        let is_written = mapping.flags & (Mapping::WRITTEN | Mapping::PENDING) != 0;
-        if is_return && (is_written || self.after_written) && !self.is_behind_call(point.pc()) {
+        let is_generated = mapping.flags & (Mapping::GENERATED | Mapping::PENDING) != 0;
+        if is_return && (is_generated || self.after_generated) && !self.is_behind_call(point.pc()) {
             return Located { key: NO_FRAME, recipe: unknown, table: 0 };
         }
-        self.after_written = is_written;
+        self.after_generated = is_generated;
         let link = addr.to_link(mapping.bias);
-        if is_written {
-            let Code { memo, written, witness, modules, .. } = self;
-            let located = memo.written.entry(point).or_insert_with(|| written.locate(point, witness, modules));
+        if is_generated {
+            let Code { memo, generated, witness, modules, .. } = self;
+            let located = memo.generated.entry(point).or_insert_with(|| generated.locate(point, witness, modules));
             let (module, recipe) = *located;
             return Located { key: FrameKey::in_module(module, link), recipe: recipe.unwrap_or(unknown), table: 0 };
         }

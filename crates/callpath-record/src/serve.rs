@@ -23,7 +23,7 @@ use crate::offered;
 use crate::output::Destination;
 use crate::process::{self, Process};
 use crate::program::{Preload, Waiter, kill};
-use crate::settings::{RecordOptions, not_kept};
+use crate::settings::{RecordOptions, frames_left_out};
 use crate::shared::Shared;
 use crate::signals::{self, HandedOn, Signals};
 use crate::suitable::check_program;
@@ -117,7 +117,7 @@ struct Recorder<'o> {
 
 impl<'o> Recorder<'o> {
     fn new(prepared: Prepared, options: &'o RecordOptions, program: &Path, directory: PathBuf) -> Recorder<'o> {
-        let Prepared { modules, keeper, publisher, began, notes, .. } = prepared;
+        let Prepared { modules, allocator, publisher, began, notes, .. } = prepared;
         let words = std::iter::once(&options.program).chain(&options.arguments);
         let session = SessionFile {
             program: program.to_owned(),
@@ -131,7 +131,7 @@ impl<'o> Recorder<'o> {
             ..SessionFile::default()
         };
         Recorder {
-            shared: Shared { modules, keeper, publisher, directory, began, together: Together::default() },
+            shared: Shared { modules, allocator, publisher, directory, began, together: Together::default() },
             options,
             session,
             processes: Vec::new(),
@@ -157,7 +157,7 @@ impl<'o> Recorder<'o> {
         // When nothing was seen to run any more.
         let mut quiet: Option<Instant> = None;
         let ended = loop {
-            let rung = self.shared.keeper.session().doorbell.load(Acquire);
+            let rung = self.shared.allocator.session().doorbell.load(Acquire);
             self.serve();
             signals.look();
             if let Some(result) = waiter.result() {
@@ -179,7 +179,7 @@ impl<'o> Recorder<'o> {
             }
             if !self.any_awaits(|process, _| process.has_more_to_walk()) {
                 wait(
-                    &self.shared.keeper.session().doorbell,
+                    &self.shared.allocator.session().doorbell,
                     rung,
                     look_every.min(next_write - Instant::now().min(next_write)),
                 );
@@ -218,7 +218,7 @@ impl<'o> Recorder<'o> {
         // A disk that was full may have room again: what counts is what can be written now.
         self.trouble = None;
         self.write_all();
-        self.shared.keeper.session().recorder.store(Session::GONE, Relaxed);
+        self.shared.allocator.session().recorder.store(Session::GONE, Relaxed);
         for process in &self.processes {
             self.totals.add(process, &self.shared);
         }
@@ -229,7 +229,7 @@ impl<'o> Recorder<'o> {
             more => self.notes.push(format!("{more} processes are still running and are no longer measured")),
         }
         self.write_session();
-        self.notes.extend(unmeasured::note(self.shared.keeper.session()));
+        self.notes.extend(unmeasured::note(self.shared.allocator.session()));
         Ok(Recorded {
             directory: self.shared.directory,
             ended,
@@ -255,18 +255,18 @@ impl<'o> Recorder<'o> {
 
     /// One round: new processes, what the known ones ask for, those that have ended, free chunks.
     fn serve(&mut self) {
-        self.shared.keeper.session().recorder.store(Session::SERVING, Relaxed);
-        self.shared.keeper.refill();
-        if self.shared.keeper.is_low() {
+        self.shared.allocator.session().recorder.store(Session::SERVING, Relaxed);
+        self.shared.allocator.refill();
+        if self.shared.allocator.is_low() {
             for process in &mut self.processes {
                 process.reap(&mut self.shared);
             }
-            self.shared.keeper.refill_with_more();
+            self.shared.allocator.refill_with_more();
         }
         for slot in 0..PROCESS_SLOTS {
-            if self.shared.keeper.slot(slot).state.load(Acquire) == SlotState::LIVE
+            if self.shared.allocator.slot(slot).state.load(Acquire) == SlotState::LIVE
                 && !self.known().any(|p| p.slot == slot)
-                && self.shared.keeper.slot(slot).source.load(Acquire) != Source::Refused as u32
+                && self.shared.allocator.slot(slot).source.load(Acquire) != Source::Refused as u32
             {
                 self.receive(slot);
             }
@@ -297,7 +297,7 @@ impl<'o> Recorder<'o> {
         for process in ended {
             self.take_leave(process);
         }
-        self.shared.keeper.refill();
+        self.shared.allocator.refill();
     }
 
     /// All processes that have a slot.
@@ -329,12 +329,12 @@ impl<'o> Recorder<'o> {
                 self.trouble.get_or_insert(error);
             }
         }
-        self.shared.keeper.refill();
+        self.shared.allocator.refill();
         self.write_session();
     }
 
     fn write_session(&mut self) {
-        let (shared, session) = (self.shared.keeper.session(), &mut self.session);
+        let (shared, session) = (self.shared.allocator.session(), &mut self.session);
         session.duration_ns = self.lasted.unwrap_or_else(|| self.shared.began.elapsed()).as_nanos() as u64;
         session.lost_processes = u64::from(shared.lost_processes.load(Relaxed));
         session.recorder_cpu_ns = own_cpu_ns();
@@ -347,10 +347,10 @@ impl<'o> Recorder<'o> {
                  where they began or where they were last seen"
             ));
         }
-        session.notes.extend(not_kept(self.shared.keeper.settings()));
+        session.notes.extend(frames_left_out(self.shared.allocator.settings()));
         session.notes.extend(self.totals.notes());
         session.notes.extend(unmeasured::note(shared));
-        if self.shared.keeper.exhausted() {
+        if self.shared.allocator.exhausted() {
             session.notes.push("memory for the measurement ran out; samples were dropped".to_owned());
         }
         if let Err(error) = write_file(&self.shared.directory, Measurement::SESSION_FILE, &encode_session(session)) {

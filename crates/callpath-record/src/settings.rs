@@ -56,8 +56,8 @@ impl Recursion {
 }
 
 /// What a report should know of the frames that were not kept, as a sentence.
-pub(crate) fn not_kept(settings: &Settings) -> Option<String> {
-    match (settings.recursion, settings.kept_frames()) {
+pub(crate) fn frames_left_out(settings: &Settings) -> Option<String> {
+    match (settings.recursion, settings.suffix_frames()) {
         (Settings::COLLAPSED, _) => Some(
             "recursion was collapsed while recording (--recursion=collapse): a repeated call continues at its first occurrence"
                 .to_owned(),
@@ -94,7 +94,7 @@ pub struct RecordOptions {
     pub wait_all: bool,
     /// The measurement directory; `None`: `./<program>-<pid>.callpath`.
     pub output: Option<PathBuf>,
-    /// Where recipe tables and the preload object are kept; `None`: nowhere, tables are made anew.
+    /// Where recipe tables and the preload object are kept; `None`: nowhere, tables are built anew.
     pub cache: Option<PathBuf>,
     /// The preload object's bytes.
     pub preload: &'static [u8],
@@ -137,7 +137,7 @@ impl RecordOptions {
         let settings = Settings {
             flags: if self.trace { Settings::TRACE } else { 0 },
             period_ns: self.period_ns,
-            rest_factor: 4,
+            throttle_factor: 4,
             sentinel: self.marks().code(),
             sentinel_depth: DEEP_FRAMES,
             recursion: self.recursion.code(),

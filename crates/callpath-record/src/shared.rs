@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use callpath_measurement::Together;
 
-use crate::arena::ArenaKeeper;
+use crate::arena::ArenaAllocator;
 use crate::modules::Modules;
 use crate::publish::Publisher;
 use crate::time_base::Beginning;
@@ -14,7 +14,7 @@ use crate::time_base::Beginning;
 pub(crate) struct Shared {
     // The first to go: its threads ring the doorbell, which is in the arena.
     pub(crate) modules: Modules,
-    pub(crate) keeper: ArenaKeeper,
+    pub(crate) allocator: ArenaAllocator,
     pub(crate) publisher: Publisher,
     /// The measurement's.
     pub(crate) directory: PathBuf,

@@ -12,7 +12,7 @@ use callpath_format::shared::{ArenaRef, Column, MetricSettings, Settings, Source
 use callpath_measurement::{FULL_ROOT, PathTree};
 use callpath_target::{ClockEvent, ProcessHandle};
 
-use crate::arena::ArenaKeeper;
+use crate::arena::ArenaAllocator;
 use crate::thread::Thread;
 
 /// What a process has run, by the kernel.
@@ -74,7 +74,7 @@ pub(crate) struct Parting {
     /// By the monotonic clock, when its last sample ended.
     seen_ns: u64,
     /// What it had run then without its standing in a path; `None`: not known, no sample of it was kept.
-    owed_ns: Option<u64>,
+    pending_ns: Option<u64>,
     /// It has given away the rest itself.
     is_over: bool,
     /// It waited where it was seen last.
@@ -87,8 +87,8 @@ pub(crate) struct Parting {
 
 impl Parting {
     /// Of a thread whose tree has been followed to its end. `time_ns`: of the time stamp counter's ticks, by the monotonic clock.
-    pub(crate) fn of(thread: &Thread, keeper: &ArenaKeeper, time_ns: impl Fn(u64) -> u64) -> Parting {
-        let (Some(record), Some(columns)) = (thread.record(keeper), thread.columns(keeper)) else {
+    pub(crate) fn of(thread: &Thread, allocator: &ArenaAllocator, time_ns: impl Fn(u64) -> u64) -> Parting {
+        let (Some(record), Some(columns)) = (thread.record(allocator), thread.columns(allocator)) else {
             return Parting::default();
         };
         let last = |at: u32| thread.copy.index(ArenaRef(at)).unwrap_or(FULL_ROOT);
@@ -101,7 +101,7 @@ impl Parting {
         let kept = [&record.full, &record.partial, &record.raw].iter().any(|count| count.load(Relaxed) > 0);
         Parting {
             seen_ns: time_ns(record.last_end.load(Relaxed)),
-            owed_ns: kept.then(|| record.seen_cpu_ns.load(Relaxed).saturating_sub(cpu.saturating_add(kernel))),
+            pending_ns: kept.then(|| record.seen_cpu_ns.load(Relaxed).saturating_sub(cpu.saturating_add(kernel))),
             is_over: record.state.load(Acquire) == ThreadRecord::EXITED || record.tid.load(Relaxed) == 0,
             waits: record.asked.load(Relaxed) != 0,
             wall_ns: wall,
@@ -161,7 +161,7 @@ impl AtEnd<'_> {
         let (of_running, running) =
             partings.filter(|parting| !parting.is_over).fold((0, 0), |(sum, count), parting| {
                 let since_ns = self.ended_ns.saturating_sub(parting.seen_ns);
-                let most = parting.owed_ns.map_or(u64::MAX, |owed| owed.saturating_add(since_ns));
+                let most = parting.pending_ns.map_or(u64::MAX, |pending| pending.saturating_add(since_ns));
                 (most.saturating_add(sum), count + 1)
             });
         // The others have accounted for all but their ends in the kernel.
@@ -220,11 +220,11 @@ mod tests {
     #[test]
     fn no_thread_ran_for_longer_than_time_has_passed() {
         let most = |partings: &[Parting]| at_end(&Ran::default(), Settings::CPU_TIME, 0).most_ns(partings.iter());
-        let seen = Parting { seen_ns: 47_000_000, owed_ns: Some(400_000), ..Parting::default() };
+        let seen = Parting { seen_ns: 47_000_000, pending_ns: Some(400_000), ..Parting::default() };
         let over = Parting { is_over: true, ..seen.clone() };
         assert_eq!(most(std::slice::from_ref(&seen)), 3_400_000 + 2 * 2_000_000);
         assert_eq!(most(&[seen.clone(), over, seen.clone()]), 8_800_000);
-        assert_eq!(most(&[seen.clone(), Parting { owed_ns: None, ..seen }]), u64::MAX);
+        assert_eq!(most(&[seen.clone(), Parting { pending_ns: None, ..seen }]), u64::MAX);
     }
 
     #[test]

@@ -4,11 +4,11 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use callpath_format::shared::{ArenaRef, ChunkIndex, Column, ProcessSlot, ThreadRecord};
-use callpath_measurement::{Account, ThreadProfile};
+use callpath_measurement::{SampleTally, ThreadProfile};
 use callpath_target::thread_lives;
 use rustc_hash::FxHashSet;
 
-use crate::arena::ArenaKeeper;
+use crate::arena::ArenaAllocator;
 use crate::thread_tree::{TreeCopy, Update};
 use crate::time_base::TickLength;
 
@@ -43,20 +43,20 @@ impl Thread {
         }
     }
 
-    pub(crate) fn record<'a>(&self, keeper: &'a ArenaKeeper) -> Option<&'a ThreadRecord> {
-        keeper.arena().get(self.record).filter(|_| keeper.is_backed(self.record.chunk()))
+    pub(crate) fn record<'a>(&self, allocator: &'a ArenaAllocator) -> Option<&'a ThreadRecord> {
+        allocator.arena().get(self.record).filter(|_| allocator.is_backed(self.record.chunk()))
     }
 
     /// What it keeps of each metric.
-    pub(crate) fn columns<'a>(&self, keeper: &'a ArenaKeeper) -> Option<&'a [Column]> {
-        let chunk = Some(self.record.chunk()).filter(|chunk| keeper.is_backed(*chunk))?;
-        keeper.columns().of_thread(&keeper.arena(), chunk)
+    pub(crate) fn columns<'a>(&self, allocator: &'a ArenaAllocator) -> Option<&'a [Column]> {
+        let chunk = Some(self.record.chunk()).filter(|chunk| allocator.is_backed(*chunk))?;
+        allocator.columns().of_thread(&allocator.arena(), chunk)
     }
 
     /// Learns its number and its name: as the kernel tells it when asked first, or as the thread has set it since. One that has
     /// ended by then has left it in its record.
-    pub(crate) fn learn_name(&mut self, keeper: &ArenaKeeper, ask_kernel: impl Fn(u32) -> Option<String>) {
-        let Some(record) = self.record(keeper) else { return };
+    pub(crate) fn learn_name(&mut self, allocator: &ArenaAllocator, ask_kernel: impl Fn(u32) -> Option<String>) {
+        let Some(record) = self.record(allocator) else { return };
         // One that is being written is read the next time.
         let (tid, noted) = (record.tid.load(Relaxed), record.name().unwrap_or(self.noted_name));
         if self.profile.name.is_empty() {
@@ -69,27 +69,27 @@ impl Thread {
     }
 
     /// Whether the thread has run its last destructor of ours.
-    pub(crate) fn says_it_ended(&self, keeper: &ArenaKeeper) -> bool {
-        self.record(keeper).is_some_and(|r| r.state.load(Acquire) == ThreadRecord::EXITED)
+    pub(crate) fn says_it_ended(&self, allocator: &ArenaAllocator) -> bool {
+        self.record(allocator).is_some_and(|r| r.state.load(Acquire) == ThreadRecord::EXITED)
     }
 
     /// Whether the thread can add no more: it has said so, or the kernel does not know it, and it has run at all.
-    pub(crate) fn has_ended(&self, keeper: &ArenaKeeper, pid: callpath_target::Pid) -> bool {
-        let Some(record) = self.record(keeper) else { return true };
+    pub(crate) fn has_ended(&self, allocator: &ArenaAllocator, pid: callpath_target::Pid) -> bool {
+        let Some(record) = self.record(allocator) else { return true };
         let tid = record.tid.load(Relaxed);
         let exited = record.state.load(Acquire) == ThreadRecord::EXITED;
         if tid == 0 { exited } else { !thread_lives(pid, tid) }
     }
 
     /// The thread's chunks of nodes, in order.
-    pub(crate) fn chunks(&self, keeper: &ArenaKeeper) -> Vec<ChunkIndex> {
+    pub(crate) fn chunks(&self, allocator: &ArenaAllocator) -> Vec<ChunkIndex> {
         let mut chunks = Vec::new();
         let mut next = self.record.chunk();
-        while keeper.is_backed(next) {
+        while allocator.is_backed(next) {
             // A list that runs in circles or into another's was damaged by the program.
-            let mine = keeper.arena().chunk(next).filter(|h| h.owner.load(Relaxed) == self.record.0);
+            let mine = allocator.arena().chunk(next).filter(|h| h.owner.load(Relaxed) == self.record.0);
             let Some(header) = mine else { break };
-            if chunks.len() as u32 > keeper.arena().chunk_count() {
+            if chunks.len() as u32 > allocator.arena().chunk_count() {
                 return Vec::new();
             }
             chunks.push(next);
@@ -99,68 +99,71 @@ impl Thread {
     }
 
     /// Brings the profile's tree up to date. `is_last`: the thread adds nothing any more.
-    pub(crate) fn follow_tree(&mut self, keeper: &ArenaKeeper, is_last: bool) {
+    pub(crate) fn follow_tree(&mut self, allocator: &ArenaAllocator, is_last: bool) {
         let Thread { copy, record, profile, .. } = self;
-        Update { copy, keeper, record: *record, tree: &mut profile.tree }.run(is_last);
+        Update { copy, allocator, record: *record, tree: &mut profile.tree }.run(is_last);
     }
 
-    /// Brings the account up to date, if any sample has come: times are told a little otherwise each time.
-    pub(crate) fn follow_account(&mut self, keeper: &ArenaKeeper, tick: TickLength) {
-        let account = self.account(keeper, tick);
-        let counts =
-            |account: &Account| (account.taken, account.full, account.partial, account.raw_kept, account.frames);
-        if counts(&account) != counts(&self.profile.account) {
-            self.profile.account = account;
+    /// Brings the tally up to date, if any sample has come: times are told a little otherwise each time.
+    pub(crate) fn update_tally(&mut self, allocator: &ArenaAllocator, tick: TickLength) {
+        let tally = self.tally(allocator, tick);
+        let counts = |tally: &SampleTally| (tally.taken, tally.full, tally.partial, tally.raw_kept, tally.frames);
+        if counts(&tally) != counts(&self.profile.tally) {
+            self.profile.tally = tally;
         }
     }
 
     /// What became of the thread's samples.
-    fn account(&self, keeper: &ArenaKeeper, tick: TickLength) -> Account {
-        let Some(record) = self.record(keeper) else { return Account::default() };
+    fn tally(&self, allocator: &ArenaAllocator, tick: TickLength) -> SampleTally {
+        let Some(record) = self.record(allocator) else { return SampleTally::default() };
         // The sum first, `taken` last: what is between is not finished.
-        let mut account = Account {
+        let mut tally = SampleTally {
             full: record.full.load(Acquire).saturating_add(self.raw_full),
             partial: record.partial.load(Acquire).saturating_add(self.raw_partial),
             raw_kept: record.raw.load(Acquire).saturating_sub(self.raw_full + self.raw_partial),
             handler_ns: tick.ns(record.handler_ticks.load(Relaxed)),
             handler_max_ns: tick.ns(record.handler_ticks_max.load(Relaxed)),
             frames: record.frames.load(Relaxed),
-            ..Account::default()
+            ..SampleTally::default()
         };
-        for (to, from) in account.dropped.iter_mut().zip(&record.dropped) {
+        for (to, from) in tally.dropped.iter_mut().zip(&record.dropped) {
             *to = from.load(Acquire);
         }
         for (bin, count) in record.handler_histogram.iter().enumerate() {
             let count = u64::from(count.load(Relaxed));
             let ns_bin = if bin == 0 { 0 } else { (tick.ns(1 << bin).max(1)).ilog2() as usize };
             if count != 0 {
-                if account.handler_histogram.len() <= ns_bin {
-                    account.handler_histogram.resize(ns_bin + 1, 0);
+                if tally.handler_histogram.len() <= ns_bin {
+                    tally.handler_histogram.resize(ns_bin + 1, 0);
                 }
-                account.handler_histogram[ns_bin] += count;
+                tally.handler_histogram[ns_bin] += count;
             }
         }
-        let kept = [account.full, account.partial, account.raw_kept];
-        let finished = kept.iter().chain(&account.dropped).fold(0, |sum: u64, count| sum.saturating_add(*count));
-        account.unfinished = record.taken.load(Acquire).saturating_sub(finished);
-        account.taken = finished.saturating_add(account.unfinished);
-        account
+        let kept = [tally.full, tally.partial, tally.raw_kept];
+        let finished = kept.iter().chain(&tally.dropped).fold(0, |sum: u64, count| sum.saturating_add(*count));
+        tally.unfinished = record.taken.load(Acquire).saturating_sub(finished);
+        tally.taken = finished.saturating_add(tally.unfinished);
+        tally
     }
 
     /// Gives the thread's chunks back.
-    pub(crate) fn release(&self, keeper: &mut ArenaKeeper) {
-        for chunk in self.chunks(keeper) {
-            keeper.give_back(chunk);
+    pub(crate) fn release(&self, allocator: &mut ArenaAllocator) {
+        for chunk in self.chunks(allocator) {
+            allocator.give_back(chunk);
         }
     }
 }
 
 /// The records of a process's list that are not `known` yet, which they are from now on; the newest first.
-pub(crate) fn records(keeper: &ArenaKeeper, slot: &ProcessSlot, known: &mut FxHashSet<ArenaRef>) -> Vec<ArenaRef> {
+pub(crate) fn records(
+    allocator: &ArenaAllocator,
+    slot: &ProcessSlot,
+    known: &mut FxHashSet<ArenaRef>,
+) -> Vec<ArenaRef> {
     let mut at = ArenaRef(slot.threads.load(Acquire));
     let mut records = Vec::new();
-    while let Some(record) = keeper.arena().get::<ThreadRecord>(at) {
-        if !keeper.is_backed(at.chunk()) || !known.insert(at) {
+    while let Some(record) = allocator.arena().get::<ThreadRecord>(at) {
+        if !allocator.is_backed(at.chunk()) || !known.insert(at) {
             break;
         }
         records.push(at);
@@ -170,16 +173,16 @@ pub(crate) fn records(keeper: &ArenaKeeper, slot: &ProcessSlot, known: &mut FxHa
 }
 
 /// Takes a record out of its process's list. Threads push at the head at the same time; only the recorder takes out.
-pub(crate) fn unlink(keeper: &ArenaKeeper, slot: usize, record: ArenaRef) {
-    let Some(next) = keeper.arena().get::<ThreadRecord>(record).map(|r| r.next.load(Relaxed)) else { return };
-    let head = &keeper.slot(slot).threads;
+pub(crate) fn unlink(allocator: &ArenaAllocator, slot: usize, record: ArenaRef) {
+    let Some(next) = allocator.arena().get::<ThreadRecord>(record).map(|r| r.next.load(Relaxed)) else { return };
+    let head = &allocator.slot(slot).threads;
     if head.compare_exchange(record.0, next, AcqRel, Acquire).is_ok() {
         return;
     }
     let mut at = ArenaRef(head.load(Acquire));
     // A list that the program has damaged may run in circles.
-    for _ in 0..keeper.arena().chunk_count() {
-        match keeper.arena().get::<ThreadRecord>(at).filter(|_| keeper.is_backed(at.chunk())) {
+    for _ in 0..allocator.arena().chunk_count() {
+        match allocator.arena().get::<ThreadRecord>(at).filter(|_| allocator.is_backed(at.chunk())) {
             Some(before) if before.next.load(Relaxed) == record.0 => return before.next.store(next, Relaxed),
             Some(before) => at = ArenaRef(before.next.load(Relaxed)),
             None => return,

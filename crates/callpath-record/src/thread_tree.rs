@@ -15,7 +15,7 @@ use callpath_format::shared::{
 use callpath_measurement::{FULL_ROOT, PARTIAL_ROOT, PathTree};
 use rustc_hash::FxHashMap;
 
-use crate::arena::ArenaKeeper;
+use crate::arena::ArenaAllocator;
 
 /// How far nodes of a chunk have been copied.
 #[derive(Debug)]
@@ -33,8 +33,8 @@ struct Chunk {
 #[derive(Debug, Default)]
 pub(crate) struct TreeCopy {
     chunks: Vec<Chunk>,
-    /// By index in the arena, the place in `chunks`.
-    places: FxHashMap<u32, usize>,
+    /// By index in the arena, the position in `chunks`.
+    chunk_positions: FxHashMap<u32, usize>,
     /// For each node of the arena its index in our tree.
     nodes: Vec<u32>,
     /// What each node of the arena held when it was looked at last: samples, then the metrics.
@@ -54,7 +54,7 @@ impl TreeCopy {
 
     /// Which of the arena's nodes stands at `at`.
     fn number(&self, at: ArenaRef) -> Option<usize> {
-        let chunk = self.chunks.get(*self.places.get(&at.chunk().0)?)?;
+        let chunk = self.chunks.get(*self.chunk_positions.get(&at.chunk().0)?)?;
         let offset = at.offset_bytes() % CHUNK_LEN_BYTES;
         let within = offset.checked_sub(chunk.start).filter(|_| offset < chunk.end)?;
         Some(chunk.first + within / self.columns.stride_bytes())
@@ -64,7 +64,7 @@ impl TreeCopy {
 /// An update: what is followed, and where it goes.
 pub(crate) struct Update<'a> {
     pub(crate) copy: &'a mut TreeCopy,
-    pub(crate) keeper: &'a ArenaKeeper,
+    pub(crate) allocator: &'a ArenaAllocator,
     /// The thread's.
     pub(crate) record: ArenaRef,
     /// Ours.
@@ -74,16 +74,16 @@ pub(crate) struct Update<'a> {
 impl Update<'_> {
     /// Brings our tree up to date. `is_last`: the thread adds nothing any more.
     pub(crate) fn run(mut self, is_last: bool) {
-        let (keeper, record) = (self.keeper, self.record);
-        self.copy.columns = keeper.columns();
-        let at = keeper.arena().get::<ThreadRecord>(record).filter(|_| keeper.is_backed(record.chunk()));
+        let (allocator, record) = (self.allocator, self.record);
+        self.copy.columns = allocator.columns();
+        let at = allocator.arena().get::<ThreadRecord>(record).filter(|_| allocator.is_backed(record.chunk()));
         let Some(at) = at else { return };
         // First what was counted: what comes while we look is another look's.
         let counted = at.counted.load(Acquire);
         self.copy_new();
         let since = counted.wrapping_sub(self.copy.counted) as usize;
         // Returns are added by code that notes nothing.
-        let notes_all = !keeper.settings().uses(Settings::RETURNS);
+        let notes_all = !allocator.settings().uses(Settings::RETURNS);
         if is_last || !notes_all || !self.look_at_noted(at, since) {
             self.look_at_all();
         }
@@ -92,24 +92,24 @@ impl Update<'_> {
 
     /// Copies nodes that have come since the last look.
     fn copy_new(&mut self) {
-        let keeper = self.keeper;
+        let allocator = self.allocator;
         let mut next = self.copy.chunks.last().map_or(self.record.chunk(), |chunk| chunk.index);
-        while keeper.is_backed(next) {
+        while allocator.is_backed(next) {
             // A list that runs in circles or into another's was damaged by the program.
-            let mine = keeper.arena().chunk(next).filter(|header| header.owner.load(Relaxed) == self.record.0);
+            let mine = allocator.arena().chunk(next).filter(|header| header.owner.load(Relaxed) == self.record.0);
             let Some(header) = mine else { break };
             // Chunks of other kinds follow those of nodes.
             if !matches!(header.kind.load(Relaxed), ChunkHeader::KIND_THREAD | ChunkHeader::KIND_NODES) {
                 break;
             }
             let copy = &mut *self.copy;
-            let place = copy.chunks.len();
+            let position = copy.chunks.len();
             if copy.chunks.last().is_none_or(|last| last.index != next) {
                 let start = header.start.load(Relaxed) as usize;
-                if copy.places.contains_key(&next.0) || start > CHUNK_LEN_BYTES || !start.is_multiple_of(8) {
+                if copy.chunk_positions.contains_key(&next.0) || start > CHUNK_LEN_BYTES || !start.is_multiple_of(8) {
                     break;
                 }
-                copy.places.insert(next.0, place);
+                copy.chunk_positions.insert(next.0, position);
                 copy.chunks.push(Chunk { index: next, start, end: start, first: copy.nodes.len() });
             }
             // Whether there is another chunk first: then this one has no more nodes than its end says afterwards.
@@ -129,7 +129,7 @@ impl Update<'_> {
         let base = chunk.index.0 as usize * CHUNK_LEN_BYTES;
         let mut offset = chunk.end;
         while offset + stride <= end {
-            let Some(node) = self.keeper.arena().at_offset::<Node>(base + offset) else { return };
+            let Some(node) = self.allocator.arena().at_offset::<Node>(base + offset) else { return };
             let at = match self.copy.nodes.len() as u32 {
                 root @ (FULL_ROOT | PARTIAL_ROOT) => root,
                 // An earlier one, or the partial root if the program has damaged the tree.
@@ -151,15 +151,15 @@ impl Update<'_> {
     /// Looks at the nodes that the thread has noted. `false`: they are not all there.
     fn look_at_noted(&mut self, at: &ThreadRecord, since: usize) -> bool {
         let ring = self.record.chunk().0 as usize * CHUNK_LEN_BYTES + layout::COUNTED;
-        let Some(ring) = self.keeper.arena().slice_at::<AtomicU32>(ring, layout::COUNTED_LEN) else {
+        let Some(ring) = self.allocator.arena().slice_at::<AtomicU32>(ring, layout::COUNTED_LEN) else {
             return false;
         };
         if since > layout::COUNTED_LEN {
             return false;
         }
         let noted: Vec<u32> = (0..since)
-            .map(|place| {
-                ring[self.copy.counted.wrapping_add(place as u32) as usize % layout::COUNTED_LEN].load(Relaxed)
+            .map(|position| {
+                ring[self.copy.counted.wrapping_add(position as u32) as usize % layout::COUNTED_LEN].load(Relaxed)
             })
             .collect();
         // What was written over meanwhile is not what was counted.
@@ -178,8 +178,8 @@ impl Update<'_> {
 
     fn look_at_all(&mut self) {
         let stride = self.copy.columns.stride_bytes();
-        for place in 0..self.copy.chunks.len() {
-            let Chunk { index, start, end, first } = self.copy.chunks[place];
+        for position in 0..self.copy.chunks.len() {
+            let Chunk { index, start, end, first } = self.copy.chunks[position];
             let base = index.0 as usize * CHUNK_LEN_BYTES;
             for (number, offset) in (start..end).step_by(stride).enumerate() {
                 self.look(base + offset, first + number);
@@ -189,7 +189,7 @@ impl Update<'_> {
 
     /// Adds to our tree what has been added to the node at an offset in the arena since the last look.
     fn look(&mut self, offset: usize, number: usize) {
-        let (arena, copy) = (self.keeper.arena(), &mut *self.copy);
+        let (arena, copy) = (self.allocator.arena(), &mut *self.copy);
         let at = ArenaRef::from_offset(offset);
         let (Some(node), Some(values)) = (arena.get::<Node>(at), copy.columns.of_node(&arena, at)) else { return };
         let width = 1 + copy.columns.count();
@@ -221,7 +221,7 @@ mod tests {
 
     /// A thread that writes its tree as the collector does.
     struct Writer {
-        keeper: ArenaKeeper,
+        allocator: ArenaAllocator,
         record: ArenaRef,
         chunk: ChunkIndex,
         nodes: Vec<ArenaRef>,
@@ -233,11 +233,11 @@ mod tests {
         fn new(meters: [u32; METRICS]) -> Writer {
             let metrics = meters.map(|meter| MetricSettings { meter, period: 0 });
             let settings = Settings::default().with_metrics(&metrics);
-            let keeper = ArenaKeeper::create(32 << 20, 1 << 20, 7, settings).expect("memory for a small arena");
-            let chunk = keeper.session().take_chunk().expect("chunks stand ready");
+            let allocator = ArenaAllocator::create(32 << 20, 1 << 20, 7, settings).expect("memory for a small arena");
+            let chunk = allocator.session().take_chunk().expect("chunks stand ready");
             let record = ArenaRef::from_offset(chunk.0 as usize * CHUNK_LEN_BYTES + layout::RECORD);
-            let mut writer = Writer { keeper, record, chunk, nodes: Vec::new(), truth: Vec::new() };
-            let nodes_start = writer.keeper.columns().nodes_start();
+            let mut writer = Writer { allocator, record, chunk, nodes: Vec::new(), truth: Vec::new() };
+            let nodes_start = writer.allocator.columns().nodes_start();
             writer.begin_chunk(chunk, ChunkHeader::KIND_THREAD, nodes_start);
             writer.add(None, 0);
             writer.add(None, 0);
@@ -245,27 +245,27 @@ mod tests {
         }
 
         fn begin_chunk(&mut self, chunk: ChunkIndex, kind: u32, start: usize) {
-            let header = self.keeper.arena().chunk(chunk).unwrap();
+            let header = self.allocator.arena().chunk(chunk).unwrap();
             header.kind.store(kind, Relaxed);
             header.owner.store(self.record.0, Relaxed);
             header.start.store(start as u32, Relaxed);
             header.end.store(start as u32, Relaxed);
             if chunk != self.chunk {
-                self.keeper.arena().chunk(self.chunk).unwrap().next.store(chunk.0, Release);
+                self.allocator.arena().chunk(self.chunk).unwrap().next.store(chunk.0, Release);
             }
             self.chunk = chunk;
         }
 
         fn add(&mut self, parent: Option<usize>, key: u64) -> usize {
-            let stride = self.keeper.columns().stride_bytes();
-            if self.keeper.arena().chunk(self.chunk).unwrap().end.load(Relaxed) as usize + stride > CHUNK_LEN_BYTES {
-                let chunk = self.keeper.session().take_chunk().expect("chunks stand ready");
+            let stride = self.allocator.columns().stride_bytes();
+            if self.allocator.arena().chunk(self.chunk).unwrap().end.load(Relaxed) as usize + stride > CHUNK_LEN_BYTES {
+                let chunk = self.allocator.session().take_chunk().expect("chunks stand ready");
                 self.begin_chunk(chunk, ChunkHeader::KIND_NODES, ChunkHeader::LEN_BYTES);
             }
-            let header = self.keeper.arena().chunk(self.chunk).unwrap();
+            let header = self.allocator.arena().chunk(self.chunk).unwrap();
             let end = header.end.load(Relaxed) as usize;
             let at = ArenaRef::from_offset(self.chunk.0 as usize * CHUNK_LEN_BYTES + end);
-            let node: &Node = self.keeper.arena().get(at).unwrap();
+            let node: &Node = self.allocator.arena().get(at).unwrap();
             node.key.store(key, Relaxed);
             node.parent.store(parent.map_or(0, |parent| self.nodes[parent].0), Relaxed);
             header.end.store((end + stride) as u32, Release);
@@ -278,19 +278,21 @@ mod tests {
 
         fn count(&mut self, node: usize, values: [u64; METRICS], is_noted: bool) {
             let at = self.nodes[node];
-            for (slot, value) in self.keeper.columns().of_node(&self.keeper.arena(), at).unwrap().iter().zip(values) {
+            for (slot, value) in
+                self.allocator.columns().of_node(&self.allocator.arena(), at).unwrap().iter().zip(values)
+            {
                 slot.fetch_add(value, Relaxed);
             }
             self.truth[node].2.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
             if !is_noted {
                 return;
             }
-            self.keeper.arena().get::<Node>(at).unwrap().samples.fetch_add(1, Relaxed);
+            self.allocator.arena().get::<Node>(at).unwrap().samples.fetch_add(1, Relaxed);
             self.truth[node].1 += 1;
-            let record: &ThreadRecord = self.keeper.arena().get(self.record).unwrap();
+            let record: &ThreadRecord = self.allocator.arena().get(self.record).unwrap();
             let before = record.counted.load(Relaxed);
             let ring = self.record.chunk().0 as usize * CHUNK_LEN_BYTES + layout::COUNTED;
-            let ring = self.keeper.arena().slice_at::<AtomicU32>(ring, layout::COUNTED_LEN).unwrap();
+            let ring = self.allocator.arena().slice_at::<AtomicU32>(ring, layout::COUNTED_LEN).unwrap();
             ring[before as usize % layout::COUNTED_LEN].store(at.0, Relaxed);
             record.counted.store(before.wrapping_add(1), Release);
         }
@@ -339,7 +341,7 @@ mod tests {
     const CLOCK: [u32; METRICS] = [Settings::CPU_TIME, Settings::COUNTED];
 
     fn follow(copy: &mut TreeCopy, writer: &Writer, tree: &mut PathTree, is_last: bool) {
-        Update { copy, keeper: &writer.keeper, record: writer.record, tree }.run(is_last);
+        Update { copy, allocator: &writer.allocator, record: writer.record, tree }.run(is_last);
     }
 
     #[test]
@@ -367,7 +369,7 @@ mod tests {
         let (first, last) = (writer.record.chunk(), writer.chunk);
         assert_ne!(first, last);
         for next in [first.0, last.0, 3, u32::MAX] {
-            writer.keeper.arena().chunk(last).unwrap().next.store(next, Relaxed);
+            writer.allocator.arena().chunk(last).unwrap().next.store(next, Relaxed);
             let (mut copy, mut tree) = (TreeCopy::default(), PathTree::default());
             for _ in 0..3 {
                 follow(&mut copy, &writer, &mut tree, true);
@@ -375,13 +377,13 @@ mod tests {
             writer.check(&copy, &tree);
         }
         // Nodes that name a parent which does not stand before them hang at the partial root; what the thread notes may be anything.
-        let node: &Node = writer.keeper.arena().get(writer.nodes[5]).unwrap();
+        let node: &Node = writer.allocator.arena().get(writer.nodes[5]).unwrap();
         node.parent.store(writer.nodes[900].0, Relaxed);
         writer.count(5, [1, 1], true);
         let ring = writer.record.chunk().0 as usize * CHUNK_LEN_BYTES + layout::COUNTED;
-        let ring = writer.keeper.arena().slice_at::<AtomicU32>(ring, 1).unwrap();
-        for place in [0, 1, u32::MAX, writer.nodes[7].0 + 1] {
-            ring[0].store(place, Relaxed);
+        let ring = writer.allocator.arena().slice_at::<AtomicU32>(ring, 1).unwrap();
+        for position in [0, 1, u32::MAX, writer.nodes[7].0 + 1] {
+            ring[0].store(position, Relaxed);
             let (mut copy, mut tree) = (TreeCopy::default(), PathTree::default());
             follow(&mut copy, &writer, &mut tree, false);
             let at = copy.index(writer.nodes[5]).unwrap();

@@ -53,7 +53,7 @@ impl Beginning {
     }
 }
 
-/// Time in the measurement.
+/// The time base of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimeBase {
     begin_ticks: u64,

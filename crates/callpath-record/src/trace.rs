@@ -1,5 +1,5 @@
 //! Traces: entries taken out of the arena and appended to a process's file.
-//! Knows nothing of what is made of them.
+//! Knows nothing of what becomes of them.
 //!
 //! ```text
 //! 0   magic  "CPTRAC01"
@@ -18,7 +18,7 @@ use callpath_format::shared::tree::TraceEntry;
 use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex};
 use callpath_measurement::MeasurementError;
 
-use crate::arena::ArenaKeeper;
+use crate::arena::ArenaAllocator;
 use crate::thread::Thread;
 
 const MAGIC: &[u8; 8] = b"CPTRAC01";
@@ -75,13 +75,14 @@ type Entry = (u64, ArenaRef);
 
 /// Takes a thread's entries away. Chunks that are full go back. The thread's tree must be copied after this, so that it
 /// holds every node that the entries name.
-pub(crate) fn take(keeper: &mut ArenaKeeper, thread: &Thread) -> Vec<Entry> {
+pub(crate) fn take(allocator: &mut ArenaAllocator, thread: &Thread) -> Vec<Entry> {
     let mut entries = Vec::new();
     let mut free = Vec::new();
-    if let Some(record) = thread.record(keeper) {
+    if let Some(record) = thread.record(allocator) {
         let mut chunk = ChunkIndex(record.trace_first.load(Acquire));
-        while keeper.is_backed(chunk) && !free.contains(&chunk) {
-            let Some(header) = keeper.arena().chunk(chunk).filter(|h| h.kind.load(Relaxed) == ChunkHeader::KIND_TRACE)
+        while allocator.is_backed(chunk) && !free.contains(&chunk) {
+            let Some(header) =
+                allocator.arena().chunk(chunk).filter(|h| h.kind.load(Relaxed) == ChunkHeader::KIND_TRACE)
             else {
                 break;
             };
@@ -89,7 +90,7 @@ pub(crate) fn take(keeper: &mut ArenaKeeper, thread: &Thread) -> Vec<Entry> {
             let (start, end) = (header.start.load(Relaxed) as usize, header.end.load(Acquire) as usize);
             let count = end.min(CHUNK_LEN_BYTES).saturating_sub(start) / size_of::<TraceEntry>();
             let base = chunk.0 as usize * CHUNK_LEN_BYTES + start;
-            for entry in keeper.arena().slice_at::<TraceEntry>(base, count).unwrap_or_default() {
+            for entry in allocator.arena().slice_at::<TraceEntry>(base, count).unwrap_or_default() {
                 entries.push((entry.ticks.load(Relaxed), ArenaRef(entry.node.load(Relaxed))));
             }
             // The thread never looks at `start`.
@@ -103,16 +104,16 @@ pub(crate) fn take(keeper: &mut ArenaKeeper, thread: &Thread) -> Vec<Entry> {
         }
     }
     for chunk in free {
-        keeper.give_back(chunk);
+        allocator.give_back(chunk);
     }
     entries
 }
 
 /// Gives back what trace chunks a thread that has ended still has.
-pub(crate) fn release(keeper: &mut ArenaKeeper, thread: &Thread) {
-    let Some(record) = thread.record(keeper) else { return };
+pub(crate) fn release(allocator: &mut ArenaAllocator, thread: &Thread) {
+    let Some(record) = thread.record(allocator) else { return };
     let last = ChunkIndex(record.trace_first.swap(0, Acquire));
-    if keeper.arena().chunk(last).is_some_and(|h| h.kind.load(Relaxed) == ChunkHeader::KIND_TRACE) {
-        keeper.give_back(last);
+    if allocator.arena().chunk(last).is_some_and(|h| h.kind.load(Relaxed) == ChunkHeader::KIND_TRACE) {
+        allocator.give_back(last);
     }
 }

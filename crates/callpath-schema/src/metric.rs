@@ -6,7 +6,7 @@ use crate::MetricId;
 /// One column of a profile. Metric 0 is the one that everything is ordered by.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metric {
-    /// Its row in the registry; `None`: it is of a profile that was made otherwise, or of another callpath.
+    /// Its row in the registry; `None`: it belongs to a profile that was made otherwise, or of another callpath.
     pub id: Option<MetricId>,
     /// As typed: `cpu-time`, `samples`.
     pub name: String,

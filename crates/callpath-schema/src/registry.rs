@@ -47,7 +47,7 @@ const ROWS: [Row; 7] = [
     row(MetricId::COUNTED, "", "count", MetricSource::Kernel),
     Row {
         is_of_procedure: true,
-        note: Some("returns from frames that were active at a sample; it is no number of calls"),
+        note: Some("returns from frames that were active at a sample; not a call count"),
         ..row(MetricId::RETURNS, "returns", "count", MetricSource::Sentinel)
     },
     row(MetricId::SAMPLES, "samples", "count", MetricSource::Samples),

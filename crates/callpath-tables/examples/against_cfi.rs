@@ -1,7 +1,7 @@
-//! What machine code alone says, against call frame information: `against_cfi FILE [VERDICT|ADDRESS [COUNT]]`.
+//! What machine code alone says, against call frame information: `against_cfi FILE [EVIDENCE|ADDRESS [COUNT]]`.
 //! Knows nothing of which of them is right.
 //!
-//! Prints how many instructions agree and how many do not, and the procedures with the most points of one verdict.
+//! Prints how many instructions agree and how many do not, and the procedures with the most points of one kind of evidence.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -15,7 +15,7 @@ use callpath_tables::recipes::{Disagreement, compare};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
-    let file = args.next().ok_or("usage: against_cfi FILE [VERDICT|ADDRESS [COUNT]]")?;
+    let file = args.next().ok_or("usage: against_cfi FILE [EVIDENCE|ADDRESS [COUNT]]")?;
     let wanted = args.next().unwrap_or_default();
     let count = args.next().map_or(Ok(10), |count| count.parse())?;
     let image = Arc::new(Image::read(Path::new(&file))?);
@@ -23,19 +23,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut totals: BTreeMap<String, u64> = BTreeMap::new();
     let mut places: BTreeMap<u64, Vec<Disagreement>> = BTreeMap::new();
     compare(&Module::new(Arc::clone(&image)), |point| {
-        let verdict = format!("{:?}", point.verdict);
-        *totals.entry(verdict.clone()).or_default() += 1;
+        let evidence = format!("{:?}", point.evidence);
+        *totals.entry(evidence.clone()).or_default() += 1;
         if format!("{:#x}", point.address) == wanted {
-            println!("{verdict}\n    CFI  {}\n    code {}", short(&point.call_frames), short(&point.machine_code));
+            println!("{evidence}\n    CFI  {}\n    code {}", short(&point.call_frames), short(&point.machine_code));
         }
-        if verdict == wanted {
+        if evidence == wanted {
             let start = procedures.procedure_at(point.address).map_or(0, |procedure| procedure.start.0);
             places.entry(start).or_default().push(point);
         }
     });
     let all: u64 = totals.values().sum();
-    for (verdict, count) in &totals {
-        println!("{verdict:16} {count:9} {:8.4}%", 100.0 * *count as f64 / all.max(1) as f64);
+    for (evidence, count) in &totals {
+        println!("{evidence:16} {count:9} {:8.4}%", 100.0 * *count as f64 / all.max(1) as f64);
     }
     let mut places: Vec<_> = places.into_iter().collect();
     places.sort_by_key(|(_, points)| std::cmp::Reverse(points.len()));

@@ -1,5 +1,5 @@
 //! Procedure bounds found in machine code against the symbols of unstripped files: `procedure_bounds [--show] FILE...`.
-//! Knows nothing of how either was made.
+//! Knows nothing of where either comes from.
 //!
 //! Each file is analysed as if it had no call frame information and no local symbols. Columns: procedures that symbols
 //! name; precision and recall of the starts that were found; of the starts that were missed and of those that are none,
@@ -19,7 +19,7 @@ use callpath_image::debug_file::{DEFAULT_ROOT, DebugFiles};
 use callpath_image::loading::named_starts;
 use callpath_image::symbols::Procedures;
 use callpath_tables::module::Module;
-use callpath_tables::recipes::{Verdict, compare, procedures};
+use callpath_tables::recipes::{Evidence, compare, procedures};
 
 #[derive(Default)]
 struct Figures {
@@ -94,7 +94,7 @@ fn figures(path: &Path, show: bool) -> Result<Figures, Box<dyn Error>> {
     // Instructions of which the code alone does not say what call frame information says.
     let mut differing = BTreeSet::new();
     compare(&module, |point| {
-        if point.verdict != Verdict::Agrees {
+        if point.evidence != Evidence::Agrees {
             differing.insert(point.address);
         }
     });

@@ -112,17 +112,17 @@ fn look_up(table: &Table<'_>, addr: LinkAddr) -> bool {
 /// Nanoseconds of a look-up in each of 200 rounds over 256 addresses.
 fn warm(bytes: &[u8]) -> Vec<f64> {
     const ADDRESSES: usize = 256;
-    const TURNS: usize = 64;
+    const ROUNDS: usize = 64;
     let Ok(table) = Table::new(bytes) else { return Vec::new() };
     let addresses = addresses(&table, ADDRESSES);
     let round = || {
         let start = Instant::now();
-        for _ in 0..TURNS {
+        for _ in 0..ROUNDS {
             for addr in &addresses {
                 black_box(look_up(&table, *addr));
             }
         }
-        start.elapsed().as_secs_f64() * 1e9 / (ADDRESSES * TURNS) as f64
+        start.elapsed().as_secs_f64() * 1e9 / (ADDRESSES * ROUNDS) as f64
     };
     (0..200).map(|_| round()).collect()
 }

@@ -6,22 +6,22 @@ use std::path::PathBuf;
 /// Something that the cache could not do. The table is as good as without it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CacheTrouble {
-    /// The directory cannot be used: nothing is kept.
+    /// The directory cannot be used: nothing is stored.
     Directory {
         /// Which.
         path: PathBuf,
         /// Why.
         reason: String,
     },
-    /// A file in it is not a table that we can use; it was made again.
+    /// A file in it is not a table that we can use; it was built again.
     Rebuilt {
         /// Which.
         path: PathBuf,
         /// Why.
         reason: String,
     },
-    /// A table could not be kept.
-    NotKept {
+    /// A table could not be stored.
+    NotStored {
         /// Under which name.
         path: PathBuf,
         /// Why.
@@ -38,7 +38,7 @@ impl fmt::Display for CacheTrouble {
             CacheTrouble::Rebuilt { path, reason } => {
                 write!(f, "the recipe table {} was made again: {reason}", path.display())
             }
-            CacheTrouble::NotKept { path, reason } => {
+            CacheTrouble::NotStored { path, reason } => {
                 write!(f, "the recipe table {} could not be kept: {reason}", path.display())
             }
         }

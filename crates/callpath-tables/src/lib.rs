@@ -1,4 +1,4 @@
-//! What callpath knows of a module's code: recipe tables, the cache that keeps them, control flow graphs, and walks over snapshots by the tables.
+//! What callpath knows of a module's code: recipe tables, their cache, control flow graphs, and walks over snapshots by the tables.
 //! Knows nothing of measurements, profiles and live processes.
 #![deny(unsafe_code)]
 

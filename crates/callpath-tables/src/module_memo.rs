@@ -1,5 +1,5 @@
 //! What a recorder needs of a module without reading the module: remembered under the state of its file.
-//! Knows nothing of how a table is made.
+//! Knows nothing of how a table is built.
 //!
 //! A table belongs to content ([`crate::table_cache`]), and finding a table means hashing the content: tens of milliseconds
 //! for a large program, at each start of it. The kernel changes a file's status time (`ctime`) with every change of its
@@ -78,16 +78,16 @@ impl FileState {
 }
 
 /// What was found of a module at a first look.
-pub enum Found {
+pub enum FirstLook {
     /// All, from memory.
     Known(LoadedModule),
-    /// All but its table, which is still to be made.
+    /// All but its table, which is still to be built.
     New(Box<Unfinished>),
-    /// A large module, whose table is made in slices, and the slices that are known from memory.
+    /// A large module, whose table is built in slices, and the slices that are known from memory.
     Sliced(Arc<Slices>, Tables),
 }
 
-/// A module whose table is still to be made.
+/// A module whose table is still to be built.
 #[derive(Clone)]
 pub struct Unfinished {
     /// Unless it can be read again.
@@ -118,7 +118,7 @@ impl Unfinished {
         let Some(image) = image else { return module };
         let (build, key) = cache.table_and_key(&Module::new(image), &self.options);
         // Where each recipe says it, nothing need be said of the module.
-        module.return_use.catches &= !Table::new(&build.bytes).is_ok_and(|table| table.header().knows_kept);
+        module.return_use.catches &= !Table::new(&build.bytes).is_ok_and(|table| table.header().knows_pinned);
         module.table = build.bytes;
         let file = cache.directory().map(|dir| memo_path(dir, &self.state, &self.options));
         if let Some((file, key)) = file.zip(key).filter(|_| as_it_was() && self.state.is_settled()) {
@@ -129,15 +129,15 @@ impl Unfinished {
 }
 
 /// The module in the file at `path`, from memory if the file is as it was. Takes no time worth mention.
-pub fn find(cache: &TableCache, path: &Path, options: &RecipeOptions) -> Result<Found, ImageError> {
+pub fn find(cache: &TableCache, path: &Path, options: &RecipeOptions) -> Result<FirstLook, ImageError> {
     let failed = |source| ImageError::Read { path: path.to_owned(), source };
     let state = FileState::of(&fs::metadata(path).map_err(failed)?);
     let file = cache.directory().map(|dir| memo_path(dir, &state, options));
     if let Some(module) = file.and_then(|file| recall(cache, &file, &state, options)) {
-        return Ok(Found::Known(module));
+        return Ok(FirstLook::Known(module));
     }
     if let Some((slices, tables)) = Slices::find(cache, path, state, options) {
-        return Ok(Found::Sliced(Arc::new(slices), tables));
+        return Ok(FirstLook::Sliced(Arc::new(slices), tables));
     }
     let image = Image::read(path)?;
     let module = LoadedModule {
@@ -148,7 +148,7 @@ pub fn find(cache: &TableCache, path: &Path, options: &RecipeOptions) -> Result<
     };
     // Many modules may wait for their tables. What lies in a process's own directory is gone with it.
     let image = Some(Arc::new(image)).filter(|_| path.starts_with("/proc"));
-    Ok(Found::New(Box::new(Unfinished { image, path: path.to_owned(), state, options: *options, module })))
+    Ok(FirstLook::New(Box::new(Unfinished { image, path: path.to_owned(), state, options: *options, module })))
 }
 
 pub(crate) fn memo_path(dir: &Path, state: &FileState, options: &RecipeOptions) -> PathBuf {
@@ -164,7 +164,7 @@ fn remember(file: &Path, module: &LoadedModule, key: u128, state: &[u8]) {
     write_memo(file, MAGIC, encode(module, key, state));
 }
 
-/// Writes a memo of which `body` is what its checksum is of. One that cannot be written costs time, nothing else.
+/// Writes a memo of which `body` is what its checksum covers. One that cannot be written costs time, nothing else.
 pub(crate) fn write_memo(file: &Path, magic: [u8; 8], body: Vec<u8>) {
     let header: Vec<u8> = magic.into_iter().chain(xxh3_64(&body).to_le_bytes()).collect();
     let temporary = file.with_extension(format!("{}.new", std::process::id()));
@@ -197,7 +197,7 @@ pub(crate) fn encode(module: &LoadedModule, key: u128, state: &[u8]) -> Vec<u8> 
 fn recall(cache: &TableCache, file: &Path, state: &FileState, options: &RecipeOptions) -> Option<LoadedModule> {
     let bytes = read_memo(file, cache.user())?;
     let (key, identity, segments, return_use) = decode(&bytes, &state.bytes(options))?;
-    Some(LoadedModule { identity, segments, return_use, table: cache.kept(key)?.bytes })
+    Some(LoadedModule { identity, segments, return_use, table: cache.cached(key)?.bytes })
 }
 
 /// The bytes of a memo, if it is this user's.
@@ -289,9 +289,9 @@ mod tests {
         std::thread::sleep(CLOCK_RESOLUTION * 2);
         let options = RecipeOptions::default();
         let load = || match find(&cache, &path, &options).unwrap() {
-            Found::Known(module) => module,
-            Found::New(unfinished) => unfinished.finish(&cache),
-            Found::Sliced(..) => panic!("it is small"),
+            FirstLook::Known(module) => module,
+            FirstLook::New(unfinished) => unfinished.finish(&cache),
+            FirstLook::Sliced(..) => panic!("it is small"),
         };
         let first = load();
         let memos = || {
@@ -302,16 +302,16 @@ mod tests {
         let state = FileState::of(&fs::metadata(&path).unwrap());
         let file = memo_path(&dir.path().join("cache"), &state, &options);
         assert_eq!(recall(&cache, &file, &state, &options).as_ref(), Some(&first));
-        assert!(matches!(find(&cache, &path, &options), Ok(Found::Known(module)) if module == first));
+        assert!(matches!(find(&cache, &path, &options), Ok(FirstLook::Known(module)) if module == first));
         // The same name, another program.
         fs::copy("/bin/cat", &path).unwrap();
         let other = load();
         assert_ne!(other.identity, first.identity);
         // It has only just changed: not remembered.
         assert_eq!(memos(), 1);
-        // One that is replaced before its table is made has none.
+        // One that is replaced before its table is built has none.
         fs::copy("/bin/ls", &path).unwrap();
-        let Ok(Found::New(unfinished)) = find(&cache, &path, &options) else { panic!("known, though it is new") };
+        let Ok(FirstLook::New(unfinished)) = find(&cache, &path, &options) else { panic!("known, though it is new") };
         fs::copy("/bin/cat", &path).unwrap();
         assert!(unfinished.finish(&cache).table.is_empty());
         // A damaged memo is no memo.

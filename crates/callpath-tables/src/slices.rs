@@ -1,4 +1,4 @@
-//! The recipe table of a large module, in slices: each is a table of a part of its code, made when somebody asks for it.
+//! The recipe table of a large module, in slices: each is a table of a part of its code, built on request.
 //! Knows nothing of who asks.
 //!
 //! A slice says what call frame information says. What it takes an analysis of the whole module's code to know is unknown in it:
@@ -6,11 +6,11 @@
 //! speaks of most of their code.
 //!
 //! ```text
-//! DIR/<hash>.memo       which slices are kept, of a module in this state
+//! DIR/<hash>.memo       which slices are cached, of a module in this state
 //!
 //! magic 8               "CPSLIC01"
 //! as in a memo          up to the segments (`module_memo`); the key is 0
-//! slices                count u32; each start u64, end u64, key of its table u128 (0: not made yet)
+//! slices                count u32; each start u64, end u64, key of its table u128 (0: not built yet)
 //! ```
 
 use std::fs::{self, File};
@@ -38,7 +38,7 @@ const MAGIC: [u8; 8] = *b"CPSLIC01";
 /// What is sliced, and how.
 #[derive(Clone, Copy)]
 struct Sizes {
-    /// Modules with less code than this have one table: it is made in a tenth of a second or so.
+    /// Modules with less code than this have one table: it is built in a tenth of a second or so.
     least_code_bytes: u64,
     /// A slice ends at the first procedure that begins so far behind its start.
     slice_bytes: u64,
@@ -58,12 +58,12 @@ pub struct Slices {
     module: LoadedModule,
     /// Sorted and disjoint; all executable code.
     ranges: Vec<Range<LinkAddr>>,
-    /// Of each, the key that its table is kept under.
+    /// Of each, the key that its table is cached under.
     keys: Mutex<Vec<Option<u128>>>,
     opened: Mutex<Option<Arc<Opened>>>,
 }
 
-/// What slices are made from.
+/// What slices are built from.
 struct Opened {
     file: File,
     /// Without its code and what else is not needed.
@@ -76,7 +76,7 @@ struct Opened {
 }
 
 impl Slices {
-    /// The module in the file at `path`, which is in this state, if it is one to be sliced; and the slices that are kept.
+    /// The module in the file at `path`, which is in this state, if it is one to be sliced; and the slices that are cached.
     pub(crate) fn find(
         cache: &TableCache,
         path: &Path,
@@ -95,7 +95,7 @@ impl Slices {
         };
         let mut tables = Vec::new();
         for (index, key) in (0..).zip(&mut keys) {
-            match key.and_then(|key| cache.kept(key)) {
+            match key.and_then(|key| cache.cached(key)) {
                 Some(table) => tables.push((index, table.bytes)),
                 None => *key = None,
             }
@@ -159,25 +159,25 @@ impl Slices {
         self.ranges.get(index).filter(|range| range.contains(&at)).map(|_| index as u32)
     }
 
-    /// The table of all of the module, which is still to be made.
+    /// The table of all of the module, which is still to be built.
     pub fn whole(&self) -> Unfinished {
         Unfinished::new(&self.path, self.state, &self.options, self.module.clone())
     }
 
-    /// The table of a slice, which is made, or found in the cache, and kept there. `None` if the file is no longer what it was.
+    /// The table of a slice, which is built, or found in the cache, and stored there. `None` if the file is no longer what it was.
     pub fn table(&self, index: u32, cache: &TableCache) -> Option<Vec<u8>> {
         let range = self.ranges.get(index as usize)?;
         let opened = self.opened()?;
         let bytes = if opened.entries.of(range).next().is_some() { opened.code(range)? } else { Vec::new() };
         let key = opened.key_of(range, &bytes);
-        let table = match cache.kept(key) {
+        let table = match cache.cached(key) {
             Some(build) => build.bytes,
             None => {
                 let Opened { image, entries, named, starts, .. } = &*opened;
                 // What a slice alone asks for, such as relocations where it has stubs, goes with it.
                 let file = &ModuleFile::new(Arc::clone(image));
                 let table = TablePart { file, entries, named, starts, code: range.clone(), bytes: &bytes }.build();
-                cache.keep(key, &table);
+                cache.store(key, &table);
                 table
             }
         };
@@ -337,7 +337,7 @@ mod tests {
     /// A recipe as the walk sees it; what is only said of marks is left out.
     fn said(table: &Table<'_>, id: Option<RecipeId>) -> Option<(Packed, Option<Recipe>)> {
         let mut packed = table.packed(id?)?;
-        packed.head &= !(Packed::KEPT | Packed::KEEPS | Packed::LEAVES);
+        packed.head &= !(Packed::PINNED | Packed::PINS_CALLEE | Packed::TAIL_CALLS_ANY);
         if packed.kind() == Packed::UNKNOWN {
             return None;
         }
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_slices_are_found_again_as_long_as_the_file_is_the_same() {
+    fn cached_slices_are_found_again_as_long_as_the_file_is_the_same() {
         let dir = tempfile::tempdir().unwrap();
         let cache = TableCache::open(Some(dir.path().join("cache")));
         let path = dir.path().join("module");
@@ -433,7 +433,7 @@ mod tests {
         let (module, ranges, keys) = decode(&bytes, &state.bytes(&options)).unwrap();
         assert_eq!((&module, &ranges), (slices.module(), &slices.ranges));
         for (index, key) in (0..).zip(keys) {
-            let kept = key.map(|key| cache.kept(key).unwrap().bytes);
+            let kept = key.map(|key| cache.cached(key).unwrap().bytes);
             assert_eq!(kept.as_ref(), wanted.iter().position(|w| *w == index).map(|at| &made[at]), "slice {index}");
         }
         for at in 0..bytes.len() {

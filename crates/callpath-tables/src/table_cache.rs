@@ -1,5 +1,5 @@
-//! Recipe tables that were made before, on disk.
-//! Knows nothing of how tables are made; a table belongs to what was analysed, whatever the file was called.
+//! Recipe tables that were built before, on disk.
+//! Knows nothing of how tables are built; a table belongs to what was analysed, whatever the file was called.
 //!
 //! ```text
 //! DIR/<key>.table       mode 0600, in a directory of mode 0700
@@ -13,7 +13,7 @@
 //!
 //! All integers are little-endian. A file is written under another name and then renamed, so that whoever opens it
 //! sees all of it; of concurrent writers the last one wins, with the same bytes. A file that is damaged, cut, foreign
-//! or old is made again and counted. Nothing here keeps anybody from getting a table.
+//! or old is built again and counted. Nothing here keeps anybody from getting a table.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -35,7 +35,7 @@ const MAGIC: [u8; 8] = *b"CPCACH01";
 const STATS_LEN_BYTES: usize = 64;
 const HEADER_LEN_BYTES: usize = 8 + 16 + STATS_LEN_BYTES + 8;
 
-/// Tables that were made before, in a directory of the user's.
+/// Tables that were built before, in a directory of the user's.
 #[derive(Debug)]
 pub struct TableCache {
     dir: Option<PathBuf>,
@@ -44,8 +44,8 @@ pub struct TableCache {
 }
 
 impl TableCache {
-    /// The cache in `dir`, which is made if need be; `None` keeps nothing. A directory that cannot be used, or that
-    /// another user owns or may write to, keeps nothing either: [`TableCache::trouble`] says so.
+    /// The cache in `dir`, which is made if need be; `None` stores nothing. A directory that cannot be used, or that
+    /// another user owns or may write to, stores nothing either: [`TableCache::trouble`] says so.
     pub fn open(dir: Option<PathBuf>) -> TableCache {
         let user = effective_user();
         match dir {
@@ -57,17 +57,17 @@ impl TableCache {
         }
     }
 
-    /// Why nothing is kept, if a directory was asked for.
+    /// Why nothing is stored, if a directory was asked for.
     pub fn trouble(&self) -> Option<&CacheTrouble> {
         self.trouble.as_ref()
     }
 
-    /// The module's table: the kept one if there is one, else a new one, which is kept.
+    /// The module's table: the cached one if there is one, else a new one, which is stored.
     pub fn table_for(&self, module: &Module, options: &RecipeOptions) -> TableBuild {
         self.table_and_key(module, options).0
     }
 
-    /// The same, and the key that it is kept under, if tables are kept.
+    /// The same, and the key that it is kept under, if tables are cached.
     pub(crate) fn table_and_key(&self, module: &Module, options: &RecipeOptions) -> (TableBuild, Option<u128>) {
         let Some(dir) = &self.dir else { return (build_table(module, options), None) };
         let key = key_of(module, options);
@@ -80,7 +80,7 @@ impl TableCache {
         };
         let mut build = build_table(module, options);
         if let Err(error) = write(&path, key, &build) {
-            trouble = Some(CacheTrouble::NotKept { path, reason: error.to_string() });
+            trouble = Some(CacheTrouble::NotStored { path, reason: error.to_string() });
         }
         build.stats.diagnostics += u64::from(trouble.is_some());
         build.diagnostics.extend(trouble.map(RecipeDiagnostic::Cache));
@@ -89,7 +89,7 @@ impl TableCache {
 }
 
 impl TableCache {
-    /// The directory, if tables are kept.
+    /// The directory, if tables are cached.
     pub fn directory(&self) -> Option<&Path> {
         self.dir.as_deref()
     }
@@ -99,8 +99,8 @@ impl TableCache {
         self.user
     }
 
-    /// Keeps the table of an analysis. That it cannot costs time, nothing else.
-    pub(crate) fn keep(&self, key: u128, table: &[u8]) {
+    /// Stores the table of an analysis. That it cannot costs time, nothing else.
+    pub(crate) fn store(&self, key: u128, table: &[u8]) {
         if let Some(dir) = &self.dir {
             let stats = TableStats { table_bytes: table.len() as u64, ..TableStats::default() };
             let build = TableBuild { bytes: table.to_vec(), diagnostics: Vec::new(), stats, from_cache: false };
@@ -108,8 +108,8 @@ impl TableCache {
         }
     }
 
-    /// The kept table of an analysis, if there is one.
-    pub(crate) fn kept(&self, key: u128) -> Option<TableBuild> {
+    /// The cached table of an analysis, if there is one.
+    pub(crate) fn cached(&self, key: u128) -> Option<TableBuild> {
         let path = self.dir.as_ref()?.join(format!("{key:032x}.table"));
         // One that cannot be used is made anew by whoever asks for it by its image.
         read(&path, key, self.user).ok().flatten()
@@ -220,9 +220,9 @@ fn checksum_of(key: u128, stats: &[u8; STATS_LEN_BYTES], table: &[u8]) -> u64 {
 }
 
 fn encode_stats(stats: &TableStats) -> [u8; STATS_LEN_BYTES] {
-    let TableStats { code_bytes, covered_bytes, table_bytes, rows, recipes, wide_recipes, pieces, diagnostics } =
+    let TableStats { code_bytes, covered_bytes, table_bytes, rows, recipes, wide_recipes, contributions, diagnostics } =
         *stats;
-    let fields = [code_bytes, covered_bytes, table_bytes, rows, recipes, wide_recipes, pieces, diagnostics];
+    let fields = [code_bytes, covered_bytes, table_bytes, rows, recipes, wide_recipes, contributions, diagnostics];
     let mut bytes = [0; STATS_LEN_BYTES];
     for (chunk, field) in bytes.chunks_exact_mut(8).zip(fields) {
         chunk.copy_from_slice(&field.to_le_bytes());
@@ -235,8 +235,8 @@ fn decode_stats(bytes: &[u8; STATS_LEN_BYTES]) -> TableStats {
     for (field, chunk) in fields.iter_mut().zip(bytes.as_chunks::<8>().0) {
         *field = u64::from_le_bytes(*chunk);
     }
-    let [code_bytes, covered_bytes, table_bytes, rows, recipes, wide_recipes, pieces, diagnostics] = fields;
-    TableStats { code_bytes, covered_bytes, table_bytes, rows, recipes, wide_recipes, pieces, diagnostics }
+    let [code_bytes, covered_bytes, table_bytes, rows, recipes, wide_recipes, contributions, diagnostics] = fields;
+    TableStats { code_bytes, covered_bytes, table_bytes, rows, recipes, wide_recipes, contributions, diagnostics }
 }
 
 fn write(path: &Path, key: u128, build: &TableBuild) -> io::Result<()> {

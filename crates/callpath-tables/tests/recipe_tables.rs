@@ -96,22 +96,25 @@ fn meaning(recipe: &Recipe, bytes_of: impl Fn(Expression) -> Vec<u8>) -> String 
     format!("{cfa}; {}; {registers:?}; {}", rule(&recipe.return_address), recipe.signal_frame)
 }
 
-struct Piece {
+struct Contribution {
     origin: Origin,
     code: Range<u64>,
     rows: Vec<(u64, Recipe)>,
 }
 
-/// What the pieces say of one address, straight from the description of `RecipeTableBuilder`.
-fn by_description(pieces: &[Piece], addr: u64) -> Recipe {
+/// What the contributions say of one address, straight from the description of `RecipeTableBuilder`.
+fn by_description(contributions: &[Contribution], addr: u64) -> Recipe {
     for origin in [Origin::EhFrame, Origin::DebugFrame] {
-        let mut best: Option<&Piece> = None;
-        for piece in pieces.iter().filter(|piece| piece.origin == origin && piece.code.contains(&addr)) {
-            if best.is_none_or(|best| piece.code.start > best.code.start) {
-                best = Some(piece);
+        let mut best: Option<&Contribution> = None;
+        for contribution in contributions
+            .iter()
+            .filter(|contribution| contribution.origin == origin && contribution.code.contains(&addr))
+        {
+            if best.is_none_or(|best| contribution.code.start > best.code.start) {
+                best = Some(contribution);
             }
         }
-        let row = best.and_then(|piece| piece.rows.iter().rfind(|row| row.0 <= addr));
+        let row = best.and_then(|contribution| contribution.rows.iter().rfind(|row| row.0 <= addr));
         if let Some((_, recipe)) = row
             && *recipe != Recipe::UNKNOWN
         {
@@ -121,7 +124,7 @@ fn by_description(pieces: &[Piece], addr: u64) -> Recipe {
     Recipe::UNKNOWN
 }
 
-fn random_pieces(random: &mut Random, end: u64) -> Vec<Piece> {
+fn random_contributions(random: &mut Random, end: u64) -> Vec<Contribution> {
     let recipes: Vec<Recipe> = (0..1 + random.below(20)).map(|_| random.recipe()).collect();
     (0..random.below(30))
         .map(|_| {
@@ -136,18 +139,18 @@ fn random_pieces(random: &mut Random, end: u64) -> Vec<Piece> {
                 at += 1 + random.below(longest);
             }
             let origin = if random.one_in(3) { Origin::DebugFrame } else { Origin::EhFrame };
-            Piece { origin, code, rows }
+            Contribution { origin, code, rows }
         })
         .collect()
 }
 
-fn table_of(regions: &[Range<u64>], pieces: &[Piece], pool: &[u8]) -> Vec<u8> {
+fn table_of(regions: &[Range<u64>], contributions: &[Contribution], pool: &[u8]) -> Vec<u8> {
     let link = |range: &Range<u64>| LinkAddr(range.start)..LinkAddr(range.end);
     let mut builder = RecipeTableBuilder::new(regions.iter().map(link).collect());
-    for piece in pieces {
+    for contribution in contributions {
         let rows: Vec<_> =
-            piece.rows.iter().map(|(at, recipe)| (LinkAddr(*at), builder.recipe(recipe, pool))).collect();
-        builder.add(piece.origin, link(&piece.code), rows);
+            contribution.rows.iter().map(|(at, recipe)| (LinkAddr(*at), builder.recipe(recipe, pool))).collect();
+        builder.add(contribution.origin, link(&contribution.code), rows);
     }
     let build = builder.finish();
     assert_eq!(build.diagnostics, []);
@@ -160,8 +163,8 @@ fn every_address_answers_what_was_put_in() {
     let pool: Vec<u8> = (0..POOL_LEN_BYTES).map(|_| random.below(256) as u8).collect();
     for round in 0..400 {
         let regions = [0x100..0x100 + random.below(0x900), 0xb00..0xc00, 0x1000..0x1001 + random.below(0x300)];
-        let pieces = random_pieces(&mut random, 0x1400);
-        let bytes = table_of(&regions, &pieces, &pool);
+        let contributions = random_contributions(&mut random, 0x1400);
+        let bytes = table_of(&regions, &contributions, &pool);
         let table = Table::new(&bytes).unwrap();
         assert_eq!(table.check(), Ok(()), "round {round}");
         assert_eq!(bytes.len(), table.len_bytes());
@@ -173,7 +176,7 @@ fn every_address_answers_what_was_put_in() {
             }
             let recipe = table.recipe(found.unwrap()).unwrap();
             let got = meaning(&recipe, |expression| table.expression(expression).unwrap().to_vec());
-            let expected = meaning(&by_description(&pieces, addr), |expression| {
+            let expected = meaning(&by_description(&contributions, addr), |expression| {
                 pool[expression.start as usize..][..usize::from(expression.len)].to_vec()
             });
             assert_eq!(got, expected, "round {round}, {addr:#x}");
@@ -188,7 +191,7 @@ fn rows_are_listed_once_and_neighbours_differ() {
     let pool = [0x77; POOL_LEN_BYTES];
     for _ in 0..100 {
         let regions = [0x100..0x900, 0xb00..0xc07];
-        let bytes = table_of(&regions, &random_pieces(&mut random, 0xd00), &pool);
+        let bytes = table_of(&regions, &random_contributions(&mut random, 0xd00), &pool);
         let table = Table::new(&bytes).unwrap();
         let mut listed = Vec::new();
         table.for_each_row(|start, id| listed.push((start.0, id)));
@@ -213,13 +216,13 @@ fn the_order_of_origins_does_not_matter() {
     let mut random = Random(0xda3e_39cb_94b9_5bdb);
     let pool = [0x77; POOL_LEN_BYTES];
     for _ in 0..50 {
-        let mut pieces = random_pieces(&mut random, 0x900);
+        let mut contributions = random_contributions(&mut random, 0x900);
         let addresses = 0x100..0x900u64;
-        let before = table_of(std::slice::from_ref(&addresses), &pieces, &pool);
-        pieces.sort_by_key(|piece| piece.origin);
-        let first = pieces.iter().filter(|piece| piece.origin == Origin::EhFrame).count();
-        pieces.rotate_left(first);
-        let after = table_of(std::slice::from_ref(&addresses), &pieces, &pool);
+        let before = table_of(std::slice::from_ref(&addresses), &contributions, &pool);
+        contributions.sort_by_key(|contribution| contribution.origin);
+        let first = contributions.iter().filter(|contribution| contribution.origin == Origin::EhFrame).count();
+        contributions.rotate_left(first);
+        let after = table_of(std::slice::from_ref(&addresses), &contributions, &pool);
         let (before, after) = (Table::new(&before).unwrap(), Table::new(&after).unwrap());
         for addr in addresses.map(LinkAddr) {
             let meaning_in = |table: &Table<'_>| {
@@ -235,7 +238,7 @@ fn mutated_tables_never_panic() {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let pool = [0x77; POOL_LEN_BYTES];
     for _ in 0..300 {
-        let mut bytes = table_of(&[0x100..0x900, 0xb00..0xc07], &random_pieces(&mut random, 0xd00), &pool);
+        let mut bytes = table_of(&[0x100..0x900, 0xb00..0xc07], &random_contributions(&mut random, 0xd00), &pool);
         for _ in 0..20 {
             let at = random.below(bytes.len() as u64) as usize;
             let old = bytes[at];

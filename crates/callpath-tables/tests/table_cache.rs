@@ -25,13 +25,13 @@ fn tiny() -> Module {
     module(0x55, &[(0..0x20, PUSH_RBP), (0x20..0x30, &[])])
 }
 
-struct Place {
+struct CacheDirectory {
     dir: tempfile::TempDir,
 }
 
-impl Place {
-    fn new() -> Place {
-        Place { dir: tempfile::tempdir().unwrap() }
+impl CacheDirectory {
+    fn new() -> CacheDirectory {
+        CacheDirectory { dir: tempfile::tempdir().unwrap() }
     }
 
     fn path(&self) -> PathBuf {
@@ -63,7 +63,7 @@ impl Place {
 fn the_tiny_object_has_recipes() {
     let build = build_table(&tiny(), &RecipeOptions { machine_code: false, ..RecipeOptions::default() });
     assert_eq!(build.diagnostics, []);
-    assert_eq!((build.stats.pieces, build.stats.covered_bytes), (2, 0x30));
+    assert_eq!((build.stats.contributions, build.stats.covered_bytes), (2, 0x30));
     let table = Table::new(&build.bytes).unwrap();
     let recipe = |addr| table.recipe(table.find(LinkAddr(addr)).unwrap()).unwrap();
     assert_ne!(recipe(0x1000), recipe(0x1001));
@@ -71,22 +71,22 @@ fn the_tiny_object_has_recipes() {
 }
 
 #[test]
-fn a_kept_table_is_the_same() {
-    let place = Place::new();
-    let made = place.table_for(&tiny());
-    let kept = place.table_for(&tiny());
+fn a_cached_table_is_the_same() {
+    let directory = CacheDirectory::new();
+    let made = directory.table_for(&tiny());
+    let kept = directory.table_for(&tiny());
     assert!(!made.from_cache && kept.from_cache);
     assert_eq!((made.bytes, made.stats), (kept.bytes, kept.stats));
-    let file = place.only_file();
+    let file = directory.only_file();
     assert!(file.file_name().unwrap().to_str().unwrap().len() == 32 + ".table".len());
     assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
-    assert_eq!(fs::metadata(place.path()).unwrap().mode() & 0o777, 0o700);
+    assert_eq!(fs::metadata(directory.path()).unwrap().mode() & 0o777, 0o700);
 }
 
 /// Modules can have one build-id and different bytes: the key is what was analysed.
 #[test]
 fn another_byte_is_another_table() {
-    let place = Place::new();
+    let directory = CacheDirectory::new();
     let others = [
         tiny(),
         module(0x56, &[(0..0x20, PUSH_RBP), (0x20..0x30, &[])]),
@@ -94,74 +94,77 @@ fn another_byte_is_another_table() {
         module(0x55, &[(0..0x20, &[]), (0x20..0x30, &[])]),
     ];
     for module in &others {
-        assert!(!place.table_for(module).from_cache);
+        assert!(!directory.table_for(module).from_cache);
     }
     assert!(
-        !place.cache().table_for(&tiny(), &RecipeOptions { debug_frame: false, ..RecipeOptions::default() }).from_cache
+        !directory
+            .cache()
+            .table_for(&tiny(), &RecipeOptions { debug_frame: false, ..RecipeOptions::default() })
+            .from_cache
     );
-    assert_eq!(place.files().len(), others.len() + 1);
+    assert_eq!(directory.files().len(), others.len() + 1);
     for module in &others {
-        let kept = place.table_for(module);
+        let kept = directory.table_for(module);
         assert!(kept.from_cache);
         assert_eq!(kept.bytes, build_table(module, &RecipeOptions::default()).bytes);
     }
 }
 
-/// A table that was made again and a word about it, then the kept one.
-fn assert_rebuilt(place: &Place, module: &Module, why: &str) {
-    let build = place.table_for(module);
+/// A table that was built again and a word about it, then the cached one.
+fn assert_rebuilt(directory: &CacheDirectory, module: &Module, why: &str) {
+    let build = directory.table_for(module);
     assert!(!build.from_cache, "{why}");
     assert!(matches!(&build.diagnostics[..], [RecipeDiagnostic::Cache(CacheTrouble::Rebuilt { .. })]), "{why}");
     assert_eq!(build.stats.diagnostics, 1);
     assert_eq!(build.bytes, build_table(module, &RecipeOptions::default()).bytes);
-    assert!(place.table_for(module).from_cache, "{why}");
+    assert!(directory.table_for(module).from_cache, "{why}");
 }
 
 #[test]
-fn damaged_and_cut_files_are_made_again() {
-    let place = Place::new();
+fn damaged_and_cut_files_are_built_again() {
+    let directory = CacheDirectory::new();
     let image = tiny();
-    place.table_for(&image);
-    let file = place.only_file();
+    directory.table_for(&image);
+    let file = directory.only_file();
     let good = fs::read(&file).unwrap();
     for at in 0..good.len() {
         let mut bad = good.clone();
         bad[at] ^= 1 << (at % 8);
         fs::write(&file, &bad).unwrap();
-        assert_rebuilt(&place, &image, &format!("byte {at}"));
+        assert_rebuilt(&directory, &image, &format!("byte {at}"));
     }
     for len in (0..good.len()).step_by(7) {
         fs::write(&file, &good[..len]).unwrap();
-        assert_rebuilt(&place, &image, &format!("cut at {len}"));
+        assert_rebuilt(&directory, &image, &format!("cut at {len}"));
     }
     fs::write(&file, [&good[..], b"more"].concat()).unwrap();
-    assert_rebuilt(&place, &image, "longer");
+    assert_rebuilt(&directory, &image, "longer");
 }
 
 #[test]
-fn foreign_files_are_made_again() {
-    let place = Place::new();
+fn foreign_files_are_built_again() {
+    let directory = CacheDirectory::new();
     let (image, other) = (tiny(), module(0x56, &[]));
-    place.table_for(&other);
-    let foreign = fs::read(place.only_file()).unwrap();
-    fs::remove_file(place.only_file()).unwrap();
-    place.table_for(&image);
-    let file = place.only_file();
+    directory.table_for(&other);
+    let foreign = fs::read(directory.only_file()).unwrap();
+    fs::remove_file(directory.only_file()).unwrap();
+    directory.table_for(&image);
+    let file = directory.only_file();
     fs::write(&file, &foreign).unwrap();
-    assert_rebuilt(&place, &image, "another module's");
+    assert_rebuilt(&directory, &image, "another module's");
     // A link is not followed, even to a good table; it is replaced.
-    let elsewhere = place.dir.path().join("elsewhere");
+    let elsewhere = directory.dir.path().join("elsewhere");
     fs::rename(&file, &elsewhere).unwrap();
     symlink(&elsewhere, &file).unwrap();
-    assert_rebuilt(&place, &image, "a link");
+    assert_rebuilt(&directory, &image, "a link");
     assert!(fs::symlink_metadata(&file).unwrap().is_file());
     let good = fs::read(&elsewhere).unwrap();
     assert_eq!(good, fs::read(&file).unwrap());
 }
 
 #[test]
-fn a_directory_that_cannot_be_used_keeps_nothing() {
-    let place = Place::new();
+fn a_directory_that_cannot_be_used_stores_nothing() {
+    let directory = CacheDirectory::new();
     let options = RecipeOptions::default();
     let refused = |path: PathBuf| {
         let cache = TableCache::open(Some(path.clone()));
@@ -171,11 +174,11 @@ fn a_directory_that_cannot_be_used_keeps_nothing() {
         assert_eq!(*named, path);
         assert_eq!(cache.table_for(&tiny(), &options), build_table(&tiny(), &options));
     };
-    let file = place.dir.path().join("file");
+    let file = directory.dir.path().join("file");
     fs::write(&file, "").unwrap();
     refused(file.clone());
     refused(file.join("below"));
-    let open_to_all = place.dir.path().join("open");
+    let open_to_all = directory.dir.path().join("open");
     fs::create_dir(&open_to_all).unwrap();
     fs::set_permissions(&open_to_all, fs::Permissions::from_mode(0o777)).unwrap();
     refused(open_to_all);
@@ -183,16 +186,16 @@ fn a_directory_that_cannot_be_used_keeps_nothing() {
     assert_eq!(nothing.trouble(), None);
     assert_eq!(nothing.table_for(&tiny(), &options), build_table(&tiny(), &options));
     // It vanishes in between.
-    let cache = place.cache();
-    fs::remove_dir(place.path()).unwrap();
+    let cache = directory.cache();
+    fs::remove_dir(directory.path()).unwrap();
     let build = cache.table_for(&tiny(), &options);
-    assert!(matches!(&build.diagnostics[..], [RecipeDiagnostic::Cache(CacheTrouble::NotKept { .. })]));
+    assert!(matches!(&build.diagnostics[..], [RecipeDiagnostic::Cache(CacheTrouble::NotStored { .. })]));
 }
 
 #[test]
 fn many_writers_at_once() {
-    let place = Place::new();
-    let cache = place.cache();
+    let directory = CacheDirectory::new();
+    let cache = directory.cache();
     let (image, options) = (tiny(), RecipeOptions::default());
     let expected = build_table(&image, &options).bytes;
     std::thread::scope(|scope| {
@@ -206,14 +209,14 @@ fn many_writers_at_once() {
             });
         }
     });
-    place.only_file();
+    directory.only_file();
 }
 
 #[test]
 fn mutated_cache_files_never_panic() {
-    let place = Place::new();
-    place.table_for(&tiny());
-    let good = fs::read(place.only_file()).unwrap();
+    let directory = CacheDirectory::new();
+    directory.table_for(&tiny());
+    let good = fs::read(directory.only_file()).unwrap();
     fuzz_cache_file(&good);
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     for _ in 0..20_000 {

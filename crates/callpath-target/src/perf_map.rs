@@ -1,4 +1,4 @@
-//! The file in which a process says what the code is called that it has written: `/tmp/perf-PID.map`, opened with care.
+//! The file in which a process says what its generated code is called: `/tmp/perf-PID.map`, opened with care.
 //! Knows nothing of what stands in it.
 //!
 //! Anybody can write to `/tmp`, so the file must be a regular one of the process's own user, is never reached through a
@@ -80,63 +80,63 @@ mod tests {
     use super::*;
     use std::fs;
 
-    struct Place {
+    struct TemporaryMap {
         path: String,
         file: PerfMapFile,
     }
 
-    impl Drop for Place {
+    impl Drop for TemporaryMap {
         fn drop(&mut self) {
             drop(fs::remove_file(&self.path));
         }
     }
 
-    fn place(name: &str) -> Place {
+    fn temporary_map(name: &str) -> TemporaryMap {
         let mut file = PerfMapFile::of(Pid(std::process::id()), SystemTime::now()).expect("this process lives");
         let name = format!("{}-{name}", file.name.to_str().unwrap());
         let path = format!("/tmp/{name}");
         drop(fs::remove_file(&path));
         file.name = CString::new(name).unwrap();
-        Place { path, file }
+        TemporaryMap { path, file }
     }
 
     #[test]
     fn a_file_of_ones_own_is_opened() {
-        let place = place("own");
-        assert!(place.file.open().is_none(), "there is none yet");
-        fs::write(&place.path, "10 20 name\n").unwrap();
-        assert!(place.file.open().is_some());
+        let map = temporary_map("own");
+        assert!(map.file.open().is_none(), "there is none yet");
+        fs::write(&map.path, "10 20 name\n").unwrap();
+        assert!(map.file.open().is_some());
     }
 
     #[test]
     fn links_and_what_is_no_file_are_left_alone() {
-        let place = place("link");
-        let there = format!("{}.there", place.path);
+        let map = temporary_map("link");
+        let there = format!("{}.there", map.path);
         fs::write(&there, "10 20 name\n").unwrap();
-        std::os::unix::fs::symlink(&there, &place.path).unwrap();
-        assert!(place.file.open().is_none());
-        fs::remove_file(&place.path).unwrap();
+        std::os::unix::fs::symlink(&there, &map.path).unwrap();
+        assert!(map.file.open().is_none());
+        fs::remove_file(&map.path).unwrap();
         fs::remove_file(&there).unwrap();
-        let name = CString::new(place.path.clone()).unwrap();
+        let name = CString::new(map.path.clone()).unwrap();
         // SAFETY: a valid path.
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
-        assert!(place.file.open().is_none());
+        assert!(map.file.open().is_none());
     }
 
     #[test]
     fn what_an_earlier_process_of_the_same_number_left_is_not_believed() {
-        let place = place("old");
-        fs::write(&place.path, "10 20 name\n").unwrap();
-        let file = fs::File::options().write(true).open(&place.path).unwrap();
-        file.set_modified(place.file.not_before - Duration::from_secs(1)).unwrap();
-        assert!(place.file.open().is_none());
+        let map = temporary_map("old");
+        fs::write(&map.path, "10 20 name\n").unwrap();
+        let file = fs::File::options().write(true).open(&map.path).unwrap();
+        file.set_modified(map.file.not_before - Duration::from_secs(1)).unwrap();
+        assert!(map.file.open().is_none());
     }
 
     #[test]
     fn another_users_file_is_not_believed() {
-        let mut place = place("foreign");
-        fs::write(&place.path, "10 20 name\n").unwrap();
-        place.file.users = place.file.users.map(|user| user.wrapping_add(1));
-        assert!(place.file.open().is_none());
+        let mut map = temporary_map("foreign");
+        fs::write(&map.path, "10 20 name\n").unwrap();
+        map.file.users = map.file.users.map(|user| user.wrapping_add(1));
+        assert!(map.file.open().is_none());
     }
 }

@@ -12,9 +12,9 @@ use crate::pid::Pid;
 /// A file under /proc, whole: it says no length, and each small piece would be a system call.
 pub(crate) fn read_whole(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     // The kernel gives a page at a time.
-    const PIECE: usize = 4096;
+    const BLOCK_BYTES: usize = 4096;
     let mut file = File::open(path)?;
-    let (mut bytes, mut len) = (vec![0; PIECE], 0);
+    let (mut bytes, mut len) = (vec![0; BLOCK_BYTES], 0);
     loop {
         match file.read(&mut bytes[len..]) {
             Ok(0) => break,
@@ -22,8 +22,8 @@ pub(crate) fn read_whole(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
-        if bytes.len() - len < PIECE {
-            bytes.resize(len.next_multiple_of(PIECE) + 2 * PIECE, 0);
+        if bytes.len() - len < BLOCK_BYTES {
+            bytes.resize(len.next_multiple_of(BLOCK_BYTES) + 2 * BLOCK_BYTES, 0);
         }
     }
     bytes.truncate(len);

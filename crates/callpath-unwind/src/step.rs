@@ -228,7 +228,7 @@ mod tests {
         }
         let zeros: [(u64, u64); 512] = core::array::from_fn(|index| (0x7000 + 8 * index as u64, 0));
         assert_eq!(step(0, 0x7000, &zeros), Err(Stop::NoReturnAddress));
-        // A signal that struck where the program had jumped to nowhere: what called that is not known.
+        // A signal that was delivered where the program had jumped to nowhere: what called that is not known.
         let mut cursor = Cursor::interrupted(RunAddr(0x1000), [0x7ff8; 16]);
         let mut recipe = Recipe::with_cfa(Cfa::Register { reg: Reg::RSP, disp: 8 });
         recipe.signal_frame = true;

@@ -14,17 +14,17 @@ use callpath_db::{Metric, MetricType, Name, Profile, Quality, Row, RunInfo, Scop
 pub const SCHEMA: u32 = 2;
 
 /// Output is passed on in pieces of about this size.
-const PIECE_BYTES: usize = 1 << 16;
+const BLOCK_BYTES: usize = 1 << 16;
 
 /// Writes `view`, an answer of `profile`, to `out`, and a newline. Integers are exact; strings are escaped as JSON asks
 /// and never shortened.
 pub fn write(view: &View, profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    let mut json = Vec::with_capacity(2 * PIECE_BYTES);
+    let mut json = Vec::with_capacity(2 * BLOCK_BYTES);
     head(&mut json, view, profile)?;
     for node in 0..view.nodes.len() {
         json.extend_from_slice(if node == 0 { b"" } else { b",\n" });
         write_node(&mut json, view, profile, node)?;
-        if json.len() >= PIECE_BYTES {
+        if json.len() >= BLOCK_BYTES {
             out.write_all(&json)?;
             json.clear();
         }
@@ -140,7 +140,7 @@ fn write_node(json: &mut Vec<u8>, view: &View, profile: &Profile, index: usize) 
     json.extend_from_slice(scope.kind.word().as_bytes());
     json.extend_from_slice(b"\",\"name\":");
     string(json, &view.name(index, profile))?;
-    // A process's or thread's number, where the node is of one alone.
+    // A process's or thread's number, where the node belongs to one alone.
     if matches!(scope.kind, ScopeKind::Process | ScopeKind::Thread) && scope.discriminator != 0 {
         json.extend_from_slice(b",\"id\":");
         integer(json, scope.discriminator);

@@ -1,6 +1,6 @@
 //! JSON as another program reads it: parsed by serde_json, compared with the schema and the view.
 
-mod made_up;
+mod synthetic;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -113,7 +113,7 @@ fn cells_of_each_type() {
 fn nodes_keep_to_the_schema() {
     let kinds = "root process rank thread partial module file procedure inlined loop line pruned truncated";
     let kinds: BTreeSet<&str> = kinds.split(' ').collect();
-    for profile in [made_up::xz(), made_up::cpp(), made_up::many()] {
+    for profile in [synthetic::xz(), synthetic::cpp(), synthetic::many()] {
         for view in [ViewKind::Context, ViewKind::Callers, ViewKind::Flat] {
             for min_share in [0.0, 0.02] {
                 let json = parsed(&profile, &Query { view, min_share, fold: Vec::new(), ..Query::default() });
@@ -168,11 +168,11 @@ fn any_name_is_valid_json_and_comes_back() {
 
 #[test]
 fn the_deepest_path_and_a_million_nodes() {
-    let profile = made_up::deep(200_000, true);
+    let profile = synthetic::deep(200_000, true);
     let json = parsed(&profile, &Query::default());
     assert_eq!(json["nodes"].as_array().map(Vec::len), Some(200_001));
 
-    let profile = made_up::large(1_000_000);
+    let profile = synthetic::large(1_000_000);
     let view = profile.view(&Query::default()).expect("an answer");
     let began = Instant::now();
     let bytes = written(&view, &profile);
@@ -194,7 +194,7 @@ fn a_full_disk_is_an_error() {
             Ok(())
         }
     }
-    let profile = made_up::xz();
+    let profile = synthetic::xz();
     let view = profile.view(&Query::default()).expect("an answer");
     let size = written(&view, &profile).len();
     assert!(json::write(&view, &profile, &mut Full(size)).is_ok());

@@ -2,7 +2,7 @@
 //!
 //! `CALLPATH_BLESS=1 cargo test -p callpath-view` writes the golden files anew; read the difference before committing.
 
-mod made_up;
+mod synthetic;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -37,20 +37,23 @@ fn view(profile: &Profile, view: ViewKind, options: &TextOptions) -> String {
 #[test]
 fn reports() {
     let options = TextOptions::default();
-    check("xz.txt", &report(&made_up::xz(), &options));
-    check("cpp.txt", &report(&made_up::cpp(), &options));
-    check("cpp-narrow-color.txt", &report(&made_up::cpp(), &TextOptions { width: 70, color: true, ..options.clone() }));
-    check("many.txt", &report(&made_up::many(), &options));
+    check("xz.txt", &report(&synthetic::xz(), &options));
+    check("cpp.txt", &report(&synthetic::cpp(), &options));
+    check(
+        "cpp-narrow-color.txt",
+        &report(&synthetic::cpp(), &TextOptions { width: 70, color: true, ..options.clone() }),
+    );
+    check("many.txt", &report(&synthetic::many(), &options));
     check("nothing.txt", &report(&Profile::new(vec![Metric::of(MetricId::CPU_TIME)]), &options));
 }
 
 #[test]
 fn views() {
     let options = TextOptions::default();
-    check("cpp-callers.txt", &view(&made_up::cpp(), ViewKind::Callers, &options));
-    check("cpp-flat.txt", &view(&made_up::cpp(), ViewKind::Flat, &options));
+    check("cpp-callers.txt", &view(&synthetic::cpp(), ViewKind::Callers, &options));
+    check("cpp-flat.txt", &view(&synthetic::cpp(), ViewKind::Flat, &options));
     let shallow = TextOptions { query: Query { max_depth: Some(6), ..options.query.clone() }, ..options };
-    check("xz-shallow.txt", &view(&made_up::xz(), ViewKind::Context, &shallow));
+    check("xz-shallow.txt", &view(&synthetic::xz(), ViewKind::Context, &shallow));
 }
 
 #[test]
@@ -98,18 +101,18 @@ fn cost_per_return() {
 
 #[test]
 fn links_are_in_the_head_only_if_some_are_invalid() {
-    let mut profile = made_up::xz();
-    let account = |profile: &Profile| {
+    let mut profile = synthetic::xz();
+    let quality = |profile: &Profile| {
         let mut out = Vec::new();
-        text::account(profile, &TextOptions::default(), &mut out).expect("an account");
+        text::quality(profile, &TextOptions::default(), &mut out).expect("an account");
         String::from_utf8(out).expect("UTF-8")
     };
     profile.quality.links = Links::default();
-    assert!(!account(&profile).contains("Links"));
+    assert!(!quality(&profile).contains("Links"));
     profile.quality.links = Links { valid: 60, likely: 40, invalid: 0 };
     assert!(!report(&profile, &TextOptions::default()).contains("links"));
     let counted = "\nLinks between frames\n          60  60.0%  valid\n          40  40.0%  likely\n           0   0.0%  invalid\n";
-    assert!(account(&profile).contains(counted), "{}", account(&profile));
+    assert!(quality(&profile).contains(counted), "{}", quality(&profile));
     profile.quality.links.invalid = 1;
     let text = report(&profile, &TextOptions::default());
     assert!(text.contains("1.0% of the links between frames are invalid;"), "{text}");
@@ -117,7 +120,7 @@ fn links_are_in_the_head_only_if_some_are_invalid() {
 
 #[test]
 fn a_process_that_executed_another_program_counts_once() {
-    let mut profile = made_up::many();
+    let mut profile = synthetic::many();
     assert!(report(&profile, &TextOptions::default()).contains(", 4 processes, 4 threads,"));
     profile.info.processes[2].continues = true;
     assert!(report(&profile, &TextOptions::default()).contains(", 3 processes, 3 threads,"));
@@ -125,7 +128,7 @@ fn a_process_that_executed_another_program_counts_once() {
 
 #[test]
 fn the_kernels_account_is_there_whatever_was_sampled() {
-    let mut profile = made_up::xz();
+    let mut profile = synthetic::xz();
     let said = |profile: &Profile| report(profile, &TextOptions::default()).lines().nth(1).map(str::to_owned);
     let clocks = "cpu time 4.06 s (by the kernel's account 4.08 s)";
     assert!(said(&profile).is_some_and(|line| line.ends_with(clocks)), "{:?}", said(&profile));
@@ -139,14 +142,14 @@ fn a_threshold_is_said_as_it_was_typed() {
     for (min_share, said) in [(0.14, "below 14%"), (0.005, "below 0.5%"), (0.29, "below 29%")] {
         let query = Query { min_share, ..TextOptions::default().query };
         let options = TextOptions { query, ..TextOptions::default() };
-        let text = view(&made_up::xz(), ViewKind::Context, &options);
+        let text = view(&synthetic::xz(), ViewKind::Context, &options);
         assert!(text.contains(&format!("({said} left out)")), "{text}");
     }
 }
 
 #[test]
 fn a_selection_is_named() {
-    let profile = made_up::many();
+    let profile = synthetic::many();
     let options = |process: &str| TextOptions {
         query: Query { process: Some(process.into()), ..TextOptions::default().query },
         ..TextOptions::default()
@@ -186,9 +189,9 @@ fn branches_without_end_stay_on_the_page() {
 
 #[test]
 fn a_long_tree_is_pruned_until_it_is_short() {
-    let text = report(&made_up::large(20_000), &TextOptions::default());
+    let text = report(&synthetic::large(20_000), &TextOptions::default());
     assert!(text.contains("(below 5% left out)") || text.contains("(below 10% left out)"), "{text}");
-    let fine = report(&made_up::large(20_000), &TextOptions { max_lines: usize::MAX, ..TextOptions::default() });
+    let fine = report(&synthetic::large(20_000), &TextOptions { max_lines: usize::MAX, ..TextOptions::default() });
     assert!(fine.contains("(below 1% left out)"));
 }
 
@@ -245,7 +248,7 @@ fn nothing_that_a_terminal_acts_on_gets_through() {
 
 #[test]
 fn any_width_and_any_numbers_will_do() {
-    for profile in [made_up::xz(), made_up::cpp(), made_up::many(), hostile(), Profile::new(Vec::new())] {
+    for profile in [synthetic::xz(), synthetic::cpp(), synthetic::many(), hostile(), Profile::new(Vec::new())] {
         for width in [0, 1, 20, 40, 80, 1000] {
             let options = TextOptions { width, ..TextOptions::default() };
             report(&profile, &options);
@@ -258,7 +261,7 @@ fn any_width_and_any_numbers_will_do() {
             report(&profile, &TextOptions { query, ..TextOptions::default() });
         }
     }
-    let mut profile = made_up::xz();
+    let mut profile = synthetic::xz();
     profile.tree.add(NodeId::ROOT, &[u64::MAX, u64::MAX]);
     profile.info.duration_ns = u64::MAX;
     profile.quality.full = u64::MAX;
@@ -268,7 +271,7 @@ fn any_width_and_any_numbers_will_do() {
 #[test]
 fn lines_keep_to_the_width() {
     for width in [80, 100, 132] {
-        for profile in [made_up::xz(), made_up::cpp(), made_up::many()] {
+        for profile in [synthetic::xz(), synthetic::cpp(), synthetic::many()] {
             let options = TextOptions { width, ..TextOptions::default() };
             let mut text = report(&profile, &options);
             for kind in [ViewKind::Context, ViewKind::Callers, ViewKind::Flat] {
@@ -283,7 +286,7 @@ fn lines_keep_to_the_width() {
 #[test]
 fn the_deepest_recursion_is_a_few_lines() {
     for different in [false, true] {
-        let profile = made_up::deep(200_000, different);
+        let profile = synthetic::deep(200_000, different);
         let began = Instant::now();
         let text = report(&profile, &TextOptions::default());
         assert!(text.lines().count() < 60, "{text}");

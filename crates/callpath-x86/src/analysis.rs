@@ -8,8 +8,9 @@ use callpath_format::recipe::Recipe;
 
 use crate::bitmap::Bitmap;
 use crate::bounds::Procedure;
-use crate::claims::{Claims, Verdict};
 use crate::code::{ModuleCode, words_of_code};
+use crate::code_map::{CodeMap, NOWHERE};
+use crate::cross_validation::{CrossValidation, Evidence};
 use crate::frames::Frames;
 use crate::frames::gaps::{Gaps, begins_probably};
 use crate::frames::knowledge::Knowledge;
@@ -17,7 +18,6 @@ use crate::frames::pool::{UNKNOWN, UNSEEN};
 use crate::frames::recipe_map::{INSIDE, first_where};
 use crate::idioms;
 use crate::input::CodeInput;
-use crate::places::{NOWHERE, Places};
 use crate::state::{RSP, State};
 use crate::sweep::targets_of_known;
 use crate::value::Value;
@@ -65,55 +65,55 @@ pub fn analyse(input: &CodeInput<'_>) -> CodeAnalysis {
     rows_of(analysed(input, &[]))
 }
 
-/// A claim of someone else's: in `code`, this recipe holds.
+/// A row of call frame information: in `code`, this recipe holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Claim {
+pub struct CfiRecipe {
     /// Where.
     pub code: Range<LinkAddr>,
     /// What.
     pub recipe: Recipe,
 }
 
-/// How the code stands to claims that are sorted and disjoint: a verdict for each instruction of claimed code that the
-/// sweep finds, but padding that is not run through, with the instruction's address, the claim's index, and what the code says.
-pub fn judge(input: &CodeInput<'_>, claims: &[Claim]) -> Vec<(LinkAddr, usize, Verdict, Recipe)> {
-    let known = analysed(input, claims);
-    let Some(judged) = &known.claims else { return Vec::new() };
-    let mut verdicts = Vec::new();
-    for (index, claim) in claims.iter().enumerate() {
-        for range in known.code.places.positions(&claim.code) {
+/// Compares the code with rows that are sorted and disjoint: the evidence at each instruction of their code that the
+/// sweep finds, but padding that is not run through, with the instruction's address, the row's index, and what the code says.
+pub fn cross_validate(input: &CodeInput<'_>, cfi_recipes: &[CfiRecipe]) -> Vec<(LinkAddr, usize, Evidence, Recipe)> {
+    let known = analysed(input, cfi_recipes);
+    let Some(validated) = &known.cross_validation else { return Vec::new() };
+    let mut results = Vec::new();
+    for (index, cfi_recipe) in cfi_recipes.iter().enumerate() {
+        for range in known.code.code_map.positions(&cfi_recipe.code) {
             for at in known.code.sweep.boundaries.range(range.start, range.end) {
-                let verdict = judged.verdicts.get(at as usize).copied().unwrap_or(Verdict::Unseen);
-                if verdict == Verdict::Unseen && known.code.padding_end(at, NOWHERE) > at {
+                let evidence = validated.results.get(at as usize).copied().unwrap_or(Evidence::Unseen);
+                if evidence == Evidence::Unseen && known.code.padding_end(at, NOWHERE) > at {
                     continue;
                 }
                 let recipe = known.recipes.known_at(at).copied().unwrap_or(Recipe::UNKNOWN);
-                verdicts.push((known.code.places.address(at), index, verdict, recipe));
+                results.push((known.code.code_map.address(at), index, evidence, recipe));
             }
         }
     }
-    verdicts
+    results
 }
 
 /// All phases of the analysis: what is known at the end.
-fn analysed<'a>(input: &CodeInput<'a>, claims: &'a [Claim]) -> Knowledge<'a> {
+fn analysed<'a>(input: &CodeInput<'a>, cfi_recipes: &'a [CfiRecipe]) -> Knowledge<'a> {
     let code = ModuleCode::read(input, []);
-    let places = &code.places;
-    let mut from_known = Bitmap::new(places.len());
+    let code_map = &code.code_map;
+    let mut from_known = Bitmap::new(code_map.len());
     if !input.known.is_empty() {
-        targets_of_known(places, &code.known, &mut from_known);
+        targets_of_known(code_map, &code.known, &mut from_known);
     }
-    let mut pointed: Vec<u32> = input.pointers.iter().filter_map(|(_, to)| places.position(to.0)).collect();
+    let mut pointed: Vec<u32> = input.pointers.iter().filter_map(|(_, to)| code_map.position(to.0)).collect();
     pointed.extend(&code.sweep.code_references);
     if input.is_absolute {
-        pointed.extend(words_of_code(input, places));
+        pointed.extend(words_of_code(input, code_map));
     }
     pointed.sort_unstable();
     pointed.dedup();
-    let entry = input.entry.and_then(|entry| places.position(entry.0));
+    let entry = input.entry.and_then(|entry| code_map.position(entry.0));
 
     let mut known = Knowledge::new(code, &pointed);
-    known.claims = claims_by_position(&known.code.places, claims);
+    known.cross_validation = cross_validation_of(&known.code.code_map, cfi_recipes);
     mark_signal_returns(&mut known);
     let mut frames = Frames::new(known);
     if let Some(entry) = entry {
@@ -122,18 +122,18 @@ fn analysed<'a>(input: &CodeInput<'a>, claims: &'a [Claim]) -> Knowledge<'a> {
         state.set(RSP, Value::Unknown, entry);
         frames.follow(entry, state);
     }
-    let len = frames.known.code.places.len();
+    let len = frames.known.code.code_map.len();
     let begins = &mut frames.known.begins;
-    begins.found = begins.starts.range(0, len).collect();
-    begins.found.extend(from_known.range(0, len));
-    begins.found.reverse();
+    begins.unfollowed = begins.starts.range(0, len).collect();
+    begins.unfollowed.extend(from_known.range(0, len));
+    begins.unfollowed.reverse();
     // Control does not run over those either.
     for &at in &pointed {
-        if is_credible_start(&frames.known, at) && begins_probably(&frames.known.code.places, at) {
+        if is_credible_start(&frames.known, at) && begins_probably(&frames.known.code.code_map, at) {
             frames.known.find(at);
         }
     }
-    frames.follow_found();
+    frames.follow_starts();
     let mut gaps = Gaps::new(&mut frames);
     for at in pointed {
         if is_credible_start(gaps.known(), at) {
@@ -144,19 +144,19 @@ fn analysed<'a>(input: &CodeInput<'a>, claims: &'a [Claim]) -> Knowledge<'a> {
     frames.known
 }
 
-/// Claims by position, if there are any.
-fn claims_by_position<'a>(places: &Places<'_>, claims: &'a [Claim]) -> Option<Claims<'a>> {
-    if claims.is_empty() {
+/// The recipes that are to be checked, by position, if there are any.
+fn cross_validation_of<'a>(code_map: &CodeMap<'_>, cfi_recipes: &'a [CfiRecipe]) -> Option<CrossValidation<'a>> {
+    if cfi_recipes.is_empty() {
         return None;
     }
     let mut rows = Vec::new();
-    for claim in claims {
-        for range in places.positions(&claim.code) {
-            rows.push((range.start, Some(&claim.recipe)));
+    for cfi_recipe in cfi_recipes {
+        for range in code_map.positions(&cfi_recipe.code) {
+            rows.push((range.start, Some(&cfi_recipe.recipe)));
             rows.push((range.end, None));
         }
     }
-    // Where one claim ends and the next begins, the beginning holds: it was pushed last.
+    // Where one row ends and the next begins, the beginning holds: it was pushed last.
     rows.sort_by_key(|row| row.0);
     rows.dedup_by(|later, earlier| {
         let same = later.0 == earlier.0;
@@ -165,13 +165,13 @@ fn claims_by_position<'a>(places: &Places<'_>, claims: &'a [Claim]) -> Option<Cl
         }
         same
     });
-    Some(Claims::new(rows, places.len()))
+    Some(CrossValidation::new(rows, code_map.len()))
 }
 
 /// Marks the code that signal handlers return to.
 fn mark_signal_returns(known: &mut Knowledge<'_>) {
     let recipe = known.recipes.pool.intern(&idioms::signal_frame());
-    for part in known.code.places.parts() {
+    for part in known.code.code_map.parts() {
         for offset in idioms::system_calls(part.bytes) {
             // `syscall` ends both forms.
             for len in [9, 7] {
@@ -200,8 +200,8 @@ fn is_credible_start(known: &Knowledge<'_>, at: u32) -> bool {
     if known.recipes.is_seen(at) || !code.sweep.boundaries.get(at) || !code.sweep.behind_ends.get(at) {
         return false;
     }
-    code.places.is_aligned(at)
-        || code.places.bytes(at).starts_with(&[0xf3, 0x0f, 0x1e, 0xfa])
+    code.code_map.is_aligned(at)
+        || code.code_map.bytes(at).starts_with(&[0xf3, 0x0f, 0x1e, 0xfa])
         || !known.begins.jump_targets.get(at)
 }
 
@@ -209,7 +209,7 @@ fn is_credible_start(known: &Knowledge<'_>, at: u32) -> bool {
 fn rows_of(known: Knowledge<'_>) -> CodeAnalysis {
     let Knowledge { code, begins, recipes, .. } = known;
     let mut analysis = CodeAnalysis::default();
-    for part in code.places.parts() {
+    for part in code.code_map.parts() {
         let mut last = None;
         let mut at = part.first;
         let of = |number: u16| if number == UNKNOWN { UNSEEN } else { number };
@@ -237,11 +237,11 @@ fn rows_of(known: Knowledge<'_>) -> CodeAnalysis {
         }
         analysis.code_bytes += u64::from(part.end() - part.first);
     }
-    let len = code.places.len();
+    let len = code.code_map.len();
     for start in begins.starts.range(0, len) {
         let next = begins.starts.next(start + 1, len).unwrap_or(len);
-        let end = code.places.part(start).map_or(next, |part| next.min(part.end()));
-        let address = code.places.address(start);
+        let end = code.code_map.part(start).map_or(next, |part| next.min(part.end()));
+        let address = code.code_map.address(start);
         analysis.procedures.push(Procedure { code: address..LinkAddr(address.0 + u64::from(end - start)) });
     }
     if code.is_cut {

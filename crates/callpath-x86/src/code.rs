@@ -7,17 +7,17 @@ use std::sync::Arc;
 use callpath_format::address::LinkAddr;
 
 use crate::bitmap::Bitmap;
+use crate::code_map::CodeMap;
 use crate::decode::{Flow, Instructions};
 use crate::input::CodeInput;
 use crate::instruction::Instruction;
 use crate::noreturn::NoReturn;
-use crate::places::Places;
 use crate::sweep::{Hints, Sweep};
 use crate::tables::Data;
 
 /// What reading a module's code tells.
 pub(crate) struct ModuleCode<'a> {
-    pub(crate) places: Places<'a>,
+    pub(crate) code_map: CodeMap<'a>,
     pub(crate) data: Data<'a>,
     pub(crate) sweep: Sweep,
     /// Procedures surely begin here: symbols, and the entry point.
@@ -37,32 +37,32 @@ impl<'a> ModuleCode<'a> {
         input: &CodeInput<'a>,
         stretches: impl IntoIterator<Item = &'r Range<LinkAddr>>,
     ) -> ModuleCode<'a> {
-        let (mut places, is_cut) = Places::new(input.code);
-        let mut known = Bitmap::new(places.len());
-        for range in input.known.iter().flat_map(|range| places.positions(range)) {
+        let (mut code_map, is_cut) = CodeMap::new(input.code);
+        let mut known = Bitmap::new(code_map.len());
+        for range in input.known.iter().flat_map(|range| code_map.positions(range)) {
             known.insert_range(range.start, range.end);
         }
-        let mut sure_starts = Bitmap::new(places.len());
-        for start in input.starts.iter().chain(&input.entry).filter_map(|start| places.position(start.0)) {
+        let mut sure_starts = Bitmap::new(code_map.len());
+        for start in input.starts.iter().chain(&input.entry).filter_map(|start| code_map.position(start.0)) {
             sure_starts.insert(start);
         }
         let mut begins = sure_starts.clone();
-        for range in stretches.into_iter().flat_map(|range| places.positions(range)) {
+        for range in stretches.into_iter().flat_map(|range| code_map.positions(range)) {
             begins.insert(range.start);
         }
         let mut no_return_slots: Vec<u64> = input.no_return_slots.iter().map(|slot| slot.0).collect();
         no_return_slots.sort_unstable();
         let data = Data::new(input);
         let (sweep, decoded) = Sweep::new(&Hints {
-            places: &places,
+            code_map: &code_map,
             known: &known,
             begins: &begins,
             no_return_slots: &no_return_slots,
             data: &data,
         });
-        places.decoded = Arc::new(decoded);
-        let no_return = NoReturn::new(&sweep.events, places.len());
-        ModuleCode { places, data, sweep, sure_starts, known, is_cut, no_return, no_return_slots }
+        code_map.decoded = Arc::new(decoded);
+        let no_return = NoReturn::new(&sweep.events, code_map.len());
+        ModuleCode { code_map, data, sweep, sure_starts, known, is_cut, no_return, no_return_slots }
     }
 
     /// A call of what is at `target` may return.
@@ -79,8 +79,9 @@ impl<'a> ModuleCode<'a> {
     /// call of what it fills in.
     #[inline]
     pub(crate) fn flow_after(&self, instructions: &Instructions<'_>, instruction: &Instruction) -> Flow {
-        match instructions.flow_of(instruction, &self.places) {
-            Flow::CallIndirect => match self.data.slot_target(instruction, instructions.next_address(), &self.places) {
+        match instructions.flow_of(instruction, &self.code_map) {
+            Flow::CallIndirect => match self.data.slot_target(instruction, instructions.next_address(), &self.code_map)
+            {
                 Some(target) => Flow::Call(target),
                 None => Flow::CallIndirect,
             },
@@ -90,7 +91,7 @@ impl<'a> ModuleCode<'a> {
 
     /// The first position from `at` on that is not padding, or `end`.
     pub(crate) fn padding_end(&self, at: u32, end: u32) -> u32 {
-        let Some(mut instructions) = Instructions::new(&self.places, at) else { return at.min(end) };
+        let Some(mut instructions) = Instructions::new(&self.code_map, at) else { return at.min(end) };
         loop {
             let at = instructions.position();
             if at >= end || !instructions.read().is_some_and(|instruction| instruction.is_padding()) {
@@ -101,13 +102,13 @@ impl<'a> ModuleCode<'a> {
 }
 
 /// The words in data that are addresses of code, where nobody relocates them.
-pub(crate) fn words_of_code(input: &CodeInput<'_>, places: &Places<'_>) -> Vec<u32> {
+pub(crate) fn words_of_code(input: &CodeInput<'_>, code_map: &CodeMap<'_>) -> Vec<u32> {
     let mut found = Vec::new();
-    for (start, bytes) in input.data.iter().filter(|(start, _)| places.position(start.0).is_none()) {
+    for (start, bytes) in input.data.iter().filter(|(start, _)| code_map.position(start.0).is_none()) {
         let skipped = start.0.wrapping_neg() as usize % 8;
         for word in bytes.get(skipped..).unwrap_or(&[]).chunks_exact(8) {
             let word = word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-            found.extend(places.position(word));
+            found.extend(code_map.position(word));
         }
     }
     found

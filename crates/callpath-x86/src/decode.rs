@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use iced_x86::{Decoder, DecoderOptions};
 
+use crate::code_map::{CodeMap, NOWHERE, Part};
 use crate::decoded::Decoded;
 use crate::instruction::{Control, Instruction};
-use crate::places::{NOWHERE, Part, Places};
 
 /// Where control goes after an instruction. Targets are positions, [`NOWHERE`] for an address that is not code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,9 +45,9 @@ pub(crate) struct Instructions<'a> {
 impl<'a> Instructions<'a> {
     /// From `at` on, up to the end of its part.
     #[inline]
-    pub(crate) fn new(places: &Places<'a>, at: u32) -> Option<Instructions<'a>> {
-        let part = *places.part(at)?;
-        let decoded = Arc::clone(&places.decoded);
+    pub(crate) fn new(code_map: &CodeMap<'a>, at: u32) -> Option<Instructions<'a>> {
+        let part = *code_map.part(at)?;
+        let decoded = Arc::clone(&code_map.decoded);
         Some(Instructions { decoder: None, part, offset: at - part.first, decoded, known: (NOWHERE, 0) })
     }
 
@@ -112,12 +112,12 @@ impl<'a> Instructions<'a> {
 
     /// Where control goes after `instruction`, which was read last.
     #[inline]
-    pub(crate) fn flow_of(&self, instruction: &Instruction, places: &Places<'_>) -> Flow {
+    pub(crate) fn flow_of(&self, instruction: &Instruction, code_map: &CodeMap<'_>) -> Flow {
         match instruction.control() {
             Control::Next => Flow::Next,
-            Control::Branch => Flow::Branch(self.target_of(instruction, places)),
-            Control::Jump => Flow::Jump(self.target_of(instruction, places)),
-            Control::Call => Flow::Call(self.target_of(instruction, places)),
+            Control::Branch => Flow::Branch(self.target_of(instruction, code_map)),
+            Control::Jump => Flow::Jump(self.target_of(instruction, code_map)),
+            Control::Call => Flow::Call(self.target_of(instruction, code_map)),
             Control::JumpIndirect => Flow::JumpIndirect,
             Control::CallIndirect => Flow::CallIndirect,
             Control::Return => Flow::Return,
@@ -126,12 +126,12 @@ impl<'a> Instructions<'a> {
     }
 
     #[inline]
-    fn target_of(&self, instruction: &Instruction, places: &Places<'_>) -> u32 {
+    fn target_of(&self, instruction: &Instruction, code_map: &CodeMap<'_>) -> u32 {
         let offset = u64::from(self.offset).wrapping_add_signed(instruction.distance());
         if offset < self.part.bytes.len() as u64 {
             return self.part.first + offset as u32;
         }
-        places.position(self.part.start.0.wrapping_add(offset)).unwrap_or(NOWHERE)
+        code_map.position(self.part.start.0.wrapping_add(offset)).unwrap_or(NOWHERE)
     }
 }
 

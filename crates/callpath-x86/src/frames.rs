@@ -35,7 +35,7 @@ use crate::worklist::Discovered;
 /// So often a procedure is followed anew.
 const MAX_ROUNDS: u32 = 4;
 /// So many places of one procedure are tried in a round.
-const MAX_PLACES: usize = 16;
+const MAX_LOST_FRAMES: usize = 16;
 /// So many instructions are followed from each.
 const MAX_INSTRUCTIONS: u32 = 4000;
 
@@ -57,20 +57,20 @@ impl<'a> Frames<'a> {
 
     /// As many instructions may be followed to infer something as there may be, once.
     fn renew_budget(&mut self) {
-        self.inference_budget = self.known.code.places.len();
+        self.inference_budget = self.known.code.code_map.len();
     }
 
     /// A procedure begins at `at`, where `state` holds.
     fn begin(&mut self, at: u32, state: State) {
         self.known.begins.add_start(at);
         self.follow(at, state);
-        self.follow_found();
+        self.follow_starts();
     }
 
     /// Follows all starts that were found.
-    pub(crate) fn follow_found(&mut self) {
-        while let Some(start) = self.known.begins.found.pop() {
-            let bytes = self.known.code.places.bytes(start);
+    pub(crate) fn follow_starts(&mut self) {
+        while let Some(start) = self.known.begins.unfollowed.pop() {
+            let bytes = self.known.code.code_map.bytes(start);
             self.follow(start, idioms::linkage_stub(bytes).unwrap_or_else(State::at_entry));
         }
     }
@@ -147,7 +147,7 @@ impl<'a> Frames<'a> {
         };
         let blocks = self.blocks.in_order().into_iter();
         let lost = blocks.filter(|(block, arrival)| is_lost(*block, arrival)).map(|(block, _)| block);
-        let lost: Vec<u32> = lost.take(MAX_PLACES).collect();
+        let lost: Vec<u32> = lost.take(MAX_LOST_FRAMES).collect();
         let before = recording.constraints.len();
         for block in lost {
             if recording.constraints.iter().any(|constraint| constraint.block == block) {

@@ -14,9 +14,9 @@ use memchr::memchr_iter;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::bitmap::Bitmap;
+use crate::code_map::{CodeMap, NOWHERE};
 use crate::decode::{Flow, Instructions};
 use crate::instruction::{Control, Instruction, Operation, Register};
-use crate::places::{NOWHERE, Places};
 
 /// `CFA = rsp + disp` from an address on, up to the next row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,9 +56,9 @@ const CALL_LEN_BYTES: u32 = 5;
 
 /// The subroutines whose instructions contradict the rows, by address.
 pub fn subroutines(input: &Input<'_>) -> Vec<Subroutine> {
-    let (places, _) = Places::new(input.code);
-    let mut described = Described { input, places, budget: 0 };
-    described.budget = described.places.len() as usize;
+    let (code_map, _) = CodeMap::new(input.code);
+    let mut described = Described { input, code_map, budget: 0 };
+    described.budget = described.code_map.len() as usize;
     let sites = described.sites();
     if sites.is_empty() {
         return Vec::new();
@@ -75,7 +75,7 @@ pub fn subroutines(input: &Input<'_>) -> Vec<Subroutine> {
 
 struct Described<'a> {
     input: &'a Input<'a>,
-    places: Places<'a>,
+    code_map: CodeMap<'a>,
     /// So many instructions may still be looked at.
     budget: usize,
 }
@@ -83,14 +83,14 @@ struct Described<'a> {
 impl Described<'_> {
     /// Calls, it seems, and their targets, where the rows deny that the CFA is rsp + 8. Looks at bytes.
     fn sites(&self) -> Vec<(u32, u32)> {
-        let mut denied = Bitmap::new(self.places.len());
+        let mut denied = Bitmap::new(self.code_map.len());
         let mut denied_from = None;
         for row in self.input.rows {
             let is_denied = row.disp.is_some_and(|disp| disp != 8);
             match denied_from {
                 None if is_denied => denied_from = Some(row.start),
                 Some(from) if !is_denied => {
-                    for range in self.places.positions(&(from..row.start)) {
+                    for range in self.code_map.positions(&(from..row.start)) {
                         denied.insert_range(range.start, range.end);
                     }
                     denied_from = None;
@@ -99,7 +99,7 @@ impl Described<'_> {
             }
         }
         let mut sites = Vec::new();
-        for part in self.places.parts() {
+        for part in self.code_map.parts() {
             for offset in memchr_iter(0xe8, part.bytes) {
                 let Some(displacement) = part.bytes.get(offset + 1..).and_then(|rest| rest.first_chunk()) else {
                     break;
@@ -108,7 +108,7 @@ impl Described<'_> {
                 let next = part.start.0.wrapping_add(offset as u64 + u64::from(CALL_LEN_BYTES));
                 let target = next.wrapping_add_signed(displacement.into());
                 if displacement != 0
-                    && let Some(target) = self.places.position(target)
+                    && let Some(target) = self.code_map.position(target)
                     && denied.get(target)
                     && self.procedure_of(target).is_some_and(|(_, range)| range.start < target)
                 {
@@ -121,11 +121,11 @@ impl Described<'_> {
 
     /// The procedure that holds a position: its index, and where it is.
     fn procedure_of(&self, at: u32) -> Option<(usize, Range<u32>)> {
-        let addr = self.places.address(at);
+        let addr = self.code_map.address(at);
         let index = self.input.procedures.partition_point(|procedure| procedure.end <= addr);
         let procedure = self.input.procedures.get(index).filter(|procedure| procedure.contains(&addr))?;
-        let range = self.places.positions(procedure).into_iter().find(|range| range.contains(&at))?;
-        (self.places.address(range.start) == procedure.start).then_some((index, range))
+        let range = self.code_map.positions(procedure).into_iter().find(|range| range.contains(&at))?;
+        (self.code_map.address(range.start) == procedure.start).then_some((index, range))
     }
 
     /// Which of the positions (ascending) begin instructions, if their procedures are decoded from the start; of calls, if
@@ -140,7 +140,7 @@ impl Described<'_> {
             };
             let (here, others) = rest.split_at(rest.partition_point(|at| *at < range.end));
             rest = others;
-            let (Some(mut instructions), Some(last)) = (Instructions::new(&self.places, range.start), here.last())
+            let (Some(mut instructions), Some(last)) = (Instructions::new(&self.code_map, range.start), here.last())
             else {
                 continue;
             };
@@ -171,7 +171,7 @@ impl Described<'_> {
         let mut came_from: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
         let mut returns = Vec::new();
         let mut pending = vec![(entry, 0)];
-        let mut instructions = Instructions::new(&self.places, entry)?;
+        let mut instructions = Instructions::new(&self.code_map, entry)?;
         while let Some((at, height)) = pending.pop() {
             if let Some((known, _)) = seen.get(&at) {
                 if *known != height {
@@ -192,7 +192,7 @@ impl Described<'_> {
             if writes_return_address(&instruction, height) {
                 return None;
             }
-            let flow = instructions.flow_of(&instruction, &self.places);
+            let flow = instructions.flow_of(&instruction, &self.code_map);
             let (ways, after) = match flow {
                 Flow::Return => {
                     if height == 0 && instruction.operation() == Operation::Return {
@@ -230,7 +230,7 @@ impl Described<'_> {
         sorted.sort_unstable();
         for at in sorted {
             let Some((height, len)) = seen.get(&at) else { continue };
-            let addr = self.places.address(at);
+            let addr = self.code_map.address(at);
             if self.disp_at(addr).is_none_or(|disp| disp == height.saturating_add(8)) {
                 continue;
             }
@@ -240,7 +240,7 @@ impl Described<'_> {
                 _ => contradicted.push(addr..end),
             }
         }
-        (!contradicted.is_empty()).then(|| Subroutine { entry: self.places.address(entry), procedure, contradicted })
+        (!contradicted.is_empty()).then(|| Subroutine { entry: self.code_map.address(entry), procedure, contradicted })
     }
 
     fn disp_at(&self, addr: LinkAddr) -> Option<i32> {

@@ -11,7 +11,7 @@
 //! ([`analysis::CodeAnalysis`]).
 //!
 //! Graphs: -> [`graph::ModuleFlow`] -> [`graph::ProcedureGraph`] -> [`loops`], and facts carried along the edges ([`dataflow`]):
-//! heights of the stack, [`liveness`], [`reaching`] definitions.
+//! stack heights, [`liveness`], [`reaching`] definitions.
 //!
 //! All input is untrusted: whatever the bytes and hints say, the analysis ends in time proportional to their length,
 //! without a panic. Where it does not know a frame it says so: [`callpath_format::recipe::Recipe::UNKNOWN`].
@@ -21,13 +21,15 @@ pub mod analysis;
 mod bitmap;
 pub mod bounds;
 pub mod call_site;
-pub mod claims;
 mod code;
+mod code_map;
+pub mod cross_validation;
 pub mod dataflow;
 mod decode;
 mod decoded;
 mod effect;
 mod frames;
+pub mod generated;
 pub mod graph;
 mod idioms;
 pub mod inner_calls;
@@ -37,7 +39,6 @@ pub mod liveness;
 pub mod loops;
 mod noreturn;
 pub mod padding;
-mod places;
 pub mod reaching;
 mod recipe;
 pub mod return_reads;
@@ -47,6 +48,5 @@ mod sweep;
 mod tables;
 mod value;
 mod worklist;
-pub mod written;
 
 pub use analysis::{CodeAnalysis, analyse, fuzz_code};

@@ -89,7 +89,7 @@ const ARGUMENTS: LiveSet = LiveSet::of_general(&[7, 6, 2, 1, 8, 9, RAX, 10, RSP]
 const RESULTS: LiveSet =
     LiveSet::of_general(&[RAX, 2, RSP]).with(LiveSet::of_general(&CALLEE_SAVED)).with(LiveSet::of_vectors(2));
 /// What a procedure that follows the ABI gives back as it was. The direction flag is 0 at calls and returns.
-const KEPT: LiveSet = LiveSet::of_general(&[RSP]).with(LiveSet::of_general(&CALLEE_SAVED));
+const PRESERVED: LiveSet = LiveSet::of_general(&[RSP]).with(LiveSet::of_general(&CALLEE_SAVED));
 
 /// What is live before something, by what is live behind it: `reads`, and of what is live behind it what passes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -105,7 +105,7 @@ impl Transfer {
     /// The end of a procedure.
     const RETURN: Transfer = Transfer { reads: LiveSet::of_general(&[RSP]), passes: LiveSet::ALL };
     /// A call of code that follows the ABI.
-    const ABI: Transfer = Transfer { reads: ARGUMENTS, passes: KEPT };
+    const ABI: Transfer = Transfer { reads: ARGUMENTS, passes: PRESERVED };
 
     /// First `self`, then `behind`.
     fn before(self, behind: Transfer) -> Transfer {

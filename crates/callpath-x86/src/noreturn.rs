@@ -4,7 +4,7 @@
 //! from the returns; an event after a call is reached through it once the called procedure is known to return. Every
 //! edge is looked at once.
 
-use crate::places::NOWHERE;
+use crate::code_map::NOWHERE;
 use crate::sweep::{Event, EventKind};
 use crate::worklist::Search;
 

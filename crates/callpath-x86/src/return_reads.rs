@@ -1,6 +1,6 @@
 //! Procedures that read their own return address otherwise than to return (`__builtin_return_address(0)`, setjmp), and those
-//! that go on to one by a jump, so that it reads theirs; if such a procedure's address is taken, also those that go on to
-//! nobody knows whom. And procedures that leave rsp elsewhere than behind it (`ret N`), or take it off the stack. Apart from
+//! that go on to one by a jump, so that it reads theirs; if such a procedure's address is taken, also those that jump to
+//! a procedure that is not known (indirect tail callers). And procedures that leave rsp elsewhere than behind it (`ret N`), or take it off the stack. Apart from
 //! them, those that go on to what is not known to read it or not: another module's procedures, and what pointers lead to.
 //! Knows nothing of who would put another address there.
 //!
@@ -57,17 +57,17 @@ pub struct Input<'a> {
 
 /// Procedures, by index, ascending.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Found {
-    /// They read their return address, or go on to one that does.
-    pub readers: Vec<usize>,
-    /// They may go on to nobody knows whom.
-    pub leavers: Vec<usize>,
+pub struct ReturnAddressUsers {
+    /// They read their return address, or jump to a procedure that does.
+    pub return_address_users: Vec<usize>,
+    /// They may jump to a procedure that is not known.
+    pub indirect_tail_callers: Vec<usize>,
 }
 
 /// Finds them.
-pub fn find(input: &Input<'_>) -> Found {
-    let mut is_reader = vec![false; input.procedures.len()];
-    let mut is_leaver = is_reader.clone();
+pub fn find(input: &Input<'_>) -> ReturnAddressUsers {
+    let mut uses_return_address = vec![false; input.procedures.len()];
+    let mut is_indirect_tail_caller = uses_return_address.clone();
     let is_any_taken =
         input.is_any_taken || input.code.iter().any(|(start, bytes)| loads_any(bytes, *start, input.slots));
     let is_stub = |at: LinkAddr| input.stubs.iter().any(|stubs| stubs.contains(&at));
@@ -75,23 +75,27 @@ pub fn find(input: &Input<'_>) -> Found {
         let (Some(bytes), Some(index)) = (input.bytes(&frame.code), input.procedure_of(frame.code.start)) else {
             continue;
         };
-        is_leaver[index] |= frame.is_at_entry() && goes_anywhere(bytes, frame.code.start, input.known_slots);
-        is_reader[index] |= reads(bytes, frame) || is_any_taken && is_leaver[index];
+        is_indirect_tail_caller[index] |=
+            frame.is_at_entry() && goes_anywhere(bytes, frame.code.start, input.known_slots);
+        uses_return_address[index] |= reads(bytes, frame) || is_any_taken && is_indirect_tail_caller[index];
     }
-    let mut reader_stubs = Vec::new();
+    let mut user_stubs = Vec::new();
     for &(start, bytes) in input.code {
         for (at, slot) in jumps_through(bytes, start, input.known_slots) {
-            let is_of_reader = input.slots.contains(&slot);
+            let is_of_user = input.slots.contains(&slot);
             match input.procedure_of(at).filter(|_| !is_stub(at)) {
-                Some(index) => *(if is_of_reader { &mut is_reader } else { &mut is_leaver }).index_mut(index) = true,
-                None if is_of_reader => reader_stubs.push(at),
+                Some(index) => {
+                    *(if is_of_user { &mut uses_return_address } else { &mut is_indirect_tail_caller })
+                        .index_mut(index) = true
+                }
+                None if is_of_user => user_stubs.push(at),
                 None => {}
             }
         }
     }
     for at in input.code.iter().flat_map(|(start, bytes)| popping_returns(bytes, *start)) {
-        if let Some(index) = input.procedure_of(at).filter(|index| !is_reader[*index]) {
-            is_reader[index] = input.begins_instruction(index, at);
+        if let Some(index) = input.procedure_of(at).filter(|index| !uses_return_address[*index]) {
+            uses_return_address[index] = input.begins_instruction(index, at);
         }
     }
     // `endbr64` and a prefix may stand before a stub's jump.
@@ -99,8 +103,8 @@ pub fn find(input: &Input<'_>) -> Found {
     let mut ways = Vec::new();
     for (from, target) in input.ways_out() {
         if is_stub(target) {
-            let reads = reader_stubs.iter().any(|at| at.0.wrapping_sub(target.0) <= BEFORE_JUMP_BYTES);
-            *(if reads { &mut is_reader } else { &mut is_leaver }).index_mut(from) = true;
+            let reads = user_stubs.iter().any(|at| at.0.wrapping_sub(target.0) <= BEFORE_JUMP_BYTES);
+            *(if reads { &mut uses_return_address } else { &mut is_indirect_tail_caller }).index_mut(from) = true;
         } else if let Some(to) = input.procedure_of(target) {
             ways.push((from, to));
         }
@@ -110,7 +114,10 @@ pub fn find(input: &Input<'_>) -> Found {
         let is = spread(is, &ways);
         (0..is.len()).filter(|index| is[*index]).collect()
     };
-    Found { readers: found(is_reader), leavers: found(is_leaver) }
+    ReturnAddressUsers {
+        return_address_users: found(uses_return_address),
+        indirect_tail_callers: found(is_indirect_tail_caller),
+    }
 }
 
 /// What is so of where a way leads to is so of where it comes from. `ways` are sorted by where they lead.
@@ -302,7 +309,7 @@ mod tests {
     const AT: u64 = 0x1000;
 
     /// One procedure, in one frame.
-    fn is_reader(bytes: &[u8], base: Reg, disp: i32) -> bool {
+    fn uses_return_address(bytes: &[u8], base: Reg, disp: i32) -> bool {
         let code = LinkAddr(AT)..LinkAddr(AT + bytes.len() as u64);
         let frames = [Frame { code: code.clone(), base, disp }];
         let input = Input {
@@ -314,7 +321,7 @@ mod tests {
             known_slots: &[],
             is_any_taken: false,
         };
-        !find(&input).readers.is_empty()
+        !find(&input).return_address_users.is_empty()
     }
 
     #[test]
@@ -333,12 +340,12 @@ mod tests {
         ];
         for (bytes, disp) in at_rsp {
             let padded = [&[0x90][..], bytes, &[0xc3]].concat();
-            assert!(is_reader(&padded, Reg::RSP, disp), "{bytes:x?}");
-            assert!(!is_reader(&padded, Reg::RSP, disp + 8), "{bytes:x?}: its frame's lowest word");
-            assert!(!is_reader(&padded, Reg::RBP, disp), "{bytes:x?}");
+            assert!(uses_return_address(&padded, Reg::RSP, disp), "{bytes:x?}");
+            assert!(!uses_return_address(&padded, Reg::RSP, disp + 8), "{bytes:x?}: its frame's lowest word");
+            assert!(!uses_return_address(&padded, Reg::RBP, disp), "{bytes:x?}");
         }
-        assert!(is_reader(&[0x48, 0x8b, 0x45, 0x08], Reg::RBP, 16)); // mov rax, [rbp + 8]
-        assert!(is_reader(&[0x90, 0xc2, 0x10, 0], Reg::RSP, 8)); // ret 16
+        assert!(uses_return_address(&[0x48, 0x8b, 0x45, 0x08], Reg::RBP, 16)); // mov rax, [rbp + 8]
+        assert!(uses_return_address(&[0x90, 0xc2, 0x10, 0], Reg::RSP, 8)); // ret 16
         let changes: [(&[u8], i32); 5] = [
             (&[0x48, 0x83, 0x04, 0x24, 0x08], 8),              // add qword ptr [rsp], 8
             (&[0x48, 0x81, 0x44, 0x24, 0x08, 0, 1, 0, 0], 16), // add qword ptr [rsp + 8], 256
@@ -347,29 +354,35 @@ mod tests {
             (&[0xf0, 0x48, 0x0f, 0xc1, 0x04, 0x24], 8),        // lock xadd [rsp], rax
         ];
         for (bytes, disp) in changes {
-            assert!(is_reader(bytes, Reg::RSP, disp) && !is_reader(bytes, Reg::RSP, disp + 8), "{bytes:x?}");
+            assert!(
+                uses_return_address(bytes, Reg::RSP, disp) && !uses_return_address(bytes, Reg::RSP, disp + 8),
+                "{bytes:x?}"
+            );
         }
-        assert!(is_reader(&[0x90], Reg::RSP, 0), "taken off the stack");
+        assert!(uses_return_address(&[0x90], Reg::RSP, 0), "taken off the stack");
         for copy in [[0x48, 0x89, 0xe1], [0x49, 0x89, 0xe2], [0x48, 0x8b, 0xcc], [0x4c, 0x8b, 0xd4]] {
-            assert!(is_reader(&copy, Reg::RSP, 8) && !is_reader(&copy, Reg::RSP, 16), "mov to another, rsp: {copy:x?}");
+            assert!(
+                uses_return_address(&copy, Reg::RSP, 8) && !uses_return_address(&copy, Reg::RSP, 16),
+                "mov to another, rsp: {copy:x?}"
+            );
         }
-        assert!(!is_reader(&[0x48, 0x89, 0xcc], Reg::RSP, 8)); // mov rsp, rcx
-        assert!(!is_reader(&[0x0f, 0xb6, 0xc2, 0x48, 0x89, 0xc7, 0xc3], Reg::RSP, 8)); // movzx eax, dl; mov rdi, rax; ret
+        assert!(!uses_return_address(&[0x48, 0x89, 0xcc], Reg::RSP, 8)); // mov rsp, rcx
+        assert!(!uses_return_address(&[0x0f, 0xb6, 0xc2, 0x48, 0x89, 0xc7, 0xc3], Reg::RSP, 8)); // movzx eax, dl; mov rdi, rax; ret
         for other in [
             &[0x49, 0x8b, 0x45, 0x08][..],   // mov rax, [r13 + 8]
             &[0x8b, 0x45, 0x08],             // mov eax, [rbp + 8]
             &[0x48, 0x89, 0x45, 0x08],       // mov [rbp + 8], rax
             &[0x48, 0x8b, 0x44, 0x05, 0x08], // mov rax, [rbp + rax + 8]
         ] {
-            assert!(!is_reader(other, Reg::RBP, 16), "{other:x?}");
+            assert!(!uses_return_address(other, Reg::RBP, 16), "{other:x?}");
         }
-        assert!(!is_reader(&[0x4b, 0x8b, 0x04, 0x24], Reg::RSP, 8)); // mov rax, [r12 + r12]
-        assert!(!is_reader(&[], Reg::RSP, 8) && !is_reader(&[0x24], Reg::RBP, i32::MIN));
+        assert!(!uses_return_address(&[0x4b, 0x8b, 0x04, 0x24], Reg::RSP, 8)); // mov rax, [r12 + r12]
+        assert!(!uses_return_address(&[], Reg::RSP, 8) && !uses_return_address(&[0x24], Reg::RBP, i32::MIN));
     }
 
     #[test]
     fn jumps_to_nobody_knows_whom() {
-        let is_reader = |jump: &[u8], base: Reg, disp: i32, is_any_taken: bool| {
+        let uses_return_address = |jump: &[u8], base: Reg, disp: i32, is_any_taken: bool| {
             // It calls what the word at 0x4000 says, or loads that.
             let call: [u8; 7] = [0x90, 0xff, 0x15, 0xf9, 0x2f, 0, 0];
             let load = [0x48, 0x8b, 0x05, 0xf9, 0x2f, 0, 0];
@@ -385,7 +398,7 @@ mod tests {
                 known_slots: &[LinkAddr(0x4000), LinkAddr(0x4010)],
                 is_any_taken,
             };
-            !find(&input).readers.is_empty()
+            !find(&input).return_address_users.is_empty()
         };
         for jump in [
             &[0xff, 0xe0][..],               // jmp rax
@@ -395,14 +408,18 @@ mod tests {
             &[0xff, 0x25, 0, 0x10, 0, 0],    // jmp [rip + 0x1000]
         ] {
             for taken in [false, true] {
-                assert!(is_reader(jump, Reg::RSP, 8, taken), "{jump:x?}");
+                assert!(uses_return_address(jump, Reg::RSP, 8, taken), "{jump:x?}");
                 // Not as it was at entry: no tail call.
-                assert!(!is_reader(jump, Reg::RSP, 0x200, taken) && !is_reader(jump, Reg::RBP, 16, taken), "{jump:x?}");
+                assert!(
+                    !uses_return_address(jump, Reg::RSP, 0x200, taken)
+                        && !uses_return_address(jump, Reg::RBP, 16, taken),
+                    "{jump:x?}"
+                );
             }
         }
         // call rax; inc eax; push [rax + 16]; jmp [0x4010]
         let others = [0xff, 0xd0, 0xff, 0xc0, 0xff, 0x70, 0x10, 0xff, 0x25, 0xfc, 0x2f, 0, 0];
-        assert!(!is_reader(&others, Reg::RSP, 8, true));
+        assert!(!uses_return_address(&others, Reg::RSP, 8, true));
         // Nobody's address is taken: it is called through the table alone.
         let input = |bytes: &'static [u8]| loads_any(bytes, LinkAddr(AT), &[LinkAddr(0x4000)]);
         assert!(input(&[0xff, 0x35, 0xfa, 0x2f, 0, 0]));
@@ -410,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn jumps_to_a_reader() {
+    fn jumps_to_a_user() {
         let jump = |opcode: &[u8], at: u64, to: u64| {
             let next = at + opcode.len() as u64 + 4;
             [opcode, &(to.wrapping_sub(next) as u32).to_le_bytes()].concat()
@@ -443,8 +460,14 @@ mod tests {
             known_slots: &[LinkAddr(slot)],
             is_any_taken: false,
         };
-        assert_eq!(find(&input), Found { readers: vec![1, 2, 3, 4, 5], leavers: vec![] });
+        assert_eq!(
+            find(&input),
+            ReturnAddressUsers { return_address_users: vec![1, 2, 3, 4, 5], indirect_tail_callers: vec![] }
+        );
         let found = find(&Input { slots: &[], ..input });
-        assert_eq!(found, Found { readers: vec![1, 2, 3], leavers: vec![4, 5] });
+        assert_eq!(
+            found,
+            ReturnAddressUsers { return_address_users: vec![1, 2, 3], indirect_tail_callers: vec![4, 5] }
+        );
     }
 }

@@ -160,7 +160,7 @@ impl State {
     /// Puts a value into a register. One of rsp that is no address on the stack gets a base of its own, named `at`.
     pub(crate) fn set(&mut self, register: usize, mut value: Value, at: u32) {
         if register == RSP && value.base().is_none() {
-            let base = Base::made_at(at);
+            let base = Base::defined_at(at);
             self.forget_base(base);
             self.pivot = if matches!(value, Value::Content { .. }) { Some((base, value)) } else { None };
             value = Value::Stack { base, offset: 0 };
@@ -178,7 +178,7 @@ impl State {
 
     /// An address on the stack that nobody knows better, made at `at`.
     pub(crate) fn fresh(&mut self, at: u32) -> Value {
-        let base = Base::made_at(at);
+        let base = Base::defined_at(at);
         self.forget_base(base);
         Value::Stack { base, offset: 0 }
     }

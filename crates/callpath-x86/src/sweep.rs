@@ -6,11 +6,11 @@
 use std::ops::Range;
 
 use crate::bitmap::Bitmap;
+use crate::code_map::{CodeMap, NOWHERE};
 use crate::decode::{Flow, Instructions, is_epilogue, is_prologue, is_sure_prologue};
 use crate::decoded::{Decoded, Decoding};
 use crate::idioms::Context;
 use crate::instruction::{Control, Instruction, Operation, Register};
-use crate::places::{NOWHERE, Places};
 use crate::tables::Data;
 use memchr::memchr2_iter;
 
@@ -43,7 +43,7 @@ pub(crate) struct Sweep {
 
 /// What is known before a sweep.
 pub(crate) struct Hints<'h> {
-    pub(crate) places: &'h Places<'h>,
+    pub(crate) code_map: &'h CodeMap<'h>,
     /// Code that is not swept.
     pub(crate) known: &'h Bitmap,
     /// Where instructions surely begin.
@@ -114,8 +114,8 @@ pub(crate) enum EventKind {
 impl Sweep {
     /// Sweeps over all code. What was decoded takes four bytes for each byte of code.
     pub(crate) fn new(hints: &Hints<'_>) -> (Sweep, Decoded) {
-        let places = hints.places;
-        let bitmap = || Bitmap::new(places.len());
+        let code_map = hints.code_map;
+        let bitmap = || Bitmap::new(code_map.len());
         let mut sweep = Sweep {
             boundaries: bitmap(),
             behind_ends: bitmap(),
@@ -127,10 +127,10 @@ impl Sweep {
             data: bitmap(),
             oddities: Oddities::default(),
             has_popping_returns: false,
-            decoding: Decoding::new(places.len()),
+            decoding: Decoding::new(code_map.len()),
             padded_calls: Vec::new(),
         };
-        for part in places.parts() {
+        for part in code_map.parts() {
             let mut from = part.first;
             while let Some(start) = hints.known.next_absent(from, part.end()) {
                 let end = hints.known.next(start, part.end()).unwrap_or(part.end());
@@ -141,7 +141,7 @@ impl Sweep {
         sweep.data_references.sort_unstable();
         sweep.data_references.dedup();
         sweep.leave_for_known(hints);
-        sweep.padded_calls(places);
+        sweep.padded_calls(code_map);
         let decoded = std::mem::take(&mut sweep.decoding).finish(&sweep.boundaries);
         (sweep, decoded)
     }
@@ -149,10 +149,10 @@ impl Sweep {
     /// Known code has no events: what goes there comes back, unless it is a stub of the procedure linkage table for a
     /// procedure that does not.
     fn leave_for_known(&mut self, hints: &Hints<'_>) {
-        let places = hints.places;
+        let code_map = hints.code_map;
         let is_known = |event: &&mut Event| event.target != NOWHERE && hints.known.get(event.target);
         for event in self.events.iter_mut().filter(is_known) {
-            let slot = stub_slot(places.bytes(event.target), places.address(event.target).0);
+            let slot = stub_slot(code_map.bytes(event.target), code_map.address(event.target).0);
             if slot.is_some_and(|slot| hints.is_no_return_slot(slot)) && event.kind != EventKind::Branch {
                 event.kind = EventKind::Stop;
             }
@@ -161,9 +161,9 @@ impl Sweep {
     }
 
     /// A call with padding behind it, up to where another procedure seems to begin, does not come back.
-    fn padded_calls(&mut self, places: &Places<'_>) {
+    fn padded_calls(&mut self, code_map: &CodeMap<'_>) {
         for (call, from, end) in std::mem::take(&mut self.padded_calls) {
-            if self.begins_behind_padding(places, &self.jump_targets, from..end)
+            if self.begins_behind_padding(code_map, &self.jump_targets, from..end)
                 && let Some(event) = self.events.get_mut(call as usize)
                 && event.kind == EventKind::Call
             {
@@ -176,22 +176,22 @@ impl Sweep {
     /// sign: gcc without optimisation writes one behind many calls.
     pub(crate) fn begins_behind_padding(
         &self,
-        places: &Places<'_>,
+        code_map: &CodeMap<'_>,
         jump_targets: &Bitmap,
         padding: Range<u32>,
     ) -> bool {
         let at = padding.end;
-        let bytes = places.bytes(at);
+        let bytes = code_map.bytes(at);
         let is_free = !jump_targets.get(at) || is_prologue(bytes);
         let is_padded = at - padding.start > 1 || is_prologue(bytes);
         self.call_targets.get(at)
-            || (places.is_aligned(at) && self.boundaries.get(at) && is_free && is_padded && !is_epilogue(bytes))
+            || (code_map.is_aligned(at) && self.boundaries.get(at) && is_free && is_padded && !is_epilogue(bytes))
     }
 
     fn stretch(&mut self, range: Range<u32>, hints: &Hints<'_>) {
-        let places = hints.places;
+        let code_map = hints.code_map;
         let (start, end) = (range.start, range.end);
-        let Some(mut instructions) = Instructions::new(places, start) else { return };
+        let Some(mut instructions) = Instructions::new(code_map, start) else { return };
         self.behind_ends.insert(start);
         let mut padding = None;
         let mut context = Context::default();
@@ -233,7 +233,9 @@ impl Sweep {
                 if padding.is_none() && behind == at && self.events.last().is_some_and(is_call) {
                     padding = Some(self.events.len() as u32 - 1);
                 }
-            } else if behind == at && instructions.address(at).is_multiple_of(16) && is_sure_prologue(places.bytes(at))
+            } else if behind == at
+                && instructions.address(at).is_multiple_of(16)
+                && is_sure_prologue(code_map.bytes(at))
             {
                 self.padded_calls.push((self.events.len().saturating_sub(1) as u32, at, at));
             } else if let Some(call) = padding.take() {
@@ -265,7 +267,7 @@ impl Sweep {
     /// Takes notice of what the instruction that was read last refers to, and of where control goes after it.
     #[inline]
     fn note(&mut self, instructions: &Instructions<'_>, instruction: &Instruction, hints: &Hints<'_>) {
-        let places = hints.places;
+        let code_map = hints.code_map;
         let at = instructions.position() - instruction.len();
         if let Some(memory) = instruction.memory()
             && memory.index != Register::NONE
@@ -275,16 +277,16 @@ impl Sweep {
         }
         let next = instructions.next_address();
         let mut event = |kind, target| self.events.push(Event { at, kind, target });
-        match instructions.flow_of(instruction, places) {
+        match instructions.flow_of(instruction, code_map) {
             Flow::Next => match instruction.operation() {
                 Operation::LoadAddress => {
                     if let Some(address) = instruction.beside_code(next) {
-                        self.refer(places, address);
+                        self.refer(code_map, address);
                     }
                 }
                 Operation::Move if hints.data.is_absolute => {
                     if let Some(address) = instruction.moved_word() {
-                        self.refer(places, address);
+                        self.refer(code_map, address);
                     }
                 }
                 _ => {}
@@ -305,7 +307,7 @@ impl Sweep {
                 let slot = instruction.beside_code(next);
                 let stops = slot.is_some_and(|slot| hints.is_no_return_slot(slot));
                 let is_call = flow == Flow::CallIndirect;
-                match hints.data.slot_target(instruction, next, places) {
+                match hints.data.slot_target(instruction, next, code_map) {
                     _ if stops => event(EventKind::Stop, NOWHERE),
                     Some(target) => {
                         event(if is_call { EventKind::Call } else { EventKind::Jump }, target);
@@ -322,8 +324,8 @@ impl Sweep {
         }
     }
 
-    fn refer(&mut self, places: &Places<'_>, address: u64) {
-        self.code_references.extend(places.position(address));
+    fn refer(&mut self, code_map: &CodeMap<'_>, address: u64) {
+        self.code_references.extend(code_map.position(address));
         self.data_references.push(address);
     }
 }
@@ -339,8 +341,8 @@ fn stub_slot(bytes: &[u8], address: u64) -> Option<u64> {
 
 /// Adds to `targets` where calls and jumps of the `known` code seem to lead outside of it. Looks at bytes, not at
 /// instructions: a displacement in other bytes that leads to code which is not known is rare.
-pub(crate) fn targets_of_known(places: &Places<'_>, known: &Bitmap, targets: &mut Bitmap) {
-    for part in places.parts() {
+pub(crate) fn targets_of_known(code_map: &CodeMap<'_>, known: &Bitmap, targets: &mut Bitmap) {
+    for part in code_map.parts() {
         for offset in memchr2_iter(0xe8, 0xe9, part.bytes) {
             let at = part.first + offset as u32;
             let Some(displacement) = part.bytes.get(offset + 1..).and_then(|rest| rest.first_chunk()) else {
@@ -350,8 +352,8 @@ pub(crate) fn targets_of_known(places: &Places<'_>, known: &Bitmap, targets: &mu
                 continue;
             }
             let displacement = i32::from_le_bytes(*displacement);
-            let target = places.address(at).0.wrapping_add(5).wrapping_add_signed(displacement.into());
-            if let Some(target) = places.position(target).filter(|&target| !known.get(target)) {
+            let target = code_map.address(at).0.wrapping_add(5).wrapping_add_signed(displacement.into());
+            if let Some(target) = code_map.position(target).filter(|&target| !known.get(target)) {
                 targets.insert(target);
             }
         }

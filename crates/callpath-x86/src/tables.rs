@@ -3,9 +3,9 @@
 
 use callpath_format::address::LinkAddr;
 
+use crate::code_map::CodeMap;
 use crate::input::CodeInput;
 use crate::instruction::Instruction;
-use crate::places::Places;
 
 /// No table is longer.
 const MAX_ENTRIES: u32 = 4096;
@@ -34,9 +34,9 @@ impl<'a> Data<'a> {
 
     /// The procedure that an instruction that ends at `next` calls or jumps to through a word of this module's, which the loader
     /// fills.
-    pub(crate) fn slot_target(&self, instruction: &Instruction, next: u64, places: &Places<'_>) -> Option<u32> {
+    pub(crate) fn slot_target(&self, instruction: &Instruction, next: u64, code_map: &CodeMap<'_>) -> Option<u32> {
         let slot = instruction.beside_code(next).filter(|_| instruction.memory().is_some_and(|m| m.bytes == 8))?;
-        self.relocated(slot).and_then(|target| places.position(target))
+        self.relocated(slot).and_then(|target| code_map.position(target))
     }
 
     fn relocated(&self, slot: u64) -> Option<u64> {
@@ -81,7 +81,12 @@ pub(crate) struct JumpedTable {
 
 impl JumpedTable {
     /// Where it leads, as positions: up to its bound, up to the first that `is_credible` denies, and not beyond what comes next.
-    pub(crate) fn targets(self, data: &Data<'_>, places: &Places<'_>, is_credible: impl Fn(u32) -> bool) -> Vec<u32> {
+    pub(crate) fn targets(
+        self,
+        data: &Data<'_>,
+        code_map: &CodeMap<'_>,
+        is_credible: impl Fn(u32) -> bool,
+    ) -> Vec<u32> {
         let JumpedTable { address: table, entry, bound, next } = self;
         let width = match entry {
             Entry::Distance(_) => 4,
@@ -99,7 +104,7 @@ impl JumpedTable {
                 }
                 Entry::Pointer => data.pointer(slot),
             };
-            match target.and_then(|target| places.position(target)) {
+            match target.and_then(|target| code_map.position(target)) {
                 Some(target) if is_credible(target) => targets.push(target),
                 Some(_) if bound.is_some() => {}
                 _ => break,

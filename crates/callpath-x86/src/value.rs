@@ -16,7 +16,7 @@ impl Base {
     const OF_REGISTER: u32 = u32::MAX - 15;
 
     /// Made by the instruction at this position.
-    pub(crate) fn made_at(at: u32) -> Base {
+    pub(crate) fn defined_at(at: u32) -> Base {
         Base((at & !Base::MERGE) + 1)
     }
 

@@ -9,8 +9,8 @@ use callpath_db::{Metric, MetricId};
 use callpath_format::address::RunAddr;
 use callpath_format::frame::FrameKey;
 use callpath_measurement::{
-    Account, FULL_ROOT, PathTree, ProcessFile, SessionEnd, SessionFile, ThreadProfile, encode_process, encode_session,
-    process_file_name, write_file,
+    FULL_ROOT, PathTree, ProcessFile, SampleTally, SessionEnd, SessionFile, ThreadProfile, encode_process,
+    encode_session, process_file_name, write_file,
 };
 
 /// A measurement of processes with one sample each, in a directory of its own.
@@ -32,8 +32,8 @@ fn measurement(processes: u32, ended: bool) -> tempfile::TempDir {
         let mut tree = PathTree::default();
         let node = tree.child(FULL_ROOT, FrameKey::outside(RunAddr(0x1000)));
         tree.add(node, 1, &[1_000_000]);
-        let account = Account { taken: 1, full: 1, handler_ns: 20_000, ..Account::default() };
-        let thread = ThreadProfile { tid: 100, count: 1, account, tree, ..ThreadProfile::default() };
+        let tally = SampleTally { taken: 1, full: 1, handler_ns: 20_000, ..SampleTally::default() };
+        let thread = ThreadProfile { tid: 100, count: 1, tally, tree, ..ThreadProfile::default() };
         let process = ProcessFile {
             pid: 100 + sequence,
             sequence,

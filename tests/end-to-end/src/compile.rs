@@ -17,7 +17,7 @@ pub struct C {
     pub options: &'static [&'static str],
 }
 
-static MADE: Mutex<Option<HashMap<C, Result<PathBuf, String>>>> = Mutex::new(None);
+static COMPILED: Mutex<Option<HashMap<C, Result<PathBuf, String>>>> = Mutex::new(None);
 
 /// The path of a file of the tests' own, in the target's directory beside the test executable. Creates the directory.
 pub fn tool_path(name: &str) -> PathBuf {
@@ -37,8 +37,8 @@ pub fn copy_program(from: &Path, to: &Path) {
 
 /// Compiles a program, once for each test process. Gives its path; the error is the compiler's output.
 pub fn compiled(what: C) -> Result<PathBuf, String> {
-    let mut made = MADE.lock().expect("no compilation panics");
-    made.get_or_insert_default().entry(what).or_insert_with(|| compile(what)).clone()
+    let mut compiled = COMPILED.lock().expect("no compilation panics");
+    compiled.get_or_insert_default().entry(what).or_insert_with(|| compile(what)).clone()
 }
 
 fn compile(what: C) -> Result<PathBuf, String> {

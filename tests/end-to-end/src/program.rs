@@ -60,11 +60,11 @@ impl Program {
     /// A program of tests/nasty, compiled without further options. Panics with the compiler's output.
     pub fn nasty(source: &'static str) -> Self {
         let output = source.split_once('.').map_or(source, |(name, _)| name);
-        Self::made(C { source, output, options: &[] })
+        Self::compiled(C { source, output, options: &[] })
     }
 
     /// The same, compiled as `what` says.
-    pub fn made(what: C) -> Self {
+    pub fn compiled(what: C) -> Self {
         Self::at(compiled(what).unwrap_or_else(|error| panic!("{} does not compile: {error}", what.source)))
     }
 
@@ -146,25 +146,25 @@ impl Program {
     }
 
     /// As [`Program::same`]; gives also the user and system time of the recorded run by the kernel's account, nanoseconds. The
-    /// program runs as a child of `account.c`, which waits for it.
-    pub fn same_with_account(&self) -> (Recorded, u64) {
-        self.with_account(Self::same)
+    /// program runs as a child of `rusage.c`, which waits for it.
+    pub fn same_with_rusage(&self) -> (Recorded, u64) {
+        self.with_rusage(Self::same)
     }
 
     /// The same for a program whose output differs from run to run: nothing is compared.
-    pub fn recorded_with_account(&self) -> (Recorded, u64) {
-        self.with_account(Self::recorded)
+    pub fn recorded_with_rusage(&self) -> (Recorded, u64) {
+        self.with_rusage(Self::recorded)
     }
 
-    fn with_account(&self, run: impl Fn(&Self) -> Recorded) -> (Recorded, u64) {
-        let account = Self::nasty("account.c");
+    fn with_rusage(&self, run: impl Fn(&Self) -> Recorded) -> (Recorded, u64) {
+        let rusage = Self::nasty("rusage.c");
         let file = fresh_directory();
         let file = file.path().join("cost");
         let mut through =
-            Self { path: account.path, arguments: vec![file.clone().into(), self.path.clone().into()], ..self.clone() };
+            Self { path: rusage.path, arguments: vec![file.clone().into(), self.path.clone().into()], ..self.clone() };
         through.arguments.extend(self.arguments.iter().cloned());
         let recorded = run(&through);
-        let text = std::fs::read_to_string(&file).expect("account leaves its file");
+        let text = std::fs::read_to_string(&file).expect("rusage leaves its file");
         let micros: u64 = text.split_whitespace().map(|number| number.parse::<u64>().expect("numbers")).sum();
         (recorded, micros * 1000)
     }

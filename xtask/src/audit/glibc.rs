@@ -70,7 +70,7 @@ fn linked(place: &Path, libraries: &Path, threads: bool) -> anyhow::Result<PathB
     Ok(program)
 }
 
-/// Records it, and asks the report for the account of the samples: almost all must have their whole path.
+/// Records it, and asks the report for the tally of the samples: almost all must have their whole path.
 fn recorded(callpath: &Path, program: &Path, argument: &str) -> anyhow::Result<String> {
     let directory = program.with_extension("callpath");
     if directory.is_dir() {

@@ -18,7 +18,7 @@ pub struct Needed {
 }
 
 impl Needed {
-    /// The release of glibc that the version is of.
+    /// The release of glibc that the version belongs to.
     pub fn glibc(&self) -> Option<(u32, u32)> {
         let mut numbers = self.version.as_ref()?.strip_prefix("GLIBC_")?.split('.').map(str::parse);
         Some((numbers.next()?.ok()?, numbers.next()?.ok()?))

@@ -32,7 +32,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let callpath = directory.join("callpath");
     std::fs::copy(build::command(arguments)?, &callpath).context("failed to copy callpath")?;
     let nasty = build::root().join("tests/nasty");
-    compile(&nasty.join("account.c"), &directory.join("account"))?;
+    compile(&nasty.join("rusage.c"), &directory.join("rusage"))?;
     compile(&nasty.join("reads.c"), &directory.join("reads"))?;
 
     // SAFETY: geteuid cannot fail.
@@ -43,8 +43,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     for case in cases(&directory)? {
         let mut cells = Vec::new();
         for user in users {
-            let place = Place { callpath: &callpath, directory: directory.join(user), is_nobody: *user == "nobody" };
-            cells.push(format!("{:.4}", place.ratios(&case, rounds)?));
+            let setup =
+                UserSetup { callpath: &callpath, directory: directory.join(user), is_nobody: *user == "nobody" };
+            cells.push(format!("{:.4}", setup.ratios(&case, rounds)?));
         }
         println!("| {} | {} |", case.name, cells.join(" | "));
     }
@@ -70,13 +71,13 @@ fn cases(directory: &Path) -> anyhow::Result<Vec<Case>> {
 }
 
 /// Where one user records.
-struct Place<'a> {
+struct UserSetup<'a> {
     callpath: &'a Path,
     directory: PathBuf,
     is_nobody: bool,
 }
 
-impl Place<'_> {
+impl UserSetup<'_> {
     fn ratios(&self, case: &Case, rounds: usize) -> anyhow::Result<Spread> {
         std::fs::create_dir_all(&self.directory)?;
         if self.is_nobody {
@@ -89,10 +90,10 @@ impl Place<'_> {
             suite::remove_output(&output)?;
             let mut record = self.command();
             record.args(["record", "-o"]).arg(&output).arg("--");
-            record.arg(self.directory.with_file_name("account")).arg(&cost).args(&case.words);
+            record.arg(self.directory.with_file_name("rusage")).arg(&cost).args(&case.words);
             quietly(record.current_dir(&self.directory))?;
-            let account = std::fs::read_to_string(&cost).context("no account was left")?;
-            let micros = account.split_whitespace().map(str::parse::<u64>).sum::<Result<u64, _>>()?;
+            let rusage = std::fs::read_to_string(&cost).context("rusage left no figures")?;
+            let micros = rusage.split_whitespace().map(str::parse::<u64>).sum::<Result<u64, _>>()?;
             ratios.push(self.cpu_time_ns(case, &output)? as f64 / (micros as f64 * 1e3));
         }
         Ok(spread(&ratios))

@@ -10,21 +10,22 @@ use anyhow::Context;
 /// A directory of copies.
 pub struct Stripped {
     dir: PathBuf,
-    made: Mutex<HashMap<PathBuf, PathBuf>>,
+    stripped: Mutex<HashMap<PathBuf, PathBuf>>,
 }
 
 impl Stripped {
     /// Copies go to `dir`, which is made.
     pub fn in_directory(dir: &Path) -> anyhow::Result<Stripped> {
         std::fs::create_dir_all(dir).with_context(|| format!("failed to make {}", dir.display()))?;
-        Ok(Stripped { dir: dir.to_owned(), made: Mutex::default() })
+        Ok(Stripped { dir: dir.to_owned(), stripped: Mutex::default() })
     }
 
     /// The copy of a module. One that cannot be made does not exist: the stream is answered without it.
     pub fn copy(&self, module: &Path) -> PathBuf {
-        let mut made = self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let number = made.len();
-        made.entry(module.to_owned())
+        let mut stripped = self.stripped.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let number = stripped.len();
+        stripped
+            .entry(module.to_owned())
             .or_insert_with(|| {
                 let name = module.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 let copy = self.dir.join(format!("{number}-{name}"));

@@ -58,7 +58,7 @@ impl Ended {
 
 /// What all runs together say.
 #[derive(Debug)]
-pub struct Verdict {
+pub struct Agreement {
     bare: Said,
     /// Bare runs differ among themselves in these.
     varies: Vec<&'static str>,
@@ -66,10 +66,10 @@ pub struct Verdict {
     differs: Vec<(&'static str, String)>,
 }
 
-impl Verdict {
+impl Agreement {
     /// With the first bare run.
-    pub fn of_bare(ended: Ended) -> Verdict {
-        Verdict { bare: ended.said, varies: vec![], differs: vec![] }
+    pub fn of_bare(ended: Ended) -> Agreement {
+        Agreement { bare: ended.said, varies: vec![], differs: vec![] }
     }
 
     /// Another bare run.
@@ -167,21 +167,21 @@ mod tests {
 
     #[test]
     fn what_callpath_says_of_itself_is_no_difference() {
-        let mut verdict = Verdict::of_bare(ended(0, "5\n", "warm\n", &[]));
-        verdict.recorded(&ended(0, "5\n", "warm\ncallpath: recorded to x\n", &[]));
-        assert!(verdict.is_right());
-        assert_eq!(verdict.cell(), "same");
+        let mut agreement = Agreement::of_bare(ended(0, "5\n", "warm\n", &[]));
+        agreement.recorded(&ended(0, "5\n", "warm\ncallpath: recorded to x\n", &[]));
+        assert!(agreement.is_right());
+        assert_eq!(agreement.cell(), "same");
     }
 
     #[test]
     fn a_status_an_output_and_a_daemon_are_told() {
-        let mut verdict = Verdict::of_bare(ended(5, "1\n2\n", "", &[]));
-        verdict.bare(&ended(5, "1\n2\n", "", &[]));
-        verdict.recorded(&ended(101, "1\n3\n", "", &["sleep (17)"]));
-        assert!(!verdict.is_right());
-        assert_eq!(verdict.cell(), "**other status, stdout, processes left**");
+        let mut agreement = Agreement::of_bare(ended(5, "1\n2\n", "", &[]));
+        agreement.bare(&ended(5, "1\n2\n", "", &[]));
+        agreement.recorded(&ended(101, "1\n3\n", "", &["sleep (17)"]));
+        assert!(!agreement.is_right());
+        assert_eq!(agreement.cell(), "**other status, stdout, processes left**");
         assert_eq!(
-            verdict.sentences(),
+            agreement.sentences(),
             [
                 "other status: exit status: 101 for exit status: 5",
                 "other stdout: `3` for `2`",
@@ -192,11 +192,11 @@ mod tests {
 
     #[test]
     fn what_varies_bare_says_nothing_but_the_rest_does() {
-        let mut verdict = Verdict::of_bare(ended(0, "took 5 ms\n", "", &[]));
-        verdict.bare(&ended(0, "took 6 ms\n", "", &[]));
-        verdict.recorded(&ended(0, "took 7 ms\n", "", &[]));
-        assert_eq!(verdict.cell(), "same; stdout varies bare, too");
-        verdict.recorded(&ended(1, "took 7 ms\n", "", &[]));
-        assert_eq!(verdict.cell(), "**other status**");
+        let mut agreement = Agreement::of_bare(ended(0, "took 5 ms\n", "", &[]));
+        agreement.bare(&ended(0, "took 6 ms\n", "", &[]));
+        agreement.recorded(&ended(0, "took 7 ms\n", "", &[]));
+        assert_eq!(agreement.cell(), "same; stdout varies bare, too");
+        agreement.recorded(&ended(1, "took 7 ms\n", "", &[]));
+        assert_eq!(agreement.cell(), "**other status**");
     }
 }

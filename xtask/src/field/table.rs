@@ -32,7 +32,7 @@ pub fn print_one(program: &Measured) {
         program.name,
         least(&program.bare, cpu),
         least(&program.bare, wall),
-        program.verdict.cell()
+        program.agreement.cell()
     );
     for recorded in &program.recorded {
         let stacks = &recorded.stacks;
@@ -83,7 +83,7 @@ pub fn markdown(
             stacks.second_report_seconds,
             micros(stacks.longest_handler_ns),
             micros(ninety_nine(&stacks.handlers).unwrap_or(0)),
-            program.verdict.cell(),
+            program.agreement.cell(),
         )?;
     }
     peers(&mut text, programs)?;
@@ -128,7 +128,7 @@ fn peers(text: &mut String, programs: &[Measured]) -> std::fmt::Result {
 
 /// Where a program is short of the aims, a phrase each.
 fn short(program: &Measured) -> Vec<String> {
-    let mut short = program.verdict.sentences();
+    let mut short = program.agreement.sentences();
     let Some(recorded) = program.recorded.iter().find(|recorded| recorded.recorder == Recorder::Callpath) else {
         return short;
     };

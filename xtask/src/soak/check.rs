@@ -5,17 +5,17 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::place::Place;
 use super::programs::Subject;
 use super::table::Tally;
 use super::watch::Watched;
+use super::workspace::Workspace;
 
 /// More than the two windows and what the recorder itself needs at most: a recorder that grows beyond is not bounded.
 const MOST_BYTES: u64 = 640 << 20;
 
 /// A program that was run, bare unless it lasts, and recorded.
 pub struct Run<'a> {
-    pub place: &'a Place,
+    pub workspace: &'a Workspace,
     pub subject: &'a Subject,
     pub bare: Option<Watched>,
     pub recorded: Watched,
@@ -63,29 +63,29 @@ impl Run<'_> {
         for left in self.leftovers() {
             expect(false, format!("a file was left behind: {left}"));
         }
-        wrong.extend(self.account(tally).err());
+        wrong.extend(self.check_quality(tally).err());
         wrong
     }
 
     /// Files that should be gone, or never have been.
     fn leftovers(&self) -> Vec<String> {
-        let Run { place, cache, .. } = self;
+        let Run { workspace, cache, .. } = self;
         let names = |directory: &Path| -> Vec<String> {
             let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
             entries.map(|entry| entry.path().display().to_string()).collect()
         };
-        let mut left = names(&place.temporary());
-        left.extend(names(&place.measurement()).into_iter().filter(|name| name.ends_with(".new")));
+        let mut left = names(&workspace.temporary());
+        left.extend(names(&workspace.measurement()).into_iter().filter(|name| name.ends_with(".new")));
         left.extend(names(cache).into_iter().filter(|name| name.ends_with(".new")));
         left.extend(names(Path::new("/dev/shm")).into_iter().filter(|name| name.contains("callpath")));
         left
     }
 
     /// The report: every sample in one class, in each process and in all; every cost the sum of what is below it.
-    fn account(&self, tally: &mut Tally) -> Result<(), String> {
-        let Run { place, cache, .. } = self;
-        let mut report = Command::new(&place.callpath);
-        report.args(["report", "--json"]).arg(place.measurement()).env("CALLPATH_CACHE_DIR", cache);
+    fn check_quality(&self, tally: &mut Tally) -> Result<(), String> {
+        let Run { workspace, cache, .. } = self;
+        let mut report = Command::new(&workspace.callpath);
+        report.args(["report", "--json"]).arg(workspace.measurement()).env("CALLPATH_CACHE_DIR", cache);
         let said = report.stdin(Stdio::null()).output().map_err(|error| format!("no report: {error}"))?;
         let words = String::from_utf8_lossy(&said.stderr).into_owned();
         if !said.status.success() {

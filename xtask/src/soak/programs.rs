@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 
 use super::draw::Draw;
-use super::place::{Place, open_to_all};
+use super::workspace::{Workspace, open_to_all};
 use crate::suite::{self, prepared::Stdin};
 use crate::{build, install};
 
@@ -63,37 +63,37 @@ const NASTY: &[(&str, &[&str], &[&str])] = &[
     ),
     ("reload.c", &["-ldl"], &["A B 6"]),
     ("deep.c", &[], &["2 1500 40", "1 20000 40"]),
-    ("written.c", &["-Wl,-z,execstack"], &["frames", "rewritten", "appended", "pointer", "trampolines", "jumps"]),
+    ("jit.c", &["-Wl,-z,execstack"], &["frames", "rewritten", "appended", "pointer", "trampolines", "jumps"]),
     ("reads.c", &[], &["20000"]),
 ];
 
 /// Everything that can be drawn, compiled and prepared; `only`: names with commas between them.
-pub fn all(place: &Place, only: Option<&str>) -> anyhow::Result<Vec<Subject>> {
+pub fn all(workspace: &Workspace, only: Option<&str>) -> anyhow::Result<Vec<Subject>> {
     let wanted = |name: &str| only.is_none_or(|only| only.split(',').any(|word| word == name));
     let sources = build::root().join("tests/nasty");
     let library = |name: &str, options: &[&str]| {
         let options = [&["-shared", "-fPIC"], options].concat();
-        compile(&sources.join("plug.c"), &place.programs().join(name), &options)
+        compile(&sources.join("plug.c"), &workspace.programs().join(name), &options)
     };
     library("liba.so", &["-DNAME=a_work", "-DPADDING=0"])?;
     library("libb.so", &["-DNAME=b_work", "-DPADDING=1"])?;
-    compile(&sources.join("soak.c"), &place.programs().join("soak"), &["-pthread", "-ldl"])?;
+    compile(&sources.join("soak.c"), &workspace.programs().join("soak"), &["-pthread", "-ldl"])?;
     let mut all = vec![];
     if wanted("soak") {
-        all.push(soak(place, 0, 0));
+        all.push(soak(workspace, 0, 0));
     }
     for (source, options, modes) in NASTY {
         let name = source.trim_end_matches(".c");
-        let program = place.programs().join(name);
+        let program = workspace.programs().join(name);
         compile(&sources.join(source), &program, &[&["-pthread"], *options].concat())?;
         if !wanted(name) {
             continue;
         }
         for mode in *modes {
             let arguments = mode.split(' ').map(|word| match word {
-                "BURN" => place.programs().join("burn").display().to_string(),
-                "A" => place.programs().join("liba.so").display().to_string(),
-                "B" => place.programs().join("libb.so").display().to_string(),
+                "BURN" => workspace.programs().join("burn").display().to_string(),
+                "A" => workspace.programs().join("liba.so").display().to_string(),
+                "B" => workspace.programs().join("libb.so").display().to_string(),
                 word => word.to_owned(),
             });
             all.push(Subject {
@@ -107,20 +107,20 @@ pub fn all(place: &Place, only: Option<&str>) -> anyhow::Result<Vec<Subject>> {
             });
         }
     }
-    all.extend(of_the_suite(place, &wanted)?);
+    all.extend(of_the_suite(workspace, &wanted)?);
     ensure!(!all.is_empty(), "no program is called so: {}", only.unwrap_or_default());
     Ok(all)
 }
 
 /// The suite's programs whose packages are there; what they say differs from run to run for some.
-fn of_the_suite(place: &Place, wanted: &dyn Fn(&str) -> bool) -> anyhow::Result<Vec<Subject>> {
+fn of_the_suite(workspace: &Workspace, wanted: &dyn Fn(&str) -> bool) -> anyhow::Result<Vec<Subject>> {
     let mut found = vec![];
     for program in suite::PROGRAMS.iter().filter(|program| wanted(program.name)) {
         if !install::missing(program.packages)?.is_empty() {
             println!("{}: not drawn: {} lacks", program.name, program.packages.join(" "));
             continue;
         }
-        let directory = place.root.join("suite").join(program.name);
+        let directory = workspace.root.join("suite").join(program.name);
         std::fs::create_dir_all(&directory)?;
         let prepared = (program.prepare)(&directory, 1)?;
         if !matches!(prepared.stdin, Stdin::Nothing) {
@@ -147,19 +147,19 @@ fn of_the_suite(place: &Place, wanted: &dyn Fn(&str) -> bool) -> anyhow::Result<
 }
 
 /// One of them, half of the time the one that a seed drives.
-pub fn drawn(place: &Place, all: &[Subject], draw: &mut Draw) -> Subject {
+pub fn drawn(workspace: &Workspace, all: &[Subject], draw: &mut Draw) -> Subject {
     let at = if draw.below(2) == 0 { 0 } else { draw.below(all.len()) };
     match &all[at] {
-        subject if subject.name == "soak" => soak(place, draw.below(1 << 30), 1 + draw.below(14)),
+        subject if subject.name == "soak" => soak(workspace, draw.below(1 << 30), 1 + draw.below(14)),
         subject => subject.clone(),
     }
 }
 
-fn soak(place: &Place, seed: usize, steps: usize) -> Subject {
-    let library = |name: &str| place.programs().join(name).display().to_string();
+fn soak(workspace: &Workspace, seed: usize, steps: usize) -> Subject {
+    let library = |name: &str| workspace.programs().join(name).display().to_string();
     Subject {
         name: "soak",
-        program: place.programs().join("soak"),
+        program: workspace.programs().join("soak"),
         arguments: vec![seed.to_string(), steps.to_string(), library("liba.so"), library("libb.so")],
         environment: vec![],
         directory: None,
@@ -169,8 +169,8 @@ fn soak(place: &Place, seed: usize, steps: usize) -> Subject {
 }
 
 /// The one that lasts.
-pub fn long(place: &Place, seed: usize, seconds: u64) -> Subject {
-    let mut long = soak(place, seed, 0);
+pub fn long(workspace: &Workspace, seed: usize, seconds: u64) -> Subject {
+    let mut long = soak(workspace, seed, 0);
     long.arguments.push(seconds.to_string());
     Subject { name: "soak, long", kind: Kind::Lasting(Duration::from_secs(seconds)), ..long }
 }

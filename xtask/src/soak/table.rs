@@ -26,7 +26,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Adds one run's account of its samples.
+    /// Adds one run's tally of its samples.
     pub fn add(&mut self, quality: &Value) {
         let number = |name: &str| quality[name].as_u64().unwrap_or(0);
         self.taken += number("taken");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::place::Place;
+use super::workspace::Workspace;
 use crate::descendants;
 
 /// A run that takes longer hangs; they take a second or so.
@@ -47,8 +47,8 @@ pub struct Memory {
 }
 
 /// Runs a command that was asked to last so long, its output into files.
-pub fn watch(command: &mut Command, place: &Place, asked: Duration) -> anyhow::Result<Watched> {
-    let (out, err) = (place.root.join("stdout"), place.root.join("stderr"));
+pub fn watch(command: &mut Command, workspace: &Workspace, asked: Duration) -> anyhow::Result<Watched> {
+    let (out, err) = (workspace.root.join("stdout"), workspace.root.join("stderr"));
     command.stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&err)?);
     let began = Instant::now();
     let mut child = command.spawn().with_context(|| format!("failed to start {command:?}"))?;

@@ -74,11 +74,11 @@ impl Dialogue {
 }
 
 /// Where Debian puts programs: what a user has put before them is another program.
-pub const PLACES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/usr/games", "/bin"];
+pub const PROGRAM_DIRECTORIES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/usr/games", "/bin"];
 
 /// A program of Debian's with arguments.
 pub fn installed(program: &str, arguments: &[&str]) -> anyhow::Result<Prepared> {
-    let found = PLACES.iter().map(|place| Path::new(place).join(program)).find(|path| path.exists());
+    let found = PROGRAM_DIRECTORIES.iter().map(|place| Path::new(place).join(program)).find(|path| path.exists());
     Ok(Prepared {
         program: found.with_context(|| format!("{program} is not installed"))?,
         arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),

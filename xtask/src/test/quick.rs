@@ -50,7 +50,7 @@ const END_TO_END: &[&str] = &[
     "threads::at_work_when_the_process_exits",
     "time::of_a_read_loop",
     "transparency::surroundings",
-    "written::procedures_with_and_without_a_frame_pointer",
+    "jit::procedures_with_and_without_a_frame_pointer",
 ];
 
 /// Lints, builds with the `quick` profile, audits, and runs the tests of the crates and the end-to-end tests above. Installs

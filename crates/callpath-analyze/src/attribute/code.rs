@@ -17,8 +17,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{AttributeOptions, PRELOAD_PREFIX, Progress};
 use crate::names::{ModuleNames, ProcedureName, SourceLine};
-use crate::structure::{NEST_TOO_DEEP, ProcedureStructure, StaticKind, StaticScope, kept_structure};
-use crate::turns::Turn;
+use crate::permits::Permit;
+use crate::structure::{NEST_TOO_DEEP, ProcedureStructure, StaticKind, StaticScope, cached_structure};
 use callpath_measurement::{NamedCode, NamesFile, PARTIAL_ROOT, ProcessFile};
 use callpath_tables::table_cache::TableCache;
 
@@ -46,12 +46,12 @@ pub(super) struct ModuleCode {
     /// Is it our own preload object?
     pub(super) ours: bool,
     pub(super) addresses: FxHashSet<LinkAddr>,
-    pub(super) places: FxHashMap<LinkAddr, Place>,
+    pub(super) locations: FxHashMap<LinkAddr, CodeLocation>,
     pub(super) scopes: Vec<Inner>,
     pub(super) names: Option<ModuleNames>,
     /// Of a module that no sample hit, read when first asked for; `None`: it cannot be.
     exports: OnceCell<Option<Exports>>,
-    /// Procedures with jumps that lead nobody knows where.
+    /// Procedures with indirect jumps that could not be followed.
     pub(super) unresolved: Vec<String>,
     /// Samples in them.
     pub(super) unresolved_samples: u64,
@@ -59,8 +59,8 @@ pub(super) struct ModuleCode {
     pub(super) broken_dwarf: Vec<String>,
     /// Procedures whose loops are not all told, as sentences.
     pub(super) too_deep: Vec<String>,
-    /// What the process calls the code that it has written here.
-    pub(super) written: Vec<NamedCode>,
+    /// What the process calls the code that it has generated here.
+    pub(super) generated: Vec<NamedCode>,
     pub(super) unnamed_samples: u64,
     /// Samples in a runtime's interpreter, where procedures of the program could stand.
     pub(super) interpreter_samples: u64,
@@ -70,7 +70,7 @@ pub(super) struct ModuleCode {
 
 /// What an address is called.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct CodeLocation {
     pub(super) procedure: String,
     pub(super) start: LinkAddr,
     pub(super) named: bool,
@@ -79,7 +79,7 @@ pub(super) struct Place {
     /// Loops and inlined calls, from outside in: indices in [`ModuleCode::scopes`].
     pub(super) scopes: Vec<u32>,
     pub(super) line: Option<SourceLine>,
-    /// Its procedure has jumps that lead nobody knows where.
+    /// Its procedure has indirect jumps that could not be followed.
     pub(super) jumps_anywhere: bool,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct Place {
 pub(super) struct Inner {
     pub(super) is_loop: bool,
     pub(super) name: String,
-    pub(super) place: Option<SourceLine>,
+    pub(super) location: Option<SourceLine>,
     pub(super) call_site: Option<SourceLine>,
     pub(super) address: LinkAddr,
 }
@@ -110,8 +110,8 @@ impl Code {
     fn of(&mut self, process: &ProcessFile, index: usize, names: Option<&NamesFile>) -> usize {
         let module = &process.modules[index];
         let own = names.into_iter().flat_map(|names| &names.procedures).filter(|p| usize::from(p.module) == index);
-        let written: Vec<NamedCode> = own.cloned().collect();
-        let named_by = (!written.is_empty()).then_some(process.sequence);
+        let generated: Vec<NamedCode> = own.cloned().collect();
+        let named_by = (!generated.is_empty()).then_some(process.sequence);
         let key = (module.path.clone(), module.identity.clone(), named_by);
         *self.index.entry(key.clone()).or_insert_with(|| {
             let name = key.0.file_name().unwrap_or_default().to_string_lossy();
@@ -121,7 +121,7 @@ impl Code {
                 key,
                 ours,
                 addresses: FxHashSet::default(),
-                places: FxHashMap::default(),
+                locations: FxHashMap::default(),
                 scopes: Vec::new(),
                 names: None,
                 exports: OnceCell::new(),
@@ -129,7 +129,7 @@ impl Code {
                 unresolved_samples: 0,
                 broken_dwarf: Vec::new(),
                 too_deep: Vec::new(),
-                written,
+                generated,
                 unnamed_samples: 0,
                 interpreter_samples: 0,
                 stopped_samples: 0,
@@ -164,7 +164,7 @@ impl Code {
         let wanted = Mutex::new(wanted);
         let (finished, is_finished) = mpsc::channel();
         // Reads modules until there are none, and says so of each. Who asked has ended where nobody listens.
-        let work = |turn: Turn, finished: &dyn Fn() -> bool| {
+        let work = |permit: Permit, finished: &dyn Fn() -> bool| {
             let next = || wanted.lock().unwrap_or_else(PoisonError::into_inner).pop();
             while let Some(module) = next() {
                 module.read(options, &cache);
@@ -172,17 +172,17 @@ impl Code {
                     break;
                 }
             }
-            drop(turn);
+            drop(permit);
         };
         let mut is_alone = at_once > 0;
         std::thread::scope(|scope| {
             for number in 0..at_once {
-                let turn = if number == 0 { Turn::first_of_several() } else { Turn::take() };
-                let Some(turn) = turn else { break };
+                let permit = if number == 0 { Permit::first_of_several() } else { Permit::take() };
+                let Some(permit) = permit else { break };
                 let (work, finished) = (&work, finished.clone());
                 let others = move || {
-                    turn.begin();
-                    work(turn, &|| finished.send(()).is_ok());
+                    permit.begin();
+                    work(permit, &|| finished.send(()).is_ok());
                 };
                 if Builder::new().spawn_scoped(scope, others).is_err() {
                     break;
@@ -205,7 +205,7 @@ impl Code {
         if is_alone {
             let done = Cell::new(done);
             let progress = RefCell::new(&mut *progress);
-            work(Turn::first(), &|| {
+            work(Permit::first(), &|| {
                 done.set(done.get() + 1);
                 (progress.borrow_mut())(done.get(), count);
                 true
@@ -249,7 +249,7 @@ impl ModuleCode {
         let mut addresses: Vec<LinkAddr> = self.addresses.iter().copied().collect();
         addresses.sort_unstable();
         let source = names.structure_source();
-        let structure = source.map(|source| kept_structure(&source, Some(&addresses), cache, &|_, _| {}));
+        let structure = source.map(|source| cached_structure(&source, Some(&addresses), cache, &|_, _| {}));
         names.end_analysis();
         // A module without a source has no structure, and its names say why.
         let structure = structure.unwrap_or_default();
@@ -262,37 +262,41 @@ impl ModuleCode {
         let lines = names.lines(&addresses);
         for (address, line) in addresses.into_iter().zip(lines) {
             let within = structure.procedure_at(address);
-            let named = self.as_written(address).unwrap_or_else(|| name_at(&names, address, within));
-            let piece = within.and_then(|within| within.piece_at(address));
+            let named = self.generated_name(address).unwrap_or_else(|| name_at(&names, address, within));
+            let scoped_range = within.and_then(|within| within.scoped_range_at(address));
             let scopes = within.map_or(Vec::new(), |within| {
                 let first = *first_of.entry(within.entry).or_insert_with(|| {
                     let first = self.scopes.len() as u32;
                     self.scopes.extend(within.scopes.iter().map(|scope| Inner::of(within, scope)));
                     first
                 });
-                within.chain(piece.and_then(|piece| piece.scope)).into_iter().map(|number| first + number).collect()
+                within
+                    .chain(scoped_range.and_then(|scoped_range| scoped_range.scope))
+                    .into_iter()
+                    .map(|number| first + number)
+                    .collect()
             });
             // A symbol inside of it has the name of something else.
             let is_its = within.is_some_and(|within| names.of_structure(within).start == named.start);
-            let declared = within.filter(|_| is_its).and_then(|within| Some(within.source_line(within.place?)));
+            let declared = within.filter(|_| is_its).and_then(|within| Some(within.source_line(within.location?)));
             let jumps_anywhere = within.is_some_and(|within| within.unresolved_jumps > 0);
             let (procedure, start, named) = (named.name, named.start, named.named);
-            let place = Place { procedure, start, named, declared, scopes, line, jumps_anywhere };
-            self.places.insert(address, place);
+            let location = CodeLocation { procedure, start, named, declared, scopes, line, jumps_anywhere };
+            self.locations.insert(address, location);
         }
         self.names = Some(names);
     }
 
     /// What the process says of an address.
-    fn as_written(&self, address: LinkAddr) -> Option<ProcedureName> {
+    fn generated_name(&self, address: LinkAddr) -> Option<ProcedureName> {
         let holds = |p: &&NamedCode| (p.start..p.start.saturating_add(p.len_bytes)).contains(&address.0);
         // The process's own name, else the narrowest bounds.
-        let found = self.written.iter().filter(holds).map(|p| (p.is_named(&self.key.0), p));
+        let found = self.generated.iter().filter(holds).map(|p| (p.is_named(&self.key.0), p));
         let (named, found) = found.min_by_key(|(named, p)| (!named, p.len_bytes))?;
         Some(ProcedureName { name: found.name.clone(), start: LinkAddr(found.start), named })
     }
 
-    /// Its file is of another build than the one that ran.
+    /// Its file belongs to another build than the one that ran.
     pub(super) fn was_replaced(&self) -> bool {
         self.names.as_ref().is_some_and(|names| names.replacement().is_some())
     }
@@ -318,8 +322,8 @@ impl Inner {
         Inner {
             is_loop: matches!(scope.kind, StaticKind::Loop { .. }),
             name: scope.name.clone().unwrap_or_default(),
-            place: scope.place.map(|place| within.source_line(place)),
-            call_site: scope.call_site.map(|place| within.source_line(place)),
+            location: scope.location.map(|location| within.source_line(location)),
+            call_site: scope.call_site.map(|location| within.source_line(location)),
             address: scope.address,
         }
     }

@@ -10,7 +10,7 @@ use super::code::{Code, ModuleCode};
 use crate::names::{ModuleNames, missing_names_hints};
 use crate::runtimes::{self, Nameless};
 
-/// What code written at run time is called, where the kernel has no name for its memory.
+/// What generated code is called, where the kernel has no name for its memory.
 const NAMELESS_CODE: &str = "[jit]";
 /// How many modules a report's hints name.
 const HINTS: usize = 3;
@@ -49,15 +49,15 @@ pub(super) fn describe(profile: &mut Profile, measurement: &Measurement, code: &
     unnamed.sort_by_key(|m| std::cmp::Reverse(m.unnamed_samples));
     let names: Vec<&ModuleNames> = unnamed.iter().take(HINTS).filter_map(|m| m.names.as_ref()).collect();
     info.notes.extend(missing_names_hints(&names));
-    info.notes.extend(written_names_notes(measurement, code, least));
+    info.notes.extend(generated_names_notes(measurement, code, least));
 }
 
-/// What a program could have said, or has said badly, of the code that it has written.
-fn written_names_notes(measurement: &Measurement, code: &Code, least: u64) -> Vec<String> {
+/// What a program could have said, or has said badly, of the code that it has generated.
+fn generated_names_notes(measurement: &Measurement, code: &Code, least: u64) -> Vec<String> {
     let nameless = code.modules.iter().filter(|m| m.key.0.as_os_str() == NAMELESS_CODE);
     let unnamed = nameless.fold(0u64, |sum, module| sum.saturating_add(module.unnamed_samples));
     let interpreter = code.modules.iter().fold(0u64, |sum, module| sum.saturating_add(module.interpreter_samples));
-    let is_silent = !code.modules.iter().any(|m| m.written.iter().any(|p| p.is_named(&m.key.0)));
+    let is_silent = !code.modules.iter().any(|m| m.generated.iter().any(|p| p.is_named(&m.key.0)));
     let files: Vec<_> = code.modules.iter().filter_map(|m| m.key.0.file_name()?.to_str()).collect();
     let hints = |whose| runtimes::hints(whose, files.iter().copied()).join(", ");
     let generated = (is_silent && unnamed > least).then(|| {

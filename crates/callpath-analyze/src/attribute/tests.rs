@@ -7,8 +7,8 @@ use callpath_format::frame::ModuleIndex;
 use callpath_image::identity::ModuleIdentity;
 use callpath_measurement::{ModuleRecord, NamedCode, NamesFile, PathTree, ThreadProfile};
 
-fn process(sequence: u32, pid: u32, forked: bool, account: Account) -> ProcessFile {
-    let thread = ThreadProfile { tid: pid, count: 1, name: "main".into(), account, ..ThreadProfile::default() };
+fn process(sequence: u32, pid: u32, forked: bool, tally: SampleTally) -> ProcessFile {
+    let thread = ThreadProfile { tid: pid, count: 1, name: "main".into(), tally, ..ThreadProfile::default() };
     ProcessFile { sequence, pid, forked, metric_count: 1, threads: vec![thread], ..ProcessFile::default() }
 }
 
@@ -32,7 +32,8 @@ fn a_process_that_executes_another_program_goes_on() {
     // A shell, its child that executes a program, another child with the number of the first one.
     let made = [(100, false), (101, true), (101, false), (101, true)];
     let made = made.into_iter().enumerate();
-    let profile = profile(made.map(|(i, (pid, forked))| process(i as u32, pid, forked, Account::default())).collect());
+    let profile =
+        profile(made.map(|(i, (pid, forked))| process(i as u32, pid, forked, SampleTally::default())).collect());
     let continues: Vec<bool> = profile.info.processes.iter().map(|p| p.continues).collect();
     assert_eq!(continues, [false, false, true, false]);
     assert_eq!(profile.info.recorder_cpu_ns, Some(40));
@@ -41,7 +42,7 @@ fn a_process_that_executes_another_program_goes_on() {
 
 #[test]
 fn where_walks_stopped_is_said() {
-    let mut stopping = process(0, 1, false, Account::default());
+    let mut stopping = process(0, 1, false, SampleTally::default());
     stopping.modules.push(ModuleRecord { path: "/nowhere/libodd.so".into(), identity: None });
     let mut stopped = |key: FrameKey, samples: u64| {
         let tree = &mut stopping.threads[0].tree;
@@ -55,15 +56,15 @@ fn where_walks_stopped_is_said() {
     assert_eq!(stopped(outside, 3).as_deref(), Some(note));
     let note = "partial call paths: the walk stopped in /nowhere/libodd.so (4 of 7 samples)";
     assert_eq!(stopped(FrameKey::in_module(ModuleIndex(0), LinkAddr(0x10)), 4).as_deref(), Some(note));
-    assert!(profile(vec![process(0, 1, false, Account::default())]).info.notes.is_empty());
+    assert!(profile(vec![process(0, 1, false, SampleTally::default())]).info.notes.is_empty());
 }
 
 /// Two processes with code at the same address, each with a name of its own for it.
 #[test]
-fn written_code_is_called_what_its_own_process_calls_it() {
+fn generated_code_is_called_what_its_own_process_calls_it() {
     let code = || ModuleRecord { path: "[jit]".into(), identity: None };
-    let written = |sequence: u32| {
-        let mut process = process(sequence, 100 + sequence, false, Account::default());
+    let generated = |sequence: u32| {
+        let mut process = process(sequence, 100 + sequence, false, SampleTally::default());
         process.modules = vec![ModuleRecord { path: "/nowhere/app".into(), identity: None }, code()];
         for address in [0x1010, 0x1020, 0x2000] {
             let key = FrameKey::in_module(ModuleIndex(1), LinkAddr(address));
@@ -77,7 +78,7 @@ fn written_code_is_called_what_its_own_process_calls_it() {
         bad_lines: 0,
         procedures: vec![NamedCode { module: 1, start: 0x1000, len_bytes: 0x100, name: name.into() }],
     };
-    let processes = vec![written(0), written(1), written(2)];
+    let processes = vec![generated(0), generated(1), generated(2)];
     let profile = profile_with_names(processes, vec![names(2, "second"), names(0, "first")]);
     let mut found: Vec<(u64, String, u64)> = Vec::new();
     for node in profile.tree.nodes() {
@@ -104,14 +105,14 @@ fn written_code_is_called_what_its_own_process_calls_it() {
 /// A file may hold anything behind a right checksum.
 #[test]
 fn numbers_without_bounds_do_not_overflow() {
-    let account = Account {
+    let tally = SampleTally {
         taken: u64::MAX,
         full: u64::MAX,
         dropped: [u64::MAX; Dropped::COUNT],
         handler_ns: u64::MAX,
-        ..Account::default()
+        ..SampleTally::default()
     };
-    let mut process = process(0, 1, false, account);
+    let mut process = process(0, 1, false, tally);
     let mut tree = PathTree::default();
     for root in [FULL_ROOT, PARTIAL_ROOT] {
         let mut node = root;
@@ -136,7 +137,7 @@ fn contexts_of_threads_processes_and_measurements_are_one() {
     let elsewhere = ModuleRecord { path: "/elsewhere/app".into(), ..app.clone() };
     let library = ModuleRecord { path: "/nowhere/lib.so".into(), identity: Some(ModuleIdentity::Content(9)) };
     let measured = |modules: Vec<ModuleRecord>, app: u16| {
-        let mut process = process(0, 1, false, Account::default());
+        let mut process = process(0, 1, false, SampleTally::default());
         process.modules = modules;
         let tree = &mut process.threads[0].tree;
         let at = |module, addr| FrameKey::in_module(ModuleIndex(module), LinkAddr(addr));

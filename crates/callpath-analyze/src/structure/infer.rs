@@ -13,8 +13,8 @@ use std::rc::Rc;
 use callpath_image::scopes::{ContainerId, ContainerKind, UnitScopes};
 use rustc_hash::FxHashMap;
 
-use super::atoms::{Atom, Context, Files, HOST, Source};
-use super::{SourcePlace, steps};
+use super::code_ranges::{CodeRange, Context, Files, HOST, Source};
+use super::{SourceLocation, steps};
 
 /// Where the procedures of a unit begin in the source.
 #[derive(Debug, Default)]
@@ -142,27 +142,28 @@ impl Beginnings {
     }
 }
 
-/// Gives the atoms contexts: the host's, or an alien one.
+/// Gives the code ranges contexts: the host's, or an alien one.
 pub(super) fn infer(source: &mut Source, beginnings: &Beginnings) {
-    let Source { files, contexts, atoms, .. } = source;
+    let Source { files, contexts, code_ranges, .. } = source;
     // A host of which nothing is declared (assembly) has no bounds but its file.
-    let host = contexts.first().and_then(|host| host.place);
-    let host_file = host.map(|place| place.file).or_else(|| first_place(atoms).map(|place| place.file));
+    let host = contexts.first().and_then(|host| host.location);
+    let host_file =
+        host.map(|location| location.file).or_else(|| first_location(code_ranges).map(|location| location.file));
     let path_of = |files: &Files, file: u32| files.paths.get(file as usize).cloned().unwrap_or_default();
     let native = host.map_or(0..u32::MAX, |host| host.line..beginnings.end(&path_of(files, host.file), host.line));
     let mut known: FxHashMap<(u32, u32), u32> = FxHashMap::default();
-    for atom in atoms {
-        let Some(place) = atom.place else { continue };
-        let member = beginnings.member(&path_of(files, place.file), place.line);
+    for code_range in code_ranges {
+        let Some(location) = code_range.location else { continue };
+        let member = beginnings.member(&path_of(files, location.file), location.line);
         let is_members = member.is_some_and(|member| host.is_some_and(|host| member.line > host.line));
-        if Some(place.file) == host_file && native.contains(&place.line) && !is_members {
-            atom.context = HOST;
+        if Some(location.file) == host_file && native.contains(&location.line) && !is_members {
+            code_range.context = HOST;
             continue;
         }
-        let owner = beginnings.owner(&path_of(files, place.file), place.line);
+        let owner = beginnings.owner(&path_of(files, location.file), location.line);
         let start = owner.map_or(0, |owner| owner.line);
-        atom.context = *known.entry((place.file, start)).or_insert_with(|| {
-            contexts.push(alien(files, place.file, owner));
+        code_range.context = *known.entry((location.file, start)).or_insert_with(|| {
+            contexts.push(alien(files, location.file, owner));
             contexts.len() as u32 - 1
         });
     }
@@ -175,11 +176,11 @@ fn alien(files: &Files, file: u32, owner: Option<&Beginning>) -> Context {
     Context {
         parent: HOST,
         name: Some(name.unwrap_or_else(|| format!("[code of {file_name}]"))),
-        place: owner.map(|owner| SourcePlace { file, line: owner.line }),
+        location: owner.map(|owner| SourceLocation { file, line: owner.line }),
         call_site: None,
     }
 }
 
-fn first_place(atoms: &[Atom]) -> Option<SourcePlace> {
-    atoms.iter().find_map(|atom| atom.place)
+fn first_location(code_ranges: &[CodeRange]) -> Option<SourceLocation> {
+    code_ranges.iter().find_map(|code_range| code_range.location)
 }

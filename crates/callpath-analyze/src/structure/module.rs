@@ -14,13 +14,13 @@ use callpath_x86::graph::{ModuleFlow, ProcedureGraph};
 use callpath_x86::loops::{TooDeep, forest};
 use rustc_hash::FxHashMap;
 
-use super::atoms::{self, Source};
+use super::code_ranges::{self, Source};
 use super::infer::{Beginnings, infer};
 use super::normalise::normalise;
 use super::same::told_apart;
-use super::weave::{Key, Woven, weave};
-use super::{Piece, ProcedureStructure, SourcePlace, StaticKind, StaticScope, Way};
-use crate::turns::Turn;
+use super::scope_tree::{Key, ScopeTree, build_scope_tree};
+use super::{ProcedureStructure, ScopedRange, SourceLocation, StaticKind, StaticScope, Way};
+use crate::permits::Permit;
 use callpath_tables::graphs::with_flow;
 use callpath_tables::module::Module;
 
@@ -90,9 +90,9 @@ pub fn structure(
             }
         };
         let work = Work::new(flow, scopes.as_ref(), numbers, progress);
-        let turn = Turn::of_caller();
+        let permit = Permit::of_caller();
         std::thread::scope(|scope| work.run(scope));
-        drop(turn);
+        drop(permit);
         let (procedures, mut diagnostics) = work.done.into_inner().unwrap_or_else(PoisonError::into_inner);
         diagnostics.extend_from_slice(odd);
         diagnostics
@@ -160,11 +160,11 @@ impl<'a, 'f> Work<'a, 'f> {
     fn run<'s>(&'s self, scope: &'s Scope<'s, '_>) {
         while let Some(task) = self.tasks.get(self.next.fetch_add(1, Ordering::Relaxed)) {
             let is_last = self.next.load(Ordering::Relaxed) >= self.tasks.len();
-            if let Some(turn) = if is_last { None } else { Turn::take() } {
+            if let Some(permit) = if is_last { None } else { Permit::take() } {
                 let help = move || {
-                    turn.begin();
+                    permit.begin();
                     self.run(scope);
-                    drop(turn);
+                    drop(permit);
                 };
                 // Without it this one does all: where no thread can be begun, none is lost.
                 drop(Builder::new().spawn_scoped(scope, help));
@@ -225,10 +225,10 @@ impl Units<'_> {
 }
 
 fn procedure(graph: &ProcedureGraph, units: &Units<'_>, beginnings: &Beginnings) -> ProcedureStructure {
-    let mut source = atoms::cut(graph, |addr| units.at(addr));
+    let mut source = code_ranges::cut(graph, |addr| units.at(addr));
     let way = match units.at(graph.entry) {
         Some(unit) if unit.has_inlined_calls() => Way::Inlines,
-        _ if source.atoms.iter().any(|atom| atom.place.is_some()) => Way::Lines,
+        _ if source.code_ranges.iter().any(|code_range| code_range.location.is_some()) => Way::Lines,
         _ => Way::Code,
     };
     if way == Way::Lines {
@@ -244,17 +244,17 @@ fn procedure(graph: &ProcedureGraph, units: &Units<'_>, beginnings: &Beginnings)
         ));
     }
     let forest = told_apart(graph, forest, &source);
-    let mut woven = weave(graph, &forest, &source, way == Way::Lines);
-    normalise(&mut woven, &source, way == Way::Lines);
-    finish(graph, source, &woven, way)
+    let mut tree = build_scope_tree(graph, &forest, &source, way == Way::Lines);
+    normalise(&mut tree, &source, way == Way::Lines);
+    finish(graph, source, &tree, way)
 }
 
-fn finish(graph: &ProcedureGraph, source: Source, woven: &Woven, way: Way) -> ProcedureStructure {
-    let mut is_used = vec![false; woven.nodes.len()];
-    for &scope in &woven.scopes {
+fn finish(graph: &ProcedureGraph, source: Source, tree: &ScopeTree, way: Way) -> ProcedureStructure {
+    let mut is_used = vec![false; tree.nodes.len()];
+    for &scope in &tree.scopes {
         let mut next = scope;
         while !std::mem::replace(&mut is_used[next as usize], true) {
-            next = woven.nodes[next as usize].parent;
+            next = tree.nodes[next as usize].parent;
         }
     }
     // Outer scopes first, each where its code begins.
@@ -262,19 +262,19 @@ fn finish(graph: &ProcedureGraph, source: Source, woven: &Woven, way: Way) -> Pr
     let mut scopes = Vec::new();
     let mut pending = vec![0];
     while let Some(at) = pending.pop() {
-        let node = &woven.nodes[at as usize];
+        let node = &tree.nodes[at as usize];
         let mut inner: Vec<u32> = node.children.iter().copied().filter(|&child| is_used[child as usize]).collect();
-        inner.sort_by_key(|&child| std::cmp::Reverse(woven.nodes[child as usize].address));
+        inner.sort_by_key(|&child| std::cmp::Reverse(tree.nodes[child as usize].address));
         pending.extend(inner);
         let parent = number_of.get(&node.parent).copied();
-        let (kind, context, place) = match node.key {
+        let (kind, context, location) = match node.key {
             Key::Host => continue,
             Key::Context(context) => {
                 let kind = if way == Way::Lines { StaticKind::Alien } else { StaticKind::Inlined };
                 let context = source.contexts.get(context as usize);
-                (kind, context, context.and_then(|context| context.place))
+                (kind, context, context.and_then(|context| context.location))
             }
-            Key::Loop(place) => (StaticKind::Loop { is_irreducible: node.is_irreducible }, None, Some(place)),
+            Key::Loop(location) => (StaticKind::Loop { is_irreducible: node.is_irreducible }, None, Some(location)),
             Key::LoopAt(_) => (StaticKind::Loop { is_irreducible: node.is_irreducible }, None, None),
         };
         number_of.insert(at, scopes.len() as u32);
@@ -282,36 +282,38 @@ fn finish(graph: &ProcedureGraph, source: Source, woven: &Woven, way: Way) -> Pr
             parent,
             kind,
             name: context.and_then(|context| context.name.clone()),
-            place,
+            location,
             call_site: context.and_then(|context| context.call_site),
             lines: None,
             address: node.address,
         });
     }
-    let mut pieces: Vec<Piece> = Vec::new();
-    for (atom, scope) in source.atoms.iter().zip(&woven.scopes) {
+    let mut scoped_ranges: Vec<ScopedRange> = Vec::new();
+    for (code_range, scope) in source.code_ranges.iter().zip(&tree.scopes) {
         let scope = number_of.get(scope).copied();
-        extend_lines(&mut scopes, scope, atom.place);
-        pieces.push(Piece { code: atom.code.clone(), scope, place: atom.place });
+        extend_lines(&mut scopes, scope, code_range.location);
+        scoped_ranges.push(ScopedRange { code: code_range.code.clone(), scope, location: code_range.location });
     }
     for scope in &mut scopes {
         // A loop begins where it stands: what is before it was moved into it.
-        if let (StaticKind::Loop { .. }, Some(place), Some((first, last))) = (scope.kind, scope.place, &mut scope.lines)
-            && *last > place.line
+        if let (StaticKind::Loop { .. }, Some(location), Some((first, last))) =
+            (scope.kind, scope.location, &mut scope.lines)
+            && *last > location.line
         {
-            *first = place.line;
+            *first = location.line;
         }
     }
-    pieces.sort_by_key(|piece| piece.code.start);
+    scoped_ranges.sort_by_key(|scoped_range| scoped_range.code.start);
     // Blocks may overlap where control enters an instruction in its middle: the later one holds.
-    for index in 1..pieces.len() {
-        let start = pieces[index].code.start;
-        let before = &mut pieces[index - 1].code;
+    for index in 1..scoped_ranges.len() {
+        let start = scoped_ranges[index].code.start;
+        let before = &mut scoped_ranges[index - 1].code;
         before.end = before.end.min(start);
     }
-    pieces.retain(|piece| piece.code.start < piece.code.end);
-    pieces.dedup_by(|later, earlier| {
-        let same = earlier.code.end == later.code.start && (earlier.scope, earlier.place) == (later.scope, later.place);
+    scoped_ranges.retain(|scoped_range| scoped_range.code.start < scoped_range.code.end);
+    scoped_ranges.dedup_by(|later, earlier| {
+        let same =
+            earlier.code.end == later.code.start && (earlier.scope, earlier.location) == (later.scope, later.location);
         if same {
             earlier.code.end = later.code.end;
         }
@@ -321,23 +323,23 @@ fn finish(graph: &ProcedureGraph, source: Source, woven: &Woven, way: Way) -> Pr
     ProcedureStructure {
         entry: graph.entry,
         name: host.name,
-        place: host.place,
+        location: host.location,
         fragments: graph.fragments.clone(),
         way,
         unresolved_jumps: u32::try_from(graph.unresolved()).unwrap_or(u32::MAX),
         files: source.files.paths,
         scopes,
-        pieces,
+        scoped_ranges,
     }
 }
 
 /// A line belongs to its scope, and to the loops around that in the same procedure context.
-fn extend_lines(scopes: &mut [StaticScope], scope: Option<u32>, place: Option<SourcePlace>) {
+fn extend_lines(scopes: &mut [StaticScope], scope: Option<u32>, location: Option<SourceLocation>) {
     let mut next = scope;
-    while let Some((place, here)) = place.zip(next.and_then(|index| scopes.get_mut(index as usize))) {
-        if here.place.is_none_or(|its| its.file == place.file) {
-            let (first, last) = here.lines.unwrap_or((place.line, place.line));
-            here.lines = Some((first.min(place.line), last.max(place.line)));
+    while let Some((location, here)) = location.zip(next.and_then(|index| scopes.get_mut(index as usize))) {
+        if here.location.is_none_or(|its| its.file == location.file) {
+            let (first, last) = here.lines.unwrap_or((location.line, location.line));
+            here.lines = Some((first.min(location.line), last.max(location.line)));
         }
         next = if matches!(here.kind, StaticKind::Loop { .. }) { here.parent } else { None };
     }

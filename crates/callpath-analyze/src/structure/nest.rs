@@ -1,14 +1,14 @@
 //! How the contexts of code nest: which is in which, in steps that do not grow with their depth.
 //! Knows nothing of what contexts are.
 
-use super::atoms::HOST;
+use super::code_ranges::HOST;
 
 /// The tree of contexts; an outer one has a smaller number than those in it, and [`HOST`] is around all.
 #[derive(Debug, Default)]
-pub(super) struct Nest(Vec<Place>);
+pub(super) struct Nest(Vec<Node>);
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Node {
     parent: u32,
     depth: u32,
     /// One further out, so chosen that the way to any is short (Myers 1983, "An Applicative Random-Access Stack").
@@ -21,68 +21,68 @@ struct Place {
 impl Nest {
     /// Takes the parent of each.
     pub(super) fn of(parents: impl Iterator<Item = u32>) -> Nest {
-        let host = Place { parent: HOST, depth: 0, jump: HOST, first: 0, end: 1 };
-        let mut places = vec![host];
+        let host = Node { parent: HOST, depth: 0, jump: HOST, first: 0, end: 1 };
+        let mut nodes = vec![host];
         for (number, parent) in (0u32..).zip(parents).skip(1) {
             let parent = parent.min(number - 1);
-            let around = places[parent as usize];
-            let jump = places[around.jump as usize];
-            let is_even = around.depth - jump.depth == jump.depth - places[jump.jump as usize].depth;
+            let around = nodes[parent as usize];
+            let jump = nodes[around.jump as usize];
+            let is_even = around.depth - jump.depth == jump.depth - nodes[jump.jump as usize].depth;
             let jump = if is_even { jump.jump } else { parent };
             // For now, how many there are in it.
-            places.push(Place { parent, depth: around.depth + 1, jump, first: 0, end: 1 });
+            nodes.push(Node { parent, depth: around.depth + 1, jump, first: 0, end: 1 });
         }
-        for number in (1..places.len()).rev() {
-            let (parent, its) = (places[number].parent as usize, places[number].end);
-            places[parent].end += its;
+        for number in (1..nodes.len()).rev() {
+            let (parent, its) = (nodes[number].parent as usize, nodes[number].end);
+            nodes[parent].end += its;
         }
         // Where the next one in each begins.
-        let mut next = vec![1; places.len()];
-        for number in 1..places.len() {
-            let (parent, its) = (places[number].parent as usize, places[number].end);
+        let mut next = vec![1; nodes.len()];
+        for number in 1..nodes.len() {
+            let (parent, its) = (nodes[number].parent as usize, nodes[number].end);
             let first = next[parent];
             next[parent] += its;
             next[number] = first + 1;
-            (places[number].first, places[number].end) = (first, first + its);
+            (nodes[number].first, nodes[number].end) = (first, first + its);
         }
-        Nest(places)
+        Nest(nodes)
     }
 
-    fn place(&self, context: u32) -> Place {
-        let unknown = Place { parent: HOST, depth: 0, jump: HOST, first: u32::MAX, end: u32::MAX };
+    fn node(&self, context: u32) -> Node {
+        let unknown = Node { parent: HOST, depth: 0, jump: HOST, first: u32::MAX, end: u32::MAX };
         self.0.get(context as usize).copied().unwrap_or(unknown)
     }
 
     pub(super) fn parent(&self, context: u32) -> u32 {
-        self.place(context).parent
+        self.node(context).parent
     }
 
     pub(super) fn depth(&self, context: u32) -> u32 {
-        self.place(context).depth
+        self.node(context).depth
     }
 
     /// Its number in an order in which those in it follow it, without a gap.
     pub(super) fn first(&self, context: u32) -> u32 {
-        self.place(context).first
+        self.node(context).first
     }
 
     /// One past the last number of those in it.
     pub(super) fn end(&self, context: u32) -> u32 {
-        self.place(context).end
+        self.node(context).end
     }
 
     /// A context is `around`, or in it.
     pub(super) fn is_in(&self, context: u32, around: u32) -> bool {
-        let around = self.place(around);
-        (around.first..around.end).contains(&self.place(context).first)
+        let around = self.node(around);
+        (around.first..around.end).contains(&self.node(context).first)
     }
 
     /// The context itself or the one around it that has so many around it.
     pub(super) fn at_depth(&self, mut context: u32, depth: u32) -> u32 {
         while self.depth(context) > depth {
             super::steps::take(1);
-            let place = self.place(context);
-            context = if self.depth(place.jump) >= depth { place.jump } else { place.parent };
+            let node = self.node(context);
+            context = if self.depth(node.jump) >= depth { node.jump } else { node.parent };
         }
         context
     }

@@ -6,16 +6,16 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::atoms::{Atom, Source};
-use super::weave::{Key, Node, Woven};
-use super::{SourcePlace, steps};
+use super::code_ranges::{CodeRange, Source};
+use super::scope_tree::{Key, Node, ScopeTree};
+use super::{SourceLocation, steps};
 
 /// Applies both rules until nothing changes. `is_inferred`: of inlined code it is not known where it was called.
-pub(super) fn normalise(woven: &mut Woven, source: &Source, is_inferred: bool) {
-    // Each turn joins loops or moves lines inwards: a bound against what nobody thought of.
+pub(super) fn normalise(tree: &mut ScopeTree, source: &Source, is_inferred: bool) {
+    // Each round joins loops or moves lines inwards: a bound against what nobody thought of.
     for _ in 0..64 {
-        let joined = fuse(woven, source);
-        let moved = sink(woven, source, is_inferred);
+        let joined = fuse(tree, source);
+        let moved = sink(tree, source, is_inferred);
         if !joined && !moved {
             return;
         }
@@ -23,12 +23,16 @@ pub(super) fn normalise(woven: &mut Woven, source: &Source, is_inferred: bool) {
 }
 
 /// The lines that stand directly in each scope. Not those on which procedures are opened: parameters are moved anywhere.
-fn direct_lines(woven: &Woven, source: &Source) -> Vec<FxHashSet<SourcePlace>> {
-    let mut lines = vec![FxHashSet::default(); woven.nodes.len()];
-    let is_body = |atom: &Atom| atom.place.is_none_or(|place| !source.is_opening(atom.context, place));
-    for (atom, &scope) in source.atoms.iter().zip(&woven.scopes).filter(|(atom, _)| is_body(atom)) {
-        if let (Some(place), Some(lines)) = (atom.place, lines.get_mut(scope as usize)) {
-            lines.insert(place);
+fn direct_lines(tree: &ScopeTree, source: &Source) -> Vec<FxHashSet<SourceLocation>> {
+    let mut lines = vec![FxHashSet::default(); tree.nodes.len()];
+    let is_body = |code_range: &CodeRange| {
+        code_range.location.is_none_or(|location| !source.is_opening(code_range.context, location))
+    };
+    for (code_range, &scope) in
+        source.code_ranges.iter().zip(&tree.scopes).filter(|(code_range, _)| is_body(code_range))
+    {
+        if let (Some(location), Some(lines)) = (code_range.location, lines.get_mut(scope as usize)) {
+            lines.insert(location);
         }
     }
     lines
@@ -36,33 +40,33 @@ fn direct_lines(woven: &Woven, source: &Source) -> Vec<FxHashSet<SourcePlace>> {
 
 /// A line that stands in two loops side by side, and not around them, was in one: the compiler split it (unrolling,
 /// peeling, vectors and what is left over). Whether any were.
-fn fuse(woven: &mut Woven, source: &Source) -> bool {
-    let lines = direct_lines(woven, source);
+fn fuse(tree: &mut ScopeTree, source: &Source) -> bool {
+    let lines = direct_lines(tree, source);
     let mut joined = false;
-    for parent in 0..woven.nodes.len() as u32 {
-        let loops: Vec<u32> = woven.children(parent).filter(|&child| woven.is_loop(child)).collect();
+    for parent in 0..tree.nodes.len() as u32 {
+        let loops: Vec<u32> = tree.children(parent).filter(|&child| tree.is_loop(child)).collect();
         if loops.len() < 2 {
             continue;
         }
         // Of each line, the first loop with it.
-        let mut first_with: FxHashMap<SourcePlace, u32> = FxHashMap::default();
+        let mut first_with: FxHashMap<SourceLocation, u32> = FxHashMap::default();
         for &candidate in &loops {
-            let own = woven.own_lines(candidate, &lines);
+            let own = tree.own_lines(candidate, &lines);
             for line in &own {
-                if woven.is_line_around(parent, *line, &lines) {
+                if tree.is_line_around(parent, *line, &lines) {
                     continue;
                 }
-                let first = woven.now(*first_with.entry(*line).or_insert(candidate));
-                let candidate = woven.now(candidate);
+                let first = tree.now(*first_with.entry(*line).or_insert(candidate));
+                let candidate = tree.now(candidate);
                 if first != candidate {
-                    woven.join(first, candidate);
+                    tree.join(first, candidate);
                     joined = true;
                 }
             }
         }
     }
     if joined {
-        woven.settle();
+        tree.settle();
     }
     joined
 }
@@ -70,49 +74,49 @@ fn fuse(woven: &mut Woven, source: &Source) -> bool {
 /// A line, or an inlined call, that stands in a loop and around it was in the loop: what does not vary there was moved
 /// out, and a test is made once before it. The lines of loops around it stay: some of their code is often moved in. Whether
 /// any was moved. Alien code may be of another call (Figure 5 of the paper), and stays.
-fn sink(woven: &mut Woven, source: &Source, is_inferred: bool) -> bool {
-    let lines = direct_lines(woven, source);
+fn sink(tree: &mut ScopeTree, source: &Source, is_inferred: bool) -> bool {
+    let lines = direct_lines(tree, source);
     // For each scope, the deepest loop below it, through loops only, that a line or a call stands in.
-    let mut below: Vec<FxHashMap<Held, u32>> = vec![FxHashMap::default(); woven.nodes.len()];
-    for scope in woven.inner_first() {
+    let mut below: Vec<FxHashMap<Held, u32>> = vec![FxHashMap::default(); tree.nodes.len()];
+    for scope in tree.inner_first() {
         let mut found: FxHashMap<Held, u32> = FxHashMap::default();
-        for child in woven.children(scope).filter(|&child| woven.is_loop(child)) {
+        for child in tree.children(scope).filter(|&child| tree.is_loop(child)) {
             steps::take(1 + below.get(child as usize).map_or(0, FxHashMap::len));
             found.extend(below.get(child as usize).into_iter().flatten());
             for line in lines.get(child as usize).into_iter().flatten() {
                 found.entry(Held::Line(*line)).or_insert(child);
             }
-            for call in woven.calls_in(child) {
-                found.entry(Held::Call(woven.nodes[call as usize].key)).or_insert(child);
+            for call in tree.calls_in(child) {
+                found.entry(Held::Call(tree.nodes[call as usize].key)).or_insert(child);
             }
         }
         below[scope as usize] = found;
     }
     let mut moved = false;
-    for (index, atom) in source.atoms.iter().enumerate() {
-        let Some((place, &scope)) = atom.place.zip(woven.scopes.get(index)) else { continue };
-        if let Some(&deep) = below.get(scope as usize).and_then(|found| found.get(&Held::Line(place)))
-            && !woven.is_test_around(scope, place)
+    for (index, code_range) in source.code_ranges.iter().enumerate() {
+        let Some((location, &scope)) = code_range.location.zip(tree.scopes.get(index)) else { continue };
+        if let Some(&deep) = below.get(scope as usize).and_then(|found| found.get(&Held::Line(location)))
+            && !tree.is_test_around(scope, location)
         {
-            woven.scopes[index] = deep;
+            tree.scopes[index] = deep;
             moved = true;
         }
     }
     let mut is_joined = false;
     for scope in 0..if is_inferred { 0 } else { below.len() as u32 } {
-        for call in woven.calls_in(scope) {
-            let key = woven.nodes[call as usize].key;
+        for call in tree.calls_in(scope) {
+            let key = tree.nodes[call as usize].key;
             let deep = below.get(scope as usize).and_then(|found| found.get(&Held::Call(key)));
-            // Where the loop has become another's meanwhile, the next turn sees it.
-            let its = deep.filter(|&&deep| woven.is_there(deep)).and_then(|&deep| woven.child(deep, key));
+            // Where the loop has become another's meanwhile, the next round sees it.
+            let its = deep.filter(|&&deep| tree.is_there(deep)).and_then(|&deep| tree.child(deep, key));
             if let Some(its) = its {
-                woven.join(its, call);
+                tree.join(its, call);
                 is_joined = true;
             }
         }
     }
     if is_joined {
-        woven.settle();
+        tree.settle();
     }
     moved || is_joined
 }
@@ -120,11 +124,11 @@ fn sink(woven: &mut Woven, source: &Source, is_inferred: bool) -> bool {
 /// What stands once in the source.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Held {
-    Line(SourcePlace),
+    Line(SourceLocation),
     Call(Key),
 }
 
-impl Woven {
+impl ScopeTree {
     /// The scope that a scope is now: itself, or the one that it was joined with.
     fn now(&self, mut scope: u32) -> u32 {
         while let Some(joined) = self.joined.get(scope as usize).filter(|joined| joined.get() != scope) {
@@ -149,7 +153,7 @@ impl Woven {
 
     /// What is directly in a scope and has that key.
     fn child(&self, scope: u32, key: Key) -> Option<u32> {
-        self.known.get(&(*self.kept_under.get(scope as usize)?, key)).copied()
+        self.known.get(&(*self.indexed_under.get(scope as usize)?, key)).copied()
     }
 
     fn is_loop(&self, scope: u32) -> bool {
@@ -182,18 +186,18 @@ impl Woven {
     }
 
     /// The line stands directly in the scope, or in a loop around it.
-    fn is_line_around(&self, scope: u32, place: SourcePlace, lines: &[FxHashSet<SourcePlace>]) -> bool {
-        self.outwards(scope).any(|around| lines.get(around as usize).is_some_and(|lines| lines.contains(&place)))
+    fn is_line_around(&self, scope: u32, location: SourceLocation, lines: &[FxHashSet<SourceLocation>]) -> bool {
+        self.outwards(scope).any(|around| lines.get(around as usize).is_some_and(|lines| lines.contains(&location)))
     }
 
     /// The scope is in a loop whose test stands in that line.
-    fn is_test_around(&self, scope: u32, place: SourcePlace) -> bool {
-        let test = Key::Loop(place);
+    fn is_test_around(&self, scope: u32, location: SourceLocation) -> bool {
+        let test = Key::Loop(location);
         self.outwards(scope).any(|around| self.nodes.get(around as usize).is_some_and(|node| node.key == test))
     }
 
     /// The lines of a loop and of the loops in it, in order.
-    fn own_lines(&self, scope: u32, lines: &[FxHashSet<SourcePlace>]) -> Vec<SourcePlace> {
+    fn own_lines(&self, scope: u32, lines: &[FxHashSet<SourceLocation>]) -> Vec<SourceLocation> {
         let mut found = Vec::new();
         let mut pending = vec![scope];
         while let Some(scope) = pending.pop() {
@@ -207,12 +211,12 @@ impl Woven {
     }
 
     /// Makes `from`, of the same parent or of one further out, one with `into`, and what is in them where it is the same. Lists of
-    /// children, and the scopes of atoms, know of it when all is settled.
+    /// children, and the scopes of code ranges, know of it when all is settled.
     fn join(&mut self, into: u32, from: u32) {
         let mut pending = vec![(into, from)];
         while let Some((into, from)) = pending.pop() {
             let Node { parent, key, address, is_irreducible, .. } = self.nodes[from as usize];
-            let around = self.kept_under[self.now(parent) as usize];
+            let around = self.indexed_under[self.now(parent) as usize];
             if self.known.get(&(around, key)) == Some(&from) {
                 self.known.remove(&(around, key));
             }
@@ -226,9 +230,9 @@ impl Woven {
             let are_ours_fewer = ours.len() < theirs.len();
             steps::take(1 + ours.len().min(theirs.len()));
             if are_ours_fewer {
-                self.kept_under.swap(into as usize, from as usize);
+                self.indexed_under.swap(into as usize, from as usize);
             }
-            let under = self.kept_under[into as usize];
+            let under = self.indexed_under[into as usize];
             let fewer = std::mem::take(if are_ours_fewer { &mut ours } else { &mut theirs });
             let fewer: Vec<u32> = fewer.into_iter().filter(|&child| self.is_there(child)).collect();
             for &child in fewer.iter() {

@@ -1,25 +1,25 @@
 //! Which machine loops are one loop of the source, and which is two: told by lines, where machine code does not.
 //! Knows nothing of the tree of scopes.
 //!
-//! Loops of the source that begin together have one header, and look like one loop with a `continue`. A loop of which one turn is
+//! Loops of the source that begin together have one header, and look like one loop with a `continue`. A loop of which one iteration is
 //! partly its own (what a handler leaves out) looks like two.
 
 use callpath_x86::graph::{ProcedureGraph, Terminator};
 use callpath_x86::loops::{Bodies, LoopForest, LoopPart};
 
-use super::atoms::{Atom, Source};
-use super::head::is_jump_alone;
-use super::weave::{Standing, decides};
-use super::{SourcePlace, steps};
+use super::code_ranges::{CodeRange, Source};
+use super::loop_location::is_jump_alone;
+use super::scope_tree::{LoopPlacement, decides};
+use super::{SourceLocation, steps};
 
 /// A loop without a test of its own, that begins with another in it, and whose own code has lines only from between those of
-/// the other, is the other: source loops do not overlap. Says so in the standings of both.
+/// the other, is the other: source loops do not overlap. Says so in the placements of both.
 pub(super) fn find_same(
     graph: &ProcedureGraph,
     forest: &LoopForest,
     source: &Source,
-    atoms_of: &[Vec<u32>],
-    standings: &mut [Standing],
+    code_ranges_of: &[Vec<u32>],
+    placements: &mut [LoopPlacement],
 ) {
     // Inner loops first.
     for (number, here) in forest.loops.iter().enumerate().rev() {
@@ -27,24 +27,30 @@ pub(super) fn find_same(
         else {
             continue;
         };
-        let (Some(inner), Some(outer)) = (standings.get(number), standings.get(parent as usize)) else { continue };
+        let (Some(inner), Some(outer)) = (placements.get(number), placements.get(parent as usize)) else { continue };
         let context = inner.context;
-        let Some(place) = inner.place.filter(|_| inner.context == outer.context) else { continue };
+        let Some(location) = inner.location.filter(|_| inner.context == outer.context) else { continue };
         let is_only = around.end as usize == here.end as usize && parent as usize + 1 == number;
         let begins = *graph.successors(around.header) == [here.header];
         let is_tested = around.exits.iter().any(|exit| decides(graph, exit.0));
         if !is_only || !begins || is_tested {
             continue;
         }
-        let its = atoms_of.get(number).into_iter().flatten().filter_map(|&atom| source.atoms.get(atom as usize));
-        let its = its.filter_map(|atom| source.place_in(atom, context)).filter(|other| other.file == place.file);
-        let last = its.max().unwrap_or(place);
-        let own = around.own_blocks.iter().flat_map(|&block| source.atoms_in(block));
-        let own = own.filter_map(|atom| source.place_in(atom, context));
-        let own: Vec<SourcePlace> = own.filter(|place| !source.is_opening(context, *place)).collect();
-        if !own.is_empty() && own.iter().all(|own| own.file == place.file && *own > place && *own <= last) {
-            standings[number].is_parent = true;
-            standings[parent as usize].place = Some(place);
+        let its = code_ranges_of
+            .get(number)
+            .into_iter()
+            .flatten()
+            .filter_map(|&code_range| source.code_ranges.get(code_range as usize));
+        let its = its
+            .filter_map(|code_range| source.location_in(code_range, context))
+            .filter(|other| other.file == location.file);
+        let last = its.max().unwrap_or(location);
+        let own = around.own_blocks.iter().flat_map(|&block| source.code_ranges_in(block));
+        let own = own.filter_map(|code_range| source.location_in(code_range, context));
+        let own: Vec<SourceLocation> = own.filter(|location| !source.is_opening(context, *location)).collect();
+        if !own.is_empty() && own.iter().all(|own| own.file == location.file && *own > location && *own <= last) {
+            placements[number].is_parent = true;
+            placements[parent as usize].location = Some(location);
         }
     }
 }
@@ -72,8 +78,8 @@ pub(super) fn told_apart(graph: &ProcedureGraph, forest: LoopForest, source: &So
     if inner.is_empty() { forest } else { forest.split(graph, &inner) }
 }
 
-/// The back edges of the inner one, if a test is made at each turn of both loops, but its statement begins anew on the way back of the outer
-/// one only: a condition that is looked at again without its statement beginning again is a loop's.
+/// The back edges of the inner one, if a test is executed at each iteration of both loops, but its statement begins
+/// anew on the way back of the outer one only: a condition that is looked at again without its statement beginning again is a loop's.
 fn statement_again(
     graph: &ProcedureGraph,
     forest: &LoopForest,
@@ -82,16 +88,16 @@ fn statement_again(
     bodies: &mut Bodies,
 ) -> Option<Vec<u32>> {
     let here = forest.loops.get(number as usize)?;
-    let test_of = |block: u32| source.end_of(block).filter(|_| decides(graph, block))?.place;
+    let test_of = |block: u32| source.end_of(block).filter(|_| decides(graph, block))?.location;
     let ends = here.back_edges.iter().copied().chain([here.header]);
-    let mut tests: Vec<SourcePlace> = ends.filter_map(test_of).collect();
+    let mut tests: Vec<SourceLocation> = ends.filter_map(test_of).collect();
     tests.sort_unstable();
     tests.dedup();
     let looks = here.back_edges.iter().map(|&latch| 1 + source.begins_in(latch).len()).sum();
     tests.into_iter().find_map(|test| {
         let column = source.first_column(test)?;
         let begins =
-            |block: u32| source.begins_in(block).iter().any(|begin| (begin.place, begin.column) == (test, column));
+            |block: u32| source.begins_in(block).iter().any(|begin| (begin.location, begin.column) == (test, column));
         steps::take(1);
         bodies.spend(looks)?;
         steps::take(looks);
@@ -106,7 +112,7 @@ fn statement_again(
 fn jumped_again(graph: &ProcedureGraph, forest: &LoopForest, source: &Source, number: u32) -> Option<Vec<u32>> {
     let here = forest.loops.get(number as usize)?;
     let (header, latches) = (here.header, &here.back_edges);
-    let test = source.atoms_in(header).first()?.place?;
+    let test = source.code_ranges_in(header).first()?.location?;
     if !source.is_plain_gcc || !decides(graph, header) {
         return None;
     }
@@ -114,7 +120,7 @@ fn jumped_again(graph: &ProcedureGraph, forest: &LoopForest, source: &Source, nu
     let jumps = |latch: u32| {
         let end = source.end_of(latch);
         let is_jump = block(latch).is_some_and(|block| block.terminator == Terminator::Jump);
-        is_jump && end.is_some_and(|end| end.place == Some(test) && is_jump_alone(end))
+        is_jump && end.is_some_and(|end| end.location == Some(test) && is_jump_alone(end))
     };
     let start = block(header)?.code.start;
     let falls = |latch: &u32| block(*latch).is_some_and(|block| block.code.end == start);
@@ -130,22 +136,22 @@ fn parted(latches: &[u32], is_outer: impl Fn(u32) -> bool) -> Option<Vec<u32>> {
 
 impl Source {
     /// The code of a block.
-    pub(super) fn atoms_in(&self, block: u32) -> &[Atom] {
-        let first = self.atoms.partition_point(|atom| atom.block < block);
-        let end = self.atoms.partition_point(|atom| atom.block <= block);
-        self.atoms.get(first..end).unwrap_or_default()
+    pub(super) fn code_ranges_in(&self, block: u32) -> &[CodeRange] {
+        let first = self.code_ranges.partition_point(|code_range| code_range.block < block);
+        let end = self.code_ranges.partition_point(|code_range| code_range.block <= block);
+        self.code_ranges.get(first..end).unwrap_or_default()
     }
 
     /// How much there is to look at in a block: lines, statements and edges, of which most blocks have some four. Copies of a jump
     /// have their edges in common.
     pub(super) fn weight(&self, graph: &ProcedureGraph, block: u32) -> usize {
         let edges = if graph.copied_jump(block).is_some() { 1 } else { graph.successors(block).len() };
-        let all = self.atoms_in(block).len() + self.begins_in(block).len() + edges;
+        let all = self.code_ranges_in(block).len() + self.begins_in(block).len() + edges;
         (all / 4).max(1)
     }
 
     /// The code that ends a block.
-    pub(super) fn end_of(&self, block: u32) -> Option<&Atom> {
-        self.atoms_in(block).last()
+    pub(super) fn end_of(&self, block: u32) -> Option<&CodeRange> {
+        self.code_ranges_in(block).last()
     }
 }

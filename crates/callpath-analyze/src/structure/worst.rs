@@ -76,7 +76,7 @@ fn ladder(blocks: usize) -> Program {
 }
 
 /// Loops side by side, of two lines.
-fn pieces_of_a_loop(loops: usize) -> Program {
+fn ranges_of_a_loop(loops: usize) -> Program {
     let mut program = Program::default();
     for number in 0..loops {
         let head = program.here();
@@ -297,7 +297,7 @@ fn cases() -> Vec<Case> {
         too_deep("nested loops", nested_loops, 2000),
         case("ring", ring, 2000, |_| 1),
         too_deep("ladder", ladder, 2000),
-        case("pieces of a loop", pieces_of_a_loop, 2000, |_| 2),
+        case("pieces of a loop", ranges_of_a_loop, 2000, |_| 2),
         case("bridged", bridged, 1000, |loops| loops + 1),
         case("ways back", ways_back, 2000, |_| 1),
         case("statements", statements, 4000, |_| 64),

@@ -4,7 +4,7 @@
 
 mod annotations;
 mod compile;
-mod found;
+mod scope_paths;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use annotations::Annotations;
 use callpath_analyze::structure::{ModuleStructure, StaticKind, Way};
 use compile::{Build, Linking, compile, run, stripped, without_descriptors, without_inlined_calls};
-use found::{Found, scopes, scopes_of_line, structure_of};
+use scope_paths::{ScopePath, scopes, scopes_of_line, structure_of};
 
 const LEVELS: [&str; 5] = ["O0", "O1", "O2", "O3", "Os"];
 
@@ -137,7 +137,7 @@ fn compare(
     }
     let mut allowed: Vec<String> = annotations.allowed.iter().map(|path| form(path)).collect();
     let mut score = Score { all: annotations.expected.len(), ..Score::default() };
-    for Found { path, is_loop } in structure.procedures.iter().flat_map(|p| scopes(p, &annotations.loops)) {
+    for ScopePath { path, is_loop } in structure.procedures.iter().flat_map(|p| scopes(p, &annotations.loops)) {
         let path = form(&path);
         match missing.get_mut(&path).filter(|count| **count > 0) {
             Some(count) => {
@@ -188,7 +188,7 @@ fn counted(structure: &ModuleStructure, full: &ModuleStructure, annotations: &An
     let host_of = |path: &str| path.split(" > ").next().map(str::to_owned);
     let mut score = Score::default();
     for procedure in &full.procedures {
-        let host = found::short(procedure.name.as_deref().unwrap_or("?"));
+        let host = scope_paths::short(procedure.name.as_deref().unwrap_or("?"));
         let is_its_loop = |path: &&String| host_of(path).as_deref() == Some(&host) && !path.contains("() at ");
         let all = annotations.expected.iter().filter(is_its_loop).count();
         let allowed = annotations.allowed.iter().filter(is_its_loop).count();

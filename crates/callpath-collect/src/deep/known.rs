@@ -108,7 +108,7 @@ impl<'p, 'm> List<'p, 'm> {
         let last = arena.chunk(ChunkIndex(self.thread.record.chunk.load(Relaxed)))?;
         let header = arena.chunk(chunk)?;
         header.kind.store(ChunkHeader::KIND_KNOWN, Relaxed);
-        header.owner.store(self.thread.place().0, Relaxed);
+        header.owner.store(self.thread.reference().0, Relaxed);
         header.start.store(ChunkHeader::LEN_BYTES as u32, Relaxed);
         header.end.store(ChunkHeader::LEN_BYTES as u32, Relaxed);
         header.top.store(CHUNK_LEN_BYTES as u32, Relaxed);
@@ -165,7 +165,7 @@ impl<'p, 'm> Stretch<'p, 'm> {
         }
         self.state.sealed.store(u32::MAX, Relaxed);
         self.state.end.store(Deep::OPEN, Relaxed);
-        self.state.met_written.store(0, Relaxed);
+        self.state.met_generated.store(0, Relaxed);
     }
 
     /// Keeps what is outwards of a position.

@@ -64,9 +64,9 @@ fn sampled(process: &Process<'_>, thread: Thread<'_>, interrupted: &Interrupted)
     let sample = Sample { in_sample, process, thread, trigger: Trigger::Timer, interrupted, begin_ticks };
     let mut stack = Stack::new(&sample);
     let mut path = of(&sample, &mut stack, true, false);
-    if let Path::NoTable(written) = path {
+    if let Path::NoTable(generated) = path {
         // As for a sample that cannot be kept raw.
-        assert_eq!(written, None);
+        assert_eq!(generated, None);
         path = of(&sample, &mut stack, true, true);
     }
     let (is_full, node) = match path {

@@ -31,9 +31,9 @@ pub(crate) struct Entry {
     pub(crate) node: AtomicU32,
 }
 
-/// Where a frame is that is noted.
+/// Where a noted frame has its return address.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Place {
+pub(crate) struct ReturnLocation {
     /// The address of its return address. 0: it must not be marked.
     pub(crate) slot: u64,
     /// That return address's stub.
@@ -60,7 +60,7 @@ impl Frames {
     /// Maps memory for so many threads. `None`: there is none.
     pub fn map(count: usize) -> Option<&'static [Frames]> {
         let at = syscall::map_private(size_of::<Frames>().checked_mul(count)?)?;
-        // SAFETY: as much has just been mapped, zeroed and page-aligned; they are made of atomics, for which zero is a value.
+        // SAFETY: as much has just been mapped, zeroed and page-aligned; they consist of atomics, for which zero is a value.
         // They stay mapped until `unmap`.
         Some(unsafe { core::slice::from_raw_parts(at as *const Frames, count) })
     }
@@ -113,14 +113,14 @@ impl Frames {
 
     /// Keeps the frames outwards of the marked one at `met`, which is to be noted next, and its mark, and those outwards.
     /// `None`: keeps nothing.
-    pub(crate) fn keep(&self, met: Option<usize>) {
+    pub(crate) fn retain_outward(&self, met: Option<usize>) {
         let mark = met.and_then(|index| self.entries.get(index)).map_or(0, |entry| core::ptr::from_ref(entry) as u64);
         self.mark.store(mark, Relaxed);
         self.len.store(met.unwrap_or(0) as u32, Relaxed);
     }
 
     /// Adds a frame within the innermost known one; its index.
-    pub(crate) fn push(&self, place: Place, node: ArenaRef, counter: Option<&AtomicU64>) -> Option<usize> {
+    pub(crate) fn push(&self, location: ReturnLocation, node: ArenaRef, counter: Option<&AtomicU64>) -> Option<usize> {
         let index = self.len();
         let entry = self.entries.get(index)?;
         let outward = match index.checked_sub(1).and_then(|above| self.entries.get(above)) {
@@ -128,9 +128,9 @@ impl Frames {
             Some(above) if above.slot.load(Relaxed) != 0 => core::ptr::from_ref(above) as u64,
             Some(above) => above.outward.load(Relaxed),
         };
-        entry.slot.store(place.slot, Relaxed);
-        entry.stub.store(place.stub, Relaxed);
-        entry.word.store(place.word, Relaxed);
+        entry.slot.store(location.slot, Relaxed);
+        entry.stub.store(location.stub, Relaxed);
+        entry.word.store(location.word, Relaxed);
         entry.counter.store(core::ptr::from_ref(counter.unwrap_or(&self.nobody)) as u64, Relaxed);
         entry.outward.store(outward, Relaxed);
         entry.node.store(node.0, Relaxed);

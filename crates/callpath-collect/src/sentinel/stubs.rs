@@ -14,12 +14,12 @@ use super::frames::Frames;
 pub(super) const STUB_BYTES: u64 = 32;
 /// How many stubs a process has: so many different return addresses can be marked.
 pub const STUBS: usize = 1 << 14;
-/// Places to look a stub up at: twice as many.
-pub const PLACES: usize = 2 * STUBS;
-/// Procedures that read their own return address.
-pub const READERS: usize = 24;
+/// Buckets of the hash table of stubs: twice as many.
+pub const BUCKETS: usize = 2 * STUBS;
+/// How many procedures that read their own return address are known at most.
+pub const MAX_RETURN_ADDRESS_USERS: usize = 24;
 
-/// How many places are looked at for one return address.
+/// How many buckets are looked at for one return address.
 const LOOKS: usize = 32;
 
 /// A thread's frames.
@@ -47,11 +47,11 @@ pub struct Stubs {
     /// The return address of each stub, 0: it is free.
     pub reals: &'static [AtomicU64; STUBS],
     /// Numbers of stubs, plus one, by what their return addresses hash to; 0: none.
-    pub places: &'static [AtomicU16; PLACES],
+    pub buckets: &'static [AtomicU16; BUCKETS],
     /// How many stubs are in use, or more.
     pub used: &'static AtomicU32,
     /// Where procedures begin that read their own return address, zeros behind the last.
-    pub readers: &'static [AtomicU64; READERS],
+    pub return_address_users: &'static [AtomicU64; MAX_RETURN_ADDRESS_USERS],
     /// Memory for the frames of one more thread.
     pub make: fn() -> Option<&'static Frames>,
     /// What the calling thread has.
@@ -61,7 +61,7 @@ pub struct Stubs {
 }
 
 /// How long a procedure that reads its own return address is at most, bytes.
-const LONGEST_READER_BYTES: u64 = 384;
+const LONGEST_USER_BYTES: u64 = 384;
 
 impl Stubs {
     /// What the stub that begins at `addr` stands for, if one does.
@@ -93,8 +93,8 @@ impl Stubs {
         let number = self.used.fetch_add(1, Relaxed) as usize;
         self.reals.get(number)?.store(real, Relaxed);
         loop {
-            let place = self.places.get(free)?;
-            if place.compare_exchange(0, number as u16 + 1, Release, Relaxed).is_ok() {
+            let bucket = self.buckets.get(free)?;
+            if bucket.compare_exchange(0, number as u16 + 1, Release, Relaxed).is_ok() {
                 return Some(self.first + number as u64 * STUB_BYTES);
             }
             // Another thread was faster, if with the same address, then `number` is nobody's.
@@ -105,13 +105,13 @@ impl Stubs {
         }
     }
 
-    /// The stub of `real`, or a place where it may be entered.
+    /// The stub of `real`, or a bucket where it may be entered.
     fn look(&self, real: u64) -> Result<u64, Option<usize>> {
         const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
         let start = (real.wrapping_mul(SPREAD) >> 32) as usize;
         for look in 0..LOOKS {
-            let at = start.wrapping_add(look) % PLACES;
-            let Some(number) = usize::from(self.places[at].load(Acquire)).checked_sub(1) else { return Err(Some(at)) };
+            let at = start.wrapping_add(look) % BUCKETS;
+            let Some(number) = usize::from(self.buckets[at].load(Acquire)).checked_sub(1) else { return Err(Some(at)) };
             if self.reals.get(number).is_some_and(|other| other.load(Relaxed) == real) {
                 return Ok(self.first + number as u64 * STUB_BYTES);
             }
@@ -146,8 +146,8 @@ impl Stubs {
     }
 
     /// Whether the code at `pc` may be of a procedure that reads its own return address: setjmp keeps it for later.
-    pub(crate) fn is_reader(&self, pc: u64) -> bool {
-        self.readers.iter().any(|at| pc.wrapping_sub(at.load(Relaxed)) < LONGEST_READER_BYTES)
+    pub(crate) fn is_return_address_user(&self, pc: u64) -> bool {
+        self.return_address_users.iter().any(|at| pc.wrapping_sub(at.load(Relaxed)) < LONGEST_USER_BYTES)
     }
 }
 
@@ -169,9 +169,9 @@ pub(crate) mod tests {
             left: u64::MAX,
             end: u64::MAX,
             reals: Box::leak(Box::new([const { AtomicU64::new(0) }; STUBS])),
-            places: Box::leak(Box::new([const { AtomicU16::new(0) }; PLACES])),
+            buckets: Box::leak(Box::new([const { AtomicU16::new(0) }; BUCKETS])),
             used: Box::leak(Box::new(AtomicU32::new(0))),
-            readers: Box::leak(Box::new([const { AtomicU64::new(0) }; READERS])),
+            return_address_users: Box::leak(Box::new([const { AtomicU64::new(0) }; MAX_RETURN_ADDRESS_USERS])),
             make: || None,
             own: || Own::NotYet,
             set_own: |_| (),

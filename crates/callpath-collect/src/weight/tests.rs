@@ -6,7 +6,7 @@ use callpath_format::shared::{ArenaRef, Settings};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::{Weight, owe};
+use super::{Weight, add_pending};
 use crate::clock::monotonic_ns;
 use crate::process::Process;
 use crate::sample::{EventOf, Trigger};
@@ -30,15 +30,15 @@ fn counted_events_are_paid_once_each() {
             false => [0, 1, 2].map(|metric| &thread.columns[metric].period),
         };
         periods.iter().for_each(|period| period.store(1, Relaxed));
-        let (mut chance, mut owed, mut paid, mut all) = (Chance(3), [0; 3], [0; 3], [0; 3]);
+        let (mut chance, mut pending, mut paid, mut all) = (Chance(3), [0; 3], [0; 3], [0; 3]);
         for _ in 0..2000 {
             let metric = [0, 2][chance.below(2) as usize];
             if chance.below(10) == 0 {
                 periods[metric].store(1 + chance.below(5000), Relaxed);
             }
             let trigger = Trigger::Kernel(EventOf::Metric(metric));
-            owe(&process, thread, trigger);
-            owed[metric] += periods[metric].load(Relaxed);
+            add_pending(&process, thread, trigger);
+            pending[metric] += periods[metric].load(Relaxed);
             all[metric] += periods[metric].load(Relaxed);
             if chance.below(3) == 0 {
                 // It came while the one before was at work: nothing is weighed.
@@ -46,18 +46,18 @@ fn counted_events_are_paid_once_each() {
             }
             let weight = Weight::of_trigger(&process, thread, trigger).expect("there is something to weigh");
             let mut expected = [0; 3];
-            expected[metric] = owed[metric];
+            expected[metric] = pending[metric];
             assert!(weight.values().eq(expected));
             if chance.below(2) == 0 {
-                weight.keep(Some(ArenaRef(8)));
+                weight.mark_attributed(Some(ArenaRef(8)));
                 assert_eq!(thread.columns[metric].last_node.load(Relaxed), 8);
-                paid[metric] += owed[metric];
-                owed[metric] = 0;
+                paid[metric] += pending[metric];
+                pending[metric] = 0;
             }
         }
         let rest: std::vec::Vec<u64> = Weight::of_all(&process, thread).values().collect();
-        assert_eq!([rest[0], rest[2]], [owed[0], owed[2]]);
-        assert_eq!([paid[0] + owed[0], paid[2] + owed[2]], [all[0], all[2]]);
+        assert_eq!([rest[0], rest[2]], [pending[0], pending[2]]);
+        assert_eq!([paid[0] + pending[0], paid[2] + pending[2]], [all[0], all[2]]);
     }
 }
 
@@ -76,7 +76,7 @@ fn a_clocks_samples_add_up_to_its_time() {
         let weight = Weight::of_trigger(&process, thread, Trigger::Timer).expect("time has passed");
         let after = monotonic_ns();
         if chance.below(3) == 0 {
-            weight.keep(None);
+            weight.mark_attributed(None);
             sums.iter_mut().zip(weight.values()).for_each(|(sum, value)| *sum += value);
             last = thread.record.clocks[1].load(Relaxed);
             assert!((before..=after).contains(&last));
@@ -101,7 +101,7 @@ fn page_faults_are_the_kernels() {
     };
     let (process, thread) = measured_by(&[Settings::PAGE_FAULTS]);
     let trigger = Trigger::Kernel(EventOf::Metric(0));
-    Weight::of_all(&process, thread).keep(None);
+    Weight::of_all(&process, thread).mark_attributed(None);
     let begin = faults();
     let (mut chance, mut sum) = (Chance(5), 0);
     for _ in 0..200 {
@@ -114,7 +114,7 @@ fn page_faults_are_the_kernels() {
         pages.leak();
         match Weight::of_trigger(&process, thread, trigger) {
             Some(weight) if chance.below(2) == 0 => {
-                weight.keep(None);
+                weight.mark_attributed(None);
                 sum += weight.values().sum::<u64>();
             }
             _ => {}

@@ -1,5 +1,5 @@
 //! The answer to a query: nodes in preorder with their costs, in order of cost, pruned as asked.
-//! Refuses to know how the tree that it is made from came about.
+//! Refuses to know how the tree that it is built from came about.
 
 use std::borrow::Cow;
 

@@ -11,16 +11,16 @@ pub const CHUNK_LEN_BYTES: usize = 64 << 10;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct ChunkIndex(pub u32);
 
-/// A place in the arena: its offset in units of 8 bytes; 0 is none.
+/// A location in the arena: its offset in units of 8 bytes; 0 is none.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
 #[repr(transparent)]
 pub struct ArenaRef(pub u32);
 
 impl ArenaRef {
-    /// No place.
+    /// No location.
     pub const NONE: ArenaRef = ArenaRef(0);
 
-    /// The place at a byte offset, which must be a multiple of 8 below 32 GiB.
+    /// The location at a byte offset, which must be a multiple of 8 below 32 GiB.
     pub const fn from_offset(offset_bytes: usize) -> ArenaRef {
         ArenaRef((offset_bytes / 8) as u32)
     }
@@ -35,7 +35,7 @@ impl ArenaRef {
         ChunkIndex((self.offset_bytes() / CHUNK_LEN_BYTES) as u32)
     }
 
-    /// The same, if it is a place.
+    /// The same, if it is a location.
     pub fn some(self) -> Option<ArenaRef> {
         if self.0 == 0 { None } else { Some(self) }
     }
@@ -86,12 +86,12 @@ pub struct Arena<'m> {
     mapping: PhantomData<&'m AtomicU32>,
 }
 
-// SAFETY: an `Arena` only hands out references to types made of atomics.
+// SAFETY: an `Arena` only hands out references to types that consist of atomics.
 unsafe impl Send for Arena<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Arena<'_> {}
 
-/// Types that may be looked at in shared memory: made of atomics, or of what is only read and written by volatile accesses, and
+/// Types that may be looked at in shared memory: they consist of atomics, or of what is only read and written by volatile accesses, and
 /// valid for any bytes.
 ///
 /// # Safety
@@ -125,7 +125,7 @@ impl<'m> Arena<'m> {
         self.len_bytes
     }
 
-    /// What lies at a place; `None` where it would reach beyond the mapping or the place is none.
+    /// What lies at a location; `None` where it would reach beyond the mapping or the location is none.
     #[inline]
     pub fn get<T: Shared>(&self, at: ArenaRef) -> Option<&'m T> {
         self.at_offset(at.some()?.offset_bytes())

@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicU64, fence};
 use crate::address::RunAddr;
 use crate::frame::ModuleIndex;
 use crate::shared::columns::{Columns, Metrics};
-use crate::shared::written::{self, Written};
+use crate::shared::generated::{self, GeneratedStretch};
 use crate::table::{Header, Table};
 
 /// What is published, as far as this process has mapped it.
@@ -32,7 +32,7 @@ pub struct Published<'m> {
     mapping: PhantomData<&'m AtomicU64>,
 }
 
-// SAFETY: what it gives is made of atomics, or does not change.
+// SAFETY: what it gives consists of atomics, or does not change.
 unsafe impl Send for Published<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Published<'_> {}
@@ -74,7 +74,7 @@ pub struct Mapping {
     pub table: u64,
     /// Its module.
     pub module: ModuleIndex,
-    /// [`Mapping::PENDING`], [`Mapping::WRITTEN`], [`Mapping::HOPELESS`], [`Mapping::KEPT`],
+    /// [`Mapping::PENDING`], [`Mapping::GENERATED`], [`Mapping::HOPELESS`], [`Mapping::PINNED`],
     /// [`Mapping::CATCHES`], [`Mapping::UNFINISHED`]
     pub flags: u16,
 }
@@ -82,16 +82,16 @@ pub struct Mapping {
 impl Mapping {
     /// Size in a block, bytes.
     pub const LEN_BYTES: usize = 40;
-    /// Code that the program wrote at run time, and that the recorder has not looked at yet: samples are kept raw.
+    /// Code that the program generated at run time, and that the recorder has not looked at yet: samples are kept raw.
     pub const PENDING: u16 = 1;
-    /// Code that the program wrote at run time: `table` is the offset of a stretch ([`super::written::Written`]), and the
+    /// Code that the program generated at run time: `table` is the offset of a stretch ([`super::generated::GeneratedStretch`]), and the
     /// bias is 0. A sample whose path does not get through is kept raw.
-    pub const WRITTEN: u16 = 2;
+    pub const GENERATED: u16 = 2;
     /// The same, but the recorder knows no better way either: such a sample's path ends here.
     pub const HOPELESS: u16 = 4;
 
     /// Procedures of this code read their own return addresses: the sentinel leaves their frames alone.
-    pub const KEPT: u16 = 8;
+    pub const PINNED: u16 = 8;
     /// Procedures of this code may catch exceptions: the sentinel leaves the frames alone that they call.
     pub const CATCHES: u16 = 16;
     /// The table says less than there will be to know: samples that come to code which is unknown in it are kept raw.
@@ -185,15 +185,15 @@ impl<'m> Published<'m> {
         Some(LoadMap { generation, entries: words.as_chunks().0 })
     }
 
-    /// The stretch of written code at `offset`, which a current load map named when the sample began.
-    pub fn written(&self, offset: u64) -> Option<Written<'m>> {
+    /// The stretch of generated code at `offset`, which a current load map named when the sample began.
+    pub fn generated(&self, offset: u64) -> Option<GeneratedStretch<'m>> {
         if offset == 0 {
             return None;
         }
-        let table = self.word(offset.checked_add(written::TABLE_AT)?)? as u32;
+        let table = self.word(offset.checked_add(generated::TABLE_AT)?)? as u32;
         let table_len = self.word(offset.checked_add(u64::from(table) + Header::LEN_AT)?)? as u32;
         // SAFETY: what is there is a stretch's: the map that named it does not name anything else so.
-        Written::new(unsafe { self.bytes(offset, u64::from(table) + u64::from(table_len)) }?)
+        GeneratedStretch::new(unsafe { self.bytes(offset, u64::from(table) + u64::from(table_len)) }?)
     }
 
     /// The recipe table at `offset`, which a load map named.

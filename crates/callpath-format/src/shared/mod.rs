@@ -12,13 +12,14 @@
 //!
 //! What is **published** is writable by the recorder only: what was asked for of each metric, recipe tables and
 //! load maps, named by their offset
-//! (`crate::shared::load_map`, `crate::shared::written`).
+//! (`crate::shared::load_map`, `crate::shared::generated`).
 //!
 //! The recorder trusts nothing that it reads from the arena: a wild store of the program may have hit it. Nothing there is read but
 //! by atomics, or volatile and once. What changes in what is published is told by the generation in the process's slot.
 
 pub mod arena;
 pub mod columns;
+pub mod generated;
 pub mod load_map;
 pub mod process;
 pub mod refused;
@@ -26,7 +27,6 @@ pub mod session;
 pub mod thread;
 pub mod tree;
 pub mod unmeasured;
-pub mod written;
 
 pub use arena::{Arena, ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex};
 pub use columns::{Column, Columns, MetricSettings, Metrics};

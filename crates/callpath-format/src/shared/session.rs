@@ -55,7 +55,7 @@ pub struct Settings {
     /// Nanoseconds between two samples of a thread by a clock.
     pub period_ns: u64,
     /// After a handler that took `t`, no sample is walked for `t` times this.
-    pub rest_factor: u64,
+    pub throttle_factor: u64,
     /// With [`Settings::AUTO`]: of stacks of so many frames and more.
     pub sentinel_depth: u32,
     /// What is kept of paths on which calls recur: [`Settings::WHOLE`], [`Settings::COLLAPSED`], or how many of the
@@ -141,7 +141,7 @@ impl Settings {
     }
 
     /// How many of a path's innermost frames are kept, if not all.
-    pub fn kept_frames(&self) -> Option<usize> {
+    pub fn suffix_frames(&self) -> Option<usize> {
         (!matches!(self.recursion, Settings::WHOLE | Settings::COLLAPSED)).then_some(self.recursion as usize)
     }
 }

@@ -120,10 +120,10 @@ pub struct ThreadRecord {
     /// Each clock at the last sample that was kept, nanoseconds: CPU (or its user part), wall, kernel part of the CPU.
     pub clocks: [AtomicU64; 3],
     /// Before this no sample is walked: nanoseconds of the thread's CPU clock where a metric reads it, else a time stamp.
-    pub rest_until: AtomicU64,
+    pub throttled_until: AtomicU64,
     /// Where the last sample interrupted the thread, if `last_node` is its whole path, else zeros: program counter and
     /// stack pointer.
-    pub last_place: [AtomicU64; 2],
+    pub last_location: [AtomicU64; 2],
     /// Time stamp of the last handler's end.
     pub last_end: AtomicU64,
     /// The thread's CPU clock then, where a metric reads it, ns: whatever became of that sample, samples could come.
@@ -216,7 +216,7 @@ pub struct Deep {
     /// [`Deep::OPEN`], [`Deep::OUTERMOST`], [`Deep::STOPPED`].
     pub end: AtomicU32,
     /// Whether there is a frame of generated code.
-    pub met_written: AtomicU32,
+    pub met_generated: AtomicU32,
     /// The root of the nodes (`ArenaRef`).
     pub root: AtomicU32,
     /// Of the load map.

@@ -98,7 +98,7 @@ pub struct RawSample {
     pub ticks: AtomicU64,
     /// Samples that it stands for (0 or 1).
     pub samples: AtomicU64,
-    /// Where the copy of code begins in the program: around the first frame of written code ([`super::written`]) that the
+    /// Where the copy of code begins in the program: around the first frame of generated code ([`super::generated`]) that the
     /// sample's walk did not get over. The copy ends the chunk.
     pub code_start: AtomicU64,
     /// Its length, bytes; 0: there is none.

@@ -139,7 +139,7 @@ impl State {
             self.return_address = ReturnAddress::Unknown;
             return Some(Loss::ReturnAddress);
         }
-        is_kept(column).then_some(Loss::Register(column))
+        is_tracked(column).then_some(Loss::Register(column))
     }
 
     fn restore(&mut self, column: u16, factors: &Factors, initial: &State) {
@@ -153,7 +153,7 @@ impl State {
 }
 
 /// Whether a walk ever asks for the column in an ordinary frame.
-fn is_kept(column: u16) -> bool {
+fn is_tracked(column: u16) -> bool {
     Reg::from_dwarf(column).is_some_and(|reg| reg == Reg::RSP || Reg::CALLEE_SAVED.contains(&reg))
 }
 
@@ -259,7 +259,7 @@ impl<'a> Machine<'a> {
 
     /// `at`: the expression says where the register was saved, not what it was.
     fn set_expression(&mut self, column: u16, expression: UnwindExpression<usize>, at: bool) {
-        if !is_kept(column) && column != self.factors.return_address_column && column >= Reg::COUNT as u16 {
+        if !is_tracked(column) && column != self.factors.return_address_column && column >= Reg::COUNT as u16 {
             return;
         }
         let code = self.code_of(expression);

@@ -1,4 +1,4 @@
-//! C++ names as the Itanium C++ ABI mangles them (chapter 5.1), read into what they are made of.
+//! C++ names as the Itanium C++ ABI mangles them (chapter 5.1), read into their parts.
 //! Knows nothing of how a name is written out. Types and expressions have rooms of their own. What it does not know gives nothing at all.
 
 use super::tables::OPERATORS;

@@ -1,4 +1,4 @@
-//! What a C++ name is made of.
+//! The parts of a C++ name.
 //! Knows nothing of how it is mangled and how it is written out.
 
 /// A node's number.

@@ -19,7 +19,7 @@ pub(super) struct Texts<'a> {
     by_path: HashMap<String, u32>,
     /// By the number of the table and the index in it.
     by_index: HashMap<(usize, u64), u32>,
-    /// Line programs, by the unit they are of, in the order in which they were needed.
+    /// Line programs, by the unit they belong to, in the order in which they were needed.
     programs: HashMap<(Home, usize), usize>,
     tables: Vec<Option<IncompleteLineProgram<Reader<'a>>>>,
     /// How many bytes of text may still be kept.

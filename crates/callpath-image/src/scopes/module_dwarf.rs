@@ -19,8 +19,8 @@ use crate::error::ImageError;
 const EFFORT_PER_BYTE: u64 = 64;
 /// Effort that is allowed even where sections are small.
 const LEAST_EFFORT: u64 = 16 << 20;
-/// Abbreviation tables that are kept.
-const ABBREVIATIONS_KEPT: usize = 1 << 12;
+/// Abbreviation tables that are cached.
+const ABBREVIATIONS_CACHED: usize = 1 << 12;
 
 /// The DWARF of a module.
 pub(super) struct ModuleDwarf {
@@ -99,7 +99,7 @@ impl ModuleDwarf {
         }
         let new = read()?;
         let mut kept = kept();
-        if kept.len() >= ABBREVIATIONS_KEPT {
+        if kept.len() >= ABBREVIATIONS_CACHED {
             kept.clear();
         }
         kept.insert((home, offset.0), Arc::clone(&new));

@@ -15,7 +15,7 @@ pub(super) struct LineRows {
     pub(super) bare: Vec<Row>,
 }
 
-/// A piece of the line map without gaps.
+/// A range of the line map without gaps.
 #[derive(Default)]
 struct Sequence {
     rows: Vec<Row>,

@@ -80,7 +80,7 @@ pub struct Scope<'a> {
     pub call: Option<CallSite>,
 }
 
-/// The source procedure that a scope's code is of.
+/// The source procedure that a scope's code belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {
     unit: &'a UnitScopes,
@@ -247,7 +247,7 @@ pub(super) struct ContainerRecord {
     pub(super) parent: u32,
 }
 
-/// The beginning of a piece of code with one line.
+/// The beginning of a range of code with one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) addr: u64,
@@ -354,15 +354,15 @@ impl UnitScopes {
         self.paint_scopes.get(before).copied().and_then(some).map(ScopeId)
     }
 
-    /// The innermost scope of each piece of code within `range`: ascending, disjoint; where there is none, nothing.
-    pub fn pieces(&self, range: Range<LinkAddr>) -> impl Iterator<Item = (Range<LinkAddr>, ScopeId)> + '_ {
+    /// The innermost scope of each range of code within `range`: ascending, disjoint; where there is none, nothing.
+    pub fn scope_ranges(&self, range: Range<LinkAddr>) -> impl Iterator<Item = (Range<LinkAddr>, ScopeId)> + '_ {
         let first = self.paint_addrs.partition_point(|start| *start <= range.start.0).saturating_sub(1);
-        let pieces = self.paint_addrs.iter().zip(&self.paint_scopes).enumerate().skip(first);
-        let pieces = pieces.take_while(move |(_, (start, _))| **start < range.end.0);
-        pieces.filter_map(move |(index, (start, scope))| {
+        let scope_ranges = self.paint_addrs.iter().zip(&self.paint_scopes).enumerate().skip(first);
+        let scope_ranges = scope_ranges.take_while(move |(_, (start, _))| **start < range.end.0);
+        scope_ranges.filter_map(move |(index, (start, scope))| {
             let end = self.paint_addrs.get(index + 1).copied().unwrap_or(*start);
-            let piece = LinkAddr(range.start.0.max(*start))..LinkAddr(range.end.0.min(end));
-            (*scope != NONE && piece.start < piece.end).then_some((piece, ScopeId(*scope)))
+            let scope_range = LinkAddr(range.start.0.max(*start))..LinkAddr(range.end.0.min(end));
+            (*scope != NONE && scope_range.start < scope_range.end).then_some((scope_range, ScopeId(*scope)))
         })
     }
 

@@ -361,7 +361,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The first code with a line that is of no scope, if there is much of that: procedures that compilers make of two that are the
+/// The first code with a line that belongs to no scope, if there is much of that: procedures that compilers make of two that are the
 /// same have no entry, and a few bytes.
 fn first_unclaimed(rows: &[Row], paint_addrs: &[u64], paint_scopes: &[u32]) -> Option<u64> {
     let (mut first, mut unclaimed, mut claimed) = (None, 0u64, 0u64);

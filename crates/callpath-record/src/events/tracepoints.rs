@@ -10,7 +10,7 @@ use super::counter::{Counter, Kind};
 use super::error::EventError;
 
 /// Where tracefs is mounted, the usual place first.
-const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+const MOUNT_POINTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// `SYSTEM:NAME`
 pub(super) fn counter(system: &str, name: &str, text: &str) -> Result<Counter, EventError> {
@@ -23,14 +23,15 @@ pub(super) fn counter(system: &str, name: &str, text: &str) -> Result<Counter, E
         return Err(EventError::Unknown(event()));
     }
     let mut reason = "tracefs is not mounted".to_owned();
-    for place in PLACES {
-        match std::fs::read_to_string(format!("{place}/events/{system}/{name}/id")) {
+    for directory in MOUNT_POINTS {
+        match std::fs::read_to_string(format!("{directory}/events/{system}/{name}/id")) {
             Ok(id) => match id.trim().parse() {
                 Ok(id) => return Ok(Counter::new(EventSpec::new(TRACEPOINT, id), Kind::Tracepoint, 1000)),
-                Err(_) => reason = format!("{place}/events/{system}/{name}/id holds no number"),
+                Err(_) => reason = format!("{directory}/events/{system}/{name}/id holds no number"),
             },
-            Err(error) if error.kind() == ErrorKind::NotFound => match std::fs::metadata(format!("{place}/events")) {
-                Ok(_) => return Err(EventError::Tracepoint { event: event(), directory: place.to_owned() }),
+            Err(error) if error.kind() == ErrorKind::NotFound => match std::fs::metadata(format!("{directory}/events"))
+            {
+                Ok(_) => return Err(EventError::Tracepoint { event: event(), directory: directory.to_owned() }),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => reason = plain(&error),
             },

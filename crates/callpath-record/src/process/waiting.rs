@@ -1,5 +1,5 @@
-//! A process's raw samples: taken out of the shared memory, walked, and kept while they wait for tables.
-//! Knows nothing of how tables are made.
+//! A process's raw samples: taken out of the shared memory, walked, and retained while they wait for tables.
+//! Knows nothing of how tables are built.
 
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::time::Duration;
@@ -19,49 +19,49 @@ pub(crate) const LOOK_AT_MOST: Duration = Duration::from_millis(2);
 /// Threads that samples may be added to.
 struct Live {
     /// Where they stand in the process, by their records.
-    places: FxHashMap<ArenaRef, usize>,
+    thread_indices: FxHashMap<ArenaRef, usize>,
     settings: Settings,
 }
 
 impl Process {
     /// Walks the raw samples that it has put down since the last time.
     pub(crate) fn drain_raw(&mut self, shared: &mut Shared) {
-        let chunks = raw::take_list(&shared.keeper, shared.keeper.slot(self.slot));
+        let chunks = raw::take_list(&shared.allocator, shared.allocator.slot(self.slot));
         if chunks.is_empty() {
             return self.look_again_at_postponed(shared);
         }
         self.find_threads(shared);
-        let live = self.live_threads(shared.keeper.settings());
-        self.code.written.begin_round();
+        let live = self.live_threads(shared.allocator.settings());
+        self.code.generated.begin_round();
         let mut longest = 0;
         // Oldest first.
         let mut refreshed = false;
         for chunk in chunks.iter().rev() {
-            let Some(raw) = Raw::in_chunk(&shared.keeper, *chunk) else { continue };
+            let Some(raw) = Raw::in_chunk(&shared.allocator, *chunk) else { continue };
             let mut walked = self.code.walk(&raw, shared.publisher.published());
             let is_old = self.code.map_read.elapsed() > MAP_IS_OLD;
             if !refreshed && (walked.met_unknown || is_old) {
                 refreshed = true;
                 // Its chunk is not given back before all have been looked at.
                 self.refresh_map(shared);
-                let Some(raw) = Raw::in_chunk(&shared.keeper, *chunk) else { continue };
+                let Some(raw) = Raw::in_chunk(&shared.allocator, *chunk) else { continue };
                 walked = self.code.walk(&raw, shared.publisher.published());
             }
-            let Some(raw) = Raw::in_chunk(&shared.keeper, *chunk) else { continue };
+            let Some(raw) = Raw::in_chunk(&shared.allocator, *chunk) else { continue };
             longest = longest.max(raw.more_chunks());
             if raw.is_of_generated_code() {
                 let chunks = self.reach.learn(&walked, raw.more_chunks());
-                shared.keeper.slot(self.slot).raw_reach.store(chunks as u32, Relaxed);
+                shared.allocator.slot(self.slot).raw_reach.store(chunks as u32, Relaxed);
             }
             let wanted = self.attribute(&live, &raw, &walked);
             wanted.into_iter().for_each(|awaited| shared.modules.hurry(awaited));
         }
         self.code.publish_changes(shared, self.slot);
         for chunk in &chunks {
-            raw::give_back(&mut shared.keeper, *chunk);
+            raw::give_back(&mut shared.allocator, *chunk);
         }
-        shared.keeper.expect_copies(longest as u32 + 1);
-        shared.keeper.slot(self.slot).raw_pending.fetch_sub(chunks.len() as u32, AcqRel);
+        shared.allocator.expect_copies(longest as u32 + 1);
+        shared.allocator.slot(self.slot).raw_pending.fetch_sub(chunks.len() as u32, AcqRel);
         self.look_again_at_postponed(shared);
     }
 
@@ -72,18 +72,18 @@ impl Process {
         if !has_changed && !self.backlog.waits(|awaited| shared.modules.is_there(awaited)) {
             return;
         }
-        let live = self.live_threads(shared.keeper.settings());
+        let live = self.live_threads(shared.allocator.settings());
         let mut backlog = std::mem::take(&mut self.backlog);
         let mut wanted = Vec::new();
         backlog.look(
             at_most,
             |awaited| shared.modules.is_there(awaited),
-            |kept| {
-                let walked = self.code.walk(&kept.as_raw(), shared.publisher.published());
+            |retained| {
+                let walked = self.code.walk(&retained.as_raw(), shared.publisher.published());
                 match walked.met_awaited {
                     Some(awaited) => wanted.push(awaited),
-                    None if walked.met_postponed && self.postponed.keep(&kept.as_raw(), ()) => {}
-                    None => self.enter(&live, &kept.as_raw(), &walked),
+                    None if walked.met_postponed && self.postponed.retain(&retained.as_raw(), ()) => {}
+                    None => self.enter(&live, &retained.as_raw(), &walked),
                 }
                 walked.met_awaited
             },
@@ -92,41 +92,41 @@ impl Process {
         wanted.into_iter().for_each(|awaited| shared.modules.hurry(awaited));
     }
 
-    /// Goes on with samples of written code that could not be analysed when they came. Code of a process that has ended cannot
+    /// Goes on with samples of generated code that could not be analysed when they came. Code of a process that has ended cannot
     /// be read any more.
     pub(super) fn look_again_at_postponed(&mut self, shared: &mut Shared) {
         let has_ended = self.has_ended();
-        if self.postponed.is_empty() || !has_ended && !self.code.written.shall_look_again() {
+        if self.postponed.is_empty() || !has_ended && !self.code.generated.shall_look_again() {
             return;
         }
-        let live = self.live_threads(shared.keeper.settings());
-        self.code.written.begin_round();
+        let live = self.live_threads(shared.allocator.settings());
+        self.code.generated.begin_round();
         let postponed: Vec<_> = self.postponed.take().collect();
-        for kept in postponed {
+        for retained in postponed {
             if has_ended {
                 // There is no later round, and nobody else to serve in this one.
-                self.code.written.begin_round();
+                self.code.generated.begin_round();
             }
-            let walked = self.code.walk(&kept.as_raw(), shared.publisher.published());
+            let walked = self.code.walk(&retained.as_raw(), shared.publisher.published());
             if has_ended {
-                self.enter(&live, &kept.as_raw(), &walked);
+                self.enter(&live, &retained.as_raw(), &walked);
             } else {
-                let wanted = self.attribute(&live, &kept.as_raw(), &walked);
+                let wanted = self.attribute(&live, &retained.as_raw(), &walked);
                 wanted.into_iter().for_each(|awaited| shared.modules.hurry(awaited));
             }
         }
         self.code.publish_changes(shared, self.slot);
     }
 
-    /// Adds a raw sample to its thread, or keeps it for later: until the tables are there that it gives, the first one first.
+    /// Adds a raw sample to its thread, or retains it for later: until the tables are there that it gives, the first one first.
     fn attribute(&mut self, live: &Live, raw: &Raw<'_>, walked: &Walked) -> Vec<Awaited> {
         if let Some(awaited) = walked.met_awaited
-            && self.backlog.keep(raw, awaited)
+            && self.backlog.retain(raw, awaited)
         {
             // And what its callers will wait for.
             return [awaited].into_iter().chain(self.code.awaited_by(raw)).collect();
         }
-        let is_kept = walked.met_awaited.is_none() && walked.met_postponed && self.postponed.keep(raw, ());
+        let is_kept = walked.met_awaited.is_none() && walked.met_postponed && self.postponed.retain(raw, ());
         if !is_kept {
             self.enter(live, raw, walked);
         }
@@ -134,7 +134,7 @@ impl Process {
     }
 
     fn enter(&mut self, live: &Live, raw: &Raw<'_>, walked: &Walked) {
-        let thread = live.places.get(&raw.owner).and_then(|at| self.threads.get_mut(*at));
+        let thread = live.thread_indices.get(&raw.owner).and_then(|at| self.threads.get_mut(*at));
         if let Some(ThreadState::Live(thread)) = thread {
             raw.attribute(thread, walked, &live.settings);
         }
@@ -142,11 +142,11 @@ impl Process {
 
     /// Adds the samples that wait for tables with the paths that are known. Whether there are any.
     pub(crate) fn stop_waiting(&mut self, shared: &Shared) -> bool {
-        let live = self.live_threads(shared.keeper.settings());
+        let live = self.live_threads(shared.allocator.settings());
         let waiting: Vec<_> = self.backlog.take().collect();
-        for kept in &waiting {
-            let walked = self.code.walk(&kept.as_raw(), shared.publisher.published());
-            self.enter(&live, &kept.as_raw(), &walked);
+        for retained in &waiting {
+            let walked = self.code.walk(&retained.as_raw(), shared.publisher.published());
+            self.enter(&live, &retained.as_raw(), &walked);
         }
         !waiting.is_empty()
     }
@@ -161,9 +161,9 @@ impl Process {
         !self.backlog.is_empty()
     }
 
-    /// Whether samples wait for recipe tables that are being made.
+    /// Whether samples wait for recipe tables that are being built.
     pub(crate) fn awaits_any(&self, shared: &Shared) -> bool {
-        self.backlog.waits(|awaited| shared.modules.is_being_made(awaited))
+        self.backlog.waits(|awaited| shared.modules.is_being_built(awaited))
     }
 
     /// Whether samples are left whose tables are there.
@@ -181,6 +181,6 @@ impl Process {
             ThreadState::Live(thread) => Some((thread.record, at)),
             ThreadState::Ended(_) => None,
         });
-        Live { places: live.collect(), settings: *settings }
+        Live { thread_indices: live.collect(), settings: *settings }
     }
 }

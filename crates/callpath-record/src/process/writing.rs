@@ -19,7 +19,7 @@ use crate::trace::{self, TraceFile};
 use super::{Process, ThreadState};
 
 /// Ended threads beyond this many are put together by where they began.
-const THREADS_KEPT_APART: usize = 512;
+const SEPARATE_THREADS: usize = 512;
 
 /// So many processes have files of their own; later ones if they live for long.
 const OWN_FILES: u32 = 16;
@@ -36,14 +36,14 @@ impl Process {
     /// has ended, since the measurement began.
     pub(crate) fn write(&mut self, shared: &mut Shared, ended_ns: Option<u64>) -> Result<(), MeasurementError> {
         self.drain_raw(shared);
-        self.code.written.look_again();
+        self.code.generated.look_again();
         self.code.publish_changes(shared, self.slot);
         self.find_threads(shared);
         let mut partings = Vec::new();
         for index in 0..self.threads.len() {
             let ThreadState::Live(thread) = &self.threads[index] else { continue };
             let waits = self.has_waiting(thread.record);
-            let over = ended_ns.is_some() || !waits && thread.has_ended(&shared.keeper, self.handle.pid());
+            let over = ended_ns.is_some() || !waits && thread.has_ended(&shared.allocator, self.handle.pid());
             if over {
                 // What it has put down since belongs to it as long as it is here.
                 self.drain_raw(shared);
@@ -59,8 +59,8 @@ impl Process {
         }
         // Places in `self.threads` change here.
         self.put_together_ended();
-        self.name_written_code(ended_ns.is_some());
-        self.written_names.write(&shared.directory, self.sequence)?;
+        self.name_generated_code(ended_ns.is_some());
+        self.generated_names.write(&shared.directory, self.sequence)?;
         self.write_file(shared, ended_ns)?;
         self.trace_loss.take().map_or(Ok(()), Err)
     }
@@ -86,8 +86,8 @@ impl Process {
         }
         let at_end = AtEnd {
             metrics,
-            period_ns: shared.keeper.settings().period_ns,
-            source: Source::from_u32(shared.keeper.slot(self.slot).source.load(Relaxed)),
+            period_ns: shared.allocator.settings().period_ns,
+            source: Source::from_u32(shared.allocator.slot(self.slot).source.load(Relaxed)),
             ran: &self.ran,
             event: self.sources.as_ref().and_then(Sources::cpu_clock),
             ended_ns,
@@ -97,16 +97,16 @@ impl Process {
         at_end.credit(&mut last);
     }
 
-    /// Asks the program's own words for the names of code that it has written.
-    fn name_written_code(&mut self, ended: bool) {
-        if !self.code.written.is_there() {
+    /// Asks the program's own words for the names of code that it has generated.
+    fn name_generated_code(&mut self, ended: bool) {
+        if !self.code.generated.is_there() {
             return;
         }
         for state in &self.threads {
             let fresh = state.profile().tree.fresh_nodes().iter().map(|node| node.key);
-            self.written_keys.extend(fresh.filter(|key| self.code.written.is_module(key.module())));
+            self.generated_keys.extend(fresh.filter(|key| self.code.generated.is_module(key.module())));
         }
-        self.written_names.name(&self.written_keys, &self.code.written, ended);
+        self.generated_names.name(&self.generated_keys, &self.code.generated, ended);
     }
 
     /// Takes leave of threads that have ended, so that others can have their chunks.
@@ -115,9 +115,9 @@ impl Process {
         self.find_threads(shared);
         for index in 0..self.threads.len() {
             let ThreadState::Live(thread) = &self.threads[index] else { continue };
-            if thread.says_it_ended(&shared.keeper)
+            if thread.says_it_ended(&shared.allocator)
                 && !self.has_waiting(thread.record)
-                && thread.has_ended(&shared.keeper, self.handle.pid())
+                && thread.has_ended(&shared.allocator, self.handle.pid())
             {
                 self.drain_raw(shared);
                 self.follow(index, shared, true);
@@ -131,9 +131,9 @@ impl Process {
     fn follow(&mut self, index: usize, shared: &mut Shared, is_last: bool) -> Parting {
         let time_base = shared.began.time_base();
         let ThreadState::Live(thread) = &mut self.threads[index] else { return Parting::default() };
-        thread.learn_name(&shared.keeper, |tid| self.handle.thread_name(tid));
-        let entries = if self.trace.is_some() { trace::take(&mut shared.keeper, thread) } else { Vec::new() };
-        thread.follow_tree(&shared.keeper, is_last);
+        thread.learn_name(&shared.allocator, |tid| self.handle.thread_name(tid));
+        let entries = if self.trace.is_some() { trace::take(&mut shared.allocator, thread) } else { Vec::new() };
+        thread.follow_tree(&shared.allocator, is_last);
         if let Some(file) = &mut self.trace {
             let entries = entries.into_iter().map(|(ticks, node)| trace::FileEntry {
                 time_ns: time_base.since_begin_ns(ticks),
@@ -143,19 +143,19 @@ impl Process {
             let appended = file.append(entries);
             self.trace_loss = self.trace_loss.take().or(appended.err());
         }
-        thread.follow_account(&shared.keeper, time_base.tick);
-        let Some(record) = thread.record(&shared.keeper) else { return Parting::default() };
+        thread.update_tally(&shared.allocator, time_base.tick);
+        let Some(record) = thread.record(&shared.allocator) else { return Parting::default() };
         let routine = record.start_routine.load(Relaxed);
         thread.profile.start = (routine != 0).then(|| self.code.frame_at(RunAddr(routine)));
-        Parting::of(thread, &shared.keeper, |ticks| time_base.monotonic_ns(ticks))
+        Parting::of(thread, &shared.allocator, |ticks| time_base.monotonic_ns(ticks))
     }
 
     fn take_leave(&mut self, index: usize, shared: &mut Shared) {
         let ThreadState::Live(thread) = &mut self.threads[index] else { return };
         // Out of the list first: its place is a new thread's as soon as its chunk has been given back.
-        thread::unlink(&shared.keeper, self.slot, thread.record);
-        trace::release(&mut shared.keeper, thread);
-        thread.release(&mut shared.keeper);
+        thread::unlink(&shared.allocator, self.slot, thread.record);
+        trace::release(&mut shared.allocator, thread);
+        thread.release(&mut shared.allocator);
         self.records.remove(&thread.record);
         let profile = std::mem::take(&mut thread.profile);
         self.threads[index] = ThreadState::Ended(Box::new(profile));
@@ -172,7 +172,7 @@ impl Process {
             let (by, of) = outcome.ratio(self.sums[outcome.metric])?;
             Some(Scaling { metric: outcome.metric, by, of })
         });
-        let dropped_unrecorded = &shared.keeper.slot(self.slot).dropped_unrecorded;
+        let dropped_unrecorded = &shared.allocator.slot(self.slot).dropped_unrecorded;
         let process = ProcessFile {
             pid: self.handle.pid().0,
             parent_pid: self.parent,
@@ -199,7 +199,7 @@ impl Process {
     /// name threads by their place.
     fn put_together_ended(&mut self) {
         let ended = |t: &ThreadState| matches!(t, ThreadState::Ended(_));
-        if self.trace.is_some() || self.threads.iter().filter(|t| ended(t)).count() <= THREADS_KEPT_APART {
+        if self.trace.is_some() || self.threads.iter().filter(|t| ended(t)).count() <= SEPARATE_THREADS {
             return;
         }
         self.log.forget();
@@ -216,7 +216,7 @@ impl Process {
                 None => together.push(*profile),
                 Some(sum) => {
                     sum.count += profile.count;
-                    sum.account.add(&profile.account);
+                    sum.tally.add(&profile.tally);
                     sum.tree.merge(&profile.tree);
                 }
             }

@@ -24,10 +24,10 @@ const HELD_AT_MOST: Duration = Duration::from_secs(1);
 impl Recorder<'_> {
     /// A new process: what is mapped in it.
     pub(super) fn receive(&mut self, slot: usize) {
-        let pid = Pid(self.shared.keeper.slot(slot).pid.load(Relaxed));
+        let pid = Pid(self.shared.allocator.slot(slot).pid.load(Relaxed));
         // The number is the process's own. In another PID name space it is another process's here, which must be left alone.
         let maps = Maps::read(pid).unwrap_or_default();
-        if !self.shared.keeper.is_mapped_in(&maps) {
+        if !self.shared.allocator.is_mapped_in(&maps) {
             self.refuse(
                 slot,
                 "a process was not measured: it is in another PID name space, hides its memory map, or had ended before it \
@@ -37,7 +37,7 @@ impl Recorder<'_> {
             return;
         }
         // Before it is taken for what a process of this number has executed.
-        if process::is_emulated(&self.shared.keeper, slot, &maps) {
+        if process::is_emulated(&self.shared.allocator, slot, &maps) {
             let emulator = ProcessHandle::open(pid).executable().unwrap_or_default();
             let emulator = emulator.file_name().unwrap_or_default().to_string_lossy().into_owned();
             self.refuse(
@@ -83,7 +83,7 @@ impl Recorder<'_> {
 
     /// Lets a process begin.
     pub(super) fn admit(&mut self, mut process: Process) {
-        let bases = self.shared.keeper.bases(process.slot);
+        let bases = self.shared.allocator.bases(process.slot);
         let (sources, notes) = Sources::open(process.pid(), bases, self.options);
         notes.iter().for_each(|note| note_once(&mut self.notes, note));
         process.admit(&self.shared, sources);
@@ -91,7 +91,7 @@ impl Recorder<'_> {
     }
 
     pub(super) fn refuse(&mut self, slot: usize, note: String) {
-        let at = self.shared.keeper.slot(slot);
+        let at = self.shared.allocator.slot(slot);
         at.source.store(Source::Refused as u32, Release);
         wake(&at.source);
         note_once(&mut self.notes, &note);

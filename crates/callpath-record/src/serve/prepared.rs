@@ -7,7 +7,7 @@ use std::path::Path;
 use callpath_format::shared::{CHUNK_LEN_BYTES, Settings};
 use callpath_measurement::plain;
 
-use crate::arena::ArenaKeeper;
+use crate::arena::ArenaAllocator;
 use crate::error::RecordError;
 use crate::modules::Modules;
 use crate::program::Doorbell;
@@ -29,7 +29,7 @@ const MOST_RAW: usize = 256;
 pub(super) struct Prepared {
     // The first to go: its threads ring the doorbell, which is in the arena.
     pub(super) modules: Modules,
-    pub(super) keeper: ArenaKeeper,
+    pub(super) allocator: ArenaAllocator,
     pub(super) publisher: Publisher,
     nonce: u64,
     pub(super) began: Beginning,
@@ -51,15 +51,15 @@ impl Prepared {
         }
         settings.refused_calls = refused::own().0;
         settings.raw_limit = (arena_len / CHUNK_LEN_BYTES / RAW_SHARE).clamp(LEAST_RAW, MOST_RAW) as u64;
-        let keeper = ArenaKeeper::create(arena_len, published_len, nonce, settings)?;
-        let modules = Modules::new(options.cache.clone(), Doorbell::new(&keeper.session().doorbell));
+        let allocator = ArenaAllocator::create(arena_len, published_len, nonce, settings)?;
+        let modules = Modules::new(options.cache.clone(), Doorbell::new(&allocator.session().doorbell));
         let notes = modules.cache_trouble().map(plain).into_iter().collect();
-        Ok(Prepared { modules, keeper, publisher, nonce, began: Beginning::now(), notes })
+        Ok(Prepared { modules, allocator, publisher, nonce, began: Beginning::now(), notes })
     }
 
     /// What the program's limit of address space is raised by, so that our windows take nothing of it.
     pub(super) fn added_space(&self) -> u64 {
-        self.keeper.head().added_space_bytes()
+        self.allocator.head().added_space_bytes()
     }
 
     /// What the program finds the preloaded object and the memories by.
@@ -69,13 +69,13 @@ impl Prepared {
             objects.push(":");
             objects.push(before);
         }
-        let (arena, published) = (self.keeper.descriptor(), self.publisher.descriptor());
+        let (arena, published) = (self.allocator.descriptor(), self.publisher.descriptor());
         let session = format!("{}:{arena}:{published}:{}", std::process::id(), self.nonce);
         vec![("LD_PRELOAD".into(), objects), ("CALLPATH_SESSION".into(), session.into())]
     }
 
     pub(super) fn doorbell(&self) -> Doorbell {
-        Doorbell::new(&self.keeper.session().doorbell)
+        Doorbell::new(&self.allocator.session().doorbell)
     }
 }
 

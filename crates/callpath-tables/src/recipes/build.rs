@@ -10,8 +10,8 @@ use callpath_image::elf::Image;
 use callpath_image::module_file::ModuleFile;
 
 use super::builder::{Origin, RecipeTableBuilder};
-use super::kept::{self, Known};
 use super::machine_code::PartInput;
+use super::pinned::{self, Known};
 use super::starts::Searched;
 use super::table_build::{RecipeDiagnostic, RecipeOptions, TableBuild};
 use super::{machine_code, starts};
@@ -40,10 +40,10 @@ pub fn build_table(module: &Module, options: &RecipeOptions) -> TableBuild {
     for start in starts {
         builder.add(Origin::Start, start.clone(), [(start.start, outermost)]);
     }
-    let piece_count = builder.piece_count();
+    let contribution_count = builder.contribution_count();
     let spans = builder.spans();
-    kept::add(&mut builder, module, &Known { frames, spans: &spans, procedures: &procedures, options });
-    let mut build = builder.encode(spans, piece_count);
+    pinned::add(&mut builder, module, &Known { frames, spans: &spans, procedures: &procedures, options });
+    let mut build = builder.encode(spans, contribution_count);
     let too_much = file.code_left_out().map(RecipeDiagnostic::TooMuchCode);
     let odd = frames.diagnostics.iter().cloned().map(RecipeDiagnostic::Cfi);
     let left_out = (frames.diagnostics_left_out > 0).then_some(frames.diagnostics_left_out);
@@ -71,7 +71,7 @@ fn frames_of<'m>(file: &'m ModuleFile, options: &RecipeOptions) -> Cow<'m, CallF
 }
 
 /// The recipe table of a part of a module's code: what call frame information says of it. It is unknown what only an analysis of
-/// the whole module's code would tell, and which frames must keep their return addresses.
+/// the whole module's code would tell, and which frames are pinned.
 pub(crate) struct TablePart<'a> {
     /// The module. Its image need not have the bytes of its code.
     pub(crate) file: &'a ModuleFile,

@@ -9,7 +9,7 @@ use callpath_image::cfi::{CallFrames, CfiSection};
 
 use super::encode::{self, encode};
 use super::pool::RecipePool;
-use super::spans::{Piece, Span, change_within, flatten, overlay};
+use super::spans::{Contribution, Span, change_within, flatten, overlay};
 use super::table_build::{RecipeDiagnostic, TableBuild, TableStats};
 
 /// Who says so. Where two sources speak of the same code, the one that comes first here is believed; where it says
@@ -46,21 +46,21 @@ impl RecipeRef {
 
 /// Collects what sources say of a module's code, in any order, and makes a table of it.
 ///
-/// Rows come in pieces, one for each FDE or analysed procedure. The result does not depend on the order in which the
-/// pieces of different origins come; among overlapping pieces of one origin the one that begins last holds, and of
+/// Rows come in contributions, one for each FDE or analysed procedure. The result does not depend on the order in which the
+/// contributions of different origins come; among overlapping contributions of one origin the one that begins last holds, and of
 /// those that begin together the first that came.
 pub struct RecipeTableBuilder {
     pub(super) regions: Vec<Range<LinkAddr>>,
     pub(super) pool: RecipePool,
     rows: Vec<(u64, u32)>,
-    pieces: [Vec<Piece>; Origin::ALL.len()],
-    /// Code whose frames, or those that they call, must keep their return addresses: `Packed::KEPT`, `Packed::KEEPS`,
-    /// `Packed::LEAVES`.
-    pub(super) kept: Vec<(Range<LinkAddr>, u16)>,
+    contributions: [Vec<Contribution>; Origin::ALL.len()],
+    /// Code whose frames, or those that they call, are pinned: `Packed::PINNED`, `Packed::PINS_CALLEE`,
+    /// `Packed::TAIL_CALLS_ANY`.
+    pub(super) pinned: Vec<(Range<LinkAddr>, u16)>,
     /// Code of which call frame information is known to be wrong.
     disbelieved: Vec<Range<u64>>,
     /// That is all such code.
-    pub(super) knows_kept: bool,
+    pub(super) knows_pinned: bool,
 }
 
 impl RecipeTableBuilder {
@@ -79,10 +79,10 @@ impl RecipeTableBuilder {
             regions: joined,
             pool: RecipePool::new(),
             rows: Vec::new(),
-            pieces: Default::default(),
-            kept: Vec::new(),
+            contributions: Default::default(),
+            pinned: Vec::new(),
             disbelieved: Vec::new(),
-            knows_kept: false,
+            knows_pinned: false,
         }
     }
 
@@ -113,8 +113,8 @@ impl RecipeTableBuilder {
                 _ => self.rows.push((start.0, recipe.0)),
             }
         }
-        let piece = Piece { start: code.start.0, end: code.end.0, rows: first..self.rows.len() };
-        self.pieces[origin as usize].push(piece);
+        let contribution = Contribution { start: code.start.0, end: code.end.0, rows: first..self.rows.len() };
+        self.contributions[origin as usize].push(contribution);
     }
 
     /// All that call frame information says.
@@ -139,15 +139,15 @@ impl RecipeTableBuilder {
     }
 
     /// How many pieces came, of all sources: not known any more when they have been put together.
-    pub(super) fn piece_count(&self) -> usize {
-        self.pieces.iter().map(Vec::len).sum()
+    pub(super) fn contribution_count(&self) -> usize {
+        self.contributions.iter().map(Vec::len).sum()
     }
 
     /// What all sources together say.
     pub(super) fn spans(&mut self) -> Vec<Span> {
         let mut spans = Vec::new();
-        for (origin, pieces) in Origin::ALL.into_iter().zip(std::mem::take(&mut self.pieces)) {
-            let mut said = flatten(pieces, &self.rows, RecipePool::UNKNOWN);
+        for (origin, contributions) in Origin::ALL.into_iter().zip(std::mem::take(&mut self.contributions)) {
+            let mut said = flatten(contributions, &self.rows, RecipePool::UNKNOWN);
             if matches!(origin, Origin::EhFrame | Origin::DebugFrame) && !self.disbelieved.is_empty() {
                 said = change_within(said, self.disbelieved.clone(), |_| RecipePool::UNKNOWN);
                 said.retain(|span| span.recipe != RecipePool::UNKNOWN);
@@ -164,18 +164,19 @@ impl RecipeTableBuilder {
 
     /// The table.
     pub fn finish(mut self) -> TableBuild {
-        let piece_count = self.piece_count();
+        let contribution_count = self.contribution_count();
         let spans = self.spans();
-        self.encode(spans, piece_count)
+        self.encode(spans, contribution_count)
     }
 
-    pub(super) fn encode(mut self, mut spans: Vec<Span>, piece_count: usize) -> TableBuild {
-        for bit in [Packed::KEPT, Packed::KEEPS, Packed::LEAVES] {
-            let code = self.kept.iter().filter(|kept| kept.1 == bit).map(|kept| kept.0.start.0..kept.0.end.0);
+    pub(super) fn encode(mut self, mut spans: Vec<Span>, contribution_count: usize) -> TableBuild {
+        for bit in [Packed::PINNED, Packed::PINS_CALLEE, Packed::TAIL_CALLS_ANY] {
+            let code =
+                self.pinned.iter().filter(|pinned| pinned.1 == bit).map(|pinned| pinned.0.start.0..pinned.0.end.0);
             spans = change_within(spans, code.collect(), |recipe| self.pool.with_bits(recipe, bit));
         }
         let mut diagnostics = Vec::new();
-        let encoded = encode(&self.regions, &spans, &self.pool, self.knows_kept).unwrap_or_else(|| {
+        let encoded = encode(&self.regions, &spans, &self.pool, self.knows_pinned).unwrap_or_else(|| {
             diagnostics.push(RecipeDiagnostic::TooLong);
             encode::empty()
         });
@@ -193,7 +194,7 @@ impl RecipeTableBuilder {
             rows: rows.into(),
             recipes: encoded.recipes.into(),
             wide_recipes: encoded.wide_recipes.into(),
-            pieces: piece_count as u64,
+            contributions: contribution_count as u64,
             diagnostics: diagnostics.len() as u64,
         };
         TableBuild { bytes: encoded.bytes, diagnostics, stats, from_cache: false }

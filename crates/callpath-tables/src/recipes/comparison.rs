@@ -3,8 +3,8 @@
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::Recipe;
 use callpath_format::table::Table;
-use callpath_x86::analysis::{Claim, judge};
-use callpath_x86::claims::Verdict;
+use callpath_x86::analysis::{CfiRecipe, cross_validate};
+use callpath_x86::cross_validation::Evidence;
 
 use super::build::build_table;
 use super::machine_code::{Asked, with_input};
@@ -17,7 +17,7 @@ pub struct Disagreement {
     /// The instruction.
     pub address: LinkAddr,
     /// In what.
-    pub verdict: Verdict,
+    pub evidence: Evidence,
     /// What call frame information says.
     pub call_frames: Recipe,
     /// What the code says.
@@ -30,20 +30,20 @@ pub fn compare(module: &Module, mut each: impl FnMut(Disagreement)) {
     let options = RecipeOptions { machine_code: false, ..RecipeOptions::default() };
     let build = build_table(module, &options);
     let Ok(table) = Table::new(&build.bytes) else { return };
-    let mut claims: Vec<Claim> = Vec::new();
+    let mut cfi_recipes: Vec<CfiRecipe> = Vec::new();
     let mut open: Option<(LinkAddr, Recipe)> = None;
     table.for_each_row(|start, id| {
         if let Some((from, recipe)) = open.take()
             && from < start
         {
-            claims.push(Claim { code: from..start, recipe });
+            cfi_recipes.push(CfiRecipe { code: from..start, recipe });
         }
         open = id.and_then(|id| table.recipe(id)).filter(|recipe| *recipe != Recipe::UNKNOWN).map(|r| (start, r));
     });
-    let judged = with_input(module.file(), Asked::of_stripped(module), |input| judge(input, &claims));
-    for (address, claim, verdict, machine_code) in judged {
-        let Some(call_frames) = claims.get(claim).map(|claim| claim.recipe) else { continue };
-        each(Disagreement { address, verdict, call_frames, machine_code });
+    let judged = with_input(module.file(), Asked::of_stripped(module), |input| cross_validate(input, &cfi_recipes));
+    for (address, cfi_recipe, evidence, machine_code) in judged {
+        let Some(call_frames) = cfi_recipes.get(cfi_recipe).map(|cfi_recipe| cfi_recipe.recipe) else { continue };
+        each(Disagreement { address, evidence, call_frames, machine_code });
     }
 }
 
@@ -51,7 +51,7 @@ pub fn compare(module: &Module, mut each: impl FnMut(Disagreement)) {
 pub fn disagreements(module: &Module) -> Vec<Disagreement> {
     let mut found = Vec::new();
     compare(module, |point| {
-        if matches!(point.verdict, Verdict::FrameDiffers | Verdict::RegisterDiffers) {
+        if matches!(point.evidence, Evidence::FrameDiffers | Evidence::RegisterDiffers) {
             found.push(point);
         }
     });

@@ -31,13 +31,13 @@ pub(super) struct Encoded {
     pub(super) surplus_recipes: u64,
 }
 
-/// Lays `spans` (sorted, disjoint) over `regions` (sorted, disjoint). `knows_kept`: for the header. `None`: it does not fit
+/// Lays `spans` (sorted, disjoint) over `regions` (sorted, disjoint). `knows_pinned`: for the header. `None`: it does not fit
 /// into 4 GiB.
 pub(super) fn encode(
     regions: &[Range<LinkAddr>],
     spans: &[Span],
     pool: &RecipePool,
-    knows_kept: bool,
+    knows_pinned: bool,
 ) -> Option<Encoded> {
     let ranking = Ranking::of(spans, pool);
     let mut rows = Rows::default();
@@ -54,7 +54,7 @@ pub(super) fn encode(
         recipes: u32::try_from(ranking.recipes.len()).ok()?,
         wide_words: u32::try_from(recipes.words.len()).ok()?,
         expr_bytes: u32::try_from(recipes.expressions.len()).ok()?,
-        knows_kept,
+        knows_pinned,
         // The first of those that are equally large.
         largest: rows.regions.iter().rev().max_by_key(|region| region.len_bytes).copied().unwrap_or_default(),
     };

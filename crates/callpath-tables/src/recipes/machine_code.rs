@@ -79,7 +79,7 @@ pub(super) fn add(
     options: &RecipeOptions,
 ) -> Vec<Procedure> {
     let (image, code) = (module.image(), module.file().code());
-    let (keeping, others): (Vec<_>, Vec<_>) = frames.ranges.iter().partition(|range| keeps_caller(frames, range));
+    let (keeping, others): (Vec<_>, Vec<_>) = frames.ranges.iter().partition(|range| cfa_is_in_memory(frames, range));
     let (going_on, mut known) = going_on(&others);
     let looked_at = keeping.iter().chain(&going_on);
     let mut starts: Vec<LinkAddr> = module.symbols().starts(options.call_frames).collect();
@@ -115,7 +115,11 @@ pub(super) fn add(
 /// code.
 pub(super) fn add_to_part(builder: &mut RecipeTableBuilder, part: &PartInput<'_>) {
     let PartInput { file, code, frames, starts } = *part;
-    frames.ranges.iter().filter(|range| keeps_caller(frames, range)).for_each(|range| builder.disbelieve(&range.code));
+    frames
+        .ranges
+        .iter()
+        .filter(|range| cfa_is_in_memory(frames, range))
+        .for_each(|range| builder.disbelieve(&range.code));
     inner::subroutines(&[code], frames).within.iter().for_each(|within| builder.disbelieve(within));
     let part = builder.regions.clone();
     for section in stub_sections(file.image(), frames).filter(|section| is_within(section, &part)) {
@@ -179,7 +183,7 @@ fn is_within(range: &Range<LinkAddr>, ranges: &[Range<LinkAddr>]) -> bool {
 }
 
 /// Somewhere in the range the CFA is kept in memory.
-fn keeps_caller(frames: &CallFrames, range: &FrameRange) -> bool {
+fn cfa_is_in_memory(frames: &CallFrames, range: &FrameRange) -> bool {
     recipes_of(frames, range).any(|recipe| matches!(recipe.cfa, Cfa::Deref { .. }))
 }
 

@@ -13,26 +13,26 @@ pub(super) struct Span {
 
 /// What one FDE, or one procedure's analysis, says.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Piece {
+pub(super) struct Contribution {
     pub(super) start: u64,
     pub(super) end: u64,
-    /// Rows `(start, recipe)` in ascending order, in a list that all pieces share.
+    /// Rows `(start, recipe)` in ascending order, in a list that all contributions share.
     pub(super) rows: Range<usize>,
 }
 
-/// The spans of pieces from one source, sorted and disjoint, without those that say `unknown`.
+/// The spans of contributions from one source, sorted and disjoint, without those that say `unknown`.
 ///
-/// Where pieces overlap, the one that begins last holds; of those that begin together, the first in the list. (That is
+/// Where contributions overlap, the one that begins last holds; of those that begin together, the first in the list. (That is
 /// the one which the loader's binary search of `.eh_frame_hdr` finds.)
-pub(super) fn flatten(mut pieces: Vec<Piece>, rows: &[(u64, u32)], unknown: u32) -> Vec<Span> {
-    if !pieces.is_sorted_by(|a, b| a.start < b.start) {
+pub(super) fn flatten(mut contributions: Vec<Contribution>, rows: &[(u64, u32)], unknown: u32) -> Vec<Span> {
+    if !contributions.is_sorted_by(|a, b| a.start < b.start) {
         // Stable, in the opposite order of the list: the first in the list is put on top last.
-        pieces.reverse();
-        pieces.sort_by_key(|piece| piece.start);
+        contributions.reverse();
+        contributions.sort_by_key(|contribution| contribution.start);
     }
     let mut out = Vec::with_capacity(rows.len());
-    let mut emit = |piece: &Piece, from: u64, to: u64| {
-        let rows = rows.get(piece.rows.clone()).unwrap_or(&[]);
+    let mut emit = |contribution: &Contribution, from: u64, to: u64| {
+        let rows = rows.get(contribution.rows.clone()).unwrap_or(&[]);
         let first = rows.partition_point(|row| row.0 <= from).saturating_sub(1);
         for (index, &(start, recipe)) in rows.iter().enumerate().skip(first) {
             let end = rows.get(index + 1).map_or(to, |next| next.0.min(to));
@@ -45,19 +45,19 @@ pub(super) fn flatten(mut pieces: Vec<Piece>, rows: &[(u64, u32)], unknown: u32)
             }
         }
     };
-    // The pieces that are open at `at`, the one that began last on top.
-    let mut open: Vec<&Piece> = Vec::new();
+    // The contributions that are open at `at`, the one that began last on top.
+    let mut open: Vec<&Contribution> = Vec::new();
     let mut at = 0;
-    for piece in pieces.iter().filter(|piece| piece.start < piece.end) {
-        at = close(&mut open, at, piece.start, &mut emit);
-        open.push(piece);
+    for contribution in contributions.iter().filter(|contribution| contribution.start < contribution.end) {
+        at = close(&mut open, at, contribution.start, &mut emit);
+        open.push(contribution);
     }
     close(&mut open, at, u64::MAX, &mut emit);
     out
 }
 
-/// Emits what the open pieces say from `at` up to `to`, and drops those that end before it.
-fn close(open: &mut Vec<&Piece>, mut at: u64, to: u64, emit: &mut impl FnMut(&Piece, u64, u64)) -> u64 {
+/// Emits what the open contributions say from `at` up to `to`, and drops those that end before it.
+fn close(open: &mut Vec<&Contribution>, mut at: u64, to: u64, emit: &mut impl FnMut(&Contribution, u64, u64)) -> u64 {
     while let Some(top) = open.last() {
         let from = at.max(top.start);
         let end = top.end.min(to);
@@ -143,19 +143,19 @@ pub(super) fn change_within(
 mod tests {
     use super::*;
 
-    /// Pieces of one row each.
-    fn flat(pieces: &[(u64, u64, u32)]) -> Vec<(u64, u64, u32)> {
-        let rows: Vec<_> = pieces.iter().map(|piece| (piece.0, piece.2)).collect();
-        let pieces = pieces
+    /// Contributions of one row each.
+    fn flat(contributions: &[(u64, u64, u32)]) -> Vec<(u64, u64, u32)> {
+        let rows: Vec<_> = contributions.iter().map(|contribution| (contribution.0, contribution.2)).collect();
+        let contributions = contributions
             .iter()
             .enumerate()
-            .map(|(i, piece)| Piece { start: piece.0, end: piece.1, rows: i..i + 1 })
+            .map(|(i, contribution)| Contribution { start: contribution.0, end: contribution.1, rows: i..i + 1 })
             .collect();
-        flatten(pieces, &rows, 0).iter().map(|span| (span.start, span.end, span.recipe)).collect()
+        flatten(contributions, &rows, 0).iter().map(|span| (span.start, span.end, span.recipe)).collect()
     }
 
     #[test]
-    fn the_piece_that_begins_last_holds() {
+    fn the_contribution_that_begins_last_holds() {
         assert_eq!(flat(&[(10, 20, 1), (20, 30, 2)]), [(10, 20, 1), (20, 30, 2)]);
         assert_eq!(flat(&[(20, 30, 2), (10, 20, 1)]), [(10, 20, 1), (20, 30, 2)]);
         assert_eq!(flat(&[(10, 40, 1), (20, 30, 2)]), [(10, 20, 1), (20, 30, 2), (30, 40, 1)]);

@@ -34,7 +34,7 @@ pub struct TableBuild {
     pub diagnostics: Vec<RecipeDiagnostic>,
     /// Figures.
     pub stats: TableStats,
-    /// It was made earlier, and is valid still.
+    /// It was built earlier, and is valid still.
     pub from_cache: bool,
 }
 
@@ -54,8 +54,8 @@ pub struct TableStats {
     /// Those of them that are not packed.
     pub wide_recipes: u64,
     /// FDEs, or procedures of other sources, that speak of executable code.
-    pub pieces: u64,
-    /// What was odd when the table was made.
+    pub contributions: u64,
+    /// What was odd when the table was built.
     pub diagnostics: u64,
 }
 
@@ -72,7 +72,7 @@ pub enum RecipeDiagnostic {
     TooMuchCode(LinkAddr),
     /// The table would be longer than 4 GiB: it is empty.
     TooLong,
-    /// A cached table could not be used, and was made again.
+    /// A cached table could not be used, and was built again.
     Cache(CacheTrouble),
 }
 

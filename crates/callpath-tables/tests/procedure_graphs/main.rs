@@ -24,7 +24,7 @@ fn run(directory: &Path, program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A program made of assembler, and where its labels lie. What is undefined in it stays so.
+/// A program in assembler, and where its labels lie. What is undefined in it stays so.
 struct Program {
     module: Module,
     symbols: BTreeMap<String, u64>,

@@ -3,7 +3,6 @@
 //!
 //! Whatever comes from a program or its binaries is shown with control characters escaped.
 
-mod account;
 mod chain;
 mod head;
 mod hot;
@@ -13,6 +12,7 @@ mod options;
 mod page;
 mod paint;
 mod printable;
+mod quality;
 mod quantity;
 mod tree;
 mod views;
@@ -22,11 +22,11 @@ use std::io::{BufWriter, Write};
 use callpath_db::{Profile, ViewKind};
 
 use crate::ViewError;
-pub use account::account;
 pub use options::TextOptions;
 use page::Page;
 pub(crate) use printable::acts_on_terminals;
 pub use printable::{printable, shell_word};
+pub use quality::quality;
 use views::Views;
 
 /// Writes the default report: what ran, how its samples were accounted for, the hottest path, the calling context tree

@@ -7,8 +7,8 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::code_map::{CodeMap, NOWHERE};
 use crate::decode::{Flow, Instructions};
-use crate::places::{NOWHERE, Places};
 use crate::worklist::Search;
 
 /// A procedure of more instructions, with those that it calls, is taken to write all registers.
@@ -24,29 +24,29 @@ pub(crate) struct Clobbers {
 
 impl Clobbers {
     /// The procedure at `start` gives `register` back as it was.
-    pub(crate) fn preserves(&mut self, places: &Places<'_>, start: u32, register: usize) -> bool {
-        let written = *self.written.entry(start).or_insert_with(|| written_by(places, start));
+    pub(crate) fn preserves(&mut self, code_map: &CodeMap<'_>, start: u32, register: usize) -> bool {
+        let written = *self.written.entry(start).or_insert_with(|| written_by(code_map, start));
         written >> register & 1 == 0
     }
 
     /// Bytes of arguments that the procedure at `start` pops when it returns.
-    pub(crate) fn popped_by(&mut self, places: &Places<'_>, start: u32) -> u16 {
-        *self.popped.entry(start).or_insert_with(|| popped_by(places, start).unwrap_or(0))
+    pub(crate) fn popped_by(&mut self, code_map: &CodeMap<'_>, start: u32) -> u16 {
+        *self.popped.entry(start).or_insert_with(|| popped_by(code_map, start).unwrap_or(0))
     }
 }
 
 /// `None` if it cannot be told.
-fn popped_by(places: &Places<'_>, start: u32) -> Option<u16> {
+fn popped_by(code_map: &CodeMap<'_>, start: u32) -> Option<u16> {
     let mut popped = None;
     let mut left = MAX_INSTRUCTIONS;
     let mut search = Search::<FxHashSet<u32>>::default();
     search.add(start);
     while let Some(block) = search.next() {
-        let mut instructions = Instructions::new(places, block)?;
+        let mut instructions = Instructions::new(code_map, block)?;
         loop {
             left = left.checked_sub(1)?;
             let instruction = instructions.read()?;
-            match instructions.flow_of(&instruction, places) {
+            match instructions.flow_of(&instruction, code_map) {
                 Flow::Branch(target) => search.add(target),
                 Flow::Jump(target) => {
                     search.add(target);
@@ -68,7 +68,7 @@ fn popped_by(places: &Places<'_>, start: u32) -> Option<u16> {
     popped
 }
 
-fn written_by(places: &Places<'_>, start: u32) -> u16 {
+fn written_by(code_map: &CodeMap<'_>, start: u32) -> u16 {
     let mut written = 0;
     let mut left = MAX_INSTRUCTIONS;
     let mut search = Search::<FxHashSet<u32>>::default();
@@ -77,12 +77,12 @@ fn written_by(places: &Places<'_>, start: u32) -> u16 {
         if block == NOWHERE {
             return ALL;
         }
-        let Some(mut instructions) = Instructions::new(places, block) else { return ALL };
+        let Some(mut instructions) = Instructions::new(code_map, block) else { return ALL };
         loop {
             let Some(instruction) = instructions.read().filter(|_| left > 0) else { return ALL };
             left -= 1;
             written |= instruction.writes().general_bits();
-            match instructions.flow_of(&instruction, places) {
+            match instructions.flow_of(&instruction, code_map) {
                 Flow::Next => continue,
                 Flow::Branch(target) | Flow::Call(target) => search.add(target),
                 Flow::Jump(target) => {

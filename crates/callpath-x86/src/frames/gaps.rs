@@ -9,9 +9,9 @@ use super::Frames;
 use super::inference::Inference;
 use super::knowledge::Knowledge;
 use crate::bitmap::Bitmap;
+use crate::code_map::{CodeMap, NOWHERE, Part};
 use crate::decode::{Flow, Instructions, is_prologue, is_sure_prologue};
 use crate::idioms;
-use crate::places::{NOWHERE, Part, Places};
 use crate::recipe::has_recipe;
 use crate::state::{RBP, RSP, State};
 use crate::sweep::{Event, EventKind};
@@ -49,7 +49,7 @@ pub(crate) struct Gaps<'f, 'a> {
 impl<'f, 'a> Gaps<'f, 'a> {
     /// All starts that were found have been followed.
     pub(crate) fn new(frames: &'f mut Frames<'a>) -> Gaps<'f, 'a> {
-        let bitmap = || Bitmap::new(frames.known.code.places.len());
+        let bitmap = || Bitmap::new(frames.known.code.code_map.len());
         Gaps { garbage: bitmap(), padding: bitmap(), jumpers: Vec::new(), frames }
     }
 
@@ -61,7 +61,7 @@ impl<'f, 'a> Gaps<'f, 'a> {
     /// Looks at every stretch that has not been seen, in order.
     pub(crate) fn fill(&mut self) {
         let known = &self.frames.known;
-        let parts: Vec<Part<'_>> = known.code.places.parts().to_vec();
+        let parts: Vec<Part<'_>> = known.code.code_map.parts().to_vec();
         let is_unseen = |event: &&Event| {
             matches!(event.kind, EventKind::Branch | EventKind::Jump) && !known.recipes.is_seen(event.target)
         };
@@ -101,7 +101,7 @@ impl<'f, 'a> Gaps<'f, 'a> {
             let code = known.code.known.next(from, data_end).unwrap_or(data_end);
             return known.recipes.next_seen(from, code);
         }
-        let bytes = known.code.places.bytes(from);
+        let bytes = known.code.code_map.bytes(from);
         let zeros = bytes.iter().take_while(|&&byte| byte == 0).count() as u32;
         if zeros >= 2 {
             return from + zeros;
@@ -118,11 +118,11 @@ impl<'f, 'a> Gaps<'f, 'a> {
         self.code(at, round);
         // What was not understood is passed, up to where control does not fall to.
         let known = &self.frames.known;
-        let Some(mut instructions) = Instructions::new(&known.code.places, at) else { return NOWHERE };
+        let Some(mut instructions) = Instructions::new(&known.code.code_map, at) else { return NOWHERE };
         let mut next = at;
         while next < end && !known.recipes.is_seen(next) {
             let Some(instruction) = instructions.read() else { return next + 1 };
-            let flow = instructions.flow_of(&instruction, &known.code.places);
+            let flow = instructions.flow_of(&instruction, &known.code.code_map);
             next = instructions.position();
             let ends = match flow {
                 Flow::Jump(_) | Flow::JumpIndirect | Flow::Return | Flow::Stop => true,
@@ -151,15 +151,15 @@ impl<'f, 'a> Gaps<'f, 'a> {
         if !code.sweep.behind_ends.get(at) {
             return false;
         }
-        let bytes = code.places.bytes(at);
-        is_prologue(bytes) && !is_landing_mark(bytes) && (code.places.is_aligned(at) || is_sure_prologue(bytes))
+        let bytes = code.code_map.bytes(at);
+        is_prologue(bytes) && !is_landing_mark(bytes) && (code.code_map.is_aligned(at) || is_sure_prologue(bytes))
     }
 
     /// Code that nothing leads to begins at `at`.
     fn code(&mut self, at: u32, round: Round) {
-        let places = &self.frames.known.code.places;
-        let is_aligned = places.is_aligned(at);
-        if let Some(state) = idioms::linkage_stub(places.bytes(at)) {
+        let code_map = &self.frames.known.code.code_map;
+        let is_aligned = code_map.is_aligned(at);
+        if let Some(state) = idioms::linkage_stub(code_map.bytes(at)) {
             return self.frames.begin(at, state);
         }
         if self.begins_surely(at) {
@@ -183,9 +183,9 @@ impl<'f, 'a> Gaps<'f, 'a> {
             || (inferred.call_offset().is_some() && !inferred.is_aligned_as_entry());
         if is_inside && let Some((owner, state)) = self.inner_state(at, &inferred) {
             self.frames.follow_guess(owner, at, state);
-            return self.frames.follow_found();
+            return self.frames.follow_starts();
         }
-        let may_begin = is_aligned || begins_probably(&self.frames.known.code.places, at);
+        let may_begin = is_aligned || begins_probably(&self.frames.known.code.code_map, at);
         if round >= Round::Likely && may_begin && is_like_entry {
             self.frames.begin(at, State::at_entry());
         }
@@ -203,7 +203,7 @@ impl<'f, 'a> Gaps<'f, 'a> {
                 .owner_of_gap(at)
                 .filter(|&owner| landing(owner).is_some_and(|landing| has_same_frame(&landing, &state)));
             self.frames.follow_for(owner.unwrap_or(at), at, state);
-            self.frames.follow_found();
+            self.frames.follow_starts();
         }
         true
     }
@@ -263,8 +263,8 @@ impl<'f, 'a> Gaps<'f, 'a> {
 }
 
 /// Code whose address is taken begins like a procedure.
-pub(crate) fn begins_probably(places: &Places<'_>, at: u32) -> bool {
-    let bytes = places.bytes(at);
+pub(crate) fn begins_probably(code_map: &CodeMap<'_>, at: u32) -> bool {
+    let bytes = code_map.bytes(at);
     is_prologue(bytes) && !is_landing_mark(bytes)
 }
 

@@ -18,9 +18,9 @@ use super::knowledge::Knowledge;
 use super::pool::UNKNOWN;
 use super::purpose::{BehindCall, Edge, Purpose, Reached};
 
-/// What is being learned.
+/// A speculation: control is followed, and what it meets constrains what held at the start.
 pub(crate) struct Inference {
-    /// Code that control reaches only behind a call is not followed.
+    /// Code that is reachable only if a call returns is not followed.
     is_strict: bool,
     /// Nor is any code behind a call.
     ends_at_calls: bool,

@@ -2,11 +2,11 @@
 
 use super::purpose::Purpose;
 use super::walk::Walk;
+use crate::code_map::NOWHERE;
 use crate::decode::is_sure_prologue;
 use crate::effect::load;
 use crate::idioms;
 use crate::instruction::Instruction;
-use crate::places::NOWHERE;
 use crate::state::State;
 use crate::tables::{Entry, JumpedTable};
 use crate::value::Value;
@@ -19,7 +19,7 @@ impl<P: Purpose> Walk<'_, '_, P> {
         }
         let is_behind = (self.root..at).contains(&target);
         let looks_like_start =
-            self.known.code.places.is_aligned(target) && !is_behind && !self.known.recipes.is_seen(target);
+            self.known.code.code_map.is_aligned(target) && !is_behind && !self.known.recipes.is_seen(target);
         if looks_like_start && state.is_like_entry() && !self.blocks.contains(target) {
             return self.purpose.find(self.known, target);
         }
@@ -31,12 +31,12 @@ impl<P: Purpose> Walk<'_, '_, P> {
         let code = &self.known.code;
         let memory = instruction.memory();
         if memory.is_some_and(|memory| memory.is_beside_code())
-            && idioms::linkage_stub(code.places.bytes(next)).is_some()
+            && idioms::linkage_stub(code.code_map.bytes(next)).is_some()
         {
             // The lazy half of a stub: the jump leads there until the symbol is bound.
             return self.purpose.find(self.known, next);
         }
-        if let Some(target) = code.data.slot_target(instruction, code.places.address(next).0, &code.places) {
+        if let Some(target) = code.data.slot_target(instruction, code.code_map.address(next).0, &code.code_map) {
             self.purpose.find(self.known, target);
         }
         let value = match memory {
@@ -55,15 +55,15 @@ impl<P: Purpose> Walk<'_, '_, P> {
         let table = JumpedTable { address: table, entry, bound: state.bound, next };
         let is_credible = |target: u32| {
             // Where no case is possible, compilers let the table lead behind the procedure.
-            let is_next = code.places.is_aligned(target)
-                && (is_sure_prologue(code.places.bytes(target))
+            let is_next = code.code_map.is_aligned(target)
+                && (is_sure_prologue(code.code_map.bytes(target))
                     || (self.known.pointed.get(target) && matches!(entry, Entry::Distance(_))));
             !is_next
                 && code.sweep.boundaries.get(target)
                 && !code.known.get(target)
                 && (!self.known.begins.starts.get(target) || target == root)
         };
-        for target in table.targets(&code.data, &code.places, is_credible) {
+        for target in table.targets(&code.data, &code.code_map, is_credible) {
             self.known.begins.add_target(target);
             self.arrive(target, state, false);
         }

@@ -6,10 +6,10 @@ use super::calls::CallFrames;
 use super::clobbers::Clobbers;
 use super::recipe_map::RecipeMap;
 use crate::bitmap::Bitmap;
-use crate::claims::Claims;
 use crate::code::ModuleCode;
+use crate::code_map::NOWHERE;
+use crate::cross_validation::CrossValidation;
 use crate::decode::{Flow, Instructions};
-use crate::places::NOWHERE;
 use crate::recipe::recipe_of;
 use crate::state::State;
 
@@ -23,8 +23,8 @@ pub(crate) struct Knowledge<'a> {
     pub(crate) recipes: RecipeMap,
     pub(crate) procedures: Procedures,
     pub(crate) clobbers: Clobbers,
-    /// What call frame information claims, to be compared.
-    pub(crate) claims: Option<Claims<'a>>,
+    /// What call frame information says, to be checked against the code.
+    pub(crate) cross_validation: Option<CrossValidation<'a>>,
 }
 
 /// Where blocks and procedures begin.
@@ -36,13 +36,13 @@ pub(crate) struct Beginnings {
     /// Where control that runs on from instruction to instruction ends a block: jumps' targets, starts, known code.
     pub(crate) block_ends: Bitmap,
     /// Starts that were found and not yet followed.
-    pub(crate) found: Vec<u32>,
+    pub(crate) unfollowed: Vec<u32>,
 }
 
 impl Beginnings {
     fn new(code: &ModuleCode<'_>) -> Beginnings {
         let mut starts = code.sure_starts.clone();
-        for target in code.sweep.call_targets.range(0, code.places.len()) {
+        for target in code.sweep.call_targets.range(0, code.code_map.len()) {
             if code.sweep.boundaries.get(target) {
                 starts.insert(target);
             }
@@ -51,7 +51,7 @@ impl Beginnings {
         let mut block_ends = jump_targets.clone();
         block_ends.insert_all(&starts);
         block_ends.insert_all(&code.known);
-        Beginnings { starts, jump_targets, block_ends, found: Vec::new() }
+        Beginnings { starts, jump_targets, block_ends, unfollowed: Vec::new() }
     }
 
     /// A procedure begins at `at`. Whether that is new.
@@ -83,7 +83,7 @@ pub(crate) struct Procedures {
 impl<'a> Knowledge<'a> {
     /// What reading the code told, and nothing else. `pointed`: code whose address is taken.
     pub(crate) fn new(code: ModuleCode<'a>, pointed: &[u32]) -> Knowledge<'a> {
-        let len = code.places.len();
+        let len = code.code_map.len();
         let mut is_pointed = Bitmap::new(len);
         for &at in pointed {
             is_pointed.insert(at);
@@ -95,7 +95,7 @@ impl<'a> Knowledge<'a> {
             recipes: RecipeMap::new(len),
             procedures: Procedures::default(),
             clobbers: Clobbers::default(),
-            claims: None,
+            cross_validation: None,
         }
     }
 
@@ -103,7 +103,7 @@ impl<'a> Knowledge<'a> {
     pub(crate) fn find(&mut self, at: u32) {
         if at != NOWHERE && self.begins.starts.insert(at) && !self.code.known.get(at) {
             self.begins.block_ends.insert(at);
-            self.begins.found.push(at);
+            self.begins.unfollowed.push(at);
         }
     }
 
@@ -116,7 +116,7 @@ impl<'a> Knowledge<'a> {
 
     /// Forgets the recipes from `at` on, up to where control does not fall to or comes from elsewhere.
     pub(crate) fn forget_block(&mut self, at: u32) {
-        let Some(mut instructions) = Instructions::new(&self.code.places, at) else { return };
+        let Some(mut instructions) = Instructions::new(&self.code.code_map, at) else { return };
         loop {
             let from = instructions.position();
             let joins = from != at && self.begins.jump_targets.get(from) && !self.recipes.need_return.get(from);
@@ -126,7 +126,7 @@ impl<'a> Knowledge<'a> {
             let Some(instruction) = instructions.read() else { return };
             self.recipes.forget(from, instructions.position());
             self.recipes.need_return.remove(from);
-            let flow = instructions.flow_of(&instruction, &self.code.places);
+            let flow = instructions.flow_of(&instruction, &self.code.code_map);
             if !matches!(flow, Flow::Next | Flow::Branch(_) | Flow::Call(_)) {
                 return;
             }

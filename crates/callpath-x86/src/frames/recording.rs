@@ -107,8 +107,8 @@ impl Purpose for Recording {
         }
         known.recipes.mark(code.at, code.next, self.number);
         self.has_unknown |= self.number == UNKNOWN;
-        if let Some(claims) = &mut known.claims {
-            claims.judge(code.at, state);
+        if let Some(cross_validation) = &mut known.cross_validation {
+            cross_validation.cross_validate(code.at, state);
         }
         true
     }

@@ -7,10 +7,10 @@
 
 use super::knowledge::Knowledge;
 use super::purpose::{BehindCall, Edge, Purpose, Reached};
+use crate::code_map::NOWHERE;
 use crate::decode::{Flow, Instructions, is_sure_prologue};
 use crate::effect;
 use crate::instruction::{Condition, Instruction, Operation};
-use crate::places::NOWHERE;
 use crate::recipe::has_recipe;
 use crate::state::{CALL_CLOBBERED, RBP, RSP, State};
 use crate::value::Base;
@@ -67,7 +67,7 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
     pub(super) fn run(&mut self, state: &State) {
         self.blocks.clear();
         self.enter(Block { at: self.root, needs_return: self.purpose.is_guess(), end: self.root }, state);
-        let Some(mut instructions) = Instructions::new(&self.known.code.places, self.root) else {
+        let Some(mut instructions) = Instructions::new(&self.known.code.code_map, self.root) else {
             return self.blocks.stop();
         };
         let mut state = State::unknown();
@@ -86,7 +86,7 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
     /// Follows each block once more: states have settled.
     pub(super) fn run_again(&mut self) {
         let blocks: Vec<u32> = self.blocks.in_order().into_iter().map(|(block, _)| block).collect();
-        let Some(mut instructions) = Instructions::new(&self.known.code.places, self.root) else { return };
+        let Some(mut instructions) = Instructions::new(&self.known.code.code_map, self.root) else { return };
         let mut state = State::unknown();
         for block in blocks {
             if let Some(block) = self.resume(block, &mut state) {
@@ -122,7 +122,7 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
     fn block(&mut self, instructions: &mut Instructions<'a>, block: Block, state: &mut State) -> u32 {
         let Block { at: block, end: known_end, .. } = block;
         if !instructions.seek(block) {
-            let Some(elsewhere) = Instructions::new(&self.known.code.places, block) else { return block };
+            let Some(elsewhere) = Instructions::new(&self.known.code.code_map, block) else { return block };
             *instructions = elsewhere;
         }
         // The last instruction was a call.
@@ -207,7 +207,7 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
                         return next;
                     }
                     if self.known.code.sweep.has_popping_returns && target != NOWHERE {
-                        let popped = self.known.clobbers.popped_by(&self.known.code.places, target);
+                        let popped = self.known.clobbers.popped_by(&self.known.code.code_map, target);
                         let top = state.get(RSP).plus(popped.into());
                         state.set(RSP, top, at);
                     }
@@ -265,12 +265,12 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
         }
         let has_frame = |register: usize| state.get(register).base() == Some(Base::CFA);
         let is_lost = !has_frame(RSP) && !has_frame(RBP) && !has_recipe(state);
-        let places = &self.known.code.places;
-        if !is_lost && !sets_rsp(places.bytes(next)) {
+        let code_map = &self.known.code.code_map;
+        if !is_lost && !sets_rsp(code_map.bytes(next)) {
             return;
         }
         for register in CALL_CLOBBERED {
-            if before.get(register).base().is_some() && self.known.clobbers.preserves(places, target, register) {
+            if before.get(register).base().is_some() && self.known.clobbers.preserves(code_map, target, register) {
                 state.set(register, before.get(register), next);
             }
         }
@@ -300,7 +300,7 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
         }
         let code = &self.known.code;
         if !is_padding {
-            let begins = code.places.is_aligned(at) && is_sure_prologue(code.places.bytes(at));
+            let begins = code.code_map.is_aligned(at) && is_sure_prologue(code.code_map.bytes(at));
             if begins {
                 self.purpose.find(self.known, at);
             }
@@ -310,7 +310,7 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
         if self.known.begins.starts.get(end) {
             return true;
         }
-        let begins = code.sweep.begins_behind_padding(&code.places, &self.known.begins.jump_targets, at..end);
+        let begins = code.sweep.begins_behind_padding(&code.code_map, &self.known.begins.jump_targets, at..end);
         if begins {
             self.purpose.find(self.known, end);
         }

@@ -1,7 +1,7 @@
 //! The blocks of one procedure: where control goes from its entry, cut where it comes together.
 //! Knows nothing of what tables hold.
 //!
-//! The sweep has decoded every instruction: its events between two positions are all that blocks are made of. Where
+//! The sweep has decoded every instruction: its events between two positions are all that blocks are built from. Where
 //! control comes to the middle of one of its instructions, a few are decoded anew.
 
 mod endings;
@@ -11,13 +11,13 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
+use crate::code_map::NOWHERE;
 use crate::decode::{Flow, Instructions};
 use crate::graph::module_flow::ModuleFlow;
 use crate::graph::procedure::{Ending, Procedure, RawBlock, Stretch};
 use crate::graph::resolution::Resolution;
 use crate::graph::steps::{Step, StepKind};
 use crate::graph::{ProcedureGraph, jump_tables};
-use crate::places::NOWHERE;
 
 /// Tables whose cases jump through tables whose cases jump are looked through so often.
 const MAX_ROUNDS: usize = 32;
@@ -110,7 +110,7 @@ impl Procedure<'_, '_> {
     /// Decodes what the sweep has other instructions for, up to where it has the same.
     fn stray(&mut self, at: u32) {
         let Some(stretch_end) = self.stretch_at(at).map(|stretch| stretch.end) else { return };
-        let Some(mut instructions) = Instructions::new(&self.flow.code.places, at) else { return };
+        let Some(mut instructions) = Instructions::new(&self.flow.code.code_map, at) else { return };
         let mut block = RawBlock { start: at, end: at + 1, how: Ending::Stray { flow: Flow::Stop } };
         for _ in 0..MAX_STRAY {
             if block.end >= stretch_end {
@@ -118,7 +118,7 @@ impl Procedure<'_, '_> {
             }
             let Some(instruction) = instructions.read() else { break };
             block.end = instructions.position();
-            match instructions.flow_of(&instruction, &self.flow.code.places) {
+            match instructions.flow_of(&instruction, &self.flow.code.code_map) {
                 Flow::Next | Flow::Call(_) | Flow::CallIndirect if self.flow.code.sweep.boundaries.get(block.end) => {
                     block.how = Ending::Falls;
                     self.arrive(block.end);
@@ -161,8 +161,8 @@ impl Procedure<'_, '_> {
                     self.resolved.insert(step, Rc::clone(known));
                     continue;
                 }
-                if let Resolution::Table { targets, pieces, .. } = &*now {
-                    pieces.iter().for_each(|&piece| self.add_piece(piece));
+                if let Resolution::Table { targets, code_fragments, .. } = &*now {
+                    code_fragments.iter().for_each(|&code_fragment| self.add_fragment(code_fragment));
                     let known = match before.as_deref() {
                         Some(Resolution::Table { targets, .. }) => targets.as_slice(),
                         _ => &[],

@@ -1,8 +1,8 @@
 //! Which stretches of code make up one procedure: its hot part, and the cold ones that only it leads to.
 //! Knows nothing of blocks.
 //!
-//! A piece begins a procedure if it is called, if its address is taken, or if a symbol says so. Any other belongs to
-//! the procedure that it exchanges jumps with: a jump into the middle of a piece stays in the procedure, while one to
+//! A fragment begins a procedure if it is called, if its address is taken, or if a symbol says so. Any other belongs to
+//! the procedure that it exchanges jumps with: a jump into the middle of a fragment stays in the procedure, while one to
 //! its start may be a tail call.
 
 use std::ops::Range;
@@ -11,14 +11,14 @@ use callpath_format::address::LinkAddr;
 
 use crate::bitmap::Bitmap;
 use crate::code::{ModuleCode, words_of_code};
+use crate::code_map::{CodeMap, NOWHERE};
 use crate::decode::Instructions;
 use crate::graph::{FragmentKind, GraphInput};
-use crate::places::{NOWHERE, Places};
 use crate::sweep::{EventKind, Sweep};
 
 /// Code of one procedure.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Piece {
+pub(super) struct CodeFragment {
     pub(super) start: u32,
     pub(super) end: u32,
     /// Procedures begin like this.
@@ -40,12 +40,12 @@ pub(super) struct Taken {
 
 impl Taken {
     pub(super) fn new(input: &GraphInput<'_>, code: &ModuleCode<'_>) -> Taken {
-        let ModuleCode { places, sweep, .. } = code;
-        let mut in_data = Bitmap::new(places.len());
-        let pointers = input.code.pointers.iter().filter_map(|(_, to)| places.position(to.0));
+        let ModuleCode { code_map, sweep, .. } = code;
+        let mut in_data = Bitmap::new(code_map.len());
+        let pointers = input.code.pointers.iter().filter_map(|(_, to)| code_map.position(to.0));
         pointers.for_each(|at| _ = in_data.insert(at));
         if input.code.is_absolute {
-            words_of_code(&input.code, places).into_iter().for_each(|at| _ = in_data.insert(at));
+            words_of_code(&input.code, code_map).into_iter().for_each(|at| _ = in_data.insert(at));
         }
         let mut all = in_data.clone();
         sweep.code_references.iter().for_each(|&at| _ = all.insert(at));
@@ -54,24 +54,24 @@ impl Taken {
 }
 
 /// The code, cut: at the bounds that are given, and elsewhere where procedures seem to begin.
-pub(super) fn pieces(input: &GraphInput<'_>, code: &ModuleCode<'_>, taken: &Taken) -> Vec<Piece> {
-    let ModuleCode { places, sweep, sure_starts: sure, .. } = code;
+pub(super) fn code_fragments(input: &GraphInput<'_>, code: &ModuleCode<'_>, taken: &Taken) -> Vec<CodeFragment> {
+    let ModuleCode { code_map, sweep, sure_starts: sure, .. } = code;
     let mut given: Vec<(Range<u32>, FragmentKind)> = Vec::new();
     for fragment in input.fragments {
-        given.extend(places.positions(&fragment.code).into_iter().map(|range| (range, fragment.kind)));
+        given.extend(code_map.positions(&fragment.code).into_iter().map(|range| (range, fragment.kind)));
     }
     given.sort_by_key(|(range, _)| (range.start, u32::MAX - range.end));
     given.dedup_by_key(|(range, _)| range.start);
     let is_called = |at: u32| sure.get(at) || (sweep.call_targets.get(at) && sweep.boundaries.get(at));
-    let mut pieces = Vec::with_capacity(given.len());
+    let mut code_fragments = Vec::with_capacity(given.len());
     let mut push = |range: Range<u32>, kind: FragmentKind, is_given: bool| {
         let start = range.start;
         let is_part = kind == FragmentKind::Part && !sweep.call_targets.get(start);
         // An instruction may refer to data between the code.
         let is_taken = if is_given || input.fragments.is_empty() { &taken.all } else { &taken.in_data };
         let is_entry = !is_part && (kind == FragmentKind::Entry || is_called(start) || is_taken.get(start));
-        let is_aligned = places.is_aligned(start);
-        pieces.push(Piece { start, end: range.end, is_entry, is_part, is_aligned, is_given });
+        let is_aligned = code_map.is_aligned(start);
+        code_fragments.push(CodeFragment { start, end: range.end, is_entry, is_part, is_aligned, is_given });
     };
     // Where to cut inside: control does not fall to there, or a symbol says so.
     let cuts = |range: Range<u32>| {
@@ -84,7 +84,7 @@ pub(super) fn pieces(input: &GraphInput<'_>, code: &ModuleCode<'_>, taken: &Take
         cuts
     };
     let mut index = 0;
-    for part in places.parts() {
+    for part in code_map.parts() {
         let mut at = part.first;
         while at < part.end() {
             let next = given.get(index).filter(|(range, _)| range.start < part.end());
@@ -105,7 +105,7 @@ pub(super) fn pieces(input: &GraphInput<'_>, code: &ModuleCode<'_>, taken: &Take
                 _ => {
                     // No bounds are given: up to the next that are, without the padding in front.
                     let end = next.map_or(part.end(), |(range, _)| range.start);
-                    let from = behind_padding(places, at, end);
+                    let from = behind_padding(code_map, at, end);
                     if from >= end {
                         at = end;
                         continue;
@@ -124,18 +124,18 @@ pub(super) fn pieces(input: &GraphInput<'_>, code: &ModuleCode<'_>, taken: &Take
             at = range.end;
         }
     }
-    pieces
+    code_fragments
 }
 
 /// The first position from `at` on that is neither padding nor zero, or `end`.
-fn behind_padding(places: &Places<'_>, at: u32, end: u32) -> u32 {
-    let Some(mut instructions) = Instructions::new(places, at) else { return end };
+fn behind_padding(code_map: &CodeMap<'_>, at: u32, end: u32) -> u32 {
+    let Some(mut instructions) = Instructions::new(code_map, at) else { return end };
     loop {
         let at = instructions.position();
         if at >= end {
             return end;
         }
-        let zeros = places.bytes(at).iter().take((end - at) as usize).take_while(|&&byte| byte == 0).count() as u32;
+        let zeros = code_map.bytes(at).iter().take((end - at) as usize).take_while(|&&byte| byte == 0).count() as u32;
         if zeros >= 2 {
             if at + zeros >= end || !instructions.seek(at + zeros) {
                 return end;
@@ -148,7 +148,7 @@ fn behind_padding(places: &Places<'_>, at: u32, end: u32) -> u32 {
     }
 }
 
-/// How one piece is linked with another that begins a procedure.
+/// How one fragment is linked with another that begins a procedure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Link {
     /// A jump into the middle, one way or the other, or an exception that lands there.
@@ -157,25 +157,29 @@ enum Link {
     Start,
 }
 
-/// The procedures, by ascending start of their first pieces: for each a range of the list of its pieces.
+/// The procedures, by ascending start of their first fragments: for each a range of the list of its fragments.
 pub(super) fn procedures(
-    pieces: &[Piece],
+    code_fragments: &[CodeFragment],
     sweep: &Sweep,
     landing_pads: &[(u32, u32, u32)],
 ) -> (Vec<Range<u32>>, Vec<u32>) {
-    let piece_at = |at: u32| {
-        let index = pieces.partition_point(|piece| piece.start <= at).checked_sub(1)?;
-        pieces.get(index).filter(|piece| at < piece.end).map(|_| index as u32)
+    let fragment_at = |at: u32| {
+        let index = code_fragments.partition_point(|code_fragment| code_fragment.start <= at).checked_sub(1)?;
+        code_fragments.get(index).filter(|code_fragment| at < code_fragment.end).map(|_| index as u32)
     };
-    // Links between pieces of which at least one begins no procedure: `(one, other, how)`.
+    // Links between fragments of which at least one begins no procedure: `(one, other, how)`.
     let mut links: Vec<(u32, u32, Link)> = Vec::new();
     let mut add = |from: u32, to: u32, target: u32| {
-        let ends = (pieces.get(from as usize), pieces.get(to as usize));
-        let (Some(source), Some(piece)) = ends else { return };
-        let how = if target == piece.start { Link::Start } else { Link::Inside };
+        let ends = (code_fragments.get(from as usize), code_fragments.get(to as usize));
+        let (Some(source), Some(code_fragment)) = ends else { return };
+        let how = if target == code_fragment.start { Link::Start } else { Link::Inside };
         // What nobody gave bounds of may be data.
         let is_code = source.is_given || source.is_entry;
-        if from == to || !is_code || (source.is_entry && piece.is_entry) || (how == Link::Start && piece.is_entry) {
+        if from == to
+            || !is_code
+            || (source.is_entry && code_fragment.is_entry)
+            || (how == Link::Start && code_fragment.is_entry)
+        {
             return;
         }
         links.push((from, to, how));
@@ -185,24 +189,27 @@ pub(super) fn procedures(
         if !matches!(event.kind, EventKind::Branch | EventKind::Jump) || event.target == NOWHERE {
             continue;
         }
-        while pieces.get(source).is_some_and(|piece| piece.end <= event.at) {
+        while code_fragments.get(source).is_some_and(|code_fragment| code_fragment.end <= event.at) {
             source += 1;
         }
-        let Some(piece) = pieces.get(source).filter(|piece| piece.start <= event.at) else { continue };
-        if event.target >= piece.start && event.target < piece.end {
+        let Some(code_fragment) = code_fragments.get(source).filter(|code_fragment| code_fragment.start <= event.at)
+        else {
+            continue;
+        };
+        if event.target >= code_fragment.start && event.target < code_fragment.end {
             continue;
         }
-        if let Some(to) = piece_at(event.target) {
+        if let Some(to) = fragment_at(event.target) {
             add(source as u32, to, event.target);
         }
     }
     for &(from, _, pad) in landing_pads {
-        if let (Some(from), Some(to)) = (piece_at(from), piece_at(pad)) {
+        if let (Some(from), Some(to)) = (fragment_at(from), fragment_at(pad)) {
             // Even at its start: nobody calls a landing pad.
             add(from, to, if from == to { pad } else { NOWHERE });
         }
     }
-    let mut owners = Owners::new(pieces);
+    let mut owners = Owners::new(code_fragments);
     // What is certain first: jumps into the middle hold a procedure together. Twice, because parts lead to parts.
     let mut doubtful = Vec::new();
     for (from, to, how) in links {
@@ -215,34 +222,34 @@ pub(super) fn procedures(
     doubtful.dedup();
     for jumps in doubtful.chunk_by(|a, b| a.1 == b.1) {
         let to = jumps[0].1;
-        let Some(piece) = pieces.get(to as usize) else { continue };
+        let Some(code_fragment) = code_fragments.get(to as usize) else { continue };
         // A procedure that is entered by tail calls only looks just like a cold part, but compilers align it.
         let mut sources: Vec<u32> = jumps.iter().map(|&(from, _)| owners.root(from)).collect();
         sources.sort_unstable();
         sources.dedup();
-        if sources.len() == 1 && (piece.is_part || !piece.is_aligned) {
+        if sources.len() == 1 && (code_fragment.is_part || !code_fragment.is_aligned) {
             owners.join(sources[0], to);
         }
     }
-    owners.lists(pieces)
+    owners.lists(code_fragments)
 }
 
-/// Which pieces belong together: union-find, with at most one entry in each set.
+/// Which fragments belong together: union-find, with at most one entry in each set.
 struct Owners {
     parent: Vec<u32>,
-    /// Of a root: the piece that begins the procedure.
+    /// Of a root: the fragment that begins the procedure.
     entry: Vec<u32>,
-    /// Of a root: how many pieces there are.
+    /// Of a root: how many fragments there are.
     size: Vec<u32>,
 }
 
 impl Owners {
-    fn new(pieces: &[Piece]) -> Owners {
-        let entry = |(index, piece): (u32, &Piece)| if piece.is_entry { index } else { NOWHERE };
+    fn new(code_fragments: &[CodeFragment]) -> Owners {
+        let entry = |(index, code_fragment): (u32, &CodeFragment)| if code_fragment.is_entry { index } else { NOWHERE };
         Owners {
-            parent: (0..pieces.len() as u32).collect(),
-            entry: (0u32..).zip(pieces).map(entry).collect(),
-            size: vec![1; pieces.len()],
+            parent: (0..code_fragments.len() as u32).collect(),
+            entry: (0u32..).zip(code_fragments).map(entry).collect(),
+            size: vec![1; code_fragments.len()],
         }
     }
 
@@ -255,45 +262,51 @@ impl Owners {
         of
     }
 
-    /// Two pieces are of one procedure, unless both have one already: then they share code.
+    /// Two fragments belong to one procedure, unless both have one already: then they share code.
     fn join(&mut self, a: u32, b: u32) {
         let (a, b) = (self.root(a), self.root(b));
         let (of_a, of_b) = (self.entry[a as usize], self.entry[b as usize]);
         if a == b || (of_a != NOWHERE && of_b != NOWHERE) {
             return;
         }
-        // Pieces of one procedure are few: no ranks are kept.
+        // Fragments of one procedure are few: no ranks are kept.
         self.parent[b as usize] = a;
         self.size[a as usize] += self.size[b as usize];
         self.entry[a as usize] = of_a.min(of_b);
     }
 
-    /// For each procedure, a range of the list of its pieces.
-    fn lists(&mut self, pieces: &[Piece]) -> (Vec<Range<u32>>, Vec<u32>) {
-        let roots: Vec<(u32, u32)> = (0..pieces.len() as u32)
-            .map(|piece| {
-                let root = self.root(piece);
-                (root, piece)
+    /// For each procedure, a range of the list of its fragments.
+    fn lists(&mut self, code_fragments: &[CodeFragment]) -> (Vec<Range<u32>>, Vec<u32>) {
+        let roots: Vec<(u32, u32)> = (0..code_fragments.len() as u32)
+            .map(|code_fragment| {
+                let root = self.root(code_fragment);
+                (root, code_fragment)
             })
             .collect();
-        // Where no piece surely begins the procedure, the one that does most likely.
-        let mut firsts = vec![NOWHERE; pieces.len()];
-        for &(root, piece) in &roots {
-            let likely = |piece: u32| pieces.get(piece as usize).map(|p| (p.is_part, !p.is_aligned, piece));
+        // Where no fragment surely begins the procedure, the one that does most likely.
+        let mut firsts = vec![NOWHERE; code_fragments.len()];
+        for &(root, code_fragment) in &roots {
+            let likely = |code_fragment: u32| {
+                code_fragments.get(code_fragment as usize).map(|p| (p.is_part, !p.is_aligned, code_fragment))
+            };
             let first = &mut firsts[root as usize];
             *first = match self.entry[root as usize] {
-                NOWHERE if *first == NOWHERE || likely(piece) < likely(*first) => piece,
+                NOWHERE if *first == NOWHERE || likely(code_fragment) < likely(*first) => code_fragment,
                 NOWHERE => *first,
                 entry => entry,
             };
         }
         let mut keyed: Vec<(u32, bool, u32)> = Vec::with_capacity(roots.len());
-        for (root, piece) in roots {
+        for (root, code_fragment) in roots {
             let first = firsts[root as usize];
             // Without bounds, and with nothing that leads there: data, it seems.
-            let alone = first == piece && self.size[root as usize] == 1;
-            if !alone || pieces.get(piece as usize).is_some_and(|piece| piece.is_given || piece.is_entry) {
-                keyed.push((first, piece != first, piece));
+            let alone = first == code_fragment && self.size[root as usize] == 1;
+            if !alone
+                || code_fragments
+                    .get(code_fragment as usize)
+                    .is_some_and(|code_fragment| code_fragment.is_given || code_fragment.is_entry)
+            {
+                keyed.push((first, code_fragment != first, code_fragment));
             }
         }
         keyed.sort_unstable();
@@ -308,8 +321,8 @@ impl Owners {
     }
 }
 
-/// The addresses of pieces.
-pub(super) fn address_range(places: &Places<'_>, piece: &Piece) -> Range<LinkAddr> {
-    let start = places.address(piece.start);
-    start..LinkAddr(start.0 + u64::from(piece.end - piece.start))
+/// The addresses of fragments.
+pub(super) fn address_range(code_map: &CodeMap<'_>, code_fragment: &CodeFragment) -> Range<LinkAddr> {
+    let start = code_map.address(code_fragment.start);
+    start..LinkAddr(start.0 + u64::from(code_fragment.end - code_fragment.start))
 }

@@ -7,11 +7,11 @@ use rustc_hash::FxHashMap;
 
 use crate::graph::TableEnd;
 
-use crate::graph::heights::Heights;
-use crate::graph::origin::{Origins, Source, Table};
+use crate::graph::backward_slice::{BackwardSlices, Source, Table};
 use crate::graph::partial::PartialGraph;
 use crate::graph::procedure::{Ending, Procedure, RawBlock};
 use crate::graph::resolution::Resolution;
+use crate::graph::stack_heights::StackHeights;
 use crate::graph::steps::StepKind;
 
 /// No table is longer.
@@ -31,47 +31,51 @@ pub(super) fn resolve(
         _ => None,
     });
     let ways = PartialGraph::new(procedure, blocks);
-    let mut origins = Origins::new(&ways, *budget);
-    let mut heights: Option<Heights<'_, PartialGraph<'_, '_, '_, '_>>> = None;
+    let mut slices = BackwardSlices::new(&ways, *budget);
+    let mut stack_heights: Option<StackHeights<'_, PartialGraph<'_, '_, '_, '_>>> = None;
     let mut resolutions = Vec::new();
     // Copies of a jump have their sources in common.
     let mut known: FxHashMap<Vec<Source>, Rc<Resolution>> = FxHashMap::default();
     for (block, step) in jumps {
-        let Some((next, jump)) = origins.last(block) else { continue };
+        let Some((next, jump)) = slices.last(block) else { continue };
         let flow = procedure.flow;
         let resolution = if jump.beside_code(next).is_some() {
-            Rc::new(Resolution::Leaves(flow.code.data.slot_target(&jump, next, &flow.code.places)))
+            Rc::new(Resolution::Leaves(flow.code.data.slot_target(&jump, next, &flow.code.code_map)))
         } else {
-            let sources = origins.of_jump(block);
+            let sources = slices.of_jump(block);
             let found = known.entry(sources).or_insert_with_key(|sources| Rc::new(from_sources(procedure, sources)));
             match **found {
                 Resolution::Unresolved => {
-                    let heights = heights.get_or_insert_with(|| Heights::new(&ways));
-                    if heights.is_empty_behind(block) { Rc::new(Resolution::Leaves(None)) } else { Rc::clone(found) }
+                    let stack_heights = stack_heights.get_or_insert_with(|| StackHeights::new(&ways));
+                    if stack_heights.is_empty_behind(block) {
+                        Rc::new(Resolution::Leaves(None))
+                    } else {
+                        Rc::clone(found)
+                    }
                 }
                 _ => Rc::clone(found),
             }
         };
         resolutions.push((step, resolution));
     }
-    *budget = origins.left();
+    *budget = slices.left();
     resolutions
 }
 
 fn from_sources(procedure: &Procedure<'_, '_>, sources: &[Source]) -> Resolution {
     let flow = procedure.flow;
-    let mut found = Found::default();
+    let mut found = TableTargets::default();
     let mut slot = None;
     let mut has_unknown = false;
     for source in sources {
         match *source {
             Source::Table(table) => found.read(procedure, table),
-            Source::Fixed(address) => match flow.code.places.position(address) {
+            Source::Fixed(address) => match flow.code.code_map.position(address) {
                 Some(target) if procedure.is_inside(target) => found.targets.push(target),
                 target => slot = Some(target),
             },
             Source::Slot(address) => {
-                slot = Some(flow.code.data.pointer(address).and_then(|to| flow.code.places.position(to)))
+                slot = Some(flow.code.data.pointer(address).and_then(|to| flow.code.code_map.position(to)))
             }
             Source::Unknown => has_unknown = true,
         }
@@ -82,7 +86,12 @@ fn from_sources(procedure: &Procedure<'_, '_>, sources: &[Source]) -> Resolution
         found.addresses.sort_unstable();
         found.addresses.dedup();
         let end = if found.is_bounded && !has_unknown { TableEnd::Bound } else { TableEnd::Contents };
-        return Resolution::Table { targets: found.targets, addresses: found.addresses, end, pieces: found.pieces };
+        return Resolution::Table {
+            targets: found.targets,
+            addresses: found.addresses,
+            end,
+            code_fragments: found.code_fragments,
+        };
     }
     match slot {
         Some(target) if !has_unknown => Resolution::Leaves(target),
@@ -116,32 +125,33 @@ impl Table {
 /// No procedure begins there, so that no table of procedures leads there.
 fn is_start_of_part(procedure: &Procedure<'_, '_>, target: u32) -> bool {
     let flow = procedure.flow;
-    let piece = flow.piece_at(target).and_then(|piece| flow.pieces.get(piece as usize));
-    piece.is_some_and(|piece| piece.is_part && piece.start == target)
+    let code_fragment =
+        flow.fragment_at(target).and_then(|code_fragment| flow.code_fragments.get(code_fragment as usize));
+    code_fragment.is_some_and(|code_fragment| code_fragment.is_part && code_fragment.start == target)
 }
 
 /// What tables hold.
-struct Found {
+struct TableTargets {
     targets: Vec<u32>,
     addresses: Vec<u64>,
-    pieces: Vec<u32>,
+    code_fragments: Vec<u32>,
     is_bounded: bool,
     has_procedures: bool,
 }
 
-impl Default for Found {
-    fn default() -> Found {
-        Found {
+impl Default for TableTargets {
+    fn default() -> TableTargets {
+        TableTargets {
             targets: Vec::new(),
             addresses: Vec::new(),
-            pieces: Vec::new(),
+            code_fragments: Vec::new(),
             is_bounded: true,
             has_procedures: false,
         }
     }
 }
 
-impl Found {
+impl TableTargets {
     fn read(&mut self, procedure: &Procedure<'_, '_>, table: Table) {
         let flow = procedure.flow;
         let Ok(stride) = u64::try_from(table.index.stride) else { return };
@@ -169,7 +179,7 @@ impl Found {
         let mut read = 0;
         for index in 0..entries {
             let slot = begin.wrapping_add(stride.wrapping_mul(index));
-            let target = table.target(procedure, slot).and_then(|target| flow.code.places.position(target));
+            let target = table.target(procedure, slot).and_then(|target| flow.code.code_map.position(target));
             match target {
                 Some(target) if target != procedure.entry && self.is_credible(procedure, target) => {
                     self.targets.push(target);
@@ -195,8 +205,10 @@ impl Found {
 
     fn note_procedure(&mut self, procedure: &Procedure<'_, '_>, target: Option<u32>) {
         let flow = procedure.flow;
-        let piece = target.and_then(|target| flow.piece_at(target)).and_then(|p| flow.pieces.get(p as usize));
-        self.has_procedures |= piece.is_some_and(|piece| Some(piece.start) == target && piece.is_entry);
+        let code_fragment =
+            target.and_then(|target| flow.fragment_at(target)).and_then(|p| flow.code_fragments.get(p as usize));
+        self.has_procedures |=
+            code_fragment.is_some_and(|code_fragment| Some(code_fragment.start) == target && code_fragment.is_entry);
     }
 
     /// A case of this procedure may begin there.
@@ -208,9 +220,12 @@ impl Found {
         if procedure.is_inside(target) {
             return true;
         }
-        let Some(piece) = flow.piece_at(target).filter(|&piece| flow.is_orphan(piece)) else { return false };
-        if !self.pieces.contains(&piece) {
-            self.pieces.push(piece);
+        let Some(code_fragment) = flow.fragment_at(target).filter(|&code_fragment| flow.is_orphan(code_fragment))
+        else {
+            return false;
+        };
+        if !self.code_fragments.contains(&code_fragment) {
+            self.code_fragments.push(code_fragment);
         }
         true
     }

@@ -3,17 +3,17 @@
 //!
 //! The way of the data: [`GraphInput`] -> [`ModuleFlow`]: a sweep over all code, fragments put together to procedures
 //! (`fragments`) -> for each procedure, alone, a [`ProcedureGraph`] (`blocks`), whose indirect jumps are traced back to
-//! their tables (`origin`, `jump_tables`) or out of the procedure (`heights`).
+//! their tables (`backward_slice`, `jump_tables`) or out of the procedure (`stack_heights`).
 
+mod backward_slice;
 mod blocks;
 mod fragments;
-mod heights;
 mod jump_tables;
 mod module_flow;
-mod origin;
 mod partial;
 mod procedure;
 mod resolution;
+mod stack_heights;
 mod steps;
 
 use std::ops::Range;
@@ -131,7 +131,7 @@ pub enum Terminator {
     BranchOut(LinkAddr),
     /// A jump through [`ProcedureGraph::tables`].
     Switch(u32),
-    /// A jump of which nobody knows where it leads.
+    /// An indirect jump that could not be followed.
     Unresolved,
     /// A call that does not return.
     NoReturnCall,
@@ -208,7 +208,7 @@ impl ProcedureGraph {
         block.code.contains(&address).then_some(after as u32 - 1)
     }
 
-    /// Jumps of which nobody knows where they lead.
+    /// Indirect jumps that could not be followed.
     pub fn unresolved(&self) -> usize {
         self.blocks.iter().filter(|block| block.terminator == Terminator::Unresolved).count()
     }

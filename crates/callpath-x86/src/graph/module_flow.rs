@@ -1,4 +1,4 @@
-//! All of a module that the graphs of its procedures are made from.
+//! All of a module that the graphs of its procedures are built from.
 //! Knows nothing of blocks. It does not change: procedures can be looked at in any order, on any thread.
 
 use std::ops::Range;
@@ -7,24 +7,24 @@ use callpath_format::address::LinkAddr;
 
 use crate::bitmap::Bitmap;
 use crate::code::ModuleCode;
+use crate::code_map::CodeMap;
 use crate::decode::Instructions;
-use crate::graph::fragments::{self, Piece};
+use crate::graph::fragments::{self, CodeFragment};
 use crate::graph::{Fragment, FragmentKind, GraphInput, LandingPad, ProcedureGraph};
 use crate::input::CodeInput;
 use crate::instruction::Instruction;
-use crate::places::Places;
 
-/// A module's control flow, found once; the graph of each procedure is made of it when it is asked for.
+/// A module's control flow, found once; the graph of each procedure is built from it when it is asked for.
 pub struct ModuleFlow<'a> {
     pub(super) code: ModuleCode<'a>,
     /// Procedures that code may call which is not in the module: symbols, and those whose addresses are taken.
     reached: Bitmap,
     /// Sorted, disjoint.
-    pub(super) pieces: Vec<Piece>,
-    /// For each procedure, its pieces, as a range of `members`: the one with the entry first.
+    pub(super) code_fragments: Vec<CodeFragment>,
+    /// For each procedure, its fragments, as a range of `members`: the one with the entry first.
     pub(super) procedures: Vec<std::ops::Range<u32>>,
     pub(super) members: Vec<u32>,
-    /// For each piece, its procedure, or the greatest number.
+    /// For each fragment, its procedure, or the greatest number.
     owners: Vec<u32>,
     /// `(from, to, pad)` of calls whose exceptions land, sorted.
     pub(super) landing_pads: Vec<(u32, u32, u32)>,
@@ -35,21 +35,21 @@ impl<'a> ModuleFlow<'a> {
     pub fn new(input: &GraphInput<'a>) -> ModuleFlow<'a> {
         let stretches = input.fragments.iter().map(|fragment| &fragment.code);
         let code = ModuleCode::read(&CodeInput { known: &[], ..input.code }, stretches);
-        let landing_pads = landing_pads(&code.places, input.landing_pads);
+        let landing_pads = landing_pads(&code.code_map, input.landing_pads);
         let taken = fragments::Taken::new(input, &code);
-        let pieces = fragments::pieces(input, &code, &taken);
+        let code_fragments = fragments::code_fragments(input, &code, &taken);
         let mut reached = taken.all;
         reached.insert_all(&code.sure_starts);
-        let (procedures, members) = fragments::procedures(&pieces, &code.sweep, &landing_pads);
-        let mut owners = vec![u32::MAX; pieces.len()];
+        let (procedures, members) = fragments::procedures(&code_fragments, &code.sweep, &landing_pads);
+        let mut owners = vec![u32::MAX; code_fragments.len()];
         for (procedure, range) in (0u32..).zip(&procedures) {
-            for &piece in members.get(range.start as usize..range.end as usize).unwrap_or(&[]) {
-                if let Some(owner) = owners.get_mut(piece as usize) {
+            for &code_fragment in members.get(range.start as usize..range.end as usize).unwrap_or(&[]) {
+                if let Some(owner) = owners.get_mut(code_fragment as usize) {
                     *owner = procedure;
                 }
             }
         }
-        ModuleFlow { owners, reached, code, pieces, procedures, members, landing_pads }
+        ModuleFlow { owners, reached, code, code_fragments, procedures, members, landing_pads }
     }
 
     /// How many procedures there are.
@@ -70,19 +70,19 @@ impl<'a> ModuleFlow<'a> {
     /// Where a procedure begins; they are in ascending order.
     pub fn entry(&self, procedure: usize) -> Option<LinkAddr> {
         let first = *self.members.get(self.procedures.get(procedure)?.start as usize)?;
-        self.pieces.get(first as usize).map(|piece| self.code.places.address(piece.start))
+        self.code_fragments.get(first as usize).map(|code_fragment| self.code.code_map.address(code_fragment.start))
     }
 
     /// Whether code that is not in the module may call what is at an address: a symbol says that a procedure begins there, or the
     /// address is taken.
     pub fn is_reached_from_elsewhere(&self, addr: LinkAddr) -> bool {
-        self.code.places.position(addr.0).is_some_and(|at| self.reached.get(at))
+        self.code.code_map.position(addr.0).is_some_and(|at| self.reached.get(at))
     }
 
     /// The procedure that an address lies in, as far as is known without its graph.
     pub fn procedure_at(&self, addr: LinkAddr) -> Option<usize> {
-        let piece = self.piece_at(self.code.places.position(addr.0)?)?;
-        self.owners.get(piece as usize).copied().filter(|&owner| owner != u32::MAX).map(|owner| owner as usize)
+        let code_fragment = self.fragment_at(self.code.code_map.position(addr.0)?)?;
+        self.owners.get(code_fragment as usize).copied().filter(|&owner| owner != u32::MAX).map(|owner| owner as usize)
     }
 
     /// The pieces of a procedure, the one with its entry first; none if there is no such procedure.
@@ -91,22 +91,25 @@ impl<'a> ModuleFlow<'a> {
         self.members.get(range.start as usize..range.end as usize).unwrap_or(&[])
     }
 
-    /// A piece that begins no procedure, and was not found to belong to one.
-    pub(super) fn is_orphan(&self, piece: u32) -> bool {
+    /// A fragment that begins no procedure, and was not found to belong to one.
+    pub(super) fn is_orphan(&self, code_fragment: u32) -> bool {
         let begins = |procedure: &std::ops::Range<u32>| self.members.get(procedure.start as usize).copied();
-        let is_entry = self.pieces.get(piece as usize).is_none_or(|piece| piece.is_entry);
-        !is_entry && self.procedures.binary_search_by_key(&Some(piece), begins).is_ok()
+        let is_entry =
+            self.code_fragments.get(code_fragment as usize).is_none_or(|code_fragment| code_fragment.is_entry);
+        !is_entry && self.procedures.binary_search_by_key(&Some(code_fragment), begins).is_ok()
     }
 
     /// The instruction at a position.
     pub(super) fn instruction_at(&self, at: u32) -> Option<Instruction> {
-        Instructions::new(&self.code.places, at)?.read()
+        Instructions::new(&self.code.code_map, at)?.read()
     }
 
     /// The instructions of a stretch of code, with their addresses: up to bytes that are none.
     pub(crate) fn instructions(&self, code: &Range<LinkAddr>) -> Vec<(LinkAddr, Instruction)> {
-        let start = self.code.places.position(code.start.0);
-        let Some(mut reader) = start.and_then(|at| Instructions::new(&self.code.places, at)) else { return Vec::new() };
+        let start = self.code.code_map.position(code.start.0);
+        let Some(mut reader) = start.and_then(|at| Instructions::new(&self.code.code_map, at)) else {
+            return Vec::new();
+        };
         let mut instructions = Vec::new();
         loop {
             let at = LinkAddr(reader.next_address());
@@ -117,18 +120,18 @@ impl<'a> ModuleFlow<'a> {
         }
     }
 
-    /// The piece that a position lies in.
-    pub(super) fn piece_at(&self, at: u32) -> Option<u32> {
-        let index = self.pieces.partition_point(|piece| piece.start <= at).checked_sub(1)?;
-        self.pieces.get(index).filter(|piece| at < piece.end).map(|_| index as u32)
+    /// The fragment that a position lies in.
+    pub(super) fn fragment_at(&self, at: u32) -> Option<u32> {
+        let index = self.code_fragments.partition_point(|code_fragment| code_fragment.start <= at).checked_sub(1)?;
+        self.code_fragments.get(index).filter(|code_fragment| at < code_fragment.end).map(|_| index as u32)
     }
 }
 
-fn landing_pads(places: &Places<'_>, pads: &[LandingPad]) -> Vec<(u32, u32, u32)> {
+fn landing_pads(code_map: &CodeMap<'_>, pads: &[LandingPad]) -> Vec<(u32, u32, u32)> {
     let mut found = Vec::new();
     for pad in pads {
-        let Some(to) = places.position(pad.pad.0) else { continue };
-        found.extend(places.positions(&pad.calls).into_iter().map(|calls| (calls.start, calls.end, to)));
+        let Some(to) = code_map.position(pad.pad.0) else { continue };
+        found.extend(code_map.positions(&pad.calls).into_iter().map(|calls| (calls.start, calls.end, to)));
     }
     found.sort_unstable();
     found
@@ -143,7 +146,7 @@ pub fn merged(graphs: Vec<ProcedureGraph>) -> Vec<ProcedureGraph> {
     graphs.into_iter().filter(|graph| taken.binary_search(&graph.entry).is_err()).collect()
 }
 
-/// For fuzzing: whatever the bytes are, graphs are made, and control goes from blocks to blocks.
+/// For fuzzing: whatever the bytes are, graphs are built, and control goes from blocks to blocks.
 #[doc(hidden)]
 pub fn fuzz_graph(bytes: &[u8]) {
     let base = LinkAddr(0x1000);

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use crate::dataflow::FlowGraph;
 use crate::decode::Instructions;
 use crate::graph::EdgeKind;
-use crate::graph::origin::Ways;
+use crate::graph::backward_slice::Ways;
 use crate::graph::procedure::{Procedure, RawBlock};
 use crate::graph::resolution::Resolution;
 use crate::instruction::Instruction;
@@ -105,7 +105,7 @@ impl FlowGraph for PartialGraph<'_, '_, '_, '_> {
 impl Ways for PartialGraph<'_, '_, '_, '_> {
     fn instructions(&self, block: u32) -> Vec<(u64, Instruction)> {
         let Some(block) = self.blocks.get(block as usize) else { return Vec::new() };
-        let Some(mut reader) = Instructions::new(&self.procedure.flow.code.places, block.start) else {
+        let Some(mut reader) = Instructions::new(&self.procedure.flow.code.code_map, block.start) else {
             return Vec::new();
         };
         let mut instructions = Vec::new();

@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
+use crate::code_map::NOWHERE;
 use crate::decode::Flow;
 use crate::graph::module_flow::ModuleFlow;
 use crate::graph::resolution::Resolution;
 use crate::graph::steps::Step;
-use crate::places::NOWHERE;
 
 /// A block before it has a number.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +36,7 @@ pub(super) struct Stretch {
     pub(super) start: u32,
     pub(super) end: u32,
     pub(super) steps: Range<usize>,
-    pub(super) piece: u32,
+    pub(super) code_fragment: u32,
 }
 
 /// A procedure while its control flow is being followed.
@@ -58,7 +58,7 @@ pub(super) struct Procedure<'m, 'a> {
 impl<'m, 'a> Procedure<'m, 'a> {
     /// These pieces make it up, the one with its entry first.
     pub(super) fn new(flow: &'m ModuleFlow<'a>, members: &[u32]) -> Option<Procedure<'m, 'a>> {
-        let entry = members.first().and_then(|&piece| flow.pieces.get(piece as usize))?.start;
+        let entry = members.first().and_then(|&code_fragment| flow.code_fragments.get(code_fragment as usize))?.start;
         let mut procedure = Procedure {
             flow,
             entry,
@@ -70,28 +70,33 @@ impl<'m, 'a> Procedure<'m, 'a> {
             extra_roots: Vec::new(),
             resolved: FxHashMap::default(),
         };
-        members.iter().for_each(|&piece| procedure.add_piece(piece));
+        members.iter().for_each(|&code_fragment| procedure.add_fragment(code_fragment));
         Some(procedure)
     }
 
-    /// Adds a piece of code; if it is not there already.
-    pub(super) fn add_piece(&mut self, number: u32) {
-        let Some(piece) = self.flow.pieces.get(number as usize) else { return };
-        let index = self.stretches.partition_point(|stretch| stretch.start < piece.start);
-        if self.stretches.get(index).is_some_and(|stretch| stretch.piece == number) {
+    /// Adds a fragment, if it is not there already.
+    pub(super) fn add_fragment(&mut self, number: u32) {
+        let Some(code_fragment) = self.flow.code_fragments.get(number as usize) else { return };
+        let index = self.stretches.partition_point(|stretch| stretch.start < code_fragment.start);
+        if self.stretches.get(index).is_some_and(|stretch| stretch.code_fragment == number) {
             return;
         }
         let first = self.steps.len();
         let events = &self.flow.code.sweep.events;
-        let from = events.partition_point(|event| event.at < piece.start);
-        let events = events.get(from..).unwrap_or(&[]).iter().take_while(|event| event.at < piece.end);
+        let from = events.partition_point(|event| event.at < code_fragment.start);
+        let events = events.get(from..).unwrap_or(&[]).iter().take_while(|event| event.at < code_fragment.end);
         for event in events {
             let Some(instruction) = self.flow.instruction_at(event.at) else { continue };
             let end = event.at + instruction.len();
-            let kind = self.flow.kind_of(event, &instruction, piece);
+            let kind = self.flow.kind_of(event, &instruction, code_fragment);
             self.steps.push(Step { at: event.at, end, kind, target: event.target, from: NOWHERE });
         }
-        let stretch = Stretch { start: piece.start, end: piece.end, steps: first..self.steps.len(), piece: number };
+        let stretch = Stretch {
+            start: code_fragment.start,
+            end: code_fragment.end,
+            steps: first..self.steps.len(),
+            code_fragment: number,
+        };
         self.stretches.insert(index, stretch);
     }
 

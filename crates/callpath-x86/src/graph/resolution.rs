@@ -13,8 +13,8 @@ pub(super) enum Resolution {
         targets: Vec<u32>,
         addresses: Vec<u64>,
         end: TableEnd,
-        /// Pieces of code that belong to the procedure because of it.
-        pieces: Vec<u32>,
+        /// Fragments that belong to the procedure because of it.
+        code_fragments: Vec<u32>,
     },
     /// It leaves the procedure, for a known position or not.
     Leaves(Option<u32>),
@@ -26,8 +26,8 @@ impl Resolution {
     pub(super) fn merge(before: &Rc<Resolution>, now: &Rc<Resolution>) -> Rc<Resolution> {
         match (&**before, &**now) {
             (
-                Resolution::Table { targets, addresses, end, pieces },
-                Resolution::Table { targets: new, addresses: more, end: now_end, pieces: more_pieces },
+                Resolution::Table { targets, addresses, end, code_fragments },
+                Resolution::Table { targets: new, addresses: more, end: now_end, code_fragments: more_fragments },
             ) => {
                 let both = |a: &[u32], b: &[u32]| {
                     let mut both = [a, b].concat();
@@ -43,7 +43,12 @@ impl Resolution {
                     return Rc::clone(now);
                 }
                 let end = *end.max(now_end);
-                Rc::new(Resolution::Table { targets, addresses, end, pieces: both(pieces, more_pieces) })
+                Rc::new(Resolution::Table {
+                    targets,
+                    addresses,
+                    end,
+                    code_fragments: both(code_fragments, more_fragments),
+                })
             }
             (Resolution::Table { .. }, _) => Rc::clone(before),
             _ => Rc::clone(now),

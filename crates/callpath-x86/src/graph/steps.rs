@@ -1,7 +1,7 @@
 //! The events of the sweep as one procedure has them.
 //! Knows nothing of where control comes from.
 
-use crate::graph::fragments::Piece;
+use crate::graph::fragments::CodeFragment;
 use crate::graph::module_flow::ModuleFlow;
 use crate::instruction::{Control, Instruction, Operation};
 use crate::sweep::{Event, EventKind};
@@ -41,8 +41,8 @@ pub(super) enum StepKind {
 }
 
 impl ModuleFlow<'_> {
-    /// What an event does in a piece of code, where this instruction stands.
-    pub(super) fn kind_of(&self, event: &Event, instruction: &Instruction, piece: &Piece) -> StepKind {
+    /// What an event does in a fragment, where this instruction stands.
+    pub(super) fn kind_of(&self, event: &Event, instruction: &Instruction, code_fragment: &CodeFragment) -> StepKind {
         let control = instruction.control();
         match event.kind {
             EventKind::Branch => StepKind::Branch,
@@ -51,11 +51,11 @@ impl ModuleFlow<'_> {
             EventKind::Leave => StepKind::Return,
             EventKind::Call | EventKind::Stop if instruction.operation() == Operation::Call => {
                 let end = event.at + instruction.len();
-                let stops = self.code.is_through_no_return_slot(instruction, self.code.places.address(end).0)
+                let stops = self.code.is_through_no_return_slot(instruction, self.code.code_map.address(end).0)
                     || !self.code.returns(event.target)
                     // The sweep takes padding behind a call for a procedure's end, where it does not know one.
-                    || (event.kind == EventKind::Stop && !piece.is_given);
-                if stops || self.is_padding_up_to(end, piece.end) { StepKind::NoReturn } else { StepKind::Call }
+                    || (event.kind == EventKind::Stop && !code_fragment.is_given);
+                if stops || self.is_padding_up_to(end, code_fragment.end) { StepKind::NoReturn } else { StepKind::Call }
             }
             EventKind::Call | EventKind::Stop => match control {
                 Control::Jump => StepKind::Jump,

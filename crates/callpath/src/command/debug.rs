@@ -149,7 +149,7 @@ fn recipes(file: &std::path::Path, options: &RecipeOptions) -> Outcome {
         if written.is_ok() {
             written = match id {
                 Some(id) => match table.recipe(id) {
-                    Some(recipe) => writeln!(out, "{:#x} {}{}", start.0, Shown(&recipe), kept(&table, id)),
+                    Some(recipe) => writeln!(out, "{:#x} {}{}", start.0, Shown(&recipe), pinned(&table, id)),
                     None => writeln!(out, "{:#x} malformed recipe {}", start.0, id.0),
                 },
                 None => writeln!(out, "{:#x} end", start.0),
@@ -164,12 +164,12 @@ fn recipes(file: &std::path::Path, options: &RecipeOptions) -> Outcome {
 }
 
 /// Which return addresses must stay as they are.
-fn kept(table: &Table<'_>, id: RecipeId) -> String {
+fn pinned(table: &Table<'_>, id: RecipeId) -> String {
     let head = table.packed(id).map_or(0, |packed| packed.head);
     let said = [
-        (Packed::KEPT, ", return kept"),
-        (Packed::KEEPS, ", callee's return kept"),
-        (Packed::LEAVES, ", may go on elsewhere"),
+        (Packed::PINNED, ", return kept"),
+        (Packed::PINS_CALLEE, ", callee's return kept"),
+        (Packed::TAIL_CALLS_ANY, ", may go on elsewhere"),
     ];
     said.into_iter().filter(|(bit, _)| head & bit != 0).map(|(_, what)| what).collect()
 }

@@ -6,7 +6,7 @@ mod modules;
 mod program;
 mod report;
 mod shown;
-mod trial;
+mod trial_recording;
 
 use std::ffi::OsString;
 use std::io::Write;

@@ -120,7 +120,7 @@ fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
             ..defaults
         };
         let result = match arguments.view {
-            None if arguments.quality => text::account(profile, &options, &mut out),
+            None if arguments.quality => text::quality(profile, &options, &mut out),
             None => text::report(profile, &options, &mut out),
             Some(_) => text::view(profile, &options, &mut out),
         };

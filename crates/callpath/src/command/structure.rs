@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use callpath_analyze::names::ModuleNames;
 use callpath_analyze::structure::{
-    ModuleStructure, ProcedureStructure, SourcePlace, StaticKind, StaticScope, kept_structure,
+    ModuleStructure, ProcedureStructure, SourceLocation, StaticKind, StaticScope, cached_structure,
 };
 use callpath_format::address::LinkAddr;
 use callpath_tables::module::Module;
@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         Some(Wanted::At(addresses)) => Some(&**addresses),
         Some(Wanted::CalledInDwarf(_)) | None => None,
     };
-    let mut found = kept_structure(&source, at, &cache, &step);
+    let mut found = cached_structure(&source, at, &cache, &step);
     drop(progress);
     for diagnostic in &found.diagnostics {
         output::say(diagnostic);
@@ -120,10 +120,10 @@ fn is_called(name: &str, asked: &str) -> bool {
 
 fn text(out: &mut impl Write, found: &ModuleStructure, names: &ModuleNames, lines: bool) -> std::io::Result<()> {
     for procedure in &found.procedures {
-        let at = |place: Option<SourcePlace>| place.map(|place| shown(procedure, place));
+        let at = |location: Option<SourceLocation>| location.map(|location| shown(procedure, location));
         write!(out, "{}", printable(&names.of_structure(procedure).name))?;
-        if let Some(place) = at(procedure.place) {
-            write!(out, "  {place}")?;
+        if let Some(location) = at(procedure.location) {
+            write!(out, "  {location}")?;
         }
         for fragment in &procedure.fragments {
             write!(out, "  {:#x}-{:#x}", fragment.start.0, fragment.end.0)?;
@@ -136,16 +136,18 @@ fn text(out: &mut impl Write, found: &ModuleStructure, names: &ModuleNames, line
         }
         writeln!(out)?;
         if lines {
-            for piece in procedure.pieces.iter().filter(|piece| piece.scope.is_none()) {
-                write_piece(out, procedure, piece, 1)?;
+            for scoped_range in procedure.scoped_ranges.iter().filter(|scoped_range| scoped_range.scope.is_none()) {
+                write_scoped_range(out, procedure, scoped_range, 1)?;
             }
         }
         for (number, scope) in (0u32..).zip(&procedure.scopes) {
             let depth = procedure.chain(Some(number)).len();
             writeln!(out, "{:1$}{2}", "", 2 * depth, described(procedure, scope))?;
             if lines {
-                for piece in procedure.pieces.iter().filter(|piece| piece.scope == Some(number)) {
-                    write_piece(out, procedure, piece, depth + 1)?;
+                for scoped_range in
+                    procedure.scoped_ranges.iter().filter(|scoped_range| scoped_range.scope == Some(number))
+                {
+                    write_scoped_range(out, procedure, scoped_range, depth + 1)?;
                 }
             }
         }
@@ -153,20 +155,20 @@ fn text(out: &mut impl Write, found: &ModuleStructure, names: &ModuleNames, line
     Ok(())
 }
 
-fn write_piece(
+fn write_scoped_range(
     out: &mut impl Write,
     procedure: &ProcedureStructure,
-    piece: &callpath_analyze::structure::Piece,
+    scoped_range: &callpath_analyze::structure::ScopedRange,
     depth: usize,
 ) -> std::io::Result<()> {
-    let place = piece.place.map_or("no line".to_owned(), |place| shown(procedure, place));
-    writeln!(out, "{:1$}{2:#x}-{3:#x} {place}", "", 2 * depth, piece.code.start.0, piece.code.end.0)
+    let location = scoped_range.location.map_or("no line".to_owned(), |location| shown(procedure, location));
+    writeln!(out, "{:1$}{2:#x}-{3:#x} {location}", "", 2 * depth, scoped_range.code.start.0, scoped_range.code.end.0)
 }
 
 fn described(procedure: &ProcedureStructure, scope: &StaticScope) -> String {
     let name = scope.name.as_deref().map_or("[no name]".into(), printable);
     let called = scope.call_site.map_or(String::new(), |site| format!("  called at {}", shown(procedure, site)));
-    let declared = scope.place.map_or(String::new(), |place| format!("  {}", shown(procedure, place)));
+    let declared = scope.location.map_or(String::new(), |location| format!("  {}", shown(procedure, location)));
     match scope.kind {
         StaticKind::Inlined => format!("inlined {name}{declared}{called}"),
         StaticKind::Alien => format!("inlined from {name}{declared}"),
@@ -179,14 +181,14 @@ fn described(procedure: &ProcedureStructure, scope: &StaticScope) -> String {
     }
 }
 
-fn shown(procedure: &ProcedureStructure, place: SourcePlace) -> String {
-    let path = procedure.file(place);
+fn shown(procedure: &ProcedureStructure, location: SourceLocation) -> String {
+    let path = procedure.file(location);
     let name = Path::new(path).file_name().map_or(path.into(), |name| name.to_string_lossy());
-    format!("{}:{}", printable(&name), place.line)
+    format!("{}:{}", printable(&name), location.line)
 }
 
 fn procedure_json(procedure: &ProcedureStructure, names: &ModuleNames, lines: bool) -> Value {
-    let place = |place: SourcePlace| json!({ "file": procedure.file(place), "line": place.line });
+    let location = |location: SourceLocation| json!({ "file": procedure.file(location), "line": location.line });
     let hex = |address: LinkAddr| format!("{:#x}", address.0);
     let range = |range: &std::ops::Range<LinkAddr>| json!([hex(range.start), hex(range.end)]);
     let scopes = procedure.scopes.iter().map(|scope| {
@@ -200,8 +202,8 @@ fn procedure_json(procedure: &ProcedureStructure, names: &ModuleNames, lines: bo
             |key: &str, field: Option<Value>| value.as_object_mut().zip(field).map(|(o, f)| o.insert(key.into(), f));
         put("parent", scope.parent.map(Value::from));
         put("name", scope.name.clone().map(Value::from));
-        put("place", scope.place.map(place));
-        put("call_site", scope.call_site.map(place));
+        put("place", scope.location.map(location));
+        put("call_site", scope.call_site.map(location));
         put("lines", scope.lines.map(|(first, last)| json!([first, last])));
         put("irreducible", is_irreducible.then_some(Value::Bool(true)));
         value
@@ -215,14 +217,14 @@ fn procedure_json(procedure: &ProcedureStructure, names: &ModuleNames, lines: bo
         "scopes": scopes.collect::<Vec<_>>(),
     });
     let mut put = |key: &str, field: Value| value.as_object_mut().map(|object| object.insert(key.into(), field));
-    if let Some(its) = procedure.place {
-        put("place", place(its));
+    if let Some(its) = procedure.location {
+        put("place", location(its));
     }
     if lines {
         let pieces = procedure
-            .pieces
+            .scoped_ranges
             .iter()
-            .map(|piece| json!({ "code": range(&piece.code), "scope": piece.scope, "place": piece.place.map(place) }));
+            .map(|scoped_range| json!({ "code": range(&scoped_range.code), "scope": scoped_range.scope, "place": scoped_range.location.map(location) }));
         put("pieces", pieces.collect());
     }
     value

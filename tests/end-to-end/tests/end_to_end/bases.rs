@@ -56,5 +56,5 @@ fn a_zero_elsewhere_is_none() {
 #[test]
 fn an_entry_point_in_c() {
     let program = C { source: "entry.c", output: "entry", options: &["-O2", "-nostartfiles"] };
-    assert_begins(&Program::made(program).same().profile(), "_start", &["work"]);
+    assert_begins(&Program::compiled(program).same().profile(), "_start", &["work"]);
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use callpath_end_to_end::{C, Ended, Program, Recorded, compiled, copy_program, is_root, run_report, skip};
 
-use crate::ordinary_user::Place;
+use crate::ordinary_user::UserDirectory;
 
 const TELLS: C = C { source: "tells.c", output: "tells", options: &[] };
 const TELLS_STATIC: C = C { source: "tells.c", output: "tells_static", options: &["-static"] };
@@ -134,7 +134,7 @@ fn setuid_ones() {
     if !is_root() {
         return skip("setuid_ones", "only root can make a program that is setuid root");
     }
-    let place = Place::new();
+    let place = UserDirectory::new();
     let starts = place.copy(Program::nasty("starts.c").path());
     let copy = place.copy(&tells(TELLS));
     let program = place.path().join("tells_setuid");
@@ -197,7 +197,7 @@ fn as_another_user_who_may_not_read_our_object() {
     if !is_root() {
         return skip("as_another_user_who_may_not_read_our_object", "only root can become another user");
     }
-    let place = Place::new();
+    let place = UserDirectory::new();
     let program = place.copy(&tells(TELLS));
     let cache = place.path().join("of-root-only");
     std::fs::create_dir(&cache).expect("a place of one's own");

@@ -92,7 +92,7 @@ fn strace_inside_and_outside() {
 
 #[test]
 fn allocators_that_are_preloaded() {
-    let company = Program::made(COMPANY).arguments(["churn"]);
+    let company = Program::compiled(COMPANY).arguments(["churn"]);
     for name in ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"] {
         let Some(allocator) = library(name, "allocators_that_are_preloaded") else { continue };
         let preload = format!("LD_PRELOAD={allocator}");
@@ -111,7 +111,7 @@ fn allocators_that_are_preloaded() {
 #[test]
 fn another_object_before_the_same_functions() {
     let companion = compiled(COMPANION).expect("companion.c compiles");
-    let company = Program::made(COMPANY).arguments(["handler"]);
+    let company = Program::compiled(COMPANY).arguments(["handler"]);
     let behind = format!("LD_PRELOAD={}", companion.display());
     // In a shell, since a person can put it before ours only there.
     let script = format!("LD_PRELOAD={}:$LD_PRELOAD exec {} handler", companion.display(), company.path().display());
@@ -128,7 +128,7 @@ fn another_object_before_the_same_functions() {
 #[test]
 fn a_library_that_sees_nothing_preloaded() {
     let library = compiled(DEEP_BIND).expect("deep_bind.c compiles");
-    let program = Program::made(COMPANY).arguments(["deep".as_ref(), library.as_os_str()]);
+    let program = Program::compiled(COMPANY).arguments(["deep".as_ref(), library.as_os_str()]);
     for options in [&["-e", "cpu-time"][..], &["-e", "cpu-time,wall-time"]] {
         let recorded = program.clone().options(options).same();
         assert!(recorded.ended.stdout.starts_with("deep 12\n"), "its handler ran: {:?}", recorded.ended);
@@ -145,7 +145,7 @@ fn summary(ended: &Ended) -> Vec<String> {
 }
 
 fn sanitized(name: &'static str, options: &'static [&'static str], say: &str) {
-    let program = Program::made(C { source: "company.c", output: name, options });
+    let program = Program::compiled(C { source: "company.c", output: name, options });
     let clean = program.clone().arguments(["clean"]).same();
     assert_eq!(clean.ended.status, 4, "{:?}", clean.ended);
     let says = clean.ended.stderr.contains(&format!("built with {say}"));
@@ -156,7 +156,7 @@ fn sanitized(name: &'static str, options: &'static [&'static str], say: &str) {
 }
 
 fn finds(name: &'static str, options: &'static [&'static str], status: i32) -> Recorded {
-    let program = Program::made(C { source: "company.c", output: name, options }).arguments(["free"]);
+    let program = Program::compiled(C { source: "company.c", output: name, options }).arguments(["free"]);
     let (bare, recorded) = (program.bare(), program.recorded());
     assert_eq!((bare.status, recorded.ended.status), (status, status), "{:?}", recorded.ended);
     assert_eq!(bare.stdout, recorded.ended.stdout);
@@ -171,7 +171,7 @@ fn address_sanitizer() {
     finds("company_asan", &["-fsanitize=address", "-ldl"], 1);
     // Of a shell that knows nothing of it.
     let asan =
-        Program::made(C { source: "company.c", output: "company_asan", options: &["-fsanitize=address", "-ldl"] });
+        Program::compiled(C { source: "company.c", output: "company_asan", options: &["-fsanitize=address", "-ldl"] });
     let script = format!("{} clean; exec true", asan.path().display());
     let recorded = Program::at("/bin/sh").arguments(["-c", &script]).same();
     assert!(recorded.ended.stdout.contains("clean, caught 10"), "{:?}", recorded.ended);
@@ -199,7 +199,7 @@ fn thread_sanitizer_names_who_creates_a_thread() {
     if compiled(made).is_err_and(|error| error.contains("tsan")) {
         return skip(TEST, "gcc's libtsan is not installed");
     }
-    let program = Program::made(made);
+    let program = Program::compiled(made);
     // The frames of each stack of its reports: by name, without addresses.
     let frames = |said: &Ended| -> Vec<Vec<String>> {
         let lines: Vec<&str> = said.stderr.lines().collect();

@@ -31,7 +31,7 @@ pub(crate) fn notes(said: &Ended) -> Vec<String> {
 
 fn measured(prefix: &[&str]) -> (Profile, Vec<String>) {
     let program = Program::nasty("burn.c").arguments(["400"]).through(prefix);
-    let (recorded, cost_ns) = program.same_with_account();
+    let (recorded, cost_ns) = program.same_with_rusage();
     let profile = recorded.profile();
     profile.assert_full(980);
     assert!(profile.percent_through(&["main", "outer", "inner"]) > 90.0);
@@ -91,7 +91,7 @@ fn an_ordinary_user_behind_a_filter() {
     if !is_root() {
         return skip("confined::an_ordinary_user_behind_a_filter", "the tests run as an ordinary user anyway");
     }
-    let place = crate::ordinary_user::Place::new();
+    let place = crate::ordinary_user::UserDirectory::new();
     let burn = place.copy(Program::nasty("burn.c").path()).display().to_string();
     let confined = place.copy(std::path::Path::new(&filtered("EPERM")[0])).display().to_string();
     let said = place.run_through(&[&confined, "EPERM"], &["record", "-o", "m", "--", &burn, "400", "exit"]);
@@ -111,7 +111,7 @@ fn the_doctor_says_where_samples_come_from() {
     surroundings.extend(works(&name_space).is_ok().then_some(name_space));
     let ordinary = vec!["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"];
     surroundings.extend(is_root().then_some(ordinary));
-    let place = crate::ordinary_user::Place::new();
+    let place = crate::ordinary_user::UserDirectory::new();
     let (program, command) = (place.copy(Program::nasty("burn.c").path()), place.copy(callpath()));
     // A user who may not read the tests' own directories gets copies.
     let confined_copy = place.copy(std::path::Path::new(&confined[0])).display().to_string();

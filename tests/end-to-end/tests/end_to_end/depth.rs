@@ -12,7 +12,7 @@ fn assert_a_fifth(profile: &Profile) {
 /// A tenth of a second, 300,000 frames deep: walking over 131,072 of them twice took a good part of that.
 #[test]
 fn generated_code_300_000_deep() {
-    let program = Program::made(C { source: "written.c", output: "written", options: &["-z", "execstack"] });
+    let program = Program::compiled(C { source: "jit.c", output: "jit", options: &["-z", "execstack"] });
     for sentinel in ["auto", "never"] {
         let options = ["--sentinel", sentinel];
         let profile = program.clone().arguments(["deep"]).options(&options).same().profile();

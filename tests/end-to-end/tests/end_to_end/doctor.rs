@@ -23,7 +23,7 @@ fn of(program: &Path) -> (Value, i32) {
     (json["program"].clone(), said.status)
 }
 
-fn made(output: &'static str, options: &'static [&'static str]) -> PathBuf {
+fn built(output: &'static str, options: &'static [&'static str]) -> PathBuf {
     compiled(C { source: "burn.c", output, options }).unwrap_or_else(|error| panic!("{output}: {error}"))
 }
 
@@ -49,7 +49,7 @@ fn debug_information() {
         ("doctor_no_dwarf", &["-g0"], "symtab", "none"),
         ("doctor_stripped", &["-g0", "-s"], "dynsym", "none"),
     ] {
-        let (program, status) = of(&made(output, options));
+        let (program, status) = of(&built(output, options));
         let module = own_module(&program);
         assert_eq!((text(module, "names"), text(module, "dwarf")), (names, dwarf), "{output}: {module}");
         assert_eq!(status, 0);
@@ -66,7 +66,7 @@ fn debug_information() {
 
 #[test]
 fn a_separate_debug_file() {
-    let whole = made("doctor_whole", &["-g"]);
+    let whole = built("doctor_whole", &["-g"]);
     let place = tempfile::TempDir::new().expect("a temp directory");
     let (stripped, debug) = (place.path().join("separate"), place.path().join("separate.debug"));
     for arguments in [
@@ -85,12 +85,12 @@ fn a_separate_debug_file() {
 #[test]
 fn programs_that_cannot_be_recorded() {
     let forged = tool_path("doctor_forged_32");
-    let mut bytes = std::fs::read(made("doctor_full", &["-g"])).unwrap();
+    let mut bytes = std::fs::read(built("doctor_full", &["-g"])).unwrap();
     bytes[4] = 1; // EI_CLASS: ELFCLASS32
     std::fs::write(&forged, bytes).unwrap();
-    let musl = made("doctor_musl", &["-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"]);
+    let musl = built("doctor_musl", &["-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"]);
     for (path, topic, word) in [
-        (made("doctor_static", &["-static"]), "program", "statically linked"),
+        (built("doctor_static", &["-static"]), "program", "statically linked"),
         (forged, "program", "32-bit"),
         (musl, "C library", "musl"),
     ] {
@@ -99,7 +99,7 @@ fn programs_that_cannot_be_recorded() {
         assert_eq!((status, text(bad, "state")), (1, "bad"), "{program:#}");
         assert!(text(bad, "found").contains(word), "{bad}");
     }
-    let unlinked = made("doctor_needs", &["-Wl,--no-as-needed", "-l:libm.so.6"]);
+    let unlinked = built("doctor_needs", &["-Wl,--no-as-needed", "-l:libm.so.6"]);
     let bytes = std::fs::read(&unlinked).unwrap();
     let at = bytes.windows(9).position(|window| window == b"libm.so.6").expect("a needed library's name");
     let mut broken = bytes;
@@ -116,8 +116,8 @@ fn a_setuid_program() {
     if !is_root() {
         return skip("doctor::a_setuid_program", "only root can make a program that is setuid root");
     }
-    let place = crate::ordinary_user::Place::new();
-    let program = place.copy(&made("doctor_full", &["-g"]));
+    let place = crate::ordinary_user::UserDirectory::new();
+    let program = place.copy(&built("doctor_full", &["-g"]));
     std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).unwrap();
     let said = place.run(&["doctor", "--json", program.to_str().unwrap()]);
     assert_eq!(said.status, 1, "{said:?}");
@@ -128,7 +128,7 @@ fn a_setuid_program() {
 
 #[test]
 fn a_sanitizer_costs_and_hinders_nothing() {
-    let (program, status) = of(&made("doctor_asan", &["-fsanitize=address"]));
+    let (program, status) = of(&built("doctor_asan", &["-fsanitize=address"]));
     let found = finding(&program, "sanitizer");
     assert_eq!((status, text(found, "state")), (0, "limited"), "{found}");
     assert!(text(found, "found").contains("libasan"), "{found}");
@@ -152,7 +152,7 @@ fn scripts_and_what_is_not_there() {
 
 #[test]
 fn text_for_a_person() {
-    let program = made("doctor_full", &["-g"]);
+    let program = built("doctor_full", &["-g"]);
     let said = doctor(&[program.to_str().unwrap()]);
     assert_eq!((said.status, said.stderr.as_str()), (0, ""));
     assert!(!said.stdout.contains('\x1b'), "no colour where no terminal is");
@@ -205,7 +205,7 @@ fn shares_of_code() {
 #[test]
 fn code_without_call_frame_information() {
     let options = &["-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-g0"];
-    let (program, _) = of(&made("doctor_no_frames", options));
+    let (program, _) = of(&built("doctor_no_frames", options));
     let module = own_module(&program);
     let bytes = |key: &str| module[key].as_u64().expect("a number of bytes");
     // main, outer and inner; what the C library's own start files bring has frames.

@@ -23,7 +23,7 @@ fn is_left_alone(recorded: &Recorded, emulator: &str) {
 
 #[test]
 fn an_emulator_of_our_own() {
-    let emulator = Program::made(EMULATES);
+    let emulator = Program::compiled(EMULATES);
     let burn = Program::nasty("burn.c");
     let recorded =
         started_by_shell(&[emulator.path().to_str().unwrap(), burn.path().to_str().unwrap(), "200", "_exit"]);

@@ -3,7 +3,7 @@
 use callpath_end_to_end::{Program, run_report};
 
 fn ends(how: &str, status: i32) {
-    let (recorded, cost_ns) = Program::nasty("burn.c").arguments(["400", how]).same_with_account();
+    let (recorded, cost_ns) = Program::nasty("burn.c").arguments(["400", how]).same_with_rusage();
     assert_eq!(recorded.ended.status, status, "{how}");
     let profile = recorded.profile();
     profile.assert_full(990);

@@ -2,7 +2,7 @@
 
 use callpath_end_to_end::{C, Ended, Profile, Program, Recorded, callpath, is_root, skip};
 
-use crate::ordinary_user::Place;
+use crate::ordinary_user::UserDirectory;
 
 fn program(words: &[&str], events: &str) -> Program {
     Program::nasty("events.c").arguments(words).options(&["-e", events])
@@ -15,7 +15,7 @@ fn profile(recorded: &Recorded) -> Profile {
 
 /// Page faults, context switches, major page faults and switches in pause_once that the program says it had, by the kernel's
 /// account.
-fn account(ended: &Ended) -> [u64; 4] {
+fn kernel_counts(ended: &Ended) -> [u64; 4] {
     let numbers = ended.stderr.lines().find_map(|line| {
         let numbers: Vec<u64> = line.split(' ').map(|word| word.parse().ok()).collect::<Option<_>>()?;
         numbers.try_into().ok()
@@ -31,9 +31,9 @@ fn assert_near(found: u64, expected: u64, slack: u64, what: &str) {
 const FEW: u64 = 20;
 
 /// All page faults are at least those that the program had unrecorded, `alone`, and at most those that the kernel counted
-/// while it was recorded, `account`: those of samples themselves, which are not the program's, are counted there only.
+/// while it was recorded, `kernel_counts`: those of samples themselves, which are not the program's, are counted there only.
 fn assert_all_faults(found: u64, alone: &Ended, recorded: &Ended, what: &str) {
-    let (least, most) = (account(alone)[0].saturating_sub(FEW), account(recorded)[0] + FEW);
+    let (least, most) = (kernel_counts(alone)[0].saturating_sub(FEW), kernel_counts(recorded)[0] + FEW);
     assert!((least..=most).contains(&found), "{what}: {found}, not from {least} to {most}");
 }
 
@@ -80,7 +80,7 @@ fn major_page_faults() {
     let on_disk = ["env", "-C", directory];
     let recorded = program(&["reread", "100"], "major-faults@1,page-faults@1").through(&on_disk).recorded();
     let profile = profile(&recorded);
-    let [_, _, major, _] = account(&recorded.ended);
+    let [_, _, major, _] = kernel_counts(&recorded.ended);
     if major < 100 {
         return skip("events::major_page_faults", "the kernel does not forget files here");
     }
@@ -96,7 +96,7 @@ fn context_switches_stand_where_the_thread_waited() {
     let profile = profile(&recorded);
     let waiting = profile.through(&["happen", "pause_once"], "context-switches");
     // All threads' of the process, up to the account.
-    let [_, switches, _, paused] = account(&recorded.ended);
+    let [_, switches, _, paused] = kernel_counts(&recorded.ended);
     assert!(paused > 200 && (paused..=switches).contains(&waiting), "{waiting} in pause_once, {paused} by the account");
     assert_near(profile.total("context-switches"), switches, FEW, "in all");
 }
@@ -109,7 +109,7 @@ fn several_events_have_each_their_own_metric() {
     let of = |names: &[&str], metric| profile.through(names, metric);
     assert_near(of(&["happen", "touch"], "page-faults"), 2000, 2, "faults in touch");
     assert!(of(&["happen", "work"], "page-faults") < 5);
-    let [_, switches, _, paused] = account(&recorded.ended);
+    let [_, switches, _, paused] = kernel_counts(&recorded.ended);
     let waiting = of(&["happen", "pause_once"], "context-switches");
     assert!(paused > 100 && (paused..=switches).contains(&waiting), "{waiting} in pause_once, {paused} by the account");
     // Work is 2 ms by the thread's own clock; a clock's time does not go to where pages fault.
@@ -147,7 +147,7 @@ fn forty_six_events_at_once() {
             assert_near(profile.through(&["happen", "touch"], &name), 2000, 2, &name);
         }
     }
-    let [_, switches, _, paused] = account(&recorded.ended);
+    let [_, switches, _, paused] = kernel_counts(&recorded.ended);
     let waiting = of(&["happen", "pause_once"], "context-switches");
     assert!(paused > 100 && (paused..=switches).contains(&waiting), "{waiting} in pause_once, {paused} by the account");
     assert_all_faults(profile.total("page-faults"), &program.bare(), &recorded.ended, "page faults");
@@ -191,7 +191,7 @@ fn migrations_are_counted_one_by_one() {
 #[test]
 fn calls_are_counted_by_a_breakpoint() {
     let made = C { source: "events.c", output: "events-at-fixed-addresses", options: &["-no-pie", "-fno-pie"] };
-    let program = Program::made(made);
+    let program = Program::compiled(made);
     let symbols = std::process::Command::new("nm").arg(program.path()).output().expect("nm can be run");
     let symbols = String::from_utf8(symbols.stdout).expect("nm writes text");
     let line = symbols.lines().find(|line| line.ends_with(" counted")).expect("there is `counted`");
@@ -281,7 +281,7 @@ fn an_ordinary_user_samples_page_faults() {
     }
     let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     let level: i32 = level.trim().parse().expect("the kernel says what it allows");
-    let place = Place::new();
+    let place = UserDirectory::new();
     let copy = place.copy(Program::nasty("events.c").path());
     let record = |event: &str, directory: &str| {
         place.run(&["record", "-o", directory, "-e", event, "--", copy.to_str().expect("a path"), "touch", "3000"])

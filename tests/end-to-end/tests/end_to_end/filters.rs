@@ -4,7 +4,7 @@ use std::path::Path;
 
 use callpath_end_to_end::{Program, Recorded, is_root, run_report, skip, stolen_ns};
 
-use crate::ordinary_user::Place;
+use crate::ordinary_user::UserDirectory;
 
 fn filters(words: &[&str]) -> Program {
     Program::nasty("filters.c").arguments(words)
@@ -20,12 +20,12 @@ fn notes(directory: &Path) -> String {
 /// It goes on being sampled, and its time is the kernel's, as well as that can be told.
 fn is_measured(words: &[&str], refused: &str) -> Recorded {
     let stolen_before_ns = stolen_ns();
-    let (recorded, cost_ns) = filters(words).same_with_account();
+    let (recorded, cost_ns) = filters(words).same_with_rusage();
     let stolen_ns = stolen_ns() - stolen_before_ns;
     assert_eq!((recorded.ended.status, recorded.ended.stdout.as_str()), (6, "worked\n"), "{words:?}: {recorded:?}");
     let profile = recorded.profile();
     let total = profile.total("cpu-time");
-    // Two clocks that strike in one handler are one sample. Where samples count as periods they are the event's, which goes on while
+    // Two clocks that fire in one handler are one sample. Where samples count as periods they are the event's, which goes on while
     // a virtual machine is denied its processors.
     let most_ns = cost_ns / 10 * 11 + stolen_ns;
     assert!(total * 10 > cost_ns * 7 && total < most_ns, "{words:?}: {total} of {cost_ns}, {stolen_ns} stolen");
@@ -101,7 +101,7 @@ fn of_an_ordinary_user() {
     if !is_root() {
         return skip("filters::of_an_ordinary_user", "the tests run as an ordinary user anyway");
     }
-    let place = Place::new();
+    let place = UserDirectory::new();
     let program = place.copy(filters(&[]).path());
     for action in ["trap", "errno", "kill"] {
         let measurement = format!("m-{action}");

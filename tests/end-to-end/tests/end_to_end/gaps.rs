@@ -2,7 +2,7 @@
 
 use callpath_end_to_end::{C, Profile, Program, Recorded, compiled, is_root, skip};
 
-use crate::ordinary_user::Place;
+use crate::ordinary_user::UserDirectory;
 
 const BLOCKED: &str = "gap:SIGTRAP blocked";
 const PERIOD_NS: u64 = 1_000_000;
@@ -33,7 +33,7 @@ fn recorded(mode: &str, amount: &str, options: &[&str]) -> Recorded {
 
 #[test]
 fn sigtrap_blocked_by_a_system_call() {
-    let (recorded, cost_ns) = masked("middle", "300").recorded_with_account();
+    let (recorded, cost_ns) = masked("middle", "300").recorded_with_rusage();
     let blocked = said(&recorded.ended.stderr);
     let profile = recorded.profile();
     assert_gap(&profile, "cpu-time", blocked, 3 * PERIOD_NS);
@@ -75,14 +75,14 @@ fn sigtrap_blocked_where_timers_take_samples() {
     if !is_root() {
         return skip("gaps::sigtrap_blocked_where_timers_take_samples", "the tests run as an ordinary user anyway");
     }
-    let place = Place::new();
+    let place = UserDirectory::new();
     let copy = place.copy(masked("middle", "500").path());
     for event in ["cpu-time", "wall-time"] {
         let ended = place.run(&["record", "-e", event, "-o", event, "--", copy.to_str().unwrap(), "middle", "500"]);
         let blocked = said(&ended.stderr);
         let profile = place.profile(event);
         let gap = profile.through(&[BLOCKED], event);
-        // More of time that passes than of the CPU's; a timer strikes at the kernel's tick.
+        // More of time that passes than of the CPU's; a timer fires at the kernel's tick.
         assert!(gap + 30_000_000 > blocked, "{event}: {gap} in the gap, {blocked} blocked; {:?}", profile.quality);
         let inside = profile.through(&["masked"], event);
         assert!(inside < blocked / 5, "{event}: {inside} in masked()");
@@ -98,7 +98,7 @@ fn a_program_inside_an_emulator_is_the_emulators() {
         return skip("gaps::a_program_inside_an_emulator_is_the_emulators", "there is no qemu-x86_64 (qemu-user)");
     }
     let burn = Program::nasty("burn.c");
-    let (recorded, cost_ns) = Program::at(emulator).arguments([burn.path()]).arguments(["300"]).same_with_account();
+    let (recorded, cost_ns) = Program::at(emulator).arguments([burn.path()]).arguments(["300"]).same_with_rusage();
     assert!(recorded.ended.stderr.contains("it runs in an emulator"), "{}", recorded.ended.stderr);
     let profile = recorded.profile();
     // Samples are taken in the emulator's own code and in what it makes, all the time.
@@ -145,7 +145,7 @@ fn names_of_threads_in_a_short_run() {
 fn processes_that_end_before_a_sample() {
     // A sample each 10 ms, of processes that run for 3.
     let program = Program::nasty("brief.c").arguments(["40", "3000"]).options(&["-F", "100"]);
-    let (recorded, cost_ns) = program.same_with_account();
+    let (recorded, cost_ns) = program.same_with_rusage();
     let profile = recorded.profile();
     let total = profile.total("cpu-time");
     // Of a process's end the kernel's clocks of newer releases see only the first part.
@@ -161,7 +161,7 @@ const PLUG: C =
 fn samples_without_room() {
     const NO_ROOM: &str = "gap:no room for the sample";
     let library = compiled(PLUG).expect("plug.c compiles");
-    let program = Program::made(C { source: "stopped.c", output: "stopped", options: &["-ldl"] });
+    let program = Program::compiled(C { source: "stopped.c", output: "stopped", options: &["-ldl"] });
     let recorded = program.arguments([library.as_os_str()]).arguments(["600"]).recorded();
     let said: Vec<u64> = recorded.ended.stdout.split_whitespace().map(|ns| ns.parse().expect("a number")).collect();
     let [unknown_ns, later_ns] = said[..] else { panic!("{}", recorded.ended.stdout) };

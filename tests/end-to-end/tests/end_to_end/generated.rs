@@ -5,7 +5,7 @@ use callpath_end_to_end::{C, Profile, Program, Recorded, run_report};
 
 fn generated(mode: &str) -> (Recorded, Profile) {
     let recorded =
-        Program::made(C { source: "generated.c", output: "generated", options: &[] }).arguments([mode]).same();
+        Program::compiled(C { source: "generated.c", output: "generated", options: &[] }).arguments([mode]).same();
     let profile = recorded.profile();
     (recorded, profile)
 }

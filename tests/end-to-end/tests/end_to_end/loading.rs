@@ -10,7 +10,7 @@ const B: C =
 #[test]
 fn two_libraries_in_turn_at_the_same_address() {
     let (a, b) = (compiled(A).expect("plug.c compiles"), compiled(B).expect("plug.c compiles"));
-    let program = Program::made(C { source: "reload.c", output: "reload", options: &["-ldl"] });
+    let program = Program::compiled(C { source: "reload.c", output: "reload", options: &["-ldl"] });
     let recorded = program.arguments([a, b]).arguments(["30"]).same();
     assert_eq!(recorded.ended.stdout.trim(), "at the same address each time", "the test tests nothing");
     let profile = recorded.profile();
@@ -31,7 +31,7 @@ fn two_libraries_in_turn_at_the_same_address() {
 
 const LARGE: C = C { source: "large.c", output: "liblarge.so", options: &["-shared", "-fPIC"] };
 
-/// Samples in a library whose table is still being made are kept: of threads that have ended, of a library that is gone, of a
+/// Samples in a library whose table is still being built are kept: of threads that have ended, of a library that is gone, of a
 /// program that ends before; of stacks that no chunk of the shared memory holds, and with marks on them.
 #[test]
 fn samples_that_come_before_the_table() {
@@ -43,7 +43,7 @@ fn samples_that_come_before_the_table() {
     {
         let cache = tempfile::tempdir().expect("a directory can be made");
         let cache = format!("CALLPATH_CACHE_DIR={}", cache.path().display());
-        let program = Program::made(C { source: "late.c", output: "late", options: &["-ldl", "-pthread"] });
+        let program = Program::compiled(C { source: "late.c", output: "late", options: &["-ldl", "-pthread"] });
         let program = program.arguments([library.as_os_str()]).arguments([milliseconds, rounds, depth]);
         let program = program.options(&["--sentinel", sentinel]);
         let profile = program.through(&["env", &cache]).same().profile();
@@ -64,7 +64,7 @@ fn a_path_through_slices_of_a_large_table() {
     let cache = tempfile::tempdir().expect("a directory can be made");
     let setting = format!("CALLPATH_CACHE_DIR={}", cache.path().display());
     for (milliseconds, rounds, depth) in [("700", "1", "0"), ("300", "2", "300")] {
-        let program = Program::made(C { source: "late.c", output: "late", options: &["-ldl", "-pthread"] });
+        let program = Program::compiled(C { source: "late.c", output: "late", options: &["-ldl", "-pthread"] });
         let program = program.arguments([library.as_os_str()]).arguments([milliseconds, rounds, depth]);
         let profile = program.through(&["env", &setting]).same().profile();
         profile.assert_full(980);

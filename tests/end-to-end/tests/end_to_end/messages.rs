@@ -5,7 +5,7 @@ use callpath_end_to_end::{C, Program, compiled, run_report};
 #[test]
 fn a_program_that_takes_no_part_is_not_recorded() {
     let options = &["-nostdlib", "-ffreestanding", "-fPIE", "-pie", "-Wl,--dynamic-linker=/lib64/ld-linux-x86-64.so.2"];
-    let program = Program::made(C { source: "without_libc.c", output: "without_libc", options });
+    let program = Program::compiled(C { source: "without_libc.c", output: "without_libc", options });
     let recorded = program.recorded();
     let said = &recorded.ended.stderr;
     assert_eq!(recorded.ended.status, 6, "{said}");

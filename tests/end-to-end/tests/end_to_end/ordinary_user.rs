@@ -7,11 +7,11 @@ use callpath_end_to_end::{Ended, Profile, Program, callpath, copy_program, is_ro
 use tempfile::TempDir;
 
 /// A directory of an ordinary user's own, with a copy of the command.
-pub(crate) struct Place {
+pub(crate) struct UserDirectory {
     directory: TempDir,
 }
 
-impl Place {
+impl UserDirectory {
     pub(crate) fn new() -> Self {
         let directory = tempfile::Builder::new().prefix("callpath-user").tempdir().expect("a temp directory");
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
@@ -65,7 +65,7 @@ fn paths_and_status() {
     if !is_root() {
         return skip("ordinary_user::paths_and_status", "the tests run as an ordinary user anyway");
     }
-    let place = Place::new();
+    let place = UserDirectory::new();
     let burn = place.copy(Program::nasty("burn.c").path());
     let said = place.run(&["record", "-o", "m", "--", burn.to_str().unwrap(), "500", "exit"]);
     assert_eq!((said.status, said.stdout.as_str()), (3, "burnt, now exit\n"), "{said:?}");
@@ -80,10 +80,10 @@ fn time_is_the_kernels() {
         return skip("ordinary_user::time_is_the_kernels", "the tests run as an ordinary user anyway");
     }
     for (name, program) in crate::time::programs() {
-        let place = Place::new();
-        let account = place.copy(Program::nasty("account.c").path());
+        let place = UserDirectory::new();
+        let rusage = place.copy(Program::nasty("rusage.c").path());
         let copy = place.copy(program.path());
-        let mut words = vec!["record".into(), "-o".into(), "m".into(), "--".into(), account.display().to_string()];
+        let mut words = vec!["record".into(), "-o".into(), "m".into(), "--".into(), rusage.display().to_string()];
         words.extend(["cost".to_owned(), copy.display().to_string()]);
         for argument in program.words() {
             // Inputs lie where only root may read.
@@ -95,7 +95,7 @@ fn time_is_the_kernels() {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let said = place.run(&words);
         assert_eq!(said.status, 0, "{name}: {}", said.stderr);
-        let text = std::fs::read_to_string(place.path().join("cost")).expect("account leaves its file");
+        let text = std::fs::read_to_string(place.path().join("cost")).expect("rusage leaves its file");
         let cost_ns: u64 = text.split_whitespace().map(|micros| micros.parse::<u64>().unwrap() * 1000).sum();
         let profile = place.profile("m");
         let total = profile.total("cpu-time");

@@ -9,7 +9,7 @@ const NS: u64 = MS * 1_000_000;
 fn run(mode: &str) -> Profile {
     let burn = callpath_end_to_end::compiled(BURN).expect("burn.c compiles");
     let program = Program::nasty("processes.c").arguments([mode]).arguments([burn]).arguments([MS.to_string()]);
-    let (recorded, cost_ns) = program.same_with_account();
+    let (recorded, cost_ns) = program.same_with_rusage();
     let profile = recorded.profile();
     let total = profile.total("cpu-time");
     // Shells and the wrapper are in the account, too; a few ms of each process lie before its first instruction.

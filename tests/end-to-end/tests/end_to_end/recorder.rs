@@ -85,7 +85,7 @@ fn killed() {
 
 #[test]
 fn killed_while_timers_tick() {
-    let place = crate::ordinary_user::Place::new();
+    let place = crate::ordinary_user::UserDirectory::new();
     if !callpath_end_to_end::is_root() {
         return callpath_end_to_end::skip("killed_while_timers_tick", "the tests run as an ordinary user anyway");
     }

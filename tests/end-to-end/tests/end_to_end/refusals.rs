@@ -80,7 +80,7 @@ fn a_setuid_program() {
         return skip("a_setuid_program", "only root can make a program that is setuid root");
     }
     let burn = compiled(C { source: "burn.c", output: "burn", options: &[] }).expect("burn.c compiles");
-    let place = crate::ordinary_user::Place::new();
+    let place = crate::ordinary_user::UserDirectory::new();
     let program = place.path().join("burn_setuid");
     copy_program(&burn, &program);
     std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).unwrap();

@@ -10,7 +10,7 @@ use callpath_end_to_end::{C, Ended, Program, callpath, compiled, is_root, run_re
 const LIMITS: C = C { source: "limits.c", output: "limits", options: &["-O1"] };
 
 fn limits(mode: &str) -> Program {
-    Program::made(LIMITS).arguments([mode])
+    Program::compiled(LIMITS).arguments([mode])
 }
 
 /// The program allows itself 64 MiB.
@@ -43,7 +43,7 @@ fn address_space_limited_from_outside() {
     recorded.profile().assert_full(970);
     // Nobody may raise this one: the windows are small then.
     if is_root() {
-        let place = crate::ordinary_user::Place::new();
+        let place = crate::ordinary_user::UserDirectory::new();
         let program = place.copy(limits("").path());
         let script = format!(
             "ulimit -v 150000; exec '{}' record -o m -- {} descriptors",
@@ -132,7 +132,7 @@ fn lengths_of_files_limited_for_the_recorder() {
         return skip("lengths_of_files_limited_for_the_recorder", "in part: only root can become an ordinary user");
     }
     // A limit that cannot be raised is said before the program starts, and no signal ends the recorder.
-    let place = crate::ordinary_user::Place::new();
+    let place = crate::ordinary_user::UserDirectory::new();
     let burn = place.copy(Program::nasty("burn.c").path());
     let script = format!(
         "ulimit -f 20; exec '{}' record -o m -- {} 50",
@@ -317,7 +317,7 @@ fn a_directory_without_rights() {
     if !is_root() {
         return skip("a_directory_without_rights", "only root can become an ordinary user");
     }
-    let place = crate::ordinary_user::Place::new();
+    let place = crate::ordinary_user::UserDirectory::new();
     let burn = place.copy(Program::nasty("burn.c").path());
     let closed = place.path().join("closed");
     std::fs::create_dir(&closed).unwrap();

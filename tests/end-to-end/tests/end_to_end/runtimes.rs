@@ -52,7 +52,7 @@ fn java(options: &[&str], rounds: &str) -> Profile {
 #[test]
 #[ignore = "needs a JDK: cargo xtask company"]
 fn java_compiled() {
-    // Its libraries' tables are made now; while they are, samples of code that comes and goes find no room.
+    // Its libraries' tables are built now; while they are, samples of code that comes and goes find no room.
     Program::at("/usr/bin/java").arguments(["-version"]).recorded();
     for options in [&[][..], &["-XX:+PreserveFramePointer"], &["-XX:TieredStopAtLevel=1"]] {
         let profile = java(options, "120");

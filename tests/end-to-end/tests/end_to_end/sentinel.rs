@@ -129,7 +129,7 @@ fn callers_that_are_known_by_their_return_addresses() {
 fn callers_of_who_jumps_to_dlsym() {
     let library = C { source: "asks.c", output: "libasks.so", options: &["-shared", "-fPIC", "-DLIBRARY"] };
     callpath_end_to_end::compiled(library).unwrap();
-    let program = Program::made(C { source: "asks.c", output: "asks", options: &["@libasks.so"] });
+    let program = Program::compiled(C { source: "asks.c", output: "asks", options: &["@libasks.so"] });
     for sentinel in [ALWAYS, AUTO] {
         let recorded = program.clone().options(&sentinel).same();
         assert_eq!(recorded.ended.stdout, "0 found\n");
@@ -160,7 +160,7 @@ fn gdb_sees_through() {
 fn exceptions_through_marked_frames() {
     for options in [&[][..], &["-static-libgcc", "-static-libstdc++"]] {
         let output = if options.is_empty() { "throws" } else { "throws-static" };
-        let program = Program::made(C { source: "throws.cpp", output, options });
+        let program = Program::compiled(C { source: "throws.cpp", output, options });
         for sentinel in [ALWAYS, AUTO] {
             program.clone().options(&sentinel).same().profile().assert_full(950);
         }
@@ -169,7 +169,7 @@ fn exceptions_through_marked_frames() {
 
 /// Thrown and caught at every level of a deep stack, whose frames are marked even so.
 fn caught(source: &'static str, output: &'static str, options: &'static [&'static str]) {
-    let program = Program::made(C { source, output, options }).arguments(["8000"]);
+    let program = Program::compiled(C { source, output, options }).arguments(["8000"]);
     program.clone().options(&AUTO).same().profile().assert_full(900);
     let profile = program.options(&ALWAYS).same().profile();
     profile.assert_full(900);

@@ -2,10 +2,10 @@
 
 use callpath_end_to_end::{Program, is_root, skip};
 
-use crate::ordinary_user::Place;
+use crate::ordinary_user::UserDirectory;
 
 fn traps(mode: &str) -> callpath_end_to_end::Profile {
-    let (recorded, cost_ns) = Program::nasty("traps.c").arguments([mode]).same_with_account();
+    let (recorded, cost_ns) = Program::nasty("traps.c").arguments([mode]).same_with_rusage();
     let profile = recorded.profile();
     let total = profile.total("cpu-time");
     assert!(total.abs_diff(cost_ns) < cost_ns / 50 + 15_000_000, "{mode}: {total} of {cost_ns}; {:?}", profile.quality);
@@ -72,7 +72,7 @@ fn sigtraps_in_a_storm_of_samples() {
     if !is_root() {
         return skip("signals::sigtraps_in_a_storm_of_samples by timers", "the tests run as an ordinary user anyway");
     }
-    let place = Place::new();
+    let place = UserDirectory::new();
     let copy = place.copy(program.path());
     for event in ["cpu-time", "wall-time"] {
         let all = "raise kill thread both nested blocked killed waited suspended polled reset".split(' ');

@@ -22,7 +22,7 @@ fn one_thread_100_000_deep() {
     // Some tens of samples are taken before all of the stack is known.
     profile.assert_full(800);
     let quality = &profile.quality;
-    // Now and then one comes late, or strikes in our own code.
+    // Now and then one comes late, or hits our own code.
     let others =
         quality.dropped.iter().filter(|(reason, _)| *reason != "throttled").map(|(_, count)| count).sum::<u64>();
     assert!(others * 100 <= quality.taken, "{quality:?}");
@@ -37,7 +37,7 @@ fn recursion_that_is_not_kept() {
         let options = ["--recursion", recursion, "--sentinel", sentinel];
         let recorded = Program::nasty("deep.c").arguments(["2", "30000", "300"]).options(&options).same();
         let profile = recorded.profile();
-        // Some samples are taken before all of the stack is known; now and then one strikes in our own code.
+        // Some samples are taken before all of the stack is known; now and then one hits our own code.
         profile.assert_full(900);
         assert_eq!(
             profile.total("samples"),
@@ -103,7 +103,7 @@ fn time_in_the_vdso() {
 
 #[test]
 fn exceptions() {
-    let profile = Program::made(C { source: "throws.cpp", output: "throws", options: &[] }).same().profile();
+    let profile = Program::compiled(C { source: "throws.cpp", output: "throws", options: &[] }).same().profile();
     // Where an exception lands the path is a partial one: a fortieth of the samples here.
     profile.assert_full(900);
     assert!(profile.percent_through(&["main", "thrower(int)"]) > 70.0);
@@ -112,7 +112,7 @@ fn exceptions() {
 #[test]
 fn exceptions_while_they_land() {
     let program = C { source: "lands.cpp", output: "lands", options: &["-O2"] };
-    let profile = Program::made(program).options(&["-F", "10000"]).same().profile();
+    let profile = Program::compiled(program).options(&["-F", "10000"]).same().profile();
     profile.assert_full(900);
     // It looks as if the landing frame had been called by what threw.
     assert_eq!(profile.through(&["outer(int)", "work(int)", "outer(int)"], "samples"), 0, "{:?}", profile.paths());
@@ -127,7 +127,7 @@ fn handlers_and_retpolines_are_where_calls_lead() {
         ("handles_retpolines", &["-O2", "-fcf-protection=none", "-mindirect-branch=thunk"]),
         ("handles_inline", &["-O2", "-fcf-protection=none", "-mindirect-branch=thunk-inline"]),
     ] {
-        let profile = Program::made(C { source: "handles.cpp", output, options }).same().profile();
+        let profile = Program::compiled(C { source: "handles.cpp", output, options }).same().profile();
         profile.assert_full(980);
         if !options.contains(&"-s") {
             assert!(profile.percent_through(&["main", "handles(int)", "work(unsigned long)"]) > 25.0, "{output}");

@@ -5,7 +5,7 @@ use callpath_end_to_end::{C, Profile, Program, run_report};
 const COUNT: &str = "9000";
 
 fn recorded(output: &'static str, options: &'static [&'static str]) -> callpath_end_to_end::Recorded {
-    Program::made(C { source: "loops.c", output, options }).arguments([COUNT]).same()
+    Program::compiled(C { source: "loops.c", output, options }).arguments([COUNT]).same()
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn of_a_stripped_program() {
 
 #[test]
 fn as_a_command() {
-    let program = Program::made(C { source: "loops.c", output: "loops_shown", options: &["-finline", "-O1"] });
+    let program = Program::compiled(C { source: "loops.c", output: "loops_shown", options: &["-finline", "-O1"] });
     let path = program.path().to_str().expect("a plain name").to_owned();
     let shown = |options: &[&str]| {
         let mut command = std::process::Command::new(callpath_end_to_end::callpath());
@@ -81,7 +81,7 @@ fn as_it_is_called() {
         let json: serde_json::Value = serde_json::from_slice(&said.stdout).expect("JSON");
         json["procedures"].as_array().expect("an array").clone()
     };
-    let stripped = Program::made(C { source: "loops.c", output: "loops_asked_stripped", options: &["-s"] });
+    let stripped = Program::compiled(C { source: "loops.c", output: "loops_asked_stripped", options: &["-s"] });
     let all = shown(&stripped, &[]);
     let nameless: Vec<_> =
         all.iter().filter(|procedure| procedure["name"].as_str().is_some_and(|n| n.contains("+0x"))).collect();
@@ -90,7 +90,7 @@ fn as_it_is_called() {
         let name = procedure["name"].as_str().expect("a name");
         assert_eq!(shown(&stripped, &["--procedure", name]), std::slice::from_ref(procedure), "{name}");
     }
-    let no_symbols = Program::made(C {
+    let no_symbols = Program::compiled(C {
         source: "loops.c",
         output: "loops_no_symbols",
         options: &["-Wl,--retain-symbols-file=/dev/null"],
@@ -100,10 +100,10 @@ fn as_it_is_called() {
     assert_eq!(found[0]["name"], "work");
 }
 
-/// What was found is kept, for reports, too; `--no-cache` neither reads nor writes it. No bar where there is no terminal.
+/// What was found is cached, for reports, too; `--no-cache` neither reads nor writes it. No bar where there is no terminal.
 #[test]
 fn found_once() {
-    let program = Program::made(C { source: "loops.c", output: "loops_kept", options: &["-finline", "-O1"] });
+    let program = Program::compiled(C { source: "loops.c", output: "loops_kept", options: &["-finline", "-O1"] });
     let cache = tempfile::tempdir().expect("a directory");
     let shown = |options: &[&str]| {
         let mut command = std::process::Command::new(callpath_end_to_end::callpath());
@@ -115,26 +115,26 @@ fn found_once() {
     let kept = || {
         let files = std::fs::read_dir(cache.path()).expect("a cache").map(|entry| entry.expect("a file").path());
         let mut files = files.filter(|path| path.extension().is_some_and(|extension| extension == "structure"));
-        files.next().map(|path| (std::fs::read(&path).expect("a kept structure"), path))
+        files.next().map(|path| (std::fs::read(&path).expect("a cached structure"), path))
     };
     let found = shown(&["--no-cache"]);
     assert!(kept().is_none());
     assert_eq!(shown(&[]), found);
-    let (whole, path) = kept().expect("a kept structure");
+    let (whole, path) = kept().expect("a cached structure");
     assert_eq!(shown(&[]), found);
     // Damaged, it is made again, but not by who does not look at it.
     let mut damaged = whole.clone();
     damaged[whole.len() / 2] ^= 1;
     std::fs::write(&path, &damaged).expect("a file");
     assert_eq!(shown(&["--no-cache"]), found);
-    assert_eq!(kept().expect("a kept structure").0, damaged);
+    assert_eq!(kept().expect("a cached structure").0, damaged);
     assert_eq!(shown(&[]), found);
-    assert_eq!(kept().expect("a kept structure").0, whole);
+    assert_eq!(kept().expect("a cached structure").0, whole);
 }
 
 #[test]
 fn what_there_is_not() {
-    let program = Program::made(C { source: "loops.c", output: "loops_asked", options: &[] });
+    let program = Program::compiled(C { source: "loops.c", output: "loops_asked", options: &[] });
     let path = program.path().to_str().expect("a plain name").to_owned();
     let cases = [
         (&["/dev/null"][..], "failed to read /dev/null: not a regular file"),

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use callpath_end_to_end::{Ended, Profile, Program, is_root, run_report, skip};
 
-use crate::ordinary_user::Place;
+use crate::ordinary_user::UserDirectory;
 
 /// What `burn 60 _exit` ends with.
 const OWN_STATUS: i32 = 4;
 
 /// A recording of `burn` behind a prefix that sets a limit, with nothing in the cache; and where its measurement will be.
-fn limited(place: &Place, prefix: &[&str], arguments: [&str; 2]) -> (Command, PathBuf) {
+fn limited(place: &UserDirectory, prefix: &[&str], arguments: [&str; 2]) -> (Command, PathBuf) {
     let program = place.copy(Program::nasty("burn.c").path());
     let own = tempfile::Builder::new().tempdir_in(place.path()).expect("a directory").keep();
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
@@ -26,7 +26,7 @@ fn limited(place: &Place, prefix: &[&str], arguments: [&str; 2]) -> (Command, Pa
     (command, measurement)
 }
 
-fn run(place: &Place, prefix: &[&str]) -> (Ended, PathBuf) {
+fn run(place: &UserDirectory, prefix: &[&str]) -> (Ended, PathBuf) {
     let (mut command, measurement) = limited(place, prefix, ["60", "_exit"]);
     (Ended::of(&command.output().expect("what sets the limit can be run")), measurement)
 }
@@ -60,7 +60,7 @@ fn few_processes_for_the_user() {
     if !is_root() {
         return skip("tasks::few_processes_for_the_user", "becoming another user takes root");
     }
-    let place = Place::new();
+    let place = UserDirectory::new();
     for most in 1..=7 {
         let prefix = at_most(most);
         let (ended, measurement) = run(&place, &prefix.iter().map(String::as_str).collect::<Vec<_>>());
@@ -113,7 +113,7 @@ fn few_tasks_for_the_group() {
     let Some(group) = Group::new() else {
         return skip("tasks::few_tasks_for_the_group", "no control group that counts tasks can be made here");
     };
-    let place = Place::new();
+    let place = UserDirectory::new();
     let script = format!("echo $$ > '{}' && exec \"$@\"", group.0.join("cgroup.procs").display());
     for most in 1..=4 {
         std::fs::write(group.0.join("pids.max"), most.to_string()).expect("a limit can be set");

@@ -7,8 +7,8 @@ fn made_before_main_by_a_library() {
     let library = C { source: "early.c", output: "libearly.so", options: &["-shared", "-fPIC"] };
     callpath_end_to_end::compiled(library).expect("early.c compiles");
     let options = &["@libearly.so", "-Wl,-rpath,$ORIGIN"];
-    let program = Program::made(C { source: "early_main.c", output: "early_main", options });
-    let (recorded, cost_ns) = program.same_with_account();
+    let program = Program::compiled(C { source: "early_main.c", output: "early_main", options });
+    let (recorded, cost_ns) = program.same_with_rusage();
     let profile = recorded.profile();
     profile.assert_full(990);
     let early = profile.through(&["early_start", "early_work"], "cpu-time");
@@ -36,7 +36,7 @@ fn three_thousand_asleep() {
 #[test]
 fn five_hundred_at_work() {
     let stolen_before_ns = stolen_ns();
-    let (recorded, cost_ns) = Program::nasty("sleepers.c").arguments(["0", "500", "2"]).same_with_account();
+    let (recorded, cost_ns) = Program::nasty("sleepers.c").arguments(["0", "500", "2"]).same_with_rusage();
     let slack_ns = 30_000_000 + stolen_ns() - stolen_before_ns;
     let profile = recorded.profile();
     let total = profile.total("cpu-time");
@@ -47,7 +47,7 @@ fn five_hundred_at_work() {
 
 #[test]
 fn five_thousand_one_after_the_other() {
-    let (recorded, cost_ns) = Program::nasty("threads.c").arguments(["short"]).same_with_account();
+    let (recorded, cost_ns) = Program::nasty("threads.c").arguments(["short"]).same_with_rusage();
     let profile = recorded.profile();
     // Most end before their first sample is due; their time is theirs all the same.
     let threads = profile.through(&["short_one"], "cpu-time");
@@ -64,7 +64,7 @@ fn five_thousand_one_after_the_other() {
 
 #[test]
 fn two_hundred_at_once() {
-    let (recorded, cost_ns) = Program::nasty("threads.c").arguments(["many"]).same_with_account();
+    let (recorded, cost_ns) = Program::nasty("threads.c").arguments(["many"]).same_with_rusage();
     let profile = recorded.profile();
     profile.assert_full(990);
     assert!(profile.through(&["many_one", "work"], "cpu-time") * 10 > cost_ns * 8);
@@ -87,7 +87,7 @@ fn ended_by_cancellation() {
 #[test]
 fn at_work_when_the_process_exits() {
     for (mode, own) in [("detached", "main"), ("live", "exits_process")] {
-        let (recorded, cost_ns) = Program::nasty("threads.c").arguments([mode]).same_with_account();
+        let (recorded, cost_ns) = Program::nasty("threads.c").arguments([mode]).same_with_rusage();
         let profile = recorded.profile();
         profile.assert_full(990);
         assert!(profile.percent_through(&["forever", "work"]) > 25.0, "{mode}");
@@ -98,7 +98,7 @@ fn at_work_when_the_process_exits() {
 
 #[test]
 fn made_by_clone_without_the_c_library() {
-    let (recorded, cost_ns) = Program::nasty("threads.c").arguments(["raw"]).same_with_account();
+    let (recorded, cost_ns) = Program::nasty("threads.c").arguments(["raw"]).same_with_rusage();
     let profile = recorded.profile();
     let (main, raw) = (profile.through(&["main", "work"], "cpu-time"), profile.through(&["raw_work"], "cpu-time"));
     assert!(main * 100 > cost_ns * 15, "main {main} of {cost_ns}");

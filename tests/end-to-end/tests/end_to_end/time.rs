@@ -5,9 +5,9 @@ use callpath_end_to_end::{Profile, Program, stolen_ns};
 /// What a process costs before and after callpath can see it, at most.
 const SLACK_NS: u64 = 6_000_000;
 
-fn account(program: &Program) -> (Profile, u64) {
+fn compared_with_kernel(program: &Program) -> (Profile, u64) {
     let stolen_before_ns = stolen_ns();
-    let (recorded, cost_ns) = program.same_with_account();
+    let (recorded, cost_ns) = program.same_with_rusage();
     // The kernel's work at a process's end is known by its event alone, which counts what the host denied.
     let slack_ns = SLACK_NS + stolen_ns() - stolen_before_ns;
     let profile = recorded.profile();
@@ -46,19 +46,19 @@ pub(crate) fn programs() -> Vec<(&'static str, Program)> {
 
 #[test]
 fn of_xz() {
-    let (profile, _) = account(&programs()[0].1);
+    let (profile, _) = compared_with_kernel(&programs()[0].1);
     profile.assert_full(995);
 }
 
 #[test]
 fn of_dd() {
-    let (profile, _) = account(&programs()[1].1);
+    let (profile, _) = compared_with_kernel(&programs()[1].1);
     profile.assert_full(990);
 }
 
 #[test]
 fn of_a_read_loop() {
-    let (profile, cost_ns) = account(&programs()[2].1);
+    let (profile, cost_ns) = compared_with_kernel(&programs()[2].1);
     profile.assert_full(990);
     // The kernel's time stands at the context that entered it.
     let reading = profile.through(&["main", "read_all", "read"], "cpu-time");
@@ -69,7 +69,8 @@ fn of_a_read_loop() {
 fn at_other_rates() {
     for rate in ["99", "4000"] {
         let stolen_before_ns = stolen_ns();
-        let (profile, cost_ns) = account(&Program::nasty("burn.c").arguments(["500"]).options(&["-F", rate]));
+        let (profile, cost_ns) =
+            compared_with_kernel(&Program::nasty("burn.c").arguments(["500"]).options(&["-F", rate]));
         let rate: u64 = rate.parse().unwrap();
         let expected = |ns: u64| ns * rate / 1_000_000_000;
         let (least, taken) = (expected(cost_ns), profile.quality.taken);
@@ -83,7 +84,7 @@ fn at_other_rates() {
 fn of_wall_time_while_it_sleeps() {
     const ASLEEP_NS: u64 = 500_000_000;
     let program = Program::at("/bin/sleep").arguments(["0.5"]).options(&["-e", "wall-time", "-e", "cpu-time"]);
-    let (recorded, cost_ns) = program.same_with_account();
+    let (recorded, cost_ns) = program.same_with_rusage();
     let profile = recorded.profile();
     let (wall, cpu) = (profile.through(&["process:sleep"], "wall-time"), profile.total("cpu-time"));
     // Up to the sample of the last wait at least, and no more than the process lasted, by the recorder's clock.

@@ -2,7 +2,7 @@
 
 use callpath_end_to_end::{Profile, Program, is_root, skip};
 
-use crate::ordinary_user::Place;
+use crate::ordinary_user::UserDirectory;
 
 /// Recorded by the kernel's clock where that is allowed, and as an ordinary user, for whom timers interrupt everything.
 fn undisturbed(mode: &str) {
@@ -14,7 +14,7 @@ fn undisturbed(mode: &str) {
     if !is_root() {
         return skip("waits as an ordinary user", "the tests run as an ordinary user anyway");
     }
-    let place = Place::new();
+    let place = UserDirectory::new();
     let copy = place.copy(program.path());
     let said = place.run(&["record", "-e", "wall-time", "-F", rate, "-o", "m", "--", copy.to_str().unwrap(), mode]);
     assert_eq!((recorded.ended.stdout, recorded.ended.status), (said.stdout, said.status), "{mode}: {}", said.stderr);

@@ -15,7 +15,7 @@ pub struct Row {
     /// Files that are written into its directory: name, content.
     pub files: &'static [(&'static str, &'static str)],
     /// Files that are made for it: name, content.
-    pub made: &'static [(&'static str, Maker)],
+    pub generated_inputs: &'static [(&'static str, Maker)],
     /// A shell script, run there once, that builds it and makes its inputs; what is installed from elsewhere goes there, too.
     pub build: &'static str,
     /// The words that are run there. A first word with a slash is a file in the directory, another a program of Debian's.
@@ -34,7 +34,7 @@ pub(super) const PLAIN: Row = Row {
     does: "",
     packages: &[],
     files: &[],
-    made: &[],
+    generated_inputs: &[],
     build: "",
     run: &[],
     environment: &[],

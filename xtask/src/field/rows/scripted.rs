@@ -107,7 +107,7 @@ pub const ROWS: &[Row] = &[
         does: "gawk: words counted",
         packages: &["gawk"],
         files: &[("words.awk", include_str!("../inputs/words.awk"))],
-        made: &[("text", || inputs::text(4_000_000))],
+        generated_inputs: &[("text", || inputs::text(4_000_000))],
         run: &["gawk", "-f", "words.awk", "text"],
         ..PLAIN
     },
@@ -116,7 +116,7 @@ pub const ROWS: &[Row] = &[
         does: "mawk: the same",
         packages: &["mawk"],
         files: &[("words.awk", include_str!("../inputs/words.awk"))],
-        made: &[("text", || inputs::text(8_000_000))],
+        generated_inputs: &[("text", || inputs::text(8_000_000))],
         run: &["mawk", "-f", "words.awk", "text"],
         ..PLAIN
     },

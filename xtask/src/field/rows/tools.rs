@@ -21,7 +21,7 @@ pub const ROWS: &[Row] = &[
         name: "g++",
         does: "g++ -O2 -c: the driver, the compiler, the assembler",
         packages: &["g++"],
-        made: &[("big.cpp", big)],
+        generated_inputs: &[("big.cpp", big)],
         run: &["sh", "-c", "g++ -O2 -c big.cpp -o big.o && cksum <big.o"],
         ..PLAIN
     },
@@ -29,7 +29,7 @@ pub const ROWS: &[Row] = &[
         name: "clang",
         does: "clang++ -O2 -c: the same",
         packages: &["clang", "g++"],
-        made: &[("big.cpp", big)],
+        generated_inputs: &[("big.cpp", big)],
         run: &["sh", "-c", "clang++ -O2 -c big.cpp -o big.o && cksum <big.o"],
         ..PLAIN
     },
@@ -93,7 +93,7 @@ pub const ROWS: &[Row] = &[
         name: "tar-gzip",
         does: "tar of a tree through gzip and back",
         packages: &["gzip", "tar"],
-        made: &[("text", || inputs::text(12_000_000))],
+        generated_inputs: &[("text", || inputs::text(12_000_000))],
         build: "mkdir tree; split -b 20000 text tree/part-",
         run: &["sh", "-c", "tar -cf - tree | gzip -6 | gzip -d | tar -xOf - | cksum"],
         ..PLAIN
@@ -102,7 +102,7 @@ pub const ROWS: &[Row] = &[
         name: "zstd-threads",
         does: "zstd -12 -T2 of generated text",
         packages: &["zstd"],
-        made: &[("text", || inputs::text(12_000_000))],
+        generated_inputs: &[("text", || inputs::text(12_000_000))],
         run: &["zstd", "-12", "-T2", "-q", "-k", "-c", "text"],
         ..PLAIN
     },
@@ -110,7 +110,7 @@ pub const ROWS: &[Row] = &[
         name: "openssl-hash",
         does: "openssl: SHA-3 of generated text",
         packages: &["openssl"],
-        made: &[("text", || inputs::text(60_000_000))],
+        generated_inputs: &[("text", || inputs::text(60_000_000))],
         run: &["openssl", "dgst", "-sha3-512", "text", "text", "text", "text"],
         ..PLAIN
     },

@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use callpath_format::address::LinkAddr;
 
+use crate::code_map::NOWHERE;
 use crate::decode::Flow;
 use crate::graph::procedure::{Ending, Procedure, RawBlock};
 use crate::graph::resolution::Resolution;
 use crate::graph::steps::{Step, StepKind};
 use crate::graph::{EdgeKind, Terminator};
-use crate::places::NOWHERE;
 
 /// Where a jump out of a block leads.
 enum Destination {
@@ -57,9 +57,13 @@ impl Procedure<'_, '_> {
         if self.is_inside(target) {
             return Destination::Inside;
         }
-        let address = self.flow.code.places.address(target);
-        match self.flow.piece_at(target).and_then(|piece| self.flow.pieces.get(piece as usize)) {
-            Some(piece) if piece.start != target => Destination::Shared(address),
+        let address = self.flow.code.code_map.address(target);
+        match self
+            .flow
+            .fragment_at(target)
+            .and_then(|code_fragment| self.flow.code_fragments.get(code_fragment as usize))
+        {
+            Some(code_fragment) if code_fragment.start != target => Destination::Shared(address),
             _ => Destination::Out(Some(address)),
         }
     }
@@ -98,8 +102,8 @@ impl Procedure<'_, '_> {
                     targets.push((block.end, if is_call { EdgeKind::AfterCall } else { EdgeKind::FallThrough }));
                     Terminator::FallsThrough
                 }
-                _ => match self.flow.piece_at(block.end) {
-                    Some(_) => Terminator::TailCall(Some(self.flow.code.places.address(block.end))),
+                _ => match self.flow.fragment_at(block.end) {
+                    Some(_) => Terminator::TailCall(Some(self.flow.code.code_map.address(block.end))),
                     None => Terminator::RunsOut,
                 },
             },
@@ -121,7 +125,7 @@ impl Procedure<'_, '_> {
                             Terminator::Switch(0)
                         }
                         Some(Resolution::Leaves(target)) => {
-                            Terminator::TailCall(target.map(|target| self.flow.code.places.address(target)))
+                            Terminator::TailCall(target.map(|target| self.flow.code.code_map.address(target)))
                         }
                         Some(Resolution::Unresolved) | None => Terminator::Unresolved,
                     },

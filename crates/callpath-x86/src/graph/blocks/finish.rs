@@ -7,12 +7,12 @@ use std::sync::Arc;
 use callpath_format::address::LinkAddr;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::code_map::NOWHERE;
 use crate::graph::fragments::address_range;
 use crate::graph::procedure::Procedure;
 use crate::graph::resolution::Resolution;
 use crate::graph::steps::StepKind;
 use crate::graph::{Block, CallSite, EdgeKind, JumpTable, ProcedureGraph, Terminator};
-use crate::places::NOWHERE;
 
 /// Where tables lie, and where they lead.
 type Cases<'a> = (&'a [u64], &'a [u32]);
@@ -21,24 +21,25 @@ impl Procedure<'_, '_> {
     /// The graph of what was found.
     pub(super) fn finish(mut self) -> ProcedureGraph {
         let raw = self.raw_blocks();
-        let places = &self.flow.code.places;
+        let code_map = &self.flow.code.code_map;
         let index_of = |at: u32| raw.binary_search_by_key(&at, |block| block.start).ok().map(|index| index as u32);
-        let mut graph = ProcedureGraph { entry: places.address(self.entry), ..ProcedureGraph::default() };
-        let pieces = self.stretches.iter().filter_map(|stretch| self.flow.pieces.get(stretch.piece as usize));
-        graph.fragments = pieces.map(|piece| address_range(places, piece)).collect();
+        let mut graph = ProcedureGraph { entry: code_map.address(self.entry), ..ProcedureGraph::default() };
+        let code_fragments =
+            self.stretches.iter().filter_map(|stretch| self.flow.code_fragments.get(stretch.code_fragment as usize));
+        graph.fragments = code_fragments.map(|code_fragment| address_range(code_map, code_fragment)).collect();
         if let Some(first) = graph.fragments.iter().position(|fragment| fragment.start == graph.entry) {
             graph.fragments[..=first].rotate_right(1);
         }
         let mut targets = Vec::new();
         graph.blocks.reserve(raw.len());
-        let base = raw.first().map_or((0, LinkAddr(0)), |block| (block.start, places.address(block.start)));
+        let base = raw.first().map_or((0, LinkAddr(0)), |block| (block.start, code_map.address(block.start)));
         // Positions between parts are apart by one, addresses by more.
-        let part_end = places.part(base.0).map_or(0, |part| part.end());
+        let part_end = code_map.part(base.0).map_or(0, |part| part.end());
         let address = |at: u32| {
             if (base.0..=part_end).contains(&at) {
                 LinkAddr(base.1.0 + u64::from(at - base.0))
             } else {
-                places.address(at)
+                code_map.address(at)
             }
         };
         // Of tables with the same cases: the first block that jumps through them, and what is said of them.
@@ -50,10 +51,10 @@ impl Procedure<'_, '_> {
             let terminator = match self.table_of(block) {
                 Some((step, resolution)) => {
                     let table = graph.tables.len() as u32;
-                    let (cases, places, end) = resolution.table();
+                    let (cases, tables, end) = resolution.table();
                     let (first, like) = *same
                         .entry(Rc::as_ptr(resolution))
-                        .or_insert_with(|| *known.entry((places, cases)).or_insert((number, table)));
+                        .or_insert_with(|| *known.entry((tables, cases)).or_insert((number, table)));
                     let (addresses, shared) = match graph.tables.get(like as usize) {
                         Some(like) => {
                             first_copy = Some(first);
@@ -61,7 +62,7 @@ impl Procedure<'_, '_> {
                         }
                         None => {
                             targets.extend(cases.iter().map(|&case| (case, EdgeKind::Table)));
-                            let addresses = places.iter().copied().map(LinkAddr);
+                            let addresses = tables.iter().copied().map(LinkAddr);
                             (addresses.collect(), cases.iter().copied().map(address).collect())
                         }
                     };

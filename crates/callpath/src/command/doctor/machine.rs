@@ -9,7 +9,7 @@ use callpath_target::machine::{Limits, Machine, PERFMON_CAPABILITIES, Room};
 use callpath_target::rehearsal::{Rehearsal, TIMER_CPU_MS, rehearse};
 
 use super::finding::Finding;
-use super::trial;
+use super::trial_recording;
 use crate::surroundings;
 
 /// Looks, and tries.
@@ -18,7 +18,7 @@ pub(super) fn look() -> anyhow::Result<Vec<Finding>> {
     let rehearsal = rehearse().map_err(|error| anyhow::anyhow!("failed to start a child to try things on: {error}"))?;
     let mut findings = vec![kernel(&machine)];
     // First what can be done, then why.
-    findings.extend(trial::EVENTS.into_iter().flat_map(trial::of));
+    findings.extend(trial_recording::EVENTS.into_iter().flat_map(trial_recording::of));
     findings.push(perf_events(&machine, &rehearsal));
     findings.extend([timer(&rehearsal), memory(&rehearsal), maps(&rehearsal), foreign_memory(&machine, &rehearsal)]);
     findings.extend(confinement(&machine));

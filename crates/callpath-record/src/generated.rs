@@ -1,0 +1,497 @@
+//! Code that a process has generated at run time: read from its memory when a sample meets it, analysed, published.
+//! Knows nothing of samples.
+//!
+//! Such code is looked at in stretches of 64 KiB, each when a frame lies in it for the first time, and again when a frame
+//! lies in bytes that are not what was analysed. A stretch's recipes are used only after its bytes have been compared, by
+//! the collector in the process and by the recorder here. Analysing takes at most a twentieth of the time in CPU, beyond a
+//! start.
+
+mod budget;
+mod calls;
+mod look;
+mod memory;
+mod stretch;
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use callpath_format::address::{CodePoint, RunAddr};
+use callpath_format::frame::ModuleIndex;
+use callpath_format::recipe::Packed;
+use callpath_format::shared::load_map::Mapping;
+use callpath_image::identity::ModuleIdentity;
+use callpath_measurement::ModuleRecord;
+use callpath_tables::recipes::generated::{
+    CodeAt, Return, build_again, build_generated, has_frame_pointer, return_ahead,
+};
+use callpath_target::{MapEntry, Pid, read_memory};
+use rustc_hash::FxHashMap;
+
+use budget::Budget;
+use memory::{Memory, Pages};
+use stretch::{Rewritten, Stretch, recipe_in};
+
+pub(crate) use look::{CodeState, Look};
+pub(crate) use stretch::Witness;
+
+use crate::publish::{Publisher, Region};
+
+const STRETCH_BYTES: u64 = 64 << 10;
+/// What is read around a stretch, for the procedures that reach out of it, bytes.
+const MARGIN_BYTES: u64 = 16 << 10;
+/// Each stretch may take one part in so many of the time: one that changes all the time is left alone for a while.
+const STRETCH_SHARE: u32 = 20;
+/// One part in so many while less than half of what may be spent at once is spent: it is while a program starts that it changes.
+const STRETCH_SHARE_AT_FIRST: u32 = 4;
+/// Samples of code that may not be analysed yet are looked at so often.
+const LOOK_AGAIN_EVERY: Duration = Duration::from_millis(20);
+/// So many versions of code at the same place are told apart.
+const VERSIONS: usize = 64;
+/// What memory without a name is called.
+const NAMELESS: &str = "[jit]";
+
+/// The generated code of a process.
+pub(crate) struct GeneratedCode {
+    pid: Pid,
+    memory: Memory,
+    areas: Vec<Area>,
+    /// By the multiple of [`STRETCH_BYTES`] in which they lie.
+    stretches: FxHashMap<u64, Stretch>,
+    /// Regions of stretches that are no more.
+    replaced: Vec<Region>,
+    /// The code of each version, by its module, and where it starts.
+    versions: FxHashMap<ModuleIndex, (RunAddr, Rc<[u8]>)>,
+    budget: Budget,
+    /// What is published is no longer what is known.
+    pub(crate) changed: bool,
+    /// Code was met that may be analysed, but not yet.
+    pub(crate) postponed: bool,
+    /// When samples that wait for that were looked at.
+    looked: Instant,
+    /// What the bytes of the last witness that was asked say: those of the next sample are mostly the same.
+    said: Option<(RunAddr, Vec<u8>, Vec<u8>)>,
+    /// Whether procedures of files go on to what they do not name, by where they begin; as the mappings are now.
+    go_on: FxHashMap<RunAddr, bool>,
+}
+
+/// An executable mapping that no module of a file lies in.
+#[derive(Clone, PartialEq, Eq)]
+struct Area {
+    range: Range<RunAddr>,
+    name: PathBuf,
+    module: ModuleIndex,
+    /// Where the mappings begin that it is put together from, ascending.
+    mappings: Vec<RunAddr>,
+}
+
+/// What a frame in generated code lies in.
+pub(crate) enum Bounds {
+    /// A procedure.
+    Procedure(Range<RunAddr>),
+    /// A mapping, of which no more is known there.
+    Mapping(Range<RunAddr>),
+}
+
+/// A process's modules, as far as they are named here.
+pub(crate) type ModuleList = Vec<ModuleRecord>;
+
+impl GeneratedCode {
+    pub(crate) fn new(pid: Pid) -> GeneratedCode {
+        GeneratedCode {
+            pid,
+            memory: Memory::new(pid),
+            areas: Vec::new(),
+            stretches: FxHashMap::default(),
+            replaced: Vec::new(),
+            versions: FxHashMap::default(),
+            budget: Budget::new(),
+            changed: false,
+            postponed: false,
+            looked: Instant::now(),
+            said: None,
+            go_on: FxHashMap::default(),
+        }
+    }
+
+    /// The executable mappings that belong to no module, as they are now, and whether a file is what they are known by.
+    pub(crate) fn set_areas(&mut self, entries: &[(&MapEntry, bool)], modules: &mut ModuleList) {
+        let mut areas: Vec<Area> = Vec::new();
+        for (entry, is_of_file) in entries {
+            // What is no file has brackets of its own: `[heap]`, `[stack]`.
+            let nameless = !is_of_file && !entry.path.as_os_str().as_encoded_bytes().starts_with(b"[");
+            let name = if nameless { Path::new(NAMELESS) } else { &entry.path };
+            match areas.last_mut() {
+                Some(last) if last.range.end == entry.start && last.name == name => {
+                    last.range.end = entry.end;
+                    last.mappings.push(entry.start);
+                }
+                _ => {
+                    let module = module_index(modules, name, None);
+                    let (range, mappings) = (entry.start..entry.end, vec![entry.start]);
+                    areas.push(Area { range, name: name.to_owned(), module, mappings });
+                }
+            }
+        }
+        areas.sort_by_key(|area| area.range.start);
+        if self.areas != areas {
+            self.forget_calls();
+        }
+        self.areas = areas;
+        let bases: Vec<u64> = self.stretches.keys().copied().collect();
+        for base in bases {
+            let as_it_was =
+                self.stretches.get(&base).is_some_and(|s| self.range_at(s.range.start) == Some(s.range.clone()));
+            if !as_it_was {
+                self.forget(base);
+            }
+        }
+    }
+
+    fn forget(&mut self, base: u64) {
+        self.replaced.extend(self.stretches.remove(&base).and_then(|stretch| stretch.region));
+    }
+
+    /// Gives up everything that is published.
+    pub(crate) fn forget_all(&mut self) {
+        self.replaced.extend(self.stretches.drain().filter_map(|(_, stretch)| stretch.region));
+    }
+
+    /// The regions that the last [`mappings`](GeneratedCode::mappings) do not name any more.
+    pub(crate) fn take_replaced(&mut self) -> impl Iterator<Item = Region> {
+        self.replaced.drain(..)
+    }
+
+    /// Forgets stretches that were given up, if they are not what they were.
+    pub(crate) fn look_again(&mut self) {
+        let given_up: Vec<u64> =
+            self.stretches.iter().filter(|(_, s)| s.is_hopeless()).map(|(base, _)| *base).collect();
+        for base in given_up {
+            let pid = self.pid;
+            let is_same = self.stretches.get(&base).is_some_and(|stretch| {
+                let mut now = vec![0; stretch.code.len()];
+                read_memory(pid, stretch.code_start.0, &mut now) == now.len() && now == *stretch.code
+            });
+            if !is_same {
+                self.forget(base);
+                self.changed = true;
+            }
+        }
+    }
+
+    /// The mappings of a load map; what has been found out since the last time is published with them.
+    pub(crate) fn mappings(&mut self, publisher: &mut Publisher) -> Vec<Mapping> {
+        self.changed = false;
+        let mut bases: Vec<u64> = self.stretches.keys().copied().collect();
+        bases.sort_unstable();
+        let mut mappings = Vec::new();
+        let mut bases = bases.into_iter().peekable();
+        for area in &self.areas {
+            let mut at = area.range.start;
+            let pending = |from: RunAddr, to: RunAddr| Mapping {
+                start: from,
+                end: to,
+                bias: 0,
+                table: 0,
+                module: area.module,
+                flags: Mapping::PENDING,
+            };
+            while let Some(stretch) =
+                bases.next_if(|base| *base < area.range.end.0).and_then(|base| self.stretches.get_mut(&base))
+            {
+                if stretch.region.is_none() {
+                    stretch.region = publisher.put(&stretch.build.block);
+                }
+                if at < stretch.range.start {
+                    mappings.push(pending(at, stretch.range.start));
+                }
+                let hopeless = if stretch.is_hopeless() { Mapping::HOPELESS } else { 0 };
+                mappings.push(Mapping {
+                    start: stretch.range.start,
+                    end: stretch.range.end,
+                    bias: 0,
+                    table: stretch.region.map_or(0, Region::offset),
+                    module: stretch.module,
+                    flags: Mapping::GENERATED | hopeless,
+                });
+                at = stretch.range.end;
+            }
+            if at < area.range.end {
+                mappings.push(pending(at, area.range.end));
+            }
+        }
+        mappings
+    }
+
+    /// Whether there is any.
+    pub(crate) fn is_there(&self) -> bool {
+        !self.areas.is_empty()
+    }
+
+    /// The modules that such code has had, by index.
+    pub(crate) fn is_module(&self, module: ModuleIndex) -> bool {
+        self.versions.contains_key(&module) || self.areas.iter().any(|area| area.module == module)
+    }
+
+    /// Where a frame is, as far as that is known.
+    pub(crate) fn bounds(&self, module: ModuleIndex, addr: RunAddr) -> Option<Bounds> {
+        let stretch = self.stretches.get(&(addr.0 & !(STRETCH_BYTES - 1))).filter(|stretch| stretch.module == module);
+        let procedure = stretch.and_then(|stretch| stretch.procedure_at(addr));
+        let procedure = procedure.map(|procedure| {
+            let end = RunAddr(procedure.start.0.saturating_add(procedure.len_bytes.into()));
+            Bounds::Procedure(procedure.start..end)
+        });
+        procedure.or_else(|| {
+            let area = self.area(addr)?;
+            let at = area.mappings.partition_point(|start| *start <= addr);
+            let end = area.mappings.get(at).copied().unwrap_or(area.range.end);
+            Some(Bounds::Mapping(*area.mappings.get(at.checked_sub(1)?)?..end))
+        })
+    }
+
+    /// What a frame's module is called.
+    pub(crate) fn name_of(&self, addr: RunAddr) -> Option<&Path> {
+        self.area(addr).map(|area| area.name.as_path())
+    }
+
+    /// Looks at it as it is now.
+    pub(crate) fn look(&self) -> Look<'_> {
+        Look { code: self, now: FxHashMap::default() }
+    }
+
+    /// Retains the code that a waiting sample stands in and words on its stack lead to: its process may have ended when the walk goes on.
+    pub(crate) fn retain(&mut self, words: impl Iterator<Item = u64>) {
+        let (Some(first), Some(last)) = (self.areas.first(), self.areas.last()) else { return };
+        let all = first.range.start.0..last.range.end.0;
+        for word in words.filter(|word| all.contains(word)) {
+            let Some(range) = self.range_at(RunAddr(word)) else { continue };
+            let Some(around) = self.around(&range) else { continue };
+            self.memory.retain(around);
+        }
+    }
+
+    /// What is read of a stretch: with the procedures that reach out of it.
+    fn around(&self, range: &Range<RunAddr>) -> Option<Range<RunAddr>> {
+        let area = self.area(range.start)?;
+        let from = RunAddr(range.start.0.saturating_sub(MARGIN_BYTES).max(area.range.start.0));
+        Some(from..RunAddr(range.end.0.saturating_add(MARGIN_BYTES).min(area.range.end.0)))
+    }
+
+    /// Another round of serving begins.
+    pub(crate) fn begin_round(&mut self) {
+        self.budget.begin_round();
+    }
+
+    /// Whether `addr` is in generated code.
+    pub(crate) fn holds(&self, addr: RunAddr) -> bool {
+        self.area(addr).is_some()
+    }
+
+    fn area(&self, addr: RunAddr) -> Option<&Area> {
+        let index = self.areas.partition_point(|area| area.range.end <= addr);
+        self.areas.get(index).filter(|area| area.range.start <= addr)
+    }
+
+    /// The stretch in which `addr` lies, or would lie.
+    fn range_at(&self, addr: RunAddr) -> Option<Range<RunAddr>> {
+        let area = self.area(addr)?;
+        let base = addr.0 & !(STRETCH_BYTES - 1);
+        let end = base.saturating_add(STRETCH_BYTES).min(area.range.end.0);
+        Some(RunAddr(base.max(area.range.start.0))..RunAddr(end))
+    }
+
+    /// The module of a point in generated code, and its recipe if one holds for the bytes as they are now.
+    pub(crate) fn locate(
+        &mut self,
+        point: CodePoint,
+        witness: &Witness,
+        modules: &mut ModuleList,
+    ) -> (ModuleIndex, Option<Packed>) {
+        let addr = point.lookup();
+        let nowhere = (ModuleIndex::NONE, None);
+        let Some(range) = self.range_at(addr) else { return nowhere };
+        let base = addr.0 & !(STRETCH_BYTES - 1);
+        let known = self.stretches.get(&base).filter(|stretch| stretch.range == range);
+        let mut is_current = known.is_some_and(|stretch| stretch.is_as_analysed(&self.memory, addr));
+        if !is_current && known.is_none_or(Stretch::is_due) {
+            is_current = self.analyse(base, range.clone(), modules);
+        }
+        let mut is_postponed = !is_current;
+        let (module, found) = match self.stretches.get(&base).filter(|stretch| stretch.range == range) {
+            Some(stretch) => (stretch.module, stretch.recipe(point, witness, is_current)),
+            None => (self.area(addr).map_or(ModuleIndex::NONE, |area| area.module), Err(Rewritten)),
+        };
+        let recipe = found.unwrap_or_else(|Rewritten| {
+            // What counts is what the code was when the sample was taken.
+            let recipe = self.recipe_by(witness, point);
+            is_postponed |= recipe.is_none();
+            recipe
+        });
+        self.postponed |= is_postponed && recipe.is_none();
+        (module, recipe)
+    }
+
+    /// Whether it is time to look again at samples of code that could not be analysed.
+    pub(crate) fn shall_look_again(&mut self) -> bool {
+        let is_time = self.looked.elapsed() >= LOOK_AGAIN_EVERY && self.budget.allows();
+        if is_time {
+            self.looked = Instant::now();
+        }
+        is_time
+    }
+
+    /// What a witness's own bytes say of a point, if there is time to ask them.
+    fn recipe_by(&mut self, witness: &Witness, point: CodePoint) -> Option<Packed> {
+        if !(witness.start..witness.end()).contains(&point.lookup()) {
+            return None;
+        }
+        let is_said = |said: &(RunAddr, Vec<u8>, Vec<u8>)| said.0 == witness.start && said.1 == witness.bytes;
+        if !self.said.as_ref().is_some_and(is_said) {
+            if !self.budget.allows() {
+                return None;
+            }
+            let began = Budget::now();
+            let build =
+                build_generated(CodeAt { start: witness.start, bytes: &witness.bytes }, witness.start..witness.end());
+            self.budget.charge(began);
+            self.said = Some((witness.start, witness.bytes.clone(), build.block));
+        }
+        let (_, _, block) = self.said.as_ref()?;
+        recipe_in(block, point)
+    }
+
+    /// Reads and analyses a stretch; `false`: not now.
+    fn analyse(&mut self, base: u64, range: Range<RunAddr>, modules: &mut ModuleList) -> bool {
+        if !self.budget.allows() {
+            return false;
+        }
+        let began = Budget::now();
+        let Some((area, around)) = self.area(range.start).zip(self.around(&range)) else { return false };
+        let from = around.start;
+        let mut code = vec![0; (around.end.0 - from.0) as usize];
+        let got = self.memory.read(from.0, &mut code);
+        // The process has ended, or has unmapped it: what is known stays.
+        if got == 0 {
+            return false;
+        }
+        code.truncate(got);
+        let (name, fallback) = (area.name.clone(), area.module);
+        let before = self.stretches.remove(&base);
+        let now = CodeAt { start: from, bytes: &code };
+        let build = match &before {
+            Some(before) if before.code_start == from && before.range == range => {
+                build_again(&before.build, &before.code, now, range.clone())
+            }
+            _ => build_generated(now, range.clone()),
+        };
+        let module = match &before {
+            // What was there is there still; something has been added.
+            Some(before) if before.build.procedures.iter().all(|procedure| build.procedures.contains(procedure)) => {
+                before.module
+            }
+            _ if self.versions.len() >= VERSIONS => fallback,
+            _ => module_index(modules, &name, Some(build.identity.clone())),
+        };
+        let code: Rc<[u8]> = code.into();
+        if module != fallback {
+            self.versions.insert(module, (from, Rc::clone(&code)));
+        }
+        let spent = self.budget.charge(began);
+        let share = if self.budget.is_at_first() { STRETCH_SHARE_AT_FIRST } else { STRETCH_SHARE };
+        // The first time all of it is analysed, and from then on what has changed: that is what says how dear it is to follow.
+        let due = Instant::now() + if before.is_some() { spent * share } else { Duration::ZERO };
+        let stretch =
+            Stretch { range, code_start: from, code, build, module, due, region: None, tries: 0, successes: 0 };
+        self.stretches.insert(base, stretch);
+        self.replaced.extend(before.and_then(|before| before.region));
+        self.changed = true;
+        true
+    }
+
+    /// Counts whether frames at `addr` that have no recipe can be walked over in another way.
+    pub(crate) fn note_try(&mut self, addr: RunAddr, success: bool) {
+        let Some(stretch) = self.stretches.get_mut(&(addr.0 & !(STRETCH_BYTES - 1))) else { return };
+        let was_hopeless = stretch.is_hopeless();
+        stretch.tries += 1;
+        stretch.successes += u32::from(success);
+        self.changed |= stretch.is_hopeless() != was_hopeless;
+    }
+
+    /// Whether rbp surely is the pointer of a frame of the code at a point.
+    pub(crate) fn is_framed(&self, point: CodePoint) -> bool {
+        let addr = point.lookup();
+        let stretch = self.stretches.get(&(addr.0 & !(STRETCH_BYTES - 1)));
+        stretch.is_some_and(|s| {
+            s.is_as_analysed(&self.memory, addr) && has_frame_pointer(&s.code, s.code_start, point.pc())
+        })
+    }
+
+    /// What the code at `addr` comes to if it is followed to its returns; `met`: as it was, where a sample met it.
+    pub(crate) fn return_ahead(&mut self, addr: RunAddr, past_calls: bool, met: &Witness) -> Option<Return> {
+        if !self.budget.allows() {
+            self.postponed = true;
+            return None;
+        }
+        let began = Budget::now();
+        let mut pages = Pages::new(self.pid);
+        let found = return_ahead(addr, past_calls, |at, to| {
+            let offset = at.0.checked_sub(met.start.0);
+            if let Some(bytes) = offset.and_then(|from| met.bytes.get(from as usize..)?.get(..to.len())) {
+                to.copy_from_slice(bytes);
+                return to.len();
+            }
+            if self.holds(at) { pages.read(at, to) } else { 0 }
+        });
+        self.budget.charge(began);
+        found
+    }
+}
+
+fn module_index(modules: &mut ModuleList, name: &Path, identity: Option<ModuleIdentity>) -> ModuleIndex {
+    let record = ModuleRecord { path: name.to_owned(), identity };
+    let index = modules.iter().position(|module| *module == record).unwrap_or_else(|| {
+        modules.push(record);
+        modules.len() - 1
+    });
+    ModuleIndex(u16::try_from(index).unwrap_or(u16::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// sub $24,%rsp; call *%rdi; add $24,%rsp; ret
+    const CODE: [u8; 11] = [0x48, 0x83, 0xec, 24, 0xff, 0xd7, 0x48, 0x83, 0xc4, 24, 0xc3];
+    const LEN_BYTES: usize = 4096;
+
+    #[test]
+    fn code_that_cannot_be_read_any_more_is_still_known() {
+        // SAFETY: a new mapping.
+        let page = unsafe {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(std::ptr::null_mut(), LEN_BYTES, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        };
+        assert_ne!(page, libc::MAP_FAILED);
+        let start = RunAddr(page as u64);
+        let mut bytes = vec![0; LEN_BYTES];
+        bytes[1024..][..CODE.len()].copy_from_slice(&CODE);
+        // SAFETY: all of it is within the mapping, and nobody else's.
+        unsafe { page.cast::<u8>().copy_from(bytes.as_ptr(), LEN_BYTES) };
+        let mut modules = Vec::new();
+        let mut code = GeneratedCode::new(Pid(std::process::id()));
+        let module = module_index(&mut modules, Path::new(NAMELESS), None);
+        let range = start..RunAddr(start.0 + LEN_BYTES as u64);
+        let mappings = vec![range.start];
+        code.areas.push(Area { range, name: NAMELESS.into(), module, mappings });
+        let at = CodePoint::Exact(RunAddr(start.0 + 1024 + 6));
+        let met = Witness { start: RunAddr(start.0 + 1024), bytes: CODE.to_vec() };
+        let (version, recipe) = code.locate(at, &met, &mut modules);
+        assert!(recipe.is_some() && version != module);
+        // SAFETY: nobody uses it.
+        assert_eq!(unsafe { libc::munmap(page, LEN_BYTES) }, 0);
+        assert_eq!(code.locate(at, &met, &mut modules), (version, recipe));
+        // What is not known of any bytes is not known now.
+        assert_eq!(code.locate(at, &Witness::default(), &mut modules).1, None);
+    }
+}

@@ -1,0 +1,76 @@
+//! Stack heights: how far rsp is from where it was at a procedure's entry. A jump that leaves it there leaves the procedure.
+//! Knows nothing of where such jumps lead.
+
+use crate::dataflow::{Analysis, Direction, FlowGraph, solve};
+use crate::graph::backward_slice::Ways;
+use crate::instruction::{Instruction, Operation, Register};
+
+/// Bytes above the entry's rsp, as far as they are known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct StackHeight {
+    rsp: Option<i64>,
+    rbp: Option<i64>,
+}
+
+/// The stack heights at the starts of the blocks that control comes to from the entry.
+pub(super) struct StackHeights<'w, W> {
+    graph: &'w W,
+    starts: Vec<Option<StackHeight>>,
+}
+
+impl<'w, W: Ways + FlowGraph> StackHeights<'w, W> {
+    pub(super) fn new(graph: &'w W) -> StackHeights<'w, W> {
+        let entry = graph.roots().iter().map(|&root| (root, StackHeight { rsp: Some(0), rbp: None }));
+        StackHeights { graph, starts: solve(graph, &mut OfBlocks(graph), entry) }
+    }
+
+    /// Behind a block, rsp is where it was at the entry.
+    pub(super) fn is_empty_behind(&self, block: u32) -> bool {
+        let Some(Some(start)) = self.starts.get(block as usize) else { return false };
+        OfBlocks(self.graph).transfer(block, start).rsp == Some(0)
+    }
+}
+
+struct OfBlocks<'w, W>(&'w W);
+
+impl<W: Ways> Analysis for OfBlocks<'_, W> {
+    type Fact = StackHeight;
+    const DIRECTION: Direction = Direction::Forward;
+
+    fn transfer(&mut self, block: u32, start: &StackHeight) -> StackHeight {
+        let mut height = *start;
+        self.0.instructions(block).iter().for_each(|(_, instruction)| height.step(instruction));
+        height
+    }
+
+    /// Compilers keep the height the same on all ways to a place: the first is as good as any.
+    fn join(&self, _: &mut StackHeight, _: &StackHeight) -> bool {
+        false
+    }
+}
+
+impl StackHeight {
+    fn step(&mut self, instruction: &Instruction) {
+        *self = match instruction.operation() {
+            Operation::Call => *self,
+            Operation::Leave => StackHeight { rsp: self.rbp.and_then(|rbp| rbp.checked_add(8)), rbp: None },
+            _ => StackHeight {
+                rsp: self.behind(instruction, Register::RSP),
+                rbp: self.behind(instruction, Register::RBP),
+            },
+        };
+    }
+
+    /// What a register is behind the instruction.
+    fn behind(&self, instruction: &Instruction, register: Register) -> Option<i64> {
+        let (from, by) = instruction.sum(register)?;
+        let base = match from {
+            Register::RSP => self.rsp?,
+            Register::RBP => self.rbp?,
+            // gcc's realigned frames: r10 is the caller's rsp.
+            from if from.general64() == Some(10) && by == -8 => 8,
+            _ => return None,
+        };
+        base.checked_add(by)
+    }
+}

@@ -1,7 +1,0 @@
-//! Any bytes as the body of a kept structure.
-//! Knows nothing of what is right: only that nothing panics, hangs or exhausts the memory.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    callpath_analyze::structure::fuzz_kept_structure(bytes);
-});

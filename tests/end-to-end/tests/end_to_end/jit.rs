@@ -1,0 +1,81 @@
+//! Generated code: its paths are whole, or honestly a part, and never another's.
+//! Until it has been analysed, paths are partial. On a busy machine that takes longer, so the shares that are asked for are lower
+//! than what is usual (980 of 1000).
+
+use callpath_end_to_end::{C, Profile, Program, skip};
+
+fn jit(mode: &str) -> Profile {
+    let program = Program::compiled(C { source: "jit.c", output: "jit", options: &["-z", "execstack"] });
+    program.arguments([mode]).same().profile()
+}
+
+#[test]
+fn procedures_with_and_without_a_frame_pointer() {
+    let profile = jit("frames");
+    profile.assert_full(900);
+    assert!(profile.percent_through(&["main", "run_frames", "[jit]!"]) > 90.0);
+    assert!(profile.percent_through(&["main", "run_frames", "[jit]!", "between", "[jit]!", "in_c"]) > 15.0);
+}
+
+#[test]
+fn another_frame_size_at_the_same_address() {
+    let profile = jit("rewritten");
+    assert_eq!(profile.through(&["decoy"], "samples"), 0, "a procedure that was not called is on a path");
+    assert_eq!(profile.through(&["own_return_address"], "samples"), 0);
+    // Each version is there for a few samples: analysed for one of them, it serves those that follow.
+    profile.assert_full(300);
+}
+
+#[test]
+fn one_procedure_behind_the_other() {
+    let profile = jit("appended");
+    profile.assert_full(500);
+    assert!(profile.percent_through(&["main", "run_appended", "[jit]!", "in_c"]) > 10.0);
+}
+
+#[test]
+fn code_that_is_jumped_into_is_nobodys() {
+    let profile = jit("jumps");
+    assert_eq!(profile.through(&["decoy"], "samples"), 0, "a procedure that was not called is on a path");
+    let share = profile.percent_through(&["[jit]!"]);
+    assert!(share > 90.0, "{share}% of {:?}", profile.of_kind("procedure"));
+    let quality = &profile.quality;
+    assert_eq!(quality.taken, quality.full + quality.partial + quality.dropped.values().sum::<u64>(), "{quality:?}");
+}
+
+#[test]
+fn a_frame_pointer_is_the_last_resort() {
+    let profile = jit("pointer");
+    // Without it none would be whole. Where the recorder gets no processor for a while there is no room for more samples of
+    // unknown code, and those are partial.
+    profile.assert_full(500);
+    assert!(profile.percent_through(&["main", "run_pointer", "[jit]!"]) > 80.0);
+}
+
+#[test]
+fn nested_functions_on_an_executable_stack() {
+    let profile = jit("trampolines");
+    profile.assert_full(980);
+    let share = profile.percent_through(&["main", "run_trampolines", "apply", "in_c"]);
+    assert!(share > 95.0, "{share}% of {:?}", profile.of_kind("procedure"));
+}
+
+#[test]
+fn callbacks_through_closures() {
+    let script = callpath_end_to_end::tool_path("callback.py");
+    let text = "import ctypes\n\
+                compare = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int))\n\
+                values = (ctypes.c_int * 20000)(*[(i * 7919) % 20011 for i in range(20000)])\n\
+                ctypes.CDLL(None).qsort(values, len(values), 4, compare(lambda a, b: a[0] - b[0]))\n\
+                print(values[0], values[19999])\n";
+    std::fs::write(&script, text).unwrap();
+    let python = "/usr/bin/python3";
+    let has_ctypes = std::process::Command::new(python).args(["-c", "import ctypes"]).status();
+    if !has_ctypes.is_ok_and(|status| status.success()) {
+        return skip("callbacks_through_closures", "python has no ctypes");
+    }
+    let profile = Program::at(python).arguments([script]).same().profile();
+    profile.assert_full(970);
+    // The interpreter calls libffi, that qsort, that a closure, and that the interpreter.
+    assert!(profile.percent_through(&["Py_RunMain", "ffi_call", "qsort_r", "python3.11!"]) > 20.0);
+}

@@ -1,0 +1,235 @@
+/* Code that the program writes itself: jit MODE.
+ *   frames       procedures with and without a frame pointer, that work themselves and call back into C
+ *   rewritten    another procedure at the same address all the time, alike but for the size of its frame; its locals are
+ *                return addresses of a procedure that never calls it
+ *   appended     one procedure after the other behind the ones before, each called at once
+ *   jumps        code that is jumped into, and out of, in the frame of its caller: nobody can know whose
+ *   pointer      a frame that only its frame pointer tells: jumps that nobody can follow lead through it
+ *   deep         a procedure that calls itself 300,000 times and works at the bottom
+ *   trampolines  nested functions, called through code on the stack */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+typedef void routine(void (*callee)(uint64_t), uint64_t argument);
+
+static uint8_t *page, *end;
+
+static void emit(const void *code, size_t len)
+{
+    memcpy(end, code, len);
+    end += len;
+}
+#define EMIT(...) emit((uint8_t[]){__VA_ARGS__}, sizeof((uint8_t[]){__VA_ARGS__}))
+
+static void align(void)
+{
+    while ((uintptr_t)end % 16)
+        *end++ = 0xcc;
+}
+
+/* xor %eax,%eax; mov $steps,%ecx; 1: lea 1(%rax,%rax,2),%rax; dec %ecx; jne 1b */
+static void emit_work(uint32_t steps)
+{
+    EMIT(0x31, 0xc0, 0xb9);
+    emit(&steps, 4);
+    EMIT(0x48, 0x8d, 0x44, 0x40, 0x01, 0xff, 0xc9, 0x75, 0xf7);
+}
+
+/* push %rbp; mov %rsp,%rbp; push %rbx; sub $8,%rsp; mov %rdi,%rbx; mov %rsi,%rdi; (work); call *%rbx; ...; ret */
+static routine *emit_with_pointer(uint32_t steps)
+{
+    align();
+    uint8_t *start = end;
+    EMIT(0x55, 0x48, 0x89, 0xe5, 0x53, 0x48, 0x83, 0xec, 0x08, 0x48, 0x89, 0xfb, 0x48, 0x89, 0xf7);
+    emit_work(steps);
+    EMIT(0xff, 0xd3, 0x48, 0x83, 0xc4, 0x08, 0x5b, 0x5d, 0xc3);
+    return (routine *)(void *)start;
+}
+
+/* sub $size,%rsp; fill the frame with %rdx; mov %rdi,%rax; mov %rsi,%rdi; call *%rax; (work); add $size,%rsp; ret */
+static routine *emit_without_pointer(uint8_t size, uint32_t steps)
+{
+    align();
+    uint8_t *start = end;
+    EMIT(0x48, 0x83, 0xec, size);
+    for (uint8_t at = 0; at < 120; at += 8)
+        EMIT(0x48, 0x89, 0x54, 0x24, at < size ? at : 0);
+    EMIT(0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xd0);
+    emit_work(steps);
+    EMIT(0x48, 0x83, 0xc4, size, 0xc3);
+    return (routine *)(void *)start;
+}
+
+__attribute__((noinline)) void in_c(uint64_t steps)
+{
+    volatile uint64_t x = 1;
+    for (uint64_t i = 0; i < steps; i++)
+        x = x * 6364136223846793005u + 1;
+}
+
+static routine *outer, *inner;
+
+__attribute__((noinline)) void between(uint64_t steps)
+{
+    inner(in_c, steps);
+    __asm__ volatile("");
+}
+
+static int run_frames(void)
+{
+    outer = emit_with_pointer(600000);
+    inner = emit_without_pointer(40, 600000);
+    for (int i = 0; i < 400; i++)
+        outer(between, 300000);
+    puts("framed");
+    return 0;
+}
+
+/* sub $8,%rsp; dec %rdi; je 1f; call itself; jmp 2f; 1: (work); 2: add $8,%rsp; ret */
+static int run_deep(void)
+{
+    align();
+    void (*descend)(uint64_t) = (void (*)(uint64_t))(void *)end;
+    EMIT(0x48, 0x83, 0xec, 0x08, 0x48, 0xff, 0xcf, 0x74, 0x07, 0xe8, 0xf2, 0xff, 0xff, 0xff, 0xeb, 0x10);
+    emit_work(100000000);
+    EMIT(0x48, 0x83, 0xc4, 0x08, 0xc3);
+    descend(300000);
+    puts("deep");
+    return 0;
+}
+
+/* Where a call of this one returns to. */
+__attribute__((noinline)) uint64_t own_return_address(void)
+{
+    return (uint64_t)__builtin_return_address(0);
+}
+
+__attribute__((noinline)) uint64_t decoy(void)
+{
+    uint64_t address = own_return_address();
+    __asm__ volatile("");
+    return address;
+}
+
+static int run_rewritten(void)
+{
+    uint64_t bait = decoy();
+    for (int i = 0; i < 1800; i++) {
+        end = page;
+        routine *now = emit_without_pointer((uint8_t)(8 + 16 * (i % 7)), 200000);
+        void (*with_bait)(void (*)(uint64_t), uint64_t, uint64_t) =
+            (void (*)(void (*)(uint64_t), uint64_t, uint64_t))(void *)now;
+        with_bait(in_c, 80000, bait);
+    }
+    puts("rewritten");
+    return 0;
+}
+
+static int run_appended(void)
+{
+    for (int i = 0; i < 1200; i++) {
+        routine *now = i % 2 ? emit_with_pointer(200000) : emit_without_pointer((uint8_t)(24 + 16 * (i % 6)), 200000);
+        now(in_c, 80000);
+    }
+    puts("appended");
+    return 0;
+}
+
+/* The caller's frame is larger than code that is jumped into can know; what it finds on the stack is bait. */
+__attribute__((noinline)) void jumped(void *code, uint64_t bait)
+{
+    __asm__ volatile("sub $256, %%rsp\n\t"
+                     "mov %1, (%%rsp)\n\tmov %1, 8(%%rsp)\n\tmov %1, 16(%%rsp)\n\tmov %1, 24(%%rsp)\n\t"
+                     "lea 1f(%%rip), %%r11\n\t"
+                     "jmp *%0\n"
+                     "1:\n\t"
+                     "add $256, %%rsp"
+                     :
+                     : "r"(code), "r"(bait)
+                     : "rax", "rcx", "r11", "memory");
+}
+
+static int run_jumps(void)
+{
+    align();
+    uint8_t *code = end;
+    emit_work(1000000);
+    EMIT(0x41, 0xff, 0xe3); /* jmp *%r11 */
+    uint64_t bait = decoy();
+    for (int i = 0; i < 400; i++)
+        jumped(code, bait);
+    puts("jumped");
+    return 0;
+}
+
+/* lea 4(%rip),%r11; jmp *%r11; int3: on, but nobody knows where to */
+static void emit_leap(void)
+{
+    EMIT(0x4c, 0x8d, 0x1d, 0x04, 0x00, 0x00, 0x00, 0x41, 0xff, 0xe3, 0xcc);
+}
+
+/* push %rbp; mov %rsp,%rbp; and $-64,%rsp; sub $64,%rsp; leap; (work); leap; leave; ret */
+static int run_pointer(void)
+{
+    align();
+    routine *code = (routine *)(void *)end;
+    EMIT(0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xe4, 0xc0, 0x48, 0x83, 0xec, 0x40);
+    emit_leap();
+    emit_work(1000000);
+    emit_leap();
+    EMIT(0xc9, 0xc3);
+    for (int i = 0; i < 400; i++)
+        code(in_c, 0);
+    puts("pointed");
+    return 0;
+}
+
+static uint64_t sink;
+
+__attribute__((noinline)) void apply(void (*callee)(uint64_t), uint64_t argument)
+{
+    callee(argument);
+    __asm__ volatile("");
+}
+
+static int run_trampolines(void)
+{
+    volatile uint64_t added = 3;
+    void nested(uint64_t steps)
+    {
+        sink += added;
+        in_c(steps);
+        __asm__ volatile("");
+    }
+    for (int i = 0; i < 400; i++)
+        apply(nested, 800000);
+    printf("%lu\n", sink);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *mode = argc > 1 ? argv[1] : "";
+    if (!strcmp(mode, "trampolines"))
+        return run_trampolines();
+    page = mmap(0, 1 << 17, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return 1;
+    end = page;
+    if (!strcmp(mode, "deep"))
+        return run_deep();
+    if (!strcmp(mode, "frames"))
+        return run_frames();
+    if (!strcmp(mode, "rewritten"))
+        return run_rewritten();
+    if (!strcmp(mode, "appended"))
+        return run_appended();
+    if (!strcmp(mode, "jumps"))
+        return run_jumps();
+    if (!strcmp(mode, "pointer"))
+        return run_pointer();
+    return 2;
+}
