@@ -56,61 +56,67 @@ pub fn attribute(measurement: &Measurement, options: &AttributeOptions, progress
     let mut merged = Merged::default();
     for (index, process) in measurement.processes.iter().enumerate() {
         let modules = std::mem::take(&mut code.of_processes[index]);
-        add_process(&mut profile, &mut code, &mut merged, (process, &modules), session);
+        let found = Attributed { profile: &mut profile, code: &mut code, merged: &mut merged };
+        found.add_process(session, process, &modules);
     }
     describe(&mut profile, measurement, &code);
     profile
 }
 
-fn add_process(
-    profile: &mut Profile,
-    code: &mut Code,
-    merged: &mut Merged,
-    (process, modules): (&ProcessFile, &[usize]),
-    session: &SessionFile,
-) {
-    let name = process.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let mut scope = Scope::new(ScopeKind::Process, profile.strings.intern(&name));
-    scope.discriminator = u64::from(process.pid);
-    let process_node = profile.tree.child(NodeId::ROOT, scope);
-    let mut quality = Quality::default();
-    let mut threads = 0;
-    for thread in &process.threads {
-        add_tally(&mut quality, &thread.tally);
-        threads = thread.count.saturating_add(threads);
-        let label = if thread.name.is_empty() { &name } else { &thread.name };
-        let mut scope = Scope::new(ScopeKind::Thread, profile.strings.intern(label));
-        scope.discriminator = u64::from(thread.tid);
-        let thread_node = profile.tree.child(process_node, scope);
-        let of_procedure =
-            (0..session.metrics.len()).filter(|metric| session.metrics[*metric].is_of_procedure).collect();
-        let samples = session.metrics.iter().position(|metric| metric.source == MetricSource::Samples);
-        let adder = Adder { profile, code, merged, modules, samples, of_procedure };
-        let found = adder.add(thread_node, thread.start, &thread.tree);
-        quality.add(&Quality { links: found.links, ..Quality::default() });
-        let broken = found.broken_samples.min(quality.full);
-        quality.full -= broken;
-        quality.partial += broken;
+/// What processes are added to.
+struct Attributed<'p> {
+    profile: &'p mut Profile,
+    code: &'p mut Code,
+    merged: &'p mut Merged,
+}
+
+impl Attributed<'_> {
+    /// Adds a process of a session, whose modules have these numbers.
+    fn add_process(self, session: &SessionFile, process: &ProcessFile, modules: &[usize]) {
+        let Attributed { profile, code, merged } = self;
+        let name = process.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mut scope = Scope::new(ScopeKind::Process, profile.strings.intern(&name));
+        scope.discriminator = u64::from(process.pid);
+        let process_node = profile.tree.child(NodeId::ROOT, scope);
+        let mut quality = Quality::default();
+        let mut threads = 0;
+        for thread in &process.threads {
+            add_tally(&mut quality, &thread.tally);
+            threads = thread.count.saturating_add(threads);
+            let label = if thread.name.is_empty() { &name } else { &thread.name };
+            let mut scope = Scope::new(ScopeKind::Thread, profile.strings.intern(label));
+            scope.discriminator = u64::from(thread.tid);
+            let thread_node = profile.tree.child(process_node, scope);
+            let of_procedure =
+                (0..session.metrics.len()).filter(|metric| session.metrics[*metric].is_of_procedure).collect();
+            let samples = session.metrics.iter().position(|metric| metric.source == MetricSource::Samples);
+            let adder = Adder { profile, code, merged, modules, samples, of_procedure };
+            let found = adder.add(thread_node, thread.start, &thread.tree);
+            quality.add(&Quality { links: found.links, ..Quality::default() });
+            let broken = found.broken_samples.min(quality.full);
+            quality.full -= broken;
+            quality.partial += broken;
+        }
+        let unrecorded = SampleTally {
+            taken: process.dropped_unrecorded.iter().fold(0, |sum: u64, count| sum.saturating_add(*count)),
+            dropped: process.dropped_unrecorded,
+            ..SampleTally::default()
+        };
+        add_tally(&mut quality, &unrecorded);
+        profile.quality.add(&quality);
+        profile.info.processes.push(ProcessInfo {
+            pid: process.pid,
+            parent_pid: process.parent_pid,
+            name,
+            command: process.command.clone(),
+            started_ns: process.started_ns,
+            duration_ns: process.ended_ns.unwrap_or(session.duration_ns).saturating_sub(process.started_ns),
+            threads: u32::try_from(threads).unwrap_or(u32::MAX),
+            // A process that a fork made is a new one, even where the kernel gives a number again.
+            continues: !process.forked && profile.info.processes.iter().any(|earlier| earlier.pid == process.pid),
+            quality,
+        });
     }
-    let unrecorded = SampleTally {
-        taken: process.dropped_unrecorded.iter().fold(0, |sum: u64, count| sum.saturating_add(*count)),
-        dropped: process.dropped_unrecorded,
-        ..SampleTally::default()
-    };
-    add_tally(&mut quality, &unrecorded);
-    profile.quality.add(&quality);
-    profile.info.processes.push(ProcessInfo {
-        pid: process.pid,
-        parent_pid: process.parent_pid,
-        name,
-        command: process.command.clone(),
-        started_ns: process.started_ns,
-        duration_ns: process.ended_ns.unwrap_or(session.duration_ns).saturating_sub(process.started_ns),
-        threads: u32::try_from(threads).unwrap_or(u32::MAX),
-        // A process that a fork made is a new one, even where the kernel gives a number again.
-        continues: !process.forked && profile.info.processes.iter().any(|earlier| earlier.pid == process.pid),
-        quality,
-    });
 }
 
 fn add_tally(quality: &mut Quality, tally: &SampleTally) {
@@ -177,7 +183,17 @@ impl Adder<'_> {
                 PARTIAL_ROOT => ContextId::PARTIAL_ROOT,
                 _ => self.context(contexts[node.parent as usize], node.key),
             });
-            let invalid = self.check_link(nodes, index, samples[index], &mut found.links);
+            let rating = self.rate_link(nodes, index);
+            let links = match rating {
+                Some(Rating::Valid) => Some(&mut found.links.valid),
+                Some(Rating::Likely) => Some(&mut found.links.likely),
+                Some(Rating::Invalid) => Some(&mut found.links.invalid),
+                None => None,
+            };
+            if let Some(links) = links {
+                *links = links.saturating_add(samples[index]);
+            }
+            let invalid = rating == Some(Rating::Invalid);
             let was_broken = index > PARTIAL_ROOT as usize && broken[node.parent as usize];
             let is_full = index as u32 == FULL_ROOT || (index > PARTIAL_ROOT as usize && full[node.parent as usize]);
             if invalid && is_full && !was_broken {
@@ -233,14 +249,14 @@ impl Adder<'_> {
         found
     }
 
-    /// Rates the link from a node to its parent, if that is a frame, and counts it. `true`: it is invalid.
-    fn check_link(&mut self, nodes: &[TreeNode], index: usize, samples: u64, links: &mut Links) -> bool {
+    /// Rates the link from a node to its parent, if that is a frame.
+    fn rate_link(&mut self, nodes: &[TreeNode], index: usize) -> Option<Rating> {
         let node = &nodes[index];
         if index <= PARTIAL_ROOT as usize || node.parent <= PARTIAL_ROOT {
-            return false;
+            return None;
         }
         if nodes[node.parent as usize].key.kind() == FrameKind::LeftOut {
-            return false;
+            return None;
         }
         let frame = |key: FrameKey| {
             let module = self.modules.get(usize::from(key.module().0)).copied();
@@ -250,16 +266,9 @@ impl Adder<'_> {
         };
         let (caller, callee) = (frame(nodes[node.parent as usize].key), frame(node.key));
         if caller.0 || callee.0 {
-            return false;
+            return None;
         }
-        let rating = self.merged.rater.rate(&*self.code, caller.1, callee.1);
-        let rated = match rating {
-            Rating::Valid => &mut links.valid,
-            Rating::Likely => &mut links.likely,
-            Rating::Invalid => &mut links.invalid,
-        };
-        *rated = rated.saturating_add(samples);
-        rating == Rating::Invalid
+        Some(self.merged.rater.rate(&*self.code, caller.1, callee.1))
     }
 
     fn partial_root(&mut self, thread: NodeId) -> NodeId {

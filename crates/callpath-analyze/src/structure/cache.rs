@@ -50,46 +50,14 @@ pub fn cached_structure(
     let bytes = read_file(&path, cache.user()).ok().flatten().unwrap_or_default();
     let cached = decode(&bytes, key).unwrap_or_default();
     let Some((had, missing)) = cached.look_up(wanted) else {
-        return find_and_store(source, wanted, progress, CachedStructure::default(), Vec::new(), (&path, key));
+        return CachedStructure::default().store((&path, key), wanted, structure(source, wanted, progress));
     };
     if missing.as_ref().is_some_and(Vec::is_empty) {
         return ModuleStructure::new(had, cached.diagnostics);
     }
-    find_and_store(source, missing.as_deref(), progress, cached, had, (&path, key))
-}
-
-/// Finds what is `missing`, and writes a file of `cached` and that. Gives `had` and that.
-fn find_and_store(
-    source: &ModuleSource,
-    missing: Option<&[LinkAddr]>,
-    progress: &(dyn Fn(usize, usize) + Sync),
-    mut cached: CachedStructure<'_>,
-    had: Vec<ProcedureStructure>,
-    (path, key): (&Path, u128),
-) -> ModuleStructure {
-    let ModuleStructure { procedures, diagnostics, .. } = structure(source, missing, progress);
-    cached.is_whole = missing.is_none();
-    if cached.is_whole {
-        cached.procedures.clear();
-        cached.outside.clear();
-    }
-    let known: FxHashSet<LinkAddr> = cached.procedures.iter().filter_map(CachedProcedure::entry).collect();
-    let new: Vec<ProcedureStructure> = procedures.into_iter().filter(|new| !known.contains(&new.entry)).collect();
-    cached.diagnostics.extend(diagnostics);
-    cached.diagnostics.sort_unstable();
-    cached.diagnostics.dedup();
-    let diagnostics = cached.diagnostics.clone();
-    cached.procedures.extend(new.iter().map(CachedProcedure::new));
-    let found = ModuleStructure::new(had.into_iter().chain(new).collect(), diagnostics);
-    let outside = missing.unwrap_or(&[]).iter().filter(|&&addr| found.procedure_at(addr).is_none());
-    cached.outside.extend(outside);
-    let body = cached.encode();
-    let header = [&MAGIC[..], &key.to_le_bytes(), &checksum(key, &body).to_le_bytes()].concat();
-    // Without it the next report takes as long as this one.
-    match replace_file(path, &header, &body) {
-        Ok(()) | Err(_) => {}
-    }
-    found
+    let found = cached.store((&path, key), missing.as_deref(), structure(source, missing.as_deref(), progress));
+    let ModuleStructure { procedures, diagnostics, .. } = found;
+    ModuleStructure::new(had.into_iter().chain(procedures).collect(), diagnostics)
 }
 
 fn key(source: &ModuleSource) -> u128 {
@@ -149,6 +117,38 @@ impl CachedProcedure<'_> {
 }
 
 impl CachedStructure<'_> {
+    /// Writes a file of this and of what was `found` now because it was `missing` here (`None`: all). Gives what of it is new, with all
+    /// diagnostics.
+    fn store(
+        mut self,
+        (path, key): (&Path, u128),
+        missing: Option<&[LinkAddr]>,
+        found: ModuleStructure,
+    ) -> ModuleStructure {
+        self.is_whole = missing.is_none();
+        if self.is_whole {
+            self.procedures.clear();
+            self.outside.clear();
+        }
+        let known: FxHashSet<LinkAddr> = self.procedures.iter().filter_map(CachedProcedure::entry).collect();
+        let new: Vec<ProcedureStructure> =
+            found.procedures.into_iter().filter(|new| !known.contains(&new.entry)).collect();
+        self.diagnostics.extend(found.diagnostics);
+        self.diagnostics.sort_unstable();
+        self.diagnostics.dedup();
+        self.procedures.extend(new.iter().map(CachedProcedure::new));
+        let new = ModuleStructure::new(new, self.diagnostics.clone());
+        let outside = missing.unwrap_or(&[]).iter().filter(|&&addr| new.procedure_at(addr).is_none());
+        self.outside.extend(outside);
+        let body = self.encode();
+        let header = [&MAGIC[..], &key.to_le_bytes(), &checksum(key, &body).to_le_bytes()].concat();
+        // Without it the next report takes as long as this one.
+        match replace_file(path, &header, &body) {
+            Ok(()) | Err(_) => {}
+        }
+        new
+    }
+
     /// The procedures that `wanted` lie in, and what lies in none that is here; `None`: all. `None` if what is here cannot be read.
     #[allow(clippy::type_complexity)] // Once.
     fn look_up(&self, wanted: Option<&[LinkAddr]>) -> Option<(Vec<ProcedureStructure>, Option<Vec<LinkAddr>>)> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use callpath_format::address::LinkAddr;
 use callpath_image::scopes::{FileId, Origin, Scope, ScopeId, ScopeKind, UnitId, UnitScopes};
 use callpath_x86::graph::ProcedureGraph;
+use callpath_x86::loops::LoopForest;
 use rustc_hash::FxHashMap;
 
 use super::nest::Nest;
@@ -99,6 +100,14 @@ impl Files {
     }
 }
 
+/// A procedure's control flow, its loops, and what the source says of its code.
+#[derive(Clone, Copy)]
+pub(super) struct ProcedureLoops<'p> {
+    pub(super) graph: &'p ProcedureGraph,
+    pub(super) forest: &'p LoopForest,
+    pub(super) source: &'p Source,
+}
+
 /// Cuts the code of `graph`. `unit_at` gives the unit that holds an address.
 pub(super) fn cut(graph: &ProcedureGraph, unit_at: impl Fn(LinkAddr) -> Option<Rc<UnitScopes>>) -> Source {
     let mut source = Source { contexts: vec![Context::default()], ..Source::default() };
@@ -116,7 +125,14 @@ pub(super) fn cut(graph: &ProcedureGraph, unit_at: impl Fn(LinkAddr) -> Option<R
         cutter.fragment = fragment_start(graph, block.code.start);
         match unit_at(block.code.start) {
             Some(unit) => cutter.block(number, &block.code, &unit),
-            None => cutter.push(number, block.code.clone(), HOST, None, false),
+            None => cutter.push(CodeRange {
+                code: block.code.clone(),
+                block: number,
+                context: HOST,
+                location: None,
+                ends_block: false,
+                is_inherited: false,
+            }),
         }
         if let Some(last) = cutter.source.code_ranges.last_mut().filter(|code_range| code_range.block == number) {
             last.ends_block = true;
@@ -161,22 +177,16 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    fn push(
-        &mut self,
-        block: u32,
-        code: Range<LinkAddr>,
-        context: u32,
-        location: Option<SourceLocation>,
-        is_inherited: bool,
-    ) {
+    /// Adds a range, or makes the last one longer by it.
+    fn push(&mut self, range: CodeRange) {
         if let Some(last) = self.source.code_ranges.last_mut()
-            && (last.block, last.context, last.location) == (block, context, location)
-            && (last.code.end, last.is_inherited) == (code.start, is_inherited)
+            && (last.block, last.context, last.location) == (range.block, range.context, range.location)
+            && (last.code.end, last.is_inherited) == (range.code.start, range.is_inherited)
         {
-            last.code.end = code.end;
+            last.code.end = range.code.end;
             return;
         }
-        self.source.code_ranges.push(CodeRange { code, block, context, location, ends_block: false, is_inherited });
+        self.source.code_ranges.push(range);
     }
 
     fn block(&mut self, number: u32, code: &Range<LinkAddr>, unit: &UnitScopes) {
@@ -203,7 +213,14 @@ impl Cutter<'_> {
             let run = run.as_ref().filter(|run| run.range.start >= self.fragment);
             let location = run.and_then(|run| self.source.files.location(unit, run.file, run.line));
             let is_inherited = run.is_some_and(|run| run.range.start < code.start);
-            self.push(number, start..end, context, location, is_inherited);
+            self.push(CodeRange {
+                code: start..end,
+                block: number,
+                context,
+                location,
+                ends_block: false,
+                is_inherited,
+            });
         }
     }
 

@@ -8,12 +8,10 @@
 
 use std::cell::OnceCell;
 
-use callpath_x86::graph::ProcedureGraph;
-use callpath_x86::loops::LoopForest;
 use callpath_x86::loops::dominators::Dominators;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::code_ranges::{Begin, CodeRange};
+use super::code_ranges::{Begin, CodeRange, ProcedureLoops};
 use super::scope_tree::{Looped, decides};
 use super::{SourceLocation, steps};
 
@@ -31,21 +29,24 @@ pub(super) struct LoopLocation {
     pub(super) is_marked: bool,
 }
 
+/// A line of a loop, as seen from a context.
+#[derive(Clone, Copy)]
+struct Seen {
+    context: u32,
+    /// The first line of the loop's own code.
+    own: Option<SourceLocation>,
+    location: SourceLocation,
+}
+
 impl Looped<'_> {
     /// Its source location, as seen from a context.
-    pub(super) fn loop_location(
-        &self,
-        graph: &ProcedureGraph,
-        forest: &LoopForest,
-        context: u32,
-        dominators: Option<&Dominators>,
-    ) -> LoopLocation {
+    pub(super) fn loop_location(&self, context: u32, dominators: Option<&Dominators>) -> LoopLocation {
         // Only what decides may stand on the line on which the procedure is opened.
         let is_own = |code_range: &&CodeRange| self.is_own(code_range, context);
         let is_test = |code_range: &&CodeRange| {
-            let is_opening = |location| self.source.is_opening(context, location);
+            let is_opening = |location| self.of.source.is_opening(context, location);
             self.deciding.binary_search(&code_range.block).is_ok()
-                || !self.source.location_in(code_range, context).is_some_and(is_opening)
+                || !self.of.source.location_in(code_range, context).is_some_and(is_opening)
         };
         let tested = self.location_of(self.tests.iter().copied().filter(is_test), context);
         if let Some(tested) = tested.filter(|_| self.is_dispatch) {
@@ -62,23 +63,23 @@ impl Looped<'_> {
         let entered = || entered().filter(|_| !self.is_irreducible);
         let marked = match tested {
             Some(tested) if !self.deciding.is_empty() || self.is_irreducible => {
-                self.around_test(context, own(), tested)
+                self.around_test(Seen { context, own: own(), location: tested })
             }
             Some(tested) if entered().or_else(own).is_none_or(|first| tested < first) => {
-                self.around_test(context, own(), tested)
+                self.around_test(Seen { context, own: own(), location: tested })
             }
             _ => None,
         };
         let first = match tested {
             Some(tested) if !self.deciding.is_empty() => {
                 let first = entered().filter(|first| first.file == tested.file && first.line < tested.line);
-                first.filter(|_| !self.is_before(graph, forest, context, dominators, tested))
+                first.filter(|_| !self.is_before(context, dominators, tested))
             }
             Some(_) if self.is_irreducible => None,
             Some(tested) => entered().or_else(own).filter(|first| *first <= tested),
             None => entered().or_else(own),
         };
-        let marked = marked.or_else(|| self.around(context, own(), first?));
+        let marked = marked.or_else(|| self.around(Seen { context, own: own(), location: first? }));
         let location = marked.or(first);
         let location =
             location.or(tested).or_else(own).or_else(|| self.location_of(self.code_ranges.iter().copied(), context));
@@ -88,9 +89,9 @@ impl Looped<'_> {
     /// The line of the code is one of the loop's own: not one on which the procedure is opened, whose code moves parameters, nor one
     /// before that, of a macro.
     fn is_own(&self, code_range: &CodeRange, context: u32) -> bool {
-        let location = self.source.location_in(code_range, context);
+        let location = self.of.source.location_in(code_range, context);
         let is_body =
-            |location| !self.source.is_opening(context, location) && self.source.opens_before(context, location);
+            |location| !self.of.source.is_opening(context, location) && self.of.source.opens_before(context, location);
         !code_range.is_inherited && location.is_some_and(is_body)
     }
 
@@ -101,43 +102,37 @@ impl Looped<'_> {
         context: u32,
     ) -> Option<SourceLocation> {
         let locations: Vec<SourceLocation> =
-            code_ranges.filter_map(|code_range| self.source.location_in(code_range, context)).collect();
+            code_ranges.filter_map(|code_range| self.of.source.location_in(code_range, context)).collect();
         // A loop stands in one file: that of most.
         let file = most_frequent(locations.iter().map(|location| location.file))?;
         locations.into_iter().filter(|location| location.file == file).min()
     }
 
     /// A test of the line comes before the loop, whichever way control takes: it is made once there, and then at the loop's end.
-    fn is_before(
-        &self,
-        graph: &ProcedureGraph,
-        forest: &LoopForest,
-        context: u32,
-        dominators: Option<&Dominators>,
-        location: SourceLocation,
-    ) -> bool {
+    fn is_before(&self, context: u32, dominators: Option<&Dominators>, location: SourceLocation) -> bool {
+        let ProcedureLoops { graph, forest, source } = self.of;
         let is_outside =
             |block: &u32| !forest.contains(self.number, forest.innermost.get(*block as usize).copied().flatten());
         let above = |&block: &u32| dominators.and_then(|dominators| dominators.immediate(block));
         let before = std::iter::successors(above(&self.header), above).filter(is_outside).take(BLOCKS_BEFORE);
-        let mut tests = before.filter(|&block| decides(graph, block)).filter_map(|block| self.source.end_of(block));
-        tests.any(|code_range| self.source.location_in(code_range, context) == Some(location))
+        let mut tests = before.filter(|&block| decides(graph, block)).filter_map(|block| source.end_of(block));
+        tests.any(|code_range| source.location_in(code_range, context) == Some(location))
     }
 
     /// The statement in which the one of a line begins: both begin at the loop's first instruction. Of what begins there nobody knows
     /// whether it does so before the loop: the outermost that begins again in it, else the innermost. That may be `try`, if the loop
     /// handles exceptions: then the outermost.
-    fn around(&self, context: u32, own: Option<SourceLocation>, location: SourceLocation) -> Option<SourceLocation> {
-        let begins = self.source.begins_in(self.header);
+    fn around(&self, seen: Seen) -> Option<SourceLocation> {
+        let begins = self.of.source.begins_in(self.header);
         let start = begins.first().map(|begin| begin.addr)?;
         let around = begins.get(..begins.partition_point(|begin| begin.addr <= start))?;
-        let around = self.outer(context, own, around, location);
+        let around = self.outer(around, seen);
         if around.is_empty() {
             return None;
         }
         let mut blocks: Vec<u32> = self.code_ranges.iter().map(|code_range| code_range.block).collect();
         blocks.dedup();
-        let begins = blocks.iter().flat_map(|&block| self.source.begins_in(block)).inspect(|_| steps::take(1));
+        let begins = blocks.iter().flat_map(|&block| self.of.source.begins_in(block)).inspect(|_| steps::take(1));
         let again: FxHashSet<SourceLocation> =
             begins.filter(|begin| begin.addr != start).map(|begin| begin.location).collect();
         let again = |outer: &&SourceLocation| again.contains(*outer);
@@ -146,31 +141,25 @@ impl Looped<'_> {
     }
 
     /// If the statement of the loop's test begins anew at each iteration, the loop is not it, but what begins just before it.
-    fn around_test(&self, context: u32, own: Option<SourceLocation>, test: SourceLocation) -> Option<SourceLocation> {
-        let of_header = self.around(context, own, test);
+    fn around_test(&self, test: Seen) -> Option<SourceLocation> {
+        let of_header = self.around(test);
         self.latches.iter().find_map(|&latch| {
-            let begins = self.source.begins_in(latch);
+            let begins = self.of.source.begins_in(latch);
             let after = match (latch == self.header, begins.first()) {
                 (true, Some(first)) => begins.partition_point(|begin| begin.addr <= first.addr),
                 _ => 0,
             };
             let begins = begins.get(after..).unwrap_or_default();
             let is_again = |around: &SourceLocation| begins.iter().any(|begin| begin.location == *around);
-            self.outer(context, own, begins, test).last().copied().or_else(|| of_header.filter(is_again))
+            self.outer(begins, test).last().copied().or_else(|| of_header.filter(is_again))
         })
     }
 
-    /// Of a run of beginnings, those further and further left and above before the statement of a line begins, from inside out. `own` is
-    /// the first line of the loop's own code.
-    fn outer(
-        &self,
-        context: u32,
-        own: Option<SourceLocation>,
-        begins: &[Begin],
-        location: SourceLocation,
-    ) -> Vec<SourceLocation> {
+    /// Of a run of beginnings, those further and further left and above before the statement of a line begins, from inside out.
+    fn outer(&self, begins: &[Begin], seen: Seen) -> Vec<SourceLocation> {
+        let Seen { context, own, location } = seen;
         let mut found = Vec::new();
-        let Some(mut column) = self.source.first_column(location) else { return found };
+        let Some(mut column) = self.of.source.first_column(location) else { return found };
         steps::take(begins.len());
         let mut inner = location;
         // What is around the loop begins before all that is in it.
@@ -179,8 +168,8 @@ impl Looped<'_> {
         for begin in begins.get(..at).into_iter().flatten().rev() {
             let is_around =
                 begin.column < column && begin.location.file == inner.file && begin.location.line < inner.line;
-            let is_inside =
-                !self.source.is_opening(context, begin.location) && self.source.opens_before(context, begin.location);
+            let is_inside = !self.of.source.is_opening(context, begin.location)
+                && self.of.source.opens_before(context, begin.location);
             if is_around && is_inside && begin.location <= first && begin.column > 0 {
                 (column, inner) = (begin.column, begin.location);
                 found.push(inner);

@@ -14,7 +14,7 @@ use callpath_x86::graph::{ModuleFlow, ProcedureGraph};
 use callpath_x86::loops::{TooDeep, forest};
 use rustc_hash::FxHashMap;
 
-use super::code_ranges::{self, Source};
+use super::code_ranges::{self, ProcedureLoops, Source};
 use super::infer::{Beginnings, infer};
 use super::normalise::normalise;
 use super::same::told_apart;
@@ -244,7 +244,7 @@ fn procedure(graph: &ProcedureGraph, units: &Units<'_>, beginnings: &Beginnings)
         ));
     }
     let forest = told_apart(graph, forest, &source);
-    let mut tree = build_scope_tree(graph, &forest, &source, way == Way::Lines);
+    let mut tree = build_scope_tree(ProcedureLoops { graph, forest: &forest, source: &source }, way == Way::Lines);
     normalise(&mut tree, &source, way == Way::Lines);
     finish(graph, source, &tree, way)
 }

@@ -7,20 +7,15 @@
 use callpath_x86::graph::{ProcedureGraph, Terminator};
 use callpath_x86::loops::{Bodies, LoopForest, LoopPart};
 
-use super::code_ranges::{CodeRange, Source};
+use super::code_ranges::{CodeRange, ProcedureLoops, Source};
 use super::loop_location::is_jump_alone;
 use super::scope_tree::{LoopPlacement, decides};
 use super::{SourceLocation, steps};
 
 /// A loop without a test of its own, that begins with another in it, and whose own code has lines only from between those of
 /// the other, is the other: source loops do not overlap. Says so in the placements of both.
-pub(super) fn find_same(
-    graph: &ProcedureGraph,
-    forest: &LoopForest,
-    source: &Source,
-    code_ranges_of: &[Vec<u32>],
-    placements: &mut [LoopPlacement],
-) {
+pub(super) fn find_same(of: ProcedureLoops<'_>, code_ranges_of: &[Vec<u32>], placements: &mut [LoopPlacement]) {
+    let ProcedureLoops { graph, forest, source } = of;
     // Inner loops first.
     for (number, here) in forest.loops.iter().enumerate().rev() {
         let Some((parent, around)) = here.parent.and_then(|parent| Some((parent, forest.loops.get(parent as usize)?)))
@@ -70,8 +65,8 @@ pub(super) fn told_apart(graph: &ProcedureGraph, forest: LoopForest, source: &So
     let inner = several.filter_map(|(number, _)| {
         let steps = LEAST_STEPS + STEPS_FOR_BLOCK * graph.blocks.len();
         let bodies = bodies.get_or_insert_with(|| Bodies::new(graph, steps));
-        let inner = statement_again(graph, &forest, source, number, bodies)
-            .or_else(|| jumped_again(graph, &forest, source, number))?;
+        let of = ProcedureLoops { graph, forest: &forest, source };
+        let inner = statement_again(of, number, bodies).or_else(|| jumped_again(of, number))?;
         Some((number, inner))
     });
     let inner: Vec<(u32, Vec<u32>)> = inner.collect();
@@ -80,13 +75,8 @@ pub(super) fn told_apart(graph: &ProcedureGraph, forest: LoopForest, source: &So
 
 /// The back edges of the inner one, if a test is executed at each iteration of both loops, but its statement begins
 /// anew on the way back of the outer one only: a condition that is looked at again without its statement beginning again is a loop's.
-fn statement_again(
-    graph: &ProcedureGraph,
-    forest: &LoopForest,
-    source: &Source,
-    number: u32,
-    bodies: &mut Bodies,
-) -> Option<Vec<u32>> {
+fn statement_again(of: ProcedureLoops<'_>, number: u32, bodies: &mut Bodies) -> Option<Vec<u32>> {
+    let ProcedureLoops { graph, forest, source } = of;
     let here = forest.loops.get(number as usize)?;
     let test_of = |block: u32| source.end_of(block).filter(|_| decides(graph, block))?.location;
     let ends = here.back_edges.iter().copied().chain([here.header]);
@@ -109,7 +99,8 @@ fn statement_again(
 
 /// Without optimization gcc enters `while` and `for` by a jump to the test below their body, on a line of its own: one that goes
 /// back to the test enters the loop anew from the end of an outer one, which it begins. `continue` has its own line.
-fn jumped_again(graph: &ProcedureGraph, forest: &LoopForest, source: &Source, number: u32) -> Option<Vec<u32>> {
+fn jumped_again(of: ProcedureLoops<'_>, number: u32) -> Option<Vec<u32>> {
+    let ProcedureLoops { graph, forest, source } = of;
     let here = forest.loops.get(number as usize)?;
     let (header, latches) = (here.header, &here.back_edges);
     let test = source.code_ranges_in(header).first()?.location?;

@@ -11,11 +11,10 @@ use std::collections::VecDeque;
 
 use callpath_format::address::LinkAddr;
 use callpath_x86::graph::{ProcedureGraph, Terminator};
-use callpath_x86::loops::LoopForest;
 use callpath_x86::loops::dominators::dominators;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::code_ranges::{CodeRange, HOST, Source};
+use super::code_ranges::{CodeRange, HOST, ProcedureLoops, Source};
 use super::loop_location::LoopLocation;
 use super::same::find_same;
 use super::{SourceLocation, steps};
@@ -95,12 +94,8 @@ pub(super) fn decides(graph: &ProcedureGraph, block: u32) -> bool {
 }
 
 /// Builds the tree. `is_inferred`: contexts are flat.
-pub(super) fn build_scope_tree(
-    graph: &ProcedureGraph,
-    forest: &LoopForest,
-    source: &Source,
-    is_inferred: bool,
-) -> ScopeTree {
+pub(super) fn build_scope_tree(of: ProcedureLoops<'_>, is_inferred: bool) -> ScopeTree {
+    let ProcedureLoops { graph, forest, source } = of;
     let inner_of = |code_range: &CodeRange| forest.innermost.get(code_range.block as usize).copied().flatten();
     let mut code_ranges_of: Vec<Vec<u32>> = vec![Vec::new(); forest.loops.len()];
     for (index, code_range) in (0u32..).zip(&source.code_ranges) {
@@ -119,12 +114,10 @@ pub(super) fn build_scope_tree(
         let around = here.parent.and_then(|parent| placements.get(parent as usize));
         let (around, chain) = around.map_or((HOST, &[][..]), |around| (around.context, &around.chain));
         let number_of = number as usize;
-        let looped =
-            Looped::of(graph, forest, source, number, (&code_ranges_of[number_of], &exits_of[number_of], &within));
+        let looped = Looped::of(of, number, (&code_ranges_of[number_of], &exits_of[number_of], &within));
         let chain = if is_inferred { looped.inferred(chain) } else { Vec::new() };
         let context = if is_inferred { chain.last().copied().unwrap_or(HOST) } else { looped.recorded(around) };
-        let LoopLocation { location, is_guess, tested, is_marked } =
-            looped.loop_location(graph, forest, context, dominators.as_ref());
+        let LoopLocation { location, is_guess, tested, is_marked } = looped.loop_location(context, dominators.as_ref());
         placements.push(LoopPlacement {
             context,
             chain,
@@ -136,7 +129,7 @@ pub(super) fn build_scope_tree(
             tests: looped.test_blocks,
         });
     }
-    find_same(graph, forest, source, &code_ranges_of, &mut placements);
+    find_same(of, &code_ranges_of, &mut placements);
     let mut builder = Builder::new(graph, source);
     let mut loop_nodes: Vec<u32> = Vec::with_capacity(forest.loops.len());
     for (here, placement) in forest.loops.iter().zip(&placements) {
@@ -148,7 +141,8 @@ pub(super) fn build_scope_tree(
                 node = builder.child(node, Key::Context(context), header);
             }
         } else {
-            node = builder.context(node, around.map_or(HOST, |around| around.context), placement.context, header);
+            let within = Within { node, context: around.map_or(HOST, |around| around.context) };
+            node = builder.context(within, placement.context, header);
         }
         // A loop inside of one of the same line is another one, the source's or the compiler's, unless they have one test.
         let key = placement.location.map_or(Key::LoopAt(header), Key::Loop);
@@ -165,7 +159,7 @@ pub(super) fn build_scope_tree(
                 || is_one && placement.tests.iter().any(ends)
                 || (is_inferred || placement.location.is_none())
                     && is_around.is_loop()
-                    && is_continue(graph, forest, (parent, exits), here.header, &placement.tests)
+                    && is_continue(of, (parent, exits), here.header, &placement.tests)
         });
         if !is_same {
             node = builder.child(node, key, header);
@@ -179,12 +173,8 @@ pub(super) fn build_scope_tree(
         let mut node = inner.map_or(0, |number| loop_nodes[number as usize]);
         if !is_inferred {
             // But code that the compiler moved here from around the loop's context is in none.
-            node = builder.context(
-                node,
-                around.map_or(HOST, |around| around.context),
-                code_range.context,
-                code_range.code.start,
-            );
+            let within = Within { node, context: around.map_or(HOST, |around| around.context) };
+            node = builder.context(within, code_range.context, code_range.code.start);
         } else if code_range.context != HOST && !around.is_some_and(|around| around.chain.contains(&code_range.context))
         {
             // Inferred contexts are flat: it is inlined into wherever the loop is.
@@ -203,15 +193,17 @@ fn ends_with(exits: &[(u32, u32)], test: u32) -> bool {
 
 /// A loop around another that has no test of its own, and begins with the other: its code is behind a `continue`. Only where
 /// lines do not tell: `for (;;)` around a loop that leaves both looks the same.
-fn is_continue(
-    graph: &ProcedureGraph,
-    forest: &LoopForest,
-    (outer, exits): (u32, &[(u32, u32)]),
-    header: u32,
-    tests: &[u32],
-) -> bool {
-    let begins = forest.loops.get(outer as usize).is_some_and(|outer| *graph.successors(outer.header) == [header]);
+fn is_continue(of: ProcedureLoops<'_>, (outer, exits): (u32, &[(u32, u32)]), header: u32, tests: &[u32]) -> bool {
+    let begins =
+        of.forest.loops.get(outer as usize).is_some_and(|outer| *of.graph.successors(outer.header) == [header]);
     begins && !exits.is_empty() && exits.iter().all(|exit| tests.binary_search(&exit.0).is_ok())
+}
+
+/// A node, and the context that it is in.
+#[derive(Clone, Copy)]
+struct Within {
+    node: u32,
+    context: u32,
 }
 
 struct Builder<'a> {
@@ -252,9 +244,10 @@ impl<'a> Builder<'a> {
         child
     }
 
-    /// The node of a recorded context in `node`, which is in the context `around`; that node itself if the context is not in
-    /// `around`. Its address is known to it alone, until all are there.
-    fn context(&mut self, node: u32, around: u32, context: u32, address: LinkAddr) -> u32 {
+    /// The node of a recorded context within another node; that node itself if the context is not in its context. Its address is known
+    /// to it alone, until all are there.
+    fn context(&mut self, within: Within, context: u32, address: LinkAddr) -> u32 {
+        let Within { node, context: around } = within;
         if !self.source.nest.is_in(context, around) {
             return node;
         }
@@ -296,7 +289,8 @@ impl<'a> Builder<'a> {
 
 /// A loop and the code in it.
 pub(super) struct Looped<'a> {
-    pub(super) source: &'a Source,
+    /// What it is a loop of.
+    pub(super) of: ProcedureLoops<'a>,
     pub(super) number: u32,
     pub(super) header: u32,
     pub(super) latches: &'a [u32],
@@ -317,12 +311,11 @@ pub(super) struct Looped<'a> {
 
 impl<'a> Looped<'a> {
     fn of(
-        graph: &ProcedureGraph,
-        forest: &'a LoopForest,
-        source: &'a Source,
+        of: ProcedureLoops<'a>,
         number: u32,
         (code_ranges, exits, within): (&[u32], &[(u32, u32)], &'a [usize]),
     ) -> Looped<'a> {
+        let ProcedureLoops { graph, forest, source } = of;
         let code_ranges: Vec<&CodeRange> =
             code_ranges.iter().filter_map(|&code_range| source.code_ranges.get(code_range as usize)).collect();
         let ends: FxHashMap<u32, &CodeRange> = code_ranges
@@ -372,7 +365,7 @@ impl<'a> Looped<'a> {
         }
         let tests = blocks.iter().filter_map(|block| ends.get(block).copied()).collect();
         Looped {
-            source,
+            of,
             number,
             header,
             latches,
@@ -389,7 +382,7 @@ impl<'a> Looped<'a> {
 
     /// The recorded context that it lies in; `around` is that of the loop around it.
     fn recorded(&self, around: u32) -> u32 {
-        let nest = &self.source.nest;
+        let nest = &self.of.source.nest;
         steps::take(self.code_ranges.len());
         // Code by its context, those in one another side by side.
         let len = |code_range: &CodeRange| code_range.code.end.0 - code_range.code.start.0;

@@ -43,7 +43,7 @@ pub(crate) fn read(source: &Path, words: &[&str], level: &str) -> Annotations {
             for (line, text) in (1u32..).zip(std::fs::read_to_string(&path).unwrap().lines()) {
                 let Some((_, clauses)) = text.split_once("@ ") else { continue };
                 for clause in clauses.split(';') {
-                    annotations.add(&name, line, clause.trim(), words, level);
+                    annotations.add((&name, line), clause.trim(), (words, level));
                 }
             }
         }
@@ -66,7 +66,8 @@ impl Annotations {
         Annotations { loops, ..self.clone() }
     }
 
-    fn add(&mut self, file: &str, line: u32, clause: &str, named: &[&str], level: &str) {
+    /// What a clause of a line says, if it is about a build that is named so, at this level of optimization.
+    fn add(&mut self, (file, line): (&str, u32), clause: &str, (named, level): (&[&str], &str)) {
         let (head, contexts) = clause.split_once(": ").unwrap_or_else(|| panic!("{file}:{line}: {clause}: no context"));
         let words: Vec<&str> = head.split(' ').collect();
         let [selectors @ .., kind, name] = &words[..] else { panic!("{file}:{line}: {clause}: no name") };
