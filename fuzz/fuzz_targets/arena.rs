@@ -1,5 +1,4 @@
-//! Any bytes as what a program has left in the shared memory, read by the recorder.
-//! Knows nothing of what is right: only that nothing panics, hangs or exhausts the memory.
+//! Any bytes as what a program left in shared memory: nothing may panic, hang or exhaust the memory.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

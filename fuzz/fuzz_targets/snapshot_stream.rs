@@ -1,5 +1,4 @@
-//! Any bytes as a stream of snapshots.
-//! Knows nothing of what is right: only that nothing panics, hangs or exhausts the memory.
+//! Any bytes as a stream of snapshots: nothing may panic, hang or exhaust the memory.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

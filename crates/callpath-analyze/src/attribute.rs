@@ -1,5 +1,4 @@
 //! From a measurement to a profile: each frame gets its procedure's name and source line.
-//! Knows nothing of how a profile is shown.
 
 mod code;
 mod notes;

@@ -1,5 +1,5 @@
 //! From a measurement to a profile: structure, names, links, attribution.
-//! Knows nothing of live processes, of how tables are built, and of rendering.
+//! No live processes, building of tables or rendering here.
 #![forbid(unsafe_code)]
 
 pub mod attribute;

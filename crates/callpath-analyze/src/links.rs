@@ -1,5 +1,5 @@
 //! Whether a caller can have called its callee: the certificate of each step of a walk.
-//! Knows nothing of samples.
+//! It must not look at samples.
 //!
 //! Tallent et al. 2009, section 2.3.2: a link is *valid* if a call of the callee precedes the return address, directly or
 //! through the procedure linkage table; *likely* if a dynamically dispatched call does, or one of a procedure that hands

@@ -1,5 +1,4 @@
 //! What people call the code of a module: procedures' names and source lines, from the module and its debug files.
-//! Knows nothing of profiles and of live processes.
 //!
 //! A name from another build is worse than none: where the file is no longer what ran, everything is `module+0x1234`.
 

@@ -1,5 +1,4 @@
-//! Permits of threads that analyse, within one bound for all: modules are looked at side by side, and so are the procedures of each.
-//! Knows nothing of what they do.
+//! Bounds the threads that analyse: modules in parallel, and the procedures of each, within one bound.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,4 @@
 //! What a runtime can be told so that more of its code has names: one table.
-//! Knows nothing of samples.
 
 /// Whose names are missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,5 +1,5 @@
 //! Static structure: a procedure's loops and inlined calls, and the source line of each of its instructions.
-//! Knows nothing of profiles, files and how a structure is shown.
+//! It must not know profiles, or how a structure is shown.
 //!
 //! Tallent et al. 2009, section 3. The way of the data: a procedure's control flow graph and its loops (callpath-x86), what
 //! the source says of its code (callpath-image) -> [`code_ranges`]: stretches of one block, one inlined call and one line, where

@@ -1,5 +1,4 @@
 //! Frames in several fragments of one procedure, from a measurement of a real program.
-//! Knows nothing of how fragments are found.
 
 use std::path::Path;
 use std::process::Command;

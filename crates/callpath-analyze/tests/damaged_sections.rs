@@ -1,6 +1,5 @@
 //! Each section that structure is found from, damaged in turn: there is an answer, what is wrong is told, and what is found is
 //! no less than without the section.
-//! Knows nothing of how sections are read.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

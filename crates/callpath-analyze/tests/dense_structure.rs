@@ -1,5 +1,4 @@
 //! Structure of generated sources that have much of something in one procedure: what is found of them is as small as what they say.
-//! Knows nothing of how structure is found.
 
 use std::path::Path;
 use std::process::Command;

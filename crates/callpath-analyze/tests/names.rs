@@ -1,5 +1,4 @@
 //! Names of modules as they are met in the field: whole, stripped, replaced, gone, no file at all.
-//! Knows nothing of how ELF and DWARF are read.
 
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
-//! The clocks that a sample reads.
-//! Knows nothing of what is done with the time.
+//! Reads the clocks that a sample needs.
 
 use callpath_format::shared::Settings;
 use callpath_format::shared::refused::Calls;

@@ -1,5 +1,4 @@
 //! Which recipe holds where: the load map and recipe tables behind a small cache of program counters.
-//! Knows nothing of frames' registers.
 
 use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::frame::FrameKey;

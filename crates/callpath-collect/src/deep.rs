@@ -2,7 +2,6 @@
 //! there: it walks the new frames up to one that is known, compares every word that the way outwards of it went by, and goes
 //! on where the last walk or insertion of nodes had to stop. So a path is whole after some samples, however deep, and each
 //! of them takes a bounded time.
-//! Knows nothing of what is counted.
 //!
 //! Nothing is guessed: a word that is otherwise than it was, and all that is known inwards of it, is forgotten. What was
 //! sampled before the outer frames were known stays partial: they may have been others then.

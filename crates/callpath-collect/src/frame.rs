@@ -1,5 +1,4 @@
-//! A frame that a walk has come to.
-//! Knows nothing of what becomes of it.
+//! A frame of a walk: its cursor, its key and its recipe.
 
 use callpath_format::address::CodePoint;
 use callpath_format::recipe::Packed;

@@ -1,6 +1,5 @@
 //! Time in which no sample could come, since the thread had blocked the signal where nobody sees it: it stands in a scope of
 //! its own, and not at the sample that comes when the signal is unblocked, which is somewhere else.
-//! Knows nothing of masks.
 //!
 //! While SIGTRAP is blocked the kernel keeps one sample and gives it late. What says that samples could come is the last one
 //! that did, kept or not: time since then that holds several periods was blocked. Time of samples that were dropped

@@ -1,6 +1,5 @@
 //! A thread's life: its record is made in a chunk, its clocks are set when it begins, and what no sample has had is given away when
 //! it ends.
-//! Knows nothing of how a thread finds its record.
 
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::thread::layout;

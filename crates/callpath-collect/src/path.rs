@@ -1,5 +1,5 @@
 //! From an interrupted thread to the node of its call path.
-//! Knows nothing of clocks and of what is counted.
+//! No clocks and no metrics here.
 //!
 //! A walk finds the innermost frame first, a tree wants the outermost first: the frames of a walk are kept in a buffer of
 //! 1,024. A deeper stack is not walked at once (`deep.rs`).

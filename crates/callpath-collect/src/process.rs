@@ -1,5 +1,4 @@
 //! One process's view of the measurement: its mappings and its slot.
-//! Knows nothing of threads and samples.
 
 use callpath_format::shared::load_map::Published;
 use callpath_format::shared::{

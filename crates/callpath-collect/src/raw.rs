@@ -1,5 +1,5 @@
 //! Samples that come before their code's recipe table: registers and stack are kept for the recorder.
-//! Knows nothing of how they are unwound later.
+//! It does not unwind them: the recorder does.
 
 use callpath_format::address::RunAddr;
 use callpath_format::register::Reg;

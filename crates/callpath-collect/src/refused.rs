@@ -1,5 +1,4 @@
 //! System calls that a filter of the program's own (seccomp) refuses: from then on they are not made.
-//! Knows nothing of filters.
 //!
 //! A call that is made all the same might kill the process, or fail with an error that means something else.
 

@@ -1,5 +1,4 @@
 //! What a sample is: what made it, of which thread, and the proof that it is being taken.
-//! Knows nothing of what is done with it.
 
 use callpath_format::shared::{Columns, ThreadRecord};
 use core::sync::atomic::Ordering::{Release, SeqCst};

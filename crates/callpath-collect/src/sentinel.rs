@@ -1,7 +1,6 @@
 //! The sentinel (csprof-2006, section 2): a sample marks a frame by putting a stub's address in its return address's
 //! place. The next walk ends at the mark, and goes on in the tree where the sample before left off. A return through the
 //! stub is counted, and moves the mark to the caller's frame.
-//! Knows nothing of how the stubs' code does that.
 //!
 //! Only the thread's own stack is marked, and only frames whose return address lies right below the caller's stack pointer,
 //! is known to stand behind a call, and leads to ordinary code. A mark is never taken away by a sample: unwinders of the

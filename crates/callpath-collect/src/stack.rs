@@ -1,5 +1,4 @@
 //! The interrupted thread's memory, read without ever faulting.
-//! Knows nothing of frames.
 //!
 //! What is known of a thread's own stack reaches from its top down to where a sample has found it mapped.
 

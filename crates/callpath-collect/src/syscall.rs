@@ -1,5 +1,5 @@
 //! The few system calls that a sample may make, made directly: libc's would set errno and may be replaced by others.
-//! Knows nothing of why they are made. One that a filter refuses is not made, and fails as one that the kernel does not know.
+//! A call that a filter refuses is not made, and fails as one that the kernel does not know.
 
 use core::arch::asm;
 

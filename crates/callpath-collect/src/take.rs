@@ -1,5 +1,5 @@
 //! Taking a sample: what it is attributed to, and the tally.
-//! Knows nothing of signals; whoever took one hands in the interrupted thread's registers.
+//! No signals here: the caller hands in the interrupted thread's registers.
 
 use callpath_format::frame::Gap;
 use callpath_format::register::Reg;

@@ -1,5 +1,4 @@
 //! A measurement in plain memory, for tests: an arena with free chunks, a recipe table and a load map, a process, a thread.
-//! Knows nothing of what is tested.
 
 extern crate std;
 

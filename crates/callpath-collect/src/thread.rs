@@ -1,5 +1,4 @@
 //! A thread as the measurement knows it: its record, what it keeps of each metric, and where that lies.
-//! Knows nothing of what is in it.
 
 use callpath_format::shared::thread::layout;
 use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkIndex, Column, ThreadRecord};

@@ -1,5 +1,4 @@
 //! One entry for each sample, in order of time, for the recorder to take away.
-//! Knows nothing of what becomes of it.
 
 use callpath_format::shared::tree::TraceEntry;
 use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex};

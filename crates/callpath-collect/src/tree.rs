@@ -1,5 +1,4 @@
 //! A thread's calling context tree: a node for each distinct path, found by linear hashing.
-//! Knows nothing of where paths come from.
 //!
 //! Nodes are hashed by (parent, key) into buckets that are lists. When there are more than two nodes a bucket, one more
 //! bucket is added and one is split (Litwin 1980), so no insertion ever costs more than one list: nothing is rehashed

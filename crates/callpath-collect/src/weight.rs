@@ -1,5 +1,5 @@
 //! What a sample weighs: for each metric, what has run or happened since the thread's last sample that was kept for it.
-//! Knows nothing of paths.
+//! No paths here: a sample weighs the same wherever it was taken.
 //!
 //! A metric is moved on only by samples of its own event, so a clock's time never goes to where something else happened.
 //! What is not kept is left to the metric's next sample, so sums are the kernel's own.

@@ -1,5 +1,4 @@
 //! How much one sample may do: a bound on the handler's time, in steps and by the clock.
-//! Knows nothing of what the steps are.
 
 use crate::clock;
 

@@ -1,6 +1,5 @@
 //! The preloaded object's parts that need no process: digits, entries of an environment, times, filters. The object itself is built
 //! without tests, so its files are read in here.
-//! Knows nothing of the object.
 #![allow(missing_docs, unreachable_pub)]
 
 #[path = "../../callpath-preload/src/digits.rs"]

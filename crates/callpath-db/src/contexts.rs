@@ -1,5 +1,5 @@
 //! The calling contexts of a profile: chains of (module, offset), each with its id and its cost, merged by id.
-//! Refuses to know what code is called and what is inlined where: the tree of scopes says that.
+//! What code is called and what is inlined where is not known here: the tree of scopes says that.
 
 use callpath_schema::{ContextId, Rule};
 use rustc_hash::FxHashMap;

@@ -1,5 +1,4 @@
 //! Columns of a profile that are computed from others.
-//! Refuses to know which event or clock a value came from.
 
 use callpath_schema::{Formula, Metric, MetricKind, MetricType};
 

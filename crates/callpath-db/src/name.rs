@@ -1,5 +1,4 @@
 //! Interned strings: every name, module and file of a profile is stored once and referred to by a small id.
-//! Refuses to know what a string names.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

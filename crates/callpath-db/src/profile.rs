@@ -1,5 +1,4 @@
 //! A profile: one tree with all that is needed to read it; and the merging of two.
-//! Refuses to know where it was measured and how it is stored.
 
 use crate::rows::Moves;
 use crate::{CallSite, Contexts, Metric, Name, NodeId, Quality, RunInfo, Scope, Strings, Tree};

@@ -1,5 +1,4 @@
 //! The quality of a measurement: each sample taken is in exactly one class.
-//! Refuses to know what a sample is or why it was dropped.
 
 use std::collections::BTreeMap;
 

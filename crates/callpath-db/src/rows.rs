@@ -1,5 +1,4 @@
 //! Costs by node and metric: a table that takes memory for the cells that there are, and not for each metric at each node.
-//! Refuses to know what a node is.
 //!
 //! It is kept by column, since metrics differ: of most nodes there is an inclusive time, but most events happen at few. A column with
 //! few cells is a hash table, one with many an array.

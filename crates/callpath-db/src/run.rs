@@ -1,5 +1,4 @@
 //! What ran: the command, its processes, when, where and how it ended.
-//! Refuses to know how a process is started or watched.
 
 use crate::Quality;
 

@@ -1,5 +1,5 @@
 //! A scope: what one node of the calling context tree stands for, and when two are the same.
-//! Refuses to know how scopes are found or shown.
+//! How scopes are found or shown does not belong here.
 
 use std::hash::{Hash, Hasher};
 

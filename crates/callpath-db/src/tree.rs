@@ -1,5 +1,4 @@
 //! The tree: scopes by parent, found or inserted in constant time, each with a cost of its own.
-//! Refuses to know what the metrics mean and how the tree is asked.
 
 use rustc_hash::FxHashMap;
 

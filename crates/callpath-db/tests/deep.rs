@@ -1,5 +1,5 @@
 //! Trees as deep as recursion goes, through everything, without a deep stack. What is quadratic would take minutes.
-//! Refuses to know what is in the views beyond their totals.
+//! Of the views, only the totals are compared.
 
 mod support;
 

@@ -1,5 +1,5 @@
 //! What holds for any profile: random samples, and every view compared with one computed from the samples alone.
-//! Refuses to know how trees are stored and traversed.
+//! The expected views must not be computed by the crate's own trees and traversals.
 
 mod support;
 

@@ -1,5 +1,4 @@
 //! Small trees with every view computed by hand.
-//! Refuses to know how views are built.
 
 mod support;
 

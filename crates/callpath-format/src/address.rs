@@ -1,5 +1,4 @@
 //! Kinds of addresses as types, so that one is never taken for another.
-//! Knows nothing of how a module came to where it is.
 
 use core::fmt;
 

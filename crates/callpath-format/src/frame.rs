@@ -1,5 +1,4 @@
 //! What a frame is inside the measured program: a module of its load map and a place in it (DESIGN D5).
-//! Knows nothing of names.
 
 use crate::address::{LinkAddr, RunAddr};
 

@@ -1,5 +1,5 @@
 //! Unwind recipes: how to find the caller's frame from a frame in one interval of code.
-//! Knows nothing of where a recipe came from: CFI and machine-code analysis write the same ones.
+//! CFI and machine-code analysis write the same ones.
 //!
 //! A recipe is a set of equations over the frame's registers (Tallent et al. 2009, section 2; here also every
 //! register that an outer frame's recipe may need):

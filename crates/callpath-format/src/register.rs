@@ -1,5 +1,4 @@
 //! The registers of x86-64 in DWARF order, and the file of them that a walk carries from frame to frame.
-//! Knows nothing of where the values come from.
 
 /// A general-purpose register by its DWARF number (System V x86-64 psABI, figure 3.36).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

@@ -1,5 +1,5 @@
 //! The recipe table of one module: from a link-time address to a recipe, in place, without allocation.
-//! Knows nothing of how the table was built or where its bytes are.
+//! It reads a table; callpath-tables builds it.
 //!
 //! All integers are little-endian. Offsets count from the first byte of the table. Sections begin at multiples of 8.
 //!

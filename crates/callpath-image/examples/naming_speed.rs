@@ -1,5 +1,4 @@
 //! Times opening and naming of files: `cargo run --release -p callpath-image --example naming_speed -- FILE...`
-//! Knows nothing of whether the names are right.
 
 use std::path::Path;
 use std::sync::Arc;

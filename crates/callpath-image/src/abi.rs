@@ -1,5 +1,4 @@
 //! The numbers of the ELF specification that are used here, under their names there.
-//! Knows nothing of files.
 
 pub(crate) const MAGIC: &[u8] = b"\x7fELF";
 pub(crate) const ELFCLASS32: u8 = 1;

@@ -1,5 +1,4 @@
 //! Reading little-endian numbers and slices at untrusted offsets.
-//! Knows nothing of what they mean.
 
 /// Checked reads: `None` where the bytes are not there.
 pub(crate) trait Bytes {

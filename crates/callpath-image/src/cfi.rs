@@ -1,5 +1,5 @@
 //! Call frame information: from `.eh_frame` and `.debug_frame` to recipes, interval by interval.
-//! Knows nothing of instructions, of tables, and of who else may know a procedure's frame.
+//! It decodes no machine instructions, builds no tables, and does not ask who else may know a procedure's frame.
 //!
 //! Everything that the sections say about x86-64 becomes a [`Recipe`]; DWARF goes no further than this room, but for
 //! the few expressions that are no plain equation. Expressions that depend on the pc's place in its page (the one that

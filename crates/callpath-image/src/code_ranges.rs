@@ -1,5 +1,4 @@
 //! The code that an entry of DWARF names: by its first address and its end, or by a list of ranges.
-//! Knows nothing of what the entry is.
 
 use gimli::{AttributeValue, Dwarf, RawRngListEntry};
 

@@ -1,5 +1,4 @@
 //! The checksum in `.gnu_debuglink`: CRC-32 of IEEE 802.3, eight bytes at a time (Intel's "slicing by 8").
-//! Knows nothing of files.
 
 const POLYNOMIAL: u32 = 0xedb8_8320;
 

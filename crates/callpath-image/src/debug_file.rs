@@ -1,5 +1,4 @@
 //! Separate debug files: found by build-id or by link, taken only if they belong to the same build.
-//! Knows nothing of what stands in them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

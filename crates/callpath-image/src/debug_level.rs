@@ -1,5 +1,4 @@
 //! How much an image tells of its source: which symbol table, and how much DWARF.
-//! Knows nothing of what the names and lines are.
 
 use crate::elf::Image;
 use crate::symbol_table::{SymbolTable, has_full_table};

@@ -1,5 +1,4 @@
 //! Linkers' names as people write them: C++ (Itanium), Rust (legacy and v0).
-//! Knows nothing of where the names come from.
 
 mod expressions;
 mod itanium;

@@ -1,5 +1,4 @@
 //! The DWARF sections of an image, decompressed once, in gimli's terms.
-//! Knows nothing of what is asked of them.
 
 use std::borrow::Cow;
 use std::convert::Infallible;

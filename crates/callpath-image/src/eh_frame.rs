@@ -1,5 +1,4 @@
 //! Where an image's call frame information lies, with section headers and without.
-//! Knows nothing of the entries in it.
 
 use callpath_format::address::LinkAddr;
 

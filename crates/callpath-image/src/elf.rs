@@ -1,5 +1,5 @@
 //! An ELF image in memory: identity, segments, sections, and where its call frame information lies.
-//! Knows nothing of what stands in the sections: symbols, names, lines and CFI have rooms of their own.
+//! What stands in the sections is read elsewhere: symbols, names, lines and CFI have files of their own.
 //!
 //! The file is read, not mapped: a file that is cut while we look at it must not cost a SIGBUS. Section headers are a
 //! luxury: everything that the loader needs is found without them, through the program headers.

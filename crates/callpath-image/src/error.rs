@@ -1,5 +1,4 @@
 //! Everything that reading an image can fail at, and everything odd found in one that was read all the same.
-//! Knows nothing of what a caller makes of it.
 
 use std::io;
 use std::path::PathBuf;

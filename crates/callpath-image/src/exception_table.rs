@@ -1,6 +1,5 @@
 //! What a procedure's exceptions are answered with: its calls, where they land, and the clauses there, in order. All that is in one table
 //! of `.gcc_except_table`, so that the table of moved code can be written anew.
-//! Knows nothing of instructions, and of what a type is.
 //!
 //! `lsda` tells the layout. Tables are read one at a time, when somebody asks: those of a large C++ library together are longer than
 //! most of what else is known of it. Actions and lists that no call site leads to are not there.

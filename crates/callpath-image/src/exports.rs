@@ -1,5 +1,4 @@
 //! The procedures that a module offers to others, by name.
-//! Knows nothing of which module a name is bound to.
 
 use callpath_format::address::LinkAddr;
 use rustc_hash::FxHashMap;

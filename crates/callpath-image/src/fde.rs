@@ -1,5 +1,4 @@
 //! Where procedures begin and end, as the frame description entries say: the only bounds that a stripped file has.
-//! Knows nothing of the rules inside an entry.
 //!
 //! The linker's sorted table in `.eh_frame_hdr` is searched where it lies: cc1plus has 60,000 entries, of which a
 //! profile touches a few thousand. Only where there is no such table, `.eh_frame` is read once from end to end.

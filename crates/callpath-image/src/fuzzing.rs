@@ -1,5 +1,5 @@
 //! One call that runs everything here on any bytes: for the mutation tests and for fuzz targets.
-//! Knows nothing of what the answers should be, only that there are some.
+//! There must be answers; which, is not checked.
 
 use std::path::Path;
 use std::sync::Arc;

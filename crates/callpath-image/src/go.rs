@@ -1,5 +1,4 @@
 //! Whether a program is Go's without C: its runtime then asks the kernel for each signal itself, without the C library.
-//! Knows nothing of signals.
 
 use std::path::Path;
 

@@ -1,5 +1,4 @@
 //! The ELF header and the two tables that it leads to.
-//! Knows nothing of what lies in segments and sections.
 
 use std::ops::Range;
 use std::path::Path;

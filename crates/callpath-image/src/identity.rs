@@ -1,5 +1,5 @@
 //! What tells one build of a module from another.
-//! Knows nothing of paths: two files of the same identity are the same module.
+//! Two files of the same identity are the same module, whatever their paths.
 
 use std::fmt;
 use std::fs::File;

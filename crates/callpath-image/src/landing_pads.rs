@@ -1,5 +1,4 @@
 //! Where exceptions land: the tables of call sites that frame description entries name (`.gcc_except_table`).
-//! Knows nothing of instructions, and of which exceptions are caught where some are.
 //!
 //! `lsda` tells the layout. What is caught where is told for one procedure at a time: [`crate::exception_table`].
 

@@ -1,5 +1,5 @@
 //! The only reader of ELF and DWARF: sections, identity, symbols, names, lines, scopes, call frames.
-//! Knows nothing of instructions, of processes and of profiles.
+//! No instructions, processes or profiles here.
 //!
 //! All input is untrusted: whatever the bytes say, a reader returns an error or less, never panics, and never takes
 //! time or memory out of proportion to the file.

@@ -1,5 +1,4 @@
 //! Source lines of many link-time addresses at once, from DWARF's line number programs.
-//! Knows nothing of procedures and of inlined calls.
 //!
 //! Addresses come sorted by unit, and a unit's line program runs once past all of its addresses without keeping its
 //! rows: what is not asked for costs nothing, and 20,000 addresses cost little more than one. addr2line's context is

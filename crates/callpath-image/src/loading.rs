@@ -1,5 +1,4 @@
 //! What the dynamic loader puts where: relocated pointers, symbols' addresses, initialisers, exported procedures.
-//! Knows nothing of instructions, and of what a pointer is for.
 
 use std::ops::Range;
 

@@ -1,6 +1,5 @@
 //! The tables that frame description entries name for a language's own routine (`.gcc_except_table`), as bytes: what comes first
 //! in each, and how its numbers are written.
-//! Knows nothing of what a table is for.
 //!
 //! ```text
 //! byte      encoding of the address that pads count from; 0xff: they count from the entry's first instruction

@@ -1,5 +1,4 @@
-//! Memory that may be refused, where there is something else to do without it.
-//! Knows nothing of who ends the process where there is not.
+//! Allocations that may fail, where the caller can do without the memory.
 
 use std::cell::Cell;
 

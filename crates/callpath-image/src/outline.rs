@@ -1,5 +1,4 @@
 //! The few parts of a file that say what it is built with, without reading all of it.
-//! Knows nothing of what they mean.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
 //! What a file that is about to be executed is, from its first bytes.
-//! Knows nothing of what to do about it.
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -1,5 +1,5 @@
 //! Procedure linkage table stubs: which symbol each of them jumps to.
-//! Knows nothing of instructions but the one jump through memory that the psABI prescribes for a stub.
+//! It decodes one instruction only: the jump through memory that the psABI prescribes for a stub.
 
 use std::collections::HashMap;
 

@@ -1,6 +1,6 @@
 //! What a module's code does with return addresses besides returning to them: whether they may be replaced by others that
 //! lead to the same place.
-//! Knows nothing of who would replace them.
+//! It does not know who replaces return addresses.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
 //! Whether a program is built with a sanitizer, from the names that it asks the dynamic loader for.
-//! Knows nothing of what to do about it. A sanitizer that is linked in whole, and exports nothing, is not seen.
+//! A sanitizer that is linked in whole, and exports nothing, is not seen.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
 //! Source structure from DWARF: procedures, the calls inlined into them, the scopes around them, and their lines.
-//! Knows nothing of instructions, of symbols, and of what DWARF does not say.
+//! It looks at no instructions and symbols, and does not guess what DWARF does not say.
 //!
 //! Everything is read unit by unit, and each unit when it is asked for, from as many threads as there are: what comes
 //! back ([`UnitScopes`]) owns what it says. `.debug_aranges`, or the units' own ranges, lead from an address to a unit.

@@ -1,5 +1,4 @@
 //! `.symtab` and `.dynsym`: the symbols that can name code.
-//! Knows nothing of procedures' bounds.
 
 use std::borrow::Cow;
 use std::ops::Range;

@@ -1,5 +1,5 @@
 //! The procedures of an image and their linker's names: from symbol tables, PLT stubs and frame description entries.
-//! Knows nothing of demangling and of source code.
+//! Names are not demangled here.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! Which compilation unit holds an address.
-//! Knows nothing of what a unit says about it.
 //!
 //! Each unit's first entry is asked. `.debug_aranges`, which clang and rustc do not write, and the line map stand in where
 //! that is broken.

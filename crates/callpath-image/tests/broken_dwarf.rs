@@ -1,5 +1,4 @@
 //! DWARF with each attribute wrong in turn: what is wrong is told with its unit and entry, and the rest stays.
-//! Knows nothing of how it is read.
 
 mod tools;
 

@@ -1,5 +1,4 @@
 //! Separate debug files: those of the same build are found, those of another one are refused and named.
-//! Knows nothing of what stands in them.
 
 mod tools;
 

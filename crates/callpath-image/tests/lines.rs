@@ -1,5 +1,4 @@
 //! Source lines, compared with addr2line's, for every form of debug information that compilers here write.
-//! Knows nothing of how they are found.
 
 mod tools;
 

@@ -1,5 +1,4 @@
 //! What a program is, told from its first bytes as the kernel would.
-//! Knows nothing of how it is told.
 
 mod tools;
 

@@ -1,6 +1,5 @@
 //! Chains of inlined calls, compared with llvm-symbolizer's and addr2line's for every form of debug information that
 //! compilers here write; and the procedures' hierarchy, compared with what a person reads in the source.
-//! Knows nothing of how they are found.
 
 #[path = "tools/chains.rs"]
 mod chains;

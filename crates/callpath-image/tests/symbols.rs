@@ -1,5 +1,4 @@
 //! Procedures and their names, compared with what nm, objdump, readelf and c++filt say.
-//! Knows nothing of how they are found.
 
 mod tools;
 

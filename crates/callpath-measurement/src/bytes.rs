@@ -1,5 +1,4 @@
 //! A measurement's files as bytes: header, checksum, numbers, strings.
-//! Knows nothing of what files hold.
 //!
 //! ```text
 //! 0   magic     "CPMEAS" and two digits: the format's version

@@ -1,5 +1,4 @@
 //! A measurement's directory: which files there are, the newest measurement, writing a file whole.
-//! Knows nothing of what the bytes mean.
 
 use std::fs;
 use std::io::Write;

@@ -1,5 +1,4 @@
 //! What can go wrong with a measurement's files. Each completes "failed to ...".
-//! Knows nothing of how it is shown.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,4 @@
 //! A measurement's files of any bytes, and damage in those that are written.
-//! Knows nothing of what is right.
 
 use std::path::Path;
 

@@ -1,5 +1,4 @@
 //! Numbers as LEB128: seven bits a byte, low ones first, the highest bit on all bytes but the last.
-//! Knows nothing of what is numbered.
 
 /// Appends a number.
 pub fn put(bytes: &mut Vec<u8>, mut value: u64) {

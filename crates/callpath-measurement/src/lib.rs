@@ -1,5 +1,5 @@
 //! A measurement: the files that a recorder leaves, one for the whole and one for each process (docs/formats.md).
-//! Knows nothing of live processes and of names.
+//! No live processes and no names of code here, except those that a process gave its generated code.
 //!
 //! The session's file is written anew under a temporary name and renamed; a process's grows by what has changed. So a reader sees a
 //! whole one at every instant. Many processes that end at once stand in one file, to which they are appended.

@@ -1,5 +1,4 @@
 //! Writes a process's file while it grows: what has changed is appended, and the whole is written anew where that has become long.
-//! Knows nothing of what a record holds.
 //!
 //! At every instant the file's header says how much of it counts: a record is written behind that, then the length. A recorder that is
 //! killed in between leaves bytes that no reader looks at.

@@ -1,5 +1,4 @@
 //! What a process calls the code that it has generated, as far as samples lie in it: a file beside the process's own.
-//! Knows nothing of how names are found.
 
 use std::ops::Range;
 use std::path::Path;

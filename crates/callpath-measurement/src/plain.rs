@@ -1,5 +1,4 @@
 //! Errors in words that a person reads: without the numbers that the standard library puts behind the system's.
-//! Knows nothing of what went wrong.
 
 use std::fmt::Display;
 

@@ -1,5 +1,4 @@
 //! The process file: a log of records, each with what has changed since the one before.
-//! Knows nothing of where files are.
 //!
 //! ```text
 //! record:  0   length    u64: of the payload, bytes

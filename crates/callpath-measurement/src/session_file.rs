@@ -1,5 +1,4 @@
 //! The session file: what was recorded, by which metrics, how it ended.
-//! Knows nothing of where files are.
 
 use std::path::Path;
 

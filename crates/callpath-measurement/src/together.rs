@@ -1,6 +1,5 @@
 //! Processes that have ended before a file of their own was written, one behind the other in one file: many short ones cost
 //! a file system more than they ran.
-//! Knows nothing of what the bytes of a process mean.
 
 use std::fs;
 use std::io::{self, Write};

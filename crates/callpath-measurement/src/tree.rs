@@ -1,5 +1,5 @@
 //! A thread's calling context tree outside the program: paths of frames in, nodes with costs out.
-//! Knows nothing of how samples were taken.
+//! How samples were taken does not belong here.
 //!
 //! A node holds a cell for each metric that it has a cost of, so that a measurement may have any number of metrics. The tree notes
 //! which nodes have changed since it was written: a file takes those alone.

@@ -1,5 +1,4 @@
 //! Measurements of earlier versions of the format are refused with a sentence that names the version.
-//! Knows nothing of what they hold.
 
 use std::path::{Path, PathBuf};
 

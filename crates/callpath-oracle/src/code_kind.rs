@@ -1,5 +1,4 @@
 //! Where in its procedure an instruction stands: what makes a frame easy or hard to unwind.
-//! Knows nothing of paths.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! What can go wrong in this crate. Each completes "failed to ...".
-//! Knows nothing of how it is shown.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,5 +1,4 @@
 //! An exam: a program is run, or a pair of files is read, and the walk's answers are scored.
-//! Knows nothing of the command line.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};

@@ -1,5 +1,4 @@
 //! What an instruction does to the stack, as far as the shadow stack must know.
-//! Knows nothing of the values in registers.
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,

@@ -1,5 +1,5 @@
 //! The oracle: what the call path truly is at each instruction of a program, and whether the walk finds it.
-//! Knows nothing of how recipes are built: it asks the same questions as `callpath debug unwind` answers.
+//! It must not know how recipes are built: it asks the same questions as `callpath debug unwind` answers.
 //!
 //! A program runs one instruction at a time. A shadow stack follows its calls and returns ([`shadow`]). At the first
 //! execution of each instruction, registers and a copy of the stack go into a CPSNAP01 stream ([`stream`]), and the true

@@ -1,5 +1,4 @@
 //! Disassembly around an instruction, and short looks ahead.
-//! Knows nothing of processes.
 
 use std::ops::Range;
 

@@ -1,5 +1,4 @@
 //! The modules of a process at a moment: what of which file is mapped where.
-//! Knows nothing of what their code does.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
 //! What a person reads of the scores: figures by module and kind of code, and the first failures.
-//! Knows nothing of how it came about.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;

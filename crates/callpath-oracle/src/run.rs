@@ -1,5 +1,4 @@
 //! The run itself: instruction by instruction to the end, with a snapshot of each new instruction.
-//! Knows nothing of what an answer looks like.
 
 mod breakpoints;
 mod capture;

@@ -1,5 +1,5 @@
 //! Found paths against true ones.
-//! Knows nothing of where either comes from.
+//! It must not know where either comes from.
 
 use callpath_format::address::{LinkAddr, RunAddr};
 

@@ -1,5 +1,5 @@
 //! The shadow stack: the true call path of one thread, kept up to date from what each instruction did.
-//! Knows nothing of processes and of instructions' bytes.
+//! It must not look at processes and instructions' bytes: it is told what each instruction did.
 //!
 //! A call adds a frame: the return address, and its slot on the stack. A return removes the frames up to the slot that
 //! it pops. What is raised over by other means (longjmp, an exception) is removed at the next jump or call: until then

@@ -1,5 +1,4 @@
 //! CPSNAP01 streams: writing them, and looking at what a snapshot describes (docs/formats.md).
-//! Knows nothing of the answers.
 
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

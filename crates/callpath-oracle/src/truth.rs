@@ -1,5 +1,4 @@
 //! True call paths: a list of return addresses for each snapshot, innermost first.
-//! Knows nothing of how they came to be known.
 //!
 //! As text, one line per snapshot: `<id> <ra1> ... <raN>`, the id decimal, addresses hexadecimal.
 

@@ -1,5 +1,5 @@
 //! The shadow stack against programs that know their own call paths, and the walk against the shadow stack.
-//! Knows nothing of modules that are not on every machine: gcc compiles what is run.
+//! gcc compiles what is run: no module is needed that is not on every machine.
 
 use std::collections::HashSet;
 use std::fs::File;

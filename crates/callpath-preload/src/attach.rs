@@ -1,5 +1,4 @@
 //! Joining the measurement: the session named in the environment, mapped, with a slot of this process's own.
-//! Knows nothing of samples.
 
 use callpath_collect::clock::{monotonic_ns, ticks};
 use callpath_collect::syscall::{getpid, gettid};

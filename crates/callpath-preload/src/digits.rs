@@ -1,5 +1,4 @@
-//! Numbers as digits.
-//! Knows nothing of what they mean.
+//! Reads and writes decimal numbers, without allocation.
 
 /// The number that these digits are. `None`: they are none, or too many.
 pub fn number(digits: &[u8]) -> Option<u64> {

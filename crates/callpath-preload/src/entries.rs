@@ -1,5 +1,4 @@
-//! What our two entries in an environment say, and one of them without us.
-//! Knows nothing of where an environment is.
+//! Reads our two entries in an environment, and writes `LD_PRELOAD` without our object.
 
 use core::ffi::CStr;
 

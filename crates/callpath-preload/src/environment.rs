@@ -1,5 +1,4 @@
 //! Our two entries in an environment, and an environment without them.
-//! Knows nothing of who gets it.
 
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::AtomicUsize;

@@ -1,5 +1,4 @@
 //! Another program in this process: no sample may reach it before it can take one.
-//! Knows nothing of what is in its file.
 //!
 //! The kernel removes the clock from a process that executes another program, but a sample that it took inside that
 //! system call is delivered afterwards: to a program that has no handler yet, and dies of it. A signal that is ignored

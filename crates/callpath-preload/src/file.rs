@@ -1,5 +1,4 @@
 //! A file, opened and looked at by system calls of our own: errno and the C library's state stay as they are.
-//! Knows nothing of what is in it.
 
 use callpath_collect::syscall::call4;
 use core::ffi::c_int;

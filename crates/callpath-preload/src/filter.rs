@@ -1,6 +1,6 @@
 //! A seccomp filter, asked what it would answer: the classic packet filter machine over a system call's record (seccomp(2),
 //! linux/filter.h, linux/seccomp.h).
-//! Knows nothing of which calls are of interest.
+//! It must not know which calls are of interest: it answers for any.
 
 /// A filter in the program's memory.
 pub struct Filter {

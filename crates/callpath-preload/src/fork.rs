@@ -1,5 +1,4 @@
 //! fork: the child is a process of the same measurement, with a slot and a tree of its own.
-//! Knows nothing of how a slot is filled in.
 
 use callpath_collect::{Process, refused};
 use callpath_format::shared::refused::Calls;

@@ -1,5 +1,4 @@
 //! What the kernel tells a signal's handler, and where a thread was interrupted.
-//! Knows nothing of what is done about it.
 
 use callpath_collect::syscall::call4;
 use callpath_format::shared::Session;

@@ -1,5 +1,5 @@
 //! The object that is preloaded into measured programs: the only one that exports C symbols.
-//! Knows nothing of decoding, DWARF and the database; what happens in a sample is callpath-collect's.
+//! No decoding, DWARF or database here; what happens in a sample is callpath-collect's.
 //!
 //! It needs no library: what it uses of libc is bound to the program's own when it is loaded, all at once (`-z now`),
 //! so that nothing is resolved inside a signal handler. Without a session in the environment it does nothing.

@@ -1,5 +1,4 @@
-//! What is used of the program's C library, by name and by layout.
-//! Knows nothing of why.
+//! Declares what is used of the program's C library: functions by name, structures by layout.
 
 use core::ffi::{c_char, c_int, c_ulong, c_void};
 

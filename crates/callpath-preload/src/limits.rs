@@ -1,5 +1,4 @@
 //! The limits of address space and of data: the program's own are what they would be without what is ours.
-//! Knows nothing of other limits.
 //!
 //! Our windows count in what the kernel limits (RLIMIT_AS), and little of them is ever memory; so does what is mapped ahead for
 //! the sentinel, and in RLIMIT_DATA. So the kernel is told a limit higher by their length, and the program sees the one that it set. The recorder says whether the kernel's limit holds

@@ -1,5 +1,4 @@
 //! The dynamic loader: libraries that go away.
-//! Knows nothing of what is in a library.
 //!
 //! Libraries that come need no hook: the first sample in unknown code makes the recorder look. One that goes must be
 //! removed before another takes its place.

@@ -1,5 +1,4 @@
 //! Where a symbol is defined: behind ours, or at all.
-//! Knows nothing of what is looked up, and why.
 //!
 //! `dlsym` tells. Before glibc 2.34 it is in libdl, which few programs load, and libc.so.6 has nothing in its place that
 //! survives a name that is not there. So where there is no `dlsym`, the loader's own list of objects (`_r_debug`, its

@@ -1,5 +1,4 @@
 //! The program's signal masks: SIGTRAP stays unblocked, and the program sees the mask that it set.
-//! Knows nothing of samples.
 
 use callpath_collect::syscall::{call4, getpid};
 use core::ffi::c_int;

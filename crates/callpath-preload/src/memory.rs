@@ -1,6 +1,5 @@
 //! What the compiler emits calls of to move memory, for this object alone: the program's definitions may be a sanitizer's,
 //! which wait for locks that the thread may hold where a sample has interrupted it.
-//! Knows nothing of the program's memory.
 
 use core::arch::global_asm;
 

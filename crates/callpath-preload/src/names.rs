@@ -1,5 +1,5 @@
 //! Threads' names, as they are set: a thread may have ended before the recorder can read it.
-//! Knows nothing of what they are for. A name that is written to /proc is the recorder's to read.
+//! A name that is written to /proc is the recorder's to read.
 
 use callpath_collect::Thread;
 use callpath_format::shared::{ArenaRef, ThreadRecord};

@@ -1,5 +1,4 @@
 //! Whether this process takes part in a measurement, and its view of it.
-//! Knows nothing of how it joins.
 
 use callpath_collect::Process;
 use callpath_collect::syscall::getpid;

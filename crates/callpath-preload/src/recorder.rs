@@ -1,5 +1,4 @@
 //! The recorder as a measured process sees it: waiting for it, and whether it is there at all.
-//! Knows nothing of what it is asked for.
 
 use callpath_collect::clock::monotonic_ns;
 use callpath_collect::syscall::{call4, futex_wait};

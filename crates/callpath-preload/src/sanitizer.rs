@@ -1,5 +1,4 @@
 //! AddressSanitizer: its runtime insists on being loaded before every other library, and we are loaded before it.
-//! Knows nothing of programs that are built without it: nobody else asks.
 
 use core::ffi::{CStr, c_char};
 

@@ -1,5 +1,4 @@
 //! A program that is about to forbid itself system calls: from then on we make none of them.
-//! Knows nothing of what becomes of a sample without.
 //!
 //! A filter is a program for the kernel's packet filter, which is asked here before the kernel gets it: once for each call that
 //! our code makes. One that is installed by a system call instruction of the program's own is not seen.

@@ -1,5 +1,4 @@
 //! SIGTRAPs that the program sends to one of its own threads: none may be lost because a sample is on its way to it.
-//! Knows nothing of what the program does with them.
 //!
 //! The kernel keeps one SIGTRAP of a kind for a thread. One that is sent while a sample waits there, which may be while the
 //! thread is in a handler, vanishes without a trace. So who sends one says so first, in a word of the thread it is for.

@@ -1,5 +1,5 @@
 //! The sentinel's stubs: what a marked frame returns to.
-//! Knows nothing of when a frame is marked.
+//! callpath-collect decides when a frame is marked.
 //!
 //! A stub leads to code that all share, with the place of its return address: that code counts the return, if the frame is
 //! marked in this thread, marks the next frame outwards, and goes on as the `ret` would have. It goes there whatever it

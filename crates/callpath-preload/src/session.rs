@@ -1,5 +1,4 @@
 //! The session that the environment names: `CALLPATH_SESSION=PID:ARENA_FD:PUBLISHED_FD:NONCE`.
-//! Knows nothing of slots and threads.
 
 use callpath_collect::syscall::{call4, call6};
 use callpath_format::shared::load_map::Published;

@@ -1,5 +1,5 @@
 //! SIGTRAP: ours for samples, and still the program's as far as the program can see.
-//! Knows nothing of what a sample does.
+//! What a sample does is callpath-collect's.
 
 use callpath_collect::syscall::{call4, getpid, gettid};
 use callpath_collect::{EventOf, Interrupted, Thread, Trigger, take};

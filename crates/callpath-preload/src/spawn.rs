@@ -1,5 +1,4 @@
 //! Children that the C library starts by itself: `posix_spawn`, `system`, `popen`.
-//! Knows nothing of what is in the child's file.
 
 use callpath_collect::syscall::getpid;
 use core::ffi::{c_char, c_int, c_void};

@@ -1,5 +1,4 @@
 //! The program that is about to be executed: whether it can be measured, by a look at its file.
-//! Knows nothing of how it is started.
 //!
 //! What cannot be looked at is taken for a program that can be measured: the system call says what is wrong with it.
 

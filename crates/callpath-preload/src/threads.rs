@@ -1,5 +1,4 @@
 //! Threads: known from their first instruction to their last destructor.
-//! Knows nothing of what is measured in them.
 //!
 //! `pthread_create` starts a thread in `begin`, which leaves no frame behind: it jumps to the program's own start
 //! routine with the stack as it found it. The end comes as a thread-specific value's destructor, which runs for a

@@ -1,5 +1,4 @@
-//! What is left of the time that a system call may wait.
-//! Knows nothing of waits.
+//! Computes what is left of the time that a system call may wait.
 
 use core::ffi::{c_int, c_long};
 

@@ -1,6 +1,5 @@
 //! Seven words of each thread: where its record is, the mask that it believes in, whether it waits, what was sent to it,
 //! where its frames are, and the name that another thread gave it.
-//! Knows nothing of what they mean.
 //!
 //! Initial-exec TLS: an offset from the thread pointer that is fixed when the object is loaded, so that reading it in a
 //! handler takes no call and no allocation. Stable Rust has no word for it; assembly has.

@@ -1,5 +1,4 @@
 //! System calls that wait and that no SA_RESTART restarts: a timer's sample must not end them (signal(7)).
-//! Knows nothing of samples but that one has come.
 //!
 //! The kernel's own clock does not interrupt a system call, but a sample of its that waited for the mask which a call opens
 //! may. A timer does; these functions then go on waiting for the rest of the time, unless a handler of the program's own has

@@ -1,5 +1,5 @@
 //! The arena from the recorder's side: making it, backing chunks with memory, handing them out and taking them back.
-//! Knows nothing of what is kept in a chunk beyond what must be zero again.
+//! Of a chunk's content it knows only what must be zero again.
 
 use callpath_format::shared::session::FREE_STACK_LEN;
 use callpath_format::shared::{

@@ -1,6 +1,5 @@
 //! Threads that wait are asked for a sample: under the kernel's clock a wait has none before it is over, and one that lasts
 //! until the program ends would have none at all.
-//! Knows nothing of what a sample is.
 //!
 //! A thread is asked once in each wait: the signal says where it waits, and when it goes on the next sample has what has
 //! passed since. The signal restarts the system call, as a timer's does elsewhere. It is sent only where the kernel says that

@@ -1,5 +1,4 @@
 //! Raw samples that wait for recipe tables, out of the shared memory so that others have room there.
-//! Knows nothing of how they are walked.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
 //! What code a process has, as the recorder knows it: modules, what it has generated itself, the load map that is published.
-//! Knows nothing of threads and of what they have measured.
+//! Threads, and what they have measured, do not belong here.
 
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

@@ -1,5 +1,4 @@
 //! Events that the kernel counts, in one process: opened, kept near their rate, read out.
-//! Knows nothing of names, and nothing of samples.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,5 +1,5 @@
 //! What can go wrong with a recording.
-//! Knows nothing of exit statuses.
+//! Exit statuses are the command's to choose.
 
 use std::path::PathBuf;
 

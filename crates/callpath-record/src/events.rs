@@ -1,5 +1,4 @@
 //! Events as a person types them: what each counts, and when there is a sample.
-//! Knows nothing of processes.
 //!
 //! `NAME[:MODIFIERS][@PERIOD|@fRATE]`, the names and modifiers being perf's.
 

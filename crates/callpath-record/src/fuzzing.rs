@@ -1,6 +1,6 @@
 //! One call that has the recorder read any bytes as what a program has left in the shared memory: for the mutation test and for a
 //! fuzz target.
-//! Knows nothing of what should come of it, only that there is an end, and that no chunk is two owners'.
+//! Checked is that there is an end, and that no chunk is two owners'.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;

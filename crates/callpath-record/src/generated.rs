@@ -1,5 +1,4 @@
 //! Code that a process has generated at run time: read from its memory when a sample meets it, analysed, published.
-//! Knows nothing of samples.
 //!
 //! Such code is looked at in stretches of 64 KiB, each when a frame lies in it for the first time, and again when a frame
 //! lies in bytes that are not what was analysed. A stretch's recipes are used only after its bytes have been compared, by

@@ -1,5 +1,5 @@
 //! What a process calls the code that it has generated: its perf map, read while it runs and after its end.
-//! Knows nothing of what the code does, nor of how a line of the map is read.
+//! It does not look at the code, and `perf_map` reads the lines.
 //!
 //! Programs write the same addresses again with other code, and some write their map once, when they end. So a line counts
 //! for a frame only if the code around the frame is still what it was when samples met it: it is compared whenever the

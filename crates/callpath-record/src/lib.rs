@@ -1,5 +1,5 @@
 //! The recorder: launches a program, serves the processes that it becomes, and copies out what they measure.
-//! Knows nothing of machine instructions and of what a report looks like.
+//! It decodes no machine instructions and renders no report.
 //!
 //! One thread serves: it is called by the doorbell, looks at every process, and once a second writes the files. Another
 //! waits for the program; others make recipe tables. It can do without them (`threads.rs`).

@@ -1,5 +1,4 @@
 //! What is known of one load module: who it is, its segments, its recipe table or the slices of it.
-//! Knows nothing of how that is found.
 
 use std::ops::Range;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
 //! Load modules of the whole measurement: each file is analysed once, whichever processes map it.
-//! Knows nothing of a process's addresses.
+//! A process's addresses do not belong here: each process maps a module elsewhere.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

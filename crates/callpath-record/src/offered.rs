@@ -1,5 +1,4 @@
 //! What this machine offers this user: events tried out before the program is started.
-//! Knows nothing of processes and samples.
 
 use std::io::{Error, ErrorKind};
 

@@ -1,5 +1,4 @@
 //! The measurement directory: where it is, and that nothing is ever overwritten.
-//! Knows nothing of what is written into it.
 
 use std::ffi::OsStr;
 use std::io;

@@ -1,5 +1,5 @@
 //! A perf map: the lines in which a program says what its generated code is called (`START SIZE NAME`, hex).
-//! Knows nothing of where the lines come from; it believes nothing but that they are bytes.
+//! The lines are untrusted bytes.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! One measured process: its load map, its threads, what it has measured so far.
-//! Knows nothing of the other processes but through the modules that they share.
+//! It must not look at other processes.
 
 mod waiting;
 mod writing;

@@ -1,5 +1,5 @@
 //! The program that was typed: the object that is preloaded into it, its start, its end.
-//! Knows nothing of measuring.
+//! No measuring here.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};

@@ -1,6 +1,5 @@
 //! What is published to the measured processes: recipe tables, stretches of generated code and load maps, in memory that they
 //! can only read.
-//! Knows nothing of modules and processes.
 
 use callpath_format::shared::load_map::{self, CurrentMap, Mapping, Published};
 use callpath_format::shared::{MetricSettings, Metrics};

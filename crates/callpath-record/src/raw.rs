@@ -1,5 +1,4 @@
 //! Raw samples, unwound by the collector's own walk once their tables are there.
-//! Knows nothing of how they were taken.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! What is to be said of return addresses that could not be marked.
-//! Knows nothing of how they are.
+//! Counts return addresses that could not be marked, and puts them into sentences.
 
 use std::sync::atomic::Ordering::Relaxed;
 

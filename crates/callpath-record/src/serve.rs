@@ -1,5 +1,4 @@
-//! The recording from beginning to end.
-//! Knows nothing of how a process's share of it is kept.
+//! Serves the measured processes, from the start of the recording to its end.
 
 mod arrivals;
 mod prepared;

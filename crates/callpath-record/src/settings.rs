@@ -1,5 +1,4 @@
-//! What to record, where.
-//! Knows nothing of how it is done.
+//! Settings of a recording: the program, its events and period, and what is kept of paths.
 
 use std::ffi::OsString;
 use std::num::NonZeroU32;

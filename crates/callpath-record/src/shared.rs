@@ -1,5 +1,5 @@
 //! What the recorder has once for all processes: their memories, modules, and the file that many of them share.
-//! Knows nothing of any process.
+//! What belongs to a single process must not stand here.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,4 @@
 //! Signals that the recorder gets: a termination is handed on to the program, once.
-//! Knows nothing of measuring.
 //!
 //! The terminal's interrupt and quit reach the program by themselves. A termination may be meant for the recorder alone, and
 //! is handed on; or it was sent to the whole process group, and the program has it already. No signal tells which. So there is a

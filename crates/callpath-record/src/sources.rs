@@ -1,5 +1,4 @@
 //! What makes a process's samples: the kernel's clock where it is allowed, else timers; and the events that are counted besides.
-//! Knows nothing of who is let in.
 
 use std::sync::atomic::AtomicU64;
 

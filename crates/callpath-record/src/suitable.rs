@@ -1,5 +1,4 @@
 //! Whether a program can be recorded at all, and the sentence that says why not.
-//! Knows nothing of running it.
 
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStrExt;

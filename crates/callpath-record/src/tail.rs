@@ -1,5 +1,4 @@
 //! What has passed in a process after the last samples of its threads, until its end.
-//! Knows nothing of how samples are taken.
 //!
 //! Of CPU time the process's clock and the count of its event say how much there is: the kernel's work at its end is in it,
 //! whoever ended it. A part of the size of a sample's is the last context's; what is beyond that was never sampled, and

@@ -1,5 +1,5 @@
 //! A thread's record, read out of the arena while it runs or after it has ended.
-//! Knows nothing of files. Trusts nothing that it reads.
+//! Trusts nothing that it reads.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 

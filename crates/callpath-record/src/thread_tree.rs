@@ -1,5 +1,5 @@
 //! A thread's tree as it stands in the arena, followed while it grows: what is new and what has changed goes into a tree of ours.
-//! Knows nothing of files. Trusts nothing that it reads.
+//! Trusts nothing that it reads.
 //!
 //! New nodes stand behind the old ones. The thread notes which nodes it adds to (`layout::COUNTED`): only if it has noted more than
 //! there is room for since the last look, and for the last time, all nodes are compared with what they were.

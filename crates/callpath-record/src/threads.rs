@@ -1,6 +1,6 @@
 //! The recorder's own threads. Each can be refused (`ulimit -u`, a cgroup's `pids.max`): its work is then done on the serving
 //! thread. Where few more can be started, they are the program's.
-//! Knows nothing of the threads of measured processes.
+//! Threads of measured processes are in `thread`.
 
 use std::sync::OnceLock;
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};

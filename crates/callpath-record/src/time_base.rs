@@ -1,5 +1,4 @@
 //! Time in a measurement: ticks of the time stamp counter as nanoseconds.
-//! Knows nothing of what happened when.
 
 use std::time::{Duration, Instant, SystemTime};
 

@@ -1,5 +1,4 @@
 //! Traces: entries taken out of the arena and appended to a process's file.
-//! Knows nothing of what becomes of them.
 //!
 //! ```text
 //! 0   magic  "CPTRAC01"

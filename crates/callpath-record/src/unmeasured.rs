@@ -1,5 +1,4 @@
 //! The line about programs that measured processes started and that could not be measured.
-//! Knows nothing of how they were found out.
 
 use std::sync::atomic::Ordering::Relaxed;
 

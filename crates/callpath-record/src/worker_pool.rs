@@ -1,5 +1,4 @@
 //! A pool of threads that build recipe tables while the recorder serves, as many as there are processors.
-//! Knows nothing of processes and of what is published.
 //!
 //! Slices of large modules and tables of small ones take milliseconds, and samples wait for them. The whole table of a large module
 //! takes seconds and hundreds of megabytes: one at a time is built, by a thread that leaves most of the processors to others.

@@ -1,5 +1,4 @@
 //! The id of a calling context, the same on every thread, host and run.
-//! Refuses to know how a module's identity is found.
 
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -1,5 +1,5 @@
 //! What measurements, profiles and views agree on: which metrics there are, and what identifies a calling context.
-//! Knows nothing of files, programs and trees.
+//! No files, programs or trees here.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
 //! What is counted: a metric's name and unit, what its numbers are, and how two of them become one.
-//! Knows nothing of which metrics there are.
+//! Which metrics there are is said in `registry` alone.
 
 use crate::MetricId;
 

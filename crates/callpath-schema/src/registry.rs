@@ -1,6 +1,5 @@
 //! The registry: a row for each metric that callpath knows. A new metric is a row here and the code that measures it; files, views
 //! and JSON take it from the row.
-//! Knows nothing of how a metric is measured.
 
 use crate::{Formula, Metric, MetricKind, MetricSource, MetricType};
 

@@ -1,5 +1,5 @@
 //! What machine code alone says, against call frame information: `against_cfi FILE [EVIDENCE|ADDRESS [COUNT]]`.
-//! Knows nothing of which of them is right.
+//! It does not say which of them is right.
 //!
 //! Prints how many instructions agree and how many do not, and the procedures with the most points of one kind of evidence.
 

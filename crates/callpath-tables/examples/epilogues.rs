@@ -1,5 +1,4 @@
 //! Table 2's kin of csprof-2006: `epilogues FILE...` prints a line of a Markdown table for each module.
-//! Knows nothing of how recipes are built.
 //!
 //! Columns: code; length of the call frame information (.eh_frame and .eh_frame_hdr) and of the recipe table, bytes; epilogues;
 //! and those of them in which the frame is right at each instruction, by the call frame information alone and by the

@@ -1,5 +1,4 @@
 //! Procedure bounds found in machine code against the symbols of unstripped files: `procedure_bounds [--show] FILE...`.
-//! Knows nothing of where either comes from.
 //!
 //! Each file is analysed as if it had no call frame information and no local symbols. Columns: procedures that symbols
 //! name; precision and recall of the starts that were found; of the starts that were missed and of those that are none,

@@ -1,5 +1,4 @@
 //! Control flow graphs and loops of whole files: `procedure_graphs [--threads N] [--show] FILE...`.
-//! Knows nothing of how they are built.
 //!
 //! Columns: procedures; those of more than one fragment; the share of procedures in which every jump is resolved;
 //! blocks; jumps through tables, and those of them whose table is not bounded by the code but by its contents;

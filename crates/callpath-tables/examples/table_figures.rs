@@ -1,5 +1,4 @@
 //! What recipe tables cost: `table_figures FILE...` prints a line of a Markdown table for each.
-//! Knows nothing of walks.
 //!
 //! Columns: code in MB; then with call frame information and without it, on one core: the part of the code that has a
 //! recipe, MB of code a second of CPU time (the best of five), length of the table as a part of the code's; then rows and distinct

@@ -1,5 +1,4 @@
 //! What can go wrong with a stream of snapshots. Each completes "failed to ...".
-//! Knows nothing of how it is shown.
 
 use std::io;
 

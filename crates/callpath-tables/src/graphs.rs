@@ -1,5 +1,4 @@
-//! The control flow of an image's procedures.
-//! Knows nothing of instructions, and of what is done with the graphs.
+//! Builds the control flow graphs of an image's procedures.
 
 use std::ops::Range;
 

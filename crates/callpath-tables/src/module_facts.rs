@@ -1,5 +1,4 @@
 //! What a module's file gives callpath to work with: names, debug information, and how much of its code can be unwound.
-//! Knows nothing of what to do about what is missing.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
 //! What a recorder needs of a module without reading the module: remembered under the state of its file.
-//! Knows nothing of how a table is built.
 //!
 //! A table belongs to content ([`crate::table_cache`]), and finding a table means hashing the content: tens of milliseconds
 //! for a large program, at each start of it. The kernel changes a file's status time (`ctime`) with every change of its

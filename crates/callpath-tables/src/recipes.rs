@@ -1,5 +1,4 @@
 //! Recipe tables: what is known of a module's frames, from all sources, laid into one table.
-//! Knows nothing of what the sources looked at, and of processes.
 
 mod build;
 mod builder;

@@ -1,5 +1,4 @@
 //! The recipe table of a large module, in slices: each is a table of a part of its code, built on request.
-//! Knows nothing of who asks.
 //!
 //! A slice says what call frame information says. What it takes an analysis of the whole module's code to know is unknown in it:
 //! the table of the whole module ([`Slices::whole`]) answers that. So only modules are sliced whose call frame information

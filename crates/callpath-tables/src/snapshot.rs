@@ -1,5 +1,5 @@
 //! Answers streams of snapshots: the collector's walk, asked about registers and a copy of a stack.
-//! Knows nothing of the process that they were taken from, but the files of its modules.
+//! Of the process that they were taken from it uses only the files of its modules.
 //!
 //! The stream is CPSNAP01 (docs/formats.md): modules, snapshots of 17 registers and up to 64 KiB of stack, and an end.
 //! An answer is a line `<id> <ra1> ... <raN>` of the return addresses from the innermost to the outermost frame. A walk

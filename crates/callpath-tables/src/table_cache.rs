@@ -1,5 +1,5 @@
 //! Recipe tables that were built before, on disk.
-//! Knows nothing of how tables are built; a table belongs to what was analysed, whatever the file was called.
+//! A table belongs to what was analysed, whatever the file was called.
 //!
 //! ```text
 //! DIR/<key>.table       mode 0600, in a directory of mode 0700

@@ -1,5 +1,4 @@
 //! The kernel's software clock (perf_event) on another process, delivered there as SIGTRAP.
-//! Knows nothing of what the signal's handler does.
 
 use crate::error::TargetError;
 use crate::perf_event::{EventSpec, Every, PerfEvent};

@@ -1,5 +1,4 @@
-//! What can go wrong with another process.
-//! Knows nothing of what a caller does about it.
+//! Errors of what callpath does with another process.
 
 use std::path::PathBuf;
 

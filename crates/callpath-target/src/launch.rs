@@ -1,5 +1,5 @@
 //! Running a program as it would have run without callpath, but for two variables of its environment.
-//! Knows nothing of measuring.
+//! No measuring here.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;

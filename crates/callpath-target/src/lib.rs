@@ -1,5 +1,5 @@
 //! The only crate that touches another process: launching, memory maps, the kernel's events in it, whether it lives.
-//! Knows nothing of decoding, DWARF and the database.
+//! No decoding, DWARF or database here.
 
 mod clock_event;
 mod error;

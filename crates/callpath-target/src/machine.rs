@@ -1,5 +1,5 @@
 //! What the kernel says of itself and of this process's surroundings: limits, name spaces, filters, clocks.
-//! Knows nothing of what it means for a measurement. What can be tried out is in `rehearsal`.
+//! What that means for a measurement is for the caller to say. What can be tried out is in `rehearsal`.
 
 use std::io;
 use std::path::Path;

@@ -1,5 +1,4 @@
 //! A process's memory map as the kernel tells it.
-//! Knows nothing of what is in the files.
 
 use callpath_format::address::RunAddr;
 use std::path::PathBuf;

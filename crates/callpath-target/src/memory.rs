@@ -1,5 +1,4 @@
 //! Memory that callpath makes for others to map, and the kernel's own object in every process.
-//! Knows nothing of what is kept in it.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;

@@ -1,5 +1,5 @@
 //! The libraries that a program would be started with, as its own dynamic loader finds them.
-//! Knows nothing of how a loader searches: it asks.
+//! It does not search as a loader does: it asks the loader.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,5 +1,5 @@
 //! An event that the kernel counts in another process (perf_event), each period delivered there as SIGTRAP.
-//! Knows nothing of what the signal's handler does, and nothing of events' names.
+//! Events' names are callpath-record's.
 //!
 //! The descriptor stays in callpath: the program's own descriptors are untouched, and the samples end with callpath.
 

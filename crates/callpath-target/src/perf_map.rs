@@ -1,5 +1,4 @@
 //! The file in which a process says what its generated code is called: `/tmp/perf-PID.map`, opened with care.
-//! Knows nothing of what stands in it.
 //!
 //! Anybody can write to `/tmp`, so the file must be a regular one of the process's own user, is never reached through a
 //! link, and must be younger than the process: nobody deletes those of earlier processes with the same number.

@@ -1,5 +1,4 @@
-//! A process's number.
-//! Knows nothing of processes.
+//! A process's number, as a type.
 
 use std::fmt;
 

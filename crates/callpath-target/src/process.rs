@@ -1,5 +1,4 @@
 //! Processes and threads by number: whether they live, what they run.
-//! Knows nothing of their memory.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,5 +1,4 @@
 //! Which system calls a seccomp filter refuses to this process, by making them in children.
-//! Knows nothing of what they are for.
 
 use callpath_format::shared::refused::Calls;
 use std::sync::atomic::AtomicU32;

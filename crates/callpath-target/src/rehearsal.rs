@@ -1,5 +1,4 @@
 //! Trying out, on a child that does nothing, what a recording does: events, memory, timers, looking at a process.
-//! Knows nothing of what a failure means for a measurement.
 
 use std::ffi::CString;
 use std::fs::File;

@@ -1,5 +1,4 @@
 //! Running a program one instruction at a time (ptrace), and looking at its registers and memory in between.
-//! Knows nothing of what an instruction does.
 //!
 //! All of it must be called by the thread that started the program: that is the one which the kernel obeys.
 

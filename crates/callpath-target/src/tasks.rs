@@ -1,5 +1,4 @@
 //! Processes and threads, which the kernel counts together as tasks: whether only a few more can be started.
-//! Knows nothing of what they are for.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
 //! DWARF expressions, as far as call frame information uses them.
-//! Knows nothing of frames: registers and memory come in, a value goes out.
+//! Registers and memory come in, a value goes out.
 
 use callpath_format::register::{Reg, Registers};
 

@@ -1,5 +1,5 @@
 //! The walk: from a thread's registers and memory, by recipes, to the frames of its call path.
-//! Knows nothing of where it runs: in a signal handler, over a kept raw sample, over a snapshot of a test.
+//! It must not know where it runs: in a signal handler, over a retained raw sample, over a test's snapshot.
 //!
 //! It allocates nothing, takes no lock and never panics, whatever recipes and memory hold. Each step is bounded; a
 //! walk ends, since every frame but a signal's must lie above the one before it.

@@ -1,5 +1,4 @@
-//! What a walk reads.
-//! Knows nothing of where it lies.
+//! The memory that a walk reads, as a trait.
 
 /// The memory that a walk may look at: a stack.
 pub trait Memory {

@@ -1,5 +1,5 @@
 //! One step of the walk: a frame and its recipe give the caller's frame.
-//! Knows nothing of modules and tables.
+//! It looks up no modules and tables: the recipe is given.
 //!
 //! Registers that a call may change keep their value from callee to caller: a recipe that needs one says that its callee
 //! keeps it, as hand-written code does (libcrypto's aesni_ctr32_encrypt_blocks has its CFA in r11 and calls its own).

@@ -1,5 +1,4 @@
 //! The walk over many frames, with a map of code that says which recipe holds where.
-//! Knows nothing of how the map is kept.
 
 use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::frame::FrameKey;

@@ -1,5 +1,5 @@
 //! Walks over stacks that were laid out by hand: which frames come, at which addresses, and how the walk ends.
-//! Knows nothing of tables: each procedure has one recipe.
+//! There are no tables: each procedure has one recipe.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;

@@ -1,5 +1,4 @@
-//! The analysis of a module's code, from bytes to rows.
-//! Knows nothing of how each of its steps works.
+//! Analyses a module's code, from bytes to rows of recipes.
 
 use std::ops::Range;
 

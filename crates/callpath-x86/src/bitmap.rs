@@ -1,5 +1,4 @@
-//! One bit for each byte of code.
-//! Knows nothing of what the bits mean.
+//! A set of positions in code, one bit for each byte.
 
 /// A set of positions.
 #[derive(Clone, Debug, Default)]

@@ -1,5 +1,4 @@
 //! Procedure bounds: where each procedure begins and which code belongs to it.
-//! Knows nothing of recipes.
 
 use std::ops::Range;
 

@@ -1,5 +1,4 @@
 //! Calls, seen from where they return to: what stands before a return address, and where a procedure goes on without one.
-//! Knows nothing of which calls were made.
 
 use callpath_format::address::LinkAddr;
 

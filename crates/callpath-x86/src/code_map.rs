@@ -1,5 +1,4 @@
 //! The map of a module's code: each byte has a position, a number below 2^32, counted over all its ranges.
-//! Knows nothing of instructions.
 
 use std::ops::Range;
 use std::sync::Arc;

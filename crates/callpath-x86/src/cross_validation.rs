@@ -1,5 +1,5 @@
 //! Cross-validation of call frame information: its recipes, against what the code does.
-//! Knows nothing of where these recipes come from.
+//! It must not know where these recipes come from.
 
 use callpath_format::recipe::{Cfa, Recipe, Rule};
 use callpath_format::register::Reg;

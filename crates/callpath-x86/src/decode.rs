@@ -1,5 +1,4 @@
 //! Reading the code's instructions by position, and where control goes after each.
-//! Knows nothing of frames and of procedures.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
 //! The instructions that a sweep decoded, to be read again by position.
-//! Knows nothing of what they do.
 
 use crate::bitmap::Bitmap;
 use crate::instruction::Instruction;

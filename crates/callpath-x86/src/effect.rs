@@ -1,5 +1,4 @@
 //! What one instruction does to the abstract frame.
-//! Knows nothing of control flow and of recipes.
 //!
 //! Instructions that compilers build frames with have rules of their own; of all others it is enough to know which
 //! registers they write. Stores through pointers of which nothing is known are taken not to hit saved registers: a

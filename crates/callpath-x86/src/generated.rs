@@ -1,5 +1,4 @@
 //! Machine code that a program generated at run time: what it says of its frames, as far as it proves what it says.
-//! Knows nothing of where the bytes come from.
 //!
 //! A compiler's procedures are called and return. What a program generates may be anything: code that is jumped into and jumps
 //! out, code for a stack of its own, data. So a recipe is believed here only where control goes on, by what can be

@@ -1,5 +1,4 @@
 //! Code whose frame no flow can tell, because it is entered in a way of its own: by its bytes.
-//! Knows nothing of control flow.
 
 use callpath_format::recipe::{Cfa, Recipe, Rule};
 use callpath_format::register::Reg;

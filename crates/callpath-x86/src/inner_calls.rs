@@ -1,6 +1,5 @@
 //! Subroutines inside of what call frame information takes for one procedure, entered by direct calls: interpreters
 //! written in assembly have one description for all of their code, and leave such calls out.
-//! Knows nothing of who else could describe them.
 //!
 //! At a call's target the CFA is rsp + 8, whatever anybody says. From there on the stack pointer is followed, and what
 //! leads to a `ret` that finds rsp where it was belongs to the subroutine: there its return address is where the height

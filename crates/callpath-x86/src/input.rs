@@ -1,5 +1,4 @@
 //! What an analysis of machine code is given: bytes at link-time addresses, and hints.
-//! Knows nothing of where they come from.
 
 use std::ops::Range;
 

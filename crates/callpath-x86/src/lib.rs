@@ -1,5 +1,5 @@
 //! Machine code of x86-64: instructions, procedure bounds, unwind recipes, control flow graphs and what is live, from bytes and hints.
-//! Knows nothing of files, ELF, DWARF, processes and profiles.
+//! No files, ELF, DWARF, processes or profiles here.
 //!
 //! An instruction is one small value (`instruction`), made once from what iced-x86 decodes. The sweep keeps them (`decoded`), and every
 //! analysis reads them by position (`decode`) and asks them.

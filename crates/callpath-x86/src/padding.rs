@@ -1,5 +1,4 @@
-//! What only fills the space between procedures.
-//! Knows nothing of where procedures begin and end.
+//! Measures padding: the instructions and zeros that only fill space between procedures.
 
 use crate::instruction::Listing;
 

@@ -1,5 +1,4 @@
 //! From an abstract frame to the recipe that says where its caller's registers are.
-//! Knows nothing of instructions.
 //!
 //! ```text
 //! rsp = CFA + k                      CFA = rsp - k

@@ -2,7 +2,6 @@
 //! that go on to one by a jump, so that it reads theirs; if such a procedure's address is taken, also those that jump to
 //! a procedure that is not known (indirect tail callers). And procedures that leave rsp elsewhere than behind it (`ret N`), or take it off the stack. Apart from
 //! them, those that go on to what is not known to read it or not: another module's procedures, and what pointers lead to.
-//! Knows nothing of who would put another address there.
 //!
 //! Code is looked at as bytes, not as instructions: an instruction that reads the word says where it is by the bytes that
 //! the frame's recipe there foretells, and those are rare elsewhere. What is found too much costs little: its return

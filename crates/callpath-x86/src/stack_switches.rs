@@ -1,5 +1,4 @@
 //! Code of a procedure that runs on another stack than the one that it was called on.
-//! Knows nothing of which procedures do that.
 
 use std::ops::Range;
 

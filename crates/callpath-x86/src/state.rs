@@ -1,5 +1,5 @@
 //! The abstract frame: what is known of registers and stack slots between two instructions.
-//! Knows nothing of instructions and of recipes.
+//! What instructions do to it is in `effect`, the recipe that it gives in `recipe`.
 //!
 //! Tallent et al. 2009, section 2.2, follow the return address, sp and fp in a linear scan; here every register and
 //! every slot that holds a value which a recipe may need is followed, along control flow.

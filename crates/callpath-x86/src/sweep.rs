@@ -1,5 +1,4 @@
 //! The sweep: every byte of code decoded once, in order, for what it refers to.
-//! Knows nothing of frames and of which code is reached.
 //!
 //! A linear sweep goes astray in data, and finds back after a few instructions; what it says is evidence, not truth.
 

@@ -1,5 +1,5 @@
 //! Jump tables: where a jump through a table may lead.
-//! Knows nothing of frames; which table a jump uses is found elsewhere, by following values.
+//! Which table a jump uses is found elsewhere, by following values.
 
 use callpath_format::address::LinkAddr;
 

@@ -1,5 +1,4 @@
 //! What is known of a register's or a stack slot's value.
-//! Knows nothing of instructions.
 
 /// What addresses on the stack are counted from.
 ///

@@ -1,5 +1,4 @@
 //! `cargo xtask bench-growth`: the recorder's CPU beside a tree of a million contexts that grows by a hundred a second.
-//! Knows nothing of how trees are copied and written.
 
 use std::collections::BTreeSet;
 use std::fs;

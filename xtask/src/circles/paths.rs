@@ -1,5 +1,4 @@
 //! The paths that a source file writes, found by its tokens.
-//! Knows nothing of where they lead.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
 //! The code that a measurement met: what each address is called, and the loops and inlined calls around it.
-//! Knows nothing of call paths and of what they cost.
+//! No call paths and no costs here.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::os::unix::ffi::OsStrExt;

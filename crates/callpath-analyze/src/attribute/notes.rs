@@ -1,5 +1,4 @@
 //! What a profile says of its run, and the sentences that a report adds to it.
-//! Knows nothing of call paths.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,5 +1,4 @@
-//! From files to a profile, where no module is needed.
-//! Knows nothing of names.
+//! Tests from files to a profile, where no module is needed.
 
 use super::*;
 use callpath_db::{Metric, MetricId};

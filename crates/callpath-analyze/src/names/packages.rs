@@ -1,5 +1,4 @@
 //! Which Debian package a file is from, and which one has its debug information.
-//! Knows nothing of what is in either.
 //!
 //! dpkg's lists are read as text: asking dpkg costs a process of 50 ms for each file.
 

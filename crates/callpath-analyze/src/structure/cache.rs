@@ -1,5 +1,4 @@
 //! Structures that were found before, on disk beside the recipe tables.
-//! Knows nothing of how they are found.
 //!
 //! ```text
 //! DIR/<key>.structure   mode 0600, in a directory of mode 0700; written under another name, then renamed

@@ -1,5 +1,4 @@
 //! A procedure's code, cut where its block, its inlined call or its line changes.
-//! Knows nothing of loops.
 
 use std::ops::Range;
 use std::rc::Rc;

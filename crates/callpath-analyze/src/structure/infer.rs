@@ -1,5 +1,4 @@
 //! Whose code each line is, where DWARF has lines and procedures but no inlined calls.
-//! Knows nothing of loops.
 //!
 //! Tallent et al. 2009, sections 3.1 and 3.2: procedures do not overlap in the source, so each one's lines end before the
 //! next one's begin (invariants 1 and 2; a Fortran procedure's own lines end where the first that it contains begins,

@@ -1,5 +1,4 @@
 //! The source location of a loop: the line of its `for`, `while` or `do`, or what comes nearest to it.
-//! Knows nothing of the tree of scopes.
 //!
 //! Tallent et al. 2009, section 3.3: the line of the test that ends it (the backward branch). Here also: gcc marks where
 //! statements begin that have no code of their own, so that `do` and `for (;;)` are found; what begins anew at each iteration is in the

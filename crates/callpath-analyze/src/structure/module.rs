@@ -1,5 +1,4 @@
 //! The structure of a module's procedures, of all or of those that addresses lie in, on all cores.
-//! Knows nothing of how one procedure's structure is found.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,5 +1,4 @@
 //! How the contexts of code nest: which is in which, in steps that do not grow with their depth.
-//! Knows nothing of what contexts are.
 
 use super::code_ranges::HOST;
 

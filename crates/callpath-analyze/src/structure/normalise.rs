@@ -1,5 +1,4 @@
 //! What the compiler split or moved, put together again, as the source has it.
-//! Knows nothing of machine code.
 //!
 //! Tallent et al. 2009, section 3.4: a line stands once in the source. Never across procedure contexts: from a scope, only
 //! loops directly in it, and loops in those, are looked at.

@@ -1,5 +1,4 @@
 //! Which machine loops are one loop of the source, and which is two: told by lines, where machine code does not.
-//! Knows nothing of the tree of scopes.
 //!
 //! Loops of the source that begin together have one header, and look like one loop with a `continue`. A loop of which one iteration is
 //! partly its own (what a handler leaves out) looks like two.

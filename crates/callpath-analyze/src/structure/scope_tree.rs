@@ -1,5 +1,4 @@
 //! Loops, as machine code nests them, placed between the calls that were inlined: a tree of static scopes.
-//! Knows nothing of how either was found.
 //!
 //! A loop is located in the source where its test is, but the test may be inlined itself. Where inlined calls are recorded,
 //! a loop lies in an inlined call if nearly all of its code does, the tests that end it included. Where they are

@@ -1,5 +1,4 @@
-//! Steps of the search for structure: what the tests of its growth count.
-//! Knows nothing of what they are.
+//! Counts the steps of the search for structure, for the tests of its growth.
 
 #[cfg(test)]
 thread_local! {

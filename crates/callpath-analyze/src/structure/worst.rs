@@ -1,5 +1,4 @@
-//! Procedures that are the worst case of something: of each, twice the code and DWARF take some twice the steps.
-//! Knows nothing of what their structure is like.
+//! Procedures that are a worst case: tests that twice the code and DWARF take about twice the steps.
 
 mod program;
 

@@ -1,5 +1,4 @@
 //! Annotations in sources: which loops and inlined calls a person sees there, in which context.
-//! Knows nothing of structures.
 //!
 //! ```text
 //! for (i = 0; i < n; i++) //@ loop rows: fill, main > fill()

@@ -1,5 +1,4 @@
-//! Compilers, and what is left of a program's debug information.
-//! Knows nothing of annotations.
+//! Compiles annotated programs, and removes parts of their debug information.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,6 +1,5 @@
 //! Static structure against what a person sees in the source: comments beside the lines say which loops and inlined calls
 //! there are, and in which context. See `annotations.rs` for how they are written, docs/structure.md for the figures.
-//! Knows nothing of how structure is found.
 
 mod annotations;
 mod compile;

@@ -1,5 +1,4 @@
 //! The scopes that a structure has, as paths to compare with annotations.
-//! Knows nothing of what is expected.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,4 @@
 //! A walk that can be stopped at any frame: what it needs to go on, and what each of its steps went by.
-//! Knows nothing of what is kept of it.
 
 use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::recipe::Packed;

@@ -1,6 +1,5 @@
 //! What is known of a thread's deep stack: a word of it for each frame, and whatever else the walk over it went by, each with
 //! the value that it had. If all of them have it still, a walk goes the same way.
-//! Knows nothing of walks.
 //!
 //! ```text
 //! position   outer ......................... inner

@@ -1,6 +1,5 @@
 //! What is known of the frames of one thread's stack since its last sample: where each keeps its return address, and
 //! the node of its path. In memory of the process's own: a fork's child has its own stack, and so its own of this.
-//! Knows nothing of how frames are found.
 
 use callpath_format::shared::ArenaRef;
 use callpath_format::shared::thread::layout;

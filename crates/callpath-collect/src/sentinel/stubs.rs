@@ -1,5 +1,5 @@
 //! The stubs that stand in marked return addresses' places.
-//! Knows nothing of trees; the stubs' code is the preloaded object's.
+//! The stubs' code is the preloaded object's.
 //!
 //! A stub belongs to one return address for ever, in whatever frame and thread that stands: who returns to it goes on there,
 //! also where the stack was copied away and back, a context was kept, or a jump has left it and came again. Nothing that is

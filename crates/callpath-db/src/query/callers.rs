@@ -1,5 +1,5 @@
 //! The callers view: from every procedure outwards, along the paths that led to it.
-//! Refuses to know order and pruning beyond not growing what will be pruned anyway.
+//! It neither orders nor prunes (`view` does); it only does not grow what will be pruned anyway.
 
 use super::costs::{Costs, sum_up};
 use super::question::Query;

@@ -1,5 +1,4 @@
 //! Inclusive, exclusive and self cost of every node of a tree.
-//! Refuses to know views, names and order.
 
 use crate::rows::Rows;
 use crate::{ScopeKind, Tree};

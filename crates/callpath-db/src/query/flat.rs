@@ -1,5 +1,5 @@
 //! The flat view: cost by the code it is in, whoever called it.
-//! Refuses to know files and modules beyond their names.
+//! Files and modules are names here, nothing more.
 
 use super::costs::Costs;
 use super::reshape::Counted;

@@ -1,5 +1,4 @@
 //! A profile's answer to a question: by way of the tree that the question is about, and its costs.
-//! Refuses to know how the answer is shown.
 
 mod callers;
 mod costs;

@@ -1,5 +1,5 @@
 //! The list of procedures by what they cost, whoever called them and wherever they were inlined.
-//! Refuses to know modules and files beyond telling two procedures of one name apart.
+//! Modules and files only tell procedures of one name apart.
 
 use rustc_hash::FxHashMap;
 

@@ -1,5 +1,4 @@
 //! A question to a profile: which view, of which processes and threads, in how much detail; and why it has no answer.
-//! Refuses to know how it is answered.
 
 use std::num::NonZeroU32;
 

@@ -1,5 +1,5 @@
 //! The first half of every query: selects processes and threads, merges equal ones, folds kinds of scopes.
-//! Refuses to know which view will be built from the result.
+//! It must not depend on which view will be built from the result.
 
 use super::question::{Query, QueryError};
 use crate::rows::Moves;

@@ -1,6 +1,5 @@
 //! Paths cut down to their innermost frames. What is left out is shown by a scope of its own, between the root of a path
 //! and what is kept of it.
-//! Refuses to know views.
 
 use super::question::QueryError;
 use super::reshape::Counted;

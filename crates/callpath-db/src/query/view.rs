@@ -1,5 +1,4 @@
 //! The answer to a query: nodes in preorder with their costs, in order of cost, pruned as asked.
-//! Refuses to know how the tree that it is built from came about.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
 //! Profiles from text, views as text, and a generator of random samples, for the tests of this crate.
-//! Refuses to know any algorithm that is tested.
+//! It must not use an algorithm that is tested.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 

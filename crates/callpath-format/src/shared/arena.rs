@@ -1,5 +1,4 @@
 //! The arena: memory in chunks, and references into it that mean the same in every process.
-//! Knows nothing of what a chunk holds.
 
 use core::marker::PhantomData;
 use core::sync::atomic::AtomicU32;

@@ -1,5 +1,4 @@
 //! What grows with the number of metrics that a recording asked for: where it lies, and how many metrics there can be.
-//! Knows nothing of what a metric measures.
 //!
 //! ```text
 //! published, from byte 64 on       MetricSettings x metrics

@@ -1,6 +1,5 @@
 //! What is published of a stretch of code that the program generated at run time: its procedures, a mark of each one's bytes,
 //! and their recipes.
-//! Knows nothing of instructions.
 //!
 //! Such code changes under its recipes. A recipe holds for the bytes that were analysed, so who wants to use one makes the
 //! mark of the procedure's bytes as they are and compares. Addresses are run-time addresses, in the table, too.

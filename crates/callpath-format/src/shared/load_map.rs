@@ -1,5 +1,4 @@
 //! What is published: recipe tables, and for each process a load map that says which table holds where.
-//! Knows nothing of files.
 //!
 //! A load map is a block that never changes:
 //!

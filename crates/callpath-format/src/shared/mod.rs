@@ -1,5 +1,5 @@
 //! The memory that the measured processes and the recorder share: layouts, and how each field is handed over.
-//! Knows nothing of how it is mapped, and nothing of what runs on either side.
+//! Layouts only: each side maps the memory itself.
 //!
 //! Two mappings. The **arena** is writable on both sides:
 //!

@@ -1,5 +1,5 @@
 //! Chunks 1 to 4: one slot for each process that is being measured.
-//! Knows nothing of its threads but where their list begins.
+//! Of its threads, a slot holds where their list begins.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 

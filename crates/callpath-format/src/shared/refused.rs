@@ -1,5 +1,4 @@
 //! System calls that callpath's code makes in a measured process, and which of them a seccomp filter refuses: a set of bits.
-//! Knows nothing of filters.
 
 /// A set of the calls below, a bit for each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,5 +1,5 @@
 //! Chunk 0: what the whole measurement shares.
-//! Knows nothing of a single process.
+//! What belongs to a single process stands in its slot (`process`).
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -1,5 +1,4 @@
 //! A thread's record: the start of its first chunk, with all that its samples need.
-//! Knows nothing of what runs in the handler.
 //!
 //! ```text
 //! 0        ChunkHeader

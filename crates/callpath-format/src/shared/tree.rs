@@ -1,5 +1,4 @@
 //! The nodes of a thread's calling context tree, trace entries and raw samples.
-//! Knows nothing of how a node is found.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 

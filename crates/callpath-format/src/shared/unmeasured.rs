@@ -1,5 +1,4 @@
 //! Programs that a measured process started and that cannot be measured: which, how often and why.
-//! Knows nothing of how that is found out.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU8, AtomicU32};

@@ -1,5 +1,4 @@
 //! Short recipes: an id that says all of a recipe, so that a look-up need not wait for the recipe itself.
-//! Knows nothing of tables.
 //!
 //! ```text
 //! bit 15          1; else the id is an index

@@ -1,5 +1,4 @@
-//! What can be odd in call frame information, in words.
-//! Knows nothing of how it is found.
+//! Diagnostics of call frame information: what can be odd in it, in words.
 
 use std::fmt;
 

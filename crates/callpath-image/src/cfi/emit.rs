@@ -1,5 +1,4 @@
 //! From the row that a program is at to the rows that are kept: the CFA worked out, pc by pc if it must be.
-//! Knows nothing of instructions.
 
 use std::ops::Range;
 

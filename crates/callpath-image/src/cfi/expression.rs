@@ -1,5 +1,5 @@
 //! Partial evaluation of the DWARF expressions in call frame information.
-//! Knows nothing of frames: an expression comes in, the plainest equation that says the same goes out.
+//! An expression comes in, the plainest equation that says the same goes out.
 //!
 //! Nearly all expressions of compilers and linkers are `reg + disp` or `*(reg + disp) + add` in disguise. What is not
 //! stays an expression, if the walk can evaluate it (`callpath-unwind`, `expression.rs`).

@@ -1,5 +1,4 @@
 //! The linker's sorted table of `.eh_frame`'s entries, held against what was read of them.
-//! Knows nothing of what entries say.
 
 use callpath_format::address::LinkAddr;
 use rustc_hash::FxHashSet;

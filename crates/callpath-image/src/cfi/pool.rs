@@ -1,5 +1,4 @@
 //! The distinct recipes and expressions of a module's call frame information.
-//! Knows nothing of where they hold.
 
 use callpath_format::recipe::{Expression, Packed, Recipe};
 use rustc_hash::FxHashMap;

@@ -1,5 +1,4 @@
 //! The programs of call frame information (DWARF 5, section 6.4.2): instructions in, the recipe of each row out.
-//! Knows nothing of sections and of where entries lie.
 
 use callpath_format::recipe::{Cfa, Recipe, Rule};
 use callpath_format::register::Reg;

@@ -1,5 +1,4 @@
 //! Call frame information instruction by instruction, from hand-made sections to the rows that they mean.
-//! Knows nothing of real files.
 
 use super::*;
 use callpath_format::recipe::{Cfa, Expression, Rule};

@@ -1,5 +1,4 @@
-//! Expressions in mangled names: what templates were given that is no type.
-//! Knows nothing of names and of types.
+//! Parses expressions in mangled names: template arguments that are not types.
 
 use super::itanium::{Parser, Said};
 use super::tables::OPERATORS;

@@ -1,5 +1,5 @@
 //! C++ names as the Itanium C++ ABI mangles them (chapter 5.1), read into their parts.
-//! Knows nothing of how a name is written out. Types and expressions have rooms of their own. What it does not know gives nothing at all.
+//! Types and expressions are parsed in `types` and `expressions`. What the parser does not know gives no name at all.
 
 use super::tables::OPERATORS;
 use super::tree::{Function, Id, LVALUE, Node, RVALUE};

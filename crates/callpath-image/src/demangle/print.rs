@@ -1,5 +1,4 @@
 //! A C++ name, written as c++filt writes it.
-//! Knows nothing of how it is mangled.
 
 use std::fmt::{self, Write};
 

@@ -1,5 +1,4 @@
 //! What codes of one and two letters stand for in mangled names.
-//! Knows nothing of where they may stand.
 
 /// Operators: their code, how they are written, and how many operands they have in an expression.
 pub(super) const OPERATORS: [(&str, &str, u8); 49] = [

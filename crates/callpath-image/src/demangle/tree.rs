@@ -1,5 +1,4 @@
-//! The parts of a C++ name.
-//! Knows nothing of how it is mangled and how it is written out.
+//! The syntax tree of a C++ name.
 
 /// A node's number.
 pub(super) type Id = u32;

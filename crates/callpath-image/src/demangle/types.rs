@@ -1,5 +1,4 @@
-//! Types in mangled names.
-//! Knows nothing of names and of expressions.
+//! Parses types in mangled names.
 
 use super::itanium::{Parser, Said};
 use super::tables::{BUILTINS, TWO_LETTERS};

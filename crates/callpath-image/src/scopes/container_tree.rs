@@ -1,5 +1,4 @@
 //! Where the entries of a unit begin and end that others can be declared in: containers are told by nesting alone.
-//! Knows nothing of names.
 
 use gimli::{DwTag, UnitOffset, constants};
 

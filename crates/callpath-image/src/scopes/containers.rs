@@ -1,5 +1,4 @@
 //! What source procedures are declared in: namespaces, classes, and other procedures.
-//! Knows nothing of code.
 //!
 //! DWARF tells it by nesting alone, so that an entry's containers are known only to who comes from the unit's
 //! beginning. Where entries of a unit begin and end (`container_tree`) is kept until all that is asked for has been found.

@@ -1,5 +1,5 @@
 //! Where the procedures of a unit are declared, those without code of their own, too.
-//! Knows nothing of inlined calls: this serves the way where a compiler recorded none (Tallent et al. 2009, section 3.1).
+//! It serves where a compiler recorded no inlined calls (Tallent et al. 2009, section 3.1).
 
 use gimli::UnitOffset;
 

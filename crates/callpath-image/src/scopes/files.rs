@@ -1,5 +1,4 @@
 //! Files of line programs' tables, and all text that a unit's scopes need, kept once.
-//! Knows nothing of what is in the files.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,4 @@
 //! The DWARF of a module: its files, where units lie in them, and what units that are read one by one have in common.
-//! Knows nothing of what entries say.
 
 use std::collections::HashMap;
 use std::path::Path;

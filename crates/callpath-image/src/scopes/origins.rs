@@ -1,5 +1,4 @@
 //! Whose code a scope is: names and declarations, through abstract instances and declarations, in whatever unit.
-//! Knows nothing of where the code lies.
 
 use std::collections::HashMap;
 use std::rc::Rc;

@@ -1,5 +1,4 @@
 //! Which scope is innermost where: all scopes' ranges laid over each other, inner ones above outer ones.
-//! Knows nothing of what a scope is.
 //!
 //! Ranges of broken or careless tables overlap without nesting; the one with the greatest number wins, as in LLVM.
 

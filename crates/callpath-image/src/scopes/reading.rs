@@ -1,5 +1,4 @@
 //! A unit while it is read: the views of its files, and the other units that it refers to.
-//! Knows nothing of what entries say.
 
 use std::collections::HashMap;
 use std::rc::Rc;

@@ -1,5 +1,4 @@
 //! The first entry of a unit: what all other entries are read by.
-//! Knows nothing of the other entries.
 //!
 //! gimli's own reading of it also parses the line program's header, and gives the unit up where that is broken. Here also the
 //! headers of the tables that a unit's entries index are looked at: wrong names and addresses are worse than none.

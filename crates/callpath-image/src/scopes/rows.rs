@@ -1,5 +1,4 @@
 //! A unit's line map: where in the code which line begins.
-//! Knows nothing of procedures.
 
 use gimli::LineRow;
 

@@ -1,5 +1,4 @@
 //! Where the entries of a split unit are: in a `.dwo` file, or in the `.dwp` beside the program.
-//! Knows nothing of what the entries say.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,5 +1,4 @@
 //! What one unit says of its code: a tree of scopes, and lines. Owned, compact, and answered from without the file.
-//! Knows nothing of DWARF's forms.
 
 use std::borrow::Cow;
 use std::ops::Range;

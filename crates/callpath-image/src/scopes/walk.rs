@@ -1,5 +1,4 @@
 //! From the entries of a unit to its tree of scopes.
-//! Knows nothing of how origins and lines are found.
 
 use std::ops::Range;
 use std::rc::Rc;

@@ -1,5 +1,4 @@
 //! Chains of inlined calls as other people's tools see them, and where ours differ.
-//! Knows nothing of how ours are made.
 #![allow(dead_code)] // Each user needs some of it.
 
 use std::collections::{BTreeMap, HashMap};

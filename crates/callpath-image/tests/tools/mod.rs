@@ -1,5 +1,5 @@
 //! Programs to look at, and other people's tools that say what is in them.
-//! Knows nothing of callpath.
+//! This file must not use callpath's own readers.
 #![allow(dead_code)] // Each test uses some of them.
 
 use std::io::Write;

@@ -1,5 +1,4 @@
 //! Breakpoints: where a program that runs freely is to stop.
-//! Knows nothing of why.
 
 use std::ops::Range;
 

@@ -1,5 +1,4 @@
 //! Taking snapshots: registers, a copy of the stack, and the true path, as far as the copy shows it.
-//! Knows nothing of how the path came to be known.
 
 use std::collections::HashMap;
 use std::io::Write;

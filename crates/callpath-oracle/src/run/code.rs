@@ -1,5 +1,4 @@
 //! The program's code: what each instruction does, how often it was looked at, and which modules it belongs to.
-//! Knows nothing of stacks.
 
 use callpath_format::address::RunAddr;
 use callpath_target::{FileId, Maps, Stepper};

@@ -1,5 +1,4 @@
 //! Doing an instruction's work in its place: calls, returns, jumps, moves of rsp and of the flags, which the oracle must see anyway.
-//! Knows nothing of call paths.
 
 use callpath_target::Stepper;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};

@@ -1,5 +1,4 @@
-//! What a run is asked to do.
-//! Knows nothing of how.
+//! Options of a run: where it ends, and which instructions and threads it follows.
 
 use std::path::PathBuf;
 

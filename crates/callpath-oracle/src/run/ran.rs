@@ -1,5 +1,4 @@
-//! How a run went.
-//! Knows nothing of how it is counted.
+//! Statistics of a run: stops, instructions, and snapshots whose truth is in doubt.
 
 use std::collections::HashMap;
 use std::time::Duration;

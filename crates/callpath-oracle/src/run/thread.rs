@@ -1,5 +1,4 @@
 //! One thread of the program: its registers before the instruction that runs, and its shadow stack.
-//! Knows nothing of snapshots.
 
 use callpath_format::address::RunAddr;
 use callpath_target::{Maps, Stepper};

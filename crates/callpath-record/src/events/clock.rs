@@ -1,5 +1,4 @@
 //! The clocks that samples are taken by.
-//! Knows nothing of periods.
 
 use callpath_format::shared::Settings;
 use callpath_schema::{Metric, MetricId};

@@ -1,5 +1,4 @@
-//! Something that the kernel counts, as it is opened.
-//! Knows nothing of what a person types.
+//! A counter: an event that the kernel counts, as it is opened.
 
 use callpath_format::shared::Settings;
 use callpath_target::EventSpec;

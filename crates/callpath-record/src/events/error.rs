@@ -1,5 +1,4 @@
 //! What can be wrong with an event, a rate or a period that a person typed.
-//! Knows nothing of exit statuses.
 
 use callpath_format::shared::Columns;
 

@@ -1,5 +1,4 @@
 //! The names of the kernel's own events, as perf spells them.
-//! Knows nothing of modifiers and periods.
 
 use callpath_format::shared::Settings;
 use callpath_target::EventSpec;

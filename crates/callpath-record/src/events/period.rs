@@ -1,5 +1,4 @@
 //! Periods and rates as a person types them, and their bounds.
-//! Knows nothing of what is counted.
 
 use callpath_target::Every;
 

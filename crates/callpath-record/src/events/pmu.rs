@@ -1,5 +1,4 @@
 //! Units that count, as the kernel describes them under /sys: `cpu/event=0x3c,umask=0x0/`.
-//! Knows nothing of modifiers and of periods outside of the slashes.
 
 use std::path::Path;
 

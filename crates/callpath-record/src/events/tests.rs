@@ -1,5 +1,4 @@
 //! Events as perf spells them: names, numbers, modifiers, periods.
-//! Knows nothing of what a machine offers.
 
 use super::*;
 

@@ -1,5 +1,4 @@
 //! Places in the kernel, by the names that tracefs gives them.
-//! Knows nothing of modifiers and periods.
 
 use std::io::ErrorKind;
 

@@ -1,5 +1,4 @@
 //! How much time may be spent on analysing a process's generated code.
-//! Knows nothing of what is analysed.
 //!
 //! Some at once, since it is while a program starts that its code is new, and from then on a small part of the time that passes.
 

@@ -1,5 +1,4 @@
 //! Whether a word on the stack is a return address of generated code: what the call before it is, and where that goes on.
-//! Knows nothing of how the code is analysed.
 
 use callpath_format::address::RunAddr;
 use callpath_tables::recipes::generated::{

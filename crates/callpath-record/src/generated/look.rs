@@ -1,5 +1,4 @@
 //! Whether generated code is still what a frame was found in.
-//! Knows nothing of recipes.
 
 use callpath_format::address::RunAddr;
 use callpath_format::frame::ModuleIndex;

@@ -1,5 +1,4 @@
 //! A process's code as it is now, or, once the process has ended, as it was when samples in it began to wait for something else.
-//! Knows nothing of what the code does.
 //!
 //! A sample whose walk waits for a recipe table may go on into code that the process has generated. When the table comes the process may
 //! have ended: what the sample's stack leads to is retained in time.

@@ -1,5 +1,4 @@
 //! A stretch of generated code as it was analysed, and what a sample saw of it.
-//! Knows nothing of when it is analysed.
 
 use std::ops::Range;
 use std::rc::Rc;

@@ -1,5 +1,4 @@
 //! A process's raw samples: taken out of the shared memory, walked, and retained while they wait for tables.
-//! Knows nothing of how tables are built.
 
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::time::Duration;

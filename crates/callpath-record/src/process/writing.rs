@@ -1,5 +1,4 @@
 //! A process's file: its threads' trees copied out, those of threads that have ended put together, the end credited.
-//! Knows nothing of the file's bytes.
 
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,5 +1,4 @@
 //! Processes that come: whether they are measured, and letting them begin.
-//! Knows nothing of what becomes of them.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::{Duration, Instant};

@@ -1,5 +1,4 @@
 //! What stands ready before the program is started: both memories, what builds tables, and how the program finds them.
-//! Knows nothing of processes.
 
 use std::ffi::OsString;
 use std::path::Path;

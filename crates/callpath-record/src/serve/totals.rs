@@ -1,5 +1,4 @@
-//! What the processes came to that are no longer served: counted events, return addresses that could not be marked, refused calls.
-//! Knows nothing of those that are.
+//! Totals of processes that are no longer served: counted events, unmarkable return addresses, refused calls.
 
 use crate::counters::Ledger;
 use crate::events::Event;

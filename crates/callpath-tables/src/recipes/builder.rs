@@ -1,5 +1,4 @@
 //! What all sources say of a module's code, laid into one table.
-//! Knows nothing of what the sources looked at.
 
 use std::ops::Range;
 

@@ -1,5 +1,4 @@
 //! From spans and recipes to the bytes of a recipe table (`callpath_format::table` is the layout).
-//! Knows nothing of where recipes come from.
 
 use std::cmp::Reverse;
 use std::iter::Peekable;

@@ -1,5 +1,5 @@
 //! Code that lies in no file: the recipes of a stretch of it, as they are published.
-//! Knows nothing of processes: it is given bytes, and where they were.
+//! It reads no process: it is given bytes, and where they were.
 
 use std::ops::Range;
 

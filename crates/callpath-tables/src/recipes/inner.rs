@@ -1,5 +1,5 @@
 //! Subroutines inside of what one description of call frame information takes for a procedure, and says wrong things of.
-//! Knows nothing of instructions: it brings rows and bytes together.
+//! It decodes no instructions: it brings rows and bytes together.
 
 use std::ops::Range;
 

@@ -1,5 +1,5 @@
 //! What machine code says of frames, where call frame information is silent.
-//! Knows nothing of instructions: it brings an image's bytes and hints together, and the answer into the table.
+//! It decodes no instructions: it brings an image's bytes and hints together, and the answer into the table.
 
 use std::ops::Range;
 

@@ -1,6 +1,5 @@
 //! Which frames are pinned, that is, must keep their return addresses: those whose code reads its own, or may
 //! go on to code that does, and those called where an exception may be caught.
-//! Knows nothing of who would replace them.
 //!
 //! libgcc knows the frame that catches, when it comes there the second time, by where its callee's frame ends. A frame more
 //! between the two than the first time, and it goes on beyond. A call that must not throw has no entry in the table, which

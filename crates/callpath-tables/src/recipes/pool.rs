@@ -1,5 +1,4 @@
 //! The distinct recipes of a table under construction, from all their sources.
-//! Knows nothing of where they hold.
 
 use callpath_format::recipe::{Cfa, Expression, Packed, Recipe, Rule};
 use rustc_hash::FxHashMap;

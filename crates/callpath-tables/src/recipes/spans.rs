@@ -1,5 +1,4 @@
 //! Intervals of code, each with one recipe: overlaps resolved, sources laid over each other.
-//! Knows nothing of what a recipe says.
 
 use std::ops::Range;
 

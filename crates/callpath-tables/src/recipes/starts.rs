@@ -1,6 +1,5 @@
 //! Where stacks begin: code that nobody calls, by which C libraries, coroutine libraries and runtimes start threads and
 //! coroutines. A walk that comes there is full; all others are partial.
-//! Knows nothing of stacks.
 //!
 //! Known are: a module's entry point; code whose call frame information says that it has no caller; and the rows of
 //! [`LIBRARIES`], for what hand-written code does not say. Another library is another row.

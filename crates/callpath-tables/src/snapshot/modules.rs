@@ -1,5 +1,4 @@
 //! The modules of a snapshot stream: which table holds at which run-time address.
-//! Knows nothing of snapshots.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -1,5 +1,4 @@
-//! How a profile is shown as text, as asked.
-//! Knows nothing of how that is done.
+//! Options of a profile shown as text.
 
 use callpath_db::Query;
 

@@ -1,5 +1,4 @@
-//! A profile and how it is shown: what everything that writes text goes by.
-//! Knows nothing of what is written.
+//! A profile with its options, as everything that writes text takes them.
 
 use callpath_db::Profile;
 

@@ -1,5 +1,4 @@
 //! A view as it reads best: with recursion folded where that shortens it, under a title that says what is shown.
-//! Knows nothing of what stands around it.
 
 use std::io::{self, Write};
 

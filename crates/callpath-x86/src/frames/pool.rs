@@ -1,5 +1,4 @@
 //! The distinct recipes of a module, by number.
-//! Knows nothing of where they hold.
 
 use callpath_format::recipe::{Packed, Recipe};
 use rustc_hash::FxHashMap;

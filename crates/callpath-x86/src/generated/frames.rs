@@ -1,5 +1,5 @@
 //! Frames that code makes for itself: what `push rbp; mov rbp, rsp` makes, followed along control.
-//! Knows nothing of how such a procedure ends: it may go on to code that cannot be followed.
+//! Such a procedure may end by going on to code that cannot be followed.
 //!
 //! A compiler at run time begins its procedures as others do, but not all of them come to a return that can be followed:
 //! they jump through registers, or return over their arguments. What is followed here is what becomes of rsp and rbp:

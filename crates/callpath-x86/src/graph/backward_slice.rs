@@ -1,5 +1,4 @@
 //! Backward slices of indirect jumps: the linear expression of a target, followed back along every way to the jump.
-//! Knows nothing of what lies in tables.
 //!
 //! The target is `outer`, or `outer + load(address)`, both sums of registers and memory words with factors. An
 //! instruction that defines one of them is put in its place, as Cifuentes and Van Emmerik 1999 do in a slice; here

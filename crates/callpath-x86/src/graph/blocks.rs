@@ -1,5 +1,4 @@
 //! The blocks of one procedure: where control goes from its entry, cut where it comes together.
-//! Knows nothing of what tables hold.
 //!
 //! The sweep has decoded every instruction: its events between two positions are all that blocks are built from. Where
 //! control comes to the middle of one of its instructions, a few are decoded anew.

@@ -1,5 +1,4 @@
 //! Which stretches of code make up one procedure: its hot part, and the cold ones that only it leads to.
-//! Knows nothing of blocks.
 //!
 //! A fragment begins a procedure if it is called, if its address is taken, or if a symbol says so. Any other belongs to
 //! the procedure that it exchanges jumps with: a jump into the middle of a fragment stays in the procedure, while one to

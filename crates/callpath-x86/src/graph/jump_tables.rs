@@ -1,5 +1,4 @@
 //! Indirect jumps: through which tables they lead where, or out of the procedure.
-//! Knows nothing of how blocks are cut.
 
 use std::rc::Rc;
 

@@ -1,5 +1,5 @@
 //! Control flow graphs: the blocks of each procedure of a module, and where control goes from each.
-//! Knows nothing of frames, files and source lines.
+//! No frames, files or source lines here.
 //!
 //! The way of the data: [`GraphInput`] -> [`ModuleFlow`]: a sweep over all code, fragments put together to procedures
 //! (`fragments`) -> for each procedure, alone, a [`ProcedureGraph`] (`blocks`), whose indirect jumps are traced back to

@@ -1,5 +1,5 @@
 //! All of a module that the graphs of its procedures are built from.
-//! Knows nothing of blocks. It does not change: procedures can be looked at in any order, on any thread.
+//! It does not change: procedures can be looked at in any order, on any thread.
 
 use std::ops::Range;
 

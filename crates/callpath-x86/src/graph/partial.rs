@@ -1,5 +1,4 @@
 //! The control flow graph of a procedure some of whose jumps are not understood yet.
-//! Knows nothing of what lies in tables.
 
 use std::rc::Rc;
 

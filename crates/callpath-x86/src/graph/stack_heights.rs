@@ -1,5 +1,4 @@
 //! Stack heights: how far rsp is from where it was at a procedure's entry. A jump that leaves it there leaves the procedure.
-//! Knows nothing of where such jumps lead.
 
 use crate::dataflow::{Analysis, Direction, FlowGraph, solve};
 use crate::graph::backward_slice::Ways;

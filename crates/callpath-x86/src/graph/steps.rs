@@ -1,5 +1,4 @@
-//! The events of the sweep as one procedure has them.
-//! Knows nothing of where control comes from.
+//! The sweep's events within one procedure.
 
 use crate::graph::fragments::CodeFragment;
 use crate::graph::module_flow::ModuleFlow;

@@ -1,5 +1,4 @@
 //! Copies of one jump, taken for the one that they are in the source.
-//! Knows nothing of what blocks are.
 //!
 //! Compilers copy the jump of a computed `goto` to the end of each case. As edges, n cases are n * n, and a nest of nearly n loops
 //! that are entered everywhere. Here a block of its own stands for the jump: its copies lead to it, and it leads to the cases. The

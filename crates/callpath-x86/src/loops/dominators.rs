@@ -1,5 +1,4 @@
 //! Dominators: which blocks lie on every way to a block.
-//! Knows nothing of loops.
 //!
 //! Lengauer and Tarjan 1979, "A Fast Algorithm for Finding Dominators in a Flowgraph", with their simple way of linking. Nothing
 //! recurses.

@@ -1,5 +1,4 @@
 //! The loop nesting forest.
-//! Knows nothing of what blocks are.
 //!
 //! Havlak 1997, "Nesting of Reducible and Irreducible Loops": depth-first search, then, from the innermost header out,
 //! the blocks from which control comes back to the header are collapsed into it. Here with the change of Ramalingam

@@ -1,5 +1,5 @@
 //! Loops: how the blocks of a control flow graph nest.
-//! Knows nothing of instructions.
+//! It sees blocks and edges, and no instructions.
 
 pub(crate) mod copies;
 pub mod dominators;

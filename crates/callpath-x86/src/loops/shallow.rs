@@ -1,5 +1,4 @@
 //! Loops that nest deeper than anybody can use, taken as one with those around them.
-//! Knows nothing of what blocks are.
 //!
 //! Who looks at each loop with all that is in it takes as many steps as the blocks have loops around them, together: in code
 //! that jumps anywhere, the square of its length.

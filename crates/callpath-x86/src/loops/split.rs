@@ -1,5 +1,4 @@
 //! Loops that share a header, told apart.
-//! Knows nothing of how anybody knows that they are two.
 
 use crate::loops::copies::Joined;
 use crate::loops::{FlowGraph, Loop, LoopForest};

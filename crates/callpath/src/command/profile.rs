@@ -1,5 +1,4 @@
-//! The profile of a measurement, as the commands that show one read it.
-//! Knows nothing of how it is shown.
+//! Loads the profile of a measurement for the commands that show one.
 
 use std::path::Path;
 

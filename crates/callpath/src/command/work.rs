@@ -1,5 +1,4 @@
-//! Work that is there to be recorded: by the doctor, and by the demonstration.
-//! Knows nothing of recordings.
+//! Work to record, for the doctor and the demonstration.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,4 @@
-//! Procedures' structures as bytes.
-//! Knows nothing of files.
+//! Encodes procedures' structures as bytes, and decodes them.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! Programs of one procedure with many of something: an assembler source, with DWARF of its own making.
-//! Knows nothing of what there is much of.
+//! Writes a program of one procedure with many of something: assembler source, with DWARF of its own.
 
 use std::fmt::Write as _;
 use std::path::Path;

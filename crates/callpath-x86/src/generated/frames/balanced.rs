@@ -1,6 +1,5 @@
 //! Procedures of generated code without a frame pointer: from where one may begin to returns that find nothing but the return
 //! address.
-//! Knows nothing of prologues.
 
 use std::ops::Range;
 

@@ -1,5 +1,4 @@
 //! Back-substitution: what each instruction says of a target that is wanted behind it.
-//! Knows nothing of ways through the code.
 
 use super::linear_expression::{LinearExpression, Location, NONE, RAX, RDX, RSP, memory_location};
 use super::query::{Limit, Query, Read, Source};

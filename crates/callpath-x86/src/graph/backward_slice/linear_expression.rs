@@ -1,5 +1,4 @@
 //! Linear expressions: sums of registers and memory words with factors, which targets are built from.
-//! Knows nothing of tables, and of which instruction defines what.
 
 use crate::instruction::{Memory, Register};
 

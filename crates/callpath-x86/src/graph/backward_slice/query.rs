@@ -1,5 +1,4 @@
 //! What is wanted of a jump's target at some point of the code, and what is known of it.
-//! Knows nothing of which instruction defines what.
 
 use super::linear_expression::{LinearExpression, Location, memory_location, moved, touches};
 use crate::instruction::{Condition, Instruction, Memory, Register};

@@ -1,5 +1,4 @@
 //! How the blocks of a procedure end, and where control goes from there.
-//! Knows nothing of how it came there.
 
 use std::rc::Rc;
 

@@ -1,5 +1,4 @@
-//! From the blocks of a procedure to its graph.
-//! Knows nothing of instructions.
+//! Builds a procedure's graph from its blocks.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! All that the doctor found.
-//! Knows nothing of how it is shown.
+//! The findings of the doctor, about the machine and the program.
 
 use super::finding::{Finding, State};
 use super::program::Program;
