@@ -180,6 +180,10 @@ fn parse_counter(text: &str) -> Result<Counter, EventError> {
     if let Some(counter) = names::counter(name) {
         return modified(counter, modifiers, text);
     }
+    if Clock::of_name(name).is_some() {
+        let reason = "a clock has no modifiers".to_owned();
+        return Err(EventError::Malformed { event: text.to_owned(), reason });
+    }
     if text.contains(':') {
         let (name, modifiers) = modifiers.split_once(':').unwrap_or((modifiers, ""));
         let system = text.split(':').next().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! An instruction: what it reads, writes and does, as one small value, made once from what iced-x86 decodes.
 //!
-//! This is the only place that knows x86-64. What a new instruction or idiom needs is said here and in `shape`, with a test
+//! What an instruction means is known here only. What a new instruction needs is said here and in `shape`, with a test
 //! below; every analysis asks.
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! Procedures that read their own return address otherwise than to return (`__builtin_return_address(0)`, setjmp), and those
-//! that go on to one by a jump, so that it reads theirs; if such a procedure's address is taken, also those that jump to
-//! a procedure that is not known (indirect tail callers). And procedures that leave rsp elsewhere than behind it (`ret N`), or take it off the stack. Apart from
-//! them, those that go on to what is not known to read it or not: another module's procedures, and what pointers lead to.
+//! Users of return addresses: procedures that read their own otherwise than to return (`__builtin_return_address(0)`, setjmp).
 //!
-//! Code is looked at as bytes, not as instructions: an instruction that reads the word says where it is by the bytes that
-//! the frame's recipe there foretells, and those are rare elsewhere. What is found too much costs little: its return
-//! address is left alone. Not seen are reads through other registers than rsp and rbp.
+//! So do procedures that jump to one, which reads theirs; if such a procedure's address is taken, also those that jump to a procedure that
+//! is not known (indirect tail callers); and procedures that leave rsp elsewhere than behind it (`ret N`), or take it off the stack.
+//! Told apart from them are those that jump to what is not known to read it: another module's procedures, and what pointers lead to.
+//!
+//! To decode all code would be most of the work where call frame information describes it. So bytes are searched for operands that lie
+//! where the frame's recipe says, and the instructions around those are asked. What is found too much costs little: its return
+//! address is left alone. Not seen are reads by an index, and through other registers than rsp and rbp.
 
 use std::ops::{IndexMut, Range};
 
@@ -14,7 +15,7 @@ use callpath_format::register::Reg;
 use memchr::memmem::find_iter;
 use memchr::{memchr_iter, memchr2_iter};
 
-use crate::instruction::Listing;
+use crate::instruction::{Access, Instruction, Listing, Operation, Register};
 use crate::worklist::Search;
 
 /// In this code, `CFA = base + disp`.
@@ -171,33 +172,96 @@ impl Input<'_> {
     }
 }
 
-/// Whether an instruction in `bytes` reads the word below the CFA, or takes its address.
+/// Whether an instruction in `bytes` reads of the word below the CFA, changes it, or takes its address.
 fn reads(bytes: &[u8], frame: &Frame) -> bool {
     // It has taken the word off the stack, or keeps where it is.
     if frame.base == Reg::RSP && frame.disp < 8 || frame.is_at_entry() && copies_stack_pointer(bytes) {
         return true;
     }
-    let Some(disp) = frame.disp.checked_sub(8) else { return false };
-    let [low, rest @ ..] = disp.to_le_bytes();
-    // What of ModRM is not the register, and the bytes behind it.
-    let (mode, operand): (u8, [u8; 5]) = match (i8::try_from(disp), frame.base) {
-        (Ok(0), Reg::RSP) => (0x04, [0x24; 5]),
-        (Ok(_), Reg::RSP) => (0x44, [0x24, low, 0, 0, 0]),
-        (Err(_), Reg::RSP) => (0x84, [0x24, low, rest[0], rest[1], rest[2]]),
-        (Ok(_), Reg::RBP) => (0x45, [low; 5]),
-        _ => return false,
-    };
-    let operand = &operand[..match mode {
-        0x04 | 0x45 => 1,
-        0x44 => 2,
-        _ => 5,
-    }];
-    memchr_iter(operand[0], bytes).any(|at| {
-        let Some((before, modrm)) = bytes[..at].split_last().map(|(modrm, before)| (before, *modrm)) else {
-            return false;
+    let Some(place) = frame.disp.checked_sub(8) else { return false };
+    let Some(base) = Word::base_of(frame.base) else { return false };
+    let word = Word { base, place: place.into() };
+    let mut is_ambiguous = false;
+    for modrm in word.operands(bytes) {
+        for start in (1..=LONGEST_OPCODE_BYTES).filter_map(|len| modrm.checked_sub(len)) {
+            if !bytes.get(start..).and_then(Instruction::decode).is_some_and(|it| word.is_read_by(&it)) {
+                continue;
+            }
+            // Behind a prefix that makes it r12 or r13, unless that byte belongs to the instruction before.
+            let has_prefix = start.checked_sub(1).and_then(|at| bytes.get(at)).is_some_and(|byte| byte & 0xf1 == 0x41);
+            if !has_prefix {
+                return true;
+            }
+            is_ambiguous = true;
+        }
+    }
+    is_ambiguous && {
+        let mut rest = bytes;
+        let mut is_read = false;
+        while !rest.is_empty() && !is_read {
+            let instruction = Instruction::decode(rest);
+            is_read = instruction.is_some_and(|it| word.is_read_by(&it));
+            rest = rest.get(instruction.map_or(1, |it| it.len() as usize)..).unwrap_or(&[]);
+        }
+        is_read
+    }
+}
+
+/// So many bytes stand before ModRM at most: prefixes and the opcode.
+const LONGEST_OPCODE_BYTES: usize = 6;
+
+/// Eight bytes on the stack.
+#[derive(Clone, Copy)]
+struct Word {
+    /// rsp or rbp.
+    base: Register,
+    /// It is so many bytes above the base.
+    place: i64,
+}
+
+impl Word {
+    fn base_of(reg: Reg) -> Option<Register> {
+        match reg {
+            Reg::RSP => Some(Register::RSP),
+            Reg::RBP => Some(Register::RBP),
+            _ => None,
+        }
+    }
+
+    /// Where ModRM seems to be of operands that lie in the word, or begin right below it.
+    fn operands(self, bytes: &[u8]) -> impl Iterator<Item = usize> {
+        let is_near = move |displacement: i64| (self.place - 8..self.place + 8).contains(&displacement);
+        let displacement = move |modrm: u8, behind: &[u8]| match modrm & 0xc0 {
+            0x00 => Some(0),
+            0x40 => behind.first().map(|&byte| i64::from(byte as i8)),
+            0x80 => behind.first_chunk().map(|bytes| i64::from(i32::from_le_bytes(*bytes))),
+            _ => None,
         };
-        modrm & 0xc7 == mode && bytes[at..].starts_with(operand) && reads_operand(before, modrm >> 3 & 7)
-    })
+        let is_rsp = self.base == Register::RSP;
+        // By the SIB byte that says rsp alone.
+        let with_sib = memchr_iter(0x24, if is_rsp { bytes } else { &[] }).filter_map(move |sib| {
+            let modrm = sib.checked_sub(1)?;
+            let here = bytes[modrm];
+            (here & 7 == 4 && displacement(here, &bytes[sib + 1..]).is_some_and(is_near)).then_some(modrm)
+        });
+        let without = if is_rsp { &[] } else { bytes };
+        let without = without.windows(2).enumerate().filter_map(move |(at, pair)| {
+            let is_operand = pair[0] & 0xc7 == 0x45 && is_near(i64::from(pair[1] as i8));
+            is_operand.then_some(at)
+        });
+        with_sib.chain(without)
+    }
+
+    /// Whether an instruction reads of it, or takes its address.
+    fn is_read_by(self, instruction: &Instruction) -> bool {
+        let Some(memory) = instruction.memory().filter(|memory| memory.is_only(self.base)) else { return false };
+        let bytes = match (instruction.operation(), instruction.memory_access()) {
+            (Operation::LoadAddress, _) => 1,
+            (_, Access::Read | Access::ReadWrite) => i64::from(memory.bytes),
+            _ => return false,
+        };
+        memory.displacement < self.place + 8 && memory.displacement + bytes > self.place
+    }
 }
 
 /// Whether an instruction seems to copy rsp to another register: `mov` in either form.
@@ -214,32 +278,6 @@ fn copies_stack_pointer(bytes: &[u8]) -> bool {
             rex & 0xfb == 0x48 && modrm & 0xc7 == 0xc4
         }
     })
-}
-
-/// Whether an instruction that begins with the last of these bytes, whose operands are a register or an operation `reg` and
-/// 64 bits of memory, reads these.
-fn reads_operand(before: &[u8], reg: u8) -> bool {
-    // Without REX.B the base is rsp or rbp; with REX.X and rsp there would be an index.
-    let is_wide = |rex: u8| rex & 0xfb == 0x48;
-    match *before {
-        // push, call, jmp
-        [.., 0xff] if matches!(reg, 2 | 4 | 6) => true,
-        // xadd, cmpxchg
-        [.., rex, 0x0f, 0xc1 | 0xb1] => is_wide(rex),
-        // inc, dec; not, neg, test; shifts
-        [.., rex, 0xff | 0xf7 | 0xc1 | 0xd1 | 0xd3] => is_wide(rex),
-        // mov, lea, cmp, add, sub, xor, or, and, test, xchg
-        [.., rex, 0x8b | 0x8d | 0x39 | 0x3b | 0x03 | 0x2b | 0x33 | 0x0b | 0x23 | 0x85 | 0x87] => is_wide(rex),
-        // add, sub, xor, or, and to it
-        [.., rex, 0x01 | 0x29 | 0x31 | 0x09 | 0x21] => is_wide(rex),
-        // cmp, add, sub with a constant
-        [.., rex, 0x81 | 0x83] => is_wide(rex),
-        // movq, movhps, movups, movaps, movdqu
-        [.., 0x0f, 0x7e | 0x16 | 0x12 | 0x10 | 0x28 | 0x6f] => true,
-        // movq, pinsrq
-        [.., 0x66, rex, 0x0f, 0x6e] | [.., 0x66, rex, 0x0f, 0x3a, 0x22] => is_wide(rex),
-        _ => false,
-    }
 }
 
 /// Whether an instruction in `bytes`, which begin at `start`, seems to load one of `slots` other than to call it: `mov`, `push`.
@@ -369,7 +407,6 @@ mod tests {
         assert!(!uses_return_address(&[0x0f, 0xb6, 0xc2, 0x48, 0x89, 0xc7, 0xc3], Reg::RSP, 8)); // movzx eax, dl; mov rdi, rax; ret
         for other in [
             &[0x49, 0x8b, 0x45, 0x08][..],   // mov rax, [r13 + 8]
-            &[0x8b, 0x45, 0x08],             // mov eax, [rbp + 8]
             &[0x48, 0x89, 0x45, 0x08],       // mov [rbp + 8], rax
             &[0x48, 0x8b, 0x44, 0x05, 0x08], // mov rax, [rbp + rax + 8]
         ] {

@@ -71,6 +71,9 @@ fn names_of_perf() {
         let of_rate = EventSpec { every: Every::Rate(1000), ..EventSpec::new(unit, config) };
         assert_eq!(spec(name), of_rate, "{name}");
     }
+    for of_clock in ["cpu-time:u", "wall-time:k", "task-clock:u"] {
+        assert!(matches!(one(of_clock), Err(EventError::Malformed { .. })), "{of_clock}");
+    }
     for unknown in ["cycle", "", "r", "rxyz", "r+1", "LLC-loadmisses", "LLC", "dTLB-", "page-fault", "help"] {
         assert_eq!(one(unknown), Err(EventError::Unknown(unknown.to_owned())), "{unknown}");
     }
