@@ -12,9 +12,10 @@ use crate::{audit, lint};
 const NEED_PACKAGES: &[&str] = &[
     "damaged_sections",
     "debug_files",
-    "kept_returns",
+    "exception_tables",
     "landing_pads",
     "lines",
+    "pinned_returns",
     "real_programs",
     "scopes",
     "structure",
