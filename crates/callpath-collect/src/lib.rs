@@ -23,7 +23,6 @@ mod take;
 #[cfg(test)]
 mod testing;
 mod thread;
-mod trace;
 mod tree;
 mod weight;
 mod work;

@@ -26,7 +26,7 @@ use callpath_format::shared::thread::Dropped;
 use callpath_image::identity::ModuleIdentity;
 use callpath_schema::Metric;
 
-pub use directory::{Measurement, names_file_name, newest, process_file_name, trace_file_name, write_file};
+pub use directory::{Measurement, names_file_name, newest, process_file_name, write_file};
 pub use error::MeasurementError;
 pub use fuzzing::fuzz_measurement;
 pub use log::ProcessLog;

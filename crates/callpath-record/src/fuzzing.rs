@@ -11,7 +11,7 @@ use callpath_format::recipe::Packed;
 use callpath_format::register::Reg;
 use callpath_format::shared::load_map::Mapping;
 use callpath_format::shared::thread::layout;
-use callpath_format::shared::tree::{RawSample, TraceEntry};
+use callpath_format::shared::tree::RawSample;
 use callpath_format::shared::{
     ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, MetricSettings, Node, ProcessSlot, Settings, ThreadRecord,
 };
@@ -26,7 +26,7 @@ use crate::raw::{self, Raw};
 use crate::tail::Parting;
 use crate::thread::{self, Thread};
 use crate::time_base::TickLength;
-use crate::{trace, unmeasured};
+use crate::unmeasured;
 
 const ARENA_CHUNKS: usize = 40;
 const SLOT: usize = 3;
@@ -67,15 +67,14 @@ struct Left {
     nodes: ChunkIndex,
     raw: ChunkIndex,
     more: ChunkIndex,
-    trace: ChunkIndex,
     mapping: Mapping,
 }
 
 impl Left {
-    /// A thread with a tree in two chunks, a trace, and a raw sample whose stack lies in two chunks.
+    /// A thread with a tree in two chunks, and a raw sample whose stack lies in two chunks.
     fn by_a_process(allocator: &ArenaAllocator, publisher: &mut Publisher) -> Option<Left> {
         let take = || allocator.session().take_chunk();
-        let (thread, nodes, raw, more, trace) = (take()?, take()?, take()?, take()?, take()?);
+        let (thread, nodes, raw, more) = (take()?, take()?, take()?, take()?);
         let arena = allocator.arena();
         let record_at = ArenaRef::from_offset(base(thread) + layout::RECORD);
         let header = |chunk, kind, next: u32, start: usize, end: usize| {
@@ -91,8 +90,6 @@ impl Left {
         header(nodes, ChunkHeader::KIND_NODES, 0, ChunkHeader::LEN_BYTES, ChunkHeader::LEN_BYTES + 4 * stride)?;
         header(raw, ChunkHeader::KIND_RAW, 0, 0, 0)?;
         header(more, ChunkHeader::KIND_RAW_MORE, 0, 0, 0)?;
-        let trace_end = ChunkHeader::LEN_BYTES + 3 * size_of::<TraceEntry>();
-        header(trace, ChunkHeader::KIND_TRACE, 0, ChunkHeader::LEN_BYTES, trace_end)?;
         let mut parent = ArenaRef::NONE;
         let places = (0..6).map(|n| base(thread) + nodes_start + n * stride);
         let places = places.chain((0..4).map(|n| base(nodes) + ChunkHeader::LEN_BYTES + n * stride));
@@ -103,13 +100,8 @@ impl Left {
             node.parent.store(if index < 2 { 0 } else { parent.0 }, Relaxed);
             parent = ArenaRef::from_offset(place);
         }
-        for index in 0..3 {
-            let at = base(trace) + ChunkHeader::LEN_BYTES + index * size_of::<TraceEntry>();
-            arena.at_offset::<TraceEntry>(at)?.node.store(parent.0, Relaxed);
-        }
         let record: &ThreadRecord = arena.get(record_at)?;
         record.state.store(ThreadRecord::EXITED, Relaxed);
-        record.trace_first.store(trace.0, Relaxed);
         record.last_node.store(parent.0, Relaxed);
         record.taken.store(5, Relaxed);
         record.full.store(3, Relaxed);
@@ -139,7 +131,7 @@ impl Left {
             module: ModuleIndex(0),
             flags: 0,
         };
-        Some(Left { thread, nodes, raw, more, trace, mapping })
+        Some(Left { thread, nodes, raw, more, mapping })
     }
 
     /// Six bytes for each change: what is changed, where in it, and how.
@@ -153,9 +145,9 @@ impl Left {
             base(self.nodes),
             base(self.raw),
             base(self.more),
-            base(self.trace),
+            base(self.thread) + layout::COUNTED,
         ];
-        let chunks = [self.thread, self.nodes, self.raw, self.more, self.trace];
+        let chunks = [self.thread, self.nodes, self.raw, self.more];
         let chunk = |value: u8| chunks.get(usize::from(value)).map_or(u32::from(value), |chunk| chunk.0);
         for [what, low, high, how, value, more] in changes.as_chunks::<6>().0 {
             let place = places[usize::from(what % 8)];
@@ -226,7 +218,6 @@ fn read(allocator: &mut ArenaAllocator, publisher: &Publisher, code: &mut Proces
     for thread in &mut threads {
         thread.learn_name(allocator, |_| None);
         found += thread.profile.name.len() + usize::from(thread.says_it_ended(allocator));
-        found += trace::take(allocator, thread).len();
         // What it has noted, then all that there is.
         thread.follow_tree(allocator, false);
         thread.follow_tree(allocator, true);
@@ -239,7 +230,6 @@ fn read(allocator: &mut ArenaAllocator, publisher: &Publisher, code: &mut Proces
     if is_last {
         for thread in &threads {
             thread::unlink(allocator, SLOT, thread.record);
-            trace::release(allocator, thread);
             thread.release(allocator);
         }
         allocator.refill_with_more();
@@ -318,7 +308,6 @@ mod tests {
         assert_eq!(thread.profile.tree.nodes().len(), 2 + of_raw);
         thread.follow_tree(&allocator, true);
         assert_eq!(thread.profile.tree.nodes().len(), 10 + of_raw);
-        assert_eq!(trace::take(&mut allocator, thread).len(), 3);
         thread.learn_name(&allocator, |_| None);
         assert_eq!(thread.profile.name, "ono");
         thread.update_tally(&allocator, TickLength { ns_per_tick: 1.0 });

@@ -36,7 +36,6 @@ mod thread;
 mod thread_tree;
 mod threads;
 mod time_base;
-mod trace;
 mod unmeasured;
 mod worker_pool;
 

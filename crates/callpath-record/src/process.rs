@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::refused::Calls;
 use callpath_format::shared::{ArenaRef, Pause, ProcessSlot, Settings, SlotState, ThreadRecord};
-use callpath_measurement::{MeasurementError, ProcessLog, ThreadProfile};
+use callpath_measurement::{ProcessLog, ThreadProfile};
 use callpath_target::{Maps, Pid, ProcessHandle};
 use rustc_hash::FxHashSet;
 
@@ -30,7 +30,6 @@ use crate::shared::Shared;
 use crate::sources::Sources;
 use crate::tail::Ran;
 use crate::thread::{self, Thread};
-use crate::trace::TraceFile;
 
 /// Samples of code that the program writes come all the time: the memory map is not read anew for each.
 const MAP_IS_OLD: Duration = Duration::from_millis(100);
@@ -103,8 +102,6 @@ pub(crate) struct Process {
     sums: Vec<u64>,
     /// Frames in code that the process has generated.
     generated_keys: FxHashSet<FrameKey>,
-    trace: Option<TraceFile>,
-    trace_loss: Option<MeasurementError>,
     log: ProcessLog,
 }
 
@@ -136,8 +133,6 @@ impl Process {
             records: FxHashSet::default(),
             sums: vec![0; shared.publisher.metrics().len()],
             generated_keys: FxHashSet::default(),
-            trace: None,
-            trace_loss: None,
             log: ProcessLog::default(),
         }
     }

@@ -100,10 +100,6 @@ pub struct ThreadRecord {
     pub nodes: AtomicU32,
     /// Buckets in use.
     pub buckets: AtomicU32,
-    /// First and last chunk of the trace (index); the recorder takes from the first.
-    pub trace_first: AtomicU32,
-    /// See `trace_first`.
-    pub trace_last: AtomicU32,
     /// Generation of the load map that the pc cache was filled from.
     pub cache_generation: AtomicU32,
     /// The thread's timer (number + 1), 0 if it has none.

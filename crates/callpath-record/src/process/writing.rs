@@ -1,19 +1,17 @@
 //! A process's file: its threads' trees copied out, those of threads that have ended put together, the end credited.
 
-use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
 use callpath_format::address::RunAddr;
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::{Settings, Source};
-use callpath_measurement::{MeasurementError, PathTree, ProcessFile, Scaling, ThreadProfile, trace_file_name};
+use callpath_measurement::{MeasurementError, PathTree, ProcessFile, Scaling, ThreadProfile};
 use rustc_hash::FxHashMap;
 
 use crate::shared::Shared;
 use crate::sources::Sources;
 use crate::tail::{AtEnd, Parting};
 use crate::thread;
-use crate::trace::{self, TraceFile};
 
 use super::{Process, ThreadState};
 
@@ -24,13 +22,6 @@ const SEPARATE_THREADS: usize = 512;
 const OWN_FILES: u32 = 16;
 
 impl Process {
-    /// Starts a trace file.
-    pub(crate) fn start_trace(&mut self, directory: &Path) -> Result<(), MeasurementError> {
-        let name = trace_file_name(self.sequence, self.handle.pid().0);
-        self.trace = Some(TraceFile::create(&directory.join(name))?);
-        Ok(())
-    }
-
     /// Copies out what has been measured, takes leave of threads that have ended, and writes the file. `ended_ns`: when the process
     /// has ended, since the measurement began.
     pub(crate) fn write(&mut self, shared: &mut Shared, ended_ns: Option<u64>) -> Result<(), MeasurementError> {
@@ -60,8 +51,7 @@ impl Process {
         self.put_together_ended();
         self.name_generated_code(ended_ns.is_some());
         self.generated_names.write(&shared.directory, self.sequence)?;
-        self.write_file(shared, ended_ns)?;
-        self.trace_loss.take().map_or(Ok(()), Err)
+        self.write_file(shared, ended_ns)
     }
 
     /// Enters what has passed since the last samples of the threads that were there at its end.
@@ -131,17 +121,7 @@ impl Process {
         let time_base = shared.began.time_base();
         let ThreadState::Live(thread) = &mut self.threads[index] else { return Parting::default() };
         thread.learn_name(&shared.allocator, |tid| self.handle.thread_name(tid));
-        let entries = if self.trace.is_some() { trace::take(&mut shared.allocator, thread) } else { Vec::new() };
         thread.follow_tree(&shared.allocator, is_last);
-        if let Some(file) = &mut self.trace {
-            let entries = entries.into_iter().map(|(ticks, node)| trace::FileEntry {
-                time_ns: time_base.since_begin_ns(ticks),
-                thread: index as u32,
-                node: thread.copy.index(node).unwrap_or(u32::MAX),
-            });
-            let appended = file.append(entries);
-            self.trace_loss = self.trace_loss.take().or(appended.err());
-        }
         thread.update_tally(&shared.allocator, time_base.tick);
         let Some(record) = thread.record(&shared.allocator) else { return Parting::default() };
         let routine = record.start_routine.load(Relaxed);
@@ -153,7 +133,6 @@ impl Process {
         let ThreadState::Live(thread) = &mut self.threads[index] else { return };
         // Out of the list first: its place is a new thread's as soon as its chunk has been given back.
         thread::unlink(&shared.allocator, self.slot, thread.record);
-        trace::release(&mut shared.allocator, thread);
         thread.release(&mut shared.allocator);
         self.records.remove(&thread.record);
         let profile = std::mem::take(&mut thread.profile);
@@ -194,11 +173,10 @@ impl Process {
         self.log.write(&shared.directory, &process, &mut threads)
     }
 
-    /// Keeps a measurement from growing with the number of threads that come and go. Not with a trace, whose entries
-    /// name threads by their place.
+    /// Keeps a measurement from growing with the number of threads that come and go.
     fn put_together_ended(&mut self) {
         let ended = |t: &ThreadState| matches!(t, ThreadState::Ended(_));
-        if self.trace.is_some() || self.threads.iter().filter(|t| ended(t)).count() <= SEPARATE_THREADS {
+        if self.threads.iter().filter(|t| ended(t)).count() <= SEPARATE_THREADS {
             return;
         }
         self.log.forget();

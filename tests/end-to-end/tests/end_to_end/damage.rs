@@ -40,7 +40,7 @@ fn numbers(mut state: u64) -> impl FnMut() -> u64 {
 fn every_file_of_a_measurement() {
     let burn = callpath_end_to_end::compiled(callpath_end_to_end::C { source: "burn.c", output: "burn", options: &[] });
     let program = Program::nasty("processes.c").arguments(["fork-exec"]).arguments([burn.expect("burn.c compiles")]);
-    let recorded = program.arguments(["60"]).options(&["--trace"]).same();
+    let recorded = program.arguments(["60"]).same();
     recorded.profile();
     let mut draw = numbers(0x9e37_79b9_7f4a_7c15);
     let files: Vec<_> = recorded.directory.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
