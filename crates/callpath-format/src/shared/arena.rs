@@ -19,9 +19,11 @@ impl ArenaRef {
     /// No location.
     pub const NONE: ArenaRef = ArenaRef(0);
 
-    /// The location at a byte offset, which must be a multiple of 8 below 32 GiB.
+    /// The location at a byte offset, rounded down to a multiple of 8. An offset that a damaged chunk index leads to may lie beyond
+    /// 32 GiB: it gives the last location that there is a number for, which no arena reaches.
     pub const fn from_offset(offset_bytes: usize) -> ArenaRef {
-        ArenaRef((offset_bytes / 8) as u32)
+        let location = offset_bytes / 8;
+        ArenaRef(if location > u32::MAX as usize { u32::MAX } else { location as u32 })
     }
 
     /// Offset from the arena's first byte, bytes.
@@ -61,8 +63,6 @@ pub struct ChunkHeader {
 impl ChunkHeader {
     /// Size, bytes.
     pub const LEN_BYTES: usize = 64;
-    /// Nobody's.
-    pub const KIND_FREE: u32 = 0;
     /// Begins with a [`super::ThreadRecord`]; nodes follow.
     pub const KIND_THREAD: u32 = 1;
     /// Nodes of a tree.
