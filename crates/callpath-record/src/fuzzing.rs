@@ -4,6 +4,7 @@
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::frame::ModuleIndex;
@@ -21,6 +22,7 @@ use rustc_hash::FxHashSet;
 
 use crate::arena::ArenaAllocator;
 use crate::code::ProcessCode;
+use crate::plausible::{Impossible, Limits, Numbers};
 use crate::publish::Publisher;
 use crate::raw::{self, Raw};
 use crate::tail::Parting;
@@ -225,8 +227,9 @@ fn read(allocator: &mut ArenaAllocator, publisher: &Publisher, code: &mut Proces
         let _parting = Parting::of(thread, allocator, |ticks| ticks);
         thread.update_tally(allocator, TickLength { ns_per_tick: 0.5 });
         found += thread.profile.tally.taken.min(1) as usize;
+        found += usize::from(impossible(allocator, publisher, thread).is_some());
     }
-    found += unmeasured::note(allocator.session()).map_or(0, |note| note.len());
+    found += unmeasured::note(allocator.session(), &Limits::after(Duration::from_secs(1))).map_or(0, |note| note.len());
     if is_last {
         for thread in &threads {
             thread::unlink(allocator, SLOT, thread.record);
@@ -236,6 +239,17 @@ fn read(allocator: &mut ArenaAllocator, publisher: &Publisher, code: &mut Proces
     }
     allocator.assert_whole();
     found
+}
+
+/// What of a thread's numbers cannot be, if it is all that ran in a second.
+fn impossible(allocator: &ArenaAllocator, publisher: &Publisher, thread: &Thread) -> Option<Impossible> {
+    let tree = &thread.profile.tree;
+    let sums: Vec<u64> = (0..allocator.columns().count()).map(|metric| tree.total(metric)).collect();
+    let limits = Limits::after(Duration::from_secs(1));
+    let of_metrics = limits.impossible(&Numbers { metrics: publisher.metrics(), sums: &sums, threads: 1 });
+    let samples = tree.nodes().iter().fold(0u64, |sum, node| sum.saturating_add(node.samples));
+    let of_tally = limits.impossible_tally(&thread.profile.tally, 1).or_else(|| limits.impossible_samples(samples));
+    thread.copy.is_damaged.then_some(Impossible::Tree).or(of_metrics).or(of_tally)
 }
 
 fn read_raw(
@@ -313,6 +327,45 @@ mod tests {
         thread.update_tally(&allocator, TickLength { ns_per_tick: 1.0 });
         let tally = &thread.profile.tally;
         assert_eq!((tally.taken, tally.full, tally.partial, tally.unfinished), (5, 3, 1, 1));
+        assert_eq!(impossible(&allocator, &publisher, thread), None);
+    }
+
+    /// What is found when one word of the thread's is set to ones.
+    fn overwritten(place: impl Fn(&Left) -> usize) -> Option<Impossible> {
+        let metrics = metrics_of(2);
+        let settings = Settings::default().with_metrics(&metrics);
+        let allocator =
+            ArenaAllocator::create(ARENA_CHUNKS * CHUNK_LEN_BYTES, 1 << 20, 7, settings).expect("memory for an arena");
+        let mut publisher = Publisher::create(1 << 20, metrics).expect("memory");
+        let left = Left::by_a_process(&allocator, &mut publisher).expect("chunks stand ready");
+        let word = allocator.arena().at_offset::<AtomicU32>(place(&left)).expect("a word of the arena");
+        word.store(u32::MAX, Relaxed);
+        let record = ArenaRef(allocator.slot(SLOT).threads.load(Relaxed));
+        let mut thread = Thread::new(record);
+        thread.follow_tree(&allocator, true);
+        thread.update_tally(&allocator, TickLength { ns_per_tick: 1.0 });
+        impossible(&allocator, &publisher, &thread)
+    }
+
+    #[test]
+    fn what_a_program_overwrites_is_noticed() {
+        use std::mem::offset_of;
+        let in_record = |field: usize| overwritten(|left| base(left.thread) + layout::RECORD + field);
+        let in_nodes = |field: usize| overwritten(|left| base(left.nodes) + ChunkHeader::LEN_BYTES + field);
+        // The upper half of a number.
+        let taken = in_record(offset_of!(ThreadRecord, taken) + 4);
+        let full = in_record(offset_of!(ThreadRecord, full) + 4);
+        let in_handlers = in_record(offset_of!(ThreadRecord, handler_ticks) + 4);
+        assert_eq!(
+            (taken, full, in_handlers),
+            (Some(Impossible::Samples), Some(Impossible::Samples), Some(Impossible::Handlers))
+        );
+        assert_eq!(in_record(offset_of!(ThreadRecord, stack)), None);
+        assert_eq!(in_nodes(offset_of!(Node, parent)), Some(Impossible::Tree));
+        assert_eq!(in_nodes(offset_of!(Node, samples) + 4), Some(Impossible::Samples));
+        assert_eq!(in_nodes(size_of::<Node>() + 4), Some(Impossible::CpuTime));
+        let next = overwritten(|left| base(left.thread) + offset_of!(ChunkHeader, next));
+        assert_eq!(next, Some(Impossible::Tree));
     }
 
     #[test]

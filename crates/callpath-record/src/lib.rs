@@ -19,6 +19,7 @@ mod modules;
 mod offered;
 mod output;
 pub mod perf_map;
+mod plausible;
 mod process;
 mod program;
 mod publish;

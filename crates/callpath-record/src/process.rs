@@ -24,6 +24,7 @@ use crate::code::ProcessCode;
 use crate::counters::Counted;
 use crate::generated_names::GeneratedNames;
 use crate::module::Awaited;
+use crate::plausible::{Impossible, Overwritten};
 use crate::raw::Reach;
 use crate::sentinel::Unmarkable;
 use crate::shared::Shared;
@@ -103,6 +104,8 @@ pub(crate) struct Process {
     /// Frames in code that the process has generated.
     generated_keys: FxHashSet<FrameKey>,
     log: ProcessLog,
+    /// The first of its numbers that cannot be true.
+    impossible: Option<Impossible>,
 }
 
 impl Process {
@@ -134,6 +137,7 @@ impl Process {
             sums: vec![0; shared.publisher.metrics().len()],
             generated_keys: FxHashSet::default(),
             log: ProcessLog::default(),
+            impossible: None,
         }
     }
 
@@ -209,6 +213,13 @@ impl Process {
     /// Its name, and the system calls that it does without.
     pub(crate) fn refused_calls(&self, shared: &Shared) -> (String, Calls) {
         (self.program_name(), Calls(shared.allocator.slot(self.slot).refused_calls.load(Relaxed)))
+    }
+
+    /// Whether its numbers cannot be true; if so, it is entered.
+    pub(crate) fn enter_overwritten(&self, overwritten: &mut Overwritten) -> bool {
+        let Some(what) = self.impossible else { return false };
+        overwritten.add(&self.program_name(), self.handle.pid().0, what);
+        true
     }
 
     /// How many threads it has had.

@@ -8,6 +8,7 @@ use callpath_format::shared::{Settings, Source};
 use callpath_measurement::{MeasurementError, PathTree, ProcessFile, Scaling, ThreadProfile};
 use rustc_hash::FxHashMap;
 
+use crate::plausible::{Impossible, Limits, Numbers};
 use crate::shared::Shared;
 use crate::sources::Sources;
 use crate::tail::{AtEnd, Parting};
@@ -122,6 +123,9 @@ impl Process {
         let ThreadState::Live(thread) = &mut self.threads[index] else { return Parting::default() };
         thread.learn_name(&shared.allocator, |tid| self.handle.thread_name(tid));
         thread.follow_tree(&shared.allocator, is_last);
+        if thread.copy.is_damaged {
+            self.impossible.get_or_insert(Impossible::Tree);
+        }
         thread.update_tally(&shared.allocator, time_base.tick);
         let Some(record) = thread.record(&shared.allocator) else { return Parting::default() };
         let routine = record.start_routine.load(Relaxed);
@@ -141,10 +145,12 @@ impl Process {
 
     /// Writes what has changed.
     fn write_file(&mut self, shared: &mut Shared, ended_ns: Option<u64>) -> Result<(), MeasurementError> {
-        let mut threads: Vec<&mut ThreadProfile> = self.threads.iter_mut().map(ThreadState::profile_mut).collect();
         for (metric, sum) in self.sums.iter_mut().enumerate() {
-            *sum = threads.iter().fold(0, |sum: u64, thread| sum.wrapping_add(thread.tree.total(metric)));
+            let totals = self.threads.iter().map(|thread| thread.profile().tree.total(metric));
+            *sum = totals.fold(0, u64::wrapping_add);
         }
+        self.look_for_impossible(shared, ended_ns.is_some());
+        let mut threads: Vec<&mut ThreadProfile> = self.threads.iter_mut().map(ThreadState::profile_mut).collect();
         let outcomes = self.sources.iter().flat_map(|sources| sources.counters.outcomes());
         let scalings = outcomes.filter_map(|outcome| {
             let (by, of) = outcome.ratio(self.sums[outcome.metric])?;
@@ -171,6 +177,25 @@ impl Process {
             return shared.together.append(&shared.directory, &bytes);
         }
         self.log.write(&shared.directory, &process, &mut threads)
+    }
+
+    /// Looks whether what the process has come to can be true. `is_last`: all nodes are looked at.
+    fn look_for_impossible(&mut self, shared: &Shared, is_last: bool) {
+        let limits = Limits::after(shared.began.elapsed());
+        let numbers = Numbers { metrics: shared.publisher.metrics(), sums: &self.sums, threads: self.threads_ever() };
+        let mut profiles = self.threads.iter().map(ThreadState::profile);
+        let unrecorded = &shared.allocator.slot(self.slot).dropped_unrecorded;
+        let unrecorded = unrecorded.iter().fold(0, |sum: u64, count| sum.saturating_add(count.load(Relaxed)));
+        let of_process = limits.impossible(&numbers).or_else(|| limits.impossible_samples(unrecorded));
+        let found = of_process.or_else(|| {
+            profiles.find_map(|profile| {
+                let samples = profile.tree.nodes().iter().map(|node| node.samples);
+                let of_tally = limits.impossible_tally(&profile.tally, profile.count);
+                let of_nodes = || limits.impossible_samples(samples.fold(0, u64::saturating_add));
+                of_tally.or_else(|| is_last.then(of_nodes).flatten())
+            })
+        });
+        self.impossible = self.impossible.or(found);
     }
 
     /// Keeps a measurement from growing with the number of threads that come and go.
