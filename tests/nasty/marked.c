@@ -262,6 +262,8 @@ static long fork_here(long argument)
     return WEXITSTATUS(status);
 }
 
+static long vforks;
+
 static long vfork_here(long argument)
 {
     (void)argument;
@@ -270,6 +272,7 @@ static long vfork_here(long argument)
         execl("/bin/true", "true", (char *)0);
         _exit(9);
     }
+    vforks++;
     int status;
     waitpid(child, &status, 0);
     return WEXITSTATUS(status);
@@ -695,6 +698,6 @@ int main(int count, char **arguments)
         }
     else
         sum = down(DEPTH, contexts, 8000);
-    printf("%s: %ld, cleaned %ld, handled %ld\n", mode, sum, cleaned, (long)handled);
+    printf("%s: %ld, cleaned %ld, handled %ld, vforks %ld\n", mode, sum, cleaned, (long)handled, vforks);
     return 0;
 }

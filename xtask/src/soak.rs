@@ -37,10 +37,7 @@ struct Way {
 impl Way {
     fn drawn(draw: &mut Draw, root: bool) -> Way {
         let events: [&[&str]; 4] = [&[], &[], &["-e", "wall-time"], &["-e", "cpu-time,wall-time"]];
-        let mut options = events[draw.below(events.len())].to_vec();
-        if draw.below(6) == 0 {
-            options.push("--trace");
-        }
+        let options = events[draw.below(events.len())].to_vec();
         Way { options, ordinary_user: root && draw.below(5) == 0 }
     }
 

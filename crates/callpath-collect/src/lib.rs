@@ -2,7 +2,7 @@
 //! Knows no libc, no object file and no instruction; it sees shared memory, recipe tables and a stack.
 //!
 //! Nothing here allocates from the program's heap, takes a lock, calls into libc, prints or panics. Whatever runs
-//! inside a sample takes an [`InSample`], which says so.
+//! inside a sample takes an `InSample`, which says so.
 #![no_std]
 
 pub mod clock;
@@ -23,12 +23,11 @@ mod take;
 #[cfg(test)]
 mod testing;
 mod thread;
-mod trace;
 mod tree;
 mod weight;
 mod work;
 
 pub use process::Process;
-pub use sample::{EventOf, InSample, Interrupted, Trigger};
+pub use sample::{EventOf, Interrupted, Trigger};
 pub use take::take;
 pub use thread::Thread;

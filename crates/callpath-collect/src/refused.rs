@@ -54,7 +54,7 @@ pub fn remember_time(now_ns: u64, ticks: u64, ticks_per_ms: u64) {
 }
 
 /// The time at a time stamp, nanoseconds.
-pub fn time_at(ticks: u64) -> u64 {
+pub(crate) fn time_at(ticks: u64) -> u64 {
     let [now_ns, then, per_ms] = [0, 1, 2].map(|index: usize| TIME.get(index).map_or(0, |word| word.load(Relaxed)));
     let passed = ticks.saturating_sub(then);
     // Whole milliseconds first: the product would overflow within hours.

@@ -8,7 +8,7 @@ use crate::thread::Thread;
 
 /// Proof that the calling thread is the only one that changes its record, and does not do so in a handler that has interrupted
 /// itself. Only [`InSample::begin`] makes one, by the record's `busy`, which is taken back when it is dropped.
-pub struct InSample<'m>(&'m ThreadRecord);
+pub(crate) struct InSample<'m>(&'m ThreadRecord);
 
 impl<'m> InSample<'m> {
     /// For the thread itself. `None`: it has begun already.

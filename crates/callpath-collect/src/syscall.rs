@@ -99,7 +99,7 @@ pub fn getpid() -> u32 {
 
 /// Wakes all that wait on a futex word in shared memory, in whichever process.
 #[inline]
-pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
+pub(crate) fn futex_wake(word: &core::sync::atomic::AtomicU32) {
     const WAKE: usize = 1;
     // SAFETY: wakes; does not touch memory.
     unsafe { call4(number::FUTEX, [word.as_ptr() as usize, WAKE, i32::MAX as usize, 0]) };
@@ -125,7 +125,7 @@ pub fn is_readable(addr: u64) -> bool {
 }
 
 /// Maps memory of the process's own, zeroed: its address. `None`: the kernel gives none.
-pub fn map_private(len_bytes: usize) -> Option<usize> {
+pub(crate) fn map_private(len_bytes: usize) -> Option<usize> {
     const READ_AND_WRITE: usize = 3;
     const PRIVATE_ANONYMOUS_NORESERVE: usize = 0x4022;
     // SAFETY: a new mapping at a place of the kernel's choice.

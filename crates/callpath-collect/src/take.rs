@@ -4,7 +4,7 @@
 use callpath_format::frame::Gap;
 use callpath_format::register::Reg;
 use callpath_format::shared::thread::Dropped;
-use callpath_format::shared::{ArenaRef, Settings, ThreadRecord};
+use callpath_format::shared::{ArenaRef, ThreadRecord};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -16,7 +16,7 @@ use crate::stack::Stack;
 use crate::thread::Thread;
 use crate::tree::Tree;
 use crate::weight::{self, Weight};
-use crate::{gap, raw, refused, sentinel, syscall, trace};
+use crate::{gap, raw, refused, sentinel, syscall};
 
 /// Takes a sample of the calling thread.
 pub fn take(process: &Process<'_>, thread: Thread<'_>, trigger: Trigger, interrupted: &Interrupted) {
@@ -87,17 +87,12 @@ fn location_of(interrupted: &Interrupted) -> [u64; 2] {
 fn count(sample: &Sample<'_, '_>, weight: &Weight<'_>, node: ArenaRef, counter: &AtomicU64) {
     let Sample { process, thread, .. } = *sample;
     let record = thread.record;
-    let settings = &process.session.settings;
     if !Tree::new(process, thread).is_some_and(|mut tree| tree.count(node, 1, weight.values())) {
         return drop_sample(record, Dropped::NoMemory);
     }
     weight.mark_attributed(Some(node));
     add(counter, 1);
     record.last_node.store(node.0, Relaxed);
-    if settings.flags & Settings::TRACE != 0 && trace::add(sample, node).is_none() {
-        // The sample stands in the tree; only its place in time is lost. The recorder sees the gap.
-        process.ring();
-    }
 }
 
 fn store(sample: &Sample<'_, '_>, weight: &Weight<'_>) {

@@ -74,16 +74,6 @@ impl Registers {
         Registers { values, known: 0xffff, reserved: 0 }
     }
 
-    /// The values in DWARF order (0 where unknown is not promised) and a mask of the known ones.
-    pub fn to_words(&self) -> ([u64; 16], u32) {
-        (self.values, self.known)
-    }
-
-    /// What [`Registers::to_words`] gave.
-    pub fn from_words(values: [u64; 16], known: u32) -> Registers {
-        Registers { values, known: known & 0xffff, reserved: 0 }
-    }
-
     /// The value, if it is known.
     #[inline]
     pub fn get(&self, reg: Reg) -> Option<u64> {

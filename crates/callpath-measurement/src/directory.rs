@@ -27,11 +27,6 @@ pub fn process_file_name(sequence: u32, pid: u32) -> String {
     format!("{PROCESS}{sequence}-{pid}")
 }
 
-/// The name of a process's trace.
-pub fn trace_file_name(sequence: u32, pid: u32) -> String {
-    format!("trace-{sequence}-{pid}")
-}
-
 /// The name of the file with what a process calls the code that it has generated.
 pub fn names_file_name(sequence: u32, pid: u32) -> String {
     format!("{NAMES}{sequence}-{pid}")

@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use crate::bytes::{HEADER_BYTES, KIND_PROCESS, LENGTH_AT, MAGIC};
+use crate::decode_process;
+use crate::names_file::decode_names;
 use crate::process_file::whole_file;
-use crate::{decode_names, decode_process, decode_session};
+use crate::session_file::decode_session;
 
 /// For a fuzzer: any bytes as either file.
 #[doc(hidden)]

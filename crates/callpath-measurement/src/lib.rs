@@ -26,14 +26,14 @@ use callpath_format::shared::thread::Dropped;
 use callpath_image::identity::ModuleIdentity;
 use callpath_schema::Metric;
 
-pub use directory::{Measurement, names_file_name, newest, process_file_name, trace_file_name, write_file};
+pub use directory::{Measurement, names_file_name, newest, process_file_name, write_file};
 pub use error::MeasurementError;
 pub use fuzzing::fuzz_measurement;
 pub use log::ProcessLog;
-pub use names_file::{NamedCode, NamesFile, decode_names, encode_names, nameless, nameless_mapping};
+pub use names_file::{NamedCode, NamesFile, encode_names, nameless, nameless_mapping};
 pub use plain::plain;
 pub use process_file::{decode_process, encode_process};
-pub use session_file::{decode_session, encode_session};
+pub use session_file::encode_session;
 pub use together::Together;
 pub use tree::{FULL_ROOT, PARTIAL_ROOT, PathTree, TreeNode};
 

@@ -65,7 +65,7 @@ pub fn encode_names(file: &NamesFile) -> Vec<u8> {
 }
 
 /// A names file from its bytes; `path` is for errors only.
-pub fn decode_names(bytes: &[u8], path: &Path) -> Result<NamesFile, MeasurementError> {
+pub(crate) fn decode_names(bytes: &[u8], path: &Path) -> Result<NamesFile, MeasurementError> {
     let mut r = Reader::open(bytes, path, KIND_NAMES)?;
     let mut file = NamesFile { sequence: r.number()? as u32, bad_lines: r.number()?, procedures: Vec::new() };
     for _ in 0..r.count(4)? {

@@ -40,7 +40,7 @@ pub fn encode_session(session: &SessionFile) -> Vec<u8> {
 }
 
 /// A session file from its bytes; `path` is for errors only.
-pub fn decode_session(bytes: &[u8], path: &Path) -> Result<SessionFile, MeasurementError> {
+pub(crate) fn decode_session(bytes: &[u8], path: &Path) -> Result<SessionFile, MeasurementError> {
     let mut r = Reader::open(bytes, path, KIND_SESSION)?;
     let mut session = SessionFile {
         program: r.path()?,

@@ -12,6 +12,8 @@ use crate::settings::RecordOptions;
 
 /// How often a period is held against the rate that was asked for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Events that are named one by one where the kernel refuses more for the same reason.
+const REFUSED_NAMED: usize = 3;
 /// A period that is off by less than this factor stays.
 const NEAR_ENOUGH: u64 = 2;
 
@@ -68,7 +70,7 @@ impl Counters {
         kernel_clock: bool,
     ) -> (Counters, Option<String>) {
         let mut counters = Counters::default();
-        let mut lost = Vec::new();
+        let mut refused = Vec::new();
         for (metric, event) in options.events.iter().enumerate() {
             let Some(counter) = event.counter() else { continue };
             // Wall time is sampled at each context switch, and these are read there.
@@ -82,10 +84,10 @@ impl Counters {
                     }
                     counters.open.push(open);
                 }
-                Err(error) => lost.push(not_opened(event, &error)),
+                Err(error) => refused.push((event.name.as_str(), error.to_string())),
             }
         }
-        (counters, (!lost.is_empty()).then(|| lost.join("; ")))
+        (counters, not_opened(&refused))
     }
 
     /// Brings periods nearer to the rates that were asked for.
@@ -195,8 +197,27 @@ impl Entry {
     }
 }
 
-fn not_opened(event: &Event, error: &std::io::Error) -> String {
-    format!("{} was not sampled in a process: the kernel did not open it there ({error})", event.name)
+/// What is said of events that the kernel did not open: each one's name and error.
+fn not_opened(refused: &[(&str, String)]) -> Option<String> {
+    let mut by_error: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (name, error) in refused {
+        match by_error.iter_mut().find(|(same, _)| same == error) {
+            Some((_, names)) => names.push(name),
+            None => by_error.push((error, vec![name])),
+        }
+    }
+    let sentence = |(error, names): &(&str, Vec<&str>)| {
+        let more = names.len().saturating_sub(REFUSED_NAMED);
+        let named = names[..names.len() - more].join(", ");
+        match (names.len(), more) {
+            (1, _) => format!("{named} was not sampled in a process: the kernel did not open it there ({error})"),
+            (_, 0) => format!("{named} were not sampled in a process: the kernel did not open them there ({error})"),
+            _ => format!(
+                "{named} and {more} more events were not sampled in a process: the kernel did not open them there ({error})"
+            ),
+        }
+    };
+    (!refused.is_empty()).then(|| by_error.iter().map(sentence).collect::<Vec<_>>().join("; "))
 }
 
 impl Open {
@@ -297,6 +318,33 @@ mod tests {
         );
         let shared = Entry { enabled_ns: 4_000_000, running_ns: 1_000_000, ..entry }.notes("cycles");
         assert!(shared.len() == 1 && shared[0].starts_with("cycles was counted for 25% of the time"), "{shared:?}");
+    }
+
+    #[test]
+    fn refused_events_are_named_up_to_a_number() {
+        let refused = |count: usize, error: &str| -> Vec<(String, String)> {
+            (0..count).map(|n| (format!("mem:{n:#x}"), error.to_owned())).collect()
+        };
+        let said = |refused: &[(String, String)]| {
+            let refused: Vec<_> = refused.iter().map(|(name, error)| (name.as_str(), error.clone())).collect();
+            not_opened(&refused)
+        };
+        assert_eq!(said(&[]), None);
+        assert_eq!(
+            said(&refused(1, "full")).unwrap(),
+            "mem:0x0 was not sampled in a process: the kernel did not open it there (full)"
+        );
+        assert_eq!(
+            said(&refused(3, "full")).unwrap(),
+            "mem:0x0, mem:0x1, mem:0x2 were not sampled in a process: the kernel did not open them there (full)"
+        );
+        let mut both = refused(200, "full");
+        both.extend(refused(1, "odd"));
+        assert_eq!(
+            said(&both).unwrap(),
+            "mem:0x0, mem:0x1, mem:0x2 and 197 more events were not sampled in a process: the kernel did not open them there \
+             (full); mem:0x0 was not sampled in a process: the kernel did not open it there (odd)"
+        );
     }
 
     #[test]

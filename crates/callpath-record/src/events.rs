@@ -19,7 +19,7 @@ use callpath_target::{EventSpec, Every};
 use period::{clock_period, clock_period_in_range, counter_period, period_of_rate, rate_in_range};
 
 pub use clock::Clock;
-pub use counter::Counter;
+pub(crate) use counter::Counter;
 pub(crate) use counter::Kind;
 pub use error::{EventError, MAX_EVENTS};
 pub(crate) use names::ALL;
@@ -30,12 +30,12 @@ pub struct Event {
     /// What its metric is called.
     pub name: String,
     /// What is sampled.
-    pub source: EventSource,
+    pub(crate) source: EventSource,
 }
 
 /// Where an event comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum EventSource {
+pub(crate) enum EventSource {
     /// A clock, which takes its period from [`crate::RecordOptions`].
     Clock(Clock),
     /// Something that the kernel counts.
@@ -45,7 +45,8 @@ pub enum EventSource {
 }
 
 /// The default: samples a second.
-pub const DEFAULT_RATE: u64 = 1000;
+const DEFAULT_RATE: u64 = 1000;
+
 impl Event {
     /// A clock's.
     pub fn clock(clock: Clock) -> Event {

@@ -4,6 +4,7 @@
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::frame::ModuleIndex;
@@ -11,7 +12,7 @@ use callpath_format::recipe::Packed;
 use callpath_format::register::Reg;
 use callpath_format::shared::load_map::Mapping;
 use callpath_format::shared::thread::layout;
-use callpath_format::shared::tree::{RawSample, TraceEntry};
+use callpath_format::shared::tree::RawSample;
 use callpath_format::shared::{
     ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, MetricSettings, Node, ProcessSlot, Settings, ThreadRecord,
 };
@@ -21,12 +22,13 @@ use rustc_hash::FxHashSet;
 
 use crate::arena::ArenaAllocator;
 use crate::code::ProcessCode;
+use crate::plausible::{Impossible, Limits, Numbers};
 use crate::publish::Publisher;
 use crate::raw::{self, Raw};
 use crate::tail::Parting;
 use crate::thread::{self, Thread};
 use crate::time_base::TickLength;
-use crate::{trace, unmeasured};
+use crate::unmeasured;
 
 const ARENA_CHUNKS: usize = 40;
 const SLOT: usize = 3;
@@ -67,15 +69,14 @@ struct Left {
     nodes: ChunkIndex,
     raw: ChunkIndex,
     more: ChunkIndex,
-    trace: ChunkIndex,
     mapping: Mapping,
 }
 
 impl Left {
-    /// A thread with a tree in two chunks, a trace, and a raw sample whose stack lies in two chunks.
+    /// A thread with a tree in two chunks, and a raw sample whose stack lies in two chunks.
     fn by_a_process(allocator: &ArenaAllocator, publisher: &mut Publisher) -> Option<Left> {
         let take = || allocator.session().take_chunk();
-        let (thread, nodes, raw, more, trace) = (take()?, take()?, take()?, take()?, take()?);
+        let (thread, nodes, raw, more) = (take()?, take()?, take()?, take()?);
         let arena = allocator.arena();
         let record_at = ArenaRef::from_offset(base(thread) + layout::RECORD);
         let header = |chunk, kind, next: u32, start: usize, end: usize| {
@@ -91,8 +92,6 @@ impl Left {
         header(nodes, ChunkHeader::KIND_NODES, 0, ChunkHeader::LEN_BYTES, ChunkHeader::LEN_BYTES + 4 * stride)?;
         header(raw, ChunkHeader::KIND_RAW, 0, 0, 0)?;
         header(more, ChunkHeader::KIND_RAW_MORE, 0, 0, 0)?;
-        let trace_end = ChunkHeader::LEN_BYTES + 3 * size_of::<TraceEntry>();
-        header(trace, ChunkHeader::KIND_TRACE, 0, ChunkHeader::LEN_BYTES, trace_end)?;
         let mut parent = ArenaRef::NONE;
         let places = (0..6).map(|n| base(thread) + nodes_start + n * stride);
         let places = places.chain((0..4).map(|n| base(nodes) + ChunkHeader::LEN_BYTES + n * stride));
@@ -103,13 +102,8 @@ impl Left {
             node.parent.store(if index < 2 { 0 } else { parent.0 }, Relaxed);
             parent = ArenaRef::from_offset(place);
         }
-        for index in 0..3 {
-            let at = base(trace) + ChunkHeader::LEN_BYTES + index * size_of::<TraceEntry>();
-            arena.at_offset::<TraceEntry>(at)?.node.store(parent.0, Relaxed);
-        }
         let record: &ThreadRecord = arena.get(record_at)?;
         record.state.store(ThreadRecord::EXITED, Relaxed);
-        record.trace_first.store(trace.0, Relaxed);
         record.last_node.store(parent.0, Relaxed);
         record.taken.store(5, Relaxed);
         record.full.store(3, Relaxed);
@@ -139,7 +133,7 @@ impl Left {
             module: ModuleIndex(0),
             flags: 0,
         };
-        Some(Left { thread, nodes, raw, more, trace, mapping })
+        Some(Left { thread, nodes, raw, more, mapping })
     }
 
     /// Six bytes for each change: what is changed, where in it, and how.
@@ -153,9 +147,9 @@ impl Left {
             base(self.nodes),
             base(self.raw),
             base(self.more),
-            base(self.trace),
+            base(self.thread) + layout::COUNTED,
         ];
-        let chunks = [self.thread, self.nodes, self.raw, self.more, self.trace];
+        let chunks = [self.thread, self.nodes, self.raw, self.more];
         let chunk = |value: u8| chunks.get(usize::from(value)).map_or(u32::from(value), |chunk| chunk.0);
         for [what, low, high, how, value, more] in changes.as_chunks::<6>().0 {
             let place = places[usize::from(what % 8)];
@@ -226,7 +220,6 @@ fn read(allocator: &mut ArenaAllocator, publisher: &Publisher, code: &mut Proces
     for thread in &mut threads {
         thread.learn_name(allocator, |_| None);
         found += thread.profile.name.len() + usize::from(thread.says_it_ended(allocator));
-        found += trace::take(allocator, thread).len();
         // What it has noted, then all that there is.
         thread.follow_tree(allocator, false);
         thread.follow_tree(allocator, true);
@@ -234,18 +227,29 @@ fn read(allocator: &mut ArenaAllocator, publisher: &Publisher, code: &mut Proces
         let _parting = Parting::of(thread, allocator, |ticks| ticks);
         thread.update_tally(allocator, TickLength { ns_per_tick: 0.5 });
         found += thread.profile.tally.taken.min(1) as usize;
+        found += usize::from(impossible(allocator, publisher, thread).is_some());
     }
-    found += unmeasured::note(allocator.session()).map_or(0, |note| note.len());
+    found += unmeasured::note(allocator.session(), &Limits::after(Duration::from_secs(1))).map_or(0, |note| note.len());
     if is_last {
         for thread in &threads {
             thread::unlink(allocator, SLOT, thread.record);
-            trace::release(allocator, thread);
             thread.release(allocator);
         }
         allocator.refill_with_more();
     }
     allocator.assert_whole();
     found
+}
+
+/// What of a thread's numbers cannot be, if it is all that ran in a second.
+fn impossible(allocator: &ArenaAllocator, publisher: &Publisher, thread: &Thread) -> Option<Impossible> {
+    let tree = &thread.profile.tree;
+    let sums: Vec<u64> = (0..allocator.columns().count()).map(|metric| tree.total(metric)).collect();
+    let limits = Limits::after(Duration::from_secs(1));
+    let of_metrics = limits.impossible(&Numbers { metrics: publisher.metrics(), sums: &sums, threads: 1 });
+    let samples = tree.nodes().iter().fold(0u64, |sum, node| sum.saturating_add(node.samples));
+    let of_tally = limits.impossible_tally(&thread.profile.tally, 1).or_else(|| limits.impossible_samples(samples));
+    thread.copy.is_damaged.then_some(Impossible::Tree).or(of_metrics).or(of_tally)
 }
 
 fn read_raw(
@@ -318,12 +322,50 @@ mod tests {
         assert_eq!(thread.profile.tree.nodes().len(), 2 + of_raw);
         thread.follow_tree(&allocator, true);
         assert_eq!(thread.profile.tree.nodes().len(), 10 + of_raw);
-        assert_eq!(trace::take(&mut allocator, thread).len(), 3);
         thread.learn_name(&allocator, |_| None);
         assert_eq!(thread.profile.name, "ono");
         thread.update_tally(&allocator, TickLength { ns_per_tick: 1.0 });
         let tally = &thread.profile.tally;
         assert_eq!((tally.taken, tally.full, tally.partial, tally.unfinished), (5, 3, 1, 1));
+        assert_eq!(impossible(&allocator, &publisher, thread), None);
+    }
+
+    /// What is found when one word of the thread's is set to ones.
+    fn overwritten(place: impl Fn(&Left) -> usize) -> Option<Impossible> {
+        let metrics = metrics_of(2);
+        let settings = Settings::default().with_metrics(&metrics);
+        let allocator =
+            ArenaAllocator::create(ARENA_CHUNKS * CHUNK_LEN_BYTES, 1 << 20, 7, settings).expect("memory for an arena");
+        let mut publisher = Publisher::create(1 << 20, metrics).expect("memory");
+        let left = Left::by_a_process(&allocator, &mut publisher).expect("chunks stand ready");
+        let word = allocator.arena().at_offset::<AtomicU32>(place(&left)).expect("a word of the arena");
+        word.store(u32::MAX, Relaxed);
+        let record = ArenaRef(allocator.slot(SLOT).threads.load(Relaxed));
+        let mut thread = Thread::new(record);
+        thread.follow_tree(&allocator, true);
+        thread.update_tally(&allocator, TickLength { ns_per_tick: 1.0 });
+        impossible(&allocator, &publisher, &thread)
+    }
+
+    #[test]
+    fn what_a_program_overwrites_is_noticed() {
+        use std::mem::offset_of;
+        let in_record = |field: usize| overwritten(|left| base(left.thread) + layout::RECORD + field);
+        let in_nodes = |field: usize| overwritten(|left| base(left.nodes) + ChunkHeader::LEN_BYTES + field);
+        // The upper half of a number.
+        let taken = in_record(offset_of!(ThreadRecord, taken) + 4);
+        let full = in_record(offset_of!(ThreadRecord, full) + 4);
+        let in_handlers = in_record(offset_of!(ThreadRecord, handler_ticks) + 4);
+        assert_eq!(
+            (taken, full, in_handlers),
+            (Some(Impossible::Samples), Some(Impossible::Samples), Some(Impossible::Handlers))
+        );
+        assert_eq!(in_record(offset_of!(ThreadRecord, stack)), None);
+        assert_eq!(in_nodes(offset_of!(Node, parent)), Some(Impossible::Tree));
+        assert_eq!(in_nodes(offset_of!(Node, samples) + 4), Some(Impossible::Samples));
+        assert_eq!(in_nodes(size_of::<Node>() + 4), Some(Impossible::CpuTime));
+        let next = overwritten(|left| base(left.thread) + offset_of!(ChunkHeader, next));
+        assert_eq!(next, Some(Impossible::Tree));
     }
 
     #[test]

@@ -23,7 +23,7 @@ const NAMES: u32 = 1000;
 
 impl Destination {
     /// Makes the directory that was asked for.
-    pub fn asked_for(directory: &Path) -> Result<Destination, RecordError> {
+    pub(crate) fn asked_for(directory: &Path) -> Result<Destination, RecordError> {
         match make(directory) {
             Ok(()) => Ok(Destination { directory: directory.to_owned(), note: None }),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {

@@ -65,7 +65,7 @@ impl PerfMap {
     }
 
     /// Whether something else has been at an address before.
-    pub fn is_contested(&self, addr: u64) -> bool {
+    pub(crate) fn is_contested(&self, addr: u64) -> bool {
         self.contested.len() >= MOST_CONTESTED
             || self.contested.iter().any(|(start, end)| (*start..*end).contains(&addr))
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::refused::Calls;
 use callpath_format::shared::{ArenaRef, Pause, ProcessSlot, Settings, SlotState, ThreadRecord};
-use callpath_measurement::{MeasurementError, ProcessLog, ThreadProfile};
+use callpath_measurement::{ProcessLog, ThreadProfile};
 use callpath_target::{Maps, Pid, ProcessHandle};
 use rustc_hash::FxHashSet;
 
@@ -24,13 +24,13 @@ use crate::code::ProcessCode;
 use crate::counters::Counted;
 use crate::generated_names::GeneratedNames;
 use crate::module::Awaited;
+use crate::plausible::{Impossible, Overwritten};
 use crate::raw::Reach;
 use crate::sentinel::Unmarkable;
 use crate::shared::Shared;
 use crate::sources::Sources;
 use crate::tail::Ran;
 use crate::thread::{self, Thread};
-use crate::trace::TraceFile;
 
 /// Samples of code that the program writes come all the time: the memory map is not read anew for each.
 const MAP_IS_OLD: Duration = Duration::from_millis(100);
@@ -103,9 +103,9 @@ pub(crate) struct Process {
     sums: Vec<u64>,
     /// Frames in code that the process has generated.
     generated_keys: FxHashSet<FrameKey>,
-    trace: Option<TraceFile>,
-    trace_loss: Option<MeasurementError>,
     log: ProcessLog,
+    /// The first of its numbers that cannot be true.
+    impossible: Option<Impossible>,
 }
 
 impl Process {
@@ -136,9 +136,8 @@ impl Process {
             records: FxHashSet::default(),
             sums: vec![0; shared.publisher.metrics().len()],
             generated_keys: FxHashSet::default(),
-            trace: None,
-            trace_loss: None,
             log: ProcessLog::default(),
+            impossible: None,
         }
     }
 
@@ -214,6 +213,13 @@ impl Process {
     /// Its name, and the system calls that it does without.
     pub(crate) fn refused_calls(&self, shared: &Shared) -> (String, Calls) {
         (self.program_name(), Calls(shared.allocator.slot(self.slot).refused_calls.load(Relaxed)))
+    }
+
+    /// Whether its numbers cannot be true; if so, it is entered.
+    pub(crate) fn enter_overwritten(&self, overwritten: &mut Overwritten) -> bool {
+        let Some(what) = self.impossible else { return false };
+        overwritten.add(&self.program_name(), self.handle.pid().0, what);
+        true
     }
 
     /// How many threads it has had.

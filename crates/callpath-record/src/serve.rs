@@ -20,6 +20,7 @@ use crate::error::RecordError;
 use crate::events::Clock;
 use crate::offered;
 use crate::output::Destination;
+use crate::plausible::Limits;
 use crate::process::{self, Process};
 use crate::program::{Preload, Waiter, kill};
 use crate::settings::{RecordOptions, frames_left_out};
@@ -228,7 +229,8 @@ impl<'o> Recorder<'o> {
             more => self.notes.push(format!("{more} processes are still running and are no longer measured")),
         }
         self.write_session();
-        self.notes.extend(unmeasured::note(self.shared.allocator.session()));
+        let limits = Limits::after(self.shared.began.elapsed());
+        self.notes.extend(unmeasured::note(self.shared.allocator.session(), &limits));
         Ok(Recorded {
             directory: self.shared.directory,
             ended,
@@ -335,12 +337,21 @@ impl<'o> Recorder<'o> {
     fn write_session(&mut self) {
         let (shared, session) = (self.shared.allocator.session(), &mut self.session);
         session.duration_ns = self.lasted.unwrap_or_else(|| self.shared.began.elapsed()).as_nanos() as u64;
-        session.lost_processes = u64::from(shared.lost_processes.load(Relaxed));
+        let limits = Limits::after(self.shared.began.elapsed());
+        let counts = [&shared.lost_processes, &shared.lost_timers, &shared.unmeasured_others];
+        let [lost_processes, lost_timers, unmeasured_others] = counts.map(|count| u64::from(count.load(Relaxed)));
+        // A program that overwrites one of them will hardly leave the others as they were.
+        let are_true = limits.allows_starts(lost_processes.max(lost_timers).max(unmeasured_others));
+        session.lost_processes = if are_true { lost_processes } else { 0 };
         session.recorder_cpu_ns = own_cpu_ns();
         session.processes = self.sequence.into();
         session.notes = self.notes.clone();
-        let lost_timers = shared.lost_timers.load(Relaxed);
-        if lost_timers > 0 {
+        if !are_true {
+            session.notes.push(
+                "how many processes and threads were not measured is not known: a program overwrote callpath's memory"
+                    .to_owned(),
+            );
+        } else if lost_timers > 0 {
             session.notes.push(format!(
                 "{lost_timers} threads could not get a timer (RLIMIT_SIGPENDING) and were not sampled: their time stands \
                  where they began or where they were last seen"
@@ -348,7 +359,7 @@ impl<'o> Recorder<'o> {
         }
         session.notes.extend(frames_left_out(self.shared.allocator.settings()));
         session.notes.extend(self.totals.notes());
-        session.notes.extend(unmeasured::note(shared));
+        session.notes.extend(unmeasured::note(shared, &limits));
         if self.shared.allocator.exhausted() {
             session.notes.push("memory for the measurement ran out; samples were dropped".to_owned());
         }

@@ -87,8 +87,6 @@ pub struct RecordOptions {
     pub sentinel: Sentinel,
     /// What is kept of paths on which calls recur.
     pub recursion: Recursion,
-    /// Keep a trace.
-    pub trace: bool,
     /// Record until all processes have ended, not only the program that was typed.
     pub wait_all: bool,
     /// The measurement directory; `None`: `./<program>-<pid>.callpath`.
@@ -134,7 +132,6 @@ impl RecordOptions {
     /// What they are told of the whole.
     pub(crate) fn shared(&self, ticks_per_ms: u64) -> Settings {
         let settings = Settings {
-            flags: if self.trace { Settings::TRACE } else { 0 },
             period_ns: self.period_ns,
             throttle_factor: 4,
             sentinel: self.marks().code(),

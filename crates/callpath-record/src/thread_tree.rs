@@ -44,6 +44,8 @@ pub(crate) struct TreeCopy {
     columns: Columns,
     /// What was added to a node since the last look, kept for its memory.
     row: Vec<u64>,
+    /// Something led nowhere, as it does only where the program has overwritten it.
+    pub(crate) is_damaged: bool,
 }
 
 impl TreeCopy {
@@ -94,10 +96,14 @@ impl Update<'_> {
     fn copy_new(&mut self) {
         let allocator = self.allocator;
         let mut next = self.copy.chunks.last().map_or(self.record.chunk(), |chunk| chunk.index);
-        while allocator.is_backed(next) {
+        while next.0 != 0 {
             // A list that runs in circles or into another's was damaged by the program.
-            let mine = allocator.arena().chunk(next).filter(|header| header.owner.load(Relaxed) == self.record.0);
-            let Some(header) = mine else { break };
+            let backed = allocator.arena().chunk(next).filter(|_| allocator.is_backed(next));
+            let mine = backed.filter(|header| header.owner.load(Relaxed) == self.record.0);
+            let Some(header) = mine else {
+                self.copy.is_damaged = true;
+                break;
+            };
             // Chunks of other kinds follow those of nodes.
             if !matches!(header.kind.load(Relaxed), ChunkHeader::KIND_THREAD | ChunkHeader::KIND_NODES) {
                 break;
@@ -107,6 +113,7 @@ impl Update<'_> {
             if copy.chunks.last().is_none_or(|last| last.index != next) {
                 let start = header.start.load(Relaxed) as usize;
                 if copy.chunk_positions.contains_key(&next.0) || start > CHUNK_LEN_BYTES || !start.is_multiple_of(8) {
+                    copy.is_damaged = true;
                     break;
                 }
                 copy.chunk_positions.insert(next.0, position);
@@ -116,6 +123,7 @@ impl Update<'_> {
             let after = ChunkIndex(header.next.load(Acquire));
             self.copy_chunk(header.end.load(Acquire) as usize);
             if after == next {
+                self.copy.is_damaged = true;
                 break;
             }
             next = after;
@@ -134,7 +142,9 @@ impl Update<'_> {
                 root @ (FULL_ROOT | PARTIAL_ROOT) => root,
                 // An earlier one, or the partial root if the program has damaged the tree.
                 _ => {
-                    let parent = self.copy.index(ArenaRef(node.parent.load(Relaxed))).unwrap_or(PARTIAL_ROOT);
+                    let parent = self.copy.index(ArenaRef(node.parent.load(Relaxed)));
+                    self.copy.is_damaged |= parent.is_none();
+                    let parent = parent.unwrap_or(PARTIAL_ROOT);
                     self.tree.child(parent, FrameKey(node.key.load(Relaxed)))
                 }
             };
@@ -335,7 +345,7 @@ mod tests {
             follow(&mut copy, &writer, &mut tree, is_last);
             writer.check(&copy, &tree);
         }
-        assert!(copy.chunks.len() > 1);
+        assert!(copy.chunks.len() > 1 && !copy.is_damaged);
     }
 
     const CLOCK: [u32; METRICS] = [Settings::CPU_TIME, Settings::COUNTED];
@@ -375,6 +385,7 @@ mod tests {
                 follow(&mut copy, &writer, &mut tree, true);
             }
             writer.check(&copy, &tree);
+            assert!(copy.is_damaged, "{next}");
         }
         // Nodes that name a parent which does not stand before them hang at the partial root; what the thread notes may be anything.
         let node: &Node = writer.allocator.arena().get(writer.nodes[5]).unwrap();
@@ -387,7 +398,7 @@ mod tests {
             let (mut copy, mut tree) = (TreeCopy::default(), PathTree::default());
             follow(&mut copy, &writer, &mut tree, false);
             let at = copy.index(writer.nodes[5]).unwrap();
-            assert_eq!((tree.nodes()[at as usize].parent, tree.total(0)), (PARTIAL_ROOT, 1));
+            assert_eq!((tree.nodes()[at as usize].parent, tree.total(0), copy.is_damaged), (PARTIAL_ROOT, 1, true));
         }
     }
 }

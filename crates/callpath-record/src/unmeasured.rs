@@ -5,15 +5,17 @@ use std::sync::atomic::Ordering::Relaxed;
 use callpath_format::shared::Session;
 use callpath_format::shared::unmeasured::Reason;
 
+use crate::plausible::Limits;
+
 /// So many names are said for each reason.
 const NAMED: usize = 4;
 
-/// One line for all of them; `None` if there were none.
-pub(crate) fn note(session: &Session) -> Option<String> {
+/// One line for all of them; `None` if there were none, or more than there can be.
+pub(crate) fn note(session: &Session, limits: &Limits) -> Option<String> {
     let found: Vec<_> = session.unmeasured.iter().filter_map(|entry| entry.read()).collect();
     let others = session.unmeasured_others.load(Relaxed);
     let count = found.iter().fold(others, |sum, (_, _, count)| sum.saturating_add(*count));
-    if count == 0 {
+    if count == 0 || !limits.allows_starts(count.into()) {
         return None;
     }
     let mut parts = Vec::new();
@@ -57,12 +59,14 @@ fn words(reason: Reason) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn all_are_counted_and_some_are_named() {
         // SAFETY: a session is atomics and numbers, for which zeros are valid; it is large, and so made on the heap.
         let session = unsafe { Box::<Session>::new_zeroed().assume_init() };
-        assert_eq!(note(&session), None);
+        let limits = Limits::after(Duration::from_secs(1));
+        assert_eq!(note(&session, &limits), None);
         let start = |reason, name: &str| {
             let entry = session.unmeasured.iter().find(|entry| entry.takes(reason, name.as_bytes()));
             match entry {
@@ -72,13 +76,13 @@ mod tests {
         };
         start(Reason::Static, "busybox");
         assert_eq!(
-            note(&session).as_deref(),
+            note(&session, &limits).as_deref(),
             Some("1 program that it started was not measured; statically linked: busybox")
         );
         start(Reason::Static, "busybox");
         start(Reason::OtherMachine, "busybox");
         assert_eq!(
-            note(&session).as_deref(),
+            note(&session, &limits).as_deref(),
             Some(
                 "3 programs that it started were not measured; statically linked: busybox (2 times); 32-bit or for another \
                  processor: busybox"
@@ -87,10 +91,12 @@ mod tests {
         for index in 0..40 {
             start(Reason::Privileged, &format!("su{index}"));
         }
-        let line = note(&session).expect("there are some");
+        let line = note(&session, &limits).expect("there are some");
         assert!(
             line.starts_with("43 programs") && line.contains("su0, su1, su2, su3 and 26 more; 10 others"),
             "{line}"
         );
+        session.unmeasured_others.store(u32::MAX, Relaxed);
+        assert_eq!(note(&session, &limits), None);
     }
 }

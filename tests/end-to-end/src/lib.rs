@@ -13,5 +13,5 @@ pub use compile::{C, compiled, copy_program, tool_path};
 pub use machine::{is_root, skip, stolen_ns};
 pub use outcome::Ended;
 pub use profile::{Profile, Quality};
-pub use program::{Program, Recorded, callpath, run_report, run_report_within};
+pub use program::{DISTRUSTED, Program, Recorded, callpath, run_report, run_report_within};
 pub use told::{NamedPipe, Told};

@@ -198,12 +198,17 @@ impl Program {
     }
 }
 
+/// So begins the note about numbers that cannot be true.
+pub const DISTRUSTED: &str = "do not trust the numbers of ";
+
 impl Recorded {
-    /// The context view of the measurement. Panics if there is none, or if it is not sound ([`Profile::assert_sound`]).
+    /// The context view of the measurement. Panics if there is none, if it is not sound ([`Profile::assert_sound`]), or if its
+    /// numbers are said to be [`DISTRUSTED`].
     pub fn profile(&self) -> Profile {
         assert!(self.directory.is_dir(), "no measurement: {:?}", self.ended);
         let said = run_report(&self.directory, &["--json"]);
         assert_eq!(said.status, 0, "the report failed: {}", said.stderr);
+        assert!(!said.stdout.contains(DISTRUSTED), "no program overwrites callpath's memory: {}", said.stdout);
         let mut profile = Profile::of_json(&said.stdout);
         if let Some(rate_hz) = self.rate_hz {
             profile = profile.at_rate(rate_hz);

@@ -19,9 +19,11 @@ impl ArenaRef {
     /// No location.
     pub const NONE: ArenaRef = ArenaRef(0);
 
-    /// The location at a byte offset, which must be a multiple of 8 below 32 GiB.
+    /// The location at a byte offset, rounded down to a multiple of 8. An offset that a damaged chunk index leads to may lie beyond
+    /// 32 GiB: it gives the last location that there is a number for, which no arena reaches.
     pub const fn from_offset(offset_bytes: usize) -> ArenaRef {
-        ArenaRef((offset_bytes / 8) as u32)
+        let location = offset_bytes / 8;
+        ArenaRef(if location > u32::MAX as usize { u32::MAX } else { location as u32 })
     }
 
     /// Offset from the arena's first byte, bytes.
@@ -47,9 +49,9 @@ pub struct ChunkHeader {
     pub kind: AtomicU32,
     /// The next chunk of the same list (its index), 0 at the end.
     pub next: AtomicU32,
-    /// Where the first node (or trace entry, or the raw sample) begins: offset in the chunk, bytes.
+    /// Where the first node begins: offset in the chunk, bytes.
     pub start: AtomicU32,
-    /// One past the last complete node (or trace entry): offset in the chunk, bytes. Stored with release order.
+    /// One past the last complete node: offset in the chunk, bytes. Stored with release order.
     pub end: AtomicU32,
     /// Where what grows from the chunk's end downwards begins: offset in the chunk, bytes.
     pub top: AtomicU32,
@@ -61,20 +63,16 @@ pub struct ChunkHeader {
 impl ChunkHeader {
     /// Size, bytes.
     pub const LEN_BYTES: usize = 64;
-    /// Nobody's.
-    pub const KIND_FREE: u32 = 0;
     /// Begins with a [`super::ThreadRecord`]; nodes follow.
     pub const KIND_THREAD: u32 = 1;
     /// Nodes of a tree.
     pub const KIND_NODES: u32 = 2;
-    /// Trace entries.
-    pub const KIND_TRACE: u32 = 3;
     /// One raw sample.
-    pub const KIND_RAW: u32 = 4;
+    pub const KIND_RAW: u32 = 3;
     /// More of the stack of one.
-    pub const KIND_RAW_MORE: u32 = 5;
+    pub const KIND_RAW_MORE: u32 = 4;
     /// What is known of a deep stack ([`super::tree::Known`]), in the list of its thread's nodes.
-    pub const KIND_KNOWN: u32 = 6;
+    pub const KIND_KNOWN: u32 = 5;
 }
 
 /// A mapping of the arena, in whichever process.

@@ -7,7 +7,7 @@
 //! chunk 0            Session: the measurement's settings, doorbell, stack of free chunks
 //! chunks 1 to 4      ProcessSlot x 1024
 //! chunks 5 ...       their bases: one for each metric (`crate::shared::columns`)
-//! chunks behind      handed to threads: trees, raw samples, trace entries
+//! chunks behind      handed to threads: trees, raw samples
 //! ```
 //!
 //! What is **published** is writable by the recorder only: what was asked for of each metric, recipe tables and

@@ -10,7 +10,7 @@ use super::thread::Dropped;
 pub const PROCESS_SLOTS: usize = 1024;
 
 /// The first chunk of the slots' bases ([`super::Columns::bases`]).
-pub const FIRST_BASES_CHUNK: u32 = 5;
+pub(super) const FIRST_BASES_CHUNK: u32 = 5;
 
 /// Who owns a slot. The process moves it from free over claimed to live, the recorder back to free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

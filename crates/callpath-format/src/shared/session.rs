@@ -46,7 +46,7 @@ impl Source {
 pub struct Settings {
     /// Number of metrics, at most [`Columns::MOST`]. What was asked for of each is published ([`super::Metrics`]).
     pub metric_count: u32,
-    /// [`Settings::TRACE`], [`Settings::SPACE_ADDED`], [`Settings::AHEAD`].
+    /// [`Settings::SPACE_ADDED`], [`Settings::AHEAD`].
     pub flags: u32,
     /// What the metrics read: a bit for each of the constants below.
     pub meters: u32,
@@ -96,12 +96,10 @@ impl Settings {
     pub const WHOLE: u32 = 0;
     /// A frame whose call is on the path already goes on from there (Ammons, Ball and Larus 1997).
     pub const COLLAPSED: u32 = u32::MAX;
-    /// Bit of `flags`: keep a trace entry for each sample.
-    pub const TRACE: u32 = 1;
     /// Bit of `flags`: the kernel's limits of address space are higher than the program's by the length of both windows.
-    pub const SPACE_ADDED: u32 = 2;
+    pub const SPACE_ADDED: u32 = 1;
     /// Bit of `flags`: processes map [`Session::AHEAD_LEN_BYTES`] of their own, and limits of data (RLIMIT_DATA) are raised by it.
-    pub const AHEAD: u32 = 4;
+    pub const AHEAD: u32 = 2;
 
     /// The same, for these metrics.
     pub fn with_metrics(self, metrics: &[MetricSettings]) -> Settings {
@@ -241,7 +239,7 @@ impl Session {
     }
 
     /// Its version is part of it: change it with any layout in `crate::shared`.
-    pub const MAGIC: [u8; 8] = *b"CPSESS14";
+    pub const MAGIC: [u8; 8] = *b"CPSESS15";
     /// `si_code` of a SIGTRAP by which the recorder asks a thread that waits for a sample; with it comes the nonce.
     pub const ASKED: i32 = -0x4350;
     /// The recorder answers the doorbell.

@@ -13,7 +13,7 @@
 //!          nodes ->        <- segments of buckets
 //! ```
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use super::arena::{CHUNK_LEN_BYTES, Shared};
@@ -52,12 +52,12 @@ pub mod layout {
     pub const DIRECTORY_LEN: usize = 1024;
     pub const PC_CACHE: usize = DIRECTORY + 4 * DIRECTORY_LEN;
     pub const PC_CACHE_LEN: usize = 256;
-    pub const PC_CACHE_ENTRY_BYTES: usize = 32;
+    const PC_CACHE_ENTRY_BYTES: usize = 32;
     pub const KEYS: usize = PC_CACHE + PC_CACHE_LEN * PC_CACHE_ENTRY_BYTES;
     pub const KEYS_LEN: usize = 1024;
     /// [`super::Deep`], then the chunks of what is known of a deep stack, and of what a sample has walked of it (u32 each).
     pub const DEEP: usize = KEYS + 8 * KEYS_LEN;
-    pub const DEEP_BYTES: usize = 2048;
+    const DEEP_BYTES: usize = 2048;
     pub const DEEP_CHUNKS: usize = 256;
     pub const FRESH_CHUNKS: usize = 16;
     /// As the pc cache, of generated code, for one walk.
@@ -100,10 +100,6 @@ pub struct ThreadRecord {
     pub nodes: AtomicU32,
     /// Buckets in use.
     pub buckets: AtomicU32,
-    /// First and last chunk of the trace (index); the recorder takes from the first.
-    pub trace_first: AtomicU32,
-    /// See `trace_first`.
-    pub trace_last: AtomicU32,
     /// Generation of the load map that the pc cache was filled from.
     pub cache_generation: AtomicU32,
     /// The thread's timer (number + 1), 0 if it has none.
@@ -132,8 +128,8 @@ pub struct ThreadRecord {
     name: [AtomicU64; 2],
     /// 1: the last sample was taken because the recorder asked for it: the thread waited, and has not gone on since.
     pub asked: AtomicU32,
-    /// How often somebody has begun to write the name, and has ended that: it is whole if these are the same.
-    names_begun: AtomicU32,
+    /// Odd while somebody writes the name; each name raises it by 2.
+    name_version: AtomicU32,
     /// Samples that were delivered.
     pub taken: AtomicU64,
     /// Samples whose path is full.
@@ -159,7 +155,6 @@ pub struct ThreadRecord {
     /// How often something was added to a node (modulo 2^32): the last 2,048 of those nodes stand at `layout::COUNTED`. Stored with
     /// release order after what was added.
     pub counted: AtomicU32,
-    names_ended: AtomicU32,
 }
 
 // SAFETY: all atomics.
@@ -181,21 +176,28 @@ impl ThreadRecord {
         words
     }
 
-    /// Writes the thread's name, up to 15 bytes and a zero. Any thread of the process may.
+    /// Writes the thread's name, up to 15 bytes and a zero. Any thread of the process may. Of several that do so at once, one
+    /// writes: the others' names are as if they had been set just before.
     pub fn set_name(&self, words: [u64; 2]) {
-        self.names_begun.fetch_add(1, AcqRel);
+        let version = self.name_version.load(Relaxed);
+        let odd = version | 1;
+        if odd == version || self.name_version.compare_exchange(version, odd, Acquire, Relaxed).is_err() {
+            return;
+        }
+        // Who reads one of the words sees that the version is odd.
+        fence(Release);
         for (to, word) in self.name.iter().zip(words) {
             to.store(word, Relaxed);
         }
-        self.names_ended.fetch_add(1, Release);
+        self.name_version.store(odd.wrapping_add(1), Release);
     }
 
     /// The name as it was set last where callpath sees it; all zeros: it is not known. `None`: somebody is writing it.
     pub fn name(&self) -> Option<[u64; 2]> {
-        let ended = self.names_ended.load(Acquire);
+        let version = self.name_version.load(Acquire);
         let words = self.name.each_ref().map(|word| word.load(Relaxed));
         fence(Acquire);
-        (self.names_begun.load(Relaxed) == ended).then_some(words)
+        (version & 1 == 0 && self.name_version.load(Relaxed) == version).then_some(words)
     }
 }
 
@@ -265,30 +267,54 @@ mod tests {
         assert_eq!(ThreadRecord::name_of(b"seventeen letters"), in_memory(b"seventeen lette\0"));
     }
 
-    #[test]
-    fn a_name_is_read_whole_or_not_at_all() {
+    /// Reads the name while so many threads write it.
+    fn assert_names_are_whole(writers: u64) {
         // SAFETY: a record is atomics, for which zeros are valid.
         let record = unsafe { Box::<ThreadRecord>::new_zeroed().assume_init() };
         assert_eq!(record.name(), Some([0; 2]));
         let is_over = AtomicU32::new(0);
-        let whole = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for n in 0..400_000 {
-                    record.set_name([n, n]);
-                }
-                is_over.store(1, Release);
-            });
-            let mut whole = 0;
-            while is_over.load(Acquire) == 0 {
-                if let Some([low, high]) = record.name() {
-                    assert_eq!(low, high);
-                    whole += 1;
-                }
+        std::thread::scope(|scope| {
+            for writer in 0..writers {
+                let (record, is_over) = (&record, &is_over);
+                scope.spawn(move || {
+                    let mut n = writer;
+                    while is_over.load(Relaxed) == 0 {
+                        record.set_name([n; 2]);
+                        n += writers;
+                    }
+                });
             }
-            whole
+            let (mut changes, mut last, mut torn) = (0, 0, None);
+            while changes < 2000 && torn.is_none() {
+                let Some([low, high]) = record.name() else { continue };
+                torn = (low != high).then_some([low, high]);
+                changes += u32::from(low != last);
+                last = low;
+            }
+            is_over.store(1, Relaxed);
+            assert_eq!(torn, None);
         });
-        assert!(whole > 0, "no name was read");
         record.set_name([7, 8]);
         assert_eq!(record.name(), Some([7, 8]));
+    }
+
+    #[test]
+    fn a_name_is_read_whole_or_not_at_all() {
+        assert_names_are_whole(1);
+    }
+
+    #[test]
+    fn a_name_that_several_set_is_one_of_theirs() {
+        assert_names_are_whole(3);
+        // SAFETY: a record is atomics, for which zeros are valid.
+        let record = unsafe { Box::<ThreadRecord>::new_zeroed().assume_init() };
+        // Somebody has written the first word.
+        record.name_version.store(5, Relaxed);
+        record.name[0].store(1, Relaxed);
+        record.set_name([2, 2]);
+        assert_eq!((record.name(), record.name[0].load(Relaxed)), (None, 1));
+        record.name[1].store(1, Relaxed);
+        record.name_version.store(6, Relaxed);
+        assert_eq!(record.name(), Some([1, 1]));
     }
 }

@@ -1,4 +1,4 @@
-//! The nodes of a thread's calling context tree, trace entries and raw samples.
+//! The nodes of a thread's calling context tree, and raw samples.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -66,19 +66,6 @@ impl KnownKind {
     /// All of them.
     pub const BITS: u64 = 7;
 }
-
-/// One sample of a trace.
-#[repr(C)]
-pub struct TraceEntry {
-    /// Time stamp counter.
-    pub ticks: AtomicU64,
-    /// The node that the sample went to.
-    pub node: AtomicU32,
-    reserved: AtomicU32,
-}
-
-// SAFETY: all atomics.
-unsafe impl Shared for TraceEntry {}
 
 /// A raw sample, in a chunk of its own behind the chunk's header: this, then what it weighs by metric ([`super::Columns::of_raw`]), then a
 /// copy of the stack. What of the stack does not fit there follows in other chunks, each filled behind its header.

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU8, AtomicU32};
 
 /// So many different programs are named.
-pub const UNMEASURED_LEN: usize = 32;
+pub(super) const UNMEASURED_LEN: usize = 32;
 /// So much of a program's name is kept, bytes.
 pub const NAME_LEN: usize = 48;
 

@@ -20,7 +20,7 @@ pub(crate) enum Kind {
 
 /// Something that the kernel counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Counter {
+pub(crate) struct Counter {
     pub(crate) spec: EventSpec,
     /// What its metric reads, of [`Settings`]'s numbers.
     pub(crate) meter: u32,

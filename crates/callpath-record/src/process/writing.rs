@@ -1,19 +1,18 @@
 //! A process's file: its threads' trees copied out, those of threads that have ended put together, the end credited.
 
-use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
 use callpath_format::address::RunAddr;
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::{Settings, Source};
-use callpath_measurement::{MeasurementError, PathTree, ProcessFile, Scaling, ThreadProfile, trace_file_name};
+use callpath_measurement::{MeasurementError, PathTree, ProcessFile, Scaling, ThreadProfile};
 use rustc_hash::FxHashMap;
 
+use crate::plausible::{Impossible, Limits, Numbers};
 use crate::shared::Shared;
 use crate::sources::Sources;
 use crate::tail::{AtEnd, Parting};
 use crate::thread;
-use crate::trace::{self, TraceFile};
 
 use super::{Process, ThreadState};
 
@@ -24,13 +23,6 @@ const SEPARATE_THREADS: usize = 512;
 const OWN_FILES: u32 = 16;
 
 impl Process {
-    /// Starts a trace file.
-    pub(crate) fn start_trace(&mut self, directory: &Path) -> Result<(), MeasurementError> {
-        let name = trace_file_name(self.sequence, self.handle.pid().0);
-        self.trace = Some(TraceFile::create(&directory.join(name))?);
-        Ok(())
-    }
-
     /// Copies out what has been measured, takes leave of threads that have ended, and writes the file. `ended_ns`: when the process
     /// has ended, since the measurement began.
     pub(crate) fn write(&mut self, shared: &mut Shared, ended_ns: Option<u64>) -> Result<(), MeasurementError> {
@@ -60,8 +52,7 @@ impl Process {
         self.put_together_ended();
         self.name_generated_code(ended_ns.is_some());
         self.generated_names.write(&shared.directory, self.sequence)?;
-        self.write_file(shared, ended_ns)?;
-        self.trace_loss.take().map_or(Ok(()), Err)
+        self.write_file(shared, ended_ns)
     }
 
     /// Enters what has passed since the last samples of the threads that were there at its end.
@@ -131,16 +122,9 @@ impl Process {
         let time_base = shared.began.time_base();
         let ThreadState::Live(thread) = &mut self.threads[index] else { return Parting::default() };
         thread.learn_name(&shared.allocator, |tid| self.handle.thread_name(tid));
-        let entries = if self.trace.is_some() { trace::take(&mut shared.allocator, thread) } else { Vec::new() };
         thread.follow_tree(&shared.allocator, is_last);
-        if let Some(file) = &mut self.trace {
-            let entries = entries.into_iter().map(|(ticks, node)| trace::FileEntry {
-                time_ns: time_base.since_begin_ns(ticks),
-                thread: index as u32,
-                node: thread.copy.index(node).unwrap_or(u32::MAX),
-            });
-            let appended = file.append(entries);
-            self.trace_loss = self.trace_loss.take().or(appended.err());
+        if thread.copy.is_damaged {
+            self.impossible.get_or_insert(Impossible::Tree);
         }
         thread.update_tally(&shared.allocator, time_base.tick);
         let Some(record) = thread.record(&shared.allocator) else { return Parting::default() };
@@ -153,7 +137,6 @@ impl Process {
         let ThreadState::Live(thread) = &mut self.threads[index] else { return };
         // Out of the list first: its place is a new thread's as soon as its chunk has been given back.
         thread::unlink(&shared.allocator, self.slot, thread.record);
-        trace::release(&mut shared.allocator, thread);
         thread.release(&mut shared.allocator);
         self.records.remove(&thread.record);
         let profile = std::mem::take(&mut thread.profile);
@@ -162,10 +145,12 @@ impl Process {
 
     /// Writes what has changed.
     fn write_file(&mut self, shared: &mut Shared, ended_ns: Option<u64>) -> Result<(), MeasurementError> {
-        let mut threads: Vec<&mut ThreadProfile> = self.threads.iter_mut().map(ThreadState::profile_mut).collect();
         for (metric, sum) in self.sums.iter_mut().enumerate() {
-            *sum = threads.iter().fold(0, |sum: u64, thread| sum.wrapping_add(thread.tree.total(metric)));
+            let totals = self.threads.iter().map(|thread| thread.profile().tree.total(metric));
+            *sum = totals.fold(0, u64::wrapping_add);
         }
+        self.look_for_impossible(shared, ended_ns.is_some());
+        let mut threads: Vec<&mut ThreadProfile> = self.threads.iter_mut().map(ThreadState::profile_mut).collect();
         let outcomes = self.sources.iter().flat_map(|sources| sources.counters.outcomes());
         let scalings = outcomes.filter_map(|outcome| {
             let (by, of) = outcome.ratio(self.sums[outcome.metric])?;
@@ -194,11 +179,29 @@ impl Process {
         self.log.write(&shared.directory, &process, &mut threads)
     }
 
-    /// Keeps a measurement from growing with the number of threads that come and go. Not with a trace, whose entries
-    /// name threads by their place.
+    /// Looks whether what the process has come to can be true. `is_last`: all nodes are looked at.
+    fn look_for_impossible(&mut self, shared: &Shared, is_last: bool) {
+        let limits = Limits::after(shared.began.elapsed());
+        let numbers = Numbers { metrics: shared.publisher.metrics(), sums: &self.sums, threads: self.threads_ever() };
+        let mut profiles = self.threads.iter().map(ThreadState::profile);
+        let unrecorded = &shared.allocator.slot(self.slot).dropped_unrecorded;
+        let unrecorded = unrecorded.iter().fold(0, |sum: u64, count| sum.saturating_add(count.load(Relaxed)));
+        let of_process = limits.impossible(&numbers).or_else(|| limits.impossible_samples(unrecorded));
+        let found = of_process.or_else(|| {
+            profiles.find_map(|profile| {
+                let samples = profile.tree.nodes().iter().map(|node| node.samples);
+                let of_tally = limits.impossible_tally(&profile.tally, profile.count);
+                let of_nodes = || limits.impossible_samples(samples.fold(0, u64::saturating_add));
+                of_tally.or_else(|| is_last.then(of_nodes).flatten())
+            })
+        });
+        self.impossible = self.impossible.or(found);
+    }
+
+    /// Keeps a measurement from growing with the number of threads that come and go.
     fn put_together_ended(&mut self) {
         let ended = |t: &ThreadState| matches!(t, ThreadState::Ended(_));
-        if self.trace.is_some() || self.threads.iter().filter(|t| ended(t)).count() <= SEPARATE_THREADS {
+        if self.threads.iter().filter(|t| ended(t)).count() <= SEPARATE_THREADS {
             return;
         }
         self.log.forget();

@@ -72,11 +72,6 @@ impl Recorder<'_> {
             self.sequence -= 1;
             return self.refuse(slot, format!("{} was not measured: {GO_WITHOUT_C}", process.program_name()));
         }
-        if self.options.trace
-            && let Err(error) = process.start_trace(&self.shared.directory)
-        {
-            self.loss.get_or_insert(error);
-        }
         self.held.push((process, Instant::now() + HELD_AT_MOST));
     }
 

@@ -1,7 +1,9 @@
-//! Totals of processes that are no longer served: counted events, unmarkable return addresses, refused calls.
+//! Totals of processes that are no longer served: counted events, unmarkable return addresses, refused calls,
+//! overwritten numbers.
 
 use crate::counters::Ledger;
 use crate::events::Event;
+use crate::plausible::Overwritten;
 use crate::process::Process;
 use crate::refused::Refusals;
 use crate::sentinel::Unmarkable;
@@ -13,11 +15,15 @@ pub(super) struct Totals {
     ledger: Ledger,
     unmarkable: Unmarkable,
     refusals: Refusals,
+    overwritten: Overwritten,
 }
 
 impl Totals {
     /// Enters a process, once.
     pub(super) fn add(&mut self, process: &Process, shared: &Shared) {
+        if process.enter_overwritten(&mut self.overwritten) {
+            return;
+        }
         self.ledger.add(process.counted(), process.threads_ever());
         process.enter_marks(shared, &mut self.unmarkable);
         let (program, calls) = process.refused_calls(shared);
@@ -31,6 +37,6 @@ impl Totals {
 
     /// What is to be said of the rest.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
-        self.unmarkable.notes().into_iter().chain(self.refusals.notes())
+        self.unmarkable.notes().into_iter().chain(self.refusals.notes()).chain(self.overwritten.note())
     }
 }

@@ -38,7 +38,6 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         period_ns: 1_000_000,
         sentinel: callpath_record::Sentinel::default(),
         recursion: callpath_record::Recursion::default(),
-        trace: false,
         wait_all: false,
         output: None,
         cache: surroundings::cache_directory(),

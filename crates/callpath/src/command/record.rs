@@ -44,9 +44,6 @@ pub(crate) struct Arguments {
     /// `suffix:N` (the innermost N frames)
     #[arg(long, value_name = "WHAT", default_value = "full", env = "CALLPATH_RECURSION")]
     recursion: RecursionArgument,
-    /// Keep the time of each sample, for a timeline
-    #[arg(long)]
-    trace: bool,
     /// Record until all processes of the program have ended, daemons included; Ctrl-C ends the wait
     #[arg(long)]
     wait_all: bool,
@@ -124,7 +121,6 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         period_ns,
         sentinel,
         recursion: arguments.recursion.into(),
-        trace: arguments.trace,
         wait_all: arguments.wait_all,
         output: arguments.output.clone(),
         cache: surroundings::cache_directory(),

@@ -1,8 +1,9 @@
-//! Files of a measurement, cut and changed: the report is an answer or a clear refusal, never a panic, never endless.
+//! Files of a measurement, cut and changed: the report is an answer or a clear refusal, never a panic, never endless. Memory of
+//! callpath's that the program overwrites: what was in it is said to be wrong.
 
 use std::path::Path;
 
-use callpath_end_to_end::{Program, copy_program, run_report, run_report_within};
+use callpath_end_to_end::{DISTRUSTED, Program, copy_program, run_report, run_report_within};
 
 /// CPU time that a report may take, seconds; some hundredths is what it takes.
 const MOST_CPU_S: u32 = 20;
@@ -40,7 +41,7 @@ fn numbers(mut state: u64) -> impl FnMut() -> u64 {
 fn every_file_of_a_measurement() {
     let burn = callpath_end_to_end::compiled(callpath_end_to_end::C { source: "burn.c", output: "burn", options: &[] });
     let program = Program::nasty("processes.c").arguments(["fork-exec"]).arguments([burn.expect("burn.c compiles")]);
-    let recorded = program.arguments(["60"]).options(&["--trace"]).same();
+    let recorded = program.arguments(["60"]).same();
     recorded.profile();
     let mut draw = numbers(0x9e37_79b9_7f4a_7c15);
     let files: Vec<_> = recorded.directory.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -81,6 +82,18 @@ fn every_file_of_a_measurement() {
         std::fs::write(&file, &whole).unwrap();
     }
     recorded.profile();
+}
+
+#[test]
+fn memory_that_the_program_overwrites() {
+    let overwrites = Program::nasty("overwrites.c");
+    for mode in ["thread", "header", "shared"] {
+        let recorded = overwrites.clone().arguments([mode]).same();
+        let said = run_report_within(MOST_CPU_S, &recorded.directory, &[]);
+        let text = said.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.status == 0 && text.contains(&format!("{DISTRUSTED}overwrites (")), "{mode}: {said:?}");
+    }
+    overwrites.arguments(["nothing"]).same().profile().assert_full(900);
 }
 
 #[test]
