@@ -11,7 +11,7 @@ mod sum;
 
 use std::num::NonZeroU8;
 
-use iced_x86::{Decoder, DecoderOptions, Instruction as Iced, OpKind};
+use iced_x86::{Decoder, DecoderOptions, Instruction as Iced};
 
 pub(crate) use register::{Register, RegisterSet};
 use shape::{CONTROL_BITS, CONTROLS, OPERATIONS, Shape};
@@ -122,45 +122,41 @@ impl Instruction {
         if iced.is_invalid() {
             return None;
         }
-        let number = shape::number_of(iced);
-        let shape = shape::shape(number);
+        let (number, shape) = shape::shape_of(iced);
         let mut flags = iced.len() as u8;
-        let mut registers = [Register::NONE.encoded(); 2];
+        let register = |operand: usize, iced: iced_x86::Register| match shape.registers[operand] {
+            true => Register::of(iced),
+            false => Register::NONE,
+        };
+        let registers = [register(0, iced.op0_register()).encoded(), register(1, iced.op1_register()).encoded()];
         let (mut base, mut index, mut scale) = (Register::NONE, Register::NONE, 0);
         let (mut low, mut high, mut wide) = (0u32, 0u32, None);
-        let operands = iced.op_count();
-        for operand in 0..operands {
-            match iced.op_kind(operand) {
-                OpKind::Register => {
-                    let register = Register::of(iced.op_register(operand)).encoded();
-                    match registers.get_mut(operand as usize) {
-                        Some(place) => *place = register,
-                        None => low |= u32::from(register) << (8 * (operand.min(3) - 1)),
-                    }
+        if shape.has_more_registers() {
+            for (operand, iced) in [(2, iced.op2_register()), (3, iced.op3_register())] {
+                if shape.registers[operand] {
+                    low |= u32::from(Register::of(iced).encoded()) << (8 * (operand - 1));
                 }
-                OpKind::NearBranch64 | OpKind::NearBranch32 | OpKind::NearBranch16 => {
-                    low = iced.near_branch_target().wrapping_sub(iced.next_ip()) as u32;
-                    flags |= if low >> 31 != 0 { Instruction::NEGATIVE } else { 0 };
-                }
-                OpKind::Memory => {
-                    let displacement = iced.memory_displacement64();
-                    base = match Register::of(iced.memory_base()) {
-                        Register::NONE => Register::FLAT,
-                        base => base,
-                    };
-                    index = Register::of(iced.memory_index());
-                    scale = iced.memory_index_scale().trailing_zeros() as u16;
-                    let displacement =
-                        if base == Register::RIP { displacement.wrapping_sub(iced.next_ip()) } else { displacement };
-                    if base == Register::FLAT && index == Register::NONE && displacement as i32 as u64 != displacement {
-                        wide = Some(displacement);
-                    }
-                    high = displacement as u32;
-                    if matches!(iced.memory_segment(), iced_x86::Register::FS | iced_x86::Register::GS) {
-                        flags |= Instruction::SEGMENT;
-                    }
-                }
-                _ => {}
+            }
+        }
+        if shape.is_relative {
+            low = iced.near_branch_target().wrapping_sub(iced.next_ip()) as u32;
+            flags |= if low >> 31 != 0 { Instruction::NEGATIVE } else { 0 };
+        }
+        if shape.has_memory {
+            base = match Register::of(iced.memory_base()) {
+                Register::NONE => Register::FLAT,
+                base => base,
+            };
+            index = Register::of(iced.memory_index());
+            scale = iced.memory_index_scale().trailing_zeros() as u16;
+            let address = iced.memory_displacement64();
+            let displacement = if base == Register::RIP { address.wrapping_sub(iced.next_ip()) } else { address };
+            if base == Register::FLAT && index == Register::NONE && displacement as i32 as u64 != displacement {
+                wide = Some(displacement);
+            }
+            high = displacement as u32;
+            if matches!(iced.memory_segment(), iced_x86::Register::FS | iced_x86::Register::GS) {
+                flags |= Instruction::SEGMENT;
             }
         }
         if let Some(operand) = shape.immediate {
@@ -196,7 +192,7 @@ impl Instruction {
 
     #[inline]
     fn shape(&self) -> &'static Shape {
-        shape::shape(self.shape_and_scale & ((1 << Instruction::SCALE_SHIFT) - 1))
+        shape::known(self.shape_and_scale & ((1 << Instruction::SCALE_SHIFT) - 1))
     }
 
     #[inline]
@@ -262,7 +258,7 @@ impl Instruction {
 
     /// The third operand, or the fourth.
     fn further_register(&self, operand: usize) -> Register {
-        let is_register = self.shape().further_registers.get(operand.wrapping_sub(2)) == Some(&true);
+        let is_register = self.shape().registers.get(operand) == Some(&true);
         if is_register { Register::decoded((self.value >> (8 * (operand - 1))) as u8) } else { Register::NONE }
     }
 
