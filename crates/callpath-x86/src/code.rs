@@ -77,7 +77,7 @@ impl<'a> ModuleCode<'a> {
 
     /// Where control goes after the instruction that was read last. A call through a word of this module that the loader fills is a
     /// call of what it fills in.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn flow_after(&self, instructions: &Instructions<'_>, instruction: &Instruction) -> Flow {
         match instructions.flow_of(instruction, &self.code_map) {
             Flow::CallIndirect => match self.data.slot_target(instruction, instructions.next_address(), &self.code_map)

@@ -229,6 +229,12 @@ impl Instruction {
         }
     }
 
+    /// Control goes nowhere else but to the next instruction, whatever the operands are.
+    #[inline]
+    pub(crate) fn only_goes_on(&self) -> bool {
+        self.meaning & ((1 << CONTROL_BITS) - 1) == Control::Next as u8
+    }
+
     /// What it asks of the flags.
     #[inline]
     pub(crate) fn condition(&self) -> Option<Condition> {
