@@ -141,10 +141,12 @@ pub(super) struct Shape {
     pub(super) clears: bool,
     /// Which operands are registers.
     pub(super) registers: [bool; 4],
-    /// An operand is memory, accessed or not, that registers and a displacement say.
-    pub(super) has_memory: bool,
-    /// The operand is the distance of a jump or call.
-    pub(super) is_relative: bool,
+    /// All bits of those of the first two operands that are none.
+    pub(super) blanks: [u8; 2],
+    /// What else operands are.
+    pub(super) layout: Layout,
+    /// Operation and control, as an instruction keeps them.
+    pub(super) meaning: u8,
     /// Which operand is a constant.
     pub(super) immediate: Option<u8>,
     /// Bytes of the memory operand.
@@ -164,12 +166,31 @@ pub(super) struct Shape {
     pub(super) may_fault: bool,
 }
 
-impl Shape {
+/// What operands there are beside two registers, a bit each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Layout(u8);
+
+impl Layout {
+    /// Memory, accessed or not, that registers and a displacement say.
+    pub(super) const MEMORY: Layout = Layout(1);
+    /// A constant.
+    pub(super) const CONSTANT: Layout = Layout(2);
+    /// The distance of a jump or call.
+    pub(super) const DISTANCE: Layout = Layout(4);
+    /// The third or the fourth is a register.
+    pub(super) const MORE_REGISTERS: Layout = Layout(8);
+
     #[inline]
-    pub(super) fn has_more_registers(&self) -> bool {
-        self.registers[2] || self.registers[3]
+    pub(super) fn has(self, what: Layout) -> bool {
+        self.0 & what.0 != 0
     }
 
+    fn with(self, what: Layout, is_there: bool) -> Layout {
+        if is_there { Layout(self.0 | what.0) } else { self }
+    }
+}
+
+impl Shape {
     const NONE: Shape = Shape {
         operation: Operation::Other,
         control: Control::Stop,
@@ -177,8 +198,9 @@ impl Shape {
         operands: [OperandShape { is_read: false, is_written: false, is_always_written: false }; 4],
         clears: false,
         registers: [false; 4],
-        has_memory: false,
-        is_relative: false,
+        blanks: [Register::NONE.encoded(); 2],
+        layout: Layout(0),
+        meaning: (Operation::Other as u8) << CONTROL_BITS | Control::Stop as u8,
         immediate: None,
         memory_bytes: 0,
         memory: Access::None,
@@ -288,11 +310,6 @@ fn new_shape(iced: &Iced) -> Shape {
         condition: condition_of(iced.condition_code()),
         clears: matches!(iced.mnemonic(), Mnemonic::Xor | Mnemonic::Sub),
         registers: [0, 1, 2, 3].map(|operand| iced.op_count() > operand && iced.op_kind(operand) == OpKind::Register),
-        has_memory,
-        is_relative: matches!(
-            iced.op0_kind(),
-            OpKind::NearBranch64 | OpKind::NearBranch32 | OpKind::NearBranch16
-        ),
         memory_bytes: iced.memory_size().size() as u16,
         flags_read: Flags(iced.rflags_read() as u16),
         flags_written: Flags(iced.rflags_modified() as u16),
@@ -355,6 +372,15 @@ fn new_shape(iced: &Iced) -> Shape {
         _ => 0,
     };
     shape.stack_change = (iced.stack_pointer_increment() - own_bytes) as i16;
+    shape.blanks = [0, 1].map(|operand| if shape.registers[operand] { 0 } else { Register::NONE.encoded() });
+    let is_distance =
+        matches!(iced.op0_kind(), OpKind::NearBranch64 | OpKind::NearBranch32 | OpKind::NearBranch16);
+    shape.layout = Layout(0)
+        .with(Layout::MEMORY, has_memory)
+        .with(Layout::CONSTANT, shape.immediate.is_some())
+        .with(Layout::DISTANCE, is_distance)
+        .with(Layout::MORE_REGISTERS, shape.registers[2] || shape.registers[3]);
+    shape.meaning = (shape.operation as u8) << CONTROL_BITS | shape.control as u8;
     let touches_memory = info.used_memory().iter().any(|used| reads(used.access()) || writes(used.access()));
     shape.may_fault = touches_memory
         || iced.is_privileged()
