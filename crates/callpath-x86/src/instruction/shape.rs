@@ -223,8 +223,7 @@ static SHAPES: [OnceLock<Shape>; COUNT] = [const { OnceLock::new() }; COUNT];
 /// The shape of an instruction, and its number, by which it is [`known`] from then on.
 #[inline]
 pub(super) fn shape_of(iced: &Iced) -> (u16, &'static Shape) {
-    let has_memory =
-        [iced.op0_kind(), iced.op1_kind(), iced.op2_kind(), iced.op3_kind()].contains(&OpKind::Memory);
+    let has_memory = [iced.op0_kind(), iced.op1_kind(), iced.op2_kind(), iced.op3_kind()].contains(&OpKind::Memory);
     let number = 2 * iced.code() as usize + usize::from(has_memory || is_repeated(iced));
     let shape = SHAPES.get(number).map(|shape| shape.get_or_init(|| new_shape(iced)));
     (number as u16, shape.unwrap_or(&Shape::NONE))
@@ -373,8 +372,7 @@ fn new_shape(iced: &Iced) -> Shape {
     };
     shape.stack_change = (iced.stack_pointer_increment() - own_bytes) as i16;
     shape.blanks = [0, 1].map(|operand| if shape.registers[operand] { 0 } else { Register::NONE.encoded() });
-    let is_distance =
-        matches!(iced.op0_kind(), OpKind::NearBranch64 | OpKind::NearBranch32 | OpKind::NearBranch16);
+    let is_distance = matches!(iced.op0_kind(), OpKind::NearBranch64 | OpKind::NearBranch32 | OpKind::NearBranch16);
     shape.layout = Layout(0)
         .with(Layout::MEMORY, has_memory)
         .with(Layout::CONSTANT, shape.immediate.is_some())
