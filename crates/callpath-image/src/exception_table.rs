@@ -12,7 +12,7 @@ use callpath_format::address::LinkAddr;
 use crate::cfi::FrameRange;
 use crate::landing_pads::LandingPadDiagnostic;
 pub use crate::lsda::LsdaTrouble;
-use crate::lsda::{Cursor, Header, RawCallSite};
+use crate::lsda::{Cursor, Header, LISTED_LIMIT, RawCallSite};
 use crate::module_file::ModuleFile;
 
 /// The table of a procedure, or of a part of one.
@@ -80,8 +80,6 @@ pub enum TypeEntry {
     At(LinkAddr),
 }
 
-/// Numbers in all lists of a table. They may overlap, so that its length does not bound them.
-const LISTED_LIMIT: u32 = 1 << 16;
 /// `DW_EH_PE_indirect`
 const INDIRECT: u8 = 0x80;
 
@@ -212,7 +210,8 @@ impl Behind<'_> {
             }
             next = next.filter(|at| !self.actions.contains_key(at));
         }
-        self.actions.append(&mut new);
+        // Appending would go through all of them for each call site.
+        self.actions.extend(new);
         Ok(())
     }
 
@@ -231,7 +230,7 @@ impl Behind<'_> {
             cursor.at = place.ok_or(LsdaTrouble::Cut)?;
             let mut list = Vec::new();
             loop {
-                numbers_left = numbers_left.checked_sub(1).ok_or(LsdaTrouble::Work)?;
+                numbers_left = numbers_left.checked_sub(1).ok_or(LsdaTrouble::Lists)?;
                 match cursor.uleb()? {
                     0 => break,
                     number => list.push(u32::try_from(number - 1).map_err(|_| LsdaTrouble::Type)?),

@@ -9,7 +9,7 @@ use callpath_format::address::LinkAddr;
 
 use crate::cfi::CallFrames;
 use crate::elf::Image;
-use crate::lsda::{Cursor, Header, LsdaTrouble, RawCallSite};
+use crate::lsda::{Cursor, Header, LISTED_LIMIT, LsdaTrouble, RawCallSite};
 use crate::parse_counts::ImagePart;
 
 /// Diagnostics that are kept; the others are counted.
@@ -57,6 +57,7 @@ impl fmt::Display for LandingPadDiagnostic {
             LsdaTrouble::Encoding(encoding) => write!(f, "an unknown encoding of pointers, {encoding:#x}"),
             LsdaTrouble::Outside => write!(f, "a call site or its landing pad is outside of the code"),
             LsdaTrouble::Work => write!(f, "tables that overlap; the rest is not read"),
+            LsdaTrouble::Lists => write!(f, "lists of more than {LISTED_LIMIT} types together"),
             LsdaTrouble::Action => write!(f, "an action leads out of the table or in a circle"),
             LsdaTrouble::Type => write!(f, "a type that is named does not lie in the table"),
         }

@@ -64,7 +64,8 @@ impl Loading {
         if let Some((_, table)) = table(DT_RELR, DT_RELRSZ).or_else(|| section(".relr.dyn")) {
             loading.packed(image, table);
         }
-        loading.pointers.sort_unstable();
+        // Linkers write runs that are in order.
+        loading.pointers.sort();
         loading.called.extend([DT_INIT, DT_FINI].into_iter().filter_map(value).map(LinkAddr));
         for name in [".init", ".fini"] {
             loading.called.extend(section(name).map(|(start, _)| start));

@@ -25,6 +25,9 @@ use callpath_format::address::LinkAddr;
 /// An encoding that says that something is not there.
 pub(crate) const OMITTED: u8 = 0xff;
 
+/// Numbers in all lists of types of a table. They may overlap, so that its length does not bound them.
+pub(crate) const LISTED_LIMIT: u32 = 1 << 16;
+
 /// What can be odd in a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LsdaTrouble {
@@ -40,6 +43,8 @@ pub enum LsdaTrouble {
     Work,
     /// What is done at a call site leads out of the table, or in a circle.
     Action,
+    /// The lists of types that may be thrown on are longer than any compiler makes them.
+    Lists,
     /// A type that is named lies out of the table.
     Type,
 }

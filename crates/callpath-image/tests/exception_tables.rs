@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
-use callpath_image::exception_table::{Clause, ExceptionTable, LsdaTrouble, TypeEntry, fuzz_exception_table};
+use callpath_image::exception_table::{
+    Action, CallSite, Clause, ExceptionTable, LsdaTrouble, TypeEntry, fuzz_exception_table,
+};
 use callpath_image::module_file::ModuleFile;
 use callpath_image::symbols::Procedures;
 use tools::run;
@@ -251,6 +253,59 @@ fn what_is_wrong_is_said() {
     let table = read(".byte 0xff, 0x03, 12, 1, 4, 0, 1, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0").unwrap();
     assert_eq!(table.types, [TypeEntry::Any]);
     assert_eq!(table.call_sites[0].pad, Some(LinkAddr(table.code.start.0 + 2)));
+}
+
+/// Each call site has an action of its own: all are read in one go.
+#[test]
+fn a_table_of_many_actions() {
+    const COUNT: u32 = 100_000;
+    let code = LinkAddr(0x2000)..LinkAddr(0x2000 + u64::from(COUNT));
+    let call = |index: u32| CallSite {
+        calls: LinkAddr(code.start.0 + u64::from(index))..LinkAddr(code.start.0 + u64::from(index) + 1),
+        pad: Some(LinkAddr(code.start.0 + 1)),
+        action: Some(index),
+    };
+    let table = ExceptionTable {
+        at: LinkAddr(0x10_0000),
+        code: code.clone(),
+        pads_from: None,
+        call_site_encoding: 1,
+        type_encoding: None,
+        call_sites: (0..COUNT).map(call).collect(),
+        actions: vec![Action { clause: Clause::CleanUp, next: None }; COUNT as usize],
+        types: Vec::new(),
+        lists: Vec::new(),
+    };
+    assert_written_and_read(&table);
+}
+
+/// Of lists that begin in one another, their bytes do not bound what they hold.
+#[test]
+fn lists_that_overlap_are_bounded() {
+    const COUNT: u32 = 1000;
+    let code = LinkAddr(0x2000)..LinkAddr(0x3000);
+    let mut actions = Vec::new();
+    let mut sites = Vec::new();
+    for index in 0..COUNT {
+        sites.extend([0, 1, 1, (index * 3 + 1) as u8 & 0x7f | 0x80, ((index * 3 + 1) >> 7) as u8]);
+        // -(index + 1), in two bytes; no next one
+        let list = -(i64::from(index) + 1);
+        actions.extend([list as u8 & 0x7f | 0x80, (list >> 7) as u8 & 0x7f, 0]);
+    }
+    let uleb3 = |value: usize| [value as u8 | 0x80, (value >> 7) as u8 | 0x80, (value >> 14) as u8];
+    let mut behind = vec![1];
+    behind.extend(uleb3(sites.len()));
+    behind.extend(sites);
+    behind.extend(actions);
+    behind.extend([0; 4]);
+    let mut bytes = vec![0xff, 0x03];
+    bytes.extend(uleb3(behind.len()));
+    bytes.extend(behind);
+    bytes.extend([1; COUNT as usize]);
+    bytes.push(0);
+    let odd = ExceptionTable::parse(&bytes, LinkAddr(0x10_0000), code).unwrap_err();
+    assert_eq!(odd.trouble, LsdaTrouble::Lists);
+    assert!(odd.to_string().contains("more than 65536 types"), "{odd}");
 }
 
 #[test]

@@ -208,6 +208,7 @@ fn is_credible_start(known: &Knowledge<'_>, at: u32) -> bool {
 fn rows_of(known: Knowledge<'_>) -> CodeAnalysis {
     let Knowledge { code, begins, recipes, .. } = known;
     let mut analysis = CodeAnalysis::default();
+    let mut reader = None;
     for part in code.code_map.parts() {
         let mut last = None;
         let mut at = part.first;
@@ -220,7 +221,8 @@ fn rows_of(known: Knowledge<'_>) -> CodeAnalysis {
             at += skipped as u32;
             let here = recipes.numbers.get(at as usize).copied().unwrap_or(UNSEEN);
             // Nobody runs through padding: what held before it may go on.
-            let padding_end = if here == UNSEEN && last.is_some() { code.padding_end(at, NOWHERE) } else { at };
+            let padding_end =
+                if here == UNSEEN && last.is_some() { code.padding_end_by(&mut reader, at, NOWHERE) } else { at };
             if padding_end > at
                 && padding_end < part.end()
                 && recipes.is_seen(padding_end)

@@ -77,7 +77,7 @@ impl<'a> ModuleCode<'a> {
 
     /// Where control goes after the instruction that was read last. A call through a word of this module that the loader fills is a
     /// call of what it fills in.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn flow_after(&self, instructions: &Instructions<'_>, instruction: &Instruction) -> Flow {
         match instructions.flow_of(instruction, &self.code_map) {
             Flow::CallIndirect => match self.data.slot_target(instruction, instructions.next_address(), &self.code_map)
@@ -91,7 +91,15 @@ impl<'a> ModuleCode<'a> {
 
     /// The first position from `at` on that is not padding, or `end`.
     pub(crate) fn padding_end(&self, at: u32, end: u32) -> u32 {
-        let Some(mut instructions) = Instructions::new(&self.code_map, at) else { return at.min(end) };
+        self.padding_end_by(&mut None, at, end)
+    }
+
+    /// The same for one who asks often: a reader costs more to make than most padding to read.
+    pub(crate) fn padding_end_by(&self, reader: &mut Option<Instructions<'a>>, at: u32, end: u32) -> u32 {
+        if !reader.as_mut().is_some_and(|reader| reader.seek(at)) {
+            *reader = Instructions::new(&self.code_map, at);
+        }
+        let Some(instructions) = reader else { return at.min(end) };
         loop {
             let at = instructions.position();
             if at >= end || !instructions.read().is_some_and(|instruction| instruction.is_padding()) {

@@ -110,8 +110,16 @@ impl<'a> Instructions<'a> {
     }
 
     /// Where control goes after `instruction`, which was read last.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn flow_of(&self, instruction: &Instruction, code_map: &CodeMap<'_>) -> Flow {
+        // Of most.
+        if instruction.only_goes_on() {
+            return Flow::Next;
+        }
+        self.flow_elsewhere(instruction, code_map)
+    }
+
+    fn flow_elsewhere(&self, instruction: &Instruction, code_map: &CodeMap<'_>) -> Flow {
         match instruction.control() {
             Control::Next => Flow::Next,
             Control::Branch => Flow::Branch(self.target_of(instruction, code_map)),

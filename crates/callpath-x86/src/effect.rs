@@ -9,7 +9,7 @@ use crate::state::{IndexedSlot, RAX, RBP, RSP, State};
 use crate::value::{Base, StackAddress, Value};
 
 /// Changes `state` to what it is after `instruction`, which stands at position `at` and ends at address `next`.
-#[inline]
+#[inline(always)]
 pub(crate) fn apply(state: &mut State, instruction: &Instruction, at: u32, next: u64) {
     match instruction.operation() {
         Operation::Move => mov(state, instruction, at),

@@ -11,10 +11,10 @@ mod sum;
 
 use std::num::NonZeroU8;
 
-use iced_x86::{Decoder, DecoderOptions, Instruction as Iced, OpKind};
+use iced_x86::{Decoder, DecoderOptions, Instruction as Iced};
 
 pub(crate) use register::{Register, RegisterSet};
-use shape::{CONTROL_BITS, CONTROLS, OPERATIONS, Shape};
+use shape::{CONTROL_BITS, CONTROLS, Layout, OPERATIONS, Shape};
 pub(crate) use shape::{Condition, Control, Operation};
 
 /// The longest instruction, bytes.
@@ -122,81 +122,91 @@ impl Instruction {
         if iced.is_invalid() {
             return None;
         }
-        let number = shape::number_of(iced);
-        let shape = shape::shape(number);
-        let mut flags = iced.len() as u8;
-        let mut registers = [Register::NONE.encoded(); 2];
-        let (mut base, mut index, mut scale) = (Register::NONE, Register::NONE, 0);
-        let (mut low, mut high, mut wide) = (0u32, 0u32, None);
-        let operands = iced.op_count();
-        for operand in 0..operands {
-            match iced.op_kind(operand) {
-                OpKind::Register => {
-                    let register = Register::of(iced.op_register(operand)).encoded();
-                    match registers.get_mut(operand as usize) {
-                        Some(place) => *place = register,
-                        None => low |= u32::from(register) << (8 * (operand.min(3) - 1)),
-                    }
-                }
-                OpKind::NearBranch64 | OpKind::NearBranch32 | OpKind::NearBranch16 => {
-                    low = iced.near_branch_target().wrapping_sub(iced.next_ip()) as u32;
-                    flags |= if low >> 31 != 0 { Instruction::NEGATIVE } else { 0 };
-                }
-                OpKind::Memory => {
-                    let displacement = iced.memory_displacement64();
-                    base = match Register::of(iced.memory_base()) {
-                        Register::NONE => Register::FLAT,
-                        base => base,
-                    };
-                    index = Register::of(iced.memory_index());
-                    scale = iced.memory_index_scale().trailing_zeros() as u16;
-                    let displacement =
-                        if base == Register::RIP { displacement.wrapping_sub(iced.next_ip()) } else { displacement };
-                    if base == Register::FLAT && index == Register::NONE && displacement as i32 as u64 != displacement {
-                        wide = Some(displacement);
-                    }
-                    high = displacement as u32;
-                    if matches!(iced.memory_segment(), iced_x86::Register::FS | iced_x86::Register::GS) {
-                        flags |= Instruction::SEGMENT;
-                    }
-                }
-                _ => {}
-            }
-        }
-        if let Some(operand) = shape.immediate {
-            let immediate = match shape.operation {
-                // Both of its constants, as one.
-                Operation::Enter => i64::from(iced.stack_pointer_increment()) as u64,
-                _ => iced.immediate(operand.into()),
-            };
-            low |= if shape.has_more_registers() { immediate as u32 & 0xff } else { immediate as u32 };
-            match immediate >> 32 {
-                0 => {}
-                0xffff_ffff => flags |= Instruction::NEGATIVE,
-                _ => wide = Some(immediate),
-            }
-        }
-        let value = match wide {
-            Some(wide) => {
-                flags |= Instruction::WIDE;
-                wide
-            }
-            None => u64::from(high) << 32 | u64::from(low),
+        let (number, shape) = shape::shape_of(iced);
+        let register = |iced: iced_x86::Register, blank: u8| Register::of(iced).encoded() | blank;
+        let mut instruction = Instruction {
+            shape_and_scale: number,
+            len_and_flags: NonZeroU8::new(iced.len() as u8)?,
+            meaning: shape.meaning,
+            registers: [register(iced.op0_register(), shape.blanks[0]), register(iced.op1_register(), shape.blanks[1])],
+            base: Register::NONE.encoded(),
+            index: Register::NONE.encoded(),
+            value: 0,
         };
-        Some(Instruction {
-            shape_and_scale: number | scale << Instruction::SCALE_SHIFT,
-            len_and_flags: NonZeroU8::new(flags)?,
-            meaning: (shape.operation as u8) << CONTROL_BITS | shape.control as u8,
-            registers,
-            base: base.encoded(),
-            index: index.encoded(),
-            value,
-        })
+        if shape.layout.has(Layout::DISTANCE) {
+            let distance = iced.near_branch_target().wrapping_sub(iced.next_ip()) as i32;
+            instruction.value = u64::from(distance as u32);
+            if distance < 0 {
+                instruction.len_and_flags |= Instruction::NEGATIVE;
+            }
+        }
+        if shape.layout.has(Layout::CONSTANT) {
+            instruction.put_constant(iced, shape);
+        }
+        if shape.layout.has(Layout::MORE_REGISTERS) {
+            instruction.put_more_registers(iced, shape);
+        }
+        if shape.layout.has(Layout::MEMORY) {
+            instruction.put_memory(iced);
+        }
+        Some(instruction)
+    }
+
+    #[inline]
+    fn put_constant(&mut self, iced: &Iced, shape: &Shape) {
+        let constant = match shape.operation {
+            // Both of its constants, as one.
+            Operation::Enter => i64::from(iced.stack_pointer_increment()) as u64,
+            _ => iced.immediate(shape.immediate.unwrap_or(0).into()),
+        };
+        self.value = match constant >> 32 {
+            0 => constant,
+            0xffff_ffff => {
+                self.len_and_flags |= Instruction::NEGATIVE;
+                constant & 0xffff_ffff
+            }
+            _ => {
+                self.len_and_flags |= Instruction::WIDE;
+                constant
+            }
+        };
+    }
+
+    #[inline(never)]
+    fn put_more_registers(&mut self, iced: &Iced, shape: &Shape) {
+        self.value &= 0xff;
+        for (operand, iced) in [(2, iced.op2_register()), (3, iced.op3_register())] {
+            if shape.registers[operand] {
+                self.value |= u64::from(Register::of(iced).encoded()) << (8 * (operand - 1));
+            }
+        }
+    }
+
+    #[inline]
+    fn put_memory(&mut self, iced: &Iced) {
+        let base = match Register::of(iced.memory_base()) {
+            Register::NONE => Register::FLAT,
+            base => base,
+        };
+        let index = Register::of(iced.memory_index());
+        (self.base, self.index) = (base.encoded(), index.encoded());
+        self.shape_and_scale |= (iced.memory_index_scale().trailing_zeros() as u16) << Instruction::SCALE_SHIFT;
+        let address = iced.memory_displacement64();
+        let displacement = if base == Register::RIP { address.wrapping_sub(iced.next_ip()) } else { address };
+        if base == Register::FLAT && index == Register::NONE && displacement as i32 as u64 != displacement {
+            self.len_and_flags |= Instruction::WIDE;
+            self.value = displacement;
+        } else {
+            self.value |= displacement << 32;
+        }
+        if matches!(iced.memory_segment(), iced_x86::Register::FS | iced_x86::Register::GS) {
+            self.len_and_flags |= Instruction::SEGMENT;
+        }
     }
 
     #[inline]
     fn shape(&self) -> &'static Shape {
-        shape::shape(self.shape_and_scale & ((1 << Instruction::SCALE_SHIFT) - 1))
+        shape::known(self.shape_and_scale & ((1 << Instruction::SCALE_SHIFT) - 1))
     }
 
     #[inline]
@@ -233,6 +243,12 @@ impl Instruction {
         }
     }
 
+    /// Control goes nowhere else but to the next instruction, whatever the operands are.
+    #[inline]
+    pub(crate) fn only_goes_on(&self) -> bool {
+        self.meaning & ((1 << CONTROL_BITS) - 1) == Control::Next as u8
+    }
+
     /// What it asks of the flags.
     #[inline]
     pub(crate) fn condition(&self) -> Option<Condition> {
@@ -262,7 +278,7 @@ impl Instruction {
 
     /// The third operand, or the fourth.
     fn further_register(&self, operand: usize) -> Register {
-        let is_register = self.shape().further_registers.get(operand.wrapping_sub(2)) == Some(&true);
+        let is_register = self.shape().registers.get(operand) == Some(&true);
         if is_register { Register::decoded((self.value >> (8 * (operand - 1))) as u8) } else { Register::NONE }
     }
 
@@ -271,7 +287,7 @@ impl Instruction {
     pub(crate) fn immediate(&self) -> Option<u64> {
         let shape = self.shape();
         shape.immediate?;
-        if shape.has_more_registers() {
+        if shape.layout.has(Layout::MORE_REGISTERS) {
             return Some(self.value & 0xff);
         }
         if self.has(Instruction::WIDE) && self.base == Register::NONE.encoded() {
@@ -383,7 +399,7 @@ impl Instruction {
     #[inline]
     fn operand_registers(&self) -> [Register; 4] {
         let [a, b] = self.registers.map(Register::decoded);
-        if !self.shape().has_more_registers() {
+        if !self.shape().layout.has(Layout::MORE_REGISTERS) {
             return [a, b, Register::NONE, Register::NONE];
         }
         [a, b, self.further_register(2), self.further_register(3)]

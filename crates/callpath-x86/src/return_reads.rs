@@ -100,18 +100,17 @@ pub fn find(input: &Input<'_>) -> ReturnAddressUsers {
     }
     // `endbr64` and a prefix may stand before a stub's jump.
     const BEFORE_JUMP_BYTES: u64 = 5;
-    let mut ways = Vec::new();
+    let mut ways = Ways { last: vec![NO_WAY; input.procedures.len()], all: Vec::new() };
     for (from, target) in input.ways_out() {
         if is_stub(target) {
             let reads = user_stubs.iter().any(|at| at.0.wrapping_sub(target.0) <= BEFORE_JUMP_BYTES);
             *(if reads { &mut uses_return_address } else { &mut is_indirect_tail_caller }).index_mut(from) = true;
         } else if let Some(to) = input.procedure_of(target) {
-            ways.push((from, to));
+            ways.push(from, to);
         }
     }
-    ways.sort_unstable_by_key(|way| (way.1, way.0));
     let found = |is: Vec<bool>| {
-        let is = spread(is, &ways);
+        let is = ways.spread(is);
         (0..is.len()).filter(|index| is[*index]).collect()
     };
     ReturnAddressUsers {
@@ -120,16 +119,37 @@ pub fn find(input: &Input<'_>) -> ReturnAddressUsers {
     }
 }
 
-/// What is so of where a way leads to is so of where it comes from. `ways` are sorted by where they lead.
-fn spread(is: Vec<bool>, ways: &[(usize, usize)]) -> Vec<bool> {
-    let mut search = Search::new(vec![false; is.len()]);
-    (0u32..).zip(is).filter(|(_, is)| *is).for_each(|(index, _)| search.add(index));
-    while let Some(index) = search.next() {
-        let to = index as usize;
-        let first = ways.partition_point(|way| way.1 < to);
-        ways[first..].iter().take_while(|way| way.1 == to).for_each(|way| search.add(way.0 as u32));
+/// Jumps from procedures to others: for each procedure, a list of those that jump to it.
+struct Ways {
+    /// The index in `all` of a procedure's last one, or [`NO_WAY`].
+    last: Vec<u32>,
+    /// From where, and the index of the one before.
+    all: Vec<(u32, u32)>,
+}
+
+const NO_WAY: u32 = u32::MAX;
+
+impl Ways {
+    fn push(&mut self, from: usize, to: usize) {
+        if let Some(last) = self.last.get_mut(to) {
+            self.all.push((from as u32, *last));
+            *last = (self.all.len() - 1) as u32;
+        }
     }
-    search.met
+
+    /// What is so of where a way leads to is so of where it comes from.
+    fn spread(&self, is: Vec<bool>) -> Vec<bool> {
+        let mut search = Search::new(vec![false; is.len()]);
+        (0u32..).zip(is).filter(|(_, is)| *is).for_each(|(index, _)| search.add(index));
+        while let Some(index) = search.next() {
+            let mut way = self.last.get(index as usize).copied().unwrap_or(NO_WAY);
+            while let Some(&(from, before)) = self.all.get(way as usize) {
+                search.add(from);
+                way = before;
+            }
+        }
+        search.met
+    }
 }
 
 impl Input<'_> {

@@ -61,23 +61,15 @@ pub(super) fn encode(
     header.len_bytes = u32::try_from(layout.end).ok()?;
     rows.blocks.push(header.rows);
     let mut bytes = Vec::with_capacity(layout.end);
-    let mut put = |at: usize, section: &mut dyn Iterator<Item = u8>| {
-        bytes.resize(at, 0);
-        bytes.extend(section);
-    };
-    put(0, &mut header.to_bytes().into_iter());
-    put(layout.regions, &mut rows.regions.iter().flat_map(Region::to_bytes));
-    put(layout.blocks, &mut rows.blocks.iter().flat_map(|block| block.to_le_bytes()));
-    put(layout.rows, &mut std::iter::empty());
+    put(&mut bytes, 0, [header.to_bytes()]);
+    put(&mut bytes, layout.regions, rows.regions.iter().map(Region::to_bytes));
+    put(&mut bytes, layout.blocks, rows.blocks.iter().map(|block| block.to_le_bytes()));
+    bytes.resize(layout.rows, 0);
     rows.put_by_block(&mut bytes);
-    let mut put = |at: usize, section: &mut dyn Iterator<Item = u8>| {
-        bytes.resize(at, 0);
-        bytes.extend(section);
-    };
-    put(layout.recipes, &mut recipes.packed.iter().flat_map(Packed::to_bytes));
-    put(layout.wide, &mut recipes.words.iter().copied().flatten());
-    put(layout.expr, &mut recipes.expressions.iter().copied());
-    put(layout.end, &mut std::iter::empty());
+    put(&mut bytes, layout.recipes, recipes.packed.iter().map(Packed::to_bytes));
+    put(&mut bytes, layout.wide, recipes.words.iter().copied());
+    put(&mut bytes, layout.expr, [&recipes.expressions]);
+    bytes.resize(layout.end, 0);
     Some(Encoded {
         bytes,
         header,
@@ -86,6 +78,14 @@ pub(super) fn encode(
         wide_recipes: recipes.wide,
         surplus_recipes: ranking.surplus,
     })
+}
+
+/// Appends a section, which begins at `at`.
+fn put(bytes: &mut Vec<u8>, at: usize, section: impl IntoIterator<Item = impl AsRef<[u8]>>) {
+    bytes.resize(at, 0);
+    for record in section {
+        bytes.extend_from_slice(record.as_ref());
+    }
 }
 
 /// The table of no code at all.

@@ -56,15 +56,16 @@ impl RecipePool {
             return index;
         };
         let (recipe, bits) = (*recipe, bits | bit);
+        if let Some(&with) = self.with_bits.get(&(index, bits)) {
+            return with;
+        }
         if Packed::pack(&recipe).is_none_or(|packed| packed.kind() == Packed::UNKNOWN) {
             return index;
         }
-        let next = self.recipes.len() as u32;
-        let with = *self.with_bits.entry((index, bits)).or_insert(next);
-        if with == next {
-            self.recipes.push(recipe);
-            self.bits.push(bits);
-        }
+        let with = self.recipes.len() as u32;
+        self.with_bits.insert((index, bits), with);
+        self.recipes.push(recipe);
+        self.bits.push(bits);
         with
     }
 

@@ -44,13 +44,15 @@ pub(crate) struct Gaps<'f, 'a> {
     padding: Bitmap,
     /// Branches and jumps into gaps: `(to, from)`, sorted.
     jumpers: Vec<(u32, u32)>,
+    /// Reads padding.
+    reader: Option<Instructions<'a>>,
 }
 
 impl<'f, 'a> Gaps<'f, 'a> {
     /// All starts that were found have been followed.
     pub(crate) fn new(frames: &'f mut Frames<'a>) -> Gaps<'f, 'a> {
         let bitmap = || Bitmap::new(frames.known.code.code_map.len());
-        Gaps { garbage: bitmap(), padding: bitmap(), jumpers: Vec::new(), frames }
+        Gaps { garbage: bitmap(), padding: bitmap(), jumpers: Vec::new(), reader: None, frames }
     }
 
     /// What is known of the module's frames.
@@ -106,7 +108,7 @@ impl<'f, 'a> Gaps<'f, 'a> {
         if zeros >= 2 {
             return from + zeros;
         }
-        let at = known.code.padding_end(from, NOWHERE);
+        let at = known.code.padding_end_by(&mut self.reader, from, NOWHERE);
         if at > from || at >= end {
             if at < end && !known.recipes.is_seen(at) && !known.code.known.get(at) {
                 self.code(at, round);

@@ -67,7 +67,7 @@ impl Register {
     }
 
     #[inline]
-    pub(super) fn encoded(self) -> u8 {
+    pub(super) const fn encoded(self) -> u8 {
         self.0
     }
 

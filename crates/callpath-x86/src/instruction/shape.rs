@@ -139,8 +139,14 @@ pub(super) struct Shape {
     pub(super) operands: [OperandShape; 4],
     /// With the same register twice, the result does not depend on it.
     pub(super) clears: bool,
-    /// Whether the third operand and the fourth are registers.
-    pub(super) further_registers: [bool; 2],
+    /// Which operands are registers.
+    pub(super) registers: [bool; 4],
+    /// All bits of those of the first two operands that are none.
+    pub(super) blanks: [u8; 2],
+    /// What else operands are.
+    pub(super) layout: Layout,
+    /// Operation and control, as an instruction keeps them.
+    pub(super) meaning: u8,
     /// Which operand is a constant.
     pub(super) immediate: Option<u8>,
     /// Bytes of the memory operand.
@@ -160,19 +166,41 @@ pub(super) struct Shape {
     pub(super) may_fault: bool,
 }
 
-impl Shape {
+/// What operands there are beside two registers, a bit each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Layout(u8);
+
+impl Layout {
+    /// Memory, accessed or not, that registers and a displacement say.
+    pub(super) const MEMORY: Layout = Layout(1);
+    /// A constant.
+    pub(super) const CONSTANT: Layout = Layout(2);
+    /// The distance of a jump or call.
+    pub(super) const DISTANCE: Layout = Layout(4);
+    /// The third or the fourth is a register.
+    pub(super) const MORE_REGISTERS: Layout = Layout(8);
+
     #[inline]
-    pub(super) fn has_more_registers(&self) -> bool {
-        self.further_registers != [false; 2]
+    pub(super) fn has(self, what: Layout) -> bool {
+        self.0 & what.0 != 0
     }
 
+    fn with(self, what: Layout, is_there: bool) -> Layout {
+        if is_there { Layout(self.0 | what.0) } else { self }
+    }
+}
+
+impl Shape {
     const NONE: Shape = Shape {
         operation: Operation::Other,
         control: Control::Stop,
         condition: None,
         operands: [OperandShape { is_read: false, is_written: false, is_always_written: false }; 4],
         clears: false,
-        further_registers: [false; 2],
+        registers: [false; 4],
+        blanks: [Register::NONE.encoded(); 2],
+        layout: Layout(0),
+        meaning: (Operation::Other as u8) << CONTROL_BITS | Control::Stop as u8,
         immediate: None,
         memory_bytes: 0,
         memory: Access::None,
@@ -192,26 +220,24 @@ impl Shape {
 const COUNT: usize = 2 * 4936;
 static SHAPES: [OnceLock<Shape>; COUNT] = [const { OnceLock::new() }; COUNT];
 
-/// The number of an instruction's shape, which is known from then on.
+/// The shape of an instruction, and its number, by which it is [`known`] from then on.
 #[inline]
-pub(super) fn number_of(iced: &Iced) -> u16 {
-    let operands = iced.op_count();
-    let is_second = if operands == 0 || iced.is_string_instruction() {
-        iced.has_rep_prefix() || iced.has_repne_prefix()
-    } else {
-        (0..operands).any(|operand| iced.op_kind(operand) == OpKind::Memory)
-    };
-    let number = 2 * iced.code() as usize + usize::from(is_second);
-    if let Some(shape) = SHAPES.get(number)
-        && shape.get().is_none()
-    {
-        shape.get_or_init(|| shape_of(iced));
-    }
-    number as u16
+pub(super) fn shape_of(iced: &Iced) -> (u16, &'static Shape) {
+    let has_memory = [iced.op0_kind(), iced.op1_kind(), iced.op2_kind(), iced.op3_kind()].contains(&OpKind::Memory);
+    let number = 2 * iced.code() as usize + usize::from(has_memory || is_repeated(iced));
+    let shape = SHAPES.get(number).map(|shape| shape.get_or_init(|| new_shape(iced)));
+    (number as u16, shape.unwrap_or(&Shape::NONE))
 }
 
+/// A prefix repeats it. With other operands the same prefixes mean something else, and change nothing here.
 #[inline]
-pub(super) fn shape(number: u16) -> &'static Shape {
+fn is_repeated(iced: &Iced) -> bool {
+    (iced.has_rep_prefix() || iced.has_repne_prefix()) && (iced.op_count() == 0 || iced.is_string_instruction())
+}
+
+/// The shape of this number.
+#[inline]
+pub(super) fn known(number: u16) -> &'static Shape {
     SHAPES.get(usize::from(number)).and_then(OnceLock::get).unwrap_or(&Shape::NONE)
 }
 
@@ -228,7 +254,7 @@ const STAND_INS: [[IcedRegister; 5]; 4] = {
 const STAND_IN_BASE: IcedRegister = IcedRegister::R15;
 
 #[cold]
-fn shape_of(iced: &Iced) -> Shape {
+fn new_shape(iced: &Iced) -> Shape {
     // Operands must not name what is used beside them.
     let mut iced = *iced;
     let mut stand_ins = RegisterSet::EMPTY;
@@ -282,7 +308,7 @@ fn shape_of(iced: &Iced) -> Shape {
         control: control_of(&iced),
         condition: condition_of(iced.condition_code()),
         clears: matches!(iced.mnemonic(), Mnemonic::Xor | Mnemonic::Sub),
-        further_registers: [2, 3].map(|operand| iced.op_count() > operand && iced.op_kind(operand) == OpKind::Register),
+        registers: [0, 1, 2, 3].map(|operand| iced.op_count() > operand && iced.op_kind(operand) == OpKind::Register),
         memory_bytes: iced.memory_size().size() as u16,
         flags_read: Flags(iced.rflags_read() as u16),
         flags_written: Flags(iced.rflags_modified() as u16),
@@ -345,6 +371,14 @@ fn shape_of(iced: &Iced) -> Shape {
         _ => 0,
     };
     shape.stack_change = (iced.stack_pointer_increment() - own_bytes) as i16;
+    shape.blanks = [0, 1].map(|operand| if shape.registers[operand] { 0 } else { Register::NONE.encoded() });
+    let is_distance = matches!(iced.op0_kind(), OpKind::NearBranch64 | OpKind::NearBranch32 | OpKind::NearBranch16);
+    shape.layout = Layout(0)
+        .with(Layout::MEMORY, has_memory)
+        .with(Layout::CONSTANT, shape.immediate.is_some())
+        .with(Layout::DISTANCE, is_distance)
+        .with(Layout::MORE_REGISTERS, shape.registers[2] || shape.registers[3]);
+    shape.meaning = (shape.operation as u8) << CONTROL_BITS | shape.control as u8;
     let touches_memory = info.used_memory().iter().any(|used| reads(used.access()) || writes(used.access()));
     shape.may_fault = touches_memory
         || iced.is_privileged()
