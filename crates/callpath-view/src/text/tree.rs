@@ -32,6 +32,9 @@ const CONTINUES: f64 = 0.8;
 const DULL_CALLS: (usize, usize) = (12, 12);
 const DULL_CALLERS: (usize, usize) = (6, 2);
 
+/// Further metrics get one half of the width that the first one leaves; names of procedures keep the other.
+const ROOM_SHARE: usize = 2;
+
 /// Which columns a tree has.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Columns {
@@ -286,22 +289,45 @@ impl Drawing<'_> {
     }
 
     fn cells_width(&self) -> usize {
-        let first = if self.columns == Columns::One { 18 } else { 26 };
-        first + self.further().map(|(_, width)| width + 2).sum::<usize>()
+        self.first_width() + self.further().map(|(_, width)| width + 2).sum::<usize>()
     }
 
-    /// The metrics that have a column besides the first one, as far as they fit, each with its column's width. The number of
-    /// samples says nothing of cost, and a histogram is no number.
+    /// The metrics with a column of their own besides the first one, each with its column's width.
     fn further(&self) -> impl Iterator<Item = (usize, usize)> {
-        let mut room = self.page.options.width.saturating_sub(if self.columns == Columns::One { 18 } else { 26 }) / 2;
+        let mut room = self.page.options.width.saturating_sub(self.first_width()) / ROOM_SHARE;
+        self.candidates().map_while(move |(metric, width)| {
+            room = room.checked_sub(width + 2)?;
+            Some((metric, width))
+        })
+    }
+
+    /// The metrics that could have a column besides the first one. The number of samples says nothing of cost, and a histogram
+    /// is not a number.
+    fn candidates(&self) -> impl Iterator<Item = (usize, usize)> {
         let metrics = self.page.profile.metrics.iter().enumerate().skip(1);
         let is_number = |metric: &Metric| !matches!(metric.value, MetricType::Histogram { .. });
         let is_shown = move |metric: &Metric| metric.source != MetricSource::Samples && is_number(metric);
-        metrics.filter(move |(_, metric)| is_shown(metric)).map_while(move |(index, metric)| {
-            let width = columns(&heading_of(metric)).max(9);
-            room = room.checked_sub(width + 2)?;
-            Some((index, width))
-        })
+        metrics
+            .filter(move |(_, metric)| is_shown(metric))
+            .map(|(index, metric)| (index, columns(&heading_of(metric)).max(9)))
+    }
+
+    /// Says which metrics have no column for lack of room, and how to see them. `None` if each has one.
+    pub(super) fn without_column(&self) -> Option<String> {
+        let left_out = self.candidates().skip(self.further().count());
+        let names: Vec<String> =
+            left_out.map(|(metric, _)| printable(&self.page.profile.metrics[metric].name).into()).collect();
+        if names.is_empty() {
+            return None;
+        }
+        let room: usize = self.candidates().map(|(_, width)| width + 2).sum();
+        let (width, them) = (self.first_width() + ROOM_SHARE * room, if names.len() == 1 { "it" } else { "them" });
+        Some(format!("No column for {}: --width {width} shows {them}, --json every metric.", names.join(", ")))
+    }
+
+    /// Columns that the first metric takes.
+    fn first_width(&self) -> usize {
+        if self.columns == Columns::One { 18 } else { 26 }
     }
 
     /// What a node costs by each column.
