@@ -194,8 +194,9 @@ mod tests {
         }
     }
 
+    /// The doubling name's text is 2^200 bytes long: it ends because the printer counts its steps and its output.
     #[test]
-    fn hostile_names_end_quickly() {
+    fn hostile_names_end() {
         let deep_pointer = format!("_Z1f{}i", "P".repeat(10_000));
         let deep_template = format!("_Z1f{}{}", "1aI".repeat(4_000), "E".repeat(4_000));
         // Each argument is a function of twice the one before.
@@ -203,9 +204,11 @@ mod tests {
             format!("_Z1fPFiiE{}", (0..200).map(|i| format!("PFS{0}_S{0}_E", radix_36(i))).collect::<String>());
         let rust_deep = format!("_R{}C1a", "Nv".repeat(8_000));
         for name in [&deep_pointer, &deep_template, &doubling, &rust_deep, &"_Z".repeat(5_000), &"_ZN".repeat(5_000)] {
-            let begun = std::time::Instant::now();
             assert!(demangle(name).len() <= OUTPUT_LEN_LIMIT.max(name.len()));
-            assert!(begun.elapsed().as_secs() < 2, "{name:.30}");
+            let Some(rest) = name.strip_prefix("_Z") else { continue };
+            let mut parser = Parser::new(rest, RECURSION_LIMIT);
+            parser.mangled();
+            assert!(parser.nodes.len() <= name.len(), "{name:.30}: {} parts", parser.nodes.len());
         }
     }
 
