@@ -316,7 +316,7 @@ impl Drawing<'_> {
     pub(super) fn without_column(&self) -> Option<String> {
         let left_out = self.candidates().skip(self.further().count());
         let names: Vec<String> =
-            left_out.map(|(metric, _)| printable(&self.page.profile.metrics[metric].name).into()).collect();
+            left_out.map(|(metric, _)| printable(&self.page.profile.metrics[metric].name)).collect();
         if names.is_empty() {
             return None;
         }
