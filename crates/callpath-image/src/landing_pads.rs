@@ -50,7 +50,7 @@ pub struct LandingPadDiagnostic {
 
 impl fmt::Display for LandingPadDiagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "read the landing pads at {:#x}, offset {:#x}: ", self.table.0, self.offset)?;
+        write!(f, "the landing pads at {:#x}, offset {:#x}: ", self.table.0, self.offset)?;
         match self.trouble {
             LsdaTrouble::Nowhere => write!(f, "no bytes of the file lie there"),
             LsdaTrouble::Cut => write!(f, "the table ends too early"),

@@ -14,6 +14,7 @@ use callpath_tables::table_cache::TableCache;
 use callpath_view::text::printable;
 use clap::Subcommand;
 
+use super::code::expect_code;
 use super::profile::load;
 use super::work;
 use crate::outcome::Outcome;
@@ -126,8 +127,14 @@ fn unwind(options: &RecipeOptions) -> Outcome {
     }
 }
 
-fn disagreements(file: &std::path::Path) -> Outcome {
+fn module(file: &std::path::Path) -> anyhow::Result<Module> {
     let module = Module::read(file).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
+    expect_code(&module, file)?;
+    Ok(module)
+}
+
+fn disagreements(file: &std::path::Path) -> Outcome {
+    let module = module(file)?;
     let mut out = output::stdout();
     let found = callpath_tables::recipes::disagreements(&module);
     for point in &found {
@@ -140,7 +147,7 @@ fn disagreements(file: &std::path::Path) -> Outcome {
 }
 
 fn recipes(file: &std::path::Path, options: &RecipeOptions) -> Outcome {
-    let module = Module::read(file).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
+    let module = module(file)?;
     let build = callpath_tables::recipes::build_table(&module, options);
     let table = Table::new(&build.bytes).map_err(|e| anyhow::anyhow!("the table is malformed: {e:?}"))?;
     let mut out = output::stdout();

@@ -14,6 +14,7 @@ use callpath_tables::table_cache::TableCache;
 use callpath_view::text::printable;
 use serde_json::{Value, json};
 
+use super::code::expect_code;
 use crate::outcome::Outcome;
 use crate::{output, surroundings};
 
@@ -38,10 +39,12 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let module = Module::read(&arguments.file).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
+    let with_code = expect_code(&module, &arguments.file);
     let names = ModuleNames::from_module(&arguments.file, Ok(module), None, &surroundings::debug_roots());
     for diagnostic in names.diagnostics() {
         output::say(diagnostic);
     }
+    with_code?;
     let Some(source) = names.structure_source() else {
         return Err(anyhow::anyhow!("failed to read {}", arguments.file.display()).into());
     };
