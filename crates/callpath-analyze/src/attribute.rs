@@ -298,8 +298,8 @@ impl Adder<'_> {
         at
     }
 
-    /// What stands for a frame in each of its contexts, from outside in: its procedure, the loops and inlined calls around it, its line. Of
-    /// our own code nothing.
+    /// What stands for a frame in each of its contexts, from outside in: its procedure, the loops and inlined calls
+    /// around it, its line. Of our own code nothing.
     fn scopes_of(&mut self, key: FrameKey, module: Option<usize>) -> Vec<Scope> {
         let strings = &mut self.profile.strings;
         let Some(module) = module.map(|module| &self.code.modules[module]) else {

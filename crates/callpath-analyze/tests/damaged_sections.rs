@@ -1,5 +1,5 @@
-//! Each section that structure is found from, damaged in turn: there is an answer, what is wrong is told, and what is found is
-//! no less than without the section.
+//! Damages each section that structure is found from in turn: there is an answer, diagnostics say what is wrong, and
+//! as much is found as without the section.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -151,7 +151,7 @@ fn call_frame_information_of_a_stripped_program() {
             assert!(said != is_unharmed, "{name}, {how}: {:?}", damaged.diagnostics);
             let (had, have) = (entries(&whole), entries(&damaged));
             assert!(had.iter().all(|entry| have.contains(entry)), "{name}, {how}: {had:x?} and {have:x?}");
-            // A procedure whose only call nobody knows of may be seen twice.
+            // A procedure whose only call is unknown may be seen twice.
             assert!(have.len() <= had.len() + 2, "{name}, {how}: {} procedures of {}", have.len(), had.len());
             assert_eq!(amounts(&damaged).0, amounts(&whole).0, "{name}, {how}");
         }
@@ -164,7 +164,8 @@ fn call_frame_information_of_a_stripped_program() {
     assert_eq!(amounts(&both).0, amounts(&whole).0);
 }
 
-/// Section headers that lead nowhere, are zeros, or are too few: told, and program headers lead to the code and its frames.
+/// Section headers that lead nowhere, are zeros, or are too few: reported, and program
+/// headers lead to the code and its frames.
 #[test]
 fn section_headers_and_cut_files() {
     let directory = tempfile::tempdir().unwrap();
@@ -198,7 +199,7 @@ fn section_headers_and_cut_files() {
         assert!(said.iter().any(tells), "{what}: {said:?}");
         assert!(said.iter().any(|said| said.contains("copy or build it anew")), "{what}: {said:?}");
         let found = found(bytes);
-        // Call frame information lies behind the code: without it procedures are told by their code alone.
+        // Call frame information lies behind the code: without it procedures are found by their code alone.
         match named {
             "a segment" => assert!(!found.procedures.is_empty(), "{what}"),
             _ => assert_eq!(amounts(&found).0, amounts(&whole).0, "{what}"),

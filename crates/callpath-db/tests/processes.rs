@@ -1,4 +1,5 @@
-//! Views of several processes and threads, computed by hand: what merges, what is selected, and partial roots beside them.
+//! Views of several processes and threads, computed by hand: what merges, what is
+//! selected, and partial roots beside them.
 
 mod support;
 

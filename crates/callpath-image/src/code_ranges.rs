@@ -39,8 +39,8 @@ pub(crate) struct Within<'w, 'a> {
 }
 
 impl<'a> CodeAttributes<'a> {
-    /// Gives each range to `add`, but for those of code that the linker dropped: they begin at 0, where no code lies, or end
-    /// where they begin. Gives whether there were any of these. An error says why not all of it is known.
+    /// Gives each range to `add`, but for those of code that the linker dropped: they begin at 0, where no code lies,
+    /// or end where they begin. Gives whether there were any of these. An error says why not all of it is known.
     pub(crate) fn each(
         &self,
         within: &Within<'_, 'a>,

@@ -20,9 +20,8 @@ const INPUT_LEN_LIMIT: usize = 1 << 14;
 /// Levels of nesting, far above what compilers write, that fit into the stack of any thread.
 const RECURSION_LIMIT: u32 = 96;
 
-/// The name as its programmer would recognise it, in the words of `c++filt --no-verbose`, but numbers without their type
-/// (`0` for `0ul`) and Rust's without the hash. What is not
-/// mangled, or not by rules known here, stays as it is.
+/// The name as its programmer would recognise it, in the words of `c++filt --no-verbose`, but numbers without their
+/// type (`0` for `0ul`) and Rust's without the hash. What is not mangled, or not by rules known here, stays as it is.
 pub fn demangle(name: &str) -> Cow<'_, str> {
     // Names in C cost this comparison and no more.
     if !name.starts_with("_Z") && !name.starts_with("_R") {
@@ -45,8 +44,8 @@ fn rust(name: &str) -> Option<String> {
     Some(output.text)
 }
 
-/// A few instructions that adjust `this` and go on to another procedure, `_ZTh16_N3fooE` to `_ZN3fooE`. What
-/// cpp_demangle says of them tells more of the offsets than of the procedure.
+/// The name of a thunk: a few instructions that adjust `this` and jump to another procedure, `_ZTh16_N3fooE` to
+/// `_ZN3fooE`. cpp_demangle shows its offsets more than the procedure.
 fn thunk(name: &str) -> Option<String> {
     let (kind, rest) = name.strip_prefix("_ZT")?.split_at_checked(1)?;
     let (words, target) = match kind {

@@ -1,4 +1,4 @@
-//! What tells one build of a module from another.
+//! What distinguishes one build of a module from another.
 //! Two files of the same identity are the same module, whatever their paths.
 
 use std::fmt;

@@ -6,7 +6,8 @@ thread_local! {
     static MAY_BE_REFUSED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What this thread allocates right now it can do without. A global allocator that ends the process for want of memory asks.
+/// What this thread allocates right now it can do without. A global allocator that
+/// ends the process for want of memory asks.
 pub fn may_be_refused() -> bool {
     MAY_BE_REFUSED.get()
 }

@@ -1,7 +1,8 @@
-//! A module's file as this process knows it: its bytes, and the parts that several analyses ask for. Each part is parsed when it is
-//! first asked for, by whichever thread, and then shared.
+//! A module's file as this process knows it: its bytes, and the parts that several analyses ask for. Each part is
+//! parsed when it is first asked for, by whichever thread, and then shared.
 //!
-//! The parts live as long as the `ModuleFile`: whoever needs the bytes alone from then on keeps the [`Image`] and drops this.
+//! The parts live as long as the `ModuleFile`: whoever needs the bytes alone from
+//! then on keeps the [`Image`] and drops this.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -42,8 +43,8 @@ impl ModuleFile {
         &self.image
     }
 
-    /// The executable ranges that are analysed, sorted and disjoint: no more bytes than the file has, twice, whatever its headers
-    /// claim.
+    /// The executable ranges that are analysed, sorted and disjoint: no more bytes than the
+    /// file has, twice, whatever its headers claim.
     pub fn code(&self) -> &[Range<LinkAddr>] {
         &self.code
     }

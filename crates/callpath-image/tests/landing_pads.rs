@@ -1,5 +1,5 @@
-//! Landing pads against what compilers themselves write: their assembler output names each call site and each pad by labels,
-//! which are kept in the linked file. And broken tables: an answer that lies in the code, or a diagnostic.
+//! Landing pads against what compilers themselves write: their assembler output names each call site and each pad by
+//! labels, which are kept in the linked file. And broken tables: an answer that lies in the code, or a diagnostic.
 
 mod tools;
 

@@ -1,5 +1,5 @@
-//! Files cut anywhere and with any bytes changed: an answer or an error, never a panic or an endless loop, and no more answers than
-//! such a file can hold.
+//! Files cut anywhere and with any bytes changed: an answer or an error, never a panic or an endless loop, and
+//! no more answers than such a file can hold.
 //!
 //! A few seconds of what a fuzzer does for hours; the generator and its seed are fixed, so that a failure repeats.
 
@@ -85,7 +85,8 @@ fn hot_places(bytes: &[u8]) -> Vec<usize> {
 
 /// A broken file answers at most so many times as much as the whole one. Measured: 1.6.
 const ANSWERS: usize = 4;
-/// A demangled name is at most so many times as long as its mangled form. Measured: 13; substitutions repeat what they name.
+/// A demangled name is at most so many times as long as its mangled form. Measured:
+/// 13; substitutions repeat what they name.
 const LENGTH: usize = 32;
 
 fn survive(original: &[u8], count: usize, seed: u64) {

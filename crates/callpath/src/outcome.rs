@@ -2,7 +2,7 @@
 
 /// Why a subcommand ended without doing its work.
 pub(crate) struct Failure {
-    /// What is said, after "callpath: ".
+    /// The message, after "callpath: ".
     pub(crate) error: anyhow::Error,
     /// The exit status.
     pub(crate) status: u8,

@@ -67,8 +67,8 @@ impl ModuleStructure {
     }
 }
 
-/// The structure of the procedures that `wanted` lie in; of all if there are none. `progress` is told how many are done,
-/// and of how many, by any thread. Other threads help as far as there are processors.
+/// The structure of the procedures that `wanted` lie in; of all if there are none. `progress` gets how many are done
+/// and how many there are, on any thread. Other threads help as far as there are processors.
 pub fn structure(
     source: &ModuleSource,
     wanted: Option<&[LinkAddr]>,
@@ -237,7 +237,7 @@ fn procedure(graph: &ProcedureGraph, units: &Units<'_>, beginnings: &Beginnings)
     let (forest, too_deep) = forest(graph).shallow(graph, |block| source.weight(graph, block));
     if let Some(TooDeep { left_out, deepest, kept }) = too_deep {
         units.diagnostics.borrow_mut().push(format!(
-            "{NEST_TOO_DEEP} in the procedure at {:#x}: {deepest} loops are in one another, of which the outer {kept} are told \
+            "{NEST_TOO_DEEP} in the procedure at {:#x}: {deepest} loops are in one another, of which the outer {kept} are shown \
              ({left_out} loops are not)",
             graph.entry.0
         ));

@@ -23,9 +23,8 @@ struct Climber {
     origin: NodeId,
 }
 
-/// The callers tree of `asked`, which has no lines: who calls a procedure, and from within which loops. What a loop costs
-/// itself is its procedure's. Grows by levels, as `query` prunes: a node under the
-/// threshold has no callers.
+/// The callers tree of `asked`, which has no lines: who calls a procedure, and from within which loops. What a loop
+/// costs itself is its procedure's. Grows by levels, as `query` prunes: a node under the threshold has no callers.
 pub(super) fn callers(asked: &Counted, query: &Query) -> (Counted, Costs) {
     let from = &asked.tree;
     let costs = with_loops(from);

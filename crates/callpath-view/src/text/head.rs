@@ -50,8 +50,8 @@ pub(super) fn what_ran(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     wrapped(&facts, ", ", page, out)
 }
 
-/// The quality line: the class of every sample, the share of invalid links if there are any, and what sampling cost the program
-/// and the recorder.
+/// The quality line: the class of every sample, the share of invalid links if there are any, and what
+/// sampling cost the program and the recorder.
 pub(super) fn quality(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     let profile = page.profile;
     let quality = &profile.quality;
@@ -62,8 +62,8 @@ pub(super) fn quality(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
         facts.push(format!("{} of the links between frames are invalid", percent(links.invalid, all)));
     }
     if quality.taken > 0 {
-        // What samples cost in a process is compared with CPU time of the same processes: the kernel's account is without daemons,
-        // and with processes that were not measured.
+        // What samples cost in a process is compared with CPU time of the same processes: the kernel's account is
+        // without daemons, and with processes that were not measured.
         let of_one = || profile.info.cpu_time_by_kernel_ns.filter(|_| process_count(profile) == 1);
         let cost = match measured_cpu_ns(profile).or_else(of_one).filter(|&ns| ns > 0) {
             Some(cpu_ns) => format!("{} of the cpu time", percent(quality.overhead_ns, cpu_ns)),

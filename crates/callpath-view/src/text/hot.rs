@@ -12,8 +12,8 @@ use super::printable::columns;
 use super::quantity::{self, count, percent, value};
 use super::tree::{heading_of, is_of_sharing, is_shared_out_by};
 
-/// The path goes on to a child with at least this share of its parent's cost.
-const GOES_ON: f64 = 0.5;
+/// The path continues to a child with at least this share of its parent's cost.
+const CONTINUES: f64 = 0.5;
 
 /// Frames at each end of a path that are named.
 const ENDS: usize = 8;
@@ -27,7 +27,7 @@ pub(super) fn hottest_path(view: &View, page: Page<'_>, out: &mut dyn Write) -> 
     while let Some(child) = view.children(node).next() {
         // However many processes and threads share the cost, the path goes to a procedure.
         let in_code = view.nodes[node].scope.kind.is_frame() || view.nodes[node].scope.kind.is_body();
-        let hot = !in_code || cost(child) as f64 >= GOES_ON * cost(node) as f64;
+        let hot = !in_code || cost(child) as f64 >= CONTINUES * cost(node) as f64;
         if !hot || matches!(view.nodes[child].scope.kind, ScopeKind::Pruned | ScopeKind::Line) {
             break;
         }

@@ -97,7 +97,7 @@ struct Brackets {
     round: bool,
 }
 
-/// A demangled name, already printable, in at most `max` columns. What goes first is what tells the least: the
+/// A demangled name, already printable, in at most `max` columns. What distinguishes least is cut first: the
 /// parameters, then template arguments from the innermost outwards, then the middle.
 pub(super) fn shorten(name: &str, max: usize) -> String {
     if columns(name) <= max {

@@ -4,7 +4,7 @@
 //! Branches are marked, and lie one step to the right:
 //!
 //! ```text
-//! 100.0%    4.18 s          main                called by nobody
+//! 100.0%    4.18 s          main                has no caller
 //!  99.8%    4.17 s    0.4%  compress            called by main
 //!   2.1%   87.8 ms    2.1%  ├ write_out         called by compress, beside:
 //!  96.0%    4.01 s    9.0%  find_match          called by compress: has nearly all of its cost
@@ -196,7 +196,7 @@ impl Drawing<'_> {
         format!("… {kept}")
     }
 
-    /// The child that goes on in the column of `node`, which is the first of `children`, if any does.
+    /// The child that continues the column of `node`: the first of `children`, if any does.
     fn continuation(&self, node: usize, children: &[usize]) -> Option<usize> {
         let &first = children.first()?;
         let top_level = self.view.nodes[node].parent == Some(0);
@@ -301,8 +301,8 @@ impl Drawing<'_> {
         })
     }
 
-    /// The metrics that could have a column besides the first one. The number of samples says nothing of cost, and a histogram
-    /// is not a number.
+    /// The metrics that could have a column besides the first one. The number of samples says nothing
+    /// of cost, and a histogram is not a number.
     fn candidates(&self) -> impl Iterator<Item = (usize, usize)> {
         let metrics = self.page.profile.metrics.iter().enumerate().skip(1);
         let is_number = |metric: &Metric| !matches!(metric.value, MetricType::Histogram { .. });

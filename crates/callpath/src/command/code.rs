@@ -4,8 +4,8 @@ use std::path::Path;
 
 use callpath_tables::module::Module;
 
-/// An error that names the file, if there is no code in it. Debug information is split from its program with all headers, so that such
-/// a file looks like a program otherwise.
+/// An error that names the file, if there is no code in it. Debug information is split from its program with all
+/// headers, so that such a file looks like a program otherwise.
 pub(crate) fn expect_code(module: &Module, file: &Path) -> anyhow::Result<()> {
     if !module.file().code().is_empty() {
         return Ok(());

@@ -44,7 +44,8 @@ pub(crate) enum Command {
         /// Where to
         file: PathBuf,
     },
-    /// The calling contexts of measurements by id, added up, a line each: id, the caller's id, where in which module, costs
+    /// The calling contexts of measurements by id, added up, a line each: id, the
+    /// caller's id, where in which module, costs
     Contexts {
         /// Measurement directories
         #[arg(required = true)]
@@ -176,7 +177,7 @@ fn pinned(table: &Table<'_>, id: RecipeId) -> String {
     let said = [
         (Packed::PINNED, ", return kept"),
         (Packed::PINS_CALLEE, ", callee's return kept"),
-        (Packed::TAIL_CALLS_ANY, ", may go on elsewhere"),
+        (Packed::TAIL_CALLS_ANY, ", may continue elsewhere"),
     ];
     said.into_iter().filter(|(bit, _)| head & bit != 0).map(|(_, what)| what).collect()
 }

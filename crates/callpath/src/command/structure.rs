@@ -22,11 +22,11 @@ use crate::{output, surroundings};
 pub(crate) struct Arguments {
     /// An ELF file: a program or a shared library
     file: PathBuf,
-    /// Machine-readable: docs/formats.md tells the fields
+    /// Machine-readable: docs/formats.md describes the fields
     #[arg(long)]
     json: bool,
-    /// Only procedures with this name, or whose name has it as a part between colons, brackets or blanks; or the one that
-    /// an address (0x1234, or FILE+0x1234 as reports have it) lies in
+    /// Only procedures with this name, or whose name has it as a part between colons, brackets or blanks; or the one
+    /// that an address (0x1234, or FILE+0x1234 as reports have it) lies in
     #[arg(long, value_name = "NAME")]
     procedure: Option<String>,
     /// The line of each stretch of code, too

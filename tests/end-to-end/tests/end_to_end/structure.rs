@@ -100,7 +100,8 @@ fn as_it_is_called() {
     assert_eq!(found[0]["name"], "work");
 }
 
-/// What was found is cached, for reports, too; `--no-cache` neither reads nor writes it. No bar where there is no terminal.
+/// What was found is cached, for reports, too; `--no-cache` neither reads nor
+/// writes it. No bar where there is no terminal.
 #[test]
 fn found_once() {
     let program = Program::compiled(C { source: "loops.c", output: "loops_kept", options: &["-finline", "-O1"] });
@@ -132,7 +133,8 @@ fn found_once() {
     assert_eq!(kept().expect("a cached structure").0, whole);
 }
 
-/// Debug information that was split off has all headers of its program, and no code: an empty answer would look like one.
+/// Debug information that was split off has all headers of its program, and no
+/// code: an empty answer would look like one.
 #[test]
 fn of_a_file_without_code() {
     let program = Program::compiled(C { source: "loops.c", output: "loops_split", options: &[] });
