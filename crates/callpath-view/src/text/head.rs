@@ -98,7 +98,7 @@ fn classes(quality: &Quality) -> Vec<String> {
     let mut facts = vec![format!("{taken}: {}", classes.join(", "))];
     if !quality.is_balanced() {
         let accounted = thousands(quality.accounted());
-        facts.push(format!("these are {accounted}, so the account does not add up: please report it"));
+        facts.push(format!("these are {accounted}, so the tally does not add up: please report it"));
     }
     facts
 }
