@@ -20,7 +20,11 @@ fn text(path: &Path) -> &str {
 }
 
 fn compiled(directory: &Path, compiler: &str, options: &[&str]) -> PathBuf {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../callpath-image/tests/programs/shapes.cc");
+    compiled_of(directory, "shapes.cc", compiler, options)
+}
+
+fn compiled_of(directory: &Path, source: &str, compiler: &str, options: &[&str]) -> PathBuf {
+    let source = &format!("{}/../callpath-image/tests/programs/{source}", env!("CARGO_MANIFEST_DIR"));
     let path = directory.join("shapes");
     run(compiler, &[options, &["-O2", source, "-o", text(&path)]].concat());
     path
@@ -162,6 +166,22 @@ fn call_frame_information_of_a_stripped_program() {
     let both = found(both);
     assert!(both.diagnostics.len() >= 2, "{:?}", both.diagnostics);
     assert_eq!(amounts(&both).0, amounts(&whole).0);
+}
+
+/// Broken landing pads take nothing but loops through them; the diagnostics name the file, the table and the place in it.
+#[test]
+fn landing_pads() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = std::fs::read(compiled_of(directory.path(), "throws.cc", "g++", &["-shared", "-fPIC"])).unwrap();
+    assert_eq!(found(file.clone()).diagnostics, Vec::<String>::new());
+    let headers = headers(&file);
+    let table = headers.iter().find(|header| header.name == ".gcc_except_table").unwrap();
+    let damaged = found(damaged(&file, table, "random"));
+    assert!(!damaged.diagnostics.is_empty());
+    for said in damaged.diagnostics {
+        let names_table = said.contains(": the landing pads at 0x") && said.contains(", offset 0x");
+        assert!(said.starts_with("failed to read damaged") && names_table, "{said}");
+    }
 }
 
 /// Section headers that lead nowhere, are zeros, or are too few: reported, and program
