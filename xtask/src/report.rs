@@ -135,7 +135,7 @@ fn seconds(time: Duration) -> String {
 #[derive(Debug, Default)]
 struct Failed {
     tests: Vec<String>,
-    /// So many more lines, at most, belong to the last test.
+    /// More lines that may belong to the last test.
     more_lines: usize,
 }
 

@@ -233,7 +233,7 @@ impl Adder<'_> {
                 (PARTIAL_ROOT, _) => *partial.get_or_insert_with(|| self.partial_root(thread)),
                 _ => scope_node,
             };
-            // It is the procedure that returned, not a loop of it. Our own frames are none of the program's.
+            // It is the procedure that returned, not a loop of it. Our own frames do not belong to the program.
             for &metric in &self.of_procedure {
                 let value = std::mem::take(&mut values[metric]);
                 if let Some(procedure) = procedure.filter(|_| value != 0) {

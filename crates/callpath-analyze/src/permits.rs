@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use callpath_image::memory::has_room;
 
-/// So much memory is left for another thread to be begun, in bytes: its stack, and twice what
+/// Memory that must be free for another thread to start, in bytes: its stack, and twice what
 /// glibc's allocator reserves for it. Where memory is limited (`ulimit -v`), one thread that ends
 /// its work is more than several that do not.
 const ROOM_FOR_THREAD: usize = 256 << 20;

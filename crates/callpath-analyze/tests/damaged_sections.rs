@@ -168,7 +168,8 @@ fn call_frame_information_of_a_stripped_program() {
     assert_eq!(amounts(&both).0, amounts(&whole).0);
 }
 
-/// Broken landing pads take nothing but loops through them; the diagnostics name the file, the table and the place in it.
+/// Broken landing pads take nothing but loops through them; the diagnostics name
+/// the file, the table and the place in it.
 #[test]
 fn landing_pads() {
     let directory = tempfile::tempdir().unwrap();

@@ -44,7 +44,7 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 /// Diagnostics that are kept; the others are counted.
 const MAX_DIAGNOSTICS: usize = 64;
 
-/// So many zeros are no terminator with padding behind it.
+/// Zeros in a row from which on they are not a terminator with padding behind it.
 const ZEROS: usize = 16;
 
 /// Expressions that depend on the pc may make a row for so many bytes of code; the PLT's makes two for 16.

@@ -79,7 +79,7 @@ impl<'a> CodeAttributes<'a> {
     }
 }
 
-/// A list without a single range, dropped ones included, is none that a compiler writes.
+/// Compilers write no list without a single range, dropped ones included.
 fn each_of_list<'a>(
     dwarf: &Dwarf<Reader<'a>>,
     unit: &gimli::Unit<Reader<'a>>,

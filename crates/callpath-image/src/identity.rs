@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::ImageError;
 
-/// So much of a file is read at once.
+/// Bytes of a file that are read at once.
 const BLOCK_BYTES: usize = 256 << 10;
 
 /// A module's identity: by it profiles of different processes, hosts and runs are put together.

@@ -12,7 +12,7 @@ pub fn may_be_refused() -> bool {
     MAY_BE_REFUSED.get()
 }
 
-/// So many bytes for a buffer; false if there are not so many.
+/// Reserves `len` more bytes for a buffer; false if the memory is lacking.
 pub fn reserve(buffer: &mut Vec<u8>, len: usize) -> bool {
     MAY_BE_REFUSED.set(true);
     let is_there = buffer.try_reserve_exact(len).is_ok();

@@ -74,7 +74,7 @@ impl ModuleFile {
         self.loading.get_or_init(|| Loading::of(&self.image))
     }
 
-    /// Drops [`loading`](ModuleFile::loading); whoever asks for it again has it parsed again.
+    /// Drops [`loading`](ModuleFile::loading); the next question parses it again.
     pub fn release_relocations(&mut self) {
         self.loading.take();
     }

@@ -56,7 +56,7 @@ const WALKERS: [&[u8]; 19] = [
 ];
 
 /// The same by what their constants contain, where no name need be left: OCaml, Go, greenlets, V8's options, GraalVM's
-/// native images, SBCL. Each in two parts, the second one first, so that this program is none of them.
+/// native images, SBCL. Each in two parts, the second one first, so that this program does not match.
 const WALKERS_CONSTANTS: [[&str; 2]; 7] = [
     ["RUNPARAM", "OCAML"],
     ["buildinf:", "Go "],
@@ -73,7 +73,7 @@ impl ReturnUse {
         u8::from(self.reads) | u8::from(self.walks) << 1 | u8::from(self.catches) << 2
     }
 
-    /// From its byte; `None` if it is none.
+    /// From its byte; `None` for other bytes.
     pub fn from_byte(byte: u8) -> Option<ReturnUse> {
         let bit = |bit: u8| byte >> bit & 1 != 0;
         (byte < 8).then_some(ReturnUse { reads: bit(0), walks: bit(1), catches: bit(2) })

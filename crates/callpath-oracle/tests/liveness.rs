@@ -17,9 +17,9 @@ use callpath_x86::liveness::{Convention, LiveSet, Liveness};
 /// How much is run.
 #[derive(Clone, Copy)]
 struct Extent {
-    /// So many instructions.
+    /// Instructions to run, at most.
     steps: u64,
-    /// Each block is disturbed so often.
+    /// How often each block is disturbed.
     visits: u32,
 }
 

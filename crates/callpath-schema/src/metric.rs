@@ -91,7 +91,7 @@ enum How {
 }
 
 impl Rule {
-    /// `a` and `b` as one value. Integers saturate. Of derived metrics there is none.
+    /// `a` and `b` as one value. Integers saturate. Not for derived metrics.
     pub fn combine(self, a: u64, b: u64) -> u64 {
         match (self.how, self.value) {
             (How::Nothing, _) => 0,

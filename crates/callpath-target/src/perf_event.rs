@@ -12,9 +12,9 @@ use crate::process::descriptors_are_scarce;
 /// When the kernel takes a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Every {
-    /// Each time that the event has happened so often.
+    /// A sample each time that this many events have happened.
     Period(u64),
-    /// So many times a second, by a period that the kernel adapts in each thread.
+    /// Samples a second, by a period that the kernel adapts in each thread.
     Rate(u64),
 }
 

@@ -257,7 +257,7 @@ fn values(json: &mut Vec<u8>, metrics: &[Metric], costs: Row<'_>) -> io::Result<
             _ => match metrics[first].value(costs.get(first)) {
                 Value::Integer(value) => integer(json, value),
                 Value::Signed(value) => write!(json, "{value}")?,
-                // JSON has no number for what is none.
+                // JSON has no number for NaN and infinity.
                 Value::Real(value) if !value.is_finite() => json.extend_from_slice(b"null"),
                 Value::Real(value) => write!(json, "{value:?}")?,
             },

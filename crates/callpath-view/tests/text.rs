@@ -73,7 +73,7 @@ fn each_further_metric_has_a_column() {
     check("metrics.txt", &view(&profile, ViewKind::Context, &TextOptions::default()));
     for (kind, width) in [(ViewKind::Context, 84), (ViewKind::Callers, 76), (ViewKind::Flat, 84)] {
         let shown = |width| view(&profile, kind, &TextOptions { width, ..TextOptions::default() });
-        // Where there is no room for a column there is none, and the text says how to see it.
+        // A metric without room for its column is named, with the width that shows it.
         let narrow = shown(47).replace('\n', " ");
         let left_out =
             format!("No column for cpu-time, context-switches: --width {width} shows them, --json every metric.");

@@ -56,7 +56,7 @@ pub(super) struct ModuleCode {
     pub(super) unresolved: Vec<String>,
     /// Samples in them.
     pub(super) unresolved_samples: u64,
-    /// What of its DWARF could not be used.
+    /// The parts of its DWARF that could not be used, as sentences.
     pub(super) broken_dwarf: Vec<String>,
     /// Procedures of which some loops are left out, as sentences.
     pub(super) too_deep: Vec<String>,

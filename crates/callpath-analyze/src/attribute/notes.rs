@@ -16,7 +16,7 @@ const HINTS: usize = 3;
 /// Modules with less than this share of the samples in unnamed code get no hint.
 const HINT_SHARE: f64 = 0.02;
 
-/// What ran, how it ended, and what a person should know who reads the profile.
+/// What ran, how it ended, and the notes for the reader of the profile.
 pub(super) fn describe(profile: &mut Profile, measurement: &Measurement, code: &Code) {
     let session = &measurement.session;
     let info = &mut profile.info;

@@ -50,8 +50,8 @@ pub(super) fn find_same(of: ProcedureLoops<'_>, code_ranges_of: &[Vec<u32>], pla
     }
 }
 
-/// So many blocks and edges are looked at for each block of a procedure, and at least, to tell loops apart. What is
-/// left when they are used up stays one loop.
+/// Blocks and edges that may be looked at to separate loops: for each block of a procedure, and at least. Loops that
+/// are left when they are used up stay one.
 const STEPS_FOR_BLOCK: usize = 64;
 const LEAST_STEPS: usize = 1 << 18;
 

@@ -384,7 +384,7 @@ impl<'a> Looped<'a> {
     fn recorded(&self, around: u32) -> u32 {
         let nest = &self.of.source.nest;
         steps::take(self.code_ranges.len());
-        // Code by its context, those in one another side by side.
+        // Code by its context, nested contexts side by side.
         let len = |code_range: &CodeRange| code_range.code.end.0 - code_range.code.start.0;
         let mut code: Vec<(u32, u32, u64)> = self
             .code_ranges

@@ -124,7 +124,7 @@ fn measure(directory: &Path, source: &str, build: &Build, wrong: &mut Vec<String
     [by_full, by_lines, by_code]
 }
 
-/// What of `annotations` a structure has. `form` is applied to the paths of both.
+/// The `annotations` that a structure has. `form` is applied to the paths of both.
 fn compare(
     structure: &ModuleStructure,
     annotations: &Annotations,

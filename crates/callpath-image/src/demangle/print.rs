@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use super::Limited;
 use super::tree::{CONST, Function, Id, LVALUE, Node, RESTRICT, RVALUE, VOLATILE};
 
-/// More steps than this are none of a name that a compiler writes.
+/// Steps that no name of a compiler needs.
 const STEPS: usize = 1 << 18;
 
 pub(super) struct Printer<'t, 'a> {

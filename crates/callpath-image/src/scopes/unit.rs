@@ -354,7 +354,7 @@ impl UnitScopes {
         self.paint_scopes.get(before).copied().and_then(some).map(ScopeId)
     }
 
-    /// The innermost scope of each range of code within `range`: ascending, disjoint; where there is none, nothing.
+    /// The innermost scope of each range of code within `range`: ascending, disjoint; code without a scope is left out.
     pub fn scope_ranges(&self, range: Range<LinkAddr>) -> impl Iterator<Item = (Range<LinkAddr>, ScopeId)> + '_ {
         let first = self.paint_addrs.partition_point(|start| *start <= range.start.0).saturating_sub(1);
         let scope_ranges = self.paint_addrs.iter().zip(&self.paint_scopes).enumerate().skip(first);

@@ -17,7 +17,7 @@ const PASSES_PER_VISIT: u32 = 8;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) pc: RunAddr,
-    /// So many calls deep.
+    /// Depth of calls.
     pub(super) depth: usize,
     /// It is too early for a snapshot.
     pub(super) is_skipped: bool,

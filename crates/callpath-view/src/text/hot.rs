@@ -79,7 +79,7 @@ pub(super) fn procedures(
     let costly: Vec<_> = procedures.iter().filter(|procedure| first(&procedure.self_cost) > 0).collect();
     let title = format!("Procedures by self {}", page.metric_name());
     writeln!(out, "\n{}", page.ink(Ink::Bold, &title))?;
-    // What costs are shared out by, and what comes of it: how often, and how much each time.
+    // The count by which costs are divided, and the quotient: how often, and how much each time.
     let further: Vec<usize> = (1..profile.metrics.len()).filter(|&metric| is_of_sharing(profile, metric)).collect();
     let mut heading = format!("{:>6} {:>9}  {:>6}  ", "self", page.cost_heading(), "total");
     further.iter().for_each(|&metric| heading += &format!("{:>10}  ", heading_of(&profile.metrics[metric])));

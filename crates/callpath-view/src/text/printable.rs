@@ -138,7 +138,7 @@ fn collapse<'a>(name: &str, pairs: impl Iterator<Item = &'a Brackets>) -> String
     shown
 }
 
-/// The matched `<>` and `()` of a name, in order of opening; those of operators' names are none.
+/// The matched `<>` and `()` of a name, in order of opening, without those of operators' names.
 fn brackets(name: &str) -> Vec<Brackets> {
     let bytes = name.as_bytes();
     let mut open: Vec<usize> = Vec::new();

@@ -122,8 +122,8 @@ fn waits_that_go_on_when_the_program_ends() {
         assert_eq!(recorded.ended.status, status, "{mode}: {}", recorded.ended.stderr);
         let (waited, profile) = (waited(&recorded.ended.stderr), recorded.profile());
         let found = profile.through(&[place], "wall-time");
-        // They do not begin to wait at the same moment, nor does the program end at once; and whoever asks them must
-        // get a processor before the program ends.
+        // They do not begin to wait at the same moment, nor does the program end at once; and the recorder, which asks
+        // them, must get a processor before the program ends.
         assert!(found * 10 > waited * 8, "{mode}: {found} of {waited} ns; {:?}", profile.quality);
         // Once each, and not once more when the wait is over.
         let total = profile.total("wall-time");

@@ -123,7 +123,7 @@ fn found_once() {
     assert_eq!(shown(&[]), found);
     let (whole, path) = kept().expect("a cached structure");
     assert_eq!(shown(&[]), found);
-    // Damaged, it is made again, but not by who does not look at it.
+    // Damaged, it is built again, except with --no-cache, which does not look at it.
     let mut damaged = whole.clone();
     damaged[whole.len() / 2] ^= 1;
     std::fs::write(&path, &damaged).expect("a file");
