@@ -76,13 +76,13 @@ fn each_further_metric_has_a_column() {
         // A metric without room for its column is named, with the width that shows it.
         let narrow = shown(47).replace('\n', " ");
         let left_out =
-            format!("No column for cpu-time, context-switches: --width {width} shows them, --json every metric.");
-        let one_left_out = format!("No column for context-switches: --width {width} shows it, --json every metric.");
+            format!("No room for cpu-time, context-switches: --width {width} shows them; --json has every metric.");
+        let one_left_out = format!("No room for context-switches: --width {width} shows it; --json has every metric.");
         assert!(narrow.contains(if kind == ViewKind::Callers { &one_left_out } else { &left_out }), "{narrow}");
         assert!(shown(47).lines().all(|line| line.chars().count() <= 70), "{narrow}");
         assert!(shown(width - 1).replace('\n', " ").contains(&one_left_out));
         let wide = shown(width);
-        assert!(!wide.contains("No column") && wide.contains(" context-switches  "), "{wide}");
+        assert!(!wide.contains("No room") && wide.contains(" context-switches  "), "{wide}");
     }
 }
 

@@ -322,7 +322,7 @@ impl Drawing<'_> {
         }
         let room: usize = self.candidates().map(|(_, width)| width + 2).sum();
         let (width, them) = (self.first_width() + ROOM_SHARE * room, if names.len() == 1 { "it" } else { "them" });
-        Some(format!("No column for {}: --width {width} shows {them}, --json every metric.", names.join(", ")))
+        Some(format!("No room for {}: --width {width} shows {them}; --json has every metric.", names.join(", ")))
     }
 
     /// Columns that the first metric takes.

@@ -22,17 +22,17 @@ use crate::{output, surroundings};
 pub(crate) struct Arguments {
     /// An ELF file: a program or a shared library
     file: PathBuf,
-    /// Machine-readable: docs/formats.md describes the fields
+    /// Print JSON (docs/formats.md)
     #[arg(long)]
     json: bool,
-    /// Only procedures with this name, or whose name has it as a part between colons, brackets or blanks; or the one
-    /// that an address (0x1234, or FILE+0x1234 as reports have it) lies in
+    /// Show only procedures with this name, or with it between colons, brackets or blanks of their name, or the one at an
+    /// address (0x1234, or FILE+0x1234 as in reports)
     #[arg(long, value_name = "NAME")]
     procedure: Option<String>,
-    /// The line of each stretch of code, too
+    /// Show the source line of each stretch of code
     #[arg(long)]
     lines: bool,
-    /// Find everything anew, and keep nothing
+    /// Analyse everything again; neither read nor write the cache
     #[arg(long)]
     no_cache: bool,
 }
@@ -91,7 +91,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
 
 /// What was asked for.
 enum Wanted<'a> {
-    /// What lies at these addresses.
+    /// The procedures at these addresses.
     At(Vec<LinkAddr>),
     /// No symbol has the name, but DWARF may: its own name for a Fortran procedure is not the linker's.
     CalledInDwarf(&'a str),
