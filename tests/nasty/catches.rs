@@ -1,5 +1,5 @@
-//! Panics at every level of a deep stack, caught at every level, through frames whose drops burn time in calls of their own
-//! and panic and catch within: catches ROUNDS.
+//! Panics at every level of a deep stack, caught at every level, through frames whose drops burn time in calls of their
+//! own and panic and catch within: catches ROUNDS.
 use std::hint::black_box;
 use std::panic::{catch_unwind, resume_unwind};
 

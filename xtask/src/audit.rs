@@ -1,8 +1,8 @@
 //! `cargo xtask audit-collect`: what the preloaded object needs, offers and contains.
 //! It reads the linked object that the build script left, not sources.
 //!
-//! A handler may not allocate, lock, resolve a symbol or panic. What the object does not contain, it cannot do. It is loaded
-//! into programs of any C library from glibc 2.31 on: what that lacks, it may not need.
+//! A handler may not allocate, lock, resolve a symbol or panic. What the object does not contain, it cannot do. It is
+//! loaded into programs of any C library from glibc 2.31 on: what that lacks, it may not need.
 
 pub mod glibc;
 mod symbols;
@@ -85,14 +85,14 @@ const EXPORTS: &[&str] = &[
 ];
 
 /// What it may bind to, and whether a program must start where it is lacking: how definitions behind the interposed
-/// functions are found. `_r_debug` is in the loader since GLIBC_2.2.5; `dlsym` moved from libdl to libc.so.6 with GLIBC_2.34. `__tsan_init` is
-/// ThreadSanitizer's, and tells that it is there.
+/// functions are found. `_r_debug` is in the loader since GLIBC_2.2.5; `dlsym` moved from libdl to libc.so.6 with
+/// GLIBC_2.34. `__tsan_init` is ThreadSanitizer's, and shows that it is there.
 const IMPORTS: &[(&str, bool)] = &[("_r_debug", true), ("dlsym", true), ("__tsan_init", true)];
 
 /// The oldest release of glibc that it must run with.
 const OLDEST_GLIBC: (u32, u32) = (2, 31);
-/// Versions that a symbol may be asked for by: none. Each would be looked for in the library that had it when the object
-/// was linked.
+/// Versions that a symbol may be asked for by: none. Each would be looked for in the
+/// library that had it when the object was linked.
 const VERSIONS: &[&str] = &[];
 
 /// Thread-local storage that it may take of the loader's reserve, bytes.
@@ -171,7 +171,7 @@ fn complaints(bytes: &[u8]) -> anyhow::Result<Vec<String>> {
         }
     }
     if symbols.is_empty() {
-        wrong.push("is stripped, so that nobody can see whether panic machinery is in it".into());
+        wrong.push("is stripped, which hides whether panic machinery is in it".into());
     }
 
     let (mut now, mut first) = (false, false);

@@ -1,7 +1,7 @@
 //! Checks that no circle of files that use one another is larger than three: to read one of them is to read them all.
 //!
-//! A file uses another one if a path in it (`crate::`, `super::`, `self::`, or by a module that it declares) leads there, through
-//! `pub use` if need be. Declaring a module and handing a name on is no use; tests may look at anything.
+//! A file uses another one if a path in it (`crate::`, `super::`, `self::`, or by a module that it declares) leads
+//! there, through `pub use` if need be. Declaring a module and handing a name on is no use; tests may look at anything.
 
 mod paths;
 

@@ -20,7 +20,7 @@ pub fn end_those_left() -> anyhow::Result<Vec<String>> {
     let began = Instant::now();
     let mut killed = vec![];
     loop {
-        // SAFETY: takes what has ended; nobody else waits for these.
+        // SAFETY: takes what has ended; no other code waits for these.
         while unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
         let children = children(std::process::id());
         if children.is_empty() {
@@ -42,7 +42,7 @@ pub fn end_those_left() -> anyhow::Result<Vec<String>> {
 /// Kills a process that has not been waited for, and all its descendants. Fails if one cannot be killed.
 pub fn kill(pid: u32) -> anyhow::Result<()> {
     let below = below(pid);
-    // Whoever could start others ends first.
+    // Those that could start others end first.
     for pid in std::iter::once(pid).chain(below) {
         // SAFETY: sends a signal. The first is a child of ours that has not been waited for: the number is its own. Those below
         // were alive a moment ago.

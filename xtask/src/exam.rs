@@ -1,9 +1,9 @@
 //! `cargo xtask exam`: the walk against the truth over many programs, with call frame information and without.
 //! The programs are in exam/programs.rs; callpath-oracle finds true paths.
 //!
-//! Each program is compiled, if need be, and recorded once: NAME.cpsnap.zst and NAME.truth.txt in the directory, good for
-//! as long as the modules are the same. Then each stream is answered three times: as it is; with `--no-cfi`'s option;
-//! and with copies of the modules from which call frame information and symbols were really removed.
+//! Each program is compiled, if need be, and recorded once: NAME.cpsnap.zst and NAME.truth.txt in the directory, good
+//! for as long as the modules are the same. Then each stream is answered three times: as it is; with `--no-cfi`'s
+//! option; and with copies of the modules from which call frame information and symbols were really removed.
 
 mod compile;
 mod programs;

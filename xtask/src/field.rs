@@ -1,8 +1,9 @@
-//! `cargo xtask field`: some sixty programs and runtimes that the suite does not hold, installed, run bare and recorded in turn.
-//! The programs are in field/rows.rs; field/workspace.rs makes them ready; field/table.rs prints the table.
+//! `cargo xtask field`: some sixty programs and runtimes that the suite does not hold, installed, run bare and recorded
+//! in turn. The programs are in field/rows.rs; field/workspace.rs makes them ready; field/table.rs prints the table.
 //!
-//! Each program runs once bare and once recorded into an empty cache, then in pairs, the bare one first in every other pair. A
-//! run that takes too much time or memory is killed, and the program is listed as skipped. Not in CI: it installs some 3 GB.
+//! Each program runs once bare and once recorded into an empty cache, then in pairs, the bare one first in
+//! every other pair. A run that takes too much time or memory is killed, and the program is listed as
+//! skipped. Not in CI: it installs some 3 GB.
 
 mod rows;
 mod same;
@@ -25,7 +26,8 @@ use rows::Row;
 use same::{Agreement, Ended};
 use workspace::Workspace;
 
-/// What one run may take; those of the table take seconds, and some of them ten times as much under a recorder's first look.
+/// What one run may take; those of the table take seconds, and some of them ten
+/// times as much under a recorder's first look.
 const LIMITS: Limits = Limits { wall: Duration::from_secs(120), memory_bytes: 4 << 30 };
 
 /// One program in all its rounds.

@@ -45,8 +45,8 @@ pub fn missing<'a>(packages: &[&'a str]) -> anyhow::Result<Vec<&'a str>> {
     Ok(packages.iter().copied().filter(|package| !installed(package)).collect())
 }
 
-/// Installs packages, as root or through sudo. Gives those that could not be installed. Fails where there is no dpkg-query, or
-/// where apt-get cannot update its lists.
+/// Installs packages, as root or through sudo. Gives those that could not be installed. Fails where there is no
+/// dpkg-query, or where apt-get cannot update its lists.
 pub fn packages<'a>(wanted: &[&'a str]) -> anyhow::Result<Vec<&'a str>> {
     let lacking = missing(wanted)?;
     if lacking.is_empty() {

@@ -108,7 +108,7 @@ fn reap(child: &Child, start: Instant) -> io::Result<Usage> {
     // SAFETY: rusage is plain numbers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     loop {
-        // SAFETY: both pointers are to our own variables; the child is ours and nobody else waits for it.
+        // SAFETY: both pointers are to our own variables; the child is ours and no other code waits for it.
         if unsafe { libc::wait4(pid, &mut status, 0, &mut usage) } == pid {
             break;
         }
@@ -158,7 +158,7 @@ mod tests {
         let (_, exceeded) = run_within(command.stdout(writer), limits).unwrap();
         assert_eq!(exceeded.as_deref(), Some("more than 0 s"));
         drop(command);
-        // Ends only when nobody holds the other side any more.
+        // Ends only when no process holds the other side.
         assert_eq!(io::Read::read_to_end(&mut reader, &mut vec![]).unwrap(), 0);
     }
 

@@ -18,7 +18,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Runs a step. Prints its name before, its time and its error after. A failure is counted, and the next step runs all the same.
+    /// Runs a step. Prints its name before, its time and its error after. A failure is
+    /// counted, and the next step runs all the same.
     pub fn step(&mut self, name: &str, step: impl FnOnce() -> anyhow::Result<()>) {
         self.heading(name);
         let start = Instant::now();
@@ -43,8 +44,8 @@ impl Report {
 
     /// Runs `cargo test`, or what prints like it. Prints its output and adds up its counts.
     ///
-    /// A test that cannot run on this machine appends `name: reason` to the file that `CALLPATH_SKIPPED_TESTS` names. It counts as
-    /// skipped, though libtest says "ok".
+    /// A test that cannot run on this machine appends `name: reason` to the file that `CALLPATH_SKIPPED_TESTS` names.
+    /// It counts as skipped, though libtest says "ok".
     pub fn cargo_test(&mut self, name: &str, command: &mut Command) {
         self.heading(name);
         let start = Instant::now();
@@ -97,7 +98,8 @@ impl Report {
         Ok(status.success())
     }
 
-    /// Prints the time, what was skipped, what failed, and on the last line the counts. The status is a failure if anything failed.
+    /// Prints the time, what was skipped, what failed, and on the last line the counts.
+    /// The status is a failure if anything failed.
     pub fn finish(self) -> ExitCode {
         println!();
         if let Some(started) = self.started {
@@ -133,7 +135,7 @@ fn seconds(time: Duration) -> String {
 #[derive(Debug, Default)]
 struct Failed {
     tests: Vec<String>,
-    /// The last test's words go on, by so many lines at most.
+    /// More lines that may belong to the last test.
     more_lines: usize,
 }
 

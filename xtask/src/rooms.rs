@@ -1,4 +1,5 @@
-//! The rules for source files that a machine can check: a first line that says what the file does, no drawers, no long files.
+//! The rules for source files that a machine can check: a first line that says what
+//! the file does, no drawers, no long files.
 
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,8 @@
-//! `cargo xtask soak`: programs that misbehave and real ones, drawn at random, recorded at 10 kHz for as long as asked for.
-//! The programs are in soak/programs.rs, what must hold after each run in soak/check.rs.
+//! `cargo xtask soak`: programs that misbehave and real ones, drawn at random, recorded at 10 kHz for as long as asked
+//! for. The programs are in soak/programs.rs, what must hold after each run in soak/check.rs.
 //!
-//! The same seed draws the same runs. Each run gives the output and status that it gives bare, accounts for each sample,
-//! and leaves nothing behind; what does not is printed, with the command that repeats it, and fails the whole.
+//! The same seed draws the same runs. Each run gives the output and status that it gives bare, accounts for each
+//! sample, and leaves nothing behind; what does not is printed, with the command that repeats it, and fails the whole.
 
 mod check;
 mod draw;

@@ -1,5 +1,5 @@
-//! `cargo xtask suite`: real programs bare, under callpath and under perf, in turn; or under callpath without the sentinel and with it.
-//! The programs are in suite/programs.rs, the layout of figures in suite/table.rs.
+//! `cargo xtask suite`: real programs bare, under callpath and under perf, in turn; or under callpath without the
+//! sentinel and with it. The programs are in suite/programs.rs, the layout of figures in suite/table.rs.
 //!
 //! In each round every program runs once in each way, one right after the other, so that a machine that slows down
 //! slows all of them down; ratios are taken within a round. CPU is that of the program and the recorder together.

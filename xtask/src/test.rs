@@ -9,8 +9,8 @@ use crate::build::{self, Profile};
 use crate::report::Report;
 use crate::{audit, install, lint};
 
-/// `cargo xtask test [--quick]`: installs what the tests use, lints, builds a release, audits the preloaded object, runs all tests.
-/// What was skipped stands before the counts. The status is a failure if any step or test failed.
+/// `cargo xtask test [--quick]`: installs what the tests use, lints, builds a release, audits the preloaded object,
+/// runs all tests. What was skipped stands before the counts. The status is a failure if any step or test failed.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     arguments.only(&["quick"])?;
     if arguments.flag("quick") {
@@ -47,7 +47,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         return Ok(report.finish());
     };
     report.step("audit-collect", || audit::check(&built.preload));
-    // In the dev profile: its checks of overflow are part of the tests. The programs are recorded with the release build.
+    // In the dev profile: its checks of overflow are part of the tests. The
+    // programs are recorded with the release build.
     let mut tests = build::cargo();
     tests.args(["test", "--workspace", "--locked", "--no-fail-fast"]).env("CALLPATH_UNDER_TEST", &built.callpath);
     report.cargo_test("tests", &mut tests);

@@ -1,5 +1,5 @@
-//! How time and memory of a structure grow with the file: one C++ unit linked 50, 100, 200, ... times, as it is, with its debug
-//! information compressed, and without any. Needs g++ and objcopy.
+//! How time and memory of a structure grow with the file: one C++ unit linked 50, 100, 200, ... times, as it is, with
+//! its debug information compressed, and without any. Needs g++ and objcopy.
 //!
 //! ```text
 //! cargo run --release -p callpath-analyze --example structure_growth [-- DOUBLINGS]

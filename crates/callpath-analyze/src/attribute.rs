@@ -233,7 +233,7 @@ impl Adder<'_> {
                 (PARTIAL_ROOT, _) => *partial.get_or_insert_with(|| self.partial_root(thread)),
                 _ => scope_node,
             };
-            // It is the procedure that returned, not a loop of it. Our own frames are none of the program's.
+            // It is the procedure that returned, not a loop of it. Our own frames do not belong to the program.
             for &metric in &self.of_procedure {
                 let value = std::mem::take(&mut values[metric]);
                 if let Some(procedure) = procedure.filter(|_| value != 0) {
@@ -298,8 +298,8 @@ impl Adder<'_> {
         at
     }
 
-    /// What stands for a frame in each of its contexts, from outside in: its procedure, the loops and inlined calls around it, its line. Of
-    /// our own code nothing.
+    /// What stands for a frame in each of its contexts, from outside in: its procedure, the loops and inlined calls
+    /// around it, its line. Of our own code nothing.
     fn scopes_of(&mut self, key: FrameKey, module: Option<usize>) -> Vec<Scope> {
         let strings = &mut self.profile.strings;
         let Some(module) = module.map(|module| &self.code.modules[module]) else {

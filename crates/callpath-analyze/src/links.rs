@@ -1,11 +1,11 @@
 //! Whether a caller can have called its callee: the certificate of each step of a walk.
 //! It must not look at samples.
 //!
-//! Tallent et al. 2009, section 2.3.2: a link is *valid* if a call of the callee precedes the return address, directly or
-//! through the procedure linkage table; *likely* if a dynamically dispatched call does, or one of a procedure that hands
-//! over to the callee by jumping, as far as that can be followed; *invalid* if none of these. Here also: the frame of a
-//! signal handler's return and what it interrupted are valid, so is whatever began on the code that begins a stack, and
-//! code that cannot be looked at makes a link likely.
+//! Tallent et al. 2009, section 2.3.2: a link is *valid* if a call of the callee precedes the return address, directly
+//! or through the procedure linkage table; *likely* if a dynamically dispatched call does, or one of a procedure that
+//! hands over to the callee by jumping, as far as that can be followed; *invalid* if none of these. Here also: the
+//! frame of a signal handler's return and what it interrupted are valid, so is whatever began on the code that begins a
+//! stack, and code that cannot be looked at makes a link likely.
 
 use callpath_format::address::LinkAddr;
 use callpath_image::exports::Export;
@@ -97,7 +97,7 @@ impl LinkRater {
         let mut without_exceptions = 0;
         loop {
             let Some(&(place, is_called)) = reached.get(next) else {
-                // What it goes on at when an exception lands, which may be in another part of it.
+                // The landing pads where it continues after an exception, which may be in another part of it.
                 let landings = landings_of(modules, &reached[without_exceptions..]);
                 without_exceptions = reached.len();
                 landings.into_iter().for_each(|place| add(&mut reached, place, false));
@@ -134,7 +134,8 @@ impl LinkRater {
                     let code = usize::try_from(procedure.len).ok().and_then(|len| names.bytes(procedure.start, len));
                     code.map_or(Leaves { anywhere: true, ..Leaves::default() }, |code| leaves(code, procedure.start))
                 });
-                // Who ends in a call that comes back goes on in the next one. That is not followed: most do not come back.
+                // A procedure that ends in a call continues in the next procedure if the
+                // call returns. Most do not: not followed.
                 let next_one = leaves.behind_last_call.and_then(|at| names.bounds(at));
                 if leaves.anywhere || next_one.as_ref().is_some_and(is_in) {
                     return Rating::Likely;
@@ -166,8 +167,8 @@ fn landings_of(modules: &impl Modules, reached: &[(Frame, bool)]) -> Vec<Frame> 
     reached.iter().filter_map(|(place, _)| of(place)).flatten().collect()
 }
 
-/// What a name of the linkage table can be bound to. `None`: that is not known, or the name's own procedure chooses (memcpy,
-/// for one), or `callee` is the loader's, which binds it.
+/// What a name of the linkage table can be bound to. `None`: that is not known, or the name's own procedure chooses
+/// (memcpy, for one), or `callee` is the loader's, which binds it.
 fn bound_to(modules: &impl Modules, name: &str, callee: Frame) -> Option<Vec<Frame>> {
     let is_loader = |names: &ModuleNames| !names.exports("__tls_get_addr").is_empty();
     if modules.names(callee.module).is_some_and(is_loader) {
@@ -184,8 +185,8 @@ fn bound_to(modules: &impl Modules, name: &str, callee: Frame) -> Option<Vec<Fra
     (!bound.is_empty()).then_some(bound)
 }
 
-/// Whether the frame is where a signal handler returns to: `mov eax, 15; syscall`. What called it is the kernel, and what
-/// it returns to was interrupted.
+/// Whether the frame is where a signal handler returns to: `mov eax, 15; syscall`. What called it is the
+/// kernel, and what it returns to was interrupted.
 fn is_signal_return(names: &ModuleNames, frame: Frame) -> bool {
     const RETURNS: [&[u8]; 2] = [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05], &[0xb8, 15, 0, 0, 0, 0x0f, 0x05]];
     let return_address = LinkAddr(frame.address.0.wrapping_add(1));

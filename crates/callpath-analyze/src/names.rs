@@ -63,7 +63,7 @@ struct Source {
     lines: Lines,
 }
 
-/// What of a module's code tells whether a step of a walk can be right.
+/// Facts of a module's code by which steps of a walk are rated.
 struct StepFacts {
     /// Where exceptions land, by the address of the calls.
     landings: Vec<LandingPad>,
@@ -162,7 +162,7 @@ impl ModuleNames {
         })
     }
 
-    /// To be called when the structure is found and its source dropped: so much of the analysis goes as nobody asks for again.
+    /// Call this when the structure is found and its source dropped: it frees what no later question needs.
     pub fn end_analysis(&self) {
         let Some(source) = &self.source else { return };
         let has_frames = source.module.borrow().as_ref().is_some_and(|module| module.file().has_call_frames());
@@ -178,7 +178,7 @@ impl ModuleNames {
         &self.path
     }
 
-    /// Why names or lines are missing; nothing of it is fatal. The lines' own appear once lines were asked for.
+    /// Why names or lines are missing; none is fatal. The lines' own appear once lines were asked for.
     pub fn diagnostics(&self) -> impl Iterator<Item = String> {
         let lines = self.source.as_ref().map(|source| source.lines.diagnostics());
         let own = self.diagnostics.iter().map(|error| format!("failed to {error}"));
@@ -264,7 +264,7 @@ impl ModuleNames {
         pads.iter().skip(first).take_while(move |pad| pad.calls.start < code.end).map(|pad| pad.pad)
     }
 
-    /// Whether `addr`, a look-up address, is in code that nobody calls: a stack begins there.
+    /// Whether `addr`, a look-up address, is in code that has no caller: a stack begins there.
     pub(crate) fn begins_stack(&self, addr: LinkAddr) -> bool {
         let found = self.source.as_ref().map_or(&[][..], |source| &source.facts().stack_starts);
         found.iter().any(|start| start.contains(&addr))

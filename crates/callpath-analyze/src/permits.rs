@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use callpath_image::memory::has_room;
 
-/// So much memory is left for another thread to be begun, in bytes: its stack, and twice what glibc's allocator reserves for it. Where memory
-/// is limited (`ulimit -v`), one thread that ends its work is more than several that do not.
+/// Memory that must be free for another thread to start, in bytes: its stack, and twice what
+/// glibc's allocator reserves for it. Where memory is limited (`ulimit -v`), one thread that ends
+/// its work is more than several that do not.
 const ROOM_FOR_THREAD: usize = 256 << 20;
 
 /// Threads at work now.
@@ -23,7 +24,8 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    /// One more, if there are a processor and memory for it. The thread that works by it is to [`begin`](Permit::begin) it.
+    /// One more, if there are a processor and memory for it. The thread that works
+    /// by it is to [`begin`](Permit::begin) it.
     pub(crate) fn take() -> Option<Permit> {
         let permit = Permit::take_of(&AT_WORK, std::thread::available_parallelism().map_or(1, usize::from))?;
         has_room(ROOM_FOR_THREAD).then_some(permit)
@@ -34,7 +36,7 @@ impl Permit {
         count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Permit { count })
     }
 
-    /// For the first of several, which goes on whatever others do.
+    /// For the first of several threads, which continues whatever the others do.
     pub(crate) fn first() -> Permit {
         AT_WORK.fetch_add(1, Ordering::Relaxed);
         Permit { count: &AT_WORK }

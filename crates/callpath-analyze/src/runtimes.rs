@@ -1,4 +1,4 @@
-//! What a runtime can be told so that more of its code has names: one table.
+//! The options of runtimes that give names to more of their code: one table.
 
 /// Whose names are missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,7 +69,7 @@ pub(crate) fn is_interpreter(module: &str, procedure: &str) -> bool {
     procedures.any(|(begin, end)| procedure.starts_with(begin) && procedure.ends_with(end))
 }
 
-/// What the runtimes among these modules (file names) can be told.
+/// The options of the runtimes among these modules (file names).
 pub(crate) fn hints<'a>(whose: Nameless, modules: impl Iterator<Item = &'a str> + Clone) -> Vec<&'static str> {
     let mut hints: Vec<&'static str> = Vec::new();
     for runtime in RUNTIMES.iter().filter(|runtime| runtime.whose == whose) {

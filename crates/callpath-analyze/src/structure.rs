@@ -1,9 +1,10 @@
 //! Static structure: a procedure's loops and inlined calls, and the source line of each of its instructions.
 //! It must not know profiles, or how a structure is shown.
 //!
-//! Tallent et al. 2009, section 3. The way of the data: a procedure's control flow graph and its loops (callpath-x86), what
-//! the source says of its code (callpath-image) -> [`code_ranges`]: stretches of one block, one inlined call and one line, where
-//! DWARF is silent about inlining with contexts that are inferred ([`infer`]) -> [`scope_tree`]: loops are placed between inlined calls
+//! Tallent et al. 2009, section 3. The way of the data: a procedure's control flow graph and its loops
+//! (callpath-x86), what the source says of its code (callpath-image) -> [`code_ranges`]: stretches of one block, one
+//! inlined call and one line, where DWARF is silent about inlining with contexts that are inferred ([`infer`]) ->
+//! [`scope_tree`]: loops are placed between inlined calls
 //! -> [`normalise`]: what the compiler split or moved is put together again -> [`ProcedureStructure`].
 
 mod cache;
@@ -45,7 +46,7 @@ pub enum Way {
     Inlines,
     /// Machine code and lines; inlined code is inferred from them (sections 3.1 to 3.3).
     Lines,
-    /// Machine code only: loops are told by address.
+    /// Machine code only: loops are identified by address.
     Code,
 }
 

@@ -1,5 +1,5 @@
-//! Structures on disk: the same as those that are found, for whatever was asked before, with what was wrong in the DWARF; damaged
-//! files are built again.
+//! Structures on disk: the same as those that are found, for whatever was asked before, with what was wrong in
+//! the DWARF; damaged files are built again.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -80,7 +80,7 @@ fn what_is_cached_is_what_was_found() {
     let more = [few[0], others[0], others[1]];
     let (more_found, count) = asked(&source, Some(&more), &cache);
     assert_eq!((&more_found.procedures, count), (&of(&more), 2));
-    // All: found anew, then cached, for those that ask for a few, too. Broken DWARF is told each time.
+    // All: found anew, then cached, for those that ask for a few, too. Broken DWARF is reported each time.
     assert_eq!(asked(&source, None, &cache), (all.clone(), all.procedures.len()));
     assert_eq!(asked(&source, None, &cache), (all.clone(), 0));
     let (part, count) = asked(&source, Some(&few), &cache);

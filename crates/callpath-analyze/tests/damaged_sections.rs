@@ -1,5 +1,5 @@
-//! Each section that structure is found from, damaged in turn: there is an answer, what is wrong is told, and what is found is
-//! no less than without the section.
+//! Damages each section that structure is found from in turn: there is an answer, diagnostics say what is wrong, and
+//! as much is found as without the section.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,7 +20,11 @@ fn text(path: &Path) -> &str {
 }
 
 fn compiled(directory: &Path, compiler: &str, options: &[&str]) -> PathBuf {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../callpath-image/tests/programs/shapes.cc");
+    compiled_of(directory, "shapes.cc", compiler, options)
+}
+
+fn compiled_of(directory: &Path, source: &str, compiler: &str, options: &[&str]) -> PathBuf {
+    let source = &format!("{}/../callpath-image/tests/programs/{source}", env!("CARGO_MANIFEST_DIR"));
     let path = directory.join("shapes");
     run(compiler, &[options, &["-O2", source, "-o", text(&path)]].concat());
     path
@@ -151,7 +155,7 @@ fn call_frame_information_of_a_stripped_program() {
             assert!(said != is_unharmed, "{name}, {how}: {:?}", damaged.diagnostics);
             let (had, have) = (entries(&whole), entries(&damaged));
             assert!(had.iter().all(|entry| have.contains(entry)), "{name}, {how}: {had:x?} and {have:x?}");
-            // A procedure whose only call nobody knows of may be seen twice.
+            // A procedure whose only call is unknown may be seen twice.
             assert!(have.len() <= had.len() + 2, "{name}, {how}: {} procedures of {}", have.len(), had.len());
             assert_eq!(amounts(&damaged).0, amounts(&whole).0, "{name}, {how}");
         }
@@ -164,7 +168,25 @@ fn call_frame_information_of_a_stripped_program() {
     assert_eq!(amounts(&both).0, amounts(&whole).0);
 }
 
-/// Section headers that lead nowhere, are zeros, or are too few: told, and program headers lead to the code and its frames.
+/// Broken landing pads take nothing but loops through them; the diagnostics name
+/// the file, the table and the place in it.
+#[test]
+fn landing_pads() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = std::fs::read(compiled_of(directory.path(), "throws.cc", "g++", &["-shared", "-fPIC"])).unwrap();
+    assert_eq!(found(file.clone()).diagnostics, Vec::<String>::new());
+    let headers = headers(&file);
+    let table = headers.iter().find(|header| header.name == ".gcc_except_table").unwrap();
+    let damaged = found(damaged(&file, table, "random"));
+    assert!(!damaged.diagnostics.is_empty());
+    for said in damaged.diagnostics {
+        let names_table = said.contains(": the landing pads at 0x") && said.contains(", offset 0x");
+        assert!(said.starts_with("failed to read damaged") && names_table, "{said}");
+    }
+}
+
+/// Section headers that lead nowhere, are zeros, or are too few: reported, and program
+/// headers lead to the code and its frames.
 #[test]
 fn section_headers_and_cut_files() {
     let directory = tempfile::tempdir().unwrap();
@@ -198,7 +220,7 @@ fn section_headers_and_cut_files() {
         assert!(said.iter().any(tells), "{what}: {said:?}");
         assert!(said.iter().any(|said| said.contains("copy or build it anew")), "{what}: {said:?}");
         let found = found(bytes);
-        // Call frame information lies behind the code: without it procedures are told by their code alone.
+        // Call frame information lies behind the code: without it procedures are found by their code alone.
         match named {
             "a segment" => assert!(!found.procedures.is_empty(), "{what}"),
             _ => assert_eq!(amounts(&found).0, amounts(&whole).0, "{what}"),

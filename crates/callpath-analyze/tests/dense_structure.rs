@@ -1,4 +1,5 @@
-//! Structure of generated sources that have much of something in one procedure: what is found of them is as small as what they say.
+//! Structure of generated sources that have much of something in one procedure: what is
+//! found of them is as small as what they say.
 
 use std::path::Path;
 use std::process::Command;
@@ -28,8 +29,8 @@ fn of_file(program: &Path) -> ProcedureStructure {
     found.procedures.into_iter().find(is_run).unwrap()
 }
 
-/// An interpreter of so many operations, which jump to one another by a computed `goto`. Every eighth has a loop, every fourth an
-/// inlined call. The first is in line 4.
+/// An interpreter of so many operations, which jump to one another by a computed `goto`. Every eighth has a loop, every
+/// fourth an inlined call. The first is in line 4.
 fn interpreter(operations: usize) -> String {
     let mut source =
         String::from("static inline long mix(long a, long b) { a ^= b >> 3; return a & 1 ? a * 3 : b - a; }\n");

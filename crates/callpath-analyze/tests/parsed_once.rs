@@ -1,4 +1,5 @@
-//! What a report asks of a module, one question after the other: each part of its file is parsed once, with and without what was kept.
+//! What a report asks of a module, one question after the other: each part of its file is
+//! parsed once, with and without what was kept.
 
 use std::path::Path;
 use std::sync::Arc;

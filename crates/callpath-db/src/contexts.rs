@@ -60,8 +60,8 @@ impl Contexts {
         self.contexts.iter().enumerate().map(|(at, context)| (context, self.own.row(at)))
     }
 
-    /// Adds those of another profile, whose modules' names `adopt` turns into names of this one. `columns`: for each of its metrics the one
-    /// here.
+    /// Adds those of another profile, whose modules' names `adopt` turns into names of this one.
+    /// `columns`: for each of its metrics the one here.
     pub(crate) fn merge(&mut self, other: &Contexts, columns: &[usize], mut adopt: impl FnMut(Name) -> Name) {
         let mut moves = Moves::with_capacity(other.contexts.len());
         for (there, context) in other.contexts.iter().enumerate() {

@@ -23,7 +23,8 @@ impl PerOwn {
         columns.collect()
     }
 
-    /// Computes its column of `rows`; `counts`: for each row what was counted of the procedure, 0 of what is none.
+    /// Computes its column of `rows`; `counts`: for each row what was counted of
+    /// the procedure, 0 for rows of other scopes.
     pub(crate) fn fill(self, rows: &mut Rows, counts: &[u64]) {
         let share = |(row, count): (Row<'_>, &u64)| row.get(self.cost).checked_div(*count).unwrap_or(0);
         let shares: Vec<u64> = rows.iter().zip(counts).map(share).collect();

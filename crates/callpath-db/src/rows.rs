@@ -1,7 +1,8 @@
-//! Costs by node and metric: a table that takes memory for the cells that there are, and not for each metric at each node.
+//! Costs by node and metric: a table that takes memory for the cells that there
+//! are, and not for each metric at each node.
 //!
-//! It is kept by column, since metrics differ: of most nodes there is an inclusive time, but most events happen at few. A column with
-//! few cells is a hash table, one with many an array.
+//! It is kept by column, since metrics differ: of most nodes there is an inclusive time, but most events happen at few.
+//! A column with few cells is a hash table, one with many an array.
 
 use std::ops::Index;
 

@@ -98,8 +98,8 @@ impl Tree {
         self.own.add_row(node.index(), values);
     }
 
-    /// Combines costs of another tree's nodes with those of nodes here, in order. `columns`: for each of its metrics the one
-    /// here.
+    /// Combines costs of another tree's nodes with those of nodes here, in order.
+    /// `columns`: for each of its metrics the one here.
     pub(crate) fn take_over(&mut self, from: &Rows, columns: impl IntoIterator<Item = usize>, moves: &[(u32, u32)]) {
         self.own.take_over(from, columns, moves);
     }

@@ -1,11 +1,12 @@
-//! How many names of files come out as binutils' c++filt has them: those of their symbols and of their DWARF. Needs c++filt.
+//! How many names of files come out as binutils' c++filt has them: those of their
+//! symbols and of their DWARF. Needs c++filt.
 //!
 //! ```text
 //! cargo run --profile quick -p callpath-image --example demangled -- [--show N] FILE...
 //! ```
 //!
-//! Of each name that begins with `_Z` and is not Rust's: c++filt's word for word; the same but for a number's type (`0` for `0ul`), which
-//! `demangle` leaves out; or something else, of which `--show` prints the first N.
+//! Of each name that begins with `_Z` and is not Rust's: c++filt's word for word; the same but for a number's type (`0`
+//! for `0ul`), which `demangle` leaves out; or something else, of which `--show` prints the first N.
 
 use std::collections::BTreeSet;
 use std::io::Write;

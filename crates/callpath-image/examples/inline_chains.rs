@@ -1,7 +1,7 @@
 //! Chains of inlined calls at random addresses of a large file, compared with another tool's; and what reading costs.
 //!
-//! `cargo run --release -p callpath-image --example inline_chains -- FILE COUNT [addr2line]`: FILE has DWARF, or a debug
-//! file below /usr/lib/debug. `... -- FILE read` reads all units and says what that takes.
+//! `cargo run --release -p callpath-image --example inline_chains -- FILE COUNT [addr2line]`: FILE has DWARF, or a
+//! debug file below /usr/lib/debug. `... -- FILE read` reads all units and says what that takes.
 
 #[path = "../tests/tools/chains.rs"]
 mod chains;

@@ -5,8 +5,9 @@
 //! the few expressions that are no plain equation. Expressions that depend on the pc's place in its page (the one that
 //! linkers write for the PLT) become a row for each place.
 //!
-//! Work and memory are bounded by the sections' lengths: no CIE's program runs twice, all programs together are no
-//! longer than four times the sections, and expressions that depend on the pc make a row for every four bytes of code at most.
+//! Work and memory are bounded by the sections' lengths: no CIE's program runs twice, all programs
+//! together are no longer than four times the sections, and expressions that depend on the pc make a
+//! row for every four bytes of code at most.
 
 mod diagnostic;
 mod emit;
@@ -43,7 +44,7 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 /// Diagnostics that are kept; the others are counted.
 const MAX_DIAGNOSTICS: usize = 64;
 
-/// So many zeros are no terminator with padding behind it.
+/// Zeros in a row from which on they are not a terminator with padding behind it.
 const ZEROS: usize = 16;
 
 /// Expressions that depend on the pc may make a row for so many bytes of code; the PLT's makes two for 16.
@@ -101,7 +102,7 @@ pub struct CallFrames {
 pub struct CfiInput<'a> {
     /// `.eh_frame`: where it begins, and its bytes.
     pub eh_frame: Option<(LinkAddr, &'a [u8])>,
-    /// The bytes go on after `.eh_frame`'s end, which its terminator marks (images without section headers).
+    /// The bytes continue after `.eh_frame`'s end, which its terminator marks (images without section headers).
     pub eh_frame_is_unbounded: bool,
     /// The bytes of `.debug_frame`.
     pub debug_frame: Option<&'a [u8]>,
@@ -111,7 +112,8 @@ pub struct CfiInput<'a> {
     pub got: Option<LinkAddr>,
     /// Executable code: sorted, disjoint.
     pub code: &'a [Range<LinkAddr>],
-    /// The linker's table of `.eh_frame`'s entries, if it is sound. Behind an entry that is broken it leads to the next.
+    /// The linker's table of `.eh_frame`'s entries, if it is sound. Behind an
+    /// entry that is broken it leads to the next.
     pub index: &'a [IndexRow],
 }
 

@@ -39,8 +39,8 @@ pub(crate) struct Within<'w, 'a> {
 }
 
 impl<'a> CodeAttributes<'a> {
-    /// Gives each range to `add`, but for those of code that the linker dropped: they begin at 0, where no code lies, or end
-    /// where they begin. Gives whether there were any of these. An error says why not all of it is known.
+    /// Gives each range to `add`, but for those of code that the linker dropped: they begin at 0, where no code lies,
+    /// or end where they begin. Gives whether there were any of these. An error says why not all of it is known.
     pub(crate) fn each(
         &self,
         within: &Within<'_, 'a>,
@@ -79,7 +79,7 @@ impl<'a> CodeAttributes<'a> {
     }
 }
 
-/// A list without a single range, dropped ones included, is none that a compiler writes.
+/// Compilers write no list without a single range, dropped ones included.
 fn each_of_list<'a>(
     dwarf: &Dwarf<Reader<'a>>,
     unit: &gimli::Unit<Reader<'a>>,

@@ -1,4 +1,4 @@
-//! How much an image tells of its source: which symbol table, and how much DWARF.
+//! How much an image says of its source: which symbol table, and how much DWARF.
 
 use crate::elf::Image;
 use crate::symbol_table::{SymbolTable, has_full_table};

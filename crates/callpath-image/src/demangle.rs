@@ -20,9 +20,8 @@ const INPUT_LEN_LIMIT: usize = 1 << 14;
 /// Levels of nesting, far above what compilers write, that fit into the stack of any thread.
 const RECURSION_LIMIT: u32 = 96;
 
-/// The name as its programmer would recognise it, in the words of `c++filt --no-verbose`, but numbers without their type
-/// (`0` for `0ul`) and Rust's without the hash. What is not
-/// mangled, or not by rules known here, stays as it is.
+/// The name as its programmer would recognise it, in the words of `c++filt --no-verbose`, but numbers without their
+/// type (`0` for `0ul`) and Rust's without the hash. What is not mangled, or not by rules known here, stays as it is.
 pub fn demangle(name: &str) -> Cow<'_, str> {
     // Names in C cost this comparison and no more.
     if !name.starts_with("_Z") && !name.starts_with("_R") {
@@ -45,8 +44,8 @@ fn rust(name: &str) -> Option<String> {
     Some(output.text)
 }
 
-/// A few instructions that adjust `this` and go on to another procedure, `_ZTh16_N3fooE` to `_ZN3fooE`. What
-/// cpp_demangle says of them tells more of the offsets than of the procedure.
+/// The name of a thunk: a few instructions that adjust `this` and jump to another procedure, `_ZTh16_N3fooE` to
+/// `_ZN3fooE`. cpp_demangle shows its offsets more than the procedure.
 fn thunk(name: &str) -> Option<String> {
     let (kind, rest) = name.strip_prefix("_ZT")?.split_at_checked(1)?;
     let (words, target) = match kind {
@@ -194,8 +193,9 @@ mod tests {
         }
     }
 
+    /// The doubling name's text is 2^200 bytes long: it ends because the printer counts its steps and its output.
     #[test]
-    fn hostile_names_end_quickly() {
+    fn hostile_names_end() {
         let deep_pointer = format!("_Z1f{}i", "P".repeat(10_000));
         let deep_template = format!("_Z1f{}{}", "1aI".repeat(4_000), "E".repeat(4_000));
         // Each argument is a function of twice the one before.
@@ -203,9 +203,11 @@ mod tests {
             format!("_Z1fPFiiE{}", (0..200).map(|i| format!("PFS{0}_S{0}_E", radix_36(i))).collect::<String>());
         let rust_deep = format!("_R{}C1a", "Nv".repeat(8_000));
         for name in [&deep_pointer, &deep_template, &doubling, &rust_deep, &"_Z".repeat(5_000), &"_ZN".repeat(5_000)] {
-            let begun = std::time::Instant::now();
             assert!(demangle(name).len() <= OUTPUT_LEN_LIMIT.max(name.len()));
-            assert!(begun.elapsed().as_secs() < 2, "{name:.30}");
+            let Some(rest) = name.strip_prefix("_Z") else { continue };
+            let mut parser = Parser::new(rest, RECURSION_LIMIT);
+            parser.mangled();
+            assert!(parser.nodes.len() <= name.len(), "{name:.30}: {} parts", parser.nodes.len());
         }
     }
 

@@ -76,8 +76,8 @@ impl Image {
         Image::from_bytes(read_file(path)?, path)
     }
 
-    /// Reads the file at `path` without the bytes of some long sections, which are zeros here and take no memory: those for
-    /// which `leave_out` says so, by name and whether they hold instructions. Also the XXH3-128 of what was read.
+    /// Reads the file at `path` without the bytes of some long sections, which are zeros here and take no memory: those
+    /// for which `leave_out` says so, by name and whether they hold instructions. Also the XXH3-128 of what was read.
     pub fn read_partly(path: &Path, leave_out: impl Fn(&str, bool) -> bool) -> Result<(Image, u128), ImageError> {
         let (bytes, hash) = read_parts(path, |head| left_out(head, path, &leave_out))?;
         Ok((Image::from_bytes(bytes, path)?, hash))
@@ -88,7 +88,8 @@ impl Image {
         Image::parse(bytes, origin, false)
     }
 
-    /// Reads a file of debug information alone (`.dwo`, `.dwp`, dwz's): nothing loads it, and it may be of type `ET_REL`.
+    /// Reads a file of debug information alone (`.dwo`, `.dwp`, dwz's): nothing
+    /// loads it, and it may be of type `ET_REL`.
     pub(crate) fn read_unloaded(path: &Path) -> Result<Image, ImageError> {
         Image::parse(read_file(path)?, path, true)
     }
@@ -263,8 +264,8 @@ impl Image {
         merged
     }
 
-    /// What section headers say holds instructions, of [`Image::executable_ranges`]: linkers put read-only data into the
-    /// same segment, or not. All of those ranges where section headers say nothing. Sorted, disjoint.
+    /// What section headers say holds instructions, of [`Image::executable_ranges`]: linkers put read-only data into
+    /// the same segment, or not. All of those ranges where section headers say nothing. Sorted, disjoint.
     pub fn instruction_ranges(&self) -> Vec<Range<LinkAddr>> {
         let segments = self.executable_ranges();
         let loaded = |header: &&SectionHeader| {
@@ -393,7 +394,8 @@ impl std::fmt::Debug for Image {
     }
 }
 
-/// A whole regular file, if it is an ELF file. Others are not read: shared memory of a program may be hundreds of megabytes.
+/// A whole regular file, if it is an ELF file. Others are not read: shared memory
+/// of a program may be hundreds of megabytes.
 pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, ImageError> {
     let failed = |source| ImageError::Read { path: path.to_path_buf(), source };
     let metadata = std::fs::metadata(path).map_err(failed)?;
@@ -416,8 +418,8 @@ pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, ImageError> {
     Ok(bytes)
 }
 
-/// The bytes of sections that are long enough to be worth it, by their place in the file. None if the headers are not to be
-/// found in `head`, which must be as long as the file.
+/// The bytes of sections that are long enough to be worth it, by their place in the file. None if the headers are not
+/// to be found in `head`, which must be as long as the file.
 fn left_out(head: &[u8], path: &Path, leave_out: impl Fn(&str, bool) -> bool) -> Vec<Range<usize>> {
     const SHORT_BYTES: u64 = 64 << 10;
     let sections = Header::parse(head, path).and_then(|header| section_headers(head, &header, path));
@@ -444,7 +446,7 @@ fn read_parts(path: &Path, left_out: impl Fn(&[u8]) -> Vec<Range<usize>>) -> Res
     if metadata.len() > IMAGE_LEN_LIMIT {
         return Err(ImageError::TooLong { path: path.to_path_buf(), len: metadata.len(), limit: IMAGE_LEN_LIMIT });
     }
-    // Zeros that nobody has written to take no memory.
+    // Zeros that were never written to take no memory.
     if !memory::has_room(metadata.len() as usize) {
         return Err(failed(ErrorKind::OutOfMemory.into()));
     }

@@ -124,7 +124,7 @@ pub enum ImageError {
         path: PathBuf,
         /// What it was to describe.
         of: PathBuf,
-        /// What tells them apart.
+        /// How they differ.
         why: String,
     },
     /// The file with shared debug information is not there.

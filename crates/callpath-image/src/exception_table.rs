@@ -1,8 +1,8 @@
-//! What a procedure's exceptions are answered with: its calls, where they land, and the clauses there, in order. All that is in one table
-//! of `.gcc_except_table`, so that the table of moved code can be written anew.
+//! What a procedure's exceptions are answered with: its calls, where they land, and the clauses there, in order. All
+//! that is in one table of `.gcc_except_table`, so that the table of moved code can be written anew.
 //!
-//! `lsda` tells the layout. Tables are read one at a time, when somebody asks: those of a large C++ library together are longer than
-//! most of what else is known of it. Actions and lists that no call site leads to are not there.
+//! `lsda` describes the layout. Tables are read one at a time, on demand: those of a large C++ library together are
+//! longer than most of what else is known of it. Actions and lists that no call site leads to are not there.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,13 +20,15 @@ use crate::module_file::ModuleFile;
 pub struct ExceptionTable {
     /// Where the table lies.
     pub at: LinkAddr,
-    /// The code of the frame description entry that names it. Calls in it that no call site holds must not throw: that ends the program.
+    /// The code of the frame description entry that names it. Calls in it that no call site
+    /// holds must not throw: that ends the program.
     pub code: Range<LinkAddr>,
     /// What the table's pads count from; `None`: from where `code` begins.
     pub pads_from: Option<LinkAddr>,
     /// How a call site's numbers are written (`DW_EH_PE_*`).
     pub call_site_encoding: u8,
-    /// How types are written (`DW_EH_PE_*`: format, what they are relative to, whether the word there leads to the type); `None`: there are none.
+    /// How types are written (`DW_EH_PE_*`: format, what they are relative to, whether the word there
+    /// leads to the type); `None`: there are none.
     pub type_encoding: Option<u8>,
     /// In the order of the table, which ascends.
     pub call_sites: Vec<CallSite>,
@@ -43,7 +45,7 @@ pub struct ExceptionTable {
 pub struct CallSite {
     /// The code.
     pub calls: Range<LinkAddr>,
-    /// Where control goes on; `None`: the exception passes.
+    /// Where control continues; `None`: the exception passes.
     pub pad: Option<LinkAddr>,
     /// The first action, as an index in [`ExceptionTable::actions`]; `None`: the pad cleans up, nothing more.
     pub action: Option<u32>,
@@ -54,19 +56,20 @@ pub struct CallSite {
 pub struct Action {
     /// What it is.
     pub clause: Clause,
-    /// The one that is asked if this does not apply, as an index in [`ExceptionTable::actions`]: that of a `try` further out follows
-    /// that of the inner one.
+    /// The one that is asked if this does not apply, as an index in [`ExceptionTable::actions`]: that of a `try`
+    /// further out follows that of the inner one.
     pub next: Option<u32>,
 }
 
 /// What a clause asks of an exception.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Clause {
-    /// Nothing: destructors run, and the exception goes on.
+    /// Nothing: destructors run, and the exception continues.
     CleanUp,
     /// It is caught if it has the type with this index in [`ExceptionTable::types`].
     Catch(u32),
-    /// It must not go on unless its type is in the list with this index in [`ExceptionTable::lists`]: an exception specification.
+    /// It must not continue unless its type is in the list with this index in
+    /// [`ExceptionTable::lists`]: an exception specification.
     OnlyListed(u32),
 }
 
@@ -75,8 +78,8 @@ pub enum Clause {
 pub enum TypeEntry {
     /// `catch (...)`
     Any,
-    /// The `type_info`, or whatever the language has, at this address; where the encoding says that it is indirect, the word there, which
-    /// the loader fills, leads to it.
+    /// The `type_info`, or whatever the language has, at this address; where the encoding says that it is indirect, the
+    /// word there, which the loader fills, leads to it.
     At(LinkAddr),
 }
 

@@ -31,7 +31,7 @@ impl FdeBounds {
             None => Source::Scanned(Vec::new()),
             Some(eh_frame) => match eh_frame.table() {
                 Ok(Some(table)) => Source::Table(table),
-                // What is wrong with it is told by who reads all frames.
+                // The reader of all frames reports what is wrong with it.
                 Ok(None) | Err(_) => Source::Scanned(scan(&eh_frame)),
             },
         };

@@ -10,7 +10,7 @@ const OWNER: &[u8] = b"Go\0\0";
 /// With C, threads are made by the C library: a name that ends so is imported, or the runtime's own around it.
 const OF_C: &[u8] = b"pthread_create";
 
-/// Whether the dynamic ELF file at `path` is built by Go, and has nothing of C in it. What cannot be read is not.
+/// Whether the dynamic ELF file at `path` is built by Go, without any C in it. A file that cannot be read is not.
 pub fn is_go_without_c(path: &Path) -> bool {
     let has_c = |names: &[u8]| names.split(|byte| *byte == 0).any(|name| name.ends_with(OF_C));
     let Ok(outline) = Outline::open(path) else { return false };

@@ -219,7 +219,7 @@ fn byte_range(at: u64, len: u64) -> Option<Range<usize>> {
     (at < end).then_some(at..end)
 }
 
-/// Empty where there is none. Not longer than a name has any business to be: 65,000 headers that all share one long
+/// Empty where there is none. Cut to the length of a sane name: 65,000 headers that all share one long
 /// name would take gigabytes.
 fn section_name(names: &[u8], offset: u32) -> String {
     let name = cstr_at(names, offset.into()).unwrap_or(&[]);
@@ -231,7 +231,7 @@ struct TableHeader {
     what: &'static str,
     offset: u64,
     count: u64,
-    /// An entry's length as the header says it, bytes, and as it is.
+    /// An entry's length in bytes: as the header says, and the true one.
     said_len: u16,
     entry_len: u64,
 }

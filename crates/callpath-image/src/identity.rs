@@ -1,4 +1,4 @@
-//! What tells one build of a module from another.
+//! What distinguishes one build of a module from another.
 //! Two files of the same identity are the same module, whatever their paths.
 
 use std::fmt;
@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::ImageError;
 
-/// So much of a file is read at once.
+/// Bytes of a file that are read at once.
 const BLOCK_BYTES: usize = 256 << 10;
 
 /// A module's identity: by it profiles of different processes, hosts and runs are put together.

@@ -1,6 +1,6 @@
 //! Where exceptions land: the tables of call sites that frame description entries name (`.gcc_except_table`).
 //!
-//! `lsda` tells the layout. What is caught where is told for one procedure at a time: [`crate::exception_table`].
+//! `lsda` describes the layout. [`crate::exception_table`] says what is caught where, for one procedure at a time.
 
 use std::fmt;
 use std::ops::Range;
@@ -20,7 +20,7 @@ const MAX_DIAGNOSTICS: usize = 64;
 pub struct LandingPad {
     /// The code.
     pub calls: Range<LinkAddr>,
-    /// Where control goes on.
+    /// Where control continues.
     pub pad: LinkAddr,
     /// They may be caught there; else it only cleans up.
     pub catches: bool,
@@ -50,7 +50,7 @@ pub struct LandingPadDiagnostic {
 
 impl fmt::Display for LandingPadDiagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "read the landing pads at {:#x}, offset {:#x}: ", self.table.0, self.offset)?;
+        write!(f, "the landing pads at {:#x}, offset {:#x}: ", self.table.0, self.offset)?;
         match self.trouble {
             LsdaTrouble::Nowhere => write!(f, "no bytes of the file lie there"),
             LsdaTrouble::Cut => write!(f, "the table ends too early"),
@@ -142,8 +142,8 @@ struct Named<'a> {
     code: &'a [Range<LinkAddr>],
 }
 
-/// For fuzzing: any bytes as a table give call sites in the procedure and pads in the code, no more of them than the bytes
-/// can account for.
+/// For fuzzing: any bytes as a table give call sites in the procedure and pads in the code, no
+/// more of them than the bytes can account for.
 #[doc(hidden)]
 pub fn fuzz_landing_pads(bytes: &[u8]) {
     const CALL_SITE_LEN: usize = 4;

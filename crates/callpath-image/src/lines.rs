@@ -192,7 +192,8 @@ impl<'u> FileNames<'_, 'u> {
     }
 }
 
-/// The path of a line program's file, as the compiler wrote its parts. A broken table leads to text that is no path: an error.
+/// The path of a line program's file, as the compiler wrote its parts. A broken table
+/// leads to text that is no path: an error.
 pub(crate) fn file_path<'u>(
     dwarf: &gimli::Dwarf<Reader<'u>>,
     unit: &gimli::Unit<Reader<'u>>,

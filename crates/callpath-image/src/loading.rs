@@ -33,8 +33,8 @@ pub struct Loading {
     pub pointers: Vec<(LinkAddr, LinkAddr)>,
     /// `(slot, name)`: the slot will hold the address of the symbol of that name, without its version.
     pub symbols: Vec<(LinkAddr, String)>,
-    /// Symbols of other images whose addresses this one's own data hold, or its code has for constants (the addresses of stubs
-    /// in the linkage table that stand for them), without their versions.
+    /// Symbols of other images whose addresses this one's own data hold, or its code has for constants (the addresses
+    /// of stubs in the linkage table that stand for them), without their versions.
     pub taken: Vec<String>,
     /// Procedures that the loader calls: at the start, at the end, or to choose an implementation.
     pub called: Vec<LinkAddr>,
@@ -132,7 +132,7 @@ impl Loading {
     }
 }
 
-/// A symbol that is said to be a procedure; labels are none.
+/// A symbol whose type is that of a procedure; labels have none.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProcedureSymbol<'a> {
     /// The linker's name without its version.
@@ -143,8 +143,8 @@ pub struct ProcedureSymbol<'a> {
     pub is_dynamic: bool,
 }
 
-/// Gives each symbol that is said to be a procedure to `take`: those of `.symtab`, then those of the dynamic linker's table. Some
-/// come twice, of each table.
+/// Gives each symbol whose type is that of a procedure to `take`: those of `.symtab`, then those of the dynamic
+/// linker's table. Some come twice, of each table.
 pub fn each_procedure_symbol(image: &Image, mut take: impl FnMut(ProcedureSymbol<'_>)) {
     image.count_parse(ImagePart::ProcedureSymbols);
     let executable = image.executable_ranges();
@@ -158,8 +158,8 @@ pub fn each_procedure_symbol(image: &Image, mut take: impl FnMut(ProcedureSymbol
     }
 }
 
-/// The procedures that an unstripped image's symbols name, and whether each is a part of one ([`is_part`]): of the image
-/// and of its debug file. Each start once, by ascending start.
+/// The procedures that an unstripped image's symbols name, and whether each is a part of one ([`is_part`]): of the
+/// image and of its debug file. Each start once, by ascending start.
 pub fn named_starts(image: &Image, debug_file: Option<&Image>) -> Vec<(LinkAddr, bool)> {
     let executable = image.executable_ranges();
     let images = [Some(image), debug_file].into_iter().flatten();

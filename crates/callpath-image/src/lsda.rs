@@ -1,5 +1,5 @@
-//! The tables that frame description entries name for a language's own routine (`.gcc_except_table`), as bytes: what comes first
-//! in each, and how its numbers are written.
+//! The tables that frame description entries name for a language's own routine (`.gcc_except_table`), as bytes: what
+//! comes first in each, and how its numbers are written.
 //!
 //! ```text
 //! byte      encoding of the address that pads count from; 0xff: they count from the entry's first instruction
@@ -15,8 +15,9 @@
 //! ...       lists of types that may be thrown: uleb128 numbers, up to a 0
 //! ```
 //!
-//! Addresses count from the entry's first instruction. What is done at a call site is 0 for nothing, else 1 more than the offset of the
-//! first action, bytes. (Itanium C++ ABI, exception handling tables; gcc's `except.cc`; LSB core, section 10.5 for encodings.)
+//! Addresses count from the entry's first instruction. What is done at a call site is 0 for nothing, else 1
+//! more than the offset of the first action, bytes. (Itanium C++ ABI, exception handling tables; gcc's
+//! `except.cc`; LSB core, section 10.5 for encodings.)
 
 use std::ops::Range;
 

@@ -6,12 +6,13 @@ thread_local! {
     static MAY_BE_REFUSED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What this thread allocates right now it can do without. A global allocator that ends the process for want of memory asks.
+/// What this thread allocates right now it can do without. A global allocator that
+/// ends the process for want of memory asks.
 pub fn may_be_refused() -> bool {
     MAY_BE_REFUSED.get()
 }
 
-/// So many bytes for a buffer; false if there are not so many.
+/// Reserves `len` more bytes for a buffer; false if the memory is lacking.
 pub fn reserve(buffer: &mut Vec<u8>, len: usize) -> bool {
     MAY_BE_REFUSED.set(true);
     let is_there = buffer.try_reserve_exact(len).is_ok();

@@ -1,7 +1,8 @@
-//! A module's file as this process knows it: its bytes, and the parts that several analyses ask for. Each part is parsed when it is
-//! first asked for, by whichever thread, and then shared.
+//! A module's file as this process knows it: its bytes, and the parts that several analyses ask for. Each part is
+//! parsed when it is first asked for, by whichever thread, and then shared.
 //!
-//! The parts live as long as the `ModuleFile`: whoever needs the bytes alone from then on keeps the [`Image`] and drops this.
+//! The parts live as long as the `ModuleFile`: whoever needs the bytes alone from
+//! then on keeps the [`Image`] and drops this.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -42,8 +43,8 @@ impl ModuleFile {
         &self.image
     }
 
-    /// The executable ranges that are analysed, sorted and disjoint: no more bytes than the file has, twice, whatever its headers
-    /// claim.
+    /// The executable ranges that are analysed, sorted and disjoint: no more bytes than the
+    /// file has, twice, whatever its headers claim.
     pub fn code(&self) -> &[Range<LinkAddr>] {
         &self.code
     }
@@ -73,7 +74,7 @@ impl ModuleFile {
         self.loading.get_or_init(|| Loading::of(&self.image))
     }
 
-    /// Drops [`loading`](ModuleFile::loading); whoever asks for it again has it parsed again.
+    /// Drops [`loading`](ModuleFile::loading); the next question parses it again.
     pub fn release_relocations(&mut self) {
         self.loading.take();
     }

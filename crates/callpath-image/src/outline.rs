@@ -48,8 +48,8 @@ impl Outline {
             .map_err(|source| ImageError::Read { path: self.path.clone(), source })
     }
 
-    /// The string table that the dynamic section names: each ends with a zero byte. One that another ends with may be a part
-    /// of that one.
+    /// The string table that the dynamic section names: each ends with a zero byte. One that
+    /// another ends with may be a part of that one.
     pub(crate) fn dynamic_names(&self) -> Result<Option<Vec<u8>>, ImageError> {
         let Some(part) = self.segments.iter().find(|part| part.kind == abi::PT_DYNAMIC) else { return Ok(None) };
         let dynamic = self.read(part.offset, part.len_bytes)?;

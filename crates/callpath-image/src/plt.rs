@@ -24,7 +24,7 @@ pub(crate) struct Stub {
     pub(crate) name: String,
 }
 
-/// All stubs, by ascending start. `name_of` tells the name of a procedure of this image, of which a stub is made when
+/// All stubs, by ascending start. `name_of` gives the name of a procedure of this image, of which a stub is made when
 /// its address is chosen at load time (`R_X86_64_IRELATIVE`).
 pub(crate) fn stubs(image: &Image, name_of: impl Fn(LinkAddr) -> Option<String>) -> Vec<Stub> {
     let mut stubs = Vec::new();

@@ -1,6 +1,5 @@
-//! What a module's code does with return addresses besides returning to them: whether they may be replaced by others that
-//! lead to the same place.
-//! It does not know who replaces return addresses.
+//! What a module's code does with return addresses besides returning to them: whether they may be replaced by others
+//! that lead to the same place. It does not know who replaces return addresses.
 
 use std::path::Path;
 
@@ -8,16 +7,18 @@ use memchr::memmem::find;
 
 use crate::elf::Image;
 
-/// What a module's code does with return addresses besides returning to them. Traces, and exceptions as long as nobody catches
-/// them, go by call frame information.
+/// What a module's code does with return addresses besides returning to them. Traces, and exceptions that are
+/// not caught, go by call frame information.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReturnUse {
-    /// Its own procedures read their own (the dynamic loader's resolver hands them on, an unwinder begins with its own).
+    /// Its own procedures read their own (the dynamic loader's resolver hands
+    /// them on, an unwinder begins with its own).
     pub reads: bool,
     /// It walks the whole stack by them, with maps of its own: a garbage collector, a stack that is copied.
     pub walks: bool,
-    /// It may catch exceptions, and where is not known (else the recipes say it). An unwinder knows the frame that catches, when it comes there the second time, by where its
-    /// callee's frame ends: there must not be one more frame between the two than the first time.
+    /// It may catch exceptions, and where is not known (else the recipes say it). An unwinder knows the frame that
+    /// catches, when it comes there the second time, by where its callee's frame ends: there must not be one more
+    /// frame between the two than the first time.
     pub catches: bool,
 }
 
@@ -55,7 +56,7 @@ const WALKERS: [&[u8]; 19] = [
 ];
 
 /// The same by what their constants contain, where no name need be left: OCaml, Go, greenlets, V8's options, GraalVM's
-/// native images, SBCL. Each in two parts, the second one first, so that this program is none of them.
+/// native images, SBCL. Each in two parts, the second one first, so that this program does not match.
 const WALKERS_CONSTANTS: [[&str; 2]; 7] = [
     ["RUNPARAM", "OCAML"],
     ["buildinf:", "Go "],
@@ -72,7 +73,7 @@ impl ReturnUse {
         u8::from(self.reads) | u8::from(self.walks) << 1 | u8::from(self.catches) << 2
     }
 
-    /// From its byte; `None` if it is none.
+    /// From its byte; `None` for other bytes.
     pub fn from_byte(byte: u8) -> Option<ReturnUse> {
         let bit = |bit: u8| byte >> bit & 1 != 0;
         (byte < 8).then_some(ReturnUse { reads: bit(0), walks: bit(1), catches: bit(2) })

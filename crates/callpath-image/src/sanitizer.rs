@@ -10,8 +10,8 @@ use crate::outline::Outline;
 pub struct Sanitizer {
     /// `AddressSanitizer`, for example.
     pub name: &'static str,
-    /// AddressSanitizer's options are taken from a function of the program's own, which only ASAN_OPTIONS overrides, and
-    /// the sanitizer itself is a library.
+    /// AddressSanitizer's options are taken from a function of the program's own, which only ASAN_OPTIONS
+    /// overrides, and the sanitizer itself is a library.
     pub sets_own_options: bool,
 }
 

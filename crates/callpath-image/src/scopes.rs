@@ -81,7 +81,7 @@ impl Scopes {
         self.units.unit_at(addr.0).map(|unit| UnitId(unit.0 as u64))
     }
 
-    /// Reads a unit. An error says that nothing of it makes sense; what is wrong with a part of it is among
+    /// Reads a unit. An error means that no part of it can be read; what is wrong with a part is among
     /// [`UnitScopes::diagnostics`].
     pub fn read(&self, unit: UnitId) -> Result<UnitScopes, ImageError> {
         walk::read(&self.dwarf, unit).map_err(|error| self.dwarf.broken(unit.0, unit.0, error.to_string()))

@@ -88,7 +88,8 @@ impl<'a> SymbolTable<'a> {
         (entry.u16_at(6)? != abi::SHN_UNDEF).then_some(entry.u64_at(8)?)
     }
 
-    /// Procedures of other images for whose addresses those of stubs in this one's linkage table stand (psABI, section 5.2).
+    /// Procedures of other images for whose addresses those of stubs in this one's
+    /// linkage table stand (psABI, section 5.2).
     pub(crate) fn with_canonical_stubs(&self) -> impl Iterator<Item = String> {
         self.symbols.chunks_exact(SYMBOL_LEN).filter_map(|entry| {
             let is_one = entry.u16_at(6)? == abi::SHN_UNDEF && entry.u64_at(8)? != 0;

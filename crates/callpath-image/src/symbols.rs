@@ -23,7 +23,7 @@ pub struct Procedure<'a> {
     /// Its length in bytes.
     pub len: u64,
     /// The linker's name, still mangled, without a symbol version. `None` where only a frame description entry, or
-    /// the gap between two procedures, tells that something is here.
+    /// the gap between two procedures, shows that something is here.
     pub name: Option<&'a str>,
 }
 
@@ -131,7 +131,7 @@ impl Procedures {
         Procedure { start: named.start, len: named.end.0 - named.start.0, name }
     }
 
-    /// A symbol without a size goes on to whatever comes next, but not over code of a frame description entry that
+    /// A symbol without a size extends to the next one, but not over code of a frame description entry that
     /// begins behind it.
     fn end_of_unsized(&self, start: LinkAddr, next: impl Iterator<Item = LinkAddr>) -> LinkAddr {
         let segment_end = self.executable.iter().find(|range| range.contains(&start)).map(|range| range.end);

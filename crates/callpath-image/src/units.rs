@@ -1,7 +1,7 @@
 //! Which compilation unit holds an address.
 //!
-//! Each unit's first entry is asked. `.debug_aranges`, which clang and rustc do not write, and the line map stand in where
-//! that is broken.
+//! Each unit's first entry is asked. `.debug_aranges`, which clang and rustc do not write, and
+//! the line map stand in where that is broken.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -47,7 +47,7 @@ struct Index<'a> {
 }
 
 impl Units {
-    /// Finds the ranges of all units. What is broken is left out and told.
+    /// Finds the ranges of all units. Broken ones are left out and reported.
     pub(crate) fn index(sections: &DwarfSections, path: &Path) -> (Units, Vec<ImageError>) {
         let dwarf = sections.dwarf();
         let ranges_left = sections.total_len();
@@ -120,7 +120,7 @@ impl Index<'_> {
         }
     }
 
-    /// Adds what the units say of themselves, which is believed, and tells where `.debug_aranges` says less.
+    /// Adds what the units say of themselves, which is believed, and reports where `.debug_aranges` says less.
     fn add_units(&mut self, dwarf: &Dwarf<Reader<'_>>, mut by_aranges: HashMap<usize, Vec<(u64, u64)>>) {
         let mut headers = dwarf.units();
         let mut next_offset = 0;
@@ -193,7 +193,7 @@ impl Index<'_> {
             && of_list == 0
             && let Ok(root) = &root
         {
-            // What is wrong with it is told when its lines are asked for.
+            // What is wrong with it is reported when its lines are asked for.
             let sequences = self.sequences(dwarf, root);
             if !sequences.is_empty() && own == 0 && said.is_ok() {
                 said = Err("it has lines, and says of no code that it is its".to_owned());

@@ -1,10 +1,9 @@
-//! DWARF with each attribute wrong in turn: what is wrong is told with its unit and entry, and the rest stays.
+//! DWARF with each attribute wrong in turn: diagnostics name the unit and the entry, and the rest stays.
 
 mod tools;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
@@ -79,21 +78,18 @@ impl Program {
     }
 }
 
-/// What the first unit says, within a time that no sound file takes.
+/// The scopes and lines of the first unit.
 fn read(bytes: Vec<u8>) -> Result<UnitScopes, String> {
-    let begun = Instant::now();
     let scopes = Scopes::new(Arc::new(Image::from_bytes(bytes, Path::new("broken")).unwrap()), None, None);
     let unit = scopes.units().next().ok_or("no units")?;
-    let unit = scopes.read(unit).map_err(|error| error.to_string());
-    assert!(begun.elapsed() < Duration::from_secs(20));
-    unit
+    scopes.read(unit).map_err(|error| error.to_string())
 }
 
 fn lines(unit: &UnitScopes) -> Vec<LineRun> {
     unit.lines(LinkAddr(0)..LinkAddr(u64::MAX)).collect()
 }
 
-/// Asks everything; chains are not longer than there are scopes.
+/// Asks everything; a chain is no longer than the number of scopes.
 fn ask(unit: &UnitScopes) {
     for scope in unit.scopes() {
         scope.origin.map(|origin| (origin.display_name().map(|name| name.len()), origin.containers().count()));
@@ -138,13 +134,13 @@ fn each_form_wrong_in_turn() {
     let program = Program::new("-gdwarf-5");
     let whole = read(program.bytes.clone()).unwrap();
     let abbrev = &program.bytes[program.abbrev.clone()];
-    let mut told = 0;
+    let mut diagnosed = 0;
     for at in 0..abbrev.len() {
         for form in [0x01, 0x06, 0x08, 0x0f, 0x10, 0x13, 0x15, 0x16, 0x17, 0x19, 0x1b, 0x20, 0x21, 0x22, 0x23, 0x7e] {
             // Codes, tags, names, whether there are children: all bytes of the table get all these values.
             let Ok(unit) = read(program.with(&program.abbrev, at, &[form])) else { continue };
             ask(&unit);
-            told += usize::from(!unit.diagnostics().is_empty());
+            diagnosed += usize::from(!unit.diagnostics().is_empty());
             if unit.diagnostics().is_empty() && unit.scopes().count() == whole.scopes().count() {
                 continue;
             }
@@ -155,26 +151,26 @@ fn each_form_wrong_in_turn() {
             );
         }
     }
-    assert!(told > 500, "{told}");
+    assert!(diagnosed > 500, "{diagnosed}");
 }
 
 fn has_code(tag: gimli::DwTag) -> bool {
     matches!(tag, gimli::DW_TAG_subprogram | gimli::DW_TAG_inlined_subroutine)
 }
 
-/// What is said of references that lead nowhere or back.
+/// Diagnostics of references that lead nowhere, or back to their own entry.
 #[test]
-fn what_is_wrong_is_told() {
+fn what_is_wrong_is_diagnosed() {
     let program = Program::new("-gdwarf-4");
     let whole = read(program.bytes.clone()).unwrap();
     let origins: Vec<AttributeLocation> =
         program.attributes().into_iter().filter(|location| location.name == gimli::DW_AT_abstract_origin).collect();
-    let all_told = |value: &dyn Fn(&AttributeLocation) -> u32, what: &str| {
-        let mut told = 0;
+    let all_diagnosed = |value: &dyn Fn(&AttributeLocation) -> u32, what: &str| {
+        let mut diagnosed = 0;
         for location in origins.iter().filter(|location| location.form == gimli::DW_FORM_ref4) {
             let unit = read(program.with(&program.info, location.value.start, &value(location).to_le_bytes())).unwrap();
             let at = format!("the entry at {:#x} of the unit at 0x0 in .debug_info of broken: ", location.entry);
-            told += unit
+            diagnosed += unit
                 .diagnostics()
                 .iter()
                 .map(ToString::to_string)
@@ -182,17 +178,17 @@ fn what_is_wrong_is_told() {
                 .count();
             assert_eq!(unit.scopes().count(), whole.scopes().count());
         }
-        told
+        diagnosed
     };
     let expected = whole.scopes().filter(|scope| scope.kind == ScopeKind::InlinedCall).count();
     assert!(expected >= 3, "{expected}");
-    assert!(all_told(&|_| 0x7fff_ffff, "it refers to 0x7fffffff, outside of the unit") >= expected);
-    assert!(all_told(&|location| location.entry as u32, "its origins go round in a circle") >= expected);
+    assert!(all_diagnosed(&|_| 0x7fff_ffff, "it refers to 0x7fffffff, outside of the unit") >= expected);
+    assert!(all_diagnosed(&|location| location.entry as u32, "its origins go round in a circle") >= expected);
     let ranges = program
         .attributes()
         .into_iter()
         .filter(|location| location.name == gimli::DW_AT_ranges && has_code(location.tag));
-    let mut told = 0;
+    let mut diagnosed = 0;
     for location in ranges {
         let unit = read(program.with(&program.info, location.value.start, &[0xf0, 0xff, 0xff, 0x7f])).unwrap();
         let wanted = format!(
@@ -200,9 +196,9 @@ fn what_is_wrong_is_told() {
             location.entry
         );
         assert!(unit.diagnostics().iter().any(|error| error.to_string().contains(&wanted)), "{:?}", unit.diagnostics());
-        told += 1;
+        diagnosed += 1;
     }
-    assert!(told > 0);
+    assert!(diagnosed > 0);
 }
 
 /// Entries do not need lines: procedures and inlined calls stay, whatever the line program says.
@@ -212,18 +208,20 @@ fn absurd_line_tables() {
         let program = Program::new(version);
         let whole = read(program.bytes.clone()).unwrap();
         let expected: Vec<_> = whole.scopes().map(|scope| (scope.parent, scope.ranges.to_vec())).collect();
-        let mut told = 0;
+        let mut diagnosed = 0;
         for at in 0..program.line.len() {
             for byte in [0, 1, 0x7f, 0xff] {
                 let unit = read(program.with(&program.line, at, &[byte])).unwrap();
                 ask(&unit);
+                // A row takes a byte of the program at least, and ends one stretch of lines.
+                assert!(lines(&unit).len() <= program.line.len(), "{version}: {byte:#x} at {at:#x} of .debug_line");
                 let found: Vec<_> = unit.scopes().map(|scope| (scope.parent, scope.ranges.to_vec())).collect();
                 assert!(found == expected, "{version}: {byte:#x} at {at:#x} of .debug_line");
                 let diagnostics = unit.diagnostics().iter().map(ToString::to_string);
-                told += diagnostics.filter(|diagnostic| diagnostic.contains("its line program")).count();
+                diagnosed += diagnostics.filter(|diagnostic| diagnostic.contains("its line program")).count();
             }
         }
-        assert!(told > 10, "{told}");
+        assert!(diagnosed > 10, "{diagnosed}");
     }
 }
 
@@ -254,9 +252,9 @@ fn any_bytes_as_sections() {
                 let at = random(bytes.len());
                 bytes[at] = [0, 0xff, bytes[at] ^ (1 << random(8)), random(256) as u8][random(4)];
             }
-            let begun = Instant::now();
-            fuzz_scopes(&bytes);
-            assert!(begun.elapsed() < Duration::from_secs(20), "round {round} of {version}");
+            // Measured: 0.6 answers a byte.
+            let answers = fuzz_scopes(&bytes);
+            assert!(answers <= 2 * bytes.len(), "round {round} of {version}: {answers} from {} bytes", bytes.len());
         }
     }
 }

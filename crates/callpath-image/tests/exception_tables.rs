@@ -1,4 +1,5 @@
-//! Exception tables of procedures whose clauses the source says, and what is parsed written again: it parses to the same.
+//! Exception tables of procedures whose clauses the source says, and what is
+//! parsed written again: it parses to the same.
 
 mod tools;
 

@@ -1,5 +1,5 @@
-//! Landing pads against what compilers themselves write: their assembler output names each call site and each pad by labels,
-//! which are kept in the linked file. And broken tables: an answer that lies in the code, or a diagnostic.
+//! Landing pads against what compilers themselves write: their assembler output names each call site and each pad by
+//! labels, which are kept in the linked file. And broken tables: an answer that lies in the code, or a diagnostic.
 
 mod tools;
 
@@ -139,7 +139,7 @@ fn broken_tables() {
     assert!(odd > 100 && other > 300, "{odd} {other}");
 }
 
-/// A pad in a cut table, a length beyond the end, an encoding that is none: said where.
+/// A pad in a cut table, a length beyond the end, an unknown encoding: diagnostics say where.
 #[test]
 fn what_is_wrong_is_said() {
     let directory = tempfile::tempdir().unwrap();

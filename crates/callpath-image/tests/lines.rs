@@ -117,7 +117,7 @@ fn broken_units_are_named_and_the_rest_goes_on() {
     let info = image.section(".debug_info").unwrap().data.into_owned();
     let at = bytes.windows(info.len()).position(|window| window == info).unwrap();
     let addrs = addrs(&image);
-    // The abbreviations of the first unit are said to lie far outside.
+    // The header of the first unit places its abbreviations far outside.
     bytes[at + 6..at + 10].copy_from_slice(&0x7fff_ffffu32.to_le_bytes());
     let lines = Lines::new(Arc::new(Image::from_bytes(bytes, &without).unwrap()), None);
     assert_eq!(lines.lines(&addrs).iter().flatten().count(), 0);

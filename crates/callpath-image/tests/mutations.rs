@@ -1,11 +1,11 @@
-//! Files cut anywhere and with any bytes changed: an answer or an error, never a panic, never a long wait.
+//! Files cut anywhere and with any bytes changed: an answer or an error, never a panic or an endless loop, and
+//! no more answers than such a file can hold.
 //!
 //! A few seconds of what a fuzzer does for hours; the generator and its seed are fixed, so that a failure repeats.
 
 mod tools;
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use callpath_image::elf::Image;
 use callpath_image::fuzzing::{fuzz_image, fuzz_name};
@@ -83,18 +83,23 @@ fn hot_places(bytes: &[u8]) -> Vec<usize> {
     places
 }
 
+/// A broken file answers at most so many times as much as the whole one. Measured: 1.6.
+const ANSWERS: usize = 4;
+/// A demangled name is at most so many times as long as its mangled form. Measured:
+/// 13; substitutions repeat what they name.
+const LENGTH: usize = 32;
+
 fn survive(original: &[u8], count: usize, seed: u64) {
-    assert!(fuzz_image(original) > 0);
+    let whole = fuzz_image(original);
+    assert!(whole > 0);
     let hot = hot_places(original);
     let mut random = Random(seed);
     for round in 0..count {
         let bytes = mutate(original, &hot, &mut random);
-        let begun = Instant::now();
-        fuzz_image(&bytes);
+        let answers = fuzz_image(&bytes);
         assert!(
-            begun.elapsed() < Duration::from_secs(5),
-            "round {round} with seed {seed:#x} took {:?}",
-            begun.elapsed()
+            answers <= ANSWERS * whole,
+            "round {round} with seed {seed:#x}: {answers} answers, {whole} of the whole file"
         );
     }
 }
@@ -150,9 +155,7 @@ fn names_with_any_byte_changed() {
                 let (at, from) = (random.below(bytes.len()), random.below(bytes.len()));
                 bytes[at] = if random.below(2) == 0 { bytes[from] } else { random.next() as u8 & 0x7f };
             }
-            let begun = Instant::now();
-            fuzz_name(&bytes);
-            assert!(begun.elapsed() < Duration::from_secs(2), "{}", String::from_utf8_lossy(&bytes));
+            assert!(fuzz_name(&bytes) <= LENGTH * name.len(), "{}", String::from_utf8_lossy(&bytes));
         }
     }
 }

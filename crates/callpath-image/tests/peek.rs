@@ -1,4 +1,4 @@
-//! What a program is, told from its first bytes as the kernel would.
+//! What a program is by its first bytes, as the kernel decides it.
 
 mod tools;
 

@@ -54,15 +54,15 @@ fn all_chains(program: &Path, whole: &Image) -> Vec<Vec<Frame>> {
     chains
 }
 
-/// Whether a tool can be used. Without one that `cargo xtask test` installs, the run is told so.
+/// Whether a tool can be used. If one that `cargo xtask test` installs is missing, the test counts as skipped.
 fn is_there(tool: &str) -> bool {
     let there = Command::new(tool).arg("--version").output().is_ok();
-    let told = std::env::var_os("CALLPATH_SKIPPED_TESTS").filter(|_| tool != "clang++");
+    let skipped = std::env::var_os("CALLPATH_SKIPPED_TESTS").filter(|_| tool != "clang++");
     if !there {
         eprintln!("SKIPPED: {tool} is not installed");
     }
-    if let Some(told) = told.filter(|_| !there) {
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(told);
+    if let Some(skipped) = skipped.filter(|_| !there) {
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(skipped);
         writeln!(file.unwrap(), "scopes with {tool}: it is not installed").unwrap();
     }
     there
@@ -162,7 +162,8 @@ fn a_split_file_of_another_build_or_none_leaves_the_lines() {
         assert_eq!(unit.scopes().count(), 0);
         assert!(unit.lines(LinkAddr(0)..LinkAddr(u64::MAX)).count() > 20);
     };
-    // The number is computed from the sources' and options' names and from the content, so that a longer main makes another.
+    // The number is computed from the sources' and options' names and from the
+    // content, so that a longer main makes another.
     let bytes = std::fs::read(&dwo).unwrap();
     if bytes == std::fs::read(other.path().join("split.dwo")).unwrap() {
         let (object, source) = (other.path().join("split.o"), source("small.c"));
@@ -251,7 +252,7 @@ fn procedures_know_where_they_are_declared() {
         );
         assert_eq!(described("shapes::Square::area(int) const"), (Some(22), vec![class("Square"), shapes.clone()]));
         assert_eq!(described("shapes::Box<long, 3>::sum() const"), (Some(10), vec![class("Box<long int, 3>"), shapes]));
-        // A class inside of a procedure: a lambda's, of which gcc tells no line.
+        // A class inside of a procedure: a lambda's, for which gcc gives no line.
         let (_, containers) = described("main::operator()");
         let kinds: Vec<_> = containers.iter().map(|(kind, _)| *kind).collect();
         assert_eq!(kinds, [ContainerKind::Class, ContainerKind::Procedure]);

@@ -28,7 +28,7 @@ pub enum OracleError {
         /// The system's reason.
         source: io::Error,
     },
-    /// A stream or a list of truths is none.
+    /// A stream or a list of truths is malformed.
     #[error("read {path}: {what}")]
     Malformed {
         /// Which.

@@ -180,7 +180,7 @@ fn answer(stream: impl Read, recipes: &RecipeOptions) -> std::result::Result<(Pa
     let mut lines = Vec::new();
     let mut stream = stream;
     let (answered, result) = snapshot::answer(&mut stream, &mut lines, &TableCache::open(None), recipes);
-    // Whoever still writes must not wait for us.
+    // A writer at the other end must not wait for us.
     match io::copy(&mut stream, &mut io::sink()) {
         Ok(_) | Err(_) => {}
     }

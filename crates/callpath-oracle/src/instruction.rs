@@ -35,7 +35,7 @@ pub(crate) enum Effect {
 pub(crate) struct Instruction {
     /// What it does.
     pub effect: Effect,
-    /// Its length, bytes; 0 if the bytes are none.
+    /// Its length, bytes; 0 if the bytes are not an instruction.
     pub len_bytes: u8,
     /// It is followed by the next one, perhaps.
     pub falls_through: bool,

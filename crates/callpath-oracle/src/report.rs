@@ -29,7 +29,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Of snapshots that were judged; `shown` failures of each kind are described. `images` knows the vdso.
+    /// Of snapshots that were scored; `shown` failures of each kind are described. `images` knows the vdso.
     pub fn new<'a>(scored: impl Iterator<Item = Scored<'a>>, images: Images, shown: usize) -> Report {
         let mut code = ModuleCode { images, code_kinds: HashMap::new() };
         let mut report = Report::default();
@@ -94,7 +94,7 @@ impl fmt::Display for Ran {
         let mut doubted: Vec<_> = self.doubted.iter().collect();
         doubted.sort();
         for (doubt, count) in doubted {
-            writeln!(f, "{count} not judged: {doubt}")?;
+            writeln!(f, "{count} not scored: {doubt}")?;
         }
         if self.unexplained_returns > 0 {
             writeln!(f, "{} returns to addresses that no call had pushed", self.unexplained_returns)?;

@@ -54,7 +54,7 @@ struct Run<'a, W> {
     recorder: &'a mut Recorder<W>,
     options: &'a Options,
     ran: Ran,
-    /// The program may run freely between breakpoints: nobody else shares its memory.
+    /// The program may run freely between breakpoints: no other process shares its memory.
     is_free: bool,
     /// The breakpoints are hidden, for a child that is being made.
     shows_code: bool,
@@ -71,7 +71,7 @@ impl<W: Write> Run<'_, W> {
                 let (stopped, why) = self.stepper.wait((!self.options.threads).then_some(first))?;
                 pid = stopped;
                 match self.stopped(pid, why)? {
-                    Next::GoOn(signal) => break signal,
+                    Next::Continue(signal) => break signal,
                     Next::Wait => {}
                     Next::End => return Ok(()),
                 }
@@ -104,7 +104,7 @@ impl<W: Write> Run<'_, W> {
                 self.shows_code = false;
                 self.is_free = !self.options.every_step && !self.options.threads;
                 self.threads.insert(pid, Thread::new(self.stepper.registers(pid)?));
-                Ok(Next::GoOn(0))
+                Ok(Next::Continue(0))
             }
             Stepped::Clone | Stepped::GroupStop => {
                 self.stepper.step(pid, 0)?;
@@ -117,18 +117,18 @@ impl<W: Write> Run<'_, W> {
                     None => {
                         self.ran.threads += 1;
                         self.threads.insert(pid, Thread::new(registers));
-                        Ok(Next::GoOn(0))
+                        Ok(Next::Continue(0))
                     }
                     Some(thread) => {
                         if thread.let_go == LetGo::Free {
                             thread.moved_on(registers);
                         }
                         self.again(pid)?;
-                        Ok(Next::GoOn(number))
+                        Ok(Next::Continue(number))
                     }
                 }
             }
-            Stepped::Trap => self.trapped(pid).map(Next::GoOn),
+            Stepped::Trap => self.trapped(pid).map(Next::Continue),
         }
     }
 
@@ -266,8 +266,8 @@ impl<W: Write> Run<'_, W> {
 
 /// What is to be done after a stop.
 enum Next {
-    /// Let the thread go on, with a signal (0: none).
-    GoOn(i32),
+    /// Let the thread continue, with a signal (0: none).
+    Continue(i32),
     /// Wait for the next stop.
     Wait,
     /// The program has ended.

@@ -12,7 +12,7 @@ use crate::truth::Paths;
 pub enum Score {
     /// The true path.
     Exact,
-    /// It holds an address that is not at its place in the true path, or goes on where that ends.
+    /// It holds an address that is not at its place in the true path, or continues where that ends.
     Wrong,
     /// The true path's inner part.
     Partial,

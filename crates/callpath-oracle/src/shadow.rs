@@ -1,5 +1,5 @@
 //! The shadow stack: the true call path of one thread, kept up to date from what each instruction did.
-//! It must not look at processes and instructions' bytes: it is told what each instruction did.
+//! It must not look at processes and instructions' bytes: its caller says what each instruction did.
 //!
 //! A call adds a frame: the return address, and its slot on the stack. A return removes the frames up to the slot that
 //! it pops. What is raised over by other means (longjmp, an exception) is removed at the next jump or call: until then
@@ -9,7 +9,7 @@
 /// One entry of a call path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame {
-    /// Where it goes on: a return address, or the instruction that a signal interrupted.
+    /// Where it continues: a return address, or the instruction that a signal interrupted.
     pub address: u64,
     /// Where that address is kept.
     pub slot: u64,
@@ -24,7 +24,7 @@ pub enum Doubt {
     UnknownStack,
     /// The stack pointer is above a return address that was not returned to yet.
     Raised,
-    /// The procedure is about to go on another stack.
+    /// The procedure is about to switch to another stack.
     Switching,
     /// A return address is no longer where its call left it.
     Overwritten,
@@ -80,7 +80,7 @@ pub struct StackMove {
 #[derive(Clone, Debug)]
 struct Segment {
     frames: Vec<Frame>,
-    /// The segment that goes on when this one is empty: that which a signal interrupted.
+    /// The segment that continues when this one is empty: the one that a signal interrupted.
     parent: Option<usize>,
     /// The stack pointer when the segment was left.
     low: u64,
@@ -104,7 +104,7 @@ pub struct Shadow {
 }
 
 impl Shadow {
-    /// A thread that begins: nobody has called anything.
+    /// A thread that begins: no call has been made.
     pub fn new(rsp: u64) -> Shadow {
         let first = Segment { frames: Vec::new(), parent: None, low: rsp, base: rsp, known: true, live: true };
         Shadow {
@@ -187,8 +187,7 @@ impl Shadow {
         frames.push(Frame { address: signal.restorer, slot: signal.rsp, interrupted: false });
     }
 
-    /// rt_sigreturn has gone back to what a signal interrupted. `false`: to somewhere else; [`Shadow::moved`] is to be
-    /// told.
+    /// rt_sigreturn has returned to what a signal interrupted. `false`: to somewhere else; call [`Shadow::moved`] then.
     pub fn sigreturn(&mut self, pc: u64) -> bool {
         let current = self.current;
         let segment = &mut self.segments[current];
@@ -235,8 +234,8 @@ impl Shadow {
         self.enter(Segment { frames: Vec::new(), parent: None, low: to, base: to, known: false, live: true });
     }
 
-    /// A return has landed on a stack that nobody has seen before, as when a context that was made by hand begins:
-    /// `top` is the return address that was laid there for it, at `rsp`.
+    /// A return has landed on a stack that was not seen before, as when a context that was built by hand begins: `top`
+    /// is the return address that was laid there for it, at `rsp`.
     pub fn begin(&mut self, rsp: u64, top: impl FnOnce() -> Option<u64>) {
         let segment = &mut self.segments[self.current];
         if segment.known || !segment.frames.is_empty() {
@@ -405,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn stack_that_nobody_knows() {
+    fn unknown_stack() {
         let mut shadow = deep();
         shadow.moved(StackMove { from: 0xdf0, to: 0x20_0000, is_loaded: true }, |_, _| false);
         assert_eq!(path(&shadow, 0x20_0000), Err(Doubt::UnknownStack));

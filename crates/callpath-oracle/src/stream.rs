@@ -113,7 +113,7 @@ pub enum Event {
     },
 }
 
-/// Reads a stream and tells `event` of each record. What is malformed is `InvalidData`.
+/// Reads a stream and gives each record to `event`. A malformed one is `InvalidData`.
 pub fn read(mut input: impl Read, mut event: impl FnMut(Event)) -> io::Result<()> {
     let mut magic = [0; 8];
     input.read_exact(&mut magic)?;

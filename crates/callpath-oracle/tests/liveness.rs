@@ -1,5 +1,5 @@
-//! What the analysis calls dead may be changed: programs are run instruction by instruction, registers and flags that are not live where
-//! a block begins are overwritten, and the program must not notice.
+//! What the analysis calls dead may be changed: programs are run instruction by instruction, registers and flags that
+//! are not live where a block begins are overwritten, and the program must not notice.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,9 +17,9 @@ use callpath_x86::liveness::{Convention, LiveSet, Liveness};
 /// How much is run.
 #[derive(Clone, Copy)]
 struct Extent {
-    /// So many instructions.
+    /// Instructions to run, at most.
     steps: u64,
-    /// Each block is disturbed so often.
+    /// How often each block is disturbed.
     visits: u32,
 }
 
@@ -123,7 +123,7 @@ fn run_disturbed(command: Command, known: &mut Known, extent: Extent, most: usiz
                 }
             }
         }
-        stepper.step(pid, 0).expect("it goes on");
+        stepper.step(pid, 0).expect("it continues");
         match stepper.wait(Some(pid)).expect("it stops").1 {
             Stepped::Ended(status) => {
                 run.status = Some(status);
@@ -140,7 +140,8 @@ fn run_disturbed(command: Command, known: &mut Known, extent: Extent, most: usiz
     run
 }
 
-/// Runs it bare and disturbed: its output must be the same, as far as it comes. If it is not, names the block that was disturbed wrongly.
+/// Runs it bare and disturbed: its output must be the same, as far as it comes. If it is not,
+/// names the block that was disturbed wrongly.
 fn check(arguments: &[&str], extent: Extent, known: &mut Known) -> Disturbed {
     let directory = tempfile::tempdir().unwrap();
     let output = |name: &str| directory.path().join(name);
@@ -167,7 +168,7 @@ fn check(arguments: &[&str], extent: Extent, known: &mut Known) -> Disturbed {
             let middle = right.midpoint(wrong);
             if run(middle).1 { right = middle } else { wrong = middle }
         }
-        panic!("{arguments:?} goes on otherwise after its block at {}", run(wrong).0.last);
+        panic!("{arguments:?} continues differently after its block at {}", run(wrong).0.last);
     }
     println!("{arguments:?}: {} blocks, {} registers, status {:?}", all.blocks, all.registers, all.status);
     all

@@ -26,8 +26,8 @@ impl ContextId {
     /// The root of paths whose outer end is not known.
     pub const PARTIAL_ROOT: ContextId = ContextId(1);
 
-    /// The context of a frame at `offset` in the module, called from `self`. Of what is no code of a module, the identity is empty and
-    /// the offset is the frame's key.
+    /// The context of a frame at `offset` in the module, called from `self`. Of what is no code of a module, the
+    /// identity is empty and the offset is the frame's key.
     pub fn child(self, module_identity: &[u8], offset: u64) -> ContextId {
         const HEAD: usize = 16;
         // Build-ids have 8 to 32 bytes in practice: no allocation for those.

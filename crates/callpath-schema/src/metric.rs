@@ -1,5 +1,5 @@
 //! What is counted: a metric's name and unit, what its numbers are, and how two of them become one.
-//! Which metrics there are is said in `registry` alone.
+//! `registry` alone says which metrics there are.
 
 use crate::MetricId;
 
@@ -91,7 +91,7 @@ enum How {
 }
 
 impl Rule {
-    /// `a` and `b` as one value. Integers saturate. Of derived metrics there is none.
+    /// `a` and `b` as one value. Integers saturate. Not for derived metrics.
     pub fn combine(self, a: u64, b: u64) -> u64 {
         match (self.how, self.value) {
             (How::Nothing, _) => 0,
@@ -124,7 +124,8 @@ pub enum MetricType {
     Signed,
     /// An IEEE 754 double.
     Real,
-    /// How many values of something lie in a bin of a histogram, an integer. Columns of one histogram follow each other.
+    /// How many values of something lie in a bin of a histogram, an integer.
+    /// Columns of one histogram follow each other.
     Histogram {
         /// Values from 2^bin up to, and not including, 2^(bin + 1); bin 0 has 0, too.
         bin: u32,
@@ -230,8 +231,8 @@ impl MetricKind {
 /// How a derived metric is computed. Metrics are referred to by name, so that merging may reorder columns.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Formula {
-    /// `numerator * scale / denominator`; rounded down where it is an integer; 0 where the denominator is 0 or a metric is
-    /// missing.
+    /// `numerator * scale / denominator`; rounded down where it is an integer; 0 where the
+    /// denominator is 0 or a metric is missing.
     Ratio {
         /// Name of the metric above the bar.
         numerator: String,
@@ -240,9 +241,9 @@ pub enum Formula {
         /// 100 for a percentage, and so on.
         scale: u64,
     },
-    /// What a procedure costs for each time that something was counted of it itself, not of what it calls: `cost / count`,
-    /// rounded down; the count is the procedure's own whichever cost it is. 0 where there is no count, and of all but
-    /// procedures.
+    /// What a procedure costs for each time that something was counted of it itself, not of what it
+    /// calls: `cost / count`, rounded down; the count is the procedure's own whichever cost it is. 0
+    /// where there is no count, and of all but procedures.
     PerOwn {
         /// Name of the metric that is shared out.
         cost: String,

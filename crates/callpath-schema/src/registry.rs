@@ -1,5 +1,5 @@
-//! The registry: a row for each metric that callpath knows. A new metric is a row here and the code that measures it; files, views
-//! and JSON take it from the row.
+//! The registry: a row for each metric that callpath knows. A new metric is a row here and the code that measures it;
+//! files, views and JSON take it from the row.
 
 use crate::{Formula, Metric, MetricKind, MetricSource, MetricType};
 

@@ -58,9 +58,11 @@ pub fn with_flow<T>(module: &Module, then: impl FnOnce(&ModuleFlow<'_>, &[String
     let landing_pads =
         landings.pads.iter().map(|landing| LandingPad { calls: landing.calls.clone(), pad: landing.pad });
     let landing_pads: Vec<LandingPad> = landing_pads.collect();
-    diagnostics.extend(landings.diagnostics.iter().map(|odd| format!("failed to {odd}")));
+    let path = image.origin().display();
+    diagnostics.extend(landings.diagnostics.iter().map(|odd| format!("failed to read {path}: {odd}")));
     if landings.diagnostics_left_out > 0 {
-        diagnostics.push(format!("failed to read {} more landing pads", landings.diagnostics_left_out));
+        diagnostics
+            .push(format!("failed to read {path}: {} more tables of landing pads", landings.diagnostics_left_out));
     }
     with_input(file, Asked::of_stripped(module), |input| {
         let input = GraphInput { code: *input, fragments: &fragments, landing_pads: &landing_pads };

@@ -46,7 +46,7 @@ pub struct ClockEvent {
 }
 
 impl ClockEvent {
-    /// Opens an event on a process that has one thread; it goes on to all threads that this one and they make.
+    /// Opens an event on a process that has one thread; all threads that it starts later inherit the event.
     pub fn open(kind: EventKind, pid: Pid, period: u64) -> Result<ClockEvent, TargetError> {
         let event = PerfEvent::open(&kind.spec(period), pid, ClockEvent::SIGNAL_DATA);
         let error = |source| TargetError::Event { event: kind.name(), pid, source };
@@ -58,7 +58,8 @@ impl ClockEvent {
         self.event.set_running(running);
     }
 
-    /// How long threads of the process have been on a CPU since it was opened, nanoseconds, those that have ended included.
+    /// How long threads of the process have been on a CPU since it was opened,
+    /// nanoseconds, those that have ended included.
     pub fn count(&self) -> Option<u64> {
         self.event.count().ok().map(|count| count.events)
     }

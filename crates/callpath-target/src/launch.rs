@@ -70,8 +70,8 @@ pub struct Ended {
 struct Inherited {
     sigpipe: libc::sigaction,
     mask: libc::sigset_t,
-    /// Whether the two signals that the C library keeps for its threads were ignored: its `sigaction` does not tell, and
-    /// its first thread takes them over.
+    /// Whether the two signals that the C library keeps for its threads were ignored: its `sigaction` does not
+    /// tell, and its first thread takes them over.
     ignored: [bool; THREADS_SIGNALS.len()],
     /// Which of the standard descriptors were closed: our runtime opens them.
     closed: [bool; 3],
@@ -81,8 +81,8 @@ struct Inherited {
 
 const RAISED: [libc::__rlimit_resource_t; 3] = [libc::RLIMIT_NOFILE, libc::RLIMIT_FSIZE, libc::RLIMIT_AS];
 
-/// Takes for callpath itself as many descriptors, as long files and as much address space as this user may have; a program
-/// that is started gets the limits that there were.
+/// Takes for callpath itself as many descriptors, as long files and as much address space as this user may have; a
+/// program that is started gets the limits that there were.
 pub fn raise_own_limits() {
     for resource in RAISED {
         // SAFETY: valid places; only limits of this process are changed.
@@ -150,8 +150,9 @@ static REMEMBER: extern "C" fn() = {
 };
 
 impl Launch {
-    /// Starts the program. The thread that starts it must wait for it, too: a program that asks to be traced by its
-    /// parent is traced by that thread. Its environment is ours in the same order, with the variables to add at the end.
+    /// Starts the program. The thread that starts it must wait for it, too: a program that asks to
+    /// be traced by its parent is traced by that thread. Its environment is ours in the same
+    /// order, with the variables to add at the end.
     pub fn start(&self) -> Result<Launched, TargetError> {
         let failed = |source| TargetError::Launch { program: self.program.clone(), source };
         let words = |list: Vec<OsString>| -> Result<Vec<CString>, TargetError> {
@@ -216,7 +217,7 @@ fn own_environment() -> Vec<OsString> {
         static environ: *const *const libc::c_char;
     }
     let mut entries = Vec::new();
-    // SAFETY: the C library's list, ended by a null pointer; nobody changes our environment.
+    // SAFETY: the C library's list, ended by a null pointer; no thread changes our environment.
     unsafe {
         let mut at = environ;
         while !at.is_null() && !(*at).is_null() {
@@ -234,7 +235,7 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: new descriptors that nobody else owns.
+    // SAFETY: new descriptors that no other code owns.
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
@@ -284,7 +285,7 @@ impl Launched {
         }
     }
 
-    /// Whether it has ended, and how. It is told once.
+    /// Whether it has ended, and how. Only the first answer after the end has it.
     pub fn has_ended(&self) -> Result<Option<Ended>, TargetError> {
         self.wait_with(libc::WNOHANG)
     }
@@ -294,11 +295,11 @@ impl Launched {
         let pid = self.pid();
         let (mut status, mut usage) = (0, std::mem::MaybeUninit::<libc::rusage>::zeroed());
         loop {
-            // SAFETY: our own child, which nobody else waits for; both places are valid.
+            // SAFETY: our own child, for which no other code waits; both places are valid.
             let result = unsafe { libc::wait4(pid.0 as i32, &mut status, options, usage.as_mut_ptr()) };
             if result == pid.0 as i32 && libc::WIFSTOPPED(status) {
-                // It has asked to be traced by its parent (PTRACE_TRACEME), which is us: nothing shall stop it.
-                // SAFETY: lets our own child go on with the signal that it was to get.
+                // It has asked to be traced by its parent (PTRACE_TRACEME), which is us: it must not stop.
+                // SAFETY: lets our own child continue with the signal that it was to get.
                 unsafe { libc::ptrace(libc::PTRACE_CONT, pid.0, 0, libc::WSTOPSIG(status)) };
                 continue;
             }

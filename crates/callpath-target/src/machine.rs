@@ -24,7 +24,7 @@ pub struct Machine {
     pub in_user_namespace: bool,
     /// In how many PID name spaces this process has a number; 1: in the first one only, or `/proc` is of this one.
     pub pid_namespaces: Option<usize>,
-    /// What tells that this is a container.
+    /// Signs that this is a container.
     pub container: Vec<String>,
     /// What the kernel keeps time with, `tsc` for example.
     pub clock_source: Option<String>,

@@ -1,4 +1,4 @@
-//! A process's memory map as the kernel tells it.
+//! A process's memory map as the kernel reports it.
 
 use callpath_format::address::RunAddr;
 use std::path::PathBuf;

@@ -28,7 +28,7 @@ impl SharedMemory {
         if fd < 0 {
             return Err(error());
         }
-        // SAFETY: a new descriptor that nobody else owns.
+        // SAFETY: a new descriptor that no other code owns.
         let descriptor = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: plain calls on our own descriptor; a new mapping at a place of the kernel's choice.
         let base = unsafe {

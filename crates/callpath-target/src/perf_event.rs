@@ -12,13 +12,13 @@ use crate::process::descriptors_are_scarce;
 /// When the kernel takes a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Every {
-    /// Each time that the event has happened so often.
+    /// A sample each time that this many events have happened.
     Period(u64),
-    /// So many times a second, by a period that the kernel adapts in each thread.
+    /// Samples a second, by a period that the kernel adapts in each thread.
     Rate(u64),
 }
 
-/// What the kernel shall count, and where.
+/// What the kernel counts, and where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EventSpec {
     /// The number of the unit that counts: `PERF_TYPE_*`, or a file `type` in /sys/bus/event_source/devices.
@@ -88,7 +88,7 @@ pub struct PerfEvent {
 }
 
 impl PerfEvent {
-    /// Opens an event on a process that has one thread; it goes on to all threads that this one and they make.
+    /// Opens an event on a process that has one thread; all threads that it starts later inherit the event.
     /// `signal_data` comes with each signal.
     pub fn open(spec: &EventSpec, pid: Pid, signal_data: u64) -> io::Result<PerfEvent> {
         if descriptors_are_scarce() {
@@ -112,7 +112,7 @@ impl PerfEvent {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a new descriptor that nobody else owns.
+        // SAFETY: a new descriptor that no other code owns.
         Ok(PerfEvent { descriptor: unsafe { OwnedFd::from_raw_fd(fd as i32) } })
     }
 

@@ -1,7 +1,7 @@
 //! The file in which a process says what its generated code is called: `/tmp/perf-PID.map`, opened with care.
 //!
 //! Anybody can write to `/tmp`, so the file must be a regular one of the process's own user, is never reached through a
-//! link, and must be younger than the process: nobody deletes those of earlier processes with the same number.
+//! link, and must be younger than the process: files of earlier processes with the same number stay.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -70,7 +70,7 @@ fn open_within(root: &OwnedFd) -> Option<OwnedFd> {
 }
 
 fn owned(descriptor: RawFd) -> Option<OwnedFd> {
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: a new descriptor that no other code owns.
     (descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 

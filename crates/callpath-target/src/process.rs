@@ -29,7 +29,7 @@ pub(crate) fn read_whole(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A process that is told from a later one with the same number.
+/// A process, distinguished from a later one with the same number.
 #[derive(Debug)]
 pub struct ProcessHandle {
     pid: Pid,
@@ -45,7 +45,7 @@ impl ProcessHandle {
         }
         // SAFETY: takes two numbers.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.0, 0) };
-        // SAFETY: a new descriptor that nobody else owns.
+        // SAFETY: a new descriptor that no other code owns.
         let descriptor = (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) });
         ProcessHandle { pid, descriptor }
     }
@@ -190,8 +190,8 @@ impl ProcessHandle {
         if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The CPU time of the process since it began, other programs before this one included, nanoseconds. What a thread has
-    /// run since the kernel's last tick may be missing.
+    /// The CPU time of the process since it began, other programs before this one included, nanoseconds. What a thread
+    /// has run since the kernel's last tick may be missing.
     pub fn cpu_ns(&self) -> Option<u64> {
         /// The kernel's number for a process's scheduler clock.
         const SCHEDULER: i32 = 2;
@@ -214,8 +214,8 @@ impl ProcessHandle {
 /// Descriptors that are left for files which are read and written in passing.
 const SPARE_DESCRIPTORS: u64 = 6;
 
-/// Whether so few descriptors are left that none may be kept for long: a process that cannot be looked at, or whose file
-/// cannot be written, is a greater loss than its clock.
+/// Whether so few descriptors are left that none may be kept for long: a process that cannot be looked at, or whose
+/// file cannot be written, is a greater loss than its clock.
 pub(crate) fn descriptors_are_scarce() -> bool {
     // SAFETY: valid places; the descriptor, the lowest that is free, is closed at once.
     unsafe {
@@ -243,13 +243,13 @@ mod tests {
     fn what_a_thread_waits_with() {
         let own = ProcessHandle::open(Pid(std::process::id()));
         let (ours, theirs) = std::sync::mpsc::channel::<()>();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, heard) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             // SAFETY: returns a number.
             tell.send(unsafe { libc::gettid() } as u32).unwrap();
             theirs.recv().unwrap_err();
         });
-        let tid = told.recv().unwrap();
+        let tid = heard.recv().unwrap();
         while !own.waiting(tid).unwrap().is_asleep {
             std::thread::yield_now();
         }

@@ -38,7 +38,7 @@ pub fn refused_calls(calls: Calls) -> Calls {
             unsafe { libc::_exit(0) };
         }
         let mut status = 0;
-        // SAFETY: our own child, which nobody else waits for.
+        // SAFETY: our own child, for which no other code waits.
         unsafe { libc::waitpid(pid, &mut status, 0) };
         let come_to = next.load(Relaxed);
         if libc::WIFSIGNALED(status)

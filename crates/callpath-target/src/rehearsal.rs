@@ -53,7 +53,7 @@ pub fn rehearse() -> io::Result<Rehearsal> {
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: new descriptors that nobody else owns.
+    // SAFETY: new descriptors that no other code owns.
     let (reading, writing) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
     // SAFETY: the child makes async-signal-safe calls only, on memory that was made before the fork.
     let pid = unsafe { libc::fork() };
@@ -108,7 +108,7 @@ fn open_event(pid: Pid, event: u64, period: u64, flags: u64) -> io::Result<()> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: a new descriptor that no other code owns.
     drop(unsafe { OwnedFd::from_raw_fd(fd as i32) });
     Ok(())
 }
@@ -125,7 +125,7 @@ struct Child(i32);
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // SAFETY: our own child, which nobody else waits for.
+        // SAFETY: our own child, for which no other code waits.
         unsafe {
             libc::kill(self.0, libc::SIGKILL);
             libc::waitpid(self.0, std::ptr::null_mut(), 0);

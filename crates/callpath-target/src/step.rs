@@ -21,7 +21,7 @@ pub struct StepOptions {
 /// Why a thread stands still.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stepped {
-    /// A trap: usually one instruction has run. [`Stepper::trap_cause`] tells the unusual.
+    /// A trap: usually one instruction has run. [`Stepper::trap_cause`] says what else it was.
     Trap,
     /// A signal is about to be delivered; nothing has run. It is to be given to [`Stepper::step`].
     Signal(i32),

@@ -1,8 +1,9 @@
 //! One step of the walk: a frame and its recipe give the caller's frame.
 //! It looks up no modules and tables: the recipe is given.
 //!
-//! Registers that a call may change keep their value from callee to caller: a recipe that needs one says that its callee
-//! keeps it, as hand-written code does (libcrypto's aesni_ctr32_encrypt_blocks has its CFA in r11 and calls its own).
+//! Registers that a call may change keep their value from callee to caller: a recipe that needs
+//! one says that its callee keeps it, as hand-written code does (libcrypto's
+//! aesni_ctr32_encrypt_blocks has its CFA in r11 and calls its own).
 
 use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::recipe::{Cfa, Expression, Packed, Recipe, Rule};
@@ -38,7 +39,7 @@ pub enum Stop {
     Unreadable,
     /// The caller's frame would not lie above this one.
     NoProgress,
-    /// The return address is zero: whatever called the frame is not known, and nothing says that nobody did.
+    /// The return address is zero: the caller is unknown, and the frame is not known to be outermost.
     NoReturnAddress,
     /// The recipe itself is malformed.
     BadRecipe,
@@ -165,8 +166,8 @@ pub fn step_open<'e>(
     Ok(Step::Caller)
 }
 
-/// Whether a stack ends at `addr`: nothing but zeros follows up to the end of a page, which is near. Stacks are mapped, and
-/// who makes one by hand begins at its top.
+/// Whether a stack ends at `addr`: nothing but zeros follows up to the end of a page, which is near. Stacks are mapped,
+/// and who makes one by hand begins at its top.
 #[cold]
 fn is_top(addr: u64, memory: &mut impl Memory) -> bool {
     const PAGE_BYTES: u64 = 4096;
@@ -216,7 +217,8 @@ mod tests {
             let recipe = Packed::pack(&Recipe::with_cfa(Cfa::Register { reg: Reg::RSP, disp: 8 })).unwrap();
             step_packed(&mut cursor, &Packed { head: recipe.head | bits, ..recipe }, &mut Words(stack))
         };
-        // The last word of a page; the last but one, in front of a zero, of something else, of nothing that can be read.
+        // The last word of a page; the last but one, in front of a zero, of
+        // something else, of nothing that can be read.
         assert_eq!(step(0, 0x7ff8, &[(0x7ff8, 0)]), Ok(Step::Outermost));
         assert_eq!(step(0, 0x7ff0, &[(0x7ff0, 0), (0x7ff8, 0)]), Ok(Step::Outermost));
         for (bits, top, stack) in [

@@ -48,7 +48,8 @@ pub enum End {
     Broken,
 }
 
-/// Walks from `cursor` outwards. `visit` gets each frame and the memory, the innermost first, before the walk goes on to its caller.
+/// Walks from `cursor` outwards. `visit` gets each frame and the memory, the innermost first,
+/// before the walk continues with its caller.
 pub fn walk<C: CodeMap, M: Memory>(
     mut cursor: Cursor,
     code: &mut C,

@@ -100,10 +100,10 @@ fn a_frame_pointer_is_followed_from_where_a_callee_has_saved_it() {
 fn a_cfa_may_be_kept_in_memory_or_told_by_an_expression() {
     // A realigned frame: its caller's CFA is at rsp + 8. Then one by an expression: rsp + 32.
     let deref = Recipe::with_cfa(Cfa::Deref { reg: Reg::RSP, disp: 8, add: 16 });
-    let told = Recipe::with_cfa(Cfa::Expression(Expression { start: 0, len: 2 }));
+    let expression = Recipe::with_cfa(Cfa::Expression(Expression { start: 0, len: 2 }));
     let words = [(0x7008, 0x7080), (0x7088, 0x120), (0x70a8, 0x230)];
     let full = (vec![0x40, 0x11f, 0x22f], End::Outermost);
-    assert_eq!(walked(&[deref, told, Recipe::OUTERMOST], &mut stack(&words), 0x40), full);
+    assert_eq!(walked(&[deref, expression, Recipe::OUTERMOST], &mut stack(&words), 0x40), full);
     let no_such = Recipe::with_cfa(Cfa::Expression(Expression { start: 0, len: 3 }));
     assert_eq!(walked(&[deref, no_such], &mut stack(&words), 0x40).1, End::Stopped(Stop::BadRecipe));
 }

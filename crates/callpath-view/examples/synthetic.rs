@@ -1,4 +1,5 @@
-//! Synthetic profiles through every output, to be judged by eye: `cargo run -p callpath-view --example synthetic -- xz`.
+//! Synthetic profiles through every output, to be judged by eye: `cargo run -p
+//! callpath-view --example synthetic -- xz`.
 
 use std::io::stdout;
 

@@ -240,8 +240,8 @@ fn groups(metrics: &[Metric]) -> impl Iterator<Item = (usize, usize)> {
     })
 }
 
-/// A row of cells, one for each metric, and the closing bracket. A histogram is an array of its bins up to the last that is not
-/// empty.
+/// A row of cells, one for each metric, and the closing bracket. A histogram is an array of
+/// its bins up to the last that is not empty.
 fn values(json: &mut Vec<u8>, metrics: &[Metric], costs: Row<'_>) -> io::Result<()> {
     for (first, columns) in groups(metrics) {
         if first > 0 {
@@ -257,7 +257,7 @@ fn values(json: &mut Vec<u8>, metrics: &[Metric], costs: Row<'_>) -> io::Result<
             _ => match metrics[first].value(costs.get(first)) {
                 Value::Integer(value) => integer(json, value),
                 Value::Signed(value) => write!(json, "{value}")?,
-                // JSON has no number for what is none.
+                // JSON has no number for NaN and infinity.
                 Value::Real(value) if !value.is_finite() => json.extend_from_slice(b"null"),
                 Value::Real(value) => write!(json, "{value:?}")?,
             },

@@ -7,6 +7,7 @@ use iced_x86::{Decoder, DecoderOptions};
 use crate::code_map::{CodeMap, NOWHERE, Part};
 use crate::decoded::Decoded;
 use crate::instruction::{Control, Instruction};
+use crate::work;
 
 /// Where control goes after an instruction. Targets are positions, [`NOWHERE`] for an address that is not code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,6 +82,7 @@ impl<'a> Instructions<'a> {
     /// The next instruction. `None`, and nothing is passed, at the end of the part and where there is none.
     #[inline]
     pub(crate) fn read(&mut self) -> Option<Instruction> {
+        work::count();
         let at = self.position();
         let index = if self.known.0 == at { Some(self.known.1) } else { self.decoded.index_of(at) };
         let Some(index) = index else { return self.decode() };

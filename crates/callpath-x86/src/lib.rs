@@ -37,6 +37,8 @@ pub mod input;
 mod instruction;
 pub mod liveness;
 pub mod loops;
+#[cfg(test)]
+mod mutations;
 mod noreturn;
 pub mod padding;
 pub mod reaching;
@@ -47,6 +49,7 @@ mod state;
 mod sweep;
 mod tables;
 mod value;
+mod work;
 mod worklist;
 
 pub use analysis::{CodeAnalysis, analyse, fuzz_code};

@@ -6,6 +6,7 @@ use std::collections::BinaryHeap;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::bitmap::Bitmap;
+use crate::work;
 
 /// A set of numbers that a search has met.
 pub(crate) trait Set {
@@ -55,6 +56,7 @@ impl<S: Set> Search<S> {
     /// The next number to look at.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<u32> {
+        work::count();
         self.pending.pop()
     }
 }
@@ -82,6 +84,7 @@ impl<'o> Ordered<'o> {
     }
 
     pub(crate) fn next(&mut self) -> Option<u32> {
+        work::count();
         let Reverse((_, block)) = self.heap.pop()?;
         self.is_in[block as usize] = false;
         Some(block)
@@ -138,6 +141,7 @@ impl<F> Discovered<F> {
 
     /// The block to look at next: the one that waits for the shortest time.
     pub(crate) fn next(&mut self) -> Option<u32> {
+        work::count();
         self.pending.pop()
     }
 

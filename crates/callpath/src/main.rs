@@ -23,14 +23,14 @@ struct Arguments {
     command: Command,
 }
 
-/// Prints the help that was asked for, or what is wrong with the arguments in a line like our own errors. `record` then ends with
-/// 125: smaller statuses are the program's.
+/// Prints the help that was asked for, or what is wrong with the arguments in a line like our own errors. `record` then
+/// ends with 125: smaller statuses are the program's.
 fn no_command(error: &clap::Error) -> Outcome {
     if !error.use_stderr() {
         return Ok(error.print().map(|()| 0).map_err(output::explained)?);
     }
     match error.kind() {
-        // The help of a command that needs a subcommand. Where it cannot be printed, the status tells.
+        // The help of a command that needs a subcommand. If it cannot be printed, the status shows it.
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => drop(error.print()),
         _ => output::say(in_a_line(&error.render().to_string())),
     }

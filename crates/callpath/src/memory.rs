@@ -14,7 +14,8 @@ static ALLOCATOR: OrEnd = OrEnd;
 /// How the command ends.
 static STATUS: AtomicI32 = AtomicI32::new(1);
 
-/// The stack of the first thread grows where memory is left, and without it the kernel ends the process: so much of it is taken first.
+/// The stack of the first thread grows where memory is left, and without it the kernel ends
+/// the process: so much of it is taken first.
 const STACK_LEN: usize = 512 << 10;
 
 /// Says how the command is to end for want of memory, and takes what cannot be refused later.
@@ -27,7 +28,8 @@ pub(crate) fn begin(status: u8) {
     std::hint::black_box(&mut [0u8; STACK_LEN]);
 }
 
-/// Whether address space is limited. The C library would reserve 64 MiB of it for each thread that allocates while others do.
+/// Whether address space is limited. The C library would reserve 64 MiB of it for
+/// each thread that allocates while others do.
 fn is_space_limited() -> bool {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a valid place.

@@ -1,8 +1,8 @@
-//! What a subcommand gives back: an exit status, or why there is none.
+//! The result of a subcommand: an exit status, or an error.
 
 /// Why a subcommand ended without doing its work.
 pub(crate) struct Failure {
-    /// What is said, after "callpath: ".
+    /// The message, after "callpath: ".
     pub(crate) error: anyhow::Error,
     /// The exit status.
     pub(crate) status: u8,
@@ -14,5 +14,5 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
     }
 }
 
-/// The exit status, or why there is none.
+/// The exit status, or the error.
 pub(crate) type Outcome = Result<u8, Failure>;

@@ -1,7 +1,7 @@
-//! What we say: data to standard output, all else to standard error.
+//! Output: data to standard output, all else to standard error.
 //!
 //! Standard output that takes no more (a full disk) ends the command with a sentence; one whose reader went away
-//! (`| head`) ends it silently. Standard error that takes no more changes nothing: there is nobody to tell.
+//! (`| head`) ends it silently. A standard error that takes no more changes nothing.
 
 use std::fmt::Display;
 use std::io::{self, BufWriter, ErrorKind, StdoutLock, Write};
@@ -32,13 +32,13 @@ pub(crate) fn explained(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot write to standard output: {}", plain(&error)))
 }
 
-/// Whoever read standard output has seen enough.
+/// The reader of standard output has gone away.
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe))
 }
 
 /// A line on standard error.
 pub(crate) fn say(line: impl Display) {
-    // Names of files and programs are in it: nothing of them shall act on a terminal.
+    // It contains names of files and programs, which must not act on a terminal.
     drop(writeln!(io::stderr(), "callpath: {}", printable(&plain(line))));
 }

@@ -52,7 +52,7 @@ impl Progress {
         Progress { what, began: std::time::Instant::now(), shown: 0 }
     }
 
-    /// So many of so many are done.
+    /// Shows that `done` are done, of the number `of`.
     pub(crate) fn step(&mut self, done: usize, of: usize) {
         const PATIENCE: std::time::Duration = std::time::Duration::from_millis(500);
         if self.began.elapsed() >= PATIENCE && stderr().is_terminal() {

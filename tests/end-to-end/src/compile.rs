@@ -12,8 +12,8 @@ pub struct C {
     pub source: &'static str,
     /// The name of the executable or library.
     pub output: &'static str,
-    /// Further options of the compiler. `@name` stands for the path of another output; `compiler=name`, as the first one, names another
-    /// compiler.
+    /// Further options of the compiler. `@name` stands for the path of another output; `compiler=name`,
+    /// as the first one, names another compiler.
     pub options: &'static [&'static str],
 }
 
@@ -28,8 +28,8 @@ pub fn tool_path(name: &str) -> PathBuf {
     directory.join(name)
 }
 
-/// Copies a program that is to be run; panics if it cannot. `cp` does it: a file that this process writes may be open in a child
-/// that another test has just forked, and cannot be executed meanwhile.
+/// Copies a program that is to be run; panics if it cannot. `cp` does it: a file that this process writes may be open
+/// in a child that another test has just forked, and cannot be executed meanwhile.
 pub fn copy_program(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg(from).arg(to).status();
     assert!(copied.expect("cp can be run").success(), "cannot copy {} to {}", from.display(), to.display());

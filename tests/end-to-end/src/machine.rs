@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-/// Reports that a test did not run, and why. libtest counts such a test as passed; `cargo xtask test` reads the reports from the file
-/// that `CALLPATH_SKIPPED_TESTS` names and counts it as skipped.
+/// Reports that a test did not run, and why. libtest counts such a test as passed; `cargo xtask test` reads the reports
+/// from the file that `CALLPATH_SKIPPED_TESTS` names and counts it as skipped.
 pub fn skip(test: &str, reason: &str) {
     eprintln!("SKIPPED: {test}: {reason}");
     if let Some(file) = std::env::var_os("CALLPATH_SKIPPED_TESTS") {

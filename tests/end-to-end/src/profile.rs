@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// What `record` asks for unless told otherwise, samples a second.
+/// The default rate of `record`, samples a second.
 const DEFAULT_RATE_HZ: u64 = 1000;
 
 /// What took the samples, as the notes say.
@@ -27,8 +27,9 @@ impl Clock {
         }
     }
 
-    /// One of so many samples that were due is walked at least, where nothing is wrong. The clock of a virtual machine may be half as
-    /// fast as asked. Where others want the processor, the tick finds a thread at work a few times in 400 ms of its CPU time.
+    /// One of so many samples that were due is walked at least, where nothing is wrong. The clock of a
+    /// virtual machine may be half as fast as asked. Where others want the processor, the tick finds a thread
+    /// at work a few times in 400 ms of its CPU time.
     fn floor(self) -> u64 {
         match self {
             Clock::Kernel => 4,
@@ -73,7 +74,8 @@ pub struct Quality {
     pub overhead_ns: u64,
     /// The longest handler, nanoseconds.
     pub longest_ns: u64,
-    /// How many handlers took at least so many times 2 to the power of the index, nanoseconds, and less than twice that.
+    /// How many handlers took at least so many times 2 to the power of the
+    /// index, nanoseconds, and less than twice that.
     pub handlers: Vec<u64>,
 }
 
@@ -137,8 +139,8 @@ impl Profile {
         Self { rate_hz, ..self }
     }
 
-    /// Asserts what holds for every profile: each sample is in one class, inclusive = exclusive + the children's inclusive (except for
-    /// derived metrics), preorder, one root.
+    /// Asserts what holds for every profile: each sample is in one class, inclusive = exclusive + the children's
+    /// inclusive (except for derived metrics), preorder, one root.
     pub fn assert_sound(&self) {
         let quality = &self.quality;
         let dropped: u64 = quality.dropped.values().sum();
@@ -171,17 +173,17 @@ impl Profile {
         self.nodes[0].inclusive[self.metric(metric)]
     }
 
-    /// The samples that the measured CPU time is worth at the rate asked. A thread's first sample comes when its first period is
-    /// over, so one period is taken off for each thread.
+    /// The samples that the measured CPU time is worth at the rate asked. A thread's first sample comes when its first
+    /// period is over, so one period is taken off for each thread.
     pub fn due(&self) -> u64 {
         let cpu_ns = u128::from(self.total("cpu-time"));
         let periods = cpu_ns * u128::from(self.rate_hz) / 1_000_000_000;
         (periods as u64).saturating_sub(self.threads)
     }
 
-    /// Asserts that almost all samples have a whole path: `share` of 1000; and that enough samples were walked to tell. Not counted
-    /// are those that are not walked by design: delivered late, too soon after one that took long, or inside the collector where a
-    /// thread begins, which are few.
+    /// Asserts that almost all samples have a whole path: `share` of 1000; and that enough samples were walked to tell.
+    /// Not counted are those that are not walked by design: delivered late, too soon after one that took long, or
+    /// inside the collector where a thread begins, which are few.
     #[track_caller]
     pub fn assert_full(&self, share: u64) {
         let (quality, walked) = (&self.quality, self.walked());
@@ -205,8 +207,8 @@ impl Profile {
         quality.taken - dropped("throttled") - dropped("late") - own
     }
 
-    /// A metric of all contexts whose path goes through these names in this order, others between them allowed. Inclusive
-    /// of the outermost such context.
+    /// A metric of all contexts whose path goes through these names in this order, others between them allowed.
+    /// Inclusive of the outermost such context.
     pub fn through(&self, names: &[&str], metric: &str) -> u64 {
         let column = self.metric(metric);
         // How many of the names the path to each node has met.
@@ -225,8 +227,8 @@ impl Profile {
         sum
     }
 
-    /// The share of a metric that goes through these names, in percent of what was sampled: a process's end was not, and is
-    /// long on a busy machine.
+    /// The share of a metric that goes through these names, in percent of what was sampled: a process's
+    /// end was not, and is long on a busy machine.
     pub fn percent_through(&self, names: &[&str]) -> f64 {
         let metric = &self.metrics[0];
         let sampled = self.total(metric) - self.through(&["gap:after the last sample"], metric);

@@ -89,7 +89,8 @@ impl Program {
         self
     }
 
-    /// Runs everything through another command (`setpriv ...`), which gets the program and its arguments behind its own.
+    /// Runs everything through another command (`setpriv ...`), which gets the
+    /// program and its arguments behind its own.
     #[must_use]
     pub fn through(mut self, prefix: &[&str]) -> Self {
         self.prefix = prefix.iter().map(OsString::from).collect();
@@ -133,8 +134,8 @@ impl Program {
         self.options[at + 1].to_str().and_then(|rate| rate.parse().ok())
     }
 
-    /// Runs it without callpath and recorded. Asserts that output and status are the same, and that standard error has every line of the
-    /// run without callpath.
+    /// Runs it without callpath and recorded. Asserts that output and status are the same, and that standard error
+    /// has every line of the run without callpath.
     pub fn same(&self) -> Recorded {
         let (bare, recorded) = (self.bare(), self.recorded());
         assert_eq!(bare.stdout, recorded.ended.stdout, "its output is not what it is bare; {}", recorded.ended.stderr);
@@ -145,8 +146,8 @@ impl Program {
         recorded
     }
 
-    /// As [`Program::same`]; gives also the user and system time of the recorded run by the kernel's account, nanoseconds. The
-    /// program runs as a child of `rusage.c`, which waits for it.
+    /// As [`Program::same`]; gives also the user and system time of the recorded run by the kernel's account,
+    /// nanoseconds. The program runs as a child of `rusage.c`, which waits for it.
     pub fn same_with_rusage(&self) -> (Recorded, u64) {
         self.with_rusage(Self::same)
     }
@@ -185,7 +186,7 @@ impl Program {
         let mut child = command.spawn().unwrap_or_else(|error| panic!("failed to start {command:?}: {error}"));
         let mut to_child = child.stdin.take().expect("stdin is a pipe");
         let input = self.input.clone();
-        // Beside the reading of its output: a program that passes everything on stops when nobody reads.
+        // Beside the reading of its output: a program that passes everything on stops when no process reads.
         let writer = std::thread::spawn(move || match to_child.write_all(&input) {
             Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
                 panic!("failed to write the input: {error}")

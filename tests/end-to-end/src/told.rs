@@ -1,4 +1,4 @@
-//! What a process says that nobody waits for: it writes to a pipe with a name, and its end is the end of what is read.
+//! The output of a process for which no one waits: it writes to a named pipe, and its end ends what is read.
 
 use std::fs::File;
 use std::io::Read;

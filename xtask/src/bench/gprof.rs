@@ -1,10 +1,11 @@
-//! `cargo xtask bench-gprof`: Table 1 of csprof-2006 again, and how far gprof's shares are from those of the program as it is.
-//! The programs are in gprof/programs.rs; gprof/shares.rs reads profiles. Not in CI: it asks Debian's archive for sources.
+//! `cargo xtask bench-gprof`: Table 1 of csprof-2006 again, and how far gprof's shares are from those of
+//! the program as it is. The programs are in gprof/programs.rs; gprof/shares.rs reads profiles. Not in
+//! CI: it asks Debian's archive for sources.
 //!
-//! Each program is built twice, with gcc -O2 and with gcc -O2 -pg. In each round it runs bare, with gprof's instrumentation,
-//! under callpath without the sentinel and with it, and under `perf record` without call graphs, one right after the other. The
-//! last one's samples of the program as it is are the reference for the shares; how far callpath's are from it is what two
-//! samplers of the same program differ by.
+//! Each program is built twice, with gcc -O2 and with gcc -O2 -pg. In each round it runs bare, with gprof's
+//! instrumentation, under callpath without the sentinel and with it, and under `perf record` without call graphs, one
+//! right after the other. The last one's samples of the program as it is are the reference for the shares; how far
+//! callpath's are from it is what two samplers of the same program differ by.
 
 mod programs;
 mod shares;

@@ -1,7 +1,8 @@
-//! `cargo xtask bench-time`: cpu-time of a recording against the kernel's account of the same run, as each kind of user.
+//! `cargo xtask bench-time`: cpu-time of a recording against the kernel's
+//! account of the same run, as each kind of user.
 //!
-//! The account is wait4's, taken between the recorder and the program: it holds what the program cost from fork to exit,
-//! our part inside it included.
+//! The account is wait4's, taken between the recorder and the program: it holds what the program cost from
+//! fork to exit, our part inside it included.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

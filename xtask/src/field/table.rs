@@ -10,7 +10,8 @@ use crate::suite::recorders::{Recorder, Stacks};
 mod aims {
     /// Recorded over bare, CPU and wall, by the minima.
     pub const OVER_BARE: f64 = 1.1;
-    /// The first recording's wall time over bare; of a program that is over in a moment, a few tables are as long as itself.
+    /// The first recording's wall time over bare; of a program that is over in a
+    /// moment, a few tables are as long as itself.
     pub const FIRST_OVER_BARE: f64 = 1.3;
     pub const FIRST_MORE_SECONDS: f64 = 0.5;
     /// Of all samples taken.
@@ -216,7 +217,8 @@ fn micros(ns: u64) -> String {
     }
 }
 
-/// The bound in nanoseconds that 99 of 100 handlers stay below, of a histogram whose entry i counts those below 2^(i+1) ns.
+/// The bound in nanoseconds that 99 of 100 handlers stay below, of a histogram
+/// whose entry i counts those below 2^(i+1) ns.
 fn ninety_nine(histogram: &[u64]) -> Option<u64> {
     let all: u64 = histogram.iter().sum();
     let mut below = 0;

@@ -119,8 +119,8 @@ fn words(row: &Row, directory: &Path) -> anyhow::Result<Prepared> {
     Ok(prepared)
 }
 
-/// Debian's programs, and the toolchain that builds this project, whatever a user has put before them; a port of the loopback
-/// interface that nobody listens on.
+/// Debian's programs, and the toolchain that builds this project, whatever a user has put before them; a port of the
+/// loopback interface on which no program listens.
 fn environment(row: &Row) -> anyhow::Result<Vec<(&'static str, String)>> {
     let mut path = PROGRAM_DIRECTORIES.join(":");
     if let Some(toolchain) = std::env::var_os("CARGO").as_deref().and_then(|cargo| Path::new(cargo).parent()) {

@@ -104,8 +104,8 @@ pub fn xml(orders: u32) -> String {
     text + "</orders>\n"
 }
 
-/// A stylesheet with a chain of so many variables, each of which xalan computes within the one before, some eight frames
-/// deeper; the last one takes time.
+/// A stylesheet with a chain of so many variables, each of which xalan computes within the one before, some
+/// eight frames deeper; the last one takes time.
 pub fn deep_xsl(variables: u32) -> String {
     let mut text = format!(
         "<?xml version=\"1.0\"?>\n<xsl:stylesheet version=\"1.0\" xmlns:xsl=\"http://www.w3.org/1999/XSL/Transform\">\n\

@@ -37,11 +37,11 @@ pub enum Stdin {
 /// For a program that gives up when more input is there: the end comes after the answer.
 #[derive(Debug)]
 pub struct Dialogue {
-    /// What is said first.
+    /// Written first.
     pub begin: String,
     /// How the line begins that is waited for.
     pub answer: &'static str,
-    /// What is said then.
+    /// Written then.
     pub end: &'static str,
 }
 

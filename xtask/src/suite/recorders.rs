@@ -13,7 +13,7 @@ use crate::measure::{self, Limits};
 /// A report that takes more is no report.
 const REPORT_LIMITS: Limits = Limits { wall: Duration::from_secs(300), memory_bytes: 8 << 30 };
 
-/// Who records.
+/// The recording tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recorder {
     Callpath,
@@ -85,7 +85,8 @@ pub struct Stacks {
     pub report_seconds: f64,
     /// The same once more, with what the first one has cached.
     pub second_report_seconds: f64,
-    /// CPU time by the clocks that samples read, over the kernel's account of the program and the children that it waited for.
+    /// CPU time by the clocks that samples read, over the kernel's account of the
+    /// program and the children that it waited for.
     pub cpu_over_kernel: Option<f64>,
 }
 

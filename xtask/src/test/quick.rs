@@ -25,7 +25,8 @@ const NEED_PACKAGES: &[&str] = &[
 /// Files of tests that take a good part of a minute each.
 const SLOW: &[&str] = &["deep"];
 
-/// End-to-end tests that are run, by name: one or two for each part of a recording. None takes longer than some seconds.
+/// End-to-end tests that are run, by name: one or two for each part of a
+/// recording. None takes longer than some seconds.
 const END_TO_END: &[&str] = &[
     "children::in_every_way",
     "damage::the_program_replaced_after_the_run",
@@ -54,8 +55,8 @@ const END_TO_END: &[&str] = &[
     "jit::procedures_with_and_without_a_frame_pointer",
 ];
 
-/// Lints, builds with the `quick` profile, audits, and runs the tests of the crates and the end-to-end tests above. Installs
-/// nothing: where rustfmt, clippy or gcc is missing, the step fails.
+/// Lints, builds with the `quick` profile, audits, and runs the tests of the crates and the end-to-end tests above.
+/// Installs nothing: where rustfmt, clippy or gcc is missing, the step fails.
 pub fn run() -> anyhow::Result<ExitCode> {
     let mut report = Report::default();
     report.skip(format!(

@@ -22,7 +22,7 @@ use crate::structure::{NEST_TOO_DEEP, ProcedureStructure, StaticKind, StaticScop
 use callpath_measurement::{NamedCode, NamesFile, PARTIAL_ROOT, ProcessFile};
 use callpath_tables::table_cache::TableCache;
 
-/// How often somebody who waits is told how many modules have been read.
+/// How often the progress callback hears how many modules have been read.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A module as the measurement names it, and the process if it is one that gave the module's code names of its own.
@@ -41,7 +41,8 @@ pub(super) struct Code {
 
 pub(super) struct ModuleCode {
     pub(super) key: ModuleKey,
-    /// What tells it from all others in the ids of contexts, on whichever machine: the build-id or the hash of its content, else its path.
+    /// Identifies the module in the ids of contexts, on any machine: the build-id
+    /// or the hash of its content, else its path.
     pub(super) identity: Vec<u8>,
     /// Is it our own preload object?
     pub(super) ours: bool,
@@ -55,9 +56,9 @@ pub(super) struct ModuleCode {
     pub(super) unresolved: Vec<String>,
     /// Samples in them.
     pub(super) unresolved_samples: u64,
-    /// What of its DWARF could not be used.
+    /// The parts of its DWARF that could not be used, as sentences.
     pub(super) broken_dwarf: Vec<String>,
-    /// Procedures whose loops are not all told, as sentences.
+    /// Procedures of which some loops are left out, as sentences.
     pub(super) too_deep: Vec<String>,
     /// What the process calls the code that it has generated here.
     pub(super) generated: Vec<NamedCode>,
@@ -163,7 +164,7 @@ impl Code {
         let at_once = wanted.len();
         let wanted = Mutex::new(wanted);
         let (finished, is_finished) = mpsc::channel();
-        // Reads modules until there are none, and says so of each. Who asked has ended where nobody listens.
+        // Reads modules until none is left, and reports each. A closed channel means that the caller has ended.
         let work = |permit: Permit, finished: &dyn Fn() -> bool| {
             let next = || wanted.lock().unwrap_or_else(PoisonError::into_inner).pop();
             while let Some(module) = next() {
@@ -219,7 +220,8 @@ impl ModuleCode {
     /// The procedures of this name that it offers to others. `None`: it cannot be looked at, or is no longer what ran.
     pub(super) fn exports(&self, name: &str) -> Option<&[Export]> {
         let (path, identity, _) = &self.key;
-        // What the kernel maps by itself, and ours, have nothing that another module's linkage table is bound to for long.
+        // What the kernel maps by itself, and ours, have nothing that another
+        // module's linkage table is bound to for long.
         if self.ours || path.as_os_str().as_encoded_bytes().starts_with(b"[") {
             return Some(&[]);
         }
@@ -306,7 +308,7 @@ impl ModuleCode {
     }
 }
 
-/// A cold part is called as the procedure that it is a part of, whether or not that has a name.
+/// A cold part has the name of its procedure, whether or not the part has a name of its own.
 fn name_at(names: &ModuleNames, address: LinkAddr, within: Option<&ProcedureStructure>) -> ProcedureName {
     let own = names.procedure(address);
     let Some(within) = within else { return own };

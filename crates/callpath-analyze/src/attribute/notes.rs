@@ -16,7 +16,7 @@ const HINTS: usize = 3;
 /// Modules with less than this share of the samples in unnamed code get no hint.
 const HINT_SHARE: f64 = 0.02;
 
-/// What ran, how it ended, and what a person should know who reads the profile.
+/// What ran, how it ended, and the notes for the reader of the profile.
 pub(super) fn describe(profile: &mut Profile, measurement: &Measurement, code: &Code) {
     let session = &measurement.session;
     let info = &mut profile.info;
@@ -108,7 +108,7 @@ fn file_notes(module: &ModuleCode, session: &SessionFile) -> Vec<String> {
     notes.extend(names.damage());
     let ended = Duration::from_nanos(session.started_unix_ns.saturating_add(session.duration_ns));
     let modified = std::fs::metadata(&module.key.0).and_then(|metadata| metadata.modified());
-    // A file that cannot be read has no names, and that is said. A second is what clocks and file systems may differ by.
+    // A file that cannot be read has no names; another note says so. Clocks and file systems may differ by a second.
     let is_newer = modified.is_ok_and(|at| {
         at.duration_since(SystemTime::UNIX_EPOCH).is_ok_and(|at| at > ended.saturating_add(Duration::from_secs(1)))
     });
@@ -144,7 +144,7 @@ fn too_deep(module: &ModuleCode) -> Option<String> {
     Some(format!("{}: {first}{more}", module.key.0.display()))
 }
 
-/// That a module's DWARF is broken, as a sentence with the first place. `callpath structure` tells all of them.
+/// A sentence that a module's DWARF is broken, with the first place. `callpath structure` lists all places.
 fn broken_dwarf(module: &ModuleCode) -> Option<String> {
     let first = module.broken_dwarf.first()?;
     let path = module.key.0.display();

@@ -10,8 +10,8 @@
 //!                       each with its length before it; addresses that lie in none
 //! ```
 //!
-//! A file grows by the procedures that are asked for. Of a long one only those are decoded. One that is damaged or foreign is
-//! built again.
+//! A file grows by the procedures that are asked for. Of a long one only those are decoded. One
+//! that is damaged or foreign is built again.
 
 mod body;
 
@@ -34,8 +34,8 @@ const STRUCTURE_VERSION: u32 = 12;
 const MAGIC: [u8; 8] = *b"CPSTRC02";
 const HEADER_LEN_BYTES: usize = 8 + 16 + 8;
 
-/// The structure of the procedures that `wanted` lie in, or of all: from the cache what it has, the rest found now and stored.
-/// `progress` is told of what is found now, as [`structure`] does.
+/// The structure of the procedures that `wanted` lie in, or of all: from the cache what it has, the rest found now and
+/// stored. `progress` counts what is found now, as in [`structure`].
 pub fn cached_structure(
     source: &ModuleSource,
     wanted: Option<&[LinkAddr]>,
@@ -70,7 +70,7 @@ fn key(source: &ModuleSource) -> u128 {
             let section = image.section(name);
             let data = section.as_ref().map_or(&[][..], |section| &*section.data);
             hash.update(&(data.len() as u64).to_le_bytes());
-            // Without a build-id, the content tells builds apart.
+            // Without a build-id, the content distinguishes builds.
             if image.build_id().is_none() {
                 hash.update(data);
             }
@@ -116,8 +116,8 @@ impl CachedProcedure<'_> {
 }
 
 impl CachedStructure<'_> {
-    /// Writes a file of this and of what was `found` now because it was `missing` here (`None`: all). Gives what of it is new, with all
-    /// diagnostics.
+    /// Writes a file of this and of what was `found` now because it was `missing` here (`None`: all). Gives
+    /// what of it is new, with all diagnostics.
     fn store(
         mut self,
         (path, key): (&Path, u128),
@@ -148,7 +148,8 @@ impl CachedStructure<'_> {
         new
     }
 
-    /// The procedures that `wanted` lie in, and what lies in none that is here; `None`: all. `None` if what is here cannot be read.
+    /// The procedures that `wanted` lie in, and what lies in none that is here; `None`:
+    /// all. `None` if what is here cannot be read.
     #[allow(clippy::type_complexity)] // Once.
     fn look_up(&self, wanted: Option<&[LinkAddr]>) -> Option<(Vec<ProcedureStructure>, Option<Vec<LinkAddr>>)> {
         let Some(wanted) = wanted else {

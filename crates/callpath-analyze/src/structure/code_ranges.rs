@@ -27,7 +27,8 @@ pub(super) struct CodeRange {
     pub(super) location: Option<SourceLocation>,
     /// The block's last instruction is in it.
     pub(super) ends_block: bool,
-    /// Nothing says that its line begins here: it is that of the code before the block, of which control may know nothing.
+    /// Nothing says that its line begins here: it is that of the code before the
+    /// block, of which control may know nothing.
     pub(super) is_inherited: bool,
 }
 
@@ -56,7 +57,8 @@ pub(super) struct Begin {
 #[derive(Debug, Default)]
 pub(super) struct Source {
     pub(super) files: Files,
-    /// By block; in a block by ascending address, at one address in the compiler's order. Whose statements they are is not known.
+    /// By block; in a block by ascending address, at one address in the compiler's
+    /// order. Whose statements they are is not known.
     pub(super) begins: Vec<Begin>,
     /// For each line, the column in which its first statement begins.
     columns: FxHashMap<SourceLocation, u32>,
@@ -64,7 +66,8 @@ pub(super) struct Source {
     pub(super) openings: Vec<SourceLocation>,
     /// gcc compiled it, and says of each statement where it begins, of those without code, too.
     is_marked: bool,
-    /// gcc compiled it, and said of no statement without code where it begins: not optimized, or with little debug information.
+    /// gcc compiled it, and said of no statement without code where it begins: not
+    /// optimized, or with little debug information.
     pub(super) is_plain_gcc: bool,
     /// The host first; outer ones before those inside of them.
     pub(super) contexts: Vec<Context>,
@@ -163,7 +166,7 @@ fn fragment_start(graph: &ProcedureGraph, addr: LinkAddr) -> LinkAddr {
     around.filter(|fragment| fragment.contains(&addr)).map_or(addr, |fragment| fragment.start)
 }
 
-/// What tells inlined calls apart: a compiler that copies code records each copy of a call as one of its own.
+/// Identifies an inlined call: a compiler that copies code records each copy of a call as one of its own.
 type CallKey = (u32, u64, u32, Option<SourceLocation>);
 
 struct Cutter<'a> {
@@ -207,7 +210,8 @@ impl Cutter<'_> {
         for (index, &start) in cuts.iter().enumerate() {
             let end = cuts.get(index + 1).copied().unwrap_or(code.end);
             let context = unit.scope_at(start).map_or(HOST, |scope| self.context(unit, scope));
-            // A line that began before the fragment is that of another procedure: gcc says none where a cold part begins.
+            // A line that began before the fragment is that of another
+            // procedure: gcc says none where a cold part begins.
             let run = unit.line_at(start);
             let run = run.as_ref().filter(|run| run.range.start >= self.fragment);
             let location = run.and_then(|run| self.source.files.location(unit, run.file, run.line));
@@ -259,8 +263,8 @@ impl Cutter<'_> {
 }
 
 impl Source {
-    /// Finds the lines on which the host is opened: that of its name, and what the line map says first. Of the latter gcc's may be
-    /// any statement's where nothing is said of those without code; LLVM's has no column.
+    /// Finds the lines on which the host is opened: the line of its name, and the first in the line map. gcc's first
+    /// line may be any statement's, if statements without code are not recorded; LLVM's has no column.
     fn open(&mut self, entry: LinkAddr) {
         self.openings.extend(self.contexts.first().and_then(|host| host.location));
         let begun = self.begins.iter().find(|begin| begin.addr == entry);
@@ -289,7 +293,8 @@ impl Source {
         opening.is_none_or(|opening| opening.file != location.file || opening.line <= location.line)
     }
 
-    /// The column in which the first statement of a line begins, where all beginnings are marked: others' rows say where code is.
+    /// The column in which the first statement of a line begins, where all beginnings
+    /// are marked: others' rows say where code is.
     pub(super) fn first_column(&self, location: SourceLocation) -> Option<u32> {
         self.columns.get(&location).copied().filter(|&column| self.is_marked && column > 0)
     }

@@ -1,11 +1,12 @@
 //! Whose code each line is, where DWARF has lines and procedures but no inlined calls.
 //!
-//! Tallent et al. 2009, sections 3.1 and 3.2: procedures do not overlap in the source, so each one's lines end before the
-//! next one's begin (invariants 1 and 2; a Fortran procedure's own lines end where the first that it contains begins,
-//! invariant 3). Code of other lines is alien: it was inlined. Into what is not known, so that alien contexts are flat.
+//! Tallent et al. 2009, sections 3.1 and 3.2: procedures do not overlap in the source, so each one's lines
+//! end before the next one's begin (invariants 1 and 2; a Fortran procedure's own lines end where the
+//! first that it contains begins, invariant 3). Code of other lines is alien: it was inlined. Into what is
+//! not known, so that alien contexts are flat.
 //!
-//! Here also: between two member functions of one class in a procedure there is nothing of that procedure; and lines behind
-//! the last that a procedure's own code has are not its, but of a static procedure without descriptor.
+//! Here also: between two member functions of one class in a procedure there is no code of that procedure; and lines
+//! behind the last that a procedure's own code has are not its, but of a static procedure without descriptor.
 
 use std::rc::Rc;
 
@@ -64,16 +65,17 @@ impl FileBeginnings {
 struct Beginning {
     line: u32,
     name: String,
-    /// It is inside of another procedure. Of the last one in it nobody knows where it ends, but in Fortran.
+    /// It is inside of another procedure. The end of the last one in it is unknown, except in Fortran.
     is_nested: bool,
-    /// The class that it is a member of.
+    /// The class of which it is a member.
     class: Option<(usize, ContainerId)>,
     /// The last line that its own code has, if it has code.
     last: Option<u32>,
 }
 
 impl Beginnings {
-    /// Takes in the procedures of a unit, those without code of their own, too, and those of units that its own are declared in.
+    /// Takes in the procedures of a unit, those without code of their own, too, and
+    /// those of units that its own are declared in.
     pub(super) fn of(unit: &UnitScopes, elsewhere: &[Rc<UnitScopes>]) -> Beginnings {
         let mut files: FxHashMap<String, Vec<Beginning>> = FxHashMap::default();
         let mut last_of: FxHashMap<(String, u32), u32> = FxHashMap::default();
@@ -88,7 +90,7 @@ impl Beginnings {
             *known = last.max(*known);
         }
         for (number, unit) in std::iter::once(unit).chain(elsewhere.iter().map(|unit| &**unit)).enumerate() {
-            // What is referred to from elsewhere is said to be declared where it first was, or where it is defined.
+            // A reference from elsewhere gives the first declaration, or the definition, as its place.
             let with_code = unit.procedures().filter_map(|scope| scope.origin.map(|origin| (origin, false)));
             for (origin, is_nested) in unit.declared().chain(with_code) {
                 let Some(path) = origin.file().and_then(|file| unit.file(file)) else { continue };

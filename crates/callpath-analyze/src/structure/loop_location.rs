@@ -1,9 +1,10 @@
 //! The source location of a loop: the line of its `for`, `while` or `do`, or what comes nearest to it.
 //!
-//! Tallent et al. 2009, section 3.3: the line of the test that ends it (the backward branch). Here also: gcc marks where
-//! statements begin that have no code of their own, so that `do` and `for (;;)` are found; what begins anew at each iteration is in the
-//! loop, and the line of its test is not the loop's. Without such marks, a loop that is entered at other code than its test's,
-//! and has no code of that line before it, begins with that other code: `do ... while`, or an endless loop with a break.
+//! Tallent et al. 2009, section 3.3: the line of the test that ends it (the backward branch). Here also: gcc marks
+//! where statements begin that have no code of their own, so that `do` and `for (;;)` are found; what begins anew at
+//! each iteration is in the loop, and the line of its test is not the loop's. Without such marks, a loop that is
+//! entered at other code than its test's, and has no code of that line before it, begins with that other code: `do ...
+//! while`, or an endless loop with a break.
 
 use std::cell::OnceCell;
 
@@ -58,7 +59,7 @@ impl Looped<'_> {
             let first = self.code_ranges.iter().copied().filter(|code_range| code_range.block == self.header);
             self.location_of(first.filter(is_own), context)
         };
-        // Where control enters elsewhere, too, nobody knows which code is the first.
+        // If control enters elsewhere, too, the first code is unknown.
         let entered = || entered().filter(|_| !self.is_irreducible);
         let marked = match tested {
             Some(tested) if !self.deciding.is_empty() || self.is_irreducible => {
@@ -85,8 +86,8 @@ impl Looped<'_> {
         LoopLocation { location, is_guess: tested.is_none() && location.is_some(), tested, is_marked: marked.is_some() }
     }
 
-    /// The line of the code is one of the loop's own: not one on which the procedure is opened, whose code moves parameters, nor one
-    /// before that, of a macro.
+    /// The line of the code is one of the loop's own: not one on which the procedure is opened, whose code moves
+    /// parameters, nor one before that, of a macro.
     fn is_own(&self, code_range: &CodeRange, context: u32) -> bool {
         let location = self.of.source.location_in(code_range, context);
         let is_body =
@@ -107,7 +108,8 @@ impl Looped<'_> {
         locations.into_iter().filter(|location| location.file == file).min()
     }
 
-    /// A test of the line comes before the loop, whichever way control takes: it is made once there, and then at the loop's end.
+    /// A test of the line comes before the loop, whichever way control takes: it is
+    /// made once there, and then at the loop's end.
     fn is_before(&self, context: u32, dominators: Option<&Dominators>, location: SourceLocation) -> bool {
         let ProcedureLoops { graph, forest, source } = self.of;
         let is_outside =
@@ -118,9 +120,9 @@ impl Looped<'_> {
         tests.any(|code_range| source.location_in(code_range, context) == Some(location))
     }
 
-    /// The statement in which the one of a line begins: both begin at the loop's first instruction. Of what begins there nobody knows
-    /// whether it does so before the loop: the outermost that begins again in it, else the innermost. That may be `try`, if the loop
-    /// handles exceptions: then the outermost.
+    /// The statement in which the one of a line begins: both begin at the loop's first instruction. Which of them begin
+    /// before the loop is unknown: the outermost that begins again in it counts, else the innermost. That may be `try`,
+    /// if the loop handles exceptions: then the outermost.
     fn around(&self, seen: Seen) -> Option<SourceLocation> {
         let begins = self.of.source.begins_in(self.header);
         let start = begins.first().map(|begin| begin.addr)?;
@@ -139,7 +141,8 @@ impl Looped<'_> {
         around.iter().rev().find(again).or(nearest).copied()
     }
 
-    /// If the statement of the loop's test begins anew at each iteration, the loop is not it, but what begins just before it.
+    /// If the statement of the loop's test begins anew at each iteration, the loop
+    /// is not it, but what begins just before it.
     fn around_test(&self, test: Seen) -> Option<SourceLocation> {
         let of_header = self.around(test);
         self.latches.iter().find_map(|&latch| {
@@ -154,7 +157,8 @@ impl Looped<'_> {
         })
     }
 
-    /// Of a run of beginnings, those further and further left and above before the statement of a line begins, from inside out.
+    /// Of a run of beginnings, those further and further left and above before the
+    /// statement of a line begins, from inside out.
     fn outer(&self, begins: &[Begin], seen: Seen) -> Vec<SourceLocation> {
         let Seen { context, own, location } = seen;
         let mut found = Vec::new();

@@ -39,7 +39,7 @@ pub struct ModuleSource {
 pub struct ModuleStructure {
     /// By ascending entry.
     pub procedures: Vec<ProcedureStructure>,
-    /// What of the DWARF could not be used, and where.
+    /// The parts of the DWARF that could not be used, each with its place.
     pub diagnostics: Vec<String>,
     /// Where each fragment begins, with its procedure: ascending.
     fragments: Vec<(LinkAddr, u32)>,
@@ -67,8 +67,8 @@ impl ModuleStructure {
     }
 }
 
-/// The structure of the procedures that `wanted` lie in; of all if there are none. `progress` is told how many are done,
-/// and of how many, by any thread. Other threads help as far as there are processors.
+/// The structure of the procedures that `wanted` lie in; of all if there are none. `progress` gets how many are done
+/// and how many there are, on any thread. Other threads help as far as there are processors.
 pub fn structure(
     source: &ModuleSource,
     wanted: Option<&[LinkAddr]>,
@@ -120,7 +120,7 @@ struct Work<'a, 'f> {
 /// How a diagnostic begins that says nothing against the debug information.
 pub(crate) const NEST_TOO_DEEP: &str = "loops nest too deep";
 
-/// So many procedures without a unit are one task.
+/// Procedures without a unit in one task.
 const TASK_LEN: usize = 256;
 
 impl<'a, 'f> Work<'a, 'f> {
@@ -155,7 +155,7 @@ impl<'a, 'f> Work<'a, 'f> {
         }
     }
 
-    /// Takes tasks until there are none. Whenever a processor is free, another thread helps.
+    /// Takes tasks until none is left. Whenever a processor is free, another thread helps.
     fn run<'s>(&'s self, scope: &'s Scope<'s, '_>) {
         while let Some(task) = self.tasks.get(self.next.fetch_add(1, Ordering::Relaxed)) {
             let is_last = self.next.load(Ordering::Relaxed) >= self.tasks.len();
@@ -237,7 +237,7 @@ fn procedure(graph: &ProcedureGraph, units: &Units<'_>, beginnings: &Beginnings)
     let (forest, too_deep) = forest(graph).shallow(graph, |block| source.weight(graph, block));
     if let Some(TooDeep { left_out, deepest, kept }) = too_deep {
         units.diagnostics.borrow_mut().push(format!(
-            "{NEST_TOO_DEEP} in the procedure at {:#x}: {deepest} loops are in one another, of which the outer {kept} are told \
+            "{NEST_TOO_DEEP} in the procedure at {:#x}: {deepest} loops are nested, of which the outer {kept} are shown \
              ({left_out} loops are not)",
             graph.entry.0
         ));

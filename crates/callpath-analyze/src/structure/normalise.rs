@@ -1,7 +1,7 @@
 //! What the compiler split or moved, put together again, as the source has it.
 //!
-//! Tallent et al. 2009, section 3.4: a line stands once in the source. Never across procedure contexts: from a scope, only
-//! loops directly in it, and loops in those, are looked at.
+//! Tallent et al. 2009, section 3.4: a line stands once in the source. Never across procedure contexts: from a scope,
+//! only loops directly in it, and loops in those, are looked at.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -11,7 +11,7 @@ use super::{SourceLocation, steps};
 
 /// Applies both rules until nothing changes. `is_inferred`: of inlined code it is not known where it was called.
 pub(super) fn normalise(tree: &mut ScopeTree, source: &Source, is_inferred: bool) {
-    // Each round joins loops or moves lines inwards: a bound against what nobody thought of.
+    // Each round joins loops or moves lines inwards. The bound is for cases that were not foreseen.
     for _ in 0..64 {
         let joined = fuse(tree, source);
         let moved = sink(tree, source, is_inferred);
@@ -21,7 +21,8 @@ pub(super) fn normalise(tree: &mut ScopeTree, source: &Source, is_inferred: bool
     }
 }
 
-/// The lines that stand directly in each scope. Not those on which procedures are opened: parameters are moved anywhere.
+/// The lines that stand directly in each scope. Not those on which procedures
+/// are opened: parameters are moved anywhere.
 fn direct_lines(tree: &ScopeTree, source: &Source) -> Vec<FxHashSet<SourceLocation>> {
     let mut lines = vec![FxHashSet::default(); tree.nodes.len()];
     let is_body = |code_range: &CodeRange| {
@@ -71,8 +72,8 @@ fn fuse(tree: &mut ScopeTree, source: &Source) -> bool {
 }
 
 /// A line, or an inlined call, that stands in a loop and around it was in the loop: what does not vary there was moved
-/// out, and a test is made once before it. The lines of loops around it stay: some of their code is often moved in. Whether
-/// any was moved. Alien code may be of another call (Figure 5 of the paper), and stays.
+/// out, and a test is made once before it. The lines of loops around it stay: some of their code is often moved in.
+/// Whether any was moved. Alien code may be of another call (Figure 5 of the paper), and stays.
 fn sink(tree: &mut ScopeTree, source: &Source, is_inferred: bool) -> bool {
     let lines = direct_lines(tree, source);
     // For each scope, the deepest loop below it, through loops only, that a line or a call stands in.
@@ -209,8 +210,8 @@ impl ScopeTree {
         found
     }
 
-    /// Makes `from`, of the same parent or of one further out, one with `into`, and what is in them where it is the same. Lists of
-    /// children, and the scopes of code ranges, know of it when all is settled.
+    /// Makes `from`, of the same parent or of one further out, one with `into`, and what is in them where it is the
+    /// same. Lists of children, and the scopes of code ranges, know of it when all is settled.
     fn join(&mut self, into: u32, from: u32) {
         let mut pending = vec![(into, from)];
         while let Some((into, from)) = pending.pop() {

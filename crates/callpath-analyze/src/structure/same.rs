@@ -1,7 +1,8 @@
-//! Which machine loops are one loop of the source, and which is two: told by lines, where machine code does not.
+//! Decides by lines which machine loops are one loop of the source, and which one is
+//! two, where machine code does not show it.
 //!
-//! Loops of the source that begin together have one header, and look like one loop with a `continue`. A loop of which one iteration is
-//! partly its own (what a handler leaves out) looks like two.
+//! Loops of the source that begin together have one header, and look like one loop with a `continue`. A loop of which
+//! one iteration is partly its own (what a handler leaves out) looks like two.
 
 use callpath_x86::graph::{ProcedureGraph, Terminator};
 use callpath_x86::loops::{Bodies, LoopForest, LoopPart};
@@ -11,8 +12,8 @@ use super::loop_location::is_jump_alone;
 use super::scope_tree::{LoopPlacement, decides};
 use super::{SourceLocation, steps};
 
-/// A loop without a test of its own, that begins with another in it, and whose own code has lines only from between those of
-/// the other, is the other: source loops do not overlap. Says so in the placements of both.
+/// A loop without a test of its own, that begins with another in it, and whose own code has lines only from between
+/// those of the other, is the other: source loops do not overlap. Says so in the placements of both.
 pub(super) fn find_same(of: ProcedureLoops<'_>, code_ranges_of: &[Vec<u32>], placements: &mut [LoopPlacement]) {
     let ProcedureLoops { graph, forest, source } = of;
     // Inner loops first.
@@ -49,12 +50,12 @@ pub(super) fn find_same(of: ProcedureLoops<'_>, code_ranges_of: &[Vec<u32>], pla
     }
 }
 
-/// So many blocks and edges are looked at for each block of a procedure, and at least, to tell loops apart. What is left when they are used
-/// up stays one loop.
+/// Blocks and edges that may be looked at to separate loops: for each block of a procedure, and at least. Loops that
+/// are left when they are used up stay one.
 const STEPS_FOR_BLOCK: usize = 64;
 const LEAST_STEPS: usize = 1 << 18;
 
-/// The same forest, but loops of the source that have one header are told apart, where lines prove that they are two.
+/// The same forest, with loops of the source that share one header separated where lines prove that they are two.
 pub(super) fn told_apart(graph: &ProcedureGraph, forest: LoopForest, source: &Source) -> LoopForest {
     let several = (0u32..).zip(&forest.loops).filter(|(_, here)| here.back_edges.len() > 1);
     // Of the copies of a jump none is the way back of another loop than the others are.
@@ -72,8 +73,9 @@ pub(super) fn told_apart(graph: &ProcedureGraph, forest: LoopForest, source: &So
     if inner.is_empty() { forest } else { forest.split(graph, &inner) }
 }
 
-/// The back edges of the inner one, if a test is executed at each iteration of both loops, but its statement begins
-/// anew on the way back of the outer one only: a condition that is looked at again without its statement beginning again is a loop's.
+/// The back edges of the inner one, if a test is executed at each iteration of both loops, but its
+/// statement begins anew on the way back of the outer one only: a condition that is looked at again without
+/// its statement beginning again is a loop's.
 fn statement_again(of: ProcedureLoops<'_>, number: u32, bodies: &mut Bodies) -> Option<Vec<u32>> {
     let ProcedureLoops { graph, forest, source } = of;
     let here = forest.loops.get(number as usize)?;
@@ -96,8 +98,9 @@ fn statement_again(of: ProcedureLoops<'_>, number: u32, bodies: &mut Bodies) -> 
     })
 }
 
-/// Without optimization gcc enters `while` and `for` by a jump to the test below their body, on a line of its own: one that goes
-/// back to the test enters the loop anew from the end of an outer one, which it begins. `continue` has its own line.
+/// Without optimization gcc enters `while` and `for` by a jump to the test below their body, on a
+/// line of its own: one that goes back to the test enters the loop anew from the end of an outer one,
+/// which it begins. `continue` has its own line.
 fn jumped_again(of: ProcedureLoops<'_>, number: u32) -> Option<Vec<u32>> {
     let ProcedureLoops { graph, forest, source } = of;
     let here = forest.loops.get(number as usize)?;
@@ -132,8 +135,8 @@ impl Source {
         self.code_ranges.get(first..end).unwrap_or_default()
     }
 
-    /// How much there is to look at in a block: lines, statements and edges, of which most blocks have some four. Copies of a jump
-    /// have their edges in common.
+    /// How much there is to look at in a block: lines, statements and edges, of which most blocks have some four.
+    /// Copies of a jump have their edges in common.
     pub(super) fn weight(&self, graph: &ProcedureGraph, block: u32) -> usize {
         let edges = if graph.copied_jump(block).is_some() { 1 } else { graph.successors(block).len() };
         let all = self.code_ranges_in(block).len() + self.begins_in(block).len() + edges;

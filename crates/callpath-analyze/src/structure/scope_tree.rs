@@ -1,9 +1,9 @@
 //! Loops, as machine code nests them, placed between the calls that were inlined: a tree of static scopes.
 //!
-//! A loop is located in the source where its test is, but the test may be inlined itself. Where inlined calls are recorded,
-//! a loop lies in an inlined call if nearly all of its code does, the tests that end it included. Where they are
-//! inferred (Tallent et al. 2009, section 3.3), it is guessed to lie in the context of its test, and in a shallower one if a
-//! statement of that is in the loop: nothing is inlined into itself (invariant 4).
+//! A loop is located in the source where its test is, but the test may be inlined itself. Where inlined calls are
+//! recorded, a loop lies in an inlined call if nearly all of its code does, the tests that end it included. Where they
+//! are inferred (Tallent et al. 2009, section 3.3), it is guessed to lie in the context of its test, and in a shallower
+//! one if a statement of that is in the loop: nothing is inlined into itself (invariant 4).
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -33,7 +33,7 @@ pub(super) struct Node {
     pub(super) address: LinkAddr,
 }
 
-/// What a scope is, and what tells it from its siblings.
+/// What a scope is, and what distinguishes it from its siblings.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Key {
     /// The procedure.
@@ -82,7 +82,7 @@ pub(super) struct LoopPlacement {
     is_marked: bool,
     /// It is the loop around it, by its lines.
     pub(super) is_parent: bool,
-    /// The blocks that decide whether it goes on.
+    /// The blocks that decide whether it continues.
     tests: Vec<u32>,
 }
 
@@ -143,7 +143,8 @@ pub(super) fn build_scope_tree(of: ProcedureLoops<'_>, is_inferred: bool) -> Sco
             let within = Within { node, context: around.map_or(HOST, |around| around.context) };
             node = builder.context(within, placement.context, header);
         }
-        // A loop inside of one of the same line is another one, the source's or the compiler's, unless they have one test.
+        // A loop inside of one of the same line is another one, the source's or
+        // the compiler's, unless they have one test.
         let key = placement.location.map_or(Key::LoopAt(header), Key::Loop);
         let is_around = builder.tree.nodes[node as usize].key;
         let is_same = here.parent.is_some_and(|parent| {
@@ -184,14 +185,14 @@ pub(super) fn build_scope_tree(of: ProcedureLoops<'_>, is_inferred: bool) -> Sco
     builder.finish()
 }
 
-/// A test that ends a loop ends the one around it, too, which has these exits: machine code nests where a loop's test was copied, or where it is
-/// entered elsewhere, too.
+/// A test that ends a loop ends the one around it, too, which has these exits: machine code nests where a loop's test
+/// was copied, or where it is entered elsewhere, too.
 fn ends_with(exits: &[(u32, u32)], test: u32) -> bool {
     exits.binary_search_by_key(&test, |exit| exit.0).is_ok()
 }
 
-/// A loop around another that has no test of its own, and begins with the other: its code is behind a `continue`. Only where
-/// lines do not tell: `for (;;)` around a loop that leaves both looks the same.
+/// A loop around another that has no test of its own, and begins with the other: its code is behind a `continue`. Only
+/// where lines do not tell: `for (;;)` around a loop that leaves both looks the same.
 fn is_continue(of: ProcedureLoops<'_>, (outer, exits): (u32, &[(u32, u32)]), header: u32, tests: &[u32]) -> bool {
     let begins =
         of.forest.loops.get(outer as usize).is_some_and(|outer| *of.graph.successors(outer.header) == [header]);
@@ -243,8 +244,8 @@ impl<'a> Builder<'a> {
         child
     }
 
-    /// The node of a recorded context within another node; that node itself if the context is not in its context. Its address is known
-    /// to it alone, until all are there.
+    /// The node of a recorded context within another node; that node itself if the context is not in its context. Its
+    /// address is known to it alone, until all are there.
     fn context(&mut self, within: Within, context: u32, address: LinkAddr) -> u32 {
         let Within { node, context: around } = within;
         if !self.source.nest.is_in(context, around) {
@@ -299,7 +300,7 @@ pub(super) struct Looped<'a> {
     /// Exceptions that are thrown in it land in it.
     pub(super) handles: bool,
     pub(super) code_ranges: Vec<&'a CodeRange>,
-    /// The last code ranges of the blocks that decide whether it goes on, and of those that count.
+    /// The last code ranges of the blocks that decide whether it continues, and of those that count.
     pub(super) tests: Vec<&'a CodeRange>,
     pub(super) test_blocks: Vec<u32>,
     /// Those of them that decide, ascending; where there are none, nothing at its top or its bottom does.
@@ -383,7 +384,7 @@ impl<'a> Looped<'a> {
     fn recorded(&self, around: u32) -> u32 {
         let nest = &self.of.source.nest;
         steps::take(self.code_ranges.len());
-        // Code by its context, those in one another side by side.
+        // Code by its context, nested contexts side by side.
         let len = |code_range: &CodeRange| code_range.code.end.0 - code_range.code.start.0;
         let mut code: Vec<(u32, u32, u64)> = self
             .code_ranges
@@ -411,7 +412,8 @@ impl<'a> Looped<'a> {
         let lies_in = |context: u32| {
             let (here, first, end) = (nest.parent(context), nest.first(context), nest.end(context));
             let direct = all - bytes(nest.first(here) + 1, nest.end(here));
-            // Code of the context lies outside of the loop: not the call is in the loop, but the loop in what was called.
+            // Code of the context lies outside of the loop: not the call is in
+            // the loop, but the loop in what was called.
             let inside = || before(end) - before(first);
             let reaches_out = || self.within.get(context as usize).is_some_and(|&all| all > inside());
             bytes(first, end) as f64 >= NEARLY_ALL * all as f64

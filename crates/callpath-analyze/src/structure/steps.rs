@@ -5,7 +5,7 @@ thread_local! {
     static TAKEN: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// So many places are looked at now. Costs nothing but in the tests.
+/// Counts `count` places that are looked at. Costs nothing outside of tests.
 #[inline(always)]
 pub(super) fn take(count: usize) {
     #[cfg(test)]

@@ -24,7 +24,7 @@ fn dispatch(cases: usize) -> Program {
     program.finish()
 }
 
-/// Loops in one another.
+/// Nested loops.
 fn nested_loops(depth: usize) -> Program {
     let mut program = Program::default();
     let heads: Vec<String> = (0..depth)
@@ -63,7 +63,7 @@ fn ring(entries: usize) -> Program {
     program.finish()
 }
 
-/// Loops in one another, each entered at each of its blocks.
+/// Nested loops, each entered at each of its blocks.
 fn ladder(blocks: usize) -> Program {
     let mut program = goes_to_each("rung", blocks);
     for block in 0..blocks {
@@ -129,7 +129,7 @@ fn lines_in_a_nest(count: usize) -> Program {
     program.finish()
 }
 
-/// Inlined calls in one another, with a loop in each if `looped`.
+/// Nested inlined calls, with a loop in each if `looped`.
 fn inlined_deep(depth: usize, looped: bool) -> Program {
     let mut program = Program::default();
     for level in 0..depth {

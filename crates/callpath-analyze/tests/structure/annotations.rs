@@ -5,13 +5,13 @@
 //!     x += area(i);       //@ O1+ inlined area: fill > rows, main > fill() > rows
 //! ```
 //!
-//! After `@` clauses stand between semicolons: for which compilers, options and levels (all, if nothing is said), `loop` and what it
-//! is called here, or `inlined` and the procedure's name, and each context that it stands in: the procedure, then loops by
-//! what they are called, and inlined calls by the procedure's name and `()`. A loop's line is that of its `for`, `while` or
-//! `do`, where the line map has it, else that of its first statement. An inlined call's line is the call's.
-//! `line`, and a name of it, and the scope that all of the line's code is in, wherever the compiler put it.
-//! `may` before a clause: a compiler may leave it out or not, as it sees fit; it is not counted. `shared`: it has its header in common
-//! with the loop around it, so that machine code alone does not tell it.
+//! After `@` clauses stand between semicolons: for which compilers, options and levels (all, if none is named), `loop`
+//! and what it is called here, or `inlined` and the procedure's name, and each context that it stands in: the
+//! procedure, then loops by what they are called, and inlined calls by the procedure's name and `()`. A loop's line is
+//! that of its `for`, `while` or `do`, where the line map has it, else that of its first statement. An inlined call's
+//! line is the call's. `line`, and a name of it, and the scope that all of the line's code is in, wherever the compiler
+//! put it. `may` before a clause: a compiler may leave it out or not, as it sees fit; it is not counted. `shared`: it
+//! has its header in common with the loop around it, so that machine code alone does not tell it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,13 +25,14 @@ pub(crate) struct Annotations {
     pub(crate) lines: BTreeMap<(String, u32), String>,
     /// Paths of scopes that must be found, as often as they stand here.
     pub(crate) expected: Vec<String>,
-    /// Those of them that nothing but lines tells from the loops around them.
+    /// Those of them that only lines distinguish from the loops around them.
     pub(crate) shared: Vec<String>,
     /// Paths of loops that may be found.
     pub(crate) allowed: Vec<String>,
 }
 
-/// The annotations of a source and of what lies beside it under the same name, for a level and what else selectors may name.
+/// The annotations of a source and of what lies beside it under the same name, for
+/// a level and what else selectors may name.
 pub(crate) fn read(source: &Path, words: &[&str], level: &str) -> Annotations {
     let mut annotations = Annotations::default();
     let stem = source.file_stem().unwrap().to_str().unwrap();

@@ -36,7 +36,8 @@ impl std::fmt::Display for Build {
     }
 }
 
-/// Compiles a source, and what lies beside it under the same name, and links without the C library: nobody runs this.
+/// Compiles a source, and what lies beside it under the same name, and links
+/// without the C library: the result is never run.
 pub(crate) fn compile(directory: &Path, source: &Path, build: &Build) -> PathBuf {
     let Build { compiler, level, options, linking } = *build;
     let (stem, extension) = (source.file_stem().unwrap().to_str().unwrap(), source.extension().unwrap());
@@ -89,7 +90,8 @@ pub(crate) fn run(program: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Makes a file in which inlined calls are blocks, as though the compiler had not recorded them: lines and procedures stay.
+/// Makes a file in which inlined calls are blocks, as though the compiler had not
+/// recorded them: lines and procedures stay.
 pub(crate) fn without_inlined_calls(program: &Path) -> PathBuf {
     as_blocks(program, |tag, _| tag == INLINED_SUBROUTINE)
 }

@@ -1,5 +1,6 @@
-//! Static structure against what a person sees in the source: comments beside the lines say which loops and inlined calls
-//! there are, and in which context. See `annotations.rs` for how they are written, docs/structure.md for the figures.
+//! Static structure against what a person sees in the source: comments beside the lines say which
+//! loops and inlined calls there are, and in which context. See `annotations.rs` for how they are
+//! written, docs/structure.md for the figures.
 
 mod annotations;
 mod compile;
@@ -37,8 +38,8 @@ impl std::ops::AddAssign for Score {
 /// Full DWARF, lines only, stripped.
 type Scores = [Score; 3];
 
-/// Compiles a source at all levels. With full DWARF every annotated scope is found in its context, and no other loop; with
-/// lines only no loop that the source does not have.
+/// Compiles a source at all levels. With full DWARF every annotated scope is found in its context, and no other loop;
+/// with lines only no loop that the source does not have.
 fn check(source: &str, compiler: &'static str, options: &'static [&'static str]) {
     for level in LEVELS {
         check_build(source, &Build { compiler, level, options, linking: Linking::Plain });
@@ -123,7 +124,7 @@ fn measure(directory: &Path, source: &str, build: &Build, wrong: &mut Vec<String
     [by_full, by_lines, by_code]
 }
 
-/// What of `annotations` a structure has. `form` is applied to the paths of both.
+/// The `annotations` that a structure has. `form` is applied to the paths of both.
 fn compare(
     structure: &ModuleStructure,
     annotations: &Annotations,
@@ -143,7 +144,8 @@ fn compare(
                 *count -= 1;
                 score.found += 1;
             }
-            // Calls that are not annotated are a library's. One that is stands once, wherever the compiler moved its code.
+            // Calls that are not annotated are a library's. One that is stands
+            // once, wherever the compiler moved its code.
             None if !is_loop => {
                 let is_same = |expected: &String| path.contains(" at ") && leaf(expected) == leaf(&path);
                 if annotations.expected.iter().any(is_same) {
@@ -169,7 +171,8 @@ fn leaf(path: &str) -> &str {
     path.rsplit(" > ").next().unwrap_or(path)
 }
 
-/// Where calls are not recorded: of inlined calls in one another only the innermost is known, and not where it is called.
+/// Where calls are not recorded: of inlined calls in one another only the
+/// innermost is known, and not where it is called.
 fn flattened(path: &str) -> String {
     let path = path.split(" at ").next().unwrap_or(path);
     let parts: Vec<&str> = path.split(" > ").collect();
@@ -181,8 +184,8 @@ fn flattened(path: &str) -> String {
     kept.map(|(_, part)| *part).collect::<Vec<_>>().join(" > ")
 }
 
-/// How many loops procedures have, against how many are annotated. Without debug information that is all there is to compare;
-/// `full` says whose code it is.
+/// How many loops procedures have, against how many are annotated. Without debug information that is all there is
+/// to compare; `full` says whose code it is.
 fn counted(structure: &ModuleStructure, full: &ModuleStructure, annotations: &Annotations) -> Score {
     let host_of = |path: &str| path.split(" > ").next().map(str::to_owned);
     let mut score = Score::default();
@@ -274,7 +277,8 @@ fn drops_on_unwinding() {
 #[test]
 fn without_records_of_inlined_calls() {
     let expected: [(&str, &[&str]); 6] = [
-        // Figures 6 and 7: the test is of the array's size, but the loop is the host's, for a statement of that is in it.
+        // Figures 6 and 7: the test is of the array's size, but the loop is the
+        // host's, for a statement of that is in it.
         ("init", &["init > fills", "init > fills > size()"]),
         // Figure 5: one context around the loop and one in it.
         ("zoo", &["zoo > animals", "zoo > animals > moo()", "zoo > moo()"]),
@@ -290,7 +294,7 @@ fn without_records_of_inlined_calls() {
                 "get_adjacencies > entities > find() > descend > operator()",
             ],
         ),
-        // Of the member functions of a class in a procedure the last cannot be told from the procedure itself.
+        // Of the member functions of a class in a procedure the last cannot be distinguished from the procedure itself.
         ("with_class", &["with_class > lasts", "with_class > lasts > members", "with_class > lasts > twice()"]),
         ("uses_again", &["uses_again > gone()", "uses_again > gone() > gone"]),
     ];
@@ -377,8 +381,8 @@ fn little_debug_information() {
     check_build("shapes.rs", &plain("rustc", &["-Cdebuginfo=line-tables-only"]));
 }
 
-/// A static procedure that was inlined at every call and of which nothing is declared (section 3.1): its code is alien, but
-/// nobody knows whose. It is not taken for a part of the procedure before it in the file, whose own lines end earlier.
+/// A static procedure that was inlined at every call and is declared nowhere (section 3.1): its code is alien, of an
+/// unknown procedure. It is not taken for a part of the procedure before it in the file, whose own lines end earlier.
 #[test]
 fn without_descriptors_of_what_was_inlined() {
     for compiler in ["g++", "clang++"] {

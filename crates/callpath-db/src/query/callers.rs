@@ -23,9 +23,9 @@ struct Climber {
     origin: NodeId,
 }
 
-/// The callers tree of `asked`, which has no lines: who calls a procedure, and from within which loops. What a loop costs
-/// itself is its procedure's. Grows by levels, as `query` prunes: a node under the
-/// threshold has no callers.
+/// The callers tree of `asked`, which has no lines: the callers of a procedure, and the loops that
+/// they call from. What a loop costs itself is its procedure's. Grows by levels, as `query` prunes: a
+/// node under the threshold has no callers.
 pub(super) fn callers(asked: &Counted, query: &Query) -> (Counted, Costs) {
     let from = &asked.tree;
     let costs = with_loops(from);

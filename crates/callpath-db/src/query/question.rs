@@ -33,12 +33,12 @@ pub enum Recursion {
     /// Every frame.
     #[default]
     Full,
-    /// A procedure that is called while it is active becomes one with its outermost activation on that path, as in Ammons,
-    /// Ball and Larus 1997: recursion of any depth is one node, and inclusive cost is that of the outermost activation
-    /// without what moved further out.
+    /// A procedure that is called while it is active becomes one with its outermost activation on that path, as in
+    /// Ammons, Ball and Larus 1997: recursion of any depth is one node, and inclusive cost is that of the outermost
+    /// activation without what moved further out.
     Collapse,
-    /// The innermost so many procedures of a path, with the inlined calls, loops and lines in them; between them and the
-    /// path's root a scope for what is left out.
+    /// The innermost so many procedures of a path, with the inlined calls, loops and lines in them; between them and
+    /// the path's root a scope for what is left out.
     Suffix(NonZeroU32),
 }
 
@@ -55,8 +55,8 @@ pub struct Query {
     pub per_thread: bool,
     /// Merges processes that have equal names; apart otherwise.
     pub merge_processes: bool,
-    /// What is kept of a path on which calls recur. For the context and callers views; flat cost counts each sample once
-    /// anyway.
+    /// What is kept of a path on which calls recur. For the context and callers views;
+    /// flat cost counts each sample once anyway.
     pub recursion: Recursion,
     /// Scopes of these kinds vanish: their own cost goes to the scope above, and so do their children.
     pub fold: Vec<ScopeKind>,

@@ -1,17 +1,18 @@
-//! Paths cut down to their innermost frames. What is left out is shown by a scope of its own, between the root of a path
-//! and what is kept of it.
+//! Paths cut down to their innermost frames. What is left out is shown by a scope of its own, between
+//! the root of a path and what is kept of it.
 
 use super::question::QueryError;
 use super::reshape::Counted;
 use crate::rows::Moves;
 use crate::{Name, NodeId, Scope, ScopeKind};
 
-/// What is put together of paths, one after the other, ends somewhere: a tree has as many suffixes as nodes, and each may
-/// be as long as the tree is deep.
+/// What is put together of paths, one after the other, ends somewhere: a tree has as many suffixes as nodes, and
+/// each may be as long as the tree is deep.
 const MAX_STEPS: usize = 40_000_000;
 const MAX_NODES: usize = 4_000_000;
 
-/// The same costs, each at the innermost `kept` procedures of its path, with the inlined calls, loops and lines in them.
+/// The same costs, each at the innermost `kept` procedures of its path, with
+/// the inlined calls, loops and lines in them.
 pub(super) fn suffix(asked: &Counted, kept: usize) -> Result<Counted, QueryError> {
     let from = &asked.tree;
     let mut to = Counted::new(from);

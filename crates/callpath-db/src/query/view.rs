@@ -117,7 +117,8 @@ pub(super) fn emit(profile: &Profile, query: &Query, asked: Counted, costs: Cost
     };
     let prunes = query.min_share > 0.0 || query.max_depth.is_some();
     let below = if prunes { costs.own_body_below(tree) } else { tree.own().zeros_like(tree.len()) };
-    // In the flat view one sample may be in the inclusive cost of several siblings: what is left out adds up self cost instead.
+    // In the flat view one sample may be in the inclusive cost of several siblings:
+    // what is left out adds up self cost instead.
     let left_out = if query.view == ViewKind::Flat { &below } else { &costs.inclusive };
 
     let mut nodes: Vec<ViewNode> = Vec::with_capacity(tree.len());

@@ -3,7 +3,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use callpath_db::{Metric, NodeId, Profile, Scope, ScopeKind, Strings, View};
+use callpath_db::{Metric, NodeId, Profile, Query, Scope, ScopeKind, Strings, View, ViewKind};
 
 /// A profile with one metric that adds up. Each line is a path and its cost: `main > f > @7 > ~g = 5`.
 /// See [`step`] for the marks.
@@ -15,6 +15,19 @@ pub(crate) fn profile(samples: &str) -> Profile {
         add(&mut profile, &path, &[cost.trim().parse().expect("a number")]);
     }
     profile
+}
+
+/// The answer of the profile of `samples` to `query` is `expected`, written as [`shown`] does.
+#[track_caller]
+pub(crate) fn check(samples: &str, query: Query, expected: &str) {
+    let profile = profile(samples);
+    let view = profile.view(&query).expect("an answer");
+    assert_eq!(shown(&view, &profile), dedent(expected));
+}
+
+/// A view with nothing left out.
+pub(crate) fn query(view: ViewKind) -> Query {
+    Query { view, ..Query::default() }
 }
 
 /// Adds a cost at a path of steps.

@@ -39,7 +39,7 @@ pub enum CfiTrouble {
     Address(LinkAddr),
     /// `DW_CFA_restore_state` without a state or too many remembered: nothing is known from this address on.
     States(LinkAddr),
-    /// From this address on the CFA's rule is none that a recipe can hold: nothing is known there.
+    /// From this address on no recipe can hold the CFA's rule: the frame is unknown there.
     Cfa(LinkAddr),
     /// From this address on the return address has no rule, or none that a recipe can hold: nothing is known there.
     ReturnAddress(LinkAddr),

@@ -21,7 +21,7 @@ pub(super) struct EndedRow {
 pub(super) fn emit(machine: &mut Machine<'_>, row: EndedRow, out: &mut Output<'_>) -> Result<(), Loss> {
     let EndedRow { ref range, is_signal_frame, fde_rows } = row;
     let cfa = match machine.state.cfa() {
-        // Where there is no caller, nobody asks for the CFA.
+        // An outermost frame has no caller, and its CFA is never asked for.
         _ if machine.state.is_outermost() => Cfa::Outermost,
         CfaRule::Unset => return Err(Loss::Cfa),
         CfaRule::Register { reg, disp } => {

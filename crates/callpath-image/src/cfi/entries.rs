@@ -1,5 +1,5 @@
-//! Which entry of `.eh_frame` speaks of which code, without what it says: so that a part of a large module's code can be read
-//! by itself.
+//! Which entry of `.eh_frame` speaks of which code, without what it says: so that a part of a
+//! large module's code can be read by itself.
 
 use std::ops::Range;
 

@@ -4,7 +4,7 @@
 use super::tables::OPERATORS;
 use super::tree::{Function, Id, LVALUE, Node, RVALUE};
 
-/// What is said of a name while it is read.
+/// What is known of a name while it is parsed.
 #[derive(Default)]
 pub(super) struct Said {
     ends_in_arguments: bool,

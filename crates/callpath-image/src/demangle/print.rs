@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use super::Limited;
 use super::tree::{CONST, Function, Id, LVALUE, Node, RESTRICT, RVALUE, VOLATILE};
 
-/// More steps than this are none of a name that a compiler writes.
+/// Steps that no name of a compiler needs.
 const STEPS: usize = 1 << 18;
 
 pub(super) struct Printer<'t, 'a> {
@@ -233,8 +233,8 @@ impl<'t, 'a> Printer<'t, 'a> {
         Err(fmt::Error)
     }
 
-    /// What a reference refers to, references to references made one: with whether it is to an rvalue, and the element of packs that
-    /// holds in it.
+    /// What a reference refers to, references to references made one: with whether it is to an rvalue,
+    /// and the element of packs that holds in it.
     fn collapsed(&self, id: Id) -> Result<(Id, bool, Option<usize>), fmt::Error> {
         let (mut to, mut is_rvalue, mut element) = (id, true, self.element);
         for _ in 0..self.nodes.len() {

@@ -1,7 +1,8 @@
 //! Where statements of the source begin in the code, those without code of their own, too.
 //!
-//! gcc, when it optimizes with full debug information, marks the beginning of each statement of C and C++ in the line map, also
-//! where no instruction is left of it (`-gstatement-frontiers`): several rows then have one address. Other compilers do not.
+//! gcc, when it optimizes with full debug information, marks the beginning of each statement of C and C++
+//! in the line map, also where no instruction is left of it (`-gstatement-frontiers`): several rows then
+//! have one address. Other compilers do not.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Where the entries of a unit begin and end that others can be declared in: containers are told by nesting alone.
+//! Where the entries of a unit begin and end in which others can be declared: only nesting shows containers.
 
 use gimli::{DwTag, UnitOffset, constants};
 

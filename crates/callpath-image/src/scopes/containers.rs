@@ -1,7 +1,8 @@
 //! What source procedures are declared in: namespaces, classes, and other procedures.
 //!
-//! DWARF tells it by nesting alone, so that an entry's containers are known only to who comes from the unit's
-//! beginning. Where entries of a unit begin and end (`container_tree`) is kept until all that is asked for has been found.
+//! DWARF shows it by nesting alone, so an entry's containers are known only to a reader that comes
+//! from the unit's beginning. Where entries of a unit begin and end (`container_tree`) is kept
+//! until all that is asked for has been found.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -73,7 +74,7 @@ impl Around {
         if let Some(known) = self.trees.get(&key) {
             return Some(Arc::clone(known));
         }
-        // A broken unit's entries have no containers from there on; who reads the unit itself tells it.
+        // A broken unit's entries have no containers from there on; the reader of the unit itself reports it.
         let read = || ContainerTree::read(root).unwrap_or_default();
         let tree = match root.home {
             Home::Split => Arc::new(read()),

@@ -22,8 +22,8 @@ impl UnitScopes {
         self.declarations.iter().filter_map(|declared| Some((self.origin(declared.origin)?, declared.is_nested)))
     }
 
-    /// Other units of the file in which procedures are declared that have their code here, ascending: after link-time optimization.
-    /// None where inlined calls are recorded.
+    /// Other units of the file in which procedures are declared that have their code here, ascending: after link-time
+    /// optimization. None where inlined calls are recorded.
     pub fn declared_elsewhere(&self) -> &[UnitId] {
         &self.elsewhere
     }

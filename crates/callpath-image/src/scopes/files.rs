@@ -85,7 +85,7 @@ impl<'a> Texts<'a> {
         let Some(Some(program)) = self.tables.get(table) else { return Ok(NONE) };
         let path = file_path(dwarf, &root.unit, program.header(), index);
         let file = path.map(|path| path.map_or(NONE, |path| self.path(path)));
-        // One that cannot be found is told once.
+        // One that cannot be found is reported once.
         self.by_index.insert((table, index), *file.as_ref().unwrap_or(&NONE));
         file
     }
@@ -114,7 +114,7 @@ impl<'a> Texts<'a> {
             dwarf.debug_line.program(offset, unit.header.address_size(), comp_dir, name)
         };
         let program = root.line_offset.map(parse).transpose();
-        // A broken one is told once; after that the unit has none.
+        // A broken one is reported once; after that the unit has none.
         self.programs.insert((root.home, root.start), self.tables.len());
         match program {
             Ok(program) => {

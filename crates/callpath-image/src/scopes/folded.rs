@@ -1,4 +1,4 @@
-//! Procedures that a linker has made one, because their code is the same: which of them the code is said to be.
+//! Procedures that a linker has merged because their code is the same: chooses the one that names the code.
 //!
 //! Some linkers (gold) let the entries of all of them speak of the code that is left. Its lines are those of one, whose
 //! procedure it is taken for; the others are nowhere.

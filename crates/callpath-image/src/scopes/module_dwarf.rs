@@ -136,7 +136,7 @@ impl ModuleDwarf {
     }
 }
 
-/// Where all units of a file lie, sorted. What is broken was told by the index of units.
+/// Where all units of a file lie, sorted. The index of units has reported what is broken.
 fn extents(sections: &DwarfSections) -> Vec<UnitExtent> {
     let dwarf = sections.dwarf_of_this_file();
     let mut headers = dwarf.units();

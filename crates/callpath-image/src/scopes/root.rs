@@ -1,7 +1,8 @@
 //! The first entry of a unit: what all other entries are read by.
 //!
-//! gimli's own reading of it also parses the line program's header, and gives the unit up where that is broken. Here also the
-//! headers of the tables that a unit's entries index are looked at: wrong names and addresses are worse than none.
+//! gimli's own reading of it also parses the line program's header, and gives the unit up where that
+//! is broken. Here also the headers of the tables that a unit's entries index are looked at: wrong
+//! names and addresses are worse than none.
 
 use std::sync::Arc;
 
@@ -139,8 +140,9 @@ pub(crate) fn read_root<'a>(
     Ok(root)
 }
 
-/// Looks at the header in front of `base` (DWARF 5, sections 7.26 to 7.28): a length, then the version. In 64-bit DWARF the upper
-/// half of the length stands where the length is looked for, and is 0. An error says why, and whether only the end is missing.
+/// Looks at the header in front of `base` (DWARF 5, sections 7.26 to 7.28): a length, then the version. In
+/// 64-bit DWARF the upper half of the length stands where the length is looked for, and is 0. An error says
+/// why, and whether only the end is missing.
 fn check_header(bytes: &[u8], base: usize, header_len: usize) -> Result<(), (String, bool)> {
     let header = base.checked_sub(header_len).and_then(|start| bytes.get(start..));
     let field = |at: u64| header?.u16_at(at);

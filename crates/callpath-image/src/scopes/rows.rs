@@ -115,7 +115,7 @@ impl Sequence {
     }
 }
 
-/// All sequences as one ascending list. Where they overlap, the one that begins first goes on to its end.
+/// All sequences as one ascending list. Where they overlap, the one that begins first continues to its end.
 fn joined(mut sequences: Vec<Sequence>) -> LineRows {
     sequences.sort_by_key(|sequence| sequence.rows.first().map_or(0, |row| row.addr));
     let mut rows: Vec<Row> = Vec::with_capacity(sequences.iter().map(|sequence| sequence.rows.len() + 1).sum());

@@ -14,7 +14,7 @@ use crate::dwarf::{DwarfSections, Home, Reader};
 use crate::elf::Image;
 use crate::error::ImageError;
 
-/// How many units are asked whether they are skeletons, where only their first entry tells.
+/// How many units are asked whether they are skeletons, where only their first entry shows it.
 const ASKED: usize = 64;
 
 /// All split units of a program in one file.
@@ -66,7 +66,8 @@ pub(super) struct SplitSections<'s> {
 }
 
 impl<'s> SplitSections<'s> {
-    /// Finds where the entries of `skeleton` are. `None` if it is a whole unit; why they are not there, if they are not.
+    /// Finds where the entries of `skeleton` are. `None` if it is a whole unit;
+    /// why they are not there, if they are not.
     pub(super) fn find(module: &'s ModuleDwarf, skeleton: &UnitRoot<'_>) -> Option<Result<SplitSections<'s>, String>> {
         let name = skeleton.dwo_name?;
         let Some(id) = skeleton.unit.dwo_id else {

@@ -107,8 +107,8 @@ impl<'a> Origin<'a> {
         self.unit.text(self.record()?.name)
     }
 
-    /// For people: the linker's name demangled, else the name in the source with its containers before it. In Fortran always the
-    /// latter: linkers' names have underscores there that the source has not.
+    /// For people: the linker's name demangled, else the name in the source with its containers before it. In Fortran
+    /// always the latter: linkers' names have underscores there that the source has not.
     pub fn display_name(&self) -> Option<Cow<'a, str>> {
         let is_fortran = self.unit.is_fortran() && self.source_name().is_some();
         if let Some(name) = self.linkage_name().filter(|_| !is_fortran) {
@@ -250,7 +250,7 @@ pub(super) struct ContainerRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) addr: u64,
-    /// The highest bit tells a statement; without it [`END`] says that no line is known from here on.
+    /// The highest bit marks a statement; without it [`END`] means that no line is known from here on.
     pub(super) file: u32,
     pub(super) line: u32,
     pub(super) discriminator: u32,
@@ -287,7 +287,8 @@ pub struct UnitScopes {
     pub(super) has_inlined_calls: bool,
     /// Where procedures are declared, with code or without: sorted.
     pub(super) declarations: Vec<Declaration>,
-    /// Other units of the file that what has code here is declared in, ascending; known where no inlined calls are recorded.
+    /// Other units of the file that what has code here is declared in, ascending;
+    /// known where no inlined calls are recorded.
     pub(super) elsewhere: Vec<UnitId>,
     pub(super) diagnostics: Vec<ImageError>,
 }
@@ -353,7 +354,7 @@ impl UnitScopes {
         self.paint_scopes.get(before).copied().and_then(some).map(ScopeId)
     }
 
-    /// The innermost scope of each range of code within `range`: ascending, disjoint; where there is none, nothing.
+    /// The innermost scope of each range of code within `range`: ascending, disjoint; code without a scope is left out.
     pub fn scope_ranges(&self, range: Range<LinkAddr>) -> impl Iterator<Item = (Range<LinkAddr>, ScopeId)> + '_ {
         let first = self.paint_addrs.partition_point(|start| *start <= range.start.0).saturating_sub(1);
         let scope_ranges = self.paint_addrs.iter().zip(&self.paint_scopes).enumerate().skip(first);

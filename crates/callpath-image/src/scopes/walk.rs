@@ -157,7 +157,7 @@ struct EntryHead {
 }
 
 impl<'a> Walk<'a> {
-    /// Reads all entries; an error tells where it stopped.
+    /// Reads all entries; an error says where it stopped.
     fn entries(&mut self) -> Result<(), (UnitOffset, gimli::Error)> {
         let root = Rc::clone(&self.reading.root);
         let abbreviations = Arc::clone(&root.unit.abbreviations);
@@ -223,7 +223,7 @@ impl<'a> Walk<'a> {
         let root = Rc::clone(&self.reading.root);
         let entry = EntryRef { root: Rc::clone(&root), offset };
         let origin = match attributes.origin {
-            // All calls of one procedure share what is said of it.
+            // All calls of one procedure share its origin.
             Some(value) if is_inlined => match self.reading.follow(&root, value) {
                 Ok(entry) => self.origins.of(&mut self.reading, entry),
                 Err(why) => {
@@ -360,8 +360,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The first code with a line that belongs to no scope, if there is much of that: procedures that compilers make of two that are the
-/// same have no entry, and a few bytes.
+/// The first code with a line that belongs to no scope, if there is much of that: procedures that compilers make of two
+/// that are the same have no entry, and a few bytes.
 fn first_unclaimed(rows: &[Row], paint_addrs: &[u64], paint_scopes: &[u32]) -> Option<u64> {
     let (mut first, mut unclaimed, mut claimed) = (None, 0u64, 0u64);
     for pair in rows.windows(2) {

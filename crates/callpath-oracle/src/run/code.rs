@@ -17,7 +17,7 @@ const PASSES_PER_VISIT: u32 = 8;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub(super) pc: RunAddr,
-    /// So many calls deep.
+    /// Depth of calls.
     pub(super) depth: usize,
     /// It is too early for a snapshot.
     pub(super) is_skipped: bool,
@@ -180,7 +180,7 @@ impl Code {
         self.breakpoints.restore(pc.0, &mut bytes);
         let (instruction, decoded) = decode(pc.0, &bytes[..got]);
         let is_written = !self.ranges.iter().any(|range| {
-            // The vdso's device and inode are 0, but nobody writes to what the kernel shares.
+            // The vdso's device and inode are 0, but no process writes to what the kernel shares.
             (range.start..range.end).contains(&pc.0) && (range.file.is_some() || self.modules.code_at(pc).is_some())
         });
         let wanted = self.options.module.as_ref().is_none_or(|part| {

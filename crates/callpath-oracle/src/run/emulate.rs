@@ -1,4 +1,5 @@
-//! Doing an instruction's work in its place: calls, returns, jumps, moves of rsp and of the flags, which the oracle must see anyway.
+//! Doing an instruction's work in its place: calls, returns, jumps, moves of rsp and of the
+//! flags, which the oracle must see anyway.
 
 use callpath_target::Stepper;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};

@@ -1,5 +1,5 @@
-//! A chain of calls that leads straight down: what repeats is said once, what is long and dull is left out.
-//! The caller says what is dull.
+//! A chain of calls that leads straight down: shows repeated frames once and leaves out long rows of dull ones.
+//! The caller decides what is dull.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
@@ -29,7 +29,7 @@ pub(super) enum Link {
 }
 
 /// Condenses these frames of a chain. `key(i)` is equal for frames of one name; a frame is dull when it costs
-/// nothing of note itself. Of more than `ahead + behind` dull lines in a row these many stay at each end.
+/// next to nothing itself. Of more than `ahead + behind` dull lines in a row these many stay at each end.
 pub(super) fn condense(
     frames: Range<usize>,
     key: impl Fn(usize) -> u64,

@@ -50,8 +50,8 @@ pub(super) fn what_ran(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     wrapped(&facts, ", ", page, out)
 }
 
-/// The quality line: the class of every sample, the share of invalid links if there are any, and what sampling cost the program
-/// and the recorder.
+/// The quality line: the class of every sample, the share of invalid links if there are any, and what
+/// sampling cost the program and the recorder.
 pub(super) fn quality(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     let profile = page.profile;
     let quality = &profile.quality;
@@ -62,8 +62,8 @@ pub(super) fn quality(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
         facts.push(format!("{} of the links between frames are invalid", percent(links.invalid, all)));
     }
     if quality.taken > 0 {
-        // What samples cost in a process is compared with CPU time of the same processes: the kernel's account is without daemons,
-        // and with processes that were not measured.
+        // What samples cost in a process is compared with CPU time of the same processes: the kernel's account is
+        // without daemons, and with processes that were not measured.
         let of_one = || profile.info.cpu_time_by_kernel_ns.filter(|_| process_count(profile) == 1);
         let cost = match measured_cpu_ns(profile).or_else(of_one).filter(|&ns| ns > 0) {
             Some(cpu_ns) => format!("{} of the cpu time", percent(quality.overhead_ns, cpu_ns)),
@@ -98,7 +98,7 @@ fn classes(quality: &Quality) -> Vec<String> {
     let mut facts = vec![format!("{taken}: {}", classes.join(", "))];
     if !quality.is_balanced() {
         let accounted = thousands(quality.accounted());
-        facts.push(format!("these are {accounted}, so the account does not add up: please report it"));
+        facts.push(format!("these are {accounted}, so the tally does not add up: please report it"));
     }
     facts
 }

@@ -12,8 +12,8 @@ use super::printable::columns;
 use super::quantity::{self, count, percent, value};
 use super::tree::{heading_of, is_of_sharing, is_shared_out_by};
 
-/// The path goes on to a child with at least this share of its parent's cost.
-const GOES_ON: f64 = 0.5;
+/// The path continues to a child with at least this share of its parent's cost.
+const CONTINUES: f64 = 0.5;
 
 /// Frames at each end of a path that are named.
 const ENDS: usize = 8;
@@ -27,7 +27,7 @@ pub(super) fn hottest_path(view: &View, page: Page<'_>, out: &mut dyn Write) -> 
     while let Some(child) = view.children(node).next() {
         // However many processes and threads share the cost, the path goes to a procedure.
         let in_code = view.nodes[node].scope.kind.is_frame() || view.nodes[node].scope.kind.is_body();
-        let hot = !in_code || cost(child) as f64 >= GOES_ON * cost(node) as f64;
+        let hot = !in_code || cost(child) as f64 >= CONTINUES * cost(node) as f64;
         if !hot || matches!(view.nodes[child].scope.kind, ScopeKind::Pruned | ScopeKind::Line) {
             break;
         }
@@ -79,7 +79,7 @@ pub(super) fn procedures(
     let costly: Vec<_> = procedures.iter().filter(|procedure| first(&procedure.self_cost) > 0).collect();
     let title = format!("Procedures by self {}", page.metric_name());
     writeln!(out, "\n{}", page.ink(Ink::Bold, &title))?;
-    // What costs are shared out by, and what comes of it: how often, and how much each time.
+    // The count by which costs are divided, and the quotient: how often, and how much each time.
     let further: Vec<usize> = (1..profile.metrics.len()).filter(|&metric| is_of_sharing(profile, metric)).collect();
     let mut heading = format!("{:>6} {:>9}  {:>6}  ", "self", page.cost_heading(), "total");
     further.iter().for_each(|&metric| heading += &format!("{:>10}  ", heading_of(&profile.metrics[metric])));

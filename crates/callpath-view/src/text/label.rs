@@ -21,8 +21,8 @@ impl Label {
     }
 }
 
-/// What `node` of `view` is called.
-/// `is_cut`: rows may be left out because they lie too deep, not only because they cost little.
+/// What `node` of `view` is called. `is_cut`: rows may be left out because they lie too
+/// deep, not only because they cost little.
 pub(super) fn label(view: &View, node: usize, profile: &Profile, is_cut: bool) -> Label {
     let scope = &view.nodes[node].scope;
     let mut label = scope_label(scope, profile);

@@ -59,8 +59,8 @@ pub fn report(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> 
     Ok(())
 }
 
-/// Writes one view, the one that `options.query` names, under a line that says what it shows, and below it how the samples
-/// were accounted for.
+/// Writes one view, the one that `options.query` names, under a line that says what it shows, and
+/// below it how the samples were accounted for.
 pub fn view(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> Result<(), ViewError> {
     let options = levels::without_single_levels(profile, options, options.query.view);
     let page = Page { profile, options: &options };

@@ -97,7 +97,7 @@ struct Brackets {
     round: bool,
 }
 
-/// A demangled name, already printable, in at most `max` columns. What goes first is what tells the least: the
+/// A demangled name, already printable, in at most `max` columns. What distinguishes least is cut first: the
 /// parameters, then template arguments from the innermost outwards, then the middle.
 pub(super) fn shorten(name: &str, max: usize) -> String {
     if columns(name) <= max {
@@ -138,7 +138,7 @@ fn collapse<'a>(name: &str, pairs: impl Iterator<Item = &'a Brackets>) -> String
     shown
 }
 
-/// The matched `<>` and `()` of a name, in order of opening; those of operators' names are none.
+/// The matched `<>` and `()` of a name, in order of opening, without those of operators' names.
 fn brackets(name: &str) -> Vec<Brackets> {
     let bytes = name.as_bytes();
     let mut open: Vec<usize> = Vec::new();

@@ -4,7 +4,7 @@
 //! Branches are marked, and lie one step to the right:
 //!
 //! ```text
-//! 100.0%    4.18 s          main                called by nobody
+//! 100.0%    4.18 s          main                has no caller
 //!  99.8%    4.17 s    0.4%  compress            called by main
 //!   2.1%   87.8 ms    2.1%  ├ write_out         called by compress, beside:
 //!  96.0%    4.01 s    9.0%  find_match          called by compress: has nearly all of its cost
@@ -31,6 +31,9 @@ const CONTINUES: f64 = 0.8;
 /// Dull lines in a row that are shown at each end of a chain: of calls, and of callers, where the near ones tell most.
 const DULL_CALLS: (usize, usize) = (12, 12);
 const DULL_CALLERS: (usize, usize) = (6, 2);
+
+/// Further metrics get one half of the width that the first one leaves; names of procedures keep the other.
+const ROOM_SHARE: usize = 2;
 
 /// Which columns a tree has.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -193,7 +196,7 @@ impl Drawing<'_> {
         format!("… {kept}")
     }
 
-    /// The child that goes on in the column of `node`, which is the first of `children`, if any does.
+    /// The child that continues the column of `node`: the first of `children`, if any does.
     fn continuation(&self, node: usize, children: &[usize]) -> Option<usize> {
         let &first = children.first()?;
         let top_level = self.view.nodes[node].parent == Some(0);
@@ -286,22 +289,45 @@ impl Drawing<'_> {
     }
 
     fn cells_width(&self) -> usize {
-        let first = if self.columns == Columns::One { 18 } else { 26 };
-        first + self.further().map(|(_, width)| width + 2).sum::<usize>()
+        self.first_width() + self.further().map(|(_, width)| width + 2).sum::<usize>()
     }
 
-    /// The metrics that have a column besides the first one, as far as they fit, each with its column's width. The number of
-    /// samples says nothing of cost, and a histogram is no number.
+    /// The metrics with a column of their own besides the first one, each with its column's width.
     fn further(&self) -> impl Iterator<Item = (usize, usize)> {
-        let mut room = self.page.options.width.saturating_sub(if self.columns == Columns::One { 18 } else { 26 }) / 2;
+        let mut room = self.page.options.width.saturating_sub(self.first_width()) / ROOM_SHARE;
+        self.candidates().map_while(move |(metric, width)| {
+            room = room.checked_sub(width + 2)?;
+            Some((metric, width))
+        })
+    }
+
+    /// The metrics that could have a column besides the first one. The number of samples says nothing
+    /// of cost, and a histogram is not a number.
+    fn candidates(&self) -> impl Iterator<Item = (usize, usize)> {
         let metrics = self.page.profile.metrics.iter().enumerate().skip(1);
         let is_number = |metric: &Metric| !matches!(metric.value, MetricType::Histogram { .. });
         let is_shown = move |metric: &Metric| metric.source != MetricSource::Samples && is_number(metric);
-        metrics.filter(move |(_, metric)| is_shown(metric)).map_while(move |(index, metric)| {
-            let width = columns(&heading_of(metric)).max(9);
-            room = room.checked_sub(width + 2)?;
-            Some((index, width))
-        })
+        metrics
+            .filter(move |(_, metric)| is_shown(metric))
+            .map(|(index, metric)| (index, columns(&heading_of(metric)).max(9)))
+    }
+
+    /// Says which metrics have no column for lack of room, and how to see them. `None` if each has one.
+    pub(super) fn without_column(&self) -> Option<String> {
+        let left_out = self.candidates().skip(self.further().count());
+        let names: Vec<String> =
+            left_out.map(|(metric, _)| printable(&self.page.profile.metrics[metric].name)).collect();
+        if names.is_empty() {
+            return None;
+        }
+        let room: usize = self.candidates().map(|(_, width)| width + 2).sum();
+        let (width, them) = (self.first_width() + ROOM_SHARE * room, if names.len() == 1 { "it" } else { "them" });
+        Some(format!("No room for {}: --width {width} shows {them}; --json has every metric.", names.join(", ")))
+    }
+
+    /// Columns that the first metric takes.
+    fn first_width(&self) -> usize {
+        if self.columns == Columns::One { 18 } else { 26 }
     }
 
     /// What a node costs by each column.

@@ -96,7 +96,13 @@ impl Views {
                 writeln!(out, "{}", page.ink(Ink::Dim, &note))?;
             }
         }
-        out.write_all(&self.tree)
+        out.write_all(&self.tree)?;
+        if let Some(left_out) = drawing(&self.folded, page).without_column() {
+            for line in head::lines_of(&[left_out], " ", page.options.width.max(40)) {
+                writeln!(out, "{}", page.ink(Ink::Dim, &line))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -104,13 +110,21 @@ fn lines(text: &[u8]) -> usize {
     text.iter().filter(|&&byte| byte == b'\n').count()
 }
 
-fn drawn(view: &View, page: Page<'_>) -> io::Result<Vec<u8>> {
-    let (columns, words) = match view.kind {
-        ViewKind::Context => (Columns::TotalAndSelf, "calls"),
-        ViewKind::Callers => (Columns::One, "procedure, and below it who calls it"),
-        ViewKind::Flat => (Columns::TotalAndSelf, "module, file, procedure"),
+fn drawing<'a>(view: &'a View, page: Page<'a>) -> Drawing<'a> {
+    let columns = match view.kind {
+        ViewKind::Callers => Columns::One,
+        ViewKind::Context | ViewKind::Flat => Columns::TotalAndSelf,
     };
-    let drawing = Drawing { view, page, columns };
+    Drawing { view, page, columns }
+}
+
+fn drawn(view: &View, page: Page<'_>) -> io::Result<Vec<u8>> {
+    let words = match view.kind {
+        ViewKind::Context => "calls",
+        ViewKind::Callers => "procedure, and below it who calls it",
+        ViewKind::Flat => "module, file, procedure",
+    };
+    let drawing = drawing(view, page);
     let mut text = Vec::new();
     writeln!(text, "{}", drawing.heading(words))?;
     drawing.draw(&mut text)?;

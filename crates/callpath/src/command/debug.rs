@@ -1,4 +1,4 @@
-//! `callpath debug`: looking inside, for those who work on callpath.
+//! `callpath debug`: recipes, unwinding and the preloaded object, for those who work on callpath.
 
 use std::io::{BufReader, Write};
 use std::path::PathBuf;
@@ -14,6 +14,7 @@ use callpath_tables::table_cache::TableCache;
 use callpath_view::text::printable;
 use clap::Subcommand;
 
+use super::code::expect_code;
 use super::profile::load;
 use super::work;
 use crate::outcome::Outcome;
@@ -23,7 +24,7 @@ use crate::{output, preload, surroundings};
 pub(crate) enum Command {
     /// Unwind each snapshot of a CPSNAP01 stream on standard input, one line of return addresses each
     Unwind {
-        /// As if no module had call frame information or local symbols
+        /// Ignore the call frame information and local symbols of all modules
         #[arg(long)]
         no_cfi: bool,
     },
@@ -34,16 +35,16 @@ pub(crate) enum Command {
         /// Show instead where its call frame information and its machine code contradict each other
         #[arg(long)]
         disagree: bool,
-        /// As if it had no call frame information and no local symbols
+        /// Ignore its call frame information and local symbols
         #[arg(long, conflicts_with = "disagree")]
         no_cfi: bool,
     },
     /// Write the preload object to a file
     PreloadObject {
-        /// Where to
+        /// The file to write
         file: PathBuf,
     },
-    /// The calling contexts of measurements by id, added up, a line each: id, the caller's id, where in which module, costs
+    /// Show the calling contexts of measurements by id, added up, a line each: id, the caller's id, offset, module, costs
     Contexts {
         /// Measurement directories
         #[arg(required = true)]
@@ -52,7 +53,7 @@ pub(crate) enum Command {
     /// Use up CPU time; the doctor records this
     #[command(hide = true)]
     Busy {
-        /// How much
+        /// CPU time to use
         milliseconds: u32,
     },
     /// Make the recipe tables of modules and name their procedures, in parallel; the demonstration records this
@@ -60,7 +61,7 @@ pub(crate) enum Command {
     Analyse {
         /// ELF files
         files: Vec<PathBuf>,
-        /// How often
+        /// Number of rounds
         #[arg(long, default_value_t = 1)]
         rounds: u32,
     },
@@ -89,14 +90,14 @@ fn options(no_cfi: bool) -> RecipeOptions {
     RecipeOptions { call_frames: !no_cfi, ..RecipeOptions::default() }
 }
 
-/// Columns are separated by tabs; contexts without a cost of their own are there too.
+/// Prints all contexts, those without a cost of their own, too. Tabs separate the columns.
 fn contexts(measurements: &[PathBuf]) -> Outcome {
     let mut profile = load(measurements.first().map(PathBuf::as_path))?;
     for other in measurements.get(1..).unwrap_or_default() {
         profile.merge(&load(Some(other))?);
     }
     let mut out = output::stdout();
-    // What is computed is no cost of a context.
+    // Computed metrics are not costs of a context.
     let columns: Vec<usize> =
         (0..profile.metrics.len()).filter(|column| profile.metrics[*column].source != MetricSource::Computed).collect();
     let names: Vec<&str> = columns.iter().map(|column| profile.metrics[*column].name.as_str()).collect();
@@ -126,8 +127,14 @@ fn unwind(options: &RecipeOptions) -> Outcome {
     }
 }
 
-fn disagreements(file: &std::path::Path) -> Outcome {
+fn module(file: &std::path::Path) -> anyhow::Result<Module> {
     let module = Module::read(file).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
+    expect_code(&module, file)?;
+    Ok(module)
+}
+
+fn disagreements(file: &std::path::Path) -> Outcome {
+    let module = module(file)?;
     let mut out = output::stdout();
     let found = callpath_tables::recipes::disagreements(&module);
     for point in &found {
@@ -140,7 +147,7 @@ fn disagreements(file: &std::path::Path) -> Outcome {
 }
 
 fn recipes(file: &std::path::Path, options: &RecipeOptions) -> Outcome {
-    let module = Module::read(file).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
+    let module = module(file)?;
     let build = callpath_tables::recipes::build_table(&module, options);
     let table = Table::new(&build.bytes).map_err(|e| anyhow::anyhow!("the table is malformed: {e:?}"))?;
     let mut out = output::stdout();
@@ -163,13 +170,13 @@ fn recipes(file: &std::path::Path, options: &RecipeOptions) -> Outcome {
     Ok(0)
 }
 
-/// Which return addresses must stay as they are.
+/// The return addresses that must not be marked, in words.
 fn pinned(table: &Table<'_>, id: RecipeId) -> String {
     let head = table.packed(id).map_or(0, |packed| packed.head);
     let said = [
         (Packed::PINNED, ", return kept"),
         (Packed::PINS_CALLEE, ", callee's return kept"),
-        (Packed::TAIL_CALLS_ANY, ", may go on elsewhere"),
+        (Packed::TAIL_CALLS_ANY, ", may continue elsewhere"),
     ];
     said.into_iter().filter(|(bit, _)| head & bit != 0).map(|(_, what)| what).collect()
 }

@@ -1,5 +1,6 @@
 //! The subcommands.
 
+mod code;
 mod debug;
 mod demo;
 mod doctor;

@@ -10,8 +10,8 @@ use callpath_view::ViewError;
 use crate::output;
 use crate::surroundings::{self, Progress};
 
-/// The profile of a measurement, the newest one here if none is named. What of it cannot be read is said; it is an error
-/// if that is all.
+/// The profile of a measurement, the newest one here if none is named. Files of it that cannot be read are named on
+/// standard error; it is an error if none can.
 pub(crate) fn load(directory: Option<&Path>) -> anyhow::Result<Profile> {
     let found;
     let directory = match directory {

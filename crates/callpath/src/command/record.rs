@@ -23,8 +23,8 @@ const NOT_FOUND: u8 = 127;
 #[derive(clap::Args)]
 #[command(override_usage = "callpath record [OPTIONS] [--] PROGRAM [ARGUMENT]...")]
 pub(crate) struct Arguments {
-    /// Event to sample, with a period (@1000000: nanoseconds or events) or a rate (@f1000) of its own if it has one; may be
-    /// repeated. `callpath list` names the events [default: cpu-time]
+    /// Event to sample, with a period (@1000000: nanoseconds or events) or a rate (@f1000) of its own if it has one;
+    /// may be repeated. `callpath list` names the events [default: cpu-time]
     #[arg(short, long = "event", value_name = "EVENT[@PERIOD|@fRATE]", env = "CALLPATH_EVENT")]
     event: Vec<String>,
     /// Samples a second of each thread [default: 1000]
@@ -36,12 +36,12 @@ pub(crate) struct Arguments {
     /// Measurement directory; it must not exist [default: ./<program>-<pid>.callpath]
     #[arg(short, long, value_name = "DIR", env = "CALLPATH_OUTPUT")]
     output: Option<PathBuf>,
-    /// When to mark return addresses, so that a sample walks only the new part of the stack: `auto` on deep stacks, `always` on
-    /// all stacks (which also counts returns), or `never`
+    /// When to mark return addresses, so that a sample walks only the new part of the stack: `auto` on deep stacks,
+    /// `always` on all stacks (which also counts returns), or `never`
     #[arg(long, value_name = "WHEN", default_value = "auto", env = "CALLPATH_SENTINEL")]
     sentinel: SentinelArgument,
-    /// What to keep of recursive paths: `full` (every frame), `collapse` (a call that is already on the path continues there) or
-    /// `suffix:N` (the innermost N frames)
+    /// What to keep of recursive paths: `full` (every frame), `collapse` (a call that is already on the path continues
+    /// there) or `suffix:N` (the innermost N frames)
     #[arg(long, value_name = "WHAT", default_value = "full", env = "CALLPATH_RECURSION")]
     recursion: RecursionArgument,
     /// Record until all processes of the program have ended, daemons included; Ctrl-C ends the wait

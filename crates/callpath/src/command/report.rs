@@ -52,8 +52,8 @@ pub(crate) struct Arguments {
     /// Hide inlined calls; their cost belongs to what contains them
     #[arg(long)]
     no_inlines: bool,
-    /// What to show of recursive paths: full (every frame), collapse (one row for all activations of a procedure on a path) or
-    /// suffix:N (the innermost N frames) [default: full; text collapses a long tree where that halves it]
+    /// What to show of recursive paths: full (every frame), collapse (one row for all activations of a procedure on a
+    /// path) or suffix:N (the innermost N frames) [default: full; text collapses a long tree where that halves it]
     #[arg(long, value_name = "WHAT")]
     recursion: Option<RecursionArgument>,
     /// Width in columns [default: the terminal's, or 100]

@@ -14,6 +14,7 @@ use callpath_tables::table_cache::TableCache;
 use callpath_view::text::printable;
 use serde_json::{Value, json};
 
+use super::code::expect_code;
 use crate::outcome::Outcome;
 use crate::{output, surroundings};
 
@@ -21,27 +22,29 @@ use crate::{output, surroundings};
 pub(crate) struct Arguments {
     /// An ELF file: a program or a shared library
     file: PathBuf,
-    /// Machine-readable: docs/formats.md tells the fields
+    /// Print JSON (docs/formats.md)
     #[arg(long)]
     json: bool,
-    /// Only procedures with this name, or whose name has it as a part between colons, brackets or blanks; or the one that
-    /// an address (0x1234, or FILE+0x1234 as reports have it) lies in
+    /// Show only procedures with this name, or with it between colons, brackets or blanks of their name, or the one at an
+    /// address (0x1234, or FILE+0x1234 as in reports)
     #[arg(long, value_name = "NAME")]
     procedure: Option<String>,
-    /// The line of each stretch of code, too
+    /// Show the source line of each stretch of code
     #[arg(long)]
     lines: bool,
-    /// Find everything anew, and keep nothing
+    /// Analyse everything again; neither read nor write the cache
     #[arg(long)]
     no_cache: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let module = Module::read(&arguments.file).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
+    let with_code = expect_code(&module, &arguments.file);
     let names = ModuleNames::from_module(&arguments.file, Ok(module), None, &surroundings::debug_roots());
     for diagnostic in names.diagnostics() {
         output::say(diagnostic);
     }
+    with_code?;
     let Some(source) = names.structure_source() else {
         return Err(anyhow::anyhow!("failed to read {}", arguments.file.display()).into());
     };
@@ -88,7 +91,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
 
 /// What was asked for.
 enum Wanted<'a> {
-    /// What lies at these addresses.
+    /// The procedures at these addresses.
     At(Vec<LinkAddr>),
     /// No symbol has the name, but DWARF may: its own name for a Fortran procedure is not the linker's.
     CalledInDwarf(&'a str),

@@ -1,5 +1,5 @@
-//! Where stacks begin: a path is whole if it reaches code that is known to begin one, and partial if all that is found there is
-//! a zero.
+//! Where stacks begin: a path is whole if it reaches code that is known to begin one, and
+//! partial if all that is found there is a zero.
 
 use callpath_end_to_end::{C, Profile, Program};
 
@@ -7,7 +7,7 @@ fn bases(mode: &str) -> Profile {
     Program::nasty("bases.c").arguments([mode]).same().profile()
 }
 
-/// All of `root`'s time is on whole paths that begin there, and go on as `path` says.
+/// All of `root`'s time is on whole paths that begin there, and continue as `path` says.
 fn assert_begins(profile: &Profile, root: &str, path: &[&str]) {
     // The loader's samples are whole, too.
     profile.assert_full(950);

@@ -113,7 +113,7 @@ fn without_any_environment() {
 
 #[test]
 fn one_that_cannot_be_executed_after_all() {
-    // Its file says that it is static, and nobody may execute it: the clock stood still, and goes on.
+    // Its file says that it is static, and no user may execute it: the clock stood still, and continues.
     let place = tempfile::TempDir::new().expect("a temp directory");
     let program = place.path().join("no_program");
     copy_program(&tells(TELLS_STATIC), &program);

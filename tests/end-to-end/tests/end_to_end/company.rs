@@ -1,5 +1,5 @@
 //! What else may be at work on the program: debuggers, tracers, other preloaded objects, sanitizers, interpreters that
-//! load native code. It works together, or it is said what does not.
+//! load native code. They work together, or a message says what does not.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Where the kernel allows less: filters, name spaces, an ordinary user. Whole paths, the kernel's own time, and one line
-//! that says where samples come from.
+//! Where the kernel allows less: filters, name spaces, an ordinary user. Whole paths, the kernel's own time, and
+//! one line that says where samples come from.
 
 use std::process::{Command, Stdio};
 

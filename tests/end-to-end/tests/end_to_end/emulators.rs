@@ -47,7 +47,7 @@ fn valgrind() {
 
 #[test]
 fn a_program_behind_its_loader_is_none() {
-    // The loader changes what the kernel has told of the program: its entry and its name.
+    // The loader changes what the kernel has said of the program: its entry and its name.
     let burn = Program::nasty("burn.c");
     let loader =
         Program::at("/lib64/ld-linux-x86-64.so.2").arguments([burn.path().as_os_str()]).arguments(["200", "exit"]);

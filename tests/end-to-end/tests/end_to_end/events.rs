@@ -13,8 +13,8 @@ fn profile(recorded: &Recorded) -> Profile {
     recorded.profile()
 }
 
-/// Page faults, context switches, major page faults and switches in pause_once that the program says it had, by the kernel's
-/// account.
+/// Page faults, context switches, major page faults and switches in pause_once that the
+/// program says it had, by the kernel's account.
 fn kernel_counts(ended: &Ended) -> [u64; 4] {
     let numbers = ended.stderr.lines().find_map(|line| {
         let numbers: Vec<u64> = line.split(' ').map(|word| word.parse().ok()).collect::<Option<_>>()?;
@@ -30,8 +30,9 @@ fn assert_near(found: u64, expected: u64, slack: u64, what: &str) {
 /// What the C library does between the program's last account and its end, and the other way round.
 const FEW: u64 = 20;
 
-/// All page faults are at least those that the program had unrecorded, `alone`, and at most those that the kernel counted
-/// while it was recorded, `kernel_counts`: those of samples themselves, which are not the program's, are counted there only.
+/// All page faults are at least those that the program had unrecorded, `alone`, and at most those that
+/// the kernel counted while it was recorded, `kernel_counts`: those of samples themselves, which are
+/// not the program's, are counted there only.
 fn assert_all_faults(found: u64, alone: &Ended, recorded: &Ended, what: &str) {
     let (least, most) = (kernel_counts(alone)[0].saturating_sub(FEW), kernel_counts(recorded)[0] + FEW);
     assert!((least..=most).contains(&found), "{what}: {found}, not from {least} to {most}");
@@ -119,7 +120,8 @@ fn several_events_have_each_their_own_metric() {
     assert_near(profile.total("context-switches"), switches, FEW, "context switches");
 }
 
-/// More than the 32 that layouts once had room for, by names that mean the same and by what a software event does not mind.
+/// More than the 32 that layouts once had room for, by names that mean the same
+/// and by what a software event does not mind.
 #[test]
 fn forty_six_events_at_once() {
     let names = [

@@ -17,7 +17,7 @@ fn notes(directory: &Path) -> String {
     said.stdout.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// It goes on being sampled, and its time is the kernel's, as well as that can be told.
+/// It is still sampled, and its time is the kernel's, as far as that can be known.
 fn is_measured(words: &[&str], refused: &str) -> Recorded {
     let stolen_before_ns = stolen_ns();
     let (recorded, cost_ns) = filters(words).same_with_rusage();
@@ -25,8 +25,8 @@ fn is_measured(words: &[&str], refused: &str) -> Recorded {
     assert_eq!((recorded.ended.status, recorded.ended.stdout.as_str()), (6, "worked\n"), "{words:?}: {recorded:?}");
     let profile = recorded.profile();
     let total = profile.total("cpu-time");
-    // Two clocks that fire in one handler are one sample. Where samples count as periods they are the event's, which goes on while
-    // a virtual machine is denied its processors.
+    // Two clocks that fire in one handler are one sample. Where samples count as periods they are the event's, which
+    // goes on while a virtual machine is denied its processors.
     let most_ns = cost_ns / 10 * 11 + stolen_ns;
     assert!(total * 10 > cost_ns * 7 && total < most_ns, "{words:?}: {total} of {cost_ns}, {stolen_ns} stolen");
     profile.assert_full(950);
@@ -59,9 +59,9 @@ fn that_bind_threads_at_work_and_threads_to_come() {
     }
 }
 
-/// What refuses is only seen when it does: a sample is kept as well as those before, and it is said.
+/// A filter is only seen when it refuses: the sample is kept as well as those before, and a note says so.
 #[test]
-fn that_nobody_sees_being_installed() {
+fn that_is_installed_unseen() {
     for action in ["errno", "success"] {
         is_measured(&[action, "itself", "clocks"], "refuses clock_gettime, getrusage: a sample counts as one period");
         is_measured(&[action, "itself", "samples", "threads"], "gettid");

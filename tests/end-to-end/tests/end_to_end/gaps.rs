@@ -1,4 +1,4 @@
-//! Time in which no sample could be taken: it is said, and stands in no line of the program's.
+//! Time in which no sample could be taken has a row of its own, outside of the program's code.
 
 use callpath_end_to_end::{C, Profile, Program, Recorded, compiled, is_root, skip};
 
@@ -56,7 +56,7 @@ fn page_faults_with_sigtrap_blocked() {
     for event in ["page-faults", "page-faults@1"] {
         let recorded = recorded("touches", "3000", &["-e", event]);
         let pages = said(&recorded.ended.stderr);
-        // What the thread touched between its last sample before and the mask is not told apart.
+        // What the thread touched between its last sample before and the mask is not distinguished.
         assert_gap(&recorded.profile(), "page-faults", pages, pages / 10);
     }
 }
@@ -122,8 +122,8 @@ fn waits_that_go_on_when_the_program_ends() {
         assert_eq!(recorded.ended.status, status, "{mode}: {}", recorded.ended.stderr);
         let (waited, profile) = (waited(&recorded.ended.stderr), recorded.profile());
         let found = profile.through(&[place], "wall-time");
-        // They do not begin to wait at the same moment, nor does the program end at once; and whoever asks them must get a
-        // processor before the program ends.
+        // They do not begin to wait at the same moment, nor does the program end at once; and the recorder, which asks
+        // them, must get a processor before the program ends.
         assert!(found * 10 > waited * 8, "{mode}: {found} of {waited} ns; {:?}", profile.quality);
         // Once each, and not once more when the wait is over.
         let total = profile.total("wall-time");
@@ -156,7 +156,8 @@ fn processes_that_end_before_a_sample() {
 const PLUG: C =
     C { source: "plug.c", output: "libplug_gap.so", options: &["-shared", "-fPIC", "-DNAME=a_work", "-DPADDING=0"] };
 
-/// A recorder that does not run makes no room for samples of code that is not known yet. Their time is not what comes later.
+/// A recorder that does not run makes no room for samples of code that is not known
+/// yet. Their time is not what comes later.
 #[test]
 fn samples_without_room() {
     const NO_ROOM: &str = "gap:no room for the sample";

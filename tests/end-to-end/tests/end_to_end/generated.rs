@@ -1,5 +1,6 @@
-//! Generated code as language runtimes write it: with frame pointers, jumps that cannot be followed, shared memory.
-//! Until it has been analysed, paths are partial: the shares that are asked for are lower than what is usual (990 of 1000).
+//! Generated code as language runtimes write it: with frame pointers, jumps that cannot be
+//! followed, shared memory. Until it has been analysed, paths are partial: the shares that are
+//! asked for are lower than what is usual (990 of 1000).
 
 use callpath_end_to_end::{C, Profile, Program, Recorded, run_report};
 

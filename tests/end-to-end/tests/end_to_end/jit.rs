@@ -1,6 +1,6 @@
-//! Generated code: its paths are whole, or honestly a part, and never another's.
-//! Until it has been analysed, paths are partial. On a busy machine that takes longer, so the shares that are asked for are lower
-//! than what is usual (980 of 1000).
+//! Generated code: its paths are whole, or honestly a part, and never another's. Until it has been
+//! analysed, paths are partial. On a busy machine that takes longer, so the shares that are asked for
+//! are lower than what is usual (980 of 1000).
 
 use callpath_end_to_end::{C, Profile, Program, skip};
 
@@ -34,7 +34,7 @@ fn one_procedure_behind_the_other() {
 }
 
 #[test]
-fn code_that_is_jumped_into_is_nobodys() {
+fn code_that_is_jumped_into_has_no_procedure() {
     let profile = jit("jumps");
     assert_eq!(profile.through(&["decoy"], "samples"), 0, "a procedure that was not called is on a path");
     let share = profile.percent_through(&["[jit]!"]);
@@ -46,8 +46,8 @@ fn code_that_is_jumped_into_is_nobodys() {
 #[test]
 fn a_frame_pointer_is_the_last_resort() {
     let profile = jit("pointer");
-    // Without it none would be whole. Where the recorder gets no processor for a while there is no room for more samples of
-    // unknown code, and those are partial.
+    // Without it none would be whole. Where the recorder gets no processor for a while there is no room for more
+    // samples of unknown code, and those are partial.
     profile.assert_full(500);
     assert!(profile.percent_through(&["main", "run_pointer", "[jit]!"]) > 80.0);
 }

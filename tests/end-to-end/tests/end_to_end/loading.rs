@@ -31,8 +31,8 @@ fn two_libraries_in_turn_at_the_same_address() {
 
 const LARGE: C = C { source: "large.c", output: "liblarge.so", options: &["-shared", "-fPIC"] };
 
-/// Samples in a library whose table is still being built are kept: of threads that have ended, of a library that is gone, of a
-/// program that ends before; of stacks that no chunk of the shared memory holds, and with marks on them.
+/// Samples in a library whose table is still being built are kept: of threads that have ended, of a library that is
+/// gone, of a program that ends before; of stacks that no chunk of the shared memory holds, and with marks on them.
 #[test]
 fn samples_that_come_before_the_table() {
     let library = compiled(LARGE).expect("large.c compiles");

@@ -56,8 +56,8 @@ fn without_memory_a_sentence_is_said() {
     }
 }
 
-/// The cost of samples is compared with CPU time of the processes that they were taken in. The kernel's account of the run is without
-/// daemons, which is nearly all of it here.
+/// The cost of samples is compared with CPU time of the processes that they were taken in. The kernel's account of the
+/// run is without daemons, which is nearly all of it here.
 #[test]
 fn the_cost_of_samples_is_a_share_of_what_was_measured() {
     let burn = Program::nasty("burn.c");

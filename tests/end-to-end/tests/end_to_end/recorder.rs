@@ -60,7 +60,8 @@ fn send(signal: &str, target: &str) {
 
 #[test]
 fn killed() {
-    // The program kills its own recorder, and goes on: work, threads' and children's start, a static child, a 32-bit one.
+    // The program kills its own recorder, and continues: work, threads' and
+    // children's start, a static child, a 32-bit one.
     let static_one = path(C { source: "tells.c", output: "tells_static", options: &["-static"] });
     let script = format!(
         "test -z \"$CALLPATH_SESSION\" || kill -9 $PPID; {0} 100; {1}; {1} | cat; {2}; (exec {2}); (exec {0} 100 exit); echo $?",

@@ -131,7 +131,7 @@ fn lengths_of_files_limited_for_the_recorder() {
     if !is_root() {
         return skip("lengths_of_files_limited_for_the_recorder", "in part: only root can become an ordinary user");
     }
-    // A limit that cannot be raised is said before the program starts, and no signal ends the recorder.
+    // A limit that cannot be raised is reported before the program starts, and no signal ends the recorder.
     let place = crate::ordinary_user::UserDirectory::new();
     let burn = place.copy(Program::nasty("burn.c").path());
     let script = format!(
@@ -218,7 +218,7 @@ fn a_full_disk() {
     let burn = compiled(C { source: "burn.c", output: "burn", options: &[] }).expect("burn.c compiles");
     let burn = burn.to_str().unwrap();
     let measurement = disk.0.path().join("m.callpath");
-    // Full in mid-run: what was written stays readable, and the loss is said.
+    // Full in mid-run: what was written stays readable, and the loss is reported.
     const BURNT_MS: u64 = 2500;
     let mut recorder = started(&measurement, &[burn, &BURNT_MS.to_string(), "exit"]);
     wait_for_process_file(&mut recorder, &measurement);

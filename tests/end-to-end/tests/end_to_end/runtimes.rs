@@ -107,7 +107,7 @@ fn go_with_c() {
     assert!(profile.percent_through(&["runtime.goexit.abi0", "main.outer", "main.work"]) > 20.0);
     assert!(profile.percent_through(&["main.cOuter"]) + profile.percent_through(&["c_work"]) > 5.0);
     for path in profile.paths() {
-        // Whoever does main's work was called by main's own.
+        // The procedure that does main's work was called by main's own.
         let at = path.iter().position(|name| *name == "main.work");
         assert!(at.is_none_or(|at| at == 0 || path[at - 1] == "main.outer"), "no such call in the source: {path:?}");
     }

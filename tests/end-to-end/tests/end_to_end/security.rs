@@ -1,4 +1,5 @@
-//! What others could do: read or replace what is written, lead it elsewhere, or act on the terminal of whoever reads a report.
+//! What others could do: read or replace what is written, lead it elsewhere, or act
+//! on the terminal where a report is read.
 
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

@@ -74,13 +74,14 @@ fn vfork_from_deep_down() {
     }
 }
 
-/// A path that meets another's trampoline is a partial one; the program goes on as it does alone.
+/// A path that meets another's trampoline is a partial one; the program continues as it does alone.
 #[test]
 fn return_addresses_that_somebody_else_replaces_too() {
     marked("replaces");
 }
 
-/// From the one that lies within the thread's own stack the way out leads downwards, which no walk goes: half of the paths.
+/// From the one that lies within the thread's own stack the way out leads
+/// downwards, which no walk goes: half of the paths.
 #[test]
 fn a_stack_that_the_code_itself_has_put_elsewhere() {
     marked("switches").assert_full(450);
@@ -158,7 +159,8 @@ fn callers_of_who_jumps_to_dlsym() {
         assert_eq!(recorded.ended.stdout, "0 found\n");
         recorded.profile().assert_full(900);
     }
-    // Where nothing tells that it is dlsym, frames are left alone by default only: else their returns would not be counted.
+    // Where nothing tells that it is dlsym, frames are left alone by default only:
+    // else their returns would not be counted.
     let recorded = program.arguments(["through"]).options(&AUTO).same();
     assert_eq!(recorded.ended.stdout, "0 found\n");
     recorded.profile().assert_full(900);

@@ -23,7 +23,7 @@ fn its_own_handler_for_sigtrap() {
 #[test]
 fn sigtrap_blocked() {
     let profile = traps("masks");
-    assert!(profile.percent_through(&["main", "work"]) > 90.0, "samples go on under a mask: {:?}", profile.quality);
+    assert!(profile.percent_through(&["main", "work"]) > 90.0, "samples continue under a mask: {:?}", profile.quality);
     profile.assert_full(980);
 }
 
@@ -62,7 +62,8 @@ fn nothing_is_interrupted_by_wall_time() {
     Program::nasty("traps.c").arguments(["sleeps"]).options(&["-e", "wall-time"]).same().profile();
 }
 
-/// Nothing that the program sends itself is lost because a sample is on its way, and nothing comes that it has not sent.
+/// Nothing that the program sends itself is lost because a sample is on its
+/// way, and nothing comes that it has not sent.
 #[test]
 fn sigtraps_in_a_storm_of_samples() {
     let program = Program::nasty("storm.c").arguments(["3000"]).options(&["-F", "10000"]);

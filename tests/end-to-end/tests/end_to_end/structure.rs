@@ -100,7 +100,8 @@ fn as_it_is_called() {
     assert_eq!(found[0]["name"], "work");
 }
 
-/// What was found is cached, for reports, too; `--no-cache` neither reads nor writes it. No bar where there is no terminal.
+/// What was found is cached, for reports, too; `--no-cache` neither reads nor
+/// writes it. No bar where there is no terminal.
 #[test]
 fn found_once() {
     let program = Program::compiled(C { source: "loops.c", output: "loops_kept", options: &["-finline", "-O1"] });
@@ -122,7 +123,7 @@ fn found_once() {
     assert_eq!(shown(&[]), found);
     let (whole, path) = kept().expect("a cached structure");
     assert_eq!(shown(&[]), found);
-    // Damaged, it is made again, but not by who does not look at it.
+    // Damaged, it is built again, except with --no-cache, which does not look at it.
     let mut damaged = whole.clone();
     damaged[whole.len() / 2] ^= 1;
     std::fs::write(&path, &damaged).expect("a file");
@@ -130,6 +131,33 @@ fn found_once() {
     assert_eq!(kept().expect("a cached structure").0, damaged);
     assert_eq!(shown(&[]), found);
     assert_eq!(kept().expect("a cached structure").0, whole);
+}
+
+/// Debug information that was split off has all headers of its program, and no
+/// code: an empty answer would look like one.
+#[test]
+fn of_a_file_without_code() {
+    let program = Program::compiled(C { source: "loops.c", output: "loops_split", options: &[] });
+    let directory = tempfile::tempdir().expect("a directory");
+    let cases = [
+        (&["--only-keep-debug"][..], "holds debug information without code: name the program or library"),
+        (&["--only-keep-debug", "--remove-section=.debug_info"], "holds no code"),
+    ];
+    for (number, (options, expected)) in cases.into_iter().enumerate() {
+        let file = directory.path().join(format!("split-{number}"));
+        let split = std::process::Command::new("objcopy").args(options).arg(program.path()).arg(&file).status();
+        assert!(split.expect("objcopy can be run").success());
+        let expected = format!("callpath: {} {expected}", file.display());
+        for words in
+            [&["structure"][..], &["structure", "--json"], &["debug", "recipes"], &["debug", "recipes", "--disagree"]]
+        {
+            let mut command = std::process::Command::new(callpath_end_to_end::callpath());
+            let said = command.args(words).arg(&file).output().expect("callpath can be run");
+            let error = String::from_utf8_lossy(&said.stderr);
+            let is_refused = said.status.code() == Some(1) && said.stdout.is_empty();
+            assert!(is_refused && error.lines().any(|line| line.starts_with(&expected)), "{words:?}: {said:?}");
+        }
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Limits of processes and threads (`ulimit -u`, a cgroup's `pids.max`): the program gets what there is, and the recorder does
-//! without threads.
+//! Limits of processes and threads (`ulimit -u`, a cgroup's `pids.max`): the program gets what there
+//! is, and the recorder does without threads.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,7 +12,8 @@ use crate::ordinary_user::UserDirectory;
 /// What `burn 60 _exit` ends with.
 const OWN_STATUS: i32 = 4;
 
-/// A recording of `burn` behind a prefix that sets a limit, with nothing in the cache; and where its measurement will be.
+/// A recording of `burn` behind a prefix that sets a limit, with nothing in the
+/// cache; and where its measurement will be.
 fn limited(place: &UserDirectory, prefix: &[&str], arguments: [&str; 2]) -> (Command, PathBuf) {
     let program = place.copy(Program::nasty("burn.c").path());
     let own = tempfile::Builder::new().tempdir_in(place.path()).expect("a directory").keep();

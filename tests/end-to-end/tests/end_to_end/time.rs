@@ -74,7 +74,7 @@ fn at_other_rates() {
         let rate: u64 = rate.parse().unwrap();
         let expected = |ns: u64| ns * rate / 1_000_000_000;
         let (least, taken) = (expected(cost_ns), profile.quality.taken);
-        // The event's clock goes on while the host runs others, the thread's does not.
+        // The event's clock continues while the host runs others, the thread's does not.
         let most = expected(cost_ns + stolen_ns() - stolen_before_ns);
         assert!(taken * 100 > least * 85 && taken * 100 < most * 110 + 500, "{taken} of {least} to {most} samples");
     }

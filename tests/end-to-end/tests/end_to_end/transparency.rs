@@ -97,7 +97,7 @@ fn a_read_only_current_directory() {
     let burn = Program::nasty("burn.c").arguments(["50"]);
     let place = tempfile::TempDir::new().expect("a temp directory");
     let temp = tempfile::TempDir::new().expect("a temp directory");
-    // Root writes anywhere: take a directory in which nobody can.
+    // Root writes anywhere: take a directory in which no user can.
     let mut command = std::process::Command::new(callpath_end_to_end::callpath());
     let nowhere = if callpath_end_to_end::is_root() { std::path::Path::new("/proc/self") } else { place.path() };
     std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o555)).unwrap();
@@ -106,7 +106,7 @@ fn a_read_only_current_directory() {
     assert_eq!((said.status, said.stdout.as_str()), (0, "burnt, now return\n"), "{}", said.stderr);
     let left: Vec<_> = temp.path().read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
     assert_eq!(left.len(), 1, "the measurement is under the temp directory: {left:?}");
-    assert!(said.stderr.contains(&left[0].display().to_string()), "and it is said: {}", said.stderr);
+    assert!(said.stderr.contains(&left[0].display().to_string()), "a message names it: {}", said.stderr);
 }
 
 #[test]

@@ -18,8 +18,8 @@ const fn inside(
     Row { name, does, packages, build: PLAINLY, run, ..PROGRAM }
 }
 
-/// The program with another allocator, preloaded where everything is started from: a program that changes `LD_PRELOAD` for its
-/// children takes callpath from them.
+/// The program with another allocator, preloaded where everything is started from: a program that changes `LD_PRELOAD`
+/// for its children takes callpath from them.
 const fn preloaded(
     name: &'static str,
     does: &'static str,

@@ -16,9 +16,11 @@ pub struct Row {
     pub files: &'static [(&'static str, &'static str)],
     /// Files that are made for it: name, content.
     pub generated_inputs: &'static [(&'static str, Maker)],
-    /// A shell script, run there once, that builds it and makes its inputs; what is installed from elsewhere goes there, too.
+    /// A shell script, run there once, that builds it and makes its inputs; what is
+    /// installed from elsewhere goes there, too.
     pub build: &'static str,
-    /// The words that are run there. A first word with a slash is a file in the directory, another a program of Debian's.
+    /// The words that are run there. A first word with a slash is a file in the
+    /// directory, another a program of Debian's.
     pub run: &'static [&'static str],
     /// Environment beyond the usual one.
     pub environment: &'static [(&'static str, &'static str)],

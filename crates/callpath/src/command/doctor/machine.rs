@@ -157,7 +157,7 @@ fn confinement(machine: &Machine) -> Vec<Finding> {
     findings.push(match machine.seccomp {
         Some(0) | None => Finding::good("seccomp", "no filter"),
         Some(mode) => Finding::good("seccomp", format!("mode {mode}: a filter restricts system calls"))
-            .means("what it denies of what callpath needs is told above"),
+            .means("the lines above say what it denies of what callpath needs"),
     });
     findings
 }
@@ -204,10 +204,10 @@ fn limits(limits: &Limits) -> Vec<Finding> {
 }
 
 fn clock_source(machine: &Machine) -> Finding {
-    let source = machine.clock_source.as_deref().unwrap_or("not told");
+    let source = machine.clock_source.as_deref().unwrap_or("unknown");
     let found = format!("{source}; a thread's CPU clock is read in {} ns", machine.clock_read_ns);
     match source {
-        "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" | "not told" => Finding::good("clock source", found),
+        "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" | "unknown" => Finding::good("clock source", found),
         _ => Finding::limited("clock source", found)
             .means(
                 "each sample reads clocks by system calls: samples cost more, and programs that ask the time do, too",

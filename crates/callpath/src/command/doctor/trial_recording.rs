@@ -70,7 +70,7 @@ fn paths(event: &str, quality: &Quality) -> Finding {
         format!("{} samples in {WORK_MS} ms of work, {} with their whole call path", quality.taken, quality.full);
     let incomplete = quality.partial + quality.raw_kept;
     match quality.full {
-        0 => Finding::bad(topic, found).means("no call path could be taken: `callpath record` is of no use here"),
+        0 => Finding::bad(topic, found).means("no call path could be taken: `callpath record` cannot work here"),
         _ if incomplete > 0 => Finding::limited(topic, found).means("some paths of callpath's own are not whole"),
         _ => Finding::good(topic, found),
     }
