@@ -11,6 +11,7 @@ use callpath_format::address::LinkAddr;
 use callpath_image::exports::Export;
 use callpath_image::symbols::Procedure;
 use callpath_x86::call_site::{LONGEST_CALL_BYTES, Leaves, calls_before, leaves};
+use callpath_x86::idioms::signal_return;
 use rustc_hash::FxHashMap;
 
 use crate::names::ModuleNames;
@@ -185,16 +186,8 @@ fn bound_to(modules: &impl Modules, name: &str, callee: Frame) -> Option<Vec<Fra
     (!bound.is_empty()).then_some(bound)
 }
 
-/// Whether the frame is where a signal handler returns to: `mov eax, 15; syscall`. What called it is the
-/// kernel, and what it returns to was interrupted.
+/// Whether the frame is where a signal handler returns to. What called it is the kernel, and what
+/// it returns to was interrupted.
 fn is_signal_return(names: &ModuleNames, frame: Frame) -> bool {
-    const RETURNS: [&[u8]; 2] = [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05], &[0xb8, 15, 0, 0, 0, 0x0f, 0x05]];
-    let return_address = LinkAddr(frame.address.0.wrapping_add(1));
-    let is = |at: LinkAddr, code: &[u8]| names.bytes(at, code.len()).is_some_and(|b| b == code);
-    RETURNS.iter().any(|code| {
-        // The handler's return address, or, sampled inside, either of the two instructions.
-        is(return_address, code)
-            || is(frame.address, code)
-            || is(LinkAddr(frame.address.0.wrapping_sub(code.len() as u64 - 2)), code)
-    })
+    signal_return::holds(frame.address, |at, len| names.bytes(at, len))
 }

@@ -19,6 +19,7 @@ use callpath_image::identity::{ModuleIdentity, hex};
 use callpath_image::landing_pads::LandingPad;
 use callpath_image::lines::Lines;
 pub use callpath_image::lines::SourceLine;
+use callpath_image::plt;
 use callpath_image::symbols::{Procedure, Procedures};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -272,10 +273,8 @@ impl ModuleNames {
 
     /// Whether code of the procedure linkage table lies there.
     pub fn is_in_linkage_table(&self, addr: LinkAddr) -> bool {
-        const SECTIONS: [&str; 4] = [".plt", ".plt.sec", ".plt.got", ".iplt"];
         let image = self.source.as_ref().map(|source| &source.image);
-        let mut tables = SECTIONS.iter().filter_map(|name| image?.section(name));
-        tables.any(|table| addr.0.checked_sub(table.addr.0).is_some_and(|offset| offset < table.data.len() as u64))
+        image.is_some_and(|image| plt::sections(image).iter().any(|section| section.code.contains(&addr)))
     }
 
     /// Where named procedures begin, ascending.

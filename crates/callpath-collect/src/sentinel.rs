@@ -328,7 +328,7 @@ fn want(stubs: &Stubs, process: &Process<'_>) {
 }
 
 /// Whether an instruction may go on to another procedure in the frame's stead, which may read the return address: a jump, or
-/// the landing mark that linkage stubs begin with (psABI, section 5.2).
+/// the landing mark that linkage stubs begin with (psABI, section 5.2). The crate that knows instructions is not for use in here.
 fn may_leave(code: [u8; 8]) -> bool {
     matches!(
         code,

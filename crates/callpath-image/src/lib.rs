@@ -34,7 +34,7 @@ pub mod module_file;
 mod outline;
 pub mod parse_counts;
 pub mod peek;
-mod plt;
+pub mod plt;
 pub mod return_use;
 pub mod sanitizer;
 pub mod scopes;

@@ -1,19 +1,68 @@
-//! Procedure linkage table stubs: which symbol each of them jumps to.
-//! It decodes one instruction only: the jump through memory that the psABI prescribes for a stub.
+//! The procedure linkage table: which sections hold stubs, how long one is, and which symbol each of them jumps to.
+//!
+//! It decodes one instruction only, the jump through memory that the psABI prescribes for a stub: names are needed where no
+//! instructions are known. How control goes through a stub `callpath_x86::idioms::linkage_stub` says.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
 
 use crate::abi;
 use crate::bytes::Bytes;
 use crate::elf::Image;
+use crate::headers::SectionHeader;
 use crate::symbol_table::SymbolTable;
 
 const RELOCATION_LEN: usize = 24;
 
 /// `jmp *disp32(%rip)` without its displacement.
 const JUMP: [u8; 2] = [0xff, 0x25];
+
+/// A section of stubs.
+#[derive(Clone, Debug)]
+pub struct StubSection<'a> {
+    /// Where it lies.
+    pub code: Range<LinkAddr>,
+    /// Each of its stubs takes so many bytes.
+    pub stub_len_bytes: u64,
+    /// Its stubs are for symbols whose addresses are taken.
+    pub is_of_addresses: bool,
+    data: Cow<'a, [u8]>,
+}
+
+impl StubSection<'_> {
+    /// Where its stubs lie, in order.
+    pub fn stubs(&self) -> impl Iterator<Item = Range<LinkAddr>> + use<> {
+        let len = self.stub_len_bytes;
+        let starts = (self.code.start.0..self.code.end.0).step_by(len as usize);
+        starts.map(move |start| LinkAddr(start)..LinkAddr(start.saturating_add(len)))
+    }
+}
+
+/// The sections of stubs that an image has. Linkers put stubs for calls of symbols into `.plt`, or apart from their lazy halves into
+/// `.plt.sec`; for symbols whose addresses are taken into `.plt.got`; for procedures that are chosen at load time also into `.iplt`.
+pub fn sections(image: &Image) -> Vec<StubSection<'_>> {
+    let of = |header: &SectionHeader| {
+        let data = image.section_data(header)?;
+        // A stub alone, `jmp [slot]; nop`, takes half as much as one with a lazy half or `endbr64`.
+        let is_short = header.entry_len == 8 || data.get(8..).is_some_and(|second| second.starts_with(&JUMP));
+        Some(StubSection {
+            code: LinkAddr(header.addr)..LinkAddr(header.addr.saturating_add(data.len() as u64)),
+            stub_len_bytes: if is_short { 8 } else { 16 },
+            is_of_addresses: header.name == ".plt.got",
+            data,
+        })
+    };
+    let headers = image.section_headers().iter().filter(|header| header.is_executable() && is_of_stubs(&header.name));
+    headers.filter_map(of).collect()
+}
+
+/// Whether a section of this name holds stubs.
+pub fn is_of_stubs(name: &str) -> bool {
+    name.starts_with(".plt") || name == ".iplt"
+}
 
 /// A stub that jumps to another module's procedure.
 pub(crate) struct Stub {
@@ -29,20 +78,16 @@ pub(crate) struct Stub {
 pub(crate) fn stubs(image: &Image, name_of: impl Fn(LinkAddr) -> Option<String>) -> Vec<Stub> {
     let mut stubs = Vec::new();
     let mut slots = None;
-    let headers = image.section_headers().iter();
-    for header in headers.filter(|header| header.is_executable() && header.name.starts_with(".plt")) {
-        let Some(code) = image.section_data(header) else { continue };
-        let entry_len = if header.entry_len == 8 { 8 } else { 16 };
+    for section in sections(image) {
         let slots = slots.get_or_insert_with(|| slot_names(image, &name_of));
-        for (index, entry) in code.chunks_exact(entry_len).enumerate() {
-            let start = header.addr.wrapping_add((index * entry_len) as u64);
+        for (code, entry) in section.stubs().zip(section.data.chunks_exact(section.stub_len_bytes as usize)) {
             let jump = entry.windows(JUMP.len() + 4).enumerate().find(|(_, bytes)| bytes.starts_with(&JUMP));
             let Some((at, bytes)) = jump else { continue };
             let Some(displacement) = bytes.u32_at(JUMP.len() as u64) else { continue };
-            let next = start.wrapping_add((at + bytes.len()) as u64);
+            let next = code.start.0.wrapping_add((at + bytes.len()) as u64);
             let slot = next.wrapping_add_signed((displacement as i32).into());
             if let Some(name) = slots.get(&slot) {
-                stubs.push(Stub { start: LinkAddr(start), len: entry_len as u64, name: format!("{name}@plt") });
+                stubs.push(Stub { start: code.start, len: section.stub_len_bytes, name: format!("{name}@plt") });
             }
         }
     }

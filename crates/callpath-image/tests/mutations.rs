@@ -10,41 +10,26 @@ use std::path::Path;
 use callpath_image::elf::Image;
 use callpath_image::fuzzing::{fuzz_image, fuzz_name};
 use callpath_image::peek::ElfPeek;
+use fastrand::Rng;
 use tools::{compile, objcopy};
 
-/// Marsaglia's xorshift64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-}
-
 /// Changes a few bytes, or cuts, or both; `hot` are places that are worth changing.
-fn mutate(original: &[u8], hot: &[usize], random: &mut Random) -> Vec<u8> {
+fn mutate(original: &[u8], hot: &[usize], random: &mut Rng) -> Vec<u8> {
     let mut bytes = original.to_vec();
-    for _ in 0..=random.below(4) {
-        let at = match random.below(4) {
-            0 => random.below(bytes.len()),
-            _ => (hot[random.below(hot.len())] + random.below(256)).min(bytes.len() - 1),
+    for _ in 0..=random.usize(..4) {
+        let at = match random.usize(..4) {
+            0 => random.usize(..bytes.len()),
+            _ => (hot[random.usize(..hot.len())] + random.usize(..256)).min(bytes.len() - 1),
         };
-        bytes[at] = match random.below(4) {
+        bytes[at] = match random.usize(..4) {
             0 => 0,
             1 => 0xff,
-            2 => bytes[at] ^ (1 << random.below(8)),
-            _ => random.next() as u8,
+            2 => bytes[at] ^ (1 << random.usize(..8)),
+            _ => random.u8(..),
         };
     }
-    if random.below(8) == 0 {
-        bytes.truncate(random.below(bytes.len()));
+    if random.usize(..8) == 0 {
+        bytes.truncate(random.usize(..bytes.len()));
     }
     bytes
 }
@@ -93,7 +78,7 @@ fn survive(original: &[u8], count: usize, seed: u64) {
     let whole = fuzz_image(original);
     assert!(whole > 0);
     let hot = hot_places(original);
-    let mut random = Random(seed);
+    let mut random = Rng::with_seed(seed);
     for round in 0..count {
         let bytes = mutate(original, &hot, &mut random);
         let answers = fuzz_image(&bytes);
@@ -147,13 +132,13 @@ fn names_with_any_byte_changed() {
         "_ZN66_$LT$alloc..vec..Vec$LT$T$GT$$u20$as$u20$core..ops..drop..Drop$GT$4drop17h0123456789abcdefE",
         "_ZmlILj1EtiE8poly_intIXT_EN11poly_resultIT0_N10if_nonpolyIT1_S4_Xsr15poly_int_traitsIS4_E7is_polyEE4typeEE4typeEE",
     ];
-    let mut random = Random(0xdead_beef);
+    let mut random = Rng::with_seed(0xdead_beef);
     for name in names {
         for _ in 0..5000 {
             let mut bytes = name.as_bytes().to_vec();
-            for _ in 0..=random.below(3) {
-                let (at, from) = (random.below(bytes.len()), random.below(bytes.len()));
-                bytes[at] = if random.below(2) == 0 { bytes[from] } else { random.next() as u8 & 0x7f };
+            for _ in 0..=random.usize(..3) {
+                let (at, from) = (random.usize(..bytes.len()), random.usize(..bytes.len()));
+                bytes[at] = if random.usize(..2) == 0 { bytes[from] } else { random.u8(..) & 0x7f };
             }
             assert!(fuzz_name(&bytes) <= LENGTH * name.len(), "{}", String::from_utf8_lossy(&bytes));
         }
@@ -166,7 +151,7 @@ fn a_peek_into_broken_files() {
     let path = compile(dir.path(), "small.c", "small", &["-O2"]);
     let mut original = std::fs::read(&path).unwrap();
     original.truncate(1000);
-    let mut random = Random(0x9ee9);
+    let mut random = Rng::with_seed(0x9ee9);
     for _ in 0..1000 {
         let bytes = mutate(&original, &[0, 64, 300], &mut random);
         std::fs::write(&path, bytes).unwrap();

@@ -163,13 +163,8 @@ mod tests {
 
     #[test]
     fn damage_behind_a_right_checksum_never_panics() {
-        let mut random = 0x2545_f491_4f6c_dd1d_u64;
-        let mut next = || {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random
-        };
+        let mut random = fastrand::Rng::with_seed(0x2545_f491_4f6c_dd1d);
+        let mut next = || random.u64(..);
         for whole in [encode_process(&process()), encode_session(&session())] {
             for _ in 0..4000 {
                 let mut changed = whole.clone();

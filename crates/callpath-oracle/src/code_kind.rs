@@ -6,6 +6,7 @@ use std::sync::Arc;
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
 use callpath_image::module_file::ModuleFile;
+use callpath_image::plt;
 use callpath_image::symbols::Procedures;
 
 use crate::listing;
@@ -63,11 +64,7 @@ impl CodeKinds {
         let frames = file.call_frames().ranges.iter();
         let mut frames: Vec<Range<LinkAddr>> = frames.map(|range| range.code.clone()).collect();
         frames.sort_by_key(|range| (range.start, range.end));
-        let plt = [".plt", ".plt.sec", ".plt.got"].iter().filter_map(|name| {
-            let section = image.section(name)?;
-            Some(section.addr..LinkAddr(section.addr.0 + section.data.len() as u64))
-        });
-        let plt = plt.collect();
+        let plt = plt::sections(&image).into_iter().map(|section| section.code).collect();
         CodeKinds { procedures: Procedures::new(image.clone(), None), plt, frames, image }
     }
 

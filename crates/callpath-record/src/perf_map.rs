@@ -181,13 +181,8 @@ mod tests {
 
     #[test]
     fn any_bytes_do_no_harm() {
-        let mut random = 0x2545_f491_4f6c_dd1d_u64;
-        let mut next = || {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random
-        };
+        let mut random = fastrand::Rng::with_seed(0x2545_f491_4f6c_dd1d);
+        let mut next = || random.u64(..);
         for _ in 0..2000 {
             let line =
                 |next: &mut dyn FnMut() -> u64| format!("{:x} {:x} {}\n", next() % 4096, next() % 300, next() % 7);

@@ -7,6 +7,7 @@ use callpath_format::recipe::Cfa;
 use callpath_format::register::Reg;
 use callpath_image::cfi::{CallFrames, CfiDiagnostic, CfiTrouble};
 use callpath_image::elf::Image;
+use callpath_image::plt;
 use callpath_x86::graph::{Fragment, FragmentKind, GraphInput, LandingPad, ModuleFlow};
 
 use crate::module::Module;
@@ -117,16 +118,8 @@ fn joined(mut ranges: Vec<Range<LinkAddr>>) -> Vec<Range<LinkAddr>> {
 
 /// The stubs of the procedure linkage table, by ascending start.
 fn stubs(image: &Image) -> Vec<Fragment> {
-    let mut stubs = Vec::new();
-    for section in [".plt", ".plt.sec", ".plt.got", ".iplt"].iter().filter_map(|name| image.section(name)) {
-        // Those of procedures whose addresses are taken are half as long: jmp [slot]; nop
-        let is_short = section.data.get(8..).is_some_and(|second| second.starts_with(&[0xff, 0x25]));
-        let len = if is_short { 8 } else { 16 };
-        for offset in (0..section.data.len() as u64).step_by(len as usize) {
-            let start = LinkAddr(section.addr.0.saturating_add(offset));
-            stubs.push(Fragment { code: start..LinkAddr(start.0.saturating_add(len)), kind: FragmentKind::Entry });
-        }
-    }
+    let stubs = plt::sections(image).into_iter().flat_map(|section| section.stubs());
+    let mut stubs: Vec<_> = stubs.map(|code| Fragment { code, kind: FragmentKind::Entry }).collect();
     stubs.sort_by_key(|stub| stub.code.start);
     stubs
 }

@@ -23,6 +23,7 @@ use callpath_image::cfi::FrameEntries;
 use callpath_image::elf::{Image, Segment};
 use callpath_image::identity::ModuleIdentity;
 use callpath_image::module_file::ModuleFile;
+use callpath_image::plt;
 use callpath_image::return_use::ReturnUse;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
@@ -107,7 +108,7 @@ impl Slices {
         // What takes most of the room and is not asked for.
         let is_superfluous = |name: &str, is_code: bool| {
             let kinds = [".debug_", ".zdebug_", ".gcc_except_table", ".symtab", ".bolt."];
-            is_code && !name.starts_with(".plt") && name != ".iplt" || kinds.iter().any(|kind| name.starts_with(kind))
+            is_code && !plt::is_of_stubs(name) || kinds.iter().any(|kind| name.starts_with(kind))
         };
         let (image, _) = Image::read_partly(path, is_superfluous).ok()?;
         let file = ModuleFile::new(Arc::new(image));
@@ -238,7 +239,7 @@ impl Opened {
                 ".symtab",
                 ".strtab",
             ];
-            is_code && !name.starts_with(".plt") && name != ".iplt" || !needed.iter().any(|kind| name.starts_with(kind))
+            is_code && !plt::is_of_stubs(name) || !needed.iter().any(|kind| name.starts_with(kind))
         };
         let file = File::open(path).ok()?;
         let is_the_same = file.metadata().is_ok_and(|metadata| FileState::of(&metadata) == *state);

@@ -369,13 +369,8 @@ fn mutated_call_frame_information_gives_sound_tables() {
     let image = Arc::new(Image::read(&path).unwrap());
     let eh_frame = image.eh_frame().unwrap();
     let code = image.executable_ranges();
-    let mut random = 0x9e37_79b9_7f4a_7c15u64;
-    let mut below = |end: usize| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        (random >> 11) as usize % end
-    };
+    let mut random = fastrand::Rng::with_seed(0x9e37_79b9_7f4a_7c15);
+    let mut below = |end: usize| random.usize(..end);
     let (mut odd, mut rows) = (0, 0);
     for round in 0..3000 {
         let mut bytes = eh_frame.data.to_vec();

@@ -9,7 +9,7 @@ use callpath_tables::SnapshotError;
 use callpath_tables::recipes::RecipeOptions;
 use callpath_tables::snapshot::{Answered, answer, fuzz_snapshot_stream};
 use callpath_tables::table_cache::TableCache;
-use tiny_elf::{CODE, CODE_LEN_BYTES, Random, shared_object};
+use tiny_elf::{CODE, CODE_LEN_BYTES, shared_object};
 
 /// Where the module is loaded.
 const BIAS: u64 = 0x7f00_0000_0000;
@@ -230,14 +230,14 @@ fn mutated_streams_never_panic() {
     record(&mut stream.bytes, 77, &[1; 40]);
     stream.end();
     let cache = TableCache::open(None);
-    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let mut random = fastrand::Rng::with_seed(0x2545_f491_4f6c_dd1d);
     for round in 0..20_000 {
         let mut bytes = stream.bytes.clone();
-        for _ in 0..=random.below(4) {
-            let at = random.below(bytes.len());
-            bytes[at] = random.below(256) as u8;
+        for _ in 0..=random.usize(..4) {
+            let at = random.usize(..bytes.len());
+            bytes[at] = random.u8(..);
         }
-        bytes.truncate(bytes.len() - random.below(bytes.len()) * (random.below(4) / 3));
+        bytes.truncate(bytes.len() - random.usize(..bytes.len()) * (random.usize(..4) / 3));
         fuzz_snapshot_stream(&bytes);
         // With the module's recipes too; its path must be the real one, whatever the bytes say of the rest.
         let path = stream.dir.path().to_str().unwrap().as_bytes();

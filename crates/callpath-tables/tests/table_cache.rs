@@ -13,7 +13,7 @@ use callpath_image::elf::Image;
 use callpath_tables::module::Module;
 use callpath_tables::recipes::{RecipeDiagnostic, RecipeOptions, TableBuild, build_table};
 use callpath_tables::table_cache::{CacheTrouble, TableCache, fuzz_cache_file};
-use tiny_elf::{Fde, Random, shared_object};
+use tiny_elf::{Fde, shared_object};
 
 const PUSH_RBP: &[u8] = &[0x41, 0x0e, 16, 0x86, 2];
 
@@ -218,14 +218,14 @@ fn mutated_cache_files_never_panic() {
     directory.table_for(&tiny());
     let good = fs::read(directory.only_file()).unwrap();
     fuzz_cache_file(&good);
-    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let mut random = fastrand::Rng::with_seed(0x2545_f491_4f6c_dd1d);
     for _ in 0..20_000 {
         let mut bytes = good.clone();
-        for _ in 0..=random.below(4) {
-            let at = random.below(bytes.len());
-            bytes[at] = random.below(256) as u8;
+        for _ in 0..=random.usize(..4) {
+            let at = random.usize(..bytes.len());
+            bytes[at] = random.u8(..);
         }
-        bytes.truncate(bytes.len() - random.below(bytes.len()) * (random.below(4) / 3));
+        bytes.truncate(bytes.len() - random.usize(..bytes.len()) * (random.usize(..4) / 3));
         fuzz_cache_file(&bytes);
     }
 }

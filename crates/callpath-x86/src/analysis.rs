@@ -15,8 +15,9 @@ use crate::frames::gaps::{Gaps, begins_probably};
 use crate::frames::knowledge::Knowledge;
 use crate::frames::pool::{UNKNOWN, UNSEEN};
 use crate::frames::recipe_map::{INSIDE, first_where};
-use crate::idioms;
+use crate::idioms::signal_return;
 use crate::input::CodeInput;
+use crate::instruction::Operation;
 use crate::state::{RSP, State};
 use crate::sweep::targets_of_known;
 use crate::value::Value;
@@ -169,25 +170,16 @@ fn cross_validation_of<'a>(code_map: &CodeMap<'_>, cfi_recipes: &'a [CfiRecipe])
 
 /// Marks the code that signal handlers return to.
 fn mark_signal_returns(known: &mut Knowledge<'_>) {
-    let recipe = known.recipes.pool.intern(&idioms::signal_frame());
+    let recipe = known.recipes.pool.intern(&signal_return::recipe());
     for part in known.code.code_map.parts() {
-        for offset in idioms::system_calls(part.bytes) {
-            // `syscall` ends both forms.
-            for len in [9, 7] {
-                let Some(start) = (offset + 2).checked_sub(len) else { continue };
-                let form = part.bytes.get(start..offset + 2).unwrap_or(&[]);
-                if idioms::signal_return(form) != Some(len) {
-                    continue;
+        for found in signal_return::find(part.bytes) {
+            let (from, to) = (part.first + found.start as u32, part.first + found.end as u32);
+            // A return address is looked up by the byte before it.
+            let marked = from.saturating_sub(1).max(part.first)..to;
+            for marked in marked.filter(|&at| !known.code.known.get(at)) {
+                if let Some(number) = known.recipes.numbers.get_mut(marked as usize) {
+                    *number = recipe;
                 }
-                let at = part.first + start as u32;
-                // A return address is looked up by the byte before it.
-                let marked = at.saturating_sub(1).max(part.first)..at + len as u32;
-                for marked in marked.filter(|&at| !known.code.known.get(at)) {
-                    if let Some(number) = known.recipes.numbers.get_mut(marked as usize) {
-                        *number = recipe;
-                    }
-                }
-                break;
             }
         }
     }
@@ -200,7 +192,7 @@ fn is_credible_start(known: &Knowledge<'_>, at: u32) -> bool {
         return false;
     }
     code.code_map.is_aligned(at)
-        || code.code_map.bytes(at).starts_with(&[0xf3, 0x0f, 0x1e, 0xfa])
+        || code.instruction_at(at).is_some_and(|instruction| instruction.operation() == Operation::EndBranch)
         || !known.begins.jump_targets.get(at)
 }
 

@@ -89,6 +89,11 @@ impl<'a> ModuleCode<'a> {
         }
     }
 
+    /// What stands at a position.
+    pub(crate) fn instruction_at(&self, at: u32) -> Option<Instruction> {
+        Instructions::new(&self.code_map, at)?.read()
+    }
+
     /// The first position from `at` on that is not padding, or `end`.
     pub(crate) fn padding_end(&self, at: u32, end: u32) -> u32 {
         self.padding_end_by(&mut None, at, end)

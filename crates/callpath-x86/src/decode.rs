@@ -143,31 +143,3 @@ impl<'a> Instructions<'a> {
         code_map.position(self.part.start.0.wrapping_add(offset)).unwrap_or(NOWHERE)
     }
 }
-
-/// The bytes begin as procedures do: endbr64, or the push of a register that belongs to the caller.
-pub(crate) fn is_prologue(bytes: &[u8]) -> bool {
-    matches!(bytes, [0x53 | 0x55, ..] | [0x41, 0x54..=0x57, ..] | [0xf3, 0x0f, 0x1e, 0xfa, ..])
-}
-
-/// The bytes begin as the ends of procedures do: a pop, `leave`, `ret`, or rsp moved upwards.
-pub(crate) fn is_epilogue(bytes: &[u8]) -> bool {
-    matches!(
-        bytes,
-        [0x58..=0x5f | 0xc9 | 0xc3, ..]
-            | [0x41, 0x58..=0x5f, ..]
-            | [0x48, 0x83 | 0x81, 0xc4, ..]
-            | [0x48, 0x8d, 0x65 | 0xa5, ..]
-            | [0x48, 0x89, 0xec, ..]
-    )
-}
-
-/// The bytes begin as procedures do, beyond doubt: two pushes, or a push and the frame's making.
-pub(crate) fn is_sure_prologue(bytes: &[u8]) -> bool {
-    let push_len = match bytes {
-        [0x53 | 0x55, ..] => 1,
-        [0x41, 0x54..=0x57, ..] => 2,
-        _ => return false,
-    };
-    let rest = bytes.get(push_len..).unwrap_or(&[]);
-    is_prologue(rest) || matches!(rest, [0x48, 0x89, 0xe5, ..] | [0x48, 0x83 | 0x81, 0xec, ..])
-}

@@ -26,7 +26,7 @@ use purpose::Purpose;
 use recording::Recording;
 use walk::{Arrival, Walk};
 
-use crate::idioms;
+use crate::idioms::linkage_stub;
 use crate::recipe::has_recipe;
 use crate::state::{RSP, State};
 use crate::value::{Base, Value};
@@ -71,7 +71,7 @@ impl<'a> Frames<'a> {
     pub(crate) fn follow_starts(&mut self) {
         while let Some(start) = self.known.begins.unfollowed.pop() {
             let bytes = self.known.code.code_map.bytes(start);
-            self.follow(start, idioms::linkage_stub(bytes).unwrap_or_else(State::at_entry));
+            self.follow(start, linkage_stub::entry_state(bytes).unwrap_or_else(State::at_entry));
         }
     }
 

@@ -16,11 +16,9 @@ use rustc_hash::FxHashMap;
 
 use self::frames::{FramedProcedure, FramedStep, framed};
 use crate::analysis::{CodeAnalysis, Row, analyse};
+use crate::encoding::{self, FILLING, FRAME_PROLOGUE_BYTES};
 use crate::input::CodeInput;
 use crate::instruction::{Control, Listing, Operation, Register};
-
-/// What lies between procedures: nothing, traps, `hlt` and `nop`.
-const FILLING: [u8; 4] = [0, 0xcc, 0xf4, 0x90];
 
 /// What is believed of code that was generated at run time.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -91,9 +89,9 @@ fn filled<'c>(code: &'c [u8], start: LinkAddr, framed: &[FramedProcedure]) -> Ve
 }
 
 /// Whether what returns here goes on by the frame pointer alone, so that nothing need have called from before it: `code` begins
-/// there.
+/// there. HotSpot's interpreter lets the methods that it jumps to return to such places.
 pub fn resumes_by_pointer(code: &[u8]) -> bool {
-    frames::resumes(code)
+    encoding::takes_stack_pointer_from_frame(code)
 }
 
 /// What is known in both ways, as procedures that do not overlap. Where both know a recipe, that of code with a prologue counts: what
@@ -224,9 +222,8 @@ impl GeneratedCode {
 /// Whether rbp is surely a frame's pointer at the instruction `at`: one of the `code` before it, which begins at `start`, makes
 /// the frame (`push rbp; mov rbp, rsp`), and nothing between the two gives it up or returns, read in order.
 pub fn is_framed(code: &[u8], start: LinkAddr, at: LinkAddr) -> bool {
-    const PROLOGUES: [[u8; 4]; 2] = [[0x55, 0x48, 0x89, 0xe5], [0x55, 0x48, 0x8b, 0xec]];
     let before = bytes_of(code, start, &(start..at));
-    let Some(made) = before.windows(4).rposition(|bytes| PROLOGUES.iter().any(|prologue| bytes == prologue)) else {
+    let Some(made) = before.windows(FRAME_PROLOGUE_BYTES).rposition(encoding::makes_frame) else {
         return false;
     };
     let mut listing = Listing::new(&before[made..], 0);

@@ -9,12 +9,12 @@
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
-use memchr::memchr_iter;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::bitmap::Bitmap;
 use crate::code_map::{CodeMap, NOWHERE};
 use crate::decode::{Flow, Instructions};
+use crate::encoding::calls;
 use crate::instruction::{Control, Instruction, Operation, Register};
 
 /// `CFA = rsp + disp` from an address on, up to the next row.
@@ -50,8 +50,6 @@ pub struct Subroutine {
 
 /// So many instructions of one subroutine are looked at.
 const MAX_INSTRUCTIONS: usize = 4096;
-
-const CALL_LEN_BYTES: u32 = 5;
 
 /// The subroutines whose instructions contradict the rows, by address.
 pub fn subroutines(input: &Input<'_>) -> Vec<Subroutine> {
@@ -99,19 +97,13 @@ impl Described<'_> {
         }
         let mut sites = Vec::new();
         for part in self.code_map.parts() {
-            for offset in memchr_iter(0xe8, part.bytes) {
-                let Some(displacement) = part.bytes.get(offset + 1..).and_then(|rest| rest.first_chunk()) else {
-                    break;
-                };
-                let displacement = i32::from_le_bytes(*displacement);
-                let next = part.start.0.wrapping_add(offset as u64 + u64::from(CALL_LEN_BYTES));
-                let target = next.wrapping_add_signed(displacement.into());
-                if displacement != 0
-                    && let Some(target) = self.code_map.position(target)
+            for call in calls(part.bytes) {
+                if call.distance != 0
+                    && let Some(target) = self.code_map.position(call.address(part.start.0))
                     && denied.get(target)
                     && self.procedure_of(target).is_some_and(|(_, range)| range.start < target)
                 {
-                    sites.push((part.first + offset as u32, target));
+                    sites.push((part.first + call.at as u32, target));
                 }
             }
         }

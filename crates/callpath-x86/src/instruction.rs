@@ -460,6 +460,11 @@ impl Instruction {
         self.operation() == Operation::Move && self.register(0) == Register::RSP
     }
 
+    /// `mov rsp, x`, from a register.
+    pub(crate) fn copies_to_stack_pointer(&self) -> bool {
+        self.loads_stack_pointer() && self.register(1).general64().is_some()
+    }
+
     /// The register that a comparison of all 64 bits compares rsp with.
     pub(crate) fn compared_with_stack_pointer(&self) -> Option<usize> {
         if self.operation() != Operation::Compare {

@@ -2,7 +2,7 @@
 //! No files, ELF, DWARF, processes or profiles here.
 //!
 //! An instruction is one small value (`instruction`), made once from what iced-x86 decodes. The sweep keeps them (`decoded`), and every
-//! analysis reads them by position (`decode`) and asks them.
+//! analysis reads them by position (`decode`) and asks them. Where bytes are looked at instead, [`encoding`] says what they look like.
 //!
 //! [`input::CodeInput`] -> all code read once (`code`): a sweep over all bytes (`sweep`), and which calls never return (`noreturn`).
 //!
@@ -28,10 +28,11 @@ pub mod dataflow;
 mod decode;
 mod decoded;
 mod effect;
+pub mod encoding;
 mod frames;
 pub mod generated;
 pub mod graph;
-mod idioms;
+pub mod idioms;
 pub mod inner_calls;
 pub mod input;
 mod instruction;

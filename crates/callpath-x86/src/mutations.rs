@@ -2,25 +2,11 @@
 //!
 //! A few seconds of what a fuzzer does for hours; the generator and its seed are fixed, so that a failure repeats.
 
+use fastrand::Rng;
+
 use crate::fuzz_code;
 use crate::graph::fuzz_graph;
 use crate::work;
-
-/// Marsaglia's xorshift64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-}
 
 /// Prologues, epilogues, calls, branches, table jumps, realigned frames: what the analysis has rules for.
 const PIECES: &[&[u8]] = &[
@@ -58,22 +44,22 @@ const PIECES: &[&[u8]] = &[
 
 #[test]
 fn code_of_any_bytes() {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Rng::with_seed(0x9e37_79b9_7f4a_7c15);
     for round in 0..3000 {
-        let mut code: Vec<u8> = (0..8).map(|_| random.next() as u8).collect();
-        while code.len() < 64 + random.below(1500) {
-            if random.below(8) == 0 {
-                code.push(random.next() as u8);
+        let mut code: Vec<u8> = (0..8).map(|_| random.u8(..)).collect();
+        while code.len() < 64 + random.usize(..1500) {
+            if random.usize(..8) == 0 {
+                code.push(random.u8(..));
             } else {
-                code.extend(PIECES[random.below(PIECES.len())]);
+                code.extend(PIECES[random.usize(..PIECES.len())]);
             }
         }
-        for _ in 0..random.below(8) {
-            let at = random.below(code.len());
-            code[at] = random.next() as u8;
+        for _ in 0..random.usize(..8) {
+            let at = random.usize(..code.len());
+            code[at] = random.u8(..);
         }
         if round % 50 == 0 {
-            code.iter_mut().for_each(|byte| *byte = random.next() as u8);
+            code.iter_mut().for_each(|byte| *byte = random.u8(..));
         }
         let (recipes, graph) = (work_of(fuzz_code, &code), work_of(fuzz_graph, &code));
         let most = STEPS_PER_BYTE * code.len() as u64;

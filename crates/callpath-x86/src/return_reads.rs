@@ -12,9 +12,11 @@ use std::ops::{IndexMut, Range};
 
 use callpath_format::address::LinkAddr;
 use callpath_format::register::Reg;
-use memchr::memmem::find_iter;
-use memchr::{memchr_iter, memchr2_iter};
 
+use crate::encoding::{
+    LONGEST_BEFORE_JUMP_BYTES, LONGEST_OPCODE_BYTES, Relative, copies_stack_pointer, extends_base, indirect_jumps,
+    jumps, jumps_beside_code, loads_beside_code, popping_returns, stack_operands,
+};
 use crate::instruction::{Access, Instruction, Listing, Operation, Register};
 use crate::worklist::Search;
 
@@ -93,17 +95,16 @@ pub fn find(input: &Input<'_>) -> ReturnAddressUsers {
             }
         }
     }
-    for at in input.code.iter().flat_map(|(start, bytes)| popping_returns(bytes, *start)) {
+    let popping = input.code.iter().flat_map(|&(start, bytes)| popping_returns(bytes).map(move |at| behind(start, at)));
+    for at in popping {
         if let Some(index) = input.procedure_of(at).filter(|index| !uses_return_address[*index]) {
             uses_return_address[index] = input.begins_instruction(index, at);
         }
     }
-    // `endbr64` and a prefix may stand before a stub's jump.
-    const BEFORE_JUMP_BYTES: u64 = 5;
     let mut ways = Ways { last: vec![NO_WAY; input.procedures.len()], all: Vec::new() };
     for (from, target) in input.ways_out() {
         if is_stub(target) {
-            let reads = user_stubs.iter().any(|at| at.0.wrapping_sub(target.0) <= BEFORE_JUMP_BYTES);
+            let reads = user_stubs.iter().any(|at| at.0.wrapping_sub(target.0) <= LONGEST_BEFORE_JUMP_BYTES as u64);
             *(if reads { &mut uses_return_address } else { &mut is_indirect_tail_caller }).index_mut(from) = true;
         } else if let Some(to) = input.procedure_of(target) {
             ways.push(from, to);
@@ -172,8 +173,9 @@ impl Input<'_> {
     /// Jumps out of procedures: from which, and where to.
     fn ways_out(&self) -> impl Iterator<Item = (usize, LinkAddr)> {
         let mut from = 0;
-        let all = self.code.iter().flat_map(|(start, bytes)| jumps(bytes, *start));
-        all.filter_map(move |(at, target)| {
+        let all = self.code.iter().flat_map(|&(start, bytes)| jumps(bytes).map(move |jump| (start, jump)));
+        all.filter_map(move |(start, jump)| {
+            let (at, target) = (behind(start, jump.at), LinkAddr(jump.address(start.0)));
             // Most are in the same procedure as the one before.
             if !self.procedures.get(from)?.contains(&at) {
                 from = self.procedures.partition_point(|procedure| procedure.end <= at).min(self.procedures.len() - 1);
@@ -202,13 +204,13 @@ fn reads(bytes: &[u8], frame: &Frame) -> bool {
     let Some(base) = Word::base_of(frame.base) else { return false };
     let word = Word { base, place: place.into() };
     let mut is_ambiguous = false;
-    for modrm in word.operands(bytes) {
+    for modrm in stack_operands(bytes, word.base, move |displacement| word.is_near(displacement)) {
         for start in (1..=LONGEST_OPCODE_BYTES).filter_map(|len| modrm.checked_sub(len)) {
             if !bytes.get(start..).and_then(Instruction::decode).is_some_and(|it| word.is_read_by(&it)) {
                 continue;
             }
             // Behind a prefix that makes it r12 or r13, unless that byte belongs to the instruction before.
-            let has_prefix = start.checked_sub(1).and_then(|at| bytes.get(at)).is_some_and(|byte| byte & 0xf1 == 0x41);
+            let has_prefix = start.checked_sub(1).and_then(|at| bytes.get(at)).is_some_and(|&byte| extends_base(byte));
             if !has_prefix {
                 return true;
             }
@@ -226,9 +228,6 @@ fn reads(bytes: &[u8], frame: &Frame) -> bool {
         is_read
     }
 }
-
-/// So many bytes stand before ModRM at most: prefixes and the opcode.
-const LONGEST_OPCODE_BYTES: usize = 6;
 
 /// Eight bytes on the stack.
 #[derive(Clone, Copy)]
@@ -248,28 +247,9 @@ impl Word {
         }
     }
 
-    /// Where ModRM seems to be of operands that lie in the word, or begin right below it.
-    fn operands(self, bytes: &[u8]) -> impl Iterator<Item = usize> {
-        let is_near = move |displacement: i64| (self.place - 8..self.place + 8).contains(&displacement);
-        let displacement = move |modrm: u8, behind: &[u8]| match modrm & 0xc0 {
-            0x00 => Some(0),
-            0x40 => behind.first().map(|&byte| i64::from(byte as i8)),
-            0x80 => behind.first_chunk().map(|bytes| i64::from(i32::from_le_bytes(*bytes))),
-            _ => None,
-        };
-        let is_rsp = self.base == Register::RSP;
-        // By the SIB byte that says rsp alone.
-        let with_sib = memchr_iter(0x24, if is_rsp { bytes } else { &[] }).filter_map(move |sib| {
-            let modrm = sib.checked_sub(1)?;
-            let here = bytes[modrm];
-            (here & 7 == 4 && displacement(here, &bytes[sib + 1..]).is_some_and(is_near)).then_some(modrm)
-        });
-        let without = if is_rsp { &[] } else { bytes };
-        let without = without.windows(2).enumerate().filter_map(move |(at, pair)| {
-            let is_operand = pair[0] & 0xc7 == 0x45 && is_near(i64::from(pair[1] as i8));
-            is_operand.then_some(at)
-        });
-        with_sib.chain(without)
+    /// Operands there lie in the word, or begin right below it.
+    fn is_near(self, displacement: i64) -> bool {
+        (self.place - 8..self.place + 8).contains(&displacement)
     }
 
     /// Whether an instruction reads of it, or takes its address.
@@ -284,79 +264,28 @@ impl Word {
     }
 }
 
-/// Whether an instruction seems to copy rsp to another register: `mov` in either form.
-fn copies_stack_pointer(bytes: &[u8]) -> bool {
-    memchr2_iter(0x89, 0x8b, bytes).any(|at| {
-        let (Some(rex), Some(modrm)) = (at.checked_sub(1).and_then(|before| bytes.get(before)), bytes.get(at + 1))
-        else {
-            return false;
-        };
-        // The register that is not rsp may be any; that which is has no bit of the prefix.
-        if bytes[at] == 0x89 {
-            rex & 0xfe == 0x48 && modrm & 0xf8 == 0xe0
-        } else {
-            rex & 0xfb == 0x48 && modrm & 0xc7 == 0xc4
-        }
-    })
-}
-
 /// Whether an instruction in `bytes`, which begin at `start`, seems to load one of `slots` other than to call it: `mov`, `push`.
 fn loads_any(bytes: &[u8], start: LinkAddr, slots: &[LinkAddr]) -> bool {
-    !slots.is_empty()
-        && memchr2_iter(0x8b, 0xff, bytes).any(|at| {
-            let Some(&[modrm, a, b, c, d]) = bytes.get(at + 1..).and_then(|rest| rest.first_chunk()) else {
-                return false;
-            };
-            let is_load = if bytes[at] == 0xff { modrm == 0x35 } else { modrm & 0xc7 == 0x05 };
-            let next = start.0.wrapping_add(at as u64 + 6);
-            is_load && slots.contains(&LinkAddr(next.wrapping_add_signed(i32::from_le_bytes([a, b, c, d]).into())))
-        })
+    let is_slot = |load: Relative| slots.contains(&LinkAddr(load.address(start.0)));
+    !slots.is_empty() && loads_beside_code(bytes).any(is_slot)
 }
 
 /// Whether a jump in `bytes`, which begin at `start`, seems to lead to what a register or a word of memory says, other than
 /// one of `known_slots`: it may be any procedure.
 fn goes_anywhere(bytes: &[u8], start: LinkAddr, known_slots: &[LinkAddr]) -> bool {
-    memchr_iter(0xff, bytes).any(|at| match bytes[at + 1..] {
-        // Relative to the next instruction.
-        [0x25, a, b, c, d, ..] => {
-            let next = start.0.wrapping_add(at as u64 + 6);
-            let slot = LinkAddr(next.wrapping_add_signed(i32::from_le_bytes([a, b, c, d]).into()));
-            known_slots.binary_search(&slot).is_err()
-        }
-        [modrm, ..] => modrm >> 3 & 7 == 4,
-        [] => false,
-    })
-}
-
-/// Where returns seem to be that take words off the caller's stack: a few, eight bytes each. They leave rsp elsewhere.
-fn popping_returns(bytes: &[u8], start: LinkAddr) -> impl Iterator<Item = LinkAddr> {
-    memchr_iter(0xc2, bytes).filter_map(move |at| {
-        let &[low, high] = bytes.get(at + 1..)?.first_chunk()?;
-        (high == 0 && low > 0 && low.is_multiple_of(8)).then(|| LinkAddr(start.0.wrapping_add(at as u64)))
-    })
+    let is_known = |slot: Relative| known_slots.binary_search(&LinkAddr(slot.address(start.0))).is_ok();
+    indirect_jumps(bytes).any(|slot| !slot.is_some_and(is_known))
 }
 
 /// Where jumps through one of `slots` (ascending) are, which lie at a distance from the next instruction, and which it is.
 fn jumps_through(bytes: &[u8], start: LinkAddr, slots: &[LinkAddr]) -> Vec<(LinkAddr, LinkAddr)> {
-    let jump = |at: usize| {
-        let &[a, b, c, d] = bytes.get(at + 2..)?.first_chunk()?;
-        let next = start.0.wrapping_add(at as u64 + 6);
-        let slot = LinkAddr(next.wrapping_add_signed(i32::from_le_bytes([a, b, c, d]).into()));
-        slots.binary_search(&slot).is_ok().then(|| (LinkAddr(start.0.wrapping_add(at as u64)), slot))
-    };
-    find_iter(bytes, &[0xff, 0x25]).filter_map(jump).collect()
+    let jumps = jumps_beside_code(bytes).map(|jump| (behind(start, jump.at), LinkAddr(jump.address(start.0))));
+    jumps.filter(|(_, slot)| slots.binary_search(slot).is_ok()).collect()
 }
 
-/// Where jumps with 32 bits of distance seem to be, conditional ones from their second byte on, and where they lead.
-fn jumps(bytes: &[u8], start: LinkAddr) -> impl Iterator<Item = (LinkAddr, LinkAddr)> {
-    memchr2_iter(0xe9, 0x0f, bytes).filter_map(move |at| {
-        let opcode = if bytes[at] == 0x0f { at + 1 } else { at };
-        let &[first, a, b, c, d] = bytes.get(opcode..)?.first_chunk()?;
-        let is_jump = opcode == at || first & 0xf0 == 0x80;
-        let at = start.0.wrapping_add(opcode as u64);
-        let distance = i32::from_le_bytes([a, b, c, d]);
-        is_jump.then(|| (LinkAddr(at), LinkAddr(at.wrapping_add(5).wrapping_add_signed(distance.into()))))
-    })
+/// The address of an offset in bytes that begin at `start`.
+fn behind(start: LinkAddr, offset: usize) -> LinkAddr {
+    LinkAddr(start.0.wrapping_add(offset as u64))
 }
 
 #[cfg(test)]

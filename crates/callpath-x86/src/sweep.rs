@@ -6,12 +6,12 @@ use std::ops::Range;
 
 use crate::bitmap::Bitmap;
 use crate::code_map::{CodeMap, NOWHERE};
-use crate::decode::{Flow, Instructions, is_epilogue, is_prologue, is_sure_prologue};
+use crate::decode::{Flow, Instructions};
 use crate::decoded::{Decoded, Decoding};
-use crate::idioms::Context;
+use crate::encoding::{calls_and_jumps, is_epilogue, is_prologue, is_sure_prologue};
+use crate::idioms::{Context, linkage_stub};
 use crate::instruction::{Control, Instruction, Operation, Register};
 use crate::tables::Data;
-use memchr::memchr2_iter;
 
 /// What a sweep found.
 pub(crate) struct Sweep {
@@ -151,7 +151,7 @@ impl Sweep {
         let code_map = hints.code_map;
         let is_known = |event: &&mut Event| event.target != NOWHERE && hints.known.get(event.target);
         for event in self.events.iter_mut().filter(is_known) {
-            let slot = stub_slot(code_map.bytes(event.target), code_map.address(event.target).0);
+            let slot = linkage_stub::slot(code_map.bytes(event.target), code_map.address(event.target).0);
             if slot.is_some_and(|slot| hints.is_no_return_slot(slot)) && event.kind != EventKind::Branch {
                 event.kind = EventKind::Stop;
             }
@@ -329,30 +329,13 @@ impl Sweep {
     }
 }
 
-/// The slot that `[endbr64] [bnd] jmp [slot]` at `address` jumps through.
-fn stub_slot(bytes: &[u8], address: u64) -> Option<u64> {
-    let jump = bytes.strip_prefix(&[0xf3, 0x0f, 0x1e, 0xfa]).unwrap_or(bytes);
-    let jump = jump.strip_prefix(&[0xf2]).unwrap_or(jump).strip_prefix(&[0xff, 0x25])?;
-    let displacement = i32::from_le_bytes(*jump.first_chunk()?);
-    let end = address.wrapping_add((bytes.len() - jump.len() + 4) as u64);
-    Some(end.wrapping_add_signed(displacement.into()))
-}
-
 /// Adds to `targets` where calls and jumps of the `known` code seem to lead outside of it. Looks at bytes, not at
 /// instructions: a displacement in other bytes that leads to code which is not known is rare.
 pub(crate) fn targets_of_known(code_map: &CodeMap<'_>, known: &Bitmap, targets: &mut Bitmap) {
     for part in code_map.parts() {
-        for offset in memchr2_iter(0xe8, 0xe9, part.bytes) {
-            let at = part.first + offset as u32;
-            let Some(displacement) = part.bytes.get(offset + 1..).and_then(|rest| rest.first_chunk()) else {
-                break;
-            };
-            if !known.get(at) {
-                continue;
-            }
-            let displacement = i32::from_le_bytes(*displacement);
-            let target = code_map.address(at).0.wrapping_add(5).wrapping_add_signed(displacement.into());
-            if let Some(target) = code_map.position(target).filter(|&target| !known.get(target)) {
+        for transfer in calls_and_jumps(part.bytes).filter(|transfer| known.get(part.first + transfer.at as u32)) {
+            let target = code_map.position(transfer.address(part.start.0));
+            if let Some(target) = target.filter(|&target| !known.get(target)) {
                 targets.insert(target);
             }
         }

@@ -9,18 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use callpath_x86::loops::dominators::dominators;
 use callpath_x86::loops::{FlowGraph, LoopForest, forest};
-
-/// Marsaglia's xorshift64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((self.0 >> 11) % u64::from(limit.max(1))) as u32
-    }
-}
+use fastrand::Rng;
 
 struct Graph {
     roots: Vec<u32>,
@@ -49,14 +38,14 @@ impl Graph {
     }
 
     /// Any edges: most such graphs are irreducible.
-    fn random(random: &mut Random) -> Graph {
-        let len = 1 + random.below(14);
-        let edges: Vec<_> = (0..random.below(3 * len + 1)).map(|_| (random.below(len), random.below(len))).collect();
+    fn random(random: &mut Rng) -> Graph {
+        let len = 1 + random.u32(..14);
+        let edges: Vec<_> = (0..random.u32(..3 * len + 1)).map(|_| (random.u32(..len), random.u32(..len))).collect();
         Graph::new(len, &edges)
     }
 
     /// Made by replacing blocks by sequences, branches and loops: always reducible, and deeply nested.
-    fn structured(random: &mut Random) -> Graph {
+    fn structured(random: &mut Rng) -> Graph {
         let mut graph = Graph { roots: vec![0], successors: vec![Vec::new()] };
         let end = graph.piece(random, 0, 5);
         graph.successors.push(Vec::new());
@@ -73,11 +62,11 @@ impl Graph {
     }
 
     /// Code that begins behind `from`; where it ends.
-    fn piece(&mut self, random: &mut Random, from: u32, depth: u32) -> u32 {
+    fn piece(&mut self, random: &mut Rng, from: u32, depth: u32) -> u32 {
         if depth == 0 {
             return self.block(from);
         }
-        match random.below(4) {
+        match random.u32(..4) {
             0 => {
                 let middle = self.piece(random, from, depth - 1);
                 self.piece(random, middle, depth - 1)
@@ -92,7 +81,7 @@ impl Graph {
                 let head = self.block(from);
                 let end = self.piece(random, head, depth - 1);
                 self.successors[end as usize].push(head);
-                if random.below(2) == 0 { end } else { self.block(head) }
+                if random.u32(..2) == 0 { end } else { self.block(head) }
             }
             _ => {
                 // With a second way back: `continue`.
@@ -214,7 +203,7 @@ fn check_consistency(graph: &Graph, forest: &LoopForest) {
 
 #[test]
 fn dominators_of_random_graphs() {
-    let mut random = Random(0x1234_5678_9abc_def1);
+    let mut random = Rng::with_seed(0x1234_5678_9abc_def1);
     for round in 0..4000 {
         let graph = if round % 2 == 0 { Graph::random(&mut random) } else { Graph::structured(&mut random) };
         if graph.successors.len() > 40 {
@@ -234,7 +223,7 @@ fn dominators_of_random_graphs() {
 
 #[test]
 fn loops_of_reducible_graphs_are_the_natural_ones() {
-    let mut random = Random(0x2345_6789_abcd_ef12);
+    let mut random = Rng::with_seed(0x2345_6789_abcd_ef12);
     let mut deepest = 0;
     for round in 0..3000 {
         let graph = Graph::structured(&mut random);
@@ -267,7 +256,7 @@ fn loops_of_reducible_graphs_are_the_natural_ones() {
 
 #[test]
 fn loops_of_any_graph_are_those_of_the_definition() {
-    let mut random = Random(0x3456_789a_bcde_f123);
+    let mut random = Rng::with_seed(0x3456_789a_bcde_f123);
     let (mut loops, mut irreducible) = (0, 0);
     for round in 0..6000 {
         let graph = Graph::random(&mut random);
@@ -330,10 +319,10 @@ fn a_deep_nest() {
 /// its length. So much is left out that it is a number for each block, and only there.
 #[test]
 fn code_that_jumps_anywhere_nests_as_deep_as_there_is_room() {
-    let mut random = Random(0x4567_89ab_cdef_1234);
+    let mut random = Rng::with_seed(0x4567_89ab_cdef_1234);
     let mut anywhere = |len: u32| {
         let mut edges: Vec<_> = (0..len - 1).map(|block| (block, block + 1)).collect();
-        edges.extend((0..len).map(|block| (block, random.below(len))));
+        edges.extend((0..len).map(|block| (block, random.u32(..len))));
         Graph::new(len, &edges)
     };
     let graph = anywhere(1_000);

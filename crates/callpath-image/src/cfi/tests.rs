@@ -423,20 +423,14 @@ fn mutated_sections_give_sound_rows() {
             0x1f,
         ],
     );
-    let mut random = 0x9e37_79b9_7f4a_7c15u64;
-    let mut next = || {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random as usize
-    };
+    let mut random = fastrand::Rng::with_seed(0x9e37_79b9_7f4a_7c15);
     for _ in 0..20_000 {
         let mut bytes = section.0.clone();
-        for _ in 0..=next() % 4 {
-            let at = next() % bytes.len();
-            bytes[at] = next() as u8;
+        for _ in 0..=random.usize(..4) {
+            let at = random.usize(..bytes.len());
+            bytes[at] = random.u8(..);
         }
-        bytes.truncate(bytes.len() - if next() % 8 == 0 { next() % bytes.len() } else { 0 });
+        bytes.truncate(bytes.len() - if random.usize(..8) == 0 { random.usize(..bytes.len()) } else { 0 });
         fuzz_call_frames(&bytes);
     }
     for len in 0..section.0.len() {

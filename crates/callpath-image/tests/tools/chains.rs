@@ -175,17 +175,10 @@ fn tidy(place: &str) -> String {
 /// Random addresses of the code that `file` describes.
 pub(crate) fn random_addrs(ranges: &[std::ops::Range<LinkAddr>], count: usize, seed: u64) -> Vec<u64> {
     let total: u64 = ranges.iter().map(|range| range.end.0 - range.start.0).sum();
-    let mut state = seed;
-    let mut random = || {
-        // Marsaglia's xorshift64.
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    let mut random = fastrand::Rng::with_seed(seed);
     let mut addrs = Vec::with_capacity(count);
     while addrs.len() < count && total > 0 {
-        let mut at = random() % total;
+        let mut at = random.u64(..total);
         for range in ranges {
             let len = range.end.0 - range.start.0;
             if at < len {

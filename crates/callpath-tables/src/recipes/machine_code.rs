@@ -10,6 +10,7 @@ use callpath_image::cfi::{CallFrames, FrameRange};
 use callpath_image::elf::{Image, ImageKind};
 use callpath_image::loading::Loading;
 use callpath_image::module_file::ModuleFile;
+use callpath_image::plt::{self, StubSection};
 use callpath_x86::analysis::{CodeAnalysis, analyse};
 use callpath_x86::bounds::Procedure;
 use callpath_x86::input::CodeInput;
@@ -122,11 +123,11 @@ pub(super) fn add_to_part(builder: &mut RecipeTableBuilder, part: &PartInput<'_>
         .for_each(|range| builder.disbelieve(&range.code));
     inner::subroutines(&[code], frames).within.iter().for_each(|within| builder.disbelieve(within));
     let part = builder.regions.clone();
-    for section in stub_sections(file.image(), frames).filter(|section| is_within(section, &part)) {
-        let starts = starts.iter().copied().chain(stubs_of(&section)).collect();
-        let code = std::slice::from_ref(&section);
+    for section in stub_sections(file.image(), frames).filter(|section| is_within(&section.code, &part)) {
+        let starts = starts.iter().copied().chain(section.stubs().map(|stub| stub.start)).collect();
+        let code = std::slice::from_ref(&section.code);
         let said = Said::new(builder, Asked { code, known: &[], starts }.analysis(file));
-        said.add_rows(builder, Origin::Code, &section);
+        said.add_rows(builder, Origin::Code, &section.code);
     }
 }
 
@@ -207,18 +208,12 @@ fn going_on<'a>(ranges: &[&'a FrameRange]) -> (Vec<&'a FrameRange>, Vec<Range<Li
 /// Where stubs of the procedure linkage table begin, if nobody speaks of it: lld writes no call frame information for it,
 /// and code that is known, and not looked at, calls them.
 fn stubs(image: &Image, frames: &CallFrames) -> Vec<LinkAddr> {
-    stub_sections(image, frames).flat_map(|section| stubs_of(&section).collect::<Vec<_>>()).collect()
+    stub_sections(image, frames).flat_map(|section| section.stubs()).map(|stub| stub.start).collect()
 }
 
-fn stub_sections(image: &Image, frames: &CallFrames) -> impl Iterator<Item = Range<LinkAddr>> {
-    let sections = [".plt", ".plt.sec", ".iplt"].iter().filter_map(|name| image.section(name));
-    let unknown = sections.filter(|section| !frames.ranges.iter().any(|range| range.code.contains(&section.addr)));
-    unknown.map(|section| section.addr..LinkAddr(section.addr.0.saturating_add(section.data.len() as u64)))
-}
-
-fn stubs_of(section: &Range<LinkAddr>) -> impl Iterator<Item = LinkAddr> + use<> {
-    const STUB_LEN_BYTES: usize = 16;
-    (section.start.0..section.end.0).step_by(STUB_LEN_BYTES).map(LinkAddr)
+fn stub_sections<'a>(image: &'a Image, frames: &'a CallFrames) -> impl Iterator<Item = StubSection<'a>> {
+    let called = plt::sections(image).into_iter().filter(|section| !section.is_of_addresses);
+    called.filter(|section| !frames.ranges.iter().any(|range| range.code.contains(&section.code.start)))
 }
 
 /// The range begins as a procedure does, not as the cold part of one.

@@ -13,10 +13,10 @@ use callpath_format::address::LinkAddr;
 use callpath_format::recipe::{Cfa, Packed};
 use callpath_format::register::Reg;
 use callpath_image::cfi::CallFrames;
-use callpath_image::elf::Section;
 use callpath_image::landing_pads::LandingPads;
 use callpath_image::loading::Loading;
 use callpath_image::module_file::ModuleFile;
+use callpath_image::plt;
 use callpath_x86::bounds::Procedure;
 use callpath_x86::return_reads::{Frame, Input, ReturnAddressUsers, find};
 
@@ -103,9 +103,7 @@ fn users_in(
         Some(Frame { code: LinkAddr(span.start)..LinkAddr(span.end), base, disp })
     };
     let frames: Vec<_> = spans.iter().filter_map(frame_of).collect();
-    let range = |section: Section| section.addr..LinkAddr(section.addr.0.saturating_add(section.data.len() as u64));
-    let stubs = [".plt", ".plt.sec", ".plt.got", ".iplt"].iter().filter_map(|name| image.section(name));
-    let stubs: Vec<_> = stubs.map(range).collect();
+    let stubs: Vec<_> = plt::sections(image).into_iter().map(|section| section.code).collect();
     let Loading { symbols, taken, .. } = file.loading();
     let users_among = symbols.iter().filter(|(_, name)| RETURN_ADDRESS_USERS.contains(&&**name));
     let slots: Vec<_> = users_among.map(|(slot, _)| *slot).collect();

@@ -10,6 +10,7 @@ use callpath_format::address::LinkAddr;
 use callpath_format::recipe::Recipe;
 use callpath_image::cfi::{CallFrames, FrameRange};
 use callpath_image::elf::Image;
+use callpath_x86::encoding::{behind_endbr64, may_end_padding};
 use callpath_x86::stack_switches::on_another_stack;
 use memchr::memmem;
 use xxhash_rust::xxh3::Xxh3;
@@ -86,9 +87,6 @@ const LIBRARIES: &[Library] = &[
     },
 ];
 
-const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
-/// Last bytes of what linkers and assemblers fill gaps with: int3, nop, and nops of several bytes.
-const PADDING: [u8; 3] = [0xcc, 0x90, 0x00];
 /// A longer entry point is a whole program.
 const LONGEST_ENTRY_BYTES: u64 = 256;
 
@@ -137,7 +135,7 @@ pub(super) fn find_in<'a>(
     }
     for start in &mut starts {
         let before = LinkAddr(start.start.0.wrapping_sub(1));
-        let is_padding = bytes_from(before).and_then(|bytes| bytes.first()).is_some_and(|b| PADDING.contains(b));
+        let is_padding = bytes_from(before).and_then(|bytes| bytes.first()).is_some_and(|byte| may_end_padding(*byte));
         if is_padding && !frames.ranges.iter().any(|range| range.code.contains(&before)) {
             start.start = before;
         }
@@ -180,7 +178,7 @@ fn described<'a>(
 }
 
 fn begins(code: &[u8]) -> bool {
-    let code = code.strip_prefix(ENDBR64).unwrap_or(code);
+    let code = behind_endbr64(code);
     LIBRARIES.iter().any(|library| match &library.evidence {
         Evidence::Begins(bytes) => code.starts_with(bytes),
         _ => false,

@@ -53,15 +53,3 @@ fn entry(section: &mut Vec<u8>, id: u32, body: &[u8]) {
     section.extend(id.to_le_bytes());
     section.extend(body);
 }
-
-/// Marsaglia's xorshift: the same numbers on every machine.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % end
-    }
-}

@@ -10,8 +10,9 @@ use super::inference::Inference;
 use super::knowledge::Knowledge;
 use crate::bitmap::Bitmap;
 use crate::code_map::{CodeMap, NOWHERE, Part};
-use crate::decode::{Flow, Instructions, is_prologue, is_sure_prologue};
-use crate::idioms;
+use crate::decode::{Flow, Instructions};
+use crate::encoding::{begins_with_endbr64, behind_endbr64, is_prologue, is_sure_prologue};
+use crate::idioms::linkage_stub;
 use crate::recipe::has_recipe;
 use crate::state::{RBP, RSP, State};
 use crate::sweep::{Event, EventKind};
@@ -161,7 +162,7 @@ impl<'f, 'a> Gaps<'f, 'a> {
     fn code(&mut self, at: u32, round: Round) {
         let code_map = &self.frames.known.code.code_map;
         let is_aligned = code_map.is_aligned(at);
-        if let Some(state) = idioms::linkage_stub(code_map.bytes(at)) {
+        if let Some(state) = linkage_stub::entry_state(code_map.bytes(at)) {
             return self.frames.begin(at, state);
         }
         if self.begins_surely(at) {
@@ -279,5 +280,5 @@ fn has_same_frame(a: &State, b: &State) -> bool {
 
 /// `endbr64` alone: procedures begin with it, landing pads too.
 fn is_landing_mark(bytes: &[u8]) -> bool {
-    bytes.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) && !is_sure_prologue(bytes.get(4..).unwrap_or(&[]))
+    begins_with_endbr64(bytes) && !is_sure_prologue(behind_endbr64(bytes))
 }

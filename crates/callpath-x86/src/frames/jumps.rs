@@ -3,9 +3,9 @@
 use super::purpose::Purpose;
 use super::walk::Walk;
 use crate::code_map::NOWHERE;
-use crate::decode::is_sure_prologue;
 use crate::effect::load;
-use crate::idioms;
+use crate::encoding::is_sure_prologue;
+use crate::idioms::linkage_stub;
 use crate::instruction::Instruction;
 use crate::state::State;
 use crate::tables::{Entry, JumpedTable};
@@ -31,7 +31,7 @@ impl<P: Purpose> Walk<'_, '_, P> {
         let code = &self.known.code;
         let memory = instruction.memory();
         if memory.is_some_and(|memory| memory.is_beside_code())
-            && idioms::linkage_stub(code.code_map.bytes(next)).is_some()
+            && linkage_stub::entry_state(code.code_map.bytes(next)).is_some()
         {
             // The lazy half of a stub: the jump leads there until the symbol is bound.
             return self.purpose.find(self.known, next);

@@ -8,8 +8,9 @@
 use super::knowledge::Knowledge;
 use super::purpose::{BehindCall, Edge, Purpose, Reached};
 use crate::code_map::NOWHERE;
-use crate::decode::{Flow, Instructions, is_sure_prologue};
+use crate::decode::{Flow, Instructions};
 use crate::effect;
+use crate::encoding::is_sure_prologue;
 use crate::instruction::{Condition, Instruction, Operation};
 use crate::recipe::has_recipe;
 use crate::state::{CALL_CLOBBERED, RBP, RSP, State};
@@ -266,7 +267,8 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
         let has_frame = |register: usize| state.get(register).base() == Some(Base::CFA);
         let is_lost = !has_frame(RSP) && !has_frame(RBP) && !has_recipe(state);
         let code_map = &self.known.code.code_map;
-        if !is_lost && !sets_rsp(code_map.bytes(next)) {
+        let first = || self.known.code.instruction_at(next);
+        if !is_lost && !first().is_some_and(|first| first.copies_to_stack_pointer()) {
             return;
         }
         for register in CALL_CLOBBERED {
@@ -357,10 +359,4 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
             self.known.recipes.need_return.remove(at);
         }
     }
-}
-
-/// `mov rsp, REGISTER`
-fn sets_rsp(bytes: &[u8]) -> bool {
-    matches!(bytes, [0x48 | 0x4c, 0x89, modrm, ..] if modrm & 0xc7 == 0xc4)
-        || matches!(bytes, [0x48 | 0x49, 0x8b, modrm, ..] if modrm & 0xf8 == 0xe0)
 }

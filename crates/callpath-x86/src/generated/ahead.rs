@@ -1,5 +1,5 @@
 //! Where generated code returns to, by the way from an instruction forward to its returns.
-//! This is for code that is jumped into, in pieces that lie apart.
+//! This is for code that is jumped into, in fragments that lie apart.
 //!
 //! A frame's size is what the code takes off the stack until it returns. Control is followed to targets that the code names, also by
 //! way of a register, and not past calls: what is called may not come back, and what follows it may be something else. (What

@@ -23,13 +23,10 @@ use callpath_format::recipe::{Cfa, Recipe, Rule};
 use callpath_format::register::Reg;
 use rustc_hash::FxHashMap;
 
+use crate::encoding::{self, FRAME_PROLOGUE_BYTES};
 use crate::instruction::{Control, Instruction, Listing, Operation, Register};
 use crate::state::{RBP, RSP};
 
-/// What makes a frame: `push rbp; mov rbp, rsp`, in both encodings.
-const PROLOGUES: [[u8; 4]; 2] = [[0x55, 0x48, 0x89, 0xe5], [0x55, 0x48, 0x8b, 0xec]];
-/// `sub rsp, N; mov [rsp + N], rbp` and what makes rbp point there: HotSpot's way where there is no call.
-const SUB_RSP: [&[u8]; 2] = [&[0x48, 0x83, 0xec], &[0x48, 0x81, 0xec]];
 /// What may stand before a prologue in its procedure (tests of the stack and of the code's own state), bytes.
 const BEFORE_PROLOGUE_BYTES: usize = 64;
 /// Procedures begin at multiples of it, bytes.
@@ -139,7 +136,7 @@ pub(super) fn framed(code: &[u8], start: LinkAddr) -> Vec<FramedProcedure> {
     };
     let mut entries: Vec<usize> = Vec::new();
     for &prologue in &prologues {
-        let least = entries.last().map_or(0, |_| prologues[entries.len() - 1] + 4);
+        let least = entries.last().map_or(0, |_| prologues[entries.len() - 1] + FRAME_PROLOGUE_BYTES);
         entries.push(follow.entry_before(prologue, least));
     }
     let mut procedures = Vec::new();
@@ -152,20 +149,13 @@ pub(super) fn framed(code: &[u8], start: LinkAddr) -> Vec<FramedProcedure> {
     procedures
 }
 
-/// Whether code goes on here behind a call, by the frame pointer alone: `mov rsp, [rbp - N]` or `lea rsp, [rbp - N]`. HotSpot's
-/// interpreter lets the methods that it jumps to return to such places.
-pub(super) fn resumes(code: &[u8]) -> bool {
-    // Displacements of one byte, and of four.
-    matches!(code, [0x48, 0x8b | 0x8d, 0x65, 0x80..=0xff, ..] | [0x48, 0x8b | 0x8d, 0xa5, _, _, _, 0x80..=0xff, ..])
-}
-
 fn is_prologue(code: &[u8]) -> bool {
-    PROLOGUES.iter().any(|prologue| code.starts_with(prologue)) || makes_frame_by_subtraction(code)
+    encoding::makes_frame(code) || makes_frame_by_subtraction(code)
 }
 
-/// `sub rsp, N; mov [rsp + N - 8], rbp`, and then rbp is set.
+/// `sub rsp, N; mov [rsp + N - 8], rbp`, and then rbp is set: HotSpot's way where there is no call.
 fn makes_frame_by_subtraction(code: &[u8]) -> bool {
-    if !SUB_RSP.iter().any(|sub| code.starts_with(sub)) {
+    if !encoding::begins_with_subtraction(code) {
         return false;
     }
     let mut instructions = Listing::new(code, 0).map(|(_, instruction)| instruction);
@@ -248,7 +238,7 @@ impl Follow<'_> {
     /// What lies in `range`, at the beginning of which a procedure with this prologue begins, or none is known to.
     fn procedures(&mut self, prologue: Option<usize>, range: Range<usize>, procedures: &mut Vec<FramedProcedure>) {
         let Range { start: entry, end } = range;
-        let body = prologue.map_or(entry, |prologue| prologue + 4);
+        let body = prologue.map_or(entry, |prologue| prologue + FRAME_PROLOGUE_BYTES);
         // Those without a frame pointer have their own way to know; and what the calls of others do not come back to may be data,
         // which leads anywhere.
         let (balanced, apart) = self.balanced(body..end);
@@ -259,8 +249,8 @@ impl Follow<'_> {
         }
         let prologue = prologue.unwrap_or(entry);
         // Where code goes on by the frame pointer alone, nothing need lead to it.
-        let resumed: Vec<usize> =
-            (prologue..end).filter(|&at| !known.contains_key(&at) && resumes(&self.code[at..])).collect();
+        let resumes = |at: usize| encoding::takes_stack_pointer_from_frame(&self.code[at..]);
+        let resumed: Vec<usize> = (prologue..end).filter(|at| !known.contains_key(at) && resumes(*at)).collect();
         for &at in &resumed {
             let within = Within { sure: &[&apart], from: (at, State::FRAMED), prologue, range: entry..end };
             self.follow(&mut known, &within, &mut |_, _| {});
@@ -277,7 +267,7 @@ impl Follow<'_> {
             }
             // Bytes of zero lie between procedures, and so do traps.
             let rest = &self.code[at..end];
-            if rest.starts_with(&[0; 8]) || rest[0] == 0xcc {
+            if rest.starts_with(&[0; 8]) || encoding::is_trap(rest[0]) {
                 at += if rest[0] == 0 { 8 } else { 1 };
                 continue;
             }

@@ -160,8 +160,8 @@ impl Procedure<'_, '_> {
                     self.resolved.insert(step, Rc::clone(known));
                     continue;
                 }
-                if let Resolution::Table { targets, code_fragments, .. } = &*now {
-                    code_fragments.iter().for_each(|&code_fragment| self.add_fragment(code_fragment));
+                if let Resolution::Table { targets, fragment_indices, .. } = &*now {
+                    fragment_indices.iter().for_each(|&index| self.add_fragment(index));
                     let known = match before.as_deref() {
                         Some(Resolution::Table { targets, .. }) => targets.as_slice(),
                         _ => &[],

@@ -147,6 +147,12 @@ fn behind_padding(code_map: &CodeMap<'_>, at: u32, end: u32) -> u32 {
     }
 }
 
+/// The index of the fragment that a position lies in.
+pub(super) fn index_at(code_fragments: &[CodeFragment], at: u32) -> Option<u32> {
+    let index = code_fragments.partition_point(|fragment| fragment.start <= at).checked_sub(1)?;
+    code_fragments.get(index).filter(|fragment| at < fragment.end).map(|_| index as u32)
+}
+
 /// How one fragment is linked with another that begins a procedure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Link {
@@ -156,28 +162,24 @@ enum Link {
     Start,
 }
 
-/// The procedures, by ascending start of their first fragments: for each a range of the list of its fragments.
+/// The procedures, by ascending start of their first fragments: for each a range of the list of its fragments' indices.
 pub(super) fn procedures(
     code_fragments: &[CodeFragment],
     sweep: &Sweep,
     landing_pads: &[(u32, u32, u32)],
 ) -> (Vec<Range<u32>>, Vec<u32>) {
-    let fragment_at = |at: u32| {
-        let index = code_fragments.partition_point(|code_fragment| code_fragment.start <= at).checked_sub(1)?;
-        code_fragments.get(index).filter(|code_fragment| at < code_fragment.end).map(|_| index as u32)
-    };
-    // Links between fragments of which at least one begins no procedure: `(one, other, how)`.
+    // Links between fragments, by index, of which at least one begins no procedure: `(one, other, how)`.
     let mut links: Vec<(u32, u32, Link)> = Vec::new();
     let mut add = |from: u32, to: u32, target: u32| {
         let ends = (code_fragments.get(from as usize), code_fragments.get(to as usize));
-        let (Some(source), Some(code_fragment)) = ends else { return };
-        let how = if target == code_fragment.start { Link::Start } else { Link::Inside };
+        let (Some(source), Some(target_fragment)) = ends else { return };
+        let how = if target == target_fragment.start { Link::Start } else { Link::Inside };
         // What nobody gave bounds of may be data.
         let is_code = source.is_given || source.is_entry;
         if from == to
             || !is_code
-            || (source.is_entry && code_fragment.is_entry)
-            || (how == Link::Start && code_fragment.is_entry)
+            || (source.is_entry && target_fragment.is_entry)
+            || (how == Link::Start && target_fragment.is_entry)
         {
             return;
         }
@@ -188,22 +190,21 @@ pub(super) fn procedures(
         if !matches!(event.kind, EventKind::Branch | EventKind::Jump) || event.target == NOWHERE {
             continue;
         }
-        while code_fragments.get(source).is_some_and(|code_fragment| code_fragment.end <= event.at) {
+        while code_fragments.get(source).is_some_and(|fragment| fragment.end <= event.at) {
             source += 1;
         }
-        let Some(code_fragment) = code_fragments.get(source).filter(|code_fragment| code_fragment.start <= event.at)
-        else {
+        let Some(fragment) = code_fragments.get(source).filter(|fragment| fragment.start <= event.at) else {
             continue;
         };
-        if event.target >= code_fragment.start && event.target < code_fragment.end {
+        if event.target >= fragment.start && event.target < fragment.end {
             continue;
         }
-        if let Some(to) = fragment_at(event.target) {
+        if let Some(to) = index_at(code_fragments, event.target) {
             add(source as u32, to, event.target);
         }
     }
     for &(from, _, pad) in landing_pads {
-        if let (Some(from), Some(to)) = (fragment_at(from), fragment_at(pad)) {
+        if let (Some(from), Some(to)) = (index_at(code_fragments, from), index_at(code_fragments, pad)) {
             // Even at its start: nobody calls a landing pad.
             add(from, to, if from == to { pad } else { NOWHERE });
         }
@@ -221,19 +222,19 @@ pub(super) fn procedures(
     doubtful.dedup();
     for jumps in doubtful.chunk_by(|a, b| a.1 == b.1) {
         let to = jumps[0].1;
-        let Some(code_fragment) = code_fragments.get(to as usize) else { continue };
+        let Some(fragment) = code_fragments.get(to as usize) else { continue };
         // A procedure that is entered by tail calls only looks just like a cold part, but compilers align it.
         let mut sources: Vec<u32> = jumps.iter().map(|&(from, _)| owners.root(from)).collect();
         sources.sort_unstable();
         sources.dedup();
-        if sources.len() == 1 && (code_fragment.is_part || !code_fragment.is_aligned) {
+        if sources.len() == 1 && (fragment.is_part || !fragment.is_aligned) {
             owners.join(sources[0], to);
         }
     }
     owners.lists(code_fragments)
 }
 
-/// Which fragments belong together: union-find, with at most one entry in each set.
+/// Which fragments, by index, belong together: union-find, with at most one entry in each set.
 struct Owners {
     parent: Vec<u32>,
     /// Of a root: the fragment that begins the procedure.
@@ -244,7 +245,7 @@ struct Owners {
 
 impl Owners {
     fn new(code_fragments: &[CodeFragment]) -> Owners {
-        let entry = |(index, code_fragment): (u32, &CodeFragment)| if code_fragment.is_entry { index } else { NOWHERE };
+        let entry = |(index, fragment): (u32, &CodeFragment)| if fragment.is_entry { index } else { NOWHERE };
         Owners {
             parent: (0..code_fragments.len() as u32).collect(),
             entry: (0u32..).zip(code_fragments).map(entry).collect(),
@@ -277,35 +278,33 @@ impl Owners {
     /// For each procedure, a range of the list of its fragments.
     fn lists(&mut self, code_fragments: &[CodeFragment]) -> (Vec<Range<u32>>, Vec<u32>) {
         let roots: Vec<(u32, u32)> = (0..code_fragments.len() as u32)
-            .map(|code_fragment| {
-                let root = self.root(code_fragment);
-                (root, code_fragment)
+            .map(|index| {
+                let root = self.root(index);
+                (root, index)
             })
             .collect();
         // Where no fragment surely begins the procedure, the one that does most likely.
         let mut firsts = vec![NOWHERE; code_fragments.len()];
-        for &(root, code_fragment) in &roots {
-            let likely = |code_fragment: u32| {
-                code_fragments.get(code_fragment as usize).map(|p| (p.is_part, !p.is_aligned, code_fragment))
+        for &(root, index) in &roots {
+            let likely = |index: u32| {
+                code_fragments.get(index as usize).map(|fragment| (fragment.is_part, !fragment.is_aligned, index))
             };
             let first = &mut firsts[root as usize];
             *first = match self.entry[root as usize] {
-                NOWHERE if *first == NOWHERE || likely(code_fragment) < likely(*first) => code_fragment,
+                NOWHERE if *first == NOWHERE || likely(index) < likely(*first) => index,
                 NOWHERE => *first,
                 entry => entry,
             };
         }
         let mut keyed: Vec<(u32, bool, u32)> = Vec::with_capacity(roots.len());
-        for (root, code_fragment) in roots {
+        for (root, index) in roots {
             let first = firsts[root as usize];
             // Without bounds, and with nothing that leads there: data, it seems.
-            let alone = first == code_fragment && self.size[root as usize] == 1;
+            let alone = first == index && self.size[root as usize] == 1;
             if !alone
-                || code_fragments
-                    .get(code_fragment as usize)
-                    .is_some_and(|code_fragment| code_fragment.is_given || code_fragment.is_entry)
+                || code_fragments.get(index as usize).is_some_and(|fragment| fragment.is_given || fragment.is_entry)
             {
-                keyed.push((first, code_fragment != first, code_fragment));
+                keyed.push((first, index != first, index));
             }
         }
         keyed.sort_unstable();
@@ -321,7 +320,7 @@ impl Owners {
 }
 
 /// The addresses of fragments.
-pub(super) fn address_range(code_map: &CodeMap<'_>, code_fragment: &CodeFragment) -> Range<LinkAddr> {
-    let start = code_map.address(code_fragment.start);
-    start..LinkAddr(start.0 + u64::from(code_fragment.end - code_fragment.start))
+pub(super) fn address_range(code_map: &CodeMap<'_>, fragment: &CodeFragment) -> Range<LinkAddr> {
+    let start = code_map.address(fragment.start);
+    start..LinkAddr(start.0 + u64::from(fragment.end - fragment.start))
 }

@@ -89,7 +89,7 @@ fn from_sources(procedure: &Procedure<'_, '_>, sources: &[Source]) -> Resolution
             targets: found.targets,
             addresses: found.addresses,
             end,
-            code_fragments: found.code_fragments,
+            fragment_indices: found.fragment_indices,
         };
     }
     match slot {
@@ -123,17 +123,15 @@ impl Table {
 
 /// No procedure begins there, so that no table of procedures leads there.
 fn is_start_of_part(procedure: &Procedure<'_, '_>, target: u32) -> bool {
-    let flow = procedure.flow;
-    let code_fragment =
-        flow.fragment_at(target).and_then(|code_fragment| flow.code_fragments.get(code_fragment as usize));
-    code_fragment.is_some_and(|code_fragment| code_fragment.is_part && code_fragment.start == target)
+    procedure.flow.fragment_at(target).is_some_and(|fragment| fragment.is_part && fragment.start == target)
 }
 
 /// What tables hold.
 struct TableTargets {
     targets: Vec<u32>,
     addresses: Vec<u64>,
-    code_fragments: Vec<u32>,
+    /// Of the module's code fragments, those that they lead to and that begin no procedure.
+    fragment_indices: Vec<u32>,
     is_bounded: bool,
     has_procedures: bool,
 }
@@ -143,7 +141,7 @@ impl Default for TableTargets {
         TableTargets {
             targets: Vec::new(),
             addresses: Vec::new(),
-            code_fragments: Vec::new(),
+            fragment_indices: Vec::new(),
             is_bounded: true,
             has_procedures: false,
         }
@@ -203,11 +201,8 @@ impl TableTargets {
     }
 
     fn note_procedure(&mut self, procedure: &Procedure<'_, '_>, target: Option<u32>) {
-        let flow = procedure.flow;
-        let code_fragment =
-            target.and_then(|target| flow.fragment_at(target)).and_then(|p| flow.code_fragments.get(p as usize));
-        self.has_procedures |=
-            code_fragment.is_some_and(|code_fragment| Some(code_fragment.start) == target && code_fragment.is_entry);
+        let fragment = target.and_then(|target| procedure.flow.fragment_at(target));
+        self.has_procedures |= fragment.is_some_and(|fragment| Some(fragment.start) == target && fragment.is_entry);
     }
 
     /// A case of this procedure may begin there.
@@ -219,12 +214,11 @@ impl TableTargets {
         if procedure.is_inside(target) {
             return true;
         }
-        let Some(code_fragment) = flow.fragment_at(target).filter(|&code_fragment| flow.is_orphan(code_fragment))
-        else {
+        let Some(index) = flow.fragment_index_at(target).filter(|&index| flow.is_orphan(index)) else {
             return false;
         };
-        if !self.code_fragments.contains(&code_fragment) {
-            self.code_fragments.push(code_fragment);
+        if !self.fragment_indices.contains(&index) {
+            self.fragment_indices.push(index);
         }
         true
     }

@@ -21,7 +21,7 @@ pub struct ModuleFlow<'a> {
     reached: Bitmap,
     /// Sorted, disjoint.
     pub(super) code_fragments: Vec<CodeFragment>,
-    /// For each procedure, its fragments, as a range of `members`: the one with the entry first.
+    /// For each procedure, the indices of its fragments, as a range of `members`: the one with the entry first.
     pub(super) procedures: Vec<std::ops::Range<u32>>,
     pub(super) members: Vec<u32>,
     /// For each fragment, its procedure, or the greatest number.
@@ -43,8 +43,8 @@ impl<'a> ModuleFlow<'a> {
         let (procedures, members) = fragments::procedures(&code_fragments, &code.sweep, &landing_pads);
         let mut owners = vec![u32::MAX; code_fragments.len()];
         for (procedure, range) in (0u32..).zip(&procedures) {
-            for &code_fragment in members.get(range.start as usize..range.end as usize).unwrap_or(&[]) {
-                if let Some(owner) = owners.get_mut(code_fragment as usize) {
+            for &index in members.get(range.start as usize..range.end as usize).unwrap_or(&[]) {
+                if let Some(owner) = owners.get_mut(index as usize) {
                     *owner = procedure;
                 }
             }
@@ -70,7 +70,7 @@ impl<'a> ModuleFlow<'a> {
     /// Where a procedure begins; they are in ascending order.
     pub fn entry(&self, procedure: usize) -> Option<LinkAddr> {
         let first = *self.members.get(self.procedures.get(procedure)?.start as usize)?;
-        self.code_fragments.get(first as usize).map(|code_fragment| self.code.code_map.address(code_fragment.start))
+        self.fragment(first).map(|fragment| self.code.code_map.address(fragment.start))
     }
 
     /// Whether code that is not in the module may call what is at an address: a symbol says that a procedure begins there, or the
@@ -81,27 +81,21 @@ impl<'a> ModuleFlow<'a> {
 
     /// The procedure that an address lies in, as far as is known without its graph.
     pub fn procedure_at(&self, addr: LinkAddr) -> Option<usize> {
-        let code_fragment = self.fragment_at(self.code.code_map.position(addr.0)?)?;
-        self.owners.get(code_fragment as usize).copied().filter(|&owner| owner != u32::MAX).map(|owner| owner as usize)
+        let index = self.fragment_index_at(self.code.code_map.position(addr.0)?)?;
+        self.owners.get(index as usize).copied().filter(|&owner| owner != u32::MAX).map(|owner| owner as usize)
     }
 
-    /// The pieces of a procedure, the one with its entry first; none if there is no such procedure.
+    /// The indices of a procedure's fragments, the one with its entry first; none if there is no such procedure.
     pub(super) fn members_of(&self, procedure: usize) -> &[u32] {
         let range = self.procedures.get(procedure).cloned().unwrap_or_default();
         self.members.get(range.start as usize..range.end as usize).unwrap_or(&[])
     }
 
-    /// A fragment that begins no procedure, and was not found to belong to one.
-    pub(super) fn is_orphan(&self, code_fragment: u32) -> bool {
+    /// A fragment, by its index, that begins no procedure, and was not found to belong to one.
+    pub(super) fn is_orphan(&self, index: u32) -> bool {
         let begins = |procedure: &std::ops::Range<u32>| self.members.get(procedure.start as usize).copied();
-        let is_entry =
-            self.code_fragments.get(code_fragment as usize).is_none_or(|code_fragment| code_fragment.is_entry);
-        !is_entry && self.procedures.binary_search_by_key(&Some(code_fragment), begins).is_ok()
-    }
-
-    /// The instruction at a position.
-    pub(super) fn instruction_at(&self, at: u32) -> Option<Instruction> {
-        Instructions::new(&self.code.code_map, at)?.read()
+        let is_entry = self.fragment(index).is_none_or(|fragment| fragment.is_entry);
+        !is_entry && self.procedures.binary_search_by_key(&Some(index), begins).is_ok()
     }
 
     /// The instructions of a stretch of code, with their addresses: up to bytes that are none.
@@ -120,10 +114,19 @@ impl<'a> ModuleFlow<'a> {
         }
     }
 
+    /// A fragment by its index.
+    pub(super) fn fragment(&self, index: u32) -> Option<&CodeFragment> {
+        self.code_fragments.get(index as usize)
+    }
+
     /// The fragment that a position lies in.
-    pub(super) fn fragment_at(&self, at: u32) -> Option<u32> {
-        let index = self.code_fragments.partition_point(|code_fragment| code_fragment.start <= at).checked_sub(1)?;
-        self.code_fragments.get(index).filter(|code_fragment| at < code_fragment.end).map(|_| index as u32)
+    pub(super) fn fragment_at(&self, at: u32) -> Option<&CodeFragment> {
+        self.fragment(self.fragment_index_at(at)?)
+    }
+
+    /// Its index.
+    pub(super) fn fragment_index_at(&self, at: u32) -> Option<u32> {
+        fragments::index_at(&self.code_fragments, at)
     }
 }
 

@@ -1,4 +1,4 @@
-//! One procedure while its control flow is being followed: its pieces of code, and the sweep's events in them.
+//! One procedure while its control flow is being followed: its fragments of code, and the sweep's events in them.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -36,7 +36,7 @@ pub(super) struct Stretch {
     pub(super) start: u32,
     pub(super) end: u32,
     pub(super) steps: Range<usize>,
-    pub(super) code_fragment: u32,
+    pub(super) fragment_index: u32,
 }
 
 /// A procedure while its control flow is being followed.
@@ -56,9 +56,9 @@ pub(super) struct Procedure<'m, 'a> {
 }
 
 impl<'m, 'a> Procedure<'m, 'a> {
-    /// These pieces make it up, the one with its entry first.
+    /// These fragments, by their indices, make it up: the one with its entry first.
     pub(super) fn new(flow: &'m ModuleFlow<'a>, members: &[u32]) -> Option<Procedure<'m, 'a>> {
-        let entry = members.first().and_then(|&code_fragment| flow.code_fragments.get(code_fragment as usize))?.start;
+        let entry = members.first().and_then(|&index| flow.fragment(index))?.start;
         let mut procedure = Procedure {
             flow,
             entry,
@@ -70,34 +70,30 @@ impl<'m, 'a> Procedure<'m, 'a> {
             extra_roots: Vec::new(),
             resolved: FxHashMap::default(),
         };
-        members.iter().for_each(|&code_fragment| procedure.add_fragment(code_fragment));
+        members.iter().for_each(|&index| procedure.add_fragment(index));
         Some(procedure)
     }
 
     /// Adds a fragment, if it is not there already.
-    pub(super) fn add_fragment(&mut self, number: u32) {
-        let Some(code_fragment) = self.flow.code_fragments.get(number as usize) else { return };
-        let index = self.stretches.partition_point(|stretch| stretch.start < code_fragment.start);
-        if self.stretches.get(index).is_some_and(|stretch| stretch.code_fragment == number) {
+    pub(super) fn add_fragment(&mut self, index: u32) {
+        let Some(fragment) = self.flow.fragment(index) else { return };
+        let place = self.stretches.partition_point(|stretch| stretch.start < fragment.start);
+        if self.stretches.get(place).is_some_and(|stretch| stretch.fragment_index == index) {
             return;
         }
         let first = self.steps.len();
         let events = &self.flow.code.sweep.events;
-        let from = events.partition_point(|event| event.at < code_fragment.start);
-        let events = events.get(from..).unwrap_or(&[]).iter().take_while(|event| event.at < code_fragment.end);
+        let from = events.partition_point(|event| event.at < fragment.start);
+        let events = events.get(from..).unwrap_or(&[]).iter().take_while(|event| event.at < fragment.end);
         for event in events {
-            let Some(instruction) = self.flow.instruction_at(event.at) else { continue };
+            let Some(instruction) = self.flow.code.instruction_at(event.at) else { continue };
             let end = event.at + instruction.len();
-            let kind = self.flow.kind_of(event, &instruction, code_fragment);
+            let kind = self.flow.kind_of(event, &instruction, fragment);
             self.steps.push(Step { at: event.at, end, kind, target: event.target, from: NOWHERE });
         }
-        let stretch = Stretch {
-            start: code_fragment.start,
-            end: code_fragment.end,
-            steps: first..self.steps.len(),
-            code_fragment: number,
-        };
-        self.stretches.insert(index, stretch);
+        let stretch =
+            Stretch { start: fragment.start, end: fragment.end, steps: first..self.steps.len(), fragment_index: index };
+        self.stretches.insert(place, stretch);
     }
 
     pub(super) fn stretch_at(&self, at: u32) -> Option<&Stretch> {

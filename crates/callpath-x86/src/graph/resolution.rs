@@ -13,8 +13,8 @@ pub(super) enum Resolution {
         targets: Vec<u32>,
         addresses: Vec<u64>,
         end: TableEnd,
-        /// Fragments that belong to the procedure because of it.
-        code_fragments: Vec<u32>,
+        /// Of the module's code fragments, those that belong to the procedure because of it.
+        fragment_indices: Vec<u32>,
     },
     /// It leaves the procedure, for a known position or not.
     Leaves(Option<u32>),
@@ -26,8 +26,8 @@ impl Resolution {
     pub(super) fn merge(before: &Rc<Resolution>, now: &Rc<Resolution>) -> Rc<Resolution> {
         match (&**before, &**now) {
             (
-                Resolution::Table { targets, addresses, end, code_fragments },
-                Resolution::Table { targets: new, addresses: more, end: now_end, code_fragments: more_fragments },
+                Resolution::Table { targets, addresses, end, fragment_indices },
+                Resolution::Table { targets: new, addresses: more, end: now_end, fragment_indices: more_fragments },
             ) => {
                 let both = |a: &[u32], b: &[u32]| {
                     let mut both = [a, b].concat();
@@ -47,7 +47,7 @@ impl Resolution {
                     targets,
                     addresses,
                     end,
-                    code_fragments: both(code_fragments, more_fragments),
+                    fragment_indices: both(fragment_indices, more_fragments),
                 })
             }
             (Resolution::Table { .. }, _) => Rc::clone(before),

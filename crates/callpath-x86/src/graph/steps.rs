@@ -41,7 +41,7 @@ pub(super) enum StepKind {
 
 impl ModuleFlow<'_> {
     /// What an event does in a fragment, where this instruction stands.
-    pub(super) fn kind_of(&self, event: &Event, instruction: &Instruction, code_fragment: &CodeFragment) -> StepKind {
+    pub(super) fn kind_of(&self, event: &Event, instruction: &Instruction, fragment: &CodeFragment) -> StepKind {
         let control = instruction.control();
         match event.kind {
             EventKind::Branch => StepKind::Branch,
@@ -53,8 +53,8 @@ impl ModuleFlow<'_> {
                 let stops = self.code.is_through_no_return_slot(instruction, self.code.code_map.address(end).0)
                     || !self.code.returns(event.target)
                     // The sweep takes padding behind a call for a procedure's end, where it does not know one.
-                    || (event.kind == EventKind::Stop && !code_fragment.is_given);
-                if stops || self.is_padding_up_to(end, code_fragment.end) { StepKind::NoReturn } else { StepKind::Call }
+                    || (event.kind == EventKind::Stop && !fragment.is_given);
+                if stops || self.is_padding_up_to(end, fragment.end) { StepKind::NoReturn } else { StepKind::Call }
             }
             EventKind::Call | EventKind::Stop => match control {
                 Control::Jump => StepKind::Jump,

@@ -240,6 +240,64 @@ fn every_opcode_of_vectors() {
     assert!(checker.seen > 10_000, "{}", checker.seen);
 }
 
+/// By the processor's manual: what touches memory, the stack's too, divides, or asks for an exception; and what does nothing of that.
+#[test]
+fn what_may_raise_a_signal() {
+    let may_fault = |bytes: &[u8]| Instruction::decode(bytes).unwrap_or_else(|| panic!("{bytes:x?}")).may_fault();
+    let faulting: [&[u8]; 30] = [
+        &[0x48, 0x8b, 0x07],                         // mov rax, [rdi]
+        &[0x48, 0x89, 0x07],                         // mov [rdi], rax
+        &[0x48, 0x8b, 0x05, 0, 0, 0, 0],             // mov rax, [rip]
+        &[0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0], // mov rax, fs:[0]
+        &[0x48, 0x01, 0x07],                         // add [rdi], rax
+        &[0x0f, 0x28, 0x07],                         // movaps xmm0, [rdi]
+        &[0xc5, 0xfc, 0x11, 0x07],                   // vmovups [rdi], ymm0
+        &[0xf3, 0xa4],                               // rep movsb
+        &[0xaa],                                     // stosb
+        &[0x0f, 0xae, 0x07],                         // fxsave [rdi]
+        &[0x53],                                     // push rbx
+        &[0x6a, 1],                                  // push 1
+        &[0x5b],                                     // pop rbx
+        &[0x9c],                                     // pushfq
+        &[0x9d],                                     // popfq
+        &[0xe8, 1, 0, 0, 0],                         // call
+        &[0xff, 0xd0],                               // call rax
+        &[0xff, 0x25, 0, 0, 0, 0],                   // jmp [rip]
+        &[0xc3],                                     // ret
+        &[0xc2, 8, 0],                               // ret 8
+        &[0xc9],                                     // leave
+        &[0x48, 0xf7, 0xf1],                         // div rcx
+        &[0xf6, 0xf9],                               // idiv cl
+        &[0xf4],                                     // hlt
+        &[0x0f, 0x0b],                               // ud2
+        &[0xcc],                                     // int3
+        &[0xcd, 0x80],                               // int 0x80
+        &[0x0f, 0x30],                               // wrmsr
+        &[0x0f, 0x20, 0xc0],                         // mov rax, cr0
+        &[0xec],                                     // in al, dx
+    ];
+    for bytes in faulting {
+        assert!(may_fault(bytes), "{bytes:x?}");
+    }
+    let others: [&[u8]; 12] = [
+        &[0x48, 0x89, 0xd8],          // mov rax, rbx
+        &[0xb8, 1, 0, 0, 0],          // mov eax, 1
+        &[0x48, 0x01, 0xd8],          // add rax, rbx
+        &[0x48, 0xf7, 0xe1],          // mul rcx
+        &[0x48, 0x8d, 0x44, 0x24, 8], // lea rax, [rsp + 8]
+        &[0x48, 0x83, 0xec, 8],       // sub rsp, 8
+        &[0x0f, 0x1f, 0x44, 0, 0],    // nop [rax + rax]
+        &[0xf3, 0x0f, 0x1e, 0xfa],    // endbr64
+        &[0x74, 2],                   // je
+        &[0xe9, 0, 0, 0, 0],          // jmp
+        &[0xff, 0xe0],                // jmp rax
+        &[0x66, 0x0f, 0xef, 0xc0],    // pxor xmm0, xmm0
+    ];
+    for bytes in others {
+        assert!(!may_fault(bytes), "{bytes:x?}");
+    }
+}
+
 /// This program, as far as its code may go.
 #[test]
 fn a_program() {

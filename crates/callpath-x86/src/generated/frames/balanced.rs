@@ -5,17 +5,17 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
+use crate::encoding::{begins_with_push, begins_with_subtraction, touches_below_stack};
 use crate::instruction::Control;
 
-use super::{ENTRY_ALIGNMENT, Follow, FramedProcedure, Known, Rbp, SUB_RSP, State, Within};
+use super::{ENTRY_ALIGNMENT, Follow, FramedProcedure, Known, Rbp, State, Within};
 
 /// So many beginnings that were none may be followed through an instruction: else each of a long run of code is followed to its end.
 const VAIN_VISITS: u8 = 16;
 
 /// `sub rsp, N`, `push`, or the store below the stack that HotSpot begins with.
 fn begins_frame(code: &[u8]) -> bool {
-    SUB_RSP.iter().any(|sub| code.starts_with(sub))
-        || matches!(code, [0x50..=0x57, ..] | [0x41, 0x50..=0x57, ..] | [0x89, 0x84, 0x24, _, _, _, 0xff, ..])
+    begins_with_subtraction(code) || begins_with_push(code) || touches_below_stack(code)
 }
 
 /// Where what was followed turned out to be no procedure's.

@@ -57,12 +57,8 @@ impl Procedure<'_, '_> {
             return Destination::Inside;
         }
         let address = self.flow.code.code_map.address(target);
-        match self
-            .flow
-            .fragment_at(target)
-            .and_then(|code_fragment| self.flow.code_fragments.get(code_fragment as usize))
-        {
-            Some(code_fragment) if code_fragment.start != target => Destination::Shared(address),
+        match self.flow.fragment_at(target) {
+            Some(fragment) if fragment.start != target => Destination::Shared(address),
             _ => Destination::Out(Some(address)),
         }
     }

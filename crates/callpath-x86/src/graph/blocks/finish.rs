@@ -23,9 +23,8 @@ impl Procedure<'_, '_> {
         let code_map = &self.flow.code.code_map;
         let index_of = |at: u32| raw.binary_search_by_key(&at, |block| block.start).ok().map(|index| index as u32);
         let mut graph = ProcedureGraph { entry: code_map.address(self.entry), ..ProcedureGraph::default() };
-        let code_fragments =
-            self.stretches.iter().filter_map(|stretch| self.flow.code_fragments.get(stretch.code_fragment as usize));
-        graph.fragments = code_fragments.map(|code_fragment| address_range(code_map, code_fragment)).collect();
+        let fragments = self.stretches.iter().filter_map(|stretch| self.flow.fragment(stretch.fragment_index));
+        graph.fragments = fragments.map(|fragment| address_range(code_map, fragment)).collect();
         if let Some(first) = graph.fragments.iter().position(|fragment| fragment.start == graph.entry) {
             graph.fragments[..=first].rotate_right(1);
         }

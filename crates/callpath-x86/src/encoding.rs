@@ -1,0 +1,474 @@
+//! How some instructions are encoded: for who looks at more bytes than can be decoded, or at bytes that nobody knows to be code.
+//!
+//! All bytes of instructions that this crate knows stand here. What is found this way seems to be an instruction; what that
+//! means, the instruction itself says ([`crate::instruction`]). The tests below decode each form, and ask.
+
+use memchr::memmem::find_iter;
+use memchr::{memchr_iter, memchr2_iter};
+
+use crate::instruction::Register;
+
+/// `endbr64`
+const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
+const INT3: u8 = 0xcc;
+const NOP: u8 = 0x90;
+const HLT: u8 = 0xf4;
+/// `syscall`
+pub(crate) const SYSCALL: [u8; 2] = [0x0f, 0x05];
+/// `call` with 32 bits of distance.
+const CALL: u8 = 0xe8;
+/// `jmp` with 32 bits of distance.
+const JUMP: u8 = 0xe9;
+/// Before the second byte of many instructions.
+const ESCAPE: u8 = 0x0f;
+/// What is done to a word of memory: `call`, `jmp`, `push` and others, by ModRM.
+const GROUP_5: u8 = 0xff;
+/// ModRM of `jmp [rip + disp32]`.
+const JUMP_BESIDE_CODE: u8 = 0x25;
+/// ModRM of `push [rip + disp32]`.
+const PUSH_BESIDE_CODE: u8 = 0x35;
+/// `push` of a constant of 32 bits.
+const PUSH_WORD: u8 = 0x68;
+/// `bnd`, which linkers write before jumps for MPX.
+const BND: u8 = 0xf2;
+/// `endbr64` and `bnd` may stand before a jump, bytes.
+pub(crate) const LONGEST_BEFORE_JUMP_BYTES: usize = ENDBR64.len() + 1;
+/// So many bytes stand before ModRM at most: prefixes and the opcode.
+pub(crate) const LONGEST_OPCODE_BYTES: usize = 6;
+
+/// What a program that generates code leaves between procedures: nothing, traps, `hlt` and `nop`.
+pub(crate) const FILLING: [u8; 4] = [0, INT3, HLT, NOP];
+
+/// `int3`
+pub(crate) fn is_trap(byte: u8) -> bool {
+    byte == INT3
+}
+
+/// The last byte of what linkers and assemblers fill gaps with: `int3`, `nop`, and a `nop` of several bytes.
+pub fn may_end_padding(byte: u8) -> bool {
+    matches!(byte, INT3 | NOP | 0)
+}
+
+/// The bytes begin with `endbr64`.
+pub(crate) fn begins_with_endbr64(bytes: &[u8]) -> bool {
+    bytes.starts_with(ENDBR64)
+}
+
+/// What stands behind the `endbr64` that a procedure may begin with.
+pub fn behind_endbr64(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(ENDBR64).unwrap_or(bytes)
+}
+
+fn behind_bnd(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(&[BND]).unwrap_or(bytes)
+}
+
+/// The bytes begin as procedures do: `endbr64`, or the push of a register that belongs to the caller.
+pub(crate) fn is_prologue(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x53 | 0x55, ..] | [0x41, 0x54..=0x57, ..]) || begins_with_endbr64(bytes)
+}
+
+/// The bytes begin as procedures do, beyond doubt: two pushes, or a push and the frame's making.
+pub(crate) fn is_sure_prologue(bytes: &[u8]) -> bool {
+    let push_len = match bytes {
+        [0x53 | 0x55, ..] => 1,
+        [0x41, 0x54..=0x57, ..] => 2,
+        _ => return false,
+    };
+    let rest = bytes.get(push_len..).unwrap_or(&[]);
+    is_prologue(rest) || rest.starts_with(&FRAME_POINTERS[0]) || begins_with_subtraction(rest)
+}
+
+/// The bytes begin as the ends of procedures do: a pop, `leave`, `ret`, or rsp moved upwards.
+pub(crate) fn is_epilogue(bytes: &[u8]) -> bool {
+    matches!(
+        bytes,
+        [0x58..=0x5f | 0xc9 | 0xc3, ..]
+            | [0x41, 0x58..=0x5f, ..]
+            | [0x48, 0x83 | 0x81, 0xc4, ..]
+            | [0x48, 0x8d, 0x65 | 0xa5, ..]
+            | [0x48, 0x89, 0xec, ..]
+    )
+}
+
+/// `mov rbp, rsp`, in both encodings.
+const FRAME_POINTERS: [[u8; 3]; 2] = [[0x48, 0x89, 0xe5], [0x48, 0x8b, 0xec]];
+/// What makes a frame, `push rbp; mov rbp, rsp`, bytes.
+pub(crate) const FRAME_PROLOGUE_BYTES: usize = 4;
+
+/// The bytes begin with what makes a frame: `push rbp; mov rbp, rsp`.
+pub(crate) fn makes_frame(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x55, rest @ ..] if FRAME_POINTERS.iter().any(|pointer| rest.starts_with(pointer)))
+}
+
+/// `sub rsp, N`
+pub(crate) fn begins_with_subtraction(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x48, 0x83 | 0x81, 0xec, ..])
+}
+
+/// `push` of a register.
+pub(crate) fn begins_with_push(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x50..=0x57, ..] | [0x41, 0x50..=0x57, ..])
+}
+
+/// `mov [rsp - N], eax` far below the stack, by which HotSpot asks whether there is room.
+pub(crate) fn touches_below_stack(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x89, 0x84, 0x24, _, _, _, 0xff, ..])
+}
+
+/// `mov rsp, [rbp - N]` or `lea rsp, [rbp - N]`, with a displacement of one byte or of four.
+pub(crate) fn takes_stack_pointer_from_frame(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x48, 0x8b | 0x8d, 0x65, 0x80..=0xff, ..] | [0x48, 0x8b | 0x8d, 0xa5, _, _, _, 0x80..=0xff, ..])
+}
+
+/// The byte is a prefix that makes another register (r12, r13) of rsp or rbp as a base.
+pub(crate) fn extends_base(byte: u8) -> bool {
+    byte & 0xf1 == 0x41
+}
+
+/// What an instruction refers to by the distance from its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Relative {
+    /// The opcode's offset in the bytes: the last byte of it.
+    pub(crate) at: usize,
+    /// Where the instruction ends.
+    end: usize,
+    pub(crate) distance: i32,
+}
+
+impl Relative {
+    /// The distance that stands `opcode_len` behind `at`.
+    #[inline]
+    fn behind(bytes: &[u8], at: usize, opcode_len: usize) -> Option<Relative> {
+        let from = at + opcode_len;
+        let distance = i32::from_le_bytes(*bytes.get(from..)?.first_chunk()?);
+        Some(Relative { at, end: from + 4, distance })
+    }
+
+    /// The address that it refers to; the bytes begin at address `start`.
+    #[inline]
+    pub(crate) fn address(&self, start: u64) -> u64 {
+        start.wrapping_add(self.end as u64).wrapping_add_signed(self.distance.into())
+    }
+}
+
+/// Where calls seem to be.
+#[inline]
+pub(crate) fn calls(bytes: &[u8]) -> impl Iterator<Item = Relative> + '_ {
+    memchr_iter(CALL, bytes).filter_map(|at| Relative::behind(bytes, at, 1))
+}
+
+/// Where calls and jumps with 32 bits of distance seem to be.
+#[inline]
+pub(crate) fn calls_and_jumps(bytes: &[u8]) -> impl Iterator<Item = Relative> + '_ {
+    memchr2_iter(CALL, JUMP, bytes).filter_map(|at| Relative::behind(bytes, at, 1))
+}
+
+/// Where jumps with 32 bits of distance seem to be, conditional ones too.
+pub(crate) fn jumps(bytes: &[u8]) -> impl Iterator<Item = Relative> + '_ {
+    memchr2_iter(JUMP, ESCAPE, bytes).filter_map(|at| {
+        if bytes[at] == JUMP {
+            return Relative::behind(bytes, at, 1);
+        }
+        bytes.get(at + 1).filter(|&opcode| opcode & 0xf0 == 0x80)?;
+        Relative::behind(bytes, at + 1, 1)
+    })
+}
+
+/// Where jumps through a word beside the code seem to be, and which it is.
+pub(crate) fn jumps_beside_code(bytes: &[u8]) -> impl Iterator<Item = Relative> + '_ {
+    find_iter(bytes, &[GROUP_5, JUMP_BESIDE_CODE]).filter_map(|at| Relative::behind(bytes, at, 2))
+}
+
+/// The same, if the bytes begin with it, behind `bnd` perhaps.
+pub(crate) fn jump_beside_code(bytes: &[u8]) -> Option<Relative> {
+    let at = bytes.len() - behind_bnd(bytes).len();
+    bytes[at..].starts_with(&[GROUP_5, JUMP_BESIDE_CODE]).then(|| Relative::behind(bytes, at, 2))?
+}
+
+/// What jumps through registers and memory seem to ask: a word beside the code, or anything else.
+pub(crate) fn indirect_jumps(bytes: &[u8]) -> impl Iterator<Item = Option<Relative>> + '_ {
+    memchr_iter(GROUP_5, bytes).filter_map(|at| match bytes[at + 1..] {
+        [JUMP_BESIDE_CODE, _, _, _, _, ..] => Some(Relative::behind(bytes, at, 2)),
+        [modrm, ..] => (modrm >> 3 & 7 == 4).then_some(None),
+        [] => None,
+    })
+}
+
+/// Which words beside the code seem to be loaded other than to be called: `mov`, `push`.
+pub(crate) fn loads_beside_code(bytes: &[u8]) -> impl Iterator<Item = Relative> + '_ {
+    memchr2_iter(0x8b, GROUP_5, bytes).filter_map(|at| {
+        let modrm = *bytes.get(at + 1)?;
+        let is_load = if bytes[at] == GROUP_5 { modrm == PUSH_BESIDE_CODE } else { modrm & 0xc7 == 0x05 };
+        if is_load { Relative::behind(bytes, at, 2) } else { None }
+    })
+}
+
+/// `push [rip + N]; [bnd] jmp [rip + N]`
+pub(crate) fn pushes_and_jumps_beside_code(bytes: &[u8]) -> bool {
+    bytes.starts_with(&[GROUP_5, PUSH_BESIDE_CODE])
+        && behind_bnd(bytes.get(6..).unwrap_or(&[])).starts_with(&[GROUP_5, JUMP_BESIDE_CODE])
+}
+
+/// `push N; [bnd] jmp`
+pub(crate) fn pushes_word_and_jumps(bytes: &[u8]) -> bool {
+    bytes.starts_with(&[PUSH_WORD]) && behind_bnd(bytes.get(5..).unwrap_or(&[])).starts_with(&[JUMP])
+}
+
+/// Where returns seem to be that take words off the caller's stack: a few, eight bytes each.
+pub(crate) fn popping_returns(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
+    memchr_iter(0xc2, bytes).filter(|at| {
+        let operand = bytes.get(at + 1..).and_then(|rest| rest.first_chunk());
+        operand.is_some_and(|&[low, high]| high == 0 && low > 0 && low.is_multiple_of(8))
+    })
+}
+
+/// Whether an instruction seems to copy rsp to another register: `mov` in either form.
+pub(crate) fn copies_stack_pointer(bytes: &[u8]) -> bool {
+    memchr2_iter(0x89, 0x8b, bytes).any(|at| {
+        let (Some(rex), Some(modrm)) = (at.checked_sub(1).and_then(|before| bytes.get(before)), bytes.get(at + 1))
+        else {
+            return false;
+        };
+        // The register that is not rsp may be any; that which is has no bit of the prefix.
+        if bytes[at] == 0x89 {
+            rex & 0xfe == 0x48 && modrm & 0xf8 == 0xe0
+        } else {
+            rex & 0xfb == 0x48 && modrm & 0xc7 == 0xc4
+        }
+    })
+}
+
+/// Where ModRM seems to be of operands `[base + displacement]`, of displacements that are `wanted`; `base`: rsp or rbp.
+pub(crate) fn stack_operands<'b>(
+    bytes: &'b [u8],
+    base: Register,
+    wanted: impl Fn(i64) -> bool + Copy + 'b,
+) -> impl Iterator<Item = usize> + 'b {
+    let displacement = move |modrm: u8, behind: &[u8]| match modrm & 0xc0 {
+        0x00 => Some(0),
+        0x40 => behind.first().map(|&byte| i64::from(byte as i8)),
+        0x80 => behind.first_chunk().map(|bytes| i64::from(i32::from_le_bytes(*bytes))),
+        _ => None,
+    };
+    let is_rsp = base == Register::RSP;
+    // By the SIB byte that says rsp alone.
+    let with_sib = memchr_iter(0x24, if is_rsp { bytes } else { &[] }).filter_map(move |sib| {
+        let modrm = sib.checked_sub(1)?;
+        let here = bytes[modrm];
+        (here & 7 == 4 && displacement(here, &bytes[sib + 1..]).is_some_and(wanted)).then_some(modrm)
+    });
+    let without = if is_rsp { &[] } else { bytes };
+    let without = without.windows(2).enumerate().filter_map(move |(at, pair)| {
+        let is_operand = pair[0] & 0xc7 == 0x45 && wanted(i64::from(pair[1] as i8));
+        is_operand.then_some(at)
+    });
+    with_sib.chain(without)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instruction::{Control, Instruction, Listing, Operation};
+    use crate::state::CALLEE_SAVED;
+
+    fn decode(bytes: &[u8]) -> Instruction {
+        Instruction::decode(bytes).unwrap_or_else(|| panic!("no instruction: {bytes:x?}"))
+    }
+
+    /// Bytes that begin with every opcode there is, behind no prefix and behind the ones that matter here.
+    fn beginnings() -> impl Iterator<Item = [u8; 16]> {
+        const PREFIXES: [&[u8]; 8] = [&[], &[0x41], &[0x48], &[0x49], &[0x4c], &[BND], &[0xf3, 0x0f], &[0x55, 0x48]];
+        const TAILS: [[u8; 3]; 3] = [[0x24, 0x90, 0xff], [0x83, 0x44, 0xff], [0xfa, 0x55, 0xff]];
+        PREFIXES.iter().flat_map(|prefix| {
+            (0..=u16::MAX).flat_map(move |head| {
+                TAILS.map(|tail| {
+                    let mut bytes = [0xff; 16];
+                    let begin = [prefix, &head.to_le_bytes()[..], &tail].concat();
+                    bytes[..begin.len()].copy_from_slice(&begin);
+                    bytes
+                })
+            })
+        })
+    }
+
+    fn is_push_of_callers(instruction: &Instruction) -> bool {
+        let register = instruction.register(0).general64();
+        instruction.operation() == Operation::Push && register.is_some_and(|number| CALLEE_SAVED.contains(&number))
+    }
+
+    fn makes_pointer(instruction: &Instruction) -> bool {
+        instruction.operation() == Operation::Move
+            && (instruction.register(0), instruction.register(1)) == (Register::RBP, Register::RSP)
+    }
+
+    fn subtracts(instruction: &Instruction) -> bool {
+        let is_of_rsp = instruction.register(0) == Register::RSP && instruction.immediate().is_some();
+        instruction.operation() == Operation::Subtract && is_of_rsp
+    }
+
+    /// What each form is taken for, and what the instructions say: of all beginnings, none is taken for what it is not.
+    #[test]
+    fn forms_are_what_the_instructions_say() {
+        let mut found = [0; 10];
+        let mut note = |form: usize| found[form] += 1;
+        for bytes in beginnings() {
+            let first = || decode(&bytes);
+            let second = || decode(&bytes[first().len() as usize..]);
+            if begins_with_endbr64(&bytes) {
+                note(0);
+                assert_eq!(first().operation(), Operation::EndBranch, "{bytes:x?}");
+                assert_eq!(behind_endbr64(&bytes), &bytes[first().len() as usize..]);
+            }
+            if is_prologue(&bytes) {
+                note(1);
+                let is = is_push_of_callers(&first()) || first().operation() == Operation::EndBranch;
+                assert!(is, "{bytes:x?}");
+            }
+            if is_sure_prologue(&bytes) {
+                note(2);
+                let is = is_push_of_callers(&second()) || second().operation() == Operation::EndBranch;
+                let is_sure = is || makes_pointer(&second()) || subtracts(&second());
+                assert!(is_push_of_callers(&first()) && is_sure, "{bytes:x?}");
+            }
+            if makes_frame(&bytes) {
+                note(3);
+                assert_eq!((first().operation(), first().register(0)), (Operation::Push, Register::RBP));
+                assert!(makes_pointer(&second()), "{bytes:x?}");
+                assert_eq!((first().len() + second().len()) as usize, FRAME_PROLOGUE_BYTES);
+            }
+            if is_epilogue(&bytes) {
+                note(4);
+                let (operation, to) = (first().operation(), first().register(0));
+                let is = match operation {
+                    Operation::Pop | Operation::Leave | Operation::Return => true,
+                    Operation::Add | Operation::LoadAddress => to == Register::RSP,
+                    Operation::Move => (to, first().register(1)) == (Register::RSP, Register::RBP),
+                    _ => false,
+                };
+                assert!(is, "{bytes:x?}");
+            }
+            if begins_with_subtraction(&bytes) {
+                note(5);
+                assert!(subtracts(&first()), "{bytes:x?}");
+            }
+            if begins_with_push(&bytes) {
+                note(6);
+                assert_eq!(first().operation(), Operation::Push);
+                assert!(first().register(0).general64().is_some(), "{bytes:x?}");
+            }
+            let memory = || first().memory().unwrap_or_else(|| panic!("no memory operand: {bytes:x?}"));
+            if touches_below_stack(&bytes) {
+                note(7);
+                assert!(first().writes_memory_operand() && memory().is_only(Register::RSP), "{bytes:x?}");
+                assert!(memory().displacement < 0, "{bytes:x?}");
+            }
+            if takes_stack_pointer_from_frame(&bytes) {
+                note(8);
+                assert!(matches!(first().operation(), Operation::Move | Operation::LoadAddress), "{bytes:x?}");
+                assert_eq!(first().register(0), Register::RSP);
+                assert!(memory().is_only(Register::RBP) && memory().displacement < 0, "{bytes:x?}");
+            }
+            if let Some(jump) = jump_beside_code(&bytes) {
+                note(9);
+                assert_eq!(first().control(), Control::JumpIndirect, "{bytes:x?}");
+                assert_eq!(Some(jump.address(0x1000)), first().beside_code(0x1000 + u64::from(first().len())));
+            }
+        }
+        assert!(found.iter().all(|&count| count > 0), "{found:?}");
+    }
+
+    #[test]
+    fn single_bytes() {
+        assert_eq!(decode(&[INT3]).operation(), Operation::Breakpoint);
+        assert!(is_trap(INT3) && !is_trap(NOP));
+        assert_eq!(decode(&[NOP]).operation(), Operation::Nop);
+        assert!(decode(&[HLT]).is_privileged());
+        assert_eq!(decode(&SYSCALL).operation(), Operation::SystemCall);
+        // Of each length, as gas and ld write them.
+        for padding in [&[INT3][..], &[NOP], &[0x66, NOP], &[0x0f, 0x1f, 0x40, 0], &[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0]] {
+            assert!(decode(padding).is_padding() && may_end_padding(padding[padding.len() - 1]), "{padding:x?}");
+        }
+        assert!(!may_end_padding(0xc3));
+        for prefix in 0x40..=0x4f {
+            // mov rax, [rsp], with the prefix
+            let base = decode(&[prefix, 0x8b, 0x04, 0x24]).memory().map(|memory| memory.base);
+            assert_eq!(extends_base(prefix), base != Some(Register::RSP), "{prefix:x}");
+        }
+    }
+
+    /// What searches find in the code of this program, against what is decoded there: all that is there is found, and says the same.
+    #[test]
+    fn searches_find_what_is_decoded() {
+        const LEN_BYTES: usize = 1 << 20;
+        let program = std::fs::read(std::env::current_exe().expect("a program")).expect("readable");
+        let code = elf_text(&program);
+        let code = &code[..code.len().min(LEN_BYTES)];
+        let by_end = |found: &mut dyn Iterator<Item = Relative>| -> std::collections::BTreeMap<usize, u64> {
+            found.map(|relative| (relative.end, relative.address(0))).collect()
+        };
+        let calls = by_end(&mut calls(code));
+        let both = by_end(&mut calls_and_jumps(code));
+        let jumps = by_end(&mut jumps(code));
+        let through = by_end(&mut jumps_beside_code(code));
+        let loads = by_end(&mut loads_beside_code(code));
+        let any: Vec<bool> = indirect_jumps(code).map(|slot| slot.is_some()).collect();
+        let (mut seen, mut at) = ([0; 5], 0);
+        let mut indirect = 0;
+        while at < code.len() {
+            let mut listing = Listing::new(&code[at..], at as u64);
+            for (from, instruction) in listing.by_ref() {
+                let next = from + u64::from(instruction.len());
+                let (end, target) = (next as usize, instruction.target(next));
+                let beside = instruction.beside_code(next);
+                let say = || format!("{from:x}: {instruction:?}");
+                match instruction.control() {
+                    Control::Call if instruction.len() == 5 => {
+                        seen[0] += 1;
+                        assert_eq!((calls.get(&end), both.get(&end)), (Some(&target), Some(&target)), "{}", say());
+                    }
+                    Control::Jump if instruction.len() == 5 => {
+                        seen[1] += 1;
+                        assert_eq!((jumps.get(&end), both.get(&end)), (Some(&target), Some(&target)), "{}", say());
+                    }
+                    Control::Branch if instruction.len() == 6 => {
+                        seen[2] += 1;
+                        assert_eq!(jumps.get(&end), Some(&target), "{}", say());
+                    }
+                    Control::JumpIndirect => {
+                        indirect += 1;
+                        if let Some(slot) = beside {
+                            seen[3] += 1;
+                            assert_eq!(through.get(&end), Some(&slot), "{}", say());
+                        }
+                    }
+                    Control::Next
+                        if instruction.operation() == Operation::Move && !instruction.writes_memory_operand() =>
+                    {
+                        let is_whole = instruction.register(0).general64().is_some();
+                        if let Some(slot) = beside.filter(|_| is_whole) {
+                            seen[4] += 1;
+                            assert_eq!(loads.get(&end), Some(&slot), "{}", say());
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            at = listing.address() as usize + 1;
+        }
+        assert!(seen.iter().all(|&count| count > 0), "{seen:?}");
+        assert!(any.len() >= indirect && indirect > 0, "{} {indirect}", any.len());
+    }
+
+    /// The bytes of this program's largest executable segment.
+    fn elf_text(program: &[u8]) -> &[u8] {
+        let number = |at: usize, len: usize| {
+            program[at..at + len].iter().rev().fold(0usize, |number, &byte| number << 8 | usize::from(byte))
+        };
+        let (headers, len, count) = (number(0x20, 8), number(0x36, 2), number(0x38, 2));
+        let segments = (0..count).map(|index| headers + index * len);
+        let code = segments.filter(|&header| number(header, 4) == 1 && number(header + 4, 4) & 1 != 0);
+        let code = code.max_by_key(|&header| number(header + 0x20, 8)).expect("code");
+        &program[number(code + 8, 8)..][..number(code + 0x20, 8)]
+    }
+}
