@@ -38,6 +38,8 @@ pub(super) struct Outline<'v> {
     pub(super) threshold: f64,
     /// Each node has a row.
     pub(super) is_whole: bool,
+    /// A metric that counts for each frame by itself: a frame that has some of it begins a row.
+    pub(super) counted: Option<usize>,
 }
 
 impl Outline<'_> {
@@ -81,6 +83,7 @@ impl Outline<'_> {
             let times = repeat.times.max(self.view.nodes[node].recursion as usize);
             let step = Step { node, times, frames: repeat.times };
             let may_fold = !self.is_whole && self.may_fold(node);
+            let is_counted = self.counted.is_some_and(|metric| self.view.own_count(node, metric) > 0);
             // One that costs something itself ends a run, and so does one with several rows below it, unless the row would not tell what
             // it costs with all below it.
             let is_dull = own as f64 <= self.threshold;
@@ -89,7 +92,8 @@ impl Outline<'_> {
                 let first = self.cost(row.steps[0].node);
                 first.saturating_sub(self.cost(node)) as f64 <= self.threshold
             };
-            match rows.last_mut().filter(|row| is_open && may_fold && (is_inside || costs_as_much(row))) {
+            match rows.last_mut().filter(|row| is_open && may_fold && !is_counted && (is_inside || costs_as_much(row)))
+            {
                 Some(row) => {
                     row.steps.push(step);
                     row.own = row.own.saturating_add(own);
@@ -197,7 +201,7 @@ mod tests {
             let view = profile.view(&Query { view: kind, min_share, ..Query::default() }).expect("an answer");
             let total = view.inclusive(0).get(0);
             let threshold = min_share * total as f64;
-            let outline = Outline { view: &view, threshold, is_whole: round % 2 == 0 };
+            let outline = Outline { view: &view, threshold, is_whole: round % 2 == 0, counted: None };
             let rows = outline.rows();
             let shown: u64 = rows.iter().map(|row| row.own).sum();
             let is_hidden = |node: usize| {
@@ -226,7 +230,7 @@ mod tests {
         for _ in 0..500 {
             let profile = profile(&mut random);
             let view = profile.view(&Query::default()).expect("an answer");
-            let rows = Outline { view: &view, threshold: 0.0, is_whole: true }.rows();
+            let rows = Outline { view: &view, threshold: 0.0, is_whole: true, counted: None }.rows();
             let cost = |row: &Row| view.inclusive(row.steps[0].node).get(0);
             let mut open: Vec<(usize, &Row)> = Vec::new();
             for row in &rows {

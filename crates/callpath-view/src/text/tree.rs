@@ -60,7 +60,8 @@ impl Drawing<'_> {
     pub(super) fn draw(&self, words: &str, out: &mut dyn Write) -> io::Result<()> {
         let options = self.page.options;
         let threshold = options.query.min_share * self.total() as f64;
-        let rows = Outline { view: self.view, threshold, is_whole: options.whole }.rows();
+        let counted = (0..self.page.profile.metrics.len()).find(|&metric| is_shared_out_by(self.page.profile, metric));
+        let rows = Outline { view: self.view, threshold, is_whole: options.whole, counted }.rows();
         let source_columns = self.source_columns(&rows);
         let mut heading = self.heading(words);
         if source_columns > 0 {
