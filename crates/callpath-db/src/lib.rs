@@ -25,7 +25,7 @@ pub use contexts::{Context, Contexts};
 pub use name::{Name, Strings};
 pub use profile::Profile;
 pub use quality::{Handlers, Links, Quality};
-pub use query::{ProcedureCost, Query, QueryError, Recursion, View, ViewKind, ViewNode};
+pub use query::{Inlined, ProcedureCost, Query, QueryError, Recursion, View, ViewKind, ViewNode};
 pub use rows::Row;
 pub use run::{ProcessInfo, RunInfo};
 pub use scope::{CallSite, Scope, ScopeKind};

@@ -6,7 +6,7 @@ mod support;
 use std::num::NonZeroU32;
 use std::time::Instant;
 
-use callpath_db::{Metric, NodeId, Profile, Query, QueryError, Recursion, Scope, ScopeKind, ViewKind};
+use callpath_db::{Inlined, Metric, NodeId, Profile, Query, QueryError, Recursion, Scope, ScopeKind, ViewKind};
 
 const DEPTH: u64 = 100_000;
 const SHORT: NonZeroU32 = NonZeroU32::new(12).unwrap();
@@ -38,7 +38,8 @@ fn check(profile: &Profile) {
             }
         }
     }
-    let own: u64 = profile.procedures(&Query::default()).expect("an answer").iter().map(|p| p.self_cost[0]).sum();
+    let own: u64 =
+        profile.procedures(&Query::default(), Inlined::Apart).expect("an answer").iter().map(|p| p.self_cost[0]).sum();
     assert_eq!(own, DEPTH);
     let mut twice = profile.clone();
     twice.merge(profile);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use std::num::NonZeroU32;
 
-use callpath_db::{Profile, Query, Recursion, Scope, ScopeKind, View, ViewKind};
+use callpath_db::{Inlined, Profile, Query, Recursion, Scope, ScopeKind, View, ViewKind};
 use support::{Random, Sample, profile_of, random_samples};
 
 const ROUNDS: u64 = 400;
@@ -324,7 +324,7 @@ fn flat_and_procedures_count_each_sample_once() {
         own_found.retain(|_, cost| *cost > 0);
         assert_eq!(own_found, own);
 
-        for procedure in profile.procedures(&Query::default()).expect("an answer") {
+        for procedure in profile.procedures(&Query::default(), Inlined::Apart).expect("an answer") {
             let name = name_of(&procedure.scope, &profile);
             assert_eq!(procedure.self_cost[0], own.get(&name).copied().unwrap_or(0), "{name}");
             assert_eq!(procedure.inclusive[0], inclusive[&name], "{name}");

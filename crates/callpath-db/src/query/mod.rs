@@ -9,7 +9,7 @@ mod reshape;
 mod suffix;
 mod view;
 
-pub use procedures::ProcedureCost;
+pub use procedures::{Inlined, ProcedureCost};
 pub use question::{Query, QueryError, Recursion, ViewKind};
 pub use view::{View, ViewNode};
 
@@ -56,10 +56,15 @@ impl Profile {
         Ok(view::emit(self, query, tree, costs))
     }
 
-    /// Every procedure, inlined or not, with its cost in the processes and threads that `query` selects; in descending
-    /// order of self cost by metric 0, then by name. View, depth, share and folding of the query do not matter.
-    pub fn procedures(&self, query: &Query) -> Result<Vec<ProcedureCost>, QueryError> {
-        let asked = reshape::reshape(self, query, false, &[ScopeKind::Loop, ScopeKind::Line])?;
+    /// Every procedure with its cost in the processes and threads that `query` selects; in descending order of self cost by
+    /// metric 0, then by name. View, depth, share and folding of the query do not matter.
+    pub fn procedures(&self, query: &Query, inlined: Inlined) -> Result<Vec<ProcedureCost>, QueryError> {
+        const BODIES: [ScopeKind; 3] = [ScopeKind::Loop, ScopeKind::Line, ScopeKind::Inlined];
+        let folded = match inlined {
+            Inlined::InTheirProcedures => &BODIES[..],
+            Inlined::Apart => &BODIES[..2],
+        };
+        let asked = reshape::reshape(self, query, false, folded)?;
         Ok(procedures::procedures(self, &asked.tree))
     }
 

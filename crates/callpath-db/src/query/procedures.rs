@@ -7,6 +7,16 @@ use crate::metric::{PerOwn, fill_ratios};
 use crate::rows::{Moves, Row};
 use crate::{Name, Profile, Scope, ScopeKind, Tree};
 
+/// What inlined calls count for in a list of procedures.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Inlined {
+    /// For the procedure whose code they are in.
+    #[default]
+    InTheirProcedures,
+    /// For themselves: a procedure's inlined copies and its own code are one.
+    Apart,
+}
+
 /// One procedure, all its contexts together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProcedureCost {
@@ -19,7 +29,7 @@ pub struct ProcedureCost {
 }
 
 /// The procedures of a tree without loops and lines, in descending order of self cost. A procedure and its inlined
-/// copies are one when name and module are equal, and for one without a name, address.
+/// copies, if the tree has them, are one when name and module are equal, and for one without a name, address.
 pub(super) fn procedures(profile: &Profile, tree: &Tree) -> Vec<ProcedureCost> {
     let total = super::costs::sum_up(tree, tree.own());
     let mut found: Vec<Scope> = Vec::new();

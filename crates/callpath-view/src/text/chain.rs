@@ -1,8 +1,6 @@
-//! A chain of calls that leads straight down: shows repeated frames once and leaves out long rows of dull ones.
-//! The caller decides what is dull.
+//! A chain of calls that leads straight down: finds frames that recur.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::ops::Range;
 
 use callpath_db::{Name, Scope};
 
@@ -19,84 +17,55 @@ pub(super) fn key(scope: &Scope) -> u64 {
 /// Periods of recursion that are recognised: an interpreter takes a dozen frames for each call that it interprets.
 const MAX_PERIOD: usize = 32;
 
-/// One line for one or several frames of a chain; positions count from the chain's first frame.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Link {
-    /// The frame at `first`, and every `period` frames again, `times` in all.
-    Frame { first: usize, times: usize, period: usize },
-    /// These many frames in which nothing happens.
-    Skipped { first: usize, frames: usize },
+/// A frame that recurs at equal distances; positions count from the chain's first frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Repeat {
+    pub(super) first: usize,
+    /// Frames from one to the next.
+    pub(super) period: usize,
+    /// How often it is there.
+    pub(super) times: usize,
 }
 
-/// Condenses these frames of a chain. `key(i)` is equal for frames of one name; a frame is dull when it costs
-/// next to nothing itself. Of more than `ahead + behind` dull lines in a row these many stay at each end.
-pub(super) fn condense(
-    frames: Range<usize>,
-    key: impl Fn(usize) -> u64,
-    dull: impl Fn(&Link) -> bool,
-    (ahead, behind): (usize, usize),
-) -> Vec<Link> {
-    leave_out(repeats(frames, key), dull, ahead, behind)
+impl Repeat {
+    pub(super) fn once(first: usize) -> Repeat {
+        Repeat { first, period: 1, times: 1 }
+    }
 }
 
-fn repeats(frames: Range<usize>, key: impl Fn(usize) -> u64) -> Vec<Link> {
-    let from = frames.start;
-    let keys: Vec<u64> = frames.map(key).collect();
-    let mut links = Vec::new();
+/// The frames of a chain, those that recur once each. `keys` are equal for frames of one name.
+pub(super) fn repeats(keys: &[u64]) -> Vec<Repeat> {
+    let mut found = Vec::new();
     let mut at = 0;
     while at < keys.len() {
-        // The period that covers most; of equals, the shortest. It must save two lines, or be a plain repetition.
+        // The period that covers most; of equals, the shortest. It must save two rows, or be a plain repetition.
         let (mut period, mut times) = (1, 1);
         for candidate in 1..=MAX_PERIOD.min((keys.len() - at) / 2) {
             let unit = &keys[at..at + candidate];
-            let found = keys[at..].chunks_exact(candidate).take_while(|chunk| *chunk == unit).count();
-            let saves = found > 1 && (candidate == 1 || candidate * (found - 1) > 2);
-            if saves && candidate * found > period * times {
-                (period, times) = (candidate, found);
+            let count = keys[at..].chunks_exact(candidate).take_while(|chunk| *chunk == unit).count();
+            let saves = count > 1 && (candidate == 1 || candidate * (count - 1) > 2);
+            if saves && candidate * count > period * times {
+                (period, times) = (candidate, count);
             }
         }
-        links.extend((0..period).map(|phase| Link::Frame { first: from + at + phase, times, period }));
+        found.extend((0..period).map(|phase| Repeat { first: at + phase, period, times }));
         at += period * times;
     }
-    links
-}
-
-fn leave_out(links: Vec<Link>, dull: impl Fn(&Link) -> bool, ahead: usize, behind: usize) -> Vec<Link> {
-    let mut kept = Vec::with_capacity(links.len());
-    let mut rest = links.into_iter().peekable();
-    while rest.peek().is_some() {
-        let mut run = Vec::new();
-        while let Some(link) = rest.next_if(|link| dull(link)) {
-            run.push(link);
-        }
-        if run.len() > ahead.saturating_add(behind).saturating_add(1) {
-            let middle = ahead..run.len() - behind;
-            let skipped = &run[middle.clone()];
-            let frames = skipped.iter().map(|link| if let Link::Frame { times, .. } = link { *times } else { 1 }).sum();
-            let first = if let Some(Link::Frame { first, .. }) = skipped.first() { *first } else { 0 };
-            run.splice(middle, [Link::Skipped { first, frames }]);
-        }
-        kept.append(&mut run);
-        kept.extend(rest.next());
-    }
-    kept
+    found
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Letters are frames, upper case ones cost something themselves.
-    fn check(chain: &str, ends: usize, expected: &str) {
+    fn check(chain: &str, expected: &str) {
         let frames: Vec<char> = chain.chars().collect();
-        let costs = |link: &Link| matches!(link, Link::Frame { first, .. } if frames[*first].is_uppercase());
-        let links = condense(0..frames.len(), |i| frames[i] as u64, |link| !costs(link), (ends, ends));
-        let shown: Vec<String> = links
+        let keys: Vec<u64> = frames.iter().map(|&frame| frame as u64).collect();
+        let shown: Vec<String> = repeats(&keys)
             .iter()
-            .map(|link| match link {
-                Link::Frame { first, times: 1, .. } => frames[*first].to_string(),
-                Link::Frame { first, times, .. } => format!("{}*{times}", frames[*first]),
-                Link::Skipped { frames, .. } => format!("({frames})"),
+            .map(|repeat| match repeat.times {
+                1 => frames[repeat.first].to_string(),
+                times => format!("{}*{times}", frames[repeat.first]),
             })
             .collect();
         assert_eq!(shown.join(" "), expected, "{chain}");
@@ -104,20 +73,11 @@ mod tests {
 
     #[test]
     fn recursion_is_said_once() {
-        check("", 9, "");
-        check("mfffffg", 9, "m f*5 g");
-        check("mabababag", 9, "m a*3 b*3 a g");
-        check("abab", 9, "a b a b");
-        check("abcabcd", 9, "a*2 b*2 c*2 d");
-        check("aabaabaabx", 9, "a*3 a*3 b*3 x");
-    }
-
-    #[test]
-    fn a_long_dull_chain_loses_its_middle() {
-        check("abcdefghij", 2, "a b (6) i j");
-        check("abcdEfghijk", 2, "a b c d E f g (2) j k");
-        check("abcde", 2, "a b c d e");
-        check("abcd", 2, "a b c d");
-        check("abxxxxxyzcdX", 2, "a b (7) c d X");
+        check("", "");
+        check("mfffffg", "m f*5 g");
+        check("mabababag", "m a*3 b*3 a g");
+        check("abab", "a b a b");
+        check("abcabcd", "a*2 b*2 c*2 d");
+        check("aabaabaabx", "a*3 a*3 b*3 x");
     }
 }

@@ -4,65 +4,69 @@ use std::io::{self, Write};
 
 use callpath_db::{ProcedureCost, ScopeKind, View};
 
-use super::chain::{self, Link, condense};
+use super::chain::{self, repeats};
 use super::label::{label, module_label, scope_label};
+use super::outline::Step;
 use super::page::Page;
 use super::paint::{Ink, Paint};
 use super::printable::columns;
 use super::quantity::{self, count, percent, value};
+use super::run::Run;
 use super::tree::{heading_of, is_of_sharing, is_shared_out_by};
 
-/// The path continues to a child with at least this share of its parent's cost.
-const CONTINUES: f64 = 0.5;
+/// A child that has less than this share of its parent's cost begins a new line of the hottest path.
+const BRANCHES: f64 = 0.95;
 
-/// Frames at each end of a path that are named.
-const ENDS: usize = 8;
+/// Lines of the hottest path.
+const MOST_STRETCHES: usize = 8;
 
-/// From the outermost frame to where the cost parts ways, in a few lines.
+/// From the outermost frame down to a leaf, always to the child that costs most, with the share at each branching.
 pub(super) fn hottest_path(view: &View, page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let Page { profile, options } = page;
     let cost = |node: usize| view.inclusive(node).get(0);
+    let is_place = |child: &usize| view.nodes[*child].scope.kind != ScopeKind::Pruned;
     let mut path = Vec::new();
     let mut node = 0;
-    while let Some(child) = view.children(node).next() {
-        // However many processes and threads share the cost, the path goes to a procedure.
-        let in_code = view.nodes[node].scope.kind.is_frame() || view.nodes[node].scope.kind.is_body();
-        let hot = !in_code || cost(child) as f64 >= CONTINUES * cost(node) as f64;
-        if !hot || matches!(view.nodes[child].scope.kind, ScopeKind::Pruned | ScopeKind::Line) {
-            break;
-        }
+    while let Some(child) = view.children(node).find(is_place).filter(|&child| cost(child) > 0) {
         path.push(child);
         node = child;
     }
-    let Some(&end) = path.last() else { return Ok(()) };
+    let Some(&leaf) = path.last() else { return Ok(()) };
 
-    let links = condense(0..path.len(), |i| chain::key(&view.nodes[path[i]].scope), |_| true, (ENDS, ENDS));
-    let shown = links.iter().map(|link| match *link {
-        Link::Frame { first, times, .. } => {
-            let times = times.max(view.nodes[path[first]].recursion as usize);
-            let times = if times > 1 { format!(" (x {times})") } else { String::new() };
-            label(view, path[first], profile, false).fit(48) + &times
+    // Stretches between the places where the cost divides.
+    let mut stretches: Vec<(Vec<Step>, u64)> = Vec::new();
+    let keys: Vec<u64> = path.iter().map(|&node| chain::key(&view.nodes[node].scope)).collect();
+    let mut above = cost(0);
+    for repeat in repeats(&keys) {
+        let node = path[repeat.first];
+        let times = repeat.times.max(view.nodes[node].recursion as usize);
+        let step = Step { node, times, frames: repeat.times };
+        match stretches.last_mut() {
+            Some((steps, share)) if cost(node) as f64 >= BRANCHES * above as f64 => {
+                steps.push(step);
+                *share = (*share).min(cost(node));
+            }
+            _ => {
+                above = cost(node);
+                stretches.push((vec![step], cost(node)));
+            }
         }
-        Link::Skipped { frames, .. } => format!("… {frames} more"),
-    });
-    let steps: Vec<String> = shown.collect();
-
-    let share = percent(cost(end), cost(0));
-    let mut title = format!("Hottest path: {share} of {}", page.metric_name());
-    if view.self_cost(end).get(0) < cost(end) {
-        title += " (stops where the cost divides)";
     }
+    let name = label(view, leaf, page.profile, false).fit(page.options.width.saturating_sub(44).max(16));
+    let title = format!("Hottest path: {} of {} in {name}", percent(cost(leaf), cost(0)), page.metric_name());
     writeln!(out, "\n{}", page.ink(Ink::Bold, &title))?;
-    let mut line = String::from(" ");
-    for (i, step) in steps.iter().enumerate() {
-        let step = if i == 0 { format!(" {step}") } else { format!(" > {step}") };
-        if i > 0 && columns(&line) + columns(&step) > options.width {
-            writeln!(out, "{line}")?;
-            line = String::from("   ");
+    let left_out = stretches.len().saturating_sub(MOST_STRETCHES);
+    for (index, (steps, _)) in stretches.iter().enumerate() {
+        if left_out > 0 && index == MOST_STRETCHES / 2 {
+            writeln!(out, "        {}", page.ink(Ink::Dim, &format!("… {left_out} more branchings")))?;
         }
-        line.push_str(&step);
+        if left_out > 0 && (MOST_STRETCHES / 2..MOST_STRETCHES / 2 + left_out).contains(&index) {
+            continue;
+        }
+        let room = page.options.width.saturating_sub(8).max(24);
+        let names = Run { view, profile: page.profile, steps, has_source: false }.fit(room);
+        writeln!(out, "{:>6}  {names}", percent(cost(steps[0].node), cost(0)))?;
     }
-    writeln!(out, "{line}")
+    Ok(())
 }
 
 /// The list of procedures by self cost.

@@ -91,6 +91,14 @@ pub(super) fn scope_label(scope: &Scope, profile: &Profile) -> Label {
     Label { name, suffix }
 }
 
+/// The file and line of a scope, without the directory.
+pub(super) fn source_label(scope: &Scope, profile: &Profile) -> Option<String> {
+    let is_code = scope.kind.is_frame() || scope.kind == ScopeKind::Loop;
+    let path = printable(profile.strings.get(scope.file.filter(|_| is_code)?));
+    let file = path.rsplit('/').next().filter(|file| !file.is_empty())?;
+    Some(scope.line.map_or_else(|| file.to_string(), |line| format!("{file}:{line}")))
+}
+
 /// The module of a scope in brackets, unless its name begins with it anyway (`libz.so.1+0x1234`).
 pub(super) fn module_label(scope: &Scope, profile: &Profile) -> Option<String> {
     let module = profile.strings.get(scope.module?);

@@ -9,17 +9,19 @@ mod hot;
 mod label;
 mod levels;
 mod options;
+mod outline;
 mod page;
 mod paint;
 mod printable;
 mod quality;
 mod quantity;
+mod run;
 mod tree;
 mod views;
 
 use std::io::{BufWriter, Write};
 
-use callpath_db::{Profile, ViewKind};
+use callpath_db::{Profile, Query, Recursion, ViewKind};
 
 use crate::ViewError;
 pub use options::TextOptions;
@@ -34,14 +36,16 @@ use views::Views;
 pub fn report(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> Result<(), ViewError> {
     let mut options = levels::without_single_levels(profile, options, ViewKind::Context);
     let views = Views::within(profile, &mut options)?;
-    let procedures = profile.procedures(&options.query)?;
+    let procedures = profile.procedures(&options.query, options.inlined)?;
     let page = Page { profile, options: &options };
     let mut out = BufWriter::new(out);
 
     head::what_ran(page, &mut out)?;
     head::quality(page, &mut out)?;
     if views.has_cost() {
-        hot::hottest_path(&views.folded, page, &mut out)?;
+        // Down to a leaf, however little it costs.
+        let whole = Query { min_share: 0.0, recursion: Recursion::Collapse, max_depth: None, ..options.query.clone() };
+        hot::hottest_path(&profile.view(&whole)?, page, &mut out)?;
         writeln!(out)?;
         views.write("Call paths", page, &mut out)?;
         hot::procedures(&procedures, &views.folded, page, &mut out)?;

@@ -1,6 +1,6 @@
 //! Options of a profile shown as text.
 
-use callpath_db::Query;
+use callpath_db::{Inlined, Query};
 
 /// How a profile is shown as text.
 #[derive(Clone, Debug)]
@@ -13,9 +13,11 @@ pub struct TextOptions {
     pub color: bool,
     /// Procedures in the report's list by self cost.
     pub top: usize,
+    /// What inlined calls count for in that list.
+    pub inlined: Inlined,
     /// Lines of the report's tree: where it has more, the share below which nodes are left out is raised, up to 10%.
     pub max_lines: usize,
-    /// Shows every frame. Otherwise a long chain in which nothing happens is cut.
+    /// Gives each frame a row. Otherwise a run of frames without cost of their own is one row.
     pub whole: bool,
     /// Whether recursion that the query leaves whole may be collapsed all the same, where that halves a long tree.
     pub may_collapse: bool,
@@ -29,7 +31,8 @@ impl Default for TextOptions {
             width: 100,
             color: false,
             top: 15,
-            max_lines: 100,
+            inlined: Inlined::default(),
+            max_lines: 60,
             whole: false,
             may_collapse: true,
         }

@@ -59,6 +59,14 @@ pub(super) fn cut_end(text: &str, max: usize) -> String {
     shown
 }
 
+/// `text` in at most `max` columns, its beginning cut off.
+pub(super) fn cut_start(text: &str, max: usize) -> String {
+    if columns(text) <= max {
+        return text.into();
+    }
+    format!("…{}", tail(text, max.saturating_sub(1)))
+}
+
 /// `text` in at most `max` columns, its middle cut out; more of the end stays, where a qualified name has its point.
 pub(super) fn cut_middle(text: &str, max: usize) -> String {
     if columns(text) <= max {

@@ -1,39 +1,36 @@
-//! Nodes of a view as lines of text: who calls whom, without running off to the right.
-//!
-//! A chain of calls stays in one column: a line without a branch mark is called by the one above it in its column.
-//! Branches are marked, and lie one step to the right:
+//! Nodes of a view as rows of text.
 //!
 //! ```text
-//! 100.0%    4.18 s          main                has no caller
-//!  99.8%    4.17 s    0.4%  compress            called by main
-//!   2.1%   87.8 ms    2.1%  ├ write_out         called by compress, beside:
-//!  96.0%    4.01 s    9.0%  find_match          called by compress: has nearly all of its cost
-//!  50.0%    2.09 s   50.0%  ├ hash              called by find_match
-//!  37.0%    1.55 s   37.0%  └ compare           called by find_match
+//! 100.0%    4.18 s          main                      lzma.c:20
+//!  99.8%    4.17 s    0.4%  ├ compress                lzma.c:88      called by main
+//!  96.0%    4.01 s    9.0%  │ ├ find_match            match.c:12     called by compress
+//!  50.0%    2.09 s   50.0%  │ │ ├ hash                hash.h:7       called by find_match
+//!  37.0%    1.55 s   37.0%  │ │ └ compare             match.c:40
+//!   2.1%   87.8 ms    2.1%  │ └ open › … 3 more › write_out   io.c:9    calls in a row without cost of their own
 //! ```
 
 use std::io::{self, Write};
-use std::rc::Rc;
 
 use callpath_db::{Formula, Metric, MetricKind, MetricSource, MetricType, Profile, ScopeKind, View, ViewKind};
 
-use super::chain::{self, Link, condense};
-use super::label::{label, module_label};
+use super::label::{label, module_label, source_label};
+use super::outline::{Outline, Row};
 use super::page::Page;
 use super::paint::{Ink, Paint};
-use super::printable::{columns, cut_end, printable};
+use super::printable::{columns, cut_end, cut_start, printable};
 use super::quantity::{self, percent, value};
-
-/// A child with at least this share of its parent's cost continues the parent's column. So each step to the right loses
-/// a fifth of the cost, and a threshold of 1% allows for 20 steps.
-const CONTINUES: f64 = 0.8;
-
-/// Dull lines in a row that are shown at each end of a chain: of calls, and of callers, where the near ones tell most.
-const DULL_CALLS: (usize, usize) = (12, 12);
-const DULL_CALLERS: (usize, usize) = (6, 2);
+use super::run::Run;
 
 /// Further metrics get one half of the width that the first one leaves; names of procedures keep the other.
 const ROOM_SHARE: usize = 2;
+
+/// The column of source lines is at most this wide, and at most a quarter of the page.
+const SOURCE_COLUMNS: usize = 26;
+
+const SOURCE: &str = "source";
+
+/// A name has at least this much room, columns.
+const LEAST_NAME_COLUMNS: usize = 24;
 
 /// Which columns a tree has.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,26 +41,11 @@ pub(super) enum Columns {
     One,
 }
 
-/// A chain, from its first node to where it ends or branches.
-struct Chain {
-    head: usize,
-    /// The marks before its first line, and before the others.
-    first: Rc<str>,
-    rest: Rc<str>,
-    /// What the line right above costs by each column, if that is where it is called from.
-    above: Option<Vec<u64>>,
-}
-
-/// A line to be drawn.
-struct Line {
-    node: usize,
-    times: usize,
-    own: u64,
-    marks: Rc<str>,
-    /// The line above it in its column costs the same: the cost is not repeated.
-    same_cost: bool,
-    /// The frame above it is not shown, so its module has to be said again.
-    after_gap: bool,
+/// What stands beside a row's name.
+struct Beside {
+    marks: String,
+    /// The width of the column of source lines; 0 if there is none.
+    source_columns: usize,
 }
 
 /// How a tree is drawn.
@@ -73,207 +55,127 @@ pub(super) struct Drawing<'a> {
     pub(super) columns: Columns,
 }
 
-/// What is still to be drawn; the last on the stack comes next.
-enum Pending {
-    Chain(Chain),
-    Line(Line),
-    /// A line for frames left out, from the node `first` in to the node `last`.
-    Skipped {
-        first: usize,
-        last: usize,
-        frames: usize,
-        own: u64,
-        marks: Rc<str>,
-    },
-}
-
 impl Drawing<'_> {
-    /// Draws what is below `node`, and `node` itself where it has several children to hold together.
-    pub(super) fn draw(&self, out: &mut dyn Write) -> io::Result<()> {
-        let tops: Vec<usize> = self.shown_children(0);
-        let none: Rc<str> = "".into();
-        let chain = |head: usize| Pending::Chain(Chain { head, first: none.clone(), rest: none.clone(), above: None });
-        let mut stack: Vec<Pending> = match (self.view.kind, tops.as_slice()) {
-            (ViewKind::Context, [_, _, ..]) => vec![chain(0)],
-            _ => tops.into_iter().rev().map(chain).collect(),
-        };
-        while let Some(pending) = stack.pop() {
-            match pending {
-                Pending::Chain(chain) => self.lay_out(chain, &mut stack),
-                Pending::Line(line) => self.line(&line, out)?,
-                Pending::Skipped { first, last, frames, own, marks } => {
-                    let [outer, inner] = [first, last].map(|node| percent(self.cost(node), self.total()));
-                    let words = match outer == inner {
-                        true => format!("… {frames} more levels"),
-                        false => format!("… {frames} more levels ({outer} -> {inner})"),
-                    };
-                    writeln!(out, "{}{}{}", self.cells(None, None, own), marks, self.ink(Ink::Dim, &words))?;
-                }
-            }
+    /// Draws what is below the root, and the root itself where it has several children to hold together; `words` head the names.
+    pub(super) fn draw(&self, words: &str, out: &mut dyn Write) -> io::Result<()> {
+        let options = self.page.options;
+        let threshold = options.query.min_share * self.total() as f64;
+        let counted = (0..self.page.profile.metrics.len()).find(|&metric| is_shared_out_by(self.page.profile, metric));
+        let rows = Outline { view: self.view, threshold, is_whole: options.whole, counted }.rows();
+        let source_columns = self.source_columns(&rows);
+        let mut heading = self.heading(words);
+        if source_columns > 0 {
+            let room = options.width.saturating_sub(source_columns);
+            heading = format!("{heading:<room$}{SOURCE:>source_columns$}");
+        }
+        writeln!(out, "{}", self.ink(Ink::Bold, &heading))?;
+        // For each level that is open, whether its row was the last one.
+        let mut lasts = Vec::new();
+        for row in &rows {
+            lasts.truncate(row.depth);
+            lasts.push(row.is_last);
+            let line = self.line(row, &Beside { marks: self.marks(&lasts), source_columns });
+            writeln!(out, "{line}")?;
         }
         Ok(())
     }
 
-    /// Puts the lines of a chain and its branches on the stack.
-    fn lay_out(&self, chain: Chain, stack: &mut Vec<Pending>) {
-        // The frames of the chain, each with the branches between it and the next.
-        let mut frames = vec![chain.head];
-        let mut branches: Vec<Vec<usize>> = Vec::new();
-        loop {
-            let node = frames[frames.len() - 1];
-            let mut children = self.shown_children(node);
-            let next = self.continuation(node, &children);
-            if next.is_some() {
-                children.remove(0);
-            }
-            branches.push(children);
-            match next {
-                Some(next) => frames.push(next),
-                None => break,
-            }
-        }
-
-        let mut lines = Vec::new();
-        let mut from = 0;
-        let mut above = chain.above;
-        let mut after_gap = false;
-        while from < frames.len() {
-            let to = (from..frames.len()).find(|&i| !branches[i].is_empty()).unwrap_or(frames.len() - 1) + 1;
-            for link in self.condensed(&frames, from, to) {
-                let marks = if lines.is_empty() { &chain.first } else { &chain.rest };
-                lines.push(match link {
-                    Link::Skipped { first, frames: count } => {
-                        (above, after_gap) = (None, true);
-                        let own = (first..first + count).map(|i| self.own(frames[i])).fold(0, u64::saturating_add);
-                        let (first, last) = (frames[first], frames[first + count - 1]);
-                        Pending::Skipped { first, last, frames: count, own, marks: marks.clone() }
-                    }
-                    Link::Frame { first, times, period } => {
-                        let all = (0..times).map(|i| self.own(frames[first + i * period]));
-                        let own = all.fold(0, u64::saturating_add);
-                        let node = frames[first];
-                        let costs = self.costs(node);
-                        let same_cost = above.as_ref() == Some(&costs);
-                        above = Some(costs);
-                        let after_gap = std::mem::take(&mut after_gap);
-                        Pending::Line(Line { node, times, own, marks: marks.clone(), same_cost, after_gap })
-                    }
-                });
-            }
-            let ends = to == frames.len();
-            let beside = &branches[to - 1];
-            for (i, &branch) in beside.iter().enumerate() {
-                let last = ends && i + 1 == beside.len();
-                // An only caller of all there is.
-                let above = above.clone().filter(|_| beside.len() == 1 && self.view.kind == ViewKind::Callers);
-                let (first, rest) = self.branch_marks(last, &chain.rest);
-                lines.push(Pending::Chain(Chain { head: branch, first, rest, above }));
-            }
-            from = to;
-        }
-        stack.extend(lines.into_iter().rev());
-    }
-
-    /// The marks of a chain one step to the right of `marks`: before its first line, and before the others.
-    fn branch_marks(&self, last: bool, marks: &str) -> (Rc<str>, Rc<str>) {
-        let marks = self.bounded(marks);
-        let (first, rest) = match (self.view.kind, last) {
-            (ViewKind::Flat, _) => ("  ", "  "),
-            (_, false) => ("├ ", "│ "),
-            (_, true) => ("└ ", "  "),
+    /// What stands before a row's name: of the levels above it, and of itself.
+    fn marks(&self, lasts: &[bool]) -> String {
+        let Some((is_last, above)) = lasts.split_last().filter(|(_, above)| !above.is_empty()) else {
+            return String::new();
         };
-        (format!("{marks}{first}").into(), format!("{marks}{rest}").into())
+        // Marks leave room for a name: the outermost levels give way to an ellipsis.
+        let most = (self.page.options.width / 6).max(4);
+        let skipped = above.len().saturating_sub(most).max(1);
+        let mut marks = String::from(if skipped > 1 { "… " } else { "" });
+        above[skipped.min(above.len())..].iter().for_each(|is_last| marks += if *is_last { "  " } else { "│ " });
+        marks + if *is_last { "└ " } else { "├ " }
     }
 
-    /// Marks that leave room for a name: the outermost steps give way to an ellipsis.
-    fn bounded(&self, marks: &str) -> String {
-        let max = (self.page.options.width / 3).max(8);
-        let count = marks.chars().count();
-        if count + 2 <= max {
-            return marks.into();
-        }
-        let kept: String = marks.chars().skip(count + 4 - max).collect();
-        format!("… {kept}")
-    }
-
-    /// The child that continues the column of `node`: the first of `children`, if any does.
-    fn continuation(&self, node: usize, children: &[usize]) -> Option<usize> {
-        let &first = children.first()?;
-        let top_level = self.view.nodes[node].parent == Some(0);
-        let alone = children.len() == 1;
-        let most = self.cost(first) as f64 >= CONTINUES * self.cost(node) as f64;
-        let continues = match self.view.kind {
-            ViewKind::Flat => false,
-            // Below a procedure come its callers: they are a tree of their own.
-            ViewKind::Callers => !top_level && node != 0 && (alone || most),
-            // Processes and threads are beside each other, however little some cost.
-            ViewKind::Context => {
-                let kind = self.view.nodes[node].scope.kind;
-                alone || (most && (kind.is_frame() || kind.is_body()))
+    fn line(&self, row: &Row, beside: &Beside) -> String {
+        let Beside { marks, source_columns } = beside;
+        let last = row.steps[row.steps.len() - 1].node;
+        let cells = self.cells(self.cost(row.steps[0].node), row.steps[0].node, row.own);
+        let taken = self.cells_width() + columns(marks) + if *source_columns > 0 { source_columns + 2 } else { 0 };
+        let room = self.page.options.width.saturating_sub(taken).max(LEAST_NAME_COLUMNS);
+        let leaves = self.leaves(row);
+        let name = match row.steps.as_slice() {
+            [_] => self.name(row, room),
+            steps => {
+                let has_source = !self.source(row).is_empty();
+                let run = Run { view: self.view, profile: self.page.profile, steps, has_source };
+                run.fit(room.saturating_sub(columns(&leaves)))
             }
         };
-        (continues && self.view.nodes[first].scope.kind != ScopeKind::Pruned).then_some(first)
+        let used = columns(&name) + columns(&leaves);
+        let kind = self.view.nodes[last].scope.kind;
+        let ink = match kind {
+            ScopeKind::Pruned => Ink::Dim,
+            kind if kind.is_frame() || kind.is_body() => Ink::Plain,
+            _ => Ink::Bold,
+        };
+        let mut line =
+            format!("{cells}{}{}{}", self.ink(Ink::Dim, marks), self.ink(ink, &name), self.ink(Ink::Dim, &leaves));
+        let source = cut_start(&self.source(row), *source_columns);
+        if *source_columns > 0 && !source.is_empty() {
+            line += &" ".repeat((room + 2).saturating_sub(used) + source_columns - columns(&source));
+            line += &self.ink(Ink::Dim, &source);
+        }
+        line
     }
 
-    /// Children worth a line, most costly first; what was pruned comes last, if it is worth one.
-    fn shown_children(&self, node: usize) -> Vec<usize> {
-        let pruned = |&child: &usize| self.view.nodes[child].scope.kind == ScopeKind::Pruned;
-        let (rest, mut shown): (Vec<_>, Vec<_>) = self.view.children(node).partition(pruned);
+    /// The name of a row of one step.
+    fn name(&self, row: &Row, room: usize) -> String {
+        let step = row.steps[0];
+        let times = if step.times > 1 { format!(" ×{}", step.times) } else { String::new() };
+        let room = room.saturating_sub(times.chars().count());
+        // Its line stands in the column beside it.
+        if self.view.nodes[step.node].scope.kind == ScopeKind::Loop && !self.source(row).is_empty() {
+            return format!("loop{times}");
+        }
+        let is_cut = self.page.options.query.max_depth.is_some();
+        label(self.view, step.node, self.page.profile, is_cut).fit(room) + &times
+    }
+
+    /// How much of a run's cost continues below it, where more than the threshold leaves it on the way.
+    fn leaves(&self, row: &Row) -> String {
+        let first = self.cost(row.steps[0].node);
         let threshold = self.page.options.query.min_share * self.total() as f64;
-        shown.extend(rest.into_iter().filter(|&rest| self.cost(rest) as f64 >= threshold.max(1.0)));
-        shown
-    }
-
-    fn condensed(&self, frames: &[usize], from: usize, to: usize) -> Vec<Link> {
-        let key = |i: usize| chain::key(&self.view.nodes[frames[i]].scope);
-        let threshold = self.page.options.query.min_share * self.total() as f64;
-        let dull = |link: &Link| match link {
-            Link::Frame { first, times: 1, .. } => {
-                let node = frames[*first];
-                let call = self.view.nodes[node].scope.kind.is_frame() && self.view.nodes[node].recursion == 1;
-                call && self.own(node) as f64 <= threshold
+        match row.continues.filter(|_| row.steps.len() > 1) {
+            Some(next) if first.saturating_sub(next).saturating_sub(row.own) as f64 > threshold => {
+                format!("  {} → {}", percent(first, self.total()), percent(next, self.total()))
             }
-            _ => false,
-        };
-        let ends = match self.view.kind {
-            _ if self.page.options.whole => (usize::MAX, usize::MAX),
-            ViewKind::Callers => DULL_CALLERS,
-            ViewKind::Context | ViewKind::Flat => DULL_CALLS,
-        };
-        condense(from..to, key, dull, ends)
+            _ => String::new(),
+        }
     }
 
-    fn line(&self, line: &Line, out: &mut dyn Write) -> io::Result<()> {
-        let Line { node, times, own, ref marks, same_cost, after_gap } = *line;
-        let scope = &self.view.nodes[node].scope;
-        let above = self.view.nodes[node].parent.map(|parent| &self.view.nodes[parent].scope);
-        let changed = above.is_none_or(|above| above.module != scope.module) && self.view.kind != ViewKind::Flat;
-        let module = if changed || after_gap { module_label(scope, self.page.profile) } else { None };
-        let cells = self.cells((!same_cost).then_some(self.cost(node)), (!same_cost).then_some(node), own);
-        let times = times.max(self.view.nodes[node].recursion as usize);
-        let times = if times > 1 { format!(" (x {times})") } else { String::new() };
-        let module = module.map_or(String::new(), |module| format!("  {module}"));
-        let beside = self.cells_width() + columns(marks) + times.len() + columns(&module);
-        let room = self.page.options.width.saturating_sub(beside).max(24);
-        let label = label(self.view, node, self.page.profile, self.page.options.query.max_depth.is_some()).fit(room);
-        let label = match scope.kind {
-            ScopeKind::Pruned => self.ink(Ink::Dim, &label),
-            kind if kind.is_frame() || kind.is_body() => label,
-            _ => self.ink(Ink::Bold, &label),
-        };
-        let (marks, times, module) =
-            (self.ink(Ink::Dim, marks), self.ink(Ink::Bold, &times), self.ink(Ink::Dim, &module));
-        writeln!(out, "{cells}{marks}{label}{times}{module}")
+    /// Where a row's code is: file and line, else the module, if it is another one than the caller's.
+    fn source(&self, row: &Row) -> String {
+        if self.view.kind == ViewKind::Flat {
+            return String::new();
+        }
+        let scope = &self.view.nodes[row.steps[row.steps.len() - 1].node].scope;
+        if let Some(source) = source_label(scope, self.page.profile) {
+            return source;
+        }
+        let above = self.view.nodes[row.steps[0].node].parent.map(|above| self.view.nodes[above].scope.module);
+        let is_other = above != Some(scope.module);
+        module_label(scope, self.page.profile).filter(|_| is_other).unwrap_or_default()
     }
 
-    /// The numbers before a line, those of further metrics if a node is given.
-    fn cells(&self, cost: Option<u64>, node: Option<usize>, own: u64) -> String {
+    /// How wide the column of source lines is: 0 if there are none.
+    fn source_columns(&self, rows: &[Row]) -> usize {
+        let of = |row: &Row| columns(&self.source(row));
+        let most = SOURCE_COLUMNS.min(self.page.options.width / 4);
+        let widest = rows.iter().map(of).max().unwrap_or(0).min(most);
+        if widest == 0 { 0 } else { widest.max(SOURCE.len()) }
+    }
+
+    /// The numbers before a row.
+    fn cells(&self, cost: u64, node: usize, own: u64) -> String {
         let total = self.total();
-        let (share, cost) = match cost {
-            Some(cost) => (percent(cost, total), value(cost, self.unit())),
-            None => (String::new(), String::new()),
-        };
-        let mut cells = format!("{share:>6} {cost:>9}  ");
+        let mut cells = format!("{:>6} {:>9}  ", percent(cost, total), value(cost, self.unit()));
         if self.columns == Columns::TotalAndSelf {
             // Next to nothing is left blank: most frames only call.
             let own_share = if own as f64 * 2000.0 < total as f64 { String::new() } else { percent(own, total) };
@@ -281,8 +183,8 @@ impl Drawing<'_> {
             cells += "  ";
         }
         for (metric, width) in self.further() {
-            let cost = node.map(|node| self.cell(node, metric)).filter(|cost| *cost > 0);
-            let cell = cost.map(|bits| quantity::cell(bits, &self.page.profile.metrics[metric]));
+            let cell = Some(self.cell(node, metric)).filter(|cost| *cost > 0);
+            let cell = cell.map(|bits| quantity::cell(bits, &self.page.profile.metrics[metric]));
             cells += &format!("{:>width$}  ", cell.unwrap_or_default());
         }
         cells
@@ -330,11 +232,6 @@ impl Drawing<'_> {
         if self.columns == Columns::One { 18 } else { 26 }
     }
 
-    /// What a node costs by each column.
-    fn costs(&self, node: usize) -> Vec<u64> {
-        std::iter::once(0).chain(self.further().map(|(metric, _)| metric)).map(|m| self.cell(node, m)).collect()
-    }
-
     /// What stands in a node's line by a metric: the cost of it and of all below, but of what others are shared out by
     /// the procedure's own.
     fn cell(&self, node: usize, metric: usize) -> u64 {
@@ -345,7 +242,7 @@ impl Drawing<'_> {
     }
 
     /// The words above [`Drawing::cells`].
-    pub(super) fn heading(&self, words: &str) -> String {
+    fn heading(&self, words: &str) -> String {
         let unit = self.page.cost_heading();
         let mut line = match self.columns {
             Columns::One => format!("{:>6} {unit:>9}  ", "self"),
@@ -354,8 +251,7 @@ impl Drawing<'_> {
         for (metric, width) in self.further() {
             line += &format!("{:>width$}  ", heading_of(&self.page.profile.metrics[metric]));
         }
-        line += words;
-        self.ink(Ink::Bold, &line)
+        line + words
     }
 
     fn ink(&self, ink: Ink, text: &str) -> String {
@@ -368,14 +264,6 @@ impl Drawing<'_> {
 
     fn cost(&self, node: usize) -> u64 {
         self.view.inclusive(node).get(0)
-    }
-
-    fn own(&self, node: usize) -> u64 {
-        // What was pruned has no body: its cost is in its total.
-        if self.view.nodes[node].scope.kind == ScopeKind::Pruned {
-            return 0;
-        }
-        self.view.self_cost(node).get(0)
     }
 
     fn unit(&self) -> &str {

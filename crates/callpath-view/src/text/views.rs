@@ -13,20 +13,19 @@ use super::tree::{Columns, Drawing};
 use crate::ViewError;
 
 /// How a tree is read.
-fn how_to_read(kind: ViewKind) -> String {
-    const SELF: &str = "self = its own code, with its loops and inlined calls.";
-    const BRANCHES: &str = "├ and └ branch off.";
+fn how_to_read(kind: ViewKind) -> &'static str {
     match kind {
-        ViewKind::Context => format!("A row is called by the row above it in its column; {BRANCHES} {SELF}"),
-        ViewKind::Callers => {
-            format!("Below a procedure, a row calls the row above it in its column; {BRANCHES} {SELF}")
-        }
-        ViewKind::Flat => format!("A row is part of the row above it that stands further left. {SELF}"),
+        ViewKind::Context => "A row is called by the row that it hangs on; a › b: a calls b. The column self adds up.",
+        ViewKind::Callers => "A row calls the row that it hangs on; a ‹ b: b calls a.",
+        ViewKind::Flat => "A row is part of the row that it hangs on.",
     }
 }
 
 /// Trees of at most so many lines are left as they are.
 const SHORT_LINES: usize = 40;
+
+/// Of more activations on one path the outer ones alone have rows, and their number would be wrong: recursion is folded.
+const MANY_ACTIVATIONS: u32 = 32;
 
 /// Shares that are tried for the threshold, in turn, while the report's tree is too long.
 const COARSER: [f64; 3] = [0.02, 0.05, 0.1];
@@ -52,8 +51,13 @@ impl Views {
             let tree = drawn(&folded, page)?;
             return Ok(Views { folded, is_folded: is_recursive, tree });
         }
+        let may_collapse = !options.whole && options.may_collapse;
+        if may_collapse && folded.nodes.iter().any(|node| node.recursion > MANY_ACTIVATIONS) {
+            let tree = drawn(&folded, page)?;
+            return Ok(Views { folded, is_folded: true, tree });
+        }
         let tree = drawn(&profile.view(&options.query)?, page)?;
-        if !options.whole && options.may_collapse && lines(&tree) > SHORT_LINES {
+        if may_collapse && lines(&tree) > SHORT_LINES {
             let shorter = drawn(&folded, page)?;
             if 2 * lines(&shorter) <= lines(&tree) {
                 return Ok(Views { folded, is_folded: true, tree: shorter });
@@ -86,7 +90,7 @@ impl Views {
     pub(super) fn write(&self, title: &str, page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
         let title = titled(title, page, self.is_folded);
         writeln!(out, "{}", page.ink(Ink::Bold, &title))?;
-        for line in head::lines_of(&[how_to_read(self.folded.kind)], " ", page.options.width.max(40)) {
+        for line in head::lines_of(&[how_to_read(self.folded.kind).into()], " ", page.options.width.max(40)) {
             writeln!(out, "{}", page.ink(Ink::Dim, &line))?;
         }
         for metric in &page.profile.metrics {
@@ -120,14 +124,12 @@ fn drawing<'a>(view: &'a View, page: Page<'a>) -> Drawing<'a> {
 
 fn drawn(view: &View, page: Page<'_>) -> io::Result<Vec<u8>> {
     let words = match view.kind {
-        ViewKind::Context => "calls",
-        ViewKind::Callers => "procedure, and below it who calls it",
+        ViewKind::Context => "call path",
+        ViewKind::Callers => "procedure, and below it its callers",
         ViewKind::Flat => "module, file, procedure",
     };
-    let drawing = drawing(view, page);
     let mut text = Vec::new();
-    writeln!(text, "{}", drawing.heading(words))?;
-    drawing.draw(&mut text)?;
+    drawing(view, page).draw(words, &mut text)?;
     Ok(text)
 }
 

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use callpath_db::{Profile, Query, Recursion, ScopeKind, ViewKind};
+use callpath_db::{Inlined, Profile, Query, Recursion, ScopeKind, ViewKind};
 use callpath_view::text::{self, TextOptions};
 use clap::ValueEnum;
 
@@ -43,6 +43,12 @@ pub(crate) struct Arguments {
     /// Show at most this many levels
     #[arg(long, value_name = "LEVELS", value_parser = levels, allow_negative_numbers = true)]
     depth: Option<usize>,
+    /// Show each frame in a row of its own, also those that cost nothing themselves
+    #[arg(long)]
+    all: bool,
+    /// List inlined procedures apart; otherwise their bodies count for the procedures that they are in
+    #[arg(long, conflicts_with = "json")]
+    inlines: bool,
     /// Show source lines as rows of their own
     #[arg(long)]
     lines: bool,
@@ -116,6 +122,8 @@ fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
             width: arguments.width.unwrap_or_else(surroundings::width),
             color: surroundings::color(),
             may_collapse: arguments.recursion.is_none(),
+            whole: arguments.all,
+            inlined: if arguments.inlines { Inlined::Apart } else { Inlined::InTheirProcedures },
             max_lines: if arguments.threshold.is_some() { usize::MAX } else { defaults.max_lines },
             ..defaults
         };
