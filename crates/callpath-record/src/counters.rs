@@ -12,8 +12,8 @@ use crate::settings::RecordOptions;
 
 /// How often a period is held against the rate that was asked for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Events that are named one by one where the kernel refuses more for the same reason.
-const REFUSED_NAMED: usize = 3;
+/// How many events a note names before it counts the rest.
+const NAMED: usize = 3;
 /// A period that is off by less than this factor stays.
 const NEAR_ENOUGH: u64 = 2;
 
@@ -164,40 +164,73 @@ impl Ledger {
         }
     }
 
-    /// What is to be said of it.
+    /// At most two notes: on the events that shared the processor's counters, and on those that samples account for too
+    /// little of.
     pub(crate) fn notes(&self, events: &[Event]) -> Vec<String> {
-        let entries = events.iter().zip(&self.entries);
-        entries.flat_map(|(event, entry)| entry.notes(&event.name)).collect()
+        notes_of(events.iter().map(|event| event.name.as_str()).zip(&self.entries))
+    }
+}
+
+fn notes_of<'e>(entries: impl Iterator<Item = (&'e str, &'e Entry)> + Clone) -> Vec<String> {
+    let mut notes = Vec::new();
+    let (names, percents): (Vec<_>, Vec<_>) =
+        entries.clone().filter_map(|(name, entry)| Some((name, entry.percent_of_time()?))).unzip();
+    if let Some((least, most)) = range(&percents) {
+        let (were, their) = if names.len() == 1 { ("was", "its") } else { ("were", "their") };
+        let percent =
+            if least.round() == most.round() { format!("{most:.0}%") } else { format!("{least:.0}-{most:.0}%") };
+        notes.push(format!(
+            "{} {were} counted for {percent} of the time, since events share the processor's counters; {their} costs are \
+             scaled up to the whole",
+            named(&names)
+        ));
+    }
+    let (names, percents): (Vec<_>, Vec<_>) =
+        entries.filter_map(|(name, entry)| Some((name, entry.percent_in_samples()?))).unzip();
+    if let Some((least, most)) = range(&percents) {
+        let percent = if names.len() == 1 { format!("{most:.1}%") } else { format!("{least:.1}-{most:.1}%") };
+        notes.push(format!(
+            "{}: samples account for {percent} of the kernel's count; the kernel sends a thread one signal for all events \
+             before the thread is back in its own code",
+            named(&names)
+        ));
+    }
+    notes
+}
+
+/// The least and the largest value; `None`: there is none.
+fn range(values: &[f64]) -> Option<(f64, f64)> {
+    let all = || values.iter().copied();
+    all().reduce(f64::min).zip(all().reduce(f64::max))
+}
+
+/// The first names, and how many more events there are.
+fn named(names: &[&str]) -> String {
+    let first = names[..names.len().min(NAMED)].join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => first,
+        1 => format!("{first} and 1 more event"),
+        more => format!("{first} and {more} more events"),
     }
 }
 
 impl Entry {
-    fn notes(&self, name: &str) -> Vec<String> {
-        let mut notes = Vec::new();
+    /// Percent of the time in which the kernel counted the event; `None`: all of it.
+    fn percent_of_time(&self) -> Option<f64> {
         let count = Count { events: self.by_kernel, enabled_ns: self.enabled_ns, running_ns: self.running_ns };
-        if count.is_shared() {
-            let share = 100.0 * self.running_ns as f64 / self.enabled_ns as f64;
-            notes.push(format!(
-                "{name} was counted for {share:.0}% of the time, since events share the processor's counters; its costs are \
-                 scaled up to the whole"
-            ));
-        }
-        // Less is nothing that a person would act on. Where the period was adapted, costs were made to fit.
+        count.is_shared().then(|| 100.0 * self.running_ns as f64 / self.enabled_ns as f64)
+    }
+
+    /// Percent of the kernel's count that samples account for; `None`: enough. Costs of an adapted period are scaled to the
+    /// kernel's count, so more may be missing.
+    fn percent_in_samples(&self) -> Option<f64> {
         let tolerated = if self.is_adapted { self.by_kernel / 10 } else { self.by_kernel / 50 };
         let missing = self.by_kernel.saturating_sub(self.in_samples);
-        if missing > self.rest && missing > tolerated {
-            let share = 100.0 * self.in_samples as f64 / self.by_kernel as f64;
-            notes.push(format!(
-                "{name}: the kernel counted {}, of which {share:.1}% stand at samples; it gives a thread one signal for all \
-                 that happens before the thread is back in its own code",
-                self.by_kernel
-            ));
-        }
-        notes
+        (missing > self.rest && missing > tolerated).then(|| 100.0 * self.in_samples as f64 / self.by_kernel as f64)
     }
 }
 
-/// What is said of events that the kernel did not open: each one's name and error.
+/// A note on the events that the kernel did not open, given by name and error. `None`: there is none.
 fn not_opened(refused: &[(&str, String)]) -> Option<String> {
     let mut by_error: Vec<(&str, Vec<&str>)> = Vec::new();
     for (name, error) in refused {
@@ -207,15 +240,8 @@ fn not_opened(refused: &[(&str, String)]) -> Option<String> {
         }
     }
     let sentence = |(error, names): &(&str, Vec<&str>)| {
-        let more = names.len().saturating_sub(REFUSED_NAMED);
-        let named = names[..names.len() - more].join(", ");
-        match (names.len(), more) {
-            (1, _) => format!("{named} was not sampled in a process: the kernel did not open it there ({error})"),
-            (_, 0) => format!("{named} were not sampled in a process: the kernel did not open them there ({error})"),
-            _ => format!(
-                "{named} and {more} more events were not sampled in a process: the kernel did not open them there ({error})"
-            ),
-        }
+        let (were, them) = if names.len() == 1 { ("was", "it") } else { ("were", "them") };
+        format!("{} {were} not sampled in a process: the kernel did not open {them} there ({error})", named(names))
     };
     (!refused.is_empty()).then(|| by_error.iter().map(sentence).collect::<Vec<_>>().join("; "))
 }
@@ -306,18 +332,62 @@ mod tests {
         assert_eq!(outcome(1000, 50, 50, true).ratio(0), None);
     }
 
+    /// An event of which samples account for nearly all, and which was counted all the time.
+    const COUNTED: Entry =
+        Entry { by_kernel: 1000, in_samples: 995, rest: 10, enabled_ns: 7, running_ns: 7, is_adapted: false };
+
     #[test]
-    fn what_is_said_of_counts() {
-        let entry =
-            Entry { by_kernel: 1000, in_samples: 995, rest: 10, enabled_ns: 7, running_ns: 7, is_adapted: false };
-        assert!(entry.notes("e").is_empty());
-        let lost = Entry { in_samples: 500, ..entry }.notes("e");
-        assert!(
-            lost.len() == 1 && lost[0].starts_with("e: the kernel counted 1000, of which 50.0% stand at samples"),
-            "{lost:?}"
+    fn notes_on_one_event() {
+        let notes = |name, entry: Entry| notes_of([(name, &entry)].into_iter());
+        assert_eq!(notes("e", COUNTED), [""; 0]);
+        let missed = Entry { in_samples: 500, ..COUNTED };
+        assert_eq!(
+            notes("e", missed),
+            [
+                "e: samples account for 50.0% of the kernel's count; the kernel sends a thread one signal for all events \
+              before the thread is back in its own code"
+            ]
         );
-        let shared = Entry { enabled_ns: 4_000_000, running_ns: 1_000_000, ..entry }.notes("cycles");
-        assert!(shared.len() == 1 && shared[0].starts_with("cycles was counted for 25% of the time"), "{shared:?}");
+        let shared = Entry { enabled_ns: 4_000_000, running_ns: 1_000_000, ..COUNTED };
+        assert_eq!(
+            notes("cycles", shared),
+            [
+                "cycles was counted for 25% of the time, since events share the processor's counters; its costs are scaled up \
+              to the whole"
+            ]
+        );
+        assert_eq!(notes("e", Entry { in_samples: 500, ..shared }).len(), 2);
+    }
+
+    /// A recording may ask for hundreds of events, of which each shares a counter.
+    #[test]
+    fn notes_name_events_up_to_a_number() {
+        let names: Vec<_> = (0..200).map(|n| format!("mem:{n:#x}")).collect();
+        let notes = |entry: fn(u64) -> Entry, count: usize| {
+            let entries: Vec<_> = (0..count as u64).map(entry).collect();
+            notes_of(names.iter().map(String::as_str).zip(&entries))
+        };
+        let both = notes(
+            |n| Entry { in_samples: 500 + n, enabled_ns: 4_000_000, running_ns: 1_000_000 + 1000 * n, ..COUNTED },
+            200,
+        );
+        assert_eq!(
+            both,
+            [
+                "mem:0x0, mem:0x1, mem:0x2 and 197 more events were counted for 25-30% of the time, since events share the \
+                 processor's counters; their costs are scaled up to the whole",
+                "mem:0x0, mem:0x1, mem:0x2 and 197 more events: samples account for 50.0-69.9% of the kernel's count; the \
+                 kernel sends a thread one signal for all events before the thread is back in its own code",
+            ]
+        );
+        let equal: fn(u64) -> Entry = |_| Entry { enabled_ns: 4_000_000, running_ns: 1_000_000, ..COUNTED };
+        let [four] = &notes(equal, 4)[..] else { panic!("one note for all") };
+        assert!(
+            four.starts_with("mem:0x0, mem:0x1, mem:0x2 and 1 more event were counted for 25% of the time, "),
+            "{four}"
+        );
+        let [three] = &notes(equal, 3)[..] else { panic!("one note for all") };
+        assert!(three.starts_with("mem:0x0, mem:0x1, mem:0x2 were counted for 25% of the time, "), "{three}");
     }
 
     #[test]

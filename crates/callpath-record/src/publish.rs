@@ -209,12 +209,15 @@ mod tests {
         assert!(map.find(RunAddr(5 << 12)).is_some() && map.find(RunAddr(6 << 12)).is_none());
     }
 
-    /// Samples look up while maps are published as fast as it goes, each in one of four places.
+    /// Threads look up while maps are published as fast as it goes, each in one of four regions. Every eighth look-up of
+    /// a thread waits, between its looks at the slot, until its map's region is written again, so it is late for certain.
     #[test]
     fn a_look_up_gives_what_one_map_says_and_no_other() {
         use callpath_format::shared::load_map::CurrentMap;
         use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
         use std::sync::atomic::{AtomicBool, fence};
+
+        const LATE: u32 = 50;
 
         let mut publisher = Publisher::create(1 << 20, Vec::new()).expect("memory");
         let mut regions = MapRegions::default();
@@ -235,11 +238,21 @@ mod tests {
         slot.store(first.0, SeqCst);
         // SAFETY: the memory lives until the threads have ended; it changes as the load map's rules say.
         let published = unsafe { Published::new(publisher.memory.base(), publisher.memory.len_bytes()) };
-        let look = || {
+        let look_up = || {
             let (mut found, mut late) = (0u32, 0u32);
-            while !is_over.load(Relaxed) || found < 1000 {
+            for round in 0u64.. {
+                if is_over.load(Relaxed) || (found >= 1000 && late >= LATE) {
+                    break;
+                }
                 let map = CurrentMap(slot.load(Acquire));
-                let at = RunAddr((u64::from(found) % 9 + 1) << 12);
+                let at = RunAddr((round % 9 + 1) << 12);
+                let rewritten = map.generation() + MAPS_RETAINED as u32 - 1;
+                while round % 8 == 7
+                    && CurrentMap(slot.load(Acquire)).generation() < rewritten
+                    && !is_over.load(Relaxed)
+                {
+                    std::thread::yield_now();
+                }
                 let mapping = published.load_map(map.offset()).and_then(|map| map.find(at));
                 fence(Acquire);
                 if slot.load(Relaxed) != map.0 {
@@ -252,22 +265,23 @@ mod tests {
                 assert_eq!((mapping.module.0, mapping.flags), (generation as u16, generation as u16));
                 found += 1;
             }
-            late
+            (found, late)
         };
         std::thread::scope(|scope| {
-            let readers = [scope.spawn(look), scope.spawn(look)];
-            let begin = std::time::Instant::now();
+            let readers = [scope.spawn(look_up), scope.spawn(look_up)];
             for generation in 2.. {
-                let map = publisher.publish_map(&mut regions, &map_of(generation)).expect("there is room");
-                assert_eq!(u64::from(map.generation()), generation);
-                slot.store(map.0, SeqCst);
-                if begin.elapsed().as_millis() > 300 {
+                if readers.iter().all(|reader| reader.is_finished()) {
                     break;
                 }
+                let map = publisher.publish_map(&mut regions, &map_of(generation));
+                let Some(map) = map.filter(|map| u64::from(map.generation()) == generation) else { break };
+                slot.store(map.0, SeqCst);
             }
             is_over.store(true, Relaxed);
-            let late: u32 = readers.map(|reader| reader.join().expect("it saw what one map says")).iter().sum();
-            assert!(late > 0, "nobody looked while a map was published");
+            for reader in readers {
+                let (found, late) = reader.join().expect("it saw what one map says");
+                assert!(found >= 1000 && late >= LATE, "{found} found, {late} late when maps ended");
+            }
         });
     }
 }
