@@ -351,7 +351,7 @@ impl Search<'_, '_> {
     fn mark(&self, stack: &mut Stack) {
         let known = self.known;
         let frames = (known.inner() - known.outer()) as usize;
-        stack.marks.tell(self.sample.process, frames);
+        stack.marks.note_unmarked(self.sample.process, frames);
         let Some(noted) = stack.marks.begin(self.sample.process, frames) else { return };
         // Where the return address of the next frame inwards is, if it may be marked.
         let mut slot = 0;

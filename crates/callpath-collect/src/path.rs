@@ -68,7 +68,7 @@ fn find(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_it_is: bo
     let outwards = stack.marks.node_outwards();
     let end = if outwards.is_some() { End::Outermost } else { end };
     thread.record.frames.fetch_add(frames as u64, Relaxed);
-    stack.marks.tell(process, frames);
+    stack.marks.note_unmarked(process, frames);
     if !matches!(end, End::Outermost) && walker.code.unknown_code && !as_it_is {
         return Path::NoTable(walker.code.unknown_generated);
     }

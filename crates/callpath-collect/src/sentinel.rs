@@ -163,7 +163,7 @@ impl Marks {
     }
 
     /// Records why stacks are not marked, if a walk of this many frames has shown it.
-    pub(crate) fn tell(&self, process: &Process<'_>, walked: usize) {
+    pub(crate) fn note_unmarked(&self, process: &Process<'_>, walked: usize) {
         let unmarked = &process.slot.unmarked;
         if self.is_deep(process, walked) && process.slot.walks_itself.load(Relaxed) != 0 && unmarked.load(Relaxed) == 0
         {

@@ -75,7 +75,7 @@ impl<'m> Weight<'m> {
                     // The clock saw the thread in user mode: what it ran in the kernel is another sample's.
                     weight.leave_clock(2);
                 }
-                // Wall time is read at each context switch, which then has no event of its own.
+                // Wall time is read at each context switch, which then has no separate event.
                 let at_switches = settings.uses(Settings::WALL_TIME);
                 weight.read(|_, its| at_switches && its.meter == Settings::CONTEXT_SWITCHES);
             }

@@ -1,4 +1,4 @@
-//! fork: the child is a process of the same measurement, with a slot and a tree of its own.
+//! fork: the child is a process of the same measurement, with its own slot and tree.
 
 use callpath_collect::{Process, refused};
 use callpath_format::shared::refused::Calls;

@@ -120,7 +120,7 @@ macro_rules! real {
                 Ok(name) => name,
                 Err(_) => c"",
             };
-        // SAFETY: the C library and those that stand in for it (sanitizers, other preloaded objects) declare this name
+        // SAFETY: the C library and its replacements (sanitizers, other preloaded objects) declare this name
         // with this signature on x86-64, and are never unloaded.
         #[used]
         #[unsafe(link_section = "callpath_reals")]

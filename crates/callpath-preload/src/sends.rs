@@ -61,7 +61,7 @@ pub fn is_announced(info: &Info) -> bool {
     matches!(info.code, SI_TKILL | SI_QUEUE | SI_USER) && info.value == mark()
 }
 
-/// As the program would see one that a thread of its own has sent.
+/// As the program would see one from one of its threads.
 pub fn by_thread() -> Info {
     // SAFETY: the call writes no memory.
     let user = unsafe { call4(syscall_number::GETUID, [0, 0, 0, 0]) } as u32;

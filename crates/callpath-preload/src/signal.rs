@@ -113,7 +113,7 @@ unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Con
         TRAP_PERF => match event {
             Some(event) if info.perf_flags & TRAP_PERF_ASYNC != 0 => Some(Trigger::KernelLate(event)),
             Some(event) => Some(Trigger::Kernel(event)),
-            // The program has an event of its own; or ours came when we take part no longer.
+            // An event of the program; or one of ours, after this process has left the measurement.
             None if part::process().is_some() => return programs_own(info, context),
             None => None,
         },

@@ -328,7 +328,7 @@ hook! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigwait(set: *const c_void, signal: *mut c_int) -> c_int {
     loop {
-        // SAFETY: the program vouches for the set; null stands for no record.
+        // SAFETY: the program vouches for the set; null means no record.
         let got = unsafe { sigwaitinfo(set, core::ptr::null_mut()) };
         if got > 0 {
             // SAFETY: the program vouches for a place for a number.

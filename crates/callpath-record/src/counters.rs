@@ -10,7 +10,7 @@ use callpath_target::{Count, EventSpec, Every, PerfEvent, Pid};
 use crate::events::{Clock, Counter, Event};
 use crate::settings::RecordOptions;
 
-/// How often a period is held against the rate that was asked for.
+/// How often a period is compared with the rate that was asked for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How many events a note names before it counts the rest.
 const NAMED: usize = 3;
@@ -22,7 +22,7 @@ struct Open {
     metric: usize,
     event: PerfEvent,
     meter: u32,
-    /// Samples a second and thread, if it is for us to find the period.
+    /// Samples a second and thread, if the recorder adapts the period.
     rate: Option<u64>,
     period: u64,
     at_last_look: Count,
@@ -35,20 +35,20 @@ pub(crate) struct Counters {
     looked: Option<Instant>,
 }
 
-/// What a counted metric came to in a process.
+/// The result of a counted metric in a process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) metric: usize,
-    /// By the kernel.
+    /// The kernel's count.
     pub(crate) count: Count,
-    /// What a sample stands for, at the end.
+    /// The events that a sample weighs, at the end.
     pub(crate) period: u64,
-    /// The period was changed on the way, so that samples stand for about as much as they say.
+    /// The period was changed meanwhile, so that the samples' weights are approximate.
     pub(crate) is_adapted: bool,
 }
 
 impl Outcome {
-    /// By what ratio its costs have to be changed, given what all samples come to. `None`: they are right.
+    /// The ratio that corrects the metric's costs, given the sum over all samples. `None`: they are right.
     pub(crate) fn ratio(&self, in_samples: u64) -> Option<(u64, u64)> {
         let Count { events, enabled_ns, running_ns } = self.count;
         let shared = self.count.is_shared().then_some((enabled_ns, running_ns));
@@ -62,7 +62,8 @@ impl Outcome {
 }
 
 impl Counters {
-    /// Opens what was asked for, and says in the bases of the process's slot what samples stand for. Second: what could not be opened.
+    /// Opens the events of the options, and writes the weights of their samples to the bases of the process's slot.
+    /// Second: a note on the events that could not be opened.
     pub(crate) fn open(
         pid: Pid,
         bases: &[AtomicU64],
@@ -80,7 +81,7 @@ impl Counters {
             match Open::on(pid, metric, counter) {
                 Ok(open) => {
                     if counter.meter == Settings::COUNTED {
-                        open.tell(bases);
+                        open.write_base(bases);
                     }
                     counters.open.push(open);
                 }
@@ -98,7 +99,7 @@ impl Counters {
         self.looked = Some(Instant::now());
         for open in &mut self.open {
             if open.adapt() {
-                open.tell(bases);
+                open.write_base(bases);
             }
         }
     }
@@ -108,7 +109,7 @@ impl Counters {
         self.open.iter().for_each(|open| open.event.set_running(running));
     }
 
-    /// What the metrics that are counted by their events came to, as far as the kernel still says.
+    /// The results of the metrics that are counted by their events, as far as the kernel still reports them.
     pub(crate) fn outcomes(&self) -> impl Iterator<Item = Outcome> {
         self.open.iter().filter(|open| open.meter == Settings::COUNTED).filter_map(|open| {
             Some(Outcome {
@@ -124,12 +125,12 @@ impl Counters {
 /// One counted event in one process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
-    /// By its samples.
+    /// The events by its samples.
     pub(crate) in_samples: u64,
     pub(crate) outcome: Outcome,
 }
 
-/// The kernel's counts beside those that stand at samples, over all processes.
+/// The kernel's counts and those of samples, over all processes.
 #[derive(Default)]
 pub(crate) struct Ledger {
     /// By metric, as far as one was counted by its event.
@@ -140,7 +141,7 @@ pub(crate) struct Ledger {
 struct Entry {
     by_kernel: u64,
     in_samples: u64,
-    /// So much may be missing without being worth a word: what came after each thread's last sample.
+    /// How much may be missing without a note: the events after each thread's last sample.
     rest: u64,
     is_adapted: bool,
     enabled_ns: u64,
@@ -148,7 +149,7 @@ struct Entry {
 }
 
 impl Ledger {
-    /// Enters what a process came to.
+    /// Adds the results of a process that had `threads` threads.
     pub(crate) fn add(&mut self, counted: impl Iterator<Item = Counted>, threads: u64) {
         for Counted { in_samples, outcome } in counted {
             if self.entries.len() <= outcome.metric {
@@ -221,8 +222,8 @@ impl Entry {
         count.is_shared().then(|| 100.0 * self.running_ns as f64 / self.enabled_ns as f64)
     }
 
-    /// Percent of the kernel's count that samples account for; `None`: enough. Costs of an adapted period are scaled to the
-    /// kernel's count, so more may be missing.
+    /// Percent of the kernel's count that samples account for; `None`: enough. Costs of an adapted period are scaled
+    /// to the kernel's count, so more may be missing.
     fn percent_in_samples(&self) -> Option<f64> {
         let tolerated = if self.is_adapted { self.by_kernel / 10 } else { self.by_kernel / 50 };
         let missing = self.by_kernel.saturating_sub(self.in_samples);
@@ -257,8 +258,8 @@ impl Open {
         Ok(Open { metric, event, meter: counter.meter, rate, period, at_last_look: Count::default() })
     }
 
-    /// Says what its samples stand for.
-    fn tell(&self, bases: &[AtomicU64]) {
+    /// Writes its samples' weight, the period, to the bases.
+    fn write_base(&self, bases: &[AtomicU64]) {
         if let Some(base) = bases.get(self.metric) {
             base.store(self.period, Relaxed);
         }
@@ -283,9 +284,9 @@ impl Open {
     }
 }
 
-/// How the event is opened. Where a thread can read its own count, the kernel adapts the period in each thread: samples weigh
-/// what was read. Elsewhere a sample weighs its period, which must be known in the thread: then it is for us to adapt it.
-/// Second: the rate that it is adapted to.
+/// How the event is opened. Where a thread can read its own count, the kernel adapts the period in each thread: samples
+/// weigh what was read. Elsewhere a sample weighs its period, which must be known in the thread: then the recorder
+/// adapts it. Second: the rate that it is adapted to.
 fn with_period(counter: &Counter) -> (EventSpec, Option<u64>) {
     match counter.spec.every {
         Every::Rate(rate) if counter.meter == Settings::COUNTED => {
@@ -296,7 +297,7 @@ fn with_period(counter: &Counter) -> (EventSpec, Option<u64>) {
     }
 }
 
-/// The period that gives `rate` samples a second of a thread that ran. `None`: too little was seen.
+/// The period that gives `rate` samples a second of a thread that ran. `None`: it ran for too short a time.
 fn period_for(events: u64, ran_ns: u64, rate: u64) -> Option<u64> {
     const LEAST_NS: u64 = 10_000_000;
     if ran_ns < LEAST_NS {
@@ -419,7 +420,7 @@ mod tests {
 
     #[test]
     fn periods_of_rates() {
-        // 3e9 events in a second of running, 1000 samples: each stands for 3e6.
+        // 3e9 events in a second of running, 1000 samples: each weighs 3e6.
         assert_eq!(period_for(3_000_000_000, 1_000_000_000, 1000), Some(3_000_000));
         // Two threads that ran half a second each are a second of threads' time.
         assert_eq!(period_for(500, 1_000_000_000, 1000), Some(1));
