@@ -1,5 +1,5 @@
-//! A thread's life: its record is made in a chunk, its clocks are set when it begins, and its rest,
-//! which no sample has had, is attributed when it ends.
+//! A thread's life: its record is made in a chunk, its clocks are set when it begins, and what
+//! no sample has had is attributed when it ends.
 
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::thread::layout;

@@ -1,5 +1,5 @@
 //! The sentinel (csprof-2006, section 2): a sample marks a frame by putting a stub's address in its return address's
-//! place. The next walk ends at the mark, and continues in the tree at the marked frame's node. A return through the
+//! place. The next walk ends at the mark, and continues in the tree at the caller's node. A return through the
 //! stub is counted, and moves the mark to the caller's frame.
 //!
 //! Only the thread's own stack is marked, and only frames whose return address lies right below the caller's

@@ -19,7 +19,7 @@ const NAMES: &str = "names-";
 /// How many unreadable files are named one by one.
 const LOSSES_NAMED: usize = 5;
 
-/// The name of the session file.
+/// Appended to a file's name while the file is being written.
 pub(crate) const TEMPORARY: &str = ".new";
 
 /// The name of a process's file.

@@ -50,7 +50,7 @@ impl Open {
         self.file.write_all_at(&self.len_bytes.to_le_bytes(), LENGTH_AT as u64)
     }
 
-    /// Whether appending this many bytes is better than rewriting the whole.
+    /// Whether the appended records, with this payload, are so long that the whole is rewritten.
     fn is_long(&self, payload: &[u8], has_ended: bool) -> bool {
         let appended = self.len_bytes - self.whole_bytes + payload.len() as u64;
         if has_ended {

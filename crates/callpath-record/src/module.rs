@@ -121,7 +121,7 @@ impl Module {
         }
     }
 
-    /// Its entry in a load map.
+    /// Its flags in a load map.
     pub(crate) fn flags(&self) -> u16 {
         let flag = |is_set: bool, flag: u16| if is_set { flag } else { 0 };
         flag(self.return_use.reads, Mapping::PINNED) | flag(self.return_use.catches, Mapping::CATCHES)

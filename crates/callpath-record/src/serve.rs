@@ -34,8 +34,8 @@ use totals::Totals;
 
 /// How often the files are written, unless writing them takes too long.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
-/// Between two writings there is so many times the time that one took. What has changed is written once,
-/// however often that is: more would spare little.
+/// The time between two writings is at least this many times what one took. A larger share would save little: only
+/// changes are written.
 const WRITE_SHARE: u32 = 4;
 /// How long a process that was not rung for waits at most to be looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -73,7 +73,7 @@ impl Thread {
         self.record(allocator).is_some_and(|r| r.state.load(Acquire) == ThreadRecord::EXITED)
     }
 
-    /// Whether the thread can add no more: its record shows its end, or it has run and the kernel no longer knows it.
+    /// Whether the thread can add no more: the kernel no longer knows it, or its record shows its end before it ran.
     pub(crate) fn has_ended(&self, allocator: &ArenaAllocator, pid: callpath_target::Pid) -> bool {
         let Some(record) = self.record(allocator) else { return true };
         let tid = record.tid.load(Relaxed);

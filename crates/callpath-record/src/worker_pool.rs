@@ -103,8 +103,8 @@ impl WorkerPool {
         });
     }
 
-    /// The next table that is done; waits at most the given time if one is being built. Without a
-    /// worker, a table that samples wait for is built here.
+    /// The next table that is done; waits at most `patience` if one is being built. Without a worker, a table that
+    /// samples wait for is built here.
     pub(crate) fn next(&mut self, patience: Duration) -> Option<(ModuleId, Built)> {
         if self.under_way == [0; 2] {
             return None;

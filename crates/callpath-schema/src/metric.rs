@@ -6,7 +6,7 @@ use crate::MetricId;
 /// One column of a profile. Metric 0 is the one by which views are sorted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metric {
-    /// Its row in the registry; `None`: the profile is from another program or another version of callpath.
+    /// Its row in the registry; `None`: the profile was not recorded by this version of callpath.
     pub id: Option<MetricId>,
     /// As typed: `cpu-time`, `samples`.
     pub name: String,

@@ -148,7 +148,7 @@ mod tests {
             ("event=0x100", "more than its bits"),
             ("event=x", "no number"),
             ("evnt=1", "cmask, edge, event"),
-            ("../type=1", "no term"),
+            ("../type=1", "not a term"),
             ("freq=0", "out of range"),
         ] {
             let said = spec(terms).unwrap_err().to_string();

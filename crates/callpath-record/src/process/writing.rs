@@ -117,7 +117,7 @@ impl Process {
         self.put_together_ended();
     }
 
-    /// Brings a thread's profile up to date and returns its index. `is_last`: the thread adds nothing any more.
+    /// Brings a thread's profile up to date, and returns its last state. `is_last`: the thread adds nothing any more.
     fn follow(&mut self, index: usize, shared: &mut Shared, is_last: bool) -> Parting {
         let time_base = shared.began.time_base();
         let ThreadState::Live(thread) = &mut self.threads[index] else { return Parting::default() };
