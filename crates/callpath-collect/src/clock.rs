@@ -9,11 +9,11 @@ use crate::syscall::{call4, number};
 /// Time stamp counter, ticks. Cheap; the recorder knows how long a tick is.
 #[inline]
 pub fn ticks() -> u64 {
-    // SAFETY: every x86-64 processor has it; where the kernel forbids it (PR_TSC), so is all else that reads time.
+    // SAFETY: every x86-64 processor has it; if the kernel forbids it (PR_TSC), other reads of time fail, too.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// The calling thread's time on a CPU, user and kernel, nanoseconds. `None`: nothing tells.
+/// The calling thread's time on a CPU, user and kernel, nanoseconds. `None`: it cannot be read.
 #[inline]
 pub fn thread_cpu_ns() -> Option<u64> {
     const THREAD_CPUTIME: usize = 3;
@@ -30,11 +30,11 @@ pub fn monotonic_ns() -> u64 {
     clock_gettime(MONOTONIC).unwrap_or_else(|| refused::time_at(ticks()))
 }
 
-/// What the kernel's account says of the calling thread.
+/// The kernel's usage statistics of the calling thread (getrusage).
 #[derive(Clone, Copy, Default)]
 pub struct Usage {
-    /// User time and kernel time as the kernel divides its CPU time, nanoseconds (microseconds resolution). Their sum is
-    /// the CPU time.
+    /// User time and kernel time as the kernel divides its CPU time, nanoseconds
+    /// (microseconds resolution). Their sum is the CPU time.
     pub user_ns: u64,
     /// See `user_ns`.
     pub kernel_ns: u64,
@@ -54,7 +54,7 @@ impl Usage {
         let mut usage = [0u64; 18];
         // SAFETY: `usage` has the size of `struct rusage`, 144 bytes.
         unsafe { call4(number::GETRUSAGE, [RUSAGE_THREAD, usage.as_mut_ptr() as usize, 0, 0]) };
-        // A filter may say success, too: then nothing was written, not even how large the thread's memory was.
+        // A filter may also fake success: then nothing was written, not even the size of the thread's memory.
         if usage.iter().all(|word| *word == 0) {
             refused::learn(Calls::GETRUSAGE);
         }
@@ -87,7 +87,7 @@ fn clock_gettime(clock: usize) -> Option<u64> {
     let mut time = [0u64; 2];
     // SAFETY: `time` has the size of `struct timespec`.
     let result = unsafe { call4(number::CLOCK_GETTIME, [clock, time.as_mut_ptr() as usize, 0, 0]) };
-    // A filter may say success, too: then nothing was written.
+    // A filter may also fake success: then nothing was written.
     let ns = time[0].wrapping_mul(1_000_000_000).wrapping_add(time[1]);
     if result == 0 && ns == 0 {
         refused::learn(Calls::CLOCK_GETTIME);

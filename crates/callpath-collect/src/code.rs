@@ -24,14 +24,15 @@ pub(crate) struct Code<'p, 'm> {
     map: CurrentMap,
     /// Where the bytes of generated code are read.
     memory: Probed,
-    /// Some frame's code is not in the load map, its table is still being built, or it was generated at run time and is not
-    /// what its table was built for: the recorder may know more.
+    /// Some frame's code is not in the load map, its table is still being built, or it was generated at run time and is
+    /// not what its table was built for: the recorder may know more.
     pub(crate) unknown_code: bool,
     /// Where the first of it was generated at run time.
     pub(crate) unknown_generated: Option<RunAddr>,
     /// Some frame is one of generated code.
     pub(crate) met_generated: bool,
-    /// What this walk has found of generated code, by its address and whether it was returned to: recursion meets it again.
+    /// What this walk has found of generated code, by its address and whether
+    /// it was returned to: recursion meets it again.
     memo: &'m [[AtomicU64; 4]],
 }
 
@@ -72,8 +73,9 @@ impl<'p, 'm> Code<'p, 'm> {
 
     /// Empties the cache if the load map is another one than it was filled from.
     ///
-    /// That it says in the record which one it goes by keeps what that one names from being overwritten during this sample: the
-    /// recorder publishes a map before it looks at `busy`, we look at the map after we have set that.
+    /// The record names the load map that the sample uses, which keeps whatever that map names
+    /// from being overwritten during the sample: the recorder publishes a map before it looks at
+    /// `busy`, we look at the map after we have set that.
     fn follow_map(&mut self, record: &ThreadRecord) {
         self.map = CurrentMap(self.process.slot.load_map.load(SeqCst));
         let generation = self.map.generation();
@@ -153,8 +155,8 @@ impl<'p, 'm> Code<'p, 'm> {
         Lookup { located, lasts: kind != Packed::WIDE && kind != Packed::UNKNOWN }
     }
 
-    /// Code that the program generated at run time: its recipe holds if its procedure is still the one that was analysed, and
-    /// a return address in it stands behind a call.
+    /// Code that the program generated at run time: its recipe holds if its procedure is still the one that was
+    /// analysed, and a return address in it follows a call.
     fn locate_generated(&mut self, mapping: &Mapping, point: CodePoint) -> Located {
         let addr = point.lookup();
         let key = FrameKey::in_module(mapping.module, addr.to_link(mapping.bias));

@@ -1,10 +1,10 @@
-//! Stacks that are deeper than one sample may walk. What a sample finds out is kept, and the thread's next one goes on from
-//! there: it walks the new frames up to one that is known, compares every word that the way outwards of it went by, and goes
-//! on where the last walk or insertion of nodes had to stop. So a path is whole after some samples, however deep, and each
-//! of them takes a bounded time.
+//! Stacks that are deeper than one sample may walk. The facts that a sample finds are kept, and the thread's next
+//! sample continues from there. It walks the new frames up to a known one, compares every word that the known way
+//! outwards depended on, and continues where the last walk or insertion of nodes stopped. So a path is complete after
+//! some samples, however deep, and each sample takes a bounded time.
 //!
-//! Nothing is guessed: a word that is otherwise than it was, and all that is known inwards of it, is forgotten. What was
-//! sampled before the outer frames were known stays partial: they may have been others then.
+//! Nothing is guessed: a word that has changed is forgotten, with everything that is known inwards of it. Samples from
+//! before the outer frames were known stay partial: those frames may have been others then.
 
 mod front;
 mod known;
@@ -31,9 +31,9 @@ use crate::work::{self, Work};
 use front::Front;
 use known::{FRESH, Fact, List, MOST, Stretch};
 
-/// How many frames the sentinel's are noted of: those that are the next to return.
+/// How many frames are noted for the sentinel: those that return next.
 const NOTED: u32 = 1024;
-/// Samples in vain are followed by so many, at most, that do not try.
+/// After samples that failed, at most this many do not try.
 const MOST_SKIPPED: u32 = 63;
 
 /// What became of a deep sample's path.
@@ -44,7 +44,7 @@ pub(crate) enum Outcome {
     Partial(ArenaRef),
     /// Some code on it has no table; the first of it that was generated at run time, if it was.
     Unknown(Option<RunAddr>),
-    /// More is to be done than one sample may do. `gets_on`: later samples go on from where it stopped.
+    /// The work exceeds one sample's budget. `gets_on`: later samples continue where it stopped.
     TooMuch {
         /// See the variant.
         gets_on: bool,
@@ -55,16 +55,16 @@ pub(crate) enum Outcome {
 enum Fresh {
     /// At a frame that is known: its position.
     Joined(u32),
-    /// By itself.
+    /// At the end of the stack, or where no walk gets further.
     Ended(End),
-    /// There is more.
+    /// At the end of the budget: there are more frames.
     TooMuch,
-    /// There is more to compare than one sample may.
+    /// At the end of the budget for comparing.
     TooMuchKnown,
     NoMemory,
 }
 
-/// What a comparison has shown.
+/// Result of a comparison.
 enum Compared {
     Same,
     /// From this position on, inwards.
@@ -72,9 +72,9 @@ enum Compared {
     TooMuch,
 }
 
-/// What a walk over new frames has come over.
+/// Progress of a walk over new frames.
 struct Walked {
-    /// The frame that it has come to.
+    /// The frame that it has reached.
     front: Front,
     /// How many facts are in the list of new ones.
     len: u32,
@@ -90,8 +90,8 @@ struct Search<'s, 'm> {
     work: Work,
 }
 
-/// Finds the path of a sample of a deep stack, or as much of it as one sample may; `as_it_is`: a path on which some code has no
-/// table ends there. `None`: no memory. Out of line: signal stacks are small.
+/// Finds the path of a sample of a deep stack, or as much of it as one sample's budget allows. `as_it_is`: a path on
+/// which some code has no table ends there. `None`: no memory. Out of line: signal stacks are small.
 #[inline(never)]
 pub(crate) fn find(sample: &Sample<'_, '_>, stack: &mut Stack, as_it_is: bool) -> Option<Outcome> {
     let (known, fresh) = known_stack(sample.process, sample.thread)?;
@@ -102,7 +102,7 @@ pub(crate) fn find(sample: &Sample<'_, '_>, stack: &mut Stack, as_it_is: bool) -
         state.skip.store(skipped - 1, Relaxed);
         return Some(Outcome::TooMuch { gets_on: false });
     }
-    // A load map that changes may say otherwise.
+    // The answer may change with the load map.
     let generation = sample.thread.record.cache_generation.load(Relaxed);
     if known.inner() == 0 || state.generation.load(Relaxed) != generation {
         known.clear();
@@ -118,7 +118,7 @@ pub(crate) fn find(sample: &Sample<'_, '_>, stack: &mut Stack, as_it_is: bool) -
     let work = begin_work(sample, state, is_to_learn);
     let mut search = Search { sample, as_it_is, known, fresh, work };
     let outcome = if is_walked && is_to_learn {
-        // What the stack was at the last sample has got its place in the tree before the next one is walked.
+        // The stack of the last sample has its nodes in the tree before the next one is walked.
         let is_full = state.end.load(Relaxed) == Deep::OUTERMOST;
         search.work.spend_reserve();
         search.node(is_full).map(|_| Outcome::TooMuch { gets_on: true })
@@ -150,7 +150,7 @@ fn suffix_frames(sample: &Sample<'_, '_>) -> Option<usize> {
     sample.process.session.settings.suffix_frames()
 }
 
-/// What is known of a thread's deep stack.
+/// The known facts about a thread's deep stack.
 fn known_stack<'p, 'm>(process: &'p Process<'m>, thread: Thread<'m>) -> Option<(Stretch<'p, 'm>, List<'p, 'm>)> {
     let base = thread.chunk.0 as usize * CHUNK_LEN_BYTES;
     let state: &Deep = process.arena.at_offset(base + layout::DEEP)?;
@@ -171,7 +171,7 @@ impl Search<'_, '_> {
         let joined = match ended {
             Fresh::Joined(at) => {
                 known.cut(at + 1);
-                // The frame that is known stands in both. What it has called may be another one now.
+                // The known frame is in both lists. Its callee may be another one now.
                 len -= 1;
                 known.list.remark(at, fresh.fact(len)?)?;
                 front
@@ -271,7 +271,7 @@ impl Search<'_, '_> {
         if matches!(end, End::Broken) { broken } else { Fresh::Ended(end) }
     }
 
-    /// Walks on where the last walk outwards stopped.
+    /// Continues the walk outwards where the last one stopped.
     #[inline(never)]
     fn walk_outwards(&mut self, code: &mut Code<'_, '_>, stack: &mut Stack, mut front: Front) -> Option<()> {
         let known = self.known;
@@ -312,7 +312,7 @@ impl Search<'_, '_> {
         self.known.state.end.store(end, Relaxed);
     }
 
-    /// The node of the innermost frame, if that much may be done now. `None`: no memory.
+    /// The node of the innermost frame, if the budget allows. `None`: no memory.
     #[inline(never)]
     fn node(&mut self, is_full: bool) -> Option<Option<ArenaRef>> {
         let known = self.known;
@@ -351,7 +351,7 @@ impl Search<'_, '_> {
     fn mark(&self, stack: &mut Stack) {
         let known = self.known;
         let frames = (known.inner() - known.outer()) as usize;
-        stack.marks.tell(self.sample.process, frames);
+        stack.marks.note_unmarked(self.sample.process, frames);
         let Some(noted) = stack.marks.begin(self.sample.process, frames) else { return };
         // Where the return address of the next frame inwards is, if it may be marked.
         let mut slot = 0;
@@ -365,7 +365,8 @@ impl Search<'_, '_> {
         stack.mark(self.sample.interrupted, noted.frames);
     }
 
-    /// Compares all that the way outwards of a known frame went by with what is there now. `front`: at that frame.
+    /// Compares each word that the way outwards of a known frame depended
+    /// on with its value now. `front`: at that frame.
     fn compare(&mut self, joined: u32, front: &Front, stack: &mut Stack) -> Compared {
         let known = self.known;
         let mut end = joined;

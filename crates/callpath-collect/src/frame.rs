@@ -16,9 +16,9 @@ pub(crate) struct Frame<'w> {
 }
 
 impl Frame<'_> {
-    /// What is to be known of it when its return address may be marked. One that a signal of the program's has interrupted may be about
-    /// to go on to code that keeps its return address, as a stub of the linkage table does to `setjmp`; of the one that the sample
-    /// itself has interrupted that is looked at (`may_leave` in `sentinel.rs`).
+    /// What is to be known of it when its return address may be marked. One that a signal of the program's has
+    /// interrupted may be about to jump to code that keeps its return address, as a stub of the linkage table does to
+    /// `setjmp`; of the one that the sample itself has interrupted that is looked at (`may_leave` in `sentinel.rs`).
     #[inline]
     pub(crate) fn head(self) -> u16 {
         let is_interrupted = matches!(self.cursor.point, CodePoint::Exact(_)) && !self.is_innermost;

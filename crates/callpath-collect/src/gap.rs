@@ -1,8 +1,8 @@
-//! Time in which no sample could come, since the thread had blocked the signal where nobody sees it: it stands in a scope of
-//! its own, and not at the sample that comes when the signal is unblocked, which is somewhere else.
+//! Time in which no sample could come, since the thread had blocked the signal by a direct system call. It is shown in
+//! a separate scope, not at the sample that comes when the signal is unblocked, which is elsewhere.
 //!
-//! While SIGTRAP is blocked the kernel keeps one sample and gives it late. What says that samples could come is the last one
-//! that did, kept or not: time since then that holds several periods was blocked. Time of samples that were dropped
+//! While SIGTRAP is blocked the kernel keeps one sample and gives it late. The last sample, kept or not, shows that
+//! samples could come: if several periods have passed since, the signal was blocked. Time of samples that were dropped
 //! (throttled, say) is not: they came, and it is the next kept one's.
 
 use callpath_format::frame::{FrameKey, Gap};
@@ -19,14 +19,14 @@ use crate::weight::{self, Weight};
 /// Fewer periods without a sample are no gap: one that comes late leaves its period to the next one.
 const LEAST_PERIODS: u64 = 2;
 
-/// A thread's timer fires at the kernel's ticks only, which are 10 ms apart at most, and a virtual machine may be stopped for some of
-/// them: in so much time in user mode without one it was blocked.
+/// A thread's timer fires at the kernel's ticks only, which are 10 ms apart at most, and a virtual machine may be
+/// stopped for some of them: in so much time in user mode without one it was blocked.
 const TIMERS_SILENCE_NS: u64 = 200_000_000;
 
 /// A signal that waited for the end of our own handler comes within this part of a millisecond after it.
 const BEHIND_HANDLER_PER_MS: u64 = 20;
 
-/// Looks whether a sample that has come says that none could come before it, and leaves a gap.
+/// Checks whether a sample shows that none could come before it, and adds a gap then.
 pub(crate) fn find(process: &Process<'_>, thread: Thread<'_>, trigger: Trigger, begin: u64) {
     match trigger {
         Trigger::KernelLate(EventOf::Metric(metric)) => leave(process, thread, begin, Some(metric)),
@@ -48,8 +48,9 @@ pub(crate) fn could_come(process: &Process<'_>, record: &ThreadRecord, cpu_begin
     record.seen_cpu_ns.store(cpu_begin_ns.saturating_add(spent_ns), Relaxed);
 }
 
-/// Gives what has passed since the last sample to the gap: of clocks whole periods, of what the thread reads all that no
-/// sample has had, if some clock missed samples or `late` is its event; of what is counted by its event, the pending count of `late`.
+/// Gives what has passed since the last sample to the gap: of clocks whole periods, of what the thread
+/// reads all that no sample has had, if some clock missed samples or `late` is its event; of what is
+/// counted by its event, the pending count of `late`.
 pub(crate) fn leave(process: &Process<'_>, thread: Thread<'_>, now_ticks: u64, late: Option<usize>) {
     let (settings, record) = (&process.session.settings, thread.record);
     let since_ticks = now_ticks.saturating_sub(record.last_end.load(Relaxed));

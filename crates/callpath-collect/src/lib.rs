@@ -1,8 +1,8 @@
-//! All that may run inside a signal handler of the measured program: from an interrupted thread to a node of its tree.
-//! Knows no libc, no object file and no instruction; it sees shared memory, recipe tables and a stack.
+//! The code that may run inside a signal handler of the measured program: from an interrupted thread to a node of its
+//! tree. Knows no libc, no object file and no instruction; it sees shared memory, recipe tables and a stack.
 //!
-//! Nothing here allocates from the program's heap, takes a lock, calls into libc, prints or panics. Whatever runs
-//! inside a sample takes an `InSample`, which says so.
+//! Nothing here allocates from the program's heap, takes a lock, calls into libc, prints or panics. Code that
+//! runs inside a sample takes an `InSample` as proof.
 #![no_std]
 
 pub mod clock;

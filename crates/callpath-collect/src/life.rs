@@ -1,5 +1,5 @@
-//! A thread's life: its record is made in a chunk, its clocks are set when it begins, and what no sample has had is given away when
-//! it ends.
+//! A thread's life: its record is made in a chunk, its clocks are set when it begins, and what
+//! no sample has had is attributed when it ends.
 
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::thread::layout;
@@ -66,7 +66,7 @@ impl<'m> Thread<'m> {
         }
     }
 
-    /// Sets the clocks of a thread that begins to run now: what it used before belongs to nobody's sample.
+    /// Sets the clocks of a thread that begins to run now: its earlier use belongs to no sample.
     pub fn start_clocks(&self, process: &Process<'_>) {
         self.start_clocks_at(process, 0);
     }
@@ -102,16 +102,16 @@ impl<'m> Thread<'m> {
             })
     }
 
-    /// Says that no sample could come between the last one and now. For the thread itself.
+    /// Records that no sample could come between the last one and now. For the thread itself.
     pub fn leave_gap(&self, process: &Process<'m>) {
         if let Some(_in_sample) = InSample::begin(self.record) {
             gap::leave(process, *self, clock::ticks(), None);
         }
     }
 
-    /// Gives what no sample has had yet away: a clock's rest, which is less than a period, to the node of its last sample,
-    /// and what has happened since a counter's last sample, which may be much, to the root. For the thread itself, when
-    /// it ends. `no_sample_could_come`: nor could one come just before.
+    /// Attributes what no sample has had yet: a clock's rest, which is less than a period, to the node of its last
+    /// sample, and what has happened since a counter's last sample, which may be much, to the root. For the thread
+    /// itself, when it ends. `no_sample_could_come`: nor could one come just before.
     pub fn flush(&self, process: &Process<'m>, no_sample_could_come: bool) {
         let Some(_in_sample) = InSample::begin(self.record) else { return };
         if no_sample_could_come {

@@ -1,8 +1,8 @@
 //! From an interrupted thread to the node of its call path.
 //! No clocks and no metrics here.
 //!
-//! A walk finds the innermost frame first, a tree wants the outermost first: the frames of a walk are kept in a buffer of
-//! 1,024. A deeper stack is not walked at once (`deep.rs`).
+//! A walk finds the innermost frame first, a tree wants the outermost first: the frames of a walk are kept in a buffer
+//! of 1,024. A deeper stack is not walked at once (`deep.rs`).
 
 use callpath_format::address::RunAddr;
 use callpath_format::frame::FrameKey;
@@ -32,13 +32,14 @@ pub(crate) enum Path {
     Partial(ArenaRef),
     /// Some code on it has no table yet; the first of it that was generated at run time, if it was.
     NoTable(Option<RunAddr>),
-    /// There are more frames than one walk goes over: their keys are in the buffer.
+    /// There are more frames than one walk covers: the keys of the inner ones are in the buffer.
     Deep,
     /// No memory for new nodes.
     NoMemory,
 }
 
-/// Walks and finds the node. `ordinary`: an event has interrupted the program's own code. `as_it_is`: a path on which some code has no table ends there.
+/// Walks and finds the node. `ordinary`: an event has interrupted the program's own code. `as_it_is`: a
+/// path on which some code has no table ends there.
 pub(crate) fn of(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_it_is: bool) -> Path {
     // One after the other, not one inside of the other: signal stacks are small.
     let path = find(sample, stack, ordinary, as_it_is);
@@ -63,11 +64,11 @@ fn find(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_it_is: bo
     if matches!(end, End::Broken) && !stack.marks.is_met() {
         return Path::Deep;
     }
-    // Outwards of a mark all is as it was at the sample that set it: on a full path.
+    // Outwards of a mark, all frames are as they were at the sample that set it, and the path is full.
     let outwards = stack.marks.node_outwards();
     let end = if outwards.is_some() { End::Outermost } else { end };
     thread.record.frames.fetch_add(frames as u64, Relaxed);
-    stack.marks.tell(process, frames);
+    stack.marks.note_unmarked(process, frames);
     if !matches!(end, End::Outermost) && walker.code.unknown_code && !as_it_is {
         return Path::NoTable(walker.code.unknown_generated);
     }
@@ -90,7 +91,7 @@ fn find(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_it_is: bo
     }
 }
 
-/// What a walk has left in the buffer.
+/// The result of a walk, with the keys in the buffer.
 struct Walked<'s, 'm> {
     /// The node that its path begins at.
     root: ArenaRef,
@@ -143,7 +144,8 @@ impl<'p, 'm> Walker<'p, 'm> {
         (frames, end)
     }
 
-    /// Finds the node of the path that was walked, from the root inwards, or of its innermost frames if no more are kept.
+    /// Finds the node of the path that was walked, from the root inwards, or only of the
+    /// innermost frames if the settings keep no more.
     fn insert(&mut self, walked: Walked<'_, '_>, tree: &mut Tree<'_, '_>, stack: &mut Stack) -> Option<ArenaRef> {
         let Walked { root, frames, noting } = walked;
         let stored = tree.suffix_frames().map_or(frames, |most| most.min(frames));

@@ -15,7 +15,7 @@ use crate::syscall;
 pub struct Process<'m> {
     /// The arena.
     pub arena: Arena<'m>,
-    /// What the recorder has published.
+    /// The published memory.
     pub published: Published<'m>,
     /// The measurement.
     pub session: Joined<'m>,
@@ -25,30 +25,30 @@ pub struct Process<'m> {
     pub bases: &'m [AtomicU64],
     /// Its index.
     pub slot_index: u32,
-    /// What marks return addresses, if anything does.
+    /// The stubs that mark return addresses, if the process uses them.
     pub stubs: Option<Stubs>,
 }
 
-/// The session, with what it said when the process joined it.
+/// The session, with a copy of its settings.
 #[derive(Clone, Copy)]
 pub struct Joined<'m> {
     shared: &'m Session,
-    /// What it is told by.
+    /// The nonce.
     pub nonce: u64,
-    /// What was asked for.
+    /// The settings.
     pub settings: Settings,
-    /// How much there is of what each metric has.
+    /// The layout of the metrics' columns.
     pub columns: Columns,
-    /// What was asked for of each metric.
+    /// The settings of each metric.
     pub metrics: Metrics<'m>,
-    /// What limits of address space are raised by, bytes.
+    /// By how much limits of address space are raised, bytes.
     pub added_space_bytes: u64,
     /// What is mapped ahead for the sentinel, bytes.
     pub ahead_len_bytes: u64,
 }
 
 impl<'m> Joined<'m> {
-    /// `None`: what it says of metrics is not so.
+    /// `None`: its settings of metrics are inconsistent.
     fn new(shared: &'m Session, published: &Published<'m>) -> Option<Joined<'m>> {
         let head = shared.head();
         let columns = head.settings.columns()?;
@@ -98,7 +98,7 @@ impl<'m> Process<'m> {
         syscall::futex_wake(&self.session.doorbell);
     }
 
-    /// Takes a chunk for whatever purpose, and rings when few are left.
+    /// Takes a free chunk, and rings when few are left. `None`: there is none.
     pub fn take_chunk(&self) -> Option<ChunkIndex> {
         let chunk = self.session.take_chunk();
         let left = self.session.free_chunks();

@@ -1,5 +1,4 @@
-//! Samples that come before their code's recipe table: registers and stack are kept for the recorder.
-//! It does not unwind them: the recorder does.
+//! Samples that come before their code's recipe table: registers and stack are kept. The recorder unwinds them.
 
 use callpath_format::address::RunAddr;
 use callpath_format::register::Reg;
@@ -14,7 +13,7 @@ use crate::sample::Sample;
 use crate::stack::{PAGE_BYTES, Probed, RED_ZONE_BYTES, Stack};
 use crate::weight::Weight;
 
-/// What is known of a sample besides its registers and stack.
+/// The facts about a sample besides its registers and stack.
 #[derive(Clone, Copy)]
 pub(crate) struct Taken<'w, 'm> {
     /// What it weighs.
@@ -49,8 +48,8 @@ fn fill(sample: &Sample<'_, '_>, stack: &mut Stack, taken: Taken<'_, '_>) -> Opt
         to.store(from, Relaxed);
     }
     raw.registers[16].store(interrupted.pc, Relaxed);
-    // Samples that wait for a file's table are walked when it is there. Of generated code that is not so sure: the recorder
-    // says when a longer copy is of use.
+    // Samples that wait for a file's table are walked when it is there. For generated code that is less certain:
+    // the recorder decides when a longer copy helps.
     let more = match taken.generated {
         Some(_) => (process.slot.raw_reach.load(Relaxed) as usize).min(RawSample::MAX_MORE),
         None => RawSample::MAX_MORE,
@@ -76,12 +75,12 @@ fn fill(sample: &Sample<'_, '_>, stack: &mut Stack, taken: Taken<'_, '_>) -> Opt
     }
 }
 
-/// How much of the code before a frame is copied, bytes: that is where it was made.
+/// How much of the code before a frame is copied, bytes: its frame was built there.
 const CODE_BEFORE_BYTES: u64 = 3072;
 /// Free chunks that are no stack's copy.
 const FOR_TREES: u32 = 40;
 
-/// The copy that is being made, in a chunk of its own.
+/// The copy that is being made, alone in a chunk.
 struct Copy<'s, 'm> {
     process: &'s Process<'m>,
     /// Where the chunk begins.
@@ -90,8 +89,8 @@ struct Copy<'s, 'm> {
 }
 
 impl<'m> Copy<'_, 'm> {
-    /// Copies the code around `at`, as far as it can be read, and returns the copy's length in bytes: it may be other code when
-    /// the recorder looks.
+    /// Copies the code around `at`, as far as it can be read, and returns the copy's length in bytes:
+    /// it may be other code when the recorder looks.
     fn code(&self, at: RunAddr, mut memory: Probed) -> Option<u32> {
         let place = self.base + CHUNK_LEN_BYTES - RawSample::MAX_CODE_BYTES;
         let to = self.process.arena.slice_at::<AtomicU64>(place, RawSample::MAX_CODE_BYTES / 8)?;

@@ -6,9 +6,9 @@ use callpath_format::shared::refused::Calls;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-/// A fork's child has it, too.
+/// A fork's child inherits the filter and this.
 static REFUSED: AtomicU32 = AtomicU32::new(0);
-/// What stands for the process's number where it cannot be asked for.
+/// The process's number, for when the call is refused.
 static PID: AtomicU32 = AtomicU32::new(0);
 /// Time without a system call: nanoseconds at a time stamp, and time stamps in a millisecond.
 static TIME: [AtomicU64; 3] = [AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)];
@@ -30,7 +30,7 @@ pub fn set(calls: Calls) {
     REFUSED.store(calls.0, Relaxed);
 }
 
-/// One turned out to be: a filter refuses it that nobody saw being installed.
+/// Adds a call that turned out to be refused, by a filter whose installation callpath did not see.
 #[cold]
 pub(crate) fn learn(call: Calls) {
     REFUSED.fetch_or(call.0, Relaxed);
@@ -46,7 +46,7 @@ pub fn pid() -> u32 {
     PID.load(Relaxed)
 }
 
-/// From here on time is told by time stamps, if it must be.
+/// From here on time is computed from time stamps, if the clock is refused.
 pub fn remember_time(now_ns: u64, ticks: u64, ticks_per_ms: u64) {
     for (to, from) in TIME.iter().zip([now_ns, ticks, ticks_per_ms]) {
         to.store(from, Relaxed);

@@ -1,4 +1,4 @@
-//! What a sample is: what made it, of which thread, and the proof that it is being taken.
+//! A sample: its trigger, the interrupted thread, and the proof that it is being taken.
 
 use callpath_format::shared::{Columns, ThreadRecord};
 use core::sync::atomic::Ordering::{Release, SeqCst};
@@ -6,8 +6,9 @@ use core::sync::atomic::Ordering::{Release, SeqCst};
 use crate::process::Process;
 use crate::thread::Thread;
 
-/// Proof that the calling thread is the only one that changes its record, and does not do so in a handler that has interrupted
-/// itself. Only [`InSample::begin`] makes one, by the record's `busy`, which is taken back when it is dropped.
+/// Proof that the calling thread is the only one that changes its record, and does not do so in a
+/// handler that has interrupted itself. Only [`InSample::begin`] makes one, by the record's
+/// `busy`, which is taken back when it is dropped.
 pub(crate) struct InSample<'m>(&'m ThreadRecord);
 
 impl<'m> InSample<'m> {
@@ -35,7 +36,7 @@ pub struct Interrupted {
     pub pc: u64,
 }
 
-/// What made the sample.
+/// The trigger of a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trigger {
     /// An event of the kernel's.
@@ -60,7 +61,8 @@ pub enum EventOf {
 }
 
 impl EventOf {
-    /// From what the recorder gave the kernel with the event: 0, or a metric's number + 1. `None`: it is not ours.
+    /// From the value that the recorder gave the kernel with the event: 0, or a
+    /// metric's number + 1. `None`: the event is not ours.
     pub fn from_signal(data: u64, columns: Columns) -> Option<EventOf> {
         match usize::try_from(data).ok()? {
             0 => Some(EventOf::Clocks),

@@ -1,11 +1,11 @@
 //! The sentinel (csprof-2006, section 2): a sample marks a frame by putting a stub's address in its return address's
-//! place. The next walk ends at the mark, and goes on in the tree where the sample before left off. A return through the
+//! place. The next walk ends at the mark, and continues in the tree at the caller's node. A return through the
 //! stub is counted, and moves the mark to the caller's frame.
 //!
-//! Only the thread's own stack is marked, and only frames whose return address lies right below the caller's stack pointer,
-//! is known to stand behind a call, and leads to ordinary code. A mark is never taken away by a sample: unwinders of the
-//! program's own may have read it. Each sample of a deeper stack adds one instead. All that is ever written to a stack is an
-//! address's stub where that address stands.
+//! Only the thread's own stack is marked, and only frames whose return address lies right below the caller's
+//! stack pointer, is known to follow a call, and leads to ordinary code. A mark is never taken away by a
+//! sample: the program's unwinders may have read it. Each sample of a deeper stack adds one instead. The only
+//! write to a stack replaces a return address by its stub.
 
 mod frames;
 pub(crate) mod stubs;
@@ -79,8 +79,8 @@ impl Marks {
         met: None,
     };
 
-    /// For a sample. `bounds`: of the thread's own stack, if it was interrupted there. `ordinary`: it was interrupted, by an
-    /// event, in code of the program's.
+    /// For a sample. `bounds`: of the thread's own stack, if it was interrupted there. `ordinary`: it was
+    /// interrupted, by an event, in code of the program's.
     pub(crate) fn of_sample(sample: &Sample<'_, '_>, bounds: Option<(u64, u64)>, ordinary: bool) -> Marks {
         let process = sample.process;
         let settings = &process.session.settings;
@@ -111,7 +111,8 @@ impl Marks {
         }
     }
 
-    /// What a return address, found at `at` (0: unknown), stands for. `None`: for nothing. `read`: the stack.
+    /// The true return address, given the word `found` at `at` (0: unknown): that word, or what it replaces if it is a
+    /// mark. `None`: a mark that replaces none. `read`: the stack.
     #[inline]
     pub(crate) fn true_return(&mut self, at: u64, found: u64, read: impl FnMut(u64) -> Option<u64>) -> Option<u64> {
         match &self.stubs {
@@ -135,7 +136,8 @@ impl Marks {
         Some(real)
     }
 
-    /// Has the next walk, over a deep stack, go on beyond marks. Its frames will be noted when all of them are known.
+    /// Makes the next walk, over a deep stack, continue beyond marks. Its
+    /// frames will be noted when all of them are known.
     pub(crate) fn pass_by(&mut self, process: &Process<'_>) {
         self.follow = false;
         self.met = None;
@@ -154,14 +156,14 @@ impl Marks {
         self.change && self.frames.is_some()
     }
 
-    /// Whether the walk has met a mark of a frame that is known: it need not go on.
+    /// Whether the walk has met a mark of a known frame, and so can end.
     #[inline]
     pub(crate) fn is_met(&self) -> bool {
         self.met.is_some()
     }
 
-    /// Says why stacks are not marked, if a walk of so many frames has shown it.
-    pub(crate) fn tell(&self, process: &Process<'_>, walked: usize) {
+    /// Records why stacks are not marked, if a walk of this many frames has shown it.
+    pub(crate) fn note_unmarked(&self, process: &Process<'_>, walked: usize) {
         let unmarked = &process.slot.unmarked;
         if self.is_deep(process, walked) && process.slot.walks_itself.load(Relaxed) != 0 && unmarked.load(Relaxed) == 0
         {
@@ -183,8 +185,8 @@ impl Marks {
         ArenaRef(self.frames?.entry(self.met?.checked_sub(1)?)?.node.load(Relaxed)).some()
     }
 
-    /// Where the return address of a frame is, if it may be marked; else 0. `head`: of the frame's recipe. `read`: reads
-    /// code.
+    /// Where the return address of a frame is, if it may be marked; else 0.
+    /// `head`: of the frame's recipe. `read`: reads code.
     pub(crate) fn slot(&self, head: u16, caller: Frame<'_>, read: impl FnMut(u64) -> Option<u64>) -> u64 {
         let Frame { cursor: caller, located, .. } = caller;
         let (Some(stubs), Some(_), true) = (&self.stubs, self.frames, self.change) else { return 0 };
@@ -277,8 +279,8 @@ impl Marks {
         }
         frames.add_mark(index);
         entry.word.store(stub, Relaxed);
-        // SAFETY: the word lies on the calling thread's own stack, between its stack pointer and the stack's end, and has
-        // been read: a frame's return address. The stub leads there.
+        // SAFETY: the word lies on the calling thread's own stack, between its stack pointer and the stack's end, and
+        // has been read: a frame's return address. The stub leads there.
         unsafe { core::ptr::write_volatile(slot as *mut u64, stub) };
     }
 }
@@ -298,8 +300,8 @@ fn location_of(entry: &Entry) -> ReturnLocation {
     ReturnLocation { slot: entry.slot.load(Relaxed), stub: entry.stub.load(Relaxed), word: entry.word.load(Relaxed) }
 }
 
-/// Whether the stack at the marked frame `index`, and next outwards of it, holds the return addresses that were noted: where
-/// a stack was copied away and another one put there, it does not.
+/// Whether the stack at the marked frame `index`, and next outwards of it, holds the return addresses that were noted:
+/// where a stack was copied away and another one put there, it does not.
 fn is_as_noted(frames: &Frames, index: usize, mut read: impl FnMut(u64) -> Option<u64>) -> bool {
     let outwards = (index.saturating_sub(COMPARED)..=index).rev().filter_map(|index| frames.entry(index));
     outwards
@@ -308,7 +310,7 @@ fn is_as_noted(frames: &Frames, index: usize, mut read: impl FnMut(u64) -> Optio
         .all(|location| location.slot == 0 || read(location.slot) == Some(location.word))
 }
 
-/// Has the calling thread's frames noted from its next sample on.
+/// Starts to note the calling thread's frames, from its next sample on.
 fn want(stubs: &Stubs, process: &Process<'_>) {
     let frames = match (stubs.own)() {
         Own::Has(frames) => Some(frames),
@@ -327,8 +329,9 @@ fn want(stubs: &Stubs, process: &Process<'_>) {
     }
 }
 
-/// Whether an instruction may go on to another procedure in the frame's stead, which may read the return address: a jump, or
-/// the landing mark that linkage stubs begin with (psABI, section 5.2). The crate that knows instructions is not for use in here.
+/// Whether an instruction may jump to another procedure, which replaces the frame and may read the return address: a
+/// jump, or the landing mark that linkage stubs begin with (psABI, section 5.2). The crate that knows instructions
+/// cannot be used here.
 fn may_leave(code: [u8; 8]) -> bool {
     matches!(
         code,

@@ -1,6 +1,6 @@
 //! The interrupted thread's memory, read without ever faulting.
 //!
-//! What is known of a thread's own stack reaches from its top down to where a sample has found it mapped.
+//! The known part of a thread's own stack reaches from its top down to where a sample has found it mapped.
 
 use callpath_format::register::Reg;
 use callpath_format::shared::ThreadRecord;
@@ -30,7 +30,7 @@ pub(crate) struct Stack {
     pub(crate) marks: Marks,
 }
 
-/// Memory of which nothing is known: each page is probed before it is read, two are remembered.
+/// Unknown memory: each page is probed before it is read, and the last two are remembered.
 pub(crate) struct Probed {
     readable_pages: [u64; 2],
 }
@@ -66,12 +66,12 @@ impl Memory for Probed {
     }
 }
 
-/// The eight bytes at `addr`. Unaligned and volatile: nothing is assumed of what is there.
+/// The eight bytes at `addr`. Unaligned and volatile, so any address and any change are allowed.
 ///
 /// # Safety
 /// They must be mapped and readable.
 unsafe fn read(addr: u64) -> u64 {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller vouches for the eight bytes.
     unsafe { core::ptr::read_volatile((addr as *const [u8; 8]).cast::<Unaligned>()) }.0
 }
 
@@ -110,7 +110,7 @@ impl Stack {
         low.min(page * PAGE_BYTES)
     }
 
-    /// The bounds within which all can be read, if rsp was on the thread's own stack.
+    /// The bounds of readable memory, if rsp was on the thread's own stack.
     pub(crate) fn bounds(&self) -> Option<(u64, u64)> {
         if self.low < self.high { Some((self.low, self.high)) } else { None }
     }
@@ -119,7 +119,8 @@ impl Stack {
         self.other.is_readable(addr)
     }
 
-    /// How many of these words, the last first, are plainly what they were: frames' on the thread's own stack, not marked.
+    /// How many of these words, from the last one on, are unchanged: words of
+    /// frames on the thread's own stack, not marked.
     #[inline]
     pub(crate) fn same_words(&self, known: &[KnownWord]) -> usize {
         let last = self.high.saturating_sub(8);
@@ -135,15 +136,15 @@ impl Stack {
         known.iter().rev().take_while(is_same).count()
     }
 
-    /// The word at `addr`; the return address that it stands for, if it is a mark.
+    /// The word at `addr`; if it is a mark, the return address that it replaces.
     #[inline]
     pub(crate) fn true_word(&mut self, addr: u64) -> Option<u64> {
         let found = self.read_u64(addr)?;
         self.true_return(0, found)
     }
 
-    /// Copies words from `addr` on, up to `end`, to what cannot be read, or as many as there is room for; where it stopped.
-    /// What is walked over later are the true return addresses, whoever put marks in their places.
+    /// Copies words from `addr` on, up to `end`, to the first unreadable one, or as many as there is room for. Returns
+    /// where it stopped. Marks are copied as the return addresses that they replace.
     pub(crate) fn copy(&mut self, mut addr: u64, end: u64, to: &[AtomicU64]) -> u64 {
         let mut to = to.iter();
         loop {
@@ -157,8 +158,8 @@ impl Stack {
             }
             for _ in 0..len {
                 let Some(word) = to.next() else { return addr };
-                // SAFETY: the bytes up to `until` are on the thread's own stack, where all is mapped, or in a page that has just
-                // been read from; a single word that lies in two has been read itself.
+                // SAFETY: the bytes up to `until` are on the thread's own stack, where all is mapped, or in a page that
+                // has just been read from; a single word that lies in two has been read itself.
                 let found = unsafe { read(addr) };
                 let Stack { marks, .. } = self;
                 word.store(marks.true_return(0, found, |_| None).unwrap_or(found), Relaxed);
@@ -167,7 +168,8 @@ impl Stack {
         }
     }
 
-    /// Where the callee of a frame keeps its return address, if it may be marked; else 0. `head`: of the callee's recipe.
+    /// Where the callee of a frame keeps its return address, if it may be
+    /// marked; else 0. `head`: of the callee's recipe.
     #[inline]
     pub(crate) fn slot_of_callee(&mut self, head: u16, caller: Frame<'_>) -> u64 {
         let Stack { marks, other, .. } = self;
@@ -211,8 +213,8 @@ impl Memory for Stack {
     }
 }
 
-/// How far a stack is known to reach down where memory cannot be probed: the first thread's grows as it is used, and nothing
-/// lies close below.
+/// How far a stack is known to reach down where memory cannot be probed: the first thread's
+/// grows as it is used, and nothing lies close below.
 fn followed(record: &ThreadRecord, low: u64, rsp: u64) -> u64 {
     let is_first = record.start_routine.load(Relaxed) == 0;
     if is_first && low.saturating_sub(rsp) <= FOLLOWED_BYTES { low.min(rsp) } else { low }

@@ -1,5 +1,5 @@
-//! The few system calls that a sample may make, made directly: libc's would set errno and may be replaced by others.
-//! A call that a filter refuses is not made, and fails as one that the kernel does not know.
+//! The few system calls that a sample may make, made directly: libc's would set errno and may be replaced by others. A
+//! call that a filter refuses is not made, and fails like one that the kernel does not know.
 
 use core::arch::asm;
 
@@ -23,13 +23,13 @@ pub mod number {
     pub const CLOCK_GETTIME: usize = 228;
 }
 
-/// What a call returns that is not made.
+/// The result of a call that is not made.
 const ENOSYS: Return = -38;
-/// What calls say themselves of arguments that they do not take, and of memory that is not there.
+/// Errors of the calls themselves: an invalid argument, and memory that is not mapped.
 const EINVAL: Return = -22;
 const EFAULT: Return = -14;
 
-/// Calls that fail in no other way: else a filter answered that nobody saw being installed.
+/// Any other error of these calls comes from a filter whose installation callpath did not see.
 const ALWAYS_SUCCEED: Calls =
     Calls(Calls::CLOCK_GETTIME.0 | Calls::GETRUSAGE.0 | Calls::RT_SIGPROCMASK.0 | Calls::GETTID.0 | Calls::GETPID.0);
 
@@ -87,7 +87,8 @@ pub fn gettid() -> u32 {
     tid.max(0) as u32
 }
 
-/// The calling process's number in its PID name space. Where it cannot be asked for, that of the process that took part last.
+/// The calling process's number in its PID name space. Where it cannot be
+/// asked for, that of the process that took part last.
 #[inline]
 pub fn getpid() -> u32 {
     // SAFETY: reads a number.
@@ -97,7 +98,7 @@ pub fn getpid() -> u32 {
     }
 }
 
-/// Wakes all that wait on a futex word in shared memory, in whichever process.
+/// Wakes all threads of all processes that wait on a futex word in shared memory.
 #[inline]
 pub(crate) fn futex_wake(word: &core::sync::atomic::AtomicU32) {
     const WAKE: usize = 1;
@@ -113,10 +114,10 @@ pub fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32, timeout_ns: 
     unsafe { call4(number::FUTEX, [word.as_ptr() as usize, WAIT, value as usize, timeout.as_ptr() as usize]) };
 }
 
-/// Whether the eight bytes at `addr` could be read just now. Where that cannot be asked, none can.
+/// Whether the eight bytes at `addr` could be read just now. If the call is refused, `false`.
 ///
-/// `rt_sigprocmask` copies the set in before it looks at `how`; with a `how` that there is not it changes nothing, and
-/// says EINVAL where the set can be read.
+/// `rt_sigprocmask` copies the set in before it looks at `how`; with an invalid `how` it changes
+/// nothing, and fails with EINVAL if the set can be read.
 #[inline]
 pub fn is_readable(addr: u64) -> bool {
     const NO_SUCH_HOW: usize = 0x7fff_ffff;
@@ -124,7 +125,7 @@ pub fn is_readable(addr: u64) -> bool {
     unsafe { call4(number::RT_SIGPROCMASK, [NO_SUCH_HOW, addr as usize, 0, 8]) == EINVAL }
 }
 
-/// Maps memory of the process's own, zeroed: its address. `None`: the kernel gives none.
+/// Maps private memory, zeroed, and returns its address. `None`: the kernel gives none.
 pub(crate) fn map_private(len_bytes: usize) -> Option<usize> {
     const READ_AND_WRITE: usize = 3;
     const PRIVATE_ANONYMOUS_NORESERVE: usize = 0x4022;
@@ -135,11 +136,11 @@ pub(crate) fn map_private(len_bytes: usize) -> Option<usize> {
 
 /// Unmaps what [`map_private`] gave; nothing may use it any more.
 pub fn unmap(at: usize, len_bytes: usize) {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller vouches that the memory is not used any more.
     unsafe { call4(number::MUNMAP, [at, len_bytes, 0, 0]) };
 }
 
-/// Whether the process may map only so much.
+/// Whether the process has a limit of address space.
 pub fn is_space_limited() -> bool {
     const RLIMIT_DATA: usize = 2;
     const RLIMIT_AS: usize = 9;

@@ -1,5 +1,5 @@
-//! Taking a sample: what it is attributed to, and the tally.
-//! No signals here: the caller hands in the interrupted thread's registers.
+//! Taking a sample: what it is attributed to, and the tally. No signals here: the
+//! caller hands in the interrupted thread's registers.
 
 use callpath_format::frame::Gap;
 use callpath_format::register::Reg;
@@ -66,8 +66,8 @@ pub fn take(process: &Process<'_>, thread: Thread<'_>, trigger: Trigger, interru
 }
 
 /// Whether the clock fired while the thread was in our handler for its last sample: the signal waited for the handler's
-/// end, and nothing of the program has run since. The kernel swaps the clocks of two threads that it switches between, so
-/// this is not rare where samples take long. The time is that of the sample before, and so is the path.
+/// end, and nothing of the program has run since. The kernel swaps the clocks of two threads that it switches between,
+/// so this is not rare where samples take long. The time is that of the sample before, and so is the path.
 fn is_of_handler(sample: &Sample<'_, '_>) -> bool {
     let record = sample.thread.record;
     let since = sample.begin_ticks.saturating_sub(record.last_end.load(Relaxed));
@@ -103,7 +103,7 @@ fn store(sample: &Sample<'_, '_>, weight: &Weight<'_>) {
     let sample = &Sample { interrupted: beyond.as_ref().unwrap_or(sample.interrupted), ..*sample };
     let mut stack = Stack::new(sample);
     if stack.bounds().is_none() && ![0, record.tid.load(Relaxed)].contains(&syscall::gettid()) {
-        // Made by a clone without a thread pointer of its own: it has taken its creator's record for its own.
+        // A clone that shares its creator's thread pointer: it has used its creator's record.
         return drop_sample(record, Dropped::SharedThread);
     }
     let mut location = [0; 2];
@@ -135,13 +135,13 @@ fn store(sample: &Sample<'_, '_>, weight: &Weight<'_>) {
     count(sample, weight, node, counter);
 }
 
-/// How many samples were stored, in whatever way.
+/// How many samples were stored, full, partial or raw.
 fn stored_samples(record: &ThreadRecord) -> u64 {
     [&record.full, &record.partial, &record.raw].iter().fold(0, |sum, count| sum.wrapping_add(count.load(Relaxed)))
 }
 
-/// Of a sample that nothing can be kept of its time goes to a gap: it is not the next one's, which may come much later from another
-/// place.
+/// The time of a sample that cannot be kept goes to a gap: it is not the next
+/// one's, which may come much later from another place.
 fn drop_for_room(sample: &Sample<'_, '_>, weight: &Weight<'_>, reason: Dropped) {
     let Sample { process, thread, .. } = *sample;
     if let Some(gap) = gap::add(process, thread, Gap::NoRoom, weight) {
@@ -193,9 +193,9 @@ fn account_for_own_time(sample: &Sample<'_, '_>, cpu_begin_ns: Option<u64>) -> u
 
 fn throttle(sample: &Sample<'_, '_>, spent: u64, cpu_begin_ns: Option<u64>) {
     let (settings, record) = (&sample.process.session.settings, sample.thread.record);
-    // After a handler a thread is throttled for so many times its own length. A thread that was not sampled for a while has some
-    // credit: one handler that took long among short ones drops no sample.
-    // Where the CPU clock is read this is the thread's own time, not that of others that ran meanwhile.
+    // After a handler a thread is throttled for so many times its own length. A thread that was not sampled for a while
+    // has some credit: one handler that took long among short ones drops no sample. Where the CPU clock is read this is
+    // the thread's own time, not that of others that ran meanwhile.
     let per_ms = settings.ticks_per_ms.max(1);
     let (begin, spent, credit) = match cpu_begin_ns {
         Some(begin_ns) => (begin_ns, spent.saturating_mul(1_000_000) / per_ms, THROTTLE_CREDIT_MS * 1_000_000),

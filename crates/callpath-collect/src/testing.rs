@@ -1,4 +1,5 @@
-//! A measurement in plain memory, for tests: an arena with free chunks, a recipe table and a load map, a process, a thread.
+//! A measurement in plain memory, for tests: an arena with free chunks, a
+//! recipe table and a load map, a process, a thread.
 
 extern crate std;
 
@@ -43,8 +44,8 @@ pub(crate) fn metrics(meters: &[u32]) -> Vec<MetricSettings> {
     meters.iter().map(|&meter| MetricSettings { meter, period: 0 }).collect()
 }
 
-/// A process that has joined a measurement of so many chunks, and a thread of it that does not run. Its code has a row of recipes:
-/// the n-th holds for 16 bytes from `CODE + 16 * n` on.
+/// A process that has joined a measurement of so many chunks, and a thread of it that does not run. Its code has a row
+/// of recipes: the n-th holds for 16 bytes from `CODE + 16 * n` on.
 pub(crate) fn measured(
     settings: Settings,
     metrics: &[MetricSettings],
@@ -79,7 +80,7 @@ pub(crate) fn measured(
     let mapping =
         Mapping { start: RunAddr(CODE), end, bias: CODE, table: 8 * TABLE_AT as u64, module: ModuleIndex(0), flags: 0 };
     assert!(write_map(&published[MAP_AT..MAP_AT + words_of(1)], 1, &[mapping]));
-    // SAFETY: allocated above, for ever; nobody writes there any more.
+    // SAFETY: allocated above, for ever, and not written to any more.
     let published = unsafe { Published::new(published.as_ptr().cast(), 1 << 16) };
     let process = Process::claim(arena, published, None).expect("a slot is free");
     process.slot.load_map.store(CurrentMap::new(1, 8 * MAP_AT as u64).expect("it fits").0, Release);
@@ -170,7 +171,7 @@ pub(crate) fn costs(process: &Process<'_>, thread: Thread<'_>) -> HashMap<Vec<u6
     found
 }
 
-/// Numbers that look like chance (Knuth's linear congruential generator).
+/// Pseudo-random numbers (Knuth's linear congruential generator).
 pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {

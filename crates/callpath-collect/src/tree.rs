@@ -1,9 +1,10 @@
 //! A thread's calling context tree: a node for each distinct path, found by linear hashing.
 //!
-//! Nodes are hashed by (parent, key) into buckets that are lists. When there are more than two nodes a bucket, one more
-//! bucket is added and one is split (Litwin 1980), so no insertion ever costs more than one list: nothing is rehashed
-//! inside a signal handler. A node's first child is hashed when there is a second one: deep paths without branches, as they
-//! are found for the first time, touch no bucket. Nodes grow from the start of a chunk, segments of buckets from its end.
+//! Nodes are hashed by (parent, key) into buckets that are lists. When there are more than two nodes a bucket,
+//! one more bucket is added and one is split (Litwin 1980), so no insertion ever costs more than one list:
+//! nothing is rehashed inside a signal handler. A node's first child is hashed when there is a second one:
+//! deep paths without branches, as they are found for the first time, touch no bucket. Nodes grow from the
+//! start of a chunk, segments of buckets from its end.
 
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::thread::layout;
@@ -23,8 +24,8 @@ const FIRST_BUCKETS: u32 = layout::SEGMENT_LEN as u32;
 /// As many nodes are looked at on the way to the root: a tree that the program has damaged may have no end.
 const LONGEST_CLIMB: usize = layout::DEEPEST;
 
-/// The same of a bucket's list. With all buckets in use, of which there are half a million, lists are as long as the tree has
-/// millions of nodes.
+/// The same of a bucket's list. With all buckets in use, of which there are half a million,
+/// lists are as long as the tree has millions of nodes.
 const LONGEST_LIST: usize = 1024;
 
 /// A thread's tree. Only its thread may change it.
@@ -47,9 +48,9 @@ impl<'p, 'm> Tree<'p, 'm> {
         Some(Tree { process, record: thread.record, directory, counted, stride })
     }
 
-    /// The child of `parent` with this key, made if there is none. Where recursion is collapsed it is `parent` or a node
-    /// above if that has the key: as no two nodes of a path have one key, it does not matter what the tree holds yet.
-    /// `None`: no memory.
+    /// The child of `parent` with this key, made if there is none. Where recursion is collapsed it is
+    /// `parent` or a node above if that has the key: as no two nodes of a path have one key, it does not
+    /// matter what the tree holds yet. `None`: no memory.
     #[inline]
     pub(crate) fn child(&mut self, parent: ArenaRef, key: FrameKey) -> Option<ArenaRef> {
         let above: &Node = self.process.arena.get(parent)?;

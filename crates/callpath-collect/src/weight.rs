@@ -1,8 +1,8 @@
 //! What a sample weighs: for each metric, what has run or happened since the thread's last sample that was kept for it.
 //! No paths here: a sample weighs the same wherever it was taken.
 //!
-//! A metric is moved on only by samples of its own event, so a clock's time never goes to where something else happened.
-//! What is not kept is left to the metric's next sample, so sums are the kernel's own.
+//! Only samples of a metric's own event take its value, so a clock's time never goes to where another event happened.
+//! The weight of a sample that is not kept goes to the metric's next sample, so sums equal the kernel's.
 
 use callpath_format::shared::refused::Calls;
 use callpath_format::shared::{ArenaRef, Column, MetricSettings, Metrics, Settings, Source, ThreadRecord};
@@ -21,7 +21,7 @@ mod tests;
 /// A kernel timer's tick is seldom shorter; kernel time of half a tick or more was seen by a tick in the kernel.
 const KERNEL_TICK_SEEN_NS: u64 = 900_000;
 
-/// The weight of one sample. Its values lie in the thread's columns: there is one weight of a thread at a time.
+/// The weight of one sample. Its values are in the thread's columns, so a thread has one weight at a time.
 pub(crate) struct Weight<'m> {
     record: &'m ThreadRecord,
     columns: &'m [Column],
@@ -30,7 +30,7 @@ pub(crate) struct Weight<'m> {
     pub(crate) cpu_now_ns: Option<u64>,
     /// The thread's usage when the sample began, if a metric is read from it.
     pub(crate) usage: Option<Usage>,
-    /// The clocks as they will stand in the record.
+    /// The clocks' new values in the record.
     clocks: [Option<u64>; 3],
 }
 
@@ -42,7 +42,7 @@ impl<'m> Weight<'m> {
             Trigger::Kernel(EventOf::Clocks) | Trigger::KernelLate(EventOf::Clocks) => {
                 add_pending_period(process, thread.record)
             }
-            // Beside the clock it only looks for time in the kernel.
+            // Beside the clock, the timer only covers time in the kernel.
             Trigger::Timer if source_of(process) != Source::UserClock => add_pending_period(process, thread.record),
             _ => {}
         }
@@ -51,7 +51,7 @@ impl<'m> Weight<'m> {
             Trigger::Kernel(EventOf::Metric(number)) | Trigger::KernelLate(EventOf::Metric(number)) => {
                 let meter = process.session.metrics.get(number)?.meter;
                 weight.read(|other, its| other == number || (its.period == 0 && happen_together(meter, its.meter)));
-                // What the sample before has had already, or what happened inside of it, is nothing of the program's.
+                // What the sample before has had already, or what happened inside of it, is not the program's.
                 let value = thread.columns.get(number)?.value.load(Relaxed);
                 if Settings::is_of_usage(meter) && value == 0 {
                     return None;
@@ -65,8 +65,8 @@ impl<'m> Weight<'m> {
                 let kernel_ns = weight.read_clocks(process);
                 let cpu_time = settings.uses(Settings::CPU_TIME);
                 if user_clock && trigger == Trigger::Timer {
-                    // The timer's tick is the one that the kernel divides CPU time by. It is taken only if it hit in the
-                    // kernel.
+                    // The timer's tick is the one that the kernel divides CPU time by.
+                    // It is taken only if it hit in the kernel.
                     if kernel_ns < KERNEL_TICK_SEEN_NS && cpu_time {
                         return None;
                     }
@@ -75,7 +75,7 @@ impl<'m> Weight<'m> {
                     // The clock saw the thread in user mode: what it ran in the kernel is another sample's.
                     weight.leave_clock(2);
                 }
-                // Wall time is read at each context switch, which then has no event of its own.
+                // Wall time is read at each context switch, which then has no separate event.
                 let at_switches = settings.uses(Settings::WALL_TIME);
                 weight.read(|_, its| at_switches && its.meter == Settings::CONTEXT_SWITCHES);
             }
@@ -87,7 +87,7 @@ impl<'m> Weight<'m> {
         Some(weight)
     }
 
-    /// All that has not been attributed yet.
+    /// Everything that has not been attributed yet.
     pub(crate) fn of_all(process: &Process<'m>, thread: Thread<'m>) -> Weight<'m> {
         let mut weight = Weight::of_nothing(process, thread);
         weight.read_clocks(process);
@@ -135,7 +135,7 @@ impl<'m> Weight<'m> {
         self.clock_since(2)
     }
 
-    /// Leaves a clock as it stood: its time is another sample's.
+    /// Leaves a clock's old value: its time is another sample's.
     fn leave_clock(&mut self, clock: usize) {
         self.clocks[clock] = None;
         self.value_clocks();
@@ -195,7 +195,7 @@ impl<'m> Weight<'m> {
                 continue;
             }
             if metric.meter == Settings::COUNTED {
-                // The debt may have grown since it was read: it is paid, not cleared.
+                // The debt may have grown since it was read, so it is subtracted, not cleared.
                 column.count.fetch_sub(value, Relaxed);
             } else if Settings::is_of_usage(metric.meter) {
                 column.count.store(column.count.load(Relaxed).wrapping_add(value), Relaxed);
@@ -213,8 +213,8 @@ impl<'m> Weight<'m> {
         }
     }
 
-    /// Its values are a gap's, and may be less than what was read: the next sample's weight begins after them, so that sums stay
-    /// the kernel's.
+    /// Its values are a gap's, and may be less than what was read: the next sample's weight
+    /// begins after them, so that sums stay the kernel's.
     pub(crate) fn move_on(&self) {
         let [cpu, wall, kernel] = &self.record.clocks;
         let advance = |clock: &AtomicU64, by: u64| clock.store(clock.load(Relaxed).wrapping_add(by), Relaxed);
@@ -236,13 +236,13 @@ impl<'m> Weight<'m> {
     }
 }
 
-/// Whether somebody asked for each so-many-th of an event: then each is walked, however long that takes. What was left to
-/// the next sample would be at the wrong place.
+/// Whether a period was given for an event: then each sample is walked, however long that takes. If one were
+/// dropped, its weight would go to the wrong place.
 pub(crate) fn is_exact(process: &Process<'_>, trigger: Trigger) -> bool {
     metric_of(trigger).and_then(|number| process.session.metrics.get(number)).is_some_and(|metric| metric.period > 0)
 }
 
-/// Of a thread that is in our own code: whether the event is what that code did. A page fault there is no sample.
+/// Of a thread that is in our own code: whether the event is what that code did. A page fault there is not sampled.
 pub(crate) fn is_of_own_code(process: &Process<'_>, trigger: Trigger) -> bool {
     let metric = metric_of(trigger).and_then(|number| process.session.metrics.get(number));
     metric.is_some_and(|metric| Settings::is_of_usage(metric.meter))
@@ -262,8 +262,8 @@ pub(crate) fn add_pending(process: &Process<'_>, thread: Thread<'_>, trigger: Tr
         return;
     }
     let (Some(column), Some(base)) = (thread.columns.get(number), process.bases.get(number)) else { return };
-    // The first thread's event is the one that the recorder holds, and may have changed; other threads have copies of what
-    // it was when they began.
+    // The first thread's event is the one that the recorder holds, and may have changed; other
+    // threads have copies of what it was when they began.
     let is_first = thread.record.tid.load(Relaxed) == process.slot.pid.load(Relaxed);
     let period = if is_first { base } else { &column.period };
     column.count.fetch_add(period.load(Relaxed), Relaxed);
@@ -286,14 +286,15 @@ fn is_divided(process: &Process<'_>) -> bool {
     source_of(process) == Source::UserClock && !refused::has(Calls::GETRUSAGE)
 }
 
-/// The calling thread's CPU time; where nothing tells it, what was known of it and the periods that have passed since.
+/// The calling thread's CPU time. If no clock can be read: the last
+/// known value plus the periods that have passed since.
 fn cpu_ns(record: &ThreadRecord) -> u64 {
     let [cpu, _, kernel] = &record.clocks;
     let known_ns = || cpu.load(Relaxed).wrapping_add(kernel.load(Relaxed));
     clock::thread_cpu_ns().unwrap_or_else(|| known_ns().wrapping_add(record.unread_ns.load(Relaxed)))
 }
 
-/// Where the thread's CPU time cannot be read, a tick of its clock stands for the clock's period.
+/// If the thread's CPU time cannot be read, a tick of its clock weighs the clock's period.
 fn add_pending_period(process: &Process<'_>, record: &ThreadRecord) {
     if refused::has(Calls::CLOCK_GETTIME) && refused::has(Calls::GETRUSAGE) {
         let unread_ns = record.unread_ns.load(Relaxed).wrapping_add(process.session.settings.period_ns);
@@ -305,7 +306,7 @@ pub(crate) fn source_of(process: &Process<'_>) -> Source {
     Source::from_u32(process.slot.source.load(Relaxed))
 }
 
-/// Whether one and the same page fault is an event of both meters.
+/// Whether the same page fault is an event of both meters.
 fn happen_together(one: u32, other: u32) -> bool {
     let is_kind = |meter| matches!(meter, Settings::MINOR_FAULTS | Settings::MAJOR_FAULTS);
     (one == Settings::PAGE_FAULTS && is_kind(other)) || (is_kind(one) && other == Settings::PAGE_FAULTS)

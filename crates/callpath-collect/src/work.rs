@@ -8,22 +8,22 @@ pub(crate) const COMPARED: u32 = 1;
 pub(crate) const WALKED: u32 = 8;
 /// A frame's node that is found.
 pub(crate) const FOUND: u32 = 8;
-/// One that is added, besides.
+/// Additional cost of a node that is added.
 pub(crate) const ADDED: u32 = 15;
 
 /// The most that one sample does beyond [`crate::path`]'s first frames, steps: somewhat less than a millisecond.
 pub(crate) const MOST: u32 = 250_000;
 /// The clock is not looked at before so many steps: a sample that was not on a processor for a while gets on even so.
 const LEAST: u32 = 40_000;
-/// The same where nothing would be gained with less: the deepest stack is to be compared.
+/// The same for work that is useless unless finished: comparing the deepest stack.
 const LEAST_WHOLE: u32 = 140_000;
-/// A sample in so many may do so many times that, if it learns something that lasts.
+/// One sample in this many may do this many times as much, if its result lasts.
 pub(crate) const LONG_ONE_IN: u64 = 128;
 const LONG: u32 = 4;
 /// The clock is looked at after so many steps.
 pub(crate) const LOOK: u32 = 512;
 
-/// What is left of it.
+/// The work that is left to a sample.
 pub(crate) struct Work {
     left: u32,
     next_look: u32,
@@ -33,7 +33,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// For a sample, from now on. `is_in_parts`: what it does lasts if it is not all of it.
+    /// The budget of a sample that begins now. `is_in_parts`: unfinished work is kept for later samples.
     pub(crate) fn begin(ticks_per_ms: u64, is_in_parts: bool, is_long: bool) -> Work {
         let now = clock::ticks();
         let times = if is_long { LONG } else { 1 };
@@ -42,7 +42,7 @@ impl Work {
         Work { left: MOST * times, next_look: MOST * times - least, soon: now + 6 * tenth, end: now + 15 * tenth / 2 }
     }
 
-    /// For the last part of the sample: what was held in reserve.
+    /// The reserve, for the last part of the sample.
     pub(crate) fn spend_reserve(&mut self) {
         self.soon = self.end;
     }

@@ -1,5 +1,5 @@
-//! The preloaded object's parts that need no process: digits, entries of an environment, times, filters. The object itself is built
-//! without tests, so its files are read in here.
+//! The preloaded object's parts that need no process: digits, entries of an environment, times, filters. The object
+//! itself is built without tests, so its files are read in here.
 #![allow(missing_docs, unreachable_pub)]
 
 #[path = "../../callpath-preload/src/digits.rs"]
@@ -134,8 +134,8 @@ fn kernel_allows(filter: &[Instruction], arguments: [u64; 6]) -> Option<bool> {
     }
 }
 
-/// Random filters, run by the kernel and by us. What is left out: a division by X, which may kill, shifts by X, which the processor
-/// decides, and the place of the call.
+/// Random filters, run by the kernel and by us. What is left out: a division by X, which may kill, shifts by X, which
+/// the processor decides, and the place of the call.
 #[test]
 fn a_filter_answers_as_the_kernel_says() {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
@@ -151,7 +151,7 @@ fn a_filter_answers_as_the_kernel_says() {
         (0..4).for_each(|word| filter.push(instruction(0x02, 0, 0, word)));
         let (len, mut number) = (4 + below(20), 0);
         for left in (0..len).rev() {
-            // Often the same again: what is equal is a case of its own.
+            // Often the same value again: equality is a separate case.
             number = [number, below(5), below(0x100), below(u32::MAX)][below(4) as usize];
             let operation = [0x00, 0x10, 0x20, 0x40, 0x50, 0xa0][below(6) as usize];
             let jump = [0x10, 0x20, 0x30, 0x40][below(4) as usize];

@@ -19,10 +19,10 @@ impl RunAddr {
     }
 }
 
-/// Where a frame stands in the code.
+/// A frame's location in the code.
 ///
 /// A return address names the instruction *after* the call, which may belong to another procedure (after a call that
-/// does not return). Everything that asks "which code is this" must ask for [`CodePoint::lookup`].
+/// does not return). To find the code that a frame belongs to, use [`CodePoint::lookup`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CodePoint {
     /// The next instruction to execute: the innermost frame, and a frame that a signal interrupted.

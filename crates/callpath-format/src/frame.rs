@@ -13,19 +13,19 @@ impl ModuleIndex {
 
 /// One frame in a tree: 16 bits of module index, 48 bits of address to look up ([`crate::address::CodePoint::lookup`]).
 ///
-/// A return address stands as the last byte of its call, so it never equals the key of a sampled instruction.
+/// The key of a return address is that of its call's last byte, so it never equals the key of a sampled instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(transparent)]
 pub struct FrameKey(pub u64);
 
-/// What a frame's key stands for.
+/// What a frame's key denotes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameKind {
-    /// Code of a module of the load map: of a file, or of memory that the program writes code to.
+    /// Code of a module of the load map: of a file, or of memory that holds generated code.
     Code {
         /// The module.
         module: ModuleIndex,
-        /// Where in it; in code that the program writes it is the run-time address.
+        /// Link-time address in it; in generated code, the run-time address.
         addr: LinkAddr,
     },
     /// Code of no module.
@@ -34,11 +34,11 @@ pub enum FrameKind {
     LeftOut,
     /// Time in which no sample was taken.
     Gap(Gap),
-    /// A kind that this callpath does not know.
+    /// A kind that this version of callpath does not know.
     Other {
-        /// Which kind.
+        /// The kind's number.
         tag: u8,
-        /// Which of that kind.
+        /// The number within the kind.
         value: u64,
     },
 }
@@ -47,7 +47,7 @@ pub enum FrameKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Gap {
-    /// The thread had blocked SIGTRAP where callpath does not see it, by a system call of its own.
+    /// The thread had blocked SIGTRAP by a direct system call, which callpath does not see.
     TrapBlocked = 0,
     /// It ended without another sample, more than a period after the last one.
     AfterLastSample = 1,
@@ -56,10 +56,10 @@ pub enum Gap {
 }
 
 impl Gap {
-    /// Each of them.
+    /// All reasons.
     pub const ALL: [Gap; 3] = [Gap::TrapBlocked, Gap::AfterLastSample, Gap::NoRoom];
 
-    /// What reports and JSON call it.
+    /// Its name in reports and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Gap::TrapBlocked => "not sampled (SIGTRAP blocked)",
@@ -73,18 +73,19 @@ impl FrameKey {
     const ADDRESS_BITS: u32 = 48;
     const ADDRESS_MASK: u64 = (1 << Self::ADDRESS_BITS) - 1;
 
-    /// What stands for the outer frames of a path of which only the innermost were kept.
+    /// The frame in place of the outer ones if only a path's innermost frames were kept.
     pub const LEFT_OUT: FrameKey = Self::tagged(Self::TAG_LEFT_OUT, 0);
 
-    /// What stands for time in which no sample was taken, beside the paths of the thread's samples.
+    /// The frame of time in which no sample was taken, beside the paths of the thread's samples.
     #[inline]
     pub const fn gap(gap: Gap) -> FrameKey {
         Self::tagged(Self::TAG_GAP, gap as u64)
     }
 
-    // Outside every module the highest bit of an address is the kernel's: no frame of a program has it but those of the vsyscall page, at
-    // 2^64 - 10 MiB. With it, seven bits say what the key is, up to 63; the lowest 40 say which. 3 is kept for a path of Ball and Larus
-    // within the caller's procedure, 4 for a probe, 5 for an MPI rank.
+    // Outside every module the highest bit of an address is the kernel's: no frame of a program has it
+    // but those of the vsyscall page, at 2^64 - 10 MiB. With it, seven bits are the kind, up to 63, and
+    // the lowest 40 the number within the kind. 3 is reserved for a path of Ball and Larus within the
+    // caller's procedure, 4 for a probe, 5 for an MPI rank.
     const TAG_LEFT_OUT: u64 = 1;
     const TAG_GAP: u64 = 2;
     const FIRST_ADDRESS_TAG: u64 = 64;
@@ -95,7 +96,7 @@ impl FrameKey {
         Self::outside(RunAddr(Self::TAGGED | tag << Self::TAG_SHIFT | value))
     }
 
-    /// What it stands for.
+    /// What the key denotes.
     pub fn kind(self) -> FrameKind {
         let (module, addr) = (self.module(), self.address());
         if module != ModuleIndex::NONE {

@@ -1,7 +1,7 @@
 //! Unwind recipes: how to find the caller's frame from a frame in one interval of code.
 //! CFI and machine-code analysis write the same ones.
 //!
-//! A recipe is a set of equations over the frame's registers (Tallent et al. 2009, section 2; here also every
+//! A recipe is a set of equations over the frame's registers (Tallent et al. 2009, section 2; here also for every
 //! register that an outer frame's recipe may need):
 //!
 //! ```text
@@ -25,17 +25,16 @@ pub struct Expression {
 }
 
 impl Expression {
-    /// No longer expression is put into a table.
+    /// The longest expression that a table holds, bytes.
     pub const MAX_LEN_BYTES: usize = 256;
 }
 
-/// Where the canonical frame address (the caller's rsp before the call pushed the return address, plus 8... that is,
-/// the address just above the return address) is.
+/// How to compute the canonical frame address: the address just above the return address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Cfa {
-    /// Nothing is known of this code: a walk that comes here is partial.
+    /// Unknown code: a walk that reaches it is partial.
     Unknown,
-    /// This frame has no caller: `_start`, a thread's or coroutine's first frame. A walk that comes here is full.
+    /// This frame has no caller: `_start`, a thread's or coroutine's first frame. A walk that reaches it is full.
     Outermost,
     /// `CFA = reg + disp`
     Register {
@@ -57,7 +56,7 @@ pub enum Cfa {
     Expression(Expression),
 }
 
-/// Where one of the caller's registers is.
+/// How to compute one of the caller's registers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Rule {
     /// Still in the register.
@@ -78,15 +77,15 @@ pub enum Rule {
     ExpressionValue(Expression),
 }
 
-/// A recipe in its open form: what analysers write and what a table unpacks to.
+/// A recipe in its open form: analysers write it, and a table unpacks to it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Recipe {
     /// The frame's CFA.
     pub cfa: Cfa,
     /// The return address.
     pub return_address: Rule,
-    /// Every general-purpose register by DWARF number. Registers that calls clobber are not restored through an
-    /// ordinary frame, whatever stands here, unless the frame is a signal's.
+    /// Every general-purpose register by DWARF number. Registers that calls clobber are restored only if the
+    /// frame is a signal's, whatever their rules are.
     pub registers: [Rule; Reg::COUNT],
     /// The caller was interrupted, not calling: its pc is exact and all its registers may be restored.
     pub signal_frame: bool,
@@ -106,7 +105,7 @@ impl Recipe {
     }
 }
 
-/// A recipe as a table keeps it: 16 bytes that hold all but the rarest.
+/// A recipe as a table holds it, 16 bytes. The rarest recipes do not fit.
 ///
 /// ```text
 /// head  bits 0..2  kind: 0 unknown, 1 outermost, 2 register, 3 deref, 4 wide
@@ -146,15 +145,17 @@ impl Packed {
     pub const DEREF: u16 = 3;
     #[allow(missing_docs)]
     pub const WIDE: u16 = 4;
-    /// Bit of `head`: the frame is pinned: its return address must stay, since its code reads it. No walk looks at it.
+    /// Bit of `head`: the frame is pinned: its code reads its return address,
+    /// which must not be changed. Walks ignore this bit.
     pub const PINNED: u16 = 1 << 15;
-    /// Bit of `head`: the same of the frame that it calls, since exceptions may be caught here. No walk looks at it.
+    /// Bit of `head`: the frame that this one calls is pinned, since
+    /// exceptions may be caught here. Walks ignore this bit.
     pub const PINS_CALLEE: u16 = 1 << 14;
-    /// Bit of `head`: the frame's code may jump to procedures of other modules, or to what a pointer says, and one of these may
-    /// read the return address. No walk looks at it.
+    /// Bit of `head`: the frame's code may jump to procedures of other modules, or by a pointer, and the target may
+    /// read the return address. Walks ignore this bit.
     pub const TAIL_CALLS_ANY: u16 = 1 << 13;
-    /// Bit of `head`: the recipe is not one of the call frame information that the program itself unwinds by. A return address
-    /// of zero, even at the very top of a stack, does not say that nobody called the frame.
+    /// Bit of `head`: the recipe does not come from the program's call frame information. A return address of zero,
+    /// even at the very top of a stack, then does not prove that the frame has no caller.
     pub const INFERRED: u16 = 1 << 12;
     /// `slots`: the register is unchanged.
     pub const SLOT_SAME: u8 = 0;
@@ -173,7 +174,7 @@ impl Packed {
         Reg::from_low_bits(self.head >> 3)
     }
 
-    /// The packed form, if the recipe has one; the others are wide.
+    /// The packed form; `None`: the recipe is wide.
     pub fn pack(recipe: &Recipe) -> Option<Packed> {
         let (kind, base, disp, add) = match recipe.cfa {
             Cfa::Unknown => return Some(Packed { disp: 0, add: 0, head: Self::UNKNOWN, slots: [0; 6] }),
@@ -200,7 +201,7 @@ impl Packed {
         Some(Packed { disp, add, head: kind | (base.index() as u16) << 3, slots })
     }
 
-    /// The open form of a recipe that is not wide; a wide one gives `None`.
+    /// The open form; `None`: the recipe is wide.
     pub fn unpack(&self) -> Option<Recipe> {
         let cfa = match self.kind() {
             Self::UNKNOWN => return Some(Recipe::UNKNOWN),
@@ -220,7 +221,7 @@ impl Packed {
         Some(recipe)
     }
 
-    /// The bytes in a table, little-endian.
+    /// Its bytes in a table, little-endian.
     pub fn to_bytes(&self) -> [u8; 16] {
         let mut b = [0; 16];
         b[0..4].copy_from_slice(&self.disp.to_le_bytes());
@@ -230,7 +231,7 @@ impl Packed {
         b
     }
 
-    /// From the bytes in a table.
+    /// The recipe from its bytes in a table.
     #[inline]
     pub fn from_bytes(b: &[u8; 16]) -> Packed {
         Packed {

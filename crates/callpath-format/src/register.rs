@@ -6,7 +6,7 @@
 pub struct Reg(u8);
 
 impl Reg {
-    /// How many there are; the return address column is 16 and is not one of them.
+    /// Number of general-purpose registers; the return address column, 16, is not one of them.
     pub const COUNT: usize = 16;
     /// DWARF's number of the return address column.
     pub const RETURN_ADDRESS_COLUMN: u16 = 16;
@@ -40,7 +40,7 @@ impl Reg {
     /// The registers that a procedure must give back unchanged, in the order of [`crate::recipe::Packed::slots`].
     pub const CALLEE_SAVED: [Reg; 6] = [Reg::RBX, Reg::RBP, Reg::R12, Reg::R13, Reg::R14, Reg::R15];
 
-    /// The register of a DWARF number, if it is a general-purpose one (0 to 15).
+    /// The register with a DWARF number; `None` above 15.
     pub const fn from_dwarf(number: u16) -> Option<Reg> {
         if number < 16 { Some(Reg(number as u8)) } else { None }
     }
@@ -66,7 +66,7 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// A frame of which nothing is known.
+    /// A frame without known registers.
     pub const UNKNOWN: Registers = Registers { values: [0; 16], known: 0, reserved: 0 };
 
     /// Every register known, in DWARF order: an interrupted thread.

@@ -13,21 +13,22 @@
 //! expr      1 each       bytes of DWARF expressions
 //! ```
 //!
-//! A start is the low 8 bits of the link address where the row begins, relative to its region. An id below 32,768 is the
-//! index of its recipe; the others are recipes themselves ([`short`]). Starts and ids of a block lie together, most rows of
-//! compiled code have short recipes, and most addresses of a module lie in its largest region, which the header repeats:
-//! of a table that is in no cache, a look-up waits for the header, a block, and its rows, in turn.
+//! A start is the low 8 bits of the link address where the row begins, relative to its region. An id below 32,768 is
+//! the index of its recipe; the others are recipes themselves ([`short`]). Starts and ids of a block lie together, most
+//! rows of compiled code have short recipes, and most addresses of a module lie in its largest region, which the header
+//! repeats: of a table that is in no cache, a look-up waits for the header, a block, and its rows, in turn.
 //!
 //! The row for an address is the last one that begins at or before it; rows never reach over a region's end. A block
 //! in which no row begins continues the last row of the block before it. The first row of a region begins at its
 //! start. At most one row begins at an address.
 //!
-//! Worked example: a region at 0x1000 of 0x300 bytes with rows at 0x1000, 0x1001, 0x1204 has `blocks` 0, 2, 2 (and 3
-//! at the end) and `rows` 00 01, the ids of these two, 04, the id of that. Address 0x1110 is in block 1, where no row begins: its row is the one before row 2.
+//! Worked example: a region at 0x1000 of 0x300 bytes with rows at 0x1000, 0x1001, 0x1204 has `blocks` 0, 2, 2 (and
+//! 3 at the end) and `rows` 00 01, the ids of these two, 04, the id of that. Address 0x1110 is in block 1, where
+//! no row begins: its row is the one before row 2.
 //!
-//! A wide recipe is a head word `{ rules: u8, signal_frame: u8, zero: u48 }` and then `rules` words
-//! `{ target: u8, kind: u8, base: u8, len: u8, value: i32 }`. Targets 0 to 15 are registers, 16 the return address,
-//! 17 the CFA. What is not named is as in `Recipe::with_cfa`.
+//! A wide recipe is a head word `{ rules: u8, signal_frame: u8, zero: u48 }` and then `rules` words `{ target: u8,
+//! kind: u8, base: u8, len: u8, value: i32 }`. Targets 0 to 15 are registers, 16 the return address, 17 the CFA.
+//! Targets without a word are as in `Recipe::with_cfa`.
 //!
 //! | kind | rule | kind | rule |
 //! |---|---|---|---|
@@ -65,13 +66,14 @@ pub struct Header {
     pub wide_words: u32,
     /// Number of bytes of expressions.
     pub expr_bytes: u32,
-    /// Recipes say which frames are pinned ([`Packed::PINNED`], [`Packed::PINS_CALLEE`]); else nothing is known of that.
+    /// Recipes say which frames are pinned ([`Packed::PINNED`],
+    /// [`Packed::PINS_CALLEE`]). Without this flag that is unknown.
     pub knows_pinned: bool,
     /// The largest region, and the first of those that are equally large; zeros if there is none.
     pub largest: Region,
 }
 
-/// Some code without a gap.
+/// A contiguous range of code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Region {
     /// Its first address.
@@ -184,13 +186,13 @@ pub enum TableError {
     Region(u32),
     /// The rows of the block of this index are out of order or out of range.
     Block(u32),
-    /// The row of this index names a recipe that there is not.
+    /// The row of this index names a recipe that does not exist.
     Row(u32),
     /// The recipe of this index is malformed.
     Recipe(u32),
 }
 
-/// Which recipe of a table holds at an address: its index, or all of it ([`short`]).
+/// The recipe of a table that holds at an address: its index, or the whole recipe ([`short`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecipeId(pub u16);
 
@@ -202,7 +204,7 @@ pub struct Table<'a> {
     layout: Layout,
     /// Of this length: the number of blocks and one.
     blocks: &'a [[u8; 4]],
-    /// And all that follows, so that sixteen bytes may be read at most rows.
+    /// With everything that follows, so that sixteen bytes may be read at most rows.
     rows: &'a [u8],
     recipes: &'a [[u8; Packed::LEN_BYTES]],
 }
@@ -335,13 +337,13 @@ impl<'a> Table<'a> {
         // The ids are often in the next cache line: both come at once.
         prefetch(starts.as_ptr().wrapping_add(3 * count));
         let before = rank(starts, count, offset as u8)?;
-        // Before the block's own rows lies the id of the last row before. Nobody can predict which it is: no branch.
+        // The id of the row before precedes the block's rows. A branch here would be unpredictable.
         let skipped = if before == 0 { 0 } else { count };
         let id = (first + skipped + 2 * before).checked_sub(2)?;
         Some(RecipeId(u16::from_le_bytes(*self.rows.get(id..)?.first_chunk()?)))
     }
 
-    /// The packed form of a recipe, which is all that most walks need.
+    /// The packed form of a recipe, which is enough for most walks.
     #[inline]
     pub fn packed(&self, id: RecipeId) -> Option<Packed> {
         if id.is_short() {
@@ -364,7 +366,8 @@ impl<'a> Table<'a> {
 
     /// Calls `row(start, id)` for each row in order of address, and `row(end, None)` at each region's end.
     ///
-    /// Of a table that was never [checked](Table::check) it gives what it finds, in bounded but perhaps long time.
+    /// For a table that was never [checked](Table::check), rows may be
+    /// wrong, and the call may take long but bounded time.
     pub fn for_each_row(&self, mut row: impl FnMut(LinkAddr, Option<RecipeId>)) {
         for region in (0..self.header.regions).filter_map(|r| self.region(r)) {
             let mut block_start = region.link_start;
@@ -487,11 +490,11 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Asks for the cache line of an address.
+/// Prefetches the cache line of an address.
 #[inline]
 fn prefetch(at: *const u8) {
     use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    // SAFETY: an address that is none is ignored; SSE is part of x86-64.
+    // SAFETY: an invalid address is ignored; SSE is part of x86-64.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
 }
 
@@ -500,7 +503,7 @@ fn prefetch(at: *const u8) {
 fn rank(ascending: &[u8], len: usize, low: u8) -> Option<usize> {
     use core::arch::x86_64::{_mm_cmpeq_epi8, _mm_loadu_si128, _mm_min_epu8, _mm_movemask_epi8, _mm_set1_epi8};
     match ascending.first_chunk::<16>() {
-        // Without a branch for each: a block has six rows or so, and which one it is nobody can predict.
+        // Without a branch for each: a block has six rows or so, and the answer is unpredictable.
         Some(window) if len <= window.len() => {
             // SAFETY: reads the 16 bytes of `window`; SSE2 is part of x86-64.
             let at_most = unsafe {

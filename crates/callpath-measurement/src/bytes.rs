@@ -24,7 +24,7 @@ pub(crate) const KIND_SESSION: u32 = 1;
 pub(crate) const KIND_PROCESS: u32 = 2;
 pub(crate) const KIND_NAMES: u32 = 3;
 pub(crate) const HEADER_BYTES: usize = 32;
-/// Where a header says how long the file is, bytes.
+/// Offset of the file's length in a header, bytes.
 pub(crate) const LENGTH_AT: usize = 16;
 
 /// The first bytes of a file.
@@ -44,7 +44,7 @@ impl Header {
         bytes
     }
 
-    /// The header of a file of this kind; its length is not looked at.
+    /// The header of a file of this kind; its length is not checked.
     pub(crate) fn read(bytes: &[u8], path: &Path, kind: u32) -> Result<Header, MeasurementError> {
         let owned = || path.to_owned();
         if bytes.get(..6) != Some(&MAGIC[..6]) {
@@ -181,7 +181,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Where the first of several files ends that stand one behind the other. `None`: there is no whole one.
+/// The end of the first of several consecutive files. `None`: there is no complete one.
 pub(crate) fn end_of_first(bytes: &[u8]) -> Option<usize> {
     let length =
         bytes.get(..8).filter(|magic| *magic == MAGIC).and_then(|_| bytes.get(LENGTH_AT..24)?.first_chunk())?;

@@ -16,10 +16,10 @@ use crate::session_file::decode_session;
 const SESSION: &str = "session";
 const PROCESS: &str = "process-";
 const NAMES: &str = "names-";
-/// Files that are named one by one when they cannot be read.
+/// How many unreadable files are named one by one.
 const LOSSES_NAMED: usize = 5;
 
-/// The name of the session file, and of what is added to a name while a file is being written.
+/// Appended to a file's name while the file is being written.
 pub(crate) const TEMPORARY: &str = ".new";
 
 /// The name of a process's file.
@@ -27,7 +27,7 @@ pub fn process_file_name(sequence: u32, pid: u32) -> String {
     format!("{PROCESS}{sequence}-{pid}")
 }
 
-/// The name of the file with what a process calls the code that it has generated.
+/// The name of the file with a process's names of its generated code.
 pub fn names_file_name(sequence: u32, pid: u32) -> String {
     format!("{NAMES}{sequence}-{pid}")
 }
@@ -43,7 +43,7 @@ pub fn write_file(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), Meas
         fs::rename(&temporary, &path)
     };
     write().map_err(|source| {
-        // Whether or not it is there: what counts is why it could not be written.
+        // It may not exist: the error of the write is the one to report.
         drop(fs::remove_file(&temporary));
         MeasurementError::Write { path: path.clone(), source }
     })
@@ -58,7 +58,7 @@ pub struct Measurement {
     pub session: SessionFile,
     /// The processes, in the order in which they came.
     pub processes: Vec<ProcessFile>,
-    /// What processes call the code that they have generated, in no order.
+    /// The processes' names of their generated code, in no order.
     pub names: Vec<NamesFile>,
     /// Files that could not be read, and gaps in their numbers. What they held is missing from the processes.
     pub unreadable: Vec<MeasurementError>,
@@ -145,7 +145,7 @@ impl Measurement {
         Ok(Measurement { directory: directory.to_owned(), session, processes, names, unreadable })
     }
 
-    /// What could not be read, as sentences for a person; none if all could be.
+    /// Sentences about what could not be read; empty if everything could.
     pub fn losses(&self) -> Vec<String> {
         let named = self.unreadable.iter().take(LOSSES_NAMED);
         let mut losses: Vec<String> =
@@ -157,7 +157,7 @@ impl Measurement {
     }
 }
 
-/// Reads a regular file: others may never end.
+/// Reads a regular file; other kinds may never end.
 fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     if !fs::metadata(path)?.is_file() {
         return Err(std::io::Error::other("not a regular file"));
@@ -165,7 +165,7 @@ fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     fs::read(path)
 }
 
-/// What is missing in an ascending list of numbers that should begin at 0 and leave none out.
+/// The numbers missing in an ascending list that should begin at 0 without gaps.
 fn gaps(sequences: impl Iterator<Item = u32>, directory: &Path) -> Vec<MeasurementError> {
     let mut gaps = Vec::new();
     let mut next = 0;
@@ -258,7 +258,7 @@ failed to read DIR/process-2-100: it ends at byte 33, not at byte {len}; it was 
         );
         fs::copy(file(1), whole.path().join(TOGETHER)).unwrap();
         let said = losses(whole.path());
-        assert!(said.contains("process 1 stands in the measurement twice"), "{said}");
+        assert!(said.contains("process 1 is in the measurement twice"), "{said}");
         assert_eq!(Measurement::read(whole.path()).unwrap().processes.len(), 8);
         fs::remove_file(file(2)).unwrap();
         std::os::unix::fs::symlink("/dev/zero", file(2)).unwrap();

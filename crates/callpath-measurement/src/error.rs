@@ -12,29 +12,29 @@ pub enum MeasurementError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("write {path}: {source}")]
     Write { path: PathBuf, source: std::io::Error },
-    #[error("read {path}: it is no file of a callpath measurement (it does not begin with CPMEAS)")]
+    #[error("read {path}: it is not a file of a callpath measurement (it does not begin with CPMEAS)")]
     Magic { path: PathBuf },
     #[error(
         "read {path}: it is of another version of the format ({found} at byte 6, not {VERSION}); use the callpath that recorded it"
     )]
     Version { path: PathBuf, found: String },
-    #[error("read {path}: it holds something else than expected (kind {found} at byte 8)")]
+    #[error("read {path}: it is another kind of file (kind {found} at byte 8)")]
     Kind { path: PathBuf, found: u32 },
     #[error("read {path}: it ends at byte {found}, not at byte {expected}; it was cut or is damaged")]
     Length { path: PathBuf, expected: u64, found: u64 },
-    #[error("read {path}: there is no record in it, not even of what the process was")]
+    #[error("read {path}: it has no record, not even of the process")]
     NoRecord { path: PathBuf },
     #[error("read {path}: what follows byte {offset} does not match its checksum; it is damaged")]
     Checksum { path: PathBuf, offset: usize },
     #[error("read {path}: nonsense at byte {offset} ({what})")]
     Content { path: PathBuf, offset: usize, what: &'static str },
     #[error(
-        "read {path} to its end: only its first {offset} bytes are whole ({why}); the process stands here as it was then"
+        "read {path} to its end: only its first {offset} bytes are whole ({why}); the process is shown as it was then"
     )]
     Tail { path: PathBuf, offset: usize, why: String },
     #[error("read {names} in {path}: not there, though the measurement had it")]
     Gone { path: PathBuf, names: String },
-    #[error("read {path}: process {sequence} stands in the measurement twice; the first one counts")]
+    #[error("read {path}: process {sequence} is in the measurement twice; the first one counts")]
     Twice { path: PathBuf, sequence: u32 },
     #[error(
         "find a measurement in {path}: there is no file `session` in it; is it the directory that `callpath record` named?"

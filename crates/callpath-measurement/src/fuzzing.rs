@@ -1,4 +1,4 @@
-//! A measurement's files of any bytes, and damage in those that are written.
+//! Reads any bytes as a measurement's files, and damages files that were written.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::names_file::decode_names;
 use crate::process_file::whole_file;
 use crate::session_file::decode_session;
 
-/// For a fuzzer: any bytes as either file.
+/// For a fuzzer: reads any bytes as each kind of file.
 #[doc(hidden)]
 pub fn fuzz_measurement(bytes: &[u8]) {
     let payload = bytes.get(HEADER_BYTES..).unwrap_or_default();
@@ -123,10 +123,10 @@ mod tests {
         let mut none = whole[..HEADER_BYTES].to_vec();
         none[LENGTH_AT..24].copy_from_slice(&(HEADER_BYTES as u64).to_le_bytes());
         let error = decode_process(&none, path).unwrap_err().to_string();
-        assert_eq!(error, "read F: there is no record in it, not even of what the process was");
+        assert_eq!(error, "read F: it has no record, not even of the process");
         // A record of no threads that says nothing of the process.
         let error = decode_process(&whole_file(&[0, 0]).0, path).unwrap_err().to_string();
-        assert!(error.contains("a first record that does not say of what process"), "{error}");
+        assert!(error.contains("a first record that does not name the process"), "{error}");
     }
 
     #[test]
@@ -146,7 +146,7 @@ mod tests {
             assert!(decode_process(&whole[..len], path).is_err(), "cut at {len}");
         }
         for at in 0..whole.len() {
-            // Bytes 12 to 15 are kept for later and not looked at.
+            // Bytes 12 to 15 are reserved and not checked.
             if (12..16).contains(&at) {
                 continue;
             }

@@ -1,8 +1,8 @@
 //! A measurement: the files that a recorder leaves, one for the whole and one for each process (docs/formats.md).
 //! No live processes and no names of code here, except those that a process gave its generated code.
 //!
-//! The session's file is written anew under a temporary name and renamed; a process's grows by what has changed. So a reader sees a
-//! whole one at every instant. Many processes that end at once stand in one file, to which they are appended.
+//! The session's file is written anew under a temporary name and renamed; a process's grows by what has changed. So a
+//! reader sees a whole one at every instant. Many processes that end at once are appended to one file.
 
 #![forbid(unsafe_code)]
 
@@ -56,11 +56,11 @@ pub struct SessionFile {
     pub duration_ns: u64,
     /// How it ended; `None` as long as it has not.
     pub ended: Option<SessionEnd>,
-    /// Those of the nodes' values, by their numbers; then what is computed of them, and the samples.
+    /// The metrics of the nodes' values, in their order; then derived ones, and the samples.
     pub metrics: Vec<Metric>,
     /// Nanoseconds between two samples of a thread.
     pub period_ns: u64,
-    /// Sentences that a report says once: where samples come from, what could not be done.
+    /// Notes that a report shows once: where samples come from, what could not be done.
     pub notes: Vec<String>,
     /// Processes that could not take part, for want of slots.
     pub lost_processes: u64,
@@ -73,9 +73,9 @@ pub struct SessionFile {
 /// How the program ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SessionEnd {
-    /// As a shell says it: the exit status, or 128 + signal.
+    /// As in a shell: the exit status, or 128 + signal.
     pub status: i32,
-    /// CPU time of the program and of its children that it waited for, by the kernel's account, nanoseconds.
+    /// CPU time of the program and of the children that it waited for, from the kernel, nanoseconds.
     pub user_ns: u64,
     /// The same in the kernel.
     pub kernel_ns: u64,
@@ -108,12 +108,12 @@ pub struct ProcessFile {
     pub threads: Vec<ThreadProfile>,
     /// Samples that were not kept in threads that had no record, by [`Dropped`].
     pub dropped_unrecorded: [u64; Dropped::COUNT],
-    /// What values are multiplied by when the file is read: the file holds what samples came to, and only in the end is it known what
-    /// the whole was. Empty of a process that was read.
+    /// Factors that are applied to values when the file is read: the file holds the samples' sums, and the true total
+    /// is known only at the end. Empty in a process that was read.
     pub scalings: Vec<Scaling>,
 }
 
-/// A metric's values, in all nodes of a process, stand for `by / of` times as much.
+/// A factor of `by / of` for a metric's values in all nodes of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Scaling {
     /// Its number.
@@ -127,9 +127,9 @@ pub struct Scaling {
 /// A load module of a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ModuleRecord {
-    /// Where it was, or what the kernel calls it (`[vdso]`).
+    /// Its path, or the kernel's name for it (`[vdso]`).
     pub path: PathBuf,
-    /// Which build it was; `None` if it could not be read.
+    /// Its build-id or hash; `None` if it could not be read.
     pub identity: Option<ModuleIdentity>,
 }
 
@@ -169,15 +169,15 @@ pub struct SampleTally {
     pub handler_ns: u64,
     /// The longest handler, nanoseconds.
     pub handler_max_ns: u64,
-    /// Handlers by the binary logarithm of their nanoseconds: at entry k those that took less than 2^(k+1), and seldom less
-    /// than a quarter of that.
+    /// Handlers by the binary logarithm of their nanoseconds: at entry k those that took less than
+    /// 2^(k+1), and seldom less than a quarter of that.
     pub handler_histogram: Vec<u64>,
     /// Frames walked over.
     pub frames: u64,
 }
 
 impl SampleTally {
-    /// Adds another thread's.
+    /// Adds another thread's tally.
     pub fn add(&mut self, other: &SampleTally) {
         self.taken += other.taken;
         self.full += other.full;

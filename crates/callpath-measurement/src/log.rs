@@ -1,7 +1,7 @@
-//! Writes a process's file while it grows: what has changed is appended, and the whole is written anew where that has become long.
+//! Writes a process's file while it grows: changes are appended, and the whole is rewritten when they have become long.
 //!
-//! At every instant the file's header says how much of it counts: a record is written behind that, then the length. A recorder that is
-//! killed in between leaves bytes that no reader looks at.
+//! The header's length always ends behind the last complete record: a record is written first, then the length. A
+//! recorder that is killed in between leaves bytes that readers ignore.
 
 use std::fs;
 use std::io;
@@ -14,9 +14,9 @@ use crate::error::MeasurementError;
 use crate::process_file::{Written, record_header, whole_file};
 use crate::{ProcessFile, ThreadProfile};
 
-/// A file is written anew when what was appended since is longer than the whole was then, and than this, bytes.
+/// A file is rewritten when the records appended since are longer than the whole was then, and than this, bytes.
 const MOST_APPENDED_BYTES: u64 = 1 << 20;
-/// Of a process that has ended, when it is longer than this part of the whole.
+/// For a process that has ended: when they are longer than this part of the whole.
 const MOST_APPENDED_PART: u64 = 4;
 
 /// The file of one process.
@@ -42,7 +42,7 @@ impl Open {
         bytes.extend(payload);
         let appended = self.file.write_all_at(&bytes, self.len_bytes);
         if appended.is_err() {
-            // A part of a record is in nobody's way, but takes room where there is none.
+            // A part of a record does no harm, but takes space on a full disk.
             drop(self.file.set_len(self.len_bytes));
         }
         appended?;
@@ -50,7 +50,7 @@ impl Open {
         self.file.write_all_at(&self.len_bytes.to_le_bytes(), LENGTH_AT as u64)
     }
 
-    /// Whether so many bytes more are worth less than the whole written anew.
+    /// Whether the appended records, with this payload, are so long that the whole is rewritten.
     fn is_long(&self, payload: &[u8], has_ended: bool) -> bool {
         let appended = self.len_bytes - self.whole_bytes + payload.len() as u64;
         if has_ended {
@@ -67,13 +67,13 @@ impl ProcessLog {
         self.open.is_some()
     }
 
-    /// The whole is written the next time: threads have changed their places.
+    /// Makes the next update rewrite the whole: threads have changed their indices.
     pub fn forget(&mut self) {
         self.open = None;
     }
 
-    /// Brings the file in `directory` up to date, if anything has changed. The process's threads come apart, each at its place; `process.threads` is
-    /// not looked at. After an error the whole is written the next time.
+    /// Brings the file in `directory` up to date, if anything has changed. The process's threads are passed separately,
+    /// each with its index; `process.threads` is ignored. After an error the whole is written the next time.
     pub fn write(
         &mut self,
         directory: &Path,
@@ -107,14 +107,14 @@ impl ProcessLog {
         Ok(())
     }
 
-    /// The bytes of a file with all that there is, and the seed of its checksums.
+    /// The bytes of a file of the whole process, and the seed of its checksums.
     fn whole(&mut self, process: &ProcessFile, threads: &mut [&mut ThreadProfile]) -> (Vec<u8>, u64) {
         let (written, payload) = Written::whole(process, threads);
         self.written = written;
         whole_file(&payload)
     }
 
-    /// The bytes of a file of a process that has none.
+    /// The bytes of the file of a process for which none was written yet.
     pub fn bytes(&mut self, process: &ProcessFile, threads: &mut [&mut ThreadProfile]) -> Vec<u8> {
         self.whole(process, threads).0
     }
@@ -178,7 +178,8 @@ mod tests {
         let (whole, tail) = read(&bytes).unwrap();
         assert!(tail.is_none() && whole == states[39].0);
         for (at, (state, len)) in states.iter().enumerate() {
-            // As the file was then: shorter, and its header said so. Then as a recorder leaves it that is killed while it appends.
+            // The file as it was then: shorter, also by its header. Then as a recorder
+            // leaves it that is killed while it appends.
             for left in [0, 1, 15, 40] {
                 let mut then = bytes[..(*len as usize + left).min(bytes.len())].to_vec();
                 then[LENGTH_AT..24].copy_from_slice(&len.to_le_bytes());

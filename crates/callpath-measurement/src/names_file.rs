@@ -1,4 +1,4 @@
-//! What a process calls the code that it has generated, as far as samples lie in it: a file beside the process's own.
+//! A process's names of its generated code, as far as samples lie in it: a file beside the process's.
 
 use std::ops::Range;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::error::MeasurementError;
 pub struct NamesFile {
     /// The process, as its own file counts it.
     pub sequence: u32,
-    /// Lines that the process wrote and nobody understands.
+    /// How many of the process's lines could not be parsed.
     pub bad_lines: u64,
     /// By module and start.
     pub procedures: Vec<NamedCode>,
@@ -26,16 +26,17 @@ pub struct NamedCode {
     pub start: u64,
     /// Its length, bytes.
     pub len_bytes: u64,
-    /// As the process calls it, or [`nameless`].
+    /// The process's name for it, or [`nameless`].
     pub name: String,
 }
 
-/// What a procedure without a name is called that begins at `start` in generated code: the memory's name and the address.
+/// The name of a procedure in generated code that has none and begins at `start`: the memory's name and the address.
 pub fn nameless(memory: &Path, start: u64) -> String {
     format!("{}+{start:#x}", memory.file_name().unwrap_or(memory.as_os_str()).to_string_lossy())
 }
 
-/// What code of a mapping is called of which no procedures are known: the memory's name and the bounds, unlike any procedure's name.
+/// The name of a mapping's code in which no procedures are known: the memory's
+/// name and the bounds, unlike any procedure's name.
 pub fn nameless_mapping(memory: &Path, range: Range<u64>) -> String {
     let memory = memory.file_name().unwrap_or(memory.as_os_str()).to_string_lossy();
     format!("{memory} {:#x}-{:#x}", range.start, range.end)

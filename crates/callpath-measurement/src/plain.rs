@@ -1,21 +1,21 @@
-//! Errors in words that a person reads: without the numbers that the standard library puts behind the system's.
+//! Errors without the numbers that the standard library appends to the system's messages.
 
 use std::fmt::Display;
 
-/// What is to be said, without each ` (os error N)` in it.
+/// The text without each ` (os error N)` in it.
 pub fn plain(what: impl Display) -> String {
     const NUMBER: &str = " (os error ";
     let text = what.to_string();
     let mut pieces = text.split(NUMBER);
-    let mut said = pieces.next().unwrap_or_default().to_owned();
+    let mut without = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
         match piece.split_once(')') {
-            Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => said.push_str(rest),
-            // A file may be called so.
-            _ => said.extend([NUMBER, piece]),
+            Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => without.push_str(rest),
+            // A file's name may contain it.
+            _ => without.extend([NUMBER, piece]),
         }
     }
-    said
+    without
 }
 
 #[cfg(test)]

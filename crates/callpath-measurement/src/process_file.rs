@@ -6,8 +6,8 @@
 //!          16  payload   numbers as LEB128
 //! ```
 //!
-//! A record leads from what those before it say to what was so when it was written. The header's length ends behind the last record that
-//! counts.
+//! The records before it give a state of the process; a record changes that to the state at its writing. The header's
+//! length ends behind the last record that counts.
 
 use std::path::Path;
 
@@ -25,18 +25,18 @@ use crate::{ModuleRecord, ProcessFile, SampleTally, Scaling, ThreadProfile};
 /// Length and checksum before a record's payload.
 const RECORD_HEADER_BYTES: usize = 16;
 
-/// What of a process has been written.
+/// The parts of a process that have been written.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
-    /// All but the threads.
+    /// The process without its threads.
     head: Vec<u8>,
-    /// Of each thread all but its tree.
+    /// Each thread without its tree.
     threads: Vec<Vec<u8>>,
 }
 
 impl Written {
-    /// The payload of the record that leads to a process as it is now, whose threads come apart. Its trees count as written
-    /// from now on. `None`: nothing has changed.
+    /// The payload of the record that leads to the process's current state; its threads are passed separately. Its
+    /// trees count as written from now on. `None`: nothing has changed.
     pub(crate) fn changes(&mut self, process: &ProcessFile, threads: &mut [&mut ThreadProfile]) -> Option<Vec<u8>> {
         let head = process_head(process);
         let has_changed = head != self.head;
@@ -44,7 +44,7 @@ impl Written {
         (has_changed || changes.count > 0).then(|| self.payload(head, changes))
     }
 
-    /// The payload of a record with all that there is, for a file of its own; with what has been written then.
+    /// The payload of a record of the whole process, for a new file; second, the parts that are written with it.
     pub(crate) fn whole(process: &ProcessFile, threads: &mut [&mut ThreadProfile]) -> (Written, Vec<u8>) {
         threads.iter_mut().for_each(|thread| thread.tree.unsettle());
         let mut written = Written::default();
@@ -87,15 +87,15 @@ impl Written {
     }
 }
 
-/// What has changed of a process's threads.
+/// The changes of a process's threads.
 struct Changes {
-    /// How many have.
+    /// How many have changed.
     count: u64,
-    /// What a record says of them.
+    /// Their bytes in a record.
     bytes: Vec<u8>,
 }
 
-/// Length and checksum of a record that stands at `at`.
+/// Length and checksum of a record at offset `at`.
 pub(crate) fn record_header(seed: u64, at: u64, payload: &[u8]) -> [u8; RECORD_HEADER_BYTES] {
     let mut header = [0; RECORD_HEADER_BYTES];
     header[..8].copy_from_slice(&(payload.len() as u64).to_le_bytes());
@@ -183,8 +183,8 @@ fn thread_head(thread: &ThreadProfile) -> Vec<u8> {
     w.bytes
 }
 
-/// New nodes: how far back the parent stands, module and address, cost. Then the old ones that have changed: how many stand between,
-/// cost.
+/// New nodes: distance back to the parent, module and address, cost. Then the old
+/// ones that have changed: how many lie between, cost.
 fn encode_changes(w: &mut Writer, tree: &mut PathTree) {
     let (first, changed) = tree.settle();
     let nodes = tree.nodes();
@@ -204,7 +204,7 @@ fn encode_changes(w: &mut Writer, tree: &mut PathTree) {
     }
 }
 
-/// Samples, and each metric that is not 0: how many metrics stand between and whether another one follows, value.
+/// Samples, and each metric that is not 0: how many metrics lie between and whether another one follows, value.
 fn encode_cost(w: &mut Writer, tree: &PathTree, node: u32) {
     let samples = tree.nodes()[node as usize].samples;
     let mut values = tree.values(node).peekable();
@@ -217,7 +217,7 @@ fn encode_cost(w: &mut Writer, tree: &PathTree, node: u32) {
     }
 }
 
-/// A process file from its bytes, and what of it cannot be read if that is only its end; `path` is for errors only.
+/// A process file from its bytes; second, the error if only its end cannot be read. `path` is for errors only.
 pub fn decode_process(bytes: &[u8], path: &Path) -> Result<(ProcessFile, Option<MeasurementError>), MeasurementError> {
     let header = Header::read(bytes, path, KIND_PROCESS)?;
     let (mut process, mut at, mut tail) = (ProcessFile::default(), HEADER_BYTES, None);
@@ -225,12 +225,12 @@ pub fn decode_process(bytes: &[u8], path: &Path) -> Result<(ProcessFile, Option<
     if end <= HEADER_BYTES {
         return Err(MeasurementError::NoRecord { path: path.to_owned() });
     }
-    // What is behind the end is being written, or was when the recorder was killed.
+    // Bytes behind the end are being written, or were when the recorder was killed.
     let records = Records { bytes: bytes.get(..end).unwrap_or(bytes), header: &header, found_bytes: bytes.len(), path };
     while at < end {
         match records.replay(at, &mut process) {
             Ok(next) => at = next,
-            // Only what was not written, or was written over, is told from what never was right.
+            // Only a record that was not written, or was overwritten, is distinguished from one that was never valid.
             Err(error @ MeasurementError::Content { .. }) => return Err(error),
             Err(error) if at == HEADER_BYTES => return Err(error),
             Err(error) => {
@@ -251,7 +251,7 @@ pub fn decode_process(bytes: &[u8], path: &Path) -> Result<(ProcessFile, Option<
 
 /// The records of a file.
 struct Records<'b> {
-    /// The file, header included, up to the end that the header says.
+    /// The file, header included, up to the header's length.
     bytes: &'b [u8],
     header: &'b Header,
     /// How long the file is.
@@ -261,8 +261,8 @@ struct Records<'b> {
 }
 
 impl Records<'_> {
-    /// Goes on with the record at `at`; returns where the next one begins. A record whose checksum is right and that makes no sense is an
-    /// error that leaves the process as it may be.
+    /// Applies the record at `at` and returns where the next one begins. A record with a right checksum but invalid
+    /// content is an error, which leaves the process in any state.
     fn replay(&self, at: usize, process: &mut ProcessFile) -> Result<usize, MeasurementError> {
         let Records { bytes, header, found_bytes: found, path } = *self;
         let cut =
@@ -277,7 +277,7 @@ impl Records<'_> {
         }
         let mut r = Reader::part(&bytes[..end], payload_at, path);
         match r.number()? {
-            0 if at == HEADER_BYTES => return Err(r.error("a first record that does not say of what process")),
+            0 if at == HEADER_BYTES => return Err(r.error("a first record that does not name the process")),
             0 => {}
             _ => decode_head(&mut r, process)?,
         }
@@ -393,7 +393,7 @@ fn decode_changes(r: &mut Reader<'_>, tree: &mut PathTree, metric_count: u32) ->
         if module > u64::from(u16::MAX) || address >> 48 != 0 {
             return Err(r.error("frame"));
         }
-        // A path stands in a tree once.
+        // A path is in a tree once.
         if !tree.append(parent, FrameKey(module << 48 | address)) {
             return Err(r.error("node"));
         }

@@ -1,5 +1,5 @@
-//! Processes that have ended before a file of their own was written, one behind the other in one file: many short ones cost
-//! a file system more than they ran.
+//! One file for all processes that ended before a separate file was written. For many short processes,
+//! a file each would cost more time than they ran.
 
 use std::fs;
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ pub(super) const TOGETHER: &str = "processes";
 /// Appends processes to the file of a measurement.
 #[derive(Debug, Default)]
 pub struct Together {
-    /// With its length.
+    /// The file, and its length.
     file: Option<(fs::File, u64)>,
 }
 
@@ -47,8 +47,8 @@ impl Together {
     }
 }
 
-/// All processes of the file's bytes, and what of it cannot be read. `grows`: the last one may not be whole yet. Behind one that is
-/// damaged, perhaps in its length, it goes on where the next one begins.
+/// All processes of the file's bytes, and errors for those that cannot be read. `grows`: the last one may be
+/// incomplete. After a damaged one, perhaps in its length, reading continues where the next one begins.
 pub(super) fn read(bytes: &[u8], path: &Path, grows: bool) -> Vec<Result<ProcessFile, MeasurementError>> {
     let (mut processes, mut at) = (Vec::new(), 0);
     while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
@@ -123,8 +123,8 @@ mod tests {
         assert_eq!(read, [0, 2, 3]);
         assert!(errors.contains(&format!("its byte {len})")) && errors.contains("checksum"), "{errors}");
         bytes[len + 40] ^= 1;
-        // Of four, one is lost, whatever byte it is: its length, too, and the mark by which its beginning is found. Four of
-        // the header nobody reads.
+        // Of four, one is lost, whatever byte it is: its length, too, and the mark by which its beginning is
+        // found. Four bytes of the header are not read.
         for at in (0..bytes.len()).filter(|at| !(12..16).contains(&(at % len))) {
             bytes[at] ^= 0xff;
             let (read, errors) = sequences(&bytes, false);

@@ -1,8 +1,8 @@
 //! A thread's calling context tree outside the program: paths of frames in, nodes with costs out.
 //! How samples were taken does not belong here.
 //!
-//! A node holds a cell for each metric that it has a cost of, so that a measurement may have any number of metrics. The tree notes
-//! which nodes have changed since it was written: a file takes those alone.
+//! A node holds a cell for each metric that it has a cost of, so that a measurement may have any number of metrics. The
+//! tree notes which nodes have changed since it was written: only those are written again.
 
 use callpath_format::frame::FrameKey;
 use rustc_hash::FxHashMap;
@@ -104,8 +104,9 @@ impl PathTree {
         child
     }
 
-    /// The same, or `parent` or the node above it that has this key: a frame whose call is on the path already goes on from
-    /// there (Ammons, Ball and Larus 1997, by call where they go by procedure). No two nodes of a path have one key.
+    /// The same, or `parent` or the node above it that has this key: a frame whose call is on the
+    /// path already continues there (Ammons, Ball and Larus 1997, by call instead of by
+    /// procedure). No two nodes of a path have one key.
     pub fn child_or_active(&mut self, parent: u32, key: FrameKey) -> u32 {
         if let Some(child) = self.children.get(&(parent, key.0)) {
             return *child;
@@ -169,7 +170,7 @@ impl PathTree {
         is_new
     }
 
-    /// There will be so many more nodes.
+    /// Reserves memory for this many more nodes.
     pub(crate) fn reserve(&mut self, count: usize) {
         self.nodes.reserve(count);
         self.children.reserve(count);
@@ -213,7 +214,8 @@ impl PathTree {
         self.settled < self.nodes.len() || !self.changed.is_empty()
     }
 
-    /// How many nodes had been written, and which of those have changed since, in ascending order. From now on all counts as written.
+    /// How many nodes had been written, and which of those have changed since, in ascending
+    /// order. From now on everything counts as written.
     pub(crate) fn settle(&mut self) -> (usize, Vec<u32>) {
         let mut changed = std::mem::take(&mut self.changed);
         changed.sort_unstable();
@@ -228,7 +230,7 @@ impl PathTree {
         self.nodes.get(self.settled..).unwrap_or_default()
     }
 
-    /// The whole of a metric.
+    /// The sum of a metric over all nodes.
     pub fn total(&self, metric: usize) -> u64 {
         self.totals.get(metric).copied().unwrap_or(0)
     }
@@ -246,7 +248,7 @@ impl PathTree {
         }
     }
 
-    /// Adds all of another tree's nodes. Returns each one's index here.
+    /// Adds all nodes of another tree. Returns each one's index in this tree.
     pub fn merge(&mut self, other: &PathTree) -> Vec<u32> {
         let mut here: Vec<u32> = Vec::with_capacity(other.nodes.len());
         for (index, node) in other.nodes.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Measurements of earlier versions of the format are refused with a sentence that names the version; files that later versions
-//! no longer write are ignored.
+//! Measurements of earlier versions of the format are refused with a sentence that names the version; files
+//! that later versions no longer write are ignored.
 
 use std::path::{Path, PathBuf};
 

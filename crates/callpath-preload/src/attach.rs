@@ -12,7 +12,7 @@ use crate::libc;
 use crate::tls::{self, Word};
 use crate::{environment, fork, hook, part, recorder, sentinel, session, signal, threads, timer};
 
-/// How long a process waits for a sign of the recorder while it makes the first load map.
+/// How long a process waits for progress of the recorder while that builds the first load map.
 const PATIENCE_NS: u64 = 5_000_000_000;
 
 #[used]
@@ -29,7 +29,7 @@ extern "C" fn construct(_count: c_int, _arguments: *const *const c_char, environ
     let Some(session) = arena.at_offset::<Session>(0).map(Session::head) else { return };
     refused::remember_time(0, 0, session.settings.ticks_per_ms);
     refused::set(Calls(session.settings.refused_calls));
-    // By the kernel's clock, if that can be asked.
+    // From the kernel, if the call is allowed.
     refused::remember_time(monotonic_ns(), ticks(), session.settings.ticks_per_ms);
     let stubs = sentinel::begin(&session);
     hook::resolve_all();
@@ -71,8 +71,8 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32) {
         count.store(0, Relaxed);
     }
     slot.forked_from.store(forked_from, Relaxed);
-    // SAFETY: the program has one thread here (its constructors have not run, or it is a fork's child), and `fork::child`, which
-    // called, holds a copy of the parent's.
+    // SAFETY: the program has one thread here (its constructors have not run, or it is a fork's child), and
+    // `fork::child`, which called, holds a copy of the parent's.
     unsafe { part::begin(process) };
     let thread = Thread::create(&process, gettid(), stack, [0; 2]);
     tls::set(Word::Record, thread.map_or(0, |t| u64::from(t.reference().0)));
@@ -86,7 +86,7 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32) {
         signal::was_default();
     }
     if let Some(thread) = thread {
-        // The clock may tick as soon as the recorder has opened it, and nobody has read it yet.
+        // The clock may tick as soon as the recorder has opened it, before it was first read.
         thread.record.busy.store(1, Relaxed);
     }
     slot.state.store(SlotState::LIVE, Release);
@@ -107,7 +107,8 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32) {
     }
 }
 
-/// The slot that this process had when it executed this program. The recorder leaves it alone until it sees the new one.
+/// The slot that this process had when it executed this program. The
+/// recorder leaves it alone until it sees the new one.
 fn earlier_program<'m>(process: &Process<'m>) -> Option<&'m ProcessSlot> {
     let pid = getpid();
     (0..PROCESS_SLOTS).filter(|index| *index as u32 != process.slot_index).find_map(|index| {
@@ -116,7 +117,7 @@ fn earlier_program<'m>(process: &Process<'m>) -> Option<&'m ProcessSlot> {
     })
 }
 
-/// Takes part no longer, before anything was measured: all is again as it was found.
+/// Leaves the measurement before anything was measured, and restores what joining changed.
 fn leave_refused(slot: &ProcessSlot) {
     part::leave();
     tls::set(Word::Record, 0);

@@ -1,6 +1,6 @@
 //! Reads and writes decimal numbers, without allocation.
 
-/// The number that these digits are. `None`: they are none, or too many.
+/// Parses a number. `None`: no digits, another character, or too many digits.
 pub fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;

@@ -2,9 +2,9 @@
 
 use core::ffi::CStr;
 
-/// How a program is told its session.
+/// The variable that names the session.
 pub const SESSION: &CStr = c"CALLPATH_SESSION";
-/// Which objects are preloaded.
+/// The variable that lists the preloaded objects.
 pub const OBJECTS: &CStr = c"LD_PRELOAD";
 /// What the recorder calls the object's file (`crates/callpath-record/src/program.rs`).
 const OBJECT_BEGINS: &[u8] = b"callpath-preload-";
@@ -12,7 +12,7 @@ const OBJECT_BEGINS: &[u8] = b"callpath-preload-";
 /// The most that a path may have, bytes (PATH_MAX).
 pub const PATH_LEN: usize = 4096;
 
-/// The value of an entry, if it is that of this variable.
+/// The value of an entry, if it is of this variable.
 pub fn value_of<'e>(entry: &'e CStr, name: &CStr) -> Option<&'e [u8]> {
     entry.to_bytes().strip_prefix(name.to_bytes()).and_then(|rest| rest.strip_prefix(b"="))
 }
@@ -30,7 +30,8 @@ fn is_ours(path: &[u8]) -> bool {
     path.rsplit(|b| *b == b'/').next().is_some_and(|name| name.starts_with(OBJECT_BEGINS))
 }
 
-/// Writes the entry for the preloaded objects that are not ours, with a zero byte; says how many they are. `None`: no room.
+/// Writes the entry for the preloaded objects that are not ours, with a zero
+/// byte; returns how many there are. `None`: no room.
 pub fn others(paths: &[u8], entry: &mut [u8; PATH_LEN]) -> Option<usize> {
     let mut len = 0;
     let mut add = |bytes: &[u8]| {

@@ -14,7 +14,7 @@ pub type Words = *const *const c_char;
 /// Where the C library keeps the program's environment.
 static ENVIRON: AtomicUsize = AtomicUsize::new(0);
 
-/// Looks for it, before the program runs.
+/// Finds it, before the program runs.
 pub fn find() {
     // The program may have the variable in its own data: not the next definition but the first one.
     ENVIRON.store(first(c"environ") as usize, Relaxed);
@@ -31,7 +31,7 @@ pub fn own() -> Words {
 fn entries(environment: Words) -> impl Iterator<Item = &'static CStr> {
     let mut at = environment;
     core::iter::from_fn(move || {
-        // SAFETY: null, or an array of strings that ends with a null pointer; it lives as long as what looks at it.
+        // SAFETY: null, or an array of strings that ends with a null pointer; it lives as long as its readers.
         unsafe {
             if at.is_null() || (*at).is_null() {
                 return None;
@@ -56,8 +56,8 @@ pub fn object(environment: Words) -> Option<&'static [u8]> {
 /// The most entries of an environment that can be left out of.
 const MOST_ENTRIES: usize = 1024;
 
-/// Calls `exec` with the environment without our entries, what else is preloaded left as it is. One that is too large for
-/// that is passed on as it is.
+/// Calls `exec` with the environment without our entries, what else is preloaded left as it is. One
+/// that is too large for that is passed on as it is.
 #[inline(never)]
 pub fn without_ours<R>(environment: Words, exec: impl FnOnce(Words) -> R) -> R {
     let mut objects = [0u8; PATH_LEN];
@@ -87,7 +87,7 @@ pub fn without_ours<R>(environment: Words, exec: impl FnOnce(Words) -> R) -> R {
     exec(kept.as_ptr())
 }
 
-/// Takes our entries out of the program's own environment: no child of its could use them any more.
+/// Takes our entries out of the program's own environment: its children could no longer use them.
 pub fn forget() {
     let (Some(unset), Some(set)) =
         (real!(fn unsetenv(*const c_char) -> c_int), real!(fn setenv(*const c_char, *const c_char, c_int) -> c_int))
@@ -97,8 +97,8 @@ pub fn forget() {
     let mut objects = [0u8; PATH_LEN];
     let Some(paths) = variable(own(), OBJECTS) else { return };
     let left = others(paths, &mut objects);
-    // SAFETY: all are strings that end with a zero byte; `others` has written the name, an `=`, the value and a zero byte. The
-    // C library copies what it keeps.
+    // SAFETY: all are strings that end with a zero byte; `others` has written the name, an `=`, the value and a
+    // zero byte. The C library copies what it keeps.
     unsafe {
         unset(SESSION.as_ptr());
         match left {

@@ -3,9 +3,10 @@
 //! The kernel removes the clock from a process that executes another program, but a sample that it took inside that
 //! system call is delivered afterwards: to a program that has no handler yet, and dies of it. A signal that is ignored
 //! stays so through `execve` and is never delivered, so SIGTRAP is ignored from just before the call until our object
-//! in the new program takes it over. What the program itself had wanted is told to the new one by its slot.
+//! in the new program takes it over. The process's slot passes on what the old program wanted done with SIGTRAP.
 //!
-//! A program into which our object will not be loaded would find SIGTRAP ignored. For it the recorder stops the clock first.
+//! A program into which our object will not be loaded would find SIGTRAP
+//! ignored. For it the recorder stops the clock first.
 
 use callpath_collect::Process;
 use callpath_collect::syscall::getpid;
@@ -24,7 +25,7 @@ use crate::{masks, part, recorder, signal};
 /// How long an exec waits for the recorder.
 const PATIENCE_NS: u64 = 1_000_000_000;
 
-/// Calls `exec`, which returns only if it fails, with the environment that the new program shall have.
+/// Calls `exec`, which returns only if it fails, with the environment for the new program.
 fn around(named: Named, environment: Words, exec: impl FnOnce(Words) -> c_int) -> c_int {
     let Some(process) = part::process() else { return exec(environment) };
     // The child of a vfork has no clock; it must only pass on what the program wants of SIGTRAP.
@@ -67,7 +68,7 @@ pub fn pause(process: &Process<'_>) -> bool {
     let slot = process.slot;
     match Source::from_u32(slot.source.load(Acquire)) {
         Source::Refused => return true,
-        // What a timer has sent the kernel takes back at an exec.
+        // At an exec the kernel takes back what a timer has sent.
         Source::CpuTimer | Source::WallTimer if !process.session.settings.has_counters() => return true,
         _ => {}
     }
@@ -86,12 +87,12 @@ pub fn go_on(process: &Process<'_>) {
 pub struct Obstacle {
     reason: Reason,
     process: &'static Process<'static>,
-    /// The entry in the session; `None`: there was none left.
+    /// The entry in the session; `None`: all were in use.
     entry: Option<usize>,
 }
 
 impl Obstacle {
-    /// Looks for one, and counts it.
+    /// Finds the reason, if any, and counts the program.
     pub fn of(process: &'static Process<'static>, named: Named, environment: Words) -> Option<Obstacle> {
         let reason = successor::obstacle(named, environment)?;
         let entry = process.session.unmeasured.iter().position(|entry| entry.takes(reason, named.name()));
@@ -105,7 +106,7 @@ impl Obstacle {
         matches!(self.reason, Reason::OtherMachine | Reason::OutOfReach)
     }
 
-    /// It was not started after all.
+    /// Takes the count back: the program was not started.
     pub fn withdraw(self) {
         self.count(false);
     }
@@ -174,7 +175,7 @@ pub unsafe extern "C" fn execvp(file: *const c_char, arguments: Words) -> c_int 
     unsafe { execvpe(file, arguments, environment::own()) }
 }
 
-/// The words of a variadic call: five from registers, the others from the stack.
+/// The arguments of a variadic call: five from registers, the others from the stack.
 struct Variadic {
     registers: *const *const c_char,
     stack: *const *const c_char,
@@ -205,7 +206,7 @@ impl Variadic {
 
 macro_rules! variadic {
     ($($name:ident => $collect:ident, |$path:ident, $words:ident, $after:ident| $body:expr;)*) => {$(
-        /// The function of this name: its arguments are collected as `execve` wants them.
+        /// The C function of this name. Its arguments are collected into an array for `execve`.
         ///
         /// # Safety
         /// As for the function of this name.

@@ -1,4 +1,4 @@
-//! A file, opened and looked at by system calls of our own: errno and the C library's state stay as they are.
+//! A file, opened and read by direct system calls, which leave errno and the C library's state alone.
 
 use callpath_collect::syscall::call4;
 use core::ffi::c_int;
@@ -28,7 +28,7 @@ fn ended(path: &[u8]) -> Result<[u8; PATH_LEN], isize> {
 }
 
 fn effective_user() -> u32 {
-    // SAFETY: the call writes no memory: what it tells is its result.
+    // SAFETY: the call writes no memory.
     unsafe { call4(syscall_number::GETEUID, [0, 0, 0, 0]) as u32 }
 }
 
@@ -47,14 +47,14 @@ pub struct Status {
 const _: () = assert!(size_of::<Status>() == 144);
 
 impl Status {
-    /// A regular file that somebody may execute.
+    /// Whether it is a regular file with an execute permission.
     pub fn is_program(&self) -> bool {
         self.mode & 0o170000 == 0o100000 && self.mode & 0o111 != 0
     }
 
     /// Whether it is executed as another user or group than this process's.
     pub fn gains(&self) -> bool {
-        // SAFETY: the call writes no memory: what it tells is its result.
+        // SAFETY: the call writes no memory.
         let group = unsafe { call4(syscall_number::GETEGID, [0, 0, 0, 0]) as u32 };
         (self.mode & 0o4000 != 0 && self.user != effective_user())
             || (self.mode & 0o2010 == 0o2010 && self.group != group)
@@ -91,8 +91,8 @@ impl File {
         if result < 0 { Err(result) } else { Ok(File { descriptor: result as c_int, borrowed: false }) }
     }
 
-    /// Whether one could be opened without capabilities, as this user: who gives up being root (setpriv) may keep them until it
-    /// executes a program.
+    /// Whether this user could open the file without capabilities. A process that gives up being root
+    /// (setpriv) may keep them until it executes a program.
     pub fn can_be_opened_by_user(directory: c_int, path: &[u8], access: usize) -> bool {
         const R_OK: usize = 4;
         const W_OK: usize = 2;
@@ -118,7 +118,7 @@ impl File {
 
     pub fn status(&self) -> Option<Status> {
         let mut status = core::mem::MaybeUninit::<Status>::uninit();
-        // SAFETY: the kernel writes a `struct stat`, or says that it did not.
+        // SAFETY: the kernel writes a `struct stat`, or returns an error.
         unsafe {
             let result = call4(syscall_number::FSTAT, [self.descriptor as usize, status.as_mut_ptr() as usize, 0, 0]);
             (result == 0).then(|| status.assume_init())
@@ -136,7 +136,7 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         if !self.borrowed {
-            // SAFETY: closes a descriptor that nobody else knows.
+            // SAFETY: closes a descriptor that no other code knows.
             unsafe { call4(syscall_number::CLOSE, [self.descriptor as usize, 0, 0, 0]) };
         }
     }

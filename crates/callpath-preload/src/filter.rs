@@ -1,6 +1,5 @@
-//! A seccomp filter, asked what it would answer: the classic packet filter machine over a system call's record (seccomp(2),
-//! linux/filter.h, linux/seccomp.h).
-//! It must not know which calls are of interest: it answers for any.
+//! A seccomp filter, asked what it would answer: the classic packet filter machine over a system call's record
+//! (seccomp(2), linux/filter.h, linux/seccomp.h). It answers for any call, and does not know which ones callpath makes.
 
 /// A filter in the program's memory.
 pub struct Filter {
@@ -32,7 +31,7 @@ impl Filter {
         can_be_read.then_some(Filter { instructions: instructions as *const [u8; 8], len })
     }
 
-    /// Whether it lets the call of this number from this place with these arguments pass.
+    /// Whether it allows the call with this number and these arguments from this instruction address.
     pub fn allows(&self, number: u32, pc: u64, arguments: [u64; 6]) -> bool {
         let answer = self.run(number, pc, arguments).unwrap_or(0) & SECCOMP_RET_ACTION;
         answer == SECCOMP_RET_ALLOW || answer == SECCOMP_RET_LOG
@@ -48,7 +47,7 @@ impl Filter {
         Some((u16::from_le_bytes([a, b]), jump_true, jump_false, u32::from_le_bytes([c, d, e, f])))
     }
 
-    /// What it returns. `None`: the kernel would not have taken it.
+    /// The filter's result. `None`: the kernel would not have accepted the filter.
     fn run(&self, number: u32, pc: u64, arguments: [u64; 6]) -> Option<u32> {
         let load = |at: u32| -> Option<u32> {
             let half = |word: u64, at: u32| if at & 4 == 0 { word as u32 } else { (word >> 32) as u32 };

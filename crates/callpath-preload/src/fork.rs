@@ -1,4 +1,4 @@
-//! fork: the child is a process of the same measurement, with a slot and a tree of its own.
+//! fork: the child is a process of the same measurement, with its own slot and tree.
 
 use callpath_collect::{Process, refused};
 use callpath_format::shared::refused::Calls;
@@ -15,10 +15,10 @@ static OBJECT: u8 = 0;
 /// Asks the C library to call us in every child. `false`: it cannot.
 pub fn register() -> bool {
     type Handler = Option<unsafe extern "C" fn()>;
-    // LSB 5.0; the last argument says whose handlers they are.
+    // LSB 5.0; the last argument identifies the object that owns the handlers.
     let register = real!(fn __register_atfork(Handler, Handler, Handler, *mut c_void) -> c_int);
-    // SAFETY: `child` needs nothing but to be called in a child by its only thread, as this is for; our object, which `OBJECT`'s
-    // address stands for, is never unloaded.
+    // SAFETY: `child` needs nothing but to be called in a child by its only thread, as this is for; our object, which
+    // `OBJECT`'s address identifies, is never unloaded.
     register.is_some_and(
         |register| unsafe { register(None, None, Some(child), (&raw const OBJECT).cast_mut().cast()) } == 0,
     )
@@ -28,7 +28,7 @@ unsafe extern "C" fn child() {
     // A copy: `join` writes over it.
     let Some(parent) = part::process().copied() else { return };
     if refused::has(Calls::GETPID) {
-        // It could not be told from its parent.
+        // It could not be distinguished from its parent.
         part::leave();
         return;
     }

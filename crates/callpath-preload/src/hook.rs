@@ -1,7 +1,7 @@
-//! Procedures of the program's C library: found behind ours, with their types, and the hooks that stand before them.
+//! Procedures of the program's C library: found behind ours, with their types, and the hooks that are called instead.
 //!
-//! [`real!`] finds one by its C signature. [`hook!`] declares one that the program calls instead of it. Whoever writes the
-//! signature vouches for it: this is the only place where an address becomes a procedure ([`Procedure::at`]).
+//! [`real!`] finds one by its C signature. [`hook!`] declares one that the program calls instead. The author of the
+//! signature vouches for it: only here does an address become a procedure ([`Procedure::at`]).
 
 use core::ffi::CStr;
 use core::marker::PhantomData;
@@ -36,7 +36,8 @@ macro_rules! procedures {
             type Result = R;
 
             unsafe fn at(address: usize) -> Self {
-                // SAFETY: on x86-64 a procedure's pointer is its address. The caller vouches for what is there, so it is not null.
+                // SAFETY: on x86-64 a procedure's pointer is its address. The caller
+                // vouches for what is there, so it is not null.
                 unsafe { core::mem::transmute::<usize, Self>(address) }
             }
 
@@ -88,8 +89,8 @@ impl Definition {
     }
 }
 
-/// The definition of a procedure behind ours. All of them stand in one section, so that the constructor can look them up
-/// ([`resolve_all`]); [`real!`] makes them.
+/// The definition of a procedure behind ours. All are in one section, so that the constructor can look
+/// them up ([`resolve_all`]); [`real!`] makes them.
 #[repr(transparent)]
 pub struct Real<F> {
     definition: Definition,
@@ -119,8 +120,8 @@ macro_rules! real {
                 Ok(name) => name,
                 Err(_) => c"",
             };
-        // SAFETY: the C library and those that stand in for it (sanitizers, other preloaded objects) declare this name with
-        // this signature on x86-64, and are never unloaded.
+        // SAFETY: the C library and its replacements (sanitizers, other preloaded objects) declare this name
+        // with this signature on x86-64, and are never unloaded.
         #[used]
         #[unsafe(link_section = "callpath_reals")]
         static REAL: $crate::hook::Real<Signature> = unsafe { $crate::hook::Real::new(NAME) };
@@ -129,7 +130,7 @@ macro_rules! real {
 }
 pub(crate) use real;
 
-/// What a hook stands before, with the arguments of the call that it has taken.
+/// The real procedure behind a hook, with the arguments of the intercepted call.
 pub struct Next<F: Procedure> {
     /// The real procedure, for a call with other arguments.
     pub real: F,
@@ -153,13 +154,13 @@ impl<F: Procedure> Next<F> {
     /// Calls the real procedure as the program has called the hook.
     #[inline(always)]
     pub fn original(&self) -> F::Result {
-        // SAFETY: `new`'s caller vouches for the arguments; `arguments` is changed by nobody.
+        // SAFETY: `new`'s caller vouches for the arguments, and `arguments` never changes.
         unsafe { self.real.call(self.arguments) }
     }
 }
 
-/// Declares hooks: procedures that the program calls instead of the C library's of the same name. Each is given by the real
-/// one's C signature, what it gives where there is no real one, and what it does, with a [`Next`].
+/// Declares hooks: procedures that the program calls instead of the C library's of the same name. Each is given by the
+/// real one's C signature, its result if there is no real one, and its body, which gets a [`Next`].
 macro_rules! hook {
     ($(
         $(#[$documentation:meta])*
@@ -182,7 +183,7 @@ macro_rules! hook {
 pub(crate) use hook;
 
 /// Looks all of them up while nothing else runs: later it would take the loader's lock, perhaps inside a signal handler
-/// of the program's, and disturb what its `dlerror` says.
+/// of the program's, and overwrite what its `dlerror` returns.
 pub fn resolve_all() {
     unsafe extern "C" {
         #[link_name = "__start_callpath_reals"]
@@ -192,14 +193,14 @@ pub fn resolve_all() {
     }
     let (mut at, end) = ((&raw const FIRST).cast::<Definition>(), (&raw const END).cast::<Definition>());
     while at < end {
-        // SAFETY: the section holds nothing but `Real`s, each of which is a `Definition` (`repr(transparent)`), one after the
-        // other without gaps; the linker names its bounds.
+        // SAFETY: the section holds nothing but `Real`s, each of which is a `Definition` (`repr(transparent)`), one
+        // after the other without gaps; the linker names its bounds.
         unsafe {
             (*at).address();
             at = at.add(1);
         }
     }
-    // What was not there has left an error that is not the program's.
+    // A failed look-up has left an error that is not the program's.
     if let Some(dlerror) = real!(fn dlerror() -> *mut core::ffi::c_char) {
         // SAFETY: it may be called at any time; the text is not used.
         unsafe { dlerror() };

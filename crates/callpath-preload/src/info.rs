@@ -1,4 +1,4 @@
-//! What the kernel tells a signal's handler, and where a thread was interrupted.
+//! The kernel's arguments to a signal handler: the signal's record, and the interrupted thread's state.
 
 use callpath_collect::syscall::call4;
 use callpath_format::shared::Session;
@@ -14,7 +14,7 @@ pub fn is_sample(code: i32) -> bool {
     matches!(code, TRAP_PERF | SI_TIMER | Session::ASKED)
 }
 
-/// `siginfo_t` as it is for a signal that was sent; of a sample it says other things in the same places.
+/// `siginfo_t` of a signal that was sent. A sample's has other fields at the same offsets.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Info {
@@ -24,7 +24,7 @@ pub struct Info {
     pub padding: i32,
     pub sender: u32,
     pub user: u32,
-    /// What came with it; of a sample, what the recorder gave the kernel with the event.
+    /// The value sent with it; of a sample, the one that the recorder gave the kernel with the event.
     pub value: u64,
     pub perf_type: u32,
     pub perf_flags: u32,
@@ -56,7 +56,8 @@ impl Context {
         if self.registers[RAX] != EINTR {
             return false;
         }
-        // SAFETY: the program was about to execute what is there; a call that has returned stands before it.
+        // SAFETY: the program was about to execute what is there, and the
+        // bytes before it are the call that has returned.
         if unsafe { *((self.registers[16] - 2) as *const [u8; 2]) } != [0x0f, 0x05] {
             return false;
         }

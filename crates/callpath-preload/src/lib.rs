@@ -40,7 +40,7 @@ mod waits;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    // No code here can panic (`cargo xtask audit-collect` looks for it); stopping is all that would be left to do.
-    // SAFETY: `ud2` ends the process; it needs and changes nothing.
+    // No code here can panic (`cargo xtask audit-collect` checks this); if one did, it would stop the process. SAFETY:
+    // `ud2` ends the process; it needs and changes nothing.
     unsafe { core::arch::asm!("ud2", options(noreturn)) }
 }

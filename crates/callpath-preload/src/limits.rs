@@ -1,8 +1,9 @@
-//! The limits of address space and of data: the program's own are what they would be without what is ours.
+//! The limits of address space and of data: the program sees its own, as if callpath mapped nothing.
 //!
-//! Our windows count in what the kernel limits (RLIMIT_AS), and little of them is ever memory; so does what is mapped ahead for
-//! the sentinel, and in RLIMIT_DATA. So the kernel is told a limit higher by their length, and the program sees the one that it set. The recorder says whether the kernel's limit holds
-//! our windows already; where it may not raise it, nothing is changed here.
+//! The kernel counts our windows in RLIMIT_AS, although little of them is ever memory. It counts what is mapped
+//! ahead for the sentinel there and in RLIMIT_DATA. So the kernel gets a limit that is higher by their length,
+//! and the program sees the limit that it set. The session's settings say whether the recorder has raised the
+//! kernel's limit; if it may not, nothing is changed here.
 
 use callpath_collect::syscall::getpid;
 use core::ffi::c_int;
@@ -21,7 +22,7 @@ type Get = unsafe extern "C" fn(c_int, *mut Limit) -> c_int;
 type Set = unsafe extern "C" fn(c_int, *const Limit) -> c_int;
 type Both = unsafe extern "C" fn(c_int, c_int, *const Limit, *mut Limit) -> c_int;
 
-/// What the kernel's limit holds for us, bytes.
+/// How much of the kernel's limit is ours, bytes.
 fn ours(resource: c_int) -> u64 {
     let Some(process) = part::process() else { return 0 };
     match resource {
@@ -44,7 +45,8 @@ fn programs(limit: &mut Limit, ours: u64) {
 fn get(next: &Next<Get>) -> c_int {
     let (resource, limit) = next.arguments();
     let result = next.original();
-    // SAFETY: null, or a place for a limit to which the real one has written if it succeeded: the program vouches for it.
+    // SAFETY: null, or a place for a limit to which the real one has
+    // written if it succeeded: the program vouches for it.
     if let Some(limit) = unsafe { limit.as_mut() }
         && result == 0
     {
@@ -66,7 +68,7 @@ fn set(next: &Next<Set>) -> c_int {
 
 fn both(next: &Next<Both>) -> c_int {
     let (pid, resource, new, old) = next.arguments();
-    // Nothing is known here of another process.
+    // The limits of another process are not known here.
     let ours = if pid == 0 || pid as u32 == getpid() { ours(resource) } else { 0 };
     if ours == 0 {
         return next.original();
@@ -76,7 +78,8 @@ fn both(next: &Next<Both>) -> c_int {
     let passed = raised.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
     // SAFETY: `passed` is null or a limit of this frame's; the program vouches for `old`.
     let result = unsafe { (next.real)(pid, resource, passed, old) };
-    // SAFETY: null, or a place for a limit to which the real one has written if it succeeded: the program vouches for it.
+    // SAFETY: null, or a place for a limit to which the real one has
+    // written if it succeeded: the program vouches for it.
     if let Some(old) = unsafe { old.as_mut() }
         && result == 0
     {

@@ -1,8 +1,8 @@
-//! Where a symbol is defined: behind ours, or at all.
+//! Finds the definition of a symbol: the next one behind ours, or the one that the program uses.
 //!
-//! `dlsym` tells. Before glibc 2.34 it is in libdl, which few programs load, and libc.so.6 has nothing in its place that
-//! survives a name that is not there. So where there is no `dlsym`, the loader's own list of objects (`_r_debug`, its
-//! interface to debuggers) is gone through. Neither may be missed at load time: a program would not start.
+//! `dlsym` does. Before glibc 2.34 it is in libdl, which few programs load, and libc.so.6 has no replacement that
+//! survives an undefined name. Without `dlsym`, the loader's list of objects (`_r_debug`, its interface to debuggers)
+//! is searched. Both are weak symbols: a program would not start if one were missing.
 
 use core::arch::{asm, global_asm};
 use core::ffi::{CStr, c_char, c_void};
@@ -11,7 +11,7 @@ use crate::hook::Procedure;
 
 global_asm!(".weak dlsym", ".weak _r_debug", ".weak __tsan_init", ".hidden _DYNAMIC");
 
-/// Where the weak symbol of this name is; 0: nowhere.
+/// Address of the weak symbol of this name; 0: undefined.
 macro_rules! weak {
     ($name:literal) => {{
         let address: usize;
@@ -26,8 +26,8 @@ macro_rules! weak {
     }};
 }
 
-/// Whether ThreadSanitizer is in the program. Not by `dlsym`: one that finds nothing allocates, and clang's has its allocator in the
-/// program, which does not work yet when our object is loaded.
+/// Whether ThreadSanitizer is in the program. Not by `dlsym`: one that finds nothing allocates, and clang's has its
+/// allocator in the program, which does not work yet when our object is loaded.
 pub fn has_thread_sanitizer() -> bool {
     weak!("__tsan_init") != 0
 }
@@ -94,7 +94,7 @@ fn in_list(name: &[u8], from_first: bool) -> Option<usize> {
             return Some(found);
         }
         is_wanted |= here.dynamic as usize == own;
-        // SAFETY: null, or the next object of the list, which nobody changes meanwhile.
+        // SAFETY: null, or the next object of the list, which does not change meanwhile.
         object = unsafe { here.next.as_ref() };
     }
     None
@@ -131,8 +131,8 @@ fn definition(object: &Object, name: &[u8]) -> Option<usize> {
         return None;
     }
     let hash = name.iter().fold(5381u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)));
-    // SAFETY: the loader has looked up symbols in these tables, or will: buckets, chains and names end within the object, which is
-    // not unloaded while we look.
+    // SAFETY: the loader has looked up symbols in these tables, or will: buckets, chains and names end within
+    // the object, which is not unloaded while we look.
     unsafe {
         let [buckets, first, bloom_words, _] = *(hash_table as *const [u32; 4]);
         let bucket_at = (hash_table as *const u32).add(4 + 2 * bloom_words as usize);

@@ -22,23 +22,23 @@ pub fn is_blocked() -> bool {
     tls::get(Word::Mask) & 1 != 0
 }
 
-/// Whether it is blocked indeed: by a system call of the program's own.
+/// Whether it is really blocked: by a system call that the program makes directly.
 pub fn is_blocked_in_truth() -> bool {
     change_in_truth(SIG_BLOCK, 0) & TRAP_BIT != 0
 }
 
-/// Remembers it.
+/// Sets what [`is_blocked`] returns.
 pub fn set_blocked(blocked: bool) {
     tls::set(Word::Mask, u64::from(blocked));
 }
 
-/// The child of a vfork or of a raw clone takes no samples, and perhaps shares our words with its parent: what it blocks, it
-/// blocks in truth. That it has begun with that is noted beside the parent's bit by its number.
+/// The child of a vfork or of a raw clone takes no samples, and perhaps shares our words with its parent: it really
+/// blocks what it blocks. Its number, beside the parent's bit, notes that it has begun to.
 fn child_has_begun(pid: u32) -> bool {
     tls::get(Word::Mask) >> 32 == u64::from(pid)
 }
 
-/// Whether a program that is executed now shall find SIGTRAP blocked although it is not.
+/// Whether a program that is executed now must find SIGTRAP blocked although it is not.
 pub fn is_blocked_for_successor(is_own: bool) -> bool {
     is_blocked() && (is_own || !child_has_begun(getpid()))
 }
@@ -49,7 +49,7 @@ pub fn adopt() {
     set_blocked(before & TRAP_BIT != 0);
 }
 
-/// Blocks SIGTRAP in the calling thread in truth, for a child or a program that inherits the mask.
+/// Really blocks SIGTRAP in the calling thread, for a child or a program that inherits the mask.
 pub fn block() {
     set_in_truth(SIG_BLOCK);
 }
@@ -64,7 +64,7 @@ pub fn set_all_in_truth(mask: u64) {
     change_in_truth(SIG_SETMASK, mask);
 }
 
-/// The mask before.
+/// Returns the mask before.
 fn set_in_truth(how: c_int) -> u64 {
     change_in_truth(how, TRAP_BIT)
 }
@@ -108,7 +108,7 @@ fn change(next: &Next<Change>) -> c_int {
     let mut passed = set;
     // SAFETY: the program vouches that it is null or points to a set, of which the kernel uses 64 bits.
     if let Some(set) = unsafe { set.as_ref() } {
-        // One that was sent while it was blocked is blocked in truth: unblocking it reaches the kernel.
+        // A signal that was sent while it was blocked is really blocked: unblocking it reaches the kernel.
         filtered[0] = if how == SIG_UNBLOCK { *set } else { *set & !TRAP_BIT };
         wanted = Some(set & TRAP_BIT != 0);
         passed = filtered.as_ptr();
@@ -120,7 +120,7 @@ fn change(next: &Next<Change>) -> c_int {
         (SIG_SETMASK, Some(trap)) => trap,
         _ => before,
     };
-    // Such a signal comes inside the call, and looks whether it is blocked still.
+    // Such a signal is delivered inside the call, and its handler checks whether it is still blocked.
     if !after {
         set_blocked(false);
     }

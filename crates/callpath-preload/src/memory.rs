@@ -1,5 +1,5 @@
-//! What the compiler emits calls of to move memory, for this object alone: the program's definitions may be a sanitizer's,
-//! which wait for locks that the thread may hold where a sample has interrupted it.
+//! What the compiler emits calls of to move memory, for this object alone: the program's definitions may be a
+//! sanitizer's, which wait for locks that the thread may hold where a sample has interrupted it.
 
 use core::arch::global_asm;
 

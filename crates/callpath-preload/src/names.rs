@@ -12,7 +12,7 @@ use crate::libc::ENOSYS;
 use crate::part;
 use crate::tls::{self, Word};
 
-/// A thread has its record now: whoever gave it a name before did not find that, and left it in its words.
+/// A thread has its record now. A name that was set earlier is in its thread-local words.
 pub fn has_begun(thread: &Thread<'_>) {
     fence(SeqCst);
     let words = [tls::get(Word::Named), tls::get(Word::NamedMore)];
@@ -21,7 +21,7 @@ pub fn has_begun(thread: &Thread<'_>) {
     }
 }
 
-/// A thread begins with the name of the one that makes it.
+/// A thread begins with the name of its creator.
 pub fn inherit(by: &ThreadRecord, from: &ThreadRecord) {
     if let Some(name) = from.name() {
         by.set_name(name);
@@ -33,7 +33,7 @@ pub fn inherit(by: &ThreadRecord, from: &ThreadRecord) {
 /// # Safety
 /// `name` must be a string.
 pub unsafe fn is_set(name: *const c_char) {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller vouches for the string.
     unsafe { note(tls::get(Word::Record), name) }
 }
 
@@ -42,7 +42,7 @@ pub unsafe fn is_set(name: *const c_char) {
 unsafe fn note(record: u64, name: *const c_char) {
     let Some(process) = part::own_process() else { return };
     if let Some(record) = process.arena.get::<ThreadRecord>(ArenaRef(record as u32)) {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller vouches for the string.
         record.set_name(unsafe { words_of(name) });
     }
 }
@@ -69,8 +69,8 @@ hook! {
     |next| {
         let result = next.original();
         if result == 0 {
-            // SAFETY: the C library has just found the thread, and the program keeps it from ending until this returns; our
-            // words are there as long as it is. The C library has read the string, too.
+            // SAFETY: the C library has just found the thread, and the program keeps it from ending until this returns;
+            // our words are there as long as it is. The C library has read the string, too.
             unsafe {
                 let [low, high] = words_of(name);
                 (*tls::address_of(thread as usize, Word::NamedMore)).store(high, Relaxed);

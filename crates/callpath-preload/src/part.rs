@@ -8,7 +8,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 struct Cell(UnsafeCell<MaybeUninit<Process<'static>>>);
-// SAFETY: written before `STATE` says so, by one thread; read only afterwards.
+// SAFETY: written by one thread before `STATE` is set; read only afterwards.
 unsafe impl Sync for Cell {}
 
 static PROCESS: Cell = Cell(UnsafeCell::new(MaybeUninit::uninit()));
@@ -31,18 +31,18 @@ pub fn own_process() -> Option<&'static Process<'static>> {
     process().filter(|p| p.slot.pid.load(Relaxed) == getpid())
 }
 
-/// Takes part from now on.
+/// Sets the process's view: it takes part from now on.
 ///
 /// # Safety
-/// The process must have one thread, and nothing may hold what [`process`] has given before: its constructors have not run, or
-/// it is a fork's child.
+/// The process must have one thread, and no reference from [`process`] may exist: its
+/// constructors have not run, or it is a fork's child.
 pub unsafe fn begin(process: Process<'static>) {
-    // SAFETY: nobody reads it meanwhile, and nobody holds a reference to what it was: the caller vouches for both.
+    // SAFETY: it is not read meanwhile, and no reference to the old value exists: the caller vouches for both.
     unsafe { (*PROCESS.0.get()).write(process) };
     STATE.store(ATTACHED, Release);
 }
 
-/// Takes part no longer: there was no slot for a fork's child, or the program forbids itself system calls.
+/// Stops taking part: there was no slot for a fork's child, or the program forbids itself system calls.
 pub fn leave() {
     STATE.store(0, Release);
 }

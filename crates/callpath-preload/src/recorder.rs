@@ -1,4 +1,4 @@
-//! The recorder as a measured process sees it: waiting for it, and whether it is there at all.
+//! The recorder as a measured process sees it: waits for it, and finds out whether it still runs.
 
 use callpath_collect::clock::monotonic_ns;
 use callpath_collect::syscall::{call4, futex_wait};
@@ -19,18 +19,18 @@ pub fn remember(pid: u32) {
     PID.store(pid, Relaxed);
 }
 
-/// After so long without an answer it is looked after.
+/// After this time without an answer, the process checks whether the recorder is alive.
 const LOOK_NS: u64 = 20_000_000;
 
-/// However much it works, nobody waits longer.
+/// The longest wait, however busy the recorder is.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// Waits until `word` is as wanted; in vain if the recorder is killed or stopped, or gets nothing done for so long. Then
-/// nobody waits for it again until it says that it is back.
+/// Waits until `word` is as wanted. Gives up if the recorder is killed or stopped, or makes no progress for that long.
+/// Then no thread waits for it again until it reports that it is back.
 pub fn wait(process: &Process<'_>, word: &AtomicU32, patience_ns: u64, is_done: impl Fn(u32) -> bool) -> bool {
     let session = process.session;
     if refused::has(Calls::FUTEX) {
-        // Whoever cannot wait does not spin either.
+        // If the wait is refused, do not spin either.
         return is_done(word.load(Acquire));
     }
     let first = monotonic_ns();
@@ -68,7 +68,7 @@ pub fn wait(process: &Process<'_>, word: &AtomicU32, patience_ns: u64, is_done: 
     }
 }
 
-/// Whether it has ended. Without a look at memory: nobody may have been there to say so.
+/// Whether it has ended. The kernel is asked, since a recorder that was killed leaves no word in shared memory.
 pub fn is_dead() -> bool {
     matches!(state(), State::Dead)
 }
@@ -83,7 +83,7 @@ enum State {
 fn state() -> State {
     const ESRCH: isize = -3;
     let pid = PID.load(Relaxed);
-    // SAFETY: signal 0 is never sent: the call tells whether the process is there.
+    // SAFETY: signal 0 is never sent: the call only checks whether the process exists.
     if unsafe { call4(syscall_number::KILL, [pid as usize, 0, 0, 0]) } == ESRCH {
         return State::Dead;
     }

@@ -2,9 +2,9 @@
 
 use core::ffi::{CStr, c_char};
 
-/// What the runtime does by default. Our functions pass everything on to the next ones of the same name, which are its
-/// own: that it is not the first does no harm, so it need not look. ASAN_OPTIONS and a function of the program's own of
-/// this name stand above this.
+/// What the runtime does by default. Our functions pass everything on to the next ones of the same name,
+/// which are its own: that it is not the first does no harm, so it need not look. ASAN_OPTIONS, and a
+/// function of this name in the program, override this.
 const OPTIONS: &CStr = c"verify_asan_link_order=0";
 
 /// The runtime calls this if the program does not define it.

@@ -1,7 +1,8 @@
-//! A program that is about to forbid itself system calls: from then on we make none of them.
+//! A program that is about to install a filter of system calls: from then
+//! on callpath makes none that the filter refuses.
 //!
-//! A filter is a program for the kernel's packet filter, which is asked here before the kernel gets it: once for each call that
-//! our code makes. One that is installed by a system call instruction of the program's own is not seen.
+//! A filter is a program for the kernel's packet filter, which is asked here before the kernel gets it: once for each
+//! call that our code makes. A filter that the program installs by its own system call instruction is not seen.
 
 use callpath_collect::clock::{monotonic_ns, ticks};
 use callpath_collect::syscall::is_readable;
@@ -60,7 +61,7 @@ unsafe extern "C" fn seccomp(operation: c_ulong, flags: c_ulong, argument: c_ulo
     }
 }
 
-/// Measuring ends where strict seccomp begins: no clock can be read.
+/// Strict seccomp ends the measurement: no clock can be read.
 fn without_calls<R>(call: impl FnOnce() -> R) -> R {
     part::leave();
     call()
@@ -71,7 +72,7 @@ fn behind_filter(argument: c_ulong, install: impl FnOnce() -> c_long) -> c_long 
     // The child of a vfork shares our memory, and filters are not its parent's.
     let Some(process) = part::own_process() else { return install() };
     let before = refused::calls();
-    // One that cannot be read the kernel does not take either.
+    // The kernel does not accept a filter that cannot be read, either.
     let filter = Filter::at(argument as usize, |addr| is_readable(addr as u64));
     let refuses = filter.map_or(Calls(0), |filter| refused_by(&filter));
     let all = Calls(before.0 | refuses.0);
@@ -81,7 +82,7 @@ fn behind_filter(argument: c_ulong, install: impl FnOnce() -> c_long) -> c_long 
     if all.has(Calls::RT_SIGRETURN) {
         return stop_before(process, all, install);
     }
-    // Clocks that can be read for the last time.
+    // The clocks can be read for the last time here.
     let settings = &process.session.settings;
     if !before.has(Calls::CLOCK_GETTIME) {
         refused::remember_time(monotonic_ns(), ticks(), settings.ticks_per_ms);
@@ -102,7 +103,7 @@ fn set(process: &Process<'_>, calls: Calls) {
     process.slot.refused_calls.store(calls.0, Relaxed);
 }
 
-/// No handler could return: there must be no samples any more.
+/// No handler could return: samples must stop.
 fn stop_before(process: &Process<'_>, all: Calls, install: impl FnOnce() -> c_long) -> c_long {
     let is_paused = exec::pause(process);
     part::leave();
@@ -123,7 +124,7 @@ fn stop_before(process: &Process<'_>, all: Calls, install: impl FnOnce() -> c_lo
     result
 }
 
-/// Those of our calls that a filter does not allow.
+/// The calls of ours that a filter does not allow.
 fn refused_by(filter: &Filter) -> Calls {
     let mut refused = 0;
     for (call, number, _) in Calls::ALL {
@@ -136,7 +137,7 @@ fn refused_by(filter: &Filter) -> Calls {
     Calls(refused)
 }
 
-/// How a call is made, as far as a filter may look at that.
+/// The arguments of our calls, as far as a filter may check them.
 fn arguments_of(call: Calls) -> &'static [[u64; 6]] {
     const OTHERS: &[[u64; 6]] = &[[0; 6]];
     const ANY: u64 = 0x7f00_0000_0000;
@@ -155,8 +156,8 @@ fn arguments_of(call: Calls) -> &'static [[u64; 6]] {
     }
 }
 
-/// `syscall(2)`: calls by number that must not pass by our hooks. All others are a jump. A system call instruction of the
-/// program's own is not seen.
+/// `syscall(2)`: handles calls by number that our hooks must see. All others are a jump. The
+/// program's own system call instructions are not seen.
 ///
 /// # Safety
 /// As for `syscall(2)`.
@@ -220,7 +221,7 @@ fn real_syscall() -> Option<Syscall> {
     real!(fn syscall(c_long, c_ulong, c_ulong, c_ulong, c_ulong, c_ulong) -> c_long)
 }
 
-/// Where the C library's is. Where there is none nothing is called: its error cannot be told.
+/// Address of the C library's. If there is none, nothing is called: an error could not be returned.
 extern "C" fn address_of_real_syscall() -> usize {
     unsafe extern "C" fn nothing(_: c_long, _: c_ulong, _: c_ulong, _: c_ulong, _: c_ulong, _: c_ulong) -> c_long {
         -1

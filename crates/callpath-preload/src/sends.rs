@@ -1,11 +1,11 @@
-//! SIGTRAPs that the program sends to one of its own threads: none may be lost because a sample is on its way to it.
+//! SIGTRAPs that the program sends to one of its own threads: none may be lost because a sample is pending there.
 //!
-//! The kernel keeps one SIGTRAP of a kind for a thread. One that is sent while a sample waits there, which may be while the
-//! thread is in a handler, vanishes without a trace. So who sends one says so first, in a word of the thread it is for.
-//! Whatever SIGTRAP comes there next, a sample or the signal itself, takes that word back, and the program's handler is
-//! called for it: once. A signal that finds the word taken back has been delivered already.
+//! The kernel keeps one SIGTRAP of a kind for a thread. One that is sent while a sample waits there, which may be while
+//! the thread is in a handler, vanishes without a trace. So a sender first announces the signal in a word of the target
+//! thread. Whatever SIGTRAP comes there next, a sample or the signal itself, takes that word back, and the program's
+//! handler is called for it: once. A signal that finds the word taken back has been delivered already.
 //!
-//! One that is sent to the whole process waits in another place of the kernel's, where no sample does.
+//! A signal to the whole process waits in another queue of the kernel, where no sample does.
 
 use callpath_collect::syscall::{call4, getpid, gettid};
 use callpath_format::shared::{ArenaRef, ThreadRecord};
@@ -39,14 +39,14 @@ pub fn is_read_elsewhere() {
     READ_ELSEWHERE.store(true, Relaxed);
 }
 
-/// Whether a SIGTRAP was sent to the calling thread that its handler has not been told of. From now on it has.
+/// Whether a SIGTRAP was sent to the calling thread and not yet passed to its handler. Takes the announcement back.
 pub fn take() -> bool {
     // SAFETY: the calling thread's own word.
     let sent = unsafe { (*tls::address_of(tls::thread_pointer(), Word::Sent)).swap(0, AcqRel) };
     sent != 0 && !READ_ELSEWHERE.load(Relaxed)
 }
 
-/// Takes note of one that comes later.
+/// Announces one that comes later.
 pub fn is_due() {
     tls::set(Word::Sent, 1);
 }
@@ -61,9 +61,9 @@ pub fn is_announced(info: &Info) -> bool {
     matches!(info.code, SI_TKILL | SI_QUEUE | SI_USER) && info.value == mark()
 }
 
-/// As the program would see one that a thread of its own has sent.
+/// As the program would see one from one of its threads.
 pub fn by_thread() -> Info {
-    // SAFETY: the call writes no memory: what it tells is its result.
+    // SAFETY: the call writes no memory.
     let user = unsafe { call4(syscall_number::GETUID, [0, 0, 0, 0]) } as u32;
     Info { signal: SIGTRAP, code: SI_TKILL, sender: getpid(), user, ..Info::default() }
 }
@@ -84,9 +84,9 @@ fn record_at(thread_pointer: usize) -> Option<&'static ThreadRecord> {
     process.arena.get(ArenaRef(record as u32)).filter(|_| record != 0)
 }
 
-/// Sends one to the calling thread. `None`: that must be done in the usual way.
+/// Sends one to the calling thread. `None`: the real procedure must do it.
 fn to_self() -> Option<c_int> {
-    // A thread of a raw clone may share its words with the one that made it.
+    // A thread of a raw clone may share its words with its creator.
     record_at(tls::thread_pointer()).filter(|record| record.tid.load(Relaxed) == gettid())?;
     is_due();
     if again() == 0 {
@@ -96,7 +96,7 @@ fn to_self() -> Option<c_int> {
     None
 }
 
-/// Sends one to a thread of this process, announced there. `None`: that must be done in the usual way.
+/// Sends one to a thread of this process, announced there. `None`: the real procedure must do it.
 fn to_thread(thread_pointer: usize) -> Option<c_int> {
     let tid = record_at(thread_pointer)?.tid.load(Relaxed);
     if tid == gettid() {
@@ -133,7 +133,8 @@ hook! {
     /// `pthread_kill(3)`: returns the error itself.
     fn pthread_kill(thread: *mut c_void, signal: c_int) -> c_int, or ENOSYS;
     |next| {
-        // SAFETY: a signal of 0 is not sent: the C library says whether the thread has ended, which the program may ask.
+        // SAFETY: signal 0 is not sent: the C library only checks whether the
+        // thread has ended, which the program may ask.
         let lives = || unsafe { (next.real)(thread, 0) } == 0;
         let sent = if signal == SIGTRAP && lives() { to_thread(thread as usize) } else { None };
         sent.unwrap_or_else(|| next.original())

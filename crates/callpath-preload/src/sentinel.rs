@@ -1,14 +1,14 @@
 //! The sentinel's stubs: what a marked frame returns to.
 //! callpath-collect decides when a frame is marked.
 //!
-//! A stub leads to code that all share, with the place of its return address: that code counts the return, if the frame is
-//! marked in this thread, marks the next frame outwards, and goes on as the `ret` would have. It goes there whatever it
-//! finds; and it writes a stub nowhere but over that stub's own return address. All registers stay as they are, and the
-//! flags: gcc keeps values in any register across calls to procedures that it knows.
+//! A stub leads to code that all share, with the place of its return address: that code counts the return, if the frame
+//! is marked in this thread, marks the next frame outwards, and continues where the `ret` would have. It does so
+//! whatever it finds, and writes a stub only over that stub's own return address. All registers and the flags are
+//! preserved: gcc keeps values in any register across calls to procedures that it knows.
 //!
 //! Call frame information leads every unwinder through: exceptions, cancellation, backtrace(), gdb. An unwinder finds a
 //! stub's address for a return address and looks one byte before it; so the information begins one byte earlier. The
-//! real return address is in a table, whose distance from the stub stands in the stub.
+//! real return address is in a table, whose distance from the stub is in the stub.
 
 use callpath_collect::sentinel::{BUCKETS, Frames, MAX_RETURN_ADDRESS_USERS, Own, STUBS, Stubs};
 use callpath_format::shared::{Session, SessionHead, Settings, Unmarked};
@@ -27,13 +27,15 @@ global_asm!(
     ".balign 64",
     ".fill 63, 1, 0xcc",
     ".cfi_startproc simple",
-    // The frame of a stub: it lies one byte above its callee's, and so below its caller's. The registers are the caller's.
+    // The frame of a stub: it lies one byte above its callee's, and so
+    // below its caller's. The registers are the caller's.
     ".cfi_def_cfa 7, 1",
     // rsp = rsp
     ".cfi_escape 0x16, 0x07, 0x02, 0x77, 0x00",
-    // The stub is what the return address, or the program counter in it, is without its last five bits. 24 bytes from there
-    // is the distance of the return address from that place. Valgrind knows neither dup nor deref_size, and ends at a not.
-    // breg16 0; const1s -32; and; plus_uconst 24; breg16 0; const1s -32; and; plus_uconst 24; deref; plus; deref
+    // The stub is what the return address, or the program counter in it, is without its last five bits.
+    // 24 bytes from there is the distance of the return address from that place. Valgrind knows neither
+    // dup nor deref_size, and ends at a not. breg16 0; const1s -32; and; plus_uconst 24; breg16 0;
+    // const1s -32; and; plus_uconst 24; deref; plus; deref
     ".cfi_escape 0x16, 0x10, 0x11, 0x80, 0x00, 0x09, 0xe0, 0x1a, 0x23, 0x18, \
      0x80, 0x00, 0x09, 0xe0, 0x1a, 0x23, 0x18, 0x06, 0x22, 0x06",
     "int3",
@@ -93,7 +95,7 @@ global_asm!(
     "mov rdx, qword ptr [rcx + 32]",
     "mov rcx, qword ptr [rcx + 16]",
     "mov qword ptr [rsi], rdx",
-    // The next frame outwards is marked, unless it is, or another return address stands there than was noted.
+    // The next frame outwards is marked, unless it already is, or its return address is not the noted one.
     "test rcx, rcx",
     "jz 9f",
     "cmp rcx, rdx",
@@ -147,7 +149,7 @@ static STUB_BUCKETS: [AtomicU16; BUCKETS] = [const { AtomicU16::new(0) }; BUCKET
 static USED: AtomicU32 = AtomicU32::new(0);
 static PROCEDURES: [AtomicU64; MAX_RETURN_ADDRESS_USERS] = [const { AtomicU64::new(0) }; MAX_RETURN_ADDRESS_USERS];
 
-/// The stubs, if this process is to use them; else why it does not, if it was asked to.
+/// The stubs, if this process uses them; else the reason, if the settings ask for them.
 pub fn begin(session: &SessionHead) -> Result<Stubs, Option<Unmarked>> {
     if session.settings.sentinel == Settings::NEVER {
         return Err(None);
@@ -171,7 +173,7 @@ pub fn begin(session: &SessionHead) -> Result<Stubs, Option<Unmarked>> {
     })
 }
 
-/// The procedures of the C library that keep or look at where they return to.
+/// The procedures of the C library that keep or read their return address.
 fn find_return_address_users() {
     let names = [
         c"setjmp",
@@ -202,7 +204,7 @@ fn find_return_address_users() {
     }
 }
 
-/// Whether the processor keeps return addresses of its own (`CONFIG_X86_USER_SHADOW_STACK`).
+/// Whether the processor keeps its own copies of return addresses (`CONFIG_X86_USER_SHADOW_STACK`).
 fn has_shadow_stack() -> bool {
     const ARCH_SHSTK_STATUS: usize = 0x5005;
     const ENABLED: u64 = 1;
@@ -215,7 +217,7 @@ fn has_shadow_stack() -> bool {
     result == 0 && status & ENABLED != 0
 }
 
-/// The thread's word when it must have no frames.
+/// The value of the thread's word if it must have no frames.
 const NEVER: u64 = 1;
 
 fn own() -> Own {
@@ -236,7 +238,7 @@ fn set_own(own: Own) {
     tls::set(Word::Frames, word);
 }
 
-/// Threads whose frames have memory that was mapped ahead: a program may later forbid itself to map any (seccomp).
+/// Threads whose frames have memory that was mapped ahead: a program may later refuse its own `mmap` (seccomp).
 const AHEAD: usize = Session::AHEAD_LEN_BYTES as usize / size_of::<Frames>();
 static MAPPED_AHEAD: AtomicUsize = AtomicUsize::new(0);
 /// Which of them are in use, by bits.
@@ -267,7 +269,7 @@ fn make() -> Option<&'static Frames> {
             return Some(frames);
         }
     }
-    // What we map would be missing to the program.
+    // What we map would be taken from the program's limit.
     if syscall::is_space_limited() { None } else { Frames::map(1)?.first() }
 }
 
@@ -277,7 +279,7 @@ fn bit_of(frames: &'static Frames) -> Option<u32> {
     Some(1 << index)
 }
 
-/// The calling thread ends. What is still marked of it returns, but counts nothing.
+/// The calling thread ends. Frames that are still marked return correctly, but are not counted.
 pub fn end() {
     let own = own();
     set_own(Own::Never);

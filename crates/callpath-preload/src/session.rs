@@ -11,7 +11,7 @@ use crate::file::{File, joined};
 use crate::libc::syscall_number;
 use crate::recorder;
 
-/// Finds it and maps both memories; nothing if anything is amiss.
+/// Finds the session and maps both memories. `None` if any check fails.
 pub fn find(environment: *const *const c_char) -> Option<(Arena<'static>, Published<'static>)> {
     let value = environment::variable(environment, environment::SESSION)?;
     let mut fields = value.split(|b| *b == b':');
@@ -29,7 +29,7 @@ pub fn find(environment: *const *const c_char) -> Option<(Arena<'static>, Publis
     recorder::remember(number(pid)? as u32);
     let arena = map(&arena, arena_len, PROT_READ | PROT_WRITE)?;
     let Some(published) = map(&published, published_len, PROT_READ) else {
-        // SAFETY: nobody has been told of this mapping.
+        // SAFETY: no other code knows this mapping.
         unsafe { call4(syscall_number::MUNMAP, [arena as usize, arena_len, 0, 0]) };
         return None;
     };
@@ -37,7 +37,7 @@ pub fn find(environment: *const *const c_char) -> Option<(Arena<'static>, Publis
     unsafe { Some((Arena::new(arena, arena_len), Published::new(published, published_len))) }
 }
 
-/// Whether a program that is started now could open what `CALLPATH_SESSION` names.
+/// Whether a program that is started now could open the memories that `CALLPATH_SESSION` names.
 pub fn can_open(session: &[u8]) -> bool {
     let mut fields = session.split(|b| *b == b':');
     let (Some(pid), Some(arena), Some(published)) = (fields.next(), fields.next(), fields.next()) else { return false };

@@ -22,7 +22,7 @@ static PROGRAMS_HANDLER: AtomicUsize = AtomicUsize::new(SIG_DFL);
 static PROGRAMS_FLAGS: AtomicUsize = AtomicUsize::new(0);
 static PROGRAMS_MASK: AtomicU64 = AtomicU64::new(0);
 
-/// After so many of a timer's samples it is seen whether there still is a recorder.
+/// After this many of a timer's samples, the process checks whether the recorder still runs.
 const LOOK_AFTER: u32 = 1024;
 static TICKS: AtomicU32 = AtomicU32::new(0);
 
@@ -85,7 +85,7 @@ pub fn install() -> bool {
     PROGRAMS_HANDLER.store(before.handler, Relaxed);
     PROGRAMS_FLAGS.store(before.flags as usize, Relaxed);
     PROGRAMS_MASK.store(before.mask, Relaxed);
-    // A mask that was inherited with SIGTRAP blocked would hold back all samples; the program goes on seeing it.
+    // An inherited mask with SIGTRAP blocked would hold back all samples. The program still sees it blocked.
     masks::adopt();
     true
 }
@@ -113,7 +113,7 @@ unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Con
         TRAP_PERF => match event {
             Some(event) if info.perf_flags & TRAP_PERF_ASYNC != 0 => Some(Trigger::KernelLate(event)),
             Some(event) => Some(Trigger::Kernel(event)),
-            // The program has an event of its own; or ours came when we take part no longer.
+            // An event of the program; or one of ours, after this process has left the measurement.
             None if part::process().is_some() => return programs_own(info, context),
             None => None,
         },
@@ -133,14 +133,14 @@ unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Con
     }
 }
 
-/// A SIGTRAP that is none of ours.
+/// A SIGTRAP that is not ours.
 fn programs_own(info: &Info, context: &mut Context) {
     if sends::is_announced(info) {
         if sends::take() {
             // As the program has sent it: without our mark.
             deliver(&Info { sender: info.sender, user: info.user, ..sends::by_thread() }, context);
         } else if waits::is_waiting() && context.ended_a_wait() {
-            // A sample was faster, and the handler has been called, before the wait began.
+            // A sample came first: the handler was called before the wait began.
             waits::sampled();
         }
         return;
@@ -152,7 +152,7 @@ fn programs_own(info: &Info, context: &mut Context) {
     deliver(info, context);
 }
 
-/// A SIGTRAP of the program's own comes to its handler, or waits until the program wants it.
+/// Delivers a SIGTRAP of the program's to its handler, or keeps it until the program unblocks it.
 fn deliver(info: &Info, context: &mut Context) {
     if info.code <= 0 && masks::is_blocked() && keep_pending(info, context) {
         if waits::is_waiting() && context.ended_a_wait() {
@@ -177,7 +177,7 @@ fn sampled(trigger: Trigger, context: &Context) {
     let unrecorded = |reason: Dropped| process.slot.dropped_unrecorded[reason as usize].fetch_add(1, Relaxed);
     let reference = match tls::get(Word::Record) {
         0 if matches!(trigger, Trigger::KernelLate(_)) => {
-            // Most likely a thread that is just beginning; it will have its record in a moment.
+            // Most likely a thread that is just beginning; its record follows shortly.
             unrecorded(Dropped::Late);
             return;
         }
@@ -203,8 +203,9 @@ fn sampled(trigger: Trigger, context: &Context) {
     }
 }
 
-/// A SIGTRAP that was sent to a thread which has blocked it, as the program sees it: the kernel shall keep it until the
-/// program unblocks it or waits for it. Until then the thread is not sampled. `false`: the kernel does not take it back.
+/// A SIGTRAP that was sent to a thread which has blocked it, as the program sees it: the kernel
+/// shall keep it until the program unblocks it or waits for it. Until then the thread is not
+/// sampled. `false`: the kernel does not take it back.
 fn keep_pending(info: &Info, context: &mut Context) -> bool {
     let (process, signal, info_at) = (getpid() as usize, SIGTRAP as usize, core::ptr::from_ref(info) as usize);
     let result = match info.code {
@@ -213,8 +214,8 @@ fn keep_pending(info: &Info, context: &mut Context) -> bool {
             sends::is_due();
             sends::again()
         }
-        // Another thread may have it unblocked. It waits where no sample does. Only the first thread may repeat who sent it.
-        // SAFETY: the kernel reads the record that it passed to the handler, whose whole length is there.
+        // Another thread may have it unblocked. It waits where no sample does. Only the first thread may repeat who
+        // sent it. SAFETY: the kernel reads the record that it passed to the handler, whose whole length is there.
         _ => match unsafe { call4(syscall_number::RT_SIGQUEUEINFO, [process, signal, info_at, 0]) } {
             0 => 0,
             // SAFETY: sends a signal to this process.
@@ -227,7 +228,7 @@ fn keep_pending(info: &Info, context: &mut Context) -> bool {
     result == 0
 }
 
-/// A SIGTRAP of the program's own: a breakpoint, or one that somebody sent.
+/// A SIGTRAP of the program's own: a breakpoint, or a signal that was sent.
 fn forward(info: &Info, context: &Context) {
     const SA_NODEFER: c_ulong = 0x4000_0000;
     const SA_RESETHAND: c_ulong = 0x8000_0000;
@@ -248,13 +249,13 @@ fn forward(info: &Info, context: &Context) {
     masks::set_all_in_truth(context.mask | (PROGRAMS_MASK.load(Relaxed) & !masks::TRAP_BIT) | trap);
     if flags & SA_SIGINFO != 0 {
         type Handler = unsafe extern "C" fn(c_int, *const Info, *const Context);
-        // SAFETY: the program gave it to `sigaction` with SA_SIGINFO, which says that it is of this type and may be called for
-        // SIGTRAP with what the kernel has passed to us.
+        // SAFETY: the program gave it to `sigaction` with SA_SIGINFO, so it is of this type and may be called
+        // for SIGTRAP with the kernel's arguments to us.
         unsafe { Handler::at(handler)(SIGTRAP, info, context) }
     } else {
         type Handler = unsafe extern "C" fn(c_int);
-        // SAFETY: the program gave it to `signal`, or to `sigaction` without SA_SIGINFO, which says that it is of this type and
-        // may be called for SIGTRAP.
+        // SAFETY: the program gave it to `signal`, or to `sigaction` without SA_SIGINFO, so it
+        // is of this type and may be called for SIGTRAP.
         unsafe { Handler::at(handler)(SIGTRAP) }
     }
     // The interrupted code has the mask that it had, in our eyes as in the kernel's.

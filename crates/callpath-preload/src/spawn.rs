@@ -12,8 +12,8 @@ use crate::libc::{ENOSYS, failed};
 use crate::successor::{self, Named};
 use crate::{masks, part, signal};
 
-/// Calls `spawn`, which returns 0 or an error, with the environment that the child shall have. The child inherits what the
-/// program wants of SIGTRAP.
+/// Calls `spawn`, which returns 0 or an error, with the environment for the child. The child
+/// inherits what the program wants done with SIGTRAP.
 fn around(named: Named, environment: Words, spawn: impl FnOnce(Words) -> c_int) -> c_int {
     let Some(process) = part::process() else { return spawn(environment) };
     let obstacle = Obstacle::of(process, named, environment);
@@ -65,8 +65,8 @@ hook! {
     })
 }
 
-/// The shell that `system` and `popen` start gets the program's own environment. Where our object is out of its reach, its
-/// loader would complain.
+/// The shell that `system` and `popen` start gets the program's own environment. If it
+/// cannot open our object, its loader would complain.
 fn shell_is_about_to_start() {
     if part::process().is_none() {
         return;

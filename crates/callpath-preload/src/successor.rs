@@ -1,6 +1,6 @@
 //! The program that is about to be executed: whether it can be measured, by a look at its file.
 //!
-//! What cannot be looked at is taken for a program that can be measured: the system call says what is wrong with it.
+//! A file that cannot be read is taken for a program that can be measured: the system call then returns the error.
 
 use callpath_collect::syscall::call4;
 use callpath_format::shared::unmeasured::{NAME_LEN, Reason};
@@ -11,7 +11,7 @@ use crate::file::{File, joined};
 use crate::libc::syscall_number;
 use crate::session;
 
-/// How a program is named by who starts it.
+/// How the caller names the program.
 #[derive(Clone, Copy)]
 pub enum Named {
     /// By path, relative to a directory.
@@ -39,7 +39,7 @@ impl Named {
         }
     }
 
-    /// The end of its path, as much as is kept.
+    /// The end of its path, as far as it fits.
     pub fn name(self) -> &'static [u8] {
         let name = self.bytes().rsplit(|b| *b == b'/').next().unwrap_or(b"");
         name.get(..NAME_LEN).unwrap_or(name)
@@ -56,7 +56,7 @@ pub fn obstacle(named: Named, environment: Words) -> Option<Reason> {
     obstacle_of_file(named).or_else(|| is_out_of_reach(object, session).then_some(Reason::OutOfReach))
 }
 
-/// Whether a program that is started now could not open what is ours.
+/// Whether a program that is started now could not open our object or the recorder's memory.
 pub fn is_out_of_reach(object: &[u8], session: &[u8]) -> bool {
     const ENFILE: isize = -23;
     const EMFILE: isize = -24;
@@ -70,7 +70,7 @@ pub fn is_out_of_reach(object: &[u8], session: &[u8]) -> bool {
 }
 
 fn obstacle_of_file(named: Named) -> Option<Reason> {
-    /// How many interpreters may stand behind one another, as in the kernel.
+    /// The longest chain of interpreters, as in the kernel.
     const SCRIPTS: u32 = 5;
     let mut path = [0u8; PATH_LEN];
     let mut file = match named {
@@ -100,7 +100,7 @@ fn in_path(name: &[u8], path: &mut [u8; PATH_LEN]) -> Option<File> {
     })
 }
 
-/// So much is read at first; the program headers are mostly in it.
+/// How much is read at first, bytes; it mostly includes the program headers.
 const HEAD_LEN: usize = 1024;
 const HEADER_LEN: usize = 56;
 
@@ -158,6 +158,6 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 /// Whether this process may gain privileges at all.
 fn may_gain() -> bool {
     const PR_GET_NO_NEW_PRIVS: usize = 39;
-    // SAFETY: the call writes no memory: what it tells is its result.
+    // SAFETY: the call writes no memory.
     unsafe { call4(syscall_number::PRCTL, [PR_GET_NO_NEW_PRIVS, 0, 0, 0]) != 1 }
 }

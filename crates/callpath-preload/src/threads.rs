@@ -1,8 +1,8 @@
 //! Threads: known from their first instruction to their last destructor.
 //!
-//! `pthread_create` starts a thread in `begin`, which leaves no frame behind: it jumps to the program's own start
-//! routine with the stack as it found it. The end comes as a thread-specific value's destructor, which runs for a
-//! return, `pthread_exit` and cancellation alike.
+//! `pthread_create` starts a thread in `begin`, which leaves no frame behind: it jumps to the program's own
+//! start routine with the stack as it found it. A thread-specific value's destructor marks the end. It runs for
+//! a return, `pthread_exit` and cancellation alike.
 
 use callpath_collect::clock::monotonic_ns;
 use callpath_collect::syscall::{futex_wait, gettid};
@@ -21,13 +21,14 @@ use crate::{masks, names, part, sentinel, timer};
 /// The thread-specific key + 1; 0: there is none, and threads end unnoticed until the recorder looks.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
-/// Asks the C library to tell us of each thread's end.
+/// Registers [`end`] with the C library, for each thread's end.
 pub fn register() -> bool {
     let Some(create) = real!(fn pthread_key_create(*mut u32, unsafe extern "C" fn(*mut c_void)) -> c_int) else {
         return true;
     };
     let mut key = 0;
-    // SAFETY: `end` is called with what `set_specific` has set for the key, which is what it takes; our object is never unloaded.
+    // SAFETY: `end` is called with what `set_specific` has set for the key, which
+    // is what it takes; our object is never unloaded.
     if unsafe { create(&raw mut key, end) } == 0 {
         KEY.store(key + 1, Relaxed);
     }
@@ -87,14 +88,14 @@ pub unsafe extern "C" fn pthread_create(
 /// Returned in rax and rdx.
 #[repr(C)]
 struct Creator {
-    /// Where `pthread_create` goes on, with its own arguments and frame.
+    /// Where `pthread_create` continues, with its own arguments and frame.
     address: usize,
-    /// The record with which the thread begins in `begin`; 0: it begins as the program says.
+    /// The record with which the thread begins in `begin`; 0: it begins in the program's start routine.
     record: usize,
 }
 
-/// Who goes on with `pthread_create`. ThreadSanitizer takes who calls it for who creates the thread, and says so in its reports:
-/// we must have left by then. A thread that it fails to make then keeps its record until the process ends.
+/// What continues with `pthread_create`. ThreadSanitizer reports its caller as the thread's creator, so our frame must
+/// be gone by then. A thread that it fails to make then keeps its record until the process ends.
 extern "C" fn creator(routine: u64, argument: u64) -> Creator {
     let is_watched = has_thread_sanitizer();
     match real_create() {
@@ -105,7 +106,7 @@ extern "C" fn creator(routine: u64, argument: u64) -> Creator {
     }
 }
 
-/// A record for a thread that begins in `begin` and goes on as the program says.
+/// A record for a thread that begins in `begin` and continues in the program's start routine.
 fn prepared(start: [u64; 2]) -> Option<usize> {
     let process = part::own_process()?;
     await_chunks(process);
@@ -141,15 +142,15 @@ unsafe extern "C" fn create(
     // SAFETY: the program vouches for the place and the attributes; `begin` takes a record, which is never unmapped.
     let result = unsafe { create(thread, attributes, begin, record as *mut c_void) };
     if result != 0 {
-        // It never ran; the recorder takes the record back.
-        // SAFETY: `prepared` gave a record, which lies in memory that stays mapped.
+        // It never ran; the recorder takes the record back. SAFETY: `prepared` gave a
+        // record, which lies in memory that stays mapped.
         unsafe { &*(record as *const ThreadRecord) }.state.store(ThreadRecord::EXITED, Release);
     }
     result
 }
 
-/// Waits until the recorder has brought chunks, where few are left: in the handler, where a thread's tree wants more of
-/// them, nothing can wait.
+/// Waits until the recorder has added chunks, if few are left. A thread's
+/// tree takes them in the handler, which cannot wait.
 fn await_chunks(process: &Process<'_>) {
     const ENOUGH: u32 = 16;
     /// As long as a busy machine may keep the recorder from running.
@@ -176,8 +177,8 @@ fn await_chunks(process: &Process<'_>) {
     }
 }
 
-/// The kernel's clock starts a new period with each thread that is made, so a thread that makes others faster than
-/// that would never be sampled: its time is taken note of here.
+/// The kernel's clock starts a new period with each thread that is made, so a thread that creates others faster than
+/// that would never be sampled: its time is recorded here.
 fn sample_if_due() {
     let Some(process) = part::process() else { return };
     let thread = Thread::at(process, ArenaRef(tls::get(Word::Record) as u32));
@@ -205,7 +206,7 @@ pub fn sample_here(process: &Process<'_>, thread: Thread<'_>) {
     take(process, thread, Trigger::Own, &Interrupted { registers, pc });
 }
 
-/// Where a thread begins: makes the record its own and goes on to the program's start routine.
+/// Where a thread begins: takes its record and jumps to the program's start routine.
 #[unsafe(naked)]
 unsafe extern "C" fn begin(_record: *mut c_void) -> *mut c_void {
     core::arch::naked_asm!(
@@ -244,7 +245,7 @@ unsafe extern "C" fn enter(record: &'static ThreadRecord) -> Start {
     }
     set_specific(core::ptr::from_ref(record).cast());
     thread.start_clocks(process);
-    // A sample may have come before and made a record of its own; it stays in the process's list.
+    // An earlier sample may have made another record; it stays in the process's list.
     tls::set(Word::Record, u64::from(reference.0));
     names::has_begun(&thread);
     timer::start(process, &thread);
@@ -254,8 +255,8 @@ unsafe extern "C" fn enter(record: &'static ThreadRecord) -> Start {
 fn set_specific(value: *const c_void) {
     let set = real!(fn pthread_setspecific(u32, *const c_void) -> c_int);
     let (Some(key), Some(set)) = (KEY.load(Relaxed).checked_sub(1), set) else { return };
-    // SAFETY: `register` has made the key, and `end` takes what is set for it. Should it fail, the recorder finds out by itself
-    // that the thread has ended.
+    // SAFETY: `register` has made the key, and `end` takes what is set for it. If it fails, the
+    // recorder notices by itself that the thread has ended.
     unsafe { set(key, value) };
 }
 
@@ -285,7 +286,7 @@ fn own_stack() -> [u64; 2] {
     if low < high { [low, high] } else { [0; 2] }
 }
 
-/// When the process ends in good order: what its last thread has used since its last sample.
+/// At a normal end of the process: accounts for what its last thread has used since its last sample.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static DESTRUCTOR: extern "C" fn() = finish;

@@ -15,13 +15,13 @@ impl Time {
         Time { seconds: (ns / 1_000_000_000) as i64, nanoseconds: (ns % 1_000_000_000) as c_long }
     }
 
-    /// `None`: no time at all that a wait could take; the real function says what is wrong with it.
+    /// `None`: not a valid time; the real function returns the error.
     fn ns(self) -> Option<u64> {
         let seconds = u64::try_from(self.seconds).ok()?.checked_mul(1_000_000_000)?;
         seconds.checked_add(u64::try_from(self.nanoseconds).ok().filter(|n| *n < 1_000_000_000)?)
     }
 
-    /// What is left of it when so much has passed; one that no wait could take stays as it is.
+    /// What is left after `passed_ns` nanoseconds; an invalid time stays as it is.
     pub fn without(self, passed_ns: u64) -> Time {
         match self.ns() {
             Some(ns) if passed_ns > 0 => Time::of_ns(ns.saturating_sub(passed_ns)),

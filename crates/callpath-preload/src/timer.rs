@@ -1,4 +1,4 @@
-//! A timer for each thread, where the kernel's clock of perf_event is not to be had or does not see the kernel's time.
+//! A timer for each thread, used if perf_event's clock is not available or does not count kernel time.
 
 use callpath_collect::syscall::{call4, gettid};
 use callpath_collect::{Process, Thread};

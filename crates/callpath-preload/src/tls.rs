@@ -1,8 +1,8 @@
-//! Seven words of each thread: where its record is, the mask that it believes in, whether it waits, what was sent to it,
-//! where its frames are, and the name that another thread gave it.
+//! Seven words of each thread: where its record is, the mask that the program sees, whether it waits, what was sent to
+//! it, where its frames are, and the name that another thread gave it.
 //!
 //! Initial-exec TLS: an offset from the thread pointer that is fixed when the object is loaded, so that reading it in a
-//! handler takes no call and no allocation. Stable Rust has no word for it; assembly has.
+//! handler takes no call and no allocation. Stable Rust cannot express it; assembly can.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::AtomicU64;
@@ -27,7 +27,7 @@ pub enum Word {
     Mask = 8,
     /// Whether it is in a wait that a sample may have interrupted (`crate::waits`).
     Wait = 16,
-    /// 1: a SIGTRAP was sent to this very thread, and its handler has not been told yet (`crate::sends`).
+    /// 1: a SIGTRAP was sent to this very thread and not yet passed to its handler (`crate::sends`).
     Sent = 24,
     /// Where the sentinel's frames are (`crate::sentinel`).
     Frames = 32,

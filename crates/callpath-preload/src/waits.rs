@@ -1,8 +1,9 @@
 //! System calls that wait and that no SA_RESTART restarts: a timer's sample must not end them (signal(7)).
 //!
-//! The kernel's own clock does not interrupt a system call, but a sample of its that waited for the mask which a call opens
-//! may. A timer does; these functions then go on waiting for the rest of the time, unless a handler of the program's own has
-//! run. Who makes these calls by `syscall(2)`, or waits on a socket with a timeout, may see an EINTR of a timer's.
+//! The kernel's own clock does not interrupt a system call, but a sample of its that waited for the
+//! mask which a call opens may. A timer does; these functions then wait for the rest of the time,
+//! unless a handler of the program has run. Code that makes these calls by `syscall(2)`, or waits on a
+//! socket with a timeout, may see an EINTR from a timer.
 
 use core::ffi::{c_int, c_long, c_uint, c_void};
 
@@ -35,8 +36,8 @@ pub fn ended() {
     }
 }
 
-/// Calls again as long as nothing but samples interrupts. `interrupted` looks at a result; `call` is told how much time
-/// has passed, nanoseconds.
+/// Repeats the call as long as only samples interrupt it. `interrupted` checks a result;
+/// `call` gets the time that has passed, nanoseconds.
 fn unless_sampled<R: Copy>(interrupted: impl Fn(R) -> bool, mut call: impl FnMut(u64) -> R) -> R {
     if part::process().is_none() {
         return call(0);
@@ -59,8 +60,8 @@ fn failed(result: c_int) -> bool {
     result == -1 && errno() == EINTR
 }
 
-/// Makes a call that puts `mask` in the place of the thread's while it waits. SIGTRAP, which the program has blocked in its
-/// own eyes, is then unblocked there as the program says: not before, or the call would not end for one that comes early.
+/// Makes a call that puts `mask` in the place of the thread's while it waits. If the program believes SIGTRAP blocked,
+/// it is then unblocked there as the program asks: not earlier, or a signal that comes early would not end the call.
 fn under<R>(mask: *const c_void, call: impl FnOnce() -> R) -> R {
     // SAFETY: null or a signal set, which the real procedure would read: the program vouches for it.
     let opens = unsafe { mask.cast::<u64>().as_ref() }.is_some_and(|mask| mask & masks::TRAP_BIT == 0);
@@ -91,11 +92,11 @@ fn wait_for_signal(info: *mut c_void, mut wait: impl FnMut(*mut c_void, u64) -> 
                     before = monotonic_ns().saturating_sub(begin);
                     continue;
                 }
-                // The C library tells SI_TKILL from SI_USER to nobody who waits.
+                // The C library reports SI_TKILL as SI_USER to a thread that waits.
                 own = Info { code: sends::SI_USER, ..sends::by_thread() };
             }
             if masks::is_blocked() && part::own_process().is_some() {
-                // Nothing waits for it any more that must not come: samples may.
+                // No SIGTRAP of the program's is pending any more, so samples may come.
                 masks::unblock();
             }
         }
@@ -239,8 +240,8 @@ hook! {
     fn sigtimedwait(set: *const c_void, info: *mut c_void, timeout: *const Time) -> c_int, or -1;
     |next| wait_for_signal(info, |info, passed| {
         let left = left(timeout, passed);
-        // SAFETY: `left` lives until the call has returned, and `info` is a whole record of `wait_for_signal`'s; the program
-        // vouches for the set.
+        // SAFETY: `left` lives until the call has returned, and `info` is a whole record of
+        // `wait_for_signal`'s; the program vouches for the set.
         unsafe { (next.real)(set, info, pointer(&left)) }
     })
 
@@ -299,11 +300,12 @@ hook! {
         if unsafe { nanosleep(&raw const time, &raw mut rest) } == 0 { 0 } else { rest.seconds as c_uint }
     }
 
-    /// `signalfd(2)`: a read of it would take a sample that is sent inside the read. So SIGTRAP is in it only where the program
-    /// asks for nothing else.
+    /// `signalfd(2)`: a read of it would take a sample that is sent inside the read. So SIGTRAP is in it
+    /// only where the program asks for nothing else.
     fn signalfd(descriptor: c_int, set: *const u64, flags: c_int) -> c_int, or -1;
     |next| {
-        // SAFETY: the program vouches that it is null or points to a set, of which the C library passes on the kernel's 64 bits.
+        // SAFETY: the program vouches that it is null or points to a set, of which
+        // the C library passes on the kernel's 64 bits.
         match unsafe { set.as_ref() } {
             Some(asked) if *asked != masks::TRAP_BIT && part::process().is_some() => {
                 let mut others = [0u64; 16];
@@ -319,14 +321,14 @@ hook! {
     }
 }
 
-/// `sigwait(3)`: returns the error itself, and waits on after a handler of the program's own.
+/// `sigwait(3)`: returns the error itself, and continues to wait after a handler of the program has run.
 ///
 /// # Safety
 /// As for `sigwait(3)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigwait(set: *const c_void, signal: *mut c_int) -> c_int {
     loop {
-        // SAFETY: the program vouches for the set; null stands for no record.
+        // SAFETY: the program vouches for the set; null means no record.
         let got = unsafe { sigwaitinfo(set, core::ptr::null_mut()) };
         if got > 0 {
             // SAFETY: the program vouches for a place for a number.

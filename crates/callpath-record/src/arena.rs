@@ -1,5 +1,5 @@
-//! The arena from the recorder's side: making it, backing chunks with memory, handing them out and taking them back.
-//! Of a chunk's content it knows only what must be zero again.
+//! The arena from the recorder's side: making it, backing chunks with memory, handing them out and taking them back. Of
+//! a chunk's content it knows only which bytes must be zeroed.
 
 use callpath_format::shared::session::FREE_STACK_LEN;
 use callpath_format::shared::{
@@ -10,28 +10,28 @@ use callpath_target::{Maps, SharedMemory, TargetError};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Chunks that stand ready from the beginning: enough for the first sample of a stack 100,000 frames deep.
+/// Free chunks from the beginning: enough for the first sample of a stack 100,000 frames deep.
 const FIRST_CHUNKS: u32 = 112;
 /// Chunks that are backed at a time.
 const BATCH: u32 = 16;
 
-/// No more chunks than these stand ready for raw samples: 64 MiB, and this part of the arena.
+/// The most free chunks that are reserved for raw samples: 64 MiB, and this part of the arena.
 const MOST_FOR_COPIES: u32 = 1024;
 const ARENA_SHARE: u32 = 4;
-/// So many more of them at a time.
+/// How many more are reserved at a time.
 const COPIES_BATCH: u32 = 64;
 
 /// The allocator of chunks: the arena and its free chunks.
 pub(crate) struct ArenaAllocator {
     memory: SharedMemory,
-    /// As it was written: in the arena a program may change it.
+    /// A copy of the head: a program may change the one in the arena.
     head: SessionHead,
     columns: Columns,
     /// Chunks below this are backed with memory.
     backed: u32,
     /// Chunks that came back and are not free yet.
     returned: Vec<ChunkIndex>,
-    /// How many chunks shall stand ready.
+    /// How many chunks are kept free.
     reserve: u32,
     /// How many are wanted for raw samples.
     for_copies: u32,
@@ -97,17 +97,17 @@ impl ArenaAllocator {
         self.columns.bases(&self.arena(), index % PROCESS_SLOTS).expect("the arena holds all slots' bases")
     }
 
-    /// How much there is of what each metric has.
+    /// The layout of the metrics' columns.
     pub(crate) fn columns(&self) -> Columns {
         self.columns
     }
 
-    /// What every process was told.
+    /// The nonce of the session.
     pub(crate) fn head(&self) -> &SessionHead {
         &self.head
     }
 
-    /// What was asked for.
+    /// The settings.
     pub(crate) fn settings(&self) -> &Settings {
         &self.head.settings
     }
@@ -126,12 +126,12 @@ impl ArenaAllocator {
         (self.columns.first_free_chunk()..self.backed).contains(&chunk.0)
     }
 
-    /// Whether fewer chunks stand ready than shall.
+    /// Whether fewer chunks are free than the reserve.
     pub(crate) fn is_low(&self) -> bool {
         self.session().free_chunks() < self.reserve
     }
 
-    /// Frees chunks up to the reserve: what came back.
+    /// Frees chunks that came back, up to the reserve.
     pub(crate) fn refill(&mut self) {
         self.fill(false);
     }
@@ -141,13 +141,13 @@ impl ArenaAllocator {
         self.fill(true);
     }
 
-    /// A raw sample has taken so many chunks: more of them will. Where we get no processor for a while, they pile up; as many as may wait
-    /// shall find room.
+    /// Raises the reserve after a raw sample has taken this many chunks: more samples will. They pile up while the
+    /// recorder gets no processor, and must find room.
     pub(crate) fn expect_copies(&mut self, chunks: u32) {
         let most = MOST_FOR_COPIES.min(self.arena().chunk_count() / ARENA_SHARE);
         let copies = u32::try_from(self.settings().raw_limit).unwrap_or(u32::MAX);
         let wanted = chunks.saturating_mul(copies).min(most);
-        // Memory takes the kernel time, and we are waited for.
+        // The kernel takes time to give memory, and a process waits for us.
         self.for_copies = self.for_copies.max(wanted.min(self.reserve + COPIES_BATCH));
     }
 
@@ -187,7 +187,7 @@ impl ArenaAllocator {
         true
     }
 
-    /// That no chunk stands ready twice, and none that nobody may have.
+    /// Checks that no chunk is free twice, and that each may be handed out.
     pub(crate) fn assert_whole(&self) {
         let mut seen = vec![false; self.arena().chunk_count() as usize];
         for chunk in &self.returned {
@@ -224,7 +224,7 @@ impl ArenaAllocator {
         let base = chunk.0 as usize * CHUNK_LEN_BYTES;
         let words = self.arena().slice_at::<AtomicU64>(base, CHUNK_LEN_BYTES / 8).unwrap_or_default();
         for range in [dirty, nodes[0].clone(), nodes[1].clone(), 0..ChunkHeader::LEN_BYTES] {
-            // What is not whole words was not written by us.
+            // Our code writes whole words only.
             let words = words.get(range.start / 8..range.end.div_ceil(8)).unwrap_or_default();
             words.iter().for_each(|word| word.store(0, Relaxed));
         }
@@ -232,7 +232,7 @@ impl ArenaAllocator {
     }
 }
 
-/// Wakes all who wait for a word of the arena.
+/// Wakes all threads that wait for a word of the arena.
 pub(crate) fn wake(word: &std::sync::atomic::AtomicU32) {
     // SAFETY: wakes; does not touch memory.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
@@ -247,7 +247,7 @@ mod tests {
         let settings = Settings { metric_count: 40, ..Settings::default() };
         let mut allocator = ArenaAllocator::create(32 << 20, 1 << 20, 7, settings).expect("memory for a small arena");
         for kind in ChunkHeader::KIND_THREAD..=ChunkHeader::KIND_KNOWN {
-            let chunk = allocator.session().take_chunk().expect("chunks stand ready");
+            let chunk = allocator.session().take_chunk().expect("chunks are free");
             let base = chunk.0 as usize * CHUNK_LEN_BYTES;
             // SAFETY: a whole backed chunk that was taken.
             let bytes = unsafe { std::slice::from_raw_parts_mut(allocator.memory.base().add(base), CHUNK_LEN_BYTES) };
@@ -294,20 +294,20 @@ mod tests {
                     for _ in 0..20_000 {
                         let Some(chunk) = session.take_chunk() else { continue };
                         assert!(!owned[chunk.0 as usize].swap(true, Acquire), "two have chunk {}", chunk.0);
-                        returned.lock().expect("nobody panics").push(chunk);
+                        returned.lock().expect("no thread panics").push(chunk);
                     }
                     left.fetch_sub(1, Release);
                 });
             }
             while left.load(Acquire) > 0 {
-                let chunks = std::mem::take(&mut *returned.lock().expect("nobody panics"));
+                let chunks = std::mem::take(&mut *returned.lock().expect("no thread panics"));
                 for chunk in chunks {
                     owned[chunk.0 as usize].store(false, Release);
                     assert!(session.give_chunk(chunk));
                 }
             }
         });
-        let returned = returned.into_inner().expect("nobody panics").len() as u32;
+        let returned = returned.into_inner().expect("no thread panics").len() as u32;
         assert_eq!(session.free_chunks() + returned, FIRST_CHUNKS);
         for _ in 0..session.free_chunks() {
             assert!(session.take_chunk().is_some());

@@ -1,9 +1,10 @@
-//! Threads that wait are asked for a sample: under the kernel's clock a wait has none before it is over, and one that lasts
-//! until the program ends would have none at all.
+//! Threads that wait are asked for a sample: under the kernel's clock a wait has none before it is over, and one that
+//! lasts until the program ends would have none at all.
 //!
-//! A thread is asked once in each wait: the signal says where it waits, and when it goes on the next sample has what has
-//! passed since. The signal restarts the system call, as a timer's does elsewhere. It is sent only where the kernel says that
-//! the thread sleeps, that the process has a handler for it, and that it still runs the program that has told us so.
+//! A thread is asked once in each wait: the signal says where it waits, and when it continues, the next sample has
+//! the time that has passed since. The signal restarts the system call, as a timer's does elsewhere. It is sent
+//! only if the kernel reports that the thread sleeps, that the process has a handler for it, and that the process
+//! still runs the program that it was admitted with.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
@@ -15,9 +16,9 @@ use crate::thread::Thread;
 
 /// How often waits are looked for.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(40);
-/// Who was not seen for so long may be waiting.
+/// A thread that was not seen for this long may be waiting.
 const QUIET_MS: u64 = 30;
-/// Asking costs the thread a sample: so many at once, and so many a second.
+/// Asking costs the thread a sample: a limit at once, and a limit a second.
 const AT_ONCE: u32 = 256;
 const PER_SECOND: u32 = 256;
 
@@ -66,11 +67,12 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    /// For a process that waits for us. `None`: its samples come without being asked for, or time that passes is no metric.
+    /// For a process that waits for us. `None`: its samples come without
+    /// being asked for, or time that passes is no metric.
     pub(crate) fn of(handle: &ProcessHandle, settings: &Settings, source: Source) -> Option<Asker> {
         let is_wanted = source == Source::Clock && settings.uses(Settings::WALL_TIME);
         let image = handle.waiting(handle.pid().0).filter(|_| is_wanted)?.image;
-        // Where the kernel does not say, one program cannot be told from the next.
+        // Without an answer from the kernel, one program cannot be distinguished from the next.
         (image[2] != 0).then_some(Asker { image })
     }
 
@@ -95,7 +97,7 @@ impl Asker {
         thread.asked_at = seen;
         let is_running = slot.pause.load(Acquire) == Pause::RUNNING && slot.state.load(Acquire) == SlotState::LIVE;
         if is_running && waiting.blocked & TRAP_BIT == 0 && waiting.caught & TRAP_BIT != 0 {
-            // It may have ended: then there is nobody to ask.
+            // It may have ended.
             drop(handle.send_trap(tid, Session::ASKED, head.nonce));
         }
     }

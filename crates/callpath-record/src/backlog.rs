@@ -1,4 +1,4 @@
-//! Raw samples that wait for recipe tables, out of the shared memory so that others have room there.
+//! Raw samples that wait for recipe tables, moved out of the shared memory to make room there.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use callpath_format::shared::ArenaRef;
 
 use crate::raw::{Raw, RetainedRaw};
 
-/// What may wait of one process, bytes: the stacks of some thousand samples. What comes later is a partial path.
+/// How much of one process may wait, bytes: the stacks of some thousand samples. Samples beyond it give partial paths.
 const MOST_BYTES: usize = 64 << 20;
 
 /// How many samples are looked at for the last one of a thread.
@@ -17,7 +17,7 @@ const LOOKS: usize = 64;
 pub(crate) struct Backlog<T> {
     samples: VecDeque<Waiting<T>>,
     bytes: usize,
-    /// Where the last look broke off.
+    /// Where the last look stopped.
     broke_off: Option<usize>,
 }
 
@@ -35,7 +35,8 @@ impl<T> Default for Backlog<T> {
 }
 
 impl<T: Copy> Backlog<T> {
-    /// Copies a sample; `false`: there is no room. Of the stack only what is not as it was at the thread's last sample.
+    /// Copies a sample; `false`: there is no room. Of the stack, only the part is copied
+    /// that has changed since the thread's last sample.
     pub(crate) fn retain(&mut self, raw: &Raw<'_>, awaited: T) -> bool {
         let before = self.samples.iter().rev().take(LOOKS).find(|retained| retained.sample.owner == raw.owner);
         let (sample, bytes) = raw.retained(before.map(|retained| &retained.sample));
@@ -47,8 +48,8 @@ impl<T: Copy> Backlog<T> {
         true
     }
 
-    /// Looks at each sample whose table `is_there`: `walk` says what it waits for now, if anything. Breaks off after `at_most`,
-    /// and goes on there the next time.
+    /// Looks at each sample whose table `is_there`: `walk` says what it waits for now, if anything. Stops after
+    /// `at_most`, and continues there the next time.
     pub(crate) fn look(
         &mut self,
         at_most: Duration,
@@ -78,7 +79,7 @@ impl<T: Copy> Backlog<T> {
         });
     }
 
-    /// Whether the last look broke off.
+    /// Whether the last look stopped before the end.
     pub(crate) fn broke_off(&self) -> bool {
         self.broke_off.is_some()
     }
@@ -122,7 +123,7 @@ mod tests {
             ));
         }
         let mut seen = 0;
-        // One goes on to another slice, one is done.
+        // One continues into another slice, one is done.
         backlog.look(
             Duration::MAX,
             |awaited| awaited == slice(1),

@@ -1,5 +1,5 @@
-//! What code a process has, as the recorder knows it: modules, what it has generated itself, the load map that is published.
-//! Threads, and what they have measured, do not belong here.
+//! The code of a process as the recorder knows it: modules, generated code, the published load
+//! map. Threads and their samples do not belong here.
 
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -26,7 +26,7 @@ pub(crate) struct ProcessCode {
     pub(crate) mappings: Vec<Mapping>,
     /// Executable mappings of modules as they were read, by address; their tables are what their modules' are.
     in_modules: Vec<(ModuleId, Mapping)>,
-    /// The kernel's own page; nothing is known of it.
+    /// The kernel's own page, which has no file.
     others: Vec<Mapping>,
     /// Parts of those whose tables are not there, by address. They are not published: samples there are kept raw.
     awaited: Vec<(Awaited, Mapping)>,
@@ -62,7 +62,8 @@ impl ProcessCode {
         }
     }
 
-    /// Publishes the load map of a memory map as it was read just now, with the tables of all its modules that are there.
+    /// Publishes the load map of a memory map as it was read just now, with
+    /// the tables of all its modules that are there.
     pub(crate) fn publish(&mut self, shared: &mut Shared, slot: usize, maps: &Maps) {
         self.map_read = Instant::now();
         let executable: Vec<&MapEntry> = maps.entries.iter().filter(|e| e.executable).collect();
@@ -84,9 +85,9 @@ impl ProcessCode {
                     walks_itself |= shared.modules.get(id).return_use.walks;
                     self.in_modules.push((id, mapping));
                 }
-                // No file, or one that is no ELF file or cannot be read: what counts is what is in memory.
+                // No file, or one that is no ELF file or cannot be read: the code in memory is analysed.
                 None if entry.readable => others.push(entry),
-                // The kernel's own page; nothing is known of it.
+                // The kernel's own page, which has no file.
                 None => {
                     let (start, end) = (entry.start, entry.end);
                     let module = ModuleIndex::NONE;
@@ -120,12 +121,12 @@ impl ProcessCode {
         self.publish_map(shared, slot)
     }
 
-    /// Whether no sample survives in the process, since its program takes all signals for its own.
+    /// Whether the program handles all signals itself, so that a sample would end it.
     pub(crate) fn is_go_without_c(&self, modules: &Modules) -> bool {
         self.in_modules.iter().any(|(id, _)| modules.get(*id).is_go_without_c)
     }
 
-    /// Whether the tables of all modules are there that are soon there.
+    /// Whether all tables are there that take little time.
     pub(crate) fn has_all_tables(&self, modules: &Modules) -> bool {
         !self.in_modules.iter().any(|(id, _)| modules.get(*id).is_soon_there())
     }
@@ -136,14 +137,14 @@ impl ProcessCode {
         !self.in_modules.iter().map(|(_, m)| m).chain(&self.others).all(is_there)
     }
 
-    /// Publishes the load map anew if generated code is no longer what it was.
+    /// Publishes the load map again if generated code has changed.
     pub(crate) fn publish_changes(&mut self, shared: &mut Shared, slot: usize) {
         if self.generated.changed {
             self.publish_map(shared, slot);
         }
     }
 
-    /// Publishes the load map if it is another one than before.
+    /// Publishes the load map if it has changed.
     fn publish_map(&mut self, shared: &mut Shared, slot: usize) -> bool {
         let mut mappings = self.generated.mappings(&mut shared.publisher);
         mappings.extend(&self.others);
@@ -185,8 +186,8 @@ impl ProcessCode {
         !self.retired.is_empty()
     }
 
-    /// Gives regions back that nobody looks at any more. `oldest`: the oldest generation of a load map that a sample goes by now,
-    /// of all that were begun; `None`: there is no sample.
+    /// Gives regions back that no sample reads any more. `oldest`: the oldest generation of a load map that
+    /// a sample uses now; `None`: there is no sample.
     pub(crate) fn reuse(&mut self, publisher: &mut Publisher, oldest: Option<u32>) {
         let is_free = |(_, from): &(Region, u32)| oldest.is_none_or(|oldest| oldest.wrapping_sub(*from) as i32 >= 0);
         self.retired.extract_if(.., |retired| is_free(retired)).for_each(|(region, _)| publisher.give_back(region));
@@ -212,12 +213,12 @@ impl ProcessCode {
         index
     }
 
-    /// The tables that a raw sample's walk may come to after the one that it waits for: of code that words on its stack lead to.
-    /// What of the process's own code it may come to is retained as it is now.
+    /// The tables that a raw sample's walk may come to after the one that it waits for: of code that words on its stack
+    /// lead to. The generated code that it may come to is retained as it is now.
     pub(crate) fn awaited_by(&mut self, raw: &Raw<'_>) -> Vec<Awaited> {
         self.generated.retain(raw.stack_words().chain([raw.pc().0]));
         if self.generated.is_there() {
-            // Of a frame of generated code the caller is told by its call, wherever that stands.
+            // The caller of a frame of generated code is found by its call, in whichever code that is.
             for word in raw.stack_words() {
                 let index = self.in_modules.partition_point(|(_, m)| m.end.0 < word);
                 if self.in_modules.get(index).is_some_and(|(_, m)| m.start.0 < word) {
@@ -270,8 +271,8 @@ impl ProcessCode {
     }
 }
 
-/// Whether what is mapped is a file that a person may look for: a regular file where the map says, or one that is gone and was ELF.
-/// Devices (`/dev/zero`, shared), memory files and files without a name hold what the program has generated.
+/// Whether the mapping is of a file that a user would recognise: a regular file at the map's path, or a deleted ELF
+/// file. Devices (`/dev/zero`, shared), memory files and files without a name hold generated code.
 fn is_of_file(pid: Pid, entry: &MapEntry, maps: &Maps) -> bool {
     let Some(file) = entry.file else { return false };
     let is_there = |metadata: std::fs::Metadata| metadata.is_file() && metadata.ino() == file.inode;
@@ -292,7 +293,7 @@ mod tests {
         let mut publisher = Publisher::create(1 << 20, Vec::new()).expect("memory");
         let mut code = ProcessCode::new(Pid(std::process::id()));
         let put = |publisher: &mut Publisher| publisher.put(&[7; 4096]).expect("there is room");
-        // Generations go on from the beginning after the last one.
+        // Generations begin again after the last one.
         for (at, before, now) in [(9, 8, 10), (1, u32::MAX, 2)] {
             let region = put(&mut publisher);
             code.retired.push((region, at));

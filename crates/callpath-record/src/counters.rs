@@ -10,10 +10,10 @@ use callpath_target::{Count, EventSpec, Every, PerfEvent, Pid};
 use crate::events::{Clock, Counter, Event};
 use crate::settings::RecordOptions;
 
-/// How often a period is held against the rate that was asked for.
+/// How often a period is compared with the rate that was asked for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Events that are named one by one where the kernel refuses more for the same reason.
-const REFUSED_NAMED: usize = 3;
+/// How many events a note names before it counts the rest.
+const NAMED: usize = 3;
 /// A period that is off by less than this factor stays.
 const NEAR_ENOUGH: u64 = 2;
 
@@ -22,7 +22,7 @@ struct Open {
     metric: usize,
     event: PerfEvent,
     meter: u32,
-    /// Samples a second and thread, if it is for us to find the period.
+    /// Samples a second and thread, if the recorder adapts the period.
     rate: Option<u64>,
     period: u64,
     at_last_look: Count,
@@ -35,20 +35,20 @@ pub(crate) struct Counters {
     looked: Option<Instant>,
 }
 
-/// What a counted metric came to in a process.
+/// The result of a counted metric in a process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) metric: usize,
-    /// By the kernel.
+    /// The kernel's count.
     pub(crate) count: Count,
-    /// What a sample stands for, at the end.
+    /// The events that a sample weighs, at the end.
     pub(crate) period: u64,
-    /// The period was changed on the way, so that samples stand for about as much as they say.
+    /// The period was changed meanwhile, so that the samples' weights are approximate.
     pub(crate) is_adapted: bool,
 }
 
 impl Outcome {
-    /// By what ratio its costs have to be changed, given what all samples come to. `None`: they are right.
+    /// The ratio that corrects the metric's costs, given the sum over all samples. `None`: they are right.
     pub(crate) fn ratio(&self, in_samples: u64) -> Option<(u64, u64)> {
         let Count { events, enabled_ns, running_ns } = self.count;
         let shared = self.count.is_shared().then_some((enabled_ns, running_ns));
@@ -62,7 +62,8 @@ impl Outcome {
 }
 
 impl Counters {
-    /// Opens what was asked for, and says in the bases of the process's slot what samples stand for. Second: what could not be opened.
+    /// Opens the events of the options, and writes the weights of their samples to the bases of the process's slot.
+    /// Second: a note on the events that could not be opened.
     pub(crate) fn open(
         pid: Pid,
         bases: &[AtomicU64],
@@ -80,7 +81,7 @@ impl Counters {
             match Open::on(pid, metric, counter) {
                 Ok(open) => {
                     if counter.meter == Settings::COUNTED {
-                        open.tell(bases);
+                        open.write_base(bases);
                     }
                     counters.open.push(open);
                 }
@@ -98,7 +99,7 @@ impl Counters {
         self.looked = Some(Instant::now());
         for open in &mut self.open {
             if open.adapt() {
-                open.tell(bases);
+                open.write_base(bases);
             }
         }
     }
@@ -108,7 +109,7 @@ impl Counters {
         self.open.iter().for_each(|open| open.event.set_running(running));
     }
 
-    /// What the metrics that are counted by their events came to, as far as the kernel still says.
+    /// The results of the metrics that are counted by their events, as far as the kernel still reports them.
     pub(crate) fn outcomes(&self) -> impl Iterator<Item = Outcome> {
         self.open.iter().filter(|open| open.meter == Settings::COUNTED).filter_map(|open| {
             Some(Outcome {
@@ -124,12 +125,12 @@ impl Counters {
 /// One counted event in one process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
-    /// By its samples.
+    /// The events by its samples.
     pub(crate) in_samples: u64,
     pub(crate) outcome: Outcome,
 }
 
-/// The kernel's counts beside those that stand at samples, over all processes.
+/// The kernel's counts and those of samples, over all processes.
 #[derive(Default)]
 pub(crate) struct Ledger {
     /// By metric, as far as one was counted by its event.
@@ -140,7 +141,7 @@ pub(crate) struct Ledger {
 struct Entry {
     by_kernel: u64,
     in_samples: u64,
-    /// So much may be missing without being worth a word: what came after each thread's last sample.
+    /// How much may be missing without a note: the events after each thread's last sample.
     rest: u64,
     is_adapted: bool,
     enabled_ns: u64,
@@ -148,7 +149,7 @@ struct Entry {
 }
 
 impl Ledger {
-    /// Enters what a process came to.
+    /// Adds the results of a process that had `threads` threads.
     pub(crate) fn add(&mut self, counted: impl Iterator<Item = Counted>, threads: u64) {
         for Counted { in_samples, outcome } in counted {
             if self.entries.len() <= outcome.metric {
@@ -164,40 +165,73 @@ impl Ledger {
         }
     }
 
-    /// What is to be said of it.
+    /// At most two notes: on the events that shared the processor's counters, and on those that samples account for too
+    /// little of.
     pub(crate) fn notes(&self, events: &[Event]) -> Vec<String> {
-        let entries = events.iter().zip(&self.entries);
-        entries.flat_map(|(event, entry)| entry.notes(&event.name)).collect()
+        notes_of(events.iter().map(|event| event.name.as_str()).zip(&self.entries))
+    }
+}
+
+fn notes_of<'e>(entries: impl Iterator<Item = (&'e str, &'e Entry)> + Clone) -> Vec<String> {
+    let mut notes = Vec::new();
+    let (names, percents): (Vec<_>, Vec<_>) =
+        entries.clone().filter_map(|(name, entry)| Some((name, entry.percent_of_time()?))).unzip();
+    if let Some((least, most)) = range(&percents) {
+        let (were, their) = if names.len() == 1 { ("was", "its") } else { ("were", "their") };
+        let percent =
+            if least.round() == most.round() { format!("{most:.0}%") } else { format!("{least:.0}-{most:.0}%") };
+        notes.push(format!(
+            "{} {were} counted for {percent} of the time, since events share the processor's counters; {their} costs are \
+             scaled up to the whole",
+            named(&names)
+        ));
+    }
+    let (names, percents): (Vec<_>, Vec<_>) =
+        entries.filter_map(|(name, entry)| Some((name, entry.percent_in_samples()?))).unzip();
+    if let Some((least, most)) = range(&percents) {
+        let percent = if names.len() == 1 { format!("{most:.1}%") } else { format!("{least:.1}-{most:.1}%") };
+        notes.push(format!(
+            "{}: samples account for {percent} of the kernel's count; the kernel sends a thread one signal for all events \
+             before the thread is back in its own code",
+            named(&names)
+        ));
+    }
+    notes
+}
+
+/// The least and the largest value; `None`: there is none.
+fn range(values: &[f64]) -> Option<(f64, f64)> {
+    let all = || values.iter().copied();
+    all().reduce(f64::min).zip(all().reduce(f64::max))
+}
+
+/// The first names, and how many more events there are.
+fn named(names: &[&str]) -> String {
+    let first = names[..names.len().min(NAMED)].join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => first,
+        1 => format!("{first} and 1 more event"),
+        more => format!("{first} and {more} more events"),
     }
 }
 
 impl Entry {
-    fn notes(&self, name: &str) -> Vec<String> {
-        let mut notes = Vec::new();
+    /// Percent of the time in which the kernel counted the event; `None`: all of it.
+    fn percent_of_time(&self) -> Option<f64> {
         let count = Count { events: self.by_kernel, enabled_ns: self.enabled_ns, running_ns: self.running_ns };
-        if count.is_shared() {
-            let share = 100.0 * self.running_ns as f64 / self.enabled_ns as f64;
-            notes.push(format!(
-                "{name} was counted for {share:.0}% of the time, since events share the processor's counters; its costs are \
-                 scaled up to the whole"
-            ));
-        }
-        // Less is nothing that a person would act on. Where the period was adapted, costs were made to fit.
+        count.is_shared().then(|| 100.0 * self.running_ns as f64 / self.enabled_ns as f64)
+    }
+
+    /// Percent of the kernel's count that samples account for; `None`: enough. Costs of an adapted period are scaled
+    /// to the kernel's count, so more may be missing.
+    fn percent_in_samples(&self) -> Option<f64> {
         let tolerated = if self.is_adapted { self.by_kernel / 10 } else { self.by_kernel / 50 };
         let missing = self.by_kernel.saturating_sub(self.in_samples);
-        if missing > self.rest && missing > tolerated {
-            let share = 100.0 * self.in_samples as f64 / self.by_kernel as f64;
-            notes.push(format!(
-                "{name}: the kernel counted {}, of which {share:.1}% stand at samples; it gives a thread one signal for all \
-                 that happens before the thread is back in its own code",
-                self.by_kernel
-            ));
-        }
-        notes
+        (missing > self.rest && missing > tolerated).then(|| 100.0 * self.in_samples as f64 / self.by_kernel as f64)
     }
 }
 
-/// What is said of events that the kernel did not open: each one's name and error.
+/// A note on the events that the kernel did not open, given by name and error. `None`: there is none.
 fn not_opened(refused: &[(&str, String)]) -> Option<String> {
     let mut by_error: Vec<(&str, Vec<&str>)> = Vec::new();
     for (name, error) in refused {
@@ -207,15 +241,8 @@ fn not_opened(refused: &[(&str, String)]) -> Option<String> {
         }
     }
     let sentence = |(error, names): &(&str, Vec<&str>)| {
-        let more = names.len().saturating_sub(REFUSED_NAMED);
-        let named = names[..names.len() - more].join(", ");
-        match (names.len(), more) {
-            (1, _) => format!("{named} was not sampled in a process: the kernel did not open it there ({error})"),
-            (_, 0) => format!("{named} were not sampled in a process: the kernel did not open them there ({error})"),
-            _ => format!(
-                "{named} and {more} more events were not sampled in a process: the kernel did not open them there ({error})"
-            ),
-        }
+        let (were, them) = if names.len() == 1 { ("was", "it") } else { ("were", "them") };
+        format!("{} {were} not sampled in a process: the kernel did not open {them} there ({error})", named(names))
     };
     (!refused.is_empty()).then(|| by_error.iter().map(sentence).collect::<Vec<_>>().join("; "))
 }
@@ -231,8 +258,8 @@ impl Open {
         Ok(Open { metric, event, meter: counter.meter, rate, period, at_last_look: Count::default() })
     }
 
-    /// Says what its samples stand for.
-    fn tell(&self, bases: &[AtomicU64]) {
+    /// Writes its samples' weight, the period, to the bases.
+    fn write_base(&self, bases: &[AtomicU64]) {
         if let Some(base) = bases.get(self.metric) {
             base.store(self.period, Relaxed);
         }
@@ -257,9 +284,9 @@ impl Open {
     }
 }
 
-/// How the event is opened. Where a thread can read its own count, the kernel adapts the period in each thread: samples weigh
-/// what was read. Elsewhere a sample weighs its period, which must be known in the thread: then it is for us to adapt it.
-/// Second: the rate that it is adapted to.
+/// How the event is opened. Where a thread can read its own count, the kernel adapts the period in each thread: samples
+/// weigh what was read. Elsewhere a sample weighs its period, which must be known in the thread: then the recorder
+/// adapts it. Second: the rate that it is adapted to.
 fn with_period(counter: &Counter) -> (EventSpec, Option<u64>) {
     match counter.spec.every {
         Every::Rate(rate) if counter.meter == Settings::COUNTED => {
@@ -270,7 +297,7 @@ fn with_period(counter: &Counter) -> (EventSpec, Option<u64>) {
     }
 }
 
-/// The period that gives `rate` samples a second of a thread that ran. `None`: too little was seen.
+/// The period that gives `rate` samples a second of a thread that ran. `None`: it ran for too short a time.
 fn period_for(events: u64, ran_ns: u64, rate: u64) -> Option<u64> {
     const LEAST_NS: u64 = 10_000_000;
     if ran_ns < LEAST_NS {
@@ -306,18 +333,62 @@ mod tests {
         assert_eq!(outcome(1000, 50, 50, true).ratio(0), None);
     }
 
+    /// An event of which samples account for nearly all, and which was counted all the time.
+    const COUNTED: Entry =
+        Entry { by_kernel: 1000, in_samples: 995, rest: 10, enabled_ns: 7, running_ns: 7, is_adapted: false };
+
     #[test]
-    fn what_is_said_of_counts() {
-        let entry =
-            Entry { by_kernel: 1000, in_samples: 995, rest: 10, enabled_ns: 7, running_ns: 7, is_adapted: false };
-        assert!(entry.notes("e").is_empty());
-        let lost = Entry { in_samples: 500, ..entry }.notes("e");
-        assert!(
-            lost.len() == 1 && lost[0].starts_with("e: the kernel counted 1000, of which 50.0% stand at samples"),
-            "{lost:?}"
+    fn notes_on_one_event() {
+        let notes = |name, entry: Entry| notes_of([(name, &entry)].into_iter());
+        assert_eq!(notes("e", COUNTED), [""; 0]);
+        let missed = Entry { in_samples: 500, ..COUNTED };
+        assert_eq!(
+            notes("e", missed),
+            [
+                "e: samples account for 50.0% of the kernel's count; the kernel sends a thread one signal for all events \
+              before the thread is back in its own code"
+            ]
         );
-        let shared = Entry { enabled_ns: 4_000_000, running_ns: 1_000_000, ..entry }.notes("cycles");
-        assert!(shared.len() == 1 && shared[0].starts_with("cycles was counted for 25% of the time"), "{shared:?}");
+        let shared = Entry { enabled_ns: 4_000_000, running_ns: 1_000_000, ..COUNTED };
+        assert_eq!(
+            notes("cycles", shared),
+            [
+                "cycles was counted for 25% of the time, since events share the processor's counters; its costs are scaled up \
+              to the whole"
+            ]
+        );
+        assert_eq!(notes("e", Entry { in_samples: 500, ..shared }).len(), 2);
+    }
+
+    /// A recording may ask for hundreds of events, of which each shares a counter.
+    #[test]
+    fn notes_name_events_up_to_a_number() {
+        let names: Vec<_> = (0..200).map(|n| format!("mem:{n:#x}")).collect();
+        let notes = |entry: fn(u64) -> Entry, count: usize| {
+            let entries: Vec<_> = (0..count as u64).map(entry).collect();
+            notes_of(names.iter().map(String::as_str).zip(&entries))
+        };
+        let both = notes(
+            |n| Entry { in_samples: 500 + n, enabled_ns: 4_000_000, running_ns: 1_000_000 + 1000 * n, ..COUNTED },
+            200,
+        );
+        assert_eq!(
+            both,
+            [
+                "mem:0x0, mem:0x1, mem:0x2 and 197 more events were counted for 25-30% of the time, since events share the \
+                 processor's counters; their costs are scaled up to the whole",
+                "mem:0x0, mem:0x1, mem:0x2 and 197 more events: samples account for 50.0-69.9% of the kernel's count; the \
+                 kernel sends a thread one signal for all events before the thread is back in its own code",
+            ]
+        );
+        let equal: fn(u64) -> Entry = |_| Entry { enabled_ns: 4_000_000, running_ns: 1_000_000, ..COUNTED };
+        let [four] = &notes(equal, 4)[..] else { panic!("one note for all") };
+        assert!(
+            four.starts_with("mem:0x0, mem:0x1, mem:0x2 and 1 more event were counted for 25% of the time, "),
+            "{four}"
+        );
+        let [three] = &notes(equal, 3)[..] else { panic!("one note for all") };
+        assert!(three.starts_with("mem:0x0, mem:0x1, mem:0x2 were counted for 25% of the time, "), "{three}");
     }
 
     #[test]
@@ -349,7 +420,7 @@ mod tests {
 
     #[test]
     fn periods_of_rates() {
-        // 3e9 events in a second of running, 1000 samples: each stands for 3e6.
+        // 3e9 events in a second of running, 1000 samples: each weighs 3e6.
         assert_eq!(period_for(3_000_000_000, 1_000_000_000, 1000), Some(3_000_000));
         // Two threads that ran half a second each are a second of threads' time.
         assert_eq!(period_for(500, 1_000_000_000, 1000), Some(1));

@@ -27,9 +27,9 @@ pub(crate) use names::ALL;
 /// What to sample.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// What its metric is called.
+    /// The name of its metric.
     pub name: String,
-    /// What is sampled.
+    /// The source of its samples.
     pub(crate) source: EventSource,
 }
 
@@ -38,7 +38,7 @@ pub struct Event {
 pub(crate) enum EventSource {
     /// A clock, which takes its period from [`crate::RecordOptions`].
     Clock(Clock),
-    /// Something that the kernel counts.
+    /// An event that the kernel counts.
     Counter(Counter),
     /// Returns that the sentinel counts; there is no sample for it.
     Returns,
@@ -48,12 +48,12 @@ pub(crate) enum EventSource {
 const DEFAULT_RATE: u64 = 1000;
 
 impl Event {
-    /// A clock's.
+    /// The event of a clock.
     pub fn clock(clock: Clock) -> Event {
         Event { name: clock.name(), source: EventSource::Clock(clock) }
     }
 
-    /// What the sentinel counts.
+    /// The event of the sentinel.
     pub fn returns() -> Event {
         Event { name: Metric::of(MetricId::RETURNS).name, source: EventSource::Returns }
     }
@@ -84,7 +84,7 @@ impl Event {
     }
 }
 
-/// Events as typed and when to sample where an event does not say.
+/// Events as typed, and the period or rate of those that name none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Unsaid {
     /// `-F`: samples a second.
@@ -93,8 +93,9 @@ pub struct Unsaid {
     pub period: Option<u64>,
 }
 
-/// The events as typed (`-e`, in order), and the period of the clocks, nanoseconds. A period with an event stands above
-/// the others. The first one given for a clock counts for all clocks, since all of them are read at each clock's sample.
+/// The events as typed (`-e`, in order), and the period of the clocks, nanoseconds. A period
+/// with an event overrides the others. The first one given for a clock counts for all clocks,
+/// since all of them are read at each clock's sample.
 pub fn parse_events(texts: &[String], usual: Unsaid) -> Result<(Vec<Event>, u64), EventError> {
     let mut events: Vec<Event> = Vec::new();
     let mut clock_period = None;
@@ -150,7 +151,7 @@ fn parse_event(text: &str, usual: Unsaid) -> Result<(Event, Option<u64>), EventE
         (Some(suffix), _) => counter_period(suffix)?,
         (None, Every::Rate(_)) => its_own,
         (None, Every::Period(period)) if period > 1 => its_own,
-        // Whoever asks for a tracepoint or a breakpoint wants each hit, as with perf.
+        // A tracepoint or a breakpoint is sampled at each hit, as with perf.
         (None, _) if usual == Unsaid::default() && matches!(counter.kind, Kind::Tracepoint | Kind::Breakpoint) => {
             Every::Period(1)
         }

@@ -1,6 +1,5 @@
-//! One call that has the recorder read any bytes as what a program has left in the shared memory: for the mutation test and for a
-//! fuzz target.
-//! Checked is that there is an end, and that no chunk is two owners'.
+//! One call that makes the recorder read any bytes as a program's shared memory, for the mutation test and for a fuzz
+//! target. It checks that reading ends, and that no chunk has two owners.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -36,8 +35,8 @@ const SLOT: usize = 3;
 const CODE: u64 = 0x40_1000;
 const STACK: u64 = 0x7fff_0000;
 
-/// Reads an arena that was damaged as `bytes` say, twice, and once more when it was damaged again; gives how much was found. The
-/// first bytes choose settings, the others change words of an arena as a process leaves it.
+/// Reads an arena that `bytes` damage, twice, and once more after further damage. Returns how much was found. The first
+/// bytes choose settings, the others change words of an arena as a process leaves it.
 pub fn fuzz_arena(bytes: &[u8]) -> usize {
     let Some(([metrics, recursion], changes)) = bytes.split_first_chunk() else { return 0 };
     let metrics = metrics_of(1 + usize::from(metrics % 64));
@@ -63,7 +62,7 @@ pub fn fuzz_arena(bytes: &[u8]) -> usize {
     found + look_up(&mut publisher, changes)
 }
 
-/// What a process has left.
+/// The data that a process has left.
 struct Left {
     thread: ChunkIndex,
     nodes: ChunkIndex,
@@ -266,7 +265,7 @@ fn read_raw(
         let walked = code.walk(&raw, publisher.published());
         let (retained, len) = raw.retained(before.as_ref());
         let again = code.walk(&retained.as_raw(), publisher.published());
-        assert_eq!((walked.full, walked.ran_out), (again.full, again.ran_out), "a copy is walked otherwise");
+        assert_eq!((walked.full, walked.ran_out), (again.full, again.ran_out), "a copy is walked differently");
         if let Some(thread) = threads.iter_mut().find(|thread| thread.record == raw.owner) {
             raw.attribute(thread, &walked, allocator.settings());
         }
@@ -306,7 +305,7 @@ mod tests {
         let mut allocator =
             ArenaAllocator::create(ARENA_CHUNKS * CHUNK_LEN_BYTES, 1 << 20, 7, settings).expect("memory for an arena");
         let mut publisher = Publisher::create(1 << 20, metrics).expect("memory");
-        let left = Left::by_a_process(&allocator, &mut publisher).expect("chunks stand ready");
+        let left = Left::by_a_process(&allocator, &mut publisher).expect("chunks are free");
         let mut code = ProcessCode::new(Pid(std::process::id()));
         code.mappings = vec![left.mapping];
         let mut threads: Vec<Thread> = thread::records(&allocator, allocator.slot(SLOT), &mut FxHashSet::default())
@@ -337,7 +336,7 @@ mod tests {
         let allocator =
             ArenaAllocator::create(ARENA_CHUNKS * CHUNK_LEN_BYTES, 1 << 20, 7, settings).expect("memory for an arena");
         let mut publisher = Publisher::create(1 << 20, metrics).expect("memory");
-        let left = Left::by_a_process(&allocator, &mut publisher).expect("chunks stand ready");
+        let left = Left::by_a_process(&allocator, &mut publisher).expect("chunks are free");
         let word = allocator.arena().at_offset::<AtomicU32>(place(&left)).expect("a word of the arena");
         word.store(u32::MAX, Relaxed);
         let record = ArenaRef(allocator.slot(SLOT).threads.load(Relaxed));

@@ -1,9 +1,9 @@
 //! Code that a process has generated at run time: read from its memory when a sample meets it, analysed, published.
 //!
-//! Such code is looked at in stretches of 64 KiB, each when a frame lies in it for the first time, and again when a frame
-//! lies in bytes that are not what was analysed. A stretch's recipes are used only after its bytes have been compared, by
-//! the collector in the process and by the recorder here. Analysing takes at most a twentieth of the time in CPU, beyond a
-//! start.
+//! Such code is analysed in stretches of 64 KiB, each when a frame lies in it for the first time, and again
+//! when a frame lies in bytes that have changed since. A stretch's recipes are used only after its bytes have
+//! been compared, by the collector in the process and by the recorder here. Beyond an initial budget,
+//! analysing takes at most a twentieth of the time.
 
 mod budget;
 mod calls;
@@ -38,17 +38,17 @@ pub(crate) use stretch::Witness;
 use crate::publish::{Publisher, Region};
 
 const STRETCH_BYTES: u64 = 64 << 10;
-/// What is read around a stretch, for the procedures that reach out of it, bytes.
+/// How much is read around a stretch, for procedures that reach out of it, bytes.
 const MARGIN_BYTES: u64 = 16 << 10;
-/// Each stretch may take one part in so many of the time: one that changes all the time is left alone for a while.
+/// Each stretch may take one part in this many of the time: one that changes all the time is left alone for a while.
 const STRETCH_SHARE: u32 = 20;
-/// One part in so many while less than half of what may be spent at once is spent: it is while a program starts that it changes.
+/// The same while less than half of the initial budget is spent: code changes while a program starts.
 const STRETCH_SHARE_AT_FIRST: u32 = 4;
-/// Samples of code that may not be analysed yet are looked at so often.
+/// How often samples of code that may not be analysed yet are looked at.
 const LOOK_AGAIN_EVERY: Duration = Duration::from_millis(20);
-/// So many versions of code at the same place are told apart.
+/// How many versions of code at the same address are distinguished.
 const VERSIONS: usize = 64;
-/// What memory without a name is called.
+/// The name of memory without a name.
 const NAMELESS: &str = "[jit]";
 
 /// The generated code of a process.
@@ -58,20 +58,20 @@ pub(crate) struct GeneratedCode {
     areas: Vec<Area>,
     /// By the multiple of [`STRETCH_BYTES`] in which they lie.
     stretches: FxHashMap<u64, Stretch>,
-    /// Regions of stretches that are no more.
+    /// Regions of stretches that were given up.
     replaced: Vec<Region>,
     /// The code of each version, by its module, and where it starts.
     versions: FxHashMap<ModuleIndex, (RunAddr, Rc<[u8]>)>,
     budget: Budget,
-    /// What is published is no longer what is known.
+    /// The published load map is out of date.
     pub(crate) changed: bool,
     /// Code was met that may be analysed, but not yet.
     pub(crate) postponed: bool,
     /// When samples that wait for that were looked at.
     looked: Instant,
-    /// What the bytes of the last witness that was asked say: those of the next sample are mostly the same.
-    said: Option<(RunAddr, Vec<u8>, Vec<u8>)>,
-    /// Whether procedures of files go on to what they do not name, by where they begin; as the mappings are now.
+    /// The last witness and the answer from its bytes: those of the next sample are mostly the same.
+    last_answer: Option<(RunAddr, Vec<u8>, Vec<u8>)>,
+    /// Whether procedures of files continue in code that they do not name, by start address, for the current mappings.
     go_on: FxHashMap<RunAddr, bool>,
 }
 
@@ -85,11 +85,11 @@ struct Area {
     mappings: Vec<RunAddr>,
 }
 
-/// What a frame in generated code lies in.
+/// The unit of generated code that a frame lies in.
 pub(crate) enum Bounds {
     /// A procedure.
     Procedure(Range<RunAddr>),
-    /// A mapping, of which no more is known there.
+    /// A mapping, if no procedure is known there.
     Mapping(Range<RunAddr>),
 }
 
@@ -109,16 +109,16 @@ impl GeneratedCode {
             changed: false,
             postponed: false,
             looked: Instant::now(),
-            said: None,
+            last_answer: None,
             go_on: FxHashMap::default(),
         }
     }
 
-    /// The executable mappings that belong to no module, as they are now, and whether a file is what they are known by.
+    /// The executable mappings that belong to no module, as they are now, and whether their name is a file's.
     pub(crate) fn set_areas(&mut self, entries: &[(&MapEntry, bool)], modules: &mut ModuleList) {
         let mut areas: Vec<Area> = Vec::new();
         for (entry, is_of_file) in entries {
-            // What is no file has brackets of its own: `[heap]`, `[stack]`.
+            // Mappings without a file have names in brackets already: `[heap]`, `[stack]`.
             let nameless = !is_of_file && !entry.path.as_os_str().as_encoded_bytes().starts_with(b"[");
             let name = if nameless { Path::new(NAMELESS) } else { &entry.path };
             match areas.last_mut() {
@@ -179,7 +179,7 @@ impl GeneratedCode {
         }
     }
 
-    /// The mappings of a load map; what has been found out since the last time is published with them.
+    /// The mappings of a load map; results since the last time are published with them.
     pub(crate) fn mappings(&mut self, publisher: &mut Publisher) -> Vec<Mapping> {
         self.changed = false;
         let mut bases: Vec<u64> = self.stretches.keys().copied().collect();
@@ -233,7 +233,7 @@ impl GeneratedCode {
         self.versions.contains_key(&module) || self.areas.iter().any(|area| area.module == module)
     }
 
-    /// Where a frame is, as far as that is known.
+    /// The unit that a frame lies in, as far as known.
     pub(crate) fn bounds(&self, module: ModuleIndex, addr: RunAddr) -> Option<Bounds> {
         let stretch = self.stretches.get(&(addr.0 & !(STRETCH_BYTES - 1))).filter(|stretch| stretch.module == module);
         let procedure = stretch.and_then(|stretch| stretch.procedure_at(addr));
@@ -249,17 +249,18 @@ impl GeneratedCode {
         })
     }
 
-    /// What a frame's module is called.
+    /// The name of a frame's module.
     pub(crate) fn name_of(&self, addr: RunAddr) -> Option<&Path> {
         self.area(addr).map(|area| area.name.as_path())
     }
 
-    /// Looks at it as it is now.
+    /// A view of the code as it is now.
     pub(crate) fn look(&self) -> Look<'_> {
         Look { code: self, now: FxHashMap::default() }
     }
 
-    /// Retains the code that a waiting sample stands in and words on its stack lead to: its process may have ended when the walk goes on.
+    /// Retains the code at a waiting sample's pc and at the targets of words on its stack: the
+    /// process may have ended when the walk continues.
     pub(crate) fn retain(&mut self, words: impl Iterator<Item = u64>) {
         let (Some(first), Some(last)) = (self.areas.first(), self.areas.last()) else { return };
         let all = first.range.start.0..last.range.end.0;
@@ -270,7 +271,7 @@ impl GeneratedCode {
         }
     }
 
-    /// What is read of a stretch: with the procedures that reach out of it.
+    /// The range that is read for a stretch, with the procedures that reach out of it.
     fn around(&self, range: &Range<RunAddr>) -> Option<Range<RunAddr>> {
         let area = self.area(range.start)?;
         let from = RunAddr(range.start.0.saturating_sub(MARGIN_BYTES).max(area.range.start.0));
@@ -322,7 +323,7 @@ impl GeneratedCode {
             None => (self.area(addr).map_or(ModuleIndex::NONE, |area| area.module), Err(Rewritten)),
         };
         let recipe = found.unwrap_or_else(|Rewritten| {
-            // What counts is what the code was when the sample was taken.
+            // The code as it was when the sample was taken decides.
             let recipe = self.recipe_by(witness, point);
             is_postponed |= recipe.is_none();
             recipe
@@ -340,13 +341,15 @@ impl GeneratedCode {
         is_time
     }
 
-    /// What a witness's own bytes say of a point, if there is time to ask them.
+    /// The answer from a witness's own bytes for a point, if the budget allows.
     fn recipe_by(&mut self, witness: &Witness, point: CodePoint) -> Option<Packed> {
         if !(witness.start..witness.end()).contains(&point.lookup()) {
             return None;
         }
-        let is_said = |said: &(RunAddr, Vec<u8>, Vec<u8>)| said.0 == witness.start && said.1 == witness.bytes;
-        if !self.said.as_ref().is_some_and(is_said) {
+        let is_same = |last_answer: &(RunAddr, Vec<u8>, Vec<u8>)| {
+            last_answer.0 == witness.start && last_answer.1 == witness.bytes
+        };
+        if !self.last_answer.as_ref().is_some_and(is_same) {
             if !self.budget.allows() {
                 return None;
             }
@@ -354,9 +357,9 @@ impl GeneratedCode {
             let build =
                 build_generated(CodeAt { start: witness.start, bytes: &witness.bytes }, witness.start..witness.end());
             self.budget.charge(began);
-            self.said = Some((witness.start, witness.bytes.clone(), build.block));
+            self.last_answer = Some((witness.start, witness.bytes.clone(), build.block));
         }
-        let (_, _, block) = self.said.as_ref()?;
+        let (_, _, block) = self.last_answer.as_ref()?;
         recipe_in(block, point)
     }
 
@@ -370,7 +373,7 @@ impl GeneratedCode {
         let from = around.start;
         let mut code = vec![0; (around.end.0 - from.0) as usize];
         let got = self.memory.read(from.0, &mut code);
-        // The process has ended, or has unmapped it: what is known stays.
+        // The process has ended, or has unmapped it: known results stay.
         if got == 0 {
             return false;
         }
@@ -398,7 +401,8 @@ impl GeneratedCode {
         }
         let spent = self.budget.charge(began);
         let share = if self.budget.is_at_first() { STRETCH_SHARE_AT_FIRST } else { STRETCH_SHARE };
-        // The first time all of it is analysed, and from then on what has changed: that is what says how dear it is to follow.
+        // The first time all of it is analysed, later only what has changed.
+        // The later times show what following it costs.
         let due = Instant::now() + if before.is_some() { spent * share } else { Duration::ZERO };
         let stretch =
             Stretch { range, code_start: from, code, build, module, due, region: None, tries: 0, successes: 0 };
@@ -475,7 +479,7 @@ mod tests {
         let start = RunAddr(page as u64);
         let mut bytes = vec![0; LEN_BYTES];
         bytes[1024..][..CODE.len()].copy_from_slice(&CODE);
-        // SAFETY: all of it is within the mapping, and nobody else's.
+        // SAFETY: all of it is within the mapping, which no other code uses.
         unsafe { page.cast::<u8>().copy_from(bytes.as_ptr(), LEN_BYTES) };
         let mut modules = Vec::new();
         let mut code = GeneratedCode::new(Pid(std::process::id()));
@@ -487,7 +491,7 @@ mod tests {
         let met = Witness { start: RunAddr(start.0 + 1024), bytes: CODE.to_vec() };
         let (version, recipe) = code.locate(at, &met, &mut modules);
         assert!(recipe.is_some() && version != module);
-        // SAFETY: nobody uses it.
+        // SAFETY: it is no longer used.
         assert_eq!(unsafe { libc::munmap(page, LEN_BYTES) }, 0);
         assert_eq!(code.locate(at, &met, &mut modules), (version, recipe));
         // What is not known of any bytes is not known now.

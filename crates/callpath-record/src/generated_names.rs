@@ -1,9 +1,10 @@
-//! What a process calls the code that it has generated: its perf map, read while it runs and after its end.
-//! It does not look at the code, and `perf_map` reads the lines.
+//! Names of a process's generated code, from its perf map, read while it
+//! runs and after its end. `perf_map` reads the lines.
 //!
-//! Programs write the same addresses again with other code, and some write their map once, when they end. So a line counts
-//! for a frame only if the code around the frame is still what it was when samples met it: it is compared whenever the
-//! trees are copied out, the last time at most a second before the end. What cannot be compared has no name.
+//! Programs write the same addresses again with other code, and some write their map once, when they
+//! end. So a line names a frame only if the code around the frame is still what it was when samples met
+//! it. The code is compared whenever the trees are copied out, the last time at most a second before
+//! the end. Code that cannot be compared has no name.
 
 use std::collections::hash_map::Entry;
 use std::fs::File;
@@ -22,11 +23,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::generated::{Bounds, CodeState, GeneratedCode};
 
-/// So much of a map is read, bytes.
+/// How much of a map is read, bytes.
 const MOST_BYTES: u64 = 64 << 20;
-/// So many frames are watched until they have names.
+/// How many frames are watched until they have names.
 const MOST_WATCHED: usize = 1 << 15;
-/// What stood at the end of the part that was read is looked at again: so many bytes.
+/// How much of the end of the part that was read is compared again, bytes.
 const TAIL_BYTES: u64 = 256;
 
 /// A process's names.
@@ -38,17 +39,17 @@ pub(crate) struct GeneratedNames {
     reading: Reading,
     /// Frames whose code can be compared.
     watched: FxHashMap<FrameKey, Watched>,
-    /// Frames whose code could not: they keep their name as long as nothing else has been there.
+    /// Frames whose code could not: they keep their name as long as no other code has been there.
     trusted: FxHashMap<FrameKey, NamedCode>,
-    /// What frames without a name are called: by where their procedure begins.
+    /// Names of frames without one, by where their procedure begins.
     bounds: FxHashMap<FrameKey, NamedCode>,
     written: Vec<u8>,
 }
 
 /// A frame in generated code.
 struct Watched {
-    /// What the code around it was when it was first looked at; nothing once it has been something else, for good: samples
-    /// of both are one frame's.
+    /// What the code around it was when it was first looked at; nothing once it has been something
+    /// else, for good: samples of both are one frame's.
     hash: Option<u64>,
     procedure: Option<NamedCode>,
 }
@@ -64,7 +65,7 @@ struct Reading {
 }
 
 impl GeneratedNames {
-    /// For a process that has come at `since`.
+    /// For a process that came at `since`.
     pub(crate) fn new(pid: Pid, since: SystemTime) -> GeneratedNames {
         GeneratedNames {
             pid,
@@ -79,7 +80,7 @@ impl GeneratedNames {
         }
     }
 
-    /// The process writes code: where its map would be is remembered, for the time when the process is gone.
+    /// The process generates code: remembers where its map would be, for the time after its end.
     pub(crate) fn expect_map(&mut self) {
         if self.file.is_none() {
             self.file = PerfMapFile::of(self.pid, self.since);
@@ -110,7 +111,7 @@ impl GeneratedNames {
                 Entry::Vacant(place) => place.insert(Watched {
                     hash: match state {
                         CodeState::Holds(now) => Some(now),
-                        // It has come since the last look, and nothing was seen there after it.
+                        // It has come since the last look, and no other code was seen there later.
                         CodeState::Gone { latest: true } => Some(0),
                         _ => None,
                     },
@@ -130,7 +131,7 @@ impl GeneratedNames {
         }
     }
 
-    /// Finds out which procedures frames lie in: those of one have one name, if it has none of its own.
+    /// Finds out which procedures frames lie in: those of one have one name, if the process gave it none.
     fn bound(&mut self, keys: &FxHashSet<FrameKey>, code: &GeneratedCode) {
         for key in keys {
             if self.bounds.len() >= MOST_WATCHED || self.bounds.contains_key(key) {
@@ -147,8 +148,8 @@ impl GeneratedNames {
         }
     }
 
-    /// A frame in code that there was no time to look at: a line that came with the code is believed as long as it is the
-    /// only one.
+    /// A frame in code that there was no time to look at: a line that came with the
+    /// code is believed as long as it is the only one.
     fn trust(&mut self, key: FrameKey) {
         if self.reading.is_live
             && let Some(procedure) = self.at(key)
@@ -253,7 +254,7 @@ mod tests {
         assert_eq!((map.bad_lines(), reading.is_live), (0, false));
         std::fs::write(&path, "").unwrap();
         read(&mut reading, &mut map, &path);
-        assert_eq!(name(&map, 0x2000).as_deref(), Some("b"), "what was said once stays said");
+        assert_eq!(name(&map, 0x2000).as_deref(), Some("b"), "a name that was read stays");
         std::fs::remove_file(&path).unwrap();
     }
 }

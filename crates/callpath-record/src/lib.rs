@@ -2,7 +2,7 @@
 //! It decodes no machine instructions and renders no report.
 //!
 //! One thread serves: it is called by the doorbell, looks at every process, and once a second writes the files. Another
-//! waits for the program; others make recipe tables. It can do without them (`threads.rs`).
+//! waits for the program; others make recipe tables. If threads cannot be had, it works without them (`threads.rs`).
 
 mod arena;
 mod asks;

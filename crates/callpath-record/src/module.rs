@@ -1,4 +1,4 @@
-//! What is known of one load module: who it is, its segments, its recipe table or the slices of it.
+//! One load module: its identity, its segments, its recipe table or the slices of it.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub(crate) struct Awaited {
     pub(crate) slice: Option<u32>,
 }
 
-/// A part of a module's code, and where what is known of it stands.
+/// A part of a module's code, and where its recipe table is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Part {
     pub(crate) code: Range<LinkAddr>,
@@ -36,7 +36,7 @@ pub(crate) struct Part {
     pub(crate) flags: u16,
 }
 
-/// The slices of a large module's table, as long as it has no table of its own.
+/// The slices of a large module's table, as long as it has no whole table.
 pub(crate) struct Slicing {
     pub(crate) slices: Arc<Slices>,
     pub(crate) tables: Vec<SliceTable>,
@@ -52,7 +52,7 @@ pub(crate) enum SliceTable {
     There(u64),
 }
 
-/// What is known of a module.
+/// A module.
 pub(crate) struct Module {
     pub(crate) path: PathBuf,
     /// `None`: it could not be read.
@@ -62,10 +62,10 @@ pub(crate) struct Module {
     /// Its table is being built.
     pub(crate) is_awaited: bool,
     pub(crate) slicing: Option<Slicing>,
-    /// What its code does with return addresses.
+    /// How its code uses return addresses.
     pub(crate) return_use: ReturnUse,
     segments: Vec<Segment>,
-    /// It takes signals past all hooks: no sample survives in its process.
+    /// It handles signals past all hooks: a sample would end its process.
     pub(crate) is_go_without_c: bool,
 }
 
@@ -84,7 +84,7 @@ impl Module {
         Module { identity: Some(identity), table, return_use, segments, ..Module::unreadable(path) }
     }
 
-    /// Of which nothing is known but its path.
+    /// A module of which only the path is known.
     pub(crate) fn unreadable(path: PathBuf) -> Module {
         Module {
             path,
@@ -121,13 +121,13 @@ impl Module {
         }
     }
 
-    /// What a load map says of it.
+    /// Its flags in a load map.
     pub(crate) fn flags(&self) -> u16 {
         let flag = |is_set: bool, flag: u16| if is_set { flag } else { 0 };
         flag(self.return_use.reads, Mapping::PINNED) | flag(self.return_use.catches, Mapping::CATCHES)
     }
 
-    /// Of some of its code, what its tables are.
+    /// The tables of a range of its code.
     pub(crate) fn parts(&self, id: ModuleId, code: Range<LinkAddr>) -> Vec<Part> {
         let flags = self.flags();
         let Some(Slicing { slices, tables, .. }) = self.slicing.as_ref().filter(|_| self.is_awaited) else {
@@ -136,9 +136,9 @@ impl Module {
             return vec![Part { code, table, flags }];
         };
         let (mut parts, mut at) = (Vec::new(), code.start);
-        // Nothing is known of marks, either.
+        // Pinned frames are unknown, too.
         let flags = flags | Mapping::PINNED | Mapping::CATCHES | Mapping::UNFINISHED;
-        // What is mapped before and behind the code is not in any slice, and nobody will know of it.
+        // What is mapped before and behind the code is in no slice, and stays unknown.
         let between = |code: Range<LinkAddr>| Part { code, table: Ok(0), flags: flags & !Mapping::UNFINISHED };
         for ((index, range), table) in (0..).zip(slices.ranges()).zip(tables) {
             let (start, end) = (range.start.max(code.start), range.end.min(code.end));

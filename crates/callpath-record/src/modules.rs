@@ -1,5 +1,5 @@
-//! Load modules of the whole measurement: each file is analysed once, whichever processes map it.
-//! A process's addresses do not belong here: each process maps a module elsewhere.
+//! Load modules of the whole measurement: each file is analysed once, however many processes map it. A process's
+//! addresses do not belong here: each process maps a module elsewhere.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -24,11 +24,11 @@ use crate::publish::Publisher;
 use crate::threads;
 use crate::worker_pool::{Built, Job, Pace, WorkerPool};
 
-/// So many modules are read one after the other.
+/// Up to this many modules are read one after the other.
 const FEW_MODULES: usize = 6;
 
-/// So many samples must want the whole table of a large module, which takes seconds. Fewer end where no slice knows more: most such
-/// modules have a few bytes of start-up code that nothing describes.
+/// How many samples must want the whole table of a large module, which takes seconds. Fewer samples end where the
+/// slices end: most such modules have a few bytes of start-up code without description.
 const WORTH_THE_WHOLE: u32 = 50;
 
 /// A file at one state of its content.
@@ -68,7 +68,7 @@ impl MappedCode<'_> {
         ];
         places.into_iter().flatten().find_map(|place| {
             let metadata = std::fs::metadata(&place).ok()?;
-            // Some file systems tell `stat` another device than they tell the map; none has another inode.
+            // Some file systems give `stat` another device number than the memory map; none gives another inode.
             if metadata.ino() != file.inode || !metadata.is_file() {
                 return None;
             }
@@ -102,8 +102,8 @@ impl Modules {
         &self.modules[id.0]
     }
 
-    /// The modules that a process's mappings belong to, in their order; `None` for memory that is no module. Those that are not
-    /// known yet are read on all processors, and their tables built; `beat` counts them.
+    /// The modules that a process's mappings belong to, in their order; `None` for memory that is no module. Those that
+    /// are not known yet are read on all processors, and their tables built; `beat` counts them.
     pub(crate) fn of_mappings(
         &mut self,
         mapped: &MappedCode<'_>,

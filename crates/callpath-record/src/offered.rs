@@ -10,7 +10,7 @@ use crate::error::RecordError;
 use crate::events::{ALL, Clock, Counter, Event, EventSource, Kind, Unsaid, parse_events};
 use crate::settings::RecordOptions;
 
-/// An event by its usual name, as it stands here.
+/// An event by its usual name, and whether it can be had here.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Offer {
     /// Its name.
@@ -21,7 +21,7 @@ pub struct Offer {
     pub why_not: Option<String>,
 }
 
-/// The events that have names of their own, as they stand here.
+/// The events that have names, and whether each can be had here.
 pub fn offered_events() -> Vec<Offer> {
     let clocks = Clock::ALL.into_iter().map(|clock| {
         let other_name = if clock == Clock::CpuTime { "cpu-clock" } else { "" };
@@ -35,7 +35,7 @@ pub fn offered_events() -> Vec<Offer> {
     clocks.chain(counters).collect()
 }
 
-/// The options with each event as it can be had, and what is to be said of that.
+/// The options with each event as it can be had, and notes on what was changed.
 pub(crate) fn fit(options: &RecordOptions) -> Result<(RecordOptions, Vec<String>), RecordError> {
     let (mut options, mut notes) = (options.clone(), Vec::new());
     for event in &mut options.events {
@@ -117,7 +117,7 @@ fn reason(counter: &Counter, error: &Error, in_kernel: bool) -> String {
     format!("{why} ({})", plain(error))
 }
 
-/// What would help where the kernel's setting is stricter than that; nothing where something else refuses.
+/// Advice if the kernel's setting is stricter than `enough`; `None` if the refusal has another cause.
 pub(crate) fn paranoid_is_too_strict(enough: i32) -> Option<String> {
     let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok()?.trim().parse::<i32>().ok()?;
     too_strict(level, enough)

@@ -14,7 +14,7 @@ use crate::error::RecordError;
 pub struct Destination {
     /// The directory, made for this measurement.
     pub directory: PathBuf,
-    /// Why it is not where one would look for it.
+    /// Why it is not in the usual place.
     pub note: Option<String>,
 }
 

@@ -1,15 +1,15 @@
-//! A perf map: the lines in which a program says what its generated code is called (`START SIZE NAME`, hex).
-//! The lines are untrusted bytes.
+//! A perf map: the lines in which a program names its generated code (`START
+//! SIZE NAME`, hex). The lines are untrusted bytes.
 
 use std::collections::BTreeMap;
 
-/// Code is no longer than this, bytes. What claims to be would name everything.
+/// The longest code that a line may name, bytes. A longer one would name everything.
 const MOST_BYTES: u64 = 1 << 28;
-/// A name is cut after so many bytes.
+/// Names are cut to this length, bytes.
 const NAME_BYTES: usize = 1024;
-/// So many procedures are kept.
+/// How many procedures are kept.
 const MOST_PROCEDURES: usize = 1 << 19;
-/// So many places are kept where different procedures have been. Behind that all places count as such.
+/// How many ranges are kept where different procedures have been. Beyond that, every range counts as one.
 const MOST_CONTESTED: usize = 1 << 12;
 
 /// A procedure of generated code.
@@ -19,18 +19,18 @@ pub struct JitSymbol {
     pub start: u64,
     /// Where the next byte after it is.
     pub end: u64,
-    /// As the program calls it.
+    /// The program's name for it.
     pub name: String,
 }
 
-/// What the lines say, of which a later one replaces the earlier ones that it overlaps.
+/// The procedures of all lines. A later line replaces the earlier ones that it overlaps.
 #[derive(Default, Debug)]
 pub struct PerfMap {
     /// By start; they do not overlap.
     procedures: BTreeMap<u64, (u64, String)>,
     /// Where different procedures have been at different times, start and end, in no order.
     contested: Vec<(u64, u64)>,
-    /// Lines that say nothing.
+    /// Lines that could not be used.
     bad_lines: u64,
 }
 
@@ -58,13 +58,13 @@ impl PerfMap {
         self.procedures.insert(new.start, (new.end, new.name));
     }
 
-    /// The procedure that is at an address by the last line that speaks of it.
+    /// The procedure at an address, by the last line that covers it.
     pub fn procedure(&self, addr: u64) -> Option<JitSymbol> {
         let (start, (end, name)) = self.procedures.range(..=addr).next_back()?;
         (addr < *end).then(|| JitSymbol { start: *start, end: *end, name: name.clone() })
     }
 
-    /// Whether something else has been at an address before.
+    /// Whether another procedure has been at an address before.
     pub(crate) fn is_contested(&self, addr: u64) -> bool {
         self.contested.len() >= MOST_CONTESTED
             || self.contested.iter().any(|(start, end)| (*start..*end).contains(&addr))

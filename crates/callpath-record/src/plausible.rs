@@ -1,6 +1,6 @@
-//! Whether a process's numbers can be true: a program that overwrites the memory where they are kept leaves others.
+//! Whether a process's numbers can be true: a program may overwrite the memory where they are kept.
 //!
-//! The limits are far above what any run reaches, so that nothing is said of a program that left this memory alone.
+//! The limits are far above what any run reaches, so that a program that left this memory alone never gets a note.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use callpath_format::shared::{MetricSettings, Settings};
 use callpath_measurement::SampleTally;
 
-/// What a run cannot have come to.
+/// A number that no run can reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Impossible {
     CpuTime,
@@ -28,12 +28,12 @@ impl Impossible {
             Impossible::Events => "more events than there was time for",
             Impossible::Samples => "more samples than there was time for",
             Impossible::Handlers => "handlers that took longer than the recording",
-            Impossible::Tree => "a tree of call paths that does not hang together",
+            Impossible::Tree => "a damaged tree of call paths",
         }
     }
 }
 
-/// What a process has come to.
+/// The numbers of a process.
 pub(crate) struct Numbers<'a> {
     pub(crate) metrics: &'a [MetricSettings],
     /// By metric, over all threads.
@@ -50,7 +50,7 @@ pub(crate) struct Limits {
     processors_ns: u64,
 }
 
-/// Clocks differ, and are read at different moments: this factor and this sum are granted.
+/// Tolerance, as a factor and a sum: clocks differ, and are read at different moments.
 const FACTOR: u64 = 2;
 const SLACK_NS: u64 = 1_000_000_000;
 /// Events in a nanosecond, of one processor.
@@ -80,7 +80,7 @@ impl Limits {
         Limits { thread_ns, processors_ns: thread_ns.saturating_mul(processors) }
     }
 
-    /// What of a process's metrics cannot be.
+    /// The first implausible number of a process's metrics.
     pub(crate) fn impossible(&self, numbers: &Numbers<'_>) -> Option<Impossible> {
         numbers.metrics.iter().zip(numbers.sums).find_map(|(metric, sum)| {
             let (most, what) = match metric.meter {
@@ -92,7 +92,7 @@ impl Limits {
         })
     }
 
-    /// What of a tally cannot be, of one thread or of several.
+    /// The first implausible number of a tally, of one thread or of several.
     pub(crate) fn impossible_tally(&self, tally: &SampleTally, threads: u64) -> Option<Impossible> {
         let in_histogram = tally.handler_histogram.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
         let thread_ns = self.thread_ns.saturating_mul(threads);
@@ -208,9 +208,6 @@ mod tests {
         assert_eq!(overwritten.note(), None);
         (0..5).for_each(|pid| overwritten.add("a", pid, Impossible::Tree));
         let note = overwritten.note().unwrap();
-        assert!(
-            note.contains("; a (2): a tree of call paths that does not hang together; and 2 more processes."),
-            "{note}"
-        );
+        assert!(note.contains("; a (2): a damaged tree of call paths; and 2 more processes."), "{note}");
     }
 }

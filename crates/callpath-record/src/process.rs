@@ -32,12 +32,12 @@ use crate::sources::Sources;
 use crate::tail::Ran;
 use crate::thread::{self, Thread};
 
-/// Samples of code that the program writes come all the time: the memory map is not read anew for each.
+/// Samples of generated code are frequent: the memory map is not read again for each.
 const MAP_IS_OLD: Duration = Duration::from_millis(100);
 
-/// Whether a process that has just filled in its slot runs in an emulator (valgrind, qemu): what it takes for its first thread's
-/// stack is not the one that the kernel has given the process. Signals would then find the emulator's code, which does not expect
-/// them. A fork's child has begun on any stack.
+/// Whether a process that has just filled in its slot runs in an emulator (valgrind, qemu): what it takes for its first
+/// thread's stack is not the one that the kernel has given the process. Signals would then find the emulator's code,
+/// which does not expect them. A fork's child has begun on any stack.
 pub(crate) fn is_emulated(allocator: &ArenaAllocator, slot: usize, maps: &Maps) -> bool {
     let at = allocator.slot(slot);
     let first = ArenaRef(at.threads.load(Acquire));
@@ -50,7 +50,7 @@ pub(crate) fn is_emulated(allocator: &ArenaAllocator, slot: usize, maps: &Maps) 
         && stack.is_some_and(|stack| !(stack.start.0..=stack.end.0).contains(&top))
 }
 
-/// How often a process's clock is held against its event's.
+/// How often a process's clock is compared with its event's.
 const LOOK_AT_CLOCKS_EVERY: Duration = Duration::from_millis(50);
 
 enum ThreadState {
@@ -99,12 +99,12 @@ pub(crate) struct Process {
     reach: Reach,
     threads: Vec<ThreadState>,
     records: FxHashSet<ArenaRef>,
-    /// By metric, what all samples came to at the last writing.
+    /// By metric, the sum over all samples at the last writing.
     sums: Vec<u64>,
     /// Frames in code that the process has generated.
     generated_keys: FxHashSet<FrameKey>,
     log: ProcessLog,
-    /// The first of its numbers that cannot be true.
+    /// The first of its numbers that is implausible.
     impossible: Option<Impossible>,
 }
 
@@ -141,7 +141,7 @@ impl Process {
         }
     }
 
-    /// Lets the process go on with its source of samples.
+    /// Lets the process continue with its source of samples.
     pub(crate) fn admit(&mut self, shared: &Shared, sources: Sources) {
         let slot = shared.allocator.slot(self.slot);
         self.ran = Ran::begin(&self.handle, sources.cpu_clock(), slot.inherited_cpu_ns.load(Relaxed));
@@ -155,8 +155,8 @@ impl Process {
         self.sources.iter().for_each(|sources| sources.set_running(running));
     }
 
-    /// Tells the slot that the process has taken after executing another program what has been accounted for already: the
-    /// thread that goes on keeps its CPU time and its usage.
+    /// Writes what has been accounted for already to the slot that the process has taken after executing another
+    /// program: the thread that continues keeps its CPU time and its usage.
     pub(crate) fn hand_on(&mut self, shared: &Shared, to: usize) {
         self.ran.hand_on();
         // Its own have come to their end, however long it stays for tables: they would sample the next program.
@@ -194,13 +194,13 @@ impl Process {
         self.asker = Some(asker);
     }
 
-    /// What its counted events came to: by the kernel, and in samples.
+    /// The results of its counted events: by the kernel, and in samples.
     pub(crate) fn counted(&self) -> impl Iterator<Item = Counted> {
         let outcomes = self.sources.iter().flat_map(|sources| sources.counters.outcomes());
         outcomes.map(|outcome| Counted { in_samples: self.sums[outcome.metric], outcome })
     }
 
-    /// What of its return addresses could not be marked.
+    /// Adds its return addresses that could not be marked.
     pub(crate) fn enter_marks(&self, shared: &Shared, unmarkable: &mut Unmarkable) {
         unmarkable.add(shared.allocator.settings(), shared.allocator.slot(self.slot));
     }
@@ -210,12 +210,12 @@ impl Process {
         self.program.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Its name, and the system calls that it does without.
+    /// Its name, and the system calls that are refused to it.
     pub(crate) fn refused_calls(&self, shared: &Shared) -> (String, Calls) {
         (self.program_name(), Calls(shared.allocator.slot(self.slot).refused_calls.load(Relaxed)))
     }
 
-    /// Whether its numbers cannot be true; if so, it is entered.
+    /// Whether its numbers are implausible; if so, adds it.
     pub(crate) fn enter_overwritten(&self, overwritten: &mut Overwritten) -> bool {
         let Some(what) = self.impossible else { return false };
         overwritten.add(&self.program_name(), self.handle.pid().0, what);
@@ -231,7 +231,7 @@ impl Process {
         self.threads.iter().map(count).sum()
     }
 
-    /// Serves what the process has asked for since the last time.
+    /// Serves the process's requests since the last time.
     pub(crate) fn serve(&mut self, shared: &mut Shared) {
         let bases = shared.allocator.bases(self.slot);
         self.sources.iter_mut().for_each(|sources| sources.counters.look(bases));
@@ -268,7 +268,7 @@ impl Process {
         }
     }
 
-    /// Gives back what was published for it, and no sample can be looking at any more.
+    /// Gives back published regions that no sample can be reading any more.
     fn reuse_regions(&mut self, shared: &mut Shared) {
         let Some(now) = self.code.generation().filter(|_| self.code.has_retired()) else { return };
         // A thread is in the list before its first sample.
@@ -277,7 +277,7 @@ impl Process {
             ThreadState::Live(thread) => thread.record(&shared.allocator),
             ThreadState::Ended(_) => None,
         });
-        // One that is in a sample may not have said yet which map it goes by: then what it says is older.
+        // A thread in a sample may not have recorded its map yet: then the recorded one is older.
         let generations = records.filter(|record| record.busy.load(SeqCst) != 0);
         let generations = generations.map(|record| record.cache_generation.load(Acquire));
         let oldest = generations.max_by_key(|generation| now.wrapping_sub(*generation));
@@ -301,7 +301,7 @@ impl Process {
     /// The same with the memory map as it was read just now.
     pub(crate) fn publish_maps(&mut self, shared: &mut Shared, maps: &Maps) {
         if !self.backlog.is_empty() && self.code.is_missing_in(maps) {
-            // What goes away may be what samples wait for.
+            // Samples may wait for a module that goes away.
             while self.awaits_tables_soon(shared) {
                 shared.modules.receive_one(&mut shared.publisher);
                 self.receive_tables(shared, Duration::MAX);

@@ -54,7 +54,7 @@ impl Preload {
     }
 }
 
-/// Makes a directory that there is not, and looks whether nobody else can put another object in the place of ours there.
+/// Creates a directory if it does not exist, and checks that no other user can replace our object there.
 fn make_own(directory: &Path) -> bool {
     drop(std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory));
     // SAFETY: returns a number.
@@ -83,7 +83,7 @@ fn content_hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// Whether nobody else could have written a file.
+/// Whether no other user could have written a file.
 fn is_own(path: &Path) -> bool {
     // SAFETY: returns a number.
     let user = unsafe { libc::geteuid() };
@@ -92,8 +92,8 @@ fn is_own(path: &Path) -> bool {
 
 /// The doorbell as threads of our own ring it.
 pub(crate) struct Doorbell(*const AtomicU32);
-// SAFETY: an atomic in memory that outlives the threads' use of it (`Waiter` joins on drop; who makes tables does not
-// ring after `WorkerPool` is dropped).
+// SAFETY: an atomic in memory that outlives the threads' use of it (`Waiter` joins on drop;
+// workers do not ring after `WorkerPool` is dropped).
 unsafe impl Send for Doorbell {}
 // SAFETY: as above.
 unsafe impl Sync for Doorbell {}
@@ -113,7 +113,7 @@ impl Doorbell {
     }
 }
 
-/// What waits for the program: a thread, or, where there is none to be had, whoever asks.
+/// Waits for the program: in a thread, or, if none can be had, in the caller.
 pub(crate) struct Waiter {
     result: Arc<Mutex<Option<Result<Ended, TargetError>>>>,
     by: By,
@@ -126,8 +126,8 @@ enum By {
 }
 
 impl Waiter {
-    /// Starts the program in the thread that waits for it. The program comes first: a thread that took the last place is
-    /// given up for it.
+    /// Starts the program in the thread that waits for it. The program comes first: a
+    /// thread that took the last place is given up for it.
     pub(crate) fn start(launch: &Launch, doorbell: Doorbell) -> Result<(Waiter, Pid), TargetError> {
         let result = Arc::new(Mutex::new(None));
         let ours = Arc::clone(&result);
@@ -137,12 +137,12 @@ impl Waiter {
             let doorbell = doorbell;
             let launched = match in_thread.start() {
                 Ok(launched) => launched,
-                // Nobody listens any more only if the recorder itself has ended.
+                // The receiver is gone only if the recorder itself has ended.
                 Err(error) => return drop(started.send(Err(error))),
             };
             drop(started.send(Ok(launched.pid())));
             let ended = launched.wait();
-            // Who finds the result may unmap the doorbell.
+            // The receiver of the result may unmap the doorbell.
             let mut slot = ours.lock().unwrap_or_else(PoisonError::into_inner);
             *slot = Some(ended);
             doorbell.ring();
@@ -152,7 +152,7 @@ impl Waiter {
             let broken = || TargetError::Launch { program: launch.program.clone(), source: broken() };
             match start.recv().unwrap_or_else(|_| Err(broken())) {
                 Ok(pid) => return Ok((Waiter { result, by: By::Thread(Some(thread)) }, pid)),
-                // The kernel has it that a process that could not be made may be soon.
+                // By the kernel's documentation, a process that could not be created may succeed soon.
                 Err(TargetError::Launch { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => {
                     drop(thread.join());
                 }
@@ -164,7 +164,7 @@ impl Waiter {
         Ok((Waiter { result, by: By::Asking(launched) }, pid))
     }
 
-    /// How it has ended, if it has. It is told once.
+    /// How it has ended, if it has; only the first call after the end returns it.
     pub(crate) fn result(&self) -> Option<Result<Ended, TargetError>> {
         match &self.by {
             By::Thread(_) => self.result.lock().unwrap_or_else(PoisonError::into_inner).take(),

@@ -1,12 +1,12 @@
-//! What is published to the measured processes: recipe tables, stretches of generated code and load maps, in memory that they
-//! can only read.
+//! The memory published to the measured processes: recipe tables, stretches of generated code
+//! and load maps, in memory that they can only read.
 
 use callpath_format::shared::load_map::{self, CurrentMap, Mapping, Published};
 use callpath_format::shared::{MetricSettings, Metrics};
 use callpath_target::{SharedMemory, TargetError};
 use std::sync::atomic::AtomicU64;
 
-/// What is backed with memory at a time, bytes.
+/// How much is backed with memory at a time, bytes.
 const STEP_BYTES: usize = 1 << 20;
 /// How many load maps of a process keep their regions before the oldest one's is used again.
 const MAPS_RETAINED: usize = 4;
@@ -14,7 +14,7 @@ const MAPS_RETAINED: usize = 4;
 /// The published memory and how much of it is in use.
 pub(crate) struct Publisher {
     memory: SharedMemory,
-    /// What was asked for of each metric.
+    /// The settings of each metric.
     metrics: Vec<MetricSettings>,
     used: usize,
     backed: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Publisher {
     returned: Vec<Region>,
 }
 
-/// A region for what is replaced in time.
+/// A region for data that is replaced later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Region {
     at: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// Bytes from the start of what is published.
+    /// Offset in the published memory, bytes.
     pub(crate) fn offset(self) -> u64 {
         self.at as u64
     }
@@ -44,7 +44,7 @@ pub(crate) struct MapRegions {
 }
 
 impl Publisher {
-    /// Memory of `len_bytes` bytes, what was asked for of each metric at its beginning.
+    /// Memory of `len_bytes` bytes, with the settings of each metric at its beginning.
     pub(crate) fn create(len_bytes: usize, metrics: Vec<MetricSettings>) -> Result<Publisher, TargetError> {
         let memory = SharedMemory::create(c"callpath-published", len_bytes)?;
         let bytes: Vec<u8> = MetricSettings::words_of(&metrics).flat_map(u64::to_le_bytes).collect();
@@ -57,7 +57,7 @@ impl Publisher {
         Ok(publisher)
     }
 
-    /// What was asked for of each metric.
+    /// The settings of each metric.
     pub(crate) fn metrics(&self) -> &[MetricSettings] {
         &self.metrics
     }
@@ -66,9 +66,9 @@ impl Publisher {
         self.memory.descriptor()
     }
 
-    /// What can be read here.
+    /// The published memory, to be read here.
     pub(crate) fn published(&self) -> Published<'_> {
-        // SAFETY: backed memory of our own mapping, which lives as long as `self`; whoever changes it borrows `self` as mutable.
+        // SAFETY: backed memory of our own mapping, which lives as long as `self`; a change needs `self` as mutable.
         unsafe { Published::new(self.memory.base(), self.backed) }
     }
 
@@ -86,7 +86,7 @@ impl Publisher {
         Some(region)
     }
 
-    /// A region for so many bytes and some more: one that came back, or a new one.
+    /// A region for at least `len` bytes: one that came back, or a new one.
     fn region_for(&mut self, len: usize) -> Option<Region> {
         let fits = |region: &Region| (len..=len * 4).contains(&region.room);
         if let Some(index) = self.returned.iter().position(fits) {
@@ -96,17 +96,18 @@ impl Publisher {
         Some(Region { at: self.reserve(room)?, room })
     }
 
-    /// Takes a region back. Nobody looks at it any more: no sample goes by a load map that names it.
+    /// Takes a region back. No sample may use a load map that names it.
     pub(crate) fn give_back(&mut self, region: Region) {
         self.returned.push(region);
     }
 
-    /// Takes the regions of a process back that has ended: nobody looks at its load maps any more.
+    /// Takes back the regions of a process that has ended.
     pub(crate) fn give_maps_back(&mut self, regions: &mut MapRegions) {
         self.returned.extend(regions.regions.iter_mut().filter_map(Option::take));
     }
 
-    /// Publishes a process's next load map (`mappings` by address): what its slot is to say.
+    /// Publishes a process's next load map (`mappings` by address). Returns the
+    /// value for its slot; `None`: no room or no memory.
     pub(crate) fn publish_map(&mut self, regions: &mut MapRegions, mappings: &[Mapping]) -> Option<CurrentMap> {
         let len = 8 * load_map::words_of(mappings.len());
         let index = regions.generation as usize % MAPS_RETAINED;
@@ -115,14 +116,14 @@ impl Publisher {
             None => {
                 // Room to grow: programs that load libraries load more.
                 let region = self.region_for(len)?;
-                // Who still reads the map there sees by its slot that it is no longer the current one.
+                // A sample that still reads the map there sees by its slot that it is no longer the current one.
                 if let Some(before) = regions.regions[index].replace(region) {
                     self.give_back(before);
                 }
                 region.at
             }
         };
-        // 0 says that there is none.
+        // 0 means that there is none.
         regions.generation = regions.generation.checked_add(1).unwrap_or(1);
         let current = CurrentMap::new(regions.generation, at as u64)?;
         load_map::write_map(self.words(at, len / 8)?, regions.generation, mappings).then_some(current)
@@ -133,7 +134,8 @@ impl Publisher {
         if at.checked_add(8 * count)? > self.backed || !at.is_multiple_of(8) {
             return None;
         }
-        // SAFETY: in bounds of our own mapping, which begins at a page, and backed (checked above); atomics are valid for any bytes.
+        // SAFETY: in bounds of our own mapping, which begins at a page, and backed
+        // (checked above); atomics are valid for any bytes.
         Some(unsafe { std::slice::from_raw_parts(self.memory.base().add(at).cast(), count) })
     }
 
@@ -157,7 +159,8 @@ impl Publisher {
 
     fn write(&mut self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.backed);
-        // SAFETY: inside backed memory of our own mapping (checked above), in a region that nobody reads: it is new, or came back.
+        // SAFETY: inside backed memory of our own mapping (checked above), in a
+        // region that is not read: it is new, or came back.
         unsafe { self.memory.base().add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 }
@@ -209,12 +212,16 @@ mod tests {
         assert!(map.find(RunAddr(5 << 12)).is_some() && map.find(RunAddr(6 << 12)).is_none());
     }
 
-    /// Samples look up while maps are published as fast as it goes, each in one of four places.
+    /// Threads look up while maps are published as fast as it goes, each in one of four regions.
+    /// Every eighth look-up of a thread waits, between its looks at the slot, until its map's
+    /// region is written again, so it is late for certain.
     #[test]
     fn a_look_up_gives_what_one_map_says_and_no_other() {
         use callpath_format::shared::load_map::CurrentMap;
         use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
         use std::sync::atomic::{AtomicBool, fence};
+
+        const LATE: u32 = 50;
 
         let mut publisher = Publisher::create(1 << 20, Vec::new()).expect("memory");
         let mut regions = MapRegions::default();
@@ -235,11 +242,21 @@ mod tests {
         slot.store(first.0, SeqCst);
         // SAFETY: the memory lives until the threads have ended; it changes as the load map's rules say.
         let published = unsafe { Published::new(publisher.memory.base(), publisher.memory.len_bytes()) };
-        let look = || {
+        let look_up = || {
             let (mut found, mut late) = (0u32, 0u32);
-            while !is_over.load(Relaxed) || found < 1000 {
+            for round in 0u64.. {
+                if is_over.load(Relaxed) || (found >= 1000 && late >= LATE) {
+                    break;
+                }
                 let map = CurrentMap(slot.load(Acquire));
-                let at = RunAddr((u64::from(found) % 9 + 1) << 12);
+                let at = RunAddr((round % 9 + 1) << 12);
+                let rewritten = map.generation() + MAPS_RETAINED as u32 - 1;
+                while round % 8 == 7
+                    && CurrentMap(slot.load(Acquire)).generation() < rewritten
+                    && !is_over.load(Relaxed)
+                {
+                    std::thread::yield_now();
+                }
                 let mapping = published.load_map(map.offset()).and_then(|map| map.find(at));
                 fence(Acquire);
                 if slot.load(Relaxed) != map.0 {
@@ -252,22 +269,23 @@ mod tests {
                 assert_eq!((mapping.module.0, mapping.flags), (generation as u16, generation as u16));
                 found += 1;
             }
-            late
+            (found, late)
         };
         std::thread::scope(|scope| {
-            let readers = [scope.spawn(look), scope.spawn(look)];
-            let begin = std::time::Instant::now();
+            let readers = [scope.spawn(look_up), scope.spawn(look_up)];
             for generation in 2.. {
-                let map = publisher.publish_map(&mut regions, &map_of(generation)).expect("there is room");
-                assert_eq!(u64::from(map.generation()), generation);
-                slot.store(map.0, SeqCst);
-                if begin.elapsed().as_millis() > 300 {
+                if readers.iter().all(|reader| reader.is_finished()) {
                     break;
                 }
+                let map = publisher.publish_map(&mut regions, &map_of(generation));
+                let Some(map) = map.filter(|map| u64::from(map.generation()) == generation) else { break };
+                slot.store(map.0, SeqCst);
             }
             is_over.store(true, Relaxed);
-            let late: u32 = readers.map(|reader| reader.join().expect("it saw what one map says")).iter().sum();
-            assert!(late > 0, "nobody looked while a map was published");
+            for reader in readers {
+                let (found, late) = reader.join().expect("it saw what one map says");
+                assert!(found >= 1000 && late >= LATE, "{found} found, {late} late when maps ended");
+            }
         });
     }
 }

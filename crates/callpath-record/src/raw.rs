@@ -36,7 +36,7 @@ pub(crate) fn take_list(allocator: &ArenaAllocator, slot: &ProcessSlot) -> Vec<C
     chunks
 }
 
-/// The header of a chunk that may be looked at and is of this kind.
+/// The header of a chunk that was handed out and is of this kind.
 fn in_kind(allocator: &ArenaAllocator, chunk: ChunkIndex, kind: u32) -> Option<&ChunkHeader> {
     let header = allocator.arena().chunk(chunk).filter(|_| allocator.is_backed(chunk))?;
     (header.kind.load(Relaxed) == kind).then_some(header)
@@ -81,7 +81,7 @@ struct StackPart<'a> {
 /// One raw sample in its chunks.
 pub(crate) struct Raw<'a> {
     sample: &'a RawSample,
-    /// What it weighs, by metric.
+    /// Its weight, by metric.
     values: &'a [AtomicU64],
     /// The stack's copy.
     stack: Vec<StackPart<'a>>,
@@ -119,8 +119,8 @@ impl<'a> Raw<'a> {
         Some(Raw { sample, values, stack, code, owner: ArenaRef(header.owner.load(Relaxed)) })
     }
 
-    /// A copy of it, that shares with `before`, an earlier sample of the same thread, what is the same on the stack; and how
-    /// much memory it takes beyond that, bytes.
+    /// A copy of it, that shares with `before`, an earlier sample of the same thread, what is the same on the stack;
+    /// and how much memory it takes beyond that, bytes.
     pub(crate) fn retained(&self, before: Option<&RetainedRaw>) -> (RetainedRaw, usize) {
         let copy = |word: &AtomicU64| AtomicU64::new(word.load(Relaxed));
         let sample = RawSample::default();
@@ -186,7 +186,7 @@ impl<'a> Raw<'a> {
         let mut keys: Vec<FrameKey> = Vec::new();
         let mut cursor = Cursor::interrupted(self.pc(), registers);
         let mut ran_out = false;
-        // What is beyond a guess is believed if it leads to where the stack begins.
+        // A path beyond a guessed frame counts if it reaches the stack's outermost frame.
         let mut surely = None;
         loop {
             let mut last = None;
@@ -246,7 +246,7 @@ pub(crate) struct Walked {
     pub(crate) full: bool,
     /// They do not, since they reach the end of the copied part of the stack.
     pub(crate) ran_out: bool,
-    /// Something was not in the load map.
+    /// Some code was not in the load map.
     pub(crate) met_unknown: bool,
     /// It ends where this recipe table is awaited.
     pub(crate) met_awaited: Option<Awaited>,
@@ -254,11 +254,11 @@ pub(crate) struct Walked {
     pub(crate) met_postponed: bool,
 }
 
-/// How much of the stack raw samples of generated code copy: one chunk of it, and more where a walk ran out of the copy and
-/// longer copies make paths whole.
+/// How much of the stack raw samples of generated code copy: one chunk of it, and more where a walk ran out
+/// of the copy and longer copies make paths whole.
 pub(crate) struct Reach {
     chunks: usize,
-    /// How many longer copies may still be in vain, one after the other.
+    /// How many more longer copies may fail in a row.
     hope: u32,
 }
 
@@ -392,9 +392,10 @@ impl Memory for Stack<'_> {
     }
 }
 
-/// What a word on the stack that is no return address leads to. Never a frame's key: the highest address belongs to the kernel.
+/// The key for a word on the stack that is no return address. No frame has this
+/// key: the highest address belongs to the kernel.
 const NO_FRAME: FrameKey = FrameKey(u64::MAX);
-/// No frame of generated code is larger, bytes: there is nothing to be sure of.
+/// The largest frame of generated code that is searched for, bytes.
 const LARGEST_FRAME_BYTES: u64 = 64 << 10;
 
 /// A process's code as the recorder knows it.
@@ -411,14 +412,15 @@ pub(crate) struct Code<'a> {
     pub(crate) witness: Witness,
     /// The frame before is one of generated code: its recipe may be wrong, and its caller is looked at closely.
     pub(crate) after_generated: bool,
-    /// Something was not in the load map.
+    /// Some code was not in the load map.
     pub(crate) met_unknown: bool,
     /// The walk has come to code whose recipe table is awaited.
     pub(crate) met_awaited: Option<Awaited>,
     pub(crate) memo: Memo,
 }
 
-/// What one walk has read of the program's memory: recursion comes to the same places again, and each look is a system call.
+/// What one walk has read of the program's memory: recursion comes to the
+/// same places again, and each look is a system call.
 #[derive(Default)]
 pub(crate) struct Memo {
     behind_calls: FxHashMap<RunAddr, bool>,
@@ -449,10 +451,10 @@ impl Code<'_> {
         *memo.behind_calls.entry(addr).or_insert_with(|| generated.is_behind_call(addr))
     }
 
-    /// The caller of a frame of generated code that has no recipe, the last resort: by the frame pointer, if it leads to a
-    /// return address, and either the code has made it, or nothing between it and the stack's top could be another return
-    /// address. (A procedure without a frame of its own has its caller's frame pointer, and its return address below.)
-    /// Or else by what the code does until it returns.
+    /// The caller of a frame of generated code that has no recipe, the last resort: by the frame pointer, if it leads
+    /// to a return address, and either the code has made it, or nothing between it and the stack's top could be
+    /// another return address. (A procedure without a frame has its caller's frame pointer, and its return address
+    /// below.) Or else by what the code does until it returns.
     fn beyond(&mut self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<(Cursor, bool)> {
         let at = frame.point.lookup();
         if !self.generated.holds(at) {
@@ -462,15 +464,15 @@ impl Code<'_> {
             .caller_by_frame_pointer(frame, memory)
             .map(|caller| (caller, true))
             .or_else(|| self.caller_by_returns_ahead(frame, memory));
-        // What was not looked at says nothing of the code.
+        // An answer without a look shows nothing about the code.
         if caller.is_some() || !self.generated.postponed {
             self.generated.note_try(at, caller.is_some());
         }
         caller
     }
 
-    /// The caller of such a frame by what the code takes off the stack until it returns. Where only a way past calls leads
-    /// there, nothing in between may be another return address: what was called may never come back.
+    /// The caller of such a frame by what the code takes off the stack until it returns. Where only a way past calls
+    /// leads there, nothing in between may be another return address: what was called may never come back.
     fn caller_by_returns_ahead(&mut self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<(Cursor, bool)> {
         let rsp = frame.registers.get(Reg::RSP)?;
         let pc = frame.point.pc();
@@ -480,8 +482,9 @@ impl Code<'_> {
             sure.or_else(|| generated.return_ahead(pc, true, witness).map(|ahead| (ahead, false)))
         }))?;
         let place = rsp.checked_add_signed(ahead.above_rsp)?;
-        // What lies behind a call may be another procedure's: nobody knows whether this one comes back. What calls has a frame
-        // of its own, for compiled code is called with rsp at a multiple of 16 bytes, and the frame is believed if the path is whole.
+        // The code behind a call may be another procedure's, if the call does not return. A
+        // procedure that calls has a frame, for compiled code is called with rsp at a multiple of 16
+        // bytes, and the frame is believed if the path is whole.
         let is_calling = frame.point.is_return();
         if is_calling && (place == rsp || place % 16 != 8) {
             return None;

@@ -1,5 +1,5 @@
-//! System calls that a seccomp filter refuses to measured processes: which of a sample's the recorder's own filter refuses, and
-//! the line about them.
+//! System calls that a seccomp filter refuses to measured processes: which of a sample's the
+//! recorder's own filter refuses, and the line about them.
 
 use std::collections::BTreeMap;
 

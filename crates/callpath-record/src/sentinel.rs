@@ -14,7 +14,7 @@ pub(crate) struct Unmarkable {
 }
 
 impl Unmarkable {
-    /// Enters what a process's slot says at its end.
+    /// Adds the numbers of a process's slot at its end.
     pub(crate) fn add(&mut self, settings: &Settings, slot: &ProcessSlot) {
         if settings.sentinel == Settings::NEVER {
             return;
@@ -31,7 +31,7 @@ impl Unmarkable {
 
     /// As sentences.
     pub(crate) fn notes(&self) -> Vec<String> {
-        let said = [
+        let counts = [
             (
                 self.shadow_stacks,
                 "the sentinel was not used in processes whose return addresses the processor checks (a user shadow stack)",
@@ -44,7 +44,7 @@ impl Unmarkable {
             (self.no_memory, "deep stacks were not marked in processes that lack the memory or limit it (RLIMIT_AS)"),
             (self.marks_lost, "frames were not marked, since all marks were in use; their returns are not counted"),
         ];
-        said.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{what}: {count}")).collect()
+        counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{what}: {count}")).collect()
     }
 }
 

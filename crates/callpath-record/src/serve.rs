@@ -34,22 +34,23 @@ use totals::Totals;
 
 /// How often the files are written, unless writing them takes too long.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
-/// Between two writings there is so many times the time that one took. What has changed is written once, however often that is: more would
-/// spare little.
+/// The time between two writings is at least this many times what one took. A larger share would save little: only
+/// changes are written.
 const WRITE_SHARE: u32 = 4;
 /// How long a process that was not rung for waits at most to be looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// At its end a measurement waits so long for whole tables of large modules. Samples that need them end where there is none.
+/// How long a measurement waits at its end for whole tables of large modules.
+/// Samples that need them end where there is none.
 const PATIENCE_AT_END: Duration = Duration::from_secs(3);
 
-/// What came of a recording.
+/// The result of a recording.
 #[derive(Debug)]
 pub struct Recorded {
     /// Where the measurement is.
     pub directory: PathBuf,
     /// How the program ended.
     pub ended: Ended,
-    /// What a person should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
     /// How many processes took part.
     pub processes: u32,
@@ -154,7 +155,7 @@ impl<'o> Recorder<'o> {
         let mut next_write = Instant::now() + WRITE_EVERY;
         let look_every = if options.uses(Clock::WallTime) { asks::LOOK_EVERY } else { LOOK_EVERY };
         let mut ended: Option<Ended> = None;
-        // When nothing was seen to run any more.
+        // When no process was seen to run any more.
         let mut quiet: Option<Instant> = None;
         let ended = loop {
             let rung = self.shared.allocator.session().doorbell.load(Acquire);
@@ -166,7 +167,7 @@ impl<'o> Recorder<'o> {
             }
             let now = Instant::now();
             quiet = if self.known().next().is_none() { quiet.or(Some(now)) } else { None };
-            // One that was just forked may not have said so yet.
+            // A process that was just forked may not have taken a slot yet.
             let all_ended = quiet.is_some_and(|since| now - since >= LOOK_EVERY);
             if let Some(ended) = ended
                 && (!options.wait_all || all_ended || signals::shall_stop())
@@ -240,7 +241,7 @@ impl<'o> Recorder<'o> {
         })
     }
 
-    /// Goes on without the tables that samples wait for.
+    /// Continues without the tables that samples wait for.
     fn stop_waiting(&mut self, note: &str) {
         for process in self.processes.iter_mut().chain(self.leaving.iter_mut().map(|(process, _)| process)) {
             if process.stop_waiting(&self.shared) && !note.is_empty() {
@@ -353,8 +354,8 @@ impl<'o> Recorder<'o> {
             );
         } else if lost_timers > 0 {
             session.notes.push(format!(
-                "{lost_timers} threads could not get a timer (RLIMIT_SIGPENDING) and were not sampled: their time stands \
-                 where they began or where they were last seen"
+                "{lost_timers} threads could not get a timer (RLIMIT_SIGPENDING) and were not sampled: their time is \
+                 shown where they began or were last seen"
             ));
         }
         session.notes.extend(frames_left_out(self.shared.allocator.settings()));
@@ -369,7 +370,7 @@ impl<'o> Recorder<'o> {
     }
 }
 
-/// Waits for a ring after `seen`, at most so long.
+/// Waits for a ring after `seen`, for `at_most`.
 fn wait(doorbell: &AtomicU32, seen: u32, at_most: Duration) {
     let timeout = libc::timespec { tv_sec: at_most.as_secs() as i64, tv_nsec: i64::from(at_most.subsec_nanos()) };
     // SAFETY: the kernel reads the word and the time.

@@ -38,9 +38,9 @@ pub enum Recursion {
     /// Every frame.
     #[default]
     Full,
-    /// A frame whose call is on the path already goes on from there.
+    /// A frame whose call is on the path already continues there.
     Collapse,
-    /// So many of the innermost frames.
+    /// This many of the innermost frames.
     Suffix(NonZeroU32),
 }
 
@@ -54,7 +54,7 @@ impl Recursion {
     }
 }
 
-/// What a report should know of the frames that were not kept, as a sentence.
+/// A note on the frames that were not kept, for reports.
 pub(crate) fn frames_left_out(settings: &Settings) -> Option<String> {
     match (settings.recursion, settings.suffix_frames()) {
         (Settings::COLLAPSED, _) => Some(
@@ -68,11 +68,11 @@ pub(crate) fn frames_left_out(settings: &Settings) -> Option<String> {
     }
 }
 
-/// Frames of a stack from which on [`Sentinel::Auto`] marks it: a walk of as many takes three times as long as all else of a
-/// sample, a hundredth of the time at 1000 Hz (docs/results.md, Depth). Few programs ever are as deep.
+/// Frames of a stack from which on [`Sentinel::Auto`] marks it: a walk of as many takes three times as long as the rest
+/// of a sample, a hundredth of the time at 1000 Hz (docs/results.md, Depth). Few programs ever are as deep.
 const DEEP_FRAMES: u32 = 256;
 
-/// What a person asked for.
+/// The options of a recording.
 #[derive(Clone, Debug)]
 pub struct RecordOptions {
     /// The program as typed.
@@ -111,8 +111,8 @@ impl RecordOptions {
         metrics
     }
 
-    /// Whether return addresses are marked. A mark says which node of the tree the caller has; of a path's innermost
-    /// frames alone that is another one for each depth at which the path may end.
+    /// Whether return addresses are marked. A mark leads to the caller's node in the tree. If only a path's innermost
+    /// frames are kept, that node depends on the depth at which the path ends.
     fn marks(&self) -> Sentinel {
         match self.recursion {
             Recursion::Suffix(_) => Sentinel::Never,
@@ -120,7 +120,7 @@ impl RecordOptions {
         }
     }
 
-    /// What the processes are told of each event.
+    /// The settings of each event for the processes.
     pub(crate) fn metric_settings(&self) -> Vec<MetricSettings> {
         let period = |event: &Event| match event.counter().map(|counter| counter.spec.every) {
             Some(Every::Period(fixed)) => fixed,
@@ -129,7 +129,7 @@ impl RecordOptions {
         self.events.iter().map(|event| MetricSettings { meter: event.meter(), period: period(event) }).collect()
     }
 
-    /// What they are told of the whole.
+    /// The settings of the recording for the processes.
     pub(crate) fn shared(&self, ticks_per_ms: u64) -> Settings {
         let settings = Settings {
             period_ns: self.period_ns,

@@ -1,5 +1,5 @@
-//! What the recorder has once for all processes: their memories, modules, and the file that many of them share.
-//! What belongs to a single process must not stand here.
+//! The recorder's data for all processes: their memories, modules, and the file that many of them
+//! share. Data of a single process does not belong here.
 
 use std::path::PathBuf;
 

@@ -1,8 +1,9 @@
 //! Signals that the recorder gets: a termination is handed on to the program, once.
 //!
-//! The terminal's interrupt and quit reach the program by themselves. A termination may be meant for the recorder alone, and
-//! is handed on; or it was sent to the whole process group, and the program has it already. No signal tells which. So there is a
-//! *witness*, a process in the same group that does nothing and blocks all signals: one that is pending there was sent to all.
+//! The terminal's interrupt and quit reach the program by themselves. A termination may be meant for the recorder
+//! alone, and is handed on; or it was sent to the whole process group, and the program has it already. The signal
+//! does not show which. So there is a *witness*, a process in the same group that does nothing and blocks all
+//! signals: one that is pending there was sent to all.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,10 +22,10 @@ const TO_ALL: Duration = Duration::from_millis(10);
 
 /// There is no program any more to hand them on to.
 static PROGRAM_HAS_ENDED: AtomicBool = AtomicBool::new(false);
-/// The user has seen enough of what it left behind.
+/// The user ends the wait for the processes that are left.
 static SHALL_STOP: AtomicBool = AtomicBool::new(false);
 
-/// From now on interrupts and terminations are for the recorder: it shall not wait for the program's other processes.
+/// From now on interrupts and terminations are for the recorder: it ends the wait for the program's other processes.
 pub(crate) fn program_has_ended() {
     PROGRAM_HAS_ENDED.store(true, Relaxed);
     extern "C" fn stop(_: libc::c_int) {
@@ -59,7 +60,7 @@ impl Signals {
         Signals { witness: Witness::start() }
     }
 
-    /// Hands them on, in a thread of its own that ends with callpath, if there is one to be had.
+    /// Hands them on in a separate thread that ends with callpath, if a thread can be had.
     pub(crate) fn hand_on_to(self, program: Pid) -> HandedOn {
         // Not before: the program would inherit it.
         for signal in [libc::SIGINT, libc::SIGQUIT] {
@@ -81,7 +82,7 @@ impl Signals {
     }
 }
 
-/// Signals that are handed on by a thread, or, where there is none to be had, whenever somebody looks.
+/// Signals that are handed on by a thread, or, if none can be had, at each look.
 pub(crate) struct HandedOn(Option<Arc<Mutex<Hand>>>);
 
 impl HandedOn {
@@ -90,7 +91,7 @@ impl HandedOn {
         let Some(hand) = &self.0 else { return };
         let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         loop {
-            // SAFETY: both are valid; nobody asks who sent it.
+            // SAFETY: both are valid; the sender is not used.
             let signal = unsafe { libc::sigtimedwait(&handed_on(), std::ptr::null_mut(), &at_once) };
             if signal <= 0 {
                 return;
@@ -158,7 +159,7 @@ impl Witness {
                 libc::sigfillset(&mut all);
                 libc::sigprocmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                // It shall keep nobody's pipe open.
+                // It must not keep inherited pipes open.
                 libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0);
                 while libc::getppid() == parent {
                     libc::poll(std::ptr::null_mut(), 0, -1);
@@ -180,7 +181,7 @@ impl Witness {
 impl Drop for Witness {
     fn drop(&mut self) {
         if self.pid > 0 {
-            // SAFETY: ends our own child, which nobody else waits for.
+            // SAFETY: ends our own child, which no other code waits for.
             unsafe {
                 libc::kill(self.pid, libc::SIGKILL);
                 libc::waitpid(self.pid, std::ptr::null_mut(), 0);

@@ -1,4 +1,5 @@
-//! What makes a process's samples: the kernel's clock where it is allowed, else timers; and the events that are counted besides.
+//! The sources of a process's samples: the kernel's clock if it is allowed, else
+//! timers; and the events that are counted besides.
 
 use std::sync::atomic::AtomicU64;
 
@@ -19,8 +20,8 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Opens the best source that this user may have, and what else is to be counted; in `bases`, those of its slot, stands what samples stand for
-    /// then. Second: what a person should know.
+    /// Opens the best source that this user may have, and the other counted events, and writes their samples' weights
+    /// to `bases`, those of the process's slot. Second: notes for the user.
     pub(crate) fn open(pid: Pid, bases: &[AtomicU64], options: &RecordOptions) -> (Sources, Vec<String>) {
         let Clocks { kind, events, note } = Clocks::open(pid, options);
         let (counters, lost) = Counters::open(pid, bases, options, kind == Source::Clock);
@@ -39,11 +40,11 @@ impl Sources {
     }
 }
 
-/// What samples are taken by.
+/// The source of samples.
 struct Clocks {
     kind: Source,
     events: Vec<ClockEvent>,
-    /// What a person should know of it.
+    /// A note on it for the user.
     note: Option<String>,
 }
 

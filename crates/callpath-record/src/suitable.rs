@@ -1,4 +1,4 @@
-//! Whether a program can be recorded at all, and the sentence that says why not.
+//! Whether a program can be recorded, and if not, the sentence with the reason.
 
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -12,11 +12,11 @@ use callpath_target::TargetError;
 
 use crate::error::RecordError;
 
-/// Why such a program is not measured.
+/// Why a Go program without cgo is not measured.
 pub(crate) const GO_WITHOUT_C: &str = "it is built by Go without cgo, whose runtime takes every signal for its own, and a sample would \
                                        end it; build it with CGO_ENABLED=1 and a package that uses cgo (`import \"C\"`)";
 
-/// How many interpreters may stand behind one another, as in the kernel.
+/// The longest chain of interpreters, as in the kernel.
 const SCRIPTS: u32 = 5;
 
 /// A program that can be recorded.
@@ -29,7 +29,7 @@ pub struct Suitable {
 }
 
 impl Suitable {
-    /// What a person should know of it.
+    /// A note on it for the user.
     pub(crate) fn note(&self) -> Option<String> {
         if self.is_musl {
             return Some(
@@ -41,8 +41,8 @@ impl Suitable {
         Some(format!("the program is built with {name}: what its checks cost is in the call paths"))
     }
 
-    /// What AddressSanitizer must be told by the environment, since the program itself tells it something else: that other
-    /// libraries may be loaded before it.
+    /// The environment's option for AddressSanitizer that allows other libraries to be loaded before it;
+    /// needed if the program sets another one itself.
     pub(crate) fn environment(&self) -> Option<(OsString, OsString)> {
         const NAME: &str = "ASAN_OPTIONS";
         self.sanitizer.filter(|sanitizer| sanitizer.sets_own_options)?;
@@ -55,7 +55,7 @@ impl Suitable {
     }
 }
 
-/// Says why the program at `path` cannot be recorded, if it cannot. A script stands for its interpreter.
+/// Checks whether the program at `path` can be recorded, and why not. Of a script, its interpreter is checked.
 pub fn check_program(path: &Path) -> Result<Suitable, RecordError> {
     let mut file = path.to_owned();
     for _ in 0..SCRIPTS {

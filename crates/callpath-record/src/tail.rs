@@ -1,8 +1,8 @@
 //! What has passed in a process after the last samples of its threads, until its end.
 //!
-//! Of CPU time the process's clock and the count of its event say how much there is: the kernel's work at its end is in it,
-//! whoever ended it. A part of the size of a sample's is the last context's; what is beyond that was never sampled, and
-//! says so. Of time that passed, a thread that was asked for a sample waits there still, and others have gone on since.
+//! The process's clock and its event's count give the CPU time, with the kernel's work at the process's end. Up to a
+//! sample's period of it belongs to the last context; the rest goes to a gap, since it was never sampled. For wall
+//! time, a thread that was asked for a sample still waits there, and others have continued since.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -21,7 +21,7 @@ pub(crate) struct Ran {
     before_ns: u64,
     /// The process's clock and the event's count at the same moment.
     base: Option<(u64, u64)>,
-    /// Another program goes on in it, and has the rest.
+    /// Another program continues in it, and has the rest.
     is_handed_on: bool,
 }
 
@@ -32,8 +32,8 @@ const CLOCKS_DIFFER_NS: u64 = 5_000_000;
 const CLOCK_LAGS_NS: u64 = 4_000_000;
 
 impl Ran {
-    /// Of a process that waits for us, with one thread, and an event that has just been opened. `inherited_ns`: what of its
-    /// thread's time an earlier program has accounted for.
+    /// Of a process that waits for us, with one thread, and an event that has just been opened. `inherited_ns`: what of
+    /// its thread's time an earlier program has accounted for.
     pub(crate) fn begin(handle: &ProcessHandle, event: Option<&ClockEvent>, inherited_ns: u64) -> Ran {
         let (Some(clock), Some(count)) = (handle.cpu_ns(), event.and_then(ClockEvent::count)) else {
             return Ran::default();
@@ -59,7 +59,7 @@ impl Ran {
         }
     }
 
-    /// All that its samples should come to, once it has ended. `None`: the kernel does not say.
+    /// All that its samples should come to, once it has ended. `None`: the kernel does not report it.
     fn at_end_ns(&self, event: Option<&ClockEvent>) -> Option<u64> {
         let (clock, count_then) = self.base.filter(|_| !self.is_handed_on)?;
         let since = event.and_then(ClockEvent::count)?.saturating_sub(count_then);
@@ -67,14 +67,14 @@ impl Ran {
     }
 }
 
-/// Where a thread stood when its process ended.
+/// The state of a thread when its process ended.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parting {
     /// By the monotonic clock, when its last sample ended.
     seen_ns: u64,
-    /// What it had run then without its standing in a path; `None`: not known, no sample of it was kept.
+    /// What it had run then that is in no path; `None`: not known, no sample of it was kept.
     pending_ns: Option<u64>,
-    /// It has given away the rest itself.
+    /// It has attributed the rest itself.
     is_over: bool,
     /// It waited where it was seen last.
     waits: bool,
@@ -85,7 +85,8 @@ pub(crate) struct Parting {
 }
 
 impl Parting {
-    /// Of a thread whose tree has been followed to its end. `time_ns`: of the time stamp counter's ticks, by the monotonic clock.
+    /// Of a thread whose tree has been followed to its end. `time_ns`: of the time
+    /// stamp counter's ticks, by the monotonic clock.
     pub(crate) fn of(thread: &Thread, allocator: &ArenaAllocator, time_ns: impl Fn(u64) -> u64) -> Parting {
         let (Some(record), Some(columns)) = (thread.record(allocator), thread.columns(allocator)) else {
             return Parting::default();
@@ -144,7 +145,7 @@ impl AtEnd<'_> {
             let most_ns = self.most_ns(threads.iter().map(|(parting, _)| parting));
             let rest_ns = all_ns.saturating_sub(self.accounted_ns).min(most_ns);
             let running = threads.iter().filter(|(parting, _)| !parting.is_over).count().max(1) as u64;
-            // Which thread ran it nobody knows: the one that was seen running last.
+            // The thread that ran it is unknown: the one that was seen running last is taken.
             let last = threads.iter_mut().max_by_key(|(parting, _)| (!parting.is_over, parting.seen_ns));
             if let Some((parting, tree)) = last {
                 let most_ns = running.saturating_mul(self.usual_ns());
@@ -154,8 +155,8 @@ impl AtEnd<'_> {
         }
     }
 
-    /// Threads cannot have run for longer than time has passed since they were seen: the event counts time that a virtual
-    /// machine was denied, and the process's clock is held against it only now and then.
+    /// Threads cannot have run for longer than time has passed since they were seen: the event counts time that a
+    /// virtual machine was denied, and is compared with the process's clock only now and then.
     fn most_ns<'p>(&self, partings: impl Iterator<Item = &'p Parting>) -> u64 {
         let (of_running, running) =
             partings.filter(|parting| !parting.is_over).fold((0, 0), |(sum, count), parting| {
@@ -173,7 +174,8 @@ impl AtEnd<'_> {
     }
 }
 
-/// Where time belongs that passed after the last sample: at that sample's node, or at a gap if it is more than `most_ns`.
+/// Where time belongs that passed after the last sample: at that sample's
+/// node, or at a gap if it is more than `most_ns`.
 fn node_of(passed_ns: u64, most_ns: u64, last: u32, tree: &mut PathTree) -> u32 {
     if passed_ns <= most_ns { last } else { tree.child(FULL_ROOT, FrameKey::gap(Gap::AfterLastSample)) }
 }
@@ -234,7 +236,7 @@ mod tests {
         assert_eq!(credited(Settings::WALL_TIME, parting(49_000_000, false)), (1_000_000, 0));
         assert_eq!(credited(Settings::WALL_TIME, Parting { is_over: true, ..parting(10_000_000, true) }), (0, 0));
         assert_eq!(credited(Settings::WALL_TIME, parting(0, true)), (0, 0));
-        // Nobody knows what has run.
+        // It is unknown what has run.
         assert_eq!(credited(Settings::CPU_TIME, parting(10_000_000, true)), (0, 0));
     }
 }

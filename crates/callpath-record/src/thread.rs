@@ -16,14 +16,14 @@ use crate::time_base::TickLength;
 #[derive(Debug)]
 pub(crate) struct Thread {
     pub(crate) record: ArenaRef,
-    /// What the file has of it: its own samples, and raw ones that were unwound here.
+    /// Its profile for the file: its own samples, and raw ones that were unwound here.
     pub(crate) profile: ThreadProfile,
     pub(crate) copy: TreeCopy,
     /// The node of the last raw sample.
     pub(crate) raw_last: Option<u32>,
     /// When it was last seen before it was asked for a sample, ticks.
     pub(crate) asked_at: u64,
-    /// What the record said of its name when `name` was read.
+    /// The name's words in the record when `name` was read.
     noted_name: [u64; 2],
     pub(crate) raw_full: u64,
     pub(crate) raw_partial: u64,
@@ -47,17 +47,17 @@ impl Thread {
         allocator.arena().get(self.record).filter(|_| allocator.is_backed(self.record.chunk()))
     }
 
-    /// What it keeps of each metric.
+    /// Its column of each metric.
     pub(crate) fn columns<'a>(&self, allocator: &'a ArenaAllocator) -> Option<&'a [Column]> {
         let chunk = Some(self.record.chunk()).filter(|chunk| allocator.is_backed(*chunk))?;
         allocator.columns().of_thread(&allocator.arena(), chunk)
     }
 
-    /// Learns its number and its name: as the kernel tells it when asked first, or as the thread has set it since. One that has
-    /// ended by then has left it in its record.
+    /// Reads its number and its name: the kernel's at first, later the one that the thread has set. A thread that has
+    /// ended by then has left its name in its record.
     pub(crate) fn learn_name(&mut self, allocator: &ArenaAllocator, ask_kernel: impl Fn(u32) -> Option<String>) {
         let Some(record) = self.record(allocator) else { return };
-        // One that is being written is read the next time.
+        // A name that is being written is read the next time.
         let (tid, noted) = (record.tid.load(Relaxed), record.name().unwrap_or(self.noted_name));
         if self.profile.name.is_empty() {
             self.profile.tid = tid;
@@ -73,7 +73,7 @@ impl Thread {
         self.record(allocator).is_some_and(|r| r.state.load(Acquire) == ThreadRecord::EXITED)
     }
 
-    /// Whether the thread can add no more: it has said so, or the kernel does not know it, and it has run at all.
+    /// Whether the thread can add no more: the kernel no longer knows it, or its record shows its end before it ran.
     pub(crate) fn has_ended(&self, allocator: &ArenaAllocator, pid: callpath_target::Pid) -> bool {
         let Some(record) = self.record(allocator) else { return true };
         let tid = record.tid.load(Relaxed);
@@ -104,7 +104,8 @@ impl Thread {
         Update { copy, allocator, record: *record, tree: &mut profile.tree }.run(is_last);
     }
 
-    /// Brings the tally up to date, if any sample has come: times are told a little otherwise each time.
+    /// Brings the tally up to date, if any sample has come; otherwise the
+    /// conversion of ticks would change times a little.
     pub(crate) fn update_tally(&mut self, allocator: &ArenaAllocator, tick: TickLength) {
         let tally = self.tally(allocator, tick);
         let counts = |tally: &SampleTally| (tally.taken, tally.full, tally.partial, tally.raw_kept, tally.frames);

@@ -1,8 +1,8 @@
-//! A thread's tree as it stands in the arena, followed while it grows: what is new and what has changed goes into a tree of ours.
-//! Trusts nothing that it reads.
+//! A thread's tree in the arena, followed while it grows: new and changed nodes are copied into a tree
+//! of the recorder's. Trusts nothing that it reads.
 //!
-//! New nodes stand behind the old ones. The thread notes which nodes it adds to (`layout::COUNTED`): only if it has noted more than
-//! there is room for since the last look, and for the last time, all nodes are compared with what they were.
+//! New nodes follow the old ones. The thread notes which nodes it adds to (`layout::COUNTED`): only if it has noted
+//! more than there is room for since the last look, and for the last time, all nodes are compared with what they were.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -25,26 +25,26 @@ struct Chunk {
     start: usize,
     /// The same of the first that has not been copied.
     end: usize,
-    /// Where its first node stands in [`TreeCopy::nodes`].
+    /// The index of its first node in [`TreeCopy::nodes`].
     first: usize,
 }
 
-/// The nodes of a tree in the arena, in order, and where each is in a tree of ours.
+/// The nodes of a tree in the arena, in order, and each one's index in the recorder's tree.
 #[derive(Debug, Default)]
 pub(crate) struct TreeCopy {
     chunks: Vec<Chunk>,
     /// By index in the arena, the position in `chunks`.
     chunk_positions: FxHashMap<u32, usize>,
-    /// For each node of the arena its index in our tree.
+    /// For each node of the arena its index in the recorder's tree.
     nodes: Vec<u32>,
-    /// What each node of the arena held when it was looked at last: samples, then the metrics.
+    /// The content of each node of the arena at the last look: samples, then the metrics.
     seen: Vec<u64>,
     /// How often the thread had added to a node then.
     counted: u32,
     columns: Columns,
-    /// What was added to a node since the last look, kept for its memory.
+    /// What was added to a node since the last look; kept to reuse its memory.
     row: Vec<u64>,
-    /// Something led nowhere, as it does only where the program has overwritten it.
+    /// A reference was invalid: the program has overwritten the tree.
     pub(crate) is_damaged: bool,
 }
 
@@ -54,7 +54,7 @@ impl TreeCopy {
         self.nodes.get(self.number(at)?).copied()
     }
 
-    /// Which of the arena's nodes stands at `at`.
+    /// The index of the arena's node at `at`.
     fn number(&self, at: ArenaRef) -> Option<usize> {
         let chunk = self.chunks.get(*self.chunk_positions.get(&at.chunk().0)?)?;
         let offset = at.offset_bytes() % CHUNK_LEN_BYTES;
@@ -63,28 +63,28 @@ impl TreeCopy {
     }
 }
 
-/// An update: what is followed, and where it goes.
+/// An update: the tree that is followed, and the copy.
 pub(crate) struct Update<'a> {
     pub(crate) copy: &'a mut TreeCopy,
     pub(crate) allocator: &'a ArenaAllocator,
-    /// The thread's.
+    /// The thread's tree.
     pub(crate) record: ArenaRef,
-    /// Ours.
+    /// The recorder's tree.
     pub(crate) tree: &'a mut PathTree,
 }
 
 impl Update<'_> {
-    /// Brings our tree up to date. `is_last`: the thread adds nothing any more.
+    /// Brings the recorder's tree up to date. `is_last`: the thread adds nothing any more.
     pub(crate) fn run(mut self, is_last: bool) {
         let (allocator, record) = (self.allocator, self.record);
         self.copy.columns = allocator.columns();
         let at = allocator.arena().get::<ThreadRecord>(record).filter(|_| allocator.is_backed(record.chunk()));
         let Some(at) = at else { return };
-        // First what was counted: what comes while we look is another look's.
+        // The count is read first: nodes that are added during the look belong to the next one.
         let counted = at.counted.load(Acquire);
         self.copy_new();
         let since = counted.wrapping_sub(self.copy.counted) as usize;
-        // Returns are added by code that notes nothing.
+        // Returns are added by code that does not note their nodes.
         let notes_all = !allocator.settings().uses(Settings::RETURNS);
         if is_last || !notes_all || !self.look_at_noted(at, since) {
             self.look_at_all();
@@ -119,7 +119,7 @@ impl Update<'_> {
                 copy.chunk_positions.insert(next.0, position);
                 copy.chunks.push(Chunk { index: next, start, end: start, first: copy.nodes.len() });
             }
-            // Whether there is another chunk first: then this one has no more nodes than its end says afterwards.
+            // Check for another chunk first: if there is one, this one's end is final when it is read afterwards.
             let after = ChunkIndex(header.next.load(Acquire));
             self.copy_chunk(header.end.load(Acquire) as usize);
             if after == next {
@@ -158,7 +158,7 @@ impl Update<'_> {
         }
     }
 
-    /// Looks at the nodes that the thread has noted. `false`: they are not all there.
+    /// Updates the nodes that the thread has noted. `false`: some notes have been overwritten.
     fn look_at_noted(&mut self, at: &ThreadRecord, since: usize) -> bool {
         let ring = self.record.chunk().0 as usize * CHUNK_LEN_BYTES + layout::COUNTED;
         let Some(ring) = self.allocator.arena().slice_at::<AtomicU32>(ring, layout::COUNTED_LEN) else {
@@ -172,7 +172,7 @@ impl Update<'_> {
                 ring[self.copy.counted.wrapping_add(position as u32) as usize % layout::COUNTED_LEN].load(Relaxed)
             })
             .collect();
-        // What was written over meanwhile is not what was counted.
+        // An overwritten note is not the one that was counted.
         if at.counted.load(Acquire).wrapping_sub(self.copy.counted) as usize > layout::COUNTED_LEN {
             return false;
         }
@@ -197,7 +197,7 @@ impl Update<'_> {
         }
     }
 
-    /// Adds to our tree what has been added to the node at an offset in the arena since the last look.
+    /// Adds to the recorder's tree what has been added to the node at an offset in the arena since the last look.
     fn look(&mut self, offset: usize, number: usize) {
         let (arena, copy) = (self.allocator.arena(), &mut *self.copy);
         let at = ArenaRef::from_offset(offset);
@@ -244,7 +244,7 @@ mod tests {
             let metrics = meters.map(|meter| MetricSettings { meter, period: 0 });
             let settings = Settings::default().with_metrics(&metrics);
             let allocator = ArenaAllocator::create(32 << 20, 1 << 20, 7, settings).expect("memory for a small arena");
-            let chunk = allocator.session().take_chunk().expect("chunks stand ready");
+            let chunk = allocator.session().take_chunk().expect("chunks are free");
             let record = ArenaRef::from_offset(chunk.0 as usize * CHUNK_LEN_BYTES + layout::RECORD);
             let mut writer = Writer { allocator, record, chunk, nodes: Vec::new(), truth: Vec::new() };
             let nodes_start = writer.allocator.columns().nodes_start();
@@ -269,7 +269,7 @@ mod tests {
         fn add(&mut self, parent: Option<usize>, key: u64) -> usize {
             let stride = self.allocator.columns().stride_bytes();
             if self.allocator.arena().chunk(self.chunk).unwrap().end.load(Relaxed) as usize + stride > CHUNK_LEN_BYTES {
-                let chunk = self.allocator.session().take_chunk().expect("chunks stand ready");
+                let chunk = self.allocator.session().take_chunk().expect("chunks are free");
                 self.begin_chunk(chunk, ChunkHeader::KIND_NODES, ChunkHeader::LEN_BYTES);
             }
             let header = self.allocator.arena().chunk(self.chunk).unwrap();
@@ -387,7 +387,8 @@ mod tests {
             writer.check(&copy, &tree);
             assert!(copy.is_damaged, "{next}");
         }
-        // Nodes that name a parent which does not stand before them hang at the partial root; what the thread notes may be anything.
+        // Nodes whose parent does not precede them are attached to the
+        // partial root; the thread's notes may be anything.
         let node: &Node = writer.allocator.arena().get(writer.nodes[5]).unwrap();
         node.parent.store(writer.nodes[900].0, Relaxed);
         writer.count(5, [1, 1], true);

@@ -1,11 +1,11 @@
-//! The recorder's own threads. Each can be refused (`ulimit -u`, a cgroup's `pids.max`): its work is then done on the serving
-//! thread. Where few more can be started, they are the program's.
-//! Threads of measured processes are in `thread`.
+//! The recorder's own threads. Each can be refused (`ulimit -u`, a cgroup's `pids.max`): its work
+//! is then done on the serving thread. If only a few more can be started, they are left to the
+//! program. Threads of measured processes are in `thread`.
 
 use std::sync::OnceLock;
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
-/// Starts a thread. `None`: there is none to be had.
+/// Starts a thread. `None`: the system refuses it.
 pub(crate) fn start(work: impl FnOnce() + Send + 'static) -> Option<JoinHandle<()>> {
     if are_scarce() { None } else { Builder::new().spawn(work).ok() }
 }

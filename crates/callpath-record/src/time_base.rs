@@ -35,12 +35,12 @@ impl Beginning {
         self.at.elapsed()
     }
 
-    /// How long after it something was, nanoseconds.
+    /// Time from it to a moment, nanoseconds.
     pub(crate) fn until_ns(&self, moment: Instant) -> u64 {
         moment.saturating_duration_since(self.at).as_nanos() as u64
     }
 
-    /// The best that is known by now of how long a tick is.
+    /// The best estimate so far of a tick's length.
     pub(crate) fn time_base(&self) -> TimeBase {
         let (elapsed, passed) = (self.elapsed(), ticks().saturating_sub(self.ticks));
         let ns = elapsed.as_nanos() as f64;

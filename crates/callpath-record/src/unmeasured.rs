@@ -7,7 +7,7 @@ use callpath_format::shared::unmeasured::Reason;
 
 use crate::plausible::Limits;
 
-/// So many names are said for each reason.
+/// How many names are given for each reason.
 const NAMED: usize = 4;
 
 /// One line for all of them; `None` if there were none, or more than there can be.

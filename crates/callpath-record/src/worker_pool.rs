@@ -1,7 +1,8 @@
 //! A pool of threads that build recipe tables while the recorder serves, as many as there are processors.
 //!
-//! Slices of large modules and tables of small ones take milliseconds, and samples wait for them. The whole table of a large module
-//! takes seconds and hundreds of megabytes: one at a time is built, by a thread that leaves most of the processors to others.
+//! Slices of large modules and tables of small ones take milliseconds, and samples wait for them. The
+//! whole table of a large module takes seconds and hundreds of megabytes: one at a time is built, by a
+//! thread that leaves most of the processors to others.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -26,7 +27,7 @@ pub(crate) struct WorkerPool {
     workers: [usize; 2],
 }
 
-/// What is to be built.
+/// A table to build.
 pub(crate) enum Job {
     /// A module's table.
     Table(Box<Unfinished>),
@@ -34,7 +35,7 @@ pub(crate) enum Job {
     Slice(Arc<Slices>, u32),
 }
 
-/// What has been built; `None`: there is no such table.
+/// A table that was built; `None`: there is no such table.
 pub(crate) enum Built {
     /// Of [`Job::Table`].
     Table(Option<LoadedModule>),
@@ -47,7 +48,7 @@ pub(crate) enum Built {
 pub(crate) enum Pace {
     /// Samples wait for it.
     Now,
-    /// By one thread, which gets on slowly where others want the processors.
+    /// By one thread of low priority.
     Slow,
 }
 
@@ -77,7 +78,7 @@ impl WorkerPool {
         &self.queue.cache
     }
 
-    /// Has something of a module built.
+    /// Queues a table of a module.
     pub(crate) fn begin(&mut self, id: ModuleId, job: Job, pace: Pace) {
         let lane = pace as usize;
         self.queue.with(|waiting| waiting.jobs[lane].push_back((id, job)));
@@ -86,7 +87,7 @@ impl WorkerPool {
         let most = if pace == Pace::Slow { 1 } else { processors };
         if self.workers[lane] < self.under_way[lane].min(most) {
             let (queue, sender) = (Arc::clone(&self.queue), self.sender.clone());
-            // A refused one's jobs are left to the others, or to `next`.
+            // If a thread is refused, its jobs are left to the others, or to `next`.
             self.workers[lane] += usize::from(threads::start(move || queue.work(pace, &sender)).is_some());
         }
         self.queue.more.notify_all();
@@ -102,7 +103,8 @@ impl WorkerPool {
         });
     }
 
-    /// The next that is done; waits for it, if one is under way, so long. Without a worker what samples wait for is built here.
+    /// The next table that is done; waits at most `patience` if one is being built. Without a worker, a table that
+    /// samples wait for is built here.
     pub(crate) fn next(&mut self, patience: Duration) -> Option<(ModuleId, Built)> {
         if self.under_way == [0; 2] {
             return None;
@@ -146,7 +148,7 @@ impl Queue {
             run_slowly();
         }
         while let Some((id, job)) = self.next(pace) {
-            // Nobody listens any more only if the recorder has ended.
+            // The receiver is gone only if the recorder has ended.
             drop(sender.send((id, pace, self.make(job))));
             self.with(|waiting| {
                 if !waiting.closed {
@@ -175,7 +177,8 @@ impl Queue {
     }
 }
 
-/// A tenth of the weight of others: a program on all processors hardly notices, and it is done some time on a busy machine, too.
+/// A tenth of the weight of others: a program on all processors hardly notices,
+/// and it is done some time on a busy machine, too.
 const SLOW_NICE: i32 = 10;
 
 /// The calling thread leaves the processors to others. One that cannot is as good.
@@ -186,7 +189,7 @@ fn run_slowly() {
 
 impl Drop for WorkerPool {
     fn drop(&mut self) {
-        // Whoever has begun one ends with the process.
+        // A worker that has begun a table ends with the process.
         self.queue.with(|waiting| {
             waiting.closed = true;
             waiting.jobs = Default::default();

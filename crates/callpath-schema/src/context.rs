@@ -26,7 +26,7 @@ impl ContextId {
     /// The root of paths whose outer end is not known.
     pub const PARTIAL_ROOT: ContextId = ContextId(1);
 
-    /// The context of a frame at `offset` in the module, called from `self`. Of what is no code of a module, the
+    /// The context of a frame at `offset` in the module, called from `self`. For a frame outside all modules, the
     /// identity is empty and the offset is the frame's key.
     pub fn child(self, module_identity: &[u8], offset: u64) -> ContextId {
         const HEAD: usize = 16;

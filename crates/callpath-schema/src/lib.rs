@@ -1,5 +1,5 @@
-//! What measurements, profiles and views agree on: which metrics there are, and what identifies a calling context.
-//! No files, programs or trees here.
+//! Shared by measurements, profiles and views: the metrics, and the identity of a
+//! calling context. No files, programs or trees here.
 
 #![forbid(unsafe_code)]
 

@@ -1,12 +1,12 @@
-//! What is counted: a metric's name and unit, what its numbers are, and how two of them become one.
-//! `registry` alone says which metrics there are.
+//! A metric: its name and unit, the type of its values, and how two of them are
+//! combined. Which metrics exist is in `registry` only.
 
 use crate::MetricId;
 
-/// One column of a profile. Metric 0 is the one that everything is ordered by.
+/// One column of a profile. Metric 0 is the one by which views are sorted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metric {
-    /// Its row in the registry; `None`: it belongs to a profile that was made otherwise, or of another callpath.
+    /// Its row in the registry; `None`: the profile was not recorded by this version of callpath.
     pub id: Option<MetricId>,
     /// As typed: `cpu-time`, `samples`.
     pub name: String,
@@ -18,9 +18,9 @@ pub struct Metric {
     pub value: MetricType,
     /// Where values come from.
     pub source: MetricSource,
-    /// It is counted of a procedure as a whole, not of a line or loop of it.
+    /// It is counted for a procedure as a whole, not for its lines or loops.
     pub is_of_procedure: bool,
-    /// What a reader must know who would take it for something else.
+    /// A note against a likely misunderstanding.
     pub note: Option<String>,
 }
 
@@ -55,7 +55,7 @@ impl Metric {
         Metric { note: Some(note.into()), ..self }
     }
 
-    /// What a value's bits say.
+    /// A value from its 64 bits, with its type.
     pub fn value(&self, bits: u64) -> Value {
         match self.value {
             MetricType::Integer | MetricType::Histogram { .. } => Value::Integer(bits),
@@ -64,7 +64,7 @@ impl Metric {
         }
     }
 
-    /// How two of its values become one.
+    /// Combines two of its values.
     pub fn rule(&self) -> Rule {
         let how = match self.kind {
             MetricKind::Sum => How::Add,
@@ -75,7 +75,7 @@ impl Metric {
     }
 }
 
-/// How two values of a metric become one, without the metric's name.
+/// How two values of a metric are combined, without the metric's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rule {
     how: How,

@@ -3,7 +3,7 @@
 
 use crate::{Formula, Metric, MetricKind, MetricSource, MetricType};
 
-/// A row of the registry, the same for ever: numbers are never given to another metric.
+/// A row of the registry, by its number in files. A number is never given to another metric.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct MetricId(pub u32);
 
@@ -12,13 +12,13 @@ impl MetricId {
     pub const CPU_TIME: MetricId = MetricId(1);
     /// Time that passed.
     pub const WALL_TIME: MetricId = MetricId(2);
-    /// An event that the kernel counts; each has the name that was typed.
+    /// An event that the kernel counts; its metric has the name that was typed.
     pub const COUNTED: MetricId = MetricId(3);
     /// Returns from frames that were active at a sample (csprof-2006, section 2).
     pub const RETURNS: MetricId = MetricId(4);
     /// Samples.
     pub const SAMPLES: MetricId = MetricId(5);
-    /// What the first metric comes to per return.
+    /// The first metric per return.
     pub const PER_RETURN: MetricId = MetricId(6);
     /// Instructions per cycle.
     pub const INSTRUCTIONS_PER_CYCLE: MetricId = MetricId(7);
@@ -26,7 +26,7 @@ impl MetricId {
 
 struct Row {
     id: MetricId,
-    /// Empty: each metric of this row has a name of its own.
+    /// Empty: each metric of this row has its own name.
     name: &'static str,
     /// Empty: that of the metric that it is computed from.
     unit: &'static str,
@@ -76,7 +76,7 @@ impl Metric {
         Metric { name: name.to_owned(), ..Metric::of(MetricId::COUNTED) }
     }
 
-    /// What `cost` is per `count` of a procedure's own: `cost-per-return` of `cost` and `returns`.
+    /// `cost` per `count` of a procedure itself: `cost-per-return` of `cost` and `returns`.
     pub fn per_own(cost: &Metric, count: &Metric) -> Metric {
         Metric {
             name: format!("{}-per-{}", cost.name, count.name.strip_suffix('s').unwrap_or(&count.name)),
@@ -92,13 +92,13 @@ fn row_of(id: MetricId) -> &'static Row {
     ROWS.iter().find(|row| row.id == id).unwrap_or(&ROWS[2])
 }
 
-/// What can be computed from metrics that are measured.
+/// The metrics that can be computed from `measured` ones.
 pub fn derived_metrics(measured: &[Metric]) -> Vec<Metric> {
     let mut derived = Vec::new();
     if let Some(returns) = measured.iter().skip(1).find(|metric| metric.id == Some(MetricId::RETURNS)) {
         derived.push(Metric::per_own(&measured[0], returns));
     }
-    // Each may have been counted in user mode only, which its name says.
+    // Each may have been counted in user mode only, as its name shows.
     let counted = |name: &str| {
         let is_it = |metric: &&Metric| metric.name.split(':').next() == Some(name);
         measured.iter().find(is_it).map(|metric| metric.name.clone())
@@ -117,7 +117,7 @@ pub fn derived_metrics(measured: &[Metric]) -> Vec<Metric> {
 mod tests {
     use super::*;
 
-    /// Numbers stand in files.
+    /// The numbers are in files, so they must not change.
     #[test]
     fn each_row_has_its_number() {
         let numbers: Vec<u32> = ROWS.iter().map(|row| row.id.0).collect();

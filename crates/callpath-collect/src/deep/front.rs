@@ -1,4 +1,4 @@
-//! A walk that can be stopped at any frame: what it needs to go on, and what each of its steps went by.
+//! A walk that can be stopped at any frame: its state, and the words that each step depended on.
 
 use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::recipe::Packed;
@@ -20,7 +20,7 @@ struct Callee {
     base: Option<u64>,
 }
 
-/// A walk that can be stopped at any frame: what it needs to go on, and what its next step goes by.
+/// A walk that can be stopped at any frame: its state, and the words that its next step depends on.
 #[derive(Clone, Copy)]
 pub(super) struct Front {
     point: CodePoint,
@@ -35,7 +35,7 @@ impl Front {
     pub(super) const NOWHERE: Front =
         Front { point: CodePoint::Exact(RunAddr(0)), rsp: 0, rbp: None, rbp_at: 0, callee: None };
 
-    /// Comes to a frame: what the step there went by, beyond the frame's own word; and that word.
+    /// Reaches a frame. Gives the words that the step depended on beyond the frame's own word, and that word.
     #[inline]
     pub(super) fn step(&mut self, frame: Frame<'_>, stack: &mut Stack) -> Step {
         let Frame { cursor, located, .. } = frame;
@@ -134,5 +134,5 @@ impl Front {
     }
 }
 
-/// What a step went by; last, the frame that it came to.
+/// The words that a step depended on; last, the frame that it reached.
 pub(super) type Step = [Option<Fact>; 3];

@@ -1,5 +1,5 @@
-//! What is known of a thread's deep stack: a word of it for each frame, and whatever else the walk over it went by, each with
-//! the value that it had. If all of them have it still, a walk goes the same way.
+//! What is known of a thread's deep stack: a word for each frame, and each other word that the walk depended on, with
+//! the value that it had. If none has changed, a walk takes the same way.
 //!
 //! ```text
 //! position   outer ......................... inner

@@ -19,7 +19,7 @@ use crate::testing::{CODE, Chance, measured, metrics, path_of};
 use crate::thread::Thread;
 
 const ROWS: u64 = 64;
-/// Rows whose frames end a path: nobody has called the first, and of the second nothing is known.
+/// Rows whose frames end a path: the first has no caller, the second is unknown.
 const OUTERMOST: u64 = 0;
 const UNKNOWN: u64 = 1;
 
@@ -36,8 +36,8 @@ fn key(row: u64, is_interrupted: bool) -> u64 {
     FrameKey::in_module(ModuleIndex(0), LinkAddr(link)).0
 }
 
-/// A stack of frames in these rows, the innermost first, each with a word of its own: where it was interrupted, and the keys of
-/// its path, the outermost first.
+/// A stack of frames in these rows, the innermost first, each of one word: where it was
+/// interrupted, and the keys of its path, the outermost first.
 fn laid_out(thread: Thread<'_>, rows: &[u64]) -> (Interrupted, Vec<u64>, &'static mut [u64]) {
     let mut words = std::vec![0xdead_beef; 64];
     let begin = words.len();
@@ -127,8 +127,8 @@ fn recursion_goes_back_to_the_frame_that_is_active() {
     assert_eq!(sampled(&process, thread, &interrupted), (true, expected));
 }
 
-/// More frames than one walk keeps: the path is that of the innermost ones first, and whole after some samples. Whatever
-/// changes on the stack meanwhile, a full path is the stack's.
+/// More frames than one walk keeps: the path is that of the innermost ones first, and whole after some samples.
+/// Whatever changes on the stack meanwhile, a full path is the stack's.
 #[test]
 fn a_deep_path_is_whole_after_some_samples_and_never_a_wrong_one() {
     let (process, thread) = measured(settings(Settings::WHOLE), &metrics(&[Settings::CPU_TIME]), 900, &recipes());

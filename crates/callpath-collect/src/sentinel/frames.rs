@@ -1,5 +1,5 @@
-//! What is known of the frames of one thread's stack since its last sample: where each keeps its return address, and
-//! the node of its path. In memory of the process's own: a fork's child has its own stack, and so its own of this.
+//! The frames of one thread's stack, as its last sample found them: where each keeps its return address, and the node
+//! of its path. In private memory of the process: a fork's child has its own stack, so it needs its own copy.
 
 use callpath_format::shared::ArenaRef;
 use callpath_format::shared::thread::layout;
@@ -16,7 +16,7 @@ pub(crate) const MAX_FRAMES: usize = layout::DEEPEST;
 pub(crate) struct Entry {
     /// Where its return address is. 0: it must not be marked.
     pub(crate) slot: AtomicU64,
-    /// What counts its return: the address of a 64-bit number.
+    /// The counter of its returns: the address of a 64-bit number.
     pub(crate) counter: AtomicU64,
     /// The entry (address) of the next frame outwards that may be marked, 0: none.
     pub(crate) outward: AtomicU64,
@@ -24,20 +24,20 @@ pub(crate) struct Entry {
     pub(crate) stub: AtomicU64,
     /// If it is marked: the entry (address) of the next mark outwards, 0: none.
     pub(crate) next: AtomicU64,
-    /// What stands in the return address's place: that address or its stub.
+    /// The word in the return address's place: that address or its stub.
     pub(crate) word: AtomicU64,
     /// The frame's node.
     pub(crate) node: AtomicU32,
 }
 
-/// Where a noted frame has its return address.
+/// The location of a noted frame's return address.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ReturnLocation {
     /// The address of its return address. 0: it must not be marked.
     pub(crate) slot: u64,
     /// That return address's stub.
     pub(crate) stub: u64,
-    /// What stands there.
+    /// The word there.
     pub(crate) word: u64,
 }
 
@@ -50,17 +50,17 @@ pub struct Frames {
     len: AtomicU32,
     /// Whether they are noted: at least one deep stack was seen.
     pub(crate) is_wanted: AtomicU32,
-    /// Counts what is counted for nobody.
-    nobody: AtomicU64,
+    /// Takes counts of frames without a counter.
+    uncounted: AtomicU64,
     entries: [Entry; MAX_FRAMES],
 }
 
 impl Frames {
-    /// Maps memory for so many threads. `None`: there is none.
+    /// Maps memory for `count` threads. `None`: there is none.
     pub fn map(count: usize) -> Option<&'static [Frames]> {
         let at = syscall::map_private(size_of::<Frames>().checked_mul(count)?)?;
-        // SAFETY: as much has just been mapped, zeroed and page-aligned; they consist of atomics, for which zero is a value.
-        // They stay mapped until `unmap`.
+        // SAFETY: as much has just been mapped, zeroed and page-aligned; they consist of atomics, for which
+        // zero is a value. They stay mapped until `unmap`.
         Some(unsafe { core::slice::from_raw_parts(at as *const Frames, count) })
     }
 
@@ -91,7 +91,7 @@ impl Frames {
         (index < self.len() as u64).then_some(index as usize)
     }
 
-    /// The frame that is marked at `slot`; within it, marks of frames that are gone may be known.
+    /// The frame that is marked at `slot`. Marks of frames within it that are gone may still be known.
     pub(crate) fn marked_at(&self, slot: u64) -> Option<usize> {
         let mut mark = self.mark.load(Relaxed);
         loop {
@@ -110,8 +110,8 @@ impl Frames {
         self.index_of(self.mark.load(Relaxed))
     }
 
-    /// Keeps the frames outwards of the marked one at `met`, which is to be noted next, and its mark, and those outwards.
-    /// `None`: keeps nothing.
+    /// Keeps the frames outwards of the marked one at `met`, which is to be noted next, and its
+    /// mark, and those outwards. `None`: keeps nothing.
     pub(crate) fn retain_outward(&self, met: Option<usize>) {
         let mark = met.and_then(|index| self.entries.get(index)).map_or(0, |entry| core::ptr::from_ref(entry) as u64);
         self.mark.store(mark, Relaxed);
@@ -130,7 +130,7 @@ impl Frames {
         entry.slot.store(location.slot, Relaxed);
         entry.stub.store(location.stub, Relaxed);
         entry.word.store(location.word, Relaxed);
-        entry.counter.store(core::ptr::from_ref(counter.unwrap_or(&self.nobody)) as u64, Relaxed);
+        entry.counter.store(core::ptr::from_ref(counter.unwrap_or(&self.uncounted)) as u64, Relaxed);
         entry.outward.store(outward, Relaxed);
         entry.node.store(node.0, Relaxed);
         self.len.store(index as u32 + 1, Relaxed);

@@ -1,9 +1,8 @@
-//! The stubs that stand in marked return addresses' places.
-//! The stubs' code is the preloaded object's.
+//! The stubs that replace marked return addresses. The stubs' code is the preloaded object's.
 //!
-//! A stub belongs to one return address for ever, in whatever frame and thread that stands: who returns to it goes on there,
-//! also where the stack was copied away and back, a context was kept, or a jump has left it and came again. Nothing that is
-//! known of frames can be wrong enough to lead elsewhere. An unwinder may hold its address as long as it likes.
+//! A stub belongs to one return address for ever, in any frame and thread. A return to the stub continues at that
+//! address, also after the stack was copied away and back, a context was switched, or a jump has left the frame and
+//! come back. Wrong facts about frames cannot lead elsewhere. An unwinder may hold its address as long as it likes.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
@@ -38,7 +37,7 @@ pub enum Own {
 pub struct Stubs {
     /// Where the first one begins.
     pub first: u64,
-    /// The code that all of them go on to; it begins where the last one ends.
+    /// The code that all stubs continue to; it begins where the last one ends.
     pub common: u64,
     /// From here on in that code, the return address is at rsp - 8.
     pub left: u64,
@@ -50,13 +49,13 @@ pub struct Stubs {
     pub buckets: &'static [AtomicU16; BUCKETS],
     /// How many stubs are in use, or more.
     pub used: &'static AtomicU32,
-    /// Where procedures begin that read their own return address, zeros behind the last.
+    /// Start addresses of procedures that read their own return address, zeros behind the last.
     pub return_address_users: &'static [AtomicU64; MAX_RETURN_ADDRESS_USERS],
     /// Memory for the frames of one more thread.
     pub make: fn() -> Option<&'static Frames>,
-    /// What the calling thread has.
+    /// The calling thread's frames.
     pub own: fn() -> Own,
-    /// Gives it something.
+    /// Sets the calling thread's frames.
     pub set_own: fn(Own),
 }
 
@@ -64,7 +63,7 @@ pub struct Stubs {
 const LONGEST_USER_BYTES: u64 = 384;
 
 impl Stubs {
-    /// What the stub that begins at `addr` stands for, if one does.
+    /// The return address of the stub that begins at `addr`, if there is one.
     #[inline]
     pub(crate) fn real(&self, addr: u64) -> Option<u64> {
         let offset = addr.wrapping_sub(self.first);
@@ -97,7 +96,7 @@ impl Stubs {
             if bucket.compare_exchange(0, number as u16 + 1, Release, Relaxed).is_ok() {
                 return Some(self.first + number as u64 * STUB_BYTES);
             }
-            // Another thread was faster, if with the same address, then `number` is nobody's.
+            // Another thread was faster, if with the same address, then `number` is unused.
             free = match self.look(real) {
                 Ok(stub) => return Some(stub),
                 Err(free) => free?,
@@ -161,7 +160,7 @@ pub(crate) mod tests {
 
     pub(crate) const FIRST: u64 = 0x10_0000;
 
-    /// Stubs without code, in memory of their own.
+    /// Stubs without code, in separate memory.
     pub(crate) fn stubs() -> Stubs {
         Stubs {
             first: FIRST,

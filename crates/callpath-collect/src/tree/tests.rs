@@ -33,7 +33,7 @@ fn add(process: &Process<'_>, thread: Thread<'_>, keys: &[u64], values: [u64; 2]
     node
 }
 
-/// A path as somebody would collapse it by hand: a call of what is active already goes back to that.
+/// The collapsed path by definition: a call that is already active continues there.
 fn collapsed(keys: &[u64]) -> Vec<u64> {
     let mut path: Vec<u64> = Vec::new();
     for key in keys {
@@ -112,7 +112,7 @@ fn where_memory_ends_nodes_end_and_what_was_counted_stays() {
     assert_eq!(costs(&process, thread).len() as u64, counted);
 }
 
-/// A store of the program's may make a circle of a bucket's list: a sample must end all the same.
+/// A wild store of the program may make a bucket's list circular: a sample must end even so.
 #[test]
 fn a_damaged_tree_does_not_hold_a_sample_up() {
     for recursion in [Settings::WHOLE, Settings::COLLAPSED] {

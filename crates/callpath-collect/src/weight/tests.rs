@@ -17,8 +17,8 @@ fn measured_by(meters: &[u32]) -> (Process<'static>, Thread<'static>) {
     measured(Settings { period_ns: 1_000_000, ..Settings::default() }, &metrics(meters), 4, &[])
 }
 
-/// Each event is its period's worth, whatever the period is by then; what a sample that is not kept would have had is the next
-/// one's of the same event, and no other's.
+/// Each event is its period's worth, whatever the period is by then; what a sample that is not kept would have had is
+/// the next one's of the same event, and no other's.
 #[test]
 fn counted_events_are_paid_once_each() {
     for is_first_thread in [true, false] {
@@ -41,7 +41,7 @@ fn counted_events_are_paid_once_each() {
             pending[metric] += periods[metric].load(Relaxed);
             all[metric] += periods[metric].load(Relaxed);
             if chance.below(3) == 0 {
-                // It came while the one before was at work: nothing is weighed.
+                // It came while the one before was being taken: it weighs nothing.
                 continue;
             }
             let weight = Weight::of_trigger(&process, thread, trigger).expect("there is something to weigh");

@@ -19,8 +19,8 @@ impl ArenaRef {
     /// No location.
     pub const NONE: ArenaRef = ArenaRef(0);
 
-    /// The location at a byte offset, rounded down to a multiple of 8. An offset that a damaged chunk index leads to may lie beyond
-    /// 32 GiB: it gives the last location that there is a number for, which no arena reaches.
+    /// The location at a byte offset, rounded down to a multiple of 8. An offset beyond 32 GiB (from a damaged chunk
+    /// index) gives the last location that a number exists for, which no arena reaches.
     pub const fn from_offset(offset_bytes: usize) -> ArenaRef {
         let location = offset_bytes / 8;
         ArenaRef(if location > u32::MAX as usize { u32::MAX } else { location as u32 })
@@ -36,7 +36,7 @@ impl ArenaRef {
         ChunkIndex((self.offset_bytes() / CHUNK_LEN_BYTES) as u32)
     }
 
-    /// The same, if it is a location.
+    /// This location, or `None` for [`ArenaRef::NONE`].
     pub fn some(self) -> Option<ArenaRef> {
         if self.0 == 0 { None } else { Some(self) }
     }
@@ -53,7 +53,7 @@ pub struct ChunkHeader {
     pub start: AtomicU32,
     /// One past the last complete node: offset in the chunk, bytes. Stored with release order.
     pub end: AtomicU32,
-    /// Where what grows from the chunk's end downwards begins: offset in the chunk, bytes.
+    /// The lowest byte of what grows downwards from the chunk's end: offset in the chunk, bytes.
     pub top: AtomicU32,
     /// The thread record that owns it.
     pub owner: AtomicU32,
@@ -69,13 +69,13 @@ impl ChunkHeader {
     pub const KIND_NODES: u32 = 2;
     /// One raw sample.
     pub const KIND_RAW: u32 = 3;
-    /// More of the stack of one.
+    /// More of a raw sample's stack.
     pub const KIND_RAW_MORE: u32 = 4;
     /// What is known of a deep stack ([`super::tree::Known`]), in the list of its thread's nodes.
     pub const KIND_KNOWN: u32 = 5;
 }
 
-/// A mapping of the arena, in whichever process.
+/// A mapping of the arena, in a measured process or in the recorder.
 #[derive(Clone, Copy)]
 pub struct Arena<'m> {
     base: *mut u8,
@@ -88,11 +88,11 @@ unsafe impl Send for Arena<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Arena<'_> {}
 
-/// Types that may be looked at in shared memory: they consist of atomics, or of what is only read and written by volatile accesses, and
-/// valid for any bytes.
+/// Types that may be borrowed in shared memory. Each field is atomic or accessed only by
+/// volatile reads and writes, and valid for any bytes.
 ///
 /// # Safety
-/// Every bit pattern must be a valid value. Every field must be atomic, or in a cell that nobody borrows.
+/// Every bit pattern must be a valid value. Every field must be atomic, or in a cell that is never borrowed.
 pub unsafe trait Shared: Sized {}
 
 // SAFETY: all atomics.
@@ -107,12 +107,12 @@ unsafe impl Shared for core::sync::atomic::AtomicU8 {}
 impl<'m> Arena<'m> {
     /// # Safety
     /// `base` must be the page-aligned start of a mapping of `len_bytes` bytes that stays mapped, readable and writable
-    /// for `'m`. Chunks that the recorder has not backed with memory must not be reached by anybody.
+    /// for `'m`. No access may reach a chunk that the recorder has not backed with memory.
     pub unsafe fn new(base: *mut u8, len_bytes: usize) -> Arena<'m> {
         Arena { base, len_bytes, mapping: PhantomData }
     }
 
-    /// Where the mapping begins in this process.
+    /// First byte of the mapping, in this process.
     pub fn base(&self) -> *mut u8 {
         self.base
     }
@@ -122,13 +122,13 @@ impl<'m> Arena<'m> {
         self.len_bytes
     }
 
-    /// What lies at a location; `None` where it would reach beyond the mapping or the location is none.
+    /// The value at a location; `None` if it would reach beyond the mapping, or for [`ArenaRef::NONE`].
     #[inline]
     pub fn get<T: Shared>(&self, at: ArenaRef) -> Option<&'m T> {
         self.at_offset(at.some()?.offset_bytes())
     }
 
-    /// What lies at an offset in bytes; `None` where it would reach beyond the mapping or is misaligned.
+    /// The value at an offset in bytes; `None` if it would reach beyond the mapping or is misaligned.
     #[inline]
     pub fn at_offset<T: Shared>(&self, offset: usize) -> Option<&'m T> {
         if offset.checked_add(size_of::<T>())? > self.len_bytes || !offset.is_multiple_of(align_of::<T>()) {
@@ -139,7 +139,7 @@ impl<'m> Arena<'m> {
         Some(unsafe { &*self.base.add(offset).cast::<T>() })
     }
 
-    /// `count` values that lie one after the other; `None` as in [`Arena::at_offset`].
+    /// `count` consecutive values; `None` as in [`Arena::at_offset`].
     #[inline]
     pub fn slice_at<T: Shared>(&self, offset: usize, count: usize) -> Option<&'m [T]> {
         let len = count.checked_mul(size_of::<T>())?;

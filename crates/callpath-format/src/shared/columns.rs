@@ -1,4 +1,4 @@
-//! What grows with the number of metrics that a recording asked for: where it lies, and how many metrics there can be.
+//! Layout of the data that grows with the number of metrics of a recording, and the largest number of metrics.
 //!
 //! ```text
 //! published, from byte 64 on       MetricSettings x metrics
@@ -15,24 +15,24 @@ use super::process::{FIRST_BASES_CHUNK, PROCESS_SLOTS};
 use super::thread::layout;
 use super::tree::{Node, RawSample};
 
-/// What a recording asked for of one metric.
+/// The settings of one metric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MetricSettings {
     /// What it reads: [`super::Settings::CPU_TIME`] and its kin.
     pub meter: u32,
-    /// The period of its event, if somebody gave one; else 0.
+    /// The period of its event; 0 if none was given.
     pub period: u64,
 }
 
-/// What a thread keeps of one metric. Only the thread itself writes.
+/// A thread's state of one metric. Only the thread itself writes it.
 #[repr(C)]
 pub struct Column {
-    /// Of a metric that is read from the thread's usage: the reading at the last sample that was kept for it. Of one that is
-    /// counted by its event: what samples that were not kept have left to the next one.
+    /// If the metric is read from the thread's usage: the reading at the last sample that was kept for it. If its event
+    /// counts it: the weight of samples that were not kept, which the next sample takes.
     pub count: AtomicU64,
     /// The period of its event when the thread began.
     pub period: AtomicU64,
-    /// What the sample that is being taken weighs. Private to the handler.
+    /// The weight of the sample that is being taken. Private to the handler.
     pub value: AtomicU64,
     /// The node of the last sample that was kept for it; 0: that was a raw one.
     pub last_node: AtomicU32,
@@ -88,14 +88,14 @@ impl Columns {
         ChunkHeader::LEN_BYTES + size_of::<RawSample>() + self.values_bytes()
     }
 
-    /// As much of a stack's copy as fits into a raw sample's first chunk, bytes.
+    /// How much of a stack's copy fits into a raw sample's first chunk, bytes.
     pub const fn first_stack_bytes(self) -> usize {
         CHUNK_LEN_BYTES - RawSample::MAX_CODE_BYTES - self.stack_start()
     }
 
-    /// The bases of a process slot. Of each metric that is counted by its event: the period of the event in the first thread, and
-    /// in those that begin now. Of one that is read from the thread's usage: what an earlier program image had accounted for.
-    /// `None`: there is no such slot, or the arena does not hold it.
+    /// The bases of a process slot. For a metric that is counted by its event: the period of the event in the first
+    /// thread, and in threads that begin now. For one that is read from the thread's usage: what an earlier program
+    /// image had accounted for. `None`: there is no such slot, or the arena does not hold it.
     pub fn bases<'m>(self, arena: &Arena<'m>, slot: usize) -> Option<&'m [AtomicU64]> {
         let begin = FIRST_BASES_CHUNK as usize * CHUNK_LEN_BYTES;
         (slot < PROCESS_SLOTS).then(|| arena.slice_at(begin + slot * self.values_bytes(), self.count()))?
@@ -119,14 +119,14 @@ impl Columns {
     }
 }
 
-/// What was asked for of each metric, in place: published before any process looks, and never changed.
+/// The settings of each metric, in place: published before any process reads them, and never changed.
 #[derive(Clone, Copy)]
 pub struct Metrics<'m>(&'m [[AtomicU64; MetricSettings::WORDS]]);
 
 impl MetricSettings {
     const WORDS: usize = 2;
 
-    /// The words of all, as they are published at [`Metrics::OFFSET`].
+    /// The words of all settings, as they are published at [`Metrics::OFFSET`].
     pub fn words_of(metrics: &[MetricSettings]) -> impl Iterator<Item = u64> {
         metrics.iter().flat_map(|metric| [u64::from(metric.meter), metric.period])
     }
@@ -137,7 +137,7 @@ impl MetricSettings {
 }
 
 impl<'m> Metrics<'m> {
-    /// Where they begin, bytes from the start of what is published.
+    /// Their offset in the published memory, bytes.
     pub const OFFSET: u64 = 64;
 
     /// Words that hold as many metrics as there are columns.

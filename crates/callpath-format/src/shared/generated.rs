@@ -1,8 +1,8 @@
-//! What is published of a stretch of code that the program generated at run time: its procedures, a mark of each one's bytes,
-//! and their recipes.
+//! A published stretch of code that the program generated at run time: its procedures, a
+//! fingerprint of each one's bytes, and their recipes.
 //!
-//! Such code changes under its recipes. A recipe holds for the bytes that were analysed, so who wants to use one makes the
-//! mark of the procedure's bytes as they are and compares. Addresses are run-time addresses, in the table, too.
+//! Such code changes under its recipes. A recipe holds for the bytes that were analysed. Before it is used, the mark of
+//! the procedure's current bytes is computed and compared. All addresses are run-time addresses, also in the table.
 //!
 //! ```text
 //! head        32 bytes  { magic "CPWRIT01", start: u64, len_bytes: u32, procedures: u32, table: u32, zero: u32 }
@@ -25,7 +25,7 @@ pub struct GeneratedStretch<'m> {
     table: &'m [u8],
 }
 
-/// A procedure of it.
+/// A procedure of a stretch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CheckedProcedure {
     /// Its first byte.
@@ -39,9 +39,9 @@ pub struct CheckedProcedure {
 impl CheckedProcedure {
     /// Size in a block, bytes.
     pub const LEN_BYTES: usize = 16;
-    /// Shorter ones are not published: their mark would take in what follows them.
+    /// Shorter procedures are not published: their mark would cover bytes that follow them.
     pub const LEAST_BYTES: u32 = 8;
-    /// Longer ones are not published: their mark takes too long to make, 3 ns for 8 bytes.
+    /// Longer procedures are not published: their mark takes too long to compute, 3 ns for 8 bytes.
     pub const MOST_BYTES: u32 = 32 << 10;
 
     /// The bytes in a block whose stretch begins at `stretch`.
@@ -53,7 +53,7 @@ impl CheckedProcedure {
         b
     }
 
-    /// The mark of the procedure's bytes as `read` gives them, eight at a time; `None` if it does not give them all.
+    /// The mark of the procedure's bytes, which `read` returns eight at a time; `None` if it does not return all.
     pub fn mark_now(&self, mut read: impl FnMut(u64) -> Option<u64>) -> Option<u64> {
         let words = u64::from(self.len_bytes) / 8;
         let last = u64::from(self.len_bytes).checked_sub(8)?;
@@ -68,7 +68,7 @@ impl CheckedProcedure {
     }
 }
 
-/// Tells bytes from other bytes by 64 bits. Nobody is expected to look for others that have the same.
+/// A 64-bit hash of bytes. It does not withstand a deliberate search for collisions.
 #[derive(Clone, Copy, Debug)]
 struct Mark(u64);
 

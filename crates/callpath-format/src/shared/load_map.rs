@@ -1,4 +1,4 @@
-//! What is published: recipe tables, and for each process a load map that says which table holds where.
+//! The published memory: recipe tables, and for each process a load map from addresses to tables.
 //!
 //! A load map is a block that never changes:
 //!
@@ -7,11 +7,11 @@
 //! entries  40 each    { start: u64, end: u64, bias: u64, table: u64, module: u16, flags: u16, zero: u32 }, by start
 //! ```
 //!
-//! `start .. end` is an executable mapping of the process, `table` the offset of its module's recipe table in what is
-//! published. A process's slot names its current block and counts them ([`CurrentMap`]). A block that is no longer current may be
-//! overwritten, so who looks something up checks afterwards that the slot still names the same generation. A table never changes.
-//! A stretch of generated code is overwritten only when no thread of the process is in a sample any more that began with a
-//! map that names it.
+//! `start .. end` is an executable mapping of the process, `table` the offset of its module's recipe table in the
+//! published memory. A process's slot names its current block and that block's generation ([`CurrentMap`]). A
+//! block that is no longer current may be overwritten, so a reader checks after a look-up that the slot still
+//! names the same generation. A table never changes. A stretch of generated code is overwritten only after all
+//! samples have ended that began with a map that names it.
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -23,7 +23,7 @@ use crate::shared::columns::{Columns, Metrics};
 use crate::shared::generated::{self, GeneratedStretch};
 use crate::table::{Header, Table};
 
-/// What is published, as far as this process has mapped it.
+/// The published memory, as far as this process has mapped it.
 #[derive(Clone, Copy)]
 pub struct Published<'m> {
     base: *const u8,
@@ -36,24 +36,24 @@ unsafe impl Send for Published<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Published<'_> {}
 
-/// Which load map is a process's now: its generation, which no two of a process share, and where it begins.
+/// A process's current load map: its generation, unique within the process, and its offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CurrentMap(pub u64);
 
 impl CurrentMap {
-    /// `offset`: bytes from the start of what is published, a multiple of 8. `None`: it is too large.
+    /// `offset`: bytes from the start of the published memory, a multiple of 8. `None`: it is too large.
     pub fn new(generation: u32, offset: u64) -> Option<CurrentMap> {
         let place = u32::try_from(offset / 8).ok()?;
         Some(CurrentMap(u64::from(generation) << 32 | u64::from(place)))
     }
 
-    /// Counts the load maps of a process, from 1 on.
+    /// Number of the load map within its process, from 1 on.
     #[inline]
     pub fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
-    /// Where it begins, bytes; 0: there is none.
+    /// Its offset in the published memory, bytes; 0: there is none.
     #[inline]
     pub fn offset(self) -> u64 {
         u64::from(self.0 as u32) * 8
@@ -69,7 +69,7 @@ pub struct Mapping {
     pub end: RunAddr,
     /// Load bias of its module.
     pub bias: u64,
-    /// Where its module's recipe table begins, bytes from the start of what is published; 0: none.
+    /// Offset of its module's recipe table in the published memory, bytes; 0: none.
     pub table: u64,
     /// Its module.
     pub module: ModuleIndex,
@@ -81,19 +81,20 @@ pub struct Mapping {
 impl Mapping {
     /// Size in a block, bytes.
     pub const LEN_BYTES: usize = 40;
-    /// Code that the program generated at run time, and that the recorder has not looked at yet: samples are kept raw.
+    /// Code that the program generated at run time and the recorder has not analysed yet: samples are kept raw.
     pub const PENDING: u16 = 1;
-    /// Code that the program generated at run time: `table` is the offset of a stretch ([`super::generated::GeneratedStretch`]), and the
-    /// bias is 0. A sample whose path does not get through is kept raw.
+    /// Code that the program generated at run time: `table` is the offset of a stretch
+    /// ([`super::generated::GeneratedStretch`]), and the bias is 0. A sample is kept
+    /// raw if its walk does not get through this code.
     pub const GENERATED: u16 = 2;
-    /// The same, but the recorder knows no better way either: such a sample's path ends here.
+    /// The same, but the recorder could not unwind a raw sample either: the path ends here instead.
     pub const HOPELESS: u16 = 4;
 
     /// Procedures of this code read their own return addresses: the sentinel leaves their frames alone.
     pub const PINNED: u16 = 8;
     /// Procedures of this code may catch exceptions: the sentinel leaves the frames alone that they call.
     pub const CATCHES: u16 = 16;
-    /// The table says less than there will be to know: samples that come to code which is unknown in it are kept raw.
+    /// The table is not complete yet: samples whose walk reaches code that is unknown in it are kept raw.
     pub const UNFINISHED: u16 = 32;
 
     /// The words in a block.
@@ -121,29 +122,30 @@ pub const HEAD_LEN_BYTES: usize = 16;
 /// A load map in place.
 #[derive(Clone, Copy)]
 pub struct LoadMap<'m> {
-    /// Counts the load maps of a process.
+    /// As [`CurrentMap::generation`].
     pub generation: u32,
     entries: &'m [[AtomicU64; Mapping::LEN_BYTES / 8]],
 }
 
 impl<'m> Published<'m> {
-    /// What is read of it is checked.
+    /// A view of a mapping. Offsets and lengths that are read from it are checked.
     ///
     /// # Safety
-    /// `base` must be the page-aligned start of a mapping of `len_bytes` bytes that stays mapped and readable for `'m`. It may
-    /// change only as the module says.
+    /// `base` must be the page-aligned start of a mapping of `len_bytes` bytes that stays mapped and readable for `'m`.
+    /// It may change only as the module's documentation says.
     pub unsafe fn new(base: *const u8, len_bytes: usize) -> Published<'m> {
         Published { base, len_bytes, mapping: PhantomData }
     }
 
-    /// So many words from an offset on; `None` where they would reach beyond the mapping, or do not begin at a multiple of 8.
+    /// `count` words at an offset; `None` if they would reach beyond the mapping, or the offset is no multiple of 8.
     #[inline]
     fn words(&self, offset: u64, count: usize) -> Option<&'m [AtomicU64]> {
         let offset = usize::try_from(offset).ok()?;
         if offset.checked_add(count.checked_mul(8)?)? > self.len_bytes || !offset.is_multiple_of(8) {
             return None;
         }
-        // SAFETY: in bounds and aligned (the base is page-aligned), mapped for `'m` (`new`); atomics are valid for any bytes.
+        // SAFETY: in bounds and aligned (the base is page-aligned), mapped for
+        // `'m` (`new`); atomics are valid for any bytes.
         Some(unsafe { core::slice::from_raw_parts(self.base.add(offset).cast(), count) })
     }
 
@@ -162,7 +164,7 @@ impl<'m> Published<'m> {
         if offset.checked_add(len)? > self.len_bytes {
             return None;
         }
-        // SAFETY: in bounds, mapped for `'m` (`new`), and nobody writes there (the caller, and the module's rules).
+        // SAFETY: in bounds, mapped for `'m` (`new`), and not written to (the caller, and the module's rules).
         Some(unsafe { core::slice::from_raw_parts(self.base.add(offset), len) })
     }
 
@@ -171,7 +173,8 @@ impl<'m> Published<'m> {
         self.words(Metrics::OFFSET, Metrics::words(columns)).map(Metrics::in_words)
     }
 
-    /// The load map at `offset`; `None` for 0 and for a place that cannot hold one. It may be overwritten meanwhile.
+    /// The load map at `offset`; `None` for 0 and for an offset that cannot
+    /// hold one. It may be overwritten while it is read.
     #[inline]
     pub fn load_map(&self, offset: u64) -> Option<LoadMap<'m>> {
         if offset == 0 {
@@ -227,15 +230,16 @@ impl LoadMap<'_> {
     }
 }
 
-/// Length of a load map of so many mappings, words.
+/// Length of a load map of `mappings` mappings, words.
 pub const fn words_of(mappings: usize) -> usize {
     (HEAD_LEN_BYTES + mappings * Mapping::LEN_BYTES) / 8
 }
 
-/// Writes a load map where an older one may be that samples still look at; `mappings` must be in order of address. `false`: `to` is
-/// too short.
+/// Writes a load map to a region whose older load map samples may still read. `mappings` must be
+/// in order of address. `false`: `to` is too short.
 ///
-/// The slot must name another one by now: who reads what is written here then sees that, too.
+/// The slot must name another load map by now, so that a sample that
+/// reads these words also sees the change of the slot.
 pub fn write_map(to: &[AtomicU64], generation: u32, mappings: &[Mapping]) -> bool {
     let Some((head, entries)) =
         to.get(..words_of(mappings.len())).and_then(|to| to.split_at_checked(HEAD_LEN_BYTES / 8))

@@ -10,12 +10,12 @@
 //! chunks behind      handed to threads: trees, raw samples
 //! ```
 //!
-//! What is **published** is writable by the recorder only: what was asked for of each metric, recipe tables and
-//! load maps, named by their offset
-//! (`crate::shared::load_map`, `crate::shared::generated`).
+//! The **published** memory is writable by the recorder only: settings of each metric, recipe tables and load maps,
+//! named by their offset (`crate::shared::load_map`, `crate::shared::generated`).
 //!
-//! The recorder trusts nothing that it reads from the arena: a wild store of the program may have hit it. Nothing there is read but
-//! by atomics, or volatile and once. What changes in what is published is told by the generation in the process's slot.
+//! The recorder checks whatever it reads from the arena, since a wild store of the program may
+//! have hit it. All reads there are atomic, or volatile and made once. The generation in the
+//! process's slot shows changes of the published memory.
 
 pub mod arena;
 pub mod columns;

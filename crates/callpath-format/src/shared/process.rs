@@ -1,5 +1,4 @@
-//! Chunks 1 to 4: one slot for each process that is being measured.
-//! Of its threads, a slot holds where their list begins.
+//! Chunks 1 to 4: one slot for each process that is being measured. A slot holds the head of the list of its threads.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -12,7 +11,7 @@ pub const PROCESS_SLOTS: usize = 1024;
 /// The first chunk of the slots' bases ([`super::Columns::bases`]).
 pub(super) const FIRST_BASES_CHUNK: u32 = 5;
 
-/// Who owns a slot. The process moves it from free over claimed to live, the recorder back to free.
+/// The state of a slot. The process moves it from free to claimed to live, the recorder back to free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlotState(pub u32);
 
@@ -21,11 +20,11 @@ impl SlotState {
     pub const FREE: u32 = 0;
     /// A process is filling it in.
     pub const CLAIMED: u32 = 1;
-    /// Filled in: the recorder may look.
+    /// Filled in: the recorder may read it.
     pub const LIVE: u32 = 2;
 }
 
-/// Who wants what of a process's events. The process asks and rings; the recorder does it.
+/// Whether a process's events take samples. The process requests a change and rings; the recorder makes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pause(pub u32);
 
@@ -34,7 +33,7 @@ impl Pause {
     pub const RUNNING: u32 = 0;
     /// The process wants no more samples.
     pub const WANTED: u32 = 1;
-    /// No event takes a sample any more.
+    /// The recorder has stopped the events.
     pub const PAUSED: u32 = 2;
     /// The process wants samples again.
     pub const OVER: u32 = 3;
@@ -45,12 +44,12 @@ impl Pause {
 pub struct ProcessSlot {
     /// [`SlotState`]
     pub state: AtomicU32,
-    /// As the process itself sees it.
+    /// The process's number as it sees it itself (its PID name space).
     pub pid: AtomicU32,
     /// Futex. 0 until the recorder has published the load map and opened the source; then the [`super::Source`]'s
     /// number.
     pub source: AtomicU32,
-    /// The process asks for a new look at its memory map by counting up, and rings.
+    /// The process counts this up and rings to have its memory map read again.
     pub map_wanted: AtomicU32,
     /// Futex: the last `map_wanted` that the recorder has served.
     pub map_served: AtomicU32,
@@ -68,33 +67,35 @@ pub struct ProcessSlot {
     pub inherited_cpu_ns: AtomicU64,
     /// Samples that were not kept in threads that have no record, by [`super::Dropped`].
     pub dropped_unrecorded: [AtomicU64; Dropped::COUNT],
-    /// 1: SIGTRAP is ignored only because the process is about to execute another program, which looks here.
+    /// 1: SIGTRAP is ignored only because the process is about to execute another program. That program reads this.
     pub trap_default: AtomicU32,
     /// How many calls of dlclose are under way.
     pub unloading: AtomicU32,
-    /// Futex: [`Pause`]. Whether the recorder's events tick, for a process that executes what does not know us.
+    /// Futex: [`Pause`]. Whether the recorder's events are on, for a
+    /// process that executes a program without our object.
     pub pause: AtomicU32,
-    /// The recorder: 1 where the program has code that walks its own stack by its return addresses; none may be touched.
+    /// Set by the recorder: 1 if the program has code that walks its own stack by
+    /// its return addresses. None may be changed then.
     pub walks_itself: AtomicU32,
     /// Why the process does not use the sentinel ([`Unmarked`]), 0: it does, or was not asked to.
     pub unmarked: AtomicU32,
     /// Return addresses that could not be marked: there was no stub for them.
     pub marks_lost: AtomicU32,
-    /// System calls that the process does without, since a filter of its own refuses them ([`super::refused::Calls`]).
+    /// System calls that a filter of the program refuses, so they are not made ([`super::refused::Calls`]).
     pub refused_calls: AtomicU32,
-    /// The recorder: in so many more chunks a raw sample of generated code copies its stack (`RawSample::more`).
+    /// Set by the recorder: how many more chunks a raw sample of generated code uses for its stack (`RawSample::more`).
     pub raw_reach: AtomicU32,
 }
 
-/// Why a process touches no return address, though it was asked to.
+/// Why a process marks no return address, although the settings ask for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Unmarked {
-    /// The processor compares each return address with one that it keeps itself (a user shadow stack).
+    /// The processor compares return addresses with its own copies (a user shadow stack).
     ShadowStack = 1,
-    /// It has code that walks its own stack by its return addresses.
+    /// Code of the program walks its own stack by return addresses.
     WalksItself = 2,
-    /// There is no memory to note a thread's frames in, or its limit (RLIMIT_AS) is the program's.
+    /// There is no memory for a thread's frames, or the program's limit (RLIMIT_AS) leaves none.
     NoMemory = 3,
 }
 
@@ -102,7 +103,7 @@ pub enum Unmarked {
 unsafe impl Shared for ProcessSlot {}
 
 impl ProcessSlot {
-    /// Offset of a slot in the arena, bytes; `None` for an index that there is not.
+    /// Offset of a slot in the arena, bytes; `None` for an index out of range.
     pub fn offset_bytes(index: usize) -> Option<usize> {
         if index < PROCESS_SLOTS { Some(CHUNK_LEN_BYTES + index * size_of::<ProcessSlot>()) } else { None }
     }

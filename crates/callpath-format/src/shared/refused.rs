@@ -1,4 +1,5 @@
-//! System calls that callpath's code makes in a measured process, and which of them a seccomp filter refuses: a set of bits.
+//! System calls that callpath's code makes in a measured process, and which
+//! of them a seccomp filter refuses: a set of bits.
 
 /// A set of the calls below, a bit for each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -12,7 +13,7 @@ macro_rules! calls {
             /// Each with its number and its name.
             pub const ALL: &[(Calls, usize, &str)] = &[$((Calls::$constant, $number, $name),)*];
 
-            /// The call of this number; none where we make no such call.
+            /// The set of the call with this number; empty if callpath makes no such call.
             #[inline(always)]
             pub const fn of_number(number: usize) -> Calls {
                 match number {
@@ -25,7 +26,7 @@ macro_rules! calls {
 }
 
 calls! {
-    // A sample's own.
+    // Made by a sample.
     0 228 CLOCK_GETTIME "clock_gettime";
     1 98 GETRUSAGE "getrusage";
     2 14 RT_SIGPROCMASK "rt_sigprocmask";
@@ -36,7 +37,7 @@ calls! {
     7 11 MUNMAP "munmap";
     8 15 RT_SIGRETURN "rt_sigreturn";
     9 127 RT_SIGPENDING "rt_sigpending";
-    // Those of hooks.
+    // Made by hooks.
     10 13 RT_SIGACTION "rt_sigaction";
     11 62 KILL "kill";
     12 234 TGKILL "tgkill";
@@ -61,10 +62,10 @@ calls! {
 }
 
 impl Calls {
-    /// Those that a sample makes, or without which there can be none.
+    /// The calls that a sample makes or requires.
     pub const OF_SAMPLES: Calls = Calls(0x1ff);
 
-    /// Whether it has all of these.
+    /// Whether all of these are in it.
     #[inline(always)]
     pub const fn has(self, others: Calls) -> bool {
         self.0 & others.0 == others.0

@@ -1,5 +1,4 @@
-//! Chunk 0: what the whole measurement shares.
-//! What belongs to a single process stands in its slot (`process`).
+//! Chunk 0: what the whole measurement shares. Data of a single process is in its slot (`process`).
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -8,26 +7,26 @@ use super::arena::{ChunkIndex, Shared};
 use super::columns::{Columns, MetricSettings};
 use super::unmeasured::{UNMEASURED_LEN, Unmeasured};
 
-/// What feeds samples to a process.
+/// The source of a process's samples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Source {
-    /// Nothing yet, or nothing works.
+    /// None yet, or none works.
     None = 0,
-    /// The kernel's events alone, each sample a signal of its own; its clock sees user and kernel time.
+    /// The kernel's events alone, each sample a signal; the event's clock counts user and kernel time.
     Clock = 1,
-    /// The same for user time only; a timer on the thread's CPU clock finds the kernel's time.
+    /// The same for user time only; a timer on the thread's CPU clock covers kernel time.
     UserClock = 2,
     /// A timer on each thread's CPU clock.
     CpuTimer = 3,
     /// A timer on the monotonic clock for each thread.
     WallTimer = 4,
-    /// None: the recorder cannot tell which process this is.
+    /// None: the recorder could not identify the process.
     Refused = 5,
 }
 
 impl Source {
-    /// From its number.
+    /// The source with this number.
     pub fn from_u32(value: u32) -> Source {
         match value {
             1 => Source::Clock,
@@ -40,11 +39,11 @@ impl Source {
     }
 }
 
-/// What was asked for: written by the recorder before any process sees the arena, then never changed.
+/// The recording's settings. The recorder writes them before any process sees the arena; they never change.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Settings {
-    /// Number of metrics, at most [`Columns::MOST`]. What was asked for of each is published ([`super::Metrics`]).
+    /// Number of metrics, at most [`Columns::MOST`]. The settings of each are published ([`super::Metrics`]).
     pub metric_count: u32,
     /// [`Settings::SPACE_ADDED`], [`Settings::AHEAD`].
     pub flags: u32,
@@ -54,18 +53,18 @@ pub struct Settings {
     pub sentinel: u32,
     /// Nanoseconds between two samples of a thread by a clock.
     pub period_ns: u64,
-    /// After a handler that took `t`, no sample is walked for `t` times this.
+    /// Throttling: after a handler that took `t`, no sample is walked for this multiple of `t`.
     pub throttle_factor: u64,
-    /// With [`Settings::AUTO`]: of stacks of so many frames and more.
+    /// With [`Settings::AUTO`]: the least number of frames of a stack that is marked.
     pub sentinel_depth: u32,
     /// What is kept of paths on which calls recur: [`Settings::WHOLE`], [`Settings::COLLAPSED`], or how many of the
     /// innermost frames.
     pub recursion: u32,
-    /// System calls that are refused to the recorder, too ([`super::refused::Calls`]).
+    /// System calls that a filter refuses to the recorder, too ([`super::refused::Calls`]).
     pub refused_calls: u32,
     /// Ticks of the time stamp counter in a millisecond.
     pub ticks_per_ms: u64,
-    /// A raw sample beyond this many that the recorder has not drained, in one process, is dropped.
+    /// How many undrained raw samples a process may have; further ones are dropped.
     pub raw_limit: u64,
 }
 
@@ -76,38 +75,40 @@ impl Settings {
     pub const WALL_TIME: u32 = 2;
     /// The thread's page faults, by the kernel's account of its usage.
     pub const PAGE_FAULTS: u32 = 3;
-    /// Those that took no reading from a disk.
+    /// Minor page faults: no read from a disk.
     pub const MINOR_FAULTS: u32 = 4;
-    /// Those that did.
+    /// Major page faults: with a read from a disk.
     pub const MAJOR_FAULTS: u32 = 5;
     /// How often the thread left a CPU, by the same account.
     pub const CONTEXT_SWITCHES: u32 = 6;
-    /// Something that the thread itself cannot read: each sample stands for its event's period.
+    /// An event that the thread cannot read itself: a sample weighs the event's period.
     pub const COUNTED: u32 = 7;
-    /// Returns from frames that were active at a sample: no sample weighs anything, the sentinel counts them.
+    /// Returns from frames that were active at a sample: samples weigh nothing, the sentinel counts them.
     pub const RETURNS: u32 = 8;
-    /// No return address is touched.
+    /// No return address is marked.
     pub const NEVER: u32 = 0;
-    /// One is marked where that saves time: on deep stacks.
+    /// Return addresses of deep stacks are marked, which saves time.
     pub const AUTO: u32 = 1;
     /// The innermost is marked at each sample, and returns are counted.
     pub const ALWAYS: u32 = 2;
     /// Every frame of a path is kept.
     pub const WHOLE: u32 = 0;
-    /// A frame whose call is on the path already goes on from there (Ammons, Ball and Larus 1997).
+    /// A frame whose call is on the path already continues there (Ammons, Ball and Larus 1997).
     pub const COLLAPSED: u32 = u32::MAX;
-    /// Bit of `flags`: the kernel's limits of address space are higher than the program's by the length of both windows.
+    /// Bit of `flags`: the kernel's limits of address space are higher
+    /// than the program's by the length of both windows.
     pub const SPACE_ADDED: u32 = 1;
-    /// Bit of `flags`: processes map [`Session::AHEAD_LEN_BYTES`] of their own, and limits of data (RLIMIT_DATA) are raised by it.
+    /// Bit of `flags`: processes map [`Session::AHEAD_LEN_BYTES`] of private memory, and
+    /// limits of data (RLIMIT_DATA) are raised by it.
     pub const AHEAD: u32 = 2;
 
-    /// The same, for these metrics.
+    /// These settings for `metrics` metrics.
     pub fn with_metrics(self, metrics: &[MetricSettings]) -> Settings {
         let meters = metrics.iter().fold(0, |bits, metric| bits | bit(metric.meter));
         Settings { metric_count: metrics.len() as u32, meters, ..self }
     }
 
-    /// What grows with the number of metrics. `None`: there are too many.
+    /// The layout for this number of metrics. `None`: there are too many.
     pub fn columns(&self) -> Option<Columns> {
         Columns::new(self.metric_count)
     }
@@ -144,41 +145,43 @@ impl Settings {
     }
 }
 
-/// The bit of a meter in [`Settings::meters`]; none of a number that is no meter's.
+/// The bit of a meter in [`Settings::meters`]; 0 for a number that is no meter's.
 const fn bit(meter: u32) -> u32 {
     if meter <= Settings::RETURNS { 1 << meter } else { 0 }
 }
 
-/// How many chunks the stack of free ones knows of: an arena has no more.
+/// The largest number of chunks of an arena, which the stack of free chunks has room for.
 pub const FREE_STACK_LEN: usize = 8192;
 /// Of [`Session::free`], the bits of a chunk's index, and of how many there are.
 const FREE_BITS: u32 = 20;
 const FREE_MASK: u64 = (1 << FREE_BITS) - 1;
 
-/// What the recorder says of a measurement before any process sees the arena, and never changes. Each side copies it when it
-/// begins ([`Session::head`]): later a wild store of a program's may have hit it.
+/// The constant part of a session, written by the recorder before any process sees the arena. Each side copies it at
+/// its start ([`Session::head`]), before a wild store of the program can hit it.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct SessionHead {
     /// [`Session::MAGIC`]
     pub magic: [u8; 8],
-    /// A number that the environment of the measured processes repeats, so that they never take another mapping for it.
+    /// A random number that the environment of the measured processes repeats, so
+    /// that they never mistake another mapping for it.
     pub nonce: u64,
     /// Lengths of the windows to map, bytes.
     pub arena_len_bytes: u64,
     /// Length of the published window, bytes.
     pub published_len_bytes: u64,
-    /// What was asked for.
+    /// The settings.
     pub settings: Settings,
 }
 
 impl SessionHead {
-    /// As much of [`Session::AHEAD_LEN_BYTES`] as is mapped.
+    /// How much of [`Session::AHEAD_LEN_BYTES`] is mapped.
     pub fn ahead_len_bytes(&self) -> u64 {
         if self.settings.flags & Settings::AHEAD != 0 { Session::AHEAD_LEN_BYTES } else { 0 }
     }
 
-    /// What limits of address space are raised by, so that what is ours takes nothing of the program's.
+    /// By how much limits of address space are raised, bytes, so that
+    /// callpath's mappings do not count against the program.
     pub fn added_space_bytes(&self) -> u64 {
         let windows = self.arena_len_bytes.saturating_add(self.published_len_bytes);
         let added = windows.saturating_add(self.ahead_len_bytes());
@@ -190,29 +193,29 @@ impl SessionHead {
 #[repr(C)]
 pub struct Session {
     head: UnsafeCell<SessionHead>,
-    /// Futex: counts the calls for the recorder.
+    /// Futex, the doorbell: counts the calls for the recorder.
     pub doorbell: AtomicU32,
     /// [`Session::SERVING`] as long as the recorder answers.
     pub recorder: AtomicU32,
-    /// Counts what the recorder has got done: who waits for it has patience as long as this counts.
+    /// Counts the recorder's progress. A process that waits for it continues to wait as long as this changes.
     pub beat: AtomicU32,
     /// Processes that found no free slot.
     pub lost_processes: AtomicU32,
     /// Threads that could not get a timer, and were not sampled.
     pub lost_timers: AtomicU32,
-    /// Free chunks below which a process rings. 0: no memory is left, and waiting for more would be in vain.
+    /// Free chunks below which a process rings. 0: no memory is left, and waiting does not help.
     pub low_water: AtomicU32,
-    /// Chunks that nobody owns, backed with memory and zeroed where their new owner expects zeros, as a stack: what came back last,
-    /// which a processor may still have in its cache, goes out first. From the lowest bits: the uppermost one's index (0: none),
-    /// how many there are, and a count of the changes, so that nobody takes the stack for what it was.
+    /// The stack of free chunks, backed with memory and zeroed where their new owner expects zeros. The chunk that came
+    /// back last, which may still be in a cache, is handed out first. From the lowest bits: the uppermost one's index
+    /// (0: none), how many there are, and a count of changes against the ABA problem.
     pub free: AtomicU64,
     /// By index, the free chunk below.
     pub below: [AtomicU32; FREE_STACK_LEN],
     /// Programs that were started and could not be measured.
     pub unmeasured: [Unmeasured; UNMEASURED_LEN],
-    /// Such programs for which there was no entry.
+    /// Such programs that found no free entry.
     pub unmeasured_others: AtomicU32,
-    /// Futex: counts the chunks that the recorder has given; who waits for one waits here.
+    /// Futex: counts the chunks that the recorder has added; a thread that needs one waits here.
     pub given: AtomicU32,
 }
 
@@ -222,13 +225,13 @@ unsafe impl Shared for Session {}
 unsafe impl Sync for Session {}
 
 impl Session {
-    /// Memory of its own that a process maps at its start, for what the sentinel knows of its threads' frames, bytes.
+    /// Private memory that a process maps at its start for the sentinel's frames, bytes.
     pub const AHEAD_LEN_BYTES: u64 = 64 << 20;
 
-    /// A copy of the head, whatever is there.
+    /// A copy of the head, unchecked.
     pub fn head(&self) -> SessionHead {
-        // SAFETY: the place is valid for reads as long as `self` is, and its type for any bytes. Volatile: another process may
-        // store there.
+        // SAFETY: the place is valid for reads as long as `self` is, and its type for any
+        // bytes. Volatile: another process may write there.
         unsafe { self.head.get().read_volatile() }
     }
 
@@ -238,13 +241,13 @@ impl Session {
         unsafe { self.head.get().write_volatile(head) }
     }
 
-    /// Its version is part of it: change it with any layout in `crate::shared`.
+    /// Includes the version: change it with any layout in `crate::shared`.
     pub const MAGIC: [u8; 8] = *b"CPSESS15";
     /// `si_code` of a SIGTRAP by which the recorder asks a thread that waits for a sample; with it comes the nonce.
     pub const ASKED: i32 = -0x4350;
     /// The recorder answers the doorbell.
     pub const SERVING: u32 = 1;
-    /// The recorder has ended, or did not answer in time: nobody waits for it any more.
+    /// The recorder has ended, or did not answer in time: processes no longer wait for it.
     pub const GONE: u32 = 2;
 
     /// Takes a free chunk. `None`: there is none.
@@ -261,7 +264,7 @@ impl Session {
         }
     }
 
-    /// Gives a chunk to whoever wants one; for the recorder only. `false`: there is no such chunk.
+    /// Adds a free chunk; for the recorder only. `false`: there is no such chunk.
     pub fn give_chunk(&self, chunk: ChunkIndex) -> bool {
         let Some(below) = self.below.get(chunk.0 as usize).filter(|_| chunk.0 != 0) else { return false };
         let mut free = self.free.load(Ordering::Acquire);

@@ -1,4 +1,4 @@
-//! A thread's record: the start of its first chunk, with all that its samples need.
+//! A thread's record: the start of its first chunk, with everything that its samples need.
 //!
 //! ```text
 //! 0        ChunkHeader
@@ -28,7 +28,7 @@ pub enum Dropped {
     NoMemory = 1,
     /// The thread was inside callpath's own code.
     InCollector = 2,
-    /// It was delivered later than it was taken: its pc is not the sample's.
+    /// It was delivered after the event: its pc is not the event's.
     Late = 3,
     /// No recipe table yet, and no room for another raw sample.
     RawFull = 4,
@@ -55,27 +55,29 @@ pub mod layout {
     const PC_CACHE_ENTRY_BYTES: usize = 32;
     pub const KEYS: usize = PC_CACHE + PC_CACHE_LEN * PC_CACHE_ENTRY_BYTES;
     pub const KEYS_LEN: usize = 1024;
-    /// [`super::Deep`], then the chunks of what is known of a deep stack, and of what a sample has walked of it (u32 each).
+    /// [`super::Deep`], then the chunks of what is known of a deep stack, and
+    /// of what a sample has walked of it (u32 each).
     pub const DEEP: usize = KEYS + 8 * KEYS_LEN;
     const DEEP_BYTES: usize = 2048;
     pub const DEEP_CHUNKS: usize = 256;
     pub const FRESH_CHUNKS: usize = 16;
-    /// As the pc cache, of generated code, for one walk.
+    /// Like the pc cache, for generated code within one walk.
     pub const MEMO: usize = DEEP + DEEP_BYTES - MEMO_LEN * PC_CACHE_ENTRY_BYTES;
     pub const MEMO_LEN: usize = 16;
     pub const SLOTS: usize = DEEP + DEEP_BYTES;
     /// The deepest stack that is followed, frames.
     pub const DEEPEST: usize = 131_072;
-    /// The nodes that samples and returns went to (`ArenaRef`), in turn; [`super::ThreadRecord::counted`] says how many there were.
+    /// The nodes that samples and returns were added to (`ArenaRef`), a ring;
+    /// [`super::ThreadRecord::counted`] is how many there were.
     pub const COUNTED: usize = SLOTS + 8 * KEYS_LEN;
     pub const COUNTED_LEN: usize = 2048;
-    /// What is kept of each metric ([`super::super::Columns`]); nodes follow.
+    /// A column for each metric ([`super::super::Columns`]); nodes follow.
     pub const COLUMNS: usize = COUNTED + 4 * COUNTED_LEN;
     /// Buckets in a segment.
     pub const SEGMENT_LEN: usize = 512;
 }
 
-/// A thread. Only the thread itself writes, except where said.
+/// A thread. Only the thread itself writes, except where a field's comment names another writer.
 #[repr(C)]
 pub struct ThreadRecord {
     /// [`ThreadRecord::LIVE`] or [`ThreadRecord::EXITED`].
@@ -104,7 +106,8 @@ pub struct ThreadRecord {
     pub cache_generation: AtomicU32,
     /// The thread's timer (number + 1), 0 if it has none.
     pub timer: AtomicU32,
-    /// 1: the thread that made this one had blocked SIGTRAP in its own eyes, and this one inherits it. Valid until it runs.
+    /// 1: the thread that created this one had blocked SIGTRAP as the program sees it,
+    /// and this one inherits that. Valid until it runs.
     pub trap_blocked: AtomicU32,
     /// The stack's lowest address and one past its highest; 0, 0 where it is not known.
     pub stack: [AtomicU64; 2],
@@ -114,21 +117,23 @@ pub struct ThreadRecord {
     pub start_argument: AtomicU64,
     /// Each clock at the last sample that was kept, nanoseconds: CPU (or its user part), wall, kernel part of the CPU.
     pub clocks: [AtomicU64; 3],
-    /// Before this no sample is walked: nanoseconds of the thread's CPU clock where a metric reads it, else a time stamp.
+    /// No sample is walked before this time: the thread's CPU clock,
+    /// nanoseconds, if a metric reads it, else a time stamp.
     pub throttled_until: AtomicU64,
     /// Where the last sample interrupted the thread, if `last_node` is its whole path, else zeros: program counter and
     /// stack pointer.
     pub last_location: [AtomicU64; 2],
     /// Time stamp of the last handler's end.
     pub last_end: AtomicU64,
-    /// The thread's CPU clock then, where a metric reads it, ns: whatever became of that sample, samples could come.
+    /// The thread's CPU clock then, nanoseconds, if a metric reads it. Samples
+    /// could come then, whether or not that one was kept.
     pub seen_cpu_ns: AtomicU64,
-    /// Its time in user mode at the last sample by a timer, ns.
+    /// Its time in user mode at the last sample by a timer, nanoseconds.
     pub seen_user_ns: AtomicU64,
     name: [AtomicU64; 2],
-    /// 1: the last sample was taken because the recorder asked for it: the thread waited, and has not gone on since.
+    /// 1: the last sample was one that the recorder asked for: the thread waited, and has not run since.
     pub asked: AtomicU32,
-    /// Odd while somebody writes the name; each name raises it by 2.
+    /// Version of the name: odd while a thread writes it, raised by 2 by each name.
     name_version: AtomicU32,
     /// Samples that were delivered.
     pub taken: AtomicU64,
@@ -148,12 +153,12 @@ pub struct ThreadRecord {
     pub handler_histogram: [AtomicU32; 40],
     /// Frames that were walked over.
     pub frames: AtomicU64,
-    /// Where no clock can be read: the periods of the samples since the last one that was kept, nanoseconds.
+    /// If no clock can be read: the sum of the periods of samples since the last one that was kept, nanoseconds.
     pub unread_ns: AtomicU64,
     /// Nodes in buckets.
     pub hashed: AtomicU32,
-    /// How often something was added to a node (modulo 2^32): the last 2,048 of those nodes stand at `layout::COUNTED`. Stored with
-    /// release order after what was added.
+    /// How often something was added to a node, modulo 2^32. The last 2,048 of those nodes are at `layout::COUNTED`.
+    /// Stored with release order after the addition.
     pub counted: AtomicU32,
 }
 
@@ -161,12 +166,12 @@ pub struct ThreadRecord {
 unsafe impl Shared for ThreadRecord {}
 
 impl ThreadRecord {
-    /// Samples may come.
+    /// The thread may be sampled.
     pub const LIVE: u32 = 1;
-    /// The thread has run its last destructor of ours; a few samples may still come until the kernel has ended it.
+    /// The last of our destructors has run in the thread; a few samples may follow until the kernel ends it.
     pub const EXITED: u32 = 2;
 
-    /// A name as it is written: up to 15 bytes, as the kernel keeps it.
+    /// A thread's name: up to 15 bytes, as in the kernel.
     pub fn name_of(text: &[u8]) -> [u64; 2] {
         let mut words = [0; 2];
         for (index, byte) in text.iter().take(15).enumerate() {
@@ -176,15 +181,15 @@ impl ThreadRecord {
         words
     }
 
-    /// Writes the thread's name, up to 15 bytes and a zero. Any thread of the process may. Of several that do so at once, one
-    /// writes: the others' names are as if they had been set just before.
+    /// Writes the thread's name, up to 15 bytes and a zero. Any thread of the process may call this. If several do so
+    /// at once, one writes: the others' names count as set just before.
     pub fn set_name(&self, words: [u64; 2]) {
         let version = self.name_version.load(Relaxed);
         let odd = version | 1;
         if odd == version || self.name_version.compare_exchange(version, odd, Acquire, Relaxed).is_err() {
             return;
         }
-        // Who reads one of the words sees that the version is odd.
+        // A reader that sees one of the words also sees the odd version.
         fence(Release);
         for (to, word) in self.name.iter().zip(words) {
             to.store(word, Relaxed);
@@ -192,7 +197,8 @@ impl ThreadRecord {
         self.name_version.store(odd.wrapping_add(1), Release);
     }
 
-    /// The name as it was set last where callpath sees it; all zeros: it is not known. `None`: somebody is writing it.
+    /// The last name that was set through a call that callpath hooks; all
+    /// zeros: unknown. `None`: a thread is writing it.
     pub fn name(&self) -> Option<[u64; 2]> {
         let version = self.name_version.load(Acquire);
         let words = self.name.each_ref().map(|word| word.load(Relaxed));
@@ -201,10 +207,10 @@ impl ThreadRecord {
     }
 }
 
-/// What is known of a thread's deep stack: where in its list. Private to the handler.
+/// State of the walk over a thread's deep stack: positions in its list of known words. Private to the handler.
 #[repr(C)]
 pub struct Deep {
-    /// Where a walk goes on: pc, whether that is exact, rsp, rbp, whether it is known, where it was saved.
+    /// Where the next walk continues: pc, whether it is exact, rsp, rbp, whether that is known, where it was saved.
     pub front: [AtomicU64; 6],
     /// The outermost known entry.
     pub outer: AtomicU32,
@@ -222,13 +228,13 @@ pub struct Deep {
     pub root: AtomicU32,
     /// Of the load map.
     pub generation: AtomicU32,
-    /// So many samples are not to try.
+    /// How many of the next samples do not try.
     pub skip: AtomicU32,
-    /// As many as were not to try after the last one in vain.
+    /// How many did not try after the last failed attempt.
     pub vain: AtomicU32,
-    /// Whether it was found when no frame could be marked.
+    /// Whether it was walked when no frame could be marked.
     pub unmarkable: AtomicU32,
-    /// Samples that did more than others may.
+    /// Samples that did more work than the usual limit.
     pub long: AtomicU32,
 }
 
@@ -240,7 +246,7 @@ impl Deep {
     pub const OPEN: u32 = 0;
     /// The outermost known frame has no caller.
     pub const OUTERMOST: u32 = 1;
-    /// It has one that cannot be found.
+    /// Its caller cannot be found.
     pub const STOPPED: u32 = 2;
 }
 
@@ -267,7 +273,7 @@ mod tests {
         assert_eq!(ThreadRecord::name_of(b"seventeen letters"), in_memory(b"seventeen lette\0"));
     }
 
-    /// Reads the name while so many threads write it.
+    /// Reads the name while `writers` threads write it.
     fn assert_names_are_whole(writers: u64) {
         // SAFETY: a record is atomics, for which zeros are valid.
         let record = unsafe { Box::<ThreadRecord>::new_zeroed().assume_init() };

@@ -17,7 +17,7 @@ pub struct Node {
     pub next: AtomicU32,
     /// Samples at this very node.
     pub samples: AtomicU64,
-    /// The child that a path went to last, 0 if none: where the next one most likely goes, too.
+    /// The child on the last path through this node, 0 if none: the most likely one of the next path.
     pub last_child: AtomicU32,
     /// 0: it is an only child, and in no bucket.
     pub hashed: AtomicU32,
@@ -26,22 +26,22 @@ pub struct Node {
 // SAFETY: all atomics.
 unsafe impl Shared for Node {}
 
-/// A word that a walk over a deep stack went by. Private to the handler.
+/// A word that a walk over a deep stack depended on. Private to the handler.
 #[repr(C)]
 pub struct KnownWord {
-    /// Its address, a multiple of 8, and what it is in the lowest bits ([`KnownKind`]). A frame's is where the return address
-    /// into it is; 0: it has none.
+    /// Its address, a multiple of 8, and in the lowest bits its kind ([`KnownKind`]). For a frame, the address
+    /// of the return address into it; 0: it has none.
     pub at: AtomicU64,
-    /// What stood there; a stub's return address in its stead.
+    /// Its value; for a stub, the return address that it replaces.
     pub word: AtomicU64,
 }
 
-/// What is known of it besides.
+/// Further facts about a known word.
 #[repr(C)]
 pub struct Known {
     /// The frame's key.
     pub key: AtomicU64,
-    /// The node of the path up to here, if it has been looked for.
+    /// The node of the path up to here; 0: not looked for yet.
     pub node: AtomicU32,
     reserved: AtomicU32,
 }
@@ -59,16 +59,17 @@ impl KnownKind {
     pub const FRAME: u64 = 0;
     /// Bit, of a frame: the word may be marked. It is the return address of the next frame inwards.
     pub const MARKABLE: u64 = 1;
-    /// A word on the stack that the step to the next frame outwards went by, or (address 0) rbp.
+    /// A word on the stack that the step to the next frame outwards depended on, or (address 0) rbp.
     pub const WORD: u64 = 2;
-    /// The step outwards went by something that is not noted.
+    /// The step outwards depended on something that is not noted.
     pub const SEAL: u64 = 4;
     /// All of them.
     pub const BITS: u64 = 7;
 }
 
-/// A raw sample, in a chunk of its own behind the chunk's header: this, then what it weighs by metric ([`super::Columns::of_raw`]), then a
-/// copy of the stack. What of the stack does not fit there follows in other chunks, each filled behind its header.
+/// A raw sample, alone in a chunk behind the chunk's header: this, then its weight by
+/// metric ([`super::Columns::of_raw`]), then a copy of the stack. The rest of the stack
+/// follows in other chunks, each filled behind its header.
 #[repr(C)]
 #[derive(Default)]
 pub struct RawSample {
@@ -82,10 +83,10 @@ pub struct RawSample {
     pub flags: AtomicU32,
     /// Time stamp counter.
     pub ticks: AtomicU64,
-    /// Samples that it stands for (0 or 1).
+    /// How many samples it counts as (0 or 1).
     pub samples: AtomicU64,
-    /// Where the copy of code begins in the program: around the first frame of generated code ([`super::generated`]) that the
-    /// sample's walk did not get over. The copy ends the chunk.
+    /// Address of the copied code in the program, around the first frame of generated code ([`super::generated`]) that
+    /// the sample's walk did not get over. The copy is at the chunk's end.
     pub code_start: AtomicU64,
     /// Its length, bytes; 0: there is none.
     pub code_len_bytes: AtomicU32,
@@ -99,8 +100,8 @@ unsafe impl Shared for RawSample {}
 impl RawSample {
     /// The longest copy of code, bytes; it begins so many bytes before the chunk's end.
     pub const MAX_CODE_BYTES: usize = 4096;
-    /// As much of a stack's copy as fits into a chunk behind the first one, bytes.
+    /// How much of a stack's copy fits into each further chunk, bytes.
     pub const MORE_STACK_BYTES: usize = CHUNK_LEN_BYTES - ChunkHeader::LEN_BYTES;
-    /// How many others there are at most: a stack of a megabyte.
+    /// The largest number of further chunks: a stack of a megabyte.
     pub const MAX_MORE: usize = 15;
 }

@@ -1,11 +1,11 @@
-//! Programs that a measured process started and that cannot be measured: which, how often and why.
+//! Programs that a measured process started and that cannot be measured: name, reason and number of starts.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU8, AtomicU32};
 
-/// So many different programs are named.
+/// How many different programs are named.
 pub(super) const UNMEASURED_LEN: usize = 32;
-/// So much of a program's name is kept, bytes.
+/// How much of a program's name is kept, bytes.
 pub const NAME_LEN: usize = 48;
 
 /// Why a program cannot be measured.
@@ -14,7 +14,7 @@ pub const NAME_LEN: usize = 48;
 pub enum Reason {
     /// It has no dynamic loader.
     Static = 1,
-    /// It is of another width or for another processor.
+    /// It is a 32-bit program or for another processor.
     OtherMachine = 2,
     /// It gains privileges, and the loader preloads nothing into it.
     Privileged = 3,
@@ -22,7 +22,7 @@ pub enum Reason {
     OutOfReach = 4,
     /// It is started without our environment.
     NoEnvironment = 5,
-    /// Its C library is another than glibc.
+    /// Its C library is not glibc.
     OtherLibrary = 6,
 }
 
@@ -37,13 +37,13 @@ impl Reason {
         Reason::OtherLibrary,
     ];
 
-    /// From its number.
+    /// The reason with this number.
     pub fn from_u32(value: u32) -> Option<Reason> {
         Reason::ALL.into_iter().find(|r| *r as u32 == value)
     }
 }
 
-/// One program. Whoever finds a free entry claims it; it is never given back.
+/// One program. The first process that needs a free entry claims it; it is never released.
 #[repr(C)]
 pub struct Unmeasured {
     state: AtomicU32,
@@ -57,7 +57,7 @@ const CLAIMED: u32 = 1;
 const FILLED: u32 = 2;
 
 impl Unmeasured {
-    /// Whether this entry now stands for that program: it did already, or it was free.
+    /// Whether this entry belongs to that program: already, or because it was free and has been claimed.
     pub fn takes(&self, reason: Reason, name: &[u8]) -> bool {
         if self.state.load(Acquire) == FREE && self.state.compare_exchange(FREE, CLAIMED, AcqRel, Acquire).is_ok() {
             for (to, from) in self.name.iter().zip(name) {
@@ -72,7 +72,7 @@ impl Unmeasured {
             && self.name.iter().enumerate().all(|(i, b)| b.load(Relaxed) == name.get(i).copied().unwrap_or(0))
     }
 
-    /// One more of it, or, where it could not be started after all, one less.
+    /// Counts one start more, or one less if the program could not be started.
     pub fn count(&self, more: bool) {
         if more {
             self.count.fetch_add(1, Relaxed)
@@ -81,7 +81,7 @@ impl Unmeasured {
         };
     }
 
-    /// Reason, name and how many. `None`: nothing is there, or nothing that could be.
+    /// Reason, name and number of starts. `None`: the entry is free or damaged.
     pub fn read(&self) -> Option<(Reason, [u8; NAME_LEN], u32)> {
         if self.state.load(Acquire) != FILLED {
             return None;

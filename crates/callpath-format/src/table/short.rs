@@ -1,4 +1,4 @@
-//! Short recipes: an id that says all of a recipe, so that a look-up need not wait for the recipe itself.
+//! Short recipes: an id that encodes the whole recipe, so that a look-up need not load another cache line.
 //!
 //! ```text
 //! bit 15          1; else the id is an index
@@ -52,7 +52,7 @@ impl RecipeId {
         Some(RecipeId(SHORT | (pushed as u16) << 8 | u16::from(n)))
     }
 
-    /// It is a recipe.
+    /// Whether the id is a recipe.
     #[inline]
     pub fn is_short(self) -> bool {
         self.0 & SHORT != 0

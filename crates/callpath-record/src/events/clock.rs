@@ -23,12 +23,12 @@ impl Clock {
         })
     }
 
-    /// What a person types.
+    /// Its name on the command line.
     pub fn name(self) -> String {
         self.metric().name
     }
 
-    /// The clock of a name, its own or what perf calls it.
+    /// The clock with a name, callpath's or perf's.
     pub(crate) fn of_name(name: &str) -> Option<Clock> {
         match name {
             "cpu-clock" | "task-clock" => Some(Clock::CpuTime),

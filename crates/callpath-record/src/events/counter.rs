@@ -3,7 +3,7 @@
 use callpath_format::shared::Settings;
 use callpath_target::EventSpec;
 
-/// What kind of thing counts.
+/// The kind of an event's source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// The kernel itself.
@@ -12,22 +12,22 @@ pub(crate) enum Kind {
     Hardware,
     /// A unit that the kernel describes under /sys.
     Device,
-    /// A place in the kernel.
+    /// A tracepoint.
     Tracepoint,
-    /// An address.
+    /// A breakpoint.
     Breakpoint,
 }
 
-/// Something that the kernel counts.
+/// An event that the kernel counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Counter {
     pub(crate) spec: EventSpec,
-    /// What its metric reads, of [`Settings`]'s numbers.
+    /// The meter of its metric, one of [`Settings`]'s numbers.
     pub(crate) meter: u32,
-    /// So often a second it may happen in a thread that is busy with it: what a rate begins with.
+    /// How often a second it may happen in a busy thread: the first guess for a rate.
     pub(crate) usual_rate: u64,
     pub(crate) kind: Kind,
-    /// Whether a person said in which modes.
+    /// Whether modifiers named the modes.
     pub(crate) modes_given: bool,
 }
 

@@ -2,10 +2,10 @@
 
 use callpath_format::shared::Columns;
 
-/// How many events can be recorded at once: what a thread keeps of each lies in its first chunk of shared memory.
+/// How many events can be recorded at once. A thread's first chunk of shared memory holds a column of each.
 pub const MAX_EVENTS: usize = Columns::MOST as usize;
 
-/// An event, a rate or a period that cannot be.
+/// An event, a rate or a period that cannot be recorded.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum EventError {

@@ -25,7 +25,7 @@ pub(super) fn clock_period_in_range(period: u64, as_typed: &str) -> Result<u64, 
     if (1_000_000_000 / HIGHEST_RATE..=LONGEST_PERIOD_NS).contains(&period) { Ok(period) } else { Err(wrong()) }
 }
 
-/// What stands behind the `@` of a clock: nanoseconds.
+/// Parses the text behind the `@` of a clock: nanoseconds.
 pub(super) fn clock_period(suffix: &str) -> Result<u64, EventError> {
     let wrong = || EventError::ClockPeriod(suffix.to_owned());
     let period = match suffix.strip_prefix('f') {
@@ -35,7 +35,7 @@ pub(super) fn clock_period(suffix: &str) -> Result<u64, EventError> {
     clock_period_in_range(period, suffix)
 }
 
-/// What stands behind the `@` of what the kernel counts.
+/// Parses the text behind the `@` of a counter.
 pub(super) fn counter_period(suffix: &str) -> Result<Every, EventError> {
     let wrong = || EventError::Period(suffix.to_owned());
     match suffix.strip_prefix('f') {

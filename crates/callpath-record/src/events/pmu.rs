@@ -25,7 +25,7 @@ pub(super) fn counter(devices: &Path, unit: &str, terms: &str, text: &str) -> Re
     for term in terms.split(',').filter(|term| !term.is_empty()) {
         let (name, value) = term.split_once('=').map_or((term, None), |(name, value)| (name, Some(value)));
         if !is_name(name) {
-            return Err(wrong(format!("`{term}` is no term")));
+            return Err(wrong(format!("`{term}` is not a term")));
         }
         match value {
             None if directory.join("events").join(name).is_file() => {
@@ -148,7 +148,7 @@ mod tests {
             ("event=0x100", "more than its bits"),
             ("event=x", "no number"),
             ("evnt=1", "cmask, edge, event"),
-            ("../type=1", "no term"),
+            ("../type=1", "not a term"),
             ("freq=0", "out of range"),
         ] {
             let said = spec(terms).unwrap_err().to_string();

@@ -134,7 +134,7 @@ fn lists() {
     };
     let rate = |rate| Unsaid { rate: Some(rate), period: None };
     assert_eq!(names(&[], Unsaid::default()), Ok((words(&["cpu-time"]), 1_000_000)));
-    // A period with an event stands above the rate.
+    // A period with an event overrides the rate.
     assert_eq!(names(&["wall-time,cpu-time@f100"], rate(50)), Ok((words(&["wall-time", "cpu-time"]), 10_000_000)));
     assert_eq!(
         names(&["page-faults@1,cpu-time", "cs"], rate(50)),

@@ -26,7 +26,7 @@ pub(super) fn counter(system: &str, name: &str, text: &str) -> Result<Counter, E
         match std::fs::read_to_string(format!("{directory}/events/{system}/{name}/id")) {
             Ok(id) => match id.trim().parse() {
                 Ok(id) => return Ok(Counter::new(EventSpec::new(TRACEPOINT, id), Kind::Tracepoint, 1000)),
-                Err(_) => reason = format!("{directory}/events/{system}/{name}/id holds no number"),
+                Err(_) => reason = format!("{directory}/events/{system}/{name}/id does not hold a number"),
             },
             Err(error) if error.kind() == ErrorKind::NotFound => match std::fs::metadata(format!("{directory}/events"))
             {

@@ -1,14 +1,14 @@
 //! How much time may be spent on analysing a process's generated code.
 //!
-//! Some at once, since it is while a program starts that its code is new, and from then on a small part of the time that passes.
+//! An initial budget, since a program's code is new while it starts, and then a small part of the time that passes.
 
 use std::time::{Duration, Instant};
 
-/// So much may be spent at once.
+/// The initial budget.
 const FIRST: Duration = Duration::from_millis(400);
-/// One part in so many of the time that passes.
+/// Then one part in this many of the time that passes.
 const SHARE: u32 = 20;
-/// So much in one round of serving: others wait, and raw samples fill the arena.
+/// The limit in one round of serving: other processes wait, and raw samples fill the arena.
 const ROUND: Duration = Duration::from_millis(15);
 
 pub(super) struct Budget {
@@ -32,7 +32,7 @@ impl Budget {
         self.spent_in_round = Duration::ZERO;
     }
 
-    /// Whether less than half of what may be spent at once has been.
+    /// Whether less than half of the initial budget is spent.
     pub(super) fn is_at_first(&self) -> bool {
         self.spent < FIRST / 2
     }
@@ -48,7 +48,7 @@ impl Budget {
         Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     }
 
-    /// Something was done that began at that CPU time: what was spent on it.
+    /// Charges the work that began at that CPU time.
     pub(super) fn charge(&mut self, began: Duration) -> Duration {
         let spent = Budget::now().saturating_sub(began);
         self.spent += spent;

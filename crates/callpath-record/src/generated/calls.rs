@@ -1,4 +1,5 @@
-//! Whether a word on the stack is a return address of generated code: what the call before it is, and where that goes on.
+//! Whether a word on the stack is a return address of generated code: by
+//! the call before it and where that call continues.
 
 use callpath_format::address::RunAddr;
 use callpath_tables::recipes::generated::{
@@ -9,7 +10,7 @@ use super::GeneratedCode;
 use super::memory::Pages;
 
 impl GeneratedCode {
-    /// Retains what stands before a return address, and what is known of the procedure that is called there.
+    /// Retains the bytes before a return address, and the facts about the procedure that is called there.
     pub(crate) fn retain_call(&mut self, return_address: u64) {
         let call = RunAddr(return_address.saturating_sub(LONGEST_CALL_BYTES as u64))..RunAddr(return_address);
         if self.memory.retain(call) {
@@ -17,13 +18,13 @@ impl GeneratedCode {
         }
     }
 
-    /// The code of files is another one now.
+    /// Forgets facts about the code of files, which has changed.
     pub(crate) fn forget_calls(&mut self) {
         self.go_on.clear();
     }
 
-    /// Whether a call may have left this return address, which must lie in executable memory: one ends just before it, or it is
-    /// a place in generated code that goes on by its frame pointer, however it was left.
+    /// Whether a call may have left this return address, which must lie in executable memory: one ends just before it,
+    /// or it is a point in generated code from which the frame pointer leads on.
     pub(crate) fn is_behind_call(&self, return_address: RunAddr) -> bool {
         self.is_behind_some_call(return_address) || self.goes_on_by_pointer(return_address)
     }
@@ -35,8 +36,8 @@ impl GeneratedCode {
             && goes_on_by_pointer(&code)
     }
 
-    /// Whether the call before `return_address` may be one of generated code: what it names, if it names anything, is such code, or
-    /// goes on to what it does not name.
+    /// Whether the call before `return_address` may be one of generated code: its target, if it names one, is such
+    /// code, or continues in code that it does not name.
     pub(crate) fn may_be_called_from(&mut self, return_address: RunAddr) -> bool {
         let mut before = [0; LONGEST_CALL_BYTES];
         let start = return_address.0.wrapping_sub(before.len() as u64);
@@ -59,7 +60,7 @@ impl GeneratedCode {
             is_read |= got > 0;
             got
         });
-        // Of a process that has ended nothing is learned.
+        // Nothing is learned from a process that has ended.
         if is_read || is_generated {
             self.go_on.insert(target, goes_on || is_generated);
         }

@@ -15,7 +15,7 @@ pub(crate) enum CodeState {
     Holds(u64),
     /// It is not.
     Changed,
-    /// The process has ended. `latest`: nothing else was seen there after it.
+    /// The process has ended. `latest`: no other code was seen there later.
     Gone { latest: bool },
     /// There was no time to look at it when it was sampled.
     NotAnalysed,

@@ -1,7 +1,8 @@
-//! A process's code as it is now, or, once the process has ended, as it was when samples in it began to wait for something else.
+//! A process's code as it is now, or, once the process has ended, as it was when
+//! samples in it began to wait for something else.
 //!
-//! A sample whose walk waits for a recipe table may go on into code that the process has generated. When the table comes the process may
-//! have ended: what the sample's stack leads to is retained in time.
+//! A walk that waits for a recipe table may continue into generated code. The process may have ended when the table
+//! comes, so the code that the sample's stack leads to is retained.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -11,9 +12,9 @@ use callpath_target::{Pid, read_memory};
 use rustc_hash::FxHashMap;
 
 const PAGE_BYTES: u64 = 4096;
-/// So many pages are retained at most: 16 MiB.
+/// The most pages that are retained: 16 MiB.
 const MOST_PAGES: usize = 4096;
-/// What is retained is read anew no more often.
+/// Retained memory is read again no sooner than this.
 const REFRESH_AFTER: Duration = Duration::from_millis(200);
 
 /// The memory of one process.

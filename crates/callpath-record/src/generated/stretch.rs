@@ -15,7 +15,8 @@ use crate::publish::Region;
 
 /// How much of code without a known procedure is compared, bytes.
 pub(super) const COMPARED_BYTES: u64 = 64;
-/// So many times code is tried to be walked through that has no recipe; if at most one in so many succeeds, no more.
+/// How often walks through code without a recipe are tried. If at most one
+/// in this many succeeds, they are no longer tried.
 const TRIES: u32 = 32;
 const SUCCESSES_ONE_IN: u32 = 8;
 
@@ -52,7 +53,7 @@ impl Witness {
         self.start <= procedure.start && procedure.start.0.saturating_add(procedure.len_bytes.into()) <= self.end().0
     }
 
-    /// Whether nothing that it has of a procedure is otherwise than it was analysed.
+    /// Whether all bytes that it has of a procedure are as they were analysed.
     fn agrees(&self, procedure: &CheckedProcedure, stretch: &Stretch) -> bool {
         let from = procedure.start.0.max(self.start.0).max(stretch.code_start.0);
         let end = procedure.start.0.saturating_add(procedure.len_bytes.into());

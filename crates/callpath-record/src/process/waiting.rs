@@ -12,12 +12,12 @@ use crate::shared::Shared;
 
 use super::{MAP_IS_OLD, Process, ThreadState};
 
-/// Samples that waited for a table are walked for so long at a time: new ones come meanwhile, and want room.
+/// Samples that waited for a table are walked for so long at a time: new ones come meanwhile, and need room.
 pub(crate) const LOOK_AT_MOST: Duration = Duration::from_millis(2);
 
 /// Threads that samples may be added to.
 struct Live {
-    /// Where they stand in the process, by their records.
+    /// Their indices in the process, by their records.
     thread_indices: FxHashMap<ArenaRef, usize>,
     settings: Settings,
 }
@@ -64,7 +64,7 @@ impl Process {
         self.look_again_at_postponed(shared);
     }
 
-    /// Goes on with samples whose tables are there now, for about so long.
+    /// Continues samples whose tables are there now, for about this long.
     pub(crate) fn receive_tables(&mut self, shared: &mut Shared, at_most: Duration) {
         let has_changed = self.code.receive(shared, self.slot);
         // A map that was read meanwhile may have brought tables, too.
@@ -91,8 +91,8 @@ impl Process {
         wanted.into_iter().for_each(|awaited| shared.modules.hurry(awaited));
     }
 
-    /// Goes on with samples of generated code that could not be analysed when they came. Code of a process that has ended cannot
-    /// be read any more.
+    /// Continues samples of generated code that could not be analysed when they came. Code of a
+    /// process that has ended cannot be read any more.
     pub(super) fn look_again_at_postponed(&mut self, shared: &mut Shared) {
         let has_ended = self.has_ended();
         if self.postponed.is_empty() || !has_ended && !self.code.generated.shall_look_again() {
@@ -103,7 +103,7 @@ impl Process {
         let postponed: Vec<_> = self.postponed.take().collect();
         for retained in postponed {
             if has_ended {
-                // There is no later round, and nobody else to serve in this one.
+                // There is no later round, and no other process to serve in this one.
                 self.code.generated.begin_round();
             }
             let walked = self.code.walk(&retained.as_raw(), shared.publisher.published());
@@ -117,7 +117,8 @@ impl Process {
         self.code.publish_changes(shared, self.slot);
     }
 
-    /// Adds a raw sample to its thread, or retains it for later: until the tables are there that it gives, the first one first.
+    /// Adds a raw sample to its thread, or retains it for later: until the tables
+    /// are there that it gives, the first one first.
     fn attribute(&mut self, live: &Live, raw: &Raw<'_>, walked: &Walked) -> Vec<Awaited> {
         if let Some(awaited) = walked.met_awaited
             && self.backlog.retain(raw, awaited)
@@ -170,7 +171,7 @@ impl Process {
         self.backlog.broke_off()
     }
 
-    /// Whether samples of this thread wait for what is not known yet.
+    /// Whether samples of this thread wait for a table or an analysis.
     pub(super) fn has_waiting(&self, record: ArenaRef) -> bool {
         self.backlog.has_any_of(record) || self.postponed.has_any_of(record)
     }

@@ -19,12 +19,12 @@ use super::{Process, ThreadState};
 /// Ended threads beyond this many are put together by where they began.
 const SEPARATE_THREADS: usize = 512;
 
-/// So many processes have files of their own; later ones if they live for long.
+/// How many processes have separate files; later ones have one if they live for long.
 const OWN_FILES: u32 = 16;
 
 impl Process {
-    /// Copies out what has been measured, takes leave of threads that have ended, and writes the file. `ended_ns`: when the process
-    /// has ended, since the measurement began.
+    /// Copies out what has been measured, takes leave of threads that have ended, and writes the file. `ended_ns`: when
+    /// the process has ended, since the measurement began.
     pub(crate) fn write(&mut self, shared: &mut Shared, ended_ns: Option<u64>) -> Result<(), MeasurementError> {
         self.drain_raw(shared);
         self.code.generated.look_again();
@@ -87,7 +87,7 @@ impl Process {
         at_end.credit(&mut last);
     }
 
-    /// Asks the program's own words for the names of code that it has generated.
+    /// Reads the program's names of its generated code.
     fn name_generated_code(&mut self, ended: bool) {
         if !self.code.generated.is_there() {
             return;
@@ -117,7 +117,7 @@ impl Process {
         self.put_together_ended();
     }
 
-    /// Brings a thread's profile up to date; where it stands. `is_last`: it adds nothing any more.
+    /// Brings a thread's profile up to date, and returns its last state. `is_last`: the thread adds nothing any more.
     fn follow(&mut self, index: usize, shared: &mut Shared, is_last: bool) -> Parting {
         let time_base = shared.began.time_base();
         let ThreadState::Live(thread) = &mut self.threads[index] else { return Parting::default() };
@@ -179,7 +179,7 @@ impl Process {
         self.log.write(&shared.directory, &process, &mut threads)
     }
 
-    /// Looks whether what the process has come to can be true. `is_last`: all nodes are looked at.
+    /// Checks whether the process's numbers are plausible. `is_last`: all nodes are looked at.
     fn look_for_impossible(&mut self, shared: &Shared, is_last: bool) {
         let limits = Limits::after(shared.began.elapsed());
         let numbers = Numbers { metrics: shared.publisher.metrics(), sums: &self.sums, threads: self.threads_ever() };

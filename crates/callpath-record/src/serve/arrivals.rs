@@ -16,15 +16,16 @@ use super::{Recorder, note_once};
 /// Tracers that hand on the signals of what they trace and do not stop it for them.
 const PASSES_SIGNALS_ON: [&str; 1] = ["strace"];
 
-/// A program waits so long at its start for the recipe tables of its modules. Samples in those that take longer are kept raw,
-/// with no more of the stack than there is room for.
+/// How long a program waits at its start for the recipe tables of its modules. Samples in those that take longer are
+/// kept raw, with no more of the stack than there is room for.
 const HELD_AT_MOST: Duration = Duration::from_secs(1);
 
 impl Recorder<'_> {
     /// A new process: what is mapped in it.
     pub(super) fn receive(&mut self, slot: usize) {
         let pid = Pid(self.shared.allocator.slot(slot).pid.load(Relaxed));
-        // The number is the process's own. In another PID name space it is another process's here, which must be left alone.
+        // The number is the process's own. In another PID name space it is
+        // another process's here, which must be left alone.
         let maps = Maps::read(pid).unwrap_or_default();
         if !self.shared.allocator.is_mapped_in(&maps) {
             self.refuse(

@@ -1,4 +1,5 @@
-//! What stands ready before the program is started: both memories, what builds tables, and how the program finds them.
+//! The parts of a recording that exist before the program starts: both memories, the table builders,
+//! and the variables by which the program finds them.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -19,7 +20,7 @@ use crate::time_base::{Beginning, ticks_per_ms};
 const ARENA_BYTES: u64 = 256 << 20;
 const PUBLISHED_BYTES: u64 = 128 << 20;
 const LEAST_WINDOW_BYTES: u64 = 16 << 20;
-/// So many raw samples of a process may wait to be looked at, a chunk each: this part of the window, within bounds.
+/// How many raw samples of a process may wait, a chunk each: this part of the window, within bounds.
 const RAW_SHARE: usize = 16;
 const LEAST_RAW: usize = 32;
 const MOST_RAW: usize = 256;
@@ -56,12 +57,12 @@ impl Prepared {
         Ok(Prepared { modules, allocator, publisher, nonce, began: Beginning::now(), notes })
     }
 
-    /// What the program's limit of address space is raised by, so that our windows take nothing of it.
+    /// By how much the program's limit of address space is raised, so that our windows do not count against it.
     pub(super) fn added_space(&self) -> u64 {
         self.allocator.head().added_space_bytes()
     }
 
-    /// What the program finds the preloaded object and the memories by.
+    /// The variables by which the program finds the preloaded object and the memories.
     pub(super) fn environment(&self, preload: &Path) -> Vec<(OsString, OsString)> {
         let mut objects = preload.as_os_str().to_owned();
         if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|v| !v.is_empty()) {
@@ -78,8 +79,8 @@ impl Prepared {
     }
 }
 
-/// How long the windows are that the measured processes shall map: less where address space is limited and we may not raise
-/// the limit, and no longer than a file may be.
+/// How long the windows are that the measured processes shall map: less where address space is limited and we may not
+/// raise the limit, and no longer than a file may be.
 fn windows() -> Result<(usize, usize, Unlimited), RecordError> {
     let limit = |resource| {
         // SAFETY: a valid place.
@@ -101,7 +102,8 @@ fn windows() -> Result<(usize, usize, Unlimited), RecordError> {
     Ok((window(ARENA_BYTES), window(PUBLISHED_BYTES), unlimited))
 }
 
-/// What the recorder was given as much of as it likes: limits that the program sets itself are raised by what is ours.
+/// Resources that are unlimited for the recorder: limits that the program sets
+/// itself are raised by the length of our mappings.
 struct Unlimited {
     /// Address space.
     space: bool,

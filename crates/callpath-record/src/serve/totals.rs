@@ -19,7 +19,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Enters a process, once.
+    /// Adds a process, once.
     pub(super) fn add(&mut self, process: &Process, shared: &Shared) {
         if process.enter_overwritten(&mut self.overwritten) {
             return;
@@ -30,12 +30,12 @@ impl Totals {
         self.refusals.add(&program, calls);
     }
 
-    /// What is to be said of counted events.
+    /// Notes on counted events.
     pub(super) fn notes_of_events(&self, events: &[Event]) -> Vec<String> {
         self.ledger.notes(events)
     }
 
-    /// What is to be said of the rest.
+    /// All other notes.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
         self.unmarkable.notes().into_iter().chain(self.refusals.notes()).chain(self.overwritten.note())
     }

@@ -11,7 +11,7 @@ use crate::{output, surroundings};
 #[derive(clap::Args)]
 pub(crate) struct Arguments {}
 
-/// Events that are named by what they are, not by a word.
+/// An example of each form of event without a fixed name, and what the form means.
 const OTHERS: [(&str, &str); 5] = [
     ("LLC-load-misses", "a cache event, by perf's name"),
     ("r1a8", "a processor event, by its number in hexadecimal"),

@@ -89,7 +89,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let Some((program, rest)) = arguments.program.split_first() else {
         return Err(failed(anyhow::anyhow!("no program to record"), FAILED));
     };
-    // Only behind `--` may a program's name begin with a dash.
+    // A program's name may begin with a dash only behind `--`.
     if program.as_encoded_bytes().starts_with(b"-") && !std::env::args_os().any(|word| word == "--") {
         let error = anyhow::anyhow!("unknown option {}; see: callpath record --help", program.display());
         return Err(failed(error, FAILED));
