@@ -14,6 +14,11 @@ pub(super) struct Label {
 }
 
 impl Label {
+    /// The name alone, without what follows it.
+    pub(super) fn bare(self) -> Label {
+        Label { suffix: String::new(), ..self }
+    }
+
     /// In at most `max` columns where that is possible at all.
     pub(super) fn fit(&self, max: usize) -> String {
         let room = max.saturating_sub(self.suffix.chars().count());

@@ -32,13 +32,14 @@ impl Run<'_> {
         }
         let mut shown = BTreeSet::from([last]);
         let considered = self.steps.len().saturating_sub(CONSIDERED)..self.steps.len();
-        // The procedure of a loop, the outermost frame, the program's own code, the rest; what is near to the cost first.
+        // The procedure of a loop, the program's own code next to the cost, the outermost frame, the rest from the inside out.
         let is_frame = |&step: &usize| self.scope(step).kind.is_frame();
         let innermost = considered.clone().rev().find(is_frame);
-        let own = considered.clone().rev().filter(|&step| self.is_own(step));
+        let own = || considered.clone().rev().filter(|&step| self.is_own(step));
+        let near = own().take(2);
         let frames = considered.clone().rev().filter(is_frame);
         let bodies = considered.clone().rev().filter(|step| !is_frame(step));
-        for step in innermost.into_iter().chain([0]).chain(own).chain(frames).chain(bodies) {
+        for step in innermost.into_iter().chain(near).chain([0]).chain(own()).chain(frames).chain(bodies) {
             if !shown.insert(step) {
                 continue;
             }
@@ -90,7 +91,10 @@ impl Run<'_> {
             return "loop".into();
         }
         let times = if times > 1 { format!(" ×{times}") } else { String::new() };
-        label(self.view, node, self.profile, false).fit(max.saturating_sub(columns(&times))) + &times
+        let label = label(self.view, node, self.profile, false);
+        // Among others, what a name is called says enough.
+        let label = if step + 1 < self.steps.len() && self.scope(step).kind.is_frame() { label.bare() } else { label };
+        label.fit(max.saturating_sub(columns(&times))) + &times
     }
 
     fn scope(&self, step: usize) -> &Scope {

@@ -15,6 +15,7 @@ mod emulators;
 mod endings;
 mod events;
 mod filters;
+mod first_screen;
 mod gaps;
 mod generated;
 mod jit;
