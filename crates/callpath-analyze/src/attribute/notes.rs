@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use callpath_db::Profile;
+use callpath_db::{CpuTime, Profile};
 use callpath_measurement::{Measurement, SessionFile};
 
 use super::code::{Code, ModuleCode};
@@ -27,7 +27,7 @@ pub(super) fn describe(profile: &mut Profile, measurement: &Measurement, code: &
     info.host = session.host.clone();
     info.working_directory = session.working_directory.to_string_lossy().into_owned();
     info.exit = session.ended.map(|end| describe_status(end.status)).or_else(|| recorder_is_gone(session));
-    info.cpu_time_by_kernel_ns = session.ended.map(|end| end.user_ns.saturating_add(end.kernel_ns));
+    info.cpu_time_by_kernel = session.ended.map(|end| CpuTime { user_ns: end.user_ns, system_ns: end.kernel_ns });
     info.recorder_cpu_ns = Some(session.recorder_cpu_ns);
     info.directory = measurement.directory.display().to_string();
     info.notes = session.notes.clone();
