@@ -20,10 +20,11 @@ use rustc_hash::FxHashMap;
 
 use crate::links::{Frame, LinkRater, Modules, Rating};
 use crate::names::ModuleNames;
-use crate::runtimes;
+use crate::{runtimes, system_calls};
 use callpath_measurement::{
     FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, ProcessFile, SampleTally, SessionFile, TreeNode,
 };
+use callpath_x86::system_call::Origin;
 
 /// The preload object's file name begins so; its frames are ours, not the program's.
 pub const PRELOAD_PREFIX: &str = "callpath-preload-";
@@ -138,6 +139,8 @@ struct Merged {
     rater: LinkRater,
     /// What stands for a frame in each of its contexts, by module and address; by key where there is no module.
     scopes: FxHashMap<(Option<usize>, u64), Rc<[Scope]>>,
+    /// The numbers that calls give to wrappers of system calls, by the call and the register.
+    given: FxHashMap<(usize, LinkAddr, u8), Option<u32>>,
 }
 
 /// Adds one thread's tree.
@@ -231,7 +234,7 @@ impl Adder<'_> {
                 // Time of a thread in which no sample hit: it was spent below where the thread began.
                 (FULL_ROOT, Some(start)) => self.frame(thread, start, &mut None),
                 (PARTIAL_ROOT, _) => *partial.get_or_insert_with(|| self.partial_root(thread)),
-                _ => scope_node,
+                _ => self.interrupted(scope_node, node.key, nodes.get(node.parent as usize)),
             };
             // It is the procedure that returned, not a loop of it. Our own frames do not belong to the program.
             for &metric in &self.of_procedure {
@@ -296,6 +299,29 @@ impl Adder<'_> {
             }
         }
         at
+    }
+
+    /// Where the cost of a frame goes in which samples were taken: to the system call that it was in, if any, else to `at`, its own scope.
+    fn interrupted(&mut self, at: NodeId, key: FrameKey, caller: Option<&TreeNode>) -> NodeId {
+        let Some(index) = self.module_of(key) else { return at };
+        let module = &self.code.modules[index];
+        let location = module.locations.get(&LinkAddr(key.address())).filter(|_| !module.ours);
+        let Some(origin) = location.and_then(|location| location.system_call) else { return at };
+        let number = match origin {
+            Origin::Constant(number) => Some(number),
+            Origin::Unknown => None,
+            Origin::Caller(register) => caller.and_then(|caller| self.given(caller.key, register)),
+        };
+        let name = self.profile.strings.intern(&system_calls::name(number));
+        self.profile.tree.child(at, Scope::new(ScopeKind::SystemCall, name))
+    }
+
+    /// The number that a caller gives to a wrapper of system calls in a register, where it is a constant.
+    fn given(&mut self, caller: FrameKey, register: u8) -> Option<u32> {
+        let module = self.module_of(caller)?;
+        let call = LinkAddr(caller.address());
+        let names = self.code.modules[module].names.as_ref()?;
+        *self.merged.given.entry((module, call, register)).or_insert_with(|| system_calls::given(names, call, register))
     }
 
     /// What stands for a frame in each of its contexts, from outside in: its procedure, the loops and inlined calls

@@ -52,6 +52,9 @@ pub(crate) struct Arguments {
     /// Show source lines as rows of their own
     #[arg(long)]
     lines: bool,
+    /// Show system calls as rows of their own, below the code that made them
+    #[arg(long)]
+    kernel: bool,
     /// Hide loops; their cost belongs to what contains them
     #[arg(long)]
     no_loops: bool,
@@ -140,6 +143,7 @@ fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
 fn folded(arguments: &Arguments) -> Vec<ScopeKind> {
     let asked = [
         (!arguments.lines, ScopeKind::Line),
+        (!arguments.kernel, ScopeKind::SystemCall),
         (arguments.no_loops, ScopeKind::Loop),
         (arguments.no_inlines, ScopeKind::Inlined),
     ];

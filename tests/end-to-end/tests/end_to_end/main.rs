@@ -33,6 +33,7 @@ mod sentinel;
 mod signals;
 mod stacks;
 mod structure;
+mod system_calls;
 mod tasks;
 mod threads;
 mod time;
