@@ -7,8 +7,12 @@ mod numbers;
 
 use callpath_format::address::LinkAddr;
 use callpath_x86::system_call::{self, Origin};
+use rustc_hash::FxHashMap;
 
 use crate::names::ModuleNames;
+
+/// The numbers that calls give to wrappers of system calls, by module, the call's look-up address, and the register.
+pub(crate) type Arguments = FxHashMap<(usize, LinkAddr, u8), Option<u32>>;
 
 /// What a system call is called whose number is not known.
 const NAMELESS: &str = "system call";

@@ -15,7 +15,7 @@ use callpath_image::exports::{Export, Exports};
 use callpath_image::identity::ModuleIdentity;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{AttributeOptions, PRELOAD_PREFIX, Progress};
+use super::options::{AttributeOptions, PRELOAD_PREFIX, Progress};
 use crate::names::{ModuleNames, ProcedureName, SourceLine};
 use crate::permits::Permit;
 use crate::structure::{NEST_TOO_DEEP, ProcedureStructure, StaticKind, StaticScope, cached_structure};

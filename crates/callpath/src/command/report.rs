@@ -7,7 +7,7 @@ use callpath_db::{Inlined, Profile, Query, Recursion, ScopeKind, ViewKind};
 use callpath_view::text::{self, TextOptions};
 use clap::ValueEnum;
 
-use super::profile::{load, shown};
+use super::profile::{load, load_and_pack, shown};
 use super::recursion::RecursionArgument;
 use crate::outcome::Outcome;
 use crate::{output, surroundings};
@@ -65,6 +65,10 @@ pub(crate) struct Arguments {
     /// path) or suffix:N (the innermost N frames) [default: full; text collapses a long tree where that halves it]
     #[arg(long, value_name = "WHAT")]
     recursion: Option<RecursionArgument>,
+    /// Also keep with the measurement what reports need of the program's files: names, lines, loops. The measurement can then be reported
+    /// on any machine
+    #[arg(long)]
+    pack: bool,
     /// Width in columns [default: the terminal's, or 100]
     #[arg(long, value_name = "COLUMNS", value_parser = columns, allow_negative_numbers = true)]
     width: Option<usize>,
@@ -93,6 +97,7 @@ fn columns(typed: &str) -> Result<usize, &'static str> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    let load = if arguments.pack { load_and_pack } else { load };
     let profile = load(arguments.measurement.as_deref())?;
     show(&profile, arguments)?;
     Ok(0)
