@@ -39,7 +39,7 @@ pub(crate) fn load_and_pack(directory: Option<&Path>) -> anyhow::Result<Profile>
     }
     pack.write(directory).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
     let (path, bytes) = (pack.path.display(), pack.len_bytes());
-    output::say(&format!("packed: {path} ({bytes} bytes) has what reports need of the program's files"));
+    output::say(format!("packed: {path} ({bytes} bytes) has what reports need of the program's files"));
     Ok(profile)
 }
 

@@ -23,6 +23,7 @@ mod loading;
 mod memory;
 mod messages;
 mod ordinary_user;
+mod packed;
 mod processes;
 mod recorder;
 mod refusals;
