@@ -2,8 +2,9 @@
 
 mod code;
 mod notes;
+mod options;
+mod pack;
 
-use std::path::PathBuf;
 use std::rc::Rc;
 
 use callpath_db::{
@@ -15,51 +16,90 @@ use callpath_format::frame::{FrameKey, FrameKind};
 use callpath_format::shared::thread::Dropped;
 use callpath_image::exports::Export;
 use code::Code;
-use notes::describe;
+use notes::{code_notes, describe};
+pub use options::{AttributeOptions, PRELOAD_PREFIX, Progress};
+pub use pack::fuzz_pack;
+use pack::{Facts, Pack, Unpacked};
 use rustc_hash::FxHashMap;
 
 use crate::links::{Frame, LinkRater, Modules, Rating};
 use crate::names::ModuleNames;
-use crate::runtimes;
+use crate::system_calls::Arguments;
+use crate::{runtimes, system_calls};
 use callpath_measurement::{
-    FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, ProcessFile, SampleTally, SessionFile, TreeNode,
+    FULL_ROOT, Measurement, MeasurementError, PARTIAL_ROOT, PackFile, PathTree, ProcessFile, SampleTally, SessionFile,
+    TreeNode,
 };
-
-/// The preload object's file name begins so; its frames are ours, not the program's.
-pub const PRELOAD_PREFIX: &str = "callpath-preload-";
-
-/// Where names come from besides the modules themselves.
-#[derive(Clone, Debug)]
-pub struct AttributeOptions {
-    /// Directories of separate debug files.
-    pub debug_roots: Vec<PathBuf>,
-    /// The kernel's own object as this machine has it; it is used only if it is the one that was measured.
-    pub vdso: Option<Vec<u8>>,
-    /// Where structures are cached between reports.
-    pub cache: Option<PathBuf>,
-}
-
-/// Called now and then with the number of modules that have been read, and their number.
-pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
+use callpath_x86::system_call::Origin;
 
 /// The profile of a measurement.
 pub fn attribute(measurement: &Measurement, options: &AttributeOptions, progress: Progress<'_>) -> Profile {
-    let session = &measurement.session;
-    let mut profile = Profile::new(session.metrics.clone());
-    let mut code = Code::default();
-    for process in &measurement.processes {
-        let names = measurement.names.iter().find(|names| names.sequence == process.sequence);
-        code.enter(process, names);
-    }
-    code.read(options, progress);
-    let mut merged = Merged::default();
-    for (index, process) in measurement.processes.iter().enumerate() {
-        let modules = std::mem::take(&mut code.of_processes[index]);
-        let found = Attributed { profile: &mut profile, code: &mut code, merged: &mut merged };
-        found.add_process(session, process, &modules);
-    }
-    describe(&mut profile, measurement, &code);
+    let mut found = Attribution::new(measurement);
+    found.code.read(options, progress);
+    let (mut profile, notes) = found.profile(measurement);
+    profile.info.notes.extend(notes);
     profile
+}
+
+/// The same, and what [`attribute_packed`] gives the same profile from.
+pub fn attribute_and_pack(
+    measurement: &Measurement,
+    options: &AttributeOptions,
+    progress: Progress<'_>,
+) -> (Profile, PackFile) {
+    let mut found = Attribution::new(measurement);
+    found.code.read(options, progress);
+    let (mut profile, notes) = found.profile(measurement);
+    let facts = Facts {
+        code: &found.code,
+        ratings: found.merged.rater.ratings(),
+        arguments: &found.merged.arguments,
+        notes: &notes,
+    };
+    let pack = PackFile::new(&measurement.directory, |writer| facts.write(writer));
+    profile.info.notes.extend(notes);
+    (profile, pack)
+}
+
+/// The profile of a measurement with a pack: no module is read.
+pub fn attribute_packed(measurement: &Measurement, pack: &PackFile) -> Result<Profile, MeasurementError> {
+    let mut found = Attribution::new(measurement);
+    let Unpacked { ratings, arguments, notes } = Pack::read(pack.reader()?)?.unpack(&mut found.code);
+    found.merged = Merged { rater: LinkRater::with(ratings), arguments, ..Merged::default() };
+    let (mut profile, _) = found.profile(measurement);
+    profile.info.notes.extend(notes);
+    Ok(profile)
+}
+
+/// What is found out about the code that a measurement met.
+struct Attribution {
+    code: Code,
+    merged: Merged,
+}
+
+impl Attribution {
+    fn new(measurement: &Measurement) -> Attribution {
+        let mut code = Code::default();
+        for process in &measurement.processes {
+            let names = measurement.names.iter().find(|names| names.sequence == process.sequence);
+            code.enter(process, names);
+        }
+        Attribution { code, merged: Merged::default() }
+    }
+
+    /// The profile, and apart from it the notes on the code.
+    fn profile(&mut self, measurement: &Measurement) -> (Profile, Vec<String>) {
+        let session = &measurement.session;
+        let mut profile = Profile::new(session.metrics.clone());
+        for (index, process) in measurement.processes.iter().enumerate() {
+            let modules = std::mem::take(&mut self.code.of_processes[index]);
+            let found = Attributed { profile: &mut profile, code: &mut self.code, merged: &mut self.merged };
+            found.add_process(session, process, &modules);
+        }
+        describe(&mut profile, measurement);
+        let notes = code_notes(&profile, measurement, &self.code);
+        (profile, notes)
+    }
 }
 
 /// What processes are added to.
@@ -138,6 +178,7 @@ struct Merged {
     rater: LinkRater,
     /// What stands for a frame in each of its contexts, by module and address; by key where there is no module.
     scopes: FxHashMap<(Option<usize>, u64), Rc<[Scope]>>,
+    arguments: Arguments,
 }
 
 /// Adds one thread's tree.
@@ -231,7 +272,7 @@ impl Adder<'_> {
                 // Time of a thread in which no sample hit: it was spent below where the thread began.
                 (FULL_ROOT, Some(start)) => self.frame(thread, start, &mut None),
                 (PARTIAL_ROOT, _) => *partial.get_or_insert_with(|| self.partial_root(thread)),
-                _ => scope_node,
+                _ => self.interrupted(scope_node, node.key, nodes.get(node.parent as usize)),
             };
             // It is the procedure that returned, not a loop of it. Our own frames do not belong to the program.
             for &metric in &self.of_procedure {
@@ -296,6 +337,30 @@ impl Adder<'_> {
             }
         }
         at
+    }
+
+    /// Where the cost of a frame goes in which samples were taken: to the system call that it was in, if any, else to `at`, its own scope.
+    fn interrupted(&mut self, at: NodeId, key: FrameKey, caller: Option<&TreeNode>) -> NodeId {
+        let Some(index) = self.module_of(key) else { return at };
+        let module = &self.code.modules[index];
+        let location = module.locations.get(&LinkAddr(key.address())).filter(|_| !module.ours);
+        let Some(origin) = location.and_then(|location| location.system_call) else { return at };
+        let number = match origin {
+            Origin::Constant(number) => Some(number),
+            Origin::Unknown => None,
+            Origin::Caller(register) => caller.and_then(|caller| self.given(caller.key, register)),
+        };
+        let name = self.profile.strings.intern(&system_calls::name(number));
+        self.profile.tree.child(at, Scope::new(ScopeKind::SystemCall, name))
+    }
+
+    /// The number that a caller gives to a wrapper of system calls in a register, where it is a constant.
+    fn given(&mut self, caller: FrameKey, register: u8) -> Option<u32> {
+        let module = self.module_of(caller)?;
+        let call = LinkAddr(caller.address());
+        let names = self.code.modules[module].names.as_ref();
+        let given = || names.and_then(|names| system_calls::given(names, call, register));
+        *self.merged.arguments.entry((module, call, register)).or_insert_with(given)
     }
 
     /// What stands for a frame in each of its contexts, from outside in: its procedure, the loops and inlined calls

@@ -8,3 +8,4 @@ pub mod names;
 mod permits;
 mod runtimes;
 pub mod structure;
+mod system_calls;

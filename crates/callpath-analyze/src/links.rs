@@ -37,7 +37,7 @@ pub(crate) trait Modules {
 }
 
 /// A frame.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Frame {
     /// Its module's number.
     pub(crate) module: usize,
@@ -45,25 +45,49 @@ pub(crate) struct Frame {
     pub(crate) address: LinkAddr,
 }
 
+/// Ratings of links, by caller and callee.
+pub(crate) type Ratings = FxHashMap<(Frame, Frame), Rating>;
+
 /// Rates links, each once.
 #[derive(Default)]
 pub(crate) struct LinkRater {
-    ratings: FxHashMap<(usize, LinkAddr, usize, LinkAddr), Rating>,
+    ratings: Ratings,
+    /// Of the callee the start of its procedure.
+    by_procedure: Ratings,
     leaves: FxHashMap<(usize, LinkAddr), Leaves>,
 }
 
 impl LinkRater {
+    /// Links that were rated before keep their ratings.
+    pub(crate) fn with(ratings: Ratings) -> LinkRater {
+        LinkRater { ratings, ..LinkRater::default() }
+    }
+
+    /// All that were rated.
+    pub(crate) fn ratings(&self) -> &Ratings {
+        &self.ratings
+    }
+
     /// Whether `caller` (a call site) can have called `callee`.
     pub(crate) fn rate(&mut self, modules: &impl Modules, caller: Frame, callee: Frame) -> Rating {
+        if let Some(rating) = self.ratings.get(&(caller, callee)) {
+            return *rating;
+        }
+        let rating = self.of_procedure(modules, caller, callee);
+        self.ratings.insert((caller, callee), rating);
+        rating
+    }
+
+    fn of_procedure(&mut self, modules: &impl Modules, caller: Frame, callee: Frame) -> Rating {
         // All places of a procedure are called in the same way.
         let start = modules.names(callee.module).and_then(|n| n.bounds(callee.address));
         let start = start.map_or(callee.address, |procedure| procedure.start);
-        let key = (caller.module, caller.address, callee.module, start);
-        if let Some(rating) = self.ratings.get(&key) {
+        let key = (caller, Frame { address: start, ..callee });
+        if let Some(rating) = self.by_procedure.get(&key) {
             return *rating;
         }
         let rating = self.decide(modules, caller, callee);
-        self.ratings.insert(key, rating);
+        self.by_procedure.insert(key, rating);
         rating
     }
 

@@ -27,6 +27,6 @@ pub use profile::Profile;
 pub use quality::{Handlers, Links, Quality};
 pub use query::{Inlined, ProcedureCost, Query, QueryError, Recursion, View, ViewKind, ViewNode};
 pub use rows::Row;
-pub use run::{ProcessInfo, RunInfo};
+pub use run::{CpuTime, ProcessInfo, RunInfo};
 pub use scope::{CallSite, Scope, ScopeKind};
 pub use tree::{NodeId, Tree};

@@ -19,8 +19,8 @@ pub struct RunInfo {
     pub host: String,
     /// The directory that it was started in; empty where unknown.
     pub working_directory: String,
-    /// User plus system time by the kernel's own account (rusage), in nanoseconds, of all processes.
-    pub cpu_time_by_kernel_ns: Option<u64>,
+    /// CPU time of the program and of children that it waited for, by the kernel's own account; none where unknown.
+    pub cpu_time_by_kernel: Option<CpuTime>,
     /// CPU time of the recorder, which is outside of the program, in nanoseconds; none where unknown.
     pub recorder_cpu_ns: Option<u64>,
     /// Whole sentences that the report prints once each.
@@ -31,6 +31,29 @@ pub struct RunInfo {
     pub processes: Vec<ProcessInfo>,
     /// How many further runs were merged into this one.
     pub more_runs: u32,
+}
+
+/// CPU time by the kernel's account (rusage).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct CpuTime {
+    /// In user mode, nanoseconds.
+    pub user_ns: u64,
+    /// In the kernel on the program's behalf, nanoseconds.
+    pub system_ns: u64,
+}
+
+impl CpuTime {
+    /// User and system time, nanoseconds.
+    pub fn total_ns(self) -> u64 {
+        self.user_ns.saturating_add(self.system_ns)
+    }
+
+    fn plus(self, other: CpuTime) -> CpuTime {
+        CpuTime {
+            user_ns: self.user_ns.saturating_add(other.user_ns),
+            system_ns: self.system_ns.saturating_add(other.system_ns),
+        }
+    }
 }
 
 /// One process of a run.
@@ -89,7 +112,8 @@ impl RunInfo {
         };
         self.duration_ns = self.duration_ns.saturating_add(other.duration_ns);
         let sum = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
-        self.cpu_time_by_kernel_ns = sum(self.cpu_time_by_kernel_ns, other.cpu_time_by_kernel_ns);
+        let times = self.cpu_time_by_kernel.zip(other.cpu_time_by_kernel);
+        self.cpu_time_by_kernel = times.map(|(mine, theirs)| mine.plus(theirs));
         self.recorder_cpu_ns = sum(self.recorder_cpu_ns, other.recorder_cpu_ns);
         for note in &other.notes {
             if !self.notes.contains(note) {

@@ -36,6 +36,8 @@ pub enum ScopeKind {
     Loop,
     /// A source line.
     Line,
+    /// A system call that code made.
+    SystemCall,
     /// What a query left out below one node, as one node.
     Pruned,
 }
@@ -57,6 +59,7 @@ impl ScopeKind {
             ScopeKind::Inlined => "inlined",
             ScopeKind::Loop => "loop",
             ScopeKind::Line => "line",
+            ScopeKind::SystemCall => "system_call",
             ScopeKind::Pruned => "pruned",
         }
     }

@@ -139,6 +139,66 @@ fn lines_fold_into_the_call_sites_of_calls() {
 }
 
 #[test]
+fn system_calls_are_scopes_where_they_are_asked_for() {
+    let samples = "
+        main > :3 > read > :8 > #read = 7
+        main > :3 > read = 1
+        main > @5 > read > #read = 2
+    ";
+    let with_calls = |view| Query { fold: vec![ScopeKind::Line], ..query(view) };
+    check(
+        samples,
+        query(ViewKind::Context),
+        "
+        all 10 0 0
+          main 10 0 0
+            read 8 8 8 from :3
+            @5 2 0 0
+              read 2 2 2
+        ",
+    );
+    check(
+        samples,
+        with_calls(ViewKind::Context),
+        "
+        all 10 0 0
+          main 10 0 0
+            read 8 1 1 from :3
+              #read 7 7 7
+            @5 2 0 0
+              read 2 0 0
+                #read 2 2 2
+        ",
+    );
+    check(
+        samples,
+        with_calls(ViewKind::Callers),
+        "
+        all 10 0 0
+          #read 9 0 9
+            read 9 0 0
+              main 7 7 0 from :3
+              @5 2 0 0
+                main 2 2 0
+          read 1 0 1
+            main 1 1 0 from :3
+        ",
+    );
+    check(
+        samples,
+        with_calls(ViewKind::Flat),
+        "
+        all 10 0 0
+           10 0 10
+            main 10 0 0
+              @5 2 0 0
+            read 10 1 1
+              #read 9 9 9
+        ",
+    );
+}
+
+#[test]
 fn pruned_children_are_one_node_with_all_their_cost() {
     let samples = "
         x!main > x!a = 50

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0   magic     "CPMEAS" and two digits: the format's version
-//! 8   kind      u32: 1 session, 2 process, 3 names
+//! 8   kind      u32: 1 session, 2 process, 3 names, 4 pack
 //! 12  zero      u32
 //! 16  length    u64: of the whole file, bytes
 //! 24  checksum  u64: XXH3-64 of all that follows; of a process: what its records' checksums begin with
@@ -23,6 +23,7 @@ pub(crate) const MAGIC: &[u8; 8] = b"CPMEAS04";
 pub(crate) const KIND_SESSION: u32 = 1;
 pub(crate) const KIND_PROCESS: u32 = 2;
 pub(crate) const KIND_NAMES: u32 = 3;
+pub(crate) const KIND_PACK: u32 = 4;
 pub(crate) const HEADER_BYTES: usize = 32;
 /// Offset of the file's length in a header, bytes.
 pub(crate) const LENGTH_AT: usize = 16;
@@ -68,7 +69,8 @@ impl Header {
     }
 }
 
-pub(crate) struct Writer {
+/// Writes numbers, strings and lists.
+pub struct Writer {
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -79,28 +81,44 @@ impl Writer {
     }
 
     /// Without a header.
-    pub(crate) fn part() -> Writer {
+    pub fn part() -> Writer {
         Writer { bytes: Vec::new() }
     }
 
-    pub(crate) fn number(&mut self, value: u64) {
+    /// What another one wrote, without its length.
+    pub fn raw(&mut self, other: Writer) {
+        self.bytes.extend(other.bytes);
+    }
+
+    /// For a fuzzer: as if these had been written.
+    #[doc(hidden)]
+    pub fn of(bytes: &[u8]) -> Writer {
+        Writer { bytes: bytes.to_vec() }
+    }
+
+    /// As LEB128.
+    pub fn number(&mut self, value: u64) {
         leb128::put(&mut self.bytes, value);
     }
 
-    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+    /// Their length, then the bytes.
+    pub fn bytes(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
         self.bytes.extend(bytes);
     }
 
-    pub(crate) fn string(&mut self, string: &str) {
+    /// A string.
+    pub fn string(&mut self, string: &str) {
         self.bytes(string.as_bytes());
     }
 
-    pub(crate) fn path(&mut self, path: &Path) {
+    /// A path, of any bytes.
+    pub fn path(&mut self, path: &Path) {
         self.bytes(path.as_os_str().as_bytes());
     }
 
-    pub(crate) fn strings(&mut self, strings: &[String]) {
+    /// A list of strings.
+    pub fn strings(&mut self, strings: &[String]) {
         self.number(strings.len() as u64);
         for string in strings {
             self.string(string);
@@ -117,7 +135,8 @@ impl Writer {
     }
 }
 
-pub(crate) struct Reader<'a> {
+/// Reads what a [`Writer`] wrote. Its errors name the file and the byte.
+pub struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
     path: &'a Path,
@@ -142,41 +161,48 @@ impl<'a> Reader<'a> {
         Reader { bytes, at, path }
     }
 
-    pub(crate) fn error(&self, what: &'static str) -> MeasurementError {
+    /// That what was read last makes no sense as `what`.
+    pub fn error(&self, what: &'static str) -> MeasurementError {
         MeasurementError::Content { path: self.path.to_owned(), offset: self.at, what }
     }
 
-    pub(crate) fn number(&mut self) -> Result<u64, MeasurementError> {
+    /// A number.
+    pub fn number(&mut self) -> Result<u64, MeasurementError> {
         leb128::take(self.bytes, &mut self.at).ok_or_else(|| self.error("number"))
     }
 
     /// A number of things of at least `least_bytes` each: never more than the file can hold.
-    pub(crate) fn count(&mut self, least_bytes: usize) -> Result<usize, MeasurementError> {
+    pub fn count(&mut self, least_bytes: usize) -> Result<usize, MeasurementError> {
         let count = self.number()?;
         let room = (self.bytes.len() - self.at) / least_bytes;
         usize::try_from(count).ok().filter(|c| *c <= room).ok_or_else(|| self.error("count"))
     }
 
-    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], MeasurementError> {
+    /// Bytes behind their length.
+    pub fn bytes(&mut self) -> Result<&'a [u8], MeasurementError> {
         let len = self.count(1)?;
         let bytes = self.bytes.get(self.at..self.at + len).ok_or_else(|| self.error("length"))?;
         self.at += len;
         Ok(bytes)
     }
 
-    pub(crate) fn string(&mut self) -> Result<String, MeasurementError> {
+    /// A string.
+    pub fn string(&mut self) -> Result<String, MeasurementError> {
         Ok(String::from_utf8_lossy(self.bytes()?).into_owned())
     }
 
-    pub(crate) fn path(&mut self) -> Result<PathBuf, MeasurementError> {
+    /// A path.
+    pub fn path(&mut self) -> Result<PathBuf, MeasurementError> {
         Ok(PathBuf::from(std::ffi::OsString::from_vec(self.bytes()?.to_vec())))
     }
 
-    pub(crate) fn strings(&mut self) -> Result<Vec<String>, MeasurementError> {
+    /// A list of strings.
+    pub fn strings(&mut self) -> Result<Vec<String>, MeasurementError> {
         (0..self.count(1)?).map(|_| self.string()).collect()
     }
 
-    pub(crate) fn finish(self) -> Result<(), MeasurementError> {
+    /// Nothing may follow.
+    pub fn finish(self) -> Result<(), MeasurementError> {
         if self.at == self.bytes.len() { Ok(()) } else { Err(self.error("bytes after the end")) }
     }
 }

@@ -158,7 +158,7 @@ impl Measurement {
 }
 
 /// Reads a regular file; other kinds may never end.
-fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
+pub(crate) fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     if !fs::metadata(path)?.is_file() {
         return Err(std::io::Error::other("not a regular file"));
     }

@@ -8,7 +8,7 @@
 use std::io::{self, Write};
 
 use crate::text::acts_on_terminals;
-use callpath_db::{Metric, MetricType, Name, Profile, Quality, Row, RunInfo, ScopeKind, Value, View};
+use callpath_db::{CpuTime, Metric, MetricType, Name, Profile, Quality, Row, RunInfo, ScopeKind, Value, View};
 
 /// The number that a reader checks before all else.
 pub const SCHEMA: u32 = 2;
@@ -96,7 +96,9 @@ fn run(json: &mut Vec<u8>, info: &RunInfo) -> io::Result<()> {
     let times = [
         ("started_unix_ns", Some(info.started_unix_ns).filter(|&ns| ns > 0)),
         ("duration_ns", Some(info.duration_ns)),
-        ("cpu_time_by_kernel_ns", info.cpu_time_by_kernel_ns),
+        ("cpu_time_by_kernel_ns", info.cpu_time_by_kernel.map(CpuTime::total_ns)),
+        ("user_time_by_kernel_ns", info.cpu_time_by_kernel.map(|time| time.user_ns)),
+        ("system_time_by_kernel_ns", info.cpu_time_by_kernel.map(|time| time.system_ns)),
         ("recorder_cpu_ns", info.recorder_cpu_ns),
     ];
     for (key, ns) in times {

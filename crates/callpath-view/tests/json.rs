@@ -5,7 +5,7 @@ mod synthetic;
 use std::collections::BTreeSet;
 
 use callpath_db::{
-    Handlers, Links, Metric, MetricId, MetricType, Name, NodeId, ProcessInfo, Profile, Quality, Query, Scope,
+    CpuTime, Handlers, Links, Metric, MetricId, MetricType, Name, NodeId, ProcessInfo, Profile, Quality, Query, Scope,
     ScopeKind, View, ViewKind,
 };
 use callpath_view::json;
@@ -52,7 +52,7 @@ fn schema_2() {
     (info.working_directory, info.host) = ("/home/me".into(), "host".into());
     info.exit = Some("exit status 0".into());
     (info.started_unix_ns, info.duration_ns) = (8, 9);
-    (info.cpu_time_by_kernel_ns, info.recorder_cpu_ns) = (Some(10), Some(11));
+    (info.cpu_time_by_kernel, info.recorder_cpu_ns) = (Some(CpuTime { user_ns: 7, system_ns: 3 }), Some(11));
     info.notes = vec!["One.".into(), "Two.".into()];
     info.processes.push(ProcessInfo {
         pid: 12,
@@ -69,7 +69,7 @@ fn schema_2() {
     let expected = r#"{"schema":2,"view":"context",
 "metrics":[{"name":"cpu-time","unit":"ns","kind":"sum","type":"integer","source":"clock"},{"name":"depth","unit":"count","kind":"max","type":"integer","source":"kernel"}],
 "quality":{"taken":3,"full":2,"partial":0,"raw_kept":0,"dropped":{"no room":1},"links":{"valid":4,"likely":5,"invalid":6},"overhead_ns":7,"handlers":{"longest_ns":8,"histogram":[0,2,1]}},
-"run":{"command":["./app","\"a b\""],"working_directory":"/home/me","host":"host","exit":"exit status 0","started_unix_ns":8,"duration_ns":9,"cpu_time_by_kernel_ns":10,"recorder_cpu_ns":11,"notes":["One.","Two."],
+"run":{"command":["./app","\"a b\""],"working_directory":"/home/me","host":"host","exit":"exit status 0","started_unix_ns":8,"duration_ns":9,"cpu_time_by_kernel_ns":10,"user_time_by_kernel_ns":7,"system_time_by_kernel_ns":3,"recorder_cpu_ns":11,"notes":["One.","Two."],
 "processes":[
 {"id":12,"parent_id":13,"name":"app","command":["app"],"started_ns":14,"duration_ns":15,"threads":16,"continues":true,"quality":{"taken":3,"full":3,"partial":0,"raw_kept":0,"dropped":{},"links":{"valid":0,"likely":0,"invalid":0},"overhead_ns":0,"handlers":{"longest_ns":0,"histogram":[]}}}]},
 "nodes":[

@@ -48,6 +48,7 @@ pub mod return_reads;
 pub mod stack_switches;
 mod state;
 mod sweep;
+pub mod system_call;
 mod tables;
 mod value;
 mod work;

@@ -10,12 +10,14 @@ use crate::graph::{ModuleFlow, ProcedureGraph};
 use crate::instruction::{Control, Instruction, Operation};
 use crate::state::CALL_CLOBBERED;
 
+const RAX: usize = 0;
+
 /// What may have given a register its value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Definition {
     /// The procedure's caller, or code that is not seen.
     Entry,
-    /// The instruction here; if it is a call, what it calls.
+    /// The instruction here; if it is a call, what it calls; if a system call, the kernel.
     At(LinkAddr),
 }
 
@@ -54,7 +56,9 @@ impl<'g> ReachingDefinitions<'g> {
 /// Changes the definitions before an instruction to those behind it.
 fn define(known: &mut Vec<Definition>, at: LinkAddr, instruction: &Instruction, register: usize) {
     let is_call = instruction.operation() == Operation::Call && instruction.control() != Control::Next;
-    let is_lost = is_call && CALL_CLOBBERED.contains(&register);
+    // The processor leaves rax alone; the kernel returns a result in it.
+    let is_result = instruction.operation() == Operation::SystemCall && register == RAX;
+    let is_lost = is_call && CALL_CLOBBERED.contains(&register) || is_result;
     if is_lost || instruction.replaces().has_general(register) && !is_call {
         known.clear();
     }

@@ -15,12 +15,14 @@ use callpath_image::exports::{Export, Exports};
 use callpath_image::identity::ModuleIdentity;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{AttributeOptions, PRELOAD_PREFIX, Progress};
+use super::options::{AttributeOptions, PRELOAD_PREFIX, Progress};
 use crate::names::{ModuleNames, ProcedureName, SourceLine};
 use crate::permits::Permit;
 use crate::structure::{NEST_TOO_DEEP, ProcedureStructure, StaticKind, StaticScope, cached_structure};
+use crate::system_calls;
 use callpath_measurement::{NamedCode, NamesFile, PARTIAL_ROOT, ProcessFile};
 use callpath_tables::table_cache::TableCache;
+use callpath_x86::system_call::Origin;
 
 /// How often the progress callback hears how many modules have been read.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -82,6 +84,8 @@ pub(super) struct CodeLocation {
     pub(super) line: Option<SourceLine>,
     /// Its procedure has indirect jumps that could not be followed.
     pub(super) jumps_anywhere: bool,
+    /// A frame that was interrupted here was in a system call, whose number comes from there.
+    pub(super) system_call: Option<Origin>,
 }
 
 /// A loop or an inlined call in a procedure.
@@ -283,7 +287,9 @@ impl ModuleCode {
             let declared = within.filter(|_| is_its).and_then(|within| Some(within.source_line(within.location?)));
             let jumps_anywhere = within.is_some_and(|within| within.unresolved_jumps > 0);
             let (procedure, start, named) = (named.name, named.start, named.named);
-            let location = CodeLocation { procedure, start, named, declared, scopes, line, jumps_anywhere };
+            let system_call = system_calls::at(&names, address);
+            let location =
+                CodeLocation { procedure, start, named, declared, scopes, line, jumps_anywhere, system_call };
             self.locations.insert(address, location);
         }
         self.names = Some(names);

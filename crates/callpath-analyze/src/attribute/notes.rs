@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use callpath_db::Profile;
+use callpath_db::{CpuTime, Profile};
 use callpath_measurement::{Measurement, SessionFile};
 
 use super::code::{Code, ModuleCode};
@@ -16,8 +16,8 @@ const HINTS: usize = 3;
 /// Modules with less than this share of the samples in unnamed code get no hint.
 const HINT_SHARE: f64 = 0.02;
 
-/// What ran, how it ended, and the notes for the reader of the profile.
-pub(super) fn describe(profile: &mut Profile, measurement: &Measurement, code: &Code) {
+/// What ran, how it ended, and the notes on the measurement for the reader of the profile.
+pub(super) fn describe(profile: &mut Profile, measurement: &Measurement) {
     let session = &measurement.session;
     let info = &mut profile.info;
     info.command = session.command.clone();
@@ -27,7 +27,7 @@ pub(super) fn describe(profile: &mut Profile, measurement: &Measurement, code: &
     info.host = session.host.clone();
     info.working_directory = session.working_directory.to_string_lossy().into_owned();
     info.exit = session.ended.map(|end| describe_status(end.status)).or_else(|| recorder_is_gone(session));
-    info.cpu_time_by_kernel_ns = session.ended.map(|end| end.user_ns.saturating_add(end.kernel_ns));
+    info.cpu_time_by_kernel = session.ended.map(|end| CpuTime { user_ns: end.user_ns, system_ns: end.kernel_ns });
     info.recorder_cpu_ns = Some(session.recorder_cpu_ns);
     info.directory = measurement.directory.display().to_string();
     info.notes = session.notes.clone();
@@ -36,19 +36,25 @@ pub(super) fn describe(profile: &mut Profile, measurement: &Measurement, code: &
         info.notes
             .push(format!("{} processes were not measured: too many ran at the same time", session.lost_processes));
     }
-    info.notes.extend(why_partial(code));
-    info.notes.extend(code.modules.iter().flat_map(|module| file_notes(module, session)));
-    info.notes.extend(code.modules.iter().filter_map(broken_dwarf));
+}
+
+/// The notes on the code, which follow those on the measurement.
+pub(super) fn code_notes(profile: &Profile, measurement: &Measurement, code: &Code) -> Vec<String> {
+    let session = &measurement.session;
+    let mut notes: Vec<String> = why_partial(code).into_iter().collect();
+    notes.extend(code.modules.iter().flat_map(|module| file_notes(module, session)));
+    notes.extend(code.modules.iter().filter_map(broken_dwarf));
     let all = profile.quality.taken;
-    info.notes.extend(code.modules.iter().filter_map(|module| unresolved_jumps(module, all)));
-    info.notes.extend(code.modules.iter().filter_map(too_deep));
+    notes.extend(code.modules.iter().filter_map(|module| unresolved_jumps(module, all)));
+    notes.extend(code.modules.iter().filter_map(too_deep));
     let least = (profile.quality.taken as f64 * HINT_SHARE) as u64;
     let mut unnamed: Vec<&ModuleCode> =
         code.modules.iter().filter(|m| m.unnamed_samples > least && m.names.is_some() && !m.was_replaced()).collect();
     unnamed.sort_by_key(|m| std::cmp::Reverse(m.unnamed_samples));
     let names: Vec<&ModuleNames> = unnamed.iter().take(HINTS).filter_map(|m| m.names.as_ref()).collect();
-    info.notes.extend(missing_names_hints(&names));
-    info.notes.extend(generated_names_notes(measurement, code, least));
+    notes.extend(missing_names_hints(&names));
+    notes.extend(generated_names_notes(measurement, code, least));
+    notes
 }
 
 /// What a program could have said, or has said badly, of the code that it has generated.

@@ -6,7 +6,7 @@ use super::reshape::Counted;
 use crate::rows::Moves;
 use crate::{Name, NodeId, Scope, ScopeKind, Tree};
 
-/// Module, file where known, procedure; inside it the loops, inlined calls and lines as they are nested. A partial root
+/// Module, file where known, procedure; inside it the loops, inlined calls, lines and system calls as they are nested. A partial root
 /// or thread with a cost of its own stands beside the modules.
 ///
 /// Inclusive counts outermost activations only: a node counts for its code unless the same code is active above it.
@@ -38,7 +38,9 @@ fn lay_out(asked: &Counted) -> (Counted, Vec<NodeId>) {
         let scope = *from.scope(node);
         let above = from.parent(node).map_or(NodeId::ROOT, |parent| place[parent.index()]);
         let here = match scope.kind {
-            ScopeKind::Loop | ScopeKind::Line | ScopeKind::Inlined if from.parent(node).is_some() => {
+            ScopeKind::Loop | ScopeKind::Line | ScopeKind::Inlined | ScopeKind::SystemCall
+                if from.parent(node).is_some() =>
+            {
                 to.child(above, scope)
             }
             ScopeKind::Procedure => {

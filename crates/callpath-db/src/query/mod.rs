@@ -59,10 +59,10 @@ impl Profile {
     /// Every procedure with its cost in the processes and threads that `query` selects; in descending order of self cost by
     /// metric 0, then by name. View, depth, share and folding of the query do not matter.
     pub fn procedures(&self, query: &Query, inlined: Inlined) -> Result<Vec<ProcedureCost>, QueryError> {
-        const BODIES: [ScopeKind; 3] = [ScopeKind::Loop, ScopeKind::Line, ScopeKind::Inlined];
+        const BODIES: [ScopeKind; 4] = [ScopeKind::Loop, ScopeKind::Line, ScopeKind::SystemCall, ScopeKind::Inlined];
         let folded = match inlined {
             Inlined::InTheirProcedures => &BODIES[..],
-            Inlined::Apart => &BODIES[..2],
+            Inlined::Apart => &BODIES[..3],
         };
         let asked = reshape::reshape(self, query, false, folded)?;
         Ok(procedures::procedures(self, &asked.tree))

@@ -42,7 +42,7 @@ pub enum Recursion {
     Suffix(NonZeroU32),
 }
 
-/// A question to a profile. The default asks for the whole context view, without lines.
+/// A question to a profile. The default asks for the whole context view, without lines and system calls.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Query {
     /// Which view.
@@ -75,7 +75,7 @@ impl Default for Query {
             per_thread: false,
             merge_processes: false,
             recursion: Recursion::Full,
-            fold: vec![ScopeKind::Line],
+            fold: vec![ScopeKind::Line, ScopeKind::SystemCall],
             min_share: 0.0,
             max_depth: None,
         }

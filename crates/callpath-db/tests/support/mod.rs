@@ -41,9 +41,9 @@ pub(crate) fn add(profile: &mut Profile, path: &[&str], values: &[u64]) {
 }
 
 /// `$name.1` process 1, `%name.7` thread 7, `?` partial root, `@12` loop at line 12, `:12` line 12 of a.c, `~name`
-/// inlined, `^` frames left out, else a procedure; `module!name` in a module; `name/file` in a file.
+/// inlined, `^` frames left out, `#name` a system call, else a procedure; `module!name` in a module; `name/file` in a file.
 pub(crate) fn step(text: &str, strings: &mut Strings) -> Scope {
-    let (mark, rest) = text.split_at(usize::from("$%?@:~^".contains(&text[..1])));
+    let (mark, rest) = text.split_at(usize::from("$%?@:~^#".contains(&text[..1])));
     let kind = match mark {
         "$" => ScopeKind::Process,
         "%" => ScopeKind::Thread,
@@ -52,6 +52,7 @@ pub(crate) fn step(text: &str, strings: &mut Strings) -> Scope {
         "@" => ScopeKind::Loop,
         ":" => ScopeKind::Line,
         "~" => ScopeKind::Inlined,
+        "#" => ScopeKind::SystemCall,
         _ => ScopeKind::Procedure,
     };
     let mut scope = Scope::new(kind, strings.intern(rest));
@@ -90,6 +91,7 @@ pub(crate) fn shown(view: &View, profile: &Profile) -> String {
             ScopeKind::Inlined => format!("~{}", profile.strings.get(scope.name)),
             ScopeKind::Partial => "?".into(),
             ScopeKind::Truncated => "^".into(),
+            ScopeKind::SystemCall => format!("#{}", profile.strings.get(scope.name)),
             ScopeKind::Process => format!("${}", profile.strings.get(scope.name)),
             ScopeKind::Thread => format!("%{}", profile.strings.get(scope.name)),
             _ => view.name(i, profile).into_owned(),

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use callpath_db::{MetricId, ProcedureCost, Profile, Quality, ScopeKind};
+use callpath_db::{CpuTime, MetricId, ProcedureCost, Profile, Quality, ScopeKind};
 
 use super::label::scope_label;
 use super::page::Page;
@@ -41,13 +41,18 @@ pub(super) fn what_ran(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     if threads > 0 {
         facts.push(count(threads, "thread", "threads"));
     }
-    match (measured_cpu_ns(profile), info.cpu_time_by_kernel_ns.map(duration)) {
-        (Some(ns), Some(kernel)) => facts.push(format!("cpu time {} (by the kernel's account {kernel})", duration(ns))),
+    match (measured_cpu_ns(profile), info.cpu_time_by_kernel.map(by_kernel)) {
+        (Some(ns), Some(kernel)) => facts.push(format!("cpu time {} (by the kernel: {kernel})", duration(ns))),
         (Some(ns), None) => facts.push(format!("cpu time {}", duration(ns))),
-        (None, Some(kernel)) => facts.push(format!("cpu time by the kernel's account {kernel}")),
+        (None, Some(kernel)) => facts.push(format!("cpu time by the kernel: {kernel}")),
         (None, None) => {}
     }
     wrapped(&facts, ", ", page, out)
+}
+
+/// The kernel's account: `1.2 s user, 300 ms system`.
+fn by_kernel(time: CpuTime) -> String {
+    format!("{} user, {} system", duration(time.user_ns), duration(time.system_ns))
 }
 
 /// The quality line: the class of every sample, the share of invalid links if there are any, and what
@@ -64,7 +69,7 @@ pub(super) fn quality(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     if quality.taken > 0 {
         // What samples cost in a process is compared with CPU time of the same processes: the kernel's account is
         // without daemons, and with processes that were not measured.
-        let of_one = || profile.info.cpu_time_by_kernel_ns.filter(|_| process_count(profile) == 1);
+        let of_one = || profile.info.cpu_time_by_kernel.filter(|_| process_count(profile) == 1).map(CpuTime::total_ns);
         let cost = match measured_cpu_ns(profile).or_else(of_one).filter(|&ns| ns > 0) {
             Some(cpu_ns) => format!("{} of the cpu time", percent(quality.overhead_ns, cpu_ns)),
             None => duration(quality.overhead_ns),

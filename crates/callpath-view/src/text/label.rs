@@ -89,6 +89,7 @@ pub(super) fn scope_label(scope: &Scope, profile: &Profile) -> Label {
             (None, None) => (named(scope.name, "loop"), String::new()),
         },
         ScopeKind::Line => (place.unwrap_or_else(|| named(scope.name, "no known line")), String::new()),
+        ScopeKind::SystemCall => (text(scope.name), system_call_suffix(&text(scope.name))),
         ScopeKind::Root | ScopeKind::File | ScopeKind::Pruned | ScopeKind::Truncated | ScopeKind::Gap => {
             (text(scope.name), String::new())
         }
@@ -102,6 +103,11 @@ pub(super) fn source_label(scope: &Scope, profile: &Profile) -> Option<String> {
     let path = printable(profile.strings.get(scope.file.filter(|_| is_code)?));
     let file = path.rsplit('/').next().filter(|file| !file.is_empty())?;
     Some(scope.line.map_or_else(|| file.to_string(), |line| format!("{file}:{line}")))
+}
+
+/// Procedures of the C library have the same names; a call without a name says what it is.
+fn system_call_suffix(name: &str) -> String {
+    if name.starts_with("system call") { String::new() } else { " (system call)".into() }
 }
 
 /// The module of a scope in brackets, unless its name begins with it anyway (`libz.so.1+0x1234`).

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each user takes its part")]
 
-use callpath_db::{Metric, MetricId, NodeId, ProcessInfo, Profile, Scope, ScopeKind};
+use callpath_db::{CpuTime, Metric, MetricId, NodeId, ProcessInfo, Profile, Scope, ScopeKind};
 
 /// A profile under construction: a path is names from the outermost frame, `module!name`, a module holding until the
 /// next one; `@12` is a loop at that line, `~` before a name makes it inlined, `?` partial.
@@ -81,7 +81,7 @@ impl Maker {
         self.profile.quality.overhead_ns = taken * 3_900;
         self.profile.quality.links.valid = taken * 11;
         self.profile.info.recorder_cpu_ns = Some(40_000_000);
-        self.profile.info.cpu_time_by_kernel_ns = Some(taken * 1_004_000);
+        self.profile.info.cpu_time_by_kernel = Some(CpuTime { user_ns: taken * 904_000, system_ns: taken * 100_000 });
         self.profile.info.duration_ns = taken * 1_010_000;
         self.profile
     }

@@ -2,17 +2,48 @@
 
 use std::path::Path;
 
-use callpath_analyze::attribute::{AttributeOptions, attribute};
+use callpath_analyze::attribute::{AttributeOptions, attribute, attribute_and_pack, attribute_packed};
 use callpath_db::Profile;
-use callpath_measurement::{Measurement, newest};
+use callpath_measurement::{Measurement, MeasurementError, PackFile, newest};
 use callpath_view::ViewError;
 
 use crate::output;
 use crate::surroundings::{self, Progress};
 
-/// The profile of a measurement, the newest one here if none is named. Files of it that cannot be read are named on
-/// standard error; it is an error if none can.
+/// The profile of a measurement, the newest one here if none is named: from its pack, if it has one, else from the modules. Files of
+/// it that cannot be read are named on standard error; it is an error if none can.
 pub(crate) fn load(directory: Option<&Path>) -> anyhow::Result<Profile> {
+    let measurement = read(directory)?;
+    let Some(pack) = PackFile::read(&measurement.directory).map_err(|e| of_pack(&e))? else {
+        let mut progress = Progress::new("reading modules");
+        return checked(&measurement, attribute(&measurement, &options(), &mut |done, of| progress.step(done, of)));
+    };
+    checked(&measurement, attribute_packed(&measurement, &pack).map_err(|e| of_pack(&e))?)
+}
+
+/// The same from the modules, which are no longer needed afterwards: what is known of them is put into the measurement's directory.
+pub(crate) fn load_and_pack(directory: Option<&Path>) -> anyhow::Result<Profile> {
+    let measurement = read(directory)?;
+    let directory = &measurement.directory;
+    if let Some(pack) = PackFile::read(directory).map_err(|e| of_pack(&e))? {
+        let path = pack.path.display();
+        anyhow::bail!(
+            "{path} is there already: to pack the measurement anew, where its binaries are, remove the file first"
+        );
+    }
+    let mut progress = Progress::new("reading modules");
+    let (profile, pack) = attribute_and_pack(&measurement, &options(), &mut |done, of| progress.step(done, of));
+    let profile = checked(&measurement, profile)?;
+    if profile.info.exit.is_none() {
+        anyhow::bail!("{} is still growing: pack it when the program has ended", directory.display());
+    }
+    pack.write(directory).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
+    let (path, bytes) = (pack.path.display(), pack.len_bytes());
+    output::say(format!("packed: {path} ({bytes} bytes) has what reports need of the program's files"));
+    Ok(profile)
+}
+
+fn read(directory: Option<&Path>) -> anyhow::Result<Measurement> {
     let found;
     let directory = match directory {
         Some(directory) => directory,
@@ -22,21 +53,31 @@ pub(crate) fn load(directory: Option<&Path>) -> anyhow::Result<Profile> {
         }
     };
     let measurement = Measurement::read(directory).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
-    let losses = measurement.losses();
-    losses.iter().for_each(output::say);
-    let options = AttributeOptions {
+    measurement.losses().iter().for_each(output::say);
+    Ok(measurement)
+}
+
+fn options() -> AttributeOptions {
+    AttributeOptions {
         debug_roots: surroundings::debug_roots(),
         vdso: callpath_target::own_vdso(),
         cache: surroundings::cache_directory(),
-    };
-    let mut progress = Progress::new("reading modules");
-    let profile = attribute(&measurement, &options, &mut |done, of| progress.step(done, of));
+    }
+}
+
+/// A damaged pack is no reason to show less than it promises.
+fn of_pack(error: &MeasurementError) -> anyhow::Error {
+    anyhow::anyhow!("failed to {error}; without that file, the report reads the program's own files")
+}
+
+/// A profile of no process says nothing.
+fn checked(measurement: &Measurement, profile: Profile) -> anyhow::Result<Profile> {
     let still_running = profile.info.exit.is_none();
-    if profile.info.processes.is_empty() && !(still_running && losses.is_empty()) {
+    if profile.info.processes.is_empty() && !(still_running && measurement.unreadable.is_empty()) {
         measurement.session.notes.iter().for_each(output::say);
         anyhow::bail!(
             "{}: no data of any process: none was measured, or the files are missing or damaged",
-            directory.display()
+            measurement.directory.display()
         );
     }
     Ok(profile)

@@ -7,7 +7,7 @@ use callpath_db::{Inlined, Profile, Query, Recursion, ScopeKind, ViewKind};
 use callpath_view::text::{self, TextOptions};
 use clap::ValueEnum;
 
-use super::profile::{load, shown};
+use super::profile::{load, load_and_pack, shown};
 use super::recursion::RecursionArgument;
 use crate::outcome::Outcome;
 use crate::{output, surroundings};
@@ -52,6 +52,9 @@ pub(crate) struct Arguments {
     /// Show source lines as rows of their own
     #[arg(long)]
     lines: bool,
+    /// Show system calls as rows of their own, below the code that made them
+    #[arg(long)]
+    kernel: bool,
     /// Hide loops; their cost belongs to what contains them
     #[arg(long)]
     no_loops: bool,
@@ -62,6 +65,10 @@ pub(crate) struct Arguments {
     /// path) or suffix:N (the innermost N frames) [default: full; text collapses a long tree where that halves it]
     #[arg(long, value_name = "WHAT")]
     recursion: Option<RecursionArgument>,
+    /// Also keep with the measurement what reports need of the program's files: names, lines, loops. The measurement can then be reported
+    /// on any machine
+    #[arg(long)]
+    pack: bool,
     /// Width in columns [default: the terminal's, or 100]
     #[arg(long, value_name = "COLUMNS", value_parser = columns, allow_negative_numbers = true)]
     width: Option<usize>,
@@ -90,6 +97,7 @@ fn columns(typed: &str) -> Result<usize, &'static str> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    let load = if arguments.pack { load_and_pack } else { load };
     let profile = load(arguments.measurement.as_deref())?;
     show(&profile, arguments)?;
     Ok(0)
@@ -140,6 +148,7 @@ fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
 fn folded(arguments: &Arguments) -> Vec<ScopeKind> {
     let asked = [
         (!arguments.lines, ScopeKind::Line),
+        (!arguments.kernel, ScopeKind::SystemCall),
         (arguments.no_loops, ScopeKind::Loop),
         (arguments.no_inlines, ScopeKind::Inlined),
     ];
