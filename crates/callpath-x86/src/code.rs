@@ -116,7 +116,7 @@ impl<'a> ModuleCode<'a> {
     }
 }
 
-/// The words in data that are addresses of code, in files without relocations.
+/// The words in data that are addresses of code, in modules that are not relocated.
 pub(crate) fn words_of_code(input: &CodeInput<'_>, code_map: &CodeMap<'_>) -> Vec<u32> {
     let mut found = Vec::new();
     for (start, bytes) in input.data.iter().filter(|(start, _)| code_map.position(start.0).is_none()) {

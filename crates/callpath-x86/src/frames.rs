@@ -92,11 +92,12 @@ impl<'a> Frames<'a> {
         self.record(recording, state);
     }
 
-    /// Follows control, and again where it did not end as a procedure must.
+    /// Follows control, and repeats it if the procedure does not end as it must.
     ///
-    /// Tallent et al. 2009, section 2.2, check at each return that the return address is at rsp, and mend recipes backwards
-    /// where it is not. Here there are two such repairs: of a start that was entered with more on the stack, and of places in
-    /// the middle where the frame was lost (a loop that lowers rsp each time round), by inference from there to a return.
+    /// Tallent et al. 2009, section 2.2, check at each return that the return address is at rsp, and repair recipes
+    /// backwards where it is not. Here there are two such repairs: of a start that is entered with more on the stack;
+    /// and of code in the middle where the frame was lost (a loop that lowers rsp in each iteration), by inference from
+    /// there to a return.
     fn record(&mut self, mut recording: Recording, mut state: State) {
         let root = recording.root;
         if self.known.recipes.is_seen(root) || self.known.code.known.get(root) {
