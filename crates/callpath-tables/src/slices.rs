@@ -226,7 +226,7 @@ impl Slices {
 
 impl Opened {
     fn new(path: &Path, state: &FileState, entries: Option<FrameEntries>) -> Option<Opened> {
-        // The parts that `find` leaves out, and those that only it needs.
+        // The parts that `Slices::new` leaves out, and those that only it needs.
         let is_superfluous = |name: &str, is_code: bool| {
             let needed = [
                 ".eh_frame",

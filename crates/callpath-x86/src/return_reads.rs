@@ -54,9 +54,9 @@ pub struct Input<'a> {
     pub stubs: &'a [Range<LinkAddr>],
     /// Words for the addresses of other modules' procedures that read their own return addresses.
     pub slots: &'a [LinkAddr],
-    /// Words for the addresses of all other procedures of other modules, ascending.
+    /// Words for the addresses of any procedures of other modules, ascending.
     pub known_slots: &'a [LinkAddr],
-    /// Whether the program's own data have the address of such a procedure.
+    /// Whether the program's own data have the address of a procedure that reads its return address.
     pub is_any_taken: bool,
 }
 
