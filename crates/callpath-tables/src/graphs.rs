@@ -18,8 +18,8 @@ const DIAGNOSTICS_LIMIT: usize = 20;
 
 /// Calls `then` with the control flow of a module, which is dropped afterwards: it is the largest of a module's data.
 /// Procedures' bounds are those of its call frame information. If that covers less than half of the code, or is broken,
-/// they come from the table for the dynamic linker, and elsewhere from the code itself. `then` also receives sentences
-/// about parts of the image that could not be used.
+/// they come from the linker's search table (`.eh_frame_hdr`), and elsewhere from the code itself. `then` also receives
+/// sentences about parts of the image that could not be used.
 pub fn with_flow<T>(module: &Module, then: impl FnOnce(&ModuleFlow<'_>, &[String]) -> T) -> T {
     let (file, image) = (module.file(), module.image());
     let (code, frames) = (file.code(), file.call_frames());

@@ -26,7 +26,7 @@ pub struct Module {
 
 /// The procedures named by its symbols, for analyses of code.
 pub(crate) struct Symbols {
-    /// Where procedures begin by `.symtab`, and by the table for the dynamic linker: in the order of the tables.
+    /// Where procedures begin by `.symtab`, and by `.dynsym`: in the order of the tables.
     full: Vec<LinkAddr>,
     dynamic: Vec<LinkAddr>,
     /// Where parts of procedures begin (`f.cold`), where a frame exists already: by both tables.
@@ -101,8 +101,8 @@ impl Symbols {
         Symbols { named: of(|_| true), named_dynamic: of(|is_dynamic| is_dynamic), full, dynamic, parts }
     }
 
-    /// Where procedures begin: by the table for the dynamic linker, and if `local` also by `.symtab`. Symbols count
-    /// only if their type is that of a procedure; parts of procedures do not count. In no order, with duplicates.
+    /// Where procedures begin: by `.dynsym`, and if `local` also by `.symtab`. Symbols count only if their type is that
+    /// of a procedure; parts of procedures do not count. In no order, with duplicates.
     pub(crate) fn starts(&self, local: bool) -> impl Iterator<Item = LinkAddr> {
         self.full.iter().filter(move |_| local).chain(&self.dynamic).copied()
     }

@@ -158,8 +158,8 @@ pub(crate) fn memo_path(dir: &Path, state: &FileState, options: &RecipeOptions) 
 
 /// ```text
 /// magic 8, checksum u64 of all behind it, table key u128, state (length u32, bytes), kind of identity and use of
-/// return addresses (length u32: 2; u8: 0 build-id, 1 hash of the content; u8: `ReturnUse`), identity (length u32, bytes), segments (count u32; each vaddr, mem_len,
-/// file_offset, file_len: u64, flags u8)
+/// return addresses (length u32: 2; u8: 0 build-id, 1 hash of the content; u8: `ReturnUse`), identity (length u32,
+/// bytes), segments (count u32; each vaddr, mem_len, file_offset, file_len: u64, flags u8)
 /// ```
 fn remember(file: &Path, module: &LoadedModule, key: u128, state: &[u8]) {
     write_memo(file, MAGIC, encode(module, key, state));

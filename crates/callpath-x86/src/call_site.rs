@@ -42,8 +42,8 @@ pub fn calls_before(before: &[u8], return_address: LinkAddr) -> CallsBefore {
 pub struct Leaves {
     /// Addresses outside it, each once, in the order of the code.
     pub to: Vec<LinkAddr>,
-    /// It may leave to anywhere: by a jump through a register or memory, by a return to an address that it stored itself
-    /// (a retpoline), or because its code cannot be decoded completely.
+    /// It may leave to anywhere: by a jump through a register or memory, by a return to an address that it stored
+    /// itself (a retpoline), or because its code cannot be decoded completely.
     pub anywhere: bool,
     /// The address after a call at its end, where it continues if that call returns.
     pub behind_last_call: Option<LinkAddr>,

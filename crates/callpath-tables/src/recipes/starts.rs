@@ -44,12 +44,13 @@ struct Library {
 
 /// The libraries that start stacks, and how they are recognised.
 const LIBRARIES: &[Library] = &[
-    // makecontext puts the address of __start_context where a routine finds its return address: its first instruction. It
-    // leaves the stack that it is on, `mov rsp, rbx`, where rbx leads to the context that follows. glibc's call frame
-    // information (up to 2.36 at least) says that it has a caller.
+    // makecontext stores the address of __start_context as a routine's return address: its first instruction. It leaves
+    // its stack with `mov rsp, rbx`, where rbx points to the context that follows. By glibc's call frame information
+    // (up to 2.36 at least) it has a caller.
     Library { name: "glibc: makecontext", evidence: Evidence::Begins(&[0x48, 0x89, 0xdc]) },
-    // make_fcontext leads the first jump to a trampoline, which pushes the address of `finish` for the routine to return to:
-    // push rbp; jmp rbx; finish: xor rdi, rdi; call _exit; hlt. PHP's fibers, folly's and Rust's `context` have copies.
+    // make_fcontext directs the first jump to a trampoline, which pushes the address of `finish` as the routine's
+    // return address: push rbp; jmp rbx; finish: xor rdi, rdi; call _exit; hlt. PHP's fibers, folly's and Rust's
+    // `context` have copies.
     Library {
         name: "boost.context: make_fcontext",
         evidence: Evidence::Code(Pattern { code: "[55 ff e3 48 31 ff e8 ?? ?? ?? ?? f4]", only: None }),

@@ -1,8 +1,8 @@
 //! The stubs of a procedure linkage table, as linkers write them (System V ABI, section 5.2).
 //!
 //! ```text
-//! [endbr64]; [bnd] jmp [slot]                        what is called
-//! [endbr64]; push index; [bnd] jmp the first stub    where the slot leads until the symbol is bound: the same stub, or another
+//! [endbr64]; [bnd] jmp [slot]                        the called address
+//! [endbr64]; push index; [bnd] jmp the first stub    the slot's target until the symbol is bound: in this stub or another
 //! push [GOT + 8]; [bnd] jmp [GOT + 16]               the first stub
 //! ```
 //!
