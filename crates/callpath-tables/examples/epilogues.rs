@@ -124,8 +124,8 @@ fn step(text: &str) -> Step {
 }
 
 fn epilogues(path: &Path) -> Result<Vec<Vec<Point>>, Box<dyn Error>> {
-    let said = Command::new("objdump").args(["-d", "--no-show-raw-insn", "-w"]).arg(path).output()?;
-    let text = String::from_utf8_lossy(&said.stdout);
+    let output = Command::new("objdump").args(["-d", "--no-show-raw-insn", "-w"]).arg(path).output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
     let (mut found, mut straight): (Vec<Vec<Point>>, Vec<Line>) = (Vec::new(), Vec::new());
     for line in text.lines() {
         let Some((address, text)) = line.trim_start().split_once(":\t") else {

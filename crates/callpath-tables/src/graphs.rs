@@ -78,14 +78,15 @@ fn broken_frames(image: &Image, frames: &CallFrames) -> (Vec<String>, bool) {
     let odd: Vec<&CfiDiagnostic> = frames.diagnostics.iter().filter(|odd| odd.is_of_bounds()).collect();
     let is_broken = odd.iter().any(|odd| !matches!(odd.trouble, CfiTrouble::Table(_)));
     let instead = if is_broken { " (procedures' bounds are guessed from their code there)" } else { "" };
-    let told = odd.iter().take(DIAGNOSTICS_LIMIT);
-    let mut told: Vec<String> =
-        told.map(|odd| format!("failed to make sense of call frame information of {path}: {odd}{instead}")).collect();
-    let left_out = (odd.len() - told.len()) as u64 + if is_broken { frames.diagnostics_left_out } else { 0 };
+    let remarks = odd.iter().take(DIAGNOSTICS_LIMIT);
+    let mut remarks: Vec<String> = remarks
+        .map(|odd| format!("failed to make sense of call frame information of {path}: {odd}{instead}"))
+        .collect();
+    let left_out = (odd.len() - remarks.len()) as u64 + if is_broken { frames.diagnostics_left_out } else { 0 };
     if left_out > 0 {
-        told.push(format!("failed to make sense of call frame information of {path} in {left_out} more places"));
+        remarks.push(format!("failed to make sense of call frame information of {path} in {left_out} more places"));
     }
-    (told, is_broken)
+    (remarks, is_broken)
 }
 
 /// Code of which only the beginning is known: up to the next known beginning, or the end of its range.

@@ -336,7 +336,7 @@ mod tests {
     use callpath_format::table::{RecipeId, Table};
 
     /// A recipe as the walk uses it, without the bits about marks.
-    fn said(table: &Table<'_>, id: Option<RecipeId>) -> Option<(Packed, Option<Recipe>)> {
+    fn recipe_at(table: &Table<'_>, id: Option<RecipeId>) -> Option<(Packed, Option<Recipe>)> {
         let mut packed = table.packed(id?)?;
         packed.head &= !(Packed::PINNED | Packed::PINS_CALLEE | Packed::TAIL_CALLS_ANY);
         if packed.kind() == Packed::UNKNOWN {
@@ -383,7 +383,7 @@ mod tests {
             starts.dedup();
             for (place, at) in starts.iter().enumerate() {
                 let len = starts.get(place + 1).unwrap_or(&range.end).0 - at.0;
-                let (part, all) = (said(&table, table.find(*at)), said(&whole, whole.find(*at)));
+                let (part, all) = (recipe_at(&table, table.find(*at)), recipe_at(&whole, whole.find(*at)));
                 match (part, all) {
                     (None, None) => {}
                     (None, Some(_)) => silent += len,
@@ -405,16 +405,16 @@ mod tests {
         let libraries = libraries.iter().map(|name| Path::new("/lib/x86_64-linux-gnu").join(name));
         let programs = ["/bin/bash", "/bin/ls", "/usr/bin/gcc", "/usr/bin/ld", "/usr/bin/objdump"].map(PathBuf::from);
         let own = std::env::current_exe().unwrap();
-        let mut looked_at = 0;
+        let mut compared_modules = 0;
         let files: Vec<_> = libraries.chain(programs).chain([own]).filter(|path| path.exists()).collect();
         for path in files.iter().map(|path| fs::canonicalize(path).unwrap()) {
             // ld.bfd may be a small program before a large library; all must have code.
             let (equal, silent) = compared(&path);
             assert!(equal > 1000, "{path:?}: {equal}");
             assert!(silent <= equal / 8, "{path:?}: of {silent} bytes against {equal} slices say nothing");
-            looked_at += 1;
+            compared_modules += 1;
         }
-        assert!(looked_at >= 7);
+        assert!(compared_modules >= 7);
     }
 
     #[test]

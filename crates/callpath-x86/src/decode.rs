@@ -115,7 +115,7 @@ impl<'a> Instructions<'a> {
     #[inline(always)]
     pub(crate) fn flow_of(&self, instruction: &Instruction, code_map: &CodeMap<'_>) -> Flow {
         // True of most instructions.
-        if instruction.only_goes_on() {
+        if instruction.only_falls_through() {
             return Flow::Next;
         }
         self.flow_elsewhere(instruction, code_map)

@@ -301,10 +301,10 @@ impl Body {
                     Control::Next | Control::Call | Control::CallIndirect => (StepKind::Plain, None),
                 };
                 // Where another procedure begins, the frame is another, too.
-                let goes_on = |target: &LinkAddr| {
+                let continues = |target: &LinkAddr| {
                     analysis.procedures.binary_search_by_key(target, |procedure| procedure.code.start).is_err()
                 };
-                jumps.extend(jumps_to.filter(goes_on).map(|target| (target, body.steps.len() as u32)));
+                jumps.extend(jumps_to.filter(continues).map(|target| (target, body.steps.len() as u32)));
                 body.steps.push(Step { at: LinkAddr(at), end: LinkAddr(end), kind, recipe: row.recipe });
             }
         }
@@ -323,18 +323,18 @@ impl Body {
     }
 
     /// For each step, whether control continues from it to a valid return.
-    fn believed(&self) -> Vec<bool> {
-        let mut believed: Vec<bool> = self.steps.iter().map(|step| step.kind == StepKind::Returns).collect();
-        let mut pending: Vec<u32> = (0u32..).zip(&believed).filter(|(_, b)| **b).map(|(index, _)| index).collect();
+    fn accepted(&self) -> Vec<bool> {
+        let mut accepted: Vec<bool> = self.steps.iter().map(|step| step.kind == StepKind::Returns).collect();
+        let mut pending: Vec<u32> = (0u32..).zip(&accepted).filter(|(_, b)| **b).map(|(index, _)| index).collect();
         while let Some(to) = pending.pop() {
             let first = self.flow.partition_point(|edge| edge.0 < to);
             for &(_, from) in self.flow[first..].iter().take_while(|edge| edge.0 == to) {
-                if !std::mem::replace(&mut believed[from as usize], true) {
+                if !std::mem::replace(&mut accepted[from as usize], true) {
                     pending.push(from);
                 }
             }
         }
-        believed
+        accepted
     }
 
     /// Steps connected by the flow of control, as ranges of steps; steps in between are included.
@@ -359,7 +359,7 @@ impl Body {
     }
 
     fn procedures(&self, unknown: u16) -> Vec<GeneratedProcedure> {
-        let believed = self.believed();
+        let accepted = self.accepted();
         let mut procedures = Vec::new();
         for group in self.groups() {
             let steps = &self.steps[group.clone()];
@@ -367,7 +367,7 @@ impl Body {
                 continue;
             }
             let steps =
-                || steps.iter().zip(&believed[group.clone()]).filter(|(_, believed)| **believed).map(|(s, _)| s);
+                || steps.iter().zip(&accepted[group.clone()]).filter(|(_, accepted)| **accepted).map(|(s, _)| s);
             let (Some(first), Some(last)) = (steps().next(), steps().next_back()) else { continue };
             let mut rows: Vec<Row> = Vec::new();
             let mut at = first.at;

@@ -247,7 +247,7 @@ impl Instruction {
 
     /// Whether control goes only to the next instruction, whatever the operands are.
     #[inline]
-    pub(crate) fn only_goes_on(&self) -> bool {
+    pub(crate) fn only_falls_through(&self) -> bool {
         self.meaning & ((1 << CONTROL_BITS) - 1) == Control::Next as u8
     }
 

@@ -307,9 +307,9 @@ impl<'g> Liveness<'g> {
     /// What holds at the end of a block along the paths on which control leaves the procedure there.
     fn exit_of(&self, graph: &ProcedureGraph, number: u32, block: &Block) -> Transfer {
         let has = |kinds: &[EdgeKind]| graph.edges_of(number).any(|(_, kind)| kinds.contains(&kind));
-        let goes_on = has(&[EdgeKind::FallThrough, EdgeKind::NotTaken]);
+        let continues = has(&[EdgeKind::FallThrough, EdgeKind::NotTaken]);
         // A branch that is not taken may also leave the procedure.
-        let beside = if goes_on { Transfer::NOTHING } else { Transfer::ANYTHING };
+        let beside = if continues { Transfer::NOTHING } else { Transfer::ANYTHING };
         match block.terminator {
             Terminator::Return => Transfer::RETURN,
             Terminator::TailCall(Some(target)) => self.of_procedure_at(target),

@@ -57,7 +57,7 @@ pub struct RecipeTableBuilder {
     /// `Packed::TAIL_CALLS_ANY`.
     pub(super) pinned: Vec<(Range<LinkAddr>, u16)>,
     /// Code with call frame information that is known to be wrong.
-    disbelieved: Vec<Range<u64>>,
+    ignored: Vec<Range<u64>>,
     /// Whether `pinned` is complete.
     pub(super) knows_pinned: bool,
 }
@@ -80,7 +80,7 @@ impl RecipeTableBuilder {
             rows: Vec::new(),
             contributions: Default::default(),
             pinned: Vec::new(),
-            disbelieved: Vec::new(),
+            ignored: Vec::new(),
             knows_pinned: false,
         }
     }
@@ -133,8 +133,8 @@ impl RecipeTableBuilder {
     }
 
     /// Ignores call frame information for `code`.
-    pub(super) fn disbelieve(&mut self, code: &Range<LinkAddr>) {
-        self.disbelieved.push(code.start.0..code.end.0);
+    pub(super) fn ignore_call_frames(&mut self, code: &Range<LinkAddr>) {
+        self.ignored.push(code.start.0..code.end.0);
     }
 
     /// The number of contributions from all sources. 0 after `spans`.
@@ -146,17 +146,17 @@ impl RecipeTableBuilder {
     pub(super) fn spans(&mut self) -> Vec<Span> {
         let mut spans = Vec::new();
         for (origin, contributions) in Origin::ALL.into_iter().zip(std::mem::take(&mut self.contributions)) {
-            let mut said = flatten(contributions, &self.rows, RecipePool::UNKNOWN);
-            if matches!(origin, Origin::EhFrame | Origin::DebugFrame) && !self.disbelieved.is_empty() {
-                said = change_within(said, self.disbelieved.clone(), |_| RecipePool::UNKNOWN);
-                said.retain(|span| span.recipe != RecipePool::UNKNOWN);
+            let mut of_origin = flatten(contributions, &self.rows, RecipePool::UNKNOWN);
+            if matches!(origin, Origin::EhFrame | Origin::DebugFrame) && !self.ignored.is_empty() {
+                of_origin = change_within(of_origin, self.ignored.clone(), |_| RecipePool::UNKNOWN);
+                of_origin.retain(|span| span.recipe != RecipePool::UNKNOWN);
             }
             if origin != Origin::EhFrame {
-                for span in &mut said {
+                for span in &mut of_origin {
                     span.recipe = self.pool.with_bits(span.recipe, Packed::INFERRED);
                 }
             }
-            spans = overlay(spans, said);
+            spans = overlay(spans, of_origin);
         }
         spans
     }

@@ -39,8 +39,8 @@ pub fn compare(module: &Module, mut each: impl FnMut(Disagreement)) {
         }
         open = id.and_then(|id| table.recipe(id)).filter(|recipe| *recipe != Recipe::UNKNOWN).map(|r| (start, r));
     });
-    let judged = with_input(module.file(), Asked::of_stripped(module), |input| cross_validate(input, &cfi_recipes));
-    for (address, cfi_recipe, evidence, machine_code) in judged {
+    let compared = with_input(module.file(), Asked::of_stripped(module), |input| cross_validate(input, &cfi_recipes));
+    for (address, cfi_recipe, evidence, machine_code) in compared {
         let Some(call_frames) = cfi_recipes.get(cfi_recipe).map(|cfi_recipe| cfi_recipe.recipe) else { continue };
         each(Disagreement { address, evidence, call_frames, machine_code });
     }

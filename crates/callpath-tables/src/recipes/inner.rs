@@ -22,8 +22,8 @@ pub(super) struct Inner {
 
 /// The subroutines in `code`, the bytes of instructions, that contradict `frames`. Only `.eh_frame` is checked.
 pub(super) fn subroutines(code: &[(LinkAddr, &[u8])], frames: &CallFrames) -> Inner {
-    let is_looked_at = |range: &&FrameRange| range.section != CfiSection::DebugFrame;
-    let mut ranges: Vec<&FrameRange> = frames.ranges.iter().filter(is_looked_at).collect();
+    let is_checked = |range: &&FrameRange| range.section != CfiSection::DebugFrame;
+    let mut ranges: Vec<&FrameRange> = frames.ranges.iter().filter(is_checked).collect();
     ranges.sort_by_key(|range| range.code.start);
     let (mut rows, mut procedures) = (Vec::with_capacity(frames.rows.len()), Vec::with_capacity(ranges.len()));
     for (index, range) in ranges.iter().enumerate() {
@@ -32,8 +32,8 @@ pub(super) fn subroutines(code: &[(LinkAddr, &[u8])], frames: &CallFrames) -> In
         if code.is_empty() {
             continue;
         }
-        let said = frames.rows_of(range).iter().take_while(|row| row.start < code.end);
-        rows.extend(said.map(|row| {
+        let described = frames.rows_of(range).iter().take_while(|row| row.start < code.end);
+        rows.extend(described.map(|row| {
             let disp = match frames.recipes.get(row.recipe as usize).map(|recipe| &recipe.cfa) {
                 Some(Cfa::Register { reg: Reg::RSP, disp }) => Some(*disp),
                 _ => None,

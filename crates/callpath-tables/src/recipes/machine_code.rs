@@ -80,10 +80,10 @@ pub(super) fn add(
 ) -> Vec<Procedure> {
     let (image, code) = (module.image(), module.file().code());
     let (keeping, others): (Vec<_>, Vec<_>) = frames.ranges.iter().partition(|range| cfa_is_in_memory(frames, range));
-    let (going_on, mut known) = going_on(&others);
-    let looked_at = keeping.iter().chain(&going_on);
+    let (continuing, mut known) = continuing(&others);
+    let analysed = keeping.iter().chain(&continuing);
     let mut starts: Vec<LinkAddr> = module.symbols().starts(options.call_frames).collect();
-    starts.extend(looked_at.filter(|range| begins_procedure(frames, range)).map(|range| range.code.start));
+    starts.extend(analysed.filter(|range| begins_procedure(frames, range)).map(|range| range.code.start));
     starts.extend(stubs(image, frames));
     let inner = inner::subroutines(&bytes_of(image, &image.instruction_ranges()), frames);
     if !inner.entries.is_empty() {
@@ -93,7 +93,7 @@ pub(super) fn add(
         };
         known.retain(is_outside);
         starts.extend(&inner.entries);
-        inner.contradicted.iter().for_each(|code| builder.disbelieve(code));
+        inner.contradicted.iter().for_each(|code| builder.ignore_call_frames(code));
     }
     // Known code is not analysed, so it is unknown which of its procedures return. If most of the module depends on
     // that, all of it is analysed.
@@ -104,10 +104,10 @@ pub(super) fn add(
     if len(&known) < len(&instructions) / 2 {
         known.clear();
     }
-    let said = Said::new(builder, Asked { code, known: &known, starts }.analysis(module.file()));
-    instructions.iter().for_each(|range| said.add_rows(builder, Origin::Code, range));
-    keeping.iter().for_each(|range| said.add_rows(builder, Origin::CodeOverFrames, &range.code));
-    said.analysis.procedures
+    let added = AddedAnalysis::new(builder, Asked { code, known: &known, starts }.analysis(module.file()));
+    instructions.iter().for_each(|range| added.add_rows(builder, Origin::Code, range));
+    keeping.iter().for_each(|range| added.add_rows(builder, Origin::CodeOverFrames, &range.code));
+    added.analysis.procedures
 }
 
 /// Adds to a table of a part of the code the recipes that need only that part: stubs of the procedure linkage table.
@@ -119,14 +119,14 @@ pub(super) fn add_to_part(builder: &mut RecipeTableBuilder, part: &PartInput<'_>
         .ranges
         .iter()
         .filter(|range| cfa_is_in_memory(frames, range))
-        .for_each(|range| builder.disbelieve(&range.code));
-    inner::subroutines(&[code], frames).within.iter().for_each(|within| builder.disbelieve(within));
+        .for_each(|range| builder.ignore_call_frames(&range.code));
+    inner::subroutines(&[code], frames).within.iter().for_each(|within| builder.ignore_call_frames(within));
     let part = builder.regions.clone();
     for section in stub_sections(file.image(), frames).filter(|section| is_within(&section.code, &part)) {
         let starts = starts.iter().copied().chain(section.stubs().map(|stub| stub.start)).collect();
         let code = std::slice::from_ref(&section.code);
-        let said = Said::new(builder, Asked { code, known: &[], starts }.analysis(file));
-        said.add_rows(builder, Origin::Code, &section.code);
+        let added = AddedAnalysis::new(builder, Asked { code, known: &[], starts }.analysis(file));
+        added.add_rows(builder, Origin::Code, &section.code);
     }
 }
 
@@ -143,15 +143,15 @@ pub(super) struct PartInput<'a> {
 }
 
 /// An analysis whose recipes were added to a builder.
-struct Said {
+struct AddedAnalysis {
     analysis: CodeAnalysis,
     recipes: Vec<RecipeRef>,
 }
 
-impl Said {
-    fn new(builder: &mut RecipeTableBuilder, analysis: CodeAnalysis) -> Said {
+impl AddedAnalysis {
+    fn new(builder: &mut RecipeTableBuilder, analysis: CodeAnalysis) -> AddedAnalysis {
         let recipes = analysis.recipes.iter().map(|recipe| builder.recipe(recipe, &analysis.expressions)).collect();
-        Said { analysis, recipes }
+        AddedAnalysis { analysis, recipes }
     }
 
     /// Adds the analysis' rows for a range.
@@ -190,18 +190,18 @@ fn cfa_is_in_memory(frames: &CallFrames, range: &FrameRange) -> bool {
 /// Partitions the ranges. First: those that seem to continue in code without call frame information, as glibc's clone3
 /// does after its system call, because code and not padding follows. They are analysed too, as the state of that code
 /// begins in them. Second: the code of the others.
-fn going_on<'a>(ranges: &[&'a FrameRange]) -> (Vec<&'a FrameRange>, Vec<Range<LinkAddr>>) {
+fn continuing<'a>(ranges: &[&'a FrameRange]) -> (Vec<&'a FrameRange>, Vec<Range<LinkAddr>>) {
     const ALIGNMENT: u64 = 16;
     let mut sorted = ranges.to_vec();
     sorted.sort_by_key(|range| range.code.start);
-    let (mut going_on, mut known) = (Vec::new(), Vec::new());
+    let (mut continuing, mut known) = (Vec::new(), Vec::new());
     for (index, range) in sorted.iter().enumerate() {
         let end = range.code.end.0;
         let next = sorted.get(index + 1).map_or(end, |next| next.code.start.0);
         let is_padding = next.is_multiple_of(ALIGNMENT) && next.saturating_sub(end) < ALIGNMENT;
-        if next > end && !is_padding { going_on.push(*range) } else { known.push(range.code.clone()) }
+        if next > end && !is_padding { continuing.push(*range) } else { known.push(range.code.clone()) }
     }
-    (going_on, known)
+    (continuing, known)
 }
 
 /// The addresses of stubs of the procedure linkage table without call frame information: lld writes none for it, and

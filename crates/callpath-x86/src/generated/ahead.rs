@@ -80,7 +80,7 @@ fn explore(
     past_calls: bool,
     mut read: impl FnMut(RunAddr, &mut [u8]) -> usize,
 ) -> (Option<Return>, bool) {
-    let mut goes_on = false;
+    let mut leaves = false;
     let mut seen: FxHashMap<u64, State> = FxHashMap::default();
     let mut written: FxHashSet<i64> = FxHashSet::default();
     let mut pending = vec![(start.0, State::START, Named::default())];
@@ -89,14 +89,14 @@ fn explore(
         match seen.get(&at) {
             Some(before) if *before == state => continue,
             // Two paths disagree on the stack: one of them is impossible.
-            Some(before) if before.above_rsp != state.above_rsp => return (None, goes_on),
+            Some(before) if before.above_rsp != state.above_rsp => return (None, leaves),
             // A path on which rbp is lost is no evidence about others.
             Some(_) => continue,
             None => {}
         }
         if seen.len() == MOST_INSTRUCTIONS {
             // The remaining paths could disagree.
-            return (None, goes_on);
+            return (None, leaves);
         }
         let Some(instruction) = instruction_at(at, &mut read) else { continue };
         seen.insert(at, state);
@@ -130,7 +130,7 @@ fn explore(
                     false => named.by(instruction.register(0)),
                     true => pointed_to(&instruction, next, &mut read),
                 };
-                goes_on |= target.is_none() && state.above_rsp == 0;
+                leaves |= target.is_none() && state.above_rsp == 0;
                 if let Some(target) = target {
                     is_followed(target, state, named);
                 }
@@ -143,7 +143,7 @@ fn explore(
                 let arguments_bytes = instruction.immediate().unwrap_or(0) as i64;
                 let here = Return { above_rsp: state.above_rsp, arguments_bytes, rbp: state.rbp };
                 if found.is_some_and(|found| found != here) {
-                    return (None, goes_on);
+                    return (None, leaves);
                 }
                 found = Some(here);
             }
@@ -156,7 +156,7 @@ fn explore(
         CallersRbp::AboveRsp(place) if !is_found(place) => Return { rbp: CallersRbp::Lost, ..found },
         _ => found,
     });
-    (found, goes_on)
+    (found, leaves)
 }
 
 /// The offset from rsp that an instruction writes to.

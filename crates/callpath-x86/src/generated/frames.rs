@@ -223,11 +223,11 @@ impl Follow<'_> {
     fn runs_into(&mut self, mut at: usize, prologue: usize) -> bool {
         while at < prologue {
             let Some(instruction) = self.decode(at) else { return false };
-            let goes_on = matches!(instruction.control(), Control::Next | Control::Branch);
+            let continues = matches!(instruction.control(), Control::Next | Control::Branch);
             // Zero bytes decode as instructions, too.
             let is_data = self.code[at..].starts_with(&[0, 0]);
             let written = instruction.writes();
-            if !goes_on || is_data || written.has_general(RSP) || written.has_general(RBP) {
+            if !continues || is_data || written.has_general(RSP) || written.has_general(RBP) {
                 return false;
             }
             at += instruction.len() as usize;
