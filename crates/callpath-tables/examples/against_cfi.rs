@@ -1,7 +1,8 @@
-//! What machine code alone says, against call frame information: `against_cfi FILE [EVIDENCE|ADDRESS [COUNT]]`.
-//! It does not say which of them is right.
+//! Compares recipes from machine code alone with call frame information: `against_cfi FILE [EVIDENCE|ADDRESS [COUNT]]`.
+//! It does not decide which of them is right.
 //!
-//! Prints how many instructions agree and how many do not, and the procedures with the most points of one kind of evidence.
+//! Prints how many instructions agree and how many do not, and the procedures with the most instructions of one kind of
+//! evidence.
 
 use std::collections::BTreeMap;
 use std::error::Error;

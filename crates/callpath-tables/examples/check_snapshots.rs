@@ -1,4 +1,4 @@
-//! Compares the answers to a stream of snapshots with the truth: `check_snapshots STREAM TRUTH [CACHE_DIR]`.
+//! Compares the answers to a stream of snapshots with the true paths: `check_snapshots STREAM TRUTH [CACHE_DIR]`.
 //!
 //! STREAM is a CPSNAP01 stream, `-` for standard input; TRUTH has a line `<id> <ra1> ... <raN>` for each snapshot. A
 //! path is exact, partial (the innermost frames of the truth) or wrong. Exits with 1 if any path is wrong.

@@ -1,13 +1,14 @@
-//! Table 2's kin of csprof-2006: `epilogues FILE...` prints a line of a Markdown table for each module.
+//! Measures epilogues, as table 2 of csprof-2006: `epilogues FILE...` prints a line of a Markdown table for each
+//! module.
 //!
-//! Columns: code; length of the call frame information (.eh_frame and .eh_frame_hdr) and of the recipe table, bytes; epilogues;
-//! and those of them in which the frame is right at each instruction, by the call frame information alone and by the
+//! Columns: code; length of the call frame information (.eh_frame and .eh_frame_hdr) and of the recipe table, bytes;
+//! epilogues; and those in which the frame is right at each instruction, by call frame information alone and by the
 //! table.
 //!
-//! An epilogue is what `objdump -d` shows in a straight line up to a `ret`, from the first instruction on that gives back a
-//! part of the stack. What is true there follows from its end: a `ret` finds its address at rsp, so the frame's end (CFA) is at
-//! rsp + 8, and each instruction before it moves rsp by what it says. A frame by rbp is right as long as rbp has not been
-//! given back.
+//! An epilogue is a straight sequence of instructions in the output of `objdump -d`, from the first that releases a
+//! part of the stack to a `ret`. The true frame follows from its end: a `ret` finds its address at rsp, so the frame's
+//! end (CFA) is at rsp + 8, and each instruction before changes rsp by a known amount. A frame by rbp is right until
+//! rbp is restored.
 
 use std::error::Error;
 use std::path::Path;
@@ -58,12 +59,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What is true before one instruction of an epilogue.
+/// The true frame before one instruction of an epilogue.
 struct Point {
     address: u64,
-    /// The frame's end, counted from rsp; `None` where only rbp says it.
+    /// The frame's end, counted from rsp; `None`: only known from rbp.
     from_rsp: Option<i64>,
-    /// Whether rbp is the procedure's own still.
+    /// Whether rbp still has the procedure's value.
     has_rbp: bool,
 }
 
@@ -84,15 +85,15 @@ struct Line {
     text: String,
 }
 
-/// What an instruction does to the stack pointer.
+/// The effect of an instruction on the stack pointer.
 enum Step {
-    /// It gives back so many bytes.
+    /// It releases this many bytes.
     Up(i64),
-    /// rsp comes from rbp, and rbp too with `leave`.
+    /// rsp is copied from rbp; with `leave` rbp is restored, too.
     FromRbp,
-    /// Neither rsp nor control is touched.
+    /// It changes neither rsp nor control.
     Nothing,
-    /// No part of an epilogue.
+    /// Not part of an epilogue.
     Other,
 }
 
@@ -123,12 +124,12 @@ fn step(text: &str) -> Step {
 }
 
 fn epilogues(path: &Path) -> Result<Vec<Vec<Point>>, Box<dyn Error>> {
-    let said = Command::new("objdump").args(["-d", "--no-show-raw-insn", "-w"]).arg(path).output()?;
-    let text = String::from_utf8_lossy(&said.stdout);
+    let output = Command::new("objdump").args(["-d", "--no-show-raw-insn", "-w"]).arg(path).output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
     let (mut found, mut straight): (Vec<Vec<Point>>, Vec<Line>) = (Vec::new(), Vec::new());
     for line in text.lines() {
         let Some((address, text)) = line.trim_start().split_once(":\t") else {
-            // A symbol: what is before does not go on here, or does so by chance.
+            // A symbol: the code before it does not continue here, or only by chance.
             straight.clear();
             continue;
         };
@@ -146,7 +147,7 @@ fn epilogues(path: &Path) -> Result<Vec<Vec<Point>>, Box<dyn Error>> {
     Ok(found)
 }
 
-/// The epilogue at the end of a straight line, its last instruction first; `None`: there is nothing but the `ret`.
+/// The epilogue at the end of a straight sequence, its last instruction first; `None`: there is only the `ret`.
 fn epilogue(ret: u64, straight: &[Line]) -> Option<Vec<Point>> {
     let mut points = vec![Point { address: ret, from_rsp: Some(8), has_rbp: false }];
     let (mut from_rsp, mut has_rbp, mut begin) = (Some(8), false, 1);

@@ -1,8 +1,8 @@
 //! Live registers and flags of whole files: `liveness FILE...` prints a line for each.
 //!
-//! Columns: procedures; blocks; the share of the blocks at whose start flags are live; the share at whose start a general-purpose
-//! register is dead, and one of those that the ABI gives to callees (rsp and rbp aside); the time for all graphs and for liveness,
-//! on one core.
+//! Columns: procedures; blocks; the share of blocks at whose start flags are live; the shares at whose start a
+//! general-purpose register is dead, and a caller-saved one (rsp and rbp aside); the time for all graphs and for
+//! liveness, on one core.
 
 use std::error::Error;
 use std::path::Path;

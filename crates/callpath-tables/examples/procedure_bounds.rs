@@ -1,12 +1,13 @@
-//! Procedure bounds found in machine code against the symbols of unstripped files: `procedure_bounds [--show] FILE...`.
+//! Compares procedure bounds found in machine code with the symbols of unstripped files: `procedure_bounds [--show]
+//! FILE...`.
 //!
-//! Each file is analysed as if it had no call frame information and no local symbols. Columns: procedures that symbols
-//! name; precision and recall of the starts that were found; of the starts that were missed and of those that are none,
-//! how many are malignant and how many benign. An error is malignant if, within the procedure that it is in, the code
-//! alone does not give the frame that call frame information gives; else nobody who walks a stack notices it.
+//! Each file is analysed as if it had no call frame information and no local symbols. Columns: procedures with symbols;
+//! precision and recall of the starts that were found; for missed and wrong starts, how many are malignant and how many
+//! benign. An error is malignant if, in its procedure, the frames from the code alone differ from call frame
+//! information; a benign error does not affect stack walks.
 //!
-//! A cold part of a procedure (`f.cold`) is no procedure: a start there is an error. So is one inside of a procedure.
-//! Stubs of the procedure linkage table and code that no symbol names are not counted at all.
+//! A cold part of a procedure (`f.cold`) is not a procedure: a start there is an error, and so is one inside a
+//! procedure. Stubs of the procedure linkage table and code without symbols are not counted.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -28,7 +29,7 @@ struct Figures {
     /// Malignant, benign.
     missed: [usize; 2],
     wrong: [usize; 2],
-    /// Of the wrong ones, those at a cold part's start.
+    /// The wrong ones at the start of a cold part.
     cold: usize,
 }
 
@@ -90,7 +91,7 @@ fn figures(path: &Path, show: bool) -> Result<Figures, Box<dyn Error>> {
     let debug_file = DebugFiles::find(image, &[PathBuf::from(DEFAULT_ROOT)]).debug_file;
     let named = named_starts(image, debug_file.as_ref());
     let around = Procedures::new(Arc::clone(image), debug_file.as_ref());
-    // Instructions of which the code alone does not say what call frame information says.
+    // Instructions for which the code alone and call frame information differ.
     let mut differing = BTreeSet::new();
     compare(&module, |point| {
         if point.evidence != Evidence::Agrees {

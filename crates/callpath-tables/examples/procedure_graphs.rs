@@ -1,9 +1,9 @@
 //! Control flow graphs and loops of whole files: `procedure_graphs [--threads N] [--show] FILE...`.
 //!
-//! Columns: procedures; those of more than one fragment; the share of procedures in which every jump is resolved;
-//! blocks; jumps through tables, and those of them whose table is not bounded by the code but by its contents;
-//! unresolved jumps; code in no block, bytes that are no padding aside; loops, and those of them that are irreducible;
-//! the time for the sweep over all code and for all graphs and loops, after the file was read.
+//! Columns: procedures; those of several fragments; the share of procedures in which every jump is resolved; blocks;
+//! jumps through tables, and those whose table is bounded by its contents, not by the code; unresolved jumps; code in
+//! no block, except padding, bytes; loops, and the irreducible ones; the time for the sweep over all code and for all
+//! graphs and loops, after the file was read.
 
 use std::error::Error;
 use std::path::Path;
@@ -82,7 +82,7 @@ fn milliseconds(time: Duration) -> String {
     format!("{:.0} ms", time.as_secs_f64() * 1e3)
 }
 
-/// All graphs, by so many threads.
+/// All graphs, built by `threads` threads.
 fn graphs(flow: &ModuleFlow<'_>, threads: usize) -> Vec<(ProcedureGraph, LoopForest)> {
     let share = flow.len().div_ceil(threads.max(1) * 16).max(1);
     let next = std::sync::atomic::AtomicUsize::new(0);

@@ -1,12 +1,13 @@
-//! What recipe tables cost: `table_figures FILE...` prints a line of a Markdown table for each.
+//! Measures the cost of recipe tables: `table_figures FILE...` prints a line of a Markdown table for each.
 //!
-//! Columns: code in MB; then with call frame information and without it, on one core: the part of the code that has a
-//! recipe, MB of code a second of CPU time (the best of five), length of the table as a part of the code's; then rows and distinct
-//! recipes (those that are wide), and what a look-up takes: median and quartiles, nanoseconds. Warm: 256 addresses in
-//! turn, as in a loop of samples. Cold: one address of the whole code, when nothing of the table is in any cache.
+//! Columns: code in MB; then with call frame information and without it, on one core: the share of the code with a
+//! recipe, MB of code a second of CPU time (the best of five), the table's length as a share of the code's; then rows
+//! and distinct recipes (the wide ones in parentheses), and the time of a look-up: median and quartiles, nanoseconds.
+//! Warm: 256 addresses in turn, as in a loop of samples. Cold: one address of the whole code, with the table in no
+//! cache.
 //!
-//! The last line is what the machine itself gives in that minute: a load that waits for memory, of which a cold look-up has
-//! one at least, and additions that wait for each other, of which a core does one in a cycle.
+//! The last line has the machine's own figures at the same time: a load that waits for memory, of which a cold look-up
+//! has at least one, and dependent additions, of which a core executes one in a cycle.
 
 use std::arch::x86_64::{_mm_clflush, _mm_lfence, _mm_mfence, _rdtsc};
 use std::error::Error;
@@ -77,7 +78,7 @@ fn best<T>(mut run: impl FnMut() -> T) -> (T, Duration) {
     best
 }
 
-/// Of this thread: a machine with other work on it gives other elapsed times.
+/// The CPU time of this thread: elapsed time depends on the machine's other work.
 fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes to `time` only.
@@ -126,7 +127,7 @@ fn warm(bytes: &[u8]) -> Vec<f64> {
     (0..200).map(|_| round()).collect()
 }
 
-/// Nanoseconds of each of 400 look-ups, all of the table out of the caches; reading the clock taken off.
+/// Nanoseconds of each of 400 look-ups with the table in no cache; the time of reading the clock is subtracted.
 fn cold(bytes: &[u8]) -> Vec<f64> {
     let Ok(table) = Table::new(bytes) else { return Vec::new() };
     let addresses = addresses(&table, 400);
@@ -134,14 +135,13 @@ fn cold(bytes: &[u8]) -> Vec<f64> {
     uncached(&lines, addresses.len(), |number| addresses.get(number).is_some_and(|addr| look_up(&table, *addr)))
 }
 
-/// Nanoseconds of a load that waits for the one before and for memory, in each of 50 rounds of 64 of them, all over 4 MiB
-/// that are in no cache.
+/// Nanoseconds of a dependent load from memory, in each of 50 rounds of 64, all over 4 MiB that are in no cache.
 fn loads() -> Vec<f64> {
     const LOADS: usize = 64;
     const LINE_WORDS: usize = 8;
     let mut memory = vec![0usize; (4 << 20) / size_of::<usize>()];
     let lines = memory.len() / LINE_WORDS;
-    // By a factor that shares none with the number of lines: an order that nothing foresees, and no line twice.
+    // The factor is coprime to the number of lines: an order that cannot be predicted, and no line twice.
     let place = |number: usize| number.wrapping_mul(2_654_435_761) % lines * LINE_WORDS;
     for number in 0..LOADS {
         memory[place(number)] = place(number + 1);
@@ -151,7 +151,8 @@ fn loads() -> Vec<f64> {
     uncached(&bytes, 50, chain).into_iter().map(|all| all / LOADS as f64).collect()
 }
 
-/// Nanoseconds that `work` takes, so many times, each time with the `lines` out of the caches; reading the clock taken off.
+/// Nanoseconds of each of `times` runs of `work`, each with the `lines` evicted from the caches; the time of reading
+/// the clock is subtracted.
 fn uncached(lines: &[*const u8], times: usize, work: impl Fn(usize) -> bool) -> Vec<f64> {
     let ticks_per_ns = ticks_per_ns();
     let timed = |work: &dyn Fn() -> bool| {
@@ -182,7 +183,7 @@ fn additions_per_ns() -> f64 {
     COUNT as f64 / (cpu_time() - start).as_nanos() as f64
 }
 
-/// One addition that the compiler cannot fold with the next.
+/// An addition that the compiler cannot fold with the next.
 fn black_box_add(mut sum: u64) -> u64 {
     // SAFETY: adds one to a register.
     unsafe { std::arch::asm!("add {0}, 1", inout(reg) sum, options(nomem, nostack, pure)) };

@@ -1,30 +1,30 @@
-//! What the cache of tables could not do.
+//! Failures of the table cache.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Something that the cache could not do. The table is as good as without it.
+/// A failure of the cache. The table is as good as without it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CacheTrouble {
     /// The directory cannot be used: nothing is stored.
     Directory {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A file in it is not a table that we can use; it was built again.
+    /// A cached file is not a usable table; the table was built again.
     Rebuilt {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A table could not be stored.
     NotStored {
-        /// Under which name.
+        /// The file's path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }

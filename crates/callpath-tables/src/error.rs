@@ -1,4 +1,4 @@
-//! What can go wrong with a stream of snapshots. Each completes "failed to ...".
+//! Errors of a snapshot stream. Each completes "failed to ...".
 
 use std::io;
 
@@ -8,24 +8,24 @@ pub enum SnapshotError {
     /// The stream of snapshots cannot be read.
     #[error("read the snapshot stream at byte {offset}: {source}")]
     SnapshotRead {
-        /// Where, from the stream's first byte.
+        /// Offset in the stream, bytes.
         offset: u64,
         /// The system's reason.
         source: io::Error,
     },
-    /// The stream is no stream of snapshots.
+    /// The stream is not a snapshot stream.
     #[error("read the snapshot stream: it does not begin with \"CPSNAP01\"")]
     SnapshotMagic,
-    /// The stream ends inside a record. All before it was answered.
+    /// The stream ends inside a record. All records before it were answered.
     #[error("read the record at byte {offset} of the snapshot stream: the stream ends inside it")]
     SnapshotCut {
-        /// Where the record begins, from the stream's first byte.
+        /// The record's offset in the stream, bytes.
         offset: u64,
     },
-    /// A record contradicts itself. All before it was answered.
+    /// A record contradicts itself. All records before it were answered.
     #[error("read the record at byte {offset} of the snapshot stream: {what}")]
     SnapshotRecord {
-        /// Where the record begins, from the stream's first byte.
+        /// The record's offset in the stream, bytes.
         offset: u64,
         /// What is wrong with it.
         what: &'static str,

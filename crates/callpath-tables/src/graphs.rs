@@ -13,32 +13,33 @@ use callpath_x86::graph::{Fragment, FragmentKind, GraphInput, LandingPad, Module
 use crate::module::Module;
 use crate::recipes::machine_code::{Asked, procedures, with_input};
 
-/// So many diagnostics of call frame information are told; more say nothing new.
+/// The most diagnostics of call frame information that are reported.
 const DIAGNOSTICS_LIMIT: usize = 20;
 
-/// Calls `then` with the control flow of a module, which is dropped behind it: it is the largest of what is known of one. Procedures' bounds are those of its call frame information; where
-/// that speaks of less than half of the code, or is broken, they are what the linker's table of it says, and elsewhere what the code
-/// itself shows. `then` is also told what of the image could not be used, as sentences.
+/// Calls `then` with the control flow of a module, which is dropped afterwards: it is the largest of a module's data.
+/// Procedures' bounds are those of its call frame information. If that covers less than half of the code, or is broken,
+/// they come from the linker's search table (`.eh_frame_hdr`), and elsewhere from the code itself. `then` also receives
+/// sentences about parts of the image that could not be used.
 pub fn with_flow<T>(module: &Module, then: impl FnOnce(&ModuleFlow<'_>, &[String]) -> T) -> T {
     let (file, image) = (module.file(), module.image());
     let (code, frames) = (file.code(), file.call_frames());
     let named = module.symbols().starts_and_parts();
     let is_named_part = |at| named.binary_search_by_key(&at, |named| named.0).is_ok_and(|index| named[index].1);
     let kind = |range: &callpath_image::cfi::FrameRange| {
-        // A part that is run before there is a frame looks like a procedure.
+        // A part that runs before there is a frame looks like a procedure.
         if is_named_part(range.code.start) {
             return FragmentKind::Part;
         }
         let recipe = frames.rows_of(range).first().and_then(|row| frames.recipes.get(row.recipe as usize));
         match recipe.map(|recipe| recipe.cfa) {
-            // Like a procedure, or like a part of one that has no frame there.
+            // A procedure, or a part of one without a frame there.
             Some(Cfa::Register { reg: Reg::RSP, disp: 8 }) => FragmentKind::Unknown,
             Some(Cfa::Register { .. }) => FragmentKind::Part,
             _ => FragmentKind::Unknown,
         }
     };
     let mut fragments = stubs(image);
-    // One entry of theirs speaks of all stubs of a section.
+    // One entry describes all stubs of a section.
     let is_stub = |at| fragments.binary_search_by_key(&at, |stub: &Fragment| stub.code.start).is_ok();
     let ranges: Vec<_> = frames.ranges.iter().filter(|range| !is_stub(range.code.start)).collect();
     fragments.extend(ranges.into_iter().map(|range| Fragment { code: range.code.clone(), kind: kind(range) }));
@@ -71,23 +72,24 @@ pub fn with_flow<T>(module: &Module, then: impl FnOnce(&ModuleFlow<'_>, &[String
     })
 }
 
-/// What is wrong with the call frame information, as far as bounds depend on it, and whether any are missing.
+/// What is wrong with the call frame information, as far as bounds depend on it, and whether any of it is missing.
 fn broken_frames(image: &Image, frames: &CallFrames) -> (Vec<String>, bool) {
     let path = image.origin().display();
     let odd: Vec<&CfiDiagnostic> = frames.diagnostics.iter().filter(|odd| odd.is_of_bounds()).collect();
     let is_broken = odd.iter().any(|odd| !matches!(odd.trouble, CfiTrouble::Table(_)));
     let instead = if is_broken { " (procedures' bounds are guessed from their code there)" } else { "" };
-    let told = odd.iter().take(DIAGNOSTICS_LIMIT);
-    let mut told: Vec<String> =
-        told.map(|odd| format!("failed to make sense of call frame information of {path}: {odd}{instead}")).collect();
-    let left_out = (odd.len() - told.len()) as u64 + if is_broken { frames.diagnostics_left_out } else { 0 };
+    let remarks = odd.iter().take(DIAGNOSTICS_LIMIT);
+    let mut remarks: Vec<String> = remarks
+        .map(|odd| format!("failed to make sense of call frame information of {path}: {odd}{instead}"))
+        .collect();
+    let left_out = (odd.len() - remarks.len()) as u64 + if is_broken { frames.diagnostics_left_out } else { 0 };
     if left_out > 0 {
-        told.push(format!("failed to make sense of call frame information of {path} in {left_out} more places"));
+        remarks.push(format!("failed to make sense of call frame information of {path} in {left_out} more places"));
     }
-    (told, is_broken)
+    (remarks, is_broken)
 }
 
-/// Code of which only its beginning is known: up to the next that is known of, or the end of its range.
+/// Code of which only the beginning is known: up to the next known beginning, or the end of its range.
 fn without_entry(frames: &CallFrames, code: &[Range<LinkAddr>]) -> Vec<Fragment> {
     if frames.without_entry.is_empty() {
         return Vec::new();
@@ -103,7 +105,7 @@ fn without_entry(frames: &CallFrames, code: &[Range<LinkAddr>]) -> Vec<Fragment>
     frames.without_entry.iter().filter_map(fragment).collect()
 }
 
-/// Sorted, with those that touch or overlap made one.
+/// Sorts ranges, and joins those that touch or overlap.
 fn joined(mut ranges: Vec<Range<LinkAddr>>) -> Vec<Range<LinkAddr>> {
     ranges.sort_by_key(|range| range.start);
     let mut joined: Vec<Range<LinkAddr>> = Vec::with_capacity(ranges.len());

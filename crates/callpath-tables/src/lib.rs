@@ -1,5 +1,5 @@
-//! What callpath knows of a module's code: recipe tables, their cache, control flow graphs, and walks over snapshots by the tables.
-//! No measurements, profiles or live processes here.
+//! Recipe tables of modules, their cache, control flow graphs, and walks over snapshots by the tables. No measurements,
+//! profiles or live processes here.
 #![deny(unsafe_code)]
 
 mod cache_trouble;

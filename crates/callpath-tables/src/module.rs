@@ -1,8 +1,9 @@
-//! A module as this process knows it: what its file says ([`ModuleFile`]), and what analyses find by that. Each is found when it is
-//! first asked for, and then shared by recipes, graphs, names and links.
+//! A module as this process knows it: the contents of its file ([`ModuleFile`]), and the results of analyses. Each is
+//! computed when it is first asked for, and then shared by recipes, graphs, names and links.
 //!
-//! It lives as long as it is asked: a table's builder drops it with the table, a report keeps the image and what few facts it still
-//! needs. Control flow is no part of it: [`crate::graphs::with_flow`] gives it for as long as it is looked at.
+//! Its owner decides how long it lives: a table's builder drops it with the table, a report retains the image and the
+//! few facts that it still needs. Control flow is not part of it: [`crate::graphs::with_flow`] provides it for a
+//! limited time.
 
 use std::ops::Range;
 use std::path::Path;
@@ -23,16 +24,16 @@ pub struct Module {
     stack_starts: OnceLock<Vec<Range<LinkAddr>>>,
 }
 
-/// What its symbols say of procedures, for analyses of code.
+/// The procedures named by its symbols, for analyses of code.
 pub(crate) struct Symbols {
-    /// Where procedures begin by `.symtab`, and by the dynamic linker's table: in the order of the tables.
+    /// Where procedures begin by `.symtab`, and by `.dynsym`: in the order of the tables.
     full: Vec<LinkAddr>,
     dynamic: Vec<LinkAddr>,
-    /// Where parts of procedures begin (`f.cold`), in the midst of their frames: by both.
+    /// Where parts of procedures begin (`f.cold`), where a frame exists already: by both tables.
     parts: Vec<LinkAddr>,
-    /// Those that nobody calls, by name.
+    /// Procedures without a caller, by name.
     named: Named,
-    /// The same of the symbols that are left in a stripped module.
+    /// The same for the symbols that remain in a stripped module.
     named_dynamic: Named,
 }
 
@@ -42,28 +43,28 @@ impl Module {
         Image::read(path).map(Module::from)
     }
 
-    /// Of an image that was read.
+    /// A module with this image.
     pub fn new(image: Arc<Image>) -> Module {
         Module { file: ModuleFile::new(image), symbols: OnceLock::new(), stack_starts: OnceLock::new() }
     }
 
-    /// What its file says.
+    /// The parsed file.
     pub fn file(&self) -> &ModuleFile {
         &self.file
     }
 
-    /// Its file's bytes.
+    /// The file's bytes.
     pub fn image(&self) -> &Arc<Image> {
         self.file.image()
     }
 
-    /// The code that nobody calls, by all that is known of the module: see [`starts`].
+    /// The code without a caller, from all that is known of the module: see [`starts`].
     pub fn stack_starts(&self) -> &[Range<LinkAddr>] {
         self.stack_starts
             .get_or_init(|| starts::find(self.image(), self.file.call_frames(), self.symbols().named(true)))
     }
 
-    /// Drops the relocations, which take most room where a structure was found before.
+    /// Drops the relocations, which take most memory once a structure is built.
     pub fn release_relocations(&mut self) {
         self.file.release_relocations();
     }
@@ -91,7 +92,7 @@ impl Symbols {
             starts.push(symbol.code.start);
             named.extend(starts::part_of(symbol.name).map(|part| (symbol.code, part, symbol.is_dynamic)));
         });
-        // They stay for as long as a table is built.
+        // They live as long as a table is built.
         [&mut full, &mut dynamic, &mut parts].into_iter().for_each(Vec::shrink_to_fit);
         let of = |is_wanted: fn(bool) -> bool| {
             let wanted = named.iter().filter(|(.., is_dynamic)| is_wanted(*is_dynamic));
@@ -100,13 +101,13 @@ impl Symbols {
         Symbols { named: of(|_| true), named_dynamic: of(|is_dynamic| is_dynamic), full, dynamic, parts }
     }
 
-    /// Where procedures begin: as the dynamic linker's table says, and with `local` also `.symtab`. Labels count only if they are said to
-    /// be procedures, parts of procedures do not. In no order, some twice.
+    /// Where procedures begin: by `.dynsym`, and if `local` also by `.symtab`. Symbols count only if their type is that
+    /// of a procedure; parts of procedures do not count. In no order, with duplicates.
     pub(crate) fn starts(&self, local: bool) -> impl Iterator<Item = LinkAddr> {
         self.full.iter().filter(move |_| local).chain(&self.dynamic).copied()
     }
 
-    /// All starts, each once, ascending, and whether each is that of a part.
+    /// All starts without duplicates, ascending, and whether each is that of a part.
     pub(crate) fn starts_and_parts(&self) -> Vec<(LinkAddr, bool)> {
         let of_parts = self.parts.iter().map(|start| (*start, true));
         let mut starts: Vec<_> = self.starts(true).map(|start| (start, false)).chain(of_parts).collect();
@@ -115,7 +116,7 @@ impl Symbols {
         starts
     }
 
-    /// The procedures that nobody calls, by name; `local` as with [`starts`](Symbols::starts).
+    /// The procedures without a caller, by name; `local` as with [`starts`](Symbols::starts).
     pub(crate) fn named(&self, local: bool) -> &Named {
         if local { &self.named } else { &self.named_dynamic }
     }

@@ -1,4 +1,4 @@
-//! What a module's file gives callpath to work with: names, debug information, and how much of its code can be unwound.
+//! What a module's file provides for profiling: names, debug information, and how much of its code can be unwound.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -17,50 +17,50 @@ use crate::module::Module;
 use crate::recipes::RecipeOptions;
 use crate::table_cache::TableCache;
 
-/// How many bytes of code have recipes, and from where. Padding that nothing speaks of is no code.
+/// How many bytes of code have recipes, by source. Padding without a recipe does not count as code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CodeShares {
-    /// By call frame information.
+    /// From call frame information.
     pub frames_bytes: u64,
-    /// By the machine code, where call frame information is silent.
+    /// From the machine code, where call frame information is silent.
     pub analysis_bytes: u64,
-    /// By nothing.
+    /// Without a recipe.
     pub unknown_bytes: u64,
 }
 
 impl CodeShares {
-    /// All code.
+    /// All code, bytes.
     pub fn total_bytes(&self) -> u64 {
         self.frames_bytes + self.analysis_bytes + self.unknown_bytes
     }
 }
 
-/// One module.
+/// The facts about one module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ModuleFacts {
-    /// Its file.
+    /// Its file's path.
     pub path: PathBuf,
-    /// The linker's identity, hexadecimal.
+    /// The linker's build-id, hexadecimal.
     pub build_id: Option<String>,
-    /// Its own names.
+    /// The symbols in the file.
     pub symbols: SymbolLevel,
-    /// Its own DWARF.
+    /// The DWARF in the file.
     pub dwarf: DwarfLevel,
-    /// The separate debug file that belongs to it, if there is one: where, its names, its DWARF.
+    /// The separate debug file that belongs to it, if there is one: its path, symbols and DWARF.
     pub debug_file: Option<(PathBuf, SymbolLevel, DwarfLevel)>,
-    /// What is odd about the file or its debug files.
+    /// Oddities of the file or its debug files, as sentences.
     pub diagnostics: Vec<String>,
-    /// Its code.
+    /// How much of its code has recipes.
     pub code: CodeShares,
-    /// It holds a Go runtime.
+    /// Whether it contains a Go runtime.
     pub is_go: bool,
-    /// The GNU C library's release, if this is it.
+    /// The GNU C library's release, if it is that library.
     pub glibc: Option<String>,
 }
 
 impl ModuleFacts {
-    /// Reads the module at `path` and its debug files below `debug_roots`, and makes its recipe tables, or takes them
-    /// from the cache.
+    /// Reads the module at `path` and its debug files below `debug_roots`. Its recipe tables are built, or taken from
+    /// the cache.
     pub fn read(path: &Path, debug_roots: &[PathBuf], cache: &TableCache) -> Result<ModuleFacts, ImageError> {
         let module = Module::read(path)?;
         let image = module.image();
@@ -79,13 +79,13 @@ impl ModuleFacts {
         })
     }
 
-    /// All its procedures have names, from its own symbols or its debug file's.
+    /// Whether all its procedures have names, from its own symbols or its debug file's.
     pub fn has_all_names(&self) -> bool {
         let of_debug_file = self.debug_file.as_ref().is_some_and(|(_, symbols, _)| *symbols == SymbolLevel::Full);
         self.symbols == SymbolLevel::Full || of_debug_file
     }
 
-    /// The most DWARF that belongs to it.
+    /// The higher of its own level of DWARF and its debug file's.
     pub fn best_dwarf(&self) -> DwarfLevel {
         self.debug_file.as_ref().map_or(self.dwarf, |(_, _, dwarf)| self.dwarf.max(*dwarf))
     }
@@ -111,7 +111,7 @@ fn shares(module: &Module, cache: &TableCache) -> CodeShares {
 }
 
 impl CodeShares {
-    /// Adds code of which call frame information says nothing.
+    /// Adds code that call frame information does not cover.
     fn silent(&mut self, image: &Image, gap: Range<u64>, by_all: &[Range<u64>]) {
         if gap.start >= gap.end {
             return;

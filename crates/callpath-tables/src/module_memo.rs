@@ -1,9 +1,11 @@
-//! What a recorder needs of a module without reading the module: remembered under the state of its file.
+//! Memos: what a recorder needs of a module, stored on disk with the state of the module's file, so that the module
+//! need not be read.
 //!
-//! A table belongs to content ([`crate::table_cache`]), and finding a table means hashing the content: tens of milliseconds
-//! for a large program, at each start of it. The kernel changes a file's status time (`ctime`) with every change of its
-//! content and lets nobody set it, so a file with the same device, inode, length and status time has the content that it
-//! had. A file that was changed within the clock's resolution before it was read is not remembered.
+//! A table belongs to content ([`crate::table_cache`]), and finding a table requires hashing the content: tens of
+//! milliseconds for a large program, at each of its starts. The kernel changes a file's status time (`ctime`) with
+//! every change of its content, and no program can set it. So a file with the same device, inode, length and status
+//! time has the same content. For a file that was changed within the clock's resolution before it was read, no memo is
+//! written.
 
 use std::fs::{self, OpenOptions};
 use std::io::Read;
@@ -26,19 +28,19 @@ use crate::slices::{Slices, Tables};
 use crate::table_cache::{ANALYSER_VERSION, TableCache, write_new};
 
 const MAGIC: [u8; 8] = *b"CPMEMO03";
-/// Two changes may have one status time if they are closer than the clock that stamps them, a tick or so.
+/// Two changes closer than a tick of the clock that stamps them may have the same status time.
 const CLOCK_RESOLUTION: Duration = Duration::from_millis(100);
-/// A memo is a few hundred bytes; a longer file is none.
+/// A memo is a few hundred bytes; a longer file is not a memo.
 const LONGEST_BYTES: u64 = 1 << 16;
 
 /// What a recorder needs of a module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LoadedModule {
-    /// Which build it is.
+    /// Its build.
     pub identity: ModuleIdentity,
     /// Its loadable segments.
     pub segments: Vec<Segment>,
-    /// What its code does with return addresses.
+    /// How its code uses return addresses.
     pub return_use: ReturnUse,
     /// Its recipe table.
     pub table: Vec<u8>,
@@ -76,20 +78,20 @@ impl FileState {
     }
 }
 
-/// What was found of a module at a first look.
+/// The result of a first look at a module.
 pub enum FirstLook {
-    /// All, from memory.
+    /// Everything, from a memo.
     Known(LoadedModule),
-    /// All but its table, which is still to be built.
+    /// Everything except its table, which is still to be built.
     New(Box<Unfinished>),
-    /// A large module, whose table is built in slices, and the slices that are known from memory.
+    /// A large module, whose table is built in slices, and its cached slices.
     Sliced(Arc<Slices>, Tables),
 }
 
 /// A module whose table is still to be built.
 #[derive(Clone)]
 pub struct Unfinished {
-    /// Unless it can be read again.
+    /// `None`: the file can be read again.
     image: Option<Arc<Image>>,
     path: PathBuf,
     state: FileState,
@@ -103,20 +105,20 @@ impl Unfinished {
         Unfinished { image: None, path: path.to_owned(), state, options: *options, module }
     }
 
-    /// What is known of it; the table is empty.
+    /// The facts about the module; its table is empty.
     pub fn module(&self) -> &LoadedModule {
         &self.module
     }
 
-    /// Makes the table, or finds it in the cache, and remembers the module. Its table is empty if its file is no longer what
-    /// it was.
+    /// Builds the table, or finds it in the cache, and writes the memo. The table is empty if the file has changed
+    /// since.
     pub fn finish(self, cache: &TableCache) -> LoadedModule {
         let mut module = self.module;
         let as_it_was = || fs::metadata(&self.path).is_ok_and(|m| FileState::of(&m) == self.state);
         let image = self.image.or_else(|| Image::read(&self.path).ok().filter(|_| as_it_was()).map(Arc::new));
         let Some(image) = image else { return module };
         let (build, key) = cache.table_and_key(&Module::new(image), &self.options);
-        // Where each recipe says it, nothing need be said of the module.
+        // If each recipe has this flag, the module's flag is not needed.
         module.return_use.catches &= !Table::new(&build.bytes).is_ok_and(|table| table.header().knows_pinned);
         module.table = build.bytes;
         let file = cache.directory().map(|dir| memo_path(dir, &self.state, &self.options));
@@ -127,7 +129,7 @@ impl Unfinished {
     }
 }
 
-/// The module in the file at `path`, from memory if the file is as it was. Takes no time worth mention.
+/// Looks up the module in the file at `path`, in its memo if the file is unchanged. Takes negligible time.
 pub fn find(cache: &TableCache, path: &Path, options: &RecipeOptions) -> Result<FirstLook, ImageError> {
     let failed = |source| ImageError::Read { path: path.to_owned(), source };
     let state = FileState::of(&fs::metadata(path).map_err(failed)?);
@@ -145,7 +147,7 @@ pub fn find(cache: &TableCache, path: &Path, options: &RecipeOptions) -> Result<
         return_use: ReturnUse::of(&image, path),
         table: Vec::new(),
     };
-    // Many modules may wait for their tables. What lies in a process's own directory is gone with it.
+    // Many modules may wait for their tables. A file in a process's own directory disappears with the process.
     let image = Some(Arc::new(image)).filter(|_| path.starts_with("/proc"));
     Ok(FirstLook::New(Box::new(Unfinished { image, path: path.to_owned(), state, options: *options, module })))
 }
@@ -156,14 +158,14 @@ pub(crate) fn memo_path(dir: &Path, state: &FileState, options: &RecipeOptions) 
 
 /// ```text
 /// magic 8, checksum u64 of all behind it, table key u128, state (length u32, bytes), kind of identity and use of
-/// return addresses (length u32: 2; u8: 0 build-id, 1 hash of the content; u8: `ReturnUse`), identity (length u32, bytes), segments (count u32; each vaddr, mem_len,
-/// file_offset, file_len: u64, flags u8)
+/// return addresses (length u32: 2; u8: 0 build-id, 1 hash of the content; u8: `ReturnUse`), identity (length u32,
+/// bytes), segments (count u32; each vaddr, mem_len, file_offset, file_len: u64, flags u8)
 /// ```
 fn remember(file: &Path, module: &LoadedModule, key: u128, state: &[u8]) {
     write_memo(file, MAGIC, encode(module, key, state));
 }
 
-/// Writes a memo of which `body` is what its checksum covers. One that cannot be written costs time, nothing else.
+/// Writes a memo whose checksum covers `body`. A failure is ignored: it only costs time later.
 pub(crate) fn write_memo(file: &Path, magic: [u8; 8], body: Vec<u8>) {
     let header: Vec<u8> = magic.into_iter().chain(xxh3_64(&body).to_le_bytes()).collect();
     let temporary = file.with_extension(format!("{}.new", std::process::id()));
@@ -172,7 +174,7 @@ pub(crate) fn write_memo(file: &Path, magic: [u8; 8], body: Vec<u8>) {
     }
 }
 
-/// What a memo says of a module.
+/// Encodes the body of a memo.
 pub(crate) fn encode(module: &LoadedModule, key: u128, state: &[u8]) -> Vec<u8> {
     let mut body = key.to_le_bytes().to_vec();
     let mut sized = |bytes: &[u8]| {
@@ -199,7 +201,7 @@ fn recall(cache: &TableCache, file: &Path, state: &FileState, options: &RecipeOp
     Some(LoadedModule { identity, segments, return_use, table: cache.cached(key)?.bytes })
 }
 
-/// The bytes of a memo, if it is this user's.
+/// The bytes of a memo. `None`: it cannot be read, or another user owns it.
 pub(crate) fn read_memo(file: &Path, user: u32) -> Option<Vec<u8>> {
     let mut opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(file).ok()?;
     let metadata = opened.metadata().ok()?;
@@ -217,7 +219,7 @@ fn decode(bytes: &[u8], state: &[u8]) -> Option<Facts> {
     decode_facts(bytes, MAGIC, state).filter(|(_, rest)| rest.is_empty()).map(|(facts, _)| facts)
 }
 
-/// What a memo of this magic says of a module, and what follows that.
+/// The facts in a memo with this magic, and the bytes after them.
 pub(crate) fn decode_facts<'a>(bytes: &'a [u8], magic: [u8; 8], state: &[u8]) -> Option<(Facts, &'a [u8])> {
     let wanted = magic;
     let (magic, rest) = bytes.split_first_chunk::<8>()?;
@@ -262,7 +264,7 @@ pub(crate) fn decode_facts<'a>(bytes: &'a [u8], magic: [u8; 8], state: &[u8]) ->
     Some(((u128::from_le_bytes(*key), identity, segments.collect(), return_use), rest))
 }
 
-/// For a fuzzer: any bytes as a memo.
+/// For a fuzzer: reads any bytes as a memo.
 #[doc(hidden)]
 pub fn fuzz_memo(bytes: &[u8]) {
     drop(decode(bytes, b"state"));
@@ -302,18 +304,18 @@ mod tests {
         let file = memo_path(&dir.path().join("cache"), &state, &options);
         assert_eq!(recall(&cache, &file, &state, &options).as_ref(), Some(&first));
         assert!(matches!(find(&cache, &path, &options), Ok(FirstLook::Known(module)) if module == first));
-        // The same name, another program.
+        // The same name with another program.
         fs::copy("/bin/cat", &path).unwrap();
         let other = load();
         assert_ne!(other.identity, first.identity);
-        // It has only just changed: not remembered.
+        // It has only just changed: no memo is written.
         assert_eq!(memos(), 1);
-        // One that is replaced before its table is built has none.
+        // A file that is replaced before its table is built gets no memo.
         fs::copy("/bin/ls", &path).unwrap();
         let Ok(FirstLook::New(unfinished)) = find(&cache, &path, &options) else { panic!("known, though it is new") };
         fs::copy("/bin/cat", &path).unwrap();
         assert!(unfinished.finish(&cache).table.is_empty());
-        // A damaged memo is no memo.
+        // A damaged memo is rejected.
         let whole = fs::read(&file).unwrap();
         for at in 0..whole.len() {
             let mut changed = whole.clone();

@@ -1,4 +1,4 @@
-//! Recipe tables: what is known of a module's frames, from all sources, laid into one table.
+//! Recipe tables: the frames of a module, from all sources, in one table.
 
 mod build;
 mod builder;
@@ -25,7 +25,7 @@ pub use comparison::{Disagreement, compare, disagreements};
 pub use machine_code::procedures;
 pub use table_build::{RecipeDiagnostic, RecipeOptions, TableBuild, TableStats};
 
-/// For fuzzing: whatever a table's bytes say, asking it ends without a panic; one that passes its check has a recipe for
+/// For fuzzing: look-ups in a table of any bytes end without a panic; a table that passes its check has a recipe for
 /// every address of its regions.
 #[doc(hidden)]
 pub fn fuzz_table(bytes: &[u8]) {
@@ -39,7 +39,7 @@ pub fn fuzz_table(bytes: &[u8]) {
             assert!(table.expression(expression).is_some());
         }
     }
-    // Of a table that is not sound the list may be long.
+    // The list of an unsound table may be long.
     if is_sound || bytes.len() <= 4096 {
         let mut last = None;
         table.for_each_row(|start, id| {

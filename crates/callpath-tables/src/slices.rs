@@ -1,8 +1,8 @@
 //! The recipe table of a large module, in slices: each is a table of a part of its code, built on request.
 //!
-//! A slice says what call frame information says. What it takes an analysis of the whole module's code to know is unknown in it:
-//! the table of the whole module ([`Slices::whole`]) answers that. So only modules are sliced whose call frame information
-//! speaks of most of their code.
+//! A slice contains what call frame information provides. Recipes that require an analysis of the whole module's code
+//! are unknown in it; the table of the whole module ([`Slices::whole`]) has them. So only modules are sliced whose call
+//! frame information covers most of their code.
 //!
 //! ```text
 //! DIR/<hash>.memo       which slices are cached, of a module in this state
@@ -35,12 +35,12 @@ use crate::table_cache::{ANALYSER_VERSION, TableCache};
 
 const MAGIC: [u8; 8] = *b"CPSLIC01";
 
-/// What is sliced, and how.
+/// The limits of slicing.
 #[derive(Clone, Copy)]
 struct Sizes {
-    /// Modules with less code than this have one table: it is built in a tenth of a second or so.
+    /// Modules with less code than this have one table: it is built in about a tenth of a second.
     least_code_bytes: u64,
-    /// A slice ends at the first procedure that begins so far behind its start.
+    /// A slice ends at the first procedure that begins at least this far behind the slice's start.
     slice_bytes: u64,
 }
 
@@ -54,11 +54,11 @@ pub struct Slices {
     path: PathBuf,
     state: FileState,
     options: RecipeOptions,
-    /// Without a table.
+    /// Its table is empty.
     module: LoadedModule,
-    /// Sorted and disjoint; all executable code.
+    /// The ranges of the slices: sorted and disjoint; all executable code.
     ranges: Vec<Range<LinkAddr>>,
-    /// Of each, the key that its table is cached under.
+    /// For each slice, the key of its cached table.
     keys: Mutex<Vec<Option<u128>>>,
     opened: Mutex<Option<Arc<Opened>>>,
 }
@@ -66,9 +66,9 @@ pub struct Slices {
 /// What slices are built from.
 struct Opened {
     file: File,
-    /// Without its code and what else is not needed.
+    /// Without its code and other unused parts.
     image: Arc<Image>,
-    /// Of what was read of it.
+    /// The hash of the parts that were read.
     hash: u128,
     entries: FrameEntries,
     named: Named,
@@ -76,7 +76,8 @@ struct Opened {
 }
 
 impl Slices {
-    /// The module in the file at `path`, which is in this state, if it is one to be sliced; and the slices that are cached.
+    /// The slices of the module in the file at `path`, which is in this state, if it is to be sliced; and the cached
+    /// tables.
     pub(crate) fn find(
         cache: &TableCache,
         path: &Path,
@@ -105,7 +106,7 @@ impl Slices {
     }
 
     fn new(path: &Path, state: FileState, options: &RecipeOptions, sizes: Sizes) -> Option<Slices> {
-        // What takes most of the room and is not asked for.
+        // Large parts that are not needed.
         let is_superfluous = |name: &str, is_code: bool| {
             let kinds = [".debug_", ".zdebug_", ".gcc_except_table", ".symtab", ".bolt."];
             is_code && !plt::is_of_stubs(name) || kinds.iter().any(|kind| name.starts_with(kind))
@@ -121,7 +122,7 @@ impl Slices {
         if code_bytes < sizes.least_code_bytes {
             return None;
         }
-        // Where goroutines begin shows by all of the code.
+        // Goroutines' starts can only be found from all of the code.
         let entries = FrameEntries::of_image(image).filter(|_| image.section(".gopclntab").is_none())?;
         if len(&mut entries.all().iter().map(|entry| &entry.code)) < code_bytes / 2 {
             return None;
@@ -143,28 +144,28 @@ impl Slices {
         Some(Slices { path: path.to_owned(), state, options: *options, module, ranges, keys, opened })
     }
 
-    /// What is known of the module; the table is empty.
+    /// The facts about the module; its table is empty.
     pub fn module(&self) -> &LoadedModule {
         &self.module
     }
 
-    /// The code of each slice: sorted, disjoint, all executable code.
+    /// The code of each slice: sorted, disjoint, together all executable code.
     pub fn ranges(&self) -> &[Range<LinkAddr>] {
         &self.ranges
     }
 
-    /// The slice that holds an address.
+    /// The index of the slice that contains an address.
     pub fn slice_of(&self, at: LinkAddr) -> Option<u32> {
         let index = self.ranges.partition_point(|range| range.end <= at);
         self.ranges.get(index).filter(|range| range.contains(&at)).map(|_| index as u32)
     }
 
-    /// The table of all of the module, which is still to be built.
+    /// The table of the whole module, which is still to be built.
     pub fn whole(&self) -> Unfinished {
         Unfinished::new(&self.path, self.state, &self.options, self.module.clone())
     }
 
-    /// The table of a slice, which is built, or found in the cache, and stored there. `None` if the file is no longer what it was.
+    /// The table of a slice: from the cache, or built and then stored there. `None` if the file has changed.
     pub fn table(&self, index: u32, cache: &TableCache) -> Option<Vec<u8>> {
         let range = self.ranges.get(index as usize)?;
         let opened = self.opened()?;
@@ -174,7 +175,7 @@ impl Slices {
             Some(build) => build.bytes,
             None => {
                 let Opened { image, entries, named, starts, .. } = &*opened;
-                // What a slice alone asks for, such as relocations where it has stubs, goes with it.
+                // Parts that this slice alone needs, such as relocations where it has stubs, are dropped with it.
                 let file = &ModuleFile::new(Arc::clone(image));
                 let table = TablePart { file, entries, named, starts, code: range.clone(), bytes: &bytes }.build();
                 cache.store(key, &table);
@@ -198,7 +199,7 @@ impl Slices {
     }
 
     fn is_as_it_was(&self) -> bool {
-        // One that lay in a process's own directory is gone with the process; its file is still open here.
+        // A file in a process's own directory is gone with the process; this module's is still open here.
         let is_gone = self.path.starts_with("/proc") && !self.path.exists();
         is_gone || fs::metadata(&self.path).is_ok_and(|metadata| FileState::of(&metadata) == self.state)
     }
@@ -225,7 +226,7 @@ impl Slices {
 
 impl Opened {
     fn new(path: &Path, state: &FileState, entries: Option<FrameEntries>) -> Option<Opened> {
-        // What Slices::new leaves out, and what only it needs.
+        // The parts that `Slices::new` leaves out, and those that only it needs.
         let is_superfluous = |name: &str, is_code: bool| {
             let needed = [
                 ".eh_frame",
@@ -250,7 +251,7 @@ impl Opened {
         Some(Opened { file, image: Arc::clone(module.image()), hash, entries, named, starts })
     }
 
-    /// The bytes of some code.
+    /// The bytes of a range of code.
     fn code(&self, range: &Range<LinkAddr>) -> Option<Vec<u8>> {
         let holds = |segment: &&Segment| {
             let offset = range.start.0.checked_sub(segment.vaddr.0);
@@ -262,7 +263,7 @@ impl Opened {
         Some(bytes)
     }
 
-    /// The identity of a slice's analysis.
+    /// The identity of a slice's analysis: its key in the cache.
     fn key_of(&self, range: &Range<LinkAddr>, bytes: &[u8]) -> u128 {
         let mut hash = Xxh3::new();
         hash.update(&MAGIC);
@@ -275,16 +276,16 @@ impl Opened {
     }
 }
 
-/// Cuts code where procedures begin, never within what an entry speaks of.
+/// Cuts code at beginnings of procedures, never inside an entry's code.
 fn cut(code: &Range<LinkAddr>, entries: &FrameEntries, slice_bytes: u64) -> Vec<Range<LinkAddr>> {
     let mut cuts = vec![code.start];
     let mut start = code.start;
-    // Up to where the entries before speak.
+    // The end of the code described by the entries so far.
     let mut described = code.start;
     for entry in entries.of(code) {
         let at = entry.code.start;
         if at > start && at >= described && at.0 - start.0 >= slice_bytes {
-            // A long gap is a slice of its own, which costs nothing.
+            // A long gap becomes a slice, which costs nothing.
             let gap = Some(described).filter(|from| *from > start && at.0 - from.0 >= slice_bytes);
             cuts.extend(gap);
             cuts.push(at);
@@ -321,7 +322,7 @@ fn decode(bytes: &[u8], state: &[u8]) -> Option<Recalled> {
     is_sound.then_some((module, ranges, keys))
 }
 
-/// For a fuzzer: any bytes as a memo of slices.
+/// For a fuzzer: reads any bytes as a memo of slices.
 #[doc(hidden)]
 pub fn fuzz_slices_memo(bytes: &[u8]) {
     drop(decode(bytes, b"state"));
@@ -334,8 +335,8 @@ mod tests {
     use callpath_format::recipe::{Packed, Recipe};
     use callpath_format::table::{RecipeId, Table};
 
-    /// A recipe as the walk sees it; what is only said of marks is left out.
-    fn said(table: &Table<'_>, id: Option<RecipeId>) -> Option<(Packed, Option<Recipe>)> {
+    /// A recipe as the walk uses it, without the bits about marks.
+    fn recipe_at(table: &Table<'_>, id: Option<RecipeId>) -> Option<(Packed, Option<Recipe>)> {
         let mut packed = table.packed(id?)?;
         packed.head &= !(Packed::PINNED | Packed::PINS_CALLEE | Packed::TAIL_CALLS_ANY);
         if packed.kind() == Packed::UNKNOWN {
@@ -343,7 +344,7 @@ mod tests {
         }
         let wide = (packed.kind() == Packed::WIDE).then(|| table.recipe(id?)).flatten();
         if wide.is_some() {
-            // Where its words lie is the table's own affair.
+            // The position of its words differs between tables.
             packed.disp = 0;
         }
         Some((packed, wide))
@@ -355,8 +356,8 @@ mod tests {
         starts
     }
 
-    /// Bytes of code: of which the slices of a module say the same as its whole table, and of which they say nothing though
-    /// that does.
+    /// Bytes of code for which the slices of a module agree with its whole table, and bytes for which only the latter
+    /// has a recipe.
     fn compared(path: &Path) -> (u64, u64) {
         let (options, sizes) = (RecipeOptions::default(), Sizes { least_code_bytes: 0, slice_bytes: 64 << 10 });
         let module = Module::read(path).unwrap();
@@ -382,7 +383,7 @@ mod tests {
             starts.dedup();
             for (place, at) in starts.iter().enumerate() {
                 let len = starts.get(place + 1).unwrap_or(&range.end).0 - at.0;
-                let (part, all) = (said(&table, table.find(*at)), said(&whole, whole.find(*at)));
+                let (part, all) = (recipe_at(&table, table.find(*at)), recipe_at(&whole, whole.find(*at)));
                 match (part, all) {
                     (None, None) => {}
                     (None, Some(_)) => silent += len,
@@ -404,16 +405,16 @@ mod tests {
         let libraries = libraries.iter().map(|name| Path::new("/lib/x86_64-linux-gnu").join(name));
         let programs = ["/bin/bash", "/bin/ls", "/usr/bin/gcc", "/usr/bin/ld", "/usr/bin/objdump"].map(PathBuf::from);
         let own = std::env::current_exe().unwrap();
-        let mut looked_at = 0;
+        let mut compared_modules = 0;
         let files: Vec<_> = libraries.chain(programs).chain([own]).filter(|path| path.exists()).collect();
         for path in files.iter().map(|path| fs::canonicalize(path).unwrap()) {
             // ld.bfd may be a small program before a large library; all must have code.
             let (equal, silent) = compared(&path);
             assert!(equal > 1000, "{path:?}: {equal}");
             assert!(silent <= equal / 8, "{path:?}: of {silent} bytes against {equal} slices say nothing");
-            looked_at += 1;
+            compared_modules += 1;
         }
-        assert!(looked_at >= 7);
+        assert!(compared_modules >= 7);
     }
 
     #[test]
@@ -441,7 +442,7 @@ mod tests {
             changed[at] ^= 1;
             assert!(decode(&changed, &state.bytes(&options)).is_none(), "byte {at}");
         }
-        // Another program in the file: what was remembered of it is of no use.
+        // Another program in the file: its memo is not used.
         fs::copy("/bin/true", &path).unwrap();
         assert_eq!(slices.table(5, &cache), None);
     }

@@ -1,9 +1,9 @@
-//! Answers streams of snapshots: the collector's walk, asked about registers and a copy of a stack.
-//! Of the process that they were taken from it uses only the files of its modules.
+//! Answers streams of snapshots with the collector's walk, over registers and a copy of a stack. Only the module files
+//! of the snapshotted process are used.
 //!
 //! The stream is CPSNAP01 (docs/formats.md): modules, snapshots of 17 registers and up to 64 KiB of stack, and an end.
-//! An answer is a line `<id> <ra1> ... <raN>` of the return addresses from the innermost to the outermost frame. A walk
-//! that ends early gives the frames that it found.
+//! An answer is a line `<id> <ra1> ... <raN>` of the return addresses from the innermost to the outermost frame. If a
+//! walk ends early, its frames so far are the answer.
 
 mod modules;
 
@@ -23,15 +23,15 @@ const MAGIC: [u8; 8] = *b"CPSNAP01";
 const TAG_MODULES: u32 = 1;
 const TAG_SNAPSHOT: u32 = 2;
 const TAG_END: u32 = 3;
-/// The longest copy of a stack.
+/// The longest copy of a stack, bytes.
 const MAX_STACK_LEN_BYTES: u32 = 65_536;
 const SNAPSHOT_HEAD_LEN_BYTES: usize = 8 + 17 * 8 + 8 + 4 + 4;
-/// Answers are written when so many bytes of them have come together, and at the end.
+/// Answers are written when this many bytes are buffered, and at the end.
 const ANSWER_BUFFER_LEN_BYTES: usize = 1 << 16;
-/// A path of more frames is cut; a stack of 64 KiB cannot hold so many return addresses.
+/// Longer paths are cut; a stack of 64 KiB cannot hold this many return addresses.
 const MAX_FRAMES: usize = 16_384;
 
-/// How a stream was answered.
+/// Statistics of an answered stream.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Answered {
     /// Snapshots in the stream, each with a line.
@@ -40,18 +40,17 @@ pub struct Answered {
     pub full: u64,
     /// Modules with a table.
     pub tables: u64,
-    /// The tables' length, bytes, and that of the code they are for.
+    /// The tables' length, bytes.
     pub table_bytes: u64,
     /// Executable code of those modules, bytes.
     pub code_bytes: u64,
-    /// Modules without one, and other oddities, as sentences.
+    /// Modules without a table, and other oddities, as sentences.
     pub remarks: Vec<String>,
 }
 
 /// Answers the snapshots of `input` on `output`, with tables from `cache`.
 ///
-/// What comes before an error is answered, and the answers are flushed. How far it came and what is to be said of the
-/// modules is known in any case.
+/// Snapshots before an error are answered, and the answers are flushed. The statistics are returned in any case.
 pub fn answer(
     input: impl Read,
     output: impl Write,
@@ -110,7 +109,7 @@ impl<R: Read> Records<R> {
         if self.payload == MAGIC { Ok(()) } else { Err(SnapshotError::SnapshotMagic) }
     }
 
-    /// The tag of the next known record, its payload in `payload`; `None` at the end of the stream.
+    /// Reads the next known record. Returns its tag, with its payload in `payload`; `None` at the end of the stream.
     fn next(&mut self) -> Result<Option<u32>, SnapshotError> {
         loop {
             self.record_start = self.offset;
@@ -134,7 +133,7 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// Reads up to `len` bytes into `payload`; memory grows with what is there, not with what is claimed.
+    /// Reads up to `len` bytes into `payload`. Memory grows with the bytes read, not with `len`.
     fn fill(&mut self, len: u64) -> Result<u64, SnapshotError> {
         self.payload.clear();
         let read = (&mut self.input).take(len).read_to_end(&mut self.payload);
@@ -187,7 +186,7 @@ impl Memory for &Snapshot<'_> {
     }
 }
 
-/// Lines, written in large pieces.
+/// The answers, buffered.
 struct Answers<W> {
     output: W,
     buffer: Vec<u8>,
@@ -199,7 +198,7 @@ impl<W: Write> Answers<W> {
         let mut frames = 0;
         let cursor = Cursor::interrupted(snapshot.pc, snapshot.registers);
         let end = walk(cursor, modules, &mut snapshot, |cursor, located, _| {
-            // What is no code is no return address: the frame before it was not what its recipe says.
+            // A return address outside of code: the recipe of the frame before it was wrong.
             if frames > 0 {
                 if located.key.module() == ModuleIndex::NONE {
                     return ControlFlow::Break(());
@@ -231,7 +230,7 @@ impl<W: Write> Answers<W> {
         self.buffer.extend_from_slice(&digits[at..]);
     }
 
-    /// A space and the digits.
+    /// Appends a space and the hexadecimal digits.
     fn hexadecimal(&mut self, value: u64) {
         let digits = (16 - value.leading_zeros() / 4).clamp(1, 16);
         self.buffer.push(b' ');
@@ -255,7 +254,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word))
 }
 
-/// For fuzzing: any bytes at all are answered or refused, without a panic. No file is opened.
+/// For fuzzing: any bytes are answered or rejected, without a panic. No file is opened.
 #[doc(hidden)]
 pub fn fuzz_snapshot_stream(bytes: &[u8]) {
     let cache = TableCache::open(None);

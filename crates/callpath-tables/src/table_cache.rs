@@ -1,5 +1,4 @@
-//! Recipe tables that were built before, on disk.
-//! A table belongs to what was analysed, whatever the file was called.
+//! The cache of recipe tables on disk. A table belongs to the analysed content, whatever the file's name.
 //!
 //! ```text
 //! DIR/<key>.table       mode 0600, in a directory of mode 0700
@@ -11,9 +10,9 @@
 //! table      ...        up to the end of the file
 //! ```
 //!
-//! All integers are little-endian. A file is written under another name and then renamed, so that whoever opens it
-//! sees all of it; of concurrent writers the last one wins, with the same bytes. A file that is damaged, cut, foreign
-//! or old is built again and counted. Nothing here keeps anybody from getting a table.
+//! All integers are little-endian. A file is written under another name and then renamed, so that readers see it
+//! complete; of concurrent writers the last one wins, with the same bytes. A damaged, cut, foreign or old file is
+//! replaced by a new table, and counted. A failure of the cache never prevents a table.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -35,7 +34,7 @@ const MAGIC: [u8; 8] = *b"CPCACH01";
 const STATS_LEN_BYTES: usize = 64;
 const HEADER_LEN_BYTES: usize = 8 + 16 + STATS_LEN_BYTES + 8;
 
-/// Tables that were built before, in a directory of the user's.
+/// Stored tables, in a directory of the user's.
 #[derive(Debug)]
 pub struct TableCache {
     dir: Option<PathBuf>,
@@ -44,8 +43,8 @@ pub struct TableCache {
 }
 
 impl TableCache {
-    /// The cache in `dir`, which is made if need be; `None` stores nothing. A directory that cannot be used, or that
-    /// another user owns or may write to, stores nothing either: [`TableCache::trouble`] says so.
+    /// The cache in `dir`, which is created if needed; `None` stores nothing. Nothing is stored either in a directory
+    /// that cannot be used, or that another user owns or may write to: [`TableCache::trouble`] has the reason.
     pub fn open(dir: Option<PathBuf>) -> TableCache {
         let user = effective_user();
         match dir {
@@ -62,12 +61,12 @@ impl TableCache {
         self.trouble.as_ref()
     }
 
-    /// The module's table: the cached one if there is one, else a new one, which is stored.
+    /// The module's table: from the cache, or built and then stored.
     pub fn table_for(&self, module: &Module, options: &RecipeOptions) -> TableBuild {
         self.table_and_key(module, options).0
     }
 
-    /// The same, and the key that it is kept under, if tables are cached.
+    /// The same, with the table's key if tables are cached.
     pub(crate) fn table_and_key(&self, module: &Module, options: &RecipeOptions) -> (TableBuild, Option<u128>) {
         let Some(dir) = &self.dir else { return (build_table(module, options), None) };
         let key = key_of(module, options);
@@ -94,12 +93,12 @@ impl TableCache {
         self.dir.as_deref()
     }
 
-    /// The user whose files are believed.
+    /// The user whose files are trusted.
     pub fn user(&self) -> u32 {
         self.user
     }
 
-    /// Stores the table of an analysis. That it cannot costs time, nothing else.
+    /// Stores the table of an analysis. A failure is ignored: it only costs time later.
     pub(crate) fn store(&self, key: u128, table: &[u8]) {
         if let Some(dir) = &self.dir {
             let stats = TableStats { table_bytes: table.len() as u64, ..TableStats::default() };
@@ -111,12 +110,12 @@ impl TableCache {
     /// The cached table of an analysis, if there is one.
     pub(crate) fn cached(&self, key: u128) -> Option<TableBuild> {
         let path = self.dir.as_ref()?.join(format!("{key:032x}.table"));
-        // One that cannot be used is made anew by whoever asks for it by its image.
+        // An unusable one is built again when it is requested by its image.
         read(&path, key, self.user).ok().flatten()
     }
 }
 
-/// The identity of an analysis: all that its result depends on.
+/// The identity of an analysis: a hash of everything that its result depends on.
 pub fn key_of(module: &Module, options: &RecipeOptions) -> u128 {
     let image = module.image();
     let mut hash = Xxh3::new();
@@ -150,7 +149,7 @@ pub fn key_of(module: &Module, options: &RecipeOptions) -> u128 {
         number(&mut hash, bytes.len() as u64);
         hash.update(bytes);
     }
-    // The presence of section headers says where `.eh_frame` ends; the others are what its pointers may count from.
+    // The presence of section headers determines where `.eh_frame` ends; its pointers may be relative to the others.
     for name in [".eh_frame", ".text", ".got.plt", ".got"] {
         number(&mut hash, image.section(name).map_or(u64::MAX, |section| section.addr.0));
     }
@@ -159,15 +158,15 @@ pub fn key_of(module: &Module, options: &RecipeOptions) -> u128 {
     hash.digest128()
 }
 
-/// The table in a file. `Ok(None)`: there is no such file.
+/// The table in a file. `Ok(None)`: there is no such file. Errors: why it cannot be used.
 fn read(path: &Path, key: u128, user: u32) -> Result<Option<TableBuild>, String> {
     let Some(bytes) = read_file(path, user)? else { return Ok(None) };
     decode(bytes, key).map(Some).map_err(str::to_owned)
 }
 
-/// A file of the cache. `Ok(None)`: there is no such file.
+/// The contents of a file in the cache. `Ok(None)`: there is no such file. Errors: why it cannot be used.
 pub fn read_file(path: &Path, user: u32) -> Result<Option<Vec<u8>>, String> {
-    // Neither a link nor a pipe leads us on.
+    // Links are not followed, and a pipe does not block.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Ok(file) => file,
@@ -189,7 +188,7 @@ pub fn read_file(path: &Path, user: u32) -> Result<Option<Vec<u8>>, String> {
     Ok(Some(bytes))
 }
 
-/// The build that the bytes of a cache file hold.
+/// Decodes the bytes of a cache file.
 fn decode(mut bytes: Vec<u8>, key: u128) -> Result<TableBuild, &'static str> {
     let header: &[u8; HEADER_LEN_BYTES] = bytes.first_chunk().ok_or("it is cut")?;
     let (magic, rest) = header.split_first_chunk().ok_or("it is cut")?;

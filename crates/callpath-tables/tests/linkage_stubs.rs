@@ -1,5 +1,5 @@
-//! Stubs of the procedure linkage table: what the image's reader takes for one, and what the machine code's does, of the same
-//! stubs. Neither may know the other.
+//! Compares the stubs of the procedure linkage table found by the image's reader with those found by the machine
+//! code's. Neither may depend on the other.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ use callpath_tables::module::Module;
 use callpath_x86::idioms::linkage_stub;
 use rustc_hash::FxHashMap;
 
-/// A program whose stubs are of one kind.
+/// A program with stubs of one kind.
 fn linked(directory: &Path, options: &[&str]) -> PathBuf {
     const PROGRAM: &str = "#include <stdio.h>\n#include <stdlib.h>\n\
         int main(int argc, char **argv) { puts(argv[argc - 1]); printf(\"%d\", argc); abort(); }";
@@ -58,14 +58,14 @@ fn a_stub_is_the_same_to_who_names_it_and_to_who_follows_it() {
     }
 }
 
-/// What a tool says of a file, line by line, as words.
+/// A tool's output for a file, line by line, as words.
 fn words_of(tool: &str, options: &[&str], file: &Path) -> Vec<Vec<String>> {
     let output = Command::new(tool).args(options).arg(file).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     said.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
 }
 
-/// GNU ld writes stubs of 8 bytes there and does not say so in the section's header; lld has a section of its own for them.
+/// GNU ld writes stubs of 8 bytes there, without a size in the section's header; lld has a separate section for them.
 #[test]
 fn stubs_of_static_programs_are_named_by_who_chooses() {
     let directory = tempfile::tempdir().unwrap();
@@ -89,7 +89,7 @@ fn stubs_of_static_programs_are_named_by_who_chooses() {
             let bytes = module.image().bytes_from(stub.start).unwrap();
             let slot = linkage_stub::slot(bytes, stub.start.0).unwrap();
             let name = names.procedure_at(stub.start).unwrap().name.unwrap();
-            // One whose address is taken has a symbol.
+            // A stub whose address is taken has a symbol.
             let Some(name) = name.strip_suffix("@plt") else { continue };
             assert!(symbols.contains(&(choosers[&slot], name.to_owned())), "{name} at {:x}, {options:?}", stub.start.0);
             named += 1;

@@ -1,4 +1,4 @@
-//! Whatever is asked of a module's code, each part of its file is parsed once.
+//! Whatever part of a module is requested, each part of its file is parsed once.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn for_a_table_and_its_key() {
     assert_eq!(parses(&image), [0; 4]);
     assert!(!cache.table_for(&module, &RecipeOptions::default()).from_cache);
     assert_eq!(parses(&image), [1; 4]);
-    // A kept table is found by relocations and symbols, which are part of its key.
+    // A cached table is found by relocations and symbols, which are part of its key.
     let (image, module) = self::module();
     assert!(cache.table_for(&module, &RecipeOptions::default()).from_cache);
     assert_eq!(parses(&image), [0, 0, 1, 1]);

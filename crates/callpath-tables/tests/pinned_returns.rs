@@ -1,4 +1,4 @@
-//! Which frames a table says are pinned, against what the compiler, the linker and people say of the code.
+//! Compares a table's pinned frames with the facts from the compiler, the linker and documentation.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use callpath_image::elf::Image;
 use callpath_tables::module::Module;
 use callpath_tables::recipes::{RecipeOptions, build_table};
 
-/// The bits of the recipe at an address.
+/// The flags of the recipe at an address.
 fn bits(table: &Table<'_>, at: LinkAddr) -> u16 {
     let packed = table.find(at).and_then(|id| table.packed(id)).expect("the address is code");
     packed.head & (Packed::PINNED | Packed::PINS_CALLEE)
@@ -51,8 +51,8 @@ fn procedures_that_read_their_own_return_address() {
     }
 }
 
-/// Who goes on to nobody knows whom may go on to dlsym, if the program has its address: in its data, in a register from the
-/// global offset table, or as that of its stub.
+/// A procedure with a jump to an unknown target may jump to dlsym, if the program has dlsym's address: in its data, in
+/// a register from the global offset table, or as that of its stub.
 #[test]
 fn procedures_that_go_on_through_pointers() {
     const PROGRAM: &str = "#include <dlfcn.h>\n\
@@ -117,7 +117,7 @@ fn calls_that_may_catch() {
         assert_eq!(bits(&table, at), Packed::PINNED, "{name}");
     }
     assert_eq!(bits(&table, names.iter().find(|(name, _)| name == "main").unwrap().1), 0);
-    // Without the tables, or with broken ones, nothing is known.
+    // Without exception tables, or with broken ones, nothing is known.
     let without = build_table(&module, &RecipeOptions { call_frames: false, ..RecipeOptions::default() });
     assert!(!Table::new(&without.bytes).unwrap().header().knows_pinned);
     let image = module.image();

@@ -1,5 +1,5 @@
-//! Properties of recipe tables: every address answers what was put in, whatever was put in and in whatever order, and
-//! no bytes that pass for a table make anybody panic.
+//! Properties of recipe tables: every address has the recipe that was added, for any recipes in any order, and no bytes
+//! that pass the check of a table cause a panic.
 
 use std::ops::Range;
 
@@ -50,7 +50,7 @@ impl Random {
         }
     }
 
-    /// A recipe like those of compilers, or now and then one of any shape.
+    /// A recipe like those of compilers, or sometimes any.
     fn recipe(&mut self) -> Recipe {
         let mut recipe = Recipe::with_cfa(match self.below(10) {
             0 => return Recipe::UNKNOWN,
@@ -76,8 +76,8 @@ impl Random {
 
 const POOL_LEN_BYTES: usize = 600;
 
-/// A recipe with its expressions' bytes in their place, so that pools can differ; what a packed recipe does not keep
-/// (registers that calls clobber) is left out.
+/// A recipe with the bytes of its expressions, so that pools can differ, and without registers that a packed recipe
+/// does not store (those that calls clobber).
 fn meaning(recipe: &Recipe, bytes_of: impl Fn(Expression) -> Vec<u8>) -> String {
     let recipe = Packed::pack(recipe).and_then(|packed| packed.unpack()).unwrap_or(*recipe);
     let cfa = match recipe.cfa {
@@ -99,7 +99,7 @@ struct Contribution {
     rows: Vec<(u64, Recipe)>,
 }
 
-/// What the contributions say of one address, straight from the description of `RecipeTableBuilder`.
+/// The recipe of one address by the contributions, computed from the description of `RecipeTableBuilder`.
 fn by_description(contributions: &[Contribution], addr: u64) -> Recipe {
     for origin in [Origin::EhFrame, Origin::DebugFrame] {
         let mut best: Option<&Contribution> = None;
@@ -275,7 +275,7 @@ fn the_surplus_of_recipes_is_unknown_and_said() {
     let cfa_at = |addr| table.recipe(table.find(LinkAddr(addr)).unwrap()).unwrap().cfa;
     assert_eq!(cfa_at(0x1001), Cfa::Register { reg: Reg::RBP, disp: 16 });
     assert_eq!(cfa_at(0x1000 + 2 * 1000), Cfa::Register { reg: Reg::RSP, disp: 1000 });
-    // One of those that need no place.
+    // A short recipe, which needs no entry.
     assert_eq!(cfa_at(0x1000 + 2 * 2032), Cfa::Register { reg: Reg::RSP, disp: 2032 });
     assert_eq!(cfa_at(0x1000 + 2 * 69_999), Cfa::Unknown);
     assert_eq!(table.find(LinkAddr(0x1001)), Some(RecipeId(1)));
@@ -287,11 +287,11 @@ fn no_code_and_odd_regions() {
     assert_eq!(Table::new(&empty.bytes).unwrap().check(), Ok(()));
     assert_eq!(Table::new(&empty.bytes).unwrap().find(LinkAddr(0)), None);
     let range = |start, end| LinkAddr(start)..LinkAddr(end);
-    // More blocks than a table can count: no table, and no memory for one.
+    // More blocks than a table can count: no table is built, and no memory allocated for one.
     let huge = RecipeTableBuilder::new(vec![range(0, u64::MAX)]).finish();
     assert_eq!(huge.diagnostics, [RecipeDiagnostic::TooLong]);
     assert_eq!(Table::new(&huge.bytes).unwrap().check(), Ok(()));
-    // Overlapping ones are joined; the last address of all has a row.
+    // Overlapping ranges are joined; the last of all addresses has a row.
     let joined = RecipeTableBuilder::new(vec![range(u64::MAX - 9, u64::MAX), range(20, 30), range(10, 25)]).finish();
     let table = Table::new(&joined.bytes).unwrap();
     assert_eq!((table.check(), table.header().regions), (Ok(()), 2));

@@ -1,10 +1,10 @@
-//! Recipes of real modules against two other readers of the same call frame information, at every address.
+//! Compares recipes of real modules with two other readers of the same call frame information, at every address.
 //!
 //! The first is gimli's own evaluation of unwind rows: at each address of each FDE, one step by the table's recipe must
-//! give the caller that gimli's row gives, over invented registers and an invented memory. Where no FDE is, the table
-//! must say that it does not know. The second is the text of `readelf --debug-dump=frames-interp`.
+//! give the same caller as gimli's row, over invented registers and memory. Outside FDEs the table must have no recipe.
+//! The second is the output of `readelf --debug-dump=frames-interp`.
 //!
-//! `CALLPATH_TEST_MODULES` names more modules to look at, separated by colons.
+//! `CALLPATH_TEST_MODULES` names more modules to check, separated by colons.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ const MODULES: [&[&str]; 6] = [
     &["/usr/bin/perl"],
 ];
 
-/// The modules of this machine; what is missing is named.
+/// The modules of this machine; missing ones are printed.
 fn modules() -> Vec<PathBuf> {
     let mut found = Vec::new();
     for names in MODULES {
@@ -51,7 +51,7 @@ fn modules() -> Vec<PathBuf> {
     found
 }
 
-/// Memory that holds a number of its own at every address, all above the frames that registers point to.
+/// Memory with a distinct number at every address, all above the frames that registers point to.
 struct Invented;
 
 const RSP: u64 = 0x7ffd_0000_1000;
@@ -93,14 +93,14 @@ fn restored_by(is_signal_frame: bool) -> Vec<Reg> {
     }
 }
 
-/// What gimli reads a row's expressions by, and whose frame it is.
+/// The input of gimli's expressions, and the frame's identity.
 struct RowOf<'s, 'a> {
     section: &'s EhFrame<Slice<'a>>,
     encoding: gimli::Encoding,
     is_signal_frame: bool,
 }
 
-/// What gimli's row says. `None`: there is no caller.
+/// The caller by gimli's row. `None`: there is no caller.
 fn by_row(of: &RowOf<'_, '_>, row: &UnwindTableRow<usize>, pc: u64) -> Option<Caller> {
     let RowOf { section, encoding, is_signal_frame } = *of;
     let registers = invented_registers();
@@ -158,7 +158,7 @@ fn by_row(of: &RowOf<'_, '_>, row: &UnwindTableRow<usize>, pc: u64) -> Option<Ca
     })
 }
 
-/// What the table's recipe says.
+/// The caller by the table's recipe.
 fn by_recipe(table: &Table<'_>, id: RecipeId, is_signal_frame: bool, pc: u64) -> Result<Option<Caller>, Stop> {
     let mut cursor = Cursor { point: CodePoint::Exact(RunAddr(pc)), registers: Registers::all(invented_registers()) };
     let packed = table.packed(id).unwrap();
@@ -217,7 +217,7 @@ fn gimli_says_the_same_at_every_address() {
                         let expected = by_row(&RowOf { section: &section, encoding, is_signal_frame }, row, pc);
                         let got = by_recipe(&table, id, is_signal_frame, pc);
                         let is_below = expected.as_ref().is_some_and(|caller| caller.rsp <= RSP);
-                        // A walk does not go to a caller whose frame is not above: vfork's, its return address popped.
+                        // A walk rejects a caller whose frame is not above: vfork's, its return address popped.
                         if !(is_below && got == Err(Stop::NoProgress)) {
                             assert_eq!(got, Ok(expected), "{} at {pc:#x}", path.display());
                         }
@@ -227,13 +227,13 @@ fn gimli_says_the_same_at_every_address() {
             }
         }
         let mut silent = 0u64;
-        // Between two sections no instructions lie.
+        // Between two sections there are no instructions.
         let mut between = 0u64;
         let instructions = image.instruction_ranges();
         for (start, covered) in &covered {
             for (pc, _) in (*start..).zip(covered).filter(|(_, covered)| !**covered) {
                 let recipe = table.recipe(table.find(LinkAddr(pc)).unwrap());
-                // The loader's own start has no CFI; nobody calls it.
+                // The loader's own start has no CFI and no caller.
                 if (image.entry().0..image.entry().0 + 256).contains(&pc) && recipe == Some(Recipe::OUTERMOST) {
                     addresses += 1;
                 } else {
@@ -249,7 +249,7 @@ fn gimli_says_the_same_at_every_address() {
     }
 }
 
-/// `gimli_says_the_same_at_every_address` is only as good as its eye for a difference.
+/// `gimli_says_the_same_at_every_address` is only valid if it detects a difference.
 #[test]
 fn a_wrong_recipe_would_be_seen() {
     let right = Packed::pack(&Recipe::with_cfa(Cfa::Register { reg: Reg::RSP, disp: 16 })).unwrap();
@@ -301,7 +301,7 @@ fn readelf_says_the_same_at_every_row() {
     let text = String::from_utf8_lossy(&output.stdout);
     let (mut columns, mut is_fde, mut rows, mut expressions) = (Vec::new(), false, 0u32, 0u32);
     for line in text.lines() {
-        // A register that is in another one is written "r1 (rdx)".
+        // readelf writes a register that is in another one as "r1 (rdx)".
         let mut words: Vec<&str> = Vec::new();
         for word in line.split_ascii_whitespace() {
             match (word.strip_prefix('('), words.last_mut()) {
@@ -317,7 +317,7 @@ fn readelf_says_the_same_at_every_row() {
                 let pc = u64::from_str_radix(loc, 16).unwrap();
                 let recipe = table.recipe(table.find(LinkAddr(pc)).unwrap()).unwrap();
                 rows += 1;
-                // Nobody calls the entry point, whatever a compiler thinks.
+                // The entry point has no caller, whatever the compiler writes.
                 if recipe == Recipe::OUTERMOST && (image.entry().0..image.entry().0 + 256).contains(&pc) {
                     continue;
                 }
@@ -349,7 +349,7 @@ fn readelf_says_the_same_at_every_row() {
                         }
                         (None, Some(written)) => assert!(["exp", "vexp"].contains(&written), "{loc} {name} {written}"),
                         (Some(_), Some("exp" | "vexp")) => {}
-                        // readelf writes "u" in rows before the first that speaks of a register.
+                        // readelf writes "u" in rows before the first that names a register.
                         (Some(rule), Some("u")) if rule == "s" || (rule == "v+0" && *name == "rsp") => {}
                         (Some(rule), Some(written)) => assert_eq!(rule, written, "{loc} {name}"),
                     }

@@ -1,4 +1,4 @@
-//! Answers to streams of snapshots over a module that the tests make themselves.
+//! Answers to streams of snapshots over a module that the tests build.
 
 mod tiny_elf;
 
@@ -119,9 +119,9 @@ fn usual() -> Stream {
 #[test]
 fn paths_are_answered_from_the_innermost_frame_outwards() {
     let mut stream = usual();
-    // rsp & -16 is not above rsp: no progress, so no frames.
+    // rsp & -16 is not above rsp: without progress there are no frames.
     stream.snapshot(0x70, 0, &[code(0x48)]);
-    // No recipe here; a return address that is no code; the stack ends.
+    // No recipe here; a return address outside of code; the stack ends.
     stream.snapshot(0x90, 0, &[code(0x48)]);
     stream.snapshot(0x00, 0, &[0x1234]);
     stream.snapshot(0x00, 0, &[]);
@@ -198,7 +198,7 @@ fn cut_streams_answer_what_was_complete() {
             Err(error) => panic!("{error}"),
         }
     }
-    // Nothing says that there are no more; an END does.
+    // Without an END record there may be more; END closes the stream.
     stream.end();
     assert_eq!(stream.answers().0, whole);
 }
@@ -239,7 +239,7 @@ fn mutated_streams_never_panic() {
         }
         bytes.truncate(bytes.len() - random.usize(..bytes.len()) * (random.usize(..4) / 3));
         fuzz_snapshot_stream(&bytes);
-        // With the module's recipes too; its path must be the real one, whatever the bytes say of the rest.
+        // With the module's recipes, too; its path must be the real one in any bytes.
         let path = stream.dir.path().to_str().unwrap().as_bytes();
         if round % 10 == 0 && bytes.windows(path.len()).any(|window| window == path) {
             let (lines, _) = answers_to(&bytes, &cache);

@@ -1,4 +1,4 @@
-//! The cache of recipe tables: what it gives back, and what it makes of files that it did not write.
+//! The cache of recipe tables: what it returns, and how it treats files that it did not write.
 
 mod tiny_elf;
 
@@ -83,7 +83,7 @@ fn a_cached_table_is_the_same() {
     assert_eq!(fs::metadata(directory.path()).unwrap().mode() & 0o777, 0o700);
 }
 
-/// Modules can have one build-id and different bytes: the key is what was analysed.
+/// Modules can have one build-id and different bytes: the key depends on the analysed content.
 #[test]
 fn another_byte_is_another_table() {
     let directory = CacheDirectory::new();
@@ -110,7 +110,7 @@ fn another_byte_is_another_table() {
     }
 }
 
-/// A table that was built again and a word about it, then the cached one.
+/// Checks that a table is built again with a diagnostic, and then taken from the cache.
 fn assert_rebuilt(directory: &CacheDirectory, module: &Module, why: &str) {
     let build = directory.table_for(module);
     assert!(!build.from_cache, "{why}");
@@ -185,7 +185,7 @@ fn a_directory_that_cannot_be_used_stores_nothing() {
     let nothing = TableCache::open(None);
     assert_eq!(nothing.trouble(), None);
     assert_eq!(nothing.table_for(&tiny(), &options), build_table(&tiny(), &options));
-    // It vanishes in between.
+    // The directory is removed in between.
     let cache = directory.cache();
     fs::remove_dir(directory.path()).unwrap();
     let build = cache.table_for(&tiny(), &options);

@@ -22,42 +22,42 @@ use crate::state::{RSP, State};
 use crate::sweep::targets_of_known;
 use crate::value::Value;
 
-/// From an address on, up to the next row, one recipe holds.
+/// Code that one recipe holds for: from `start` to the next row's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Row {
-    /// The first address.
+    /// Its first address.
     pub start: LinkAddr,
     /// Index in [`CodeAnalysis::recipes`].
     pub recipe: u16,
 }
 
-/// What machine code says.
+/// The recipes and procedures found in machine code.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CodeAnalysis {
-    /// By ascending address. Where nothing is known the recipe is [`Recipe::UNKNOWN`].
+    /// By ascending address. Code without a known frame has [`Recipe::UNKNOWN`].
     pub rows: Vec<Row>,
     /// Distinct recipes.
     pub recipes: Vec<Recipe>,
-    /// The DWARF expressions that recipes refer to, one behind the other.
+    /// The DWARF expressions that recipes refer to, concatenated.
     pub expressions: Vec<u8>,
     /// Procedures by ascending start.
     pub procedures: Vec<Procedure>,
-    /// What was odd.
+    /// What was odd in the code.
     pub diagnostics: Vec<CodeDiagnostic>,
-    /// The code, bytes.
+    /// The length of the code, bytes.
     pub code_bytes: u64,
 }
 
 /// Something odd in machine code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CodeDiagnostic {
-    /// There is more code than can be analysed; what is beyond has no recipes.
+    /// There is more code than can be analysed; the excess has no recipes.
     TooMuchCode,
-    /// So many recipes more than have numbers; their code has none.
+    /// This many recipes did not fit into the row's index; their code has none.
     SurplusRecipes(u64),
 }
 
-/// What the machine code of a module says of its frames.
+/// Finds a module's recipes and procedures in its machine code.
 ///
 /// Takes time and memory in proportion to the code's length: about 50 ns (more in hand-written code) and 9 bytes for
 /// each byte.
@@ -65,17 +65,18 @@ pub fn analyse(input: &CodeInput<'_>) -> CodeAnalysis {
     rows_of(analysed(input, &[]))
 }
 
-/// A row of call frame information: in `code`, this recipe holds.
+/// A row of call frame information: `recipe` holds in `code`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CfiRecipe {
-    /// Where.
+    /// The code's addresses.
     pub code: Range<LinkAddr>,
-    /// What.
+    /// The recipe.
     pub recipe: Recipe,
 }
 
-/// Compares the code with rows that are sorted and disjoint: the evidence at each instruction of their code that the
-/// sweep finds, but padding that is not run through, with the instruction's address, the row's index, and what the code says.
+/// Compares the code with `cfi_recipes`, which are sorted and disjoint. The result has each instruction in their code
+/// that the sweep finds, except padding that does not run: its address, the row's index, the evidence, and the recipe
+/// that the code shows.
 pub fn cross_validate(input: &CodeInput<'_>, cfi_recipes: &[CfiRecipe]) -> Vec<(LinkAddr, usize, Evidence, Recipe)> {
     let known = analysed(input, cfi_recipes);
     let Some(validated) = &known.cross_validation else { return Vec::new() };
@@ -95,7 +96,7 @@ pub fn cross_validate(input: &CodeInput<'_>, cfi_recipes: &[CfiRecipe]) -> Vec<(
     results
 }
 
-/// All phases of the analysis: what is known at the end.
+/// Runs all phases of the analysis and returns what is known at the end.
 fn analysed<'a>(input: &CodeInput<'a>, cfi_recipes: &'a [CfiRecipe]) -> Knowledge<'a> {
     let code = ModuleCode::read(input, []);
     let code_map = &code.code_map;
@@ -144,7 +145,7 @@ fn analysed<'a>(input: &CodeInput<'a>, cfi_recipes: &'a [CfiRecipe]) -> Knowledg
     frames.known
 }
 
-/// The recipes that are to be checked, by position, if there are any.
+/// The recipes to check, by position. `None`: there are none.
 fn cross_validation_of<'a>(code_map: &CodeMap<'_>, cfi_recipes: &'a [CfiRecipe]) -> Option<CrossValidation<'a>> {
     if cfi_recipes.is_empty() {
         return None;
@@ -185,7 +186,7 @@ fn mark_signal_returns(known: &mut Knowledge<'_>) {
     }
 }
 
-/// A position whose address is taken, where a procedure may begin: not in the middle of other code.
+/// Whether a procedure may begin at a position whose address is taken: not in the middle of other code.
 fn is_credible_start(known: &Knowledge<'_>, at: u32) -> bool {
     let code = &known.code;
     if known.recipes.is_seen(at) || !code.sweep.boundaries.get(at) || !code.sweep.behind_ends.get(at) {
@@ -196,7 +197,7 @@ fn is_credible_start(known: &Knowledge<'_>, at: u32) -> bool {
         || !known.begins.jump_targets.get(at)
 }
 
-/// What is known, as rows by address.
+/// Converts what is known to rows by address.
 fn rows_of(known: Knowledge<'_>) -> CodeAnalysis {
     let Knowledge { code, begins, recipes, .. } = known;
     let mut analysis = CodeAnalysis::default();
@@ -212,7 +213,7 @@ fn rows_of(known: Knowledge<'_>) -> CodeAnalysis {
             let Some(skipped) = first_where(rest, begins) else { break };
             at += skipped as u32;
             let here = recipes.numbers.get(at as usize).copied().unwrap_or(UNSEEN);
-            // Nobody runs through padding: what held before it may go on.
+            // Padding does not run: the recipe before it may continue.
             let padding_end =
                 if here == UNSEEN && last.is_some() { code.padding_end_by(&mut reader, at, NOWHERE) } else { at };
             if padding_end > at
@@ -248,7 +249,7 @@ fn rows_of(known: Knowledge<'_>) -> CodeAnalysis {
     analysis
 }
 
-/// For fuzzing: whatever the bytes are, the analysis ends, and its rows are in order.
+/// For fuzzing: on any bytes the analysis ends, and its rows are in order.
 #[doc(hidden)]
 pub fn fuzz_code(bytes: &[u8]) {
     let base = LinkAddr(0x1000);

@@ -16,7 +16,7 @@ impl Bitmap {
         self.words.get(at as usize / 64).is_some_and(|word| word >> (at % 64) & 1 != 0)
     }
 
-    /// Adds `at`; whether it was new.
+    /// Adds `at`. Returns whether it was new.
     #[inline]
     pub(crate) fn insert(&mut self, at: u32) -> bool {
         let Some(word) = self.words.get_mut(at as usize / 64) else { return false };
@@ -47,14 +47,14 @@ impl Bitmap {
         }
     }
 
-    /// Adds the members of a set of as many positions.
+    /// Adds the members of a set with the same number of positions.
     pub(crate) fn insert_all(&mut self, other: &Bitmap) {
         for (word, its) in self.words.iter_mut().zip(&other.words) {
             *word |= its;
         }
     }
 
-    /// For 64 positions each, a bit for each member, the lowest first.
+    /// A word for each 64 positions: a bit for each member, the lowest first.
     pub(crate) fn words(&self) -> &[u64] {
         &self.words
     }
@@ -74,7 +74,7 @@ impl Bitmap {
         self.search(from, to, 0)
     }
 
-    /// The first from `from` up to `to` that is no member.
+    /// The first position from `from` up to `to` that is not a member.
     pub(crate) fn next_absent(&self, from: u32, to: u32) -> Option<u32> {
         self.search(from, to, u64::MAX)
     }

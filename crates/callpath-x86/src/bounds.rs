@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
 
-/// A procedure as its code shows it.
+/// A procedure found in code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Procedure {
-    /// Its first instruction, and up to where its code reaches without a gap but padding.
+    /// From its first instruction to the end of its code, which has no gaps but padding.
     pub code: Range<LinkAddr>,
 }

@@ -1,25 +1,27 @@
-//! Calls, seen from where they return to: what stands before a return address, and where a procedure goes on without one.
+//! Calls, seen from their return addresses: the call before a return address, and where control leaves a procedure
+//! without a call.
 
 use callpath_format::address::LinkAddr;
 
 use crate::instruction::{Control, Instruction, Listing, Operation, Register};
 
-/// No call is longer, bytes.
+/// The longest call, bytes.
 pub const LONGEST_CALL_BYTES: usize = 8;
-/// Longer procedures are taken to go on anywhere, bytes.
+/// Procedures longer than this may leave to anywhere, bytes.
 const LONGEST_PROCEDURE_BYTES: usize = 1 << 18;
 
 /// The calls that the bytes before a return address may be. Instructions vary in length, so there may be several
 /// readings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CallsBefore {
-    /// A call of this place.
+    /// A call of this address.
     pub direct: Option<LinkAddr>,
     /// A call through a register or memory.
     pub dynamic: bool,
 }
 
-/// Reads the bytes that end just before `return_address`; the last [`LONGEST_CALL_BYTES`] of them count.
+/// Decodes the calls that may end at `return_address`. `before`: the bytes up to it; the last [`LONGEST_CALL_BYTES`]
+/// count.
 pub fn calls_before(before: &[u8], return_address: LinkAddr) -> CallsBefore {
     let mut found = CallsBefore::default();
     for len in 2..=LONGEST_CALL_BYTES.min(before.len()) {
@@ -35,19 +37,20 @@ pub fn calls_before(before: &[u8], return_address: LinkAddr) -> CallsBefore {
     found
 }
 
-/// Where a procedure goes on without a call: by jumps out of it and by running over its end.
+/// Where control leaves a procedure without a call: by jumps out of it, and by falling through its end.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Leaves {
-    /// Places outside of it, each once, in the order of the code.
+    /// Addresses outside it, each once, in the order of the code.
     pub to: Vec<LinkAddr>,
-    /// It may go anywhere: by a jump through a register or memory, by a return to an address that it has stored itself (a
-    /// retpoline), or because its code cannot be read as a whole.
+    /// It may leave to anywhere: by a jump through a register or memory, by a return to an address that it stored
+    /// itself (a retpoline), or because its code cannot be decoded completely.
     pub anywhere: bool,
-    /// What follows a call at its end, if that comes back.
+    /// The address after a call at its end, where it continues if that call returns.
     pub behind_last_call: Option<LinkAddr>,
 }
 
-/// Where a procedure of these bytes goes on without a call. Bytes that are no code, and very long procedures, may go anywhere.
+/// Where control leaves a procedure of these bytes without a call. Bytes that are not code, and very long procedures,
+/// may leave to anywhere.
 pub fn leaves(code: &[u8], start: LinkAddr) -> Leaves {
     let mut leaves = Leaves::default();
     if code.len() > LONGEST_PROCEDURE_BYTES {
@@ -92,7 +95,7 @@ pub fn leaves(code: &[u8], start: LinkAddr) -> Leaves {
     leaves
 }
 
-/// Whether a return right behind the instruction goes to where it says: `push`, or `mov [rsp], x`.
+/// Whether a return right after the instruction goes to the address that it stores: `push`, or `mov [rsp], x`.
 fn stores_return(instruction: &Instruction) -> bool {
     let is_top = instruction.memory().is_some_and(|memory| memory.is_only(Register::RSP) && memory.displacement == 0);
     match instruction.operation() {
@@ -136,16 +139,16 @@ mod tests {
         assert_eq!(of(&[0xeb, 0xfe]), Leaves::default()); // jmp to itself
         assert_eq!(of(&[0x31, 0xc0, 0xc3, 0x66, 0x90]), Leaves::default()); // ret; padding
         assert_eq!(to(&[0xe9, 0, 1, 0, 0]), [0x1105]); // jmp out
-        assert_eq!(to(&[0x74, 0x7f, 0x75, 0x7d, 0xc3]), [0x1081]); // je out; jne to the same place; ret
+        assert_eq!(to(&[0x74, 0x7f, 0x75, 0x7d, 0xc3]), [0x1081]); // je out; jne to the same address; ret
         assert!(of(&[0xff, 0xe0]).anywhere); // jmp rax
-        assert_eq!(to(&[0x31, 0xc0]), [0x1002]); // runs over its end
-        // Ends with a call, which need not return.
+        assert_eq!(to(&[0x31, 0xc0]), [0x1002]); // falls through its end
+        // Ends with a call, which may not return.
         let behind_last_call = Some(LinkAddr(0x1005));
         assert_eq!(of(&[0xe8, 0, 0, 0, 0]), Leaves { behind_last_call, ..Leaves::default() });
-        assert!(of(&[0x06, 0xc3]).anywhere); // no instruction
+        assert!(of(&[0x06, 0xc3]).anywhere); // not an instruction
         assert!(of(&[0x48, 0x89, 0x04, 0x24, 0xc3]).anywhere); // mov [rsp], rax; ret
         assert!(of(&[0x50, 0xc3]).anywhere); // push rax; ret
         assert!(!of(&[0x50, 0x58, 0xc3]).anywhere); // push rax; pop rax; ret
-        assert_eq!(to(&[0x0f, 0x05]), [0x1002]); // syscall, and over its end
+        assert_eq!(to(&[0x0f, 0x05]), [0x1002]); // syscall, and falls through its end
     }
 }

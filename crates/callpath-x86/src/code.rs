@@ -1,5 +1,5 @@
-//! A module's code, read once: its instructions, what they refer to, and which calls return. It does not change after that; unwind
-//! recipes (`frames`) and control flow graphs (`graph`) are both found from it.
+//! A module's code, read once: its instructions, their references, and which calls return. It does not change after
+//! that; both unwind recipes (`frames`) and control flow graphs (`graph`) are built from it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,24 +15,25 @@ use crate::noreturn::NoReturn;
 use crate::sweep::{Hints, Sweep};
 use crate::tables::Data;
 
-/// What reading a module's code tells.
+/// The result of reading a module's code.
 pub(crate) struct ModuleCode<'a> {
     pub(crate) code_map: CodeMap<'a>,
     pub(crate) data: Data<'a>,
     pub(crate) sweep: Sweep,
-    /// Procedures surely begin here: symbols, and the entry point.
+    /// Where procedures are known to begin: symbols, and the entry point.
     pub(crate) sure_starts: Bitmap,
-    /// Code whose recipes are known otherwise, which was not read.
+    /// Code whose recipes are known from elsewhere; it was not read.
     pub(crate) known: Bitmap,
     /// There is more code than can be read.
     pub(crate) is_cut: bool,
     no_return: NoReturn,
-    /// Words that hold the addresses of procedures that never return: sorted.
+    /// Addresses of words that hold the addresses of procedures that never return, sorted.
     no_return_slots: Vec<u64>,
 }
 
 impl<'a> ModuleCode<'a> {
-    /// Reads all code of `input` but what is known otherwise. `stretches`: where instructions begin, besides procedures' starts.
+    /// Reads all code of `input` except what is known from elsewhere. `stretches`: where instructions begin, besides
+    /// procedures' starts.
     pub(crate) fn read<'r>(
         input: &CodeInput<'a>,
         stretches: impl IntoIterator<Item = &'r Range<LinkAddr>>,
@@ -65,18 +66,19 @@ impl<'a> ModuleCode<'a> {
         ModuleCode { code_map, data, sweep, sure_starts, known, is_cut, no_return, no_return_slots }
     }
 
-    /// A call of what is at `target` may return.
+    /// Whether a call of the code at `target` may return.
     pub(crate) fn returns(&self, target: u32) -> bool {
         !self.no_return.is(&self.sweep.events, target)
     }
 
-    /// The instruction, which ends at address `next`, calls or jumps to a procedure of another module that never returns.
+    /// Whether the instruction, which ends at address `next`, calls or jumps to a procedure of another module that
+    /// never returns.
     pub(crate) fn is_through_no_return_slot(&self, instruction: &Instruction, next: u64) -> bool {
         instruction.beside_code(next).is_some_and(|slot| self.no_return_slots.binary_search(&slot).is_ok())
     }
 
-    /// Where control goes after the instruction that was read last. A call through a word of this module that the loader fills is a
-    /// call of what it fills in.
+    /// Where control goes after the last instruction read. A call through a word of this module that the loader fills
+    /// is a call of the address that the loader writes.
     #[inline(always)]
     pub(crate) fn flow_after(&self, instructions: &Instructions<'_>, instruction: &Instruction) -> Flow {
         match instructions.flow_of(instruction, &self.code_map) {
@@ -89,7 +91,7 @@ impl<'a> ModuleCode<'a> {
         }
     }
 
-    /// What stands at a position.
+    /// The instruction at a position. `None`: there is none.
     pub(crate) fn instruction_at(&self, at: u32) -> Option<Instruction> {
         Instructions::new(&self.code_map, at)?.read()
     }
@@ -99,7 +101,7 @@ impl<'a> ModuleCode<'a> {
         self.padding_end_by(&mut None, at, end)
     }
 
-    /// The same for one who asks often: a reader costs more to make than most padding to read.
+    /// As `padding_end`, with the caller's reader: making a reader takes longer than reading most padding.
     pub(crate) fn padding_end_by(&self, reader: &mut Option<Instructions<'a>>, at: u32, end: u32) -> u32 {
         if !reader.as_mut().is_some_and(|reader| reader.seek(at)) {
             *reader = Instructions::new(&self.code_map, at);
@@ -114,7 +116,7 @@ impl<'a> ModuleCode<'a> {
     }
 }
 
-/// The words in data that are addresses of code, where nobody relocates them.
+/// The words in data that are addresses of code, in modules that are not relocated.
 pub(crate) fn words_of_code(input: &CodeInput<'_>, code_map: &CodeMap<'_>) -> Vec<u32> {
     let mut found = Vec::new();
     for (start, bytes) in input.data.iter().filter(|(start, _)| code_map.position(start.0).is_none()) {

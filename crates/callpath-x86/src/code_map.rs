@@ -10,7 +10,7 @@ use crate::decoded::Decoded;
 /// No position.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
-/// So many bytes of code are analysed; what is beyond has no recipes.
+/// How many bytes of code are analysed; the excess has no recipes.
 const MAX_CODE_BYTES: u64 = 1 << 31;
 
 /// One range of code.
@@ -29,18 +29,18 @@ impl Part<'_> {
     }
 }
 
-/// A module's code: sorted, disjoint. A position that is not used lies between parts, so that no instruction seems to
-/// go on in another part.
+/// A module's code: sorted, disjoint. Between two parts an unused position keeps instructions from running into the
+/// next part.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CodeMap<'a> {
     parts: Vec<Part<'a>>,
     len: u32,
-    /// What was decoded already, so that nobody has to do it again.
+    /// The instructions that were decoded already.
     pub(crate) decoded: Arc<Decoded>,
 }
 
 impl<'a> CodeMap<'a> {
-    /// The code, and whether some of it was too much.
+    /// Maps the code. The flag: there was more than [`MAX_CODE_BYTES`].
     pub(crate) fn new(code: &[(LinkAddr, &'a [u8])]) -> (CodeMap<'a>, bool) {
         let mut code: Vec<_> = code.to_vec();
         code.sort_by_key(|(start, _)| *start);
@@ -97,7 +97,7 @@ impl<'a> CodeMap<'a> {
         (at < part.end()).then_some(part)
     }
 
-    /// The address of a position; of the one behind a part's last byte too.
+    /// The address of a position; also of the one after a part's last byte.
     pub(crate) fn address(&self, at: u32) -> LinkAddr {
         let part = match self.parts.as_slice() {
             [part] => Some(part),
@@ -106,7 +106,7 @@ impl<'a> CodeMap<'a> {
         part.map_or(LinkAddr(0), |part| LinkAddr(part.start.0 + u64::from(at - part.first)))
     }
 
-    /// The address of a position is a multiple of 16: compilers align procedures so.
+    /// Whether the position's address is a multiple of 16: compilers align procedures so.
     pub(crate) fn is_aligned(&self, at: u32) -> bool {
         self.address(at).0.is_multiple_of(16)
     }
@@ -116,7 +116,7 @@ impl<'a> CodeMap<'a> {
         self.part(at).and_then(|part| part.bytes.get((at - part.first) as usize..)).unwrap_or(&[])
     }
 
-    /// The positions of those bytes of `range` that are code.
+    /// The positions of the bytes of `range` that are code.
     pub(crate) fn positions(&self, range: &Range<LinkAddr>) -> Vec<Range<u32>> {
         let clip = |part: &Part<'_>| {
             let part_end = part.start.0 + part.bytes.len() as u64;

@@ -1,5 +1,5 @@
-//! Cross-validation of call frame information: its recipes, against what the code does.
-//! It must not know where these recipes come from.
+//! Cross-validation of call frame information: its recipes compared with the frames that the code shows. It must not
+//! know the origin of these recipes.
 
 use callpath_format::recipe::{Cfa, Recipe, Rule};
 use callpath_format::register::Reg;
@@ -8,12 +8,12 @@ use crate::recipe::dwarf;
 use crate::state::{CALLEE_SAVED, State};
 use crate::value::{Base, RETURN_ADDRESS, StackAddress, Value};
 
-/// What the code says of a recipe.
+/// The result of comparing a recipe with the code, from no evidence to contradiction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Evidence {
-    /// Control was not seen to come here.
+    /// No control flow was seen to reach the code.
     Unseen,
-    /// The code shows the same.
+    /// The code shows the same frame.
     Agrees,
     /// The code does not show where the frame is.
     FrameUnknown,
@@ -21,15 +21,15 @@ pub enum Evidence {
     RegisterUnknown,
     /// The code shows another CFA.
     FrameDiffers,
-    /// The code shows another place, or another value, of a callee-saved register or the return address.
+    /// The code shows another location, or another value, of a callee-saved register or the return address.
     RegisterDiffers,
 }
 
-/// The recipes to be checked, and what the code says of each.
+/// The recipes to check, and the evidence for each.
 pub(crate) struct CrossValidation<'a> {
     /// `(position, recipe)`, by position; `None` where there is none.
     pub(crate) rows: Vec<(u32, Option<&'a Recipe>)>,
-    /// For each position.
+    /// By position.
     pub(crate) results: Vec<Evidence>,
     last: usize,
 }

@@ -1,35 +1,36 @@
-//! Facts carried along the edges of a control flow graph until nothing changes: the worklist that the analyses of procedures have
-//! in common.
+//! The worklist that the analyses of procedures share: facts are carried along the edges of a control flow graph until
+//! nothing changes.
 //!
-//! Kildall 1973, "A Unified Approach to Global Program Optimization". Blocks are taken in the order of a depth-first search, so
-//! that a graph without loops is done in one round. Copies of one jump share a block of their own ([`Joined`]): their edges
-//! would be the square of their number.
+//! Kildall 1973, "A Unified Approach to Global Program Optimization". Blocks are taken in the order of a depth-first
+//! search, so a graph without loops takes one round. Copies of one jump share an artificial block ([`Joined`]):
+//! otherwise the number of edges would be the square of the number of copies.
 
 use crate::loops::copies::Joined;
 use crate::worklist::Ordered;
 
-/// A control flow graph: blocks are numbers from 0 on.
+/// A control flow graph. Its blocks are numbered from 0.
 pub trait FlowGraph {
-    /// How many blocks there are.
+    /// The number of blocks.
     fn len(&self) -> u32;
-    /// Where control enters, the entry first.
+    /// The blocks where control enters, the entry first.
     fn roots(&self) -> &[u32];
-    /// Where control goes from a block.
+    /// The blocks that control reaches from a block.
     fn successors(&self, block: u32) -> &[u32];
 
-    /// If a block ends with one of several copies of a jump, the first block with one; all of them have the same successors.
+    /// If a block ends with one of several copies of a jump: the first block with a copy. All of them have the same
+    /// successors.
     fn copied_jump(&self, block: u32) -> Option<u32> {
         let _ = block;
         None
     }
 
-    /// There are no blocks.
+    /// Whether there are no blocks.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Which way facts go.
+/// The direction in which facts are carried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
     /// From a block to its successors.
@@ -38,22 +39,23 @@ pub(crate) enum Direction {
     Backward,
 }
 
-/// What an analysis says of blocks.
+/// An analysis: its facts, and how blocks change them.
 pub(crate) trait Analysis {
     /// What holds at one end of a block.
     type Fact: Clone;
 
     const DIRECTION: Direction;
 
-    /// What holds at the other end of a block. A block number behind those of the graph stands for a copied jump, which changes
-    /// nothing.
+    /// The fact at the other end of a block. A block number beyond the graph's is a copied jump, which changes nothing.
     fn transfer(&mut self, block: u32, fact: &Self::Fact) -> Self::Fact;
 
-    /// Adds what comes along another edge. Whether `known` changed: a fact may change only so often.
+    /// Joins the fact of another edge to `known`. Returns whether `known` changed; a fact may change only a bounded
+    /// number of times.
     fn join(&self, known: &mut Self::Fact, new: &Self::Fact) -> bool;
 }
 
-/// What holds where facts enter each block that any of `seeds` leads to: at its start if they go forward, at its end if backward.
+/// The facts where they enter each block that is reachable from `seeds`: at its start if they go forward, at its end if
+/// backward.
 pub(crate) fn solve<G: FlowGraph, A: Analysis>(
     graph: &G,
     analysis: &mut A,
@@ -107,7 +109,7 @@ fn solve_joined<G: FlowGraph, A: Analysis>(
     facts
 }
 
-/// The place of each block in the order in which facts reach it early: reverse postorder, or postorder if they go backward.
+/// The rank of each block in the order that carries facts fastest: reverse postorder, or postorder if they go backward.
 fn order(graph: &impl FlowGraph, direction: Direction) -> Vec<u32> {
     let mut place = vec![u32::MAX; graph.len() as usize];
     let postorder = postorder(graph);
@@ -118,7 +120,7 @@ fn order(graph: &impl FlowGraph, direction: Direction) -> Vec<u32> {
     place
 }
 
-/// All blocks, each behind those that it leads to, but for edges that close a circle. The search begins at the roots.
+/// All blocks, each after its successors, except along back edges. The search begins at the roots.
 pub(crate) fn postorder(graph: &impl FlowGraph) -> Vec<u32> {
     let mut order = Vec::with_capacity(graph.len() as usize);
     let mut is_seen = vec![false; graph.len() as usize];
@@ -155,7 +157,7 @@ pub struct Predecessors {
 }
 
 impl Predecessors {
-    /// Of all blocks of a graph. A block that leads to another in two ways is named twice.
+    /// The predecessors of all blocks of a graph. A block with two edges to another is listed twice.
     pub fn of(graph: &impl FlowGraph) -> Predecessors {
         let edges = || (0..graph.len()).flat_map(|from| graph.successors(from).iter().map(move |&to| (from, to)));
         let mut offsets = vec![0u32; graph.len() as usize + 1];
@@ -175,7 +177,7 @@ impl Predecessors {
         Predecessors { offsets, blocks }
     }
 
-    /// Those of one block, ascending. Empty if there is no such block.
+    /// The predecessors of one block, ascending; empty if there is no such block.
     pub fn of_block(&self, block: u32) -> &[u32] {
         let at = |index: usize| self.offsets.get(index).copied().unwrap_or(0) as usize;
         self.blocks.get(at(block as usize)..at(block as usize + 1)).unwrap_or(&[])
@@ -187,7 +189,7 @@ mod tests {
     use super::*;
     use crate::loops::listed::Graph;
 
-    /// The least number of blocks on a way to each block, its own counted.
+    /// The least number of blocks on a path to each block, itself included.
     struct Distance {
         is_joined: bool,
         transfers: usize,
@@ -239,7 +241,7 @@ mod tests {
 
     #[test]
     fn without_loops_each_block_is_looked_at_once() {
-        // Each block leads to the next two: as a tree of ways these are many.
+        // Each block leads to the next two: as a tree of paths these are many.
         let graph = Graph((0..200).map(|block| vec![block + 1, block + 2]).collect());
         let mut distance = Distance { is_joined: true, transfers: 0 };
         let found = solve(&graph, &mut distance, [(0, 0)]);

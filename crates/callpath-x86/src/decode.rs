@@ -1,4 +1,4 @@
-//! Reading the code's instructions by position, and where control goes after each.
+//! Reads the code's instructions by position, and determines where control goes after each.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ pub(crate) enum Flow {
     Branch(u32),
     /// To the target.
     Jump(u32),
-    /// To where a register or memory says.
+    /// To an address in a register or memory.
     JumpIndirect,
     /// To the target, and back.
     Call(u32),
-    /// To where a register or memory says, and back.
+    /// To an address in a register or memory, and back.
     CallIndirect,
     /// To the caller.
     Return,
@@ -30,20 +30,20 @@ pub(crate) enum Flow {
     Stop,
 }
 
-/// Reads the instructions of one part of the code, one after the other: those that a sweep has decoded, or anew.
+/// Reads the instructions of one part of the code in order: those that a sweep decoded, or decodes them.
 pub(crate) struct Instructions<'a> {
-    /// Made when it is needed.
+    /// Made when it is first needed.
     decoder: Option<Decoder<'a>>,
     part: Part<'a>,
-    /// Of the next instruction, in the part.
+    /// Offset of the next instruction in the part, bytes.
     offset: u32,
     decoded: Arc<Decoded>,
-    /// The index in `decoded` of what stands at this position, if anything does.
+    /// A position, and the index in `decoded` of the instruction there.
     known: (u32, usize),
 }
 
 impl<'a> Instructions<'a> {
-    /// From `at` on, up to the end of its part.
+    /// Reads from `at` to the end of its part.
     #[inline]
     pub(crate) fn new(code_map: &CodeMap<'a>, at: u32) -> Option<Instructions<'a>> {
         let part = *code_map.part(at)?;
@@ -51,7 +51,7 @@ impl<'a> Instructions<'a> {
         Some(Instructions { decoder: None, part, offset: at - part.first, decoded, known: (NOWHERE, 0) })
     }
 
-    /// Goes on at `at`, if that is in the same part.
+    /// Continues at `at`. Returns false, and changes nothing, if that is in another part.
     #[inline]
     pub(crate) fn seek(&mut self, at: u32) -> bool {
         let is_here = at >= self.part.first && at < self.part.end();
@@ -73,13 +73,13 @@ impl<'a> Instructions<'a> {
         self.part.start.0 + u64::from(at - self.part.first)
     }
 
-    /// The address behind the instruction that was read last.
+    /// The address after the last instruction read.
     #[inline]
     pub(crate) fn next_address(&self) -> u64 {
         self.part.start.0.wrapping_add(self.offset.into())
     }
 
-    /// The next instruction. `None`, and nothing is passed, at the end of the part and where there is none.
+    /// The next instruction. `None`, without advancing, at the end of the part and where no instruction can be decoded.
     #[inline]
     pub(crate) fn read(&mut self) -> Option<Instruction> {
         work::count();
@@ -95,7 +95,7 @@ impl<'a> Instructions<'a> {
         Some(instruction)
     }
 
-    /// The same, from the bytes.
+    /// As `next`, but always decoded from the bytes.
     pub(crate) fn decode(&mut self) -> Option<Instruction> {
         let Part { start, bytes, .. } = self.part;
         let decoder = self.decoder.get_or_insert_with(|| Decoder::with_ip(64, bytes, start.0, DecoderOptions::NONE));
@@ -111,11 +111,11 @@ impl<'a> Instructions<'a> {
         Some(instruction)
     }
 
-    /// Where control goes after `instruction`, which was read last.
+    /// Where control goes after `instruction`, the last one read.
     #[inline(always)]
     pub(crate) fn flow_of(&self, instruction: &Instruction, code_map: &CodeMap<'_>) -> Flow {
-        // Of most.
-        if instruction.only_goes_on() {
+        // True of most instructions.
+        if instruction.only_falls_through() {
             return Flow::Next;
         }
         self.flow_elsewhere(instruction, code_map)

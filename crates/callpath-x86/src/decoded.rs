@@ -1,17 +1,17 @@
-//! The instructions that a sweep decoded, to be read again by position.
+//! The instructions that a sweep decoded, kept for reading by position.
 
 use crate::bitmap::Bitmap;
 use crate::instruction::Instruction;
 
-/// What was decoded of a module's code.
+/// The decoded instructions of a module's code.
 #[derive(Debug, Default)]
 pub(crate) struct Decoded {
     instructions: Vec<Instruction>,
-    /// For 64 positions each: a bit where an instruction begins, and how many begin before them.
+    /// For 64 positions each: a bit where an instruction begins, and the number of instructions before them.
     words: Vec<(u64, u32)>,
 }
 
-/// The same in the making.
+/// Collects [`Decoded`].
 #[derive(Debug, Default)]
 pub(crate) struct Decoding {
     instructions: Vec<Instruction>,
@@ -20,13 +20,13 @@ pub(crate) struct Decoding {
 }
 
 impl Decoding {
-    /// Of code with so many positions.
+    /// For code with `len` positions.
     pub(crate) fn new(len: u32) -> Decoding {
-        // Instructions of compilers are four bytes long and more.
+        // Compilers' instructions average four bytes or more.
         Decoding { instructions: Vec::with_capacity(len as usize / 4), end: 0 }
     }
 
-    /// Appends what stands at `at`; positions ascend.
+    /// Appends the instruction at `at`; positions must ascend.
     #[inline]
     pub(crate) fn push(&mut self, at: u32, instruction: Instruction) {
         if self.end != at
@@ -38,7 +38,7 @@ impl Decoding {
         self.end = at + instruction.len();
     }
 
-    /// `boundaries` are the positions that were pushed.
+    /// `boundaries`: the positions that were pushed.
     pub(crate) fn finish(mut self, boundaries: &Bitmap) -> Decoded {
         if let Some(last) = self.instructions.last_mut() {
             last.set_unfollowed();

@@ -1,14 +1,14 @@
 //! What one instruction does to the abstract frame.
 //!
-//! Instructions that compilers build frames with have rules of their own; of all others it is enough to know which
-//! registers they write. Stores through pointers of which nothing is known are taken not to hit saved registers: a
-//! program in which they do is broken.
+//! Instructions that compilers build frames with have rules of their own; of all others only the registers that they
+//! write matter. Stores through unknown pointers are assumed not to hit saved registers: a program that does this is
+//! broken.
 
 use crate::instruction::{Instruction, Memory, Operation, Register};
 use crate::state::{IndexedSlot, RAX, RBP, RSP, State};
 use crate::value::{Base, StackAddress, Value};
 
-/// Changes `state` to what it is after `instruction`, which stands at position `at` and ends at address `next`.
+/// Changes `state` to what holds after `instruction`, which is at position `at` and ends at address `next`.
 #[inline(always)]
 pub(crate) fn apply(state: &mut State, instruction: &Instruction, at: u32, next: u64) {
     match instruction.operation() {
@@ -53,7 +53,7 @@ pub(crate) fn apply(state: &mut State, instruction: &Instruction, at: u32, next:
     }
 }
 
-/// An operation on memory that does not change it: `lock or qword [rsp], 0`.
+/// Whether an operation on memory does not change it: `lock or qword [rsp], 0`.
 fn leaves_memory(instruction: &Instruction) -> bool {
     let neutral = match instruction.operation() {
         Operation::Or | Operation::Add | Operation::Subtract | Operation::Xor => 0,
@@ -69,7 +69,7 @@ fn value_of(state: &State, register: Register) -> Value {
     register.general64().map_or(Value::Unknown, |register| state.get(register))
 }
 
-/// Bytes of what a move reads.
+/// How many bytes a move reads.
 fn source_bytes(instruction: &Instruction) -> u16 {
     match instruction.memory() {
         Some(memory) => memory.bytes,
@@ -125,7 +125,7 @@ fn exchange(state: &mut State, instruction: &Instruction, at: u32) {
     }
 }
 
-/// An instruction of which only what it writes is of interest.
+/// Any other instruction: only its writes matter.
 fn any(state: &mut State, instruction: &Instruction, at: u32) {
     if instruction.writes_memory_operand()
         && let Some(memory) = instruction.memory()
@@ -147,7 +147,7 @@ fn any(state: &mut State, instruction: &Instruction, at: u32) {
     }
 }
 
-/// A memory operand on the stack whose place is known.
+/// The location of a memory operand on the stack, if it is known.
 #[inline]
 fn on_stack(state: &State, memory: &Memory) -> Option<(Base, i32)> {
     if !memory.is_only(memory.base) {
@@ -159,7 +159,7 @@ fn on_stack(state: &State, memory: &Memory) -> Option<(Base, i32)> {
     }
 }
 
-/// What a memory operand holds.
+/// The value in a memory operand.
 pub(crate) fn load(state: &State, memory: &Memory) -> Value {
     if memory.has_segment {
         return Value::Unknown;
@@ -187,7 +187,7 @@ pub(crate) fn load(state: &State, memory: &Memory) -> Value {
     }
 }
 
-/// A value of 32 bits that was copied or extended: only a table's word survives that.
+/// What remains of a value that is copied or extended at 32 bits: only a jump table's entry.
 fn table_word(value: Value) -> Value {
     match value {
         Value::TableWord(_) => value,
@@ -231,7 +231,7 @@ fn move_stack(state: &mut State, by: i64, at: u32) {
     state.set(RSP, top, at);
 }
 
-/// What lies at the top of the stack.
+/// The value at the top of the stack.
 fn top_of_stack(state: &State) -> Value {
     match state.get(RSP) {
         Value::Stack { base, offset } => state.load(StackAddress::new(base, offset)),
@@ -268,7 +268,7 @@ fn add(state: &mut State, instruction: &Instruction, at: u32, sign: i64) {
             _ => Value::Unknown,
         },
     };
-    // Of half a register nothing is known.
+    // A write to half of a register leaves nothing known.
     let is_whole = instruction.register(0).general_bytes() == 8;
     state.set(register, if is_whole { value } else { Value::Unknown }, at);
 }
@@ -345,7 +345,7 @@ fn enter(state: &mut State, instruction: &Instruction, at: u32) {
     move_stack(state, instruction.stack_change() + 8, at);
 }
 
-/// The memory operand is changed, unless the instruction is one that leaves it as it was.
+/// Marks the memory operand as changed, unless the instruction leaves it as it was.
 fn change_memory(state: &mut State, instruction: &Instruction) {
     if !leaves_memory(instruction)
         && let Some(memory) = instruction.memory()
@@ -358,8 +358,7 @@ fn store_unknown(state: &mut State, memory: &Memory) {
     store(state, memory, i32::from(memory.bytes).max(1), Value::Unknown);
 }
 
-/// A memory operand of eight bytes on the stack, whose place an index says of which nothing is known: base, offset, and the index's
-/// register.
+/// A memory operand of eight bytes on the stack whose index is unknown: base, offset, and the index's register.
 fn on_stack_by_index(state: &State, memory: &Memory) -> Option<(Base, i32, usize)> {
     let index = memory.index.general64().filter(|&index| state.get(index) == Value::Unknown)?;
     match value_of(state, memory.base).plus(memory.displacement) {

@@ -1,7 +1,7 @@
-//! How some instructions are encoded: for who looks at more bytes than can be decoded, or at bytes that nobody knows to be code.
+//! Encodings of some instructions, to search bytes that are too many to decode, or that may not be code.
 //!
-//! All bytes of instructions that this crate knows stand here. What is found this way seems to be an instruction; what that
-//! means, the instruction itself says ([`crate::instruction`]). The tests below decode each form, and ask.
+//! All instruction bytes that this crate knows are here. A match seems to be an instruction; its meaning comes from the
+//! decoded instruction ([`crate::instruction`]). The tests below decode each form and compare.
 
 use memchr::memmem::find_iter;
 use memchr::{memchr_iter, memchr2_iter};
@@ -15,13 +15,13 @@ const NOP: u8 = 0x90;
 const HLT: u8 = 0xf4;
 /// `syscall`
 pub(crate) const SYSCALL: [u8; 2] = [0x0f, 0x05];
-/// `call` with 32 bits of distance.
+/// `call` with a distance of 32 bits.
 const CALL: u8 = 0xe8;
-/// `jmp` with 32 bits of distance.
+/// `jmp` with a distance of 32 bits.
 const JUMP: u8 = 0xe9;
-/// Before the second byte of many instructions.
+/// First byte of two-byte opcodes.
 const ESCAPE: u8 = 0x0f;
-/// What is done to a word of memory: `call`, `jmp`, `push` and others, by ModRM.
+/// Operations on a word of memory: `call`, `jmp`, `push` and others, by ModRM.
 const GROUP_5: u8 = 0xff;
 /// ModRM of `jmp [rip + disp32]`.
 const JUMP_BESIDE_CODE: u8 = 0x25;
@@ -31,30 +31,30 @@ const PUSH_BESIDE_CODE: u8 = 0x35;
 const PUSH_WORD: u8 = 0x68;
 /// `bnd`, which linkers write before jumps for MPX.
 const BND: u8 = 0xf2;
-/// `endbr64` and `bnd` may stand before a jump, bytes.
+/// The length of `endbr64` and `bnd`, which may come before a jump, bytes.
 pub(crate) const LONGEST_BEFORE_JUMP_BYTES: usize = ENDBR64.len() + 1;
-/// So many bytes stand before ModRM at most: prefixes and the opcode.
+/// The most bytes before ModRM: prefixes and the opcode.
 pub(crate) const LONGEST_OPCODE_BYTES: usize = 6;
 
-/// What a program that generates code leaves between procedures: nothing, traps, `hlt` and `nop`.
+/// Filler between the procedures of generated code: zeros, traps, `hlt` and `nop`.
 pub(crate) const FILLING: [u8; 4] = [0, INT3, HLT, NOP];
 
-/// `int3`
+/// Whether the byte is `int3`.
 pub(crate) fn is_trap(byte: u8) -> bool {
     byte == INT3
 }
 
-/// The last byte of what linkers and assemblers fill gaps with: `int3`, `nop`, and a `nop` of several bytes.
+/// Whether the byte may end the padding of linkers and assemblers: `int3`, `nop`, or a `nop` of several bytes.
 pub fn may_end_padding(byte: u8) -> bool {
     matches!(byte, INT3 | NOP | 0)
 }
 
-/// The bytes begin with `endbr64`.
+/// Whether the bytes begin with `endbr64`.
 pub(crate) fn begins_with_endbr64(bytes: &[u8]) -> bool {
     bytes.starts_with(ENDBR64)
 }
 
-/// What stands behind the `endbr64` that a procedure may begin with.
+/// The bytes after the `endbr64` that a procedure may begin with.
 pub fn behind_endbr64(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(ENDBR64).unwrap_or(bytes)
 }
@@ -63,12 +63,13 @@ fn behind_bnd(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(&[BND]).unwrap_or(bytes)
 }
 
-/// The bytes begin as procedures do: `endbr64`, or the push of a register that belongs to the caller.
+/// Whether the bytes begin like a procedure: `endbr64`, or a push of a callee-saved register.
 pub(crate) fn is_prologue(bytes: &[u8]) -> bool {
     matches!(bytes, [0x53 | 0x55, ..] | [0x41, 0x54..=0x57, ..]) || begins_with_endbr64(bytes)
 }
 
-/// The bytes begin as procedures do, beyond doubt: two pushes, or a push and the frame's making.
+/// Whether the bytes certainly begin a procedure: a push of a callee-saved register, then another, `endbr64`, `mov rbp,
+/// rsp` or `sub rsp`.
 pub(crate) fn is_sure_prologue(bytes: &[u8]) -> bool {
     let push_len = match bytes {
         [0x53 | 0x55, ..] => 1,
@@ -79,7 +80,7 @@ pub(crate) fn is_sure_prologue(bytes: &[u8]) -> bool {
     is_prologue(rest) || rest.starts_with(&FRAME_POINTERS[0]) || begins_with_subtraction(rest)
 }
 
-/// The bytes begin as the ends of procedures do: a pop, `leave`, `ret`, or rsp moved upwards.
+/// Whether the bytes begin like an epilogue: a pop, `leave`, `ret`, or an instruction that raises rsp.
 pub(crate) fn is_epilogue(bytes: &[u8]) -> bool {
     matches!(
         bytes,
@@ -93,10 +94,10 @@ pub(crate) fn is_epilogue(bytes: &[u8]) -> bool {
 
 /// `mov rbp, rsp`, in both encodings.
 const FRAME_POINTERS: [[u8; 3]; 2] = [[0x48, 0x89, 0xe5], [0x48, 0x8b, 0xec]];
-/// What makes a frame, `push rbp; mov rbp, rsp`, bytes.
+/// The length of `push rbp; mov rbp, rsp`, bytes.
 pub(crate) const FRAME_PROLOGUE_BYTES: usize = 4;
 
-/// The bytes begin with what makes a frame: `push rbp; mov rbp, rsp`.
+/// Whether the bytes begin with `push rbp; mov rbp, rsp`.
 pub(crate) fn makes_frame(bytes: &[u8]) -> bool {
     matches!(bytes, [0x55, rest @ ..] if FRAME_POINTERS.iter().any(|pointer| rest.starts_with(pointer)))
 }
@@ -111,7 +112,7 @@ pub(crate) fn begins_with_push(bytes: &[u8]) -> bool {
     matches!(bytes, [0x50..=0x57, ..] | [0x41, 0x50..=0x57, ..])
 }
 
-/// `mov [rsp - N], eax` far below the stack, by which HotSpot asks whether there is room.
+/// `mov [rsp - N], eax` far below the stack: HotSpot's check for stack overflow.
 pub(crate) fn touches_below_stack(bytes: &[u8]) -> bool {
     matches!(bytes, [0x89, 0x84, 0x24, _, _, _, 0xff, ..])
 }
@@ -121,23 +122,23 @@ pub(crate) fn takes_stack_pointer_from_frame(bytes: &[u8]) -> bool {
     matches!(bytes, [0x48, 0x8b | 0x8d, 0x65, 0x80..=0xff, ..] | [0x48, 0x8b | 0x8d, 0xa5, _, _, _, 0x80..=0xff, ..])
 }
 
-/// The byte is a prefix that makes another register (r12, r13) of rsp or rbp as a base.
+/// Whether the byte is a prefix that turns rsp or rbp as a base into r12 or r13.
 pub(crate) fn extends_base(byte: u8) -> bool {
     byte & 0xf1 == 0x41
 }
 
-/// What an instruction refers to by the distance from its end.
+/// An operand of an instruction, given as a distance from the instruction's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Relative {
-    /// The opcode's offset in the bytes: the last byte of it.
+    /// Offset of the opcode's last byte in the bytes.
     pub(crate) at: usize,
-    /// Where the instruction ends.
+    /// Offset of the instruction's end.
     end: usize,
     pub(crate) distance: i32,
 }
 
 impl Relative {
-    /// The distance that stands `opcode_len` behind `at`.
+    /// Reads the distance, `opcode_len` bytes after `at`.
     #[inline]
     fn behind(bytes: &[u8], at: usize, opcode_len: usize) -> Option<Relative> {
         let from = at + opcode_len;
@@ -145,26 +146,26 @@ impl Relative {
         Some(Relative { at, end: from + 4, distance })
     }
 
-    /// The address that it refers to; the bytes begin at address `start`.
+    /// The address that the operand refers to. `start`: the address of the bytes.
     #[inline]
     pub(crate) fn address(&self, start: u64) -> u64 {
         start.wrapping_add(self.end as u64).wrapping_add_signed(self.distance.into())
     }
 }
 
-/// Where calls seem to be.
+/// Candidates for calls.
 #[inline]
 pub(crate) fn calls(bytes: &[u8]) -> impl Iterator<Item = Relative> + '_ {
     memchr_iter(CALL, bytes).filter_map(|at| Relative::behind(bytes, at, 1))
 }
 
-/// Where calls and jumps with 32 bits of distance seem to be.
+/// Candidates for calls and jumps with a distance of 32 bits.
 #[inline]
 pub(crate) fn calls_and_jumps(bytes: &[u8]) -> impl Iterator<Item = Relative> + '_ {
     memchr2_iter(CALL, JUMP, bytes).filter_map(|at| Relative::behind(bytes, at, 1))
 }
 
-/// Where jumps with 32 bits of distance seem to be, conditional ones too.
+/// Candidates for jumps with a distance of 32 bits, conditional ones included.
 pub(crate) fn jumps(bytes: &[u8]) -> impl Iterator<Item = Relative> + '_ {
     memchr2_iter(JUMP, ESCAPE, bytes).filter_map(|at| {
         if bytes[at] == JUMP {
@@ -175,18 +176,18 @@ pub(crate) fn jumps(bytes: &[u8]) -> impl Iterator<Item = Relative> + '_ {
     })
 }
 
-/// Where jumps through a word beside the code seem to be, and which it is.
+/// Candidates for jumps through a word beside the code, with the word.
 pub(crate) fn jumps_beside_code(bytes: &[u8]) -> impl Iterator<Item = Relative> + '_ {
     find_iter(bytes, &[GROUP_5, JUMP_BESIDE_CODE]).filter_map(|at| Relative::behind(bytes, at, 2))
 }
 
-/// The same, if the bytes begin with it, behind `bnd` perhaps.
+/// As `jumps_beside_code`, if the bytes begin with one, perhaps after `bnd`.
 pub(crate) fn jump_beside_code(bytes: &[u8]) -> Option<Relative> {
     let at = bytes.len() - behind_bnd(bytes).len();
     bytes[at..].starts_with(&[GROUP_5, JUMP_BESIDE_CODE]).then(|| Relative::behind(bytes, at, 2))?
 }
 
-/// What jumps through registers and memory seem to ask: a word beside the code, or anything else.
+/// The operands of what seem to be indirect jumps: a word beside the code; `None` for any other.
 pub(crate) fn indirect_jumps(bytes: &[u8]) -> impl Iterator<Item = Option<Relative>> + '_ {
     memchr_iter(GROUP_5, bytes).filter_map(|at| match bytes[at + 1..] {
         [JUMP_BESIDE_CODE, _, _, _, _, ..] => Some(Relative::behind(bytes, at, 2)),
@@ -195,7 +196,7 @@ pub(crate) fn indirect_jumps(bytes: &[u8]) -> impl Iterator<Item = Option<Relati
     })
 }
 
-/// Which words beside the code seem to be loaded other than to be called: `mov`, `push`.
+/// Words beside the code that seem to be loaded (`mov`, `push`), not called.
 pub(crate) fn loads_beside_code(bytes: &[u8]) -> impl Iterator<Item = Relative> + '_ {
     memchr2_iter(0x8b, GROUP_5, bytes).filter_map(|at| {
         let modrm = *bytes.get(at + 1)?;
@@ -215,7 +216,7 @@ pub(crate) fn pushes_word_and_jumps(bytes: &[u8]) -> bool {
     bytes.starts_with(&[PUSH_WORD]) && behind_bnd(bytes.get(5..).unwrap_or(&[])).starts_with(&[JUMP])
 }
 
-/// Where returns seem to be that take words off the caller's stack: a few, eight bytes each.
+/// Candidates for returns that pop arguments of the caller: a few words of eight bytes.
 pub(crate) fn popping_returns(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
     memchr_iter(0xc2, bytes).filter(|at| {
         let operand = bytes.get(at + 1..).and_then(|rest| rest.first_chunk());
@@ -239,7 +240,8 @@ pub(crate) fn copies_stack_pointer(bytes: &[u8]) -> bool {
     })
 }
 
-/// Where ModRM seems to be of operands `[base + displacement]`, of displacements that are `wanted`; `base`: rsp or rbp.
+/// Offsets of ModRM in what seem to be operands `[base + displacement]` with a `wanted` displacement. `base`: rsp or
+/// rbp.
 pub(crate) fn stack_operands<'b>(
     bytes: &'b [u8],
     base: Register,
@@ -252,7 +254,7 @@ pub(crate) fn stack_operands<'b>(
         _ => None,
     };
     let is_rsp = base == Register::RSP;
-    // By the SIB byte that says rsp alone.
+    // Found by the SIB byte for rsp alone.
     let with_sib = memchr_iter(0x24, if is_rsp { bytes } else { &[] }).filter_map(move |sib| {
         let modrm = sib.checked_sub(1)?;
         let here = bytes[modrm];
@@ -276,7 +278,7 @@ mod tests {
         Instruction::decode(bytes).unwrap_or_else(|| panic!("no instruction: {bytes:x?}"))
     }
 
-    /// Bytes that begin with every opcode there is, behind no prefix and behind the ones that matter here.
+    /// Bytes that begin with every opcode, without a prefix and with each of those that matter here.
     fn beginnings() -> impl Iterator<Item = [u8; 16]> {
         const PREFIXES: [&[u8]; 8] = [&[], &[0x41], &[0x48], &[0x49], &[0x4c], &[BND], &[0xf3, 0x0f], &[0x55, 0x48]];
         const TAILS: [[u8; 3]; 3] = [[0x24, 0x90, 0xff], [0x83, 0x44, 0xff], [0xfa, 0x55, 0xff]];
@@ -307,7 +309,7 @@ mod tests {
         instruction.operation() == Operation::Subtract && is_of_rsp
     }
 
-    /// What each form is taken for, and what the instructions say: of all beginnings, none is taken for what it is not.
+    /// Compares each form with the decoded instructions: of all beginnings, none is taken for what it is not.
     #[test]
     fn forms_are_what_the_instructions_say() {
         let mut found = [0; 10];
@@ -397,7 +399,7 @@ mod tests {
         }
     }
 
-    /// What searches find in the code of this program, against what is decoded there: all that is there is found, and says the same.
+    /// The searches find exactly the instructions that decoding this program's code shows.
     #[test]
     fn searches_find_what_is_decoded() {
         const LEN_BYTES: usize = 1 << 20;

@@ -1,9 +1,9 @@
 //! Unwind recipes from machine code: an abstract frame at every instruction that control is known to reach.
 //!
-//! What is known grows in phases. [`crate::code::ModuleCode`] is what reading the code told. [`Frames`] follows each procedure from its
-//! start ([`recording::Recording`]) and mends by constraints what it could not tell; [`gaps::Gaps`] then looks at what no control flow
-//! leads to, and infers from where such code leads what must hold where it begins ([`inference::Inference`]). What all of them know stands
-//! in [`knowledge::Knowledge`].
+//! The analysis has phases. [`crate::code::ModuleCode`] is the code, read. [`Frames`] follows each procedure from its
+//! start ([`recording::Recording`]) and repairs frames that it lost, by constraints. [`gaps::Gaps`] then examines code
+//! that no control flow leads to: it infers from where such code leads what must hold at its beginning
+//! ([`inference::Inference`]). All of them share [`knowledge::Knowledge`].
 
 mod calls;
 mod clobbers;
@@ -32,19 +32,19 @@ use crate::state::{RSP, State};
 use crate::value::{Base, Value};
 use crate::worklist::Discovered;
 
-/// So often a procedure is followed anew.
+/// The most times that a procedure is followed anew.
 const MAX_ROUNDS: u32 = 4;
-/// So many places of one procedure are tried in a round.
+/// The most blocks of one procedure at which a lost frame is inferred, in a round.
 const MAX_LOST_FRAMES: usize = 16;
-/// So many instructions are followed from each.
+/// The most instructions followed from each.
 const MAX_INSTRUCTIONS: u32 = 4000;
 
 /// The frames of a module's code, as far as control was followed.
 pub(crate) struct Frames<'a> {
     pub(crate) known: Knowledge<'a>,
-    /// The blocks that were followed last.
+    /// The blocks followed last.
     blocks: Discovered<Arrival>,
-    /// So many instructions may still be followed to infer something.
+    /// How many more instructions may be followed for inference.
     inference_budget: u32,
 }
 
@@ -55,19 +55,19 @@ impl<'a> Frames<'a> {
         frames
     }
 
-    /// As many instructions may be followed to infer something as there may be, once.
+    /// Allows as many instructions for inference as the code has bytes.
     fn renew_budget(&mut self) {
         self.inference_budget = self.known.code.code_map.len();
     }
 
-    /// A procedure begins at `at`, where `state` holds.
+    /// Adds a procedure that begins at `at`, in `state`.
     fn begin(&mut self, at: u32, state: State) {
         self.known.begins.add_start(at);
         self.follow(at, state);
         self.follow_starts();
     }
 
-    /// Follows all starts that were found.
+    /// Follows all unfollowed starts.
     pub(crate) fn follow_starts(&mut self) {
         while let Some(start) = self.known.begins.unfollowed.pop() {
             let bytes = self.known.code.code_map.bytes(start);
@@ -75,28 +75,29 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Follows control from a procedure's start, where `state` holds, unless control has come there before.
+    /// Follows control from a procedure's start, in `state`, unless control has reached it before.
     pub(crate) fn follow(&mut self, start: u32, state: State) {
         self.record(Recording::new(start, start), state);
     }
 
-    /// The same for code at `root` that belongs to `owner`.
+    /// As `follow`, for code at `root` that belongs to `owner`.
     fn follow_for(&mut self, owner: u32, root: u32, state: State) {
         self.record(Recording::new(owner, root), state);
     }
 
-    /// The same where `state` is only likely: what is known better holds.
+    /// As `follow_for`, where `state` is only likely: better knowledge overrides it.
     fn follow_guess(&mut self, owner: u32, root: u32, state: State) {
         let mut recording = Recording::new(owner, root);
         recording.is_guess = true;
         self.record(recording, state);
     }
 
-    /// Follows control, and again where it did not end as a procedure must.
+    /// Follows control, and repeats it if the procedure does not end as it must.
     ///
-    /// Tallent et al. 2009, section 2.2, check at each return that the return address is at rsp, and mend recipes backwards
-    /// where it is not. Here there are two such repairs: of a start that was entered with more on the stack, and of places in
-    /// the middle where the frame was lost (a loop that lowers rsp each time round), by inference from there to a return.
+    /// Tallent et al. 2009, section 2.2, check at each return that the return address is at rsp, and repair recipes
+    /// backwards where it is not. Here there are two such repairs: of a start that is entered with more on the stack;
+    /// and of code in the middle where the frame was lost (a loop that lowers rsp in each iteration), by inference from
+    /// there to a return.
     fn record(&mut self, mut recording: Recording, mut state: State) {
         let root = recording.root;
         if self.known.recipes.is_seen(root) || self.known.code.known.get(root) {
@@ -105,7 +106,7 @@ impl<'a> Frames<'a> {
         recording.begun = self.known.procedures.stretches.len();
         self.walk(root, &mut recording).run(&state);
         if let Some(surplus) = recording.ends.surplus()
-            // Who is called has the return address at rsp.
+            // A called procedure has the return address at rsp.
             && !self.known.code.sweep.call_targets.get(root)
             && let Value::Stack { base: Base::CFA, offset } = state.get(RSP)
         {
@@ -124,7 +125,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Forgets what was recorded, and follows control from the root once more.
+    /// Discards the recording, and follows control from the root once more.
     fn record_again(&mut self, recording: &mut Recording, state: &State) {
         let root = recording.root;
         self.known.forget_stretches(recording.begun);
@@ -140,7 +141,7 @@ impl<'a> Frames<'a> {
         Walk::new(&mut self.known, &mut self.blocks, purpose, root)
     }
 
-    /// Looks for what must hold where control has come and the frame is not known. Whether there is something new.
+    /// Infers constraints at blocks whose frame is not known. Returns whether there is a new one.
     fn infer_constraints(&mut self, recording: &mut Recording) -> bool {
         let is_lost = |block: u32, arrival: &Arrival| {
             self.known.recipes.number_at(block) == Some(UNKNOWN) && !has_recipe(&arrival.state)
@@ -159,7 +160,7 @@ impl<'a> Frames<'a> {
         recording.constraints.len() > before
     }
 
-    /// Follows control from `at` without recording anything, to infer what must hold there.
+    /// Follows control from `at` without recording, to infer what must hold there.
     fn infer_from(&mut self, at: u32, limit: u32, is_strict: bool) -> Option<Inference> {
         let limit = self.inference_limit(limit)?;
         let mut inference = Inference::new(limit, is_strict);
@@ -167,7 +168,8 @@ impl<'a> Frames<'a> {
         Some(self.charge(inference))
     }
 
-    /// The same, slowly: states settle before anything is learned, so that what is learned of a loop holds each time round.
+    /// As `infer_from`, but slower: states settle before anything is learned, so what is learned in a loop holds in
+    /// each iteration.
     fn infer_settled_from(&mut self, at: u32, ends_at_calls: bool) -> Option<Inference> {
         let limit = self.inference_limit(MAX_INSTRUCTIONS)?;
         let mut inference = Inference::unsettled(limit, ends_at_calls);

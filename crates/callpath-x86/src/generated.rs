@@ -1,8 +1,8 @@
-//! Machine code that a program generated at run time: what it says of its frames, as far as it proves what it says.
+//! Recipes of machine code that a program generated at run time, as far as the code proves them.
 //!
-//! A compiler's procedures are called and return. What a program generates may be anything: code that is jumped into and jumps
-//! out, code for a stack of its own, data. So a recipe is believed here only where control goes on, by what can be
-//! followed, to a return that finds nothing but the return address on the stack.
+//! A compiler's procedures are called and return. Generated code may be anything: code that is jumped into and jumps
+//! out, code for another stack, data. So a recipe is accepted only where control continues, as far as it can be
+//! followed, to a return that finds exactly the return address on the stack.
 
 pub mod ahead;
 mod frames;
@@ -20,7 +20,7 @@ use crate::encoding::{self, FILLING, FRAME_PROLOGUE_BYTES};
 use crate::input::CodeInput;
 use crate::instruction::{Control, Listing, Operation, Register};
 
-/// What is believed of code that was generated at run time.
+/// The accepted result for generated code.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GeneratedCode {
     /// By ascending address, disjoint.
@@ -29,8 +29,8 @@ pub struct GeneratedCode {
     pub recipes: Vec<Recipe>,
 }
 
-/// Code that hangs together by its flow of control: a procedure, or the part of one that is believed. Its recipes follow
-/// from its bytes alone.
+/// Code connected by its flow of control: a procedure, or the accepted part of one. Its recipes follow from its bytes
+/// alone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GeneratedProcedure {
     /// From the first instruction that has a recipe up to the end of the last one.
@@ -41,8 +41,8 @@ pub struct GeneratedProcedure {
     pub call_ends: Vec<LinkAddr>,
 }
 
-/// Analyses `code`, which begins at `start`, in about 80 ns for each byte that is code. `code` may begin and end inside of a
-/// procedure.
+/// Analyses `code`, which begins at `start`, in about 80 ns for each byte that is code. `code` may begin and end inside
+/// a procedure.
 pub fn analyse_generated(code: &[u8], start: LinkAddr) -> GeneratedCode {
     let framed = framed(code, start);
     let slices = filled(code, start, &framed);
@@ -55,7 +55,7 @@ pub fn analyse_generated(code: &[u8], start: LinkAddr) -> GeneratedCode {
     GeneratedCode { procedures, recipes }
 }
 
-/// The parts of `code` that are not mere filling, and not understood yet.
+/// The parts of `code` that are not filler and not yet understood.
 fn filled<'c>(code: &'c [u8], start: LinkAddr, framed: &[FramedProcedure]) -> Vec<(LinkAddr, &'c [u8])> {
     const BLOCK_BYTES: usize = 64;
     const LEAST_BLOCKS: usize = 4;
@@ -88,14 +88,14 @@ fn filled<'c>(code: &'c [u8], start: LinkAddr, framed: &[FramedProcedure]) -> Ve
     slices
 }
 
-/// Whether what returns here goes on by the frame pointer alone, so that nothing need have called from before it: `code` begins
-/// there. HotSpot's interpreter lets the methods that it jumps to return to such places.
+/// Whether code that begins here continues by the frame pointer alone, so that it may be returned to without a call
+/// before it. HotSpot's interpreter lets the methods that it jumps to return to such addresses.
 pub fn resumes_by_pointer(code: &[u8]) -> bool {
     encoding::takes_stack_pointer_from_frame(code)
 }
 
-/// What is known in both ways, as procedures that do not overlap. Where both know a recipe, that of code with a prologue counts: what
-/// comes before a procedure may be data, which the other way takes for code.
+/// The results of both analyses, as procedures that do not overlap. Where both know a recipe, that of code with a
+/// prologue wins: bytes before a procedure may be data, which the other analysis takes for code.
 fn joined(
     returning: Vec<GeneratedProcedure>,
     framed: Vec<FramedProcedure>,
@@ -171,16 +171,17 @@ fn joined(
     procedures
 }
 
-/// What is looked at around code that has changed, bytes.
+/// How much code around a change is analysed again, bytes.
 const AROUND_BYTES: u64 = 256;
 
 impl GeneratedCode {
-    /// Analyses what is not as it was: the `changed` bytes of `code`, which begins at `start` as what was analysed did.
+    /// Analyses again what has changed: the bytes `changed` of `code`, which begins at the same `start` as the code
+    /// analysed before.
     pub fn analyse_again(&mut self, code: &[u8], start: LinkAddr, changed: Range<usize>) {
         let end = start.0.saturating_add(code.len() as u64);
         let mut from = start.0.saturating_add(changed.start as u64).saturating_sub(AROUND_BYTES).max(start.0);
         let mut to = start.0.saturating_add(changed.end as u64).saturating_add(AROUND_BYTES).min(end);
-        // Whole procedures, with what is between them.
+        // Whole procedures, with the code between them.
         let is_in = |p: &GeneratedProcedure, from: u64, to: u64| p.code.start.0 < to && from < p.code.end.0;
         for procedure in &self.procedures {
             if is_in(procedure, from, to) {
@@ -219,8 +220,9 @@ impl GeneratedCode {
     }
 }
 
-/// Whether rbp is surely a frame's pointer at the instruction `at`: one of the `code` before it, which begins at `start`, makes
-/// the frame (`push rbp; mov rbp, rsp`), and nothing between the two gives it up or returns, read in order.
+/// Whether rbp is certainly a frame pointer at the instruction `at`: in order, one of the instructions of `code` before
+/// it (which begins at `start`) sets up the frame (`push rbp; mov rbp, rsp`), and none after that gives it up or
+/// returns.
 pub fn is_framed(code: &[u8], start: LinkAddr, at: LinkAddr) -> bool {
     let before = bytes_of(code, start, &(start..at));
     let Some(made) = before.windows(FRAME_PROLOGUE_BYTES).rposition(encoding::makes_frame) else {
@@ -232,7 +234,7 @@ pub fn is_framed(code: &[u8], start: LinkAddr, at: LinkAddr) -> bool {
         Operation::Pop => instruction.register(0) == Register::RBP,
         _ => instruction.control() == Control::Return,
     });
-    // What was read ends where `at` begins: the last instruction was not cut.
+    // The last instruction read ends where `at` begins: it was not cut.
     !gives_up && listing.is_at_end()
 }
 
@@ -241,7 +243,7 @@ fn bytes_of<'c>(code: &'c [u8], start: LinkAddr, range: &Range<LinkAddr>) -> &'c
     code.get(offset(range.start)..offset(range.end).min(code.len())).unwrap_or(&[])
 }
 
-/// The instructions of which something is known, by address, and how control goes between them.
+/// The instructions with known recipes, by address, and the flow of control between them.
 struct Body {
     steps: Vec<Step>,
     /// `(to, from)`, sorted.
@@ -260,9 +262,9 @@ struct Step {
 enum StepKind {
     Plain,
     Call,
-    /// Control does not go on to the next instruction.
+    /// Control does not continue with the next instruction.
     Leaves,
-    /// A return that finds nothing but the return address on the stack.
+    /// A return that finds exactly the return address on the stack.
     Returns,
     /// A return that finds something else.
     ReturnsOtherwise,
@@ -273,15 +275,15 @@ impl Body {
         let mut body = Body { steps: Vec::new(), flow: Vec::new() };
         let mut jumps = Vec::new();
         let code_end = LinkAddr(start.0.saturating_add(code.len() as u64));
-        // Rows begin where instructions do: what comes between procedures leads nobody astray.
+        // Rows begin at instructions, so bytes between procedures cause no wrong decoding.
         for (index, row) in analysis.rows.iter().enumerate() {
             let cfa = analysis.recipes.get(usize::from(row.recipe)).map_or(Cfa::Unknown, |recipe| recipe.cfa);
-            // Nothing is known, or it is believed that nobody called it.
+            // The recipe is unknown, or marks an outermost frame.
             if matches!(cfa, Cfa::Unknown | Cfa::Outermost) {
                 continue;
             }
             let end = analysis.rows.get(index + 1).map_or(code_end, |next| next.start);
-            // Nothing is known beyond what was looked at.
+            // Nothing is known outside the slices.
             let slice = slices.partition_point(|(at, _)| *at <= row.start).checked_sub(1).and_then(|at| slices.get(at));
             let Some((slice, bytes)) = slice else { continue };
             let end = end.min(LinkAddr(slice.0.saturating_add(bytes.len() as u64)));
@@ -298,11 +300,11 @@ impl Body {
                     Control::Branch => (StepKind::Plain, Some(target)),
                     Control::Next | Control::Call | Control::CallIndirect => (StepKind::Plain, None),
                 };
-                // Where another procedure begins its frame is another, too.
-                let goes_on = |target: &LinkAddr| {
+                // Where another procedure begins, the frame is another, too.
+                let continues = |target: &LinkAddr| {
                     analysis.procedures.binary_search_by_key(target, |procedure| procedure.code.start).is_err()
                 };
-                jumps.extend(jumps_to.filter(goes_on).map(|target| (target, body.steps.len() as u32)));
+                jumps.extend(jumps_to.filter(continues).map(|target| (target, body.steps.len() as u32)));
                 body.steps.push(Step { at: LinkAddr(at), end: LinkAddr(end), kind, recipe: row.recipe });
             }
         }
@@ -320,24 +322,24 @@ impl Body {
         body
     }
 
-    /// For each step, whether control goes on from it to a return as it should be.
-    fn believed(&self) -> Vec<bool> {
-        let mut believed: Vec<bool> = self.steps.iter().map(|step| step.kind == StepKind::Returns).collect();
-        let mut pending: Vec<u32> = (0u32..).zip(&believed).filter(|(_, b)| **b).map(|(index, _)| index).collect();
+    /// For each step, whether control continues from it to a valid return.
+    fn accepted(&self) -> Vec<bool> {
+        let mut accepted: Vec<bool> = self.steps.iter().map(|step| step.kind == StepKind::Returns).collect();
+        let mut pending: Vec<u32> = (0u32..).zip(&accepted).filter(|(_, b)| **b).map(|(index, _)| index).collect();
         while let Some(to) = pending.pop() {
             let first = self.flow.partition_point(|edge| edge.0 < to);
             for &(_, from) in self.flow[first..].iter().take_while(|edge| edge.0 == to) {
-                if !std::mem::replace(&mut believed[from as usize], true) {
+                if !std::mem::replace(&mut accepted[from as usize], true) {
                     pending.push(from);
                 }
             }
         }
-        believed
+        accepted
     }
 
-    /// What hangs together by the flow of control, as stretches of steps: what lies between hangs in.
+    /// Steps connected by the flow of control, as ranges of steps; steps in between are included.
     fn groups(&self) -> Vec<Range<usize>> {
-        // How far each step's edges reach over the steps behind it.
+        // How far each step's edges reach over the later steps.
         let mut reach: Vec<usize> = (0..self.steps.len()).collect();
         for &(to, from) in &self.flow {
             let (low, high) = (to.min(from) as usize, to.max(from) as usize);
@@ -357,7 +359,7 @@ impl Body {
     }
 
     fn procedures(&self, unknown: u16) -> Vec<GeneratedProcedure> {
-        let believed = self.believed();
+        let accepted = self.accepted();
         let mut procedures = Vec::new();
         for group in self.groups() {
             let steps = &self.steps[group.clone()];
@@ -365,7 +367,7 @@ impl Body {
                 continue;
             }
             let steps =
-                || steps.iter().zip(&believed[group.clone()]).filter(|(_, believed)| **believed).map(|(s, _)| s);
+                || steps.iter().zip(&accepted[group.clone()]).filter(|(_, accepted)| **accepted).map(|(s, _)| s);
             let (Some(first), Some(last)) = (steps().next(), steps().next_back()) else { continue };
             let mut rows: Vec<Row> = Vec::new();
             let mut at = first.at;
@@ -421,7 +423,8 @@ mod tests {
         // movl $1,-8(%r14); add $-16,%rsp; jmp *%rax: a trace of a tracing compiler
         let code = [0x41, 0xc7, 0x46, 0xf8, 1, 0, 0, 0, 0x48, 0x83, 0xc4, 0xf0, 0xff, 0xe0];
         assert_eq!(analyse_generated(&padded(&code), START).procedures, []);
-        // A procedure with jumps that nobody can follow: what is before the first and behind the last of them is believed, leave; ret.
+        // A procedure with jumps that cannot be followed: its code before the first and after the last of them is
+        // accepted; leave; ret.
         let code = [0x55, 0x48, 0x89, 0xe5, 0xff, 0xe1, 0xcc, 0x90, 0xff, 0xe1, 0xcc, 0xc9, 0xc3];
         let generated = analyse_generated(&padded(&code), START);
         let framed = Some(Cfa::Register { reg: Reg::RBP, disp: 16 });
@@ -441,7 +444,7 @@ mod tests {
         // push %rbp; mov %rsp,%rbp; push %rbx; jmp *%r11; int3; nop; pop %rbp; ret; nop
         let code = [0x55, 0x48, 0x89, 0xe5, 0x53, 0x41, 0xff, 0xe3, 0xcc, 0x90, 0x5d, 0xc3, 0x90, 0x90];
         let framed: Vec<u64> = (0..14).filter(|&at| is_framed(&code, START, LinkAddr(START.0 + at))).collect();
-        // 6 and 7 are inside of the jump; before 4 there is no frame, from 11 on no more.
+        // 6 and 7 are inside the jump; before 4 there is no frame yet, from 11 on no longer.
         assert_eq!(framed, [4, 5, 8, 9, 10]);
     }
 

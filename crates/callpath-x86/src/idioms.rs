@@ -1,22 +1,23 @@
-//! Code whose frame no flow can tell, because it is entered or left in a way of its own: by its bytes or its instructions.
+//! Code whose frame control flow cannot show, because it is entered or left in an unusual way: recognised by its bytes
+//! or its instructions.
 
 pub mod linkage_stub;
 pub mod signal_return;
 
 use crate::instruction::{Instruction, Operation, Register};
 
-/// What a procedure did since it began or since the last event, as far as it matters to how it ends.
+/// What a procedure did since its beginning or the last event, as far as it matters for its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Context {
     is_saved: bool,
-    /// The last instructions: rsp was taken from somewhere, and popped from there.
+    /// 1: the last instruction copied a register to rsp; 2: a pop followed that.
     steps: u8,
-    /// rsp was taken from memory.
+    /// rsp was loaded from memory.
     is_loaded: bool,
 }
 
 impl Context {
-    /// Takes notice of an instruction that hands on to the next.
+    /// Takes into account an instruction after which control continues.
     #[inline]
     pub(crate) fn note(&mut self, instruction: &Instruction) {
         let steps = match instruction.operation() {
@@ -40,8 +41,8 @@ impl Context {
         self.steps = steps;
     }
 
-    /// A jump through a register here restores another procedure's context, and does not return: longjmp, which saves
-    /// nothing, or the end of gcc's `__builtin_eh_return` (`mov rsp, rcx; pop rcx; jmp rcx`).
+    /// Whether a jump through a register here restores another procedure's context, and does not return: longjmp, which
+    /// saves nothing, or the end of gcc's `__builtin_eh_return` (`mov rsp, rcx; pop rcx; jmp rcx`).
     pub(crate) fn is_left_by_jump(&self) -> bool {
         self.steps == 2 || (self.is_loaded && !self.is_saved)
     }

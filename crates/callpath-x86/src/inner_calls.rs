@@ -1,10 +1,10 @@
-//! Subroutines inside of what call frame information takes for one procedure, entered by direct calls: interpreters
-//! written in assembly have one description for all of their code, and leave such calls out.
+//! Finds subroutines inside one procedure of call frame information that are entered by direct calls. Interpreters
+//! written in assembly have one description for all of their code, which ignores such calls.
 //!
-//! At a call's target the CFA is rsp + 8, whatever anybody says. From there on the stack pointer is followed, and what
-//! leads to a `ret` that finds rsp where it was belongs to the subroutine: there its return address is where the height
-//! says, or the `ret` would go astray. All else is left alone: subroutines that pop or overwrite their return address, or
-//! move rsp by what is not a constant.
+//! At a call's target the CFA is always rsp + 8. From there the stack pointer is followed. Code that leads to a `ret`
+//! with rsp at its first value belongs to the subroutine: the return address must be where the stack height shows, or
+//! the `ret` would fail. Not recognised are subroutines that pop or overwrite their return address, or change rsp by a
+//! variable.
 
 use std::ops::Range;
 
@@ -22,33 +22,33 @@ use crate::instruction::{Control, Instruction, Operation, Register};
 pub struct Row {
     /// The first address.
     pub start: LinkAddr,
-    /// Bytes; none where the CFA is something else, or nobody knows it.
+    /// The offset, bytes; `None` where the CFA has another form or is unknown.
     pub disp: Option<i32>,
 }
 
-/// What call frame information says of a module.
+/// The call frame information of a module, and its code.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     /// Bytes of instructions.
     pub code: &'a [(LinkAddr, &'a [u8])],
-    /// By address; what the last one says is not taken.
+    /// By address; the last one only ends the one before.
     pub rows: &'a [Row],
-    /// What it takes for procedures: by address, disjoint.
+    /// The procedures of the call frame information: by address, disjoint.
     pub procedures: &'a [Range<LinkAddr>],
 }
 
-/// A subroutine of which the rows are wrong.
+/// A subroutine whose rows are wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Subroutine {
-    /// Where it is called.
+    /// The address that is called.
     pub entry: LinkAddr,
-    /// The index of what it is taken for a part of.
+    /// The index of the procedure that it is described as a part of.
     pub procedure: usize,
-    /// Those of its instructions where the CFA is not where the rows say: by address, disjoint.
+    /// Its instructions where the CFA is not where the rows say: by address, disjoint.
     pub contradicted: Vec<Range<LinkAddr>>,
 }
 
-/// So many instructions of one subroutine are looked at.
+/// The most instructions of one subroutine that are followed.
 const MAX_INSTRUCTIONS: usize = 4096;
 
 /// The subroutines whose instructions contradict the rows, by address.
@@ -73,12 +73,12 @@ pub fn subroutines(input: &Input<'_>) -> Vec<Subroutine> {
 struct Described<'a> {
     input: &'a Input<'a>,
     code_map: CodeMap<'a>,
-    /// So many instructions may still be looked at.
+    /// How many more instructions may be decoded.
     budget: usize,
 }
 
 impl Described<'_> {
-    /// Calls, it seems, and their targets, where the rows deny that the CFA is rsp + 8. Looks at bytes.
+    /// Candidates for calls and their targets, where the rows contradict a CFA of rsp + 8. Searches bytes.
     fn sites(&self) -> Vec<(u32, u32)> {
         let mut denied = Bitmap::new(self.code_map.len());
         let mut denied_from = None;
@@ -110,7 +110,7 @@ impl Described<'_> {
         sites
     }
 
-    /// The procedure that holds a position: its index, and where it is.
+    /// The procedure that contains a position: its index and its range.
     fn procedure_of(&self, at: u32) -> Option<(usize, Range<u32>)> {
         let addr = self.code_map.address(at);
         let index = self.input.procedures.partition_point(|procedure| procedure.end <= addr);
@@ -119,8 +119,8 @@ impl Described<'_> {
         (self.code_map.address(range.start) == procedure.start).then_some((index, range))
     }
 
-    /// Which of the positions (ascending) begin instructions, if their procedures are decoded from the start; of calls, if
-    /// so wanted.
+    /// The `positions` (ascending) at which instructions begin, if their procedures are decoded from the start; if
+    /// `are_calls`, only calls.
     fn boundaries(&self, positions: &[u32], are_calls: bool) -> FxHashSet<u32> {
         let mut found = FxHashSet::default();
         let mut rest = positions;
@@ -139,7 +139,7 @@ impl Described<'_> {
             while instructions.position() <= *last {
                 let at = instructions.position();
                 let Some(instruction) = instructions.read() else {
-                    // What stands there is data: the next byte may begin an instruction.
+                    // Data: the next byte may begin an instruction.
                     if !instructions.seek(at + 1) {
                         break;
                     }
@@ -154,10 +154,10 @@ impl Described<'_> {
         found
     }
 
-    /// The subroutine that begins at `entry`, if there is one, and the rows are wrong in it.
+    /// The subroutine that begins at `entry`, if there is one and the rows are wrong in it.
     fn subroutine(&mut self, entry: u32) -> Option<Subroutine> {
         let (procedure, range) = self.procedure_of(entry)?;
-        // Of each instruction: how far rsp is below where it was at the entry, and its length.
+        // For each instruction: how far rsp is below its value at the entry, and the instruction's length.
         let mut seen: FxHashMap<u32, (i32, u32)> = FxHashMap::default();
         let mut came_from: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
         let mut returns = Vec::new();
@@ -240,12 +240,12 @@ impl Described<'_> {
     }
 }
 
-/// The instruction changes the word that rsp pointed to at the entry, perhaps; it is `height` below.
+/// Whether the instruction may change the word that rsp pointed to at the entry, `height` bytes below it.
 fn writes_return_address(instruction: &Instruction, height: i32) -> bool {
     let is_there = instruction
         .memory()
         .is_some_and(|memory| memory.is_only(Register::RSP) && memory.displacement == i64::from(height));
-    // Whoever reads it, but to return, knows more of it than is known here.
+    // Code that reads it, other than to return, makes assumptions that are not known here.
     is_there && instruction.operation() != Operation::Nop
 }
 
@@ -266,7 +266,7 @@ mod tests {
         subroutines.iter().map(|s| (s.entry.0 - START, s.contradicted.iter().map(plain).collect())).collect()
     }
 
-    /// `call` of what follows the jump behind it.
+    /// A `call` of the code after the jump that follows it.
     fn called(body: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0xe8, 2, 0, 0, 0, 0xff, 0xe0]; // call body; jmp *%rax
         bytes.extend(body);
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn leaf_that_the_rows_deny() {
-        // nop; je 1f; ret; 1: inc %eax; ret; then what nobody calls
+        // nop; je 1f; ret; 1: inc %eax; ret; then code that is not called
         let bytes = called(&[0x90, 0x74, 1, 0xc3, 0xff, 0xc0, 0xc3, 0x90, 0xff, 0xe0]);
         assert_eq!(found(&bytes, 80), [(7, vec![(7, 14)])]);
         assert_eq!(found(&bytes, 8), []);
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(found(&called(&[0x48, 0x83, 0xc4, 72, 0xc3]), 80), []);
         // mov %rbp,%rsp; ret
         assert_eq!(found(&called(&[0x48, 0x89, 0xec, 0xc3]), 80), []);
-        // Two ways with different heights to one place: je 1f; push %rbx; 1: ret
+        // Two paths with different heights to one instruction: je 1f; push %rbx; 1: ret
         assert_eq!(found(&called(&[0x74, 1, 0x53, 0xc3]), 80), []);
         // jmp *%rax
         assert_eq!(found(&called(&[0xff, 0xe0]), 80), []);

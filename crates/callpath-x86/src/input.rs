@@ -1,10 +1,10 @@
-//! What an analysis of machine code is given: bytes at link-time addresses, and hints.
+//! The input of an analysis of machine code: bytes at link-time addresses, and hints.
 
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
 
-/// A module's code, and what is known of it beforehand. All slices may be in any order, overlap and lie.
+/// A module's code, and what is known of it beforehand. All slices may be in any order, overlap, and be wrong.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CodeInput<'a> {
     /// Executable bytes. Of overlapping slices the one that begins first holds.
@@ -15,12 +15,12 @@ pub struct CodeInput<'a> {
     pub pointers: &'a [(LinkAddr, LinkAddr)],
     /// Addresses in `data` are final: the module is not relocated, and its pointers are plain words.
     pub is_absolute: bool,
-    /// Nobody calls the code here: a program's or a loader's first instruction.
+    /// A program's or a loader's first instruction, which has no caller.
     pub entry: Option<LinkAddr>,
-    /// Procedures surely begin here: exported symbols, initialisers.
+    /// Where procedures are known to begin: exported symbols, initialisers.
     pub starts: &'a [LinkAddr],
-    /// Code whose recipes are known otherwise: it is not analysed, only looked at for what leads out of it.
+    /// Code whose recipes are known from elsewhere: it is not analysed, only searched for jumps and calls out of it.
     pub known: &'a [Range<LinkAddr>],
-    /// Words in memory that hold the address of a procedure which never returns (`abort` in the global offset table).
+    /// Words in memory that hold the address of a procedure that never returns (`abort` in the global offset table).
     pub no_return_slots: &'a [LinkAddr],
 }

@@ -1,7 +1,7 @@
-//! An instruction: what it reads, writes and does, as one small value, made once from what iced-x86 decodes.
+//! One instruction as a small value: what it reads, writes and does. It is built once from what iced-x86 decodes.
 //!
-//! What an instruction means is known here only. What a new instruction needs is said here and in `shape`, with a test
-//! below; every analysis asks.
+//! The meaning of instructions is defined here alone: a new instruction needs a rule here and in `shape`, with a test
+//! below. Every analysis asks this value.
 
 #[cfg(test)]
 mod agreement;
@@ -20,31 +20,32 @@ pub(crate) use shape::{Condition, Control, Operation};
 /// The longest instruction, bytes.
 pub(crate) const LONGEST_BYTES: usize = 15;
 
-/// One instruction. Where it stands it does not know: distances are counted from its end.
+/// One instruction, without its address: distances are counted from its end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Instruction {
-    /// The number of its shape, and above it the scale of the index.
+    /// The number of its shape; above it the scale of the index.
     shape_and_scale: u16,
     /// Its length in bytes, and flags.
     len_and_flags: NonZeroU8,
-    /// What it computes, and where control goes: what is asked most.
+    /// Its operation and control: what is asked for most.
     meaning: u8,
-    /// Of the first two operands, those that are registers.
+    /// The first two operands where they are registers.
     registers: [u8; 2],
     base: u8,
     index: u8,
-    /// A constant in the lower half, a displacement in the upper; with [`Instruction::WIDE`] one that takes both. A constant beside a
-    /// third or fourth register has one byte; above it are the registers.
+    /// A constant in the lower half, a displacement in the upper; with [`Instruction::WIDE`], one of them in all 64
+    /// bits. A constant beside a third or fourth register has one byte; the registers are above it.
     value: u64,
 }
 
-// Whoever reads them, reads many: no more than a quarter of a cache line.
+// Instructions are read in large numbers: no more than a quarter of a cache line each.
 const _: () = assert!(size_of::<Option<Instruction>>() == 16);
 
 /// A memory operand: `base + index * scale + displacement`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Memory {
-    /// [`Register::NONE`] if there is none; with [`Register::RIP`] the displacement is counted from the instruction's end.
+    /// [`Register::NONE`] if there is no base; with [`Register::RIP`] the displacement is counted from the
+    /// instruction's end.
     pub(crate) base: Register,
     pub(crate) index: Register,
     pub(crate) scale: u8,
@@ -52,7 +53,7 @@ pub(crate) struct Memory {
     pub(crate) displacement: i64,
     /// fs or gs is added.
     pub(crate) has_segment: bool,
-    /// How much is accessed, bytes; 0 if nothing is, or if that is not fixed.
+    /// The size of the access, bytes; 0 if there is no access, or if its size is not fixed.
     pub(crate) bytes: u16,
 }
 
@@ -63,14 +64,14 @@ impl Memory {
         self.base == Register::RIP
     }
 
-    /// `[base + displacement]` with nothing else.
+    /// Whether it is `[base + displacement]` without index and segment.
     #[inline]
     pub(crate) fn is_only(&self, base: Register) -> bool {
         self.base == base && self.index == Register::NONE && !self.has_segment
     }
 }
 
-/// What is done to memory.
+/// The access to memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
     None,
@@ -90,21 +91,22 @@ impl Access {
     }
 }
 
-/// Flags, a bit each: overflow, sign, zero, auxiliary carry, carry, parity, direction, interrupt and others, in this order.
+/// Flags, a bit each, in this order: overflow, sign, zero, auxiliary carry, carry, parity, direction, interrupt and
+/// others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Flags(pub(crate) u16);
 
 impl Instruction {
     const SCALE_SHIFT: u32 = 14;
-    /// All bits of the upper half of the constant are set.
+    /// All bits of the constant's upper half are set.
     const NEGATIVE: u8 = 0x10;
-    /// Constant or displacement takes 64 bits.
+    /// The constant or displacement takes 64 bits.
     const WIDE: u8 = 0x20;
     const SEGMENT: u8 = 0x40;
-    /// In [`crate::decoded::Decoded`], the next one does not stand directly behind it.
+    /// In [`crate::decoded::Decoded`]: the next instruction does not follow directly.
     const UNFOLLOWED: u8 = 0x80;
 
-    /// The instruction that `bytes` begin with; `None` if they are none, or end before it does.
+    /// The instruction that `bytes` begin with; `None` if they are not one, or end inside it.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Instruction> {
         let bytes = bytes.get(..LONGEST_BYTES).unwrap_or(bytes);
         let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
@@ -116,7 +118,7 @@ impl Instruction {
         Instruction::of(&iced)
     }
 
-    /// The value of what was decoded.
+    /// Converts what iced-x86 decoded.
     #[inline]
     pub(crate) fn of(iced: &Iced) -> Option<Instruction> {
         if iced.is_invalid() {
@@ -155,7 +157,7 @@ impl Instruction {
     #[inline]
     fn put_constant(&mut self, iced: &Iced, shape: &Shape) {
         let constant = match shape.operation {
-            // Both of its constants, as one.
+            // Both of its constants, as one value.
             Operation::Enter => i64::from(iced.stack_pointer_increment()) as u64,
             _ => iced.immediate(shape.immediate.unwrap_or(0).into()),
         };
@@ -234,7 +236,7 @@ impl Instruction {
         OPERATIONS[usize::from(self.meaning >> CONTROL_BITS)]
     }
 
-    /// Where control goes; a call of the next instruction, which pushes its address, goes on.
+    /// Where control goes. A call of the next instruction, which only pushes its address, counts as continuing.
     #[inline]
     pub(crate) fn control(&self) -> Control {
         match CONTROLS[usize::from(self.meaning & ((1 << CONTROL_BITS) - 1))] {
@@ -243,31 +245,31 @@ impl Instruction {
         }
     }
 
-    /// Control goes nowhere else but to the next instruction, whatever the operands are.
+    /// Whether control goes only to the next instruction, whatever the operands are.
     #[inline]
-    pub(crate) fn only_goes_on(&self) -> bool {
+    pub(crate) fn only_falls_through(&self) -> bool {
         self.meaning & ((1 << CONTROL_BITS) - 1) == Control::Next as u8
     }
 
-    /// What it asks of the flags.
+    /// The condition on flags.
     #[inline]
     pub(crate) fn condition(&self) -> Option<Condition> {
         self.shape().condition
     }
 
-    /// How far a jump or call leads from the instruction's end.
+    /// The distance of a jump's or call's target from the instruction's end.
     #[inline]
     pub(crate) fn distance(&self) -> i64 {
         i64::from(self.value as u32 as i32)
     }
 
-    /// Where a jump or call leads to that ends at `next`.
+    /// The target of a jump or call that ends at `next`.
     #[inline]
     pub(crate) fn target(&self, next: u64) -> u64 {
         next.wrapping_add_signed(self.distance())
     }
 
-    /// An operand, by its number from 0 on, if it is a register; or [`Register::NONE`].
+    /// An operand by number, from 0, if it is a register; else [`Register::NONE`].
     #[inline]
     pub(crate) fn register(&self, operand: usize) -> Register {
         match self.registers.get(operand) {
@@ -282,7 +284,7 @@ impl Instruction {
         if is_register { Register::decoded((self.value >> (8 * (operand - 1))) as u8) } else { Register::NONE }
     }
 
-    /// A constant operand, extended as the processor does it.
+    /// A constant operand, extended as the processor extends it.
     #[inline]
     pub(crate) fn immediate(&self) -> Option<u64> {
         let shape = self.shape();
@@ -297,7 +299,7 @@ impl Instruction {
         Some(upper | u64::from(self.value as u32))
     }
 
-    /// It has a memory operand, accessed or not.
+    /// Whether it has a memory operand, accessed or not.
     #[inline]
     pub(crate) fn has_memory(&self) -> bool {
         self.base != Register::NONE.encoded()
@@ -321,7 +323,7 @@ impl Instruction {
         })
     }
 
-    /// What is done to the memory operand.
+    /// The access to the memory operand.
     #[inline]
     pub(crate) fn memory_access(&self) -> Access {
         if self.has_memory() { self.shape().memory } else { Access::None }
@@ -332,14 +334,14 @@ impl Instruction {
         matches!(self.memory_access(), Access::Write | Access::ReadWrite)
     }
 
-    /// The address of the word beside the code that an instruction that ends at `next` uses.
+    /// The address of the word beside the code that the instruction, which ends at `next`, uses.
     #[inline]
     pub(crate) fn beside_code(&self, next: u64) -> Option<u64> {
         let memory = self.memory().filter(Memory::is_beside_code)?;
         Some(next.wrapping_add_signed(memory.displacement))
     }
 
-    /// What is added to rsp if the instruction moves it by a number of bytes that the instruction alone tells.
+    /// What the instruction adds to rsp, bytes, if the instruction alone determines it.
     #[inline]
     pub(crate) fn stack_change(&self) -> i64 {
         let shape = self.shape();
@@ -351,13 +353,13 @@ impl Instruction {
         i64::from(shape.stack_change) + own
     }
 
-    /// The result does not depend on the operands: `xor eax, eax`.
+    /// Whether the result does not depend on the operands: `xor eax, eax`.
     #[inline]
     pub(crate) fn is_clearing(&self) -> bool {
         self.shape().clears && self.registers[0] == self.registers[1] && self.registers[0] != Register::NONE.encoded()
     }
 
-    /// Whole registers of which some part is read, also to make an address.
+    /// Whole registers that are read in part or completely, also to compute an address.
     pub(crate) fn reads(&self) -> RegisterSet {
         let shape = self.shape();
         let mut reads = shape.reads;
@@ -374,13 +376,13 @@ impl Instruction {
         reads
     }
 
-    /// Whole registers of which some part may be written.
+    /// Whole registers that may be written in part or completely.
     #[inline]
     pub(crate) fn writes(&self) -> RegisterSet {
         self.written(|operand, _| operand.is_written, self.shape().writes)
     }
 
-    /// Whole registers of whose old values nothing is left.
+    /// Whole registers whose old values are lost completely.
     pub(crate) fn replaces(&self) -> RegisterSet {
         self.written(|operand, register| operand.is_always_written && register.is_replaced(), self.shape().replaces)
     }
@@ -405,7 +407,7 @@ impl Instruction {
         [a, b, self.further_register(2), self.further_register(3)]
     }
 
-    /// Flags that are asked for.
+    /// Flags that are read.
     pub(crate) fn flags_read(&self) -> Flags {
         self.shape().flags_read
     }
@@ -415,25 +417,25 @@ impl Instruction {
         self.shape().flags_written
     }
 
-    /// Flags of whose old values nothing is left.
+    /// Flags whose old values are lost.
     pub(crate) fn flags_replaced(&self) -> Flags {
         self.shape().flags_replaced
     }
 
-    /// Only the kernel may run it.
+    /// Whether only the kernel may execute it.
     #[inline]
     pub(crate) fn is_privileged(&self) -> bool {
         self.operation() == Operation::Privileged
     }
 
-    /// It may raise a signal: by its memory, by a division, or because it is meant to.
+    /// Whether it may raise a signal: by its memory access, by a division, or by design.
     #[cfg_attr(not(test), expect(dead_code, reason = "code that changes code will ask, from the next issues on"))]
     pub(crate) fn may_fault(&self) -> bool {
         self.shape().may_fault
     }
 
-    /// It only fills the space between procedures or before a loop: `nop`, `int3`, `lea rsi, [rsi+0]`. `mov edi, edi` clears
-    /// the upper half.
+    /// Whether it only fills the space between procedures or before a loop: `nop`, `int3`, `lea rsi, [rsi+0]`. Not `mov
+    /// edi, edi`, which clears the upper half.
     #[inline]
     pub(crate) fn is_padding(&self) -> bool {
         match self.operation() {
@@ -448,24 +450,24 @@ impl Instruction {
         }
     }
 
-    /// The constant of four bytes that a `mov` puts somewhere.
+    /// The constant of four bytes that a `mov` stores.
     pub(crate) fn moved_word(&self) -> Option<u64> {
         let bytes = self.memory().map_or(self.register(0).general_bytes().into(), |memory| memory.bytes);
         self.immediate().filter(|_| self.operation() == Operation::Move && bytes == 4)
     }
 
-    /// `mov rsp, x`, from a register or memory.
+    /// Whether it is `mov rsp, x`, from a register or memory.
     #[inline]
     pub(crate) fn loads_stack_pointer(&self) -> bool {
         self.operation() == Operation::Move && self.register(0) == Register::RSP
     }
 
-    /// `mov rsp, x`, from a register.
+    /// Whether it is `mov rsp, x`, from a register.
     pub(crate) fn copies_to_stack_pointer(&self) -> bool {
         self.loads_stack_pointer() && self.register(1).general64().is_some()
     }
 
-    /// The register that a comparison of all 64 bits compares rsp with.
+    /// The register that a comparison of all 64 bits compares with rsp.
     pub(crate) fn compared_with_stack_pointer(&self) -> Option<usize> {
         if self.operation() != Operation::Compare {
             return None;
@@ -477,17 +479,17 @@ impl Instruction {
     }
 }
 
-/// The instructions of `code`, one after the other, with their addresses; up to bytes that are none.
+/// The instructions of `code` in order, with their addresses, up to the first bytes that are not one.
 pub(crate) struct Listing<'c> {
     decoder: Decoder<'c>,
     len: usize,
     start: u64,
-    /// Of the next one.
+    /// Offset of the next instruction, bytes.
     offset: usize,
 }
 
 impl<'c> Listing<'c> {
-    /// `code` begins at address `start`.
+    /// `start`: the address of `code`.
     pub(crate) fn new(code: &'c [u8], start: u64) -> Listing<'c> {
         Listing { decoder: Decoder::new(64, code, DecoderOptions::NONE), len: code.len(), start, offset: 0 }
     }
@@ -497,14 +499,14 @@ impl<'c> Listing<'c> {
         self.start.wrapping_add(self.offset as u64)
     }
 
-    /// All bytes were instructions.
+    /// Whether all bytes were instructions.
     pub(crate) fn is_at_end(&self) -> bool {
         self.offset == self.len
     }
 }
 
 impl Iterator for Listing<'_> {
-    /// The address, and what stands there.
+    /// The address, and the instruction.
     type Item = (u64, Instruction);
 
     fn next(&mut self) -> Option<(u64, Instruction)> {

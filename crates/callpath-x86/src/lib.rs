@@ -1,20 +1,22 @@
-//! Machine code of x86-64: instructions, procedure bounds, unwind recipes, control flow graphs and what is live, from bytes and hints.
-//! No files, ELF, DWARF, processes or profiles here.
+//! Machine code of x86-64: instructions, procedure bounds, unwind recipes, control flow graphs and liveness, from bytes
+//! and hints. No files, ELF, DWARF, processes or profiles here.
 //!
-//! An instruction is one small value (`instruction`), made once from what iced-x86 decodes. The sweep keeps them (`decoded`), and every
-//! analysis reads them by position (`decode`) and asks them. Where bytes are looked at instead, [`encoding`] says what they look like.
+//! An instruction is one small value (`instruction`), built once from what iced-x86 decodes. The sweep stores them
+//! (`decoded`); every analysis reads them by position (`decode`) and asks them. Where bytes are searched without
+//! decoding, [`encoding`] has the patterns.
 //!
-//! [`input::CodeInput`] -> all code read once (`code`): a sweep over all bytes (`sweep`), and which calls never return (`noreturn`).
+//! [`input::CodeInput`] -> all code read once (`code`): a sweep over all bytes (`sweep`), and which calls never return
+//! (`noreturn`).
 //!
-//! Recipes: -> abstract frames along control flow (`frames`, over `state` and `effect`), mended by what must hold at returns
-//! (`frames/inference.rs`) -> code that nothing leads to (`frames/gaps.rs`) -> rows of recipes and procedures
+//! Recipes: -> abstract frames along control flow (`frames`, over `state` and `effect`), repaired by what must hold at
+//! returns (`frames/inference.rs`) -> code that nothing leads to (`frames/gaps.rs`) -> rows of recipes and procedures
 //! ([`analysis::CodeAnalysis`]).
 //!
-//! Graphs: -> [`graph::ModuleFlow`] -> [`graph::ProcedureGraph`] -> [`loops`], and facts carried along the edges ([`dataflow`]):
-//! stack heights, [`liveness`], [`reaching`] definitions.
+//! Graphs: -> [`graph::ModuleFlow`] -> [`graph::ProcedureGraph`] -> [`loops`], and facts carried along the edges
+//! ([`dataflow`]): stack heights, [`liveness`], [`reaching`] definitions.
 //!
-//! All input is untrusted: whatever the bytes and hints say, the analysis ends in time proportional to their length,
-//! without a panic. Where it does not know a frame it says so: [`callpath_format::recipe::Recipe::UNKNOWN`].
+//! All input is untrusted: for any bytes and hints, the analysis ends in time proportional to their length, without a
+//! panic. An unknown frame has the recipe [`callpath_format::recipe::Recipe::UNKNOWN`].
 #![forbid(unsafe_code)]
 
 pub mod analysis;

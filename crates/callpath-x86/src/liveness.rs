@@ -1,10 +1,11 @@
-//! Live registers and flags: whose values may still be read. What is not live at a place, code that is put there may change.
+//! Live registers and flags: those whose values may still be read. Inserted code may change the others.
 //!
-//! Backward, along the edges of each procedure's graph (Aho et al., "Compilers", section 9.2.5), and across calls within the module:
-//! gcc keeps values in registers that the ABI gives to the callee where it knows that the callee leaves them alone (-fipa-ra), and
-//! assembly has conventions of its own. So a procedure is summed up by what its code reads and by what passes through it untouched,
-//! and what is live behind its calls is live at its returns. Where another module's code is called, or a pointer is followed, the
-//! System V ABI holds, but for calls of `[rax]`: a TLS descriptor's function keeps all registers but rax.
+//! Backward, along the edges of each procedure's graph (Aho et al., "Compilers", section 9.2.5), and across calls
+//! within the module: gcc keeps values in caller-saved registers where it knows that the callee preserves them
+//! (-fipa-ra), and assembly has its own conventions. So a procedure has a summary: the registers that its code reads,
+//! and those that it leaves untouched. What is live after its calls is live at its returns. For calls of other modules
+//! and through pointers the System V ABI is assumed, except calls of `[rax]`: a TLS descriptor's function preserves all
+//! registers but rax.
 
 use callpath_format::address::LinkAddr;
 use rustc_hash::FxHashMap;
@@ -43,7 +44,7 @@ impl LiveSet {
         LiveSet(((1 << count) - 1) << 16)
     }
 
-    /// What is in either.
+    /// The union.
     pub const fn with(self, other: LiveSet) -> LiveSet {
         LiveSet(self.0 | other.0)
     }
@@ -56,7 +57,7 @@ impl LiveSet {
         LiveSet(self.0 & other.0)
     }
 
-    /// Everything that `other` has is in this, too.
+    /// Whether every member of `other` is a member.
     pub fn contains(self, other: LiveSet) -> bool {
         other.without(self) == LiveSet::NONE
     }
@@ -71,7 +72,7 @@ impl LiveSet {
         (self.0 >> 16) as u32
     }
 
-    /// Any of the flags that arithmetic sets.
+    /// Whether any of the flags that arithmetic sets is a member.
     pub fn has_flags(self) -> bool {
         const ARITHMETIC: u64 = 0x3f;
         self.0 >> LiveSet::FLAGS_SHIFT & ARITHMETIC != 0
@@ -82,16 +83,16 @@ impl LiveSet {
     }
 }
 
-/// What a procedure may find in registers that its caller left there: rdi, rsi, rdx, rcx, r8, r9, al, the static chain's r10, xmm0
-/// to xmm7; and rsp.
+/// Registers in which a procedure receives values: rdi, rsi, rdx, rcx, r8, r9, al, the static chain's r10, xmm0 to
+/// xmm7; and rsp.
 const ARGUMENTS: LiveSet = LiveSet::of_general(&[7, 6, 2, 1, 8, 9, RAX, 10, RSP]).with(LiveSet::of_vectors(8));
-/// What a caller may find: rax, rdx, xmm0, xmm1, and what is its own.
+/// Registers in which a caller receives values: rax, rdx, xmm0, xmm1, and those that callees preserve.
 const RESULTS: LiveSet =
     LiveSet::of_general(&[RAX, 2, RSP]).with(LiveSet::of_general(&CALLEE_SAVED)).with(LiveSet::of_vectors(2));
-/// What a procedure that follows the ABI gives back as it was. The direction flag is 0 at calls and returns.
+/// The registers that a procedure following the ABI preserves. The direction flag is 0 at calls and returns.
 const PRESERVED: LiveSet = LiveSet::of_general(&[RSP]).with(LiveSet::of_general(&CALLEE_SAVED));
 
-/// What is live before something, by what is live behind it: `reads`, and of what is live behind it what passes.
+/// How liveness before some code follows from liveness after it: `reads`, and those live after it that pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Transfer {
     reads: LiveSet,
@@ -100,14 +101,14 @@ struct Transfer {
 
 impl Transfer {
     const NOTHING: Transfer = Transfer { reads: LiveSet::NONE, passes: LiveSet::NONE };
-    /// A place behind which nothing is known.
+    /// Code about which nothing is known.
     const ANYTHING: Transfer = Transfer { reads: LiveSet::ALL, passes: LiveSet::ALL };
     /// The end of a procedure.
     const RETURN: Transfer = Transfer { reads: LiveSet::of_general(&[RSP]), passes: LiveSet::ALL };
     /// A call of code that follows the ABI.
     const ABI: Transfer = Transfer { reads: ARGUMENTS, passes: PRESERVED };
 
-    /// First `self`, then `behind`.
+    /// The composition: first `self`, then `behind`.
     fn before(self, behind: Transfer) -> Transfer {
         Transfer { reads: self.reads.with(behind.reads.common(self.passes)), passes: self.passes.common(behind.passes) }
     }
@@ -129,28 +130,28 @@ impl Transfer {
     }
 }
 
-/// The convention that calls of unknown code follow.
+/// The calling convention of unknown code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Convention {
-    /// C's, and that of all that can be called from it.
+    /// The System V ABI: C, and everything that C can call.
     SystemV,
     /// Another one: any register may hold an argument or a result. (Go.)
     Unknown,
 }
 
-/// What is live in a module.
+/// The liveness of a module's registers and flags.
 pub struct Liveness<'g> {
     graphs: &'g [ProcedureGraph],
     convention: Convention,
-    /// By the address of its first instruction, the number of a procedure's graph.
+    /// The number of a procedure's graph, by the address of its first instruction.
     entries: FxHashMap<LinkAddr, usize>,
-    /// Whose code lies where: `(start, end, number)`, sorted. Procedures may share some.
+    /// The owners of code: `(start, end, number)`, sorted. Procedures may share code.
     owners: Vec<(LinkAddr, LinkAddr, usize)>,
-    /// Of each procedure: from its start to its returns.
+    /// For each procedure: from its start to its returns.
     summaries: Vec<Transfer>,
-    /// Of each procedure's blocks: from the end of the block.
+    /// For each procedure's blocks: from the end of the block.
     ends: Vec<Vec<Transfer>>,
-    /// What is live where each procedure returns.
+    /// What is live at each procedure's returns.
     returns: Vec<LiveSet>,
 }
 
@@ -163,8 +164,8 @@ struct BlockIn<'g, 'a> {
 }
 
 impl<'g> Liveness<'g> {
-    /// Of all procedures of a module: `graphs` are those of `flow`. Takes time in proportion to the code, times how often calls nest
-    /// in a circle.
+    /// Analyses all procedures of a module. `graphs` are those of `flow`. Takes time in proportion to the code, times
+    /// the nesting of recursive calls.
     pub fn new(flow: &ModuleFlow<'_>, graphs: &'g [ProcedureGraph], convention: Convention) -> Liveness<'g> {
         let entries = graphs.iter().enumerate().map(|(number, graph)| (graph.entry, number)).collect();
         let fragments = graphs.iter().enumerate().flat_map(|(number, graph)| {
@@ -195,7 +196,7 @@ impl<'g> Liveness<'g> {
         liveness
     }
 
-    /// What is live where a block begins. Empty if there is no such block.
+    /// What is live at the start of a block. Empty if there is no such block.
     pub fn at_block(&self, flow: &ModuleFlow<'_>, procedure: usize, block: u32) -> LiveSet {
         let Some((graph, code)) =
             self.graphs.get(procedure).and_then(|graph| Some((graph, graph.blocks.get(block as usize)?)))
@@ -207,7 +208,7 @@ impl<'g> Liveness<'g> {
         start.live(self.returns[procedure])
     }
 
-    /// What is live before each instruction of a block, in the order of their addresses.
+    /// What is live before each instruction of a block, by ascending address.
     pub fn in_block(&self, flow: &ModuleFlow<'_>, procedure: usize, block: u32) -> Vec<(LinkAddr, LiveSet)> {
         let Some((graph, code)) =
             self.graphs.get(procedure).and_then(|graph| Some((graph, graph.blocks.get(block as usize)?)))
@@ -229,7 +230,7 @@ impl<'g> Liveness<'g> {
         self.ends.get(procedure).and_then(|ends| ends.get(block as usize)).copied().unwrap_or(Transfer::ANYTHING)
     }
 
-    /// The procedures that one calls or goes on to.
+    /// The procedures that one calls or jumps to.
     fn callees(&self, graph: &ProcedureGraph) -> Vec<u32> {
         let calls = graph.calls.iter().filter_map(|call| call.target);
         let tails = graph.blocks.iter().filter_map(way_out);
@@ -240,10 +241,10 @@ impl<'g> Liveness<'g> {
         callees
     }
 
-    /// Finds the summaries: from callees to callers, until nothing changes.
+    /// Computes the summaries, from callees to callers, until nothing changes.
     fn sum_up(&mut self, flow: &ModuleFlow<'_>, calls: &Calls) {
         let callers = Predecessors::of(calls);
-        // Callees first, as far as calls make no circle.
+        // Callees first, except in recursion.
         let mut pending = postorder(calls);
         pending.reverse();
         let mut is_pending = vec![true; self.graphs.len()];
@@ -267,9 +268,9 @@ impl<'g> Liveness<'g> {
         }
     }
 
-    /// What is live behind calls is live at the returns of those who are called.
+    /// Carries what is live after calls to the returns of the callees.
     fn carry_returns(&mut self, flow: &ModuleFlow<'_>) {
-        // Of each procedure: who is called, and what holds behind the call.
+        // For each procedure: its callees, and the transfer after each call.
         let mut sites: Vec<Vec<(usize, Transfer)>> = vec![Vec::new(); self.graphs.len()];
         for (number, graph) in self.graphs.iter().enumerate() {
             for (block, code) in (0u32..).zip(&graph.blocks) {
@@ -294,7 +295,7 @@ impl<'g> Liveness<'g> {
         }
     }
 
-    /// From the end of each block of a procedure to its returns.
+    /// For each block of a procedure, from its end to the returns.
     fn ends_of(&self, flow: &ModuleFlow<'_>, graph: &ProcedureGraph) -> Vec<Transfer> {
         let mut blocks = Blocks { liveness: self, flow, graph };
         let seeds = (0u32..).zip(&graph.blocks).map(|(number, block)| (number, self.exit_of(graph, number, block)));
@@ -303,12 +304,12 @@ impl<'g> Liveness<'g> {
         ends.into_iter().map(|end| end.unwrap_or(Transfer::ANYTHING)).collect()
     }
 
-    /// What holds at the end of a block by the ways on which control leaves the procedure there.
+    /// What holds at the end of a block along the paths on which control leaves the procedure there.
     fn exit_of(&self, graph: &ProcedureGraph, number: u32, block: &Block) -> Transfer {
         let has = |kinds: &[EdgeKind]| graph.edges_of(number).any(|(_, kind)| kinds.contains(&kind));
-        let goes_on = has(&[EdgeKind::FallThrough, EdgeKind::NotTaken]);
-        // Behind a condition control may run out of the procedure, too.
-        let beside = if goes_on { Transfer::NOTHING } else { Transfer::ANYTHING };
+        let continues = has(&[EdgeKind::FallThrough, EdgeKind::NotTaken]);
+        // A branch that is not taken may also leave the procedure.
+        let beside = if continues { Transfer::NOTHING } else { Transfer::ANYTHING };
         match block.terminator {
             Terminator::Return => Transfer::RETURN,
             Terminator::TailCall(Some(target)) => self.of_procedure_at(target),
@@ -318,7 +319,7 @@ impl<'g> Liveness<'g> {
             Terminator::TailCall(None) => self.unknown_call().before(Transfer::RETURN),
             Terminator::Unresolved | Terminator::RunsOut | Terminator::SharedTail(_) => Transfer::ANYTHING,
             Terminator::Trap | Terminator::NoReturnCall => Transfer::NOTHING,
-            // More entries than were found may follow.
+            // There may be more entries than were found.
             Terminator::Switch(table)
                 if graph.tables.get(table as usize).is_none_or(|table| table.end == TableEnd::Contents) =>
             {
@@ -329,7 +330,7 @@ impl<'g> Liveness<'g> {
         }
     }
 
-    /// From the start of a procedure to its returns. Of code in the middle of one nothing is known.
+    /// From the start of a procedure to its returns. For code in the middle of one nothing is known.
     fn of_procedure_at(&self, target: LinkAddr) -> Transfer {
         self.entries.get(&target).map_or(Transfer::ANYTHING, |&callee| self.summaries[callee])
     }
@@ -341,8 +342,8 @@ impl<'g> Liveness<'g> {
         }
     }
 
-    /// From the start of a block, by what holds from its end. `call` is told of each call of a place in the module, and of what holds
-    /// behind it.
+    /// From the start of a block, given what holds from its end. Calls `call` with each target of a call in the module,
+    /// and the transfer after the call.
     fn through(&self, block: BlockIn<'_, '_>, end: Transfer, mut call: impl FnMut(LinkAddr, Transfer)) -> Transfer {
         let BlockIn { flow, graph, block } = block;
         let mut behind = end;
@@ -357,9 +358,9 @@ impl<'g> Liveness<'g> {
         behind
     }
 
-    /// The procedures whose code a place belongs to.
+    /// The procedures that own an address.
     fn owners_of(&self, place: LinkAddr) -> impl Iterator<Item = usize> + '_ {
-        /// So many stretches may begin before a place's own in the same code.
+        /// The most ranges of the same code that are searched before an address's own.
         const SHARED: usize = 8;
         let after = self.owners.partition_point(|owner| owner.0 <= place);
         let before = self.owners.get(..after).unwrap_or(&[]).iter().rev().take(SHARED);
@@ -373,7 +374,7 @@ impl<'g> Liveness<'g> {
             return own;
         }
         if !is_call {
-            // The kernel reads its arguments, and gives all back but rax, rcx and r11.
+            // The kernel reads its arguments, and preserves all registers but rax, rcx and r11.
             let arguments = LiveSet::of_general(&[RAX, 7, 6, 2, 10, 8, 9]);
             return Transfer { reads: own.reads.with(arguments), passes: own.passes };
         }
@@ -385,18 +386,18 @@ impl<'g> Liveness<'g> {
             None if keeps_all => Transfer { reads: ARGUMENTS, passes: LiveSet::ALL },
             None => self.unknown_call(),
         };
-        // The return address that it pushes changes no register but rsp, which comes back as it was.
+        // The return address that it pushes changes only rsp, which is restored.
         Transfer { reads: own.reads, passes: LiveSet::ALL }.before(called)
     }
 }
 
-/// The place in the module that the instruction at `at` calls, if that is known.
+/// The address in the module that the instruction at `at` calls, if it is known.
 fn target_of(graph: &ProcedureGraph, at: LinkAddr) -> Option<LinkAddr> {
     let index = graph.calls.binary_search_by_key(&at, |call| call.code.start).ok()?;
     graph.calls.get(index)?.target
 }
 
-/// Where control goes on in another procedure, behind a block.
+/// Where control continues in another procedure after a block.
 fn way_out(block: &Block) -> Option<LinkAddr> {
     match block.terminator {
         Terminator::TailCall(target) => target,
@@ -433,7 +434,7 @@ impl Analysis for Blocks<'_, '_, '_, '_> {
     }
 }
 
-/// Who calls whom, by number.
+/// The callees of each procedure, by number.
 struct Calls(Vec<Vec<u32>>);
 
 impl FlowGraph for Calls {

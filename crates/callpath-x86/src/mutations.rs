@@ -1,6 +1,7 @@
-//! Tests of machine code with any bytes changed, cut, or made of noise: an answer, never a panic, and work in proportion to the code.
+//! Tests analyses with bytes changed, cut, or random: they must end without a panic, with work in proportion to the
+//! code.
 //!
-//! A few seconds of what a fuzzer does for hours; the generator and its seed are fixed, so that a failure repeats.
+//! This is a short fuzzer; its generator and seed are fixed, so that a failure repeats.
 
 use fastrand::Rng;
 
@@ -8,7 +9,7 @@ use crate::fuzz_code;
 use crate::graph::fuzz_graph;
 use crate::work;
 
-/// Prologues, epilogues, calls, branches, table jumps, realigned frames: what the analysis has rules for.
+/// Prologues, epilogues, calls, branches, table jumps, realigned frames: code that the analysis has rules for.
 const PIECES: &[&[u8]] = &[
     &[0x55, 0x48, 0x89, 0xe5],
     &[0x41, 0x57, 0x41, 0x56, 0x53],
@@ -67,7 +68,7 @@ fn code_of_any_bytes() {
     }
 }
 
-/// Steps (`work`) that an analysis takes for a byte of code at most. Measured: 12.6 for nothing but short jumps, 6 for mixtures.
+/// The most steps (`work`) of an analysis for a byte of code. Measured: 12.6 for short jumps alone, 6 for mixtures.
 const STEPS_PER_BYTE: u64 = 20;
 
 /// The steps that an analysis takes.

@@ -1,23 +1,24 @@
-//! Noreturn analysis: which calls never return. A procedure returns if a return, or a jump that cannot be followed, is reached from it.
+//! Noreturn analysis: which calls never return. A procedure returns if a return, or a jump that cannot be followed, is
+//! reachable from it.
 //!
 //! From an address, control reaches the next event of the sweep. Events that may lead to a return are found backwards
-//! from the returns; an event after a call is reached through it once the called procedure is known to return. Every
-//! edge is looked at once.
+//! from the returns; an event after a call is reachable through it once the called procedure is known to return. Every
+//! edge is visited once.
 
 use crate::code_map::NOWHERE;
 use crate::sweep::{Event, EventKind};
 use crate::worklist::Search;
 
-/// The answer for each event of a sweep.
+/// The result for each event of a sweep.
 pub(crate) struct NoReturn {
-    /// From here a return can be reached.
+    /// Whether a return is reachable from here.
     returns: Vec<bool>,
     /// Index of the first event at or after each multiple of [`STRIDE`].
     index: Vec<u32>,
 }
 
 const STRIDE: u32 = 64;
-/// No event's index.
+/// The index of no event.
 const NO_EVENT: u32 = u32::MAX;
 
 impl NoReturn {
@@ -36,7 +37,7 @@ impl NoReturn {
         for (number, event) in (0u32..).zip(events) {
             let returns = match event.kind {
                 EventKind::Leave => true,
-                // Into code that is not here.
+                // To code outside the module.
                 EventKind::Jump | EventKind::Branch => event.target == NOWHERE,
                 EventKind::Call | EventKind::Stop => false,
             };
@@ -45,7 +46,7 @@ impl NoReturn {
             }
         }
         while let Some(number) = search.next() {
-            // Control falls to here from the event before.
+            // Control falls through to here from the event before.
             if let Some(before) = number.checked_sub(1)
                 && let Some(event) = events.get(before as usize)
             {
@@ -53,7 +54,7 @@ impl NoReturn {
                     EventKind::Branch => true,
                     EventKind::Call => match targets.get(before as usize) {
                         Some(&target) if target != NO_EVENT => search.met.get(target as usize) == Some(&true),
-                        // Into code that is not here.
+                        // To code outside the module.
                         _ => true,
                     },
                     _ => false,
@@ -78,7 +79,7 @@ impl NoReturn {
         found
     }
 
-    /// Of `events`, a procedure at `target` never returns.
+    /// Whether a procedure at `target` never returns. `events`: those given to `new`.
     pub(crate) fn is(&self, events: &[Event], target: u32) -> bool {
         target != NOWHERE && self.event_at(events, target).is_some_and(|event| self.returns.get(event) != Some(&true))
     }
@@ -91,7 +92,7 @@ impl NoReturn {
         (skipped < rest.len()).then_some(first + skipped)
     }
 
-    /// The event that is reached from where a branch, a jump or a call leads, or [`NO_EVENT`].
+    /// The event that control reaches from the target of a branch, jump or call, or [`NO_EVENT`].
     fn target_of(&self, events: &[Event], event: &Event) -> u32 {
         match event.kind {
             EventKind::Branch | EventKind::Jump | EventKind::Call if event.target != NOWHERE => {

@@ -2,7 +2,7 @@
 
 use crate::instruction::Listing;
 
-/// How many of the first bytes of `code` are instructions that only fill space, or zeros.
+/// The length of the instructions and zeros at the beginning of `code` that only fill space, bytes.
 pub fn padding_len(code: &[u8]) -> usize {
     let padding = Listing::new(code, 0).take_while(|(_, instruction)| instruction.is_padding());
     let len = padding.map(|(_, instruction)| instruction.len() as usize).sum();

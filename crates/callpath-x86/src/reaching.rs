@@ -1,7 +1,7 @@
-//! Reaching definitions: which instructions may have given a register the value that it has at a place.
+//! Reaching definitions: which instructions may have given a register its value at an instruction.
 //!
-//! Forward, along the edges of a procedure's graph (Aho et al., "Compilers", section 9.2.4), for one register at a time. A call may
-//! define every register that the ABI gives to the callee; those that a callee keeps it leaves alone.
+//! Forward, along the edges of a procedure's graph (Aho et al., "Compilers", section 9.2.4), for one register at a
+//! time. A call may define every caller-saved register, and preserves the others.
 
 use callpath_format::address::LinkAddr;
 
@@ -12,12 +12,12 @@ use crate::state::CALL_CLOBBERED;
 
 const RAX: usize = 0;
 
-/// What may have given a register its value.
+/// An origin of a register's value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Definition {
-    /// The procedure's caller, or code that is not seen.
+    /// The procedure's caller, or code that is not visible.
     Entry,
-    /// The instruction here; if it is a call, what it calls; if a system call, the kernel.
+    /// The instruction at this address; if it is a call, its callee; if a system call, the kernel.
     At(LinkAddr),
 }
 
@@ -30,7 +30,7 @@ pub struct ReachingDefinitions<'g> {
 }
 
 impl<'g> ReachingDefinitions<'g> {
-    /// Of a general-purpose register, by its number in the processor's order. `graph` is one of `flow`.
+    /// Analyses a general-purpose register, by its number in the processor's order. `graph` is one of `flow`.
     pub fn of(flow: &ModuleFlow<'_>, graph: &'g ProcedureGraph, register: usize) -> ReachingDefinitions<'g> {
         let seeds: Vec<(u32, Vec<Definition>)> =
             graph.roots.iter().map(|&root| (root, vec![Definition::Entry])).collect();
@@ -38,7 +38,7 @@ impl<'g> ReachingDefinitions<'g> {
         ReachingDefinitions { graph, register, starts }
     }
 
-    /// Those that reach the instruction at `at`, sorted. Empty if control does not come there.
+    /// The definitions that reach the instruction at `at`, sorted. Empty if control does not reach it.
     pub fn at(&self, flow: &ModuleFlow<'_>, at: LinkAddr) -> Vec<Definition> {
         let Some(block) = self.graph.block_at(at) else { return Vec::new() };
         let (Some(code), Some(Some(start))) = (self.graph.blocks.get(block as usize), self.starts.get(block as usize))
@@ -53,7 +53,7 @@ impl<'g> ReachingDefinitions<'g> {
     }
 }
 
-/// Changes the definitions before an instruction to those behind it.
+/// Updates the definitions from before an instruction to after it.
 fn define(known: &mut Vec<Definition>, at: LinkAddr, instruction: &Instruction, register: usize) {
     let is_call = instruction.operation() == Operation::Call && instruction.control() != Control::Next;
     // The processor leaves rax alone; the kernel returns a result in it.

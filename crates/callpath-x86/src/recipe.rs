@@ -1,4 +1,4 @@
-//! From an abstract frame to the recipe that says where its caller's registers are.
+//! Converts an abstract frame to the recipe that locates its caller's registers.
 //!
 //! ```text
 //! rsp = CFA + k                      CFA = rsp - k
@@ -16,9 +16,9 @@ use rustc_hash::FxHashMap;
 use crate::state::{CALLEE_SAVED, RSP, Slot, State};
 use crate::value::{Base, RETURN_ADDRESS, Value};
 
-/// The order in which registers are asked where the CFA is: rsp, rbp, those that survive calls, the others.
+/// The order in which registers are tried as the base of the CFA: rsp, rbp, the others that survive calls, the rest.
 const BASES: [usize; 16] = [4, 5, 3, 12, 13, 14, 15, 10, 11, 0, 1, 2, 6, 7, 8, 9];
-/// So many of them survive a call.
+/// How many of them survive a call.
 const SURVIVORS: usize = 7;
 
 /// The index in [`CALLEE_SAVED`], or a higher one.
@@ -32,7 +32,7 @@ const INDEX_OF_SAVED: [u8; 16] = {
     indices
 };
 
-/// The packed recipe where all is plain: rsp is known from the CFA, and every register is in place or was pushed.
+/// The packed recipe in the simple case: rsp is known from the CFA, and every register is in place or was pushed.
 pub(crate) fn plain_recipe_of(state: &State) -> Option<Packed> {
     let Value::Stack { base: Base::CFA, offset: top } = state.get(RSP) else { return None };
     let mut slots = [Packed::SLOT_SAME; CALLEE_SAVED.len()];
@@ -66,7 +66,7 @@ pub(crate) fn plain_recipe_of(state: &State) -> Option<Packed> {
     Some(Packed { disp: top.checked_neg()?, add: 0, head, slots })
 }
 
-/// Expressions of recipes, each kept once.
+/// The expressions of recipes, without duplicates.
 #[derive(Default)]
 pub(crate) struct Expressions {
     pub(crate) bytes: Vec<u8>,
@@ -88,13 +88,13 @@ impl Expressions {
     }
 }
 
-/// Whether the frame is known where `state` holds.
+/// Whether the frame is known in `state`.
 pub(crate) fn has_recipe(state: &State) -> bool {
     state.is_outermost
         || (cfa_of(state).is_some() || indexed_cfa_of(state).is_some()) && saved(state, RETURN_ADDRESS).is_some()
 }
 
-/// The recipe for the code between the two instructions where `state` holds.
+/// The recipe for an address with this state.
 pub(crate) fn recipe_of(state: &State, expressions: &mut Expressions) -> Recipe {
     if state.is_outermost {
         return Recipe::OUTERMOST;
@@ -112,7 +112,7 @@ pub(crate) fn recipe_of(state: &State, expressions: &mut Expressions) -> Recipe 
     recipe
 }
 
-/// The DWARF register of one in the processor's order.
+/// The DWARF number of a register in the processor's order.
 pub(crate) fn dwarf(register: usize) -> Reg {
     const ORDER: [u16; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
     ORDER.get(register).and_then(|&number| Reg::from_dwarf(number)).unwrap_or(Reg::RSP)
@@ -146,7 +146,7 @@ fn cfa_of(state: &State) -> Option<Cfa> {
         .or_else(|| others.iter().find_map(|register| through(register, false)))
 }
 
-/// `*(reg + scale * index + disp) + add`, as DWARF writes it, if a register is known from the base of the slot.
+/// `*(reg + scale * index + disp) + add` as a DWARF expression, if a register is known relative to the slot's base.
 fn indexed_cfa_of(state: &State) -> Option<Vec<u8>> {
     const BREG0: u8 = 0x70;
     const LIT0: u8 = 0x30;
@@ -173,7 +173,8 @@ fn indexed_cfa_of(state: &State) -> Option<Vec<u8>> {
     Some(code)
 }
 
-/// Where a value of the caller's is: on the stack above rsp, in its register, in another one, on the stack below rsp.
+/// The location of a caller's value, in this order: on the stack above rsp, in its register, in another one, on the
+/// stack below rsp.
 fn saved(state: &State, what: u8) -> Option<Rule> {
     let value = Value::Caller(what);
     let in_slots = |below: bool| {
@@ -191,7 +192,7 @@ fn saved(state: &State, what: u8) -> Option<Rule> {
     in_slots(false).or_else(in_place).or_else(elsewhere).or_else(|| in_slots(true))
 }
 
-/// The slot is below rsp: popped, or in the red zone.
+/// Whether the slot is below rsp: popped, or in the red zone.
 fn is_below(state: &State, slot: &Slot) -> bool {
     match state.get(RSP) {
         Value::Stack { base, offset } => slot.base == base && slot.offset < offset,
@@ -199,7 +200,7 @@ fn is_below(state: &State, slot: &Slot) -> bool {
     }
 }
 
-/// `*(base + offset)` by a register that is known relative to `base`.
+/// `*(base + offset)`, by a register that is known relative to `base`.
 fn relative(state: &State, base: Base, offset: i32) -> Option<Rule> {
     BASES.iter().take(SURVIVORS).find_map(|&register| match state.get(register) {
         Value::Stack { base: its, offset: there } if its == base => {

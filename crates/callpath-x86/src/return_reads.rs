@@ -1,12 +1,15 @@
-//! Users of return addresses: procedures that read their own otherwise than to return (`__builtin_return_address(0)`, setjmp).
+//! Users of return addresses: procedures that read their own other than to return (`__builtin_return_address(0)`,
+//! setjmp).
 //!
-//! So do procedures that jump to one, which reads theirs; if such a procedure's address is taken, also those that jump to a procedure that
-//! is not known (indirect tail callers); and procedures that leave rsp elsewhere than behind it (`ret N`), or take it off the stack.
-//! Told apart from them are those that jump to what is not known to read it: another module's procedures, and what pointers lead to.
+//! Also procedures that jump to one, which then reads theirs; if the address of such a procedure is taken, procedures
+//! that jump to an unknown procedure (indirect tail callers); and procedures that leave rsp elsewhere than directly
+//! above it (`ret N`), or pop it. Jumps to procedures not known to read it are reported separately: to other modules'
+//! procedures, and through pointers.
 //!
-//! To decode all code would be most of the work where call frame information describes it. So bytes are searched for operands that lie
-//! where the frame's recipe says, and the instructions around those are asked. What is found too much costs little: its return
-//! address is left alone. Not seen are reads by an index, and through other registers than rsp and rbp.
+//! Decoding all code would be most of the work where call frame information describes it. So bytes are searched for
+//! operands at the slot that the frame's recipe gives, and only the instructions around these are decoded. A false
+//! positive costs little: that return address is not marked. Reads by an index, and through other registers than rsp
+//! and rbp, are missed.
 
 use std::ops::{IndexMut, Range};
 
@@ -20,28 +23,28 @@ use crate::encoding::{
 use crate::instruction::{Access, Instruction, Listing, Operation, Register};
 use crate::worklist::Search;
 
-/// In this code, `CFA = base + disp`.
+/// A range of code in which `CFA = base + disp`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
-    /// The code.
+    /// Its addresses.
     pub code: Range<LinkAddr>,
-    /// rsp or rbp; others are not looked at.
+    /// rsp or rbp; frames with another base are ignored.
     pub base: Reg,
     /// Bytes.
     pub disp: i32,
 }
 
 impl Frame {
-    /// Whether it is as the call has left it: a jump from there may be a tail call.
+    /// Whether the frame is as the call left it: a jump from there may be a tail call.
     fn is_at_entry(&self) -> bool {
         self.base == Reg::RSP && self.disp == 8
     }
 }
 
-/// What to look at.
+/// The code to search.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
-    /// Bytes of instructions, by their first address, disjoint.
+    /// Bytes of instructions, with their first address; disjoint.
     pub code: &'a [(LinkAddr, &'a [u8])],
     /// By address, disjoint.
     pub frames: &'a [Frame],
@@ -49,24 +52,24 @@ pub struct Input<'a> {
     pub procedures: &'a [Range<LinkAddr>],
     /// The procedure linkage table's stubs.
     pub stubs: &'a [Range<LinkAddr>],
-    /// Words that will hold the addresses of other modules' procedures that read their own return addresses.
+    /// Words for the addresses of other modules' procedures that read their own return addresses.
     pub slots: &'a [LinkAddr],
-    /// Words that will hold the addresses of any other modules' procedures, ascending.
+    /// Words for the addresses of any procedures of other modules, ascending.
     pub known_slots: &'a [LinkAddr],
-    /// Whether the program's own data hold such an address.
+    /// Whether the program's own data have the address of a procedure that reads its return address.
     pub is_any_taken: bool,
 }
 
-/// Procedures, by index, ascending.
+/// Indices of procedures, ascending.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ReturnAddressUsers {
-    /// They read their return address, or jump to a procedure that does.
+    /// Procedures that read their return address, or jump to a procedure that does.
     pub return_address_users: Vec<usize>,
-    /// They may jump to a procedure that is not known.
+    /// Procedures that may jump to an unknown procedure.
     pub indirect_tail_callers: Vec<usize>,
 }
 
-/// Finds them.
+/// Finds the users of return addresses.
 pub fn find(input: &Input<'_>) -> ReturnAddressUsers {
     let mut uses_return_address = vec![false; input.procedures.len()];
     let mut is_indirect_tail_caller = uses_return_address.clone();
@@ -120,11 +123,11 @@ pub fn find(input: &Input<'_>) -> ReturnAddressUsers {
     }
 }
 
-/// Jumps from procedures to others: for each procedure, a list of those that jump to it.
+/// Jumps between procedures: for each procedure, a list of those that jump to it.
 struct Ways {
-    /// The index in `all` of a procedure's last one, or [`NO_WAY`].
+    /// The index in `all` of a procedure's last entry, or [`NO_WAY`].
     last: Vec<u32>,
-    /// From where, and the index of the one before.
+    /// The jump's origin, and the index of the entry before.
     all: Vec<(u32, u32)>,
 }
 
@@ -138,7 +141,7 @@ impl Ways {
         }
     }
 
-    /// What is so of where a way leads to is so of where it comes from.
+    /// Spreads a property from the targets of jumps to their origins.
     fn spread(&self, is: Vec<bool>) -> Vec<bool> {
         let mut search = Search::new(vec![false; is.len()]);
         (0u32..).zip(is).filter(|(_, is)| *is).for_each(|(index, _)| search.add(index));
@@ -159,18 +162,18 @@ impl Input<'_> {
         self.procedures.get(index).filter(|procedure| procedure.contains(&addr)).map(|_| index)
     }
 
-    /// Whether an instruction begins at `at`, if the procedure that holds it is decoded from its start.
+    /// Whether an instruction begins at `at`, if its procedure is decoded from the start.
     fn begins_instruction(&self, procedure: usize, at: LinkAddr) -> bool {
         let Some(bytes) = self.procedures.get(procedure).and_then(|code| self.bytes(&(code.start..at))) else {
             return false;
         };
-        // One that goes on beyond `at`, or data, ends the list before.
+        // An instruction that extends beyond `at`, or data, ends the list before.
         let mut listing = Listing::new(bytes, 0);
         listing.by_ref().for_each(drop);
         listing.is_at_end()
     }
 
-    /// Jumps out of procedures: from which, and where to.
+    /// Jumps out of procedures: the procedure, and the target.
     fn ways_out(&self) -> impl Iterator<Item = (usize, LinkAddr)> {
         let mut from = 0;
         let all = self.code.iter().flat_map(|&(start, bytes)| jumps(bytes).map(move |jump| (start, jump)));
@@ -194,9 +197,9 @@ impl Input<'_> {
     }
 }
 
-/// Whether an instruction in `bytes` reads of the word below the CFA, changes it, or takes its address.
+/// Whether an instruction in `bytes` reads or changes any of the word below the CFA, or takes its address.
 fn reads(bytes: &[u8], frame: &Frame) -> bool {
-    // It has taken the word off the stack, or keeps where it is.
+    // The word was popped, or its address is copied.
     if frame.base == Reg::RSP && frame.disp < 8 || frame.is_at_entry() && copies_stack_pointer(bytes) {
         return true;
     }
@@ -209,7 +212,7 @@ fn reads(bytes: &[u8], frame: &Frame) -> bool {
             if !bytes.get(start..).and_then(Instruction::decode).is_some_and(|it| word.is_read_by(&it)) {
                 continue;
             }
-            // Behind a prefix that makes it r12 or r13, unless that byte belongs to the instruction before.
+            // The prefix turns it into r12 or r13, unless that byte belongs to the instruction before.
             let has_prefix = start.checked_sub(1).and_then(|at| bytes.get(at)).is_some_and(|&byte| extends_base(byte));
             if !has_prefix {
                 return true;
@@ -234,7 +237,7 @@ fn reads(bytes: &[u8], frame: &Frame) -> bool {
 struct Word {
     /// rsp or rbp.
     base: Register,
-    /// It is so many bytes above the base.
+    /// Its distance above the base, bytes.
     place: i64,
 }
 
@@ -247,12 +250,12 @@ impl Word {
         }
     }
 
-    /// Operands there lie in the word, or begin right below it.
+    /// Whether an operand there is inside the word, or begins directly below it.
     fn is_near(self, displacement: i64) -> bool {
         (self.place - 8..self.place + 8).contains(&displacement)
     }
 
-    /// Whether an instruction reads of it, or takes its address.
+    /// Whether an instruction reads any of it, or takes its address.
     fn is_read_by(self, instruction: &Instruction) -> bool {
         let Some(memory) = instruction.memory().filter(|memory| memory.is_only(self.base)) else { return false };
         let bytes = match (instruction.operation(), instruction.memory_access()) {
@@ -264,20 +267,22 @@ impl Word {
     }
 }
 
-/// Whether an instruction in `bytes`, which begin at `start`, seems to load one of `slots` other than to call it: `mov`, `push`.
+/// Whether an instruction in `bytes`, which begin at `start`, seems to load one of `slots` other than to call it:
+/// `mov`, `push`.
 fn loads_any(bytes: &[u8], start: LinkAddr, slots: &[LinkAddr]) -> bool {
     let is_slot = |load: Relative| slots.contains(&LinkAddr(load.address(start.0)));
     !slots.is_empty() && loads_beside_code(bytes).any(is_slot)
 }
 
-/// Whether a jump in `bytes`, which begin at `start`, seems to lead to what a register or a word of memory says, other than
-/// one of `known_slots`: it may be any procedure.
+/// Whether a jump in `bytes`, which begin at `start`, seems to be indirect, other than through one of `known_slots`:
+/// its target may be any procedure.
 fn goes_anywhere(bytes: &[u8], start: LinkAddr, known_slots: &[LinkAddr]) -> bool {
     let is_known = |slot: Relative| known_slots.binary_search(&LinkAddr(slot.address(start.0))).is_ok();
     indirect_jumps(bytes).any(|slot| !slot.is_some_and(is_known))
 }
 
-/// Where jumps through one of `slots` (ascending) are, which lie at a distance from the next instruction, and which it is.
+/// The addresses of jumps through one of `slots` (ascending), given by a distance from the next instruction, and the
+/// slots.
 fn jumps_through(bytes: &[u8], start: LinkAddr, slots: &[LinkAddr]) -> Vec<(LinkAddr, LinkAddr)> {
     let jumps = jumps_beside_code(bytes).map(|jump| (behind(start, jump.at), LinkAddr(jump.address(start.0))));
     jumps.filter(|(_, slot)| slots.binary_search(slot).is_ok()).collect()
@@ -312,7 +317,7 @@ mod tests {
 
     #[test]
     fn reads_of_the_return_address() {
-        // As gas writes them; in comments what they are.
+        // As gas writes them.
         let at_rsp: [(&[u8], i32); 9] = [
             (&[0x48, 0x8b, 0x04, 0x24], 8),                               // mov rax, [rsp]
             (&[0x4c, 0x8b, 0x7c, 0x24, 0x18], 0x20),                      // mov r15, [rsp + 0x18]
@@ -368,7 +373,7 @@ mod tests {
     #[test]
     fn jumps_to_nobody_knows_whom() {
         let uses_return_address = |jump: &[u8], base: Reg, disp: i32, is_any_taken: bool| {
-            // It calls what the word at 0x4000 says, or loads that.
+            // It calls through the word at 0x4000, or loads it.
             let call: [u8; 7] = [0x90, 0xff, 0x15, 0xf9, 0x2f, 0, 0];
             let load = [0x48, 0x8b, 0x05, 0xf9, 0x2f, 0, 0];
             let bytes = [if is_any_taken { &call[..] } else { &load }, jump].concat();
@@ -394,7 +399,7 @@ mod tests {
         ] {
             for taken in [false, true] {
                 assert!(uses_return_address(jump, Reg::RSP, 8, taken), "{jump:x?}");
-                // Not as it was at entry: no tail call.
+                // rsp is not as at entry: not a tail call.
                 assert!(
                     !uses_return_address(jump, Reg::RSP, 0x200, taken)
                         && !uses_return_address(jump, Reg::RBP, 16, taken),
@@ -405,7 +410,7 @@ mod tests {
         // call rax; inc eax; push [rax + 16]; jmp [0x4010]
         let others = [0xff, 0xd0, 0xff, 0xc0, 0xff, 0x70, 0x10, 0xff, 0x25, 0xfc, 0x2f, 0, 0];
         assert!(!uses_return_address(&others, Reg::RSP, 8, true));
-        // Nobody's address is taken: it is called through the table alone.
+        // Its address is not taken: it is called through the table alone.
         let input = |bytes: &'static [u8]| loads_any(bytes, LinkAddr(AT), &[LinkAddr(0x4000)]);
         assert!(input(&[0xff, 0x35, 0xfa, 0x2f, 0, 0]));
         assert!(!input(&[0xff, 0x15, 0xfa, 0x2f, 0, 0]) && !input(&[0xff, 0x25, 0xfa, 0x2f, 0, 0]));
@@ -418,8 +423,8 @@ mod tests {
             [opcode, &(to.wrapping_sub(next) as u32).to_le_bytes()].concat()
         };
         let slot = 0x4000;
-        // A stub; who reads; who jumps there; who jumps to that one if; who jumps to the stub; who jumps through the slot
-        // itself; who does nothing of that.
+        // A stub; a procedure that reads; one that jumps to it; one that jumps to the latter conditionally; one that
+        // jumps to the stub; one that jumps through the slot itself; one that does none of these.
         let pieces: [(u64, Vec<u8>); 7] = [
             (0x1000, [vec![0xf3, 0x0f, 0x1e, 0xfa], jump(&[0xff, 0x25], 0x1004, slot)].concat()),
             (0x1010, vec![0x48, 0x8b, 0x04, 0x24, 0xc3]),

@@ -1,4 +1,4 @@
-//! Code of a procedure that runs on another stack than the one that it was called on.
+//! The code of a procedure that runs on another stack than the one that it was called on.
 
 use std::ops::Range;
 
@@ -6,11 +6,11 @@ use callpath_format::address::LinkAddr;
 
 use crate::instruction::{Control, Listing, Operation};
 
-/// Between an instruction that loads rsp and the next one, or the end of the flow of control: where a call is made there.
-/// What is loaded without a call behind it is the way back. `code` begins at `start`.
+/// The ranges from an instruction that loads rsp to the next one, or to the end of the flow of control, in which a call
+/// is made. A load without a call after it switches back. `code` begins at `start`.
 pub fn on_another_stack(code: &[u8], start: LinkAddr) -> Vec<Range<LinkAddr>> {
     let mut found = Vec::new();
-    // Where it was loaded, and whether a call followed.
+    // Where rsp was loaded, and whether a call followed.
     let mut loaded: Option<(u64, bool)> = None;
     for (at, instruction) in Listing::new(code, start.0) {
         let next = at.wrapping_add(instruction.len().into());
@@ -38,8 +38,8 @@ pub fn on_another_stack(code: &[u8], start: LinkAddr) -> Vec<Range<LinkAddr>> {
 mod tests {
     use super::*;
 
-    /// As objdump shows the end of Go 1.19's runtime.systemstack: `mov %rbx,%rsp; call *%rdi; mov 0x38(%rax),%rsp; ret`, and
-    /// behind it another way out: `call *%rax; int3`.
+    /// As objdump shows the end of Go 1.19's runtime.systemstack: `mov %rbx,%rsp; call *%rdi; mov 0x38(%rax),%rsp;
+    /// ret`, followed by another exit: `call *%rax; int3`.
     #[test]
     fn from_the_switch_to_the_way_back() {
         let code = [0x90, 0x48, 0x89, 0xdc, 0xff, 0xd7, 0x48, 0x8b, 0x60, 0x38, 0xc3, 0xff, 0xd0, 0xcc];

@@ -1,8 +1,8 @@
-//! The abstract frame: what is known of registers and stack slots between two instructions.
-//! What instructions do to it is in `effect`, the recipe that it gives in `recipe`.
+//! The abstract frame: what is known of registers and stack slots between two instructions. `effect` has what
+//! instructions do to it, `recipe` the recipe for it.
 //!
-//! Tallent et al. 2009, section 2.2, follow the return address, sp and fp in a linear scan; here every register and
-//! every slot that holds a value which a recipe may need is followed, along control flow.
+//! Tallent et al. 2009, section 2.2, follow the return address, sp and fp in a linear scan. Here every register, and
+//! every slot with a value that a recipe may need, is followed along control flow.
 
 use crate::value::{Base, Packed, RETURN_ADDRESS, StackAddress, Value};
 
@@ -10,12 +10,12 @@ use crate::value::{Base, Packed, RETURN_ADDRESS, StackAddress, Value};
 pub(crate) const RAX: usize = 0;
 pub(crate) const RSP: usize = 4;
 pub(crate) const RBP: usize = 5;
-/// Those that a procedure gives back unchanged.
+/// Registers that a procedure preserves.
 pub(crate) const CALLEE_SAVED: [usize; 6] = [3, 5, 12, 13, 14, 15];
-/// Those that a call may change.
+/// Registers that a call may change.
 pub(crate) const CALL_CLOBBERED: [usize; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
 
-/// So many slots are followed; of more, the later ones are not.
+/// The most slots that are followed; later ones are not.
 const MAX_SLOTS: usize = 24;
 
 /// Eight bytes on the stack whose value is known.
@@ -38,8 +38,8 @@ impl Slot {
     }
 }
 
-/// A slot whose place an index says, which keeps its value: `*(base + offset + scale * index)`. Hand-written code keeps the caller's
-/// stack pointer behind an array on the stack, whose length is in a register.
+/// A slot located by an index, whose value is preserved: `*(base + offset + scale * index)`. Hand-written code keeps
+/// the caller's stack pointer behind an array on the stack, with the array's length in a register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct IndexedSlot {
     pub(crate) base: Base,
@@ -48,28 +48,28 @@ pub(crate) struct IndexedSlot {
     /// The register of the index, in the processor's order.
     pub(crate) index: u8,
     pub(crate) scale: u8,
-    /// It holds CFA plus so many bytes.
+    /// It holds CFA plus this many bytes.
     pub(crate) from_cfa: i32,
 }
 
 /// An abstract frame.
 pub(crate) struct State {
-    /// [`Packed`], to be compared at once.
+    /// [`Packed`], so that all are compared at once.
     registers: [u128; 16],
     slots: [Slot; MAX_SLOTS],
     slot_count: u8,
     pub(crate) indexed: Option<IndexedSlot>,
-    /// Nobody called this code.
+    /// This code has no caller.
     pub(crate) is_outermost: bool,
     /// A system call was made since the last call: this may be a new thread.
     pub(crate) after_system_call: bool,
-    /// The analysis began here knowing nothing: what was on the stack then has a name.
+    /// The analysis began here without knowledge: the contents of the stack then have names.
     is_symbolic: bool,
-    /// What can be said of the caller's frame may have changed since this was last cleared.
+    /// The caller's frame may have changed since this was last cleared.
     pub(crate) is_changed: bool,
-    /// rsp was taken from memory of which nobody knows what it held: that base is this value.
+    /// rsp was loaded from memory with unknown content: that base is this value.
     pub(crate) pivot: Option<(Base, Value)>,
-    /// The last number that something was compared with: a jump table's length less one, perhaps.
+    /// The last constant in a comparison: perhaps a jump table's length less one.
     pub(crate) bound: Option<u32>,
 }
 
@@ -78,7 +78,7 @@ impl Clone for State {
         State { ..*self }
     }
 
-    /// Leaves the slots alone that are not in use.
+    /// Does not copy slots that are not in use.
     fn clone_from(&mut self, from: &State) {
         let used = usize::from(from.slot_count);
         if let (Some(to), Some(from)) = (self.slots.get_mut(..used), from.slots.get(..used)) {
@@ -97,7 +97,7 @@ impl Clone for State {
 }
 
 impl State {
-    /// A procedure's first instruction.
+    /// The state at a procedure's first instruction.
     pub(crate) fn at_entry() -> State {
         let mut state = State::unknown();
         for register in CALLEE_SAVED {
@@ -108,7 +108,7 @@ impl State {
         state
     }
 
-    /// Nothing is known.
+    /// The state without any knowledge.
     pub(crate) fn unknown() -> State {
         State {
             registers: [Packed::UNKNOWN.0; 16],
@@ -124,7 +124,7 @@ impl State {
         }
     }
 
-    /// Nothing is known, but everything has a name: [`Base::of_register`], [`Value::Content`].
+    /// The state in which nothing is known, but every value has a name: [`Base::of_register`], [`Value::Content`].
     pub(crate) fn symbolic() -> State {
         let mut state = State { is_symbolic: true, ..State::unknown() };
         for register in CALLEE_SAVED.into_iter().chain([RSP, RAX]) {
@@ -139,7 +139,7 @@ impl State {
         self.packed(register).value()
     }
 
-    /// The same, packed.
+    /// A register's value, packed.
     #[inline]
     pub(crate) fn packed(&self, register: usize) -> Packed {
         self.registers.get(register).copied().map_or(Packed::UNKNOWN, Packed)
@@ -149,7 +149,7 @@ impl State {
         self.slots.get(..usize::from(self.slot_count)).unwrap_or(&[])
     }
 
-    /// The caller called just now, as far as the caller's frame goes: a jump from here is a tail call.
+    /// Whether the caller's frame is as at entry: a jump from here is a tail call.
     pub(crate) fn is_like_entry(&self) -> bool {
         let is_callers = |&register: &usize| self.packed(register) == Packed::new(Value::Caller(register as u8));
         self.packed(RSP) == Packed::new(Value::cfa(-8))
@@ -157,7 +157,7 @@ impl State {
             && self.load(StackAddress::cfa(-8)) == Value::Caller(RETURN_ADDRESS)
     }
 
-    /// Puts a value into a register. One of rsp that is no address on the stack gets a base of its own, named `at`.
+    /// Sets a register. A value of rsp that is not an address on the stack gets a new base, named `at`.
     pub(crate) fn set(&mut self, register: usize, mut value: Value, at: u32) {
         if register == RSP && value.base().is_none() {
             let base = Base::defined_at(at);
@@ -176,14 +176,14 @@ impl State {
         }
     }
 
-    /// An address on the stack that nobody knows better, made at `at`.
+    /// An otherwise unknown address on the stack, computed at `at`.
     pub(crate) fn fresh(&mut self, at: u32) -> Value {
         let base = Base::defined_at(at);
         self.forget_base(base);
         Value::Stack { base, offset: 0 }
     }
 
-    /// What a slot of eight bytes holds.
+    /// The value of a slot of eight bytes.
     pub(crate) fn load(&self, from: StackAddress) -> Value {
         let StackAddress { base, offset } = from;
         let slot = self.slots().iter().find(|slot| slot.base == base && slot.offset == offset);
@@ -194,7 +194,7 @@ impl State {
         }
     }
 
-    /// Writes `len` bytes; `value` is what eight bytes hold.
+    /// Writes `len` bytes; `value` is that of eight bytes.
     pub(crate) fn store(&mut self, to: StackAddress, len: i32, value: Value) {
         self.overwrite(to, len, true);
         let StackAddress { base, offset } = to;
@@ -206,8 +206,8 @@ impl State {
         }
     }
 
-    /// Writes `len` bytes through a pointer, which does not reach saved registers in a program that is not broken: where
-    /// it seems to, the pointer was followed along a way that control never takes.
+    /// Writes `len` bytes through a pointer. In a correct program these are not saved registers: where they seem to be,
+    /// the pointer was followed along a path that control never takes.
     pub(crate) fn store_through_pointer(&mut self, to: StackAddress, len: i32) {
         self.overwrite(to, len, false);
     }
@@ -221,13 +221,13 @@ impl State {
         });
     }
 
-    /// Writes eight bytes where an index says.
+    /// Writes eight bytes to an indexed slot.
     pub(crate) fn store_indexed(&mut self, slot: IndexedSlot) {
         self.indexed = Some(slot);
         self.is_changed = true;
     }
 
-    /// What eight bytes hold where an index says.
+    /// The value of eight bytes at an indexed address.
     pub(crate) fn load_indexed(&self, from: StackAddress, index: usize, scale: u8) -> Value {
         let StackAddress { base, offset } = from;
         let is_it = |slot: &IndexedSlot| {
@@ -241,12 +241,12 @@ impl State {
         self.is_changed = true;
     }
 
-    /// A register that a call may change holds an address on the stack.
+    /// Whether a caller-saved register holds an address on the stack.
     pub(crate) fn holds_frame_in_clobbered(&self) -> bool {
         CALL_CLOBBERED.iter().any(|&register| self.packed(register).base().is_some())
     }
 
-    /// What a call does to the caller's frame, if it comes back.
+    /// Applies a call that returns.
     pub(crate) fn call(&mut self) {
         for register in CALL_CLOBBERED {
             self.is_changed |= self.packed(register).matters();
@@ -261,7 +261,7 @@ impl State {
         self.after_system_call = false;
     }
 
-    /// What is known of this and of the other, where control flow meets at `at`. Whether it is less than this was.
+    /// Keeps what both states know where control flow joins at `at`. Returns whether this state knows less than before.
     pub(crate) fn merge(&mut self, other: &State, at: u32) -> bool {
         let mut less = if self.registers[RSP] == other.registers[RSP] {
             self.keep_common(other)
@@ -283,7 +283,7 @@ impl State {
         less
     }
 
-    /// The stack pointers agree: what both know.
+    /// The stack pointers agree: keeps what both know.
     fn keep_common(&mut self, other: &State) -> bool {
         let mut less = self.indexed.is_some() && self.indexed != other.indexed;
         if less {
@@ -298,7 +298,7 @@ impl State {
                 common
             });
         }
-        // Mostly they are the same.
+        // They are mostly equal.
         if self.registers == other.registers {
             return less;
         }
@@ -311,7 +311,7 @@ impl State {
         less
     }
 
-    /// What was written on one way only is unknown from here on: it is not what the slot held at the start.
+    /// Slots that were written on one path only become unknown: they no longer hold what they held at the start.
     fn doubt_slots_unlike(&mut self, other: &State) -> bool {
         let mut less = false;
         for slot in self.slots.iter_mut().take(usize::from(self.slot_count)) {
@@ -330,7 +330,7 @@ impl State {
     }
 
     /// The stack pointers differ: what both know relative to them stays known, relative to a new base, `merged`. What
-    /// the other knows relative to `merged` is of the last time that control came here.
+    /// the other knows relative to `merged` is from control's last arrival here.
     fn rebase_to(&mut self, merged: Base, other: &State) -> bool {
         let (Some((my_base, my_top)), Some((its_base, its_top))) = (self.top(), other.top()) else {
             let less = self.registers != [Packed::UNKNOWN.0; 16];
@@ -382,7 +382,7 @@ impl State {
         }
     }
 
-    /// The address that `base` named is made anew: what is known of the old one is lost.
+    /// The address named by `base` is computed anew: what is known of the old one is lost.
     fn forget_base(&mut self, base: Base) {
         for value in &mut self.registers {
             if Packed(*value).base() == Some(base) {

@@ -1,6 +1,6 @@
-//! The sweep: every byte of code decoded once, in order, for what it refers to.
+//! The sweep: decodes every byte of code once, in order, and records what the instructions refer to.
 //!
-//! A linear sweep goes astray in data, and finds back after a few instructions; what it says is evidence, not truth.
+//! In data a linear sweep decodes wrong instructions, and recovers after a few: its results are evidence, not proof.
 
 use std::ops::Range;
 
@@ -13,30 +13,30 @@ use crate::idioms::{Context, linkage_stub};
 use crate::instruction::{Control, Instruction, Operation, Register};
 use crate::tables::Data;
 
-/// What a sweep found.
+/// The results of a sweep.
 pub(crate) struct Sweep {
     /// Where instructions begin.
     pub(crate) boundaries: Bitmap,
-    /// Where no instruction hands on to: behind jumps, returns and calls, and the padding there.
+    /// Positions to which no instruction falls through: after jumps, returns and calls, and after padding there.
     pub(crate) behind_ends: Bitmap,
-    /// Where branches and jumps lead.
+    /// Targets of branches and jumps.
     pub(crate) jump_targets: Bitmap,
-    /// Where calls lead.
+    /// Targets of calls.
     pub(crate) call_targets: Bitmap,
-    /// Addresses of code that are made by instructions, in no order.
+    /// Addresses of code that instructions compute, in no order.
     pub(crate) code_references: Vec<u32>,
-    /// All addresses that are made by instructions: sorted.
+    /// All addresses that instructions compute, sorted.
     pub(crate) data_references: Vec<u64>,
     /// Instructions after which control may go elsewhere, by position.
     pub(crate) events: Vec<Event>,
-    /// Bytes that are no code, as far as the sweep can tell: see [`Oddities`].
+    /// Bytes that seem to be data: see [`Oddities`].
     pub(crate) data: Bitmap,
     oddities: Oddities,
-    /// There are returns that pop arguments.
+    /// Whether there are returns that pop arguments.
     pub(crate) has_popping_returns: bool,
-    /// What was decoded, up to the end of the sweep.
+    /// The decoded instructions, until the sweep ends.
     decoding: Decoding,
-    /// Calls with padding behind them: the call's index in `events`, and where the padding begins and ends.
+    /// Calls followed by padding: the call's index in `events`, and the padding's start and end.
     padded_calls: Vec<(u32, u32, u32)>,
 }
 
@@ -45,9 +45,9 @@ pub(crate) struct Hints<'h> {
     pub(crate) code_map: &'h CodeMap<'h>,
     /// Code that is not swept.
     pub(crate) known: &'h Bitmap,
-    /// Where instructions surely begin.
+    /// Where instructions are known to begin.
     pub(crate) begins: &'h Bitmap,
-    /// Words that hold the addresses of procedures that never return: sorted.
+    /// Addresses of words that hold the addresses of procedures that never return, sorted.
     pub(crate) no_return_slots: &'h [u64],
     pub(crate) data: &'h Data<'h>,
 }
@@ -58,23 +58,23 @@ impl Hints<'_> {
     }
 }
 
-/// What no program does, one after the other: bytes that are no instruction, or one of the kernel's. Of random bytes every
-/// seventh instruction is one. Among code lie tables, the longest of which are of 100 kB and more.
+/// A run of bytes that no program executes: not instructions, or the kernel's. Every seventh instruction of random
+/// bytes is one. Tables among code may be 100 kB long and more.
 #[derive(Default)]
 struct Oddities {
-    /// Where they began, and where the last one ends.
+    /// Its start, and the end of the last one.
     from: u32,
     to: u32,
     count: u32,
 }
 
 impl Oddities {
-    /// So many bytes without one are code.
+    /// This many bytes without one are code.
     const FAR_BYTES: u32 = 96;
-    /// So many, none of which is far from the next, are data.
+    /// This many, each close to the next, are data.
     const MANY: u32 = 12;
 
-    /// One more, at `at`, up to `next`.
+    /// Adds one from `at` to `next`.
     fn note(&mut self, at: u32, next: u32, data: &mut Bitmap) {
         if at.saturating_sub(self.to) > Oddities::FAR_BYTES {
             *self = Oddities { from: at, to: at, count: 0 };
@@ -98,20 +98,20 @@ pub(crate) struct Event {
     pub(crate) target: u32,
 }
 
-/// What it is.
+/// The kind of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EventKind {
     Branch,
     Jump,
-    /// A jump to where a register or memory says, or a return.
+    /// An indirect jump, or a return.
     Leave,
     Call,
-    /// A call through memory or a register that does not come back, or an instruction that ends all.
+    /// An indirect call that does not return, or an instruction that ends execution.
     Stop,
 }
 
 impl Sweep {
-    /// Sweeps over all code. What was decoded takes four bytes for each byte of code.
+    /// Sweeps over all code. The decoded instructions take four bytes for each byte of code.
     pub(crate) fn new(hints: &Hints<'_>) -> (Sweep, Decoded) {
         let code_map = hints.code_map;
         let bitmap = || Bitmap::new(code_map.len());
@@ -145,7 +145,7 @@ impl Sweep {
         (sweep, decoded)
     }
 
-    /// Known code has no events: what goes there comes back, unless it is a stub of the procedure linkage table for a
+    /// Known code has no events: calls of it return, except through a stub of the procedure linkage table for a
     /// procedure that does not.
     fn leave_for_known(&mut self, hints: &Hints<'_>) {
         let code_map = hints.code_map;
@@ -159,7 +159,7 @@ impl Sweep {
         }
     }
 
-    /// A call with padding behind it, up to where another procedure seems to begin, does not come back.
+    /// Calls followed by padding, up to where another procedure seems to begin, do not return.
     fn padded_calls(&mut self, code_map: &CodeMap<'_>) {
         for (call, from, end) in std::mem::take(&mut self.padded_calls) {
             if self.begins_behind_padding(code_map, &self.jump_targets, from..end)
@@ -171,8 +171,8 @@ impl Sweep {
         }
     }
 
-    /// Behind a call and `padding` a procedure begins, not a loop or an epilogue. One `nop` is not enough of a
-    /// sign: gcc without optimisation writes one behind many calls.
+    /// Whether a procedure, not a loop or an epilogue, begins after a call and `padding`. One `nop` is not enough
+    /// evidence: gcc without optimisation writes one after many calls.
     pub(crate) fn begins_behind_padding(
         &self,
         code_map: &CodeMap<'_>,
@@ -194,7 +194,7 @@ impl Sweep {
         self.behind_ends.insert(start);
         let mut padding = None;
         let mut context = Context::default();
-        // Where the last event's instruction ends.
+        // The end of the last event's instruction.
         let mut behind = NOWHERE;
         let mut sure = hints.begins.next(start + 1, end).unwrap_or(end);
         loop {
@@ -263,7 +263,7 @@ impl Sweep {
         }
     }
 
-    /// Takes notice of what the instruction that was read last refers to, and of where control goes after it.
+    /// Records what the last instruction read refers to, and where control goes after it.
     #[inline]
     fn note(&mut self, instructions: &Instructions<'_>, instruction: &Instruction, hints: &Hints<'_>) {
         let code_map = hints.code_map;
@@ -329,8 +329,8 @@ impl Sweep {
     }
 }
 
-/// Adds to `targets` where calls and jumps of the `known` code seem to lead outside of it. Looks at bytes, not at
-/// instructions: a displacement in other bytes that leads to code which is not known is rare.
+/// Adds the targets of what seem to be calls and jumps out of the `known` code to `targets`. Searches bytes without
+/// decoding: it is rare that other bytes look like a displacement to unknown code.
 pub(crate) fn targets_of_known(code_map: &CodeMap<'_>, known: &Bitmap, targets: &mut Bitmap) {
     for part in code_map.parts() {
         for transfer in calls_and_jumps(part.bytes).filter(|transfer| known.get(part.first + transfer.at as u32)) {

@@ -1,5 +1,4 @@
-//! Jump tables: where a jump through a table may lead.
-//! Which table a jump uses is found elsewhere, by following values.
+//! Jump tables: the targets of a jump through a table. Elsewhere values are followed to find the table of a jump.
 
 use callpath_format::address::LinkAddr;
 
@@ -7,7 +6,7 @@ use crate::code_map::CodeMap;
 use crate::input::CodeInput;
 use crate::instruction::Instruction;
 
-/// No table is longer.
+/// The most entries of a table.
 const MAX_ENTRIES: u32 = 4096;
 
 /// The bytes that tables are read from.
@@ -32,8 +31,8 @@ impl<'a> Data<'a> {
         self.bytes(addr)?.first_chunk().map(|bytes| i32::from_le_bytes(*bytes))
     }
 
-    /// The procedure that an instruction that ends at `next` calls or jumps to through a word of this module's, which the loader
-    /// fills.
+    /// The procedure that an instruction that ends at `next` calls or jumps to through a word of this module that the
+    /// loader fills.
     pub(crate) fn slot_target(&self, instruction: &Instruction, next: u64, code_map: &CodeMap<'_>) -> Option<u32> {
         let slot = instruction.beside_code(next).filter(|_| instruction.memory().is_some_and(|m| m.bytes == 8))?;
         self.relocated(slot).and_then(|target| code_map.position(target))
@@ -59,10 +58,10 @@ impl<'a> Data<'a> {
     }
 }
 
-/// What one entry of a table is.
+/// The form of a table's entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Entry {
-    /// Four bytes: the distance from a place so many bytes behind the table's start.
+    /// Four bytes: the distance from the address this many bytes after the table's start.
     Distance(i32),
     /// Eight bytes: the address.
     Pointer,
@@ -73,14 +72,14 @@ pub(crate) enum Entry {
 pub(crate) struct JumpedTable {
     pub(crate) address: u64,
     pub(crate) entry: Entry,
-    /// The number of its last entry, if the code says.
+    /// The number of its last entry, if the code bounds it.
     pub(crate) bound: Option<u32>,
-    /// Where something else begins.
+    /// The next address that code refers to.
     pub(crate) next: Option<u64>,
 }
 
 impl JumpedTable {
-    /// Where it leads, as positions: up to its bound, up to the first that `is_credible` denies, and not beyond what comes next.
+    /// Its targets, as positions: up to its bound, the first that `is_credible` rejects, or `next`.
     pub(crate) fn targets(
         self,
         data: &Data<'_>,

@@ -1,30 +1,29 @@
-//! What is known of a register's or a stack slot's value.
+//! The known value of a register or a stack slot.
 
-/// What addresses on the stack are counted from.
+/// The base that addresses on the stack are counted from.
 ///
-/// The base of a frame is its CFA. Where an instruction makes an address whose distance from the CFA nobody knows
-/// (`and rsp, -64`), that address is a base of its own, named by the place of the instruction: it means the value that
-/// was made there last.
+/// The base of a frame is its CFA. An instruction that computes an address with an unknown distance from the CFA (`and
+/// rsp, -64`) defines a base named by the instruction's position: it is the value computed there last.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Base(pub(crate) u32);
 
 impl Base {
     pub(crate) const CFA: Base = Base(0);
     const MERGE: u32 = 1 << 31;
-    /// No position is so high.
+    /// Greater than any position.
     const OF_REGISTER: u32 = u32::MAX - 15;
 
-    /// Made by the instruction at this position.
+    /// Computed by the instruction at this position.
     pub(crate) fn defined_at(at: u32) -> Base {
         Base((at & !Base::MERGE) + 1)
     }
 
-    /// Different values came together at this position.
+    /// Different values joined at this position.
     pub(crate) fn merged_at(at: u32) -> Base {
         Base(((at & !Base::MERGE) + 1) | Base::MERGE)
     }
 
-    /// A register's value where an analysis begins that knows nothing.
+    /// A register's value where an analysis without knowledge begins.
     pub(crate) fn of_register(register: usize) -> Base {
         Base(Base::OF_REGISTER + (register as u32 & 15))
     }
@@ -35,10 +34,10 @@ impl Base {
     }
 }
 
-/// The return address, as a value that the caller gave: behind the registers 0 to 15.
+/// The return address as a value of the caller: after the registers 0 to 15.
 pub(crate) const RETURN_ADDRESS: u8 = 16;
 
-/// A place on the stack.
+/// An address on the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StackAddress {
     pub(crate) base: Base,
@@ -61,10 +60,10 @@ impl StackAddress {
 /// A value of 64 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) enum Value {
-    /// Anything.
+    /// Unknown.
     #[default]
     Unknown,
-    /// What this register (in the processor's order, or [`RETURN_ADDRESS`]) held when the procedure was called.
+    /// The value of this register (in the processor's order, or [`RETURN_ADDRESS`]) at the procedure's entry.
     Caller(u8),
     /// `base + offset`, on the stack.
     Stack {
@@ -72,7 +71,7 @@ pub(crate) enum Value {
         /// Bytes.
         offset: i32,
     },
-    /// This number: an address of code or data, a frame's size.
+    /// A known number: an address of code or data, a frame's size.
     Constant(u64),
     /// A word of four bytes from the table at this address.
     TableWord(u64),
@@ -80,12 +79,12 @@ pub(crate) enum Value {
     TableTarget {
         /// The table.
         table: u64,
-        /// What the words are added to, less the table's address: bytes.
+        /// What the words are added to, minus the table's address: bytes.
         base: i32,
     },
     /// An address of eight bytes from the table at this address: a jump's target.
     TablePointer(u64),
-    /// What eight bytes on the stack held where an analysis began that knew nothing, plus so many bytes.
+    /// The content of eight bytes on the stack where an analysis without knowledge began, plus `offset`.
     Content {
         base: Base,
         /// Bytes.
@@ -126,7 +125,7 @@ impl Value {
     }
 }
 
-/// A [`Value`] in two words, which are quick to copy and to compare: all those of a state at once.
+/// A [`Value`] in two words, so that all those of a state are copied and compared fast.
 ///
 /// ```text
 /// bits 0 to 63      a number, or a base and above it an offset
@@ -196,13 +195,13 @@ impl Packed {
         (self.high() == STACK).then_some(Base(self.low() as u32))
     }
 
-    /// Which of the caller's registers it held, or [`RETURN_ADDRESS`].
+    /// The caller's register whose value it is, or [`RETURN_ADDRESS`].
     #[inline]
     pub(crate) fn caller(self) -> Option<u8> {
         (self.high() == CALLER).then_some(self.low() as u8)
     }
 
-    /// A recipe may need it.
+    /// Whether a recipe may need it.
     #[inline]
     pub(crate) fn matters(self) -> bool {
         const THOSE: u64 = 1 << CALLER | 1 << STACK | 1 << CONTENT;

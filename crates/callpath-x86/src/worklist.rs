@@ -1,4 +1,4 @@
-//! Worklists: what waits to be looked at, each once, and what is known of it.
+//! Worklists: pending entries, each once, and what is known of them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,9 +8,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::bitmap::Bitmap;
 use crate::work;
 
-/// A set of numbers that a search has met.
+/// A set of the numbers that a search has met.
 pub(crate) trait Set {
-    /// Adds a number. Whether it was new; one that the set has no room for is not.
+    /// Adds a number. Returns whether it was new; false if the set has no room for it.
     fn add(&mut self, number: u32) -> bool;
 }
 
@@ -32,7 +32,7 @@ impl Set for Bitmap {
     }
 }
 
-/// A search: the numbers that were met, and those of them that wait, the last one first.
+/// A search: the numbers met, and the pending ones, the last one first.
 #[derive(Default)]
 pub(crate) struct Search<S> {
     pub(crate) met: S,
@@ -40,12 +40,12 @@ pub(crate) struct Search<S> {
 }
 
 impl<S: Set> Search<S> {
-    /// `met` is the room for numbers.
+    /// `met`: an empty set with room for the numbers.
     pub(crate) fn new(met: S) -> Search<S> {
         Search { met, pending: Vec::new() }
     }
 
-    /// A number waits, unless it was met before.
+    /// Makes a number pending, unless it was met before.
     #[inline]
     pub(crate) fn add(&mut self, number: u32) {
         if self.met.add(number) {
@@ -53,7 +53,7 @@ impl<S: Set> Search<S> {
         }
     }
 
-    /// The next number to look at.
+    /// The next pending number.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<u32> {
         work::count();
@@ -61,9 +61,9 @@ impl<S: Set> Search<S> {
     }
 }
 
-/// Blocks that wait, each once, in an order that is known beforehand.
+/// Pending blocks, each once, in an order known beforehand.
 pub(crate) struct Ordered<'o> {
-    /// The place of each block.
+    /// The rank of each block.
     order: &'o [u32],
     heap: BinaryHeap<Reverse<(u32, u32)>>,
     is_in: Vec<bool>,
@@ -74,7 +74,7 @@ impl<'o> Ordered<'o> {
         Ordered { order, heap: BinaryHeap::new(), is_in: vec![false; order.len()] }
     }
 
-    /// A block waits; it may do so again after it was looked at.
+    /// Makes a block pending, also again after it was taken.
     pub(crate) fn add(&mut self, block: u32) {
         if let Some(&place) = self.order.get(block as usize)
             && self.is_in.add(block)
@@ -91,9 +91,9 @@ impl<'o> Ordered<'o> {
     }
 }
 
-/// Blocks of a graph that is found while facts are carried along it: each has any number, and a fact.
+/// Blocks of a graph that is discovered while facts are carried along it: each has a number and a fact.
 pub(crate) struct Discovered<F> {
-    /// Indices in `facts`, of which as many are in use as there are blocks. The others keep their memory.
+    /// Indices in `facts`. Facts beyond the number of blocks are unused, and keep their memory.
     indices: FxHashMap<u32, u32>,
     facts: Vec<F>,
     pending: Vec<u32>,
@@ -112,18 +112,18 @@ impl<F> Discovered<F> {
         self.pending.clear();
     }
 
-    /// Control has come to this block.
+    /// Whether control has reached this block.
     pub(crate) fn contains(&self, block: u32) -> bool {
         self.indices.contains_key(&block)
     }
 
-    /// What holds at a block.
+    /// The fact of a block.
     #[inline]
     pub(crate) fn get_mut(&mut self, block: u32) -> Option<&mut F> {
         self.indices.get(&block).and_then(|&index| self.facts.get_mut(index as usize))
     }
 
-    /// A new block, which waits: `reuse` writes its fact over one that is no longer needed, `make` makes a new one.
+    /// Adds a new, pending block: `reuse` overwrites a fact that is no longer needed, `make` makes one.
     pub(crate) fn discover(&mut self, block: u32, reuse: impl FnOnce(&mut F), make: impl FnOnce() -> F) {
         let index = self.indices.len();
         self.indices.insert(block, index as u32);
@@ -134,23 +134,23 @@ impl<F> Discovered<F> {
         self.pending.push(block);
     }
 
-    /// The block's fact has changed: it waits again.
+    /// The block's fact has changed: makes it pending again.
     pub(crate) fn wait_again(&mut self, block: u32) {
         self.pending.push(block);
     }
 
-    /// The block to look at next: the one that waits for the shortest time.
+    /// The pending block to take next: the one added last.
     pub(crate) fn next(&mut self) -> Option<u32> {
         work::count();
         self.pending.pop()
     }
 
-    /// No block waits any more.
+    /// Removes all pending entries.
     pub(crate) fn stop(&mut self) {
         self.pending.clear();
     }
 
-    /// All blocks, in the order in which they were found, with what holds there.
+    /// All blocks, in the order of discovery, with their facts.
     pub(crate) fn in_order(&self) -> Vec<(u32, &F)> {
         let mut blocks: Vec<(u32, u32)> = self.indices.iter().map(|(&block, &index)| (index, block)).collect();
         blocks.sort_unstable();

@@ -1,5 +1,5 @@
-//! Code whose frame no straight flow tells, with its disassembly: each case is one that real programs brought.
-//! The expected frames are a person's, or those of the call frame information of the program it comes from.
+//! Code whose frame control flow alone does not show, with its disassembly: each case occurred in a real program. The
+//! expected frames were written by hand, or are those of the program's call frame information.
 
 mod frames;
 
@@ -8,11 +8,11 @@ use callpath_x86::analyse;
 use callpath_x86::input::CodeInput;
 
 const BASE: u64 = 0x1000;
-/// A word that holds the address of a procedure which never returns.
+/// The address of a word that holds the address of a procedure that never returns.
 const NO_RETURN_SLOT: u64 = 0x9000;
 
-/// Pieces of code one after the other, from 0x1000 on, each with what holds before its first instruction. Procedures begin
-/// at the offsets in `starts`, addresses of the offsets in `pointers` lie in data.
+/// Pieces of code one after the other, from 0x1000, each with the frame before its first instruction. Procedures begin
+/// at the offsets in `starts`; the addresses of the offsets in `pointers` are in data.
 fn check(starts: &[u64], pointers: &[u64], code: &[(&[u8], &str)]) {
     let bytes: Vec<u8> = code.iter().flat_map(|(bytes, _)| bytes.iter().copied()).collect();
     let slices = [(LinkAddr(BASE), bytes.as_slice())];
@@ -85,7 +85,7 @@ fn a_callee_that_pops_its_arguments() {
     );
 }
 
-/// libcrypto keeps the caller's rsp in r11 over calls of helpers that do not touch it, and only of those.
+/// libcrypto keeps the caller's rsp in r11 across calls of subroutines that do not change it, and only of those.
 #[test]
 fn a_helper_that_leaves_a_register_alone() {
     let helpers: [(&[u8], _, _); 2] = [(&[0x31, 0xc9, 0xc3], "r11+8", "rsp+8"), (&[0x49, 0x89, 0xcb, 0xc3], "?", "?")];
@@ -108,7 +108,8 @@ fn a_helper_that_leaves_a_register_alone() {
     }
 }
 
-/// An exception lands behind the procedure's return: what holds at the calls holds there, but for what was pushed for one.
+/// An exception lands after the procedure's return: the frame of the calls holds there, without what was pushed for one
+/// of them.
 #[test]
 fn a_landing_pad_has_the_frame_of_the_calls() {
     check(
@@ -127,7 +128,7 @@ fn a_landing_pad_has_the_frame_of_the_calls() {
     );
 }
 
-/// With room of variable size on the stack the calls have rbp in common.
+/// With a variable-size area on the stack the calls share only rbp.
 #[test]
 fn a_landing_pad_of_a_frame_of_variable_size() {
     check(
@@ -147,7 +148,7 @@ fn a_landing_pad_of_a_frame_of_variable_size() {
     );
 }
 
-/// A cold part that begins behind a call which does not return, reached by a jump from a landing pad in the hot part.
+/// A cold part that begins after a call that does not return, reached by a jump from a landing pad in the hot part.
 #[test]
 fn a_cold_part_has_the_frame_of_the_jump_into_it() {
     check(
@@ -169,8 +170,8 @@ fn a_cold_part_has_the_frame_of_the_jump_into_it() {
     );
 }
 
-/// OpenSSL's AVX2 code for SHA lowers rsp each time round, with a copy of the caller's rsp below it: the frame behind the
-/// loop is known from the return.
+/// OpenSSL's AVX2 code for SHA lowers rsp in each iteration, with a copy of the caller's rsp below it: the frame after
+/// the loop is known from the return.
 #[test]
 fn a_frame_that_a_loop_loses_is_found_at_the_return() {
     check(
@@ -193,7 +194,7 @@ fn a_frame_that_a_loop_loses_is_found_at_the_return() {
     );
 }
 
-/// Labels whose addresses lie in a table (`goto *p`) are no procedures.
+/// Labels whose addresses are in a table (`goto *p`) are not procedures.
 #[test]
 fn labels_have_the_frame_of_the_jump_that_nobody_can_follow() {
     check(
@@ -229,7 +230,7 @@ fn a_signal_return_behind_padding() {
     );
 }
 
-/// musl's longjmp takes rsp from its buffer: code behind a call of it is someone else's.
+/// musl's longjmp loads rsp from its buffer: the code after a call of it belongs to another procedure.
 #[test]
 fn nobody_comes_back_from_longjmp() {
     check(

@@ -1,4 +1,4 @@
-//! Jump tables that real programs brought, rebuilt in small with their disassembly.
+//! Jump tables from real programs, reduced, with their disassembly.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use callpath_x86::loops::forest;
 const BASE: u64 = 0x1000;
 const TABLE: u64 = 0x8000;
 
-/// An interpreter's loop as gcc makes it of labels as values: the table's address is kept on the stack, the index is a
-/// byte, and the first opcode is none that is run. That case has no code of its own, so that another procedure's jump
-/// to what it never runs got the same place.
+/// An interpreter's loop as gcc compiles it from labels as values: the table's address is saved on the stack, the index
+/// is a byte, and the first opcode is never run. That case has no code, so a jump of another procedure has the same
+/// target for its impossible case.
 #[test]
 fn an_impossible_case_of_an_interpreter_ends_no_table() {
     let code: &[&[u8]] = &[
@@ -70,9 +70,9 @@ fn an_impossible_case_of_an_interpreter_ends_no_table() {
     assert!(graph.tables.is_empty(), "{graph:?}");
 }
 
-/// A procedure as a compiler makes of long matches in one another: the table's address stays in a register for all of it, and
-/// no comparison bounds an index, which is the tag of a variant. Each jump is traced back over all that lies before it; what is
-/// looked for is the same for all.
+/// A procedure as a compiler writes nested long matches: the table's address stays in one register, and no comparison
+/// bounds an index, which is the tag of a variant. Each jump is traced back over all code before it; all share the same
+/// query.
 #[test]
 fn many_jumps_far_from_where_their_tables_are_named_are_all_resolved() {
     const JUMPS: u64 = 150;
@@ -100,7 +100,7 @@ fn many_jumps_far_from_where_their_tables_are_named_are_all_resolved() {
         bytes.extend(b"\x48\x01\xd9"); // add rcx, rbx
         bytes.extend(b"\xff\xe1"); // jmp rcx
         bytes.resize(start + CASE_LEN, 0xcc);
-        // Entries are distances from the first table. The next one's table begins behind two of them.
+        // Entries are distances from the first table. The next table begins after two of them.
         data.extend(((case_at(jump + 1).wrapping_sub(table(0))) as u32).to_le_bytes());
         data.extend(((end.wrapping_sub(table(0))) as u32).to_le_bytes());
     }
@@ -119,8 +119,8 @@ fn many_jumps_far_from_where_their_tables_are_named_are_all_resolved() {
     }
 }
 
-/// A computed `goto` as gcc leaves it: each case ends with a copy of the jump. What is kept of it grows with the number of cases,
-/// not with its square, and all that goes round is one loop.
+/// A computed `goto` as gcc compiles it: each case ends with a copy of the jump. Memory grows with the number of cases,
+/// not with its square, and all cases form one loop.
 #[test]
 fn copies_of_a_jump_have_their_edges_in_common() {
     let interpreter = |cases: u64| {
@@ -130,7 +130,7 @@ fn copies_of_a_jump_have_their_edges_in_common() {
         let mut bytes = case.repeat(cases as usize);
         bytes.push(0xc3);
         let slices = [(LinkAddr(BASE), bytes.as_slice())];
-        // Not to the first, which is the entry.
+        // Not to the first case, which is the entry.
         let pointers: Vec<_> =
             (0..cases).map(|case| (LinkAddr(TABLE + 8 * case), LinkAddr(BASE + len * (case + 1)))).collect();
         let code = CodeInput { code: &slices, pointers: &pointers, ..CodeInput::default() };

@@ -1,4 +1,4 @@
-//! Live registers and reaching definitions of small procedures, as a reader of their code finds them.
+//! Live registers and reaching definitions of small procedures, compared with values found by hand.
 
 use callpath_format::address::LinkAddr;
 use callpath_x86::graph::{Fragment, FragmentKind, GraphInput, ModuleFlow, ProcedureGraph};
@@ -18,7 +18,7 @@ const R8: u16 = 256;
 const R11: u16 = 1 << 11;
 const CALLEE_SAVED: u16 = RBX | 1 << 5 | 0xf000;
 
-/// Procedures, one behind the other, each of them instructions; the first can be called from elsewhere.
+/// Procedures, one after the other, as lists of instructions; the first can be called from elsewhere.
 fn with_procedures<T>(procedures: &[&[&[u8]]], then: impl FnOnce(&ModuleFlow<'_>, &[ProcedureGraph]) -> T) -> T {
     let mut code: Vec<u8> = Vec::new();
     let mut fragments = Vec::new();
@@ -35,7 +35,7 @@ fn with_procedures<T>(procedures: &[&[&[u8]]], then: impl FnOnce(&ModuleFlow<'_>
     then(&flow, &graphs)
 }
 
-/// What is live before each instruction of the procedure that begins at `entry`: registers, and whether flags are.
+/// What is live before each instruction of the procedure at `entry`: registers, and whether flags are.
 fn live(procedures: &[&[&[u8]]], number: usize) -> Vec<(u16, bool)> {
     with_procedures(procedures, |flow, graphs| {
         let liveness = Liveness::new(flow, graphs, Convention::SystemV);
@@ -65,7 +65,7 @@ fn what_is_read_before_it_is_written() {
         ]],
         0,
     );
-    // rcx: of `mov cl, 5` the other bytes stay, but nothing reads them; the analysis follows whole registers.
+    // rcx: `mov cl, 5` leaves its other bytes, which are not read; the analysis follows whole registers.
     let expect = [
         (kept | RDI | RSI | RCX, false),
         (kept | RAX | RSI | RCX, false),
@@ -89,7 +89,7 @@ fn across_calls_within_the_module() {
         b"\x31\xd2",             // b: xor edx, edx
         b"\xc3",                 // d: ret
     ];
-    // It leaves r11 alone, and its caller relies on that.
+    // It preserves r11, and its caller relies on that.
     let callee: &[&[u8]] = &[
         b"\x48\x8d\x06", // e: lea rax, [rsi]
         b"\xc3",         // 11: ret
@@ -103,7 +103,7 @@ fn across_calls_within_the_module() {
         (kept | RAX | RDX, false),
     ];
     assert_eq!(found, expect);
-    // In the callee, too, r11 must be left alone; nobody looks at rdx, which its caller sets.
+    // In the callee, too, r11 must be preserved; rdx is not read, so its caller's value is dead.
     assert_eq!(live(&[caller, callee], 1), [(kept | RSI | R11, false), (kept | RAX | R11, false)]);
 }
 
@@ -133,10 +133,10 @@ fn unknown_code_may_read_its_arguments() {
         ]],
         0,
     );
-    // r8 behind the call is not what it was before, but the callee may read that.
+    // The call may change r8, but the callee may read its earlier value.
     assert_eq!(found[0].0 & (R8 | RDI | RSI | RAX | R11), R8 | RDI | RSI | RAX);
     assert_eq!(found[1].0 & (R8 | RAX), R8);
-    // call [rax]: as for a TLS descriptor, r11 stays as it is; add rax, r11; xor edx, edx; ret
+    // call [rax]: as for a TLS descriptor, r11 is preserved; add rax, r11; xor edx, edx; ret
     let found = live(&[&[b"\xff\x10", b"\x4c\x01\xd8", b"\x31\xd2", b"\xc3"]], 0);
     assert_eq!(found[0].0 & R11, R11);
 }
@@ -161,7 +161,7 @@ fn definitions_on_all_ways() {
         let at = |offset: u64| Definition::At(LinkAddr(BASE + offset));
         assert_eq!(reach(0, 0), [Definition::Entry]);
         assert_eq!(reach(0, 2), [at(0)]);
-        // One byte of it is not all of it.
+        // Writing one byte does not replace the register.
         assert_eq!(reach(0, 0xc), [at(0), at(7)]);
         assert_eq!(reach(0, 0x13), [at(0x11)]);
         assert_eq!(reach(3, 0x13), [Definition::Entry, at(9)]);

@@ -289,7 +289,8 @@ fn loops_of_both_kinds_nest() {
     assert_eq!(found(&forest(&graph)), expect);
 }
 
-/// Code behind another root leads into a loop: nobody knows how control comes there, so that is no second entry.
+/// Code behind another root leads into a loop: it is unknown how control reaches that code, so it is not a second
+/// entry.
 #[test]
 fn other_roots_enter_no_loop() {
     let mut graph = Graph::new(5, &[(0, 1), (1, 2), (2, 1), (2, 3), (4, 2)]);

@@ -1,4 +1,4 @@
-//! Small pieces of machine code, with their disassembly, and the frames that a person finds in them.
+//! Small pieces of machine code, with their disassembly, and frames found by hand.
 
 mod frames;
 
@@ -8,7 +8,7 @@ use callpath_x86::input::CodeInput;
 
 const BASE: u64 = 0x1000;
 
-/// Instructions, each with what holds before it: `(bytes, frame)`. The code begins a procedure at 0x1000.
+/// Instructions, each with the frame before it: `(bytes, frame)`. A procedure begins with them at 0x1000.
 fn check(code: &[(&[u8], &str)]) {
     let bytes: Vec<u8> = code.iter().flat_map(|(bytes, _)| bytes.iter().copied()).collect();
     let slices = [(LinkAddr(BASE), bytes.as_slice())];
@@ -95,7 +95,7 @@ fn a_probe_of_a_large_frame() {
 
 #[test]
 fn who_is_called_takes_from_the_callers_stack() {
-    // What it takes is known from where the caller returns.
+    // The length of its arguments is known from where the caller returns.
     check(&[
         (&[0x6a, 0x05], "rsp+8"),        // push 5
         (&[0xe8, 2, 0, 0, 0], "rsp+16"), // call 2f
@@ -121,7 +121,7 @@ fn who_is_called_takes_from_the_callers_stack() {
     ]);
 }
 
-/// As OpenSSL's Montgomery multiplication does it: the caller's stack pointer is kept behind an array of r9 words.
+/// As in OpenSSL's Montgomery multiplication: the caller's stack pointer is stored behind an array of r9 words.
 #[test]
 fn a_stack_pointer_kept_where_an_index_says() {
     check(&[

@@ -1,4 +1,4 @@
-//! Building a recipe table: of a whole module, or of a part of its code. The sources are asked one after the other.
+//! Builds a recipe table of a whole module, or of a part of its code, from all sources in turn.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use super::table_build::{RecipeDiagnostic, RecipeOptions, TableBuild};
 use super::{machine_code, starts};
 use crate::module::Module;
 
-/// Makes the recipe table of a module. Takes about 5 ms for a megabyte of code.
+/// Builds the recipe table of a module. Takes about 5 ms for a megabyte of code.
 pub fn build_table(module: &Module, options: &RecipeOptions) -> TableBuild {
     let (file, image) = (module.file(), &**module.image());
     let frames = &*frames_of(file, options);
@@ -33,7 +33,7 @@ pub fn build_table(module: &Module, options: &RecipeOptions) -> TableBuild {
     }
     let starts = match options {
         RecipeOptions { machine_code: false, .. } => &[][..],
-        // By all that is known of the module.
+        // From all that is known of the module.
         RecipeOptions { call_frames: true, debug_frame: true, .. } => module.stack_starts(),
         _ => &starts::find(image, frames, module.symbols().named(options.call_frames)),
     };
@@ -50,14 +50,14 @@ pub fn build_table(module: &Module, options: &RecipeOptions) -> TableBuild {
     let mut diagnostics: Vec<_> = too_much.into_iter().chain(odd).collect();
     diagnostics.extend(left_out.map(RecipeDiagnostic::CfiLeftOut));
     diagnostics.append(&mut build.diagnostics);
-    // Linkers put read-only data into the same segment, or not.
+    // Linkers may put read-only data into the same segment.
     build.stats.code_bytes = image.instruction_ranges().iter().fold(0, |sum, code| sum + (code.end.0 - code.start.0));
     build.stats.diagnostics = diagnostics.len() as u64 + left_out.unwrap_or(0);
     build.diagnostics = diagnostics;
     build
 }
 
-/// The call frame information that is believed.
+/// The call frame information to use.
 fn frames_of<'m>(file: &'m ModuleFile, options: &RecipeOptions) -> Cow<'m, CallFrames> {
     match options {
         RecipeOptions { call_frames: false, .. } => Cow::Owned(CallFrames::default()),
@@ -70,18 +70,18 @@ fn frames_of<'m>(file: &'m ModuleFile, options: &RecipeOptions) -> Cow<'m, CallF
     }
 }
 
-/// The recipe table of a part of a module's code: what call frame information says of it. It is unknown what only an analysis of
-/// the whole module's code would tell, and which frames are pinned.
+/// The input for the recipe table of a part of a module's code: its call frame information. Recipes that require an
+/// analysis of the whole module's code stay unknown, and so do pinned frames.
 pub(crate) struct TablePart<'a> {
-    /// The module. Its image need not have the bytes of its code.
+    /// The module. Its image may lack the bytes of its code.
     pub(crate) file: &'a ModuleFile,
-    /// What its call frame information speaks of.
+    /// The entries of its call frame information.
     pub(crate) entries: &'a FrameEntries,
-    /// Its procedures that nobody calls, by name.
+    /// Its procedures without a caller, by name.
     pub(crate) named: &'a starts::Named,
-    /// Where its procedures begin, as symbols say.
+    /// Where its procedures begin, by symbols.
     pub(crate) starts: &'a [LinkAddr],
-    /// The part; no entry's code begins in it and ends beyond it.
+    /// The part. No entry's code begins inside and ends outside.
     pub(crate) code: Range<LinkAddr>,
     /// The part's bytes.
     pub(crate) bytes: &'a [u8],
@@ -111,9 +111,9 @@ impl TablePart<'_> {
     }
 }
 
-/// The hand-written start of a program or a loader, where no CFI speaks of it: from the entry point to the next code that
-/// has some. Nobody called it, so it is outermost. What is longer than any such start is left alone: it is a whole
-/// program without CFI.
+/// The hand-written start of a program or a loader, where CFI does not cover it: from the entry point to the next code
+/// with CFI. It has no caller, so it is outermost. Code longer than any such start is ignored: it is a whole program
+/// without CFI.
 fn start_code<'a>(
     image: &Image,
     described: impl Iterator<Item = &'a Range<LinkAddr>> + Clone,

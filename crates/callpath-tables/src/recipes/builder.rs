@@ -1,4 +1,4 @@
-//! What all sources say of a module's code, laid into one table.
+//! Combines the recipes from all sources of a module into one table.
 
 use std::ops::Range;
 
@@ -11,21 +11,21 @@ use super::pool::RecipePool;
 use super::spans::{Contribution, Span, change_within, flatten, overlay};
 use super::table_build::{RecipeDiagnostic, TableBuild, TableStats};
 
-/// Who says so. Where two sources speak of the same code, the one that comes first here is believed; where it says
-/// that it does not know, the next one is asked.
+/// The source of a recipe. Where two sources cover the same code, the first one here wins; where it has no recipe, the
+/// next one is used.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Origin {
-    /// Code that begins a stack, which call frame information does not tell.
+    /// Code at which stacks begin, which call frame information does not show.
     Start,
-    /// The machine code of procedures whose call frame information compilers often get wrong.
+    /// The machine code of procedures that compilers often describe wrongly in call frame information.
     CodeOverFrames,
-    /// `.eh_frame`, which programs themselves unwind by.
+    /// `.eh_frame`, by which programs themselves unwind.
     EhFrame,
     /// `.debug_frame`, which only debuggers read.
     DebugFrame,
-    /// The image's entry point, which nobody calls.
+    /// The image's entry point, which has no caller.
     Entry,
-    /// The machine code itself.
+    /// The machine code.
     Code,
 }
 
@@ -34,7 +34,7 @@ impl Origin {
         [Origin::Start, Origin::CodeOverFrames, Origin::EhFrame, Origin::DebugFrame, Origin::Entry, Origin::Code];
 }
 
-/// A recipe that a builder knows.
+/// A recipe that was added to a builder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecipeRef(u32);
 
@@ -43,27 +43,27 @@ impl RecipeRef {
     pub const UNKNOWN: RecipeRef = RecipeRef(RecipePool::UNKNOWN);
 }
 
-/// Collects what sources say of a module's code, in any order, and makes a table of it.
+/// Collects recipes from all sources of a module's code, in any order, and builds a table.
 ///
-/// Rows come in contributions, one for each FDE or analysed procedure. The result does not depend on the order in which the
-/// contributions of different origins come; among overlapping contributions of one origin the one that begins last holds, and of
-/// those that begin together the first that came.
+/// Rows come in contributions, one for each FDE or analysed procedure. The result does not depend on the order of
+/// contributions of different origins. Among overlapping contributions of one origin the one that begins last wins; of
+/// those that begin together, the one added first.
 pub struct RecipeTableBuilder {
     pub(super) regions: Vec<Range<LinkAddr>>,
     pub(super) pool: RecipePool,
     rows: Vec<(u64, u32)>,
     contributions: [Vec<Contribution>; Origin::ALL.len()],
-    /// Code whose frames, or those that they call, are pinned: `Packed::PINNED`, `Packed::PINS_CALLEE`,
+    /// Code with pinned frames, or whose callees' frames are pinned: `Packed::PINNED`, `Packed::PINS_CALLEE`,
     /// `Packed::TAIL_CALLS_ANY`.
     pub(super) pinned: Vec<(Range<LinkAddr>, u16)>,
-    /// Code of which call frame information is known to be wrong.
-    disbelieved: Vec<Range<u64>>,
-    /// That is all such code.
+    /// Code with call frame information that is known to be wrong.
+    ignored: Vec<Range<u64>>,
+    /// Whether `pinned` is complete.
     pub(super) knows_pinned: bool,
 }
 
 impl RecipeTableBuilder {
-    /// A table of these executable ranges, in any order. Overlapping ones are joined.
+    /// A builder for these executable ranges, in any order. Overlapping ones are joined.
     pub fn new(mut regions: Vec<Range<LinkAddr>>) -> RecipeTableBuilder {
         regions.retain(|region| region.start < region.end);
         regions.sort_by_key(|region| region.start);
@@ -80,18 +80,18 @@ impl RecipeTableBuilder {
             rows: Vec::new(),
             contributions: Default::default(),
             pinned: Vec::new(),
-            disbelieved: Vec::new(),
+            ignored: Vec::new(),
             knows_pinned: false,
         }
     }
 
-    /// Makes a recipe known. Its expressions are in `expressions`; one that is not there makes the recipe unknown.
+    /// Adds a recipe whose expressions are in `expressions`. A recipe with an expression outside them is unknown.
     pub fn recipe(&mut self, recipe: &Recipe, expressions: &[u8]) -> RecipeRef {
         RecipeRef(self.pool.intern(recipe, expressions))
     }
 
-    /// What `origin` says of `code`: rows in ascending order, each up to the next or the end. A row that begins before
-    /// the one that came last, or outside `code`, is not taken. Code before the first row is unknown.
+    /// Adds the rows of `origin` for `code`, in ascending order, each valid up to the next or the end. A row that
+    /// begins before the previous one, or outside `code`, is ignored. Code before the first row is unknown.
     pub fn add(
         &mut self,
         origin: Origin,
@@ -116,7 +116,7 @@ impl RecipeTableBuilder {
         self.contributions[origin as usize].push(contribution);
     }
 
-    /// All that call frame information says.
+    /// Adds all rows of call frame information.
     pub fn add_call_frames(&mut self, frames: &CallFrames) {
         let recipes: Vec<u32> =
             frames.recipes.iter().map(|recipe| self.pool.intern(recipe, &frames.expressions)).collect();
@@ -132,36 +132,36 @@ impl RecipeTableBuilder {
         }
     }
 
-    /// Whatever call frame information says of `code` is not taken.
-    pub(super) fn disbelieve(&mut self, code: &Range<LinkAddr>) {
-        self.disbelieved.push(code.start.0..code.end.0);
+    /// Ignores call frame information for `code`.
+    pub(super) fn ignore_call_frames(&mut self, code: &Range<LinkAddr>) {
+        self.ignored.push(code.start.0..code.end.0);
     }
 
-    /// How many pieces came, of all sources: not known any more when they have been put together.
+    /// The number of contributions from all sources. 0 after `spans`.
     pub(super) fn contribution_count(&self) -> usize {
         self.contributions.iter().map(Vec::len).sum()
     }
 
-    /// What all sources together say.
+    /// Combines all sources into spans.
     pub(super) fn spans(&mut self) -> Vec<Span> {
         let mut spans = Vec::new();
         for (origin, contributions) in Origin::ALL.into_iter().zip(std::mem::take(&mut self.contributions)) {
-            let mut said = flatten(contributions, &self.rows, RecipePool::UNKNOWN);
-            if matches!(origin, Origin::EhFrame | Origin::DebugFrame) && !self.disbelieved.is_empty() {
-                said = change_within(said, self.disbelieved.clone(), |_| RecipePool::UNKNOWN);
-                said.retain(|span| span.recipe != RecipePool::UNKNOWN);
+            let mut of_origin = flatten(contributions, &self.rows, RecipePool::UNKNOWN);
+            if matches!(origin, Origin::EhFrame | Origin::DebugFrame) && !self.ignored.is_empty() {
+                of_origin = change_within(of_origin, self.ignored.clone(), |_| RecipePool::UNKNOWN);
+                of_origin.retain(|span| span.recipe != RecipePool::UNKNOWN);
             }
             if origin != Origin::EhFrame {
-                for span in &mut said {
+                for span in &mut of_origin {
                     span.recipe = self.pool.with_bits(span.recipe, Packed::INFERRED);
                 }
             }
-            spans = overlay(spans, said);
+            spans = overlay(spans, of_origin);
         }
         spans
     }
 
-    /// The table.
+    /// Builds the table.
     pub fn finish(mut self) -> TableBuild {
         let contribution_count = self.contribution_count();
         let spans = self.spans();

@@ -1,4 +1,4 @@
-//! What the machine code says of frames against what call frame information says: where the two differ.
+//! Compares call frame information with the machine code, and reports where their frames differ.
 
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::Recipe;
@@ -11,21 +11,20 @@ use super::machine_code::{Asked, with_input};
 use super::table_build::RecipeOptions;
 use crate::module::Module;
 
-/// Call frame information and the machine code say different things of an instruction.
+/// A disagreement of call frame information and machine code about an instruction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Disagreement {
-    /// The instruction.
+    /// The instruction's address.
     pub address: LinkAddr,
-    /// In what.
+    /// The kind of disagreement.
     pub evidence: Evidence,
-    /// What call frame information says.
+    /// The recipe of call frame information.
     pub call_frames: Recipe,
-    /// What the code says.
+    /// The recipe from the code.
     pub machine_code: Recipe,
 }
 
-/// Calls `each` with every instruction that call frame information speaks of, and how the code, looked at alone, stands
-/// to that.
+/// Calls `each` with every instruction that call frame information covers, and the evidence from the code alone.
 pub fn compare(module: &Module, mut each: impl FnMut(Disagreement)) {
     let options = RecipeOptions { machine_code: false, ..RecipeOptions::default() };
     let build = build_table(module, &options);
@@ -40,14 +39,14 @@ pub fn compare(module: &Module, mut each: impl FnMut(Disagreement)) {
         }
         open = id.and_then(|id| table.recipe(id)).filter(|recipe| *recipe != Recipe::UNKNOWN).map(|r| (start, r));
     });
-    let judged = with_input(module.file(), Asked::of_stripped(module), |input| cross_validate(input, &cfi_recipes));
-    for (address, cfi_recipe, evidence, machine_code) in judged {
+    let compared = with_input(module.file(), Asked::of_stripped(module), |input| cross_validate(input, &cfi_recipes));
+    for (address, cfi_recipe, evidence, machine_code) in compared {
         let Some(call_frames) = cfi_recipes.get(cfi_recipe).map(|cfi_recipe| cfi_recipe.recipe) else { continue };
         each(Disagreement { address, evidence, call_frames, machine_code });
     }
 }
 
-/// Where call frame information and machine code contradict each other, by address.
+/// The instructions for which call frame information and machine code contradict each other, by address.
 pub fn disagreements(module: &Module) -> Vec<Disagreement> {
     let mut found = Vec::new();
     compare(module, |point| {

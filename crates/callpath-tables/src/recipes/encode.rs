@@ -1,4 +1,4 @@
-//! From spans and recipes to the bytes of a recipe table (`callpath_format::table` is the layout).
+//! Encodes spans and recipes as the bytes of a recipe table (its layout: `callpath_format::table`).
 
 use std::cmp::Reverse;
 use std::iter::Peekable;
@@ -13,25 +13,25 @@ use rustc_hash::FxHashMap;
 use super::pool::RecipePool;
 use super::spans::Span;
 
-/// A table can name so many recipes that are not short, the unknown one included.
+/// The most recipes without a short id that a table can have, the unknown one included.
 const MAX_RECIPES: usize = Header::MAX_RECIPES as usize;
 
-/// The bytes of a table, and what is in it.
+/// The bytes of a table, and its statistics.
 pub(super) struct Encoded {
     pub(super) bytes: Vec<u8>,
     pub(super) header: Header,
-    /// Bytes of code with a recipe.
+    /// Code with a recipe, bytes.
     pub(super) covered_bytes: u64,
     /// Distinct recipes, the short ones included.
     pub(super) recipes: u32,
-    /// Recipes that are not in the packed form.
+    /// Recipes without a packed form.
     pub(super) wide_recipes: u32,
-    /// Recipes that found no place; their code has none now.
+    /// Recipes that did not fit; their code has none now.
     pub(super) surplus_recipes: u64,
 }
 
-/// Lays `spans` (sorted, disjoint) over `regions` (sorted, disjoint). `knows_pinned`: for the header. `None`: it does not fit
-/// into 4 GiB.
+/// Encodes `spans` in `regions` (both sorted, disjoint). `knows_pinned`: for the header. `None`: the table would exceed
+/// 4 GiB.
 pub(super) fn encode(
     regions: &[Range<LinkAddr>],
     spans: &[Span],
@@ -54,7 +54,7 @@ pub(super) fn encode(
         wide_words: u32::try_from(recipes.words.len()).ok()?,
         expr_bytes: u32::try_from(recipes.expressions.len()).ok()?,
         knows_pinned,
-        // The first of those that are equally large.
+        // The first of equally large ones.
         largest: rows.regions.iter().rev().max_by_key(|region| region.len_bytes).copied().unwrap_or_default(),
     };
     let layout = header.layout()?;
@@ -88,25 +88,25 @@ fn put(bytes: &mut Vec<u8>, at: usize, section: impl IntoIterator<Item = impl As
     }
 }
 
-/// The table of no code at all.
+/// The table for no code.
 pub(super) fn empty() -> Encoded {
     let mut header = Header { recipes: 1, ..Header::default() };
     let layout = header.layout();
     header.len_bytes = layout.map_or(0, |layout| layout.end as u32);
     let mut bytes = header.to_bytes().to_vec();
-    // No block, and recipe 0, the unknown one, are zeros.
+    // All zeros: no block, and recipe 0, the unknown one.
     bytes.resize(header.len_bytes as usize, 0);
     Encoded { bytes, header, covered_bytes: 0, recipes: 1, wide_recipes: 0, surplus_recipes: 0 }
 }
 
-/// Which recipes are in the table, under which id: of those that are not short, the ones that most spans name come first, so that they share cache
-/// lines, and so that the rarest are without a place if there are too many.
+/// The recipes in the table, with their ids. Of those that are not short, the ones used by most spans come first: so
+/// they share cache lines, and the rarest are left out if there are too many.
 struct Ranking {
-    /// Of an id, the recipe's index in the pool.
+    /// By id, the recipe's index in the pool.
     recipes: Vec<u32>,
-    /// Of a recipe's index in the pool, the id; 0 for those that are not in the table.
+    /// By a recipe's index in the pool, its id; 0 for those that are not in the table.
     ids: Vec<u16>,
-    /// So many are short.
+    /// The number of short recipes.
     short: u32,
     surplus: u64,
 }
@@ -152,7 +152,7 @@ struct Rows {
     covered_bytes: u64,
 }
 
-/// The region that rows are appended to.
+/// The region to which rows are appended.
 struct OpenRegion {
     start: u64,
     first_block: u32,
@@ -160,7 +160,7 @@ struct OpenRegion {
 }
 
 impl Rows {
-    /// Appends a region, and takes the spans that lie before its end.
+    /// Appends a region, and takes the spans before its end.
     fn region(&mut self, region: Range<u64>, spans: &mut Peekable<Iter<'_, Span>>, ranking: &Ranking) -> Option<()> {
         let len_bytes = region.end - region.start;
         let first_block = u32::try_from(self.blocks.len()).ok()?;
@@ -204,7 +204,7 @@ impl Rows {
         }
     }
 
-    /// Appends a row, unless it says the same as the last one of the region.
+    /// Appends a row, unless it equals the last one of the region.
     fn row(&mut self, open: &mut OpenRegion, start: u64, id: u16) -> Option<()> {
         if open.last_id == Some(id) {
             return Some(());
@@ -293,7 +293,7 @@ impl Recipes {
         self.words[head] = [rules, u8::from(recipe.signal_frame), 0, 0, 0, 0, 0, 0];
     }
 
-    /// Where the table keeps an expression of the pool, and its length as a wide recipe writes it (256 as 0).
+    /// The position of an expression of the pool in the table, and its length as encoded in a wide recipe (256 as 0).
     fn expression(&mut self, expression: Expression, pool: &RecipePool) -> (i32, u8) {
         let start = *self.known_expressions.entry(expression).or_insert_with(|| {
             let start = self.expressions.len() as u32;

@@ -1,5 +1,4 @@
-//! Code that lies in no file: the recipes of a stretch of it, as they are published.
-//! It reads no process: it is given bytes, and where they were.
+//! Builds the published recipes of a stretch of generated code, from its bytes and their address. It reads no process.
 
 use std::ops::Range;
 
@@ -14,37 +13,37 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::{Origin, RecipeTableBuilder};
 
-/// What was found out about a stretch.
+/// The result for a stretch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GeneratedBuild {
     /// The block that is published (`callpath_format::shared::generated`).
     pub block: Vec<u8>,
-    /// The procedures that are in it, by address.
+    /// The procedures in it, by address.
     pub procedures: Vec<CheckedProcedure>,
-    /// What the stretch's bytes are.
+    /// The identity of the stretch's bytes.
     pub identity: ModuleIdentity,
-    /// All that was understood, around the stretch, too.
+    /// The complete analysis, also around the stretch.
     generated: GeneratedCode,
 }
 
-/// Code that is no more than this apart is analysed together, bytes.
+/// Code at most this far apart is analysed together, bytes.
 const APART_BYTES: usize = 512;
 
-/// Code as it stood in a process.
+/// Code of a process.
 #[derive(Clone, Copy, Debug)]
 pub struct CodeAt<'a> {
-    /// Where it began.
+    /// Its first address.
     pub start: RunAddr,
     /// Its bytes.
     pub bytes: &'a [u8],
 }
 
-/// Analyses the part `stretch` of `code`. What `code` has around the stretch helps to understand procedures that reach out of it.
+/// Analyses the part `stretch` of `code`. The code around it helps to understand procedures that extend beyond it.
 pub fn build_generated(code: CodeAt<'_>, stretch: Range<RunAddr>) -> GeneratedBuild {
     block_of(analyse_generated(code.bytes, code.start.to_link(0)), code, stretch)
 }
 
-/// The same for code that was analysed `before`, when it was `then`, in time proportional to what is not as it was.
+/// The same for code that was analysed `before`, when its bytes were `then`. Takes time proportional to the changes.
 pub fn build_again(before: &GeneratedBuild, then: &[u8], code: CodeAt<'_>, stretch: Range<RunAddr>) -> GeneratedBuild {
     let mut generated = before.generated.clone();
     for changed in changed(then, code.bytes) {
@@ -53,7 +52,7 @@ pub fn build_again(before: &GeneratedBuild, then: &[u8], code: CodeAt<'_>, stret
     block_of(generated, code, stretch)
 }
 
-/// Where bytes are not as they were.
+/// The ranges of bytes that differ.
 fn changed(then: &[u8], now: &[u8]) -> Vec<Range<usize>> {
     let mut ranges: Vec<Range<usize>> = Vec::new();
     for (index, block) in now.chunks(64).enumerate() {
@@ -73,7 +72,7 @@ fn changed(then: &[u8], now: &[u8]) -> Vec<Range<usize>> {
 }
 
 fn block_of(generated: GeneratedCode, code: CodeAt<'_>, stretch: Range<RunAddr>) -> GeneratedBuild {
-    // Keys and recipes of such code count by run-time addresses: its bias is 0.
+    // Keys and recipes of generated code use run-time addresses: its bias is 0.
     let link = |addr: RunAddr| addr.to_link(0);
     let range = link(stretch.start)..link(stretch.end);
     let overlaps = |p: &&GeneratedProcedure| p.code.start < range.end && range.start < p.code.end;
@@ -114,32 +113,31 @@ fn checked_procedure(procedure: &GeneratedProcedure, code: CodeAt<'_>) -> Option
     Some(CheckedProcedure { mark, ..checked })
 }
 
-/// The eight bytes at `addr` of code that began at `start`.
+/// The eight bytes at `addr` of code that begins at `start`.
 pub fn word_at(code: &[u8], start: RunAddr, addr: u64) -> Option<u64> {
     let offset = usize::try_from(addr.checked_sub(start.0)?).ok()?;
     Some(u64::from_le_bytes(*code.get(offset..)?.first_chunk()?))
 }
 
-/// Whether a call may end where the bytes `before` end: then what follows them may be a return address.
+/// Whether a call may end at `return_address`. `before`: the bytes up to it.
 pub fn may_return_to(before: &[u8], return_address: RunAddr) -> bool {
     let calls = calls_before(before, LinkAddr(return_address.0));
     calls.direct.is_some() || calls.dynamic
 }
 
-/// The only place that a call may have named which ends where the bytes `before` end.
+/// The target of the direct call that ends at `return_address`, if the bytes `before` it cannot be another call.
 pub fn called_before(before: &[u8], return_address: RunAddr) -> Option<RunAddr> {
     let calls = calls_before(before, LinkAddr(return_address.0));
     calls.direct.filter(|_| !calls.dynamic).map(|target| RunAddr(target.0))
 }
 
-/// Whether a frame of `code`, which begins where that frame is returned to, goes on by its frame pointer alone: such a place need
-/// not stand behind a call.
+/// Whether a frame that is returned to at the beginning of `code` continues by its frame pointer alone: such an address
+/// need not follow a call.
 pub fn goes_on_by_pointer(code: &[u8]) -> bool {
     resumes_by_pointer(code)
 }
 
-/// Whether a procedure of `code`, which stood at `start`, has made rbp its frame's pointer before the instruction at `at`, and
-/// has not given it up.
+/// Whether, in `code` that begins at `start`, rbp is a frame pointer at the instruction `at`.
 pub fn has_frame_pointer(code: &[u8], start: RunAddr, at: RunAddr) -> bool {
     is_framed(code, start.to_link(0), at.to_link(0))
 }
@@ -174,7 +172,7 @@ mod tests {
         table.check().unwrap();
         let packed = table.packed(table.find(at(5).to_link(0)).unwrap()).unwrap();
         let mut recipe = callpath_format::recipe::Recipe::with_cfa(Cfa::Register { reg: Reg::RSP, disp: 32 });
-        // Only rbp is followed through code that keeps to no convention.
+        // In code without a convention only rbp is followed.
         for reg in Reg::CALLEE_SAVED.into_iter().filter(|reg| *reg != Reg::RBP) {
             recipe.registers[reg.index()] = Rule::Lost;
         }
@@ -193,7 +191,7 @@ mod tests {
             other[1024 + index] ^= 0x10;
             assert_ne!(mark_of(&other), Some(checked.mark), "byte {index}");
         }
-        // What follows the procedure is not its own.
+        // The code after the procedure does not belong to it.
         let mut other = page();
         other[1024 + CODE.len()] = 0x90;
         assert_eq!(mark_of(&other), Some(checked.mark));

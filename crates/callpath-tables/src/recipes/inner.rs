@@ -1,5 +1,5 @@
-//! Subroutines inside of what one description of call frame information takes for a procedure, and says wrong things of.
-//! It decodes no instructions: it brings rows and bytes together.
+//! Finds subroutines inside procedures of call frame information that it describes wrongly. It decodes no instructions:
+//! it passes rows and bytes to the analysis.
 
 use std::ops::Range;
 
@@ -9,21 +9,21 @@ use callpath_format::register::Reg;
 use callpath_image::cfi::{CallFrames, CfiSection, FrameRange};
 use callpath_x86::inner_calls::{self, Input, Row};
 
-/// What is not to be taken of call frame information.
+/// The parts of call frame information to ignore.
 #[derive(Debug, Default)]
 pub(super) struct Inner {
     /// Where the subroutines begin.
     pub(super) entries: Vec<LinkAddr>,
-    /// What they are in, sorted and disjoint.
+    /// The procedures that contain them, sorted and disjoint.
     pub(super) within: Vec<Range<LinkAddr>>,
-    /// Their code that it is wrong of.
+    /// Their code with wrong rows.
     pub(super) contradicted: Vec<Range<LinkAddr>>,
 }
 
-/// What `code`, the bytes of instructions, denies of `frames`. Only `.eh_frame` is looked at.
+/// The subroutines in `code`, the bytes of instructions, that contradict `frames`. Only `.eh_frame` is checked.
 pub(super) fn subroutines(code: &[(LinkAddr, &[u8])], frames: &CallFrames) -> Inner {
-    let is_looked_at = |range: &&FrameRange| range.section != CfiSection::DebugFrame;
-    let mut ranges: Vec<&FrameRange> = frames.ranges.iter().filter(is_looked_at).collect();
+    let is_checked = |range: &&FrameRange| range.section != CfiSection::DebugFrame;
+    let mut ranges: Vec<&FrameRange> = frames.ranges.iter().filter(is_checked).collect();
     ranges.sort_by_key(|range| range.code.start);
     let (mut rows, mut procedures) = (Vec::with_capacity(frames.rows.len()), Vec::with_capacity(ranges.len()));
     for (index, range) in ranges.iter().enumerate() {
@@ -32,8 +32,8 @@ pub(super) fn subroutines(code: &[(LinkAddr, &[u8])], frames: &CallFrames) -> In
         if code.is_empty() {
             continue;
         }
-        let said = frames.rows_of(range).iter().take_while(|row| row.start < code.end);
-        rows.extend(said.map(|row| {
+        let described = frames.rows_of(range).iter().take_while(|row| row.start < code.end);
+        rows.extend(described.map(|row| {
             let disp = match frames.recipes.get(row.recipe as usize).map(|recipe| &recipe.cfa) {
                 Some(Cfa::Register { reg: Reg::RSP, disp }) => Some(*disp),
                 _ => None,

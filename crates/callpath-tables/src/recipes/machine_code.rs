@@ -1,5 +1,5 @@
-//! What machine code says of frames, where call frame information is silent.
-//! It decodes no instructions: it brings an image's bytes and hints together, and the answer into the table.
+//! Recipes from machine code, where call frame information has none. It decodes no instructions: it passes an image's
+//! bytes and hints to the analysis, and adds the result to the table.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ use super::inner;
 use super::table_build::RecipeOptions;
 use crate::module::Module;
 
-/// Procedures of other modules that never return, by the names that C's and C++'s libraries give them.
+/// Procedures of other modules that never return, by their names in the libraries of C and C++.
 const NO_RETURN: &[&str] = &[
     "_Exit",
     "_Unwind_Resume",
@@ -67,12 +67,11 @@ fn is_no_return(name: &str) -> bool {
             .is_some_and(|rest| rest.trim_start_matches(|digit: char| digit.is_ascii_digit()).starts_with("__throw_"))
 }
 
-/// Adds what the code of `image` says where `frames` say nothing, and of procedures that keep the caller's stack pointer
-/// in memory: those are described wrongly too often. Up to the return gcc says that rbp is saved where the popped rbp
-/// points, and with `-frename-registers` it names a register for the caller's stack pointer that the code does not use;
-/// libcrypto's sha256 for AVX2 looks for it below rsp while it is above. Nor are subroutines believed to have the frame of
-/// those who call them from within. The procedures that were found in the code that was
-/// looked at.
+/// Adds recipes from the code of `module` where `frames` have none, and for procedures that keep the caller's stack
+/// pointer in memory, which are often described wrongly. For instructions up to the return gcc describes rbp as saved
+/// at the address in the popped rbp; with `-frename-registers` it names a register for the caller's stack pointer that
+/// the code does not use; libcrypto's sha256 for AVX2 describes it below rsp while it is above. Subroutines do not get
+/// the frame of the procedure that calls them from within, either. Returns the procedures in the analysed code.
 pub(super) fn add(
     builder: &mut RecipeTableBuilder,
     module: &Module,
@@ -81,10 +80,10 @@ pub(super) fn add(
 ) -> Vec<Procedure> {
     let (image, code) = (module.image(), module.file().code());
     let (keeping, others): (Vec<_>, Vec<_>) = frames.ranges.iter().partition(|range| cfa_is_in_memory(frames, range));
-    let (going_on, mut known) = going_on(&others);
-    let looked_at = keeping.iter().chain(&going_on);
+    let (continuing, mut known) = continuing(&others);
+    let analysed = keeping.iter().chain(&continuing);
     let mut starts: Vec<LinkAddr> = module.symbols().starts(options.call_frames).collect();
-    starts.extend(looked_at.filter(|range| begins_procedure(frames, range)).map(|range| range.code.start));
+    starts.extend(analysed.filter(|range| begins_procedure(frames, range)).map(|range| range.code.start));
     starts.extend(stubs(image, frames));
     let inner = inner::subroutines(&bytes_of(image, &image.instruction_ranges()), frames);
     if !inner.entries.is_empty() {
@@ -94,10 +93,10 @@ pub(super) fn add(
         };
         known.retain(is_outside);
         starts.extend(&inner.entries);
-        inner.contradicted.iter().for_each(|code| builder.disbelieve(code));
+        inner.contradicted.iter().for_each(|code| builder.ignore_call_frames(code));
     }
-    // Code that is known is not looked at, and it is not known which of it comes back when called. Where most of the
-    // module depends on that, all of it is looked at.
+    // Known code is not analysed, so it is unknown which of its procedures return. If most of the module depends on
+    // that, all of it is analysed.
     let len = |ranges: &[Range<LinkAddr>]| {
         ranges.iter().fold(0u64, |sum, range| sum.saturating_add(range.end.0.saturating_sub(range.start.0)))
     };
@@ -105,57 +104,57 @@ pub(super) fn add(
     if len(&known) < len(&instructions) / 2 {
         known.clear();
     }
-    let said = Said::new(builder, Asked { code, known: &known, starts }.analysis(module.file()));
-    instructions.iter().for_each(|range| said.add_rows(builder, Origin::Code, range));
-    keeping.iter().for_each(|range| said.add_rows(builder, Origin::CodeOverFrames, &range.code));
-    said.analysis.procedures
+    let added = AddedAnalysis::new(builder, Asked { code, known: &known, starts }.analysis(module.file()));
+    instructions.iter().for_each(|range| added.add_rows(builder, Origin::Code, range));
+    keeping.iter().for_each(|range| added.add_rows(builder, Origin::CodeOverFrames, &range.code));
+    added.analysis.procedures
 }
 
-/// Adds to a table of a part of the code what can be said of it by itself: stubs of the procedure linkage table. What it takes
-/// the whole module's code to know is disbelieved, so that it is unknown in the table: procedures of which [`add`] would ask the
-/// code.
+/// Adds to a table of a part of the code the recipes that need only that part: stubs of the procedure linkage table.
+/// Procedures for which [`add`] would analyse the whole module are unknown in the table: their call frame information
+/// is ignored.
 pub(super) fn add_to_part(builder: &mut RecipeTableBuilder, part: &PartInput<'_>) {
     let PartInput { file, code, frames, starts } = *part;
     frames
         .ranges
         .iter()
         .filter(|range| cfa_is_in_memory(frames, range))
-        .for_each(|range| builder.disbelieve(&range.code));
-    inner::subroutines(&[code], frames).within.iter().for_each(|within| builder.disbelieve(within));
+        .for_each(|range| builder.ignore_call_frames(&range.code));
+    inner::subroutines(&[code], frames).within.iter().for_each(|within| builder.ignore_call_frames(within));
     let part = builder.regions.clone();
     for section in stub_sections(file.image(), frames).filter(|section| is_within(&section.code, &part)) {
         let starts = starts.iter().copied().chain(section.stubs().map(|stub| stub.start)).collect();
         let code = std::slice::from_ref(&section.code);
-        let said = Said::new(builder, Asked { code, known: &[], starts }.analysis(file));
-        said.add_rows(builder, Origin::Code, &section.code);
+        let added = AddedAnalysis::new(builder, Asked { code, known: &[], starts }.analysis(file));
+        added.add_rows(builder, Origin::Code, &section.code);
     }
 }
 
-/// What there is of a part of a module's code.
+/// The available data of a part of a module's code.
 pub(super) struct PartInput<'a> {
-    /// Its image need not have the bytes of its code.
+    /// Its image may lack the bytes of its code.
     pub(super) file: &'a ModuleFile,
-    /// Where the part begins, and its bytes.
+    /// The part's address and bytes.
     pub(super) code: (LinkAddr, &'a [u8]),
-    /// What call frame information says of the part.
+    /// The call frame information of the part.
     pub(super) frames: &'a CallFrames,
-    /// Where procedures of the module begin, as symbols say.
+    /// Where procedures of the module begin, by symbols.
     pub(super) starts: &'a [LinkAddr],
 }
 
-/// An analysis whose recipes a builder knows.
-struct Said {
+/// An analysis whose recipes were added to a builder.
+struct AddedAnalysis {
     analysis: CodeAnalysis,
     recipes: Vec<RecipeRef>,
 }
 
-impl Said {
-    fn new(builder: &mut RecipeTableBuilder, analysis: CodeAnalysis) -> Said {
+impl AddedAnalysis {
+    fn new(builder: &mut RecipeTableBuilder, analysis: CodeAnalysis) -> AddedAnalysis {
         let recipes = analysis.recipes.iter().map(|recipe| builder.recipe(recipe, &analysis.expressions)).collect();
-        Said { analysis, recipes }
+        AddedAnalysis { analysis, recipes }
     }
 
-    /// What the analysis says of a range.
+    /// Adds the analysis' rows for a range.
     fn add_rows(&self, builder: &mut RecipeTableBuilder, origin: Origin, range: &Range<LinkAddr>) {
         let rows = &self.analysis.rows;
         let first = rows.partition_point(|row| row.start <= range.start).saturating_sub(1);
@@ -169,7 +168,7 @@ impl Said {
     }
 }
 
-/// The bytes of ranges, as far as the file has them.
+/// The bytes of ranges, where the file has them.
 fn bytes_of<'a>(image: &'a Image, ranges: &[Range<LinkAddr>]) -> Vec<(LinkAddr, &'a [u8])> {
     let bytes_of = |range: &Range<LinkAddr>| {
         let len = usize::try_from(range.end.0.checked_sub(range.start.0)?).ok()?;
@@ -183,30 +182,30 @@ fn is_within(range: &Range<LinkAddr>, ranges: &[Range<LinkAddr>]) -> bool {
     ranges.iter().any(|other| other.start <= range.start && range.end <= other.end)
 }
 
-/// Somewhere in the range the CFA is kept in memory.
+/// Whether the CFA is in memory somewhere in the range.
 fn cfa_is_in_memory(frames: &CallFrames, range: &FrameRange) -> bool {
     recipes_of(frames, range).any(|recipe| matches!(recipe.cfa, Cfa::Deref { .. }))
 }
 
-/// Of the ranges, those that seem to go on in code of which nobody speaks, as glibc's clone3 does behind its system call:
-/// what follows is code, not padding. What is known of that code begins in them, so they are looked at, too. And the code
-/// of the others.
-fn going_on<'a>(ranges: &[&'a FrameRange]) -> (Vec<&'a FrameRange>, Vec<Range<LinkAddr>>) {
+/// Partitions the ranges. First: those that seem to continue in code without call frame information, as glibc's clone3
+/// does after its system call, because code and not padding follows. They are analysed too, as the state of that code
+/// begins in them. Second: the code of the others.
+fn continuing<'a>(ranges: &[&'a FrameRange]) -> (Vec<&'a FrameRange>, Vec<Range<LinkAddr>>) {
     const ALIGNMENT: u64 = 16;
     let mut sorted = ranges.to_vec();
     sorted.sort_by_key(|range| range.code.start);
-    let (mut going_on, mut known) = (Vec::new(), Vec::new());
+    let (mut continuing, mut known) = (Vec::new(), Vec::new());
     for (index, range) in sorted.iter().enumerate() {
         let end = range.code.end.0;
         let next = sorted.get(index + 1).map_or(end, |next| next.code.start.0);
         let is_padding = next.is_multiple_of(ALIGNMENT) && next.saturating_sub(end) < ALIGNMENT;
-        if next > end && !is_padding { going_on.push(*range) } else { known.push(range.code.clone()) }
+        if next > end && !is_padding { continuing.push(*range) } else { known.push(range.code.clone()) }
     }
-    (going_on, known)
+    (continuing, known)
 }
 
-/// Where stubs of the procedure linkage table begin, if nobody speaks of it: lld writes no call frame information for it,
-/// and code that is known, and not looked at, calls them.
+/// The addresses of stubs of the procedure linkage table without call frame information: lld writes none for it, and
+/// known code, which is not analysed, calls them.
 fn stubs(image: &Image, frames: &CallFrames) -> Vec<LinkAddr> {
     stub_sections(image, frames).flat_map(|section| section.stubs()).map(|stub| stub.start).collect()
 }
@@ -216,7 +215,7 @@ fn stub_sections<'a>(image: &'a Image, frames: &'a CallFrames) -> impl Iterator<
     called.filter(|section| !frames.ranges.iter().any(|range| range.code.contains(&section.code.start)))
 }
 
-/// The range begins as a procedure does, not as the cold part of one.
+/// Whether the range begins like a procedure, not like the cold part of one.
 fn begins_procedure(frames: &CallFrames, range: &FrameRange) -> bool {
     recipes_of(frames, range).next().is_some_and(|recipe| recipe.cfa == Cfa::Register { reg: Reg::RSP, disp: 8 })
 }
@@ -225,7 +224,7 @@ fn recipes_of<'a>(frames: &'a CallFrames, range: &FrameRange) -> impl Iterator<I
     frames.rows_of(range).iter().filter_map(|row| frames.recipes.get(row.recipe as usize))
 }
 
-/// Adds to `hash` all that an analysis looks at besides the code: data, relocations, symbols.
+/// Adds to `hash` everything that an analysis reads besides the code: data, relocations, symbols.
 pub(crate) fn identify(module: &Module, local: bool, hash: &mut Xxh3) {
     let image = module.image();
     let mut numbers = Vec::new();
@@ -249,29 +248,29 @@ pub(crate) fn identify(module: &Module, local: bool, hash: &mut Xxh3) {
     }
 }
 
-/// What is asked of machine code.
+/// A request to analyse machine code.
 pub(crate) struct Asked<'a> {
     /// The code.
     pub(crate) code: &'a [Range<LinkAddr>],
-    /// That of it which is known otherwise.
+    /// The part of it whose recipes are known from elsewhere.
     pub(crate) known: &'a [Range<LinkAddr>],
-    /// Procedures begin here, among others.
+    /// Some addresses where procedures begin.
     pub(crate) starts: Vec<LinkAddr>,
 }
 
 impl<'a> Asked<'a> {
-    /// All code of a module, by what is left in a stripped one.
+    /// All code of a module, with only the hints that a stripped one has.
     pub(crate) fn of_stripped(module: &'a Module) -> Asked<'a> {
         Asked { code: module.file().code(), known: &[], starts: module.symbols().starts(false).collect() }
     }
 
-    /// What the machine code says.
+    /// Analyses the code.
     fn analysis(self, file: &ModuleFile) -> CodeAnalysis {
         with_input(file, self, analyse)
     }
 }
 
-/// Calls `then` with what there is to analyse.
+/// Calls `then` with the input of the analysis.
 pub(crate) fn with_input<T>(file: &ModuleFile, asked: Asked<'_>, then: impl FnOnce(&CodeInput<'_>) -> T) -> T {
     let Asked { code, known, mut starts } = asked;
     let (image, loading) = (file.image(), file.loading());
@@ -295,7 +294,7 @@ pub(crate) fn with_input<T>(file: &ModuleFile, asked: Asked<'_>, then: impl FnOn
     })
 }
 
-/// The procedures that the machine code of an image shows, as if it had no call frame information and no local symbols:
+/// The procedures in the machine code of an image, found as if it had no call frame information and no local symbols:
 /// by ascending start.
 pub fn procedures(module: &Module) -> Vec<Procedure> {
     Asked::of_stripped(module).analysis(module.file()).procedures

@@ -1,11 +1,11 @@
-//! Which frames are pinned, that is, must keep their return addresses: those whose code reads its own, or may
-//! go on to code that does, and those called where an exception may be caught.
+//! Finds pinned frames, which must keep their return addresses: those of code that reads its own, or may jump to code
+//! that does, and those called where an exception may be caught.
 //!
-//! libgcc knows the frame that catches, when it comes there the second time, by where its callee's frame ends. A frame more
-//! between the two than the first time, and it goes on beyond. A call that must not throw has no entry in the table, which
-//! counts as catching: known here where a procedure's table has no pad at all. Where others are, most calls without an entry
-//! are of procedures that never throw, and to tell them apart tables would grow by a fifth. Where nothing but a clean-up
-//! lands it does not compare.
+//! When libgcc reaches the frame that catches for the second time, it recognises it by the end of its callee's frame.
+//! If there is one frame more in between than the first time, it continues beyond. A call that must not throw has no
+//! entry in the exception table, which counts as catching: this is recognised where a procedure's table has no pad at
+//! all. In other tables most calls without an entry are of procedures that never throw; distinguishing them would
+//! enlarge recipe tables by a fifth. Where only a clean-up lands libgcc does not compare.
 
 use std::ops::Range;
 
@@ -26,28 +26,28 @@ use super::spans::Span;
 use super::table_build::RecipeOptions;
 use crate::module::Module;
 
-/// Procedures of libraries that use their return address: their answer depends on it.
+/// Procedures of libraries whose result depends on their return address.
 const RETURN_ADDRESS_USERS: [&str; 9] =
     ["dlopen", "dlmopen", "dlsym", "dlvsym", "mcount", "_mcount", "__fentry__", "getcontext", "_Unwind_Backtrace"];
 
-/// What is known of a module's frames when this is asked for.
+/// What is known of a module's frames beforehand.
 pub(super) struct Known<'a> {
-    /// The call frame information that is believed.
+    /// The call frame information to use.
     pub(super) frames: &'a CallFrames,
     /// The frames of its code.
     pub(super) spans: &'a [Span],
-    /// Procedures found in code that `frames` do not speak of.
+    /// Procedures found in code that `frames` do not cover.
     pub(super) procedures: &'a [Procedure],
     pub(super) options: &'a RecipeOptions,
 }
 
-/// Adds to the builder what `module` says of that.
+/// Adds the pinned frames of `module` to the builder.
 pub(super) fn add(builder: &mut RecipeTableBuilder, module: &Module, known: &Known<'_>) {
     let Known { frames, spans, procedures: found, options } = *known;
     let none = LandingPads::default();
     let landings = if options.call_frames { module.file().landing_pads() } else { &none };
     builder.knows_pinned = options.call_frames && frames.diagnostics.is_empty() && landings.diagnostics.is_empty();
-    // A procedure that must not throw has a table without any call.
+    // A procedure that must not throw has an exception table without calls.
     let mut starts: Vec<LinkAddr> = landings.pads.iter().map(|pad| pad.calls.start).collect();
     starts.sort_unstable();
     let first_from = |at: LinkAddr| starts.get(starts.partition_point(|start| *start < at));
@@ -69,7 +69,7 @@ pub(super) fn add(builder: &mut RecipeTableBuilder, module: &Module, known: &Kno
     }
 }
 
-/// By address; of those that overlap, each up to where the next begins or it ends.
+/// Sorts the ranges by address, and cuts each where the next one begins.
 fn disjoint<'a>(ranges: impl Iterator<Item = &'a Range<LinkAddr>>) -> Vec<Range<LinkAddr>> {
     let mut ranges: Vec<_> = ranges.cloned().collect();
     ranges.sort_by_key(|range| (range.start, range.end));

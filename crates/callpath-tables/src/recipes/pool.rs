@@ -3,10 +3,10 @@
 use callpath_format::recipe::{Cfa, Expression, Packed, Recipe, Rule};
 use rustc_hash::FxHashMap;
 
-/// Recipes and expressions, each kept once. Recipe 0 is the unknown one.
+/// Recipes and expressions, without duplicates. Recipe 0 is the unknown one.
 pub(super) struct RecipePool {
     pub(super) recipes: Vec<Recipe>,
-    /// Of each, bits of its head in a table besides those that say what it is.
+    /// For each recipe, the flags in its head besides those of its kind.
     pub(super) bits: Vec<u16>,
     with_bits: FxHashMap<(u32, u16), u32>,
     expressions: Vec<u8>,
@@ -32,8 +32,8 @@ impl RecipePool {
         pool
     }
 
-    /// The index of a recipe whose expressions are in `expressions`. One that names an expression which is not there,
-    /// or is too long for a table, is the unknown recipe.
+    /// The index of a recipe whose expressions are in `expressions`. If an expression is not there, or too long for a
+    /// table, it is the index of the unknown recipe.
     pub(super) fn intern(&mut self, recipe: &Recipe, expressions: &[u8]) -> u32 {
         let next = self.recipes.len() as u32;
         let (recipe, index) = match Packed::pack(recipe) {
@@ -50,7 +50,8 @@ impl RecipePool {
         index
     }
 
-    /// The index of the same recipe with one more bit in its head. One that is unknown or wide has no room for any.
+    /// The index of the same recipe with another flag. An unknown or wide recipe cannot have one, and is returned
+    /// unchanged.
     pub(super) fn with_bits(&mut self, index: u32, bit: u16) -> u32 {
         let (Some(recipe), Some(bits)) = (self.recipes.get(index as usize), self.bits.get(index as usize)) else {
             return index;
@@ -69,7 +70,7 @@ impl RecipePool {
         with
     }
 
-    /// A recipe as a table keeps it, if it has such a form.
+    /// A recipe in packed form, if it has one.
     pub(super) fn packed(&self, index: u32) -> Option<Packed> {
         let packed = self.recipes.get(index as usize).and_then(Packed::pack)?;
         Some(Packed { head: packed.head | self.bits.get(index as usize)?, ..packed })

@@ -1,8 +1,8 @@
-//! Intervals of code, each with one recipe: overlaps resolved, sources laid over each other.
+//! Intervals of code with one recipe each: resolves overlaps, and combines sources.
 
 use std::ops::Range;
 
-/// One recipe, by its index, holds from `start` up to `end`.
+/// The recipe with an index, from `start` up to `end`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Span {
     pub(super) start: u64,
@@ -10,22 +10,22 @@ pub(super) struct Span {
     pub(super) recipe: u32,
 }
 
-/// What one FDE, or one procedure's analysis, says.
+/// The rows of one FDE, or of one procedure's analysis.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Contribution {
     pub(super) start: u64,
     pub(super) end: u64,
-    /// Rows `(start, recipe)` in ascending order, in a list that all contributions share.
+    /// Rows `(start, recipe)` in ascending order: a range of a list that all contributions share.
     pub(super) rows: Range<usize>,
 }
 
-/// The spans of contributions from one source, sorted and disjoint, without those that say `unknown`.
+/// The spans of contributions from one source, sorted and disjoint, without those with the recipe `unknown`.
 ///
-/// Where contributions overlap, the one that begins last holds; of those that begin together, the first in the list. (That is
-/// the one which the loader's binary search of `.eh_frame_hdr` finds.)
+/// Where contributions overlap, the one that begins last wins; of those that begin together, the first in the list.
+/// (That is the one that the loader's binary search of `.eh_frame_hdr` finds.)
 pub(super) fn flatten(mut contributions: Vec<Contribution>, rows: &[(u64, u32)], unknown: u32) -> Vec<Span> {
     if !contributions.is_sorted_by(|a, b| a.start < b.start) {
-        // Stable, in the opposite order of the list: the first in the list is put on top last.
+        // Reversed before a stable sort: of those that begin together, the first in the list comes last, and so on top.
         contributions.reverse();
         contributions.sort_by_key(|contribution| contribution.start);
     }
@@ -44,7 +44,7 @@ pub(super) fn flatten(mut contributions: Vec<Contribution>, rows: &[(u64, u32)],
             }
         }
     };
-    // The contributions that are open at `at`, the one that began last on top.
+    // The contributions that are open at `at`; the one that began last is on top.
     let mut open: Vec<&Contribution> = Vec::new();
     let mut at = 0;
     for contribution in contributions.iter().filter(|contribution| contribution.start < contribution.end) {
@@ -55,7 +55,7 @@ pub(super) fn flatten(mut contributions: Vec<Contribution>, rows: &[(u64, u32)],
     out
 }
 
-/// Emits what the open contributions say from `at` up to `to`, and drops those that end before it.
+/// Emits the rows of the open contributions from `at` up to `to`, and drops those that end before it.
 fn close(open: &mut Vec<&Contribution>, mut at: u64, to: u64, emit: &mut impl FnMut(&Contribution, u64, u64)) -> u64 {
     while let Some(top) = open.last() {
         let from = at.max(top.start);
@@ -72,7 +72,7 @@ fn close(open: &mut Vec<&Contribution>, mut at: u64, to: u64, emit: &mut impl Fn
     to
 }
 
-/// `base`, and where it says nothing, `filler`. Both sorted and disjoint; so is the result.
+/// `base`, with its gaps filled from `filler`. Both are sorted and disjoint, and so is the result.
 pub(super) fn overlay(base: Vec<Span>, filler: Vec<Span>) -> Vec<Span> {
     if base.is_empty() || filler.is_empty() {
         return if base.is_empty() { filler } else { base };
@@ -101,7 +101,7 @@ pub(super) fn overlay(base: Vec<Span>, filler: Vec<Span>) -> Vec<Span> {
     out
 }
 
-/// The spans (sorted, disjoint), those within `ranges` (in any order) with another recipe in place of theirs.
+/// The spans (sorted, disjoint), with the recipes of those within `ranges` (in any order) replaced.
 pub(super) fn change_within(
     spans: Vec<Span>,
     mut ranges: Vec<Range<u64>>,

@@ -1,8 +1,8 @@
-//! Where stacks begin: code that nobody calls, by which C libraries, coroutine libraries and runtimes start threads and
-//! coroutines. A walk that comes there is full; all others are partial.
+//! Finds where stacks begin: code without a caller, by which C libraries, coroutine libraries and runtimes start
+//! threads and coroutines. A walk that reaches it is full; all others are partial.
 //!
-//! Known are: a module's entry point; code whose call frame information says that it has no caller; and the rows of
-//! [`LIBRARIES`], for what hand-written code does not say. Another library is another row.
+//! Known are: a module's entry point; code that has no caller by its call frame information; and the entries of
+//! [`LIBRARIES`], for hand-written code that is not described. Another library is another entry.
 
 use std::ops::Range;
 
@@ -17,21 +17,22 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// How a library's start is found in a module.
 enum Evidence {
-    /// Its code, wherever it is.
+    /// The bytes of its code, wherever it is.
     Code(Pattern),
-    /// A procedure that call frame information speaks of begins with these bytes, an `endbr64` before them aside.
+    /// The first bytes of a procedure that call frame information covers, after an optional `endbr64`.
     Begins(&'static [u8]),
-    /// Linkers' names of procedures that nobody calls but from another stack, or that nobody calls. A name of a part
-    /// (`.cold`) counts, and one with a suffix for an ABI.
+    /// Symbols of procedures that have no caller, or none on the same stack. A symbol of a part (`.cold`) counts, and
+    /// one with a suffix for an ABI.
     Named(&'static [&'static str]),
-    /// Linkers' names of procedures that call others on another stack: their code from where they load rsp on.
+    /// Symbols of procedures that call others on another stack: their code from where they load rsp.
     Switches(&'static [&'static str]),
 }
 
 struct Pattern {
-    /// Bytes in hexadecimal, `??` for any; what nobody calls in brackets.
+    /// Bytes in hexadecimal, `??` for any; those of the code without a caller in brackets.
     code: &'static str,
-    /// Other code may look the same. This is in a module with such a section, aligned to so many bytes, and there once.
+    /// If other code may have the same bytes: the code is in a module with this section, aligned to this many bytes,
+    /// and occurs once.
     only: Option<(&'static str, u64)>,
 }
 
@@ -41,14 +42,15 @@ struct Library {
     evidence: Evidence,
 }
 
-/// Who starts stacks, and how that is seen.
+/// The libraries that start stacks, and how they are recognised.
 const LIBRARIES: &[Library] = &[
-    // makecontext puts the address of __start_context where a routine finds its return address: its first instruction. It
-    // leaves the stack that it is on, `mov rsp, rbx`, where rbx leads to the context that follows. glibc's call frame
-    // information (up to 2.36 at least) says that it has a caller.
+    // makecontext stores the address of __start_context as a routine's return address: its first instruction. It leaves
+    // its stack with `mov rsp, rbx`, where rbx points to the context that follows. By glibc's call frame information
+    // (up to 2.36 at least) it has a caller.
     Library { name: "glibc: makecontext", evidence: Evidence::Begins(&[0x48, 0x89, 0xdc]) },
-    // make_fcontext leads the first jump to a trampoline, which pushes the address of `finish` for the routine to return to:
-    // push rbp; jmp rbx; finish: xor rdi, rdi; call _exit; hlt. PHP's fibers, folly's and Rust's `context` have copies.
+    // make_fcontext directs the first jump to a trampoline, which pushes the address of `finish` as the routine's
+    // return address: push rbp; jmp rbx; finish: xor rdi, rdi; call _exit; hlt. PHP's fibers, folly's and Rust's
+    // `context` have copies.
     Library {
         name: "boost.context: make_fcontext",
         evidence: Evidence::Code(Pattern { code: "[55 ff e3 48 31 ff e8 ?? ?? ?? ?? f4]", only: None }),
@@ -57,13 +59,14 @@ const LIBRARIES: &[Library] = &[
         name: "boost.context: make_fcontext, for CET",
         evidence: Evidence::Code(Pattern { code: "[55 ff e3 f3 0f 1e fa 48 31 ff e8 ?? ?? ?? ?? f4]", only: None }),
     },
-    // A greenlet begins in the midst of the stack of who started it, which is another's as soon as that one goes on. This
-    // runs what it was made for, and goes to its parent instead of returning.
+    // A greenlet begins in the middle of its creator's stack, which changes as soon as that continues. This runs the
+    // greenlet's function, and switches to its parent instead of returning.
     Library {
         name: "greenlet",
         evidence: Evidence::Named(&["_ZN8greenlet12UserGreenlet15inner_bootstrapEP9_greenletP7_object"]),
     },
-    // A goroutine returns to the second instruction of goexit: nop; call goexit1; nop. It is found without a name, too.
+    // A goroutine returns to the second instruction of goexit: nop; call goexit1; nop. It is also found without a
+    // symbol.
     Library {
         name: "Go: a goroutine, the first thread",
         evidence: Evidence::Named(&["runtime.goexit", "runtime.rt0_go"]),
@@ -72,9 +75,9 @@ const LIBRARIES: &[Library] = &[
         name: "Go: a goroutine, without symbols",
         evidence: Evidence::Code(Pattern { code: "cc [90 e8 ?? ?? ?? ?? 90] cc", only: Some((".gopclntab", 16)) }),
     },
-    // What a goroutine has done on its thread's own stack, and what C code calls on the goroutine's again. Where the other stack
-    // is only Go's runtime knows: the word that cgocallback leaves as its return address is none (the first instruction of
-    // systemstack_switch).
+    // Code that a goroutine runs on its thread's own stack, and Go code that C calls on the goroutine's stack. Only
+    // Go's runtime knows the other stack: the word that cgocallback leaves as its return address is not one (it is the
+    // first instruction of systemstack_switch).
     Library {
         name: "Go: a thread's own stack, and back",
         evidence: Evidence::Switches(&[
@@ -90,27 +93,28 @@ const LIBRARIES: &[Library] = &[
 /// A longer entry point is a whole program.
 const LONGEST_ENTRY_BYTES: u64 = 256;
 
-/// The code that nobody calls. Where it is returned to at its first instruction, with the byte before it, by which such a
-/// frame is looked up, unless that is another procedure's or ends an instruction (glibc's clone3 returns right before its
-/// thread's start). `named`: the procedures that nobody calls by the symbols that are believed.
+/// Finds the code without a caller. If it is returned to at its first instruction, the range includes the byte before
+/// it, by which such a frame is looked up, unless that byte belongs to another procedure or ends an instruction
+/// (glibc's clone3 returns right before its thread's start). `named`: the procedures without a caller by the symbols in
+/// use.
 pub(crate) fn find(image: &Image, frames: &CallFrames, named: &Named) -> Vec<Range<LinkAddr>> {
     let code: Vec<_> =
         image.instruction_ranges().iter().filter_map(|range| Some((range.start, bytes(image, range)?))).collect();
     find_in(&Searched { image, code: &code, frames, named }, |at| image.bytes_from(at))
 }
 
-/// Where starts are looked for.
+/// The code in which starts are searched.
 pub(super) struct Searched<'s> {
-    /// It need not have the bytes of the code.
+    /// It may lack the bytes of the code.
     pub(super) image: &'s Image,
     /// The code, or a part of it.
     pub(super) code: &'s [(LinkAddr, &'s [u8])],
-    /// What call frame information says of that.
+    /// The call frame information of the code.
     pub(super) frames: &'s CallFrames,
     pub(super) named: &'s Named,
 }
 
-/// The same in a part of the code: `bytes_from` says what there is from an address on.
+/// As `find`, in a part of the code. `bytes_from`: the bytes from an address on.
 pub(super) fn find_in<'a>(
     searched: &Searched<'_>,
     bytes_from: impl Fn(LinkAddr) -> Option<&'a [u8]>,
@@ -144,7 +148,7 @@ pub(super) fn find_in<'a>(
     starts
 }
 
-/// Adds to `hash` what [`find`] looks at besides code and call frame information.
+/// Adds to `hash` what [`find`] reads besides code and call frame information.
 pub(crate) fn identify(image: &Image, named: &Named, hash: &mut Xxh3) {
     for (code, part) in named.0.iter().cloned() {
         for number in [code.start.0, code.end.0, part as u64] {
@@ -160,7 +164,7 @@ pub(crate) fn identify(image: &Image, named: &Named, hash: &mut Xxh3) {
     }
 }
 
-/// What call frame information itself, or the code that it speaks of, shows of a procedure.
+/// The start in a range of call frame information, by its recipes or by its code.
 fn described<'a>(
     image: &Image,
     bytes_from: impl Fn(LinkAddr) -> Option<&'a [u8]>,
@@ -170,7 +174,7 @@ fn described<'a>(
     let Range { start, end } = range.code;
     let first = frames.rows_of(range).first().and_then(|row| frames.recipes.get(row.recipe as usize));
     if first == Some(&Recipe::OUTERMOST) {
-        // Its rows say the rest.
+        // Its rows show the rest.
         return Some(start..start);
     }
     let is_entry = start == image.entry() && start.0 != 0 && end.0 - start.0 <= LONGEST_ENTRY_BYTES;
@@ -185,21 +189,21 @@ fn begins(code: &[u8]) -> bool {
     })
 }
 
-/// What of a procedure nobody calls.
+/// The part of a procedure that has no caller on its stack.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Part {
     /// All of it.
     All,
-    /// What runs on another stack than the one that it was called on.
+    /// The code that runs on another stack than the one it was called on.
     Switched,
 }
 
-/// The procedures of those names, each once.
+/// Procedures without a caller, by their symbols; without duplicates.
 #[derive(Clone)]
 pub(crate) struct Named(Vec<(Range<LinkAddr>, Part)>);
 
 impl Named {
-    /// In any order, some twice.
+    /// In any order, with duplicates.
     pub(crate) fn new(mut found: Vec<(Range<LinkAddr>, Part)>) -> Named {
         found.sort_unstable_by_key(|(code, part)| (code.start, code.end, *part));
         found.dedup();
@@ -207,7 +211,7 @@ impl Named {
     }
 }
 
-/// What nobody calls of a procedure of this name.
+/// The part without a caller of a procedure with this name.
 pub(crate) fn part_of(name: &str) -> Option<Part> {
     let is = |names: &[&str]| {
         names.iter().any(|known| {
@@ -228,7 +232,7 @@ fn bytes<'a>(image: &'a Image, range: &Range<LinkAddr>) -> Option<&'a [u8]> {
 }
 
 impl Pattern {
-    /// Where it is in `code`, pieces with their addresses.
+    /// The matches in `code`, slices with their addresses.
     fn find(&self, code: &[(LinkAddr, &[u8])]) -> Vec<Range<LinkAddr>> {
         let words: Vec<&str> = self.code.split(' ').collect();
         let byte = |word: &&str| u8::from_str_radix(word.trim_matches(['[', ']']), 16).ok();
@@ -265,7 +269,7 @@ mod tests {
     fn procedures_by_their_first_bytes() {
         // As objdump shows glibc 2.36's __start_context: mov %rbx,%rsp; mov (%rsp),%rdi; test %rdi,%rdi
         assert!(begins(&[0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x85, 0xff]));
-        // The same of a library that is built for CET.
+        // The same in a library built for CET.
         assert!(begins(&[0xf3, 0x0f, 0x1e, 0xfa, 0x48, 0x89, 0xdc, 0x64]));
         // mov %rdx,%rsp (longjmp's); push %rbp; nothing
         for other in [&[0x48, 0x89, 0xd4][..], &[0x55, 0x48, 0x89, 0xe5], &[0x48, 0x89], &[]] {
@@ -295,7 +299,7 @@ mod tests {
         patterns.collect::<Vec<_>>()[row].find(&[(LinkAddr(0x1000), code)])
     }
 
-    /// As objdump shows them in Debian 12's libboost_context, behind make_fcontext's `ret`, and in a program of Go 1.19.
+    /// As objdump shows them in Debian 12's libboost_context, after make_fcontext's `ret`, and in a program of Go 1.19.
     #[test]
     fn code_by_its_bytes() {
         let fcontext = [0xc3, 0x55, 0xff, 0xe3, 0x48, 0x31, 0xff, 0xe8, 0x49, 0xfe, 0xff, 0xff, 0xf4, 0x0f, 0x1f, 0x84];

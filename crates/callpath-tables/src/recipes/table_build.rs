@@ -1,4 +1,4 @@
-//! A recipe table that was built: what was asked for, its bytes, its figures, and what was odd.
+//! A built recipe table: the options, its bytes, statistics and diagnostics.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use callpath_image::cfi::CfiDiagnostic;
 
 use crate::cache_trouble::CacheTrouble;
 
-/// What goes into a table.
+/// The sources of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecipeOptions {
-    /// Read `.debug_frame` where `.eh_frame` is silent.
+    /// Read `.debug_frame` where `.eh_frame` has no recipe.
     pub debug_frame: bool,
-    /// Read call frame information at all. Without it (and without local symbols) a module is analysed as if it were
-    /// fully stripped.
+    /// Read call frame information. Without it (and without local symbols) a module is analysed as if it were
+    /// completely stripped.
     pub call_frames: bool,
-    /// Analyse machine code where call frame information is silent.
+    /// Analyse machine code where call frame information has no recipe.
     pub machine_code: bool,
 }
 
@@ -25,7 +25,7 @@ impl Default for RecipeOptions {
     }
 }
 
-/// A table, and what is to be said of it.
+/// A table, with its statistics and diagnostics.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TableBuild {
     /// The table (`callpath_format::table`).
@@ -34,11 +34,11 @@ pub struct TableBuild {
     pub diagnostics: Vec<RecipeDiagnostic>,
     /// Figures.
     pub stats: TableStats,
-    /// It was built earlier, and is valid still.
+    /// Whether it came from the cache.
     pub from_cache: bool,
 }
 
-/// Figures of a table.
+/// Statistics of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableStats {
     /// Executable code, bytes.
@@ -51,26 +51,26 @@ pub struct TableStats {
     pub rows: u64,
     /// Distinct recipes.
     pub recipes: u64,
-    /// Those of them that are not packed.
+    /// Recipes without a packed form.
     pub wide_recipes: u64,
-    /// FDEs, or procedures of other sources, that speak of executable code.
+    /// FDEs, or procedures of other sources, that cover executable code.
     pub contributions: u64,
-    /// What was odd when the table was built.
+    /// The number of diagnostics when the table was built.
     pub diagnostics: u64,
 }
 
-/// Something odd that was met on the way to a table.
+/// Something odd found while building a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RecipeDiagnostic {
     /// In call frame information.
     Cfi(CfiDiagnostic),
-    /// Call frame information has so many more oddities than are named.
+    /// This many more oddities of call frame information are not listed.
     CfiLeftOut(u64),
-    /// So many recipes more than a table can name: their code has none.
+    /// This many recipes did not fit into the table: their code has none.
     SurplusRecipes(u64),
-    /// Executable ranges add up to more than the file can account for: code from this address on has no recipes.
+    /// Executable ranges are longer in total than the file allows: code from this address on has no recipes.
     TooMuchCode(LinkAddr),
-    /// The table would be longer than 4 GiB: it is empty.
+    /// The table would exceed 4 GiB: it is empty.
     TooLong,
     /// A cached table could not be used, and was built again.
     Cache(CacheTrouble),

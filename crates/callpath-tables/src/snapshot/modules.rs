@@ -1,4 +1,4 @@
-//! The modules of a snapshot stream: which table holds at which run-time address.
+//! The modules of a snapshot stream: the tables by run-time address.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -23,12 +23,12 @@ use crate::table_cache::TableCache;
 const PROT_EXEC: u32 = 4;
 const MODULE_HEAD_LEN_BYTES: usize = 32;
 const MAPPING_LEN_BYTES: usize = 32;
-/// Addresses whose recipe is remembered; a power of two.
+/// How many addresses' recipes are cached; a power of two.
 const MEMORY_LEN: usize = 1 << 12;
-/// Remarks that are kept.
+/// The most remarks that are stored.
 const MAX_REMARKS: usize = 100;
 
-/// The tables of all modules that a stream ever named, each made once.
+/// The tables of all modules that a stream names, each built once.
 pub(super) struct Tables<'a> {
     cache: &'a TableCache,
     options: &'a RecipeOptions,
@@ -48,7 +48,7 @@ impl<'a> Tables<'a> {
         Tables { opens_files: false, ..Tables::new(cache, options) }
     }
 
-    /// The modules of a MODULES record's payload.
+    /// Reads the modules from a MODULES record's payload.
     pub(super) fn modules(&mut self, payload: &[u8]) -> Result<Modules, &'static str> {
         let short = "a list of modules is too short";
         let count = u32_at(payload, 0).ok_or(short)?;
@@ -113,7 +113,7 @@ impl<'a> Tables<'a> {
         entry.insert(table).clone()
     }
 
-    /// Adds what is to be said of the tables.
+    /// Adds the statistics of the tables.
     pub(super) fn summarise(self, answered: &mut Answered) {
         for table in self.by_path.values().flatten() {
             answered.tables += 1;
@@ -132,7 +132,7 @@ fn remark(remarks: &mut Vec<String>, text: String) {
     }
 }
 
-/// The vdso of this process, if it is as long as that of the one in the stream: most likely then they are the same.
+/// The vdso of this process, if it is as long as that of the process in the stream: then they are most likely the same.
 fn own_vdso(len_bytes: u64) -> Option<Image> {
     let maps = BufReader::new(File::open("/proc/self/maps").ok()?);
     let line = maps.lines().map_while(Result::ok).find(|line| line.ends_with("[vdso]"))?;
@@ -159,13 +159,13 @@ struct Mapping {
     module: u16,
 }
 
-/// What is where, until the next MODULES record.
+/// The modules in memory, until the next MODULES record.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Modules {
     modules: Vec<MappedModule>,
     /// Executable mappings, by address.
     mappings: Vec<Mapping>,
-    /// Direct-mapped: what was found at an address last. Empty until the first look-up.
+    /// Direct-mapped cache of look-ups by address. Empty until the first look-up.
     memory: Vec<(RunAddr, Located)>,
 }
 
@@ -193,7 +193,7 @@ impl Modules {
         Table::new(&self.modules.get(usize::from(module))?.table.as_ref()?.bytes).ok()
     }
 
-    /// The table and the recipe's id there that [`Located::table`] holds.
+    /// The table and the recipe's id in it, for [`Located::table`].
     fn table_at(&self, located: &Located) -> Option<(Table<'_>, RecipeId)> {
         Some((self.table_of(located.table as u16)?, RecipeId((located.table >> 16) as u16)))
     }

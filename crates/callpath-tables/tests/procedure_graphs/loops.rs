@@ -1,4 +1,4 @@
-//! Loops of compiled C against what a person sees in the source: the procedures are named after their loops.
+//! Compares loops of compiled C with those in the source: the procedures are named after their loops.
 
 use callpath_x86::loops::forest;
 
@@ -21,7 +21,7 @@ fn loops_are_those_of_the_source() {
                 }
                 let graph = graphs.iter().find(|graph| graph.entry.0 == address).unwrap_or_else(|| panic!("{name}"));
                 let loops = forest(graph).loops;
-                // The machine code's order may be another.
+                // The order in the machine code may differ.
                 let mut found: Vec<u32> = loops.iter().map(|l| l.depth).collect();
                 let mut expect: Vec<u32> = depths.bytes().map(|digit| u32::from(digit - b'0')).collect();
                 found.sort_unstable();

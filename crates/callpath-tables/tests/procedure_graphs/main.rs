@@ -1,7 +1,7 @@
-//! Control flow graphs of compiled programs against what their compilers wrote in assembler.
+//! Compares control flow graphs of compiled programs with their compilers' assembler output.
 //!
-//! A compiler's output names each table and each case by a label. It is assembled with these labels kept, so that the
-//! linked file says where every table lies and where every entry leads.
+//! This output names each table and each case by a label. It is assembled with these labels preserved, so the linked
+//! file has the address of every table and of every entry's target.
 
 mod loops;
 mod parts;
@@ -16,7 +16,7 @@ use callpath_x86::graph::{ProcedureGraph, merged};
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/procedure_graphs");
 
-/// Runs a tool in `directory`; what it wrote.
+/// Runs a tool in `directory`. Returns its output.
 fn run(directory: &Path, program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).current_dir(directory).output();
     let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
@@ -24,7 +24,7 @@ fn run(directory: &Path, program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A program in assembler, and where its labels lie. What is undefined in it stays so.
+/// A program in assembler, and its labels' addresses. Undefined symbols stay undefined.
 struct Program {
     module: Module,
     symbols: BTreeMap<String, u64>,
@@ -36,7 +36,7 @@ fn link(directory: &Path, assembler: PathBuf, is_shared: bool) -> Program {
     let name = assembler.to_str().unwrap();
     run(directory, "gcc", &["-c", "-Wa,-L", name, "-o", "code.o"]);
     let kind = if is_shared { "-shared" } else { "-no-pie" };
-    // The loader's part is not needed: nobody runs this.
+    // Without the loader's part: the program is never run.
     let arguments = [kind, "-nostdlib", "-Wl,--unresolved-symbols=ignore-all,-e,0", "code.o", "-o", "program"];
     run(directory, "gcc", &arguments);
     let symbols = run(directory, "nm", &["program"]);
@@ -56,7 +56,7 @@ fn graphs(module: &Module) -> Vec<ProcedureGraph> {
     with_flow(module, |flow, _| merged((0..flow.len()).map(|procedure| flow.graph(procedure)).collect()))
 }
 
-/// The tables in assembler: the address of each, and where its entries lead.
+/// The tables in the assembler output: the address of each, and its entries' targets.
 fn written_tables(program: &Program) -> BTreeMap<u64, BTreeSet<u64>> {
     // gcc's labels of code, and LLVM's.
     let is_label = |text: &str| {
@@ -89,7 +89,7 @@ fn written_tables(program: &Program) -> BTreeMap<u64, BTreeSet<u64>> {
             }
             // The distance of a label from itself.
             (Some(_), Some(("0", ""))) => has_zero = true,
-            // Alignment may stand before the first entry.
+            // Alignment may precede the first entry.
             _ if line.starts_with(".p2align") || line.starts_with(".align") || line.is_empty() => {}
             _ => (label, has_zero) = (None, false),
         }
@@ -97,7 +97,8 @@ fn written_tables(program: &Program) -> BTreeMap<u64, BTreeSet<u64>> {
     tables
 }
 
-/// Every table is found, and leads where the compiler says; nothing is unresolved. How many there were.
+/// Checks that every table is found with the compiler's targets, and that no jump is unresolved. Returns the number of
+/// tables.
 fn check_tables(program: &Program, what: &str) -> usize {
     let expect = written_tables(program);
     let mut found = BTreeSet::new();

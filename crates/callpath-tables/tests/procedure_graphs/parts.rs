@@ -1,4 +1,4 @@
-//! Hot and cold parts, tail calls, calls that do not return: against the symbols of the unstripped program.
+//! Compares hot and cold parts, tail calls, and calls that do not return with the symbols of the unstripped program.
 
 use std::collections::BTreeSet;
 
@@ -45,7 +45,8 @@ fn cold_parts_belong_to_their_procedures() {
     assert!(parts >= 6, "{parts}");
 }
 
-/// A cold part that is aligned by chance, as procedures are, and run before there is a frame: its symbol says what it is.
+/// A cold part that is aligned by chance, as procedures are, and runs before there is a frame: only its symbol shows
+/// what it is.
 #[test]
 fn an_aligned_cold_part_is_known_by_its_name() {
     let directory = tempfile::tempdir().unwrap();
@@ -54,7 +55,7 @@ fn an_aligned_cold_part_is_known_by_its_name() {
         run(directory.path(), "gcc", &["-S", "-O2", kind, &source, "-o", "code.s"]);
         let code = directory.path().join("code.s");
         let text = std::fs::read_to_string(&code).unwrap();
-        // In front of the entry of call frame information, too.
+        // Also before the entry of call frame information.
         let section = "\t.section\t.text.unlikely\n\t.cfi_startproc";
         assert!(text.contains(section), "{text}");
         std::fs::write(&code, text.replace(section, &section.replace("\n", "\n\t.p2align 4\n"))).unwrap();

@@ -1,4 +1,4 @@
-//! Matches as programs have them.
+//! Typical matches of programs.
 #![crate_type = "lib"]
 #![no_std]
 

@@ -1,16 +1,16 @@
-//! The smallest shared object that has call frame information: made by the tests, the same on every machine.
+//! The smallest shared object with call frame information: built by the tests, the same on every machine.
 #![allow(dead_code)]
 
-/// Where its code lies, link-time.
+/// The code's link-time address.
 pub(crate) const CODE: u64 = 0x1000;
-/// How much of it there is, bytes.
+/// The code's length, bytes.
 pub(crate) const CODE_LEN_BYTES: u64 = 0x100;
 
 /// One FDE: its code from [`CODE`] on, and its program.
 pub(crate) type Fde<'a> = (std::ops::Range<u64>, &'a [u8]);
 
-/// A shared object with code of `nop`s but for its first eight bytes, and an `.eh_frame` that section headers do not
-/// name. The CIE says `CFA = rsp + 8, return address = *(CFA - 8)`.
+/// A shared object with code of `nop`s after its first eight bytes, and an `.eh_frame` without section headers. Its CIE
+/// says `CFA = rsp + 8, return address = *(CFA - 8)`.
 pub(crate) fn shared_object(first_code: [u8; 8], fdes: &[Fde<'_>]) -> Vec<u8> {
     let mut eh_frame = Vec::new();
     entry(&mut eh_frame, 0, &[1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x00, 0x0c, 7, 8, 0x90, 1]);

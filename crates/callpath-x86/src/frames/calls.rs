@@ -1,4 +1,4 @@
-//! The frames in which a procedure makes its calls: one of them holds where an exception lands.
+//! The frames in which a procedure makes its calls. At a landing pad one of them holds.
 
 use callpath_format::recipe::{Cfa, Recipe, Rule};
 use callpath_format::register::Reg;
@@ -8,27 +8,27 @@ use crate::recipe::dwarf;
 use crate::state::{CALLEE_SAVED, RBP, RSP, State};
 use crate::value::{Base, RETURN_ADDRESS, StackAddress, Value};
 
-/// So many different frames of one procedure are kept.
+/// The most different frames stored for one procedure.
 const MAX_FRAMES: usize = 8;
 
 /// The different frames at the calls of one procedure.
 #[derive(Default)]
 pub(crate) struct CallFrames {
     frames: Vec<CallFrame>,
-    /// There were more.
+    /// There were more than [`MAX_FRAMES`].
     is_full: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct CallFrame {
-    /// Its number.
+    /// The recipe's number.
     recipe: u16,
-    /// rbp, from the CFA: bytes.
+    /// Offset of rbp's value from the CFA, bytes.
     frame_pointer: Option<i32>,
 }
 
 impl CallFrames {
-    /// A call is made in `state`, which may throw; `recipe` is its recipe's number.
+    /// Records a call made in `state`, which may throw. `recipe`: its recipe's number.
     pub(super) fn note(&mut self, state: &State, recipe: u16) {
         let frame_pointer = match state.get(RBP) {
             Value::Stack { base: Base::CFA, offset } => Some(offset),
@@ -44,8 +44,8 @@ impl CallFrames {
         }
     }
 
-    /// What holds where an exception lands that one of the calls throws: the frame of that call, without what was pushed for it.
-    /// Code there that makes a call has moved rsp by `call_offset` by then, which is a multiple of 16.
+    /// The state at a landing pad of the calls: the frame of the throwing call, without what was pushed for it.
+    /// `call_offset`: how far code there has moved rsp when it makes a call; rsp is a multiple of 16 then.
     pub(super) fn landing_state(&self, pool: &Pool, call_offset: Option<i32>) -> Option<State> {
         let mut frames: Vec<(&Recipe, Option<i32>)> = Vec::with_capacity(self.frames.len());
         for frame in &self.frames {
@@ -63,7 +63,7 @@ impl CallFrames {
         if frame_pointer.is_some() && frames.iter().all(|frame| frame.1 == frame_pointer) && !self.is_full {
             return state_through_frame_pointer(&frames);
         }
-        // The deepest frame of the procedure's own, and of those with as many saved registers the one without arguments.
+        // The frame with the most saved registers; among equals the one closest to the CFA, without pushed arguments.
         let depth = |recipe: &Recipe| match recipe.cfa {
             Cfa::Register { reg: Reg::RSP, disp } => Some((saved_count(recipe), -disp)),
             _ => None,
@@ -84,7 +84,7 @@ fn saved_count(recipe: &Recipe) -> usize {
     CALLEE_SAVED.iter().filter(is_saved).count()
 }
 
-/// A state of which `recipe` tells the frame; rbp is so many bytes from the CFA.
+/// A state with the frame of `recipe`. `frame_pointer`: rbp's value, bytes from the CFA.
 fn state_of(recipe: &Recipe, frame_pointer: Option<i32>) -> Option<State> {
     let mut state = State::unknown();
     state.store(StackAddress::cfa(-8), 8, Value::Caller(RETURN_ADDRESS));
@@ -113,7 +113,7 @@ fn state_of(recipe: &Recipe, frame_pointer: Option<i32>) -> Option<State> {
     Some(state)
 }
 
-/// Frames that have nothing in common but rbp, and where registers were saved.
+/// The state of frames that share only rbp's value and where registers were saved.
 fn state_through_frame_pointer(frames: &[(&Recipe, Option<i32>)]) -> Option<State> {
     let &(first, frame_pointer) = frames.first()?;
     let mut common = Recipe::with_cfa(Cfa::Register { reg: Reg::RBP, disp: frame_pointer?.checked_neg()? });
@@ -126,7 +126,7 @@ fn state_through_frame_pointer(frames: &[(&Recipe, Option<i32>)]) -> Option<Stat
     state_of(&common, frame_pointer)
 }
 
-/// The register, in the processor's order, of those that survive calls.
+/// The number of a register that survives calls, in the processor's order.
 fn register_of(reg: Reg) -> Option<usize> {
     CALLEE_SAVED.into_iter().chain([RSP]).find(|&register| dwarf(register) == reg)
 }

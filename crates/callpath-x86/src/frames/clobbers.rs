@@ -1,8 +1,8 @@
-//! What a procedure of this module does otherwise than the ABI asks for: which registers it leaves alone though it may
-//! change them, and what it pops besides its return address. Few procedures are asked about, long before graphs are there: so this looks
-//! at the code itself, where `liveness.rs` has summaries of all.
+//! How a procedure of this module deviates from the ABI: which caller-saved registers it preserves, and how many bytes
+//! it pops besides its return address. It is asked about few procedures, before graphs exist, so it examines the code
+//! itself; `liveness.rs` has summaries of all procedures.
 //!
-//! Hand-written code keeps the caller's stack pointer in rax or r11 across calls of its own helpers, and gcc
+//! Hand-written code keeps the caller's stack pointer in rax or r11 across calls of its own subroutines, and gcc
 //! (`-fipa-ra`) relies on what it knows of local procedures.
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -11,11 +11,11 @@ use crate::code_map::{CodeMap, NOWHERE};
 use crate::decode::{Flow, Instructions};
 use crate::worklist::Search;
 
-/// A procedure of more instructions, with those that it calls, is taken to write all registers.
+/// A procedure with more instructions, its callees included, is assumed to write all registers.
 const MAX_INSTRUCTIONS: u32 = 1024;
 const ALL: u16 = u16::MAX;
 
-/// What was found out already: for each procedure a bit for every register that it writes.
+/// Results so far: for each procedure, a bit for every register that it writes.
 #[derive(Default)]
 pub(crate) struct Clobbers {
     written: FxHashMap<u32, u16>,
@@ -23,19 +23,19 @@ pub(crate) struct Clobbers {
 }
 
 impl Clobbers {
-    /// The procedure at `start` gives `register` back as it was.
+    /// Whether the procedure at `start` preserves `register`.
     pub(crate) fn preserves(&mut self, code_map: &CodeMap<'_>, start: u32, register: usize) -> bool {
         let written = *self.written.entry(start).or_insert_with(|| written_by(code_map, start));
         written >> register & 1 == 0
     }
 
-    /// Bytes of arguments that the procedure at `start` pops when it returns.
+    /// How many bytes of arguments the procedure at `start` pops when it returns.
     pub(crate) fn popped_by(&mut self, code_map: &CodeMap<'_>, start: u32) -> u16 {
         *self.popped.entry(start).or_insert_with(|| popped_by(code_map, start).unwrap_or(0))
     }
 }
 
-/// `None` if it cannot be told.
+/// `None`: unknown.
 fn popped_by(code_map: &CodeMap<'_>, start: u32) -> Option<u16> {
     let mut popped = None;
     let mut left = MAX_INSTRUCTIONS;

@@ -1,16 +1,16 @@
-//! Constraints: what must hold where control comes to a block, as inference learned it.
+//! Constraints: what must hold at a block, as inference learned it.
 
 use crate::state::State;
 use crate::value::{StackAddress, Value};
 
-/// A constraint: it holds whenever control comes to `block`.
+/// A constraint: it holds whenever control reaches `block`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Constraint {
     pub(crate) block: u32,
     pub(crate) fact: Fact,
 }
 
-/// Where the CFA is.
+/// The CFA's location.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fact {
     /// `register = CFA + offset`
@@ -20,7 +20,7 @@ pub(crate) enum Fact {
 }
 
 impl Fact {
-    /// Adds to `state` what is so at `block`.
+    /// Adds the fact, which holds at `block`, to `state`.
     pub(crate) fn assume(self, state: &mut State, block: u32) {
         match self {
             Fact::Register { register, offset } => state.set(register, Value::cfa(offset), block),

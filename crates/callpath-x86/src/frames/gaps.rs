@@ -1,7 +1,7 @@
-//! Code that no control flow leads to: what may it be?
+//! Finds the frames of code that no control flow leads to.
 //!
-//! Gaps are looked at in several rounds, from what is certain to what is likely: the frame of one is often the key to
-//! that of another.
+//! Gaps are examined in several rounds, from what is certain to what is likely: the frame of one gap is often the key
+//! to that of another.
 
 use std::ops::Range;
 
@@ -18,30 +18,30 @@ use crate::state::{RBP, RSP, State};
 use crate::sweep::{Event, EventKind};
 use crate::value::Base;
 
-/// A procedure of more stretches is not looked through.
+/// A procedure with more stretches is not searched.
 const MAX_STRETCHES: usize = 4096;
-/// So many stretches that were followed last are looked through: gaps come in order.
+/// How many of the stretches followed last are searched: gaps are visited in order.
 const MAX_RECENT: usize = 64;
-/// So many instructions of a gap are tried.
+/// The most instructions of a gap that are followed for inference.
 const MAX_INSTRUCTIONS: u32 = 400;
 
-/// What is believed in a round.
+/// What a round accepts as evidence.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Round {
-    /// Equations, and beginnings as compilers write them.
+    /// Equations, and prologues as compilers write them.
     Certain,
-    /// Also: what lies inside of a procedure belongs to it.
+    /// Also: code inside a procedure belongs to it.
     Owned,
-    /// Also: what lies where a procedure may begin, and does nothing that one would not do, begins one.
+    /// Also: code where a procedure may begin, and that behaves like one, begins one.
     Likely,
 }
 
-/// What is known of the code that no control flow leads to.
+/// Examines the code that no control flow leads to.
 pub(crate) struct Gaps<'f, 'a> {
     frames: &'f mut Frames<'a>,
-    /// Where data lies, it seems.
+    /// Code that seems to be data.
     garbage: Bitmap,
-    /// Where padding begins with known code behind it: most gaps are that.
+    /// Where padding begins with known code after it: most gaps are that.
     padding: Bitmap,
     /// Branches and jumps into gaps: `(to, from)`, sorted.
     jumpers: Vec<(u32, u32)>,
@@ -50,18 +50,18 @@ pub(crate) struct Gaps<'f, 'a> {
 }
 
 impl<'f, 'a> Gaps<'f, 'a> {
-    /// All starts that were found have been followed.
+    /// Requires that all known starts were followed.
     pub(crate) fn new(frames: &'f mut Frames<'a>) -> Gaps<'f, 'a> {
         let bitmap = || Bitmap::new(frames.known.code.code_map.len());
         Gaps { garbage: bitmap(), padding: bitmap(), jumpers: Vec::new(), reader: None, frames }
     }
 
-    /// What is known of the module's frames.
+    /// The module's frames so far.
     pub(crate) fn known(&self) -> &Knowledge<'a> {
         &self.frames.known
     }
 
-    /// Looks at every stretch that has not been seen, in order.
+    /// Examines every unseen stretch, in order.
     pub(crate) fn fill(&mut self) {
         let known = &self.frames.known;
         let parts: Vec<Part<'_>> = known.code.code_map.parts().to_vec();
@@ -74,7 +74,7 @@ impl<'f, 'a> Gaps<'f, 'a> {
         for round in [Round::Certain, Round::Owned, Round::Owned, Round::Likely] {
             self.frames.renew_budget();
             let procedures = &mut self.frames.known.procedures;
-            // Most of it is in order already, which a merging sort is quick with.
+            // Most of it is sorted already, which suits a merge sort.
             procedures.stretches.sort();
             procedures.sorted = procedures.stretches.len();
             for part in &parts {
@@ -93,7 +93,7 @@ impl<'f, 'a> Gaps<'f, 'a> {
         }
     }
 
-    /// One gap, which begins at `from`; where to look on.
+    /// Examines the gap that begins at `from`. Returns where to continue.
     fn gap(&mut self, from: u32, end: u32, round: Round) -> u32 {
         let known = &self.frames.known;
         if self.padding.get(from) {
@@ -119,7 +119,7 @@ impl<'f, 'a> Gaps<'f, 'a> {
             return at.max(from + 1);
         }
         self.code(at, round);
-        // What was not understood is passed, up to where control does not fall to.
+        // Skips code that was not understood, up to where control does not fall through.
         let known = &self.frames.known;
         let Some(mut instructions) = Instructions::new(&known.code.code_map, at) else { return NOWHERE };
         let mut next = at;
@@ -139,7 +139,7 @@ impl<'f, 'a> Gaps<'f, 'a> {
         next
     }
 
-    /// Code whose address is taken, in data or by an instruction: a procedure, or a label inside of one.
+    /// Examines code whose address is taken, in data or by an instruction: a procedure, or a label inside one.
     pub(crate) fn pointed_code(&mut self, at: u32) {
         let Some(inferred) = self.frames.infer_from(at, MAX_INSTRUCTIONS, true) else { return };
         let misaligned = inferred.call_offset().is_some() && !inferred.is_aligned_as_entry();
@@ -148,7 +148,7 @@ impl<'f, 'a> Gaps<'f, 'a> {
         }
     }
 
-    /// Procedures begin like this, and nothing else does.
+    /// Whether a procedure begins at `at` beyond doubt.
     fn begins_surely(&self, at: u32) -> bool {
         let code = &self.frames.known.code;
         if !code.sweep.behind_ends.get(at) {
@@ -158,7 +158,7 @@ impl<'f, 'a> Gaps<'f, 'a> {
         is_prologue(bytes) && !is_landing_mark(bytes) && (code.code_map.is_aligned(at) || is_sure_prologue(bytes))
     }
 
-    /// Code that nothing leads to begins at `at`.
+    /// Examines code that nothing leads to, at `at`.
     fn code(&mut self, at: u32, round: Round) {
         let code_map = &self.frames.known.code.code_map;
         let is_aligned = code_map.is_aligned(at);
@@ -174,7 +174,7 @@ impl<'f, 'a> Gaps<'f, 'a> {
         let inferred = self.frames.infer_from(at, MAX_INSTRUCTIONS, round < Round::Likely);
         let Some(inferred) = inferred else { return };
         if inferred.meets_garbage && !inferred.has_learned {
-            // Data between the code: once is enough.
+            // Data among the code: it is not tried again.
             self.garbage.insert(at);
         }
         if self.follow_solved(at, &inferred) || inferred.has_learned || round == Round::Certain {
@@ -194,13 +194,13 @@ impl<'f, 'a> Gaps<'f, 'a> {
         }
     }
 
-    /// Follows control from `at`, if it was inferred what holds there.
+    /// Follows control from `at`, if `inferred` has a state with a recipe. Returns whether it has.
     fn follow_solved(&mut self, at: u32, inferred: &Inference) -> bool {
         let Some(state) = inferred.state().filter(has_recipe) else { return false };
         if state.is_like_entry() && !inferred.uses_saved {
             self.frames.begin(at, State::at_entry());
         } else {
-            // It belongs to the code before it, if that has the same frame.
+            // It belongs to the code before it if that has the same frame.
             let landing = |owner: u32| self.frames.known.landing_state(owner, None);
             let owner = self
                 .owner_of_gap(at)
@@ -211,8 +211,8 @@ impl<'f, 'a> Gaps<'f, 'a> {
         true
     }
 
-    /// In the middle of a procedure: a label that one of its jumps leads to which nobody could follow, or a place where an
-    /// exception lands that one of its calls throws. Whose it is, and what holds there.
+    /// The owner and state of code in the middle of a procedure: a label of one of its jumps that could not be
+    /// followed, or a landing pad of one of its calls.
     fn inner_state(&mut self, at: u32, inferred: &Inference) -> Option<(u32, State)> {
         let owner = self.owner_of_gap(at)?;
         let known = &self.frames.known;
@@ -224,15 +224,15 @@ impl<'f, 'a> Gaps<'f, 'a> {
         Some((owner, known.landing_state(owner, inferred.call_offset())?))
     }
 
-    /// The owner of the code on both sides of a gap; or of that before it, if no procedure begins between that owner and the
-    /// gap.
+    /// The owner of the code on both sides of a gap; or of the code before it, if no procedure begins between that
+    /// owner and the gap.
     fn owner_of_gap(&self, at: u32) -> Option<u32> {
         let known = &self.frames.known;
         let (sorted, recent) = known.procedures.stretches.split_at_checked(known.procedures.sorted)?;
         let after = sorted.partition_point(|owned| owned.0 <= at);
         let mut before = after.checked_sub(1).and_then(|before| sorted.get(before)).copied();
         let next = sorted.get(after);
-        // What was followed in this round.
+        // Code followed in this round.
         for &stretch in recent.iter().rev().take(MAX_RECENT).filter(|stretch| stretch.0 <= at) {
             before = before.max(Some(stretch));
         }
@@ -243,7 +243,7 @@ impl<'f, 'a> Gaps<'f, 'a> {
         if self.is_awaited(before?.1..next.map_or(NOWHERE, |next| next.0), at) {
             return None;
         }
-        // In the cold parts of procedures nothing is between one's code and that of the next.
+        // Cold parts of procedures follow each other without padding.
         if known.recipes.is_seen(at.saturating_sub(1)) && !known.begins.starts.get(at) {
             return Some(owner);
         }
@@ -254,7 +254,7 @@ impl<'f, 'a> Gaps<'f, 'a> {
         is_inside.then_some(owner)
     }
 
-    /// Into this gap, up to `at`, leads a jump from elsewhere that was not followed yet: it will say more.
+    /// Whether a jump from elsewhere, not yet followed, leads into this gap, up to `at`: following it will show more.
     fn is_awaited(&self, gap: Range<u32>, at: u32) -> bool {
         let first = self.jumpers.partition_point(|jumper| jumper.0 < gap.start);
         let jumpers = self.jumpers.get(first..).unwrap_or(&[]).iter();
@@ -265,20 +265,21 @@ impl<'f, 'a> Gaps<'f, 'a> {
     }
 }
 
-/// Code whose address is taken begins like a procedure.
+/// Whether code whose address is taken begins like a procedure.
 pub(crate) fn begins_probably(code_map: &CodeMap<'_>, at: u32) -> bool {
     let bytes = code_map.bytes(at);
     is_prologue(bytes) && !is_landing_mark(bytes)
 }
 
-/// rsp or rbp, or both, are as far from the CFA in one state as in the other.
+/// Whether rsp or rbp, or both, are as far from the CFA in one state as in the other.
 fn has_same_frame(a: &State, b: &State) -> bool {
     let known = |state: &State, register| Some(state.get(register)).filter(|value| value.base() == Some(Base::CFA));
     let both = [RSP, RBP].map(|register| known(a, register).zip(known(b, register)));
     both.iter().any(Option::is_some) && both.iter().flatten().all(|(a, b)| a == b)
 }
 
-/// `endbr64` alone: procedures begin with it, landing pads too.
+/// Whether the bytes begin with `endbr64` but not like a procedure beyond doubt: procedures begin with it, and landing
+/// pads too.
 fn is_landing_mark(bytes: &[u8]) -> bool {
     begins_with_endbr64(bytes) && !is_sure_prologue(behind_endbr64(bytes))
 }

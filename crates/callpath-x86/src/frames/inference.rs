@@ -1,9 +1,10 @@
-//! Speculative inference: what must have held where code begins of which nothing is known, learned from where it leads.
+//! Speculative inference: for code whose beginning has no known state, learns what must have held there from where it
+//! leads.
 //!
-//! This is the return-state check and repair of Tallent et al. 2009, section 2.2, turned around: at a return the return
-//! address is at rsp and the caller's registers are in place; where control comes to code whose frame is known, that
-//! frame holds. Values were followed from the start by name (`rsp` as it was, what was at `[rsp+16]`), so each such
-//! point is an equation for what they were.
+//! This is the return-state check and repair of Tallent et al. 2009, section 2.2, reversed: at a return the return
+//! address is at rsp and the caller's registers are in place; where control reaches code whose frame is known, that
+//! frame holds. Values are followed from the start by name (rsp at the start, the word at `[rsp+16]`), so each such
+//! point is an equation for the values at the start.
 
 use callpath_format::recipe::{Cfa, Recipe, Rule};
 use callpath_format::register::Reg;
@@ -18,21 +19,21 @@ use super::knowledge::Knowledge;
 use super::pool::UNKNOWN;
 use super::purpose::{BehindCall, Edge, Purpose, Reached};
 
-/// A speculation: control is followed, and what it meets constrains what held at the start.
+/// A speculation: control is followed, and what it reaches constrains the state at the start.
 pub(crate) struct Inference {
     /// Code that is reachable only if a call returns is not followed.
     is_strict: bool,
-    /// Nor is any code behind a call.
+    /// Nor is any code after a call.
     ends_at_calls: bool,
     limit: u32,
     spent: u32,
-    /// So many more instructions are followed.
+    /// How many more instructions are followed.
     left: u32,
-    /// States may still become less: nothing is learned yet.
+    /// States may still lose information: nothing is learned yet.
     is_unsettled: bool,
-    /// What bases are: `(base, offset from the CFA)`, and whether a return says so.
+    /// Values of bases: `(base, offset from the CFA)`, and whether a return is the evidence.
     bases: Vec<(Base, i32, bool)>,
-    /// What slots held: `(base, offset, value)`, and whether a return says so.
+    /// Contents of slots: `(base, offset, value)`, and whether a return is the evidence.
     slots: Vec<(Base, i32, Value, bool)>,
     /// Registers that held the caller's values.
     in_place: Vec<usize>,
@@ -40,19 +41,19 @@ pub(crate) struct Inference {
     learns_from_return: bool,
     /// Two equations contradict each other.
     is_contradictory: bool,
-    /// There was an equation.
+    /// At least one equation was found.
     pub(crate) has_learned: bool,
-    /// Control comes to what is no instruction of a program.
+    /// Control reaches bytes that are not an instruction of a program.
     pub(crate) meets_garbage: bool,
-    /// Control comes to code of which something is known, not well enough.
+    /// Control reaches code whose state is known only if a call returns.
     pub(crate) joins_likely_code: bool,
-    /// A register that belongs to the caller was used before it was saved: no procedure begins like this.
+    /// A callee-saved register was used before it was saved: no procedure begins like this.
     pub(crate) uses_saved: bool,
-    /// rsp at the first call, from its value at the start: bytes. Compilers keep it a multiple of 16 there.
+    /// rsp at the first call, from its value at the start: bytes. Compilers make rsp a multiple of 16 there.
     call_offset: Option<i32>,
 }
 
-/// The registers whose values a procedure finds where it begins: those of the caller's, and rax.
+/// The registers with values that a procedure receives: the callee-saved ones, and rax.
 const ASKED_FOR: RegisterSet = {
     let mut set = 1 << RAX;
     let mut index = 0;
@@ -63,7 +64,7 @@ const ASKED_FOR: RegisterSet = {
     RegisterSet(set)
 };
 
-/// The instruction reads a register that belongs to the caller, other than to save it.
+/// Whether the instruction reads a callee-saved register, other than to save it.
 fn uses_saved(state: &State, instruction: &Instruction) -> bool {
     let is_untouched = |register: usize| {
         ASKED_FOR.has_general(register)
@@ -83,7 +84,7 @@ fn uses_saved(state: &State, instruction: &Instruction) -> bool {
         }
         _ => {}
     }
-    // Variadic procedures look at al; landing pads take the exception from rax.
+    // Variadic procedures read al; landing pads receive the exception in rax.
     if instruction.register(0) == Register::AL || instruction.register(1) == Register::AL {
         return false;
     }
@@ -91,7 +92,7 @@ fn uses_saved(state: &State, instruction: &Instruction) -> bool {
 }
 
 impl Inference {
-    /// At most `limit` instructions are followed; code that control reaches only behind a call is not if `is_strict`.
+    /// Follows at most `limit` instructions; if `is_strict`, not those reachable only after a call.
     pub(super) fn new(limit: u32, is_strict: bool) -> Inference {
         Inference {
             is_strict,
@@ -114,13 +115,13 @@ impl Inference {
         }
     }
 
-    /// The same for all code that control reaches, where states must settle before anything is learned. Code behind a call is not
-    /// followed if `ends_at_calls`.
+    /// For all code that control reaches, where states must settle before anything is learned. If `ends_at_calls`, code
+    /// after a call is not followed.
     pub(super) fn unsettled(limit: u32, ends_at_calls: bool) -> Inference {
         Inference { ends_at_calls, is_unsettled: true, ..Inference::new(limit, false) }
     }
 
-    /// Every state is what it is: from here on something is learned, in as many instructions.
+    /// Ends the settling of states: from here on equations are learned, in as many instructions again.
     pub(crate) fn settle(&mut self) {
         self.is_unsettled = false;
         self.spent += self.limit - self.left;
@@ -132,7 +133,7 @@ impl Inference {
         self.spent + self.limit - self.left
     }
 
-    /// Takes notice of an instruction; whether to go on behind it.
+    /// Takes an instruction into account. Returns whether to continue after it.
     #[inline]
     fn allow(&mut self, state: &State, instruction: &Instruction) -> bool {
         self.left = self.left.saturating_sub(1);
@@ -141,7 +142,8 @@ impl Inference {
         self.left > 0 && !self.is_contradictory
     }
 
-    /// Control leaves for where nobody knows: with the stack and the caller's registers restored, it is a procedure's end.
+    /// Control leaves to an unknown target: if the stack and the callee-saved registers are restored, the procedure
+    /// ends there.
     fn suspect_end(&mut self, state: &State) {
         let is_restored = |register: usize| match state.get(register) {
             Value::Stack { base, offset: 0 } => base == Base::of_register(register),
@@ -157,7 +159,7 @@ impl Inference {
         }
     }
 
-    /// A call is made.
+    /// Takes a call into account.
     fn note_call(&mut self, state: &State) {
         if let Value::Stack { base, offset } = state.get(RSP)
             && base == Base::of_register(RSP)
@@ -171,20 +173,20 @@ impl Inference {
         self.call_offset
     }
 
-    /// The stack would be aligned at the first call if a procedure began here.
+    /// Whether the stack would be aligned at the first call if a procedure began here.
     pub(crate) fn is_aligned_as_entry(&self) -> bool {
         self.call_offset.is_some_and(|offset| offset.rem_euclid(16) == 8)
     }
 
-    /// The procedure returns, or hands over to another one, with rsp so many bytes below the CFA.
+    /// The procedure returns, or hands over to another one, with rsp `below` bytes below the CFA.
     fn learn_end(&mut self, state: &State, below: i32) {
         self.learns_from_return = true;
         self.learn(state, &Recipe::with_cfa(Cfa::Register { reg: Reg::RSP, disp: below }));
         self.learns_from_return = false;
     }
 
-    /// Where `state` holds, `recipe` holds. What returns say is believed rather than what jumps into known code say:
-    /// compilers let a case that is impossible lead anywhere.
+    /// Learns that `recipe` holds in `state`. Evidence of returns overrides that of jumps into known code: compilers
+    /// let an impossible case lead anywhere.
     fn learn(&mut self, state: &State, recipe: &Recipe) {
         if self.is_unsettled {
             return;
@@ -234,7 +236,7 @@ impl Inference {
         }
     }
 
-    /// What is now `value` is the caller's value of a register.
+    /// Learns that `value` is the caller's value of a register.
     fn held(&mut self, value: Value, register: usize) {
         match value {
             Value::Stack { base, offset: 0 }
@@ -247,7 +249,7 @@ impl Inference {
         }
     }
 
-    /// What a slot held, plus something, is `CFA + from`.
+    /// Learns that the content of a slot, plus something, is `CFA + from`.
     fn content_is(&mut self, held: Value, from: i64) {
         if let Value::Content { base, offset, plus } = held
             && let Ok(from) = i32::try_from(from - i64::from(plus))
@@ -279,7 +281,7 @@ impl Inference {
         }
     }
 
-    /// Where the CFA was from the start, if it could be learned.
+    /// The location of the CFA at the start, if it was learned.
     pub(crate) fn facts(&self) -> Vec<Fact> {
         if self.is_contradictory {
             return Vec::new();
@@ -295,7 +297,7 @@ impl Inference {
         bases.chain(slots).collect()
     }
 
-    /// What held at the start, if it could be learned.
+    /// The state at the start, if it was learned.
     pub(crate) fn state(&self) -> Option<State> {
         if self.is_contradictory || !self.has_learned {
             return None;
@@ -323,7 +325,7 @@ impl Inference {
                 None => state.store(StackAddress::new(base, offset), 8, value),
             }
         }
-        // Nobody's stack pointer is above its return address, or out of step with it.
+        // rsp is never above the return address, and differs from it by a multiple of 8.
         match state.get(RSP) {
             Value::Stack { base: Base::CFA, offset } if offset > -8 || offset % 8 != 0 => None,
             _ => Some(state),
@@ -336,7 +338,7 @@ impl Purpose for Inference {
         false
     }
 
-    /// Where nothing came of it, the same way may be followed again.
+    /// Code with an unknown recipe may be followed again.
     #[inline]
     fn is_followed(&self, known: &Knowledge<'_>, at: u32) -> bool {
         known.recipes.number_at(at).is_some_and(|number| number != UNKNOWN)
@@ -346,7 +348,7 @@ impl Purpose for Inference {
         if !edge.needs_return
             && let Some(recipe) = known.recipes.known_at(edge.to)
         {
-            // What holds where control comes only behind a call that may not come back is not known well enough.
+            // A state that is known only behind a call that may not return is not good enough.
             if known.recipes.need_return.get(edge.to) {
                 self.joins_likely_code = true;
             } else {
@@ -365,7 +367,7 @@ impl Purpose for Inference {
 
     fn meets_root(&mut self, first: Value, again: Value) {
         if first.base() == again.base() && !self.is_unsettled {
-            // What holds each time that control comes here does not hold relative to where it came first.
+            // What holds each time that control comes here does not hold relative to its first arrival.
             self.is_contradictory = true;
         }
     }

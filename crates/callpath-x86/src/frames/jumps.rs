@@ -1,4 +1,4 @@
-//! Where jumps lead, and what that says of the places.
+//! Follows jumps, and records what they show about their targets.
 
 use super::purpose::Purpose;
 use super::walk::Walk;
@@ -12,7 +12,7 @@ use crate::tables::{Entry, JumpedTable};
 use crate::value::Value;
 
 impl<P: Purpose> Walk<'_, '_, P> {
-    /// A jump at `at` leads to `target`: into the same procedure, or a call of another one that hands over the frame.
+    /// A jump at `at` to `target`: into the same procedure, or a tail call.
     pub(super) fn jump(&mut self, at: u32, target: u32, state: &State) {
         if target == NOWHERE {
             return;
@@ -26,7 +26,7 @@ impl<P: Purpose> Walk<'_, '_, P> {
         self.arrive(target, state, false);
     }
 
-    /// A jump to where a register or memory says, which ends at position `next`.
+    /// An indirect jump that ends at position `next`.
     pub(super) fn jump_indirect(&mut self, next: u32, instruction: &Instruction, state: &State) {
         let code = &self.known.code;
         let memory = instruction.memory();
@@ -54,7 +54,7 @@ impl<P: Purpose> Walk<'_, '_, P> {
         let next = references.get(references.partition_point(|&address| address <= table)).copied();
         let table = JumpedTable { address: table, entry, bound: state.bound, next };
         let is_credible = |target: u32| {
-            // Where no case is possible, compilers let the table lead behind the procedure.
+            // For impossible cases compilers let the table lead past the procedure's end.
             let is_next = code.code_map.is_aligned(target)
                 && (is_sure_prologue(code.code_map.bytes(target))
                     || (self.known.pointed.get(target) && matches!(entry, Entry::Distance(_))));

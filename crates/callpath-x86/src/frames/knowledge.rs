@@ -13,9 +13,9 @@ use crate::decode::{Flow, Instructions};
 use crate::recipe::recipe_of;
 use crate::state::State;
 
-/// What is known of a module's frames, while control is followed through more and more of its code.
+/// What is known of a module's frames; it grows as control is followed through its code.
 pub(crate) struct Knowledge<'a> {
-    /// What reading the code told. It does not change.
+    /// The code, read. It does not change.
     pub(crate) code: ModuleCode<'a>,
     /// Code whose address is taken. It does not change.
     pub(crate) pointed: Bitmap,
@@ -23,19 +23,19 @@ pub(crate) struct Knowledge<'a> {
     pub(crate) recipes: RecipeMap,
     pub(crate) procedures: Procedures,
     pub(crate) clobbers: Clobbers,
-    /// What call frame information says, to be checked against the code.
+    /// The recipes of call frame information, to check against the code.
     pub(crate) cross_validation: Option<CrossValidation<'a>>,
 }
 
 /// Where blocks and procedures begin.
 pub(crate) struct Beginnings {
-    /// Where procedures begin: control from elsewhere comes here as to a procedure, or not at all.
+    /// Where procedures begin: control reaches these from elsewhere as procedures, or not at all.
     pub(crate) starts: Bitmap,
     /// Where branches, jumps and jump tables lead.
     pub(crate) jump_targets: Bitmap,
-    /// Where control that runs on from instruction to instruction ends a block: jumps' targets, starts, known code.
+    /// Where control that falls through ends a block: jumps' targets, starts, known code.
     pub(crate) block_ends: Bitmap,
-    /// Starts that were found and not yet followed.
+    /// Starts that were not followed yet.
     pub(crate) unfollowed: Vec<u32>,
 }
 
@@ -54,13 +54,13 @@ impl Beginnings {
         Beginnings { starts, jump_targets, block_ends, unfollowed: Vec::new() }
     }
 
-    /// A procedure begins at `at`. Whether that is new.
+    /// Adds a procedure that begins at `at`. Returns whether it is new.
     pub(crate) fn add_start(&mut self, at: u32) -> bool {
         self.block_ends.insert(at);
         self.starts.insert(at)
     }
 
-    /// A block begins at `at`: control jumps there.
+    /// Adds a block that begins at `at`, the target of a jump.
     pub(crate) fn add_target(&mut self, at: u32) {
         self.jump_targets.insert(at);
         self.block_ends.insert(at);
@@ -70,18 +70,18 @@ impl Beginnings {
 /// What is known of each procedure, by the position of its start.
 #[derive(Default)]
 pub(crate) struct Procedures {
-    /// Stretches that were followed, and to whom they belong: `(from, to, owner)`.
+    /// Stretches that were followed, and their owners: `(from, to, owner)`.
     pub(crate) stretches: Vec<(u32, u32, u32)>,
     /// How many of them, from the first on, are sorted.
     pub(crate) sorted: usize,
     /// The frames at its calls.
     pub(crate) calls: FxHashMap<u32, CallFrames>,
-    /// What holds at those of its jumps that could not be followed.
+    /// The state at those of its jumps that could not be followed.
     pub(crate) lost_jumps: FxHashMap<u32, Box<State>>,
 }
 
 impl<'a> Knowledge<'a> {
-    /// What reading the code told, and nothing else. `pointed`: code whose address is taken.
+    /// Begins with only the code. `pointed`: code whose address is taken.
     pub(crate) fn new(code: ModuleCode<'a>, pointed: &[u32]) -> Knowledge<'a> {
         let len = code.code_map.len();
         let mut is_pointed = Bitmap::new(len);
@@ -99,7 +99,7 @@ impl<'a> Knowledge<'a> {
         }
     }
 
-    /// Makes `at` a start that is to be followed.
+    /// Makes `at` a start to follow.
     pub(crate) fn find(&mut self, at: u32) {
         if at != NOWHERE && self.begins.starts.insert(at) && !self.code.known.get(at) {
             self.begins.block_ends.insert(at);
@@ -107,14 +107,14 @@ impl<'a> Knowledge<'a> {
         }
     }
 
-    /// Forgets the stretches that were followed since there were `begun` of them.
+    /// Forgets the stretches after the first `begun`.
     pub(crate) fn forget_stretches(&mut self, begun: usize) {
         for (from, to, _) in self.procedures.stretches.split_off(begun) {
             self.recipes.forget(from, to);
         }
     }
 
-    /// Forgets the recipes from `at` on, up to where control does not fall to or comes from elsewhere.
+    /// Forgets the recipes from `at` up to where control does not fall through or arrives from elsewhere.
     pub(crate) fn forget_block(&mut self, at: u32) {
         let Some(mut instructions) = Instructions::new(&self.code.code_map, at) else { return };
         loop {
@@ -133,13 +133,13 @@ impl<'a> Knowledge<'a> {
         }
     }
 
-    /// What holds where an exception lands that one of the calls of `owner` throws. Code there that makes a call has moved rsp by
-    /// `call_offset` by then.
+    /// The state at a landing pad of the calls of `owner`. `call_offset`: how far code there has moved rsp when it
+    /// makes a call.
     pub(crate) fn landing_state(&self, owner: u32, call_offset: Option<i32>) -> Option<State> {
         self.procedures.calls.get(&owner)?.landing_state(&self.recipes.pool, call_offset)
     }
 
-    /// `owner` jumps to where nobody knows: perhaps to labels of its own. `state` holds there.
+    /// Records that `owner` jumps to an unknown target, perhaps a label of its own, in `state`.
     pub(crate) fn note_lost_jump(&mut self, owner: u32, state: &State) {
         match self.procedures.lost_jumps.get_mut(&owner) {
             Some(known) => {

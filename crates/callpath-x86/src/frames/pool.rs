@@ -5,21 +5,21 @@ use rustc_hash::FxHashMap;
 
 use crate::recipe::Expressions;
 
-/// Not analysed.
+/// The recipe of code that was not analysed.
 pub(crate) const UNSEEN: u16 = 0;
-/// Analysed, and nothing is known.
+/// The recipe of code that was analysed without a result.
 pub(crate) const UNKNOWN: u16 = 1;
 
-/// Recipes, each kept once. Number 0 and 1 are the unknown one.
+/// Distinct recipes. Numbers 0 and 1 are the unknown recipe.
 pub(crate) struct Pool {
     pub(crate) recipes: Vec<Recipe>,
     packed: FxHashMap<[u8; Packed::LEN_BYTES], u16>,
     wide: FxHashMap<Recipe, u16>,
-    /// What was asked for last: mostly it is asked for again.
+    /// The last lookup, which is mostly repeated.
     last: (Packed, u16),
-    /// What recipes refer to.
+    /// The expressions of the recipes.
     pub(crate) expressions: Expressions,
-    /// Recipes that found no number.
+    /// How many recipes got no number.
     pub(crate) surplus: u64,
 }
 

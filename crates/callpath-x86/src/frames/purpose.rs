@@ -1,11 +1,12 @@
-//! What control is followed for: to record the recipes of what is reached, or to infer what must have held where it began.
+//! The purposes of following control: to record the recipes of reached code, or to infer what must have held where it
+//! began.
 
 use super::knowledge::Knowledge;
 use crate::instruction::Instruction;
 use crate::state::State;
 use crate::value::Value;
 
-/// What becomes of the code behind a call.
+/// How the code after a call is followed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BehindCall {
     /// Control continues there.
@@ -16,40 +17,41 @@ pub(crate) enum BehindCall {
     Ends,
 }
 
-/// Who follows control is asked at each step. The code, and what is known of it, is `known`; positions are those of instructions.
+/// Called at each step while control is followed. `known`: the code and what is known of it; positions are those of
+/// instructions.
 pub(crate) trait Purpose {
-    /// What is reached from where control begins may not be reached at all.
+    /// Whether control may never reach where following began.
     fn is_guess(&self) -> bool;
 
-    /// The instruction at `at` was followed before, and nothing new comes of it.
+    /// Whether the instruction at `at` was followed before, and following it again shows nothing new.
     fn is_followed(&self, known: &Knowledge<'_>, at: u32) -> bool;
 
-    /// Control may come to a block along an edge, with `state`; `needs_return` if only a call that returns leads there. Where it does
-    /// not, what holds there is learned now.
+    /// Whether to follow control along an edge to a block, in `state`. If not, what holds at the block is learned now.
     fn may_arrive(&mut self, known: &mut Knowledge<'_>, edge: Edge, state: &State) -> bool;
 
-    /// Control comes to where it began with another rsp than then.
+    /// Control returns to where it began, with another rsp than at first.
     fn meets_root(&mut self, first: Value, again: Value);
 
-    /// Control has come to a block for the first time.
+    /// Control reaches a block for the first time. `needs_return`: only if a call returns.
     fn enter(&mut self, known: &mut Knowledge<'_>, block: u32, needs_return: bool);
 
-    /// Control comes to a block that was followed before, another time: whether to follow it once more.
+    /// Control reaches a block that was followed before. Returns whether to follow it once more.
     fn is_to_follow_again(&mut self, known: &mut Knowledge<'_>, edge: Edge, state: &State) -> bool;
 
-    /// A block is about to be followed: adds to `state` what is known to hold there.
+    /// A block is about to be followed: adds what is known to hold there to `state`.
     fn begin_block(&mut self, block: u32, state: &mut State);
 
-    /// A block was followed from `from` to `to`, which is new.
+    /// A block was followed from `from` to `to`, which was not followed before.
     fn end_block(&mut self, known: &mut Knowledge<'_>, from: u32, to: u32);
 
-    /// An instruction is reached, which ends at `next`. Whether to continue behind it.
+    /// An instruction is reached. Returns whether to continue after it.
     fn instruction(&mut self, known: &mut Knowledge<'_>, code: Reached<'_>, state: &mut State) -> bool;
 
-    /// Control comes to bytes that are not an instruction.
+    /// Control reaches bytes that are not an instruction.
     fn meets_garbage(&mut self);
 
-    /// The frame was lost in what was reached last, and to find it again it helps to follow a loop's end as a block of its own.
+    /// Whether the frame was lost in the code reached last, and following a loop's end as a separate block helps to
+    /// find it again.
     fn has_lost_frame(&self) -> bool;
 
     /// A call is made.
@@ -58,23 +60,23 @@ pub(crate) trait Purpose {
     /// The call that ends at `next` has returned.
     fn called(&mut self, known: &mut Knowledge<'_>, next: u32, state: &mut State);
 
-    /// What becomes of the code at `next`, behind a call.
+    /// How the code at `next`, after a call, is followed.
     fn behind_call(&mut self, known: &Knowledge<'_>, next: u32, state: &mut State) -> BehindCall;
 
     /// A procedure begins at `at`.
     fn find(&mut self, known: &mut Knowledge<'_>, at: u32);
 
-    /// A jump to `value` is a return: it was popped from where the return address lies.
+    /// Whether a jump to `value` is a return: it was popped from the return address's slot.
     fn is_return(&mut self, value: Value, state: &State) -> bool;
 
     /// The procedure returns.
     fn leave(&mut self, state: &State, needs_return: bool);
 
-    /// Control jumps to where nobody knows: out of the procedure, or through a table that was not recognised.
+    /// Control jumps to an unknown target: out of the procedure, or through a table that was not recognised.
     fn leave_by_jump(&mut self, known: &mut Knowledge<'_>, state: &State);
 }
 
-/// Control comes to a block.
+/// An edge along which control reaches a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Edge {
     /// The block.
@@ -90,6 +92,6 @@ pub(crate) struct Edge {
 pub(crate) struct Reached<'i> {
     pub(crate) instruction: &'i Instruction,
     pub(crate) at: u32,
-    /// Where it ends.
+    /// Position of its end.
     pub(crate) next: u32,
 }

@@ -1,4 +1,4 @@
-//! Which recipe holds at each position of a module's code, as far as control was followed.
+//! The recipe at each position of a module's code, as far as control was followed.
 
 use callpath_format::recipe::Recipe;
 
@@ -7,7 +7,7 @@ use crate::bitmap::Bitmap;
 use crate::recipe::{plain_recipe_of, recipe_of};
 use crate::state::State;
 
-/// A byte inside of an instruction that was reached.
+/// The number of a byte inside an instruction that was reached, other than its first.
 pub(crate) const INSIDE: u16 = u16::MAX;
 
 /// The recipes of a module's code.
@@ -19,12 +19,12 @@ pub(crate) struct RecipeMap {
     pub(crate) need_return: Bitmap,
 }
 
-/// The index of the first number for which `is_found` holds. Looks at many at once.
+/// The index of the first number for which `is_found` holds. Tests many at once.
 #[inline]
 pub(crate) fn first_where(numbers: &[u16], is_found: impl Fn(u16) -> bool) -> Option<usize> {
     const STEP: usize = 16;
     let (steps, _) = numbers.as_chunks::<STEP>();
-    // No short cut inside of a step, so that it becomes a few vector instructions.
+    // A step has no early exit, so that it compiles to a few vector instructions.
     let is_in = |step: &&[u16; STEP]| step.iter().fold(false, |found, &number| found | is_found(number));
     let skipped = steps.iter().take_while(|step| !is_in(step)).count() * STEP;
     let rest = numbers.get(skipped..)?;
@@ -32,7 +32,7 @@ pub(crate) fn first_where(numbers: &[u16], is_found: impl Fn(u16) -> bool) -> Op
 }
 
 impl RecipeMap {
-    /// Of so many positions; nothing is known.
+    /// For `len` positions, without recipes.
     pub(crate) fn new(len: u32) -> RecipeMap {
         RecipeMap { numbers: vec![UNSEEN; len as usize], pool: Pool::new(), need_return: Bitmap::new(len) }
     }
@@ -48,24 +48,24 @@ impl RecipeMap {
         self.pool.recipes.get(usize::from(number))
     }
 
-    /// Control has come to this position, or it lies outside of the code.
+    /// Whether control has reached this position, or it lies outside the code.
     pub(crate) fn is_seen(&self, at: u32) -> bool {
         self.numbers.get(at as usize).is_none_or(|&number| number != UNSEEN)
     }
 
-    /// The first position from `at` up to `end` that control has not come to, or `end`.
+    /// The first position from `at` up to `end` that control has not reached, or `end`.
     pub(crate) fn next_unseen(&self, at: u32, end: u32) -> u32 {
         let rest = self.numbers.get(at as usize..end as usize).unwrap_or(&[]);
         first_where(rest, |number| number == UNSEEN).map_or(end, |skipped| at + skipped as u32)
     }
 
-    /// The first position from `at` up to `end` that control has come to, or `end`.
+    /// The first position from `at` up to `end` that control has reached, or `end`.
     pub(crate) fn next_seen(&self, at: u32, end: u32) -> u32 {
         let rest = self.numbers.get(at as usize..end as usize).unwrap_or(&[]);
         first_where(rest, |number| number != UNSEEN).map_or(end, |skipped| at + skipped as u32)
     }
 
-    /// A recipe holds at the instruction from `at` up to `next`.
+    /// Sets the recipe of the instruction from `at` up to `next`.
     #[inline]
     pub(crate) fn mark(&mut self, at: u32, next: u32, number: u16) {
         if let Some((first, rest)) = self.numbers.get_mut(at as usize..next as usize).and_then(<[u16]>::split_first_mut)
@@ -77,14 +77,14 @@ impl RecipeMap {
         }
     }
 
-    /// A recipe holds while the call that ends at `next` lasts: it is looked up by the call's last byte.
+    /// Sets the recipe during the call that ends at `next`: it is looked up by the call's last byte.
     pub(crate) fn mark_call(&mut self, next: u32, number: u16) {
         if let Some(last) = next.checked_sub(1).and_then(|last| self.numbers.get_mut(last as usize)) {
             *last = number;
         }
     }
 
-    /// Control has not come to these positions.
+    /// Marks these positions as not reached.
     pub(crate) fn forget(&mut self, from: u32, to: u32) {
         if let Some(numbers) = self.numbers.get_mut(from as usize..to as usize) {
             numbers.fill(UNSEEN);

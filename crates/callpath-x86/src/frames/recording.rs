@@ -1,4 +1,4 @@
-//! Follows control to record the recipes of what is reached.
+//! Follows control to record the recipes of reached code.
 
 use callpath_format::recipe::Recipe;
 
@@ -15,26 +15,26 @@ use crate::value::{Base, RETURN_ADDRESS, Value};
 pub(crate) struct Recording {
     /// The procedure that the code belongs to.
     pub(super) owner: u32,
-    /// Where control begins to be followed.
+    /// Where following begins.
     pub(super) root: u32,
-    /// So many stretches were followed before.
+    /// How many stretches were followed before.
     pub(super) begun: usize,
-    /// It began with a guess: what is known better holds.
+    /// It began with a guess: better knowledge overrides it.
     pub(super) is_guess: bool,
     /// What was inferred.
     pub(super) constraints: Vec<Constraint>,
     /// How the procedure ends.
     pub(super) ends: Ends,
-    /// It does not end as it should: where rsp is behind a call is not known.
+    /// It does not end as it should: rsp after a call is treated as unknown.
     pub(super) distrusts_calls: bool,
-    /// An instruction was reached whose frame is not known.
+    /// An instruction whose frame is not known was reached.
     pub(super) has_unknown: bool,
-    /// The recipe that holds where control is.
+    /// The recipe's number where control is.
     number: u16,
 }
 
 impl Recording {
-    /// Of code at `root` that belongs to `owner`.
+    /// Of the code at `root`, which belongs to `owner`.
     pub(super) fn new(owner: u32, root: u32) -> Recording {
         Recording {
             owner,
@@ -73,7 +73,7 @@ impl Purpose for Recording {
         }
     }
 
-    /// Control seemed to come here behind a call only. Where a jump comes with another frame, it holds.
+    /// The block seemed to be reachable only after a call. The frame of a jump to it overrides that.
     fn is_to_follow_again(&mut self, known: &mut Knowledge<'_>, edge: Edge, state: &State) -> bool {
         if edge.needs_return || !known.recipes.need_return.get(edge.to) {
             return false;
@@ -133,7 +133,7 @@ impl Purpose for Recording {
         self.number = after;
     }
 
-    /// Behind a call that may have changed the caller's stack nothing is known of rsp.
+    /// After a call that may have changed the caller's stack, rsp is unknown.
     fn behind_call(&mut self, known: &Knowledge<'_>, next: u32, state: &mut State) -> BehindCall {
         self.ends.note_call();
         let is_lost = |state: &State| state.get(RSP).base() == Some(Base::CFA) || !has_recipe(state);
@@ -155,7 +155,7 @@ impl Purpose for Recording {
 
     fn leave(&mut self, state: &State, needs_return: bool) {
         if let Value::Stack { base: Base::CFA, offset } = state.get(RSP) {
-            // Behind a call that may not come back another procedure's code may lie.
+            // After a call that may not return, another procedure's code may follow.
             if needs_return {
                 self.ends.note(offset);
             } else {
@@ -174,14 +174,14 @@ impl Purpose for Recording {
     }
 }
 
-/// Where rsp is when a procedure ends, from the CFA.
+/// rsp at a procedure's ends, from the CFA.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Ends {
     offset: Option<i32>,
     differ: bool,
-    /// One of them is a return, and to what is no return address.
+    /// One end is a return to something else than the return address.
     is_wrong: bool,
-    /// Control went on behind a call.
+    /// Control continued after a call.
     has_calls: bool,
 }
 
@@ -191,23 +191,23 @@ impl Ends {
         self.offset = Some(offset);
     }
 
-    /// Control returns with rsp there.
+    /// Adds a return with rsp at `offset`.
     fn note_return(&mut self, offset: i32) {
         self.note(offset);
         self.is_wrong |= offset != -8;
     }
 
-    /// Control goes on behind a call.
+    /// Notes that control continues after a call.
     fn note_call(&mut self) {
         self.has_calls = true;
     }
 
-    /// Something is wrong that a call may have caused.
+    /// Whether something is wrong that a call may have caused.
     pub(super) fn are_wrong_behind_calls(&self) -> bool {
         self.is_wrong && self.has_calls
     }
 
-    /// Bytes that all ends leave on the stack beyond the return address.
+    /// How many bytes all ends leave on the stack beyond the return address.
     pub(super) fn surplus(&self) -> Option<i32> {
         let surplus = self.offset?.checked_add(8)?;
         (!self.differ && surplus > 0 && surplus % 8 == 0).then_some(surplus)

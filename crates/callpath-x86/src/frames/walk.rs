@@ -1,9 +1,10 @@
-//! Abstract frames along control flow: from where a procedure begins to every instruction that is reached from there.
+//! Carries abstract frames along control flow, from a procedure's beginning to every instruction reachable from there.
 //!
-//! Tallent et al. 2009, section 2.2, scan a procedure's code in order and mend the state behind each return by the
-//! canonical frame; here states travel along branches, jumps and jump tables, meet where flow meets, and the states of
+//! Tallent et al. 2009, section 2.2, scan a procedure's code in order and repair the state after each return by the
+//! canonical frame. Here states travel along branches, jumps and jump tables, join where flow joins, and the states of
 //! cold fragments are those of the jumps into them. Control does not flow past a call that never returns, nor over the
-//! start of another procedure. The graph is found on the way: what is known of frames decides where jump tables are and what is code.
+//! start of another procedure. The graph is found at the same time: known frames decide where jump tables are and what
+//! is code.
 
 use super::knowledge::Knowledge;
 use super::purpose::{BehindCall, Edge, Purpose, Reached};
@@ -17,22 +18,22 @@ use crate::state::{CALL_CLOBBERED, RBP, RSP, State};
 use crate::value::Base;
 use crate::worklist::Discovered;
 
-/// How control came to a block.
+/// How control reached a block.
 pub(crate) struct Arrival {
     pub(crate) state: State,
     /// Only a call that returns leads there.
     needs_return: bool,
-    /// How far it was followed from here already.
+    /// How far the block was followed already.
     end: u32,
 }
 
-/// Where a block begins, or goes on.
+/// The beginning of a block, or the point where following it resumes.
 #[derive(Clone, Copy)]
 struct Block {
     at: u32,
     /// Only a call that returns leads there.
     needs_return: bool,
-    /// How far it was followed from there already.
+    /// How far the block was followed already.
     end: u32,
 }
 
@@ -50,7 +51,7 @@ pub(crate) struct Walk<'w, 'a, P> {
     pub(super) purpose: &'w mut P,
     /// Where control began to be followed.
     pub(super) root: u32,
-    /// The block that is being followed is reachable only if a call returns.
+    /// The current block is reachable only if a call returns.
     needs_return: bool,
 }
 
@@ -64,7 +65,7 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
         Walk { known, blocks, purpose, root, needs_return: false }
     }
 
-    /// Follows control from the root, where `state` holds.
+    /// Follows control from the root, in `state`.
     pub(super) fn run(&mut self, state: &State) {
         self.blocks.clear();
         self.enter(Block { at: self.root, needs_return: self.purpose.is_guess(), end: self.root }, state);
@@ -84,7 +85,7 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
         }
     }
 
-    /// Follows each block once more: states have settled.
+    /// Follows each block once more, after states have settled.
     pub(super) fn run_again(&mut self) {
         let blocks: Vec<u32> = self.blocks.in_order().into_iter().map(|(block, _)| block).collect();
         let Some(mut instructions) = Instructions::new(&self.known.code.code_map, self.root) else { return };
@@ -97,7 +98,7 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
         self.blocks.stop();
     }
 
-    /// Takes up what holds at a block.
+    /// Takes the state at a block, to follow it.
     fn resume(&mut self, at: u32, state: &mut State) -> Option<Block> {
         let arrival = self.blocks.get_mut(at)?;
         state.clone_from(&arrival.state);
@@ -106,7 +107,7 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
         Some(block)
     }
 
-    /// Control comes to a block for the first time.
+    /// Enters a block for the first time.
     fn enter(&mut self, block: Block, state: &State) {
         let Block { at, needs_return, end } = block;
         self.purpose.enter(self.known, at, needs_return);
@@ -118,8 +119,8 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
         self.blocks.discover(at, reuse, || Arrival { state: state.clone(), needs_return, end });
     }
 
-    /// From the start of a block on, one instruction after the other, up to where other control flow may come in, or up to what was
-    /// followed from elsewhere. Where it ended.
+    /// Follows a block, instruction by instruction, to where other control flow may arrive or to what was followed
+    /// already. Returns where it ended.
     fn block(&mut self, instructions: &mut Instructions<'a>, block: Block, state: &mut State) -> u32 {
         let Block { at: block, end: known_end, .. } = block;
         if !instructions.seek(block) {
@@ -169,7 +170,7 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
                 Flow::Branch(target) => {
                     let compared = compared.take().map(|register: usize| state.get(register));
                     match (compared, instruction.condition()) {
-                        // A loop that lowers rsp up to a limit.
+                        // A loop that lowers rsp down to a limit.
                         (Some(limit), Some(Condition::NotEqual)) => {
                             self.arrive(target, state, false);
                             state.set(RSP, limit, at);
@@ -183,7 +184,7 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
                         _ => self.arrive(target, state, false),
                     }
                     if target <= at && self.purpose.has_lost_frame() {
-                        // A loop in which the frame was lost: behind it, perhaps, it can be found again.
+                        // A loop in which the frame was lost: after it the frame can perhaps be found again.
                         self.known.begins.add_target(next);
                         let is_other = self.known.begins.starts.get(next) || self.known.code.known.get(next);
                         if !self.blocks.contains(next) && !is_other {
@@ -238,7 +239,7 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
         }
     }
 
-    /// A call is made. Whether it may return.
+    /// Follows a call. Returns whether it may return.
     fn call(&mut self, call: Call, state: &mut State) -> bool {
         let Call { target, next } = call;
         self.purpose.call(self.known, state);
@@ -257,8 +258,8 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
         true
     }
 
-    /// Behind a call, registers that hold the frame and that the procedure leaves alone are as they were `before`. Who
-    /// relies on that does so at once, or has no other way to the frame.
+    /// After a call, registers that hold the frame and that the callee preserves are as they were `before`. Code that
+    /// relies on this does so immediately, or has no other way to the frame.
     fn keep_preserved(&mut self, call: Call, state: &mut State, before: &State) {
         let Call { target, next } = call;
         if target == NOWHERE {
@@ -278,7 +279,7 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
         }
     }
 
-    /// Whether control is to be followed in this block behind a call, at `next`.
+    /// Whether to follow this block after a call, at `next`.
     fn continues_behind_call(&mut self, next: u32, known_end: u32, state: &mut State) -> bool {
         match self.purpose.behind_call(self.known, next, state) {
             BehindCall::Continues => true,
@@ -295,7 +296,8 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
         }
     }
 
-    /// Behind a call, at `at`, something else begins: the call does not return. An `int3` stands there, or other padding.
+    /// Whether other code begins at `at`, after a call, because the call does not return: an `int3` or other padding
+    /// follows it.
     fn is_end_behind_call(&mut self, at: u32, instruction: &Instruction, is_padding: bool) -> bool {
         if instruction.operation() == Operation::Breakpoint {
             return true;
@@ -319,7 +321,7 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
         begins
     }
 
-    /// Control comes to `at`, which begins a block.
+    /// Control reaches `at`, which begins a block.
     pub(super) fn arrive(&mut self, at: u32, state: &State, needs_return: bool) {
         let needs_return = needs_return || self.needs_return;
         let edge = Edge { to: at, root: self.root, needs_return };

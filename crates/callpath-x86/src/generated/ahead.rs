@@ -1,10 +1,10 @@
-//! Where generated code returns to, by the way from an instruction forward to its returns.
-//! This is for code that is jumped into, in fragments that lie apart.
+//! Unwinds generated code by following it forward from an instruction to its returns. This is for code that is jumped
+//! into, in scattered fragments.
 //!
-//! A frame's size is what the code takes off the stack until it returns. Control is followed to targets that the code names, also by
-//! way of a register, and not past calls: what is called may not come back, and what follows it may be something else. (What
-//! begins by taking its return address off the stack was jumped to.) All returns that are reached must find the return address at
-//! the same place, and nothing on the way may have written it there: that would be a jump.
+//! A frame's size is what the code pops until it returns. Control is followed to targets that the code names, also
+//! through a register, but not past calls: the callee may not return, and other code may follow. (A callee that begins
+//! by popping its return address was jumped to.) All reachable returns must find the return address in the same slot,
+//! and no instruction before them may have written it there: that would be a jump.
 
 use callpath_format::address::RunAddr;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -12,47 +12,47 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::instruction::{Control, Instruction, LONGEST_BYTES, Operation, Register};
 use crate::state::RBP;
 
-/// So many instructions are looked at.
+/// The most instructions that are followed.
 const MOST_INSTRUCTIONS: usize = 800;
-/// No frame is larger, bytes.
+/// The largest frame, bytes.
 const LARGEST_FRAME_BYTES: i64 = 64 << 10;
 
-/// What a return finds, told from the stack as it is before the instruction that was asked about.
+/// What a return finds, relative to the stack before the instruction that was asked about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Return {
-    /// The return address is so many bytes above rsp.
+    /// Distance of the return address above rsp, bytes.
     pub above_rsp: i64,
-    /// So many bytes of arguments above it are taken off, too.
+    /// How many bytes of arguments above it the return pops.
     pub arguments_bytes: i64,
-    /// The caller's rbp.
+    /// The location of the caller's rbp.
     pub rbp: CallersRbp,
 }
 
-/// Where the caller's rbp is.
+/// The location of the caller's rbp.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CallersRbp {
     /// In rbp.
     Unchanged,
-    /// So many bytes above rsp.
+    /// In memory, this many bytes above rsp.
     AboveRsp(i64),
-    /// Nowhere that is known.
+    /// Unknown.
     Lost,
 }
 
-/// What is known before an instruction, told from the stack as it is before the first one.
+/// The state before an instruction, relative to the stack before the first one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct State {
-    /// rsp is so many bytes above.
+    /// Distance of rsp above its first value, bytes.
     above_rsp: i64,
     rbp: CallersRbp,
-    /// Where the code itself has kept rbp as it was at first.
+    /// Where the code itself stored rbp's first value.
     saved_at: Option<i64>,
 }
 
 impl State {
     const START: State = State { above_rsp: 0, rbp: CallersRbp::Unchanged, saved_at: None };
 
-    /// What rbp is when it is loaded from this place. Below rsp nothing has been written yet.
+    /// The state of rbp when it is loaded from this offset. Below rsp nothing was written yet.
     fn loaded(self, place: i64) -> CallersRbp {
         match self.saved_at {
             Some(saved) if saved == place => CallersRbp::Unchanged,
@@ -62,24 +62,25 @@ impl State {
     }
 }
 
-/// Follows the code at `start` to its returns, `past_calls`: as if all of them came back. `read` fills in the bytes at an
-/// address, and returns how many it could.
+/// Follows the code at `start` to its returns; if `past_calls`, as if all calls returned. `read` fills in the bytes at
+/// an address, and returns how many it could read.
 pub fn return_ahead(start: RunAddr, past_calls: bool, read: impl FnMut(RunAddr, &mut [u8]) -> usize) -> Option<Return> {
     explore(start, past_calls, read).0
 }
 
-/// Whether the procedure at `start` may go on, by a jump, to code that it does not name, which then returns to its caller.
+/// Whether the procedure at `start` may continue, by a jump, in code that it does not name, which then returns to its
+/// caller.
 pub fn goes_on_elsewhere(start: RunAddr, read: impl FnMut(RunAddr, &mut [u8]) -> usize) -> bool {
     explore(start, true, read).1
 }
 
-/// What all returns find, and whether there is a jump to unknown code with the stack as it is at `start`.
+/// The common result of all returns, and whether there is a jump to unknown code with the stack as at `start`.
 fn explore(
     start: RunAddr,
     past_calls: bool,
     mut read: impl FnMut(RunAddr, &mut [u8]) -> usize,
 ) -> (Option<Return>, bool) {
-    let mut goes_on = false;
+    let mut leaves = false;
     let mut seen: FxHashMap<u64, State> = FxHashMap::default();
     let mut written: FxHashSet<i64> = FxHashSet::default();
     let mut pending = vec![(start.0, State::START, Named::default())];
@@ -87,15 +88,15 @@ fn explore(
     while let Some((at, state, mut named)) = pending.pop() {
         match seen.get(&at) {
             Some(before) if *before == state => continue,
-            // The stack is not the same on two ways: one of them is none.
-            Some(before) if before.above_rsp != state.above_rsp => return (None, goes_on),
-            // A way on which rbp is lost says nothing of others.
+            // Two paths disagree on the stack: one of them is impossible.
+            Some(before) if before.above_rsp != state.above_rsp => return (None, leaves),
+            // A path on which rbp is lost is no evidence about others.
             Some(_) => continue,
             None => {}
         }
         if seen.len() == MOST_INSTRUCTIONS {
-            // What is left could say otherwise.
-            return (None, goes_on);
+            // The remaining paths could disagree.
+            return (None, leaves);
         }
         let Some(instruction) = instruction_at(at, &mut read) else { continue };
         seen.insert(at, state);
@@ -129,20 +130,20 @@ fn explore(
                     false => named.by(instruction.register(0)),
                     true => pointed_to(&instruction, next, &mut read),
                 };
-                goes_on |= target.is_none() && state.above_rsp == 0;
+                leaves |= target.is_none() && state.above_rsp == 0;
                 if let Some(target) = target {
                     is_followed(target, state, named);
                 }
             }
-            // It goes to what it has just put there.
+            // It returns to an address that it has just stored.
             Control::Return if state.above_rsp < 0 => {}
-            // Into another segment, or out of an interrupt.
+            // Into another segment, or from an interrupt.
             Control::Return if instruction.operation() != Operation::Return => {}
             Control::Return => {
                 let arguments_bytes = instruction.immediate().unwrap_or(0) as i64;
                 let here = Return { above_rsp: state.above_rsp, arguments_bytes, rbp: state.rbp };
                 if found.is_some_and(|found| found != here) {
-                    return (None, goes_on);
+                    return (None, leaves);
                 }
                 found = Some(here);
             }
@@ -155,10 +156,10 @@ fn explore(
         CallersRbp::AboveRsp(place) if !is_found(place) => Return { rbp: CallersRbp::Lost, ..found },
         _ => found,
     });
-    (found, goes_on)
+    (found, leaves)
 }
 
-/// Where on the stack an instruction writes, by rsp.
+/// The offset from rsp that an instruction writes to.
 fn written_at(instruction: &Instruction, state: State) -> Option<i64> {
     match instruction.operation() {
         Operation::Push | Operation::PushFlags => state.above_rsp.checked_add(instruction.stack_change()),
@@ -170,7 +171,8 @@ fn written_at(instruction: &Instruction, state: State) -> Option<i64> {
     }
 }
 
-/// What a jump that ends at `next` leads to through a pointer beside the code: a module's jump to another one's procedure.
+/// The target of a jump that ends at `next` through a pointer beside the code: a module's jump to another one's
+/// procedure.
 fn pointed_to(instruction: &Instruction, next: u64, read: &mut impl FnMut(RunAddr, &mut [u8]) -> usize) -> Option<u64> {
     let mut pointer = [0; 8];
     let place = instruction.beside_code(next)?;
@@ -180,11 +182,11 @@ fn pointed_to(instruction: &Instruction, next: u64, read: &mut impl FnMut(RunAdd
 fn instruction_at(at: u64, read: &mut impl FnMut(RunAddr, &mut [u8]) -> usize) -> Option<Instruction> {
     let mut bytes = [0; LONGEST_BYTES];
     let got = read(RunAddr(at), &mut bytes);
-    // Bytes of zero are instructions, too, but no program's.
+    // Zero bytes decode as instructions, but no program contains them.
     Instruction::decode(bytes.get(..got).filter(|bytes| !bytes.starts_with(&[0, 0]))?)
 }
 
-/// Addresses that the code has named in registers.
+/// Addresses that the code has loaded into registers.
 #[derive(Clone, Copy, Default)]
 struct Named([Option<u64>; 16]);
 
@@ -211,7 +213,7 @@ impl Named {
     }
 }
 
-/// What holds behind an instruction; `None`: rsp is not known.
+/// The state after an instruction; `None`: rsp is not known.
 fn after(instruction: &Instruction, state: State) -> Option<State> {
     let (_, change) = instruction.sum(Register::RSP).filter(|&(from, _)| from == Register::RSP)?;
     let after = State { above_rsp: state.above_rsp.checked_add(change)?, ..state };
@@ -315,7 +317,8 @@ mod tests {
 
     #[test]
     fn what_is_written_where_a_return_looks_is_a_jump() {
-        // pop %rcx; add $8,%rsp; push %rcx; ret: the return address is at rsp, and what is found at rsp + 8 has been put there
+        // pop %rcx; add $8,%rsp; push %rcx; ret: the return address is at rsp, but the word at rsp + 8 was stored by
+        // the code
         assert_eq!(of(&[0x59, 0x48, 0x83, 0xc4, 8, 0x51, 0xc3]), None);
         // mov %rax,8(%rsp); add $8,%rsp; ret
         assert_eq!(of(&[0x48, 0x89, 0x44, 0x24, 8, 0x48, 0x83, 0xc4, 8, 0xc3]), None);

@@ -1,8 +1,8 @@
-//! Frames that code makes for itself: what `push rbp; mov rbp, rsp` makes, followed along control.
-//! Such a procedure may end by going on to code that cannot be followed.
+//! Frames that code sets up itself with `push rbp; mov rbp, rsp`, followed along control. Such a procedure may end by a
+//! jump to code that cannot be followed.
 //!
-//! A compiler at run time begins its procedures as others do, but not all of them come to a return that can be followed:
-//! they jump through registers, or return over their arguments. What is followed here is what becomes of rsp and rbp:
+//! Run-time compilers write the usual prologues, but not all their procedures reach a return that can be followed: they
+//! jump through registers, or return over their arguments. Only the effects on rsp and rbp are followed:
 //!
 //! ```text
 //! before `push rbp`                    CFA = rsp + 8
@@ -11,8 +11,8 @@
 //! behind `leave`, or `pop rbp`         CFA = rsp + 8
 //! ```
 //!
-//! Each instruction has what control brings to it from the prologue. Code that nothing leads to (behind a jump through a register, say) has a frame
-//! if it gives the frame up itself, or goes on where there is one.
+//! Each instruction gets the state that control carries to it from the prologue. Code that nothing leads to (after a
+//! jump through a register, say) has a frame if it gives the frame up itself, or continues where there is one.
 
 mod balanced;
 
@@ -27,23 +27,23 @@ use crate::encoding::{self, FRAME_PROLOGUE_BYTES};
 use crate::instruction::{Control, Instruction, Listing, Operation, Register};
 use crate::state::{RBP, RSP};
 
-/// What may stand before a prologue in its procedure (tests of the stack and of the code's own state), bytes.
+/// How far a procedure's beginning may be from its prologue (tests of the stack and of the code's own state), bytes.
 const BEFORE_PROLOGUE_BYTES: usize = 64;
-/// Procedures begin at multiples of it, bytes.
+/// Procedures begin at multiples of this, bytes.
 const ENTRY_ALIGNMENT: u64 = 16;
-/// So many instructions behind a call are looked at for whether they are any.
+/// How many instructions after a call are decoded to tell code from data.
 const INSTRUCTIONS_BEHIND_CALL: usize = 12;
-/// Longer ones are cut off, bytes.
+/// Longer procedures are cut off, bytes.
 const LONGEST_BYTES: usize = 32 << 10;
 
-/// The instructions of one prologue's procedure of which the frame is known.
+/// The instructions of one prologue's procedure with a known frame.
 pub(super) struct FramedProcedure {
     /// By ascending address.
     pub(super) steps: Vec<FramedStep>,
 }
 
 impl FramedProcedure {
-    /// Where it lies if next to nothing in it is unknown.
+    /// Its range, if almost all of it is understood.
     pub(super) fn understood(&self) -> Option<Range<usize>> {
         let range = self.steps.first()?.code.start.0 as usize..self.steps.last()?.code.end.0 as usize;
         let known: u64 = self.steps.iter().map(|step| step.code.end.0 - step.code.start.0).sum();
@@ -51,31 +51,31 @@ impl FramedProcedure {
     }
 }
 
-/// An instruction, or several that have the same.
+/// An instruction, or several with the same frame.
 pub(super) struct FramedStep {
     pub(super) code: Range<LinkAddr>,
     pub(super) recipe: Recipe,
     pub(super) is_call: bool,
 }
 
-/// Where rbp points.
+/// What rbp holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Rbp {
-    /// It is the caller's.
+    /// The caller's value.
     Caller,
-    /// At CFA less so many bytes.
+    /// CFA minus this many bytes.
     At(i32),
     /// Something else.
     Other,
 }
 
-/// What is known before an instruction.
+/// The state before an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct State {
     rbp: Rbp,
-    /// The caller's rbp is at CFA less so many bytes.
+    /// The caller's rbp is at CFA minus this many bytes.
     saved: Option<i32>,
-    /// rsp is CFA less so many bytes.
+    /// rsp is CFA minus this many bytes.
     rsp: Option<i32>,
 }
 
@@ -84,7 +84,7 @@ impl State {
     /// In the body of a procedure.
     const FRAMED: State = State { rbp: Rbp::At(16), saved: Some(16), rsp: None };
 
-    /// What holds if control comes from both.
+    /// What holds in both states.
     fn joined(self, other: State) -> Option<State> {
         let both = State {
             rbp: if self.rbp == other.rbp { self.rbp } else { Rbp::Other },
@@ -109,7 +109,7 @@ impl State {
             recipe.registers[reg.index()] = match (self.rbp, self.saved) {
                 (Rbp::Caller, _) if reg == Reg::RBP || self == State::ENTRY => Rule::Same,
                 (_, Some(below)) if reg == Reg::RBP => Rule::AtCfa(-below),
-                // Of what else a frame keeps nothing is known.
+                // Other registers' locations in a frame are not known.
                 _ => Rule::Lost,
             };
         }
@@ -153,7 +153,7 @@ fn is_prologue(code: &[u8]) -> bool {
     encoding::makes_frame(code) || makes_frame_by_subtraction(code)
 }
 
-/// `sub rsp, N; mov [rsp + N - 8], rbp`, and then rbp is set: HotSpot's way where there is no call.
+/// `sub rsp, N; mov [rsp + N - 8], rbp`, and then rbp is set: HotSpot's prologue in procedures without calls.
 fn makes_frame_by_subtraction(code: &[u8]) -> bool {
     if !encoding::begins_with_subtraction(code) {
         return false;
@@ -174,32 +174,32 @@ fn makes_frame_by_subtraction(code: &[u8]) -> bool {
 struct Follow<'c> {
     code: &'c [u8],
     start: LinkAddr,
-    /// What is called takes nothing off the stack.
+    /// Callees pop no arguments.
     keeps_rsp: bool,
-    /// How many instructions were looked at.
+    /// How many instructions were decoded.
     #[cfg(test)]
     looks: std::cell::Cell<usize>,
 }
 
-/// Where control is followed.
+/// The bounds within which control is followed.
 struct Within<'s> {
-    /// Up to what is known for sure.
+    /// Ends at what is known for certain.
     sure: &'s [&'s FxHashMap<usize, Known>],
-    /// From here on, and what holds there.
+    /// Where to begin, and the state there.
     from: (usize, State),
     prologue: usize,
     range: Range<usize>,
 }
 
-/// What an instruction does.
+/// The effect of an instruction.
 struct Effect {
-    /// Before the instruction behind it.
+    /// The state before the next instruction.
     next: Option<State>,
-    /// Before the one that it jumps to.
+    /// The target of its jump, and the state there.
     jumps: Option<(usize, State)>,
     len: u8,
     is_call: bool,
-    /// It gives the frame up that rbp points to.
+    /// Whether it gives up the frame that rbp points to.
     leaves: bool,
 }
 
@@ -210,8 +210,8 @@ impl Follow<'_> {
         Instruction::decode(self.code.get(at..)?)
     }
 
-    /// Where a procedure begins whose prologue is at `prologue`, and not before `least`: instructions that leave rsp and rbp
-    /// alone may stand before it.
+    /// The beginning of the procedure with its prologue at `prologue`, not before `least`: instructions that do not
+    /// change rsp and rbp may precede the prologue.
     fn entry_before(&mut self, prologue: usize, least: usize) -> usize {
         let address = |at: usize| self.start.0.wrapping_add(at as u64);
         let farthest = prologue.saturating_sub(BEFORE_PROLOGUE_BYTES).max(least);
@@ -223,11 +223,11 @@ impl Follow<'_> {
     fn runs_into(&mut self, mut at: usize, prologue: usize) -> bool {
         while at < prologue {
             let Some(instruction) = self.decode(at) else { return false };
-            let goes_on = matches!(instruction.control(), Control::Next | Control::Branch);
-            // Bytes of zero are instructions, too.
+            let continues = matches!(instruction.control(), Control::Next | Control::Branch);
+            // Zero bytes decode as instructions, too.
             let is_data = self.code[at..].starts_with(&[0, 0]);
             let written = instruction.writes();
-            if !goes_on || is_data || written.has_general(RSP) || written.has_general(RBP) {
+            if !continues || is_data || written.has_general(RSP) || written.has_general(RBP) {
                 return false;
             }
             at += instruction.len() as usize;
@@ -235,12 +235,12 @@ impl Follow<'_> {
         at == prologue
     }
 
-    /// What lies in `range`, at the beginning of which a procedure with this prologue begins, or none is known to.
+    /// Finds the procedures in `range`: one with this prologue begins at its start, or none is known to.
     fn procedures(&mut self, prologue: Option<usize>, range: Range<usize>, procedures: &mut Vec<FramedProcedure>) {
         let Range { start: entry, end } = range;
         let body = prologue.map_or(entry, |prologue| prologue + FRAME_PROLOGUE_BYTES);
-        // Those without a frame pointer have their own way to know; and what the calls of others do not come back to may be data,
-        // which leads anywhere.
+        // Procedures without a frame pointer are found in another way. Bytes after calls in the others that do not
+        // return may be data, which leads anywhere.
         let (balanced, apart) = self.balanced(body..end);
         let mut known: FxHashMap<usize, Known> = FxHashMap::default();
         if let Some(prologue) = prologue {
@@ -248,14 +248,14 @@ impl Follow<'_> {
             self.follow(&mut known, &within, &mut |_, _| {});
         }
         let prologue = prologue.unwrap_or(entry);
-        // Where code goes on by the frame pointer alone, nothing need lead to it.
+        // Code that continues by the frame pointer alone may be reached from anywhere.
         let resumes = |at: usize| encoding::takes_stack_pointer_from_frame(&self.code[at..]);
         let resumed: Vec<usize> = (prologue..end).filter(|at| !known.contains_key(at) && resumes(*at)).collect();
         for &at in &resumed {
             let within = Within { sure: &[&apart], from: (at, State::FRAMED), prologue, range: entry..end };
             self.follow(&mut known, &within, &mut |_, _| {});
         }
-        // What nothing leads to, in order: behind a jump or a return, up to the next procedure.
+        // Code that nothing leads to, in order: after a jump or a return, up to the next procedure.
         let mut supposed: FxHashMap<usize, Known> = FxHashMap::default();
         let mut edges: Vec<(usize, usize)> = Vec::new();
         let mut proven: Vec<usize> = Vec::new();
@@ -265,7 +265,7 @@ impl Follow<'_> {
                 at += usize::from(step.len);
                 continue;
             }
-            // Bytes of zero lie between procedures, and so do traps.
+            // Between procedures there are zero bytes and traps.
             let rest = &self.code[at..end];
             if rest.starts_with(&[0; 8]) || encoding::is_trap(rest[0]) {
                 at += if rest[0] == 0 { 8 } else { 1 };
@@ -281,7 +281,7 @@ impl Follow<'_> {
                 at += 1;
             }
         }
-        // Where it goes on in code that has a frame, or gives it up, it has one.
+        // Code that continues where there is a frame, or gives it up, has one.
         for &(to, from) in &edges {
             if known
                 .get(&to)
@@ -300,7 +300,7 @@ impl Follow<'_> {
         procedures.extend(balanced);
         let mut steps = self.steps(known);
         for at in resumed {
-            // A frame that is returned to is looked up by the byte before.
+            // A frame that is returned to is looked up by the byte before the address.
             let address = LinkAddr(self.start.0.wrapping_add(at as u64));
             let last = LinkAddr(address.0.wrapping_sub(1));
             let behind = steps.partition_point(|step| step.code.start < last);
@@ -315,8 +315,8 @@ impl Follow<'_> {
         procedures.push(FramedProcedure { steps });
     }
 
-    /// Follows control. `edge` gets each step from one instruction to
-    /// another, and each instruction that gives the frame up.
+    /// Follows control. Calls `edge` with each step from one instruction to another, and with each instruction that
+    /// gives up the frame.
     fn follow(
         &mut self,
         known: &mut FxHashMap<usize, Known>,
@@ -338,7 +338,7 @@ impl Follow<'_> {
                     Some(joined) if joined == was => continue,
                     Some(joined) => joined,
                     None => {
-                        // It cannot be both: nothing is known here.
+                        // Two states contradict each other: neither is used.
                         if let Some(known) = known.get_mut(&at) {
                             known.state = None;
                         }
@@ -346,11 +346,11 @@ impl Follow<'_> {
                     }
                 },
             };
-            // Before its prologue nothing but the way there is a procedure's own.
+            // Before the prologue only the path to it belongs to the procedure.
             if at < *prologue && state != State::ENTRY {
                 continue;
             }
-            // Bytes of zero are instructions, too, but no program's: what leads there is none, or does not come there.
+            // Zero bytes decode as instructions, but no program contains them: the path there is wrong.
             if self.is_zeros(at) {
                 continue;
             }
@@ -379,7 +379,8 @@ impl Follow<'_> {
         self.code[at..].starts_with(&[0, 0])
     }
 
-    /// Whether what follows a call is no code, so that it does not come back: read up to where control goes elsewhere.
+    /// Whether the bytes after a call are not code, so that the call does not return. Decodes up to where control goes
+    /// elsewhere.
     fn is_data(&self, mut at: usize) -> bool {
         for _ in 0..INSTRUCTIONS_BEHIND_CALL {
             let Some(instruction) = self.decode(at) else { return true };
@@ -405,7 +406,7 @@ impl Follow<'_> {
             Control::Next => (after, None),
             Control::Jump => (None, target().zip(after)),
             Control::Branch => (after, target().zip(after)),
-            // What was called may have taken its arguments off the stack.
+            // The callee may have popped its arguments.
             Control::Call | Control::CallIndirect if self.is_data(end) => (None, None),
             Control::Call | Control::CallIndirect => {
                 (Some(State { rsp: state.rsp.filter(|_| self.keeps_rsp), ..state }), None)
@@ -438,7 +439,7 @@ impl Follow<'_> {
         let mut steps: Vec<FramedStep> = Vec::new();
         for (index, (at, step)) in found.iter().enumerate() {
             let end = at + usize::from(step.len);
-            // Two readings of the same bytes: neither is known.
+            // Two decodings of the same bytes: neither is used.
             let overlaps = found.get(index + 1).is_some_and(|next| next.0 < end)
                 || index.checked_sub(1).and_then(|i| found.get(i)).is_some_and(|b| b.0 + usize::from(b.1.len) > *at);
             let Some(recipe) = step.state.filter(|_| !overlaps).and_then(State::recipe) else { continue };
@@ -448,7 +449,7 @@ impl Follow<'_> {
     }
 }
 
-/// What holds behind an instruction that goes on; `None`: nothing.
+/// The state after an instruction that continues; `None`: unknown.
 fn after(instruction: &Instruction, state: State) -> Option<State> {
     let rsp_less = |bytes: i64| {
         state.rsp.and_then(|rsp| i32::try_from(i64::from(rsp) + bytes).ok()).filter(|rsp| (0..1 << 24).contains(rsp))
@@ -456,7 +457,7 @@ fn after(instruction: &Instruction, state: State) -> Option<State> {
     let rbp_less = |below: i32, by: i64| i64::from(below).checked_sub(by).and_then(|less| i32::try_from(less).ok());
     let (to, from) = (instruction.register(0), instruction.register(1));
     let (is_rsp, is_rbp) = (to == Register::RSP, to == Register::RBP);
-    // Of a memory operand `[base + displacement]`.
+    // The displacement of a memory operand `[base + displacement]`.
     let displacement = |base| instruction.memory().filter(|memory| memory.is_only(base)).map(|m| m.displacement);
     let above_rsp = || displacement(Register::RSP).and_then(|above| rsp_less(above.wrapping_neg()));
     let mut after = state;
@@ -474,7 +475,7 @@ fn after(instruction: &Instruction, state: State) -> Option<State> {
             }
             after.rsp = rsp_less(instruction.stack_change().wrapping_neg());
             if instruction.operation() == Operation::Pop && is_rbp {
-                // Where rsp is not known, behind calls: the frame's end is what this is for.
+                // After calls rsp is not known: the restoring of rbp marks the frame's end.
                 let gives_back = state.saved.is_some() && state.rsp == state.saved || state == State::FRAMED;
                 after.rbp = if gives_back { Rbp::Caller } else { Rbp::Other };
                 after.rsp = if state == State::FRAMED { Some(8) } else { after.rsp };
@@ -511,7 +512,7 @@ fn after(instruction: &Instruction, state: State) -> Option<State> {
             };
         }
     }
-    // What lies below rsp is gone.
+    // Words below rsp are lost.
     if after.rsp.zip(after.saved).is_some_and(|(rsp, saved)| rsp < saved) {
         after.saved = None;
     }
@@ -524,7 +525,8 @@ mod tests {
 
     const START: LinkAddr = LinkAddr(0x7000_0040);
 
-    /// Of each instruction, by its offset: the base register's name, the CFA's distance, and where the caller's rbp is.
+    /// For each instruction, by offset: the base register's name, the CFA's distance, and the location of the caller's
+    /// rbp.
     fn frames(parts: &[&[u8]]) -> Vec<Option<(&'static str, i32, Option<i32>)>> {
         let mut code = parts.concat();
         code.resize(512, 0);
@@ -546,8 +548,8 @@ mod tests {
         frames
     }
 
-    /// Each instruction of a procedure as V8 writes them: it tests itself before its prologue, returns over its arguments,
-    /// and goes on behind that.
+    /// Each instruction of a procedure as V8 writes them: it tests itself before its prologue, returns over its
+    /// arguments, and has code after that.
     #[test]
     fn each_instruction_around_a_prologue_and_epilogues() {
         let entry = Some(("rsp", 8, None));
@@ -579,7 +581,8 @@ mod tests {
         }
     }
 
-    /// `push %rbp; mov %rsp,%rbp; mov (%rdi),%rbp; call *%rax; pop %rbp; ret`: the pointer is lost, and behind the call rsp, too.
+    /// `push %rbp; mov %rsp,%rbp; mov (%rdi),%rbp; call *%rax; pop %rbp; ret`: the pointer is lost, and after the call
+    /// rsp as well.
     #[test]
     fn a_frame_pointer_that_is_overwritten_is_none() {
         let code: [&[u8]; 6] = [&[0x55], &[0x48, 0x89, 0xe5], &[0x48, 0x8b, 0x2f], &[0xff, 0xd0], &[0x5d], &[0xc3]];
@@ -587,11 +590,11 @@ mod tests {
         assert_eq!(found[2], Some(("rbp", 16, Some(-16))));
         assert_eq!(found[3], Some(("rsp", 16, Some(-16))));
         assert_eq!(found[4..], [None, None]);
-        // Without a prologue rbp is nobody's: push %rbp; mov %rdi,%rbp; jmp *%rax
+        // Without a prologue rbp is not a frame pointer: push %rbp; mov %rdi,%rbp; jmp *%rax
         assert_eq!(frames(&[&[0x55], &[0x48, 0x89, 0xfd], &[0xff, 0xe0]]), [None; 3]);
     }
 
-    /// As mono does it: rbp is one register of many.
+    /// As mono writes it: rbp is an ordinary register.
     #[test]
     fn a_frame_without_a_pointer_up_to_its_return() {
         let code: [&[u8]; 8] = [
@@ -608,7 +611,7 @@ mod tests {
         assert_eq!(frames(&code), [entry, own, own, kept, kept, own, entry, None]);
     }
 
-    /// As HotSpot's interpreter does it: what it jumps to returns to where it takes rsp from its frame.
+    /// As in HotSpot's interpreter: the code that it jumps to returns to code that takes rsp from its frame.
     #[test]
     fn where_code_goes_on_by_its_pointer() {
         let code: [&[u8]; 4] = [&[0xff, 0xe0], &[0x48, 0x8b, 0x65, 0xf0], &[0x31, 0xc0], &[0xff, 0xe3]];

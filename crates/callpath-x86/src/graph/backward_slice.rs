@@ -1,12 +1,12 @@
-//! Backward slices of indirect jumps: the linear expression of a target, followed back along every way to the jump.
+//! Backward slices of indirect jumps: the linear expression of a target, followed back along every path to the jump.
 //!
 //! The target is `outer`, or `outer + load(address)`, both sums of registers and memory words with factors. An
-//! instruction that defines one of them is put in its place, as Cifuentes and Van Emmerik 1999 do in a slice; here
-//! several ways to the jump are kept apart, so that `base` and `table` of one way never meet those of another. A word
-//! with a factor above one is the index: what compares it on the way bounds the table.
+//! instruction that defines one of these is substituted for it, as Cifuentes and Van Emmerik 1999 do in a slice. Here
+//! paths are kept apart, so that `base` and `table` of different paths never mix. A word with a factor above one is the
+//! index: a comparison of it on the path bounds the table.
 //!
-//! What is gone back over grows with the procedure's length, not with its square: once the index is done with, all jumps
-//! whose tables' addresses come from one register have the rest of the way in common, and a budget bounds all of it.
+//! The work grows with the procedure's length, not with its square: once the index is resolved, all jumps whose tables'
+//! addresses come from one register share the rest of the path. A budget bounds the total.
 
 mod back_substitution;
 mod linear_expression;
@@ -22,56 +22,57 @@ pub(super) use query::{Source, Table};
 
 use crate::instruction::{Control, Instruction};
 
-/// One block on the way, with its predecessors and how control comes from them.
+/// The blocks of a procedure and the ways between them.
 pub(super) trait Ways {
-    /// The instructions of a block, in order, with the addresses where they end.
+    /// The instructions of a block, in order, with the addresses of their ends.
     fn instructions(&self, block: u32) -> Vec<(u64, Instruction)>;
-    /// The blocks that lead to a block; where a branch does, whether it is taken.
+    /// The predecessors of a block; for those that end with a branch, whether it is taken.
     fn predecessors(&self, block: u32) -> &[(u32, Option<bool>)];
-    /// Control comes here from nowhere that is known.
+    /// Whether control comes here from an unknown origin.
     fn is_root(&self, block: u32) -> bool;
 }
 
-/// One jump may take this part of what the budget has left, and so much if there is: none uses up what others need.
+/// One jump may use this fraction of the remaining budget, and at least `LEAST_SHARE` if that much is left: no jump
+/// uses up what others need.
 const SHARE_OF_JUMP: usize = 4;
 const LEAST_SHARE: usize = 10_000;
-/// At so many ends of blocks at most the bound of one jump's index is looked for. Before them it is taken for unbounded: what is
-/// left of the query then is most often that of other jumps, too.
+/// At how many ends of blocks one jump's index bound is searched for. Beyond them the index counts as unbounded: the
+/// rest of the query is then mostly shared with other jumps.
 const MAX_OPEN: usize = 1000;
 
-/// All queries of one procedure. What was found for one jump holds for the others.
+/// All queries of one procedure. Results for one jump are reused for the others.
 pub(super) struct BackwardSlices<'w, W: Ways> {
     ways: &'w W,
     instructions: FxHashMap<u32, Vec<(u64, Instruction)>>,
-    /// Distinct queries, which are few, by their numbers.
+    /// Distinct queries, which are few, by number.
     queries: Vec<Query>,
     query_numbers: FxHashMap<Query, u32>,
     /// By block and query.
     numbers: FxHashMap<(u32, u32), u32>,
     nodes: Vec<Node>,
     edges: Vec<Edge>,
-    /// What nodes came to that jumps have in common.
+    /// Results of nodes that jumps share.
     behind: FxHashMap<Vec<u32>, Rc<[Source]>>,
-    /// The last search that came to a node.
+    /// By node: the last search that reached it.
     seen: Vec<u32>,
     searches: u32,
-    /// So many instructions, and ways between blocks, may still be gone back over.
+    /// How many more instructions, and ways between blocks, may be traced back.
     budget: usize,
 }
 
-/// A query at the end of a block: what it came to, and what it turned into at the ends of the blocks before.
+/// A query at the end of a block: its result, and the queries at the ends of the preceding blocks.
 #[derive(Clone, Default)]
 struct Node {
     source: Option<Source>,
-    /// In [`BackwardSlices::edges`].
+    /// A range in [`BackwardSlices::edges`].
     before: Range<u32>,
 }
 
-/// To what a query turned into.
+/// The query at a preceding block.
 struct Edge {
     node: u32,
-    /// What is known of the table from here on back. The node's query does without, so that jumps through different tables have it
-    /// in common: most of the way goes to where a register got the address.
+    /// What is known of the table from here backwards. It is not part of the node's query, so jumps through different
+    /// tables share the node: most of the path leads to where a register got the address.
     known: Option<Known>,
 }
 
@@ -99,18 +100,18 @@ impl<'w, W: Ways> BackwardSlices<'w, W> {
         }
     }
 
-    /// What the budget has left.
+    /// The remaining budget.
     pub(super) fn left(&self) -> usize {
         self.budget
     }
 
-    /// The instruction at the end of a block, and the address where it ends.
+    /// The instruction at the end of a block, and the address of its end.
     pub(super) fn last(&mut self, block: u32) -> Option<(u64, Instruction)> {
         let ways = self.ways;
         self.instructions.entry(block).or_insert_with(|| ways.instructions(block)).last().copied()
     }
 
-    /// Where the target of the jump at the end of `block` comes from: distinct sources.
+    /// The distinct sources of the target of the jump at the end of `block`.
     pub(super) fn of_jump(&mut self, block: u32) -> Vec<Source> {
         let Some(query) = self.last(block).and_then(|(next, jump)| Query::of_jump(&jump, next)) else {
             return Vec::new();
@@ -142,8 +143,8 @@ impl<'w, W: Ways> BackwardSlices<'w, W> {
         sources
     }
 
-    /// The distinct sources of all queries that some turned into. Those that do without what is known of a table are put to
-    /// `tables` instead, by what is known.
+    /// Collects the distinct sources of all queries that those of `pending` turned into. Queries without what is known
+    /// of a table are added to `tables` instead, by what is known.
     fn collect(&mut self, mut pending: Vec<u32>, sources: &mut Vec<Source>, tables: &mut Vec<(Known, Vec<u32>)>) {
         self.searches += 1;
         self.seen.resize(self.nodes.len(), 0);
@@ -169,7 +170,7 @@ impl<'w, W: Ways> BackwardSlices<'w, W> {
         }
     }
 
-    /// The distinct sources of all queries that some turned into, which have been followed.
+    /// The distinct sources of all queries that those of `nodes` turned into; they have been followed.
     fn behind(&mut self, nodes: Vec<u32>) -> Rc<[Source]> {
         if let Some(known) = self.behind.get(&nodes) {
             return Rc::clone(known);
@@ -181,7 +182,7 @@ impl<'w, W: Ways> BackwardSlices<'w, W> {
         sources
     }
 
-    /// The number of a query.
+    /// The number of a query, which is added if it is new.
     fn query(&mut self, query: Query) -> u32 {
         let new = self.queries.len() as u32;
         let queries = &mut self.queries;
@@ -191,7 +192,7 @@ impl<'w, W: Ways> BackwardSlices<'w, W> {
         })
     }
 
-    /// The number of a query at the end of a block; it is to be followed if it is new.
+    /// The number of a query at the end of a block; if it is new, it is added to `pending`.
     fn node(&mut self, block: u32, query: u32, pending: &mut Vec<Pending>) -> u32 {
         let new = self.nodes.len() as u32;
         let node = *self.numbers.entry((block, query)).or_insert(new);
@@ -202,7 +203,7 @@ impl<'w, W: Ways> BackwardSlices<'w, W> {
         node
     }
 
-    /// Goes back over a block. `open` counts where the bound of an index was looked for.
+    /// Traces a query back over a block. `open` counts the blocks where an index's bound was searched for.
     fn follow(&mut self, next: &Pending, open: &mut usize, pending: &mut Vec<Pending>) {
         let ways = self.ways;
         let Some(mut query) = self.queries.get(next.query as usize).cloned() else { return };
@@ -215,7 +216,7 @@ impl<'w, W: Ways> BackwardSlices<'w, W> {
             }
         }
         let instructions = self.instructions.entry(next.block).or_insert_with(|| ways.instructions(next.block));
-        // The last is the jump, or the branch that was come along.
+        // The last instruction is the jump, or the branch that control came along.
         let is_way =
             |control| matches!(control, Control::Branch | Control::Jump | Control::JumpIndirect | Control::Call);
         let skipped = usize::from(instructions.last().is_some_and(|(_, last)| is_way(last.control())));

@@ -1,7 +1,7 @@
-//! The blocks of one procedure: where control goes from its entry, cut where it comes together.
+//! The blocks of one procedure: the code that control reaches from its entry, cut where control joins.
 //!
-//! The sweep has decoded every instruction: its events between two positions are all that blocks are built from. Where
-//! control comes to the middle of one of its instructions, a few are decoded anew.
+//! The sweep has decoded every instruction; blocks are built from its events alone. Where control reaches the middle of
+//! a decoded instruction, a few instructions are decoded anew.
 
 mod endings;
 mod finish;
@@ -18,16 +18,18 @@ use crate::graph::resolution::Resolution;
 use crate::graph::steps::{Step, StepKind};
 use crate::graph::{ProcedureGraph, jump_tables};
 
-/// Tables whose cases jump through tables whose cases jump are looked through so often.
+/// How often tables are resolved anew: the cases of one may jump through others.
 const MAX_ROUNDS: usize = 32;
-/// So many instructions are decoded where the sweep has others.
+/// The most instructions that are decoded where the sweep has others.
 const MAX_STRAY: usize = 64;
-/// So many instructions, and ways between blocks, are gone back over for tables, for each event of a procedure, and at least.
+/// How many instructions, and ways between blocks, are traced back to find tables: for each event of a procedure, and
+/// at least.
 const BUDGET_FOR_EVENT: usize = 150;
 const LEAST_BUDGET: usize = 40_000;
 
 impl ModuleFlow<'_> {
-    /// The graph of a procedure; an empty one if there is no such procedure. Takes time in proportion to its length.
+    /// The graph of a procedure; empty if there is no such procedure. Takes time in proportion to the procedure's
+    /// length.
     pub fn graph(&self, procedure: usize) -> ProcedureGraph {
         let Some(mut procedure) = Procedure::new(self, self.members_of(procedure)) else {
             return ProcedureGraph::default();
@@ -44,7 +46,7 @@ impl ModuleFlow<'_> {
 }
 
 impl Procedure<'_, '_> {
-    /// Control comes to `at`, where a block begins.
+    /// Control reaches `at`, where a block begins.
     fn arrive(&mut self, at: u32) {
         if self.is_inside(at) {
             self.pending.push(at);
@@ -83,7 +85,7 @@ impl Procedure<'_, '_> {
                 self.arrive(pad);
             }
             match step.kind {
-                // Control may leave behind it: a block ends.
+                // Control may go to the landing pad: the block ends after it.
                 StepKind::Call if pad.is_some() => return self.arrive(step.end),
                 StepKind::Call => {}
                 StepKind::Branch => {
@@ -106,7 +108,7 @@ impl Procedure<'_, '_> {
         self.arrive(stretch_end);
     }
 
-    /// Decodes what the sweep has other instructions for, up to where it has the same.
+    /// Decodes instructions where the sweep has others, up to where both agree.
     fn stray(&mut self, at: u32) {
         let Some(stretch_end) = self.stretch_at(at).map(|stretch| stretch.end) else { return };
         let Some(mut instructions) = Instructions::new(&self.flow.code.code_map, at) else { return };
@@ -141,7 +143,7 @@ impl Procedure<'_, '_> {
         self.strays.insert(at, block);
     }
 
-    /// Resolves the indirect jumps that control has come to, until no new ones are met.
+    /// Resolves the indirect jumps that control reaches, until there are no new ones.
     fn resolve(&mut self, budget: &mut usize) {
         for _ in 0..MAX_ROUNDS {
             let is_reached = |step: &Step| step.kind == StepKind::JumpIndirect && step.from != NOWHERE;
@@ -151,7 +153,7 @@ impl Procedure<'_, '_> {
             let blocks = self.raw_blocks();
             let mut has_news = false;
             let mut kept = Vec::new();
-            // What was found before, and now: the copies of a jump have both in common.
+            // The earlier and the new result: copies of a jump share both.
             let mut merged: FxHashMap<(*const Resolution, *const Resolution), Rc<Resolution>> = FxHashMap::default();
             for (step, now) in jump_tables::resolve(self, &blocks, budget) {
                 let before = self.resolved.get(&step).map(Rc::clone);
@@ -174,7 +176,7 @@ impl Procedure<'_, '_> {
                     Some(before) => Resolution::merge(before, &now),
                     None => Rc::clone(&now),
                 };
-                // Until the round ends `before` is kept: no other may come to be where it is.
+                // `before` is retained until the round ends, so that its address is not reused.
                 kept.extend(before);
                 self.resolved.insert(step, Rc::clone(&all));
                 merged.insert(pair, all);
@@ -185,7 +187,7 @@ impl Procedure<'_, '_> {
         }
     }
 
-    /// Follows control from all code that it does not come to, but padding. Whether there was any.
+    /// Follows control from all code that it has not reached, except padding. Returns whether there was any.
     fn walk_gaps(&mut self) -> bool {
         let mut has_gaps = false;
         for index in 0..self.stretches.len() {
@@ -195,7 +197,7 @@ impl Procedure<'_, '_> {
                 let Some(&Step { at: step_at, end: step_end, from, kind, .. }) = self.steps.get(step) else { break };
                 if from > at && step_at >= at {
                     let root = self.flow.code.padding_end(at, step_at.min(from).min(end));
-                    // Who does not come to a trap alone loses nothing.
+                    // A lone trap need not be reached.
                     if root < from.min(end) && (root < step_at || kind != StepKind::Trap) {
                         has_gaps = true;
                         self.extra_roots.push(root);

@@ -1,8 +1,8 @@
-//! Which stretches of code make up one procedure: its hot part, and the cold ones that only it leads to.
+//! Joins fragments of code into procedures: a hot part, and the cold parts that only it leads to.
 //!
-//! A fragment begins a procedure if it is called, if its address is taken, or if a symbol says so. Any other belongs to
-//! the procedure that it exchanges jumps with: a jump into the middle of a fragment stays in the procedure, while one to
-//! its start may be a tail call.
+//! A fragment begins a procedure if it is called, if its address is taken, or if a symbol names it. Any other belongs
+//! to the procedure that it exchanges jumps with: a jump into the middle of a fragment stays in the procedure, while
+//! one to its start may be a tail call.
 
 use std::ops::Range;
 
@@ -20,9 +20,9 @@ use crate::sweep::{EventKind, Sweep};
 pub(super) struct CodeFragment {
     pub(super) start: u32,
     pub(super) end: u32,
-    /// Procedures begin like this.
+    /// Whether a procedure begins here.
     pub(super) is_entry: bool,
-    /// No procedure begins like this.
+    /// Whether no procedure begins here.
     pub(super) is_part: bool,
     is_aligned: bool,
     /// Its bounds were given.
@@ -31,9 +31,9 @@ pub(super) struct CodeFragment {
 
 /// Code whose address is taken.
 pub(super) struct Taken {
-    /// In data.
+    /// Those whose addresses are in data.
     in_data: Bitmap,
-    /// There, or by an instruction.
+    /// These, and those whose addresses an instruction takes.
     pub(super) all: Bitmap,
 }
 
@@ -52,7 +52,7 @@ impl Taken {
     }
 }
 
-/// The code, cut: at the bounds that are given, and elsewhere where procedures seem to begin.
+/// The code, cut at the given bounds, and elsewhere where procedures seem to begin.
 pub(super) fn code_fragments(input: &GraphInput<'_>, code: &ModuleCode<'_>, taken: &Taken) -> Vec<CodeFragment> {
     let ModuleCode { code_map, sweep, sure_starts: sure, .. } = code;
     let mut given: Vec<(Range<u32>, FragmentKind)> = Vec::new();
@@ -66,13 +66,13 @@ pub(super) fn code_fragments(input: &GraphInput<'_>, code: &ModuleCode<'_>, take
     let mut push = |range: Range<u32>, kind: FragmentKind, is_given: bool| {
         let start = range.start;
         let is_part = kind == FragmentKind::Part && !sweep.call_targets.get(start);
-        // An instruction may refer to data between the code.
+        // An instruction may refer to data among the code.
         let is_taken = if is_given || input.fragments.is_empty() { &taken.all } else { &taken.in_data };
         let is_entry = !is_part && (kind == FragmentKind::Entry || is_called(start) || is_taken.get(start));
         let is_aligned = code_map.is_aligned(start);
         code_fragments.push(CodeFragment { start, end: range.end, is_entry, is_part, is_aligned, is_given });
     };
-    // Where to cut inside: control does not fall to there, or a symbol says so.
+    // Cut inside where control does not fall through, or where a symbol names a procedure.
     let cuts = |range: Range<u32>| {
         let sure = sure.range(range.start + 1, range.end);
         let called = sweep.call_targets.range(range.start + 1, range.end);
@@ -89,7 +89,7 @@ pub(super) fn code_fragments(input: &GraphInput<'_>, code: &ModuleCode<'_>, take
             let next = given.get(index).filter(|(range, _)| range.start < part.end());
             let (range, kind, is_given) = match next {
                 Some((range, _)) if range.start < at => {
-                    // It overlaps with the one before.
+                    // It overlaps the one before.
                     index += 1;
                     if range.end <= at {
                         continue;
@@ -102,7 +102,7 @@ pub(super) fn code_fragments(input: &GraphInput<'_>, code: &ModuleCode<'_>, take
                     (at..end, *kind, true)
                 }
                 _ => {
-                    // No bounds are given: up to the next that are, without the padding in front.
+                    // Without given bounds: up to the next that are given, without the padding in front.
                     let end = next.map_or(part.end(), |(range, _)| range.start);
                     let from = behind_padding(code_map, at, end);
                     if from >= end {
@@ -147,34 +147,34 @@ fn behind_padding(code_map: &CodeMap<'_>, at: u32, end: u32) -> u32 {
     }
 }
 
-/// The index of the fragment that a position lies in.
+/// The index of the fragment that contains a position.
 pub(super) fn index_at(code_fragments: &[CodeFragment], at: u32) -> Option<u32> {
     let index = code_fragments.partition_point(|fragment| fragment.start <= at).checked_sub(1)?;
     code_fragments.get(index).filter(|fragment| at < fragment.end).map(|_| index as u32)
 }
 
-/// How one fragment is linked with another that begins a procedure.
+/// How a fragment is linked with another, of which at least one begins a procedure.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Link {
-    /// A jump into the middle, one way or the other, or an exception that lands there.
+    /// A jump into the middle, in either direction, or an exception that lands there.
     Inside,
     /// A jump to the start.
     Start,
 }
 
-/// The procedures, by ascending start of their first fragments: for each a range of the list of its fragments' indices.
+/// The procedures, by ascending start of their first fragments: for each, its range in the list of fragments' indices.
 pub(super) fn procedures(
     code_fragments: &[CodeFragment],
     sweep: &Sweep,
     landing_pads: &[(u32, u32, u32)],
 ) -> (Vec<Range<u32>>, Vec<u32>) {
-    // Links between fragments, by index, of which at least one begins no procedure: `(one, other, how)`.
+    // Links between fragments, of which at least one begins no procedure: `(index, other index, kind)`.
     let mut links: Vec<(u32, u32, Link)> = Vec::new();
     let mut add = |from: u32, to: u32, target: u32| {
         let ends = (code_fragments.get(from as usize), code_fragments.get(to as usize));
         let (Some(source), Some(target_fragment)) = ends else { return };
         let how = if target == target_fragment.start { Link::Start } else { Link::Inside };
-        // What nobody gave bounds of may be data.
+        // Code without given bounds may be data.
         let is_code = source.is_given || source.is_entry;
         if from == to
             || !is_code
@@ -205,12 +205,12 @@ pub(super) fn procedures(
     }
     for &(from, _, pad) in landing_pads {
         if let (Some(from), Some(to)) = (index_at(code_fragments, from), index_at(code_fragments, pad)) {
-            // Even at its start: nobody calls a landing pad.
+            // Also at its start: a landing pad is never called.
             add(from, to, if from == to { pad } else { NOWHERE });
         }
     }
     let mut owners = Owners::new(code_fragments);
-    // What is certain first: jumps into the middle hold a procedure together. Twice, because parts lead to parts.
+    // Certain links first: jumps into the middle of a procedure. Twice, because parts lead to parts.
     let mut doubtful = Vec::new();
     for (from, to, how) in links {
         match how {
@@ -223,7 +223,7 @@ pub(super) fn procedures(
     for jumps in doubtful.chunk_by(|a, b| a.1 == b.1) {
         let to = jumps[0].1;
         let Some(fragment) = code_fragments.get(to as usize) else { continue };
-        // A procedure that is entered by tail calls only looks just like a cold part, but compilers align it.
+        // A procedure that is entered by tail calls only looks like a cold part, but compilers align it.
         let mut sources: Vec<u32> = jumps.iter().map(|&(from, _)| owners.root(from)).collect();
         sources.sort_unstable();
         sources.dedup();
@@ -234,12 +234,12 @@ pub(super) fn procedures(
     owners.lists(code_fragments)
 }
 
-/// Which fragments, by index, belong together: union-find, with at most one entry in each set.
+/// The fragments that belong together, by index: union-find, with at most one entry in each set.
 struct Owners {
     parent: Vec<u32>,
-    /// Of a root: the fragment that begins the procedure.
+    /// For a root: the fragment that begins the procedure.
     entry: Vec<u32>,
-    /// Of a root: how many fragments there are.
+    /// For a root: the number of fragments.
     size: Vec<u32>,
 }
 
@@ -262,14 +262,14 @@ impl Owners {
         of
     }
 
-    /// Two fragments belong to one procedure, unless both have one already: then they share code.
+    /// Joins two fragments into one procedure, unless both have one already: then they share code.
     fn join(&mut self, a: u32, b: u32) {
         let (a, b) = (self.root(a), self.root(b));
         let (of_a, of_b) = (self.entry[a as usize], self.entry[b as usize]);
         if a == b || (of_a != NOWHERE && of_b != NOWHERE) {
             return;
         }
-        // Fragments of one procedure are few: no ranks are kept.
+        // Procedures have few fragments: no ranks are stored.
         self.parent[b as usize] = a;
         self.size[a as usize] += self.size[b as usize];
         self.entry[a as usize] = of_a.min(of_b);
@@ -283,7 +283,7 @@ impl Owners {
                 (root, index)
             })
             .collect();
-        // Where no fragment surely begins the procedure, the one that does most likely.
+        // If no fragment certainly begins the procedure, the likeliest is chosen.
         let mut firsts = vec![NOWHERE; code_fragments.len()];
         for &(root, index) in &roots {
             let likely = |index: u32| {
@@ -299,7 +299,7 @@ impl Owners {
         let mut keyed: Vec<(u32, bool, u32)> = Vec::with_capacity(roots.len());
         for (root, index) in roots {
             let first = firsts[root as usize];
-            // Without bounds, and with nothing that leads there: data, it seems.
+            // Without bounds and without links: probably data.
             let alone = first == index && self.size[root as usize] == 1;
             if !alone
                 || code_fragments.get(index as usize).is_some_and(|fragment| fragment.is_given || fragment.is_entry)
@@ -319,7 +319,7 @@ impl Owners {
     }
 }
 
-/// The addresses of fragments.
+/// The addresses of a fragment.
 pub(super) fn address_range(code_map: &CodeMap<'_>, fragment: &CodeFragment) -> Range<LinkAddr> {
     let start = code_map.address(fragment.start);
     start..LinkAddr(start.0 + u64::from(fragment.end - fragment.start))

@@ -1,4 +1,4 @@
-//! Indirect jumps: through which tables they lead where, or out of the procedure.
+//! Indirect jumps: their tables and targets, or that they leave the procedure.
 
 use std::rc::Rc;
 
@@ -13,12 +13,12 @@ use crate::graph::resolution::Resolution;
 use crate::graph::stack_heights::StackHeights;
 use crate::graph::steps::StepKind;
 
-/// No table is longer.
+/// The most entries of a table.
 const MAX_ENTRIES: u64 = 1 << 16;
-/// No table without a known bound is longer.
+/// The most entries of a table without a known bound.
 const MAX_UNBOUNDED_ENTRIES: u64 = 4096;
 
-/// What becomes of each indirect jump that control has come to, by its step.
+/// Resolves each indirect jump that control reaches, by its step.
 pub(super) fn resolve(
     procedure: &Procedure<'_, '_>,
     blocks: &[RawBlock],
@@ -33,7 +33,7 @@ pub(super) fn resolve(
     let mut slices = BackwardSlices::new(&ways, *budget);
     let mut stack_heights: Option<StackHeights<'_, PartialGraph<'_, '_, '_, '_>>> = None;
     let mut resolutions = Vec::new();
-    // Copies of a jump have their sources in common.
+    // Copies of a jump share their sources.
     let mut known: FxHashMap<Vec<Source>, Rc<Resolution>> = FxHashMap::default();
     for (block, step) in jumps {
         let Some((next, jump)) = slices.last(block) else { continue };
@@ -100,7 +100,7 @@ fn from_sources(procedure: &Procedure<'_, '_>, sources: &[Source]) -> Resolution
 }
 
 impl Table {
-    /// Where an entry leads.
+    /// The target of an entry.
     fn target(&self, procedure: &Procedure<'_, '_>, slot: u64) -> Option<u64> {
         let data = &procedure.flow.code.data;
         if self.width == 8 && self.outer == 0 {
@@ -121,16 +121,16 @@ impl Table {
     }
 }
 
-/// No procedure begins there, so that no table of procedures leads there.
+/// Whether no procedure begins there, so that no table of procedures leads there.
 fn is_start_of_part(procedure: &Procedure<'_, '_>, target: u32) -> bool {
     procedure.flow.fragment_at(target).is_some_and(|fragment| fragment.is_part && fragment.start == target)
 }
 
-/// What tables hold.
+/// The targets of tables.
 struct TableTargets {
     targets: Vec<u32>,
     addresses: Vec<u64>,
-    /// Of the module's code fragments, those that they lead to and that begin no procedure.
+    /// Indices of the module's code fragments among the targets that begin no procedure.
     fragment_indices: Vec<u32>,
     is_bounded: bool,
     has_procedures: bool,
@@ -153,7 +153,7 @@ impl TableTargets {
         let flow = procedure.flow;
         let Ok(stride) = u64::try_from(table.index.stride) else { return };
         let stride = stride.max(1);
-        // With a bound of the index, entries are counted from where that of index 0 would be.
+        // If the index is bounded, entries are counted from the entry of index 0.
         let skipped = table.begin.wrapping_sub(table.address);
         let skipped = if skipped.is_multiple_of(stride) { skipped / stride } else { 0 };
         let highest = table.index.highest.map(u64::from).filter(|&highest| highest >= skipped);
@@ -167,7 +167,7 @@ impl TableTargets {
         let of_all = entries;
         entries = entries.min(MAX_ENTRIES);
         if !is_checked {
-            // Where something else begins, the table has ended.
+            // The table ends where code refers to other data.
             let references = &flow.code.sweep.data_references;
             let next = references.get(references.partition_point(|&address| address <= begin));
             entries = entries.min(next.map_or(u64::MAX, |next| (next - begin).div_ceil(stride)));
@@ -181,9 +181,9 @@ impl TableTargets {
                 Some(target) if target != procedure.entry && self.is_credible(procedure, target) => {
                     self.targets.push(target);
                 }
-                // Cases that are not possible lead anywhere.
+                // Impossible cases lead anywhere.
                 target if is_checked => self.note_procedure(procedure, target),
-                // Such cases have no code of their own: a jump of another procedure may have taken the place for its own.
+                // Impossible cases have no code of their own: a jump of another procedure may have the same target.
                 Some(target) if is_start_of_part(procedure, target) => {}
                 target => {
                     self.note_procedure(procedure, target);
@@ -192,7 +192,7 @@ impl TableTargets {
             }
             read += 1;
         }
-        // A narrow index, and an entry for each of its values: there is no more to it.
+        // A narrow index with an entry for each of its values: the table is complete.
         let is_bounded = is_checked || (highest.is_some() && read == of_all);
         if self.targets.len() > before {
             self.addresses.push(begin);
@@ -205,7 +205,7 @@ impl TableTargets {
         self.has_procedures |= fragment.is_some_and(|fragment| Some(fragment.start) == target && fragment.is_entry);
     }
 
-    /// A case of this procedure may begin there.
+    /// Whether a case of this procedure may begin there.
     fn is_credible(&mut self, procedure: &Procedure<'_, '_>, target: u32) -> bool {
         let flow = procedure.flow;
         if !flow.code.sweep.boundaries.get(target) {

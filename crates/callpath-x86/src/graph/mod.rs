@@ -1,9 +1,9 @@
-//! Control flow graphs: the blocks of each procedure of a module, and where control goes from each.
-//! No frames, files or source lines here.
+//! Control flow graphs: the blocks of each procedure of a module, and where control goes from each. No frames, files or
+//! source lines here.
 //!
-//! The way of the data: [`GraphInput`] -> [`ModuleFlow`]: a sweep over all code, fragments put together to procedures
-//! (`fragments`) -> for each procedure, alone, a [`ProcedureGraph`] (`blocks`), whose indirect jumps are traced back to
-//! their tables (`backward_slice`, `jump_tables`) or out of the procedure (`stack_heights`).
+//! Data flow: [`GraphInput`] -> [`ModuleFlow`]: a sweep over all code, fragments joined into procedures (`fragments`)
+//! -> for each procedure, separately, a [`ProcedureGraph`] (`blocks`), whose indirect jumps are traced back to their
+//! tables (`backward_slice`, `jump_tables`) or out of the procedure (`stack_heights`).
 
 mod backward_slice;
 mod blocks;
@@ -24,43 +24,43 @@ use callpath_format::address::LinkAddr;
 use crate::input::CodeInput;
 pub use module_flow::{ModuleFlow, fuzz_graph, merged};
 
-/// A module's code, and what is known of its procedures' bounds. All slices may be in any order, overlap and lie.
+/// A module's code, and known bounds of its procedures. All slices may be in any order, overlap, and be wrong.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GraphInput<'a> {
-    /// The code. Nothing in it is taken as known otherwise: [`CodeInput::known`] is not looked at.
+    /// The code. [`CodeInput::known`] is ignored: all of it is analysed.
     pub code: CodeInput<'a>,
-    /// Stretches that each belong to one procedure. Code outside of them is cut where procedures seem to begin.
+    /// Ranges that each belong to one procedure. Code outside them is cut where procedures seem to begin.
     pub fragments: &'a [Fragment],
-    /// Where exceptions land.
+    /// The landing pads of exceptions.
     pub landing_pads: &'a [LandingPad],
 }
 
 /// Code that belongs to one procedure, from its first instruction to one past its last.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fragment {
-    /// Where.
+    /// Its addresses.
     pub code: Range<LinkAddr>,
-    /// What its beginning is.
+    /// The kind of its beginning.
     pub kind: FragmentKind,
 }
 
-/// What the beginning of a fragment is.
+/// The kind of a fragment's beginning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FragmentKind {
     /// A procedure's first instruction.
     Entry,
-    /// Surely no procedure's first instruction: there is a frame already.
+    /// Not a procedure's first instruction: there is a frame already.
     Part,
-    /// Nobody says.
+    /// Not known.
     Unknown,
 }
 
-/// Exceptions of some calls land at one place.
+/// The landing pad of the exceptions of some calls.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LandingPad {
-    /// The calls: their instructions lie here.
+    /// The calls: their instructions are in this range.
     pub calls: Range<LinkAddr>,
-    /// Where control goes on.
+    /// Where control continues.
     pub pad: LinkAddr,
 }
 
@@ -71,14 +71,15 @@ pub struct ProcedureGraph {
     pub entry: LinkAddr,
     /// Its code, the fragment with the entry first, the others by address.
     pub fragments: Vec<Range<LinkAddr>>,
-    /// By ascending start. They are disjoint, but for instructions that control enters in their middle.
+    /// By ascending start. They are disjoint, except for instructions that control also enters in the middle.
     pub blocks: Vec<Block>,
-    /// Successors of all blocks, as indices in `blocks`: see [`ProcedureGraph::successors`]. Those of a copied jump stand here once.
+    /// Successors of all blocks, as indices in `blocks`: see [`ProcedureGraph::successors`]. Those of a copied jump are
+    /// listed once.
     pub edges: Vec<u32>,
-    /// How control goes along each of `edges`.
+    /// The kind of each of `edges`.
     pub kinds: Vec<EdgeKind>,
-    /// The block at the entry, and those that nothing seen here leads to: landing pads that are not known, targets of jumps that
-    /// could not be followed, dead code.
+    /// The block at the entry, and those that no known edge leads to: landing pads that are not known, targets of jumps
+    /// that could not be followed, dead code.
     pub roots: Vec<u32>,
     /// By ascending address.
     pub calls: Vec<CallSite>,
@@ -86,14 +87,14 @@ pub struct ProcedureGraph {
     pub tables: Vec<JumpTable>,
 }
 
-/// Instructions that are run one after the other.
+/// A sequence of instructions that control enters at the first and leaves at the last.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Block {
     /// From its first instruction to one past its last.
     pub code: Range<LinkAddr>,
     /// How it ends.
     pub terminator: Terminator,
-    /// In [`ProcedureGraph::edges`]; copies of a jump have them in common.
+    /// A range in [`ProcedureGraph::edges`], which copies of a jump share.
     edges: Range<u32>,
     first_copy: Option<u32>,
 }
@@ -107,11 +108,11 @@ pub enum EdgeKind {
     NotTaken,
     /// Along a conditional jump.
     Taken,
-    /// Along a jump to one place.
+    /// Along a jump to one address.
     Jump,
     /// Along a jump through a table.
     Table,
-    /// From a call that comes back.
+    /// From a call that returns.
     AfterCall,
     /// From a call whose exception lands in the procedure.
     LandingPad,
@@ -120,12 +121,12 @@ pub enum EdgeKind {
 /// How a block ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Terminator {
-    /// The next block begins, because control comes there from elsewhere, too, or because the last instruction is a call whose
-    /// exceptions land in the procedure: successors are the next block and the landing pad.
+    /// The next block begins, because control also arrives there from elsewhere, or because the last instruction is a
+    /// call whose exceptions land in the procedure: successors are the next block and the landing pad.
     FallsThrough,
-    /// A jump to one place.
+    /// A jump to one address.
     Jump,
-    /// A conditional jump: successors are the next instruction and the target, if both lie in the procedure.
+    /// A conditional jump: successors are the next instruction and the target, if both are in the procedure.
     Branch,
     /// A conditional jump to another procedure; the successor is the next instruction.
     BranchOut(LinkAddr),
@@ -137,34 +138,34 @@ pub enum Terminator {
     NoReturnCall,
     /// A return.
     Return,
-    /// A jump to another procedure, or control that runs on into it; the target is not known of a jump to where a
-    /// register or memory says.
+    /// A jump to another procedure, or control that falls through into it. `None`: an indirect jump whose target is
+    /// unknown.
     TailCall(Option<LinkAddr>),
     /// A jump into the middle of another procedure: code that both share.
     SharedTail(LinkAddr),
-    /// An instruction that goes nowhere (`ud2`, `hlt`), or bytes that are none.
+    /// An instruction after which control does not continue (`ud2`, `hlt`), or bytes that are not an instruction.
     Trap,
-    /// Control runs over the end of the code.
+    /// Control falls through the end of the code.
     RunsOut,
 }
 
-/// A call, jumps that replace one not counted: see [`Terminator::TailCall`].
+/// A call, except jumps that replace one: see [`Terminator::TailCall`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CallSite {
-    /// The instruction.
+    /// The call instruction.
     pub code: Range<LinkAddr>,
-    /// What is called, if it is a place in this module.
+    /// The called address, if it is known and in this module.
     pub target: Option<LinkAddr>,
-    /// It may come back.
+    /// Whether it may return.
     pub returns: bool,
 }
 
-/// Where a jump through a table may lead.
+/// The targets of a jump through a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct JumpTable {
     /// The jump.
     pub jump: LinkAddr,
-    /// First entries; a jump may be shared by several tables.
+    /// Addresses of the first entries; one jump may use several tables.
     pub addresses: Vec<LinkAddr>,
     /// Sorted, distinct.
     pub targets: Arc<[LinkAddr]>,
@@ -175,40 +176,42 @@ pub struct JumpTable {
 /// How the number of a table's entries is known.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum TableEnd {
-    /// The code compares or masks the index on every way to the jump.
+    /// The code compares or masks the index on every path to the jump.
     Bound,
-    /// Entries are those that lead to instructions of the procedure, up to the next thing that code refers to.
+    /// The entries are those with targets in the procedure, up to the next address that code refers to.
     Contents,
 }
 
 impl ProcedureGraph {
-    /// Where control goes from a block, as indices in [`ProcedureGraph::blocks`]. Empty if there is no such block.
+    /// The blocks that control reaches from a block, as indices in [`ProcedureGraph::blocks`]. Empty if there is no
+    /// such block.
     pub fn successors(&self, block: u32) -> &[u32] {
         let Some(block) = self.blocks.get(block as usize) else { return &[] };
         self.edges.get(block.edges.start as usize..block.edges.end as usize).unwrap_or(&[])
     }
 
-    /// Where control goes from a block within the procedure, and how. Where it leaves it [`Block::terminator`] says.
+    /// The blocks of the procedure that control reaches from a block, and how. [`Block::terminator`] tells where
+    /// control leaves the procedure.
     pub fn edges_of(&self, block: u32) -> impl Iterator<Item = (u32, EdgeKind)> + '_ {
         let edges = self.blocks.get(block as usize).map_or(0..0, |block| block.edges.clone());
         let kinds = self.kinds.get(edges.start as usize..edges.end as usize).unwrap_or(&[]);
         self.successors(block).iter().copied().zip(kinds.iter().copied())
     }
 
-    /// If a block ends with one of several jumps through the same tables, the first block that does: compilers copy the jump of a
-    /// computed `goto` to the end of each case.
+    /// If a block ends with one of several jumps through the same tables: the first block that does. Compilers copy the
+    /// jump of a computed `goto` to the end of each case.
     pub fn copied_jump(&self, block: u32) -> Option<u32> {
         self.blocks.get(block as usize)?.first_copy
     }
 
-    /// The block that an address lies in. Of overlapping ones, the one that begins last.
+    /// The block that contains an address; of overlapping ones, the one that begins last.
     pub fn block_at(&self, address: LinkAddr) -> Option<u32> {
         let after = self.blocks.partition_point(|block| block.code.start <= address);
         let block = self.blocks.get(after.checked_sub(1)?)?;
         block.code.contains(&address).then_some(after as u32 - 1)
     }
 
-    /// Indirect jumps that could not be followed.
+    /// The number of indirect jumps that could not be followed.
     pub fn unresolved(&self) -> usize {
         self.blocks.iter().filter(|block| block.terminator == Terminator::Unresolved).count()
     }

@@ -1,5 +1,5 @@
-//! All of a module that the graphs of its procedures are built from.
-//! It does not change: procedures can be looked at in any order, on any thread.
+//! Everything about a module that the graphs of its procedures are built from. It does not change: procedures can be
+//! analysed in any order, on any thread.
 
 use std::ops::Range;
 
@@ -14,24 +14,24 @@ use crate::graph::{Fragment, FragmentKind, GraphInput, LandingPad, ProcedureGrap
 use crate::input::CodeInput;
 use crate::instruction::Instruction;
 
-/// A module's control flow, found once; the graph of each procedure is built from it when it is asked for.
+/// A module's control flow, found once. The graph of each procedure is built from it on request.
 pub struct ModuleFlow<'a> {
     pub(super) code: ModuleCode<'a>,
-    /// Procedures that code may call which is not in the module: symbols, and those whose addresses are taken.
+    /// Procedures that code outside the module may call: those of symbols, and those whose addresses are taken.
     reached: Bitmap,
     /// Sorted, disjoint.
     pub(super) code_fragments: Vec<CodeFragment>,
-    /// For each procedure, the indices of its fragments, as a range of `members`: the one with the entry first.
+    /// For each procedure, the indices of its fragments as a range of `members`: the one with the entry first.
     pub(super) procedures: Vec<std::ops::Range<u32>>,
     pub(super) members: Vec<u32>,
-    /// For each fragment, its procedure, or the greatest number.
+    /// For each fragment, its procedure; `u32::MAX`: none.
     owners: Vec<u32>,
-    /// `(from, to, pad)` of calls whose exceptions land, sorted.
+    /// `(from, to, pad)` of calls with a landing pad, sorted.
     pub(super) landing_pads: Vec<(u32, u32, u32)>,
 }
 
 impl<'a> ModuleFlow<'a> {
-    /// Looks at all code once: takes time in proportion to its length.
+    /// Reads all code once: takes time in proportion to its length.
     pub fn new(input: &GraphInput<'a>) -> ModuleFlow<'a> {
         let stretches = input.fragments.iter().map(|fragment| &fragment.code);
         let code = ModuleCode::read(&CodeInput { known: &[], ..input.code }, stretches);
@@ -52,53 +52,53 @@ impl<'a> ModuleFlow<'a> {
         ModuleFlow { owners, reached, code, code_fragments, procedures, members, landing_pads }
     }
 
-    /// How many procedures there are.
+    /// The number of procedures.
     pub fn len(&self) -> usize {
         self.procedures.len()
     }
 
-    /// There are none.
+    /// Whether there are no procedures.
     pub fn is_empty(&self) -> bool {
         self.procedures.is_empty()
     }
 
-    /// There is more code than can be looked at; what is beyond is left out.
+    /// Whether there is more code than can be analysed; the excess is left out.
     pub fn is_cut(&self) -> bool {
         self.code.is_cut
     }
 
-    /// Where a procedure begins; they are in ascending order.
+    /// The address where a procedure begins. Procedures are in ascending order.
     pub fn entry(&self, procedure: usize) -> Option<LinkAddr> {
         let first = *self.members.get(self.procedures.get(procedure)?.start as usize)?;
         self.fragment(first).map(|fragment| self.code.code_map.address(fragment.start))
     }
 
-    /// Whether code that is not in the module may call what is at an address: a symbol says that a procedure begins there, or the
-    /// address is taken.
+    /// Whether code outside the module may call an address: a symbol says that a procedure begins there, or the address
+    /// is taken.
     pub fn is_reached_from_elsewhere(&self, addr: LinkAddr) -> bool {
         self.code.code_map.position(addr.0).is_some_and(|at| self.reached.get(at))
     }
 
-    /// The procedure that an address lies in, as far as is known without its graph.
+    /// The procedure that contains an address, as far as this is known without its graph.
     pub fn procedure_at(&self, addr: LinkAddr) -> Option<usize> {
         let index = self.fragment_index_at(self.code.code_map.position(addr.0)?)?;
         self.owners.get(index as usize).copied().filter(|&owner| owner != u32::MAX).map(|owner| owner as usize)
     }
 
-    /// The indices of a procedure's fragments, the one with its entry first; none if there is no such procedure.
+    /// The indices of a procedure's fragments, the one with its entry first; empty if there is no such procedure.
     pub(super) fn members_of(&self, procedure: usize) -> &[u32] {
         let range = self.procedures.get(procedure).cloned().unwrap_or_default();
         self.members.get(range.start as usize..range.end as usize).unwrap_or(&[])
     }
 
-    /// A fragment, by its index, that begins no procedure, and was not found to belong to one.
+    /// Whether a fragment, by index, neither begins a procedure nor was found to belong to one.
     pub(super) fn is_orphan(&self, index: u32) -> bool {
         let begins = |procedure: &std::ops::Range<u32>| self.members.get(procedure.start as usize).copied();
         let is_entry = self.fragment(index).is_none_or(|fragment| fragment.is_entry);
         !is_entry && self.procedures.binary_search_by_key(&Some(index), begins).is_ok()
     }
 
-    /// The instructions of a stretch of code, with their addresses: up to bytes that are none.
+    /// The instructions of a range of code with their addresses, up to the first bytes that are not one.
     pub(crate) fn instructions(&self, code: &Range<LinkAddr>) -> Vec<(LinkAddr, Instruction)> {
         let start = self.code.code_map.position(code.start.0);
         let Some(mut reader) = start.and_then(|at| Instructions::new(&self.code.code_map, at)) else {
@@ -119,12 +119,12 @@ impl<'a> ModuleFlow<'a> {
         self.code_fragments.get(index as usize)
     }
 
-    /// The fragment that a position lies in.
+    /// The fragment that contains a position.
     pub(super) fn fragment_at(&self, at: u32) -> Option<&CodeFragment> {
         self.fragment(self.fragment_index_at(at)?)
     }
 
-    /// Its index.
+    /// The index of the fragment that contains a position.
     pub(super) fn fragment_index_at(&self, at: u32) -> Option<u32> {
         fragments::index_at(&self.code_fragments, at)
     }
@@ -140,8 +140,8 @@ fn landing_pads(code_map: &CodeMap<'_>, pads: &[LandingPad]) -> Vec<(u32, u32, u
     found
 }
 
-/// Of the graphs of all procedures, those that are none of their own are left out: a table of another procedure was
-/// found to lead into them, and the graph of that one has their code.
+/// Removes graphs that are not procedures of their own: a table of another procedure was found to lead into them, and
+/// its graph has their code.
 pub fn merged(graphs: Vec<ProcedureGraph>) -> Vec<ProcedureGraph> {
     let mut taken: Vec<LinkAddr> =
         graphs.iter().flat_map(|graph| graph.fragments.iter().skip(1)).map(|fragment| fragment.start).collect();
@@ -149,7 +149,7 @@ pub fn merged(graphs: Vec<ProcedureGraph>) -> Vec<ProcedureGraph> {
     graphs.into_iter().filter(|graph| taken.binary_search(&graph.entry).is_err()).collect()
 }
 
-/// For fuzzing: whatever the bytes are, graphs are built, and control goes from blocks to blocks.
+/// For fuzzing: on any bytes graphs are built, and all edges lead to blocks.
 #[doc(hidden)]
 pub fn fuzz_graph(bytes: &[u8]) {
     let base = LinkAddr(0x1000);

@@ -1,4 +1,4 @@
-//! The control flow graph of a procedure some of whose jumps are not understood yet.
+//! The control flow graph of a procedure in which some jumps are not resolved yet.
 
 use std::rc::Rc;
 
@@ -12,27 +12,27 @@ use crate::graph::procedure::{Procedure, RawBlock};
 use crate::graph::resolution::Resolution;
 use crate::instruction::Instruction;
 
-/// The blocks of a procedure, with the ways between them. Behind the blocks come the tables that jumps lead through: of n copies of a
-/// jump to n places there are 2 * n ways.
+/// The blocks of a procedure, with the ways between them. After the blocks come nodes for the tables of jumps: n copies
+/// of a jump with n targets need only 2 * n ways.
 pub(super) struct PartialGraph<'b, 'p, 'm, 'a> {
     procedure: &'p Procedure<'m, 'a>,
     blocks: &'b [RawBlock],
-    /// For each node the nodes that control goes to.
+    /// For each node its successors.
     successors: Lists<u32>,
-    /// For each node those that lead to it; where a branch does, whether it is taken.
+    /// For each node its predecessors; for those that end with a branch, whether it is taken.
     predecessors: Lists<(u32, Option<bool>)>,
     /// The block at the entry.
     roots: Vec<u32>,
 }
 
-/// A list for each of so many numbers.
+/// A list for each number below a limit.
 struct Lists<T> {
     offsets: Vec<u32>,
     items: Vec<T>,
 }
 
 impl<T> Lists<T> {
-    /// `edges` are sorted by the number that the list is for.
+    /// `edges` must be sorted by `number`.
     fn new<E: Copy>(len: usize, edges: &[E], number: impl Fn(E) -> u32, item: impl Fn(E) -> T) -> Lists<T> {
         let mut offsets = vec![0; len + 1];
         for &edge in edges {

@@ -11,7 +11,7 @@ use crate::graph::module_flow::ModuleFlow;
 use crate::graph::resolution::Resolution;
 use crate::graph::steps::Step;
 
-/// A block before it has a number.
+/// A block without a number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RawBlock {
     pub(super) start: u32,
@@ -26,7 +26,7 @@ pub(super) enum Ending {
     Step(usize),
     /// At the next block, or the end of the stretch.
     Falls,
-    /// As this instruction says, which the sweep does not have.
+    /// As this instruction does; the sweep did not decode it.
     Stray { flow: Flow },
 }
 
@@ -49,14 +49,14 @@ pub(super) struct Procedure<'m, 'a> {
     pub(super) leaders: Vec<u32>,
     pub(super) strays: FxHashMap<u32, RawBlock>,
     pub(super) pending: Vec<u32>,
-    /// Where control begins that comes from nowhere.
+    /// Roots that nothing known leads to.
     pub(super) extra_roots: Vec<u32>,
-    /// What became of indirect jumps, by the index of their step.
+    /// Results for indirect jumps, by the index of their step.
     pub(super) resolved: FxHashMap<usize, Rc<Resolution>>,
 }
 
 impl<'m, 'a> Procedure<'m, 'a> {
-    /// These fragments, by their indices, make it up: the one with its entry first.
+    /// A procedure of these fragments, by index: the one with its entry first.
     pub(super) fn new(flow: &'m ModuleFlow<'a>, members: &[u32]) -> Option<Procedure<'m, 'a>> {
         let entry = members.first().and_then(|&index| flow.fragment(index))?.start;
         let mut procedure = Procedure {
@@ -74,7 +74,7 @@ impl<'m, 'a> Procedure<'m, 'a> {
         Some(procedure)
     }
 
-    /// Adds a fragment, if it is not there already.
+    /// Adds a fragment, unless it was added before.
     pub(super) fn add_fragment(&mut self, index: u32) {
         let Some(fragment) = self.flow.fragment(index) else { return };
         let place = self.stretches.partition_point(|stretch| stretch.start < fragment.start);
@@ -105,7 +105,7 @@ impl<'m, 'a> Procedure<'m, 'a> {
         self.stretch_at(at).is_some()
     }
 
-    /// Where an exception of a call lands. As unwinders do, the last byte of the instruction is asked for.
+    /// The landing pad of a call. Unwinders look it up by the last byte of the instruction.
     pub(super) fn landing_pad(&self, call: &Step) -> Option<u32> {
         let (at, pads) = (call.end.checked_sub(1)?, &self.flow.landing_pads);
         let &(from, to, pad) = pads.get(pads.partition_point(|pad| pad.0 <= at).checked_sub(1)?)?;

@@ -1,10 +1,10 @@
-//! What becomes of an indirect jump.
+//! The result of following an indirect jump.
 
 use std::rc::Rc;
 
 use crate::graph::TableEnd;
 
-/// What becomes of an indirect jump.
+/// The result of following an indirect jump.
 #[derive(Clone, Debug)]
 pub(super) enum Resolution {
     /// It stays in the procedure.
@@ -13,16 +13,16 @@ pub(super) enum Resolution {
         targets: Vec<u32>,
         addresses: Vec<u64>,
         end: TableEnd,
-        /// Of the module's code fragments, those that belong to the procedure because of it.
+        /// Indices of the module's code fragments that belong to the procedure because of it.
         fragment_indices: Vec<u32>,
     },
-    /// It leaves the procedure, for a known position or not.
+    /// It leaves the procedure, to a known position or not.
     Leaves(Option<u32>),
     Unresolved,
 }
 
 impl Resolution {
-    /// What was found before, and what is found when more of the procedure is known.
+    /// Combines an earlier result with one found when more of the procedure is known.
     pub(super) fn merge(before: &Rc<Resolution>, now: &Rc<Resolution>) -> Rc<Resolution> {
         match (&**before, &**now) {
             (
@@ -55,7 +55,7 @@ impl Resolution {
         }
     }
 
-    /// Of a table: where it leads, where it lies, and how its end is known.
+    /// For a table: its targets, its addresses, and how its end is known.
     pub(super) fn table(&self) -> (&[u32], &[u64], TableEnd) {
         match self {
             Resolution::Table { targets, addresses, end, .. } => (targets, addresses, *end),

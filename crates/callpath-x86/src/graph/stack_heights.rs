@@ -1,17 +1,17 @@
-//! Stack heights: how far rsp is from where it was at a procedure's entry. A jump that leaves it there leaves the procedure.
+//! Stack heights: the distance of rsp from its value at a procedure's entry. A jump at height 0 leaves the procedure.
 
 use crate::dataflow::{Analysis, Direction, FlowGraph, solve};
 use crate::graph::backward_slice::Ways;
 use crate::instruction::{Instruction, Operation, Register};
 
-/// Bytes above the entry's rsp, as far as they are known.
+/// Bytes above the entry's rsp, where known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct StackHeight {
     rsp: Option<i64>,
     rbp: Option<i64>,
 }
 
-/// The stack heights at the starts of the blocks that control comes to from the entry.
+/// The stack heights at the starts of the blocks that are reachable from the entry.
 pub(super) struct StackHeights<'w, W> {
     graph: &'w W,
     starts: Vec<Option<StackHeight>>,
@@ -23,7 +23,7 @@ impl<'w, W: Ways + FlowGraph> StackHeights<'w, W> {
         StackHeights { graph, starts: solve(graph, &mut OfBlocks(graph), entry) }
     }
 
-    /// Behind a block, rsp is where it was at the entry.
+    /// Whether rsp is at the entry's value after a block.
     pub(super) fn is_empty_behind(&self, block: u32) -> bool {
         let Some(Some(start)) = self.starts.get(block as usize) else { return false };
         OfBlocks(self.graph).transfer(block, start).rsp == Some(0)
@@ -42,7 +42,7 @@ impl<W: Ways> Analysis for OfBlocks<'_, W> {
         height
     }
 
-    /// Compilers keep the height the same on all ways to a place: the first is as good as any.
+    /// Compilers keep the height equal on all paths to a block: the first one is used.
     fn join(&self, _: &mut StackHeight, _: &StackHeight) -> bool {
         false
     }
@@ -60,7 +60,7 @@ impl StackHeight {
         };
     }
 
-    /// What a register is behind the instruction.
+    /// The value of a register after the instruction.
     fn behind(&self, instruction: &Instruction, register: Register) -> Option<i64> {
         let (from, by) = instruction.sum(register)?;
         let base = match from {

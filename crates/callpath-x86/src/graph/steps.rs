@@ -5,7 +5,7 @@ use crate::graph::module_flow::ModuleFlow;
 use crate::instruction::{Control, Instruction, Operation};
 use crate::sweep::{Event, EventKind};
 
-/// An event of the sweep, as this procedure has it.
+/// An event of the sweep, as it applies to this procedure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     pub(super) at: u32,
@@ -13,7 +13,7 @@ pub(super) struct Step {
     pub(super) end: u32,
     pub(super) kind: StepKind,
     pub(super) target: u32,
-    /// Control comes to it from here on, as far as there is no other event between; `NOWHERE` if it does not come.
+    /// Control reaches it from here on, if no other event comes between; `NOWHERE` if it is not reached.
     pub(super) from: u32,
 }
 
@@ -23,24 +23,24 @@ impl Step {
     }
 }
 
-/// What a step does.
+/// The effect of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum StepKind {
     Branch,
     Jump,
-    /// A jump to where a register or memory says.
+    /// A jump to an address in a register or memory.
     JumpIndirect,
     Return,
-    /// It comes back.
+    /// It returns.
     Call,
     NoReturn,
-    /// A jump that leaves the procedure, who knows where to.
+    /// A jump that leaves the procedure, to a known target or not.
     Leave,
     Trap,
 }
 
 impl ModuleFlow<'_> {
-    /// What an event does in a fragment, where this instruction stands.
+    /// The kind of an event with this instruction in a fragment.
     pub(super) fn kind_of(&self, event: &Event, instruction: &Instruction, fragment: &CodeFragment) -> StepKind {
         let control = instruction.control();
         match event.kind {
@@ -52,7 +52,7 @@ impl ModuleFlow<'_> {
                 let end = event.at + instruction.len();
                 let stops = self.code.is_through_no_return_slot(instruction, self.code.code_map.address(end).0)
                     || !self.code.returns(event.target)
-                    // The sweep takes padding behind a call for a procedure's end, where it does not know one.
+                    // The sweep takes padding after a call for a procedure's end, where it does not know one.
                     || (event.kind == EventKind::Stop && !fragment.is_given);
                 if stops || self.is_padding_up_to(end, fragment.end) { StepKind::NoReturn } else { StepKind::Call }
             }
@@ -64,7 +64,7 @@ impl ModuleFlow<'_> {
         }
     }
 
-    /// There is nothing but padding.
+    /// Whether only padding follows up to `end`.
     fn is_padding_up_to(&self, at: u32, end: u32) -> bool {
         self.code.padding_end(at, end) >= end
     }

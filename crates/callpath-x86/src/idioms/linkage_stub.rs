@@ -1,12 +1,12 @@
 //! The stubs of a procedure linkage table, as linkers write them (System V ABI, section 5.2).
 //!
 //! ```text
-//! [endbr64]; [bnd] jmp [slot]                        what is called
-//! [endbr64]; push index; [bnd] jmp the first stub    where the slot leads until the symbol is bound: the same stub, or another
+//! [endbr64]; [bnd] jmp [slot]                        the called address
+//! [endbr64]; push index; [bnd] jmp the first stub    the slot's target until the symbol is bound: in this stub or another
 //! push [GOT + 8]; [bnd] jmp [GOT + 16]               the first stub
 //! ```
 //!
-//! Which sections hold stubs, and whose they are, `callpath_image::plt` reads of the ELF file.
+//! `callpath_image::plt` reads from the ELF file which sections have stubs, and of which symbols.
 
 use crate::encoding::{behind_endbr64, jump_beside_code, pushes_and_jumps_beside_code, pushes_word_and_jumps};
 use crate::state::{RSP, State};
@@ -19,7 +19,7 @@ pub fn slot(bytes: &[u8], address: u64) -> Option<u64> {
     Some(jump_beside_code(jump)?.address(jump_at))
 }
 
-/// The state where `bytes` begin, if they are the first stub, which others jump to, or that which jumps there.
+/// The state where `bytes` begin, if they are the first stub or one that jumps to it.
 pub(crate) fn entry_state(bytes: &[u8]) -> Option<State> {
     if pushes_and_jumps_beside_code(bytes) {
         // An index was pushed before.

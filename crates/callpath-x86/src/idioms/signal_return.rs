@@ -1,4 +1,4 @@
-//! The code that a signal handler returns to, as the System V ABI and Linux have it: `mov rax, 15; syscall`.
+//! The code that a signal handler returns to, by the System V ABI and Linux: `mov rax, 15; syscall`.
 
 use std::ops::Range;
 
@@ -8,11 +8,11 @@ use callpath_format::register::Reg;
 
 use crate::encoding::SYSCALL;
 
-/// With a constant of 32 bits for rax, and for eax. Both end with `syscall`.
+/// With rax or eax set to a constant of 32 bits. Both end with `syscall`.
 const FORMS: [&[u8]; 2] =
     [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, SYSCALL[0], SYSCALL[1]], &[0xb8, 15, 0, 0, 0, SYSCALL[0], SYSCALL[1]]];
 
-/// Where it stands in `bytes`, as offsets.
+/// The offsets of such code in `bytes`.
 pub(crate) fn find(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> + '_ {
     let form_before = |end: usize| {
         let starts = FORMS.iter().filter_map(move |form| Some((form, end.checked_sub(form.len())?)));
@@ -21,18 +21,18 @@ pub(crate) fn find(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> + '_ {
     system_calls(bytes).filter_map(move |syscall| form_before(syscall + SYSCALL.len()))
 }
 
-/// Whether a frame whose look-up address is `address` lies in it: what called that is the kernel, and what it returns to was
-/// interrupted. `bytes_at`: so many bytes of code at an address.
+/// Whether a frame whose look-up address is `address` is in such code: then the kernel called it, and it returns to
+/// interrupted code. `bytes_at`: this many bytes of code at an address.
 pub fn holds<'b>(address: LinkAddr, bytes_at: impl Fn(LinkAddr, usize) -> Option<&'b [u8]>) -> bool {
     let return_address = LinkAddr(address.0.wrapping_add(1));
     FORMS.iter().any(|form| {
         let at_system_call = LinkAddr(address.0.wrapping_sub((form.len() - SYSCALL.len()) as u64));
-        // The handler's return address, or, sampled inside, either of the two instructions.
+        // The handler's return address, or, if the sample was taken in this code, either of the two instructions.
         [return_address, address, at_system_call].iter().any(|&at| bytes_at(at, form.len()) == Some(form))
     })
 }
 
-/// The frame there: `struct ucontext` lies at rsp, with the registers of the interrupted code.
+/// The frame there: `struct ucontext` is at rsp, with the registers of the interrupted code.
 ///
 /// ```text
 /// CFA = *(rsp + 160)    pc = *(rsp + 168)    reg = *(rsp + 40 + 8 n), in the order of `struct sigcontext`
@@ -49,14 +49,14 @@ pub(crate) fn recipe() -> Recipe {
     recipe
 }
 
-/// Where `syscall` seems to stand, as offsets in `bytes`. Looks at many bytes at once.
+/// Candidates for `syscall`, as offsets in `bytes`. Searches many bytes at once.
 fn system_calls(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
     const STEP: usize = 64;
     let is_at = |offset: usize| bytes.get(offset..offset + 2) == Some(&SYSCALL[..]);
     let is_in = move |from: usize| {
         let first = bytes.get(from..from + STEP).unwrap_or(&[]);
         let second = bytes.get(from + 1..from + 1 + STEP).unwrap_or(&[]);
-        // The last bytes are looked at one by one.
+        // The last bytes are compared one by one.
         let is_short = first.len() != second.len() || first.is_empty();
         let found =
             |found: bool, (&a, &b): (&u8, &u8)| found | ((a == const { SYSCALL[0] }) & (b == const { SYSCALL[1] }));
@@ -77,7 +77,7 @@ mod tests {
             for at in 0..len {
                 let mut bytes = vec![0x0f; len];
                 bytes[at] = 0x05;
-                // One byte in all is the second of a system call, if there is one before it.
+                // The only 0x05 belongs to a system call if a byte precedes it.
                 let expect: Vec<usize> = at.checked_sub(1).into_iter().collect();
                 assert_eq!(system_calls(&bytes).collect::<Vec<_>>(), expect, "{at} of {len}");
             }

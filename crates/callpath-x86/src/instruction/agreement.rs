@@ -1,4 +1,4 @@
-//! What instructions say against what iced-x86 says of each: a shape is made from one instruction and holds for all.
+//! Compares instructions with iced-x86: a shape is built from one instruction, and must hold for all of its encoding.
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction as Iced, InstructionInfoFactory, OpAccess, OpKind,
@@ -9,7 +9,7 @@ use super::{Control, Instruction, LONGEST_BYTES, Operation, Register};
 
 const AT: u64 = 0x40_0000;
 
-/// Numbers that look random, always the same ones.
+/// Pseudo-random numbers, always the same.
 struct Numbers(u64);
 
 impl Numbers {
@@ -80,7 +80,7 @@ impl Checker {
             assert!(ours.may_fault(), "{}", say());
         }
         assert_eq!(ours.stack_change(), i64::from(iced.stack_pointer_increment()), "{}", say());
-        // A shift by 0 reads and changes none, but it is said that it may.
+        // A shift by 0 reads and changes no flags; the shape says that it may.
         assert_eq!(iced.rflags_read() & !u32::from(ours.flags_read().0), 0, "flags read: {}", say());
         assert_eq!(iced.rflags_modified() & !u32::from(ours.flags_written().0), 0, "flags written: {}", say());
         assert_eq!(
@@ -165,7 +165,7 @@ impl Checker {
     }
 }
 
-/// Every opcode of every map, with every prefix and `modrm`; what follows is random.
+/// Every opcode of every map, with every prefix and `modrm`, followed by random bytes.
 #[test]
 fn every_opcode() {
     let mut checker = Checker::new();
@@ -219,7 +219,7 @@ fn every_opcode() {
     assert!(checker.seen > 300_000, "{}", checker.seen);
 }
 
-/// The same of VEX and EVEX.
+/// The same for VEX and EVEX.
 #[test]
 fn every_opcode_of_vectors() {
     let mut checker = Checker::new();
@@ -231,7 +231,7 @@ fn every_opcode_of_vectors() {
             let mut next = || checker.numbers.next() as u8;
             let (map, third) = ((1 + next() % 3) | (next() & 0xe0), next());
             let (first, second, last) = ((next() % 8) | (next() & 0xf0), next() | 4, next());
-            // Often with the register of none.
+            // Often with the encoding for no register.
             let third = if third & 3 == 0 { third } else { third | 0x78 };
             checker.check_filled(&[0xc4, map, third, opcode]);
             checker.check_filled(&[0x62, first, second, last, opcode]);
@@ -240,7 +240,8 @@ fn every_opcode_of_vectors() {
     assert!(checker.seen > 10_000, "{}", checker.seen);
 }
 
-/// By the processor's manual: what touches memory, the stack's too, divides, or asks for an exception; and what does nothing of that.
+/// By the processor's manual: instructions that access memory (including the stack), divide, or raise an exception; and
+/// instructions that do not.
 #[test]
 fn what_may_raise_a_signal() {
     let may_fault = |bytes: &[u8]| Instruction::decode(bytes).unwrap_or_else(|| panic!("{bytes:x?}")).may_fault();
@@ -298,7 +299,7 @@ fn what_may_raise_a_signal() {
     }
 }
 
-/// This program, as far as its code may go.
+/// This program, as far as its code decodes.
 #[test]
 fn a_program() {
     const LEN_BYTES: usize = 2 << 20;

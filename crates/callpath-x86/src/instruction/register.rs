@@ -2,7 +2,7 @@
 
 use iced_x86::Register as Iced;
 
-/// A register as an operand names it: which one, and how much of it. [`Register::NONE`] is no register.
+/// A register as an operand names it: which one, and which part of it. [`Register::NONE`] is no register.
 ///
 /// ```text
 /// 0 to 15     general-purpose, 8 bytes, in the processor's order
@@ -20,7 +20,7 @@ const OTHER: u8 = 70;
 const VECTORS: u8 = 96;
 const VECTORS_END: u8 = 192;
 
-/// Ours for each of iced's.
+/// Our number for each of iced's registers.
 static OURS: [u8; 256] = {
     let mut ours = [OTHER; 256];
     // (first of iced's, first of ours, how many)
@@ -76,7 +76,7 @@ impl Register {
         Register(encoded)
     }
 
-    /// The number of the general-purpose register that it is, or is a part of, in the processor's order.
+    /// The number, in the processor's order, of the general-purpose register that it is, or is a part of.
     #[inline]
     pub(crate) fn general(self) -> Option<usize> {
         match self.0 {
@@ -86,13 +86,13 @@ impl Register {
         }
     }
 
-    /// The same of all eight bytes only.
+    /// As `general`, only for registers of all eight bytes.
     #[inline]
     pub(crate) fn general64(self) -> Option<usize> {
         (self.0 < 16).then_some(usize::from(self.0))
     }
 
-    /// Bytes of a general-purpose register's operand, 0 of others.
+    /// The size of a general-purpose register's operand, bytes; 0 for others.
     #[inline]
     pub(crate) fn general_bytes(self) -> u8 {
         match self.0 {
@@ -113,7 +113,7 @@ impl Register {
         }
     }
 
-    /// Writing it leaves nothing of what the whole register held. (Of a vector register, the upper parts may stay.)
+    /// Whether writing it replaces the whole register. (The upper parts of a vector register may remain.)
     #[inline]
     pub(super) fn is_replaced(self) -> bool {
         self.general_bytes() >= 4

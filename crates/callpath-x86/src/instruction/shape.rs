@@ -1,7 +1,8 @@
-//! What is true of every instruction of one encoding, whatever its operands are: asked of iced-x86 once, and kept.
+//! The shape of an encoding: what is true of all its instructions, whatever their operands are. It is asked from
+//! iced-x86 once, and stored.
 //!
-//! Iced-x86 tells what an instruction reads and writes in some 100 ns. Of two instructions with the same opcode it tells the
-//! same, but for the registers that the operands name.
+//! Iced-x86 takes some 100 ns to report what an instruction reads and writes. The report is the same for two
+//! instructions with the same opcode, except for the registers that the operands name.
 
 use std::sync::OnceLock;
 
@@ -13,7 +14,8 @@ use iced_x86::{
 use super::register::{Register, RegisterSet};
 use super::{Access, Flags};
 
-/// An enum, and all its variants by number: the rest of a table that any number of so many bits has an entry in is the last one.
+/// Defines an enum, and a table of its variants by number. The table has an entry for every number of that many bits;
+/// the rest of it is the last variant.
 macro_rules! numbered {
     ($(#[$of:meta])* $name:ident, $all:ident: $($(#[$of_variant:meta])* $variant:ident,)*) => {
         $(#[$of])*
@@ -40,7 +42,7 @@ macro_rules! numbered {
 }
 
 numbered! {
-    /// What an instruction computes, as far as an analysis has a rule for it. The operands are in Intel's order.
+    /// The operation of an instruction, where an analysis has a rule for it. The operands are in Intel's order.
     Operation, OPERATIONS:
     /// `mov`
     Move,
@@ -48,7 +50,7 @@ numbered! {
     ZeroExtend,
     /// `movsx`, `movsxd`
     SignExtend,
-    /// `cdqe`: rax = eax, extended by its sign.
+    /// `cdqe`: rax = eax, sign-extended.
     SignExtendRax,
     /// `lea`
     LoadAddress,
@@ -82,9 +84,9 @@ numbered! {
     Nop,
     /// `endbr64`
     EndBranch,
-    /// Only the kernel may run it.
+    /// Only the kernel may execute it.
     Privileged,
-    /// Anything else: what it reads and writes says enough.
+    /// Any other: its reads and writes are enough.
     Other,
 }
 
@@ -103,7 +105,7 @@ numbered! {
 
 pub(super) const CONTROL_BITS: u32 = CONTROLS.len().ilog2();
 
-/// What a conditional jump, move or set asks of the flags.
+/// The condition of a conditional jump, move or set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Condition {
     Equal,
@@ -121,12 +123,12 @@ pub(crate) enum Condition {
     Other,
 }
 
-/// An operand's place, and what is done to it.
+/// An operand's position, and how it is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct OperandShape {
     pub(super) is_read: bool,
     pub(super) is_written: bool,
-    /// It is surely written.
+    /// It is always written.
     pub(super) is_always_written: bool,
 }
 
@@ -137,47 +139,47 @@ pub(super) struct Shape {
     pub(super) control: Control,
     pub(super) condition: Option<Condition>,
     pub(super) operands: [OperandShape; 4],
-    /// With the same register twice, the result does not depend on it.
+    /// If both operands are the same register, the result does not depend on it.
     pub(super) clears: bool,
     /// Which operands are registers.
     pub(super) registers: [bool; 4],
-    /// All bits of those of the first two operands that are none.
+    /// All bits set for those of the first two operands that are not registers.
     pub(super) blanks: [u8; 2],
-    /// What else operands are.
+    /// The kinds of the other operands.
     pub(super) layout: Layout,
-    /// Operation and control, as an instruction keeps them.
+    /// Operation and control, as an instruction stores them.
     pub(super) meaning: u8,
     /// Which operand is a constant.
     pub(super) immediate: Option<u8>,
-    /// Bytes of the memory operand.
+    /// The memory operand's size, bytes.
     pub(super) memory_bytes: u16,
     pub(super) memory: Access,
-    /// The memory operand's address is computed: not by a `nop`.
+    /// The memory operand's address is used: not by a `nop`.
     pub(super) uses_address: bool,
-    /// Beside the operands.
+    /// Registers read besides the operands.
     pub(super) reads: RegisterSet,
     pub(super) writes: RegisterSet,
     pub(super) replaces: RegisterSet,
     pub(super) flags_read: Flags,
     pub(super) flags_written: Flags,
     pub(super) flags_replaced: Flags,
-    /// What is added to rsp, without what an operand says.
+    /// What is added to rsp, without what an operand adds.
     pub(super) stack_change: i16,
     pub(super) may_fault: bool,
 }
 
-/// What operands there are beside two registers, a bit each.
+/// The operands beside two registers, a bit each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Layout(u8);
 
 impl Layout {
-    /// Memory, accessed or not, that registers and a displacement say.
+    /// Memory, accessed or not, addressed by registers and a displacement.
     pub(super) const MEMORY: Layout = Layout(1);
     /// A constant.
     pub(super) const CONSTANT: Layout = Layout(2);
     /// The distance of a jump or call.
     pub(super) const DISTANCE: Layout = Layout(4);
-    /// The third or the fourth is a register.
+    /// The third or the fourth operand is a register.
     pub(super) const MORE_REGISTERS: Layout = Layout(8);
 
     #[inline]
@@ -220,7 +222,7 @@ impl Shape {
 const COUNT: usize = 2 * 4936;
 static SHAPES: [OnceLock<Shape>; COUNT] = [const { OnceLock::new() }; COUNT];
 
-/// The shape of an instruction, and its number, by which it is [`known`] from then on.
+/// The shape of an instruction, and the number by which [`known`] finds it from then on.
 #[inline]
 pub(super) fn shape_of(iced: &Iced) -> (u16, &'static Shape) {
     let has_memory = [iced.op0_kind(), iced.op1_kind(), iced.op2_kind(), iced.op3_kind()].contains(&OpKind::Memory);
@@ -229,19 +231,19 @@ pub(super) fn shape_of(iced: &Iced) -> (u16, &'static Shape) {
     (number as u16, shape.unwrap_or(&Shape::NONE))
 }
 
-/// A prefix repeats it. With other operands the same prefixes mean something else, and change nothing here.
+/// Whether a prefix repeats it. With other operations the same prefixes mean something else, and do not matter here.
 #[inline]
 fn is_repeated(iced: &Iced) -> bool {
     (iced.has_rep_prefix() || iced.has_repne_prefix()) && (iced.op_count() == 0 || iced.is_string_instruction())
 }
 
-/// The shape of this number.
+/// The shape with this number.
 #[inline]
 pub(super) fn known(number: u16) -> &'static Shape {
     SHAPES.get(usize::from(number)).and_then(OnceLock::get).unwrap_or(&Shape::NONE)
 }
 
-/// Registers that no instruction uses unless an operand names them, by what they are named with.
+/// Registers that no instruction uses unless an operand names them, and the sizes in which they are named.
 const STAND_INS: [[IcedRegister; 5]; 4] = {
     use IcedRegister::*;
     [
@@ -255,7 +257,7 @@ const STAND_IN_BASE: IcedRegister = IcedRegister::R15;
 
 #[cold]
 fn new_shape(iced: &Iced) -> Shape {
-    // Operands must not name what is used beside them.
+    // Operands must not name registers that are also used implicitly.
     let mut iced = *iced;
     let mut stand_ins = RegisterSet::EMPTY;
     let mut has_memory = false;
@@ -271,7 +273,7 @@ fn new_shape(iced: &Iced) -> Shape {
         }
     }
     if iced.encoding() == EncodingKind::EVEX {
-        // With a mask it may leave parts of its result as they were, and the same code stands for both.
+        // With a mask it may preserve parts of its result, and the same code is used for both.
         iced.set_op_mask(IcedRegister::K1);
         iced.set_zeroing_masking(false);
         iced.set_is_broadcast(false);
@@ -312,12 +314,12 @@ fn new_shape(iced: &Iced) -> Shape {
         memory_bytes: iced.memory_size().size() as u16,
         flags_read: Flags(iced.rflags_read() as u16),
         flags_written: Flags(iced.rflags_modified() as u16),
-        // Undefined is as good as any other value, but some processors leave such a flag as it was.
+        // An undefined flag may have any value, but some processors preserve it.
         flags_replaced: Flags((iced.rflags_written() | iced.rflags_cleared() | iced.rflags_set()) as u16),
         may_fault: false,
         ..Shape::NONE
     };
-    // A shift by 0 and a repetition of none leave the flags alone.
+    // A shift by 0 and a repetition of 0 times preserve the flags.
     if is_shift || repeats {
         shape.flags_replaced = Flags(0);
     }
@@ -364,7 +366,7 @@ fn new_shape(iced: &Iced) -> Shape {
             shape.replaces = shape.replaces.with(set);
         }
     }
-    // What a constant adds is each instruction's own.
+    // What a constant adds is stored in each instruction.
     let own_bytes = match iced.flow_control() {
         FlowControl::Return if shape.immediate.is_some() => i32::from(iced.immediate16()),
         _ if shape.operation == Operation::Enter => iced.stack_pointer_increment(),
@@ -446,7 +448,7 @@ fn control_of(iced: &Iced) -> Control {
         FlowControl::UnconditionalBranch => Control::Jump,
         FlowControl::IndirectBranch => Control::JumpIndirect,
         FlowControl::Call if is_near => Control::Call,
-        // syscall and its kin
+        // syscall and similar
         FlowControl::Call => Control::Next,
         FlowControl::IndirectCall => Control::CallIndirect,
         FlowControl::Return => Control::Return,

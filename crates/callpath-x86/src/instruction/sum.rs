@@ -1,10 +1,10 @@
-//! Registers that an instruction makes the sum of a register and a constant: how rsp and rbp move.
+//! Registers that an instruction sets to the sum of a register and a constant: how rsp and rbp change.
 
 use super::{Instruction, Operation, Register};
 
 impl Instruction {
-    /// What a register (all 64 bits) is behind the instruction, as the sum of a register before it and a constant, if it is one. Of
-    /// rsp, behind a call: as the called procedure finds it.
+    /// The value of a register (all 64 bits) after the instruction, as the sum of a register before it and a constant,
+    /// if it is one. For rsp and a call: as the called procedure receives it.
     pub(crate) fn sum(&self, register: Register) -> Option<(Register, i64)> {
         let constant = || self.immediate().map(|constant| constant as i64);
         let own = register.general64()?;
@@ -27,7 +27,7 @@ impl Instruction {
         }
     }
 
-    /// By how many bytes it moves rsp down, if that is fixed: below 0 if upwards.
+    /// By how many bytes it lowers rsp, if that is fixed; negative if it raises rsp.
     pub(crate) fn stack_growth(&self) -> Option<i32> {
         let (_, change) = self.sum(Register::RSP).filter(|&(from, _)| from == Register::RSP)?;
         i32::try_from(change).ok()?.checked_neg()

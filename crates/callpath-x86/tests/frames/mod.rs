@@ -4,7 +4,7 @@ use callpath_format::recipe::{Cfa, Recipe, Rule};
 use callpath_format::register::Reg;
 use callpath_x86::CodeAnalysis;
 
-/// `rsp+16 rbp@-16`: the CFA, and where registers are that are not in place.
+/// `rsp+16 rbp@-16`: the CFA, and the locations of registers that are not in place.
 pub(crate) fn describe(recipe: &Recipe, expressions: &[u8]) -> String {
     const NAMES: [&str; 16] =
         ["rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
@@ -46,13 +46,13 @@ pub(crate) fn describe(recipe: &Recipe, expressions: &[u8]) -> String {
     text
 }
 
-/// What holds at an address: of several rows the last that begins there or before.
+/// The recipe at an address: of several rows the last that begins there or before.
 pub(crate) fn at(analysis: &CodeAnalysis, address: u64) -> String {
     let row = analysis.rows.iter().rfind(|row| row.start.0 <= address).expect("a row");
     describe(&analysis.recipes[usize::from(row.recipe)], &analysis.expressions)
 }
 
-/// What stands between the two constants of such an expression.
+/// The operations between the two constants of such an expression.
 fn disp_end(code: &[u8]) -> [u8; 3] {
     [code[16], code[17], code[18]]
 }

@@ -1,5 +1,5 @@
-//! Procedures of generated code without a frame pointer: from where one may begin to returns that find nothing but the return
-//! address.
+//! Procedures of generated code without a frame pointer, followed from possible beginnings to returns that find exactly
+//! the return address.
 
 use std::ops::Range;
 
@@ -10,19 +10,20 @@ use crate::instruction::Control;
 
 use super::{ENTRY_ALIGNMENT, Follow, FramedProcedure, Known, Rbp, State, Within};
 
-/// So many beginnings that were none may be followed through an instruction: else each of a long run of code is followed to its end.
+/// How often an instruction may be followed from beginnings that turn out wrong. Without a limit each beginning in a
+/// long run of code would be followed to the run's end.
 const VAIN_VISITS: u8 = 16;
 
-/// `sub rsp, N`, `push`, or the store below the stack that HotSpot begins with.
+/// `sub rsp, N`, `push`, or the store below the stack that HotSpot's prologue begins with.
 fn begins_frame(code: &[u8]) -> bool {
     begins_with_subtraction(code) || begins_with_push(code) || touches_below_stack(code)
 }
 
-/// Where what was followed turned out to be no procedure's.
+/// Instructions that were followed from wrong beginnings.
 #[derive(Default)]
 struct Vain {
     visits: FxHashMap<usize, u8>,
-    /// Where it did so too often: nothing is followed there any more.
+    /// Instructions for which this happened too often: they are not followed any more.
     worn: FxHashMap<usize, Known>,
 }
 
@@ -39,7 +40,7 @@ impl Vain {
 }
 
 impl Follow<'_> {
-    /// Such procedures in `range`, and their instructions.
+    /// The procedures without a frame pointer in `range`, and their instructions.
     pub(super) fn balanced(&mut self, range: Range<usize>) -> (Vec<FramedProcedure>, FxHashMap<usize, Known>) {
         let mut found = Vec::new();
         let mut reached: FxHashMap<usize, Known> = FxHashMap::default();
@@ -62,7 +63,7 @@ impl Follow<'_> {
             let (balanced, other): (Vec<usize>, Vec<usize>) = own.keys().copied().filter(returns).partition(|at| {
                 own.get(at).and_then(|step| step.state).is_some_and(|s| s.rsp == Some(8) && s.rbp == Rbp::Caller)
             });
-            // Some may lie in data behind a call that does not come back.
+            // Some may be in data, after a call that does not return.
             if other.len() >= balanced.len() || edges.iter().any(|(to, _)| vain.worn.contains_key(to)) {
                 vain.note(&own);
                 continue;
@@ -93,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    /// How many instructions are looked at for so many places where a procedure might begin that comes to no return.
+    /// How many instructions are decoded for `places` possible beginnings that reach no return.
     fn looks(places: usize) -> usize {
         // push %rax; nops
         let code = [0x50, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x0f, 0x1f, 0x80, 0, 0, 0, 0].repeat(places);

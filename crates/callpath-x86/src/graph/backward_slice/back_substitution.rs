@@ -1,14 +1,15 @@
-//! Back-substitution: what each instruction says of a target that is wanted behind it.
+//! Back-substitution: rewrites a query behind an instruction into one before it.
 
 use super::linear_expression::{LinearExpression, Location, NONE, RAX, RDX, RSP, memory_location};
 use super::query::{Limit, Query, Read, Source};
 use crate::instruction::{Flags, Instruction, Operation};
 
-/// An index is not compared with more.
+/// The highest bound of an index that a comparison may give.
 const MAX_BOUND: u64 = 1 << 16;
 
 impl Query {
-    /// Goes back over an instruction that ends at address `next`. The answer, if it is found or can no longer be.
+    /// Steps back over an instruction that ends at address `next`. Returns the answer when it is found, or can no
+    /// longer be.
     pub(super) fn step_back(&mut self, instruction: &Instruction, next: u64) -> Option<Source> {
         let compared = self.bound_by(instruction, next);
         if !self.substitute(instruction, next) {
@@ -28,7 +29,7 @@ impl Query {
         self.answer()
     }
 
-    /// The instruction sets the flags that the branch behind it asked for: what that says.
+    /// The bound that an instruction gives if it sets the flags of the branch that control came along.
     fn bound_by(&mut self, instruction: &Instruction, next: u64) -> Option<(Location, u32)> {
         let says = self.pending?;
         if instruction.flags_written() == Flags::default() {
@@ -53,7 +54,7 @@ impl Query {
         (highest < MAX_BOUND).then_some((location, highest as u32))
     }
 
-    /// Substitutes what an instruction defines. False if the target can no longer be told.
+    /// Substitutes what an instruction defines. Returns false if the target can no longer be determined.
     fn substitute(&mut self, instruction: &Instruction, next: u64) -> bool {
         let operation = instruction.operation();
         let memory = instruction.memory();
@@ -149,7 +150,7 @@ impl Query {
                 self.is_extended |= self.load.is_none() && self.mentions(Location::Register(RAX));
                 true
             }
-            // What is used behind a call and not made there has survived it: but for what the call gives.
+            // What is used after a call and not computed there has survived it, except the call's results.
             Operation::Call => self.kill(Location::Register(RAX)) && self.kill(Location::Register(RDX)),
             Operation::Push => self.push(None),
             Operation::SystemCall => self.kill(Location::Register(RAX)),
@@ -168,12 +169,12 @@ impl Query {
         }
     }
 
-    /// It is the index of the table's entry.
+    /// Whether it is the index of the table's entry.
     fn is_index(&self, location: Location) -> bool {
         self.index().is_some_and(|index| index.0 == location)
     }
 
-    /// rsp was so many bytes lower before.
+    /// rsp was `by` bytes lower before.
     fn move_stack(&mut self, by: i64) -> bool {
         self.replace(
             Location::Register(RSP),

@@ -1,4 +1,4 @@
-//! Linear expressions: sums of registers and memory words with factors, which targets are built from.
+//! Linear expressions: sums of registers and memory words with factors, from which targets are computed.
 
 use crate::instruction::{Memory, Register};
 
@@ -8,7 +8,7 @@ pub(super) const RSP: u8 = 4;
 pub(super) const RBP: u8 = 5;
 /// No register.
 pub(super) const NONE: u8 = 16;
-/// Something that holds a value.
+/// A register or a word of memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) enum Location {
     Register(u8),
@@ -37,7 +37,7 @@ impl LinearExpression {
         LinearExpression { constant: 0, terms: [Some((location, 1)), None, None] }
     }
 
-    /// Adds a term; false if there is no room.
+    /// Adds a term. Returns false if there is no room.
     pub(super) fn add(&mut self, location: Location, factor: i64) -> bool {
         if let Some(term) = self.terms.iter_mut().flatten().find(|term| term.0 == location) {
             term.1 = term.1.wrapping_add(factor);
@@ -55,7 +55,7 @@ impl LinearExpression {
         self.terms.iter().all(Option::is_none)
     }
 
-    /// The one location that this is, plus a constant.
+    /// The location and the constant, if the expression is one location plus a constant.
     pub(super) fn single(&self) -> Option<(Location, u64)> {
         let mut terms = self.terms.iter().flatten();
         match (terms.next(), terms.next()) {
@@ -64,7 +64,7 @@ impl LinearExpression {
         }
     }
 
-    /// The address that a memory operand means, in an instruction that ends at address `next`.
+    /// The address of a memory operand, in an instruction that ends at address `next`.
     pub(super) fn address(memory: &Memory, next: u64) -> Option<LinearExpression> {
         if memory.has_segment {
             return None;
@@ -82,7 +82,7 @@ impl LinearExpression {
     }
 }
 
-/// A change of `changed` changes what `location` is.
+/// Whether a change of `changed` changes what `location` means.
 pub(super) fn touches(location: Location, changed: Location) -> bool {
     match (location, changed) {
         (Location::Memory { base, index, .. }, Location::Register(register)) => base == register || index == register,
@@ -107,7 +107,7 @@ pub(super) fn moved(location: Location, changed: Location, by: &LinearExpression
         };
     }
     match by.single() {
-        // Where a pointer goes on, it leads to something else each time; rbp, too, if it is added to.
+        // A pointer that is advanced leads elsewhere each time; rbp, too, if it is added to.
         Some((Location::Register(from), constant))
             if constant == 0 || from == RSP || (from == RBP && register != RBP) =>
         {
@@ -120,7 +120,7 @@ pub(super) fn moved(location: Location, changed: Location, by: &LinearExpression
     }
 }
 
-/// The word that a memory operand means, in an instruction that ends at address `next`.
+/// The word of a memory operand, in an instruction that ends at address `next`.
 pub(super) fn memory_location(memory: &Memory, next: u64) -> Option<Location> {
     if memory.has_segment {
         return None;

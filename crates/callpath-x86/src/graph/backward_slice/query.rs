@@ -1,34 +1,34 @@
-//! What is wanted of a jump's target at some point of the code, and what is known of it.
+//! A query: the expression of a jump's target at some point of the code, and what is known of it.
 
 use super::linear_expression::{LinearExpression, Location, memory_location, moved, touches};
 use crate::instruction::{Condition, Instruction, Memory, Register};
 
-/// An index is not shifted more often between its comparison and its use.
+/// How often an index may be shifted between its comparison and its use.
 const MAX_SHIFTS: u8 = 3;
-/// No address is made by more additions of a constant to what is not known: a loop goes on through something.
+/// How many constants may be added to an unknown address: beyond that a loop advances a pointer.
 const MAX_ADDITIONS: u8 = 8;
-/// The word that the target, or the distance to it, is read from.
+/// The word from which the target, or the distance to it, is read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Load {
-    /// Bytes.
+    /// Its size, bytes.
     pub(super) width: u8,
     pub(super) is_signed: bool,
     pub(super) address: LinearExpression,
 }
 
-/// What is known of a table whose index needs no more to be looked for: nothing before depends on it.
+/// What is known of a table whose index is resolved: nothing before depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Known {
     width: u8,
     is_signed: bool,
     index: Closed,
     shift: i64,
-    /// What is added to an entry, and to the address, beside the rest.
+    /// The constants added to an entry and to the address.
     constants: (u64, u64),
 }
 
 impl Known {
-    /// What the rest of the query came to, with it.
+    /// Combines it with the result of the rest of the query.
     pub(super) fn of(self, source: Source) -> Source {
         match source {
             Source::Table(table) => Source::Table(Table {
@@ -44,28 +44,28 @@ impl Known {
     }
 }
 
-/// What is known of the index when no more is to be learned.
+/// What is known of a resolved index.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::graph) struct Closed {
-    /// Bytes from one entry to the next.
+    /// The distance of entries, bytes.
     pub(in crate::graph) stride: i64,
     /// The highest index.
     pub(in crate::graph) highest: Option<u32>,
-    /// The code compares or masks it.
+    /// Whether the code compares or masks it.
     pub(in crate::graph) is_checked: bool,
 }
 
-/// What a branch says of the first of two that were compared.
+/// The limit that a branch sets on the first of two compared operands.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Limit {
-    /// It is not higher than the second.
+    /// It is at most the second.
     NotAbove,
-    /// It is lower.
+    /// It is below the second.
     Below,
 }
 
 impl Limit {
-    /// Of a branch under `condition`, taken or not. No other says anything.
+    /// The limit of a branch under `condition`, taken or not; `None` for other conditions.
     pub(super) fn of(condition: Condition, is_taken: bool) -> Option<Limit> {
         use Condition::{Above, AboveOrEqual, Below, BelowOrEqual, Equal};
         use Condition::{Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
@@ -77,43 +77,43 @@ impl Limit {
     }
 }
 
-/// What is wanted at some point of the code.
+/// The target's expression at some point of the code.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Query {
     pub(super) outer: LinearExpression,
     pub(super) load: Option<Load>,
     pub(super) closed: Option<Closed>,
-    /// The index is not higher, because it was made from a narrow value.
+    /// The highest index, because it was extended from a narrow value.
     pub(super) cap: Option<u32>,
-    /// So many bytes of the address came with the index: it was lower or higher by a constant before. The second number
-    /// says how often.
+    /// How many bytes of the address came with the index, which was lower or higher by a constant before; and how
+    /// often.
     pub(super) shift: (i64, u8),
-    /// So many constants were added to what is looked for, the index aside.
+    /// How many constants were added to the expression, the index aside.
     pub(super) additions: u8,
-    /// The word that will be found is extended by its sign.
+    /// The word to be found is sign-extended.
     pub(super) is_extended: bool,
-    /// Control came along the branch under a condition that says this.
+    /// Control came along a branch that sets this limit.
     pub(super) pending: Option<Limit>,
-    /// This place was compared, and is not higher.
+    /// This location was compared, and is not higher.
     pub(super) compared: Option<(Location, u32)>,
 }
 
 /// A table as the code reads it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::graph) struct Table {
-    /// What is added to an entry.
+    /// The constant added to an entry.
     pub(in crate::graph) outer: u64,
-    /// Where the entry for index 0 is, or would be.
+    /// The address of the entry for index 0, which may be outside the table.
     pub(in crate::graph) address: u64,
-    /// The first entry.
+    /// The address of the first entry.
     pub(in crate::graph) begin: u64,
-    /// Bytes of an entry.
+    /// The size of an entry, bytes.
     pub(in crate::graph) width: u8,
     pub(in crate::graph) is_signed: bool,
     pub(in crate::graph) index: Closed,
 }
 
-/// What a way to the jump ends in.
+/// The origin of a jump's target along one path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(in crate::graph) enum Source {
     /// A table's entry.
@@ -130,12 +130,12 @@ pub(in crate::graph) enum Source {
 pub(super) struct Read<'i> {
     pub(super) memory: &'i Memory,
     pub(super) next: u64,
-    /// It is extended by its sign.
+    /// It is sign-extended.
     pub(super) is_signed: bool,
 }
 
 impl Query {
-    /// The target of a jump that ends at address `next`.
+    /// The query for the target of a jump that ends at address `next`.
     pub(super) fn of_jump(jump: &Instruction, next: u64) -> Option<Query> {
         let mut query = Query {
             outer: LinearExpression::default(),
@@ -158,12 +158,12 @@ impl Query {
         Some(query)
     }
 
-    /// Nothing more is to be learned of the index.
+    /// Whether the index is resolved.
     pub(super) fn is_closed(&self) -> bool {
         self.closed.is_some()
     }
 
-    /// Takes out what only the answer needs, once the index is closed.
+    /// Takes out what only the answer needs, once the index is resolved.
     pub(super) fn forget(&mut self) -> Option<Known> {
         let (index, load) = (self.closed.as_mut()?, self.load.as_mut()?);
         let constants = (std::mem::take(&mut self.outer.constant), std::mem::take(&mut load.address.constant));
@@ -175,7 +175,7 @@ impl Query {
         Some(known)
     }
 
-    /// Control came here along a branch that says so.
+    /// The query, after control came along a branch with this limit.
     pub(super) fn through(mut self, limit: Option<Limit>) -> Query {
         self.pending = limit;
         self
@@ -187,7 +187,7 @@ impl Query {
         load.address.terms.iter().flatten().copied().find(|term| term.1 > 1)
     }
 
-    /// What the target is, if there is no more to be found.
+    /// The target, if nothing is left to be found.
     pub(super) fn answer(&self) -> Option<Source> {
         if !self.outer.is_constant() {
             return None;
@@ -218,7 +218,7 @@ impl Query {
         })
     }
 
-    /// Where control cannot be followed further back: nothing more is learned.
+    /// Ends the query where control cannot be followed further back.
     pub(super) fn give_up(mut self) -> Source {
         if self.index().is_some() && !self.close(None, false) {
             return Source::Unknown;
@@ -226,7 +226,7 @@ impl Query {
         self.answer().unwrap_or(Source::Unknown)
     }
 
-    /// No more is to be learned of the index.
+    /// Ends the search for the index's bound.
     pub(super) fn close(&mut self, highest: Option<u32>, is_checked: bool) -> bool {
         let Some((location, stride)) = self.index() else { return false };
         let Some(load) = self.load.as_mut().filter(|_| self.closed.is_none()) else { return false };
@@ -245,7 +245,7 @@ impl Query {
         true
     }
 
-    /// Substitutes `by` for `location`, everywhere. False if that cannot be written down.
+    /// Substitutes `by` for `location` everywhere. Returns false if the result cannot be represented.
     pub(super) fn replace(&mut self, location: Location, by: &LinearExpression) -> bool {
         let sums = [Some(&mut self.outer), self.load.as_mut().map(|load| &mut load.address)];
         let mut fits = true;
@@ -298,7 +298,7 @@ impl Query {
         fits
     }
 
-    /// Nobody knows what is in `location` before: false if the target depends on it.
+    /// The earlier value of `location` is unknown. Returns false if the target depends on it.
     pub(super) fn kill(&mut self, location: Location) -> bool {
         let index = self.index();
         if index.is_some_and(|(index, _)| touches(index, location)) && !self.close(None, false) {
@@ -313,7 +313,7 @@ impl Query {
         sums.into_iter().flatten().flat_map(|sum| sum.terms.iter().flatten()).any(|term| touches(term.0, location))
     }
 
-    /// A register is read from memory.
+    /// A register is loaded from memory.
     pub(super) fn load(&mut self, register: u8, read: Read<'_>) -> bool {
         let Read { memory, next, is_signed } = read;
         let width = memory.bytes as u8;
@@ -346,7 +346,7 @@ impl Query {
         self.replace(location, &LinearExpression::of(memory))
     }
 
-    /// What is in `location` was extended from `width` bytes.
+    /// The value in `location` was extended from `width` bytes.
     pub(super) fn narrow(&mut self, location: Location, width: u8) {
         if self.index().is_some_and(|index| index.0 == location) {
             let cap = (1u32 << (8 * u32::from(width))) - 1;

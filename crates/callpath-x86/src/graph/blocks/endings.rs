@@ -11,17 +11,17 @@ use crate::graph::resolution::Resolution;
 use crate::graph::steps::{Step, StepKind};
 use crate::graph::{EdgeKind, Terminator};
 
-/// Where a jump out of a block leads.
+/// The target of a jump out of a block.
 enum Destination {
     Inside,
-    /// To the start of another procedure, or where no code is known.
+    /// The start of another procedure, or an address without known code.
     Out(Option<LinkAddr>),
-    /// Into the middle of another procedure.
+    /// The middle of another procedure.
     Shared(LinkAddr),
 }
 
 impl Procedure<'_, '_> {
-    /// Cuts the code that control comes to into blocks, by ascending start.
+    /// Cuts the code that control reaches into blocks, by ascending start.
     pub(in crate::graph) fn raw_blocks(&mut self) -> Vec<RawBlock> {
         self.leaders.sort_unstable();
         self.leaders.dedup();
@@ -63,7 +63,7 @@ impl Procedure<'_, '_> {
         }
     }
 
-    /// How a block ends, and the positions of its successors within the procedure, each with how control comes there.
+    /// How a block ends. `targets`: the positions of its successors within the procedure, each with the kind of edge.
     pub(in crate::graph) fn ending(&self, block: &RawBlock, targets: &mut Vec<(u32, EdgeKind)>) -> Terminator {
         targets.clear();
         let jump = |target: u32, targets: &mut Vec<(u32, EdgeKind)>| match self.destination(target) {
@@ -133,7 +133,7 @@ impl Procedure<'_, '_> {
         }
     }
 
-    /// If a block ends with a jump through a table, its step and what was found of it.
+    /// If a block ends with a jump through a table: its step, and how it was resolved.
     pub(in crate::graph) fn table_of(&self, block: &RawBlock) -> Option<(usize, &Rc<Resolution>)> {
         let Ending::Step(step) = block.how else { return None };
         let is_indirect = self.steps.get(step).is_some_and(|step| step.kind == StepKind::JumpIndirect);
@@ -141,7 +141,7 @@ impl Procedure<'_, '_> {
         matches!(**resolution, Resolution::Table { .. }).then_some((step, resolution))
     }
 
-    /// Where exceptions of the calls in a block land.
+    /// Adds the landing pads of the calls in a block.
     pub(in crate::graph) fn landings(&self, block: &RawBlock, targets: &mut Vec<(u32, EdgeKind)>) {
         if self.flow.landing_pads.is_empty() {
             return;

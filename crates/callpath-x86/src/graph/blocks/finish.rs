@@ -13,11 +13,11 @@ use crate::graph::resolution::Resolution;
 use crate::graph::steps::StepKind;
 use crate::graph::{Block, CallSite, EdgeKind, JumpTable, ProcedureGraph, Terminator};
 
-/// Where tables lie, and where they lead.
+/// Addresses of tables, and their targets.
 type Cases<'a> = (&'a [u64], &'a [u32]);
 
 impl Procedure<'_, '_> {
-    /// The graph of what was found.
+    /// Builds the graph from the blocks.
     pub(super) fn finish(mut self) -> ProcedureGraph {
         let raw = self.raw_blocks();
         let code_map = &self.flow.code.code_map;
@@ -31,7 +31,7 @@ impl Procedure<'_, '_> {
         let mut targets = Vec::new();
         graph.blocks.reserve(raw.len());
         let base = raw.first().map_or((0, LinkAddr(0)), |block| (block.start, code_map.address(block.start)));
-        // Positions between parts are apart by one, addresses by more.
+        // Positions between parts are one apart, addresses are more.
         let part_end = code_map.part(base.0).map_or(0, |part| part.end());
         let address = |at: u32| {
             if (base.0..=part_end).contains(&at) {
@@ -40,7 +40,7 @@ impl Procedure<'_, '_> {
                 code_map.address(at)
             }
         };
-        // Of tables with the same cases: the first block that jumps through them, and what is said of them.
+        // For tables with the same cases: the first block that jumps through them, and their number.
         let mut known: FxHashMap<Cases<'_>, (u32, u32)> = FxHashMap::default();
         let mut same: FxHashMap<*const Resolution, (u32, u32)> = FxHashMap::default();
         for (number, block) in (0u32..).zip(&raw) {
@@ -112,13 +112,13 @@ impl Procedure<'_, '_> {
     }
 }
 
-/// Of the roots, those that no earlier one leads to.
+/// The roots that no earlier root leads to.
 fn needed_roots(graph: &ProcedureGraph, roots: &[u32]) -> Vec<u32> {
     if roots.len() < 2 {
         return roots.to_vec();
     }
     let mut is_reached = vec![false; graph.blocks.len()];
-    // Of the copied jumps, by their first copies.
+    // For copied jumps: their first copies.
     let mut is_followed: FxHashSet<u32> = FxHashSet::default();
     let mut needed = Vec::new();
     let mut pending = Vec::new();
