@@ -1,5 +1,6 @@
 //! Programs of large runtimes (Java, Node, Go): paths whole or honestly a part, and no name but the right one.
-//! Each is run where its runtime is; `cargo xtask company` installs all of them.
+//! Each is run where its runtime is, one after the other: the runtimes' own threads write code meanwhile, and their
+//! timing decides how much of it has names. `cargo xtask company` installs all of them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -50,13 +51,15 @@ fn assert_possible(paths: &[Vec<String>]) {
     }
 }
 
-fn share(profile: &Profile, names: &[&str]) -> f64 {
-    names.iter().map(|name| profile.percent_through(&[name])).sum()
+/// The share of the work that stands in methods with their names, in percent. Which of them a compiler inlines into its
+/// caller is its own choice: where there is one compiler only, `leaf` is a part of `middle`.
+fn percent_in_methods(profile: &Profile) -> f64 {
+    let named = profile.exclusive_in("[jit]").into_iter().filter(|(name, _)| name.starts_with("int Calls."));
+    100.0 * named.map(|(_, ns)| ns).sum::<u64>() as f64 / profile.total("cpu-time") as f64
 }
 
 /// Some seconds each: names are believed of code that was the same at two looks, a second apart.
 fn java(options: &[&str], rounds: &str) -> Profile {
-    // Of its own: these tests run at the same time.
     let classes = tempfile::tempdir().expect("the temp directory can be written");
     let compiled = Command::new(JAVA.commands[0]).arg("-d").arg(classes.path()).arg(nasty("Calls.java")).status();
     assert!(compiled.expect("javac can be run").success());
@@ -73,6 +76,7 @@ fn java(options: &[&str], rounds: &str) -> Profile {
 }
 
 #[test]
+#[ignore = "has a step of its own"]
 fn java_compiled() {
     if !JAVA.is_here("runtimes::java_compiled") {
         return;
@@ -81,13 +85,13 @@ fn java_compiled() {
     Program::at(JAVA.commands[1]).arguments(["-version"]).recorded();
     for options in [&[][..], &["-XX:+PreserveFramePointer"], &["-XX:TieredStopAtLevel=1"]] {
         let profile = java(options, "120");
-        let methods = ["int Calls.leaf(int)", "int Calls.other(int)"];
-        let named = share(&profile, &methods);
+        let named = percent_in_methods(&profile);
         assert!(named > 30.0, "{named}% in the methods that do the work, {options:?}");
     }
 }
 
 #[test]
+#[ignore = "has a step of its own"]
 fn java_interpreted() {
     if !JAVA.is_here("runtimes::java_interpreted") {
         return;
@@ -97,6 +101,7 @@ fn java_interpreted() {
 }
 
 #[test]
+#[ignore = "has a step of its own"]
 fn node() {
     if !NODE.is_here("runtimes::node") {
         return;
@@ -121,6 +126,7 @@ fn node() {
 }
 
 #[test]
+#[ignore = "has a step of its own"]
 fn go_with_c() {
     if !GO.is_here("runtimes::go_with_c") {
         return;
