@@ -84,7 +84,11 @@ const ROWS: &[Row] = &[
     ),
     ("--all-user", Nothing, MODES),
     ("--all-kernel", Nothing, MODES),
-    ("--kernel-callchains", Nothing, Instead("call paths are those of user mode")),
+    (
+        "--kernel-callchains",
+        Nothing,
+        Instead("call paths are those of user mode; callpath report --kernel names the system calls"),
+    ),
     ("-d, --data", Nothing, ADDRESSES),
     ("--phys-data", Nothing, ADDRESSES),
     ("-W, --weight", Nothing, ADDRESSES),
