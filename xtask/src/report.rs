@@ -176,11 +176,14 @@ impl Counts {
     }
 }
 
-/// From `test name ... ignored, reason`.
+/// The reason of ignored tests that another step runs.
+const OWN_STEP: &str = "has a step of its own";
+
+/// From `test name ... ignored, reason`. `None`: another line, or another step runs the test.
 fn ignored_test(line: &str) -> Option<String> {
     let (name, end) = line.strip_prefix("test ")?.split_once(" ... ignored")?;
     let reason = end.strip_prefix(", ").unwrap_or("ignored by default");
-    Some(format!("{name}: {reason}"))
+    (reason != OWN_STEP).then(|| format!("{name}: {reason}"))
 }
 
 #[cfg(test)]
@@ -203,5 +206,6 @@ mod tests {
         assert_eq!(Counts::of_line("test result of another kind"), None);
         assert_eq!(ignored_test("test a::b ... ignored, needs a GPU").as_deref(), Some("a::b: needs a GPU"));
         assert_eq!(ignored_test("test a::b ... ok"), None);
+        assert_eq!(ignored_test("test a::b ... ignored, has a step of its own"), None);
     }
 }

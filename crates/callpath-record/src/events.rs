@@ -183,7 +183,7 @@ fn parse_counter(text: &str) -> Result<Counter, EventError> {
         return modified(counter, modifiers, text);
     }
     if Clock::of_name(name).is_some() {
-        let reason = "a clock has no modifiers".to_owned();
+        let reason = format!("a clock runs in user and kernel mode alike and has no modifiers; write {name}");
         return Err(EventError::Malformed { event: text.to_owned(), reason });
     }
     if text.contains(':') {
@@ -247,13 +247,16 @@ fn modified(mut counter: Counter, modifiers: &str, text: &str) -> Result<Counter
             _ => return Err(EventError::Modifier { event: text.to_owned(), modifier }),
         }
     }
-    let spec = &mut counter.spec;
-    spec.precise = precise;
+    counter.spec.precise = precise;
     if !modes.is_empty() {
+        let spec = &mut counter.spec;
         spec.exclude_user = !modes.contains('u');
         spec.exclude_kernel = !modes.contains('k');
         spec.exclude_hypervisor = !modes.contains('h');
         counter.modes_given = true;
+        if let Some(reason) = counter.never_happens() {
+            return Err(EventError::Malformed { event: text.to_owned(), reason: reason.to_owned() });
+        }
         // The thread's usage is of all modes.
         counter.meter = Settings::COUNTED;
     }

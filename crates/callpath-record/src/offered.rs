@@ -74,7 +74,7 @@ fn fitted(counter: &Counter) -> Result<(EventSpec, Option<String>), String> {
     };
     let is_forbidden = error.kind() == ErrorKind::PermissionDenied;
     // What happens inside the kernel is never seen from user mode.
-    let in_kernel = counter.kind == Kind::Tracepoint || (counter.kind == Kind::Software && is_switch(&counter.spec));
+    let in_kernel = counter.kind == Kind::Tracepoint || counter.is_switch();
     if is_forbidden && !counter.modes_given && !in_kernel {
         let spec = EventSpec { exclude_kernel: true, exclude_hypervisor: true, ..counter.spec };
         match tried(spec) {
@@ -84,11 +84,6 @@ fn fitted(counter: &Counter) -> Result<(EventSpec, Option<String>), String> {
         }
     }
     Err(reason(counter, &error, in_kernel))
-}
-
-/// Context switches, migrations, switches of cgroups.
-fn is_switch(spec: &EventSpec) -> bool {
-    matches!(spec.config, 3 | 4 | 11)
 }
 
 fn reason(counter: &Counter, error: &Error, in_kernel: bool) -> String {

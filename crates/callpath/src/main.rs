@@ -5,6 +5,7 @@ mod memory;
 mod outcome;
 mod output;
 mod preload;
+mod screen;
 mod surroundings;
 mod wrapped;
 
@@ -69,5 +70,15 @@ fn main() -> ExitCode {
             output::say(format_args!("{:#}", failure.error));
             ExitCode::from(failure.status)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_option_stands_in_the_way_of_another() {
+        Arguments::command().debug_assert();
     }
 }

@@ -3,6 +3,8 @@
 use std::io::{IsTerminal, Write, stderr};
 use std::path::PathBuf;
 
+use callpath_view::text::shell_word;
+
 /// Where recipe tables and the preload object are kept: `CALLPATH_CACHE_DIR`, or the user's cache directory.
 pub(crate) fn cache_directory() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
@@ -18,25 +20,33 @@ pub(crate) fn debug_roots() -> Vec<PathBuf> {
     own.into_iter().chain([PathBuf::from(callpath_image::debug_file::DEFAULT_ROOT)]).collect()
 }
 
-/// Whether standard output may be coloured.
-pub(crate) fn color() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
-        && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
-        && std::io::stdout().is_terminal()
+/// Columns and rows of a terminal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Size {
+    pub(crate) columns: usize,
+    pub(crate) rows: usize,
+}
+
+/// The terminal that standard output is. `None`: it is none, or one that does not know its size.
+pub(crate) fn terminal() -> Option<Size> {
+    // SAFETY: a valid place for the answer.
+    let size = unsafe {
+        let mut size: libc::winsize = std::mem::zeroed();
+        (libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) == 0).then_some(size)
+    };
+    let size = size.map(|size| Size { columns: size.ws_col.into(), rows: size.ws_row.into() });
+    size.filter(|size| size.columns > 0)
 }
 
 /// Columns of the terminal that standard output is, or of a page.
 pub(crate) fn width() -> usize {
     const PAGE: usize = 100;
-    // SAFETY: a valid place for the answer.
-    let columns = unsafe {
-        let mut size: libc::winsize = std::mem::zeroed();
-        match libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) {
-            0 => usize::from(size.ws_col),
-            _ => 0,
-        }
-    };
-    if columns == 0 { PAGE } else { columns.clamp(60, 200) }
+    terminal().map_or(PAGE, |size| size.columns.clamp(60, 200))
+}
+
+/// What was typed to run this command, for messages that name the next one: `callpath`, or a path.
+pub(crate) fn typed_command() -> String {
+    std::env::args().next().filter(|name| !name.is_empty()).map_or("callpath".into(), |name| shell_word(&name))
 }
 
 /// A bar on a terminal's standard error that shows how far a long work has come, after half a second.

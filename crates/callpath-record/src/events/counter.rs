@@ -35,4 +35,22 @@ impl Counter {
     pub(crate) fn new(spec: EventSpec, kind: Kind, usual_rate: u64) -> Counter {
         Counter { spec, meter: Settings::COUNTED, usual_rate, kind, modes_given: false }
     }
+
+    /// Whether it is a switch: of contexts, processors or cgroups. These happen inside the kernel.
+    pub(crate) fn is_switch(&self) -> bool {
+        self.kind == Kind::Software && matches!(self.spec.config, 3 | 4 | 11)
+    }
+
+    /// Why nothing can be counted in the modes that are left. The kernel takes such an event and counts nothing.
+    pub(crate) fn never_happens(&self) -> Option<&'static str> {
+        if self.kind != Kind::Software {
+            None
+        } else if self.spec.exclude_user && self.spec.exclude_kernel {
+            Some("it never happens in a hypervisor; choose u (user mode), k (kernel) or both")
+        } else if self.is_switch() && self.spec.exclude_kernel {
+            Some("it happens in the kernel only; leave the modifier out")
+        } else {
+            None
+        }
+    }
 }

@@ -99,6 +99,36 @@ fn modifiers() {
     assert_eq!(one("page-faults:u").unwrap().0.meter(), Settings::COUNTED);
 }
 
+/// What is said of an event is about that event, never about tracepoints.
+#[test]
+fn each_name_with_each_modifier() {
+    let clocks = ["cpu-time", "cpu-clock", "task-clock", "wall-time"];
+    for clock in clocks {
+        for modifier in ["u", "k", "h", "uk", "p", "pp", "ppp"] {
+            let text = format!("{clock}:{modifier}");
+            let reason = "a clock runs in user and kernel mode alike and has no modifiers; write";
+            assert_eq!(said(&text), format!("event `{text}`: {reason} {clock}"));
+            assert_eq!(said(&format!("{text}@f100")), said(&text));
+        }
+    }
+    let names = names::ALL.into_iter().flat_map(|row| [row.0, row.1]).filter(|name| !name.is_empty());
+    for name in names {
+        for modifier in ["u", "k", "uk", "p", "pp", "ppp", "up", "kpp", "h"] {
+            let text = format!("{name}:{modifier}");
+            let is_software = names::counter(name).unwrap().kind == Kind::Software;
+            let is_in_kernel = name.ends_with("switches") || name.ends_with("migrations") || name == "cs";
+            let why = match modifier {
+                "h" if is_software => {
+                    Some("it never happens in a hypervisor; choose u (user mode), k (kernel) or both")
+                }
+                "u" | "up" if is_in_kernel => Some("it happens in the kernel only; leave the modifier out"),
+                _ => None,
+            };
+            assert_eq!(one(&text).err().map(|e| e.to_string()), why.map(|why| format!("event `{text}`: {why}")));
+        }
+    }
+}
+
 #[test]
 fn periods_and_rates() {
     assert_eq!(spec("page-faults@1").every, Every::Period(1));

@@ -150,7 +150,7 @@ pub(super) fn next_command(page: Page<'_>, procedures: &[ProcedureCost], out: &m
     writeln!(out)?;
     // What it shows stands behind a command where there is room.
     let mut line = |before: &str, view: &str, aside: &dyn Fn(usize) -> Option<String>| {
-        let command = format!("callpath report{directory} {view}");
+        let command = format!("{} report{directory} {view}", printable(&options.command));
         let room = options.width.saturating_sub(NEXT.len() + 1 + columns(&command));
         let aside = aside(room).filter(|aside| columns(aside) <= room).unwrap_or_default();
         writeln!(out, "{before} {command}{}", page.ink(Ink::Dim, &aside))

@@ -21,6 +21,8 @@ pub struct TextOptions {
     pub whole: bool,
     /// Whether recursion that the query leaves whole may be collapsed all the same, where that halves a long tree.
     pub may_collapse: bool,
+    /// How callpath was called, for the commands that are named, as a shell's word: `callpath`, or a path.
+    pub command: String,
 }
 
 impl Default for TextOptions {
@@ -35,6 +37,7 @@ impl Default for TextOptions {
             max_lines: 60,
             whole: false,
             may_collapse: true,
+            command: "callpath".into(),
         }
     }
 }

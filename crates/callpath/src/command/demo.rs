@@ -7,6 +7,7 @@ use callpath_view::text::{self, TextOptions};
 
 use super::{number, profile};
 use crate::outcome::Outcome;
+use crate::screen::ScreenOptions;
 use crate::{output, preload, surroundings};
 
 #[derive(clap::Args)]
@@ -14,6 +15,8 @@ pub(crate) struct Arguments {
     /// How many of the system's largest libraries to analyse
     #[arg(long, value_name = "NUMBER", default_value_t = 6, value_parser = number::whole::<usize>)]
     libraries: usize,
+    #[command(flatten)]
+    screen: ScreenOptions,
 }
 
 /// Where libraries are on the usual systems.
@@ -48,8 +51,15 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         output::say(note);
     }
     let measured = profile::load(Some(&recorded.directory))?;
-    let options = TextOptions { width: surroundings::width(), color: surroundings::color(), ..TextOptions::default() };
-    text::report(&measured, &options, &mut output::stdout()).map_err(profile::shown)?;
+    let options = TextOptions {
+        width: surroundings::width(),
+        color: arguments.screen.color(),
+        command: surroundings::typed_command(),
+        ..TextOptions::default()
+    };
+    let mut out = arguments.screen.open();
+    text::report(&measured, &options, &mut out).map_err(profile::shown)?;
+    out.end()?;
     Ok(recorded.ended.status as u8)
 }
 

@@ -14,6 +14,7 @@ use std::io::Write;
 use callpath_target::find_program;
 
 use crate::outcome::{Failure, Outcome};
+use crate::screen::ScreenOptions;
 use crate::{output, surroundings};
 use report::Report;
 
@@ -27,6 +28,8 @@ pub(crate) struct Arguments {
     json: bool,
     /// Program to check
     program: Option<OsString>,
+    #[command(flatten)]
+    screen: ScreenOptions,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
@@ -42,12 +45,14 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         }
     };
     let report = Report { machine: machine::look()?, program: program.map(|path| program::look(&path)) };
-    let mut out = output::stdout();
     if arguments.json {
+        let mut out = output::stdout();
         shown::json(&report, &mut out)?;
+        out.flush()?;
     } else {
-        shown::text(&report, surroundings::width(), surroundings::color(), &mut out)?;
+        let mut out = arguments.screen.open();
+        shown::text(&report, surroundings::width(), arguments.screen.color(), &mut out)?;
+        out.end()?;
     }
-    out.flush()?;
     Ok(if report.is_hopeless() { CANNOT_RECORD } else { 0 })
 }

@@ -5,11 +5,15 @@ use std::io::Write;
 use callpath_record::offered_events;
 
 use crate::outcome::Outcome;
+use crate::screen::ScreenOptions;
+use crate::surroundings;
 use crate::wrapped::wrapped;
-use crate::{output, surroundings};
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {}
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    screen: ScreenOptions,
+}
 
 /// An example of each form of event without a fixed name, and what the form means.
 const OTHERS: [(&str, &str); 5] = [
@@ -20,8 +24,8 @@ const OTHERS: [(&str, &str); 5] = [
     ("mem:0x401136:x", "an address when it is executed (x), read (r) or written (w)"),
 ];
 
-pub(crate) fn run(_: &Arguments) -> Outcome {
-    let mut out = output::stdout();
+pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    let mut out = arguments.screen.open();
     let (here, elsewhere): (Vec<_>, Vec<_>) = offered_events().into_iter().partition(|offer| offer.why_not.is_none());
     writeln!(out, "Events that can be sampled here")?;
     for offer in &here {
@@ -47,9 +51,9 @@ pub(crate) fn run(_: &Arguments) -> Outcome {
     }
     writeln!(
         out,
-        "\nAfter a name\n  :u user mode, :k kernel mode, :p :pp :ppp precise\n  \
+        "\nAfter a name\n  :u user mode, :k kernel mode, :p :pp :ppp precise (clocks have none of these)\n  \
          @PERIOD events (clocks: ns) from sample to sample, @fRATE samples a second"
     )?;
-    out.flush()?;
+    out.end()?;
     Ok(0)
 }

@@ -1,5 +1,7 @@
 //! `callpath record`: options in, a recording out, the program's own exit status back.
 
+mod perf_options;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -9,6 +11,7 @@ use callpath_record::{
 };
 use callpath_target::TargetError;
 use callpath_view::text::shell_word;
+use perf_options::PerfOptions;
 
 use super::number;
 use super::recursion::RecursionArgument;
@@ -47,22 +50,13 @@ pub(crate) struct Arguments {
     /// Record until all processes of the program have ended, daemons included; Ctrl-C ends the wait
     #[arg(long)]
     wait_all: bool,
-    /// Accepted for perf's users: call paths are always recorded
-    #[arg(short = 'g', hide = true)]
-    call_graph: bool,
-    /// Attach to a running process (not yet)
-    #[arg(short, long, value_name = "PID", hide = true)]
-    pid: Option<String>,
-    /// Stop recording after so many seconds (not yet)
-    #[arg(long, value_name = "SECONDS", hide = true)]
-    duration: Option<String>,
+    /// Say only what went wrong
+    #[arg(short, long)]
+    quiet: bool,
+    #[command(flatten)]
+    perf: PerfOptions,
     /// The program and its arguments
-    #[arg(
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        required_unless_present = "pid",
-        value_name = "PROGRAM"
-    )]
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
@@ -75,25 +69,17 @@ enum SentinelArgument {
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let failed = |error: anyhow::Error, status| Failure { error, status };
-    if arguments.pid.is_some() {
-        let error = anyhow::anyhow!(
-            "-p: callpath cannot attach to a running process yet; start it with: callpath record PROGRAM"
-        );
-        return Err(failed(error, FAILED));
-    }
-    if arguments.duration.is_some() {
-        let error =
-            anyhow::anyhow!("--duration does not exist yet; a measurement can be reported while the program runs");
-        return Err(failed(error, FAILED));
+    if let Some(refusal) = &arguments.perf.refusal {
+        return Err(failed(anyhow::anyhow!("{refusal}"), FAILED));
     }
     let Some((program, rest)) = arguments.program.split_first() else {
-        return Err(failed(anyhow::anyhow!("no program to record"), FAILED));
+        return Err(failed(anyhow::anyhow!("no program to record; see: callpath record --help"), FAILED));
     };
-    // A program's name may begin with a dash only behind `--`.
-    if program.as_encoded_bytes().starts_with(b"-") && !std::env::args_os().any(|word| word == "--") {
-        let error = anyhow::anyhow!("unknown option {}; see: callpath record --help", program.display());
-        return Err(failed(error, FAILED));
-    }
+    let say = |line: &dyn std::fmt::Display| {
+        if !arguments.quiet {
+            output::say(line)
+        }
+    };
     let unsaid = Unsaid { rate: arguments.rate, period: arguments.period };
     let (mut events, period_ns) =
         parse_events(&arguments.event, unsaid).map_err(|error| failed(error.into(), FAILED))?;
@@ -126,13 +112,12 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         cache: surroundings::cache_directory(),
         preload: preload::OBJECT,
     };
+    arguments.perf.words.iter().for_each(|word| say(word));
     let recorded = record(&options).map_err(|error| {
         let status = status_of(&error);
         failed(anyhow::anyhow!("failed to {error}"), status)
     })?;
-    for note in &recorded.notes {
-        output::say(note);
-    }
+    recorded.notes.iter().for_each(|note| say(note));
     if let Some(loss) = &recorded.loss {
         let status = recorded.ended.status;
         output::say(format_args!(
@@ -146,7 +131,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     } else if recorded.processes == 0 {
         output::say(format_args!("nothing was measured: no process with glibc loaded callpath's object"));
     } else {
-        output::say(format_args!("recorded to {directory}; see it with: callpath report {directory}"));
+        say(&format_args!(
+            "recorded to {directory}; see it with: {} report {directory}",
+            surroundings::typed_command()
+        ));
     }
     Ok(recorded.ended.status as u8)
 }

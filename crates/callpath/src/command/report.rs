@@ -10,6 +10,7 @@ use clap::ValueEnum;
 use super::profile::{load, load_and_pack, shown};
 use super::recursion::RecursionArgument;
 use crate::outcome::Outcome;
+use crate::screen::ScreenOptions;
 use crate::{output, surroundings};
 
 #[derive(clap::Args)]
@@ -72,6 +73,8 @@ pub(crate) struct Arguments {
     /// Width in columns [default: the terminal's, or 100]
     #[arg(long, value_name = "COLUMNS", value_parser = columns, allow_negative_numbers = true)]
     width: Option<usize>,
+    #[command(flatten)]
+    screen: ScreenOptions,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -119,20 +122,22 @@ fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
         min_share: arguments.threshold.unwrap_or(if arguments.json { 0.0 } else { 1.0 }) / 100.0,
         max_depth: arguments.depth,
     };
-    let mut out = output::stdout();
     if arguments.json {
+        let mut out = output::stdout();
         let view = profile.view(&query)?;
         callpath_view::json::write(&view, profile, &mut out).and_then(|()| out.flush()).map_err(Into::into)
     } else {
+        let mut out = arguments.screen.open();
         let defaults = TextOptions::default();
         let options = TextOptions {
             query,
             width: arguments.width.unwrap_or_else(surroundings::width),
-            color: surroundings::color(),
+            color: arguments.screen.color(),
             may_collapse: arguments.recursion.is_none(),
             whole: arguments.all,
             inlined: if arguments.inlines { Inlined::Apart } else { Inlined::InTheirProcedures },
             max_lines: if arguments.threshold.is_some() { usize::MAX } else { defaults.max_lines },
+            command: surroundings::typed_command(),
             ..defaults
         };
         let result = match arguments.view {
@@ -140,7 +145,8 @@ fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
             None => text::report(profile, &options, &mut out),
             Some(_) => text::view(profile, &options, &mut out),
         };
-        result.map_err(shown)
+        result.map_err(shown)?;
+        Ok(out.end()?)
     }
 }
 

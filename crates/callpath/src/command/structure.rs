@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::code::expect_code;
 use crate::outcome::Outcome;
+use crate::screen::ScreenOptions;
 use crate::{output, surroundings};
 
 #[derive(clap::Args)]
@@ -35,6 +36,8 @@ pub(crate) struct Arguments {
     /// Analyse everything again; neither read nor write the cache
     #[arg(long)]
     no_cache: bool,
+    #[command(flatten)]
+    screen: ScreenOptions,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
@@ -69,23 +72,28 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         return Err(match wanted {
             Some(Wanted::At(_)) => anyhow::anyhow!("no code of {file} is at {asked}"),
             Some(Wanted::CalledInDwarf(_)) | None => {
-                anyhow::anyhow!("no procedure of {file} is called {asked}; see all with: callpath structure {file}")
+                anyhow::anyhow!(
+                    "no procedure of {file} is called {asked}; see all with: {} structure {file}",
+                    surroundings::typed_command()
+                )
             }
         }
         .into());
     }
-    let mut out = output::stdout();
     if arguments.json {
+        let mut out = output::stdout();
         write!(out, "{{\"file\":{},\"procedures\":[", json!(arguments.file.to_string_lossy()))?;
         // One at a time: of a large file, all of them as JSON take more memory than all else.
         for (number, procedure) in found.procedures.iter().enumerate() {
             write!(out, "{}{}", if number > 0 { "," } else { "" }, procedure_json(procedure, &names, arguments.lines))?;
         }
         writeln!(out, "],\"schema\":1}}")?;
+        out.flush()?;
     } else {
+        let mut out = arguments.screen.open();
         text(&mut out, &found, &names, arguments.lines)?;
+        out.end()?;
     }
-    out.flush()?;
     Ok(0)
 }
 

@@ -37,8 +37,9 @@ pub(super) fn analyse(files: &[PathBuf], rounds: u32) -> Outcome {
     let threads = std::thread::available_parallelism().map_or(2, |n| n.get().max(2));
     let totals = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
-            .map(|i| {
-                let worker = std::thread::Builder::new().name(format!("analyse-{i}"));
+            .map(|_| {
+                // One name: a report shows what they do as one tree.
+                let worker = std::thread::Builder::new().name("analyse".into());
                 worker.spawn_scoped(scope, || {
                     let (mut rows, mut named) = (0u64, 0u64);
                     while let Some(file) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|n| *n < work) {

@@ -1,6 +1,6 @@
 //! What `record` and `report` say: what is true of this run, and what helps here.
 
-use callpath_end_to_end::{C, Program, compiled, run_report};
+use callpath_end_to_end::{C, Ended, Program, callpath, compiled, run_report};
 
 #[test]
 fn a_program_that_takes_no_part_is_not_recorded() {
@@ -52,4 +52,37 @@ fn what_was_not_measured_is_said_at_the_end() {
     let recorded = Program::at("/bin/sh").arguments(["-c", &script]).same();
     let line = "callpath: 1 program that it started was not measured; statically linked: burn_static";
     assert!(recorded.ended.stderr.lines().any(|said| said == line), "{:?}", recorded.ended);
+}
+
+#[test]
+fn options_of_perf_that_change_nothing_are_accepted_with_a_word() {
+    let options = ["-g", "--call-graph", "dwarf,16384", "-m", "512", "-sv", "-N", "--no-buildid"];
+    let echo = Program::at("/bin/echo").arguments(["-a", "--", "-g"]);
+    let said = echo.clone().options(&options).same().ended.stderr;
+    assert_eq!(said.lines().filter(|line| line.contains(" is not needed: ")).count(), 7, "{said}");
+    assert!(
+        said.contains("callpath: --call-graph is not needed: call paths are always recorded, and whole\n"),
+        "{said}"
+    );
+    assert_eq!(echo.options(&["-q", "-g"]).same().ended.stderr, "");
+}
+
+#[test]
+fn the_next_command_works_where_the_first_was_typed() {
+    let place = tempfile::tempdir().unwrap();
+    // Not in PATH: named by a path that is relative to here.
+    std::os::unix::fs::symlink(callpath(), place.path().join("own name")).unwrap();
+    let shell = |line: &str| {
+        let mut shell = std::process::Command::new("/bin/sh");
+        Ended::of(&shell.args(["-c", line]).current_dir(place.path()).output().expect("a shell can be run"))
+    };
+    let burn = compiled(C { source: "burn.c", output: "burn", options: &[] }).expect("burn.c compiles");
+    let recorded = shell(&format!("'./own name' record -o it -- '{}' 60", burn.display()));
+    let (_, next) = recorded.stderr.split_once("see it with: ").expect("a next command");
+    assert_eq!(next, "'./own name' report it\n");
+    let report = shell(next);
+    assert_eq!(report.status, 0, "{report:?}");
+    let next = report.stdout.lines().find_map(|line| line.strip_prefix("Next: ")).expect("a next command");
+    assert!(next.starts_with("'./own name' report it "), "{next}");
+    assert_eq!(shell(next).status, 0, "{next}");
 }

@@ -109,6 +109,50 @@ fn unknown_events_and_options() {
     assert!((125..=127).contains(&said.status), "{said:?}");
 }
 
+/// Neither they nor words that nobody knows are taken for a program.
+#[test]
+fn options_of_perf_that_ask_for_another_recording() {
+    for (arguments, words) in [
+        (&["-a", "--", "true"][..], ["-a, --all-cpus: ", "callpath record PROGRAM"]),
+        (&["-a"], ["-a, --all-cpus: ", "callpath record PROGRAM"]),
+        (&["-F", "99", "-ag", "--", "true"], ["-a, --all-cpus: ", "callpath record PROGRAM"]),
+        (&["-p", "1"], ["-p, --pid: ", "cannot attach"]),
+        (&["-C", "0", "true"], ["-C, --cpu: ", "taskset"]),
+        (&["-x", "--", "true"], ["'-x'", "callpath record --help"]),
+        (&["--no-such-option", "--", "true"], ["'--no-such-option'", "callpath record --help"]),
+        (&["--", "-x"], ["-x", "no such program"]),
+    ] {
+        let said = record(arguments);
+        assert_refused(&said, &words);
+        assert_eq!(said.status == 127, arguments[0] == "--", "{arguments:?}: {said:?}");
+    }
+}
+
+/// Each event that `callpath list` offers, with each modifier that it names, is recorded or has a sentence of its own.
+#[test]
+fn modifiers_of_the_events_that_are_listed() {
+    let listed = std::process::Command::new(callpath()).arg("list").output().expect("callpath can be run");
+    let listed = Ended::of(&listed).stdout;
+    let here = listed.lines().skip_while(|line| !line.starts_with("Events that can")).skip(1);
+    let names: Vec<&str> = here.take_while(|line| !line.is_empty()).flat_map(|line| line.split(", or ")).collect();
+    let names: Vec<&str> = names.into_iter().map(str::trim).collect();
+    assert!(names.contains(&"cpu-clock") && names.contains(&"wall-time"), "{listed}");
+    for name in names {
+        let is_clock = name.ends_with("-time") || name.ends_with("-clock");
+        for modifier in [":u", ":k", ":p"] {
+            let event = format!("{name}{modifier}");
+            let place = tempfile::TempDir::new().expect("a temp directory");
+            let mut command = std::process::Command::new(callpath());
+            command.args(["record", "-q", "-e", &event, "--", "/bin/true"]).current_dir(place.path());
+            let said = Ended::of(&command.output().expect("callpath can be run"));
+            if is_clock || said.status != 0 {
+                assert_refused(&said, &[&event]);
+                assert!(!said.stderr.contains("tracepoint"), "{said:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn reports_of_what_is_no_measurement() {
     let place = tempfile::TempDir::new().expect("a temp directory");

@@ -1,10 +1,32 @@
 //! Programs of large runtimes (Java, Node, Go): paths whole or honestly a part, and no name but the right one.
-//! `cargo xtask company` installs the runtimes and runs these.
+//! Each is run where its runtime is, one after the other: the runtimes' own threads write code meanwhile, and their
+//! timing decides how much of it has names. `cargo xtask company` installs all of them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use callpath_end_to_end::{Profile, Program, tool_path};
+use callpath_end_to_end::{Profile, Program, skip, tool_path};
+
+const JAVA: Runtime = Runtime { name: "a JDK", commands: &["/usr/bin/javac", "/usr/bin/java"] };
+const NODE: Runtime = Runtime { name: "Node", commands: &["/usr/bin/node"] };
+const GO: Runtime = Runtime { name: "Go", commands: &["/usr/bin/go"] };
+
+/// What a test needs beyond the packages that all tests use.
+struct Runtime {
+    name: &'static str,
+    commands: &'static [&'static str],
+}
+
+impl Runtime {
+    /// Whether it is here. If not, the test counts as skipped.
+    fn is_here(&self, test: &str) -> bool {
+        let is_here = self.commands.iter().all(|command| Path::new(command).exists());
+        if !is_here {
+            skip(test, &format!("needs {}: cargo xtask company", self.name));
+        }
+        is_here
+    }
+}
 
 fn nasty(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../nasty").join(name)
@@ -29,17 +51,21 @@ fn assert_possible(paths: &[Vec<String>]) {
     }
 }
 
-fn share(profile: &Profile, names: &[&str]) -> f64 {
-    names.iter().map(|name| profile.percent_through(&[name])).sum()
+/// The share of the work that stands in methods with their names, in percent. Which of them a compiler inlines into its
+/// caller is its own choice: where there is one compiler only, `leaf` is a part of `middle`.
+fn percent_in_methods(profile: &Profile) -> f64 {
+    let named = profile.exclusive_in("[jit]").into_iter().filter(|(name, _)| name.starts_with("int Calls."));
+    100.0 * named.map(|(_, ns)| ns).sum::<u64>() as f64 / profile.total("cpu-time") as f64
 }
 
 /// Some seconds each: names are believed of code that was the same at two looks, a second apart.
 fn java(options: &[&str], rounds: &str) -> Profile {
-    let classes = tool_path("classes");
-    let compiled = Command::new("javac").arg("-d").arg(&classes).arg(nasty("Calls.java")).status();
-    assert!(compiled.expect("javac is there: cargo xtask company").success());
-    let java = Program::at("/usr/bin/java").arguments(["-XX:+UnlockDiagnosticVMOptions", "-XX:+DumpPerfMapAtExit"]);
-    let java = java.arguments(options).arguments(["-cp".as_ref(), classes.as_os_str()]).arguments(["Calls", rounds]);
+    let classes = tempfile::tempdir().expect("the temp directory can be written");
+    let compiled = Command::new(JAVA.commands[0]).arg("-d").arg(classes.path()).arg(nasty("Calls.java")).status();
+    assert!(compiled.expect("javac can be run").success());
+    let java = Program::at(JAVA.commands[1]).arguments(["-XX:+UnlockDiagnosticVMOptions", "-XX:+DumpPerfMapAtExit"]);
+    let java =
+        java.arguments(options).arguments(["-cp".as_ref(), classes.path().as_os_str()]).arguments(["Calls", rounds]);
     let recorded = java.same();
     assert_eq!(recorded.ended.status, 5);
     let profile = recorded.profile();
@@ -50,30 +76,38 @@ fn java(options: &[&str], rounds: &str) -> Profile {
 }
 
 #[test]
-#[ignore = "needs a JDK: cargo xtask company"]
+#[ignore = "has a step of its own"]
 fn java_compiled() {
+    if !JAVA.is_here("runtimes::java_compiled") {
+        return;
+    }
     // Its libraries' tables are built now; while they are, samples of code that comes and goes find no room.
-    Program::at("/usr/bin/java").arguments(["-version"]).recorded();
+    Program::at(JAVA.commands[1]).arguments(["-version"]).recorded();
     for options in [&[][..], &["-XX:+PreserveFramePointer"], &["-XX:TieredStopAtLevel=1"]] {
         let profile = java(options, "120");
-        let methods = ["int Calls.leaf(int)", "int Calls.other(int)"];
-        let named = share(&profile, &methods);
+        let named = percent_in_methods(&profile);
         assert!(named > 30.0, "{named}% in the methods that do the work, {options:?}");
     }
 }
 
 #[test]
-#[ignore = "needs a JDK: cargo xtask company"]
+#[ignore = "has a step of its own"]
 fn java_interpreted() {
+    if !JAVA.is_here("runtimes::java_interpreted") {
+        return;
+    }
     let profile = java(&["-Xint"], "12");
     assert!(profile.percent_through(&["Interpreter"]) > 50.0);
 }
 
 #[test]
-#[ignore = "needs Node: cargo xtask company"]
+#[ignore = "has a step of its own"]
 fn node() {
+    if !NODE.is_here("runtimes::node") {
+        return;
+    }
     let script = nasty("calls.js");
-    let node = Program::at("/usr/bin/node").arguments(["--perf-basic-prof".as_ref(), script.as_os_str()]);
+    let node = Program::at(NODE.commands[0]).arguments(["--perf-basic-prof".as_ref(), script.as_os_str()]);
     let recorded = node.arguments(["20"]).same();
     assert_eq!(recorded.ended.status, 5);
     let profile = recorded.profile();
@@ -87,17 +121,20 @@ fn node() {
     let work =
         paths.iter().filter(|path| path.last().is_some_and(|name| ["leaf", "middle", "top"].contains(&name.as_str())));
     assert!(work.count() > 0, "no path has a name: {paths:?}");
-    let bare = Program::at("/usr/bin/node").arguments([script.as_os_str()]).arguments(["2"]).same();
+    let bare = Program::at(NODE.commands[0]).arguments([script.as_os_str()]).arguments(["2"]).same();
     assert!(bare.profile().percent_through(&["[jit]!"]) > 5.0, "without a map there are no names");
 }
 
 #[test]
-#[ignore = "needs Go: cargo xtask company"]
+#[ignore = "has a step of its own"]
 fn go_with_c() {
+    if !GO.is_here("runtimes::go_with_c") {
+        return;
+    }
     let output = tool_path("calls_go");
-    let mut build = Command::new("go");
+    let mut build = Command::new(GO.commands[0]);
     build.args(["build", "-o"]).arg(&output).arg(nasty("calls.go")).env("GOCACHE", tool_path("go-cache"));
-    assert!(build.env("GO111MODULE", "off").status().expect("go is there: cargo xtask company").success());
+    assert!(build.env("GO111MODULE", "off").status().expect("go can be run").success());
     let recorded = Program::at(&output).same();
     assert!(recorded.ended.stdout.starts_with("got user defined signal 1\n"), "{:?}", recorded.ended);
     assert_eq!(recorded.ended.status, 3);

@@ -1,0 +1,237 @@
+//! Options of `perf record` and `perf stat` that people type from habit: accepted with a word where callpath does what
+//! they ask for anyway, else refused with what to do instead.
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches};
+
+/// What an option of perf's takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    Nothing,
+    /// `--option=VALUE` or `--option VALUE`
+    Value,
+    /// Nothing, or `--option=VALUE`
+    MaybeValue,
+}
+
+/// What is answered.
+#[derive(Clone, Copy)]
+enum Answer {
+    /// It changes nothing here, for this reason. The program is recorded.
+    NotNeeded(&'static str),
+    /// The recording would not be what was asked for; this is to be done instead.
+    Instead(&'static str),
+}
+
+use Answer::{Instead, NotNeeded};
+use Takes::{MaybeValue, Nothing, Value};
+
+/// Its names as messages show them, what it takes, the answer.
+type Row = (&'static str, Takes, Answer);
+
+const WHOLE: Answer = NotNeeded("call paths are always recorded, and whole");
+const MODULES: Answer = NotNeeded("modules are always identified");
+const BUFFERS: Answer = NotNeeded("there are no buffers or trace files to tune");
+const THREADS: Answer = NotNeeded("threads are always kept apart; `callpath report --per-thread` shows each");
+const PERIODS: Answer = NotNeeded("the weight of each sample is always known");
+const CLOCK: Answer = NotNeeded("samples are attributed, also in generated code, without a clock of yours");
+const WAITS: Answer = Instead("to see where threads wait: -e wall-time");
+const ATTACH: Answer = Instead("callpath cannot attach to what runs already; start it with: callpath record PROGRAM");
+const ONE_PROGRAM: Answer = Instead("callpath records one program and its children; write: callpath record PROGRAM");
+const MODES: Answer = Instead("choose the mode with the event: -e page-faults:u (user), -e page-faults:k (kernel)");
+const ADDRESSES: Answer = Instead("a sample keeps its call path, no addresses of data and no registers");
+const TIMES: Answer = Instead("samples of one call path are added up, so they have no time stamps");
+const BRANCHES: Answer = Instead("branch records are not read; call paths are whole without them");
+const ONE_PIECE: Answer =
+    Instead("a measurement is one directory; it grows with the number of call paths, not with time");
+
+const ROWS: &[Row] = &[
+    ("-g", Nothing, WHOLE),
+    ("--call-graph", Value, WHOLE),
+    ("--user-callchains", Nothing, WHOLE),
+    ("-B, --no-buildid", Nothing, MODULES),
+    ("-N, --no-buildid-cache", Nothing, MODULES),
+    ("--buildid-all", Nothing, MODULES),
+    ("--buildid-mmap", Nothing, MODULES),
+    ("-m, --mmap-pages", Value, BUFFERS),
+    ("--mmap-flush", Value, BUFFERS),
+    ("--no-buffering", Nothing, BUFFERS),
+    ("--aio", MaybeValue, BUFFERS),
+    ("--affinity", Value, BUFFERS),
+    ("--threads", MaybeValue, BUFFERS),
+    ("-z, --compression-level", MaybeValue, BUFFERS),
+    ("-s, --stat", Nothing, THREADS),
+    ("--per-thread", Nothing, THREADS),
+    ("-P, --period", Nothing, PERIODS),
+    ("-k, --clockid", Value, CLOCK),
+    ("-v, --verbose", Nothing, NotNeeded("`callpath report --quality` shows the details of a recording")),
+    ("-a, --all-cpus", Nothing, ONE_PROGRAM),
+    ("-u, --uid", Value, ONE_PROGRAM),
+    ("-G, --cgroup", Value, ONE_PROGRAM),
+    (
+        "-C, --cpu",
+        Value,
+        Instead("threads are recorded on every processor; to choose some: callpath record -- taskset -c CPUS PROGRAM"),
+    ),
+    ("-p, --pid", Value, ATTACH),
+    ("-t, --tid", Value, ATTACH),
+    ("-D, --delay", Value, Instead("recording begins with the program")),
+    ("--duration", Value, Instead("recording ends with the program; a measurement can be reported while it runs")),
+    (
+        "-i, --no-inherit",
+        Nothing,
+        Instead("children are always recorded; to see one process: callpath report --process NAME"),
+    ),
+    ("--all-user", Nothing, MODES),
+    ("--all-kernel", Nothing, MODES),
+    (
+        "--kernel-callchains",
+        Nothing,
+        Instead("call paths are those of user mode; callpath report --kernel names the system calls"),
+    ),
+    ("-d, --data", Nothing, ADDRESSES),
+    ("--phys-data", Nothing, ADDRESSES),
+    ("-W, --weight", Nothing, ADDRESSES),
+    ("-I, --intr-regs", MaybeValue, ADDRESSES),
+    ("--user-regs", MaybeValue, ADDRESSES),
+    ("-R, --raw-samples", Nothing, ADDRESSES),
+    ("-T, --timestamp", Nothing, TIMES),
+    ("-b, --branch-any", Nothing, BRANCHES),
+    ("-j, --branch-filter", Value, BRANCHES),
+    ("-S, --snapshot", MaybeValue, ONE_PIECE),
+    ("--switch-output", MaybeValue, ONE_PIECE),
+    ("--overwrite", Nothing, ONE_PIECE),
+    ("--max-size", Value, ONE_PIECE),
+    ("--off-cpu", Nothing, WAITS),
+    ("--switch-events", Nothing, WAITS),
+    (
+        "--filter",
+        Value,
+        Instead("events are not filtered; to see a part: callpath report --process NAME or --thread NAME"),
+    ),
+    (
+        "-r, --repeat",
+        Value,
+        Instead("one run is recorded, with the priority that it has; for several, call callpath record in a loop"),
+    ),
+];
+
+/// Those of perf's options that were typed.
+#[derive(Debug)]
+pub(super) struct PerfOptions {
+    /// Why each of them is not needed.
+    pub(super) words: Vec<String>,
+    /// What to do instead of the first one that cannot be had.
+    pub(super) refusal: Option<String>,
+}
+
+impl clap::Args for PerfOptions {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command.args(ROWS.iter().map(argument))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+/// Hidden: it is no option of callpath's. Its names are its id.
+fn argument((names, takes, _): &Row) -> Arg {
+    let argument = Arg::new(*names).hide(true).value_name("VALUE");
+    let argument = names.split(", ").fold(argument, |argument, name| match name.strip_prefix("--") {
+        Some(long) => argument.long(long),
+        None => argument.short(name.chars().nth(1)),
+    });
+    match takes {
+        Nothing => argument.action(ArgAction::Count),
+        Value => argument.action(ArgAction::Append).allow_hyphen_values(true),
+        MaybeValue => argument.action(ArgAction::Append).num_args(0..=1).require_equals(true),
+    }
+}
+
+impl clap::FromArgMatches for PerfOptions {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let (mut words, mut refusal) = (Vec::new(), None);
+        let is_typed = |names: &str| matches.value_source(names) == Some(ValueSource::CommandLine);
+        for (names, _, answer) in ROWS.iter().filter(|(names, ..)| is_typed(names)) {
+            match answer {
+                NotNeeded(why) => words.push(format!("{names} is not needed: {why}")),
+                Instead(what) => refusal = refusal.or_else(|| Some(format!("{names}: {what}"))),
+            }
+        }
+        Ok(PerfOptions { words, refusal })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, FromArgMatches};
+
+    use super::*;
+
+    fn parsed(words: &[&str]) -> PerfOptions {
+        let command = PerfOptions::augment_args(clap::Command::new("record"));
+        let matches = command.try_get_matches_from([&["record"], words].concat()).unwrap();
+        PerfOptions::from_arg_matches(&matches).unwrap()
+    }
+
+    #[test]
+    fn names_are_unique() {
+        PerfOptions::augment_args(clap::Command::new("record")).debug_assert();
+    }
+
+    #[test]
+    fn what_changes_nothing_is_accepted_with_a_word() {
+        for (words, spelled) in [
+            (&["-g"][..], "-g"),
+            (&["--call-graph", "dwarf,16384"], "--call-graph"),
+            (&["--call-graph=fp"], "--call-graph"),
+            (&["-s"], "-s, --stat"),
+            (&["-vv"], "-v, --verbose"),
+            (&["-N"], "-N, --no-buildid-cache"),
+            (&["-B"], "-B, --no-buildid"),
+            (&["--no-buildid"], "-B, --no-buildid"),
+            (&["-m", "512"], "-m, --mmap-pages"),
+            (&["-m512"], "-m, --mmap-pages"),
+            (&["-z"], "-z, --compression-level"),
+            (&["--compression-level=3"], "-z, --compression-level"),
+            (&["-k", "mono"], "-k, --clockid"),
+            (&["--per-thread"], "--per-thread"),
+            (&["--user-callchains"], "--user-callchains"),
+        ] {
+            let PerfOptions { words: said, refusal } = parsed(words);
+            assert_eq!((said.len(), &refusal), (1, &None), "{words:?}");
+            assert!(said[0].starts_with(&format!("{spelled} is not needed: ")), "{words:?}: {said:?}");
+        }
+        assert_eq!(parsed(&["-gsv"]).words.len(), 3);
+    }
+
+    #[test]
+    fn what_would_give_another_recording_is_refused() {
+        for (words, start, remedy) in [
+            (&["-a"][..], "-a, --all-cpus: ", "callpath record PROGRAM"),
+            (&["--all-cpus"], "-a, --all-cpus: ", "callpath record PROGRAM"),
+            (&["-p", "17"], "-p, --pid: ", "cannot attach"),
+            (&["-t17"], "-t, --tid: ", "cannot attach"),
+            (&["-C", "0-3"], "-C, --cpu: ", "taskset"),
+            (&["-D", "-1"], "-D, --delay: ", "begins with the program"),
+            (&["--all-user"], "--all-user: ", ":u"),
+            (&["--duration", "5"], "--duration: ", "ends with the program"),
+            (&["-ga"], "-a, --all-cpus: ", "callpath record PROGRAM"),
+        ] {
+            let refusal = parsed(words).refusal.expect("a refusal");
+            assert!(refusal.starts_with(start) && refusal.contains(remedy), "{words:?}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn nothing_typed_is_nothing_said() {
+        let PerfOptions { words, refusal } = parsed(&[]);
+        assert_eq!((words.len(), refusal), (0, None));
+    }
+}
