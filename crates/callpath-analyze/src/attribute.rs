@@ -119,6 +119,8 @@ impl Attributed<'_> {
         let process_node = profile.tree.child(NodeId::ROOT, scope);
         let mut quality = Quality::default();
         let mut threads = 0;
+        let several = process.threads.iter().filter(|thread| thread.count > 1);
+        let merged_threads = several.map(|thread| (thread.tid, thread.count)).collect();
         for thread in &process.threads {
             add_tally(&mut quality, &thread.tally);
             threads = thread.count.saturating_add(threads);
@@ -151,6 +153,7 @@ impl Attributed<'_> {
             started_ns: process.started_ns,
             duration_ns: process.ended_ns.unwrap_or(session.duration_ns).saturating_sub(process.started_ns),
             threads: u32::try_from(threads).unwrap_or(u32::MAX),
+            merged_threads,
             // A process that a fork made is a new one, even where the kernel gives a number again.
             continues: !process.forked && profile.info.processes.iter().any(|earlier| earlier.pid == process.pid),
             quality,

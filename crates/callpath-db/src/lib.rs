@@ -12,6 +12,7 @@
 mod contexts;
 mod metric;
 mod name;
+mod pattern;
 mod profile;
 mod quality;
 mod query;
@@ -23,9 +24,12 @@ mod tree;
 pub use callpath_schema::{ContextId, Formula, Metric, MetricId, MetricKind, MetricSource, MetricType, Value};
 pub use contexts::{Context, Contexts};
 pub use name::{Name, Strings};
+pub use pattern::{kind_of_name, matches_glob};
 pub use profile::Profile;
 pub use quality::{Handlers, Links, Quality};
-pub use query::{Inlined, ProcedureCost, Query, QueryError, Recursion, View, ViewKind, ViewNode};
+pub use query::{
+    Inlined, ProcedureCost, ProcessCost, Query, QueryError, Recursion, ThreadCost, View, ViewKind, ViewNode,
+};
 pub use rows::Row;
 pub use run::{CpuTime, ProcessInfo, RunInfo};
 pub use scope::{CallSite, Scope, ScopeKind};

@@ -73,6 +73,8 @@ pub struct ProcessInfo {
     pub duration_ns: u64,
     /// Threads that ever ran in it.
     pub threads: u32,
+    /// Of each thread of the tree that stands for several, its id and how many these are.
+    pub merged_threads: Vec<(u32, u64)>,
     /// It is an earlier one of the processes, with the same first thread: that one executed another program.
     pub continues: bool,
     /// Its share of the whole's account.

@@ -62,6 +62,7 @@ fn schema_2() {
         started_ns: 14,
         duration_ns: 15,
         threads: 16,
+        merged_threads: Vec::new(),
         continues: true,
         quality: Quality { taken: 3, full: 3, ..Quality::default() },
     });

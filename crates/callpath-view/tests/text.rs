@@ -166,7 +166,12 @@ fn a_selection_is_named() {
     let text = report(&profile, &options("13"));
     assert!(text.contains("\nCall paths of process 13 by cpu-time (below 1% left out)\n"), "{text}");
     let text = view(&profile, ViewKind::Flat, &options("cc1"));
-    assert!(text.starts_with("Modules and procedures of process cc1 by cpu-time"), "{text}");
+    assert!(text.contains("\nModules and procedures of process cc1 by cpu-time"), "{text}");
+    // Several processes of that name are not added up silently.
+    assert!(text.starts_with("  shown: 3 of 4 processes, 99.0% of the cpu-time measured\n"), "{text}");
+    assert!([11, 12, 13].iter().all(|pid| text.contains(&format!("  cc1 ({pid})\n"))), "{text}");
+    let one = view(&profile, ViewKind::Flat, &options("13"));
+    assert!(one.starts_with("Modules and procedures of process 13 by cpu-time"), "{one}");
 }
 
 /// The lines below `Hottest path`, up to the empty one.

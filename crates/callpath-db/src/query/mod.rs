@@ -3,12 +3,16 @@
 mod callers;
 mod costs;
 mod flat;
+mod members;
 mod procedures;
 mod question;
+mod regions;
 mod reshape;
+mod select;
 mod suffix;
 mod view;
 
+pub use members::{ProcessCost, ThreadCost};
 pub use procedures::{Inlined, ProcedureCost};
 pub use question::{Query, QueryError, Recursion, ViewKind};
 pub use view::{View, ViewNode};

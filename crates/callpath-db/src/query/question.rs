@@ -47,14 +47,28 @@ pub enum Recursion {
 pub struct Query {
     /// Which view.
     pub view: ViewKind,
-    /// Only the processes with this name or process id.
+    /// Only the processes with this process id, or with a name that this is or describes (`*` is any text, `?` any
+    /// character).
     pub process: Option<String>,
-    /// Only the threads with this name or thread id.
+    /// Only the threads with this thread id or name, which may be a glob as well.
     pub thread: Option<String>,
     /// Keeps threads apart that have equal entries; merged otherwise.
     pub per_thread: bool,
     /// Merges processes that have equal names; apart otherwise.
     pub merge_processes: bool,
+    /// Only paths through a procedure, inlined or not, that one of these means: its name, a glob, a whole part of its
+    /// name, or any part of it; the first of these that finds something.
+    pub focus: Vec<String>,
+    /// No paths through a procedure that one of these means.
+    pub ignore: Vec<String>,
+    /// The frames of these procedures vanish with their loops and lines: their own cost goes to their callers.
+    pub hide: Vec<String>,
+    /// Only what goes through the procedures that this means, as seen from there: in the context and flat views what
+    /// they cost and call, in the callers view who calls them, by their inclusive cost.
+    pub procedure: Option<String>,
+    /// Where threads are no level of their own (they are in `fold`): a parallel region that workers of an OpenMP or TBB
+    /// runtime execute stands below the one context that calls it through the same runtime, if there is exactly one.
+    pub regions_meet: bool,
     /// What is kept of a path on which calls recur. For the context and callers views;
     /// flat cost counts each sample once anyway.
     pub recursion: Recursion,
@@ -74,6 +88,11 @@ impl Default for Query {
             thread: None,
             per_thread: false,
             merge_processes: false,
+            focus: Vec::new(),
+            ignore: Vec::new(),
+            hide: Vec::new(),
+            procedure: None,
+            regions_meet: false,
             recursion: Recursion::Full,
             fold: vec![ScopeKind::Line, ScopeKind::SystemCall],
             min_share: 0.0,
@@ -101,6 +120,14 @@ pub enum QueryError {
         /// Those there are, as `name (id)`.
         there: Vec<String>,
     },
+    /// No procedure of the processes and threads asked for has that name.
+    #[error("failed to find a procedure {wanted:?}{}", similar(.near))]
+    NoSuchProcedure {
+        /// As asked.
+        wanted: String,
+        /// Names that are near, the nearest first.
+        near: Vec<String>,
+    },
     /// The suffixes of all paths do not fit into memory.
     #[error("failed to keep {kept} frames of each path: these are millions of paths that differ; keep fewer")]
     TooManyFrames {
@@ -117,4 +144,9 @@ fn list(there: &[String]) -> String {
         n if n <= SHOWN => there.join(", "),
         n => format!("{} and {} more", there[..SHOWN].join(", "), n - SHOWN),
     }
+}
+
+/// What else could have been meant.
+fn similar(near: &[String]) -> String {
+    if near.is_empty() { String::new() } else { format!("; similar names: {}", near.join(", ")) }
 }

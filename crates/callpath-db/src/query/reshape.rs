@@ -2,8 +2,10 @@
 //! It must not depend on which view will be built from the result.
 
 use super::question::{Query, QueryError};
+use super::regions;
+use super::select::{Selected, select};
 use crate::rows::Moves;
-use crate::{CallSite, NodeId, Profile, Scope, ScopeKind, Tree};
+use crate::{CallSite, NodeId, Profile, Scope, ScopeKind, Strings, Tree};
 
 /// A tree, and what each of its nodes stands for.
 pub(super) struct Counted {
@@ -12,21 +14,32 @@ pub(super) struct Counted {
     pub(super) contexts: Vec<u32>,
     /// For every node how many of these are active at once, at most.
     pub(super) recursion: Vec<u32>,
+    /// For every node of the tree that it was made of, which node has its cost; empty where nobody asks.
+    pub(super) places: Vec<NodeId>,
+    /// Whether regions that workers executed have moved to where they are called from.
+    pub(super) regions_met: bool,
 }
 
 impl Counted {
     pub(super) fn new(like: &Tree) -> Self {
-        Counted { tree: Tree::with_rules(like.own().rules()), contexts: vec![1], recursion: vec![1] }
+        let tree = Tree::with_rules(like.own().rules());
+        Counted { tree, contexts: vec![1], recursion: vec![1], places: Vec::new(), regions_met: false }
     }
 
     /// [`Tree::child`], counting.
     pub(super) fn child(&mut self, parent: NodeId, scope: Scope) -> NodeId {
+        let node = self.place(parent, scope);
+        self.contexts[node.index()] += 1;
+        node
+    }
+
+    /// [`Tree::child`], without counting it.
+    pub(super) fn place(&mut self, parent: NodeId, scope: Scope) -> NodeId {
         let node = self.tree.child(parent, scope);
         if node.index() == self.contexts.len() {
             self.contexts.push(0);
             self.recursion.push(1);
         }
-        self.contexts[node.index()] += 1;
         node
     }
 }
@@ -40,10 +53,57 @@ pub(super) fn reshape(
     collapse: bool,
     fold: &[ScopeKind],
 ) -> Result<Counted, QueryError> {
-    let from = &profile.tree;
-    let selected = select(profile, query)?;
+    let strings = &profile.strings;
+    let Some(met) = met(profile, query)? else {
+        return selected(Source { strings, tree: &profile.tree, contexts: None }, query, collapse, fold);
+    };
+    let source = Source { strings, tree: &met.tree, contexts: Some(&met.contexts) };
+    let asked = selected(source, &of_paths(query), collapse, fold)?;
+    Ok(Counted { regions_met: met.regions_met, ..asked })
+}
+
+/// The whole tree of the processes and threads that `query` is about, with regions where they are called from; none if
+/// that is not asked for, or changes nothing. Regions meet before paths are selected, so that a path goes through what
+/// called the region, whoever executed it.
+pub(super) fn met(profile: &Profile, query: &Query) -> Result<Option<Counted>, QueryError> {
+    let (strings, tree) = (&profile.strings, &profile.tree);
+    if !query.regions_meet || !query.fold.contains(&ScopeKind::Thread) || !regions::are_there(tree, strings) {
+        return Ok(None);
+    }
+    let levels = [ScopeKind::Process, ScopeKind::Thread].into_iter().filter(|level| query.fold.contains(level));
+    let of_processes = Query {
+        process: query.process.clone(),
+        thread: query.thread.clone(),
+        merge_processes: query.merge_processes,
+        fold: levels.collect(),
+        ..Query::default()
+    };
+    let whole = selected(Source { strings, tree, contexts: None }, &of_processes, false, &[])?;
+    Ok(Some(regions::meet(whole, strings)).filter(|met| met.regions_met))
+}
+
+/// What `query` asks of a tree that has only its processes and threads.
+pub(super) fn of_paths(query: &Query) -> Query {
+    Query { process: None, thread: None, ..query.clone() }
+}
+
+/// A tree with its strings.
+struct Source<'a> {
+    strings: &'a Strings,
+    tree: &'a Tree,
+    /// For each node how many of the profile's it stands for, if not for itself alone.
+    contexts: Option<&'a [u32]>,
+}
+
+/// [`reshape`] of a tree, with regions where they are executed.
+fn selected(source: Source<'_>, query: &Query, collapse: bool, fold: &[ScopeKind]) -> Result<Counted, QueryError> {
+    let Source { strings, tree: from, contexts } = source;
+    let chosen = select(strings, from, query)?;
+    let selected = &chosen.selected;
     let folded = |kind| kind != ScopeKind::Root && (query.fold.contains(&kind) || fold.contains(&kind));
+    let sites = call_sites(from, folded(ScopeKind::Line), |frame| chosen.is_hidden(frame));
     let mut activations = collapse.then(|| Activations::of(from));
+    let stands_for = |node: NodeId| contexts.map_or(1, |contexts| contexts[node.index()]);
     let mut to = Counted::new(from);
     let mut here = vec![NodeId::ROOT; from.len()];
     let mut order = vec![NodeId::ROOT];
@@ -52,7 +112,7 @@ pub(super) fn reshape(
             return;
         };
         let mut scope = *from.scope(node);
-        let skipped = folded(scope.kind) || selected[node.index()] == Selected::No;
+        let skipped = folded(scope.kind) || chosen.vanishes(node) || selected[node.index()] == Selected::No;
         let activations = activations.as_mut().filter(|_| scope.kind == ScopeKind::Procedure && !skipped);
         if !entering {
             return activations.map_or((), |activations| activations.leave(node));
@@ -61,21 +121,20 @@ pub(super) fn reshape(
         if let Some((outermost, depth)) = activations.as_ref().and_then(|activations| activations.outermost(node)) {
             here[node.index()] = outermost;
             to.tree.agree(outermost, &scope);
-            to.contexts[outermost.index()] += 1;
+            to.contexts[outermost.index()] += stands_for(node);
             to.recursion[outermost.index()] = to.recursion[outermost.index()].max(depth + 1);
         } else if skipped {
             here[node.index()] = above;
         } else {
-            let line = from.scope(parent);
-            if line.kind == ScopeKind::Line && folded(ScopeKind::Line) && scope.kind.is_frame() {
-                scope.call_site = line.file.zip(line.line).map(|(file, line)| CallSite { file, line });
-            }
+            scope.call_site = sites[node.index()];
             match scope.kind {
                 ScopeKind::Thread if !query.per_thread => scope.discriminator = 0,
                 ScopeKind::Process if query.merge_processes => scope.discriminator = 0,
                 _ => {}
             }
-            here[node.index()] = to.child(above, scope);
+            let place = to.place(above, scope);
+            to.contexts[place.index()] += stands_for(node);
+            here[node.index()] = place;
         }
         if let Some(activations) = activations {
             activations.enter(node, here[node.index()]);
@@ -86,7 +145,35 @@ pub(super) fn reshape(
     let whole = order.iter().filter(|node| selected[node.index()] == Selected::Whole);
     let moves: Moves = whole.map(|node| (node.index() as u32, here[node.index()].index() as u32)).collect();
     to.tree.take(from.own(), &moves);
+    to.places = here;
     Ok(to)
+}
+
+/// For each frame where it is called from. The line that it hangs below is that, where lines are folded. What a
+/// `hidden` frame calls is called from where that frame is.
+fn call_sites(tree: &Tree, lines_folded: bool, hidden: impl Fn(NodeId) -> bool) -> Vec<Option<CallSite>> {
+    let mut sites = Vec::with_capacity(tree.len());
+    // For each node the frame that it is in, itself if it is one.
+    let mut frames: Vec<Option<NodeId>> = Vec::with_capacity(tree.len());
+    for node in tree.nodes() {
+        let scope = tree.scope(node);
+        let parent = tree.parent(node);
+        let caller = parent.and_then(|parent| frames[parent.index()]);
+        frames.push(match scope.kind {
+            kind if kind.is_frame() => Some(node),
+            kind if kind.is_body() => caller,
+            _ => None,
+        });
+        let line = parent.map(|parent| tree.scope(parent)).filter(|above| above.kind == ScopeKind::Line);
+        sites.push(match (caller.filter(|&caller| hidden(caller)), line) {
+            (Some(caller), _) => sites[caller.index()],
+            (None, Some(line)) if lines_folded && scope.kind.is_frame() => {
+                line.file.zip(line.line).map(|(file, line)| CallSite { file, line })
+            }
+            _ => scope.call_site,
+        });
+    }
+    sites
 }
 
 /// The procedures that are active at one point of a walk over a tree.
@@ -121,73 +208,4 @@ impl Activations {
     fn leave(&mut self, node: NodeId) {
         self.active[self.procedures[node.index()].index()].1 -= 1;
     }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Selected {
-    /// Neither the node nor what is below it.
-    No,
-    /// The node as the way to something below it, without its own cost.
-    Way,
-    /// The node and its own cost.
-    Whole,
-}
-
-/// For every node whether it is asked for.
-fn select(profile: &Profile, query: &Query) -> Result<Vec<Selected>, QueryError> {
-    let tree = &profile.tree;
-    if query.process.is_none() && query.thread.is_none() {
-        return Ok(vec![Selected::Whole; tree.len()]);
-    }
-    let asked = |wanted: &Option<String>, node: NodeId| {
-        wanted.as_ref().is_none_or(|wanted| {
-            let scope = tree.scope(node);
-            profile.strings.get(scope.name) == wanted || scope.discriminator.to_string() == *wanted
-        })
-    };
-    // Whether the node is inside a process asked for, and a thread asked for, where any is.
-    let mut inside: Vec<(bool, bool)> = Vec::with_capacity(tree.len());
-    let mut found = (query.process.is_none(), query.thread.is_none());
-    for node in tree.nodes() {
-        let (mut process, mut thread) = match tree.parent(node) {
-            None => (query.process.is_none(), query.thread.is_none()),
-            Some(parent) => inside[parent.index()],
-        };
-        match tree.scope(node).kind {
-            ScopeKind::Process => process = asked(&query.process, node),
-            ScopeKind::Thread => thread = asked(&query.thread, node),
-            _ => {}
-        }
-        inside.push((process, thread));
-        found.0 |= process;
-        found.1 |= process && thread;
-    }
-    if let Some(wanted) = query.process.clone().filter(|_| !found.0) {
-        return Err(QueryError::NoSuchProcess { wanted, there: there(profile, ScopeKind::Process, |_| true) });
-    }
-    if let Some(wanted) = query.thread.clone().filter(|_| !found.1) {
-        let there = there(profile, ScopeKind::Thread, |node| inside[node.index()].0);
-        return Err(QueryError::NoSuchThread { wanted, there });
-    }
-    let mut selected = vec![Selected::No; tree.len()];
-    for node in tree.nodes() {
-        if inside[node.index()] != (true, true) {
-            continue;
-        }
-        selected[node.index()] = Selected::Whole;
-        let mut above = tree.parent(node);
-        while let Some(way) = above.filter(|way| selected[way.index()] == Selected::No) {
-            selected[way.index()] = Selected::Way;
-            above = tree.parent(way);
-        }
-    }
-    Ok(selected)
-}
-
-/// The scopes of a kind, as `name (id)`.
-fn there(profile: &Profile, kind: ScopeKind, within: impl Fn(NodeId) -> bool) -> Vec<String> {
-    let tree = &profile.tree;
-    let those = tree.nodes().filter(|&node| tree.scope(node).kind == kind && within(node));
-    let scopes = those.map(|node| tree.scope(node));
-    scopes.map(|scope| format!("{} ({})", profile.strings.get(scope.name), scope.discriminator)).collect()
 }

@@ -34,6 +34,8 @@ pub struct View {
     pub kind: ViewKind,
     /// The nodes in preorder; the first is the root.
     pub nodes: Vec<ViewNode>,
+    /// Whether regions that workers executed stand where they are called from. Said of the context view.
+    pub regions_met: bool,
     inclusive: Rows,
     exclusive: Rows,
     own_body: Rows,
@@ -182,6 +184,7 @@ pub(super) fn emit(profile: &Profile, query: &Query, asked: Counted, costs: Cost
     };
     let mut view = View {
         kind: query.view,
+        regions_met: asked.regions_met,
         inclusive: table(&costs.inclusive, left_out),
         exclusive: table(&costs.exclusive, left_out),
         own_body: table(&costs.own_body, &below),

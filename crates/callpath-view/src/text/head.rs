@@ -113,7 +113,8 @@ fn continued(profile: &Profile) -> u64 {
     profile.info.processes.iter().filter(|process| process.continues).count() as u64
 }
 
-fn process_count(profile: &Profile) -> u64 {
+/// A process that executed another program counts once.
+pub(super) fn process_count(profile: &Profile) -> u64 {
     (profile.process_count().max(profile.info.processes.len()) as u64).saturating_sub(continued(profile))
 }
 
@@ -160,9 +161,9 @@ pub(super) fn next_command(page: Page<'_>, procedures: &[ProcedureCost], out: &m
         let name = scope_label(&procedures.first()?.scope, profile).fit(room.saturating_sub(ASIDE.len()));
         Some(format!("{ASIDE}{name}"))
     })?;
-    if !options.query.merge_processes && options.query.process.is_none() && has_namesakes(profile) {
-        let aside = |_| Some("   # adds up those of one name".into());
-        line(&" ".repeat(NEXT.len()), "--merge-processes", &aside)?;
+    if options.query.merge_processes && has_namesakes(profile) {
+        let aside = |_| Some("   # each process by itself".into());
+        line(&" ".repeat(NEXT.len()), "--per-process", &aside)?;
     }
     Ok(())
 }
@@ -176,7 +177,7 @@ fn has_namesakes(profile: &Profile) -> bool {
 }
 
 /// Writes `parts` with `between`, indented and broken at the width.
-fn wrapped(parts: &[String], between: &str, page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn wrapped(parts: &[String], between: &str, page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     let lines = lines_of(parts, between, page.options.width.max(40) - INDENT.len());
     lines.iter().try_for_each(|line| writeln!(out, "{INDENT}{line}"))
 }

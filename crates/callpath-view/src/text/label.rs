@@ -34,7 +34,7 @@ pub(super) fn label(view: &View, node: usize, profile: &Profile, is_cut: bool) -
     match scope.kind {
         ScopeKind::Pruned => label.name = pruned(view, node, is_cut),
         ScopeKind::Root | ScopeKind::Truncated => label.name = printable(&view.name(node, profile)),
-        ScopeKind::Thread if view.nodes[node].contexts > 1 && scope.discriminator == 0 => {
+        ScopeKind::Process | ScopeKind::Thread if view.nodes[node].contexts > 1 && scope.discriminator == 0 => {
             label.suffix = format!(" (x {})", view.nodes[node].contexts);
         }
         _ => {}

@@ -4,6 +4,7 @@
 //! Whatever comes from a program or its binaries is shown with control characters escaped.
 
 mod chain;
+mod groups;
 mod head;
 mod hot;
 mod label;
@@ -13,6 +14,7 @@ mod outline;
 mod page;
 mod paint;
 mod printable;
+mod procedure;
 mod quality;
 mod quantity;
 mod run;
@@ -28,6 +30,7 @@ pub use options::TextOptions;
 use page::Page;
 pub(crate) use printable::acts_on_terminals;
 pub use printable::{printable, shell_word};
+pub use procedure::procedure;
 pub use quality::quality;
 use views::Views;
 
@@ -42,6 +45,10 @@ pub fn report(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> 
 
     head::what_ran(page, &mut out)?;
     head::quality(page, &mut out)?;
+    groups::members(page, &mut out)?;
+    if views.folded.regions_met {
+        groups::regions(page, &mut out)?;
+    }
     if views.has_cost() {
         // Down to a leaf, however little it costs.
         let whole = Query { min_share: 0.0, recursion: Recursion::Collapse, max_depth: None, ..options.query.clone() };
@@ -70,6 +77,9 @@ pub fn view(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> Re
     let page = Page { profile, options: &options };
     let views = Views::of(page)?;
     let mut out = BufWriter::new(out);
+    if options.query.process.is_some() || options.query.thread.is_some() {
+        groups::several(page, &mut out)?;
+    }
     let title = match options.query.view {
         ViewKind::Context => "Call paths",
         ViewKind::Callers => "Procedures and their callers",

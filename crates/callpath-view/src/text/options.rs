@@ -5,7 +5,7 @@ use callpath_db::{Inlined, Query};
 /// How a profile is shown as text.
 #[derive(Clone, Debug)]
 pub struct TextOptions {
-    /// What is shown. Scopes of processes and threads are left out besides, where there is only one.
+    /// What is shown. Besides, threads are no level of the tree unless they are asked for, nor is a single process.
     pub query: Query,
     /// Columns of the terminal or page; names are shortened to fit, down to a readable minimum.
     pub width: usize,
@@ -26,10 +26,10 @@ pub struct TextOptions {
 }
 
 impl Default for TextOptions {
-    /// The context view without what costs less than 1%, 100 columns, no colour.
+    /// The context view without what costs less than 1%, processes of one name as one, 100 columns, no colour.
     fn default() -> Self {
         TextOptions {
-            query: Query { min_share: 0.01, ..Query::default() },
+            query: Query { min_share: 0.01, merge_processes: true, regions_meet: true, ..Query::default() },
             width: 100,
             color: false,
             top: 15,
@@ -43,13 +43,22 @@ impl Default for TextOptions {
 }
 
 impl TextOptions {
-    /// The processes and threads that are shown, unless it is all of them.
+    /// The processes, threads and paths that are shown, unless it is all of them.
     pub(super) fn selected(&self) -> Option<String> {
-        match (&self.query.process, &self.query.thread) {
+        let query = &self.query;
+        let of = match (&query.process, &query.thread) {
             (None, None) => None,
             (Some(process), None) => Some(format!("process {process}")),
             (None, Some(thread)) => Some(format!("thread {thread}")),
             (Some(process), Some(thread)) => Some(format!("thread {thread} of process {process}")),
+        };
+        let paths = [("through", &query.focus), ("without", &query.ignore)];
+        let paths = paths.into_iter().filter(|(_, names)| !names.is_empty());
+        let paths: Vec<String> = paths.map(|(word, names)| format!("{word} {}", names.join(" or "))).collect();
+        match (of, paths.is_empty()) {
+            (of, true) => of,
+            (None, false) => Some(format!("the program {}", paths.join(" "))),
+            (Some(of), false) => Some(format!("{of} {}", paths.join(" "))),
         }
     }
 }

@@ -26,17 +26,33 @@ pub(crate) struct Arguments {
     /// Print a view as JSON (context unless --view names another), complete unless limited
     #[arg(long)]
     json: bool,
-    /// Show only processes with this name or ID
+    /// Show only processes with this name or ID; in a name, * stands for any text and ? for any character
     #[arg(long, value_name = "NAME|PID")]
     process: Option<String>,
-    /// Show only threads with this name or ID
+    /// Show only threads with this name or ID; * and ? as in --process
     #[arg(long, value_name = "NAME|TID")]
     thread: Option<String>,
-    /// Show each thread separately
+    /// Show only call paths through this procedure: its name, a part of it, or a pattern with * and ?; of several
+    /// --focus, paths through any of them
+    #[arg(long, value_name = "NAME")]
+    focus: Vec<String>,
+    /// Leave out call paths through this procedure
+    #[arg(long, value_name = "NAME")]
+    ignore: Vec<String>,
+    /// Leave out this procedure's frames; their cost belongs to their callers
+    #[arg(long, value_name = "NAME")]
+    hide: Vec<String>,
+    /// Show this procedure: its callers, its callees, its lines; with --view or --json, that view as seen from there
+    #[arg(long, value_name = "NAME", conflicts_with = "quality")]
+    procedure: Option<String>,
+    /// Show each thread separately [default: text shows all in one tree, JSON adds up those with the same name]
     #[arg(long)]
     per_thread: bool,
-    /// Add up processes with the same name
+    /// Show each process separately (the default in JSON)
     #[arg(long)]
+    per_process: bool,
+    /// Add up processes with the same name (the default in text)
+    #[arg(long, conflicts_with = "per_process")]
     merge_processes: bool,
     /// Hide what costs less than this share of the total, in percent [default: 1, in JSON 0]
     #[arg(long, value_name = "PERCENT", value_parser = percentage, allow_negative_numbers = true)]
@@ -116,7 +132,12 @@ fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
         process: arguments.process.clone(),
         thread: arguments.thread.clone(),
         per_thread: arguments.per_thread,
-        merge_processes: arguments.merge_processes,
+        merge_processes: arguments.merge_processes || !(arguments.json || arguments.per_process),
+        focus: arguments.focus.clone(),
+        ignore: arguments.ignore.clone(),
+        hide: arguments.hide.clone(),
+        procedure: arguments.procedure.clone(),
+        regions_meet: !arguments.json,
         recursion: arguments.recursion.map_or(Recursion::Full, Recursion::from),
         fold: folded(arguments),
         min_share: arguments.threshold.unwrap_or(if arguments.json { 0.0 } else { 1.0 }) / 100.0,
@@ -142,6 +163,7 @@ fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
         };
         let result = match arguments.view {
             None if arguments.quality => text::quality(profile, &options, &mut out),
+            None if arguments.procedure.is_some() => text::procedure(profile, &options, &mut out),
             None => text::report(profile, &options, &mut out),
             Some(_) => text::view(profile, &options, &mut out),
         };

@@ -253,7 +253,7 @@ fn the_report_chooses_and_sums() {
     );
 
     // By number, as the report names it.
-    let said = run_report(&recorded.directory, &["--view", "context", "--width", "200"]);
+    let said = run_report(&recorded.directory, &["--view", "context", "--per-process", "--width", "200"]);
     let mut numbers = said
         .stdout
         .lines()

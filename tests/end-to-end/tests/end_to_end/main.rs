@@ -18,6 +18,7 @@ mod filters;
 mod first_screen;
 mod gaps;
 mod generated;
+mod groups;
 mod jit;
 mod loading;
 mod memory;

@@ -1,0 +1,169 @@
+//! Names as a person types them: globs, parts of names, names that are near; and which names are of one kind.
+
+/// Whether `name` is what `glob` describes: `*` is any text, `?` any character.
+pub fn matches_glob(glob: &str, name: &str) -> bool {
+    let (glob, name): (Vec<char>, Vec<char>) = (glob.chars().collect(), name.chars().collect());
+    let (mut at, mut read) = (0, 0);
+    // Behind the last `*`, and how much of the name it stands for.
+    let mut star: Option<(usize, usize)> = None;
+    while read < name.len() {
+        match (glob.get(at), star) {
+            (Some('*'), _) => {
+                star = Some((at + 1, read));
+                at += 1;
+            }
+            (Some(&wanted), _) if wanted == '?' || wanted == name[read] => (at, read) = (at + 1, read + 1),
+            (_, Some((behind, taken))) => {
+                star = Some((behind, taken + 1));
+                (at, read) = (behind, taken + 1);
+            }
+            (_, None) => return false,
+        }
+    }
+    glob[at..].iter().all(|&rest| rest == '*')
+}
+
+/// Those of `names` that `wanted` means: the ones that it spells out; else those of the glob that it is; else those
+/// with it as a whole part (between colons, brackets or blanks); else those with it anywhere.
+pub(crate) fn meant<'a>(wanted: &str, names: &[&'a str]) -> Vec<&'a str> {
+    let is_glob = wanted.contains(['*', '?']);
+    let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '~';
+    let ways: [&dyn Fn(&str) -> bool; 4] = [
+        &|name| name == wanted,
+        &|name| is_glob && matches_glob(wanted, name),
+        &|name| name.split(|c| !is_word(c)).any(|part| part == wanted),
+        &|name| name.contains(wanted),
+    ];
+    if wanted.is_empty() {
+        return Vec::new();
+    }
+    let found = ways.iter().map(|way| names.iter().copied().filter(|name| way(name)).collect::<Vec<_>>());
+    found.into_iter().find(|those| !those.is_empty()).unwrap_or_default()
+}
+
+/// At most so many names are suggested.
+const SUGGESTED: usize = 5;
+
+/// Names are compared up to this length, so that an error takes no time.
+const COMPARED_CHARS: usize = 48;
+
+/// Those of `names` that are nearest to `wanted`, the nearest first: by the edits from it to one of their parts.
+pub(crate) fn nearest(wanted: &str, names: &[&str]) -> Vec<String> {
+    let lower = |text: &str| text.chars().take(COMPARED_CHARS).flat_map(char::to_lowercase).collect::<Vec<char>>();
+    let target = lower(wanted);
+    let edits_to_part = |name: &str| {
+        let whole = edits(&target, &lower(name));
+        let parts = name.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|part| !part.is_empty());
+        parts.map(|part| edits(&target, &lower(part))).chain([whole]).min().unwrap_or(whole)
+    };
+    // An address is not what was mistyped.
+    let names = names.iter().filter(|name| !name.contains("+0x"));
+    let mut by_edits: Vec<(usize, &str)> = names.map(|name| (edits_to_part(name), *name)).collect();
+    by_edits.sort_unstable();
+    by_edits.dedup();
+    by_edits.into_iter().take(SUGGESTED).map(|(_, name)| name.to_owned()).collect()
+}
+
+/// The Levenshtein distance.
+fn edits(from: &[char], to: &[char]) -> usize {
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.iter().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, b) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[to.len()]
+}
+
+/// The kind of thread that a name tells: numbers in it become `*`, and so does a last part that is one letter or a
+/// hexadecimal number. `worker-7` and `worker-12` are of the kind `worker-*`.
+pub fn kind_of_name(name: &str) -> String {
+    const HEX_DIGITS: usize = 4;
+    let mut kind = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(first) = rest.chars().next() {
+        let is_part = |c: char| c.is_alphanumeric();
+        let end = rest.find(|c| is_part(c) != is_part(first)).unwrap_or(rest.len());
+        let (part, behind) = rest.split_at(end);
+        rest = behind;
+        let digits = part.chars().any(|c| c.is_ascii_digit());
+        let is_hex = digits && part.len() >= HEX_DIGITS && part.chars().all(|c| c.is_ascii_hexdigit());
+        let is_letter = rest.is_empty() && !kind.is_empty() && part.len() == 1 && is_part(first);
+        if is_hex || is_letter {
+            kind.push('*');
+            continue;
+        }
+        let mut in_number = false;
+        for c in part.chars() {
+            if !c.is_ascii_digit() {
+                kind.push(c);
+            } else if !in_number {
+                kind.push('*');
+            }
+            in_number = c.is_ascii_digit();
+        }
+    }
+    kind
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs() {
+        for (glob, name, does) in [
+            ("worker-*", "worker-12", true),
+            ("worker-*", "worker-", true),
+            ("worker-*", "a worker-1", false),
+            ("*", "", true),
+            ("?", "", false),
+            ("w?rk", "wörk", true),
+            ("*a*b", "xaaxab", true),
+            ("*a*b", "xaaxabc", false),
+            ("gzip", "gzip", true),
+            ("gzip", "gzip2", false),
+            ("a**b?", "abbc", true),
+        ] {
+            assert_eq!(matches_glob(glob, name), does, "{glob} {name}");
+        }
+        // Backtracking over two stars only; a naive one takes for ever here.
+        assert!(!matches_glob(&"*a".repeat(30), &"a".repeat(29)));
+        assert!(!matches_glob(&("*a".repeat(30) + "b"), &"a".repeat(5000)));
+    }
+
+    #[test]
+    fn what_is_meant() {
+        let names = ["main", "app::main", "app::main::{{closure}}", "domain", "operator*", "f(char const*)"];
+        assert_eq!(meant("main", &names), ["main"]);
+        assert_eq!(meant("main", &names[1..]), ["app::main", "app::main::{{closure}}"]);
+        assert_eq!(meant("mai", &names), ["main", "app::main", "app::main::{{closure}}", "domain"]);
+        assert_eq!(meant("app::*", &names), ["app::main", "app::main::{{closure}}"]);
+        assert_eq!(meant("char const*", &names), ["f(char const*)"]);
+        assert_eq!(meant("", &names), [""; 0]);
+        assert_eq!(nearest("mian", &names)[0], "app::main");
+        assert_eq!(nearest("Domian", &names)[0], "domain");
+    }
+
+    #[test]
+    fn kinds() {
+        for (name, kind) in [
+            ("worker-7", "worker-*"),
+            ("worker-12", "worker-*"),
+            ("pool-1-thread-33", "pool-*-thread-*"),
+            ("C2 CompilerThre", "C* CompilerThre"),
+            ("GC Thread#0", "GC Thread#*"),
+            ("grpc-a3f2", "grpc-*"),
+            ("part-b", "part-*"),
+            ("python3.11", "python*.*"),
+            ("main", "main"),
+            ("x", "x"),
+            ("", ""),
+        ] {
+            assert_eq!(kind_of_name(name), kind, "{name}");
+        }
+    }
+}
