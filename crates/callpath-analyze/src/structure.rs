@@ -84,6 +84,8 @@ pub struct StaticScope {
     pub kind: StaticKind,
     /// Of an inlined call, whose code it is, where known.
     pub name: Option<String>,
+    /// Tells it apart from others with its name: see [`callpath_image::demangle::identity`].
+    pub identity: u64,
     /// Of a loop, its `for`, `while` or `do`; of an inlined call, where its procedure is declared.
     pub location: Option<SourceLocation>,
     /// Of an inlined call.
@@ -112,6 +114,8 @@ pub struct ProcedureStructure {
     pub entry: LinkAddr,
     /// Its name in DWARF, for people.
     pub name: Option<String>,
+    /// Tells it apart from others with its name: see [`callpath_image::demangle::identity`].
+    pub identity: u64,
     /// Where it is declared.
     pub location: Option<SourceLocation>,
     /// Its code, the fragment with the entry first.

@@ -102,8 +102,9 @@ pub struct Scope {
     pub address: Option<u64>,
     /// Where in the caller it is called from; none where unknown or where several calls are added up.
     pub call_site: Option<CallSite>,
-    /// Keeps apart what is otherwise equal: a process id, a thread id, the ordinal of a loop. Of a pruned node, how
-    /// many scopes it stands for.
+    /// Keeps apart what is otherwise equal: a process id, a thread id, the ordinal of a loop; of a procedure or inlined
+    /// call, a number for what its name leaves out, equal wherever the same procedure was met, 0 where that is nothing.
+    /// Of a pruned node, how many scopes it stands for.
     pub discriminator: u64,
 }
 

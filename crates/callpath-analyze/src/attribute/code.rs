@@ -73,6 +73,8 @@ pub(super) struct ModuleCode {
 #[derive(Clone)]
 pub(super) struct CodeLocation {
     pub(super) procedure: String,
+    /// Tells it apart from others with its name.
+    pub(super) identity: u64,
     pub(super) start: LinkAddr,
     pub(super) named: bool,
     /// Where the procedure is declared.
@@ -88,6 +90,7 @@ pub(super) struct CodeLocation {
 pub(super) struct Inner {
     pub(super) is_loop: bool,
     pub(super) name: String,
+    pub(super) identity: u64,
     pub(super) location: Option<SourceLine>,
     pub(super) call_site: Option<SourceLine>,
     pub(super) address: LinkAddr,
@@ -282,8 +285,11 @@ impl ModuleCode {
             let is_its = within.is_some_and(|within| names.of_structure(within).start == named.start);
             let declared = within.filter(|_| is_its).and_then(|within| Some(within.source_line(within.location?)));
             let jumps_anywhere = within.is_some_and(|within| within.unresolved_jumps > 0);
+            // What a file declares has its file to tell it from another of its name.
+            let ordinal = if declared.is_some() { 0 } else { named.ordinal };
+            let identity = if named.identity == 0 { u64::from(ordinal) } else { named.identity };
             let (procedure, start, named) = (named.name, named.start, named.named);
-            let location = CodeLocation { procedure, start, named, declared, scopes, line, jumps_anywhere };
+            let location = CodeLocation { procedure, identity, start, named, declared, scopes, line, jumps_anywhere };
             self.locations.insert(address, location);
         }
         self.names = Some(names);
@@ -295,7 +301,8 @@ impl ModuleCode {
         // The process's own name, else the narrowest bounds.
         let found = self.generated.iter().filter(holds).map(|p| (p.is_named(&self.key.0), p));
         let (named, found) = found.min_by_key(|(named, p)| (!named, p.len_bytes))?;
-        Some(ProcedureName { name: found.name.clone(), start: LinkAddr(found.start), named })
+        let (name, start) = (found.name.clone(), LinkAddr(found.start));
+        Some(ProcedureName { name, start, named, identity: 0, ordinal: 0 })
     }
 
     /// Its file belongs to another build than the one that ran.
@@ -314,7 +321,7 @@ fn name_at(names: &ModuleNames, address: LinkAddr, within: Option<&ProcedureStru
     let Some(within) = within else { return own };
     let linker_name = names.bounds(address).and_then(|bounds| bounds.name).filter(|_| own.named);
     if linker_name.is_some_and(|name| !name.contains(".cold")) {
-        return own;
+        return own.exact(within);
     }
     names.of_structure(within)
 }
@@ -324,6 +331,7 @@ impl Inner {
         Inner {
             is_loop: matches!(scope.kind, StaticKind::Loop { .. }),
             name: scope.name.clone().unwrap_or_default(),
+            identity: scope.identity,
             location: scope.location.map(|location| within.source_line(location)),
             call_site: scope.call_site.map(|location| within.source_line(location)),
             address: scope.address,

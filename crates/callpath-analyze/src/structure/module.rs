@@ -281,6 +281,7 @@ fn finish(graph: &ProcedureGraph, source: Source, tree: &ScopeTree, way: Way) ->
             parent,
             kind,
             name: context.and_then(|context| context.name.clone()),
+            identity: context.map_or(0, |context| context.identity),
             location,
             call_site: context.and_then(|context| context.call_site),
             lines: None,
@@ -322,6 +323,7 @@ fn finish(graph: &ProcedureGraph, source: Source, tree: &ScopeTree, way: Way) ->
     ProcedureStructure {
         entry: graph.entry,
         name: host.name,
+        identity: host.identity,
         location: host.location,
         fragments: graph.fragments.clone(),
         way,

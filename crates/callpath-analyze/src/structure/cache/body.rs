@@ -16,6 +16,7 @@ pub(super) fn encode(procedure: &ProcedureStructure) -> Vec<u8> {
     procedure.fragments.iter().for_each(|fragment| w.range(fragment));
     w.number(procedure.entry.0);
     w.optional(procedure.name.as_deref(), |w, name| w.text(name));
+    w.number(procedure.identity);
     w.optional(procedure.location, Writer::location);
     w.number(match procedure.way {
         Way::Inlines => 0,
@@ -34,6 +35,7 @@ pub(super) fn encode(procedure: &ProcedureStructure) -> Vec<u8> {
             StaticKind::Alien => 3,
         });
         w.optional(scope.name.as_deref(), |w, name| w.text(name));
+        w.number(scope.identity);
         w.optional(scope.location, Writer::location);
         w.optional(scope.call_site, Writer::location);
         w.optional(scope.lines, |w, (first, last)| {
@@ -167,6 +169,7 @@ impl<'a> Reader<'a> {
             fragments,
             entry: self.address()?,
             name: self.optional(Reader::text)?,
+            identity: self.number()?,
             location: self.optional(Reader::location)?,
             way: match self.number()? {
                 0 => Way::Inlines,
@@ -192,6 +195,7 @@ impl<'a> Reader<'a> {
                 _ => return None,
             },
             name: self.optional(Reader::text)?,
+            identity: self.number()?,
             location: self.optional(Reader::location)?,
             call_site: self.optional(Reader::location)?,
             lines: self.optional(|r| Some((r.small()?, r.small()?)))?,
