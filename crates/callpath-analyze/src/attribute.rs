@@ -330,6 +330,7 @@ impl Adder<'_> {
             scope.module = Some(module_name);
             scope.file = inner.location.as_ref().map(|location| strings.intern(&location.file));
             scope.line = inner.location.as_ref().map(|location| location.line);
+            scope.column = inner.column;
             scope.address = Some(inner.address.0);
             scope.call_site =
                 inner.call_site.as_ref().map(|site| CallSite { file: strings.intern(&site.file), line: site.line });

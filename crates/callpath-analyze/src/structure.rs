@@ -20,6 +20,7 @@ mod steps;
 #[cfg(test)]
 mod worst;
 
+use std::num::NonZeroU16;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -88,6 +89,8 @@ pub struct StaticScope {
     pub identity: u64,
     /// Of a loop, its `for`, `while` or `do`; of an inlined call, where its procedure is declared.
     pub location: Option<SourceLocation>,
+    /// Of a loop, the column of the line in which it begins, or its test does: from 1, where the compiler says it.
+    pub column: Option<NonZeroU16>,
     /// Of an inlined call.
     pub call_site: Option<SourceLocation>,
     /// First and last line of its own code and that of loops in it, in the file of `location`.

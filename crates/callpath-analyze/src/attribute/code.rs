@@ -2,6 +2,7 @@
 //! No call paths and no costs here.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::num::NonZeroU16;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -92,6 +93,7 @@ pub(super) struct Inner {
     pub(super) name: String,
     pub(super) identity: u64,
     pub(super) location: Option<SourceLine>,
+    pub(super) column: Option<NonZeroU16>,
     pub(super) call_site: Option<SourceLine>,
     pub(super) address: LinkAddr,
 }
@@ -333,6 +335,7 @@ impl Inner {
             name: scope.name.clone().unwrap_or_default(),
             identity: scope.identity,
             location: scope.location.map(|location| within.source_line(location)),
+            column: scope.column,
             call_site: scope.call_site.map(|location| within.source_line(location)),
             address: scope.address,
         }

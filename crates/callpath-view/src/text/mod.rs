@@ -14,6 +14,7 @@ mod paint;
 mod printable;
 mod quality;
 mod quantity;
+mod shorten;
 mod tree;
 mod views;
 

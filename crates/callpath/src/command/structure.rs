@@ -179,7 +179,8 @@ fn described(procedure: &ProcedureStructure, scope: &StaticScope) -> String {
             let range = scope.lines.filter(|(first, last)| first < last);
             let range = range.map_or(String::new(), |(first, last)| format!("  lines {first}-{last}"));
             let many = if is_irreducible { "  (several ways in)" } else { "" };
-            format!("loop{declared}{range}  at {:#x}{many}", scope.address.0)
+            let column = scope.column.map_or(String::new(), |column| format!(":{column}"));
+            format!("loop{declared}{column}{range}  at {:#x}{many}", scope.address.0)
         }
     }
 }
@@ -206,6 +207,7 @@ fn procedure_json(procedure: &ProcedureStructure, names: &ModuleNames, lines: bo
         put("parent", scope.parent.map(Value::from));
         put("name", scope.name.clone().map(Value::from));
         put("place", scope.location.map(location));
+        put("column", scope.column.map(|column| Value::from(column.get())));
         put("call_site", scope.call_site.map(location));
         put("lines", scope.lines.map(|(first, last)| json!([first, last])));
         put("irreducible", is_irreducible.then_some(Value::Bool(true)));

@@ -1,5 +1,6 @@
 //! Encodes procedures' structures as bytes, and decodes them.
 
+use std::num::NonZeroU16;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -37,6 +38,7 @@ pub(super) fn encode(procedure: &ProcedureStructure) -> Vec<u8> {
         w.optional(scope.name.as_deref(), |w, name| w.text(name));
         w.number(scope.identity);
         w.optional(scope.location, Writer::location);
+        w.optional(scope.column, |w, column| w.number(column.get().into()));
         w.optional(scope.call_site, Writer::location);
         w.optional(scope.lines, |w, (first, last)| {
             w.number(first.into());
@@ -197,6 +199,7 @@ impl<'a> Reader<'a> {
             name: self.optional(Reader::text)?,
             identity: self.number()?,
             location: self.optional(Reader::location)?,
+            column: self.optional(|r| NonZeroU16::new(r.number()?.try_into().ok()?))?,
             call_site: self.optional(Reader::location)?,
             lines: self.optional(|r| Some((r.small()?, r.small()?)))?,
             address: self.address()?,
