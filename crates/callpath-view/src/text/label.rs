@@ -81,8 +81,15 @@ fn among_siblings(mut label: Label, view: &View, node: usize, profile: &Profile)
 
 /// It is a closure's or a lambda's name, whose number says less than its line.
 fn is_closure(name: &str) -> bool {
-    let behind = ["{closure", "{{closure", "{lambda(", "<lambda("].iter().filter_map(|mark| name.rsplit_once(*mark));
-    let Some((_, behind)) = behind.min_by_key(|(_, behind)| behind.len()) else { return false };
+    let name = name.split(" [clone ").next().unwrap_or_default();
+    // An argument of a template is another's name.
+    let is_outside = |(before, _): &(&str, &str)| {
+        let before = before.replace("->", "");
+        before.matches('<').count() == before.matches('>').count()
+    };
+    let marks = ["{closure", "{{closure}}", "{lambda(", "<lambda("];
+    let found = marks.iter().filter_map(|mark| name.rsplit_once(*mark)).filter(is_outside);
+    let Some((_, behind)) = found.min_by_key(|(_, behind)| behind.len()) else { return false };
     let rest = behind.trim_start_matches(|c| !matches!(c, '}' | '>' | ')')).trim_start_matches(['}', '>', ')']);
     let rest = rest.split_once('}').filter(|_| rest.starts_with('#')).map_or(rest, |(_, rest)| rest);
     rest.is_empty() || rest.starts_with("::operator()") || rest.starts_with("::<")
@@ -160,4 +167,27 @@ pub(super) fn module_label(scope: &Scope, profile: &Profile) -> Option<String> {
     // What is no file has brackets of its own: `[jit]`, `[vdso]`.
     let has_brackets = module.starts_with('[') && module.ends_with(']');
     shown.then(|| if has_brackets { module } else { format!("[{module}]") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_closure;
+
+    #[test]
+    fn closures_are_known_by_their_names() {
+        for closure in [
+            "g::main::{closure#0}",
+            "g::main::{{closure}}",
+            "std::rt::lang_start::<()>::{closure#0}",
+            "g::main::{closure#0}::{closure#1}::<u8>",
+            "main::{lambda(int)#1}::operator()(int) const",
+            "main::{lambda(int)#1}::operator()(int) const [clone .constprop.0]",
+            "main()::<lambda(int)>::operator()(int)",
+        ] {
+            assert!(is_closure(closure), "{closure}");
+        }
+        for other in ["main", "closure", "each<main::{lambda(int)#1}>(int)", "g::apply::<g::main::{closure_env#0}>"] {
+            assert!(!is_closure(other), "{other}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 pub(super) enum Way {
     /// It is the name, or stands in it between colons, brackets or blanks.
     Whole,
-    /// It is a pattern for the name: `*` and `…` are any text, `?` any character.
+    /// It is a pattern for the name, with or without what is before a `::`: `*` and `…` are any text, `?` any character.
     Pattern,
     /// Its words are words of the name in the same order: what else there is was left out where it was shortened.
     Words,
@@ -81,8 +81,14 @@ impl AskedName {
                 let is_break = |c: char| !(c.is_alphanumeric() || c == '_' || c == '~');
                 name == self.name || name.split(is_break).any(|part| part == self.name)
             }
-            Way::Pattern => self.name.contains(['*', '?', '…']) && matches(&self.name, name),
-            Way::Words => self.has_marks() && has_words(name, &self.name),
+            Way::Pattern => {
+                let mut behind_path = name.match_indices("::").filter_map(|(at, path)| name.get(at + path.len()..));
+                let is_pattern = self.name.contains(['*', '?', '…']);
+                is_pattern && (matches(&self.name, name) || behind_path.any(|name| matches(&self.name, name)))
+            }
+            Way::Words if self.name.contains('<') => self.has_marks() && has_words(name, &self.name),
+            // What a template was made for is another's name.
+            Way::Words => self.has_marks() && has_words(&without_arguments(name), &self.name),
             Way::Part => !self.name.is_empty() && name.contains(&self.name),
         }
     }
@@ -103,7 +109,7 @@ impl AskedName {
         found.sort();
         found.dedup();
         // A name in which more than half is another is not near.
-        let near = found.into_iter().filter(|(distance, _)| 2 * distance <= own.chars().count().max(2));
+        let near = found.into_iter().filter(|(distance, _)| 2 * distance <= own.chars().count().max(4));
         near.take(NEAREST).map(|(_, name)| name).collect()
     }
 }
@@ -129,6 +135,21 @@ fn matches(pattern: &str, text: &str) -> bool {
         }
     }
     pattern[at..].iter().all(|c| matches!(c, '*' | '…'))
+}
+
+/// A name without what is in angle brackets.
+fn without_arguments(name: &str) -> String {
+    let mut depth = 0usize;
+    let mut bare = String::new();
+    for c in name.replace("->", "").chars() {
+        match c {
+            '<' => depth += 1,
+            '>' => depth = depth.saturating_sub(1),
+            c if depth == 0 => bare.push(c),
+            _ => {}
+        }
+    }
+    bare
 }
 
 /// Identifiers and numbers.
@@ -194,6 +215,7 @@ mod tests {
             ("std::_Hashtable<…>::insert(…)", insert, Way::Pattern),
             ("*insert*", insert, Way::Pattern),
             ("wor?", "work", Way::Pattern),
+            ("appl*", "g::apply(int)", Way::Pattern),
             ("<Map as Iterator>::fold", fold, Way::Words),
             ("main::{lambda#1}", lambda, Way::Words),
             ("std::_Hash…table<…>::insert(…)", "std::_Hash_and_table<int>::insert(int)", Way::Pattern),
@@ -203,9 +225,13 @@ mod tests {
             let found = Way::ALL.into_iter().find(|way| AskedName::new(asked).is(name, *way));
             assert_eq!(found, Some(way), "{asked} for {name}");
         }
-        for (asked, name) in
-            [("main::{lambda#2}", lambda), ("<Map as Clone>::fold", fold), ("wor?", "workers"), ("", "f")]
-        {
+        for (asked, name) in [
+            ("main::{lambda#2}", lambda),
+            ("main::{lambda#1}", "each<main::{lambda(int)#1}>(int)"),
+            ("<Map as Clone>::fold", fold),
+            ("wor?", "workers"),
+            ("", "f"),
+        ] {
             let asked = AskedName::new(asked);
             assert!(!Way::ALL.iter().any(|way| asked.is(name, *way)), "{name}");
         }

@@ -17,6 +17,7 @@ mod events;
 mod filters;
 mod gaps;
 mod generated;
+mod instances;
 mod jit;
 mod loading;
 mod memory;
