@@ -86,8 +86,8 @@ impl AskedName {
                 let is_pattern = self.name.contains(['*', '?', '…']);
                 is_pattern && (matches(&self.name, name) || behind_path.any(|name| matches(&self.name, name)))
             }
-            Way::Words if self.name.contains('<') => self.has_marks() && has_words(name, &self.name),
-            // What a template was made for is another's name.
+            Way::Words if self.name.contains(['<', '(']) => self.has_marks() && has_words(name, &self.name),
+            // Arguments and parameters may have the name of something else in them.
             Way::Words => self.has_marks() && has_words(&without_arguments(name), &self.name),
             Way::Part => !self.name.is_empty() && name.contains(&self.name),
         }
@@ -137,14 +137,14 @@ fn matches(pattern: &str, text: &str) -> bool {
     pattern[at..].iter().all(|c| matches!(c, '*' | '…'))
 }
 
-/// A name without what is in angle brackets.
+/// A name without what is in angle and round brackets.
 fn without_arguments(name: &str) -> String {
     let mut depth = 0usize;
     let mut bare = String::new();
     for c in name.replace("->", "").chars() {
         match c {
-            '<' => depth += 1,
-            '>' => depth = depth.saturating_sub(1),
+            '<' | '(' => depth += 1,
+            '>' | ')' => depth = depth.saturating_sub(1),
             c if depth == 0 => bare.push(c),
             _ => {}
         }
@@ -227,7 +227,7 @@ mod tests {
         }
         for (asked, name) in [
             ("main::{lambda#2}", lambda),
-            ("main::{lambda#1}", "each<main::{lambda(int)#1}>(int)"),
+            ("main::{lambda#1}", "each<main::{lambda(int)#1}>(main::{lambda(int)#1})"),
             ("<Map as Clone>::fold", fold),
             ("wor?", "workers"),
             ("", "f"),

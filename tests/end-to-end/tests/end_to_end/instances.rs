@@ -53,7 +53,7 @@ fn of_rust() {
         }
         assert_found(&path, "add::<f32>", 1);
         assert_found(&path, "add::<…>", 2);
-        assert_found(&path, "appl*", 2);
+        assert_found(&path, "instances::appl*", 2);
     }
 }
 
