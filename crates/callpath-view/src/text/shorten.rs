@@ -144,9 +144,9 @@ pub(super) fn shorten_apart(name: &str, rivals: &[String], max: usize) -> Option
         (forms.len() == count).then(|| form(name)).flatten()
     };
     let revealed = |name: &str| {
-        let mut shown = String::new();
-        reveal(name, &brackets(name), (0..name.len(), 0), &differ, &mut shown);
-        lambdas(&shown)
+        let mut revealed = Revealed { name, pairs: &brackets(name), places: &differ, shown: String::new() };
+        revealed.add(0..name.len(), 0);
+        lambdas(&revealed.shown)
     };
     tells(&|name| Some(revealed(name)))
         .or_else(|| tells(&|name| without_namespaces(&revealed(name), max)))
@@ -162,38 +162,48 @@ fn common_len(a: &str, b: &str) -> usize {
 /// More levels of brackets are not looked into.
 const REVEALED_LEVELS: usize = 32;
 
-/// Adds a range of a name, in so many brackets, without what is in the brackets of it that none of `places` lies in.
-fn reveal(name: &str, pairs: &[Brackets], within: (Range<usize>, usize), places: &[usize], shown: &mut String) {
-    let (range, level) = within;
-    let is_in = |from: usize, to: usize| places.iter().any(|place| (from..=to).contains(place));
-    let mut done = range.start;
-    let mut next = pairs.partition_point(|pair| pair.open < range.start);
-    while let Some(pair) = pairs.get(next).filter(|pair| pair.open < range.end) {
-        shown.push_str(&name[done..=pair.open]);
-        let inside = pair.open + 1..pair.close;
-        if inside.is_empty() || &name[inside.clone()] == "anonymous namespace" {
-            shown.push_str(&name[inside]);
-        } else if level >= REVEALED_LEVELS || !is_in(inside.start, inside.end) {
-            shown.push('…');
-        } else {
-            let mut is_left_out = false;
-            for (number, argument) in arguments(name, pairs, inside).into_iter().enumerate() {
-                let shows = is_in(argument.start, argument.end);
-                if number > 0 && (shows || !is_left_out) {
-                    shown.push_str(", ");
+/// A name of which only the brackets are shown that some places lie in.
+struct Revealed<'n> {
+    name: &'n str,
+    pairs: &'n [Brackets],
+    places: &'n [usize],
+    shown: String,
+}
+
+impl Revealed<'_> {
+    /// Adds a range of the name that is in `level` brackets.
+    fn add(&mut self, range: Range<usize>, level: usize) {
+        let Revealed { name, pairs, places, .. } = *self;
+        let is_in = |from: usize, to: usize| places.iter().any(|place| (from..=to).contains(place));
+        let mut done = range.start;
+        let mut next = pairs.partition_point(|pair| pair.open < range.start);
+        while let Some(pair) = pairs.get(next).filter(|pair| pair.open < range.end) {
+            self.shown.push_str(&name[done..=pair.open]);
+            let inside = pair.open + 1..pair.close;
+            if inside.is_empty() || &name[inside.clone()] == "anonymous namespace" {
+                self.shown.push_str(&name[inside]);
+            } else if level >= REVEALED_LEVELS || !is_in(inside.start, inside.end) {
+                self.shown.push('…');
+            } else {
+                let mut is_left_out = false;
+                for (number, argument) in arguments(name, pairs, inside).into_iter().enumerate() {
+                    let shows = is_in(argument.start, argument.end);
+                    if number > 0 && (shows || !is_left_out) {
+                        self.shown.push_str(", ");
+                    }
+                    match shows {
+                        true => self.add(argument, level + 1),
+                        false if !is_left_out => self.shown.push('…'),
+                        false => {}
+                    }
+                    is_left_out = !shows;
                 }
-                match shows {
-                    true => reveal(name, pairs, (argument, level + 1), places, shown),
-                    false if !is_left_out => shown.push('…'),
-                    false => {}
-                }
-                is_left_out = !shows;
             }
+            done = pair.close;
+            next = pairs.partition_point(|pair| pair.open < done);
         }
-        done = pair.close;
-        next = pairs.partition_point(|pair| pair.open < done);
+        self.shown.push_str(&name[done..range.end]);
     }
-    shown.push_str(&name[done..range.end]);
 }
 
 /// The parts between the commas of a range that are in no brackets in it.

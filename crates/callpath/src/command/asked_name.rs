@@ -219,7 +219,7 @@ mod tests {
             ("<Map as Iterator>::fold", fold, Way::Words),
             ("main::{lambda#1}", lambda, Way::Words),
             ("std::_Hash…table<…>::insert(…)", "std::_Hash_and_table<int>::insert(int)", Way::Pattern),
-            ("Map as Ite…tor>::fold", fold, Way::Words),
+            ("<Map as Ite…tor>::fold", fold, Way::Words),
             ("orke", "g::worker", Way::Part),
         ] {
             let found = Way::ALL.into_iter().find(|way| AskedName::new(asked).is(name, *way));
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn the_nearest_names() {
         let names = ["main", "compute_sum", "compute(int)", "a::compile", "x"].map(str::to_owned);
-        assert_eq!(AskedName::new("comptue").nearest(names.iter().cloned())[..2], ["compute(int)", "a::compile"]);
+        assert_eq!(AskedName::new("comptue").nearest(names.iter().cloned())[..2], ["a::compile", "compute(int)"]);
         assert!(AskedName::new("zzzzzzzz").nearest(names.into_iter()).is_empty());
     }
 }
