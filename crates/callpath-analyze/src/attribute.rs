@@ -385,6 +385,7 @@ impl Adder<'_> {
         };
         let module_name = strings.intern(&module.file_name());
         let mut procedure = Scope::new(ScopeKind::Procedure, strings.intern(&location.procedure));
+        procedure.discriminator = location.identity;
         procedure.module = Some(module_name);
         procedure.address = Some(location.start.0);
         procedure.file = location.declared.as_ref().map(|declared| strings.intern(&declared.file));
@@ -393,9 +394,11 @@ impl Adder<'_> {
         for inner in location.scopes.iter().filter_map(|&scope| module.scopes.get(scope as usize)) {
             let kind = if inner.is_loop { ScopeKind::Loop } else { ScopeKind::Inlined };
             let mut scope = Scope::new(kind, strings.intern(&inner.name));
+            scope.discriminator = inner.identity;
             scope.module = Some(module_name);
             scope.file = inner.location.as_ref().map(|location| strings.intern(&location.file));
             scope.line = inner.location.as_ref().map(|location| location.line);
+            scope.column = inner.column;
             scope.address = Some(inner.address.0);
             scope.call_site =
                 inner.call_site.as_ref().map(|site| CallSite { file: strings.intern(&site.file), line: site.line });

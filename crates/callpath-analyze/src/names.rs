@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use callpath_format::address::LinkAddr;
 use callpath_image::debug_file::DebugFiles;
-use callpath_image::demangle::demangle;
+use callpath_image::demangle::{self, demangle};
 use callpath_image::elf::Image;
 use callpath_image::error::ImageError;
 use callpath_image::exports::{Export, Exports};
@@ -35,6 +35,22 @@ pub struct ProcedureName {
     pub start: LinkAddr,
     /// A symbol names it, or DWARF.
     pub named: bool,
+    /// Tells it apart from others with its name, as [`callpath_image::demangle::identity`] does; 0 where the name does.
+    pub identity: u64,
+    /// How many others of the module with its linker's name begin before it.
+    pub ordinal: u32,
+}
+
+impl ProcedureName {
+    /// With the name that DWARF gives the procedure, where that says more of it: of Rust, which closure it is and which
+    /// types it was made for.
+    pub(crate) fn exact(mut self, procedure: &ProcedureStructure) -> ProcedureName {
+        let is_it = self.identity != 0 && self.identity == procedure.identity && self.start == procedure.entry;
+        if let Some(exact) = procedure.name.as_ref().filter(|_| is_it) {
+            self.name.clone_from(exact);
+        }
+        self
+    }
 }
 
 /// Names and lines of one module.
@@ -45,8 +61,8 @@ pub struct ModuleNames {
     build_id: Option<Vec<u8>>,
     source: Option<Source>,
     diagnostics: Vec<ImageError>,
-    /// Demangled names by the procedure's start.
-    demangled: RefCell<FxHashMap<LinkAddr, String>>,
+    /// What named procedures are called, by their start.
+    demangled: RefCell<FxHashMap<LinkAddr, ProcedureName>>,
 }
 
 /// Where names come from.
@@ -219,12 +235,18 @@ impl ModuleNames {
     pub fn procedure(&self, addr: LinkAddr) -> ProcedureName {
         let procedure = self.source.as_ref().and_then(|source| source.procedures.procedure_at(addr));
         let start = procedure.map_or(addr, |procedure| procedure.start);
-        let Some(linker_name) = procedure.and_then(|procedure| procedure.name) else {
+        let Some((source, linker_name)) = self.source.as_ref().zip(procedure.and_then(|procedure| procedure.name))
+        else {
             return self.nameless(start);
         };
-        let mut demangled = self.demangled.borrow_mut();
-        let name = demangled.entry(start).or_insert_with(|| demangle(linker_name).into_owned()).clone();
-        ProcedureName { name, start, named: true }
+        let read = || ProcedureName {
+            name: demangle(linker_name).into_owned(),
+            start,
+            named: true,
+            identity: demangle::identity(linker_name),
+            ordinal: source.procedures.ordinal(start),
+        };
+        self.demangled.borrow_mut().entry(start).or_insert_with(read).clone()
     }
 
     /// What a whole procedure is called, all its fragments: as the symbol at its entry, else as DWARF says, else by its
@@ -232,8 +254,14 @@ impl ModuleNames {
     pub fn of_structure(&self, procedure: &ProcedureStructure) -> ProcedureName {
         let symbol = self.procedure(procedure.entry);
         match &procedure.name {
-            _ if symbol.named => symbol,
-            Some(name) => ProcedureName { name: name.clone(), start: procedure.entry, named: true },
+            _ if symbol.named => symbol.exact(procedure),
+            Some(name) => ProcedureName {
+                name: name.clone(),
+                start: procedure.entry,
+                named: true,
+                identity: procedure.identity,
+                ordinal: 0,
+            },
             None => self.nameless(procedure.entry),
         }
     }
@@ -244,7 +272,8 @@ impl ModuleNames {
     }
 
     fn nameless(&self, start: LinkAddr) -> ProcedureName {
-        ProcedureName { name: format!("{}+{start:#x}", self.module), start, named: false }
+        let name = format!("{}+{start:#x}", self.module);
+        ProcedureName { name, start, named: false, identity: 0, ordinal: 0 }
     }
 
     /// The bounds of the procedure that holds `addr` and the linker's name of it, where known.

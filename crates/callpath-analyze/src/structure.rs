@@ -20,6 +20,7 @@ mod steps;
 #[cfg(test)]
 mod worst;
 
+use std::num::NonZeroU16;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -84,8 +85,12 @@ pub struct StaticScope {
     pub kind: StaticKind,
     /// Of an inlined call, whose code it is, where known.
     pub name: Option<String>,
+    /// Tells it apart from others with its name: see [`callpath_image::demangle::identity`].
+    pub identity: u64,
     /// Of a loop, its `for`, `while` or `do`; of an inlined call, where its procedure is declared.
     pub location: Option<SourceLocation>,
+    /// Of a loop, the column of the line in which it begins, or its test does: from 1, where the compiler says it.
+    pub column: Option<NonZeroU16>,
     /// Of an inlined call.
     pub call_site: Option<SourceLocation>,
     /// First and last line of its own code and that of loops in it, in the file of `location`.
@@ -112,6 +117,8 @@ pub struct ProcedureStructure {
     pub entry: LinkAddr,
     /// Its name in DWARF, for people.
     pub name: Option<String>,
+    /// Tells it apart from others with its name: see [`callpath_image::demangle::identity`].
+    pub identity: u64,
     /// Where it is declared.
     pub location: Option<SourceLocation>,
     /// Its code, the fragment with the entry first.

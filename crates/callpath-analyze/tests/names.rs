@@ -53,6 +53,33 @@ fn a_program_with_debug_information() {
     assert_eq!(names.diagnostics().count(), 0);
 }
 
+/// Two units have a procedure `hidden` each: without debug information only their order tells them apart.
+#[test]
+fn procedures_of_one_name_have_ordinals() {
+    let dir = tempfile::tempdir().unwrap();
+    let unit = |number: u32| {
+        let text = format!(
+            "__attribute__((noinline)) static int hidden(int a) {{ return a * {number} + 7; }}\n\
+             int call_{number}(int a) {{ return hidden(a) + 1; }}\n"
+        );
+        let path = dir.path().join(format!("unit_{number}.c"));
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let program = compile(dir.path(), "add", &["-O1", &unit(3), &unit(5)]);
+    let listing = run("nm", &[program.to_str().unwrap()]);
+    let hidden = listing.lines().filter(|line| line.ends_with(" t hidden"));
+    let mut starts: Vec<u64> = hidden.map(|line| u64::from_str_radix(&line[..16], 16).unwrap()).collect();
+    starts.sort_unstable();
+    let names = ModuleNames::open(&program, None, &[]);
+    let ordinals: Vec<_> = starts.iter().map(|&start| names.procedure(LinkAddr(start))).collect();
+    assert_eq!(
+        ordinals.iter().map(|named| (&*named.name, named.ordinal)).collect::<Vec<_>>(),
+        [("hidden", 0), ("hidden", 1)]
+    );
+    assert_eq!(names.procedure(addr_of(&program, "main")).ordinal, 0);
+}
+
 #[test]
 fn another_build_gives_no_names() {
     let dir = tempfile::tempdir().unwrap();

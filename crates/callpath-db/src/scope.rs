@@ -2,6 +2,7 @@
 //! How scopes are found or shown does not belong here.
 
 use std::hash::{Hash, Hasher};
+use std::num::NonZeroU16;
 
 use rustc_hash::FxHasher;
 
@@ -101,19 +102,32 @@ pub struct Scope {
     pub file: Option<Name>,
     /// The line in `file`, from 1: of a procedure or inlined call, where it is defined.
     pub line: Option<u32>,
+    /// Of a loop, the column in `line` in which it begins, from 1, where the compiler says it.
+    pub column: Option<NonZeroU16>,
     /// Offset in the module of its first instruction.
     pub address: Option<u64>,
     /// Where in the caller it is called from; none where unknown or where several calls are added up.
     pub call_site: Option<CallSite>,
-    /// Keeps apart what is otherwise equal: a process id, a thread id, the ordinal of a loop. Of a pruned node, how
-    /// many scopes it stands for.
+    /// Keeps apart what is otherwise equal: a process id, a thread id, the ordinal of a loop; of a procedure or inlined
+    /// call, a number for what its name leaves out, equal wherever the same procedure was met, 0 where that is nothing.
+    /// Of a pruned node, how many scopes it stands for.
     pub discriminator: u64,
 }
 
 impl Scope {
     /// A scope of which no more is known than its kind and name.
     pub fn new(kind: ScopeKind, name: Name) -> Self {
-        Scope { kind, name, module: None, file: None, line: None, address: None, call_site: None, discriminator: 0 }
+        Scope {
+            kind,
+            name,
+            module: None,
+            file: None,
+            line: None,
+            column: None,
+            address: None,
+            call_site: None,
+            discriminator: 0,
+        }
     }
 
     fn identity(&self) -> impl Hash + PartialEq + use<> {
@@ -155,6 +169,7 @@ impl Scope {
             }
         }
         keep(&mut self.line, &other.line);
+        keep(&mut self.column, &other.column);
         keep(&mut self.address, &other.address);
         keep(&mut self.call_site, &other.call_site);
     }

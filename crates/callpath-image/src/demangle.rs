@@ -37,11 +37,58 @@ pub fn demangle(name: &str) -> Cow<'_, str> {
     demangled.map_or(Cow::Borrowed(name), |demangled| Cow::Owned(demangled + suffix))
 }
 
+/// What tells procedures apart that [`demangle`] gives one name: 0 where it keeps all that distinguishes. Rust's names
+/// lose the hash by which instantiations, closures and versions of a crate differ. Clones of a procedure have its number.
+pub fn identity(name: &str) -> u64 {
+    let stem = name.split_once('@').map_or(name, |(stem, _)| stem);
+    let is_legacy = is_rust_legacy(stem);
+    if stem.len() > INPUT_LEN_LIMIT || !is_legacy && !stem.starts_with("_R") {
+        return 0;
+    }
+    // `.llvm.123`, `.cold`: behind the hash, or behind a name that has no dots.
+    let end = if is_legacy { stem.rfind("17h").and_then(|hash| stem.get(..hash + 20)) } else { stem.split('.').next() };
+    let whole = || {
+        let demangled = rustc_demangle::try_demangle(end?).ok()?;
+        let mut output = Limited::default();
+        fmt::write(&mut output, format_args!("{demangled}")).ok()?;
+        Some(output.text)
+    };
+    whole().map_or(0, |text| xxhash_rust::xxh3::xxh3_64(text.as_bytes()).max(1))
+}
+
 fn rust(name: &str) -> Option<String> {
     let demangled = rustc_demangle::try_demangle(name).ok()?;
     let mut output = Limited::default();
     fmt::write(&mut output, format_args!("{demangled:#}")).ok()?;
     Some(output.text)
+}
+
+/// The name of a Rust procedure in DWARF, more exact than its linker's name: legacy names number no closures and have
+/// no type arguments. `names`: the procedure's in the source and those of what it is declared in, from inside out.
+pub(crate) fn exact_rust<'a>(linkage_name: &str, names: impl Iterator<Item = &'a str>) -> Option<String> {
+    const CLOSURE: &str = "{{closure}}";
+    if !is_rust_legacy(linkage_name) {
+        return None;
+    }
+    let mut name = rust(linkage_name)?;
+    let mut names = names.peekable();
+    let (base, arguments) = names.peek().and_then(|source| source.split_once('<')).unwrap_or_default();
+    if !base.is_empty() && name.rsplit("::").next() == Some(base) {
+        if name.len() + arguments.len() + 3 > OUTPUT_LEN_LIMIT {
+            return None;
+        }
+        name = name + "::<" + arguments;
+        return Some(name);
+    }
+    // Closures in closures: each has a number.
+    let mut end = name.len();
+    let closures = names.filter_map(|name| name.split('<').next().filter(|name| name.starts_with("{closure#")));
+    for closure in closures {
+        let Some(at) = name[..end].rfind(CLOSURE) else { break };
+        name.replace_range(at..at + CLOSURE.len(), closure);
+        end = at;
+    }
+    Some(name)
 }
 
 /// The name of a thunk: a few instructions that adjust `this` and jump to another procedure, `_ZTh16_N3fooE` to
@@ -191,6 +238,36 @@ mod tests {
         ] {
             assert_eq!(demangle(mangled), expected, "of {mangled}");
         }
+    }
+
+    #[test]
+    fn instantiations_have_numbers_of_their_own_and_clones_their_procedures() {
+        let [one, other] = ["_ZN1g3sum17h31f6a829116dbe65E", "_ZN1g3sum17heaf311280d8496e3E"];
+        assert_eq!(demangle(one), demangle(other));
+        assert_ne!(identity(one), identity(other));
+        assert_ne!(identity(one), 0);
+        for clone in [".llvm.123", ".cold", ".cold.1", "@plt"] {
+            assert_eq!(identity(&format!("{one}{clone}")), identity(one), "{clone}");
+        }
+        // Two versions of a crate; and one procedure that two crates have a copy of.
+        assert_ne!(identity("_RNvCs1234_7mycrate3foo"), identity("_RNvCs1235_7mycrate3foo"));
+        assert_eq!(identity("_RINvCs1234_7mycrate3foolCs1_1aE"), identity("_RINvCs1234_7mycrate3foolCs1_1aE.llvm.7"),);
+        for exact in ["main", "_Z3foov", "_ZN3foo3barEi.cold", "_Rubbish", "_ZN3foo", ""] {
+            assert_eq!(identity(exact), 0, "{exact}");
+        }
+    }
+
+    #[test]
+    fn dwarf_numbers_closures_and_names_type_arguments() {
+        let closure = "_ZN1g4main28_$u7b$$u7b$closure$u7d$$u7d$28_$u7b$$u7b$closure$u7d$$u7d$17h0123456789abcdefE";
+        let exact = |linkage_name, names: &[&'static str]| exact_rust(linkage_name, names.iter().copied());
+        let expected = "g::main::{closure#2}::{closure#0}";
+        assert_eq!(exact(closure, &["{closure#0}<u8>", "{closure#2}", "main", "g"]).as_deref(), Some(expected));
+        let sum = "_ZN1g3sum17h31f6a829116dbe65E";
+        assert_eq!(exact(sum, &["sum<f32>", "g"]).as_deref(), Some("g::sum::<f32>"));
+        assert_eq!(exact(sum, &["sum", "g"]).as_deref(), Some("g::sum"));
+        assert_eq!(exact(sum, &["other<f32>", "g"]).as_deref(), Some("g::sum"));
+        assert_eq!(exact("_Z3foov", &["foo<int>"]), None);
     }
 
     /// The doubling name's text is 2^200 bytes long: it ends because the printer counts its steps and its output.

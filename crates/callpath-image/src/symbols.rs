@@ -1,10 +1,12 @@
 //! The procedures of an image and their linker's names: from symbol tables, PLT stubs and frame description entries.
 //! Names are not demangled here.
 
+use std::cell::OnceCell;
 use std::ops::Range;
 use std::sync::Arc;
 
 use callpath_format::address::LinkAddr;
+use rustc_hash::FxHashMap;
 
 use crate::elf::Image;
 use crate::fde::FdeBounds;
@@ -45,6 +47,8 @@ pub struct Procedures {
     fdes: FdeBounds,
     executable: Vec<Range<LinkAddr>>,
     is_complete: bool,
+    /// See [`Procedures::ordinal`]; found when first asked for.
+    ordinals: OnceCell<FxHashMap<LinkAddr, u32>>,
 }
 
 impl Procedures {
@@ -60,7 +64,14 @@ impl Procedures {
         symbols.sort_by(|a, b| (a.start, a.rank()).cmp(&(b.start, b.rank())));
         let symbols = without_inner_labels(best_of_aliases(symbols));
 
-        let mut procedures = Procedures { named: Vec::new(), names: String::new(), fdes, executable, is_complete };
+        let mut procedures = Procedures {
+            named: Vec::new(),
+            names: String::new(),
+            fdes,
+            executable,
+            is_complete,
+            ordinals: OnceCell::new(),
+        };
         let mut stubs = plt::stubs(&image, |resolver| {
             let found = symbols.binary_search_by_key(&resolver, |symbol| symbol.start);
             found.ok().and_then(|index| symbols.get(index)).map(|symbol| symbol.name.to_string())
@@ -95,6 +106,25 @@ impl Procedures {
     /// There is a full symbol table (`.symtab`), not just the names that other modules need.
     pub fn is_complete(&self) -> bool {
         self.is_complete
+    }
+
+    /// How many procedures with the name of the one that begins at `start`, which are others, begin before it: `static`
+    /// ones of several files. Copies of one procedure, and stubs of one, count as one.
+    pub fn ordinal(&self, start: LinkAddr) -> u32 {
+        let find = || {
+            let mut counts: FxHashMap<&str, u32> = FxHashMap::default();
+            let mut found = FxHashMap::default();
+            for procedure in self.named() {
+                let Some(name) = procedure.name.filter(|name| may_be_several(name)) else { continue };
+                let count = counts.entry(name).or_default();
+                if *count > 0 {
+                    found.insert(procedure.start, *count);
+                }
+                *count += 1;
+            }
+            found
+        };
+        self.ordinals.get_or_init(find).get(&start).copied().unwrap_or(0)
     }
 
     /// All named procedures, by ascending start.
@@ -146,6 +176,17 @@ impl Procedures {
         self.names.push_str(name);
         self.named.push(Named { start, end, greatest_end, name: name_start..self.names.len() });
     }
+}
+
+/// Procedures of one unit may have that name, each unit another. What C++ and Rust mangle means the same everywhere,
+/// but for what is internal to a unit.
+fn may_be_several(name: &str) -> bool {
+    let is_internal = || {
+        let begins = ["_ZL", "_ZZL", "_ZNL", "_ZNKL"];
+        name.contains("_GLOBAL__N_") || begins.iter().any(|begin| name.starts_with(begin))
+    };
+    let is_mangled = name.starts_with("_Z") || name.starts_with("_R");
+    !name.ends_with("@plt") && (!is_mangled || is_internal())
 }
 
 /// Of each run of symbols at one address, the first, with the first length that is known.

@@ -157,6 +157,10 @@ fn write_node(json: &mut Vec<u8>, view: &View, profile: &Profile, index: usize) 
         json.extend_from_slice(b",\"line\":");
         integer(json, u64::from(line));
     }
+    if let Some(column) = scope.column {
+        json.extend_from_slice(b",\"column\":");
+        integer(json, u64::from(column.get()));
+    }
     if let Some(address) = scope.address {
         write!(json, ",\"address\":\"{address:#x}\"")?;
     }

@@ -2,6 +2,7 @@
 //! No call paths and no costs here.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::num::NonZeroU16;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -75,6 +76,8 @@ pub(super) struct ModuleCode {
 #[derive(Clone)]
 pub(super) struct CodeLocation {
     pub(super) procedure: String,
+    /// Tells it apart from others with its name.
+    pub(super) identity: u64,
     pub(super) start: LinkAddr,
     pub(super) named: bool,
     /// Where the procedure is declared.
@@ -92,7 +95,9 @@ pub(super) struct CodeLocation {
 pub(super) struct Inner {
     pub(super) is_loop: bool,
     pub(super) name: String,
+    pub(super) identity: u64,
     pub(super) location: Option<SourceLine>,
+    pub(super) column: Option<NonZeroU16>,
     pub(super) call_site: Option<SourceLine>,
     pub(super) address: LinkAddr,
 }
@@ -286,10 +291,13 @@ impl ModuleCode {
             let is_its = within.is_some_and(|within| names.of_structure(within).start == named.start);
             let declared = within.filter(|_| is_its).and_then(|within| Some(within.source_line(within.location?)));
             let jumps_anywhere = within.is_some_and(|within| within.unresolved_jumps > 0);
+            // What a file declares has its file to tell it from another of its name.
+            let ordinal = if declared.is_some() { 0 } else { named.ordinal };
+            let identity = if named.identity == 0 { u64::from(ordinal) } else { named.identity };
             let (procedure, start, named) = (named.name, named.start, named.named);
             let system_call = system_calls::at(&names, address);
             let location =
-                CodeLocation { procedure, start, named, declared, scopes, line, jumps_anywhere, system_call };
+                CodeLocation { procedure, identity, start, named, declared, scopes, line, jumps_anywhere, system_call };
             self.locations.insert(address, location);
         }
         self.names = Some(names);
@@ -301,7 +309,8 @@ impl ModuleCode {
         // The process's own name, else the narrowest bounds.
         let found = self.generated.iter().filter(holds).map(|p| (p.is_named(&self.key.0), p));
         let (named, found) = found.min_by_key(|(named, p)| (!named, p.len_bytes))?;
-        Some(ProcedureName { name: found.name.clone(), start: LinkAddr(found.start), named })
+        let (name, start) = (found.name.clone(), LinkAddr(found.start));
+        Some(ProcedureName { name, start, named, identity: 0, ordinal: 0 })
     }
 
     /// Its file belongs to another build than the one that ran.
@@ -320,7 +329,7 @@ fn name_at(names: &ModuleNames, address: LinkAddr, within: Option<&ProcedureStru
     let Some(within) = within else { return own };
     let linker_name = names.bounds(address).and_then(|bounds| bounds.name).filter(|_| own.named);
     if linker_name.is_some_and(|name| !name.contains(".cold")) {
-        return own;
+        return own.exact(within);
     }
     names.of_structure(within)
 }
@@ -330,7 +339,9 @@ impl Inner {
         Inner {
             is_loop: matches!(scope.kind, StaticKind::Loop { .. }),
             name: scope.name.clone().unwrap_or_default(),
+            identity: scope.identity,
             location: scope.location.map(|location| within.source_line(location)),
+            column: scope.column,
             call_site: scope.call_site.map(|location| within.source_line(location)),
             address: scope.address,
         }

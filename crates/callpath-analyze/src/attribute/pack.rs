@@ -2,6 +2,7 @@
 //!
 //! docs/formats.md has the fields. Text stands once, in a table, and is named by its place there.
 
+use std::num::NonZeroU16;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -134,17 +135,21 @@ impl Out {
     }
 
     fn scope(&mut self, scope: &Inner) {
-        let Inner { is_loop, name, location, call_site, address } = scope;
+        let Inner { is_loop, name, identity, location, column, call_site, address } = scope;
         self.w.number(u64::from(*is_loop));
         self.text(name);
         self.line(location.as_ref());
         self.line(call_site.as_ref());
         self.w.number(address.0);
+        self.w.number(*identity);
+        self.w.number(column.map_or(0, |column| u64::from(column.get())));
     }
 
     fn location(&mut self, location: &CodeLocation) {
-        let CodeLocation { procedure, start, named, declared, scopes, line, jumps_anywhere, system_call } = location;
+        let CodeLocation { procedure, identity, start, named, declared, scopes, line, jumps_anywhere, system_call } =
+            location;
         self.text(procedure);
+        self.w.number(*identity);
         self.w.number(start.0);
         self.w.number(u64::from(*named) | u64::from(*jumps_anywhere) << 1);
         self.line(declared.as_ref());
@@ -266,9 +271,9 @@ impl In<'_> {
             _ => return Err(self.r.error("kind of identity")),
         };
         let named_by = self.counted("number of a process")?;
-        let scopes = self.list(5, In::scope)?;
+        let scopes = self.list(7, In::scope)?;
         let mut address = 0u64;
-        let locations = self.list(8, |from| {
+        let locations = self.list(9, |from| {
             address = address.wrapping_add(from.r.number()?);
             Ok((LinkAddr(address), from.location()?))
         })?;
@@ -282,13 +287,17 @@ impl In<'_> {
             location: self.line()?,
             call_site: self.line()?,
             address: LinkAddr(self.r.number()?),
+            identity: self.r.number()?,
+            column: NonZeroU16::new(self.small("column")?),
         })
     }
 
     fn location(&mut self) -> Result<CodeLocation> {
-        let (procedure, start, flags) = (self.text()?.to_string(), LinkAddr(self.r.number()?), self.r.number()?);
+        let (procedure, identity) = (self.text()?.to_string(), self.r.number()?);
+        let (start, flags) = (LinkAddr(self.r.number()?), self.r.number()?);
         Ok(CodeLocation {
             procedure,
+            identity,
             start,
             named: flags & 1 != 0,
             jumps_anywhere: flags & 2 != 0,

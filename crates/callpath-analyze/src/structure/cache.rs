@@ -3,7 +3,7 @@
 //! ```text
 //! DIR/<key>.structure   mode 0600, in a directory of mode 0700; written under another name, then renamed
 //!
-//! magic      8          "CPSTRC02"
+//! magic      8          "CPSTRC03"
 //! key       16          xxh3-128 of what was analysed and of the DWARF's identity
 //! checksum   8          xxh3-64 of key and of all that follows
 //! body       ...        numbers as LEB128: whether all procedures are there; what of the DWARF could not be used; procedures,
@@ -30,8 +30,8 @@ use callpath_tables::recipes::RecipeOptions;
 use callpath_tables::table_cache::{TableCache, key_of, read_file, replace_file};
 
 /// Raised whenever the same input may give another structure.
-const STRUCTURE_VERSION: u32 = 12;
-const MAGIC: [u8; 8] = *b"CPSTRC02";
+const STRUCTURE_VERSION: u32 = 14;
+const MAGIC: [u8; 8] = *b"CPSTRC03";
 const HEADER_LEN_BYTES: usize = 8 + 16 + 8;
 
 /// The structure of the procedures that `wanted` lie in, or of all: from the cache what it has, the rest found now and

@@ -38,6 +38,8 @@ pub(super) struct Context {
     /// The context that it was inlined into. Of inferred ones that is not known: [`HOST`].
     pub(super) parent: u32,
     pub(super) name: Option<String>,
+    /// See [`StaticScope::identity`](super::StaticScope::identity).
+    pub(super) identity: u64,
     pub(super) location: Option<SourceLocation>,
     pub(super) call_site: Option<SourceLocation>,
 }
@@ -309,6 +311,7 @@ impl Source {
     fn named(&mut self, unit: &UnitScopes, origin: Origin<'_>) -> Context {
         Context {
             name: origin.display_name().map(|name| name.into_owned()),
+            identity: origin.identity(),
             location: self.files.location(unit, origin.file(), origin.line()),
             ..Context::default()
         }

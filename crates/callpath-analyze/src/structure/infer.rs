@@ -176,6 +176,7 @@ fn alien(files: &Files, file: u32, owner: Option<&Beginning>) -> Context {
     let name = owner.map(|owner| owner.name.clone()).filter(|name| !name.is_empty());
     Context {
         parent: HOST,
+        identity: 0,
         name: Some(name.unwrap_or_else(|| format!("[code of {file_name}]"))),
         location: owner.map(|owner| SourceLocation { file, line: owner.line }),
         call_site: None,

@@ -1,6 +1,7 @@
 //! The structure of a module's procedures, of all or of those that addresses lie in, on all cores.
 
 use std::cell::RefCell;
+use std::num::NonZeroU16;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +14,7 @@ use callpath_x86::graph::{ModuleFlow, ProcedureGraph};
 use callpath_x86::loops::{TooDeep, forest};
 use rustc_hash::FxHashMap;
 
-use super::code_ranges::{self, ProcedureLoops, Source};
+use super::code_ranges::{self, CodeRange, ProcedureLoops, Source};
 use super::infer::{Beginnings, infer};
 use super::normalise::normalise;
 use super::same::told_apart;
@@ -281,7 +282,9 @@ fn finish(graph: &ProcedureGraph, source: Source, tree: &ScopeTree, way: Way) ->
             parent,
             kind,
             name: context.and_then(|context| context.name.clone()),
+            identity: context.map_or(0, |context| context.identity),
             location,
+            column: None,
             call_site: context.and_then(|context| context.call_site),
             lines: None,
             address: node.address,
@@ -290,6 +293,9 @@ fn finish(graph: &ProcedureGraph, source: Source, tree: &ScopeTree, way: Way) ->
     let mut scoped_ranges: Vec<ScopedRange> = Vec::new();
     for (code_range, scope) in source.code_ranges.iter().zip(&tree.scopes) {
         let scope = number_of.get(scope).copied();
+        if let Some(here) = scope.and_then(|scope| scopes.get_mut(scope as usize)) {
+            find_column(here, &source, code_range);
+        }
         extend_lines(&mut scopes, scope, code_range.location);
         scoped_ranges.push(ScopedRange { code: code_range.code.clone(), scope, location: code_range.location });
     }
@@ -322,6 +328,7 @@ fn finish(graph: &ProcedureGraph, source: Source, tree: &ScopeTree, way: Way) ->
     ProcedureStructure {
         entry: graph.entry,
         name: host.name,
+        identity: host.identity,
         location: host.location,
         fragments: graph.fragments.clone(),
         way,
@@ -330,6 +337,21 @@ fn finish(graph: &ProcedureGraph, source: Source, tree: &ScopeTree, way: Way) ->
         scopes,
         scoped_ranges,
     }
+}
+
+/// A loop begins in the first column of its line in which a statement of its own begins, or its test.
+fn find_column(scope: &mut StaticScope, source: &Source, code_range: &CodeRange) {
+    let StaticScope { kind: StaticKind::Loop { .. }, location: Some(location), column, .. } = scope else { return };
+    if code_range.location != Some(*location) {
+        return;
+    }
+    let begins = source.begins_in(code_range.block);
+    let first = begins.partition_point(|begin| begin.addr < code_range.code.start);
+    let begins = begins.iter().skip(first).take_while(|begin| begin.addr < code_range.code.end);
+    let its = begins.filter(|begin| begin.location == *location);
+    // 0 is not a column.
+    let columns = its.filter_map(|begin| NonZeroU16::new(u16::try_from(begin.column).ok()?));
+    *column = columns.chain(*column).min();
 }
 
 /// A line belongs to its scope, and to the loops around that in the same procedure context.

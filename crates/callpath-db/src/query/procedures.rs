@@ -1,5 +1,5 @@
 //! The list of procedures by what they cost, whoever called them and wherever they were inlined.
-//! Modules and files only tell procedures of one name apart.
+//! Modules, files and discriminators only tell procedures of one name apart.
 
 use rustc_hash::FxHashMap;
 
@@ -29,7 +29,8 @@ pub struct ProcedureCost {
 }
 
 /// The procedures of a tree without loops and lines, in descending order of self cost. A procedure and its inlined
-/// copies, if the tree has them, are one when name and module are equal, and for one without a name, address.
+/// copies, if the tree has them, are one when name, module, file and discriminator are equal, and for one without a name,
+/// address.
 pub(super) fn procedures(profile: &Profile, tree: &Tree) -> Vec<ProcedureCost> {
     let total = super::costs::sum_up(tree, tree.own());
     let mut found: Vec<Scope> = Vec::new();
@@ -40,7 +41,8 @@ pub(super) fn procedures(profile: &Profile, tree: &Tree) -> Vec<ProcedureCost> {
     for node in tree.nodes().filter(|&node| tree.scope(node).kind.is_frame()) {
         let scope = Scope { call_site: None, ..*tree.scope(node) };
         let unnamed = if scope.name == Name::EMPTY { scope.address } else { None };
-        let here = *index.entry((scope.name, scope.module, unnamed)).or_insert_with(|| {
+        let key = (scope.name, scope.module, scope.file, scope.discriminator, unnamed);
+        let here = *index.entry(key).or_insert_with(|| {
             found.push(scope);
             found.len() - 1
         });

@@ -6,7 +6,7 @@ use std::ops::Range;
 use callpath_format::address::LinkAddr;
 
 use super::declared::Declaration;
-use crate::demangle::demangle;
+use crate::demangle::{self, demangle};
 use crate::error::ImageError;
 
 /// "None" where a number leads to something.
@@ -112,7 +112,9 @@ impl<'a> Origin<'a> {
     pub fn display_name(&self) -> Option<Cow<'a, str>> {
         let is_fortran = self.unit.is_fortran() && self.source_name().is_some();
         if let Some(name) = self.linkage_name().filter(|_| !is_fortran) {
-            return Some(demangle(name));
+            let around = self.containers().map_while(|container| container.name);
+            let exact = demangle::exact_rust(name, self.source_name().into_iter().chain(around));
+            return Some(exact.map_or_else(|| demangle(name), Cow::Owned));
         }
         let mut name = Cow::Borrowed(self.source_name()?);
         if is_fortran || self.unit.language.qualifies_names() {
@@ -122,6 +124,11 @@ impl<'a> Origin<'a> {
             }
         }
         Some(name)
+    }
+
+    /// What tells it apart from others with its display name, as [`demangle::identity`] does; 0 where that does.
+    pub fn identity(&self) -> u64 {
+        self.linkage_name().map_or(0, demangle::identity)
     }
 
     /// The file it is declared in; of a definition, that of the definition.

@@ -7,7 +7,7 @@ use callpath_db::{Name, Scope};
 /// Equal for scopes that a person calls the same.
 pub(super) fn key(scope: &Scope) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (scope.kind, scope.name, scope.module, scope.file).hash(&mut hasher);
+    (scope.kind, scope.name, scope.module, scope.file, scope.discriminator).hash(&mut hasher);
     if scope.kind.is_body() || scope.name == Name::EMPTY {
         (scope.line, scope.address).hash(&mut hasher);
     }

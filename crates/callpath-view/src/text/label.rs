@@ -2,8 +2,9 @@
 
 use callpath_db::{Name, Profile, Scope, ScopeKind, View, ViewKind};
 
-use super::printable::{printable, shorten};
+use super::printable::{columns, printable};
 use super::quantity::count;
+use super::shorten::{shorten, shorten_apart};
 
 /// The words for one node, printable; and apart from them, how they may be shortened.
 pub(super) struct Label {
@@ -11,7 +12,17 @@ pub(super) struct Label {
     name: String,
     /// What follows it and is never shortened.
     suffix: String,
+    /// Where it is defined, ` at gaps.rs:61`, or its address: tells it from one with the same name.
+    tells: String,
+    /// The names of others that stand beside it and may look the same.
+    rivals: Vec<String>,
 }
+
+/// Names of fewer columns are shown whole wherever there are rows.
+const ALWAYS_WHOLE: usize = 24;
+
+/// So many of a node's children, the costliest, never look the same.
+const RIVALS: usize = 200;
 
 impl Label {
     /// The name alone, without what follows it.
@@ -21,8 +32,18 @@ impl Label {
 
     /// In at most `max` columns where that is possible at all.
     pub(super) fn fit(&self, max: usize) -> String {
-        let room = max.saturating_sub(self.suffix.chars().count());
-        format!("{}{}", shorten(&self.name, room.max(12)), self.suffix)
+        let room = max.saturating_sub(columns(&self.suffix));
+        let Some(name) = shorten_apart(&self.name, &self.rivals, room.max(12)) else {
+            let room = room.saturating_sub(columns(&self.tells));
+            return format!("{}{}{}", shorten(&self.name, room.max(12)), self.tells, self.suffix);
+        };
+        format!("{name}{}", self.suffix)
+    }
+
+    /// With what tells it from another of the same name.
+    fn told_apart(mut self) -> Label {
+        self.suffix.insert_str(0, &std::mem::take(&mut self.tells));
+        self
     }
 }
 
@@ -37,9 +58,46 @@ pub(super) fn label(view: &View, node: usize, profile: &Profile, is_cut: bool) -
         ScopeKind::Process | ScopeKind::Thread if view.nodes[node].contexts > 1 && scope.discriminator == 0 => {
             label.suffix = format!(" (x {})", view.nodes[node].contexts);
         }
+        kind if kind.is_frame() => return among_siblings(label, view, node, profile),
         _ => {}
     }
     label
+}
+
+/// The label of a procedure or an inlined call, which looks like no other below the same node.
+fn among_siblings(mut label: Label, view: &View, node: usize, profile: &Profile) -> Label {
+    let own = &view.nodes[node].scope;
+    let siblings = view.nodes[node].parent.into_iter().flat_map(|parent| view.children(parent)).take(RIVALS);
+    let scopes = siblings.filter(|&other| other != node).map(|other| &view.nodes[other].scope);
+    let rivals: Vec<&Scope> = scopes.filter(|scope| scope.kind == own.kind && scope.module == own.module).collect();
+    let mut named_same = rivals.iter().filter(|scope| scope.name == own.name && own.name != Name::EMPTY).peekable();
+    if named_same.peek().is_some() {
+        if own.file.is_none() || named_same.any(|scope| (scope.file, scope.line) == (own.file, own.line)) {
+            label.tells = own.address.map_or_else(String::new, |address| format!(" at {address:#x}"));
+        }
+        return label.told_apart();
+    }
+    if columns(&label.name) > ALWAYS_WHOLE {
+        let names = rivals.iter().map(|scope| printable(profile.strings.get(scope.name)));
+        label.rivals = names.filter(|name| columns(name) > ALWAYS_WHOLE).collect();
+    }
+    label
+}
+
+/// It is a closure's or a lambda's name, whose number says less than its line.
+fn is_closure(name: &str) -> bool {
+    let name = name.split(" [clone ").next().unwrap_or_default();
+    // An argument of a template is another's name.
+    let is_outside = |(before, _): &(&str, &str)| {
+        let before = before.replace("->", "");
+        before.matches('<').count() == before.matches('>').count()
+    };
+    let marks = ["{closure", "{{closure}}", "{lambda(", "<lambda("];
+    let found = marks.iter().filter_map(|mark| name.rsplit_once(*mark)).filter(is_outside);
+    let Some((_, behind)) = found.min_by_key(|(_, behind)| behind.len()) else { return false };
+    let rest = behind.trim_start_matches(|c| !matches!(c, '}' | '>' | ')')).trim_start_matches(['}', '>', ')']);
+    let rest = rest.split_once('}').filter(|_| rest.starts_with('#')).map_or(rest, |(_, rest)| rest);
+    rest.is_empty() || rest.starts_with("::operator()") || rest.starts_with("::<")
 }
 
 /// What stands for the children of one node that have no row: `3 smaller callees`.
@@ -62,7 +120,8 @@ pub(super) fn scope_label(scope: &Scope, profile: &Profile) -> Label {
     let place = scope.file.map(|file| {
         let file = text(file);
         let file = file.rsplit('/').next().unwrap_or_default();
-        scope.line.map_or_else(|| file.to_string(), |line| format!("{file}:{line}"))
+        let column = scope.column.map_or(String::new(), |column| format!(":{column}"));
+        scope.line.map_or_else(|| file.to_string(), |line| format!("{file}:{line}{column}"))
     });
     let named = |name: Name, otherwise: &str| if name == Name::EMPTY { otherwise.into() } else { text(name) };
     let id = |word: &str| match scope.discriminator {
@@ -81,7 +140,14 @@ pub(super) fn scope_label(scope: &Scope, profile: &Profile) -> Label {
                 (Name::EMPTY, ..) => "unnamed".into(),
                 (name, ..) => text(name),
             };
-            (name, if scope.kind == ScopeKind::Inlined { " (inlined)".into() } else { String::new() })
+            let inlined = if scope.kind == ScopeKind::Inlined { " (inlined)" } else { "" };
+            let label = Label {
+                suffix: inlined.into(),
+                tells: place.map_or_else(String::new, |place| format!(" at {place}")),
+                rivals: Vec::new(),
+                name,
+            };
+            return if is_closure(&label.name) { label.told_apart() } else { label };
         }
         ScopeKind::Loop => match (place, scope.address) {
             (Some(place), _) => (format!("loop at {place}"), String::new()),
@@ -94,7 +160,7 @@ pub(super) fn scope_label(scope: &Scope, profile: &Profile) -> Label {
             (text(scope.name), String::new())
         }
     };
-    Label { name, suffix }
+    Label { name, suffix, tells: String::new(), rivals: Vec::new() }
 }
 
 /// The file and line of a scope, without the directory.
@@ -120,4 +186,27 @@ pub(super) fn module_label(scope: &Scope, profile: &Profile) -> Option<String> {
     // What is no file has brackets of its own: `[jit]`, `[vdso]`.
     let has_brackets = module.starts_with('[') && module.ends_with(']');
     shown.then(|| if has_brackets { module } else { format!("[{module}]") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_closure;
+
+    #[test]
+    fn closures_are_known_by_their_names() {
+        for closure in [
+            "g::main::{closure#0}",
+            "g::main::{{closure}}",
+            "std::rt::lang_start::<()>::{closure#0}",
+            "g::main::{closure#0}::{closure#1}::<u8>",
+            "main::{lambda(int)#1}::operator()(int) const",
+            "main::{lambda(int)#1}::operator()(int) const [clone .constprop.0]",
+            "main()::<lambda(int)>::operator()(int)",
+        ] {
+            assert!(is_closure(closure), "{closure}");
+        }
+        for other in ["main", "closure", "each<main::{lambda(int)#1}>(int)", "g::apply::<g::main::{closure_env#0}>"] {
+            assert!(!is_closure(other), "{other}");
+        }
+    }
 }

@@ -18,6 +18,7 @@ mod procedure;
 mod quality;
 mod quantity;
 mod run;
+mod shorten;
 mod tree;
 mod views;
 

@@ -1,4 +1,4 @@
-//! Strings from binaries and command lines made safe and narrow enough for a terminal.
+//! Strings from binaries and command lines made safe for a terminal, measured and cut.
 
 /// `text` with every character that a terminal could act on shown escaped: control characters (C0, C1, DEL), and those
 /// that reorder or hide text.
@@ -78,7 +78,7 @@ pub(super) fn cut_middle(text: &str, max: usize) -> String {
 }
 
 /// The longest beginning of at most `max` columns.
-fn head(text: &str, max: usize) -> &str {
+pub(super) fn head(text: &str, max: usize) -> &str {
     let mut used = 0;
     let cut = text.char_indices().find(|&(_, c)| {
         used += columns_of(c);
@@ -88,100 +88,13 @@ fn head(text: &str, max: usize) -> &str {
 }
 
 /// The longest end of at most `max` columns.
-fn tail(text: &str, max: usize) -> &str {
+pub(super) fn tail(text: &str, max: usize) -> &str {
     let mut used = 0;
     let cut = text.char_indices().rev().find(|&(_, c)| {
         used += columns_of(c);
         used > max
     });
     &text[cut.map_or(0, |(at, c)| at + c.len_utf8())..]
-}
-
-/// A pair of brackets in a name, by byte positions.
-struct Brackets {
-    open: usize,
-    close: usize,
-    depth: usize,
-    round: bool,
-}
-
-/// A demangled name, already printable, in at most `max` columns. What distinguishes least is cut first: the
-/// parameters, then template arguments from the innermost outwards, then the middle.
-pub(super) fn shorten(name: &str, max: usize) -> String {
-    if columns(name) <= max {
-        return name.into();
-    }
-    let pairs = brackets(name);
-    let parameters = |pair: &Brackets| pair.round && pair.depth == 0;
-    let without = collapse(name, pairs.iter().filter(|pair| parameters(pair)));
-    if columns(&without) <= max {
-        return without;
-    }
-    let deepest = pairs.iter().map(|pair| pair.depth).max().unwrap_or(0);
-    let mut shorter = without;
-    // A name of very deep brackets is cut in the end anyway.
-    for depth in (0..=deepest.min(64)).rev() {
-        shorter = collapse(name, pairs.iter().filter(|pair| parameters(pair) || pair.depth >= depth));
-        if columns(&shorter) <= max {
-            return shorter;
-        }
-    }
-    cut_middle(&shorter, max)
-}
-
-/// `name` with the inside of the outermost of `pairs` as an ellipsis. The pairs come in order of their opening.
-fn collapse<'a>(name: &str, pairs: impl Iterator<Item = &'a Brackets>) -> String {
-    let mut shown = String::with_capacity(name.len());
-    let mut done = 0;
-    for pair in pairs {
-        let inside = pair.open + 1..pair.close;
-        if inside.start < done || inside.is_empty() || &name[inside.clone()] == "anonymous namespace" {
-            continue;
-        }
-        shown.push_str(&name[done..inside.start]);
-        shown.push('…');
-        done = inside.end;
-    }
-    shown.push_str(&name[done..]);
-    shown
-}
-
-/// The matched `<>` and `()` of a name, in order of opening, without those of operators' names.
-fn brackets(name: &str) -> Vec<Brackets> {
-    let bytes = name.as_bytes();
-    let mut open: Vec<usize> = Vec::new();
-    let mut pairs: Vec<Brackets> = Vec::new();
-    let mut at = 0;
-    while at < bytes.len() {
-        if name.is_char_boundary(at)
-            && let Some(operator) = name[at..].strip_prefix("operator")
-        {
-            let symbols = ["()", "<=>", "<<=", ">>=", "->*", "->", "<<", ">>", "<=", ">=", "<", ">"];
-            let symbol = symbols.iter().find(|symbol| operator.starts_with(**symbol));
-            at += "operator".len() + symbol.map_or(0, |symbol| symbol.len());
-            continue;
-        }
-        match bytes[at] {
-            b'<' | b'(' => open.push(at),
-            b'>' if at > 0 && bytes[at - 1] == b'-' => {}
-            closing @ (b'>' | b')') => {
-                let opening = if closing == b'>' { b'<' } else { b'(' };
-                // An angle that a round bracket closes over was a comparison.
-                while closing == b')' && open.last().is_some_and(|&at| bytes[at] == b'<') {
-                    open.pop();
-                }
-                if open.last().is_some_and(|&at| bytes[at] == opening)
-                    && let Some(from) = open.pop()
-                {
-                    pairs.push(Brackets { open: from, close: at, depth: open.len(), round: closing == b')' });
-                }
-            }
-            _ => {}
-        }
-        at += 1;
-    }
-    pairs.sort_by_key(|pair| pair.open);
-    pairs
 }
 
 /// An argument as a shell would take it.
@@ -203,45 +116,5 @@ mod tests {
         assert_eq!(printable("a\u{9b}2Jb\x7f\r\n"), "a\\x9b2Jb\\x7f\\x0d\\x0a");
         assert_eq!(printable("a\u{202e}b"), "a\\u{202e}b");
         assert_eq!(printable("größe 大きさ"), "größe 大きさ");
-    }
-
-    #[test]
-    fn a_name_loses_what_tells_least() {
-        let name = "std::_Hashtable<int, std::pair<int const, std::vector<char> > >::insert(int const&, bool)";
-        let cases = [
-            (100, name),
-            (80, "std::_Hashtable<int, std::pair<int const, std::vector<char> > >::insert(…)"),
-            (72, "std::_Hashtable<int, std::pair<int const, std::vector<…> > >::insert(…)"),
-            (50, "std::_Hashtable<int, std::pair<…> >::insert(…)"),
-            (40, "std::_Hashtable<…>::insert(…)"),
-            (16, "std::…:insert(…)"),
-        ];
-        for (max, expected) in cases {
-            let shown = shorten(name, max);
-            assert!(columns(&shown) <= max);
-            assert_eq!(shown, expected);
-        }
-    }
-
-    #[test]
-    fn operators_are_no_brackets() {
-        assert_eq!(shorten("Big<int>::operator<<(std::ostream&, int)", 30), "Big<int>::operator<<(…)");
-        assert_eq!(shorten("Big<int>::operator()(std::ostream&, int)", 30), "Big<int>::operator()(…)");
-        assert_eq!(shorten("Big<int>::operator->(std::ostream&, int)", 30), "Big<int>::operator->(…)");
-        assert_eq!(shorten("(anonymous namespace)::f(int, int, int, int)", 30), "(anonymous namespace)::f(…)");
-    }
-
-    #[test]
-    fn any_name_fits_any_width() {
-        let names =
-            ["", "((((((((((", ">>>>>>>>>>>>", "a<b)c>d(e<f>", "operatoroperator<", "大きさ<大>(大)", "é<é<é>>(é)"];
-        for name in names {
-            for max in 0..20 {
-                let shown = shorten(name, max);
-                assert!(columns(&shown) <= max.max(1), "{name} {max}: {shown}");
-            }
-        }
-        let deep = "<".repeat(50_000) + &">".repeat(50_000);
-        assert!(columns(&shorten(&deep, 40)) <= 40);
     }
 }

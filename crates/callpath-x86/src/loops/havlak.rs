@@ -135,7 +135,7 @@ pub fn forest(graph: &impl FlowGraph) -> LoopForest {
         None => nest(graph),
     };
     forest.derive(graph);
-    forest
+    forest.one_for_each_dispatch(graph)
 }
 
 /// The same without what follows from parents and innermost loops, but for where loops end.

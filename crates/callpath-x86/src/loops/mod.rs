@@ -2,6 +2,7 @@
 //! It sees blocks and edges, and no instructions.
 
 pub(crate) mod copies;
+mod dispatch;
 pub mod dominators;
 mod havlak;
 mod shallow;
@@ -53,7 +54,8 @@ pub struct Loop {
     /// There are other ways in than through the header.
     pub is_irreducible: bool,
     /// Control goes round through copies of one jump, its back edges: see [`FlowGraph::copied_jump`]. Then the header is the first of
-    /// the places in the loop that they lead to, and that they lead to others is no second way in.
+    /// the places in the loop that they lead to, or where control enters it before it gets to the jump; that they lead to others is
+    /// no second way in.
     pub is_dispatch: bool,
     /// Its blocks that are in no inner loop, ascending; the header is one of them, unless an inner loop shares it.
     pub own_blocks: Vec<u32>,

@@ -3,7 +3,7 @@
 //! Who looks at each loop with all that is in it takes as many steps as the blocks have loops around them, together: in code
 //! that jumps anywhere, the square of its length.
 
-use crate::loops::{FlowGraph, LoopForest};
+use crate::loops::{FlowGraph, Loop, LoopForest};
 
 /// So many loops around blocks are kept, all together, for each block of a procedure, and at least. A block counts as often as it weighs.
 const LOOPS_FOR_BLOCK: usize = 64;
@@ -62,18 +62,24 @@ impl LoopForest {
 
     /// Only the loops with fewer than `levels` around them.
     fn cut(self, graph: &impl FlowGraph, levels: usize) -> LoopForest {
+        self.keep(graph, |_, here| (here.depth as usize) < levels)
+    }
+
+    /// Only some of the loops, by their number: what is in another is in the one around it.
+    pub(super) fn keep(self, graph: &impl FlowGraph, is_kept: impl Fn(u32, &Loop) -> bool) -> LoopForest {
         let LoopForest { loops, innermost } = self;
         // The new number of each loop, or of the one around it that is kept; outer loops come first.
         let mut numbers: Vec<Option<u32>> = Vec::with_capacity(loops.len());
-        let mut kept = Vec::new();
-        for mut here in loops {
+        let mut kept: Vec<Loop> = Vec::new();
+        for (number, mut here) in (0u32..).zip(loops) {
             let around = here.parent.and_then(|parent| numbers.get(parent as usize).copied().flatten());
-            if here.depth as usize >= levels {
+            if !is_kept(number, &here) {
                 numbers.push(around);
                 continue;
             }
             numbers.push(Some(kept.len() as u32));
             here.parent = around;
+            here.depth = around.and_then(|around| kept.get(around as usize)).map_or(0, |around| around.depth + 1);
             here.end = 0;
             here.own_blocks.clear();
             here.exits.clear();

@@ -1,5 +1,6 @@
 //! The subcommands.
 
+mod asked_name;
 mod code;
 mod debug;
 mod demo;

@@ -14,6 +14,7 @@ use callpath_tables::table_cache::TableCache;
 use callpath_view::text::printable;
 use serde_json::{Value, json};
 
+use super::asked_name::{AskedName, Way};
 use super::code::expect_code;
 use crate::outcome::Outcome;
 use crate::screen::ScreenOptions;
@@ -26,8 +27,8 @@ pub(crate) struct Arguments {
     /// Print JSON (docs/formats.md)
     #[arg(long)]
     json: bool,
-    /// Show only procedures with this name, or with it between colons, brackets or blanks of their name, or the one at an
-    /// address (0x1234, or FILE+0x1234 as in reports)
+    /// Show only procedures with this name: as a report prints it, whole or shortened; a part of it; a pattern (*, ?);
+    /// or an address (0x1234, or FILE+0x1234)
     #[arg(long, value_name = "NAME")]
     procedure: Option<String>,
     /// Show the source line of each stretch of code
@@ -51,33 +52,37 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let Some(source) = names.structure_source() else {
         return Err(anyhow::anyhow!("failed to read {}", arguments.file.display()).into());
     };
-    let wanted = arguments.procedure.as_deref().map(|asked| wanted(&names, asked)).transpose()?;
+    let asked = arguments.procedure.as_deref().map(AskedName::new);
+    let named = arguments.procedure.as_deref().zip(asked.as_ref());
+    let wanted = named.map(|(text, asked)| wanted(&names, text, asked)).transpose()?;
     let cache = TableCache::open(if arguments.no_cache { None } else { surroundings::cache_directory() });
     let progress = Mutex::new(surroundings::Progress::new("procedures"));
     let step = |done, of| progress.lock().unwrap_or_else(PoisonError::into_inner).step(done, of);
     let at = match &wanted {
         Some(Wanted::At(addresses)) => Some(&**addresses),
-        Some(Wanted::CalledInDwarf(_)) | None => None,
+        Some(Wanted::CalledInDwarf) | None => None,
     };
     let mut found = cached_structure(&source, at, &cache, &step);
     drop(progress);
     for diagnostic in &found.diagnostics {
         output::say(diagnostic);
     }
-    if let Some(Wanted::CalledInDwarf(asked)) = wanted {
-        found.procedures.retain(|procedure| procedure.name.as_ref().is_some_and(|name| is_called(name, asked)));
+    if let Some(asked) = &asked {
+        keep_asked(&mut found, asked, &names, matches!(wanted, Some(Wanted::CalledInDwarf)));
     }
-    if let Some(asked) = arguments.procedure.as_ref().filter(|_| found.procedures.is_empty()) {
+    if let Some((asked, text)) = asked.zip(arguments.procedure.as_ref()).filter(|_| found.procedures.is_empty()) {
         let file = arguments.file.display();
-        return Err(match wanted {
-            Some(Wanted::At(_)) => anyhow::anyhow!("no code of {file} is at {asked}"),
-            Some(Wanted::CalledInDwarf(_)) | None => {
-                anyhow::anyhow!(
-                    "no procedure of {file} is called {asked}; see all with: {} structure {file}",
-                    surroundings::typed_command()
-                )
-            }
+        if matches!(wanted, Some(Wanted::At(_))) {
+            return Err(anyhow::anyhow!("no code of {file} is at {text}").into());
         }
+        let nearest = asked.nearest(names.starts().map(|start| names.procedure(start).name));
+        let nearest: Vec<_> = nearest.iter().map(|name| printable(name)).collect();
+        let nearest = if nearest.is_empty() { String::new() } else { format!("; the nearest: {}", nearest.join(", ")) };
+        let text = printable(text);
+        return Err(anyhow::anyhow!(
+            "no procedure of {file} is called {text}{nearest}; see all with: {} structure {file}",
+            surroundings::typed_command()
+        )
         .into());
     }
     if arguments.json {
@@ -98,23 +103,53 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
 }
 
 /// What was asked for.
-enum Wanted<'a> {
+enum Wanted {
     /// The procedures at these addresses.
     At(Vec<LinkAddr>),
-    /// No symbol has the name, but DWARF may: its own name for a Fortran procedure is not the linker's.
-    CalledInDwarf(&'a str),
+    /// No symbol has the name, but DWARF may: its own name for a Fortran procedure is not the linker's, and what is
+    /// inlined everywhere has no symbol.
+    CalledInDwarf,
 }
 
-fn wanted<'a>(names: &ModuleNames, asked: &'a str) -> anyhow::Result<Wanted<'a>> {
-    let found: Vec<LinkAddr> = names.starts().filter(|&start| is_called(&names.procedure(start).name, asked)).collect();
-    if !found.is_empty() {
+fn wanted(names: &ModuleNames, text: &str, asked: &AskedName) -> anyhow::Result<Wanted> {
+    let named = |asked: &AskedName, way| -> Vec<LinkAddr> {
+        names.starts().filter(|&start| asked.is(&names.procedure(start).name, way)).collect()
+    };
+    let first = |asked: &AskedName, ways: &[Way]| ways.iter().map(|&way| named(asked, way)).find(|at| !at.is_empty());
+    let (exact, others) = Way::ALL.split_at(1);
+    if let Some(found) = first(asked, exact) {
         return Ok(Wanted::At(found));
     }
-    let Some(digits) = asked.strip_prefix("0x").or_else(|| names.digits_of_nameless(asked)) else {
-        return Ok(Wanted::CalledInDwarf(asked));
+    if let Some(digits) = text.strip_prefix("0x").or_else(|| names.digits_of_nameless(text)) {
+        let address = address(digits).map_err(|why| anyhow::anyhow!("--procedure {text}: not an address: {why}"))?;
+        return Ok(Wanted::At(vec![address]));
+    }
+    let linkers = asked.as_linkers_call_it();
+    let found = first(asked, others).or_else(|| first(linkers.as_ref()?, &Way::ALL));
+    Ok(found.map_or(Wanted::CalledInDwarf, Wanted::At))
+}
+
+/// Leaves the procedures that are asked for, by the names that they have with DWARF: where `by_dwarf`, those only and those
+/// that such a one is inlined into, else those found by their symbols if DWARF's say no more.
+fn keep_asked(found: &mut ModuleStructure, asked: &AskedName, names: &ModuleNames, by_dwarf: bool) {
+    let is = |procedure: &ProcedureStructure, way| asked.is(&names.of_structure(procedure).name, way);
+    let inlines = |procedure: &ProcedureStructure, way| {
+        let mut inlined = procedure.scopes.iter().filter_map(|scope| scope.name.as_deref());
+        inlined.any(|name| asked.is(name, way))
     };
-    let address = address(digits).map_err(|why| anyhow::anyhow!("--procedure {asked}: not an address: {why}"))?;
-    Ok(Wanted::At(vec![address]))
+    for way in Way::ALL {
+        if found.procedures.iter().any(|procedure| is(procedure, way)) {
+            return found.procedures.retain(|procedure| is(procedure, way));
+        }
+    }
+    for way in Way::ALL.into_iter().filter(|_| by_dwarf) {
+        if found.procedures.iter().any(|procedure| inlines(procedure, way)) {
+            return found.procedures.retain(|procedure| inlines(procedure, way));
+        }
+    }
+    if by_dwarf {
+        found.procedures.clear();
+    }
 }
 
 fn address(digits: &str) -> Result<LinkAddr, &'static str> {
@@ -123,10 +158,6 @@ fn address(digits: &str) -> Result<LinkAddr, &'static str> {
     }
     // Nothing else is wrong with digits.
     u64::from_str_radix(digits, 16).map(LinkAddr).map_err(|_| "addresses have 64 bits at most")
-}
-
-fn is_called(name: &str, asked: &str) -> bool {
-    name == asked || name.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '~')).any(|part| part == asked)
 }
 
 fn text(out: &mut impl Write, found: &ModuleStructure, names: &ModuleNames, lines: bool) -> std::io::Result<()> {
@@ -187,7 +218,8 @@ fn described(procedure: &ProcedureStructure, scope: &StaticScope) -> String {
             let range = scope.lines.filter(|(first, last)| first < last);
             let range = range.map_or(String::new(), |(first, last)| format!("  lines {first}-{last}"));
             let many = if is_irreducible { "  (several ways in)" } else { "" };
-            format!("loop{declared}{range}  at {:#x}{many}", scope.address.0)
+            let column = scope.column.map_or(String::new(), |column| format!(":{column}"));
+            format!("loop{declared}{column}{range}  at {:#x}{many}", scope.address.0)
         }
     }
 }
@@ -214,6 +246,7 @@ fn procedure_json(procedure: &ProcedureStructure, names: &ModuleNames, lines: bo
         put("parent", scope.parent.map(Value::from));
         put("name", scope.name.clone().map(Value::from));
         put("place", scope.location.map(location));
+        put("column", scope.column.map(|column| Value::from(column.get())));
         put("call_site", scope.call_site.map(location));
         put("lines", scope.lines.map(|(first, last)| json!([first, last])));
         put("irreducible", is_irreducible.then_some(Value::Bool(true)));

@@ -19,6 +19,7 @@ mod first_screen;
 mod gaps;
 mod generated;
 mod groups;
+mod instances;
 mod jit;
 mod loading;
 mod memory;

@@ -56,10 +56,10 @@ fn as_a_command() {
     let lines: Vec<&str> = text.lines().map(|line| line.split("  at 0x").next().unwrap_or(line)).collect();
     assert!(lines[0].starts_with("work  loops.c:22  0x"), "{text}");
     let expected = [
-        "  loop  loops.c:25  lines 25-29",
+        "  loop  loops.c:25:5  lines 25-29",
         "    inlined sum  loops.c:6  called at loops.c:26",
-        "      loop  loops.c:9  lines 9-10",
-        "    loop  loops.c:28  lines 28-29",
+        "      loop  loops.c:9:23  lines 9-10",
+        "    loop  loops.c:28:24  lines 28-29",
     ];
     assert_eq!(lines[1..], expected, "{text}");
     let json: serde_json::Value = serde_json::from_str(&shown(&["--json", "--lines"])).expect("JSON");

@@ -1,5 +1,6 @@
 //! Encodes procedures' structures as bytes, and decodes them.
 
+use std::num::NonZeroU16;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ pub(super) fn encode(procedure: &ProcedureStructure) -> Vec<u8> {
     procedure.fragments.iter().for_each(|fragment| w.range(fragment));
     w.number(procedure.entry.0);
     w.optional(procedure.name.as_deref(), |w, name| w.text(name));
+    w.number(procedure.identity);
     w.optional(procedure.location, Writer::location);
     w.number(match procedure.way {
         Way::Inlines => 0,
@@ -34,7 +36,9 @@ pub(super) fn encode(procedure: &ProcedureStructure) -> Vec<u8> {
             StaticKind::Alien => 3,
         });
         w.optional(scope.name.as_deref(), |w, name| w.text(name));
+        w.number(scope.identity);
         w.optional(scope.location, Writer::location);
+        w.optional(scope.column, |w, column| w.number(column.get().into()));
         w.optional(scope.call_site, Writer::location);
         w.optional(scope.lines, |w, (first, last)| {
             w.number(first.into());
@@ -167,6 +171,7 @@ impl<'a> Reader<'a> {
             fragments,
             entry: self.address()?,
             name: self.optional(Reader::text)?,
+            identity: self.number()?,
             location: self.optional(Reader::location)?,
             way: match self.number()? {
                 0 => Way::Inlines,
@@ -192,7 +197,9 @@ impl<'a> Reader<'a> {
                 _ => return None,
             },
             name: self.optional(Reader::text)?,
+            identity: self.number()?,
             location: self.optional(Reader::location)?,
+            column: self.optional(|r| NonZeroU16::new(r.number()?.try_into().ok()?))?,
             call_site: self.optional(Reader::location)?,
             lines: self.optional(|r| Some((r.small()?, r.small()?)))?,
             address: self.address()?,

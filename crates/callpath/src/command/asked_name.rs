@@ -1,0 +1,258 @@
+//! Whether a procedure is what somebody asks for by name: as a report prints it, whole or shortened, as a pattern, or by
+//! a part of its name; and which names come nearest to one that there is not.
+
+use std::collections::VecDeque;
+
+/// How a name is found, the most exact way first. A less exact one counts where no name is found by those before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    /// It is the name, or stands in it between colons, brackets or blanks.
+    Whole,
+    /// It is a pattern for the name, with or without what is before a `::`: `*` and `…` are any text, `?` any character.
+    Pattern,
+    /// Its words are words of the name in the same order: what else there is was left out where it was shortened.
+    Words,
+    /// It is a part of the name.
+    Part,
+}
+
+impl Way {
+    pub(super) const ALL: [Way; 4] = [Way::Whole, Way::Pattern, Way::Words, Way::Part];
+}
+
+/// How many names come nearest.
+const NEAREST: usize = 5;
+/// More of a name does not make it look more like another.
+const COMPARED_LEN: usize = 64;
+
+/// A name that was asked for.
+pub(super) struct AskedName {
+    name: String,
+}
+
+impl AskedName {
+    /// `asked` may be a row of a report, with what stands behind the name: ` (inlined)`, ` at gaps.rs:61`, ` (x 12)`.
+    pub(super) fn new(asked: &str) -> AskedName {
+        let mut name = asked.trim();
+        while let Some((before, behind)) = name.rsplit_once(" (").or_else(|| name.rsplit_once(" at ")) {
+            let is_word = |word: &str| word == "inlined)" || word.starts_with("x ") && word.ends_with(')');
+            let digits = behind.rsplit(':').next().unwrap_or_default();
+            let is_place = behind.contains(':') && !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+            let is_place = (is_place || behind.starts_with("0x")) && name.ends_with(&format!(" at {behind}"));
+            if !is_word(behind) && !is_place {
+                break;
+            }
+            name = before.trim_end();
+        }
+        AskedName { name: name.to_owned() }
+    }
+
+    /// Without what only DWARF knows of a Rust procedure, whose linker's name numbers no closures and has no type
+    /// arguments. `None` if there is no such thing in it.
+    pub(super) fn as_linkers_call_it(&self) -> Option<AskedName> {
+        let mut name = self.name.clone();
+        while let Some(at) = name.find("{closure#") {
+            let end = name[at..].find('}').map(|end| at + end + 1)?;
+            name.replace_range(at..end, "{{closure}}");
+        }
+        while let Some(at) = name.find("::<") {
+            let mut depth = 0usize;
+            let end = name[at..].char_indices().find_map(|(offset, c)| {
+                match c {
+                    '<' => depth += 1,
+                    '>' if !name[..at + offset].ends_with('-') => depth -= 1,
+                    _ => {}
+                }
+                (c == '>' && depth == 0).then_some(at + offset + 1)
+            })?;
+            // `a::<B as C>::d` has its type there, and no arguments.
+            if name[end..].starts_with("::") && name[at..end].contains(" as ") {
+                break;
+            }
+            name.replace_range(at..end, "");
+        }
+        (name != self.name).then_some(AskedName { name })
+    }
+
+    /// A procedure of this name is asked for.
+    pub(super) fn is(&self, name: &str, way: Way) -> bool {
+        match way {
+            Way::Whole => {
+                let is_break = |c: char| !(c.is_alphanumeric() || c == '_' || c == '~');
+                name == self.name || name.split(is_break).any(|part| part == self.name)
+            }
+            Way::Pattern => {
+                let mut behind_path = name.match_indices("::").filter_map(|(at, path)| name.get(at + path.len()..));
+                let is_pattern = self.name.contains(['*', '?', '…']);
+                is_pattern && (matches(&self.name, name) || behind_path.any(|name| matches(&self.name, name)))
+            }
+            Way::Words if self.name.contains(['<', '(']) => self.has_marks() && has_words(name, &self.name),
+            // Arguments and parameters may have the name of something else in them.
+            Way::Words => self.has_marks() && has_words(&without_arguments(name), &self.name),
+            Way::Part => !self.name.is_empty() && name.contains(&self.name),
+        }
+    }
+
+    /// It has more than one word.
+    fn has_marks(&self) -> bool {
+        words(&self.name).nth(1).is_some() && !self.name.contains(['*', '?'])
+    }
+
+    /// The names that look most like it, the nearest first.
+    pub(super) fn nearest(&self, names: impl Iterator<Item = String>) -> Vec<String> {
+        let last = |name: &str| -> String {
+            let bare: String = name.split(['<', '(']).find(|part| !part.is_empty()).unwrap_or(name).to_lowercase();
+            bare.trim_end_matches(':').rsplit("::").next().unwrap_or_default().chars().take(COMPARED_LEN).collect()
+        };
+        let own = last(&self.name);
+        let mut found: Vec<(usize, String)> = names.map(|name| (distance(&own, &last(&name)), name)).collect();
+        found.sort();
+        found.dedup();
+        // A name in which more than half is another is not near.
+        let near = found.into_iter().filter(|(distance, _)| 2 * distance <= own.chars().count().max(4));
+        near.take(NEAREST).map(|(_, name)| name).collect()
+    }
+}
+
+/// `text` is what the pattern says.
+fn matches(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (mut at, mut read) = (0, 0);
+    // Behind the last `*`, and what it is for so far.
+    let mut again: Option<(usize, usize)> = None;
+    while read < text.len() {
+        match pattern.get(at) {
+            Some('*' | '…') => {
+                at += 1;
+                again = Some((at, read));
+            }
+            Some(&c) if c == '?' || c == text[read] => (at, read) = (at + 1, read + 1),
+            _ => {
+                let Some((behind, for_it)) = &mut again else { return false };
+                *for_it += 1;
+                (at, read) = (*behind, *for_it);
+            }
+        }
+    }
+    pattern[at..].iter().all(|c| matches!(c, '*' | '…'))
+}
+
+/// A name without what is in angle and round brackets.
+fn without_arguments(name: &str) -> String {
+    let mut depth = 0usize;
+    let mut bare = String::new();
+    for c in name.replace("->", "").chars() {
+        match c {
+            '<' | '(' => depth += 1,
+            '>' | ')' => depth = depth.saturating_sub(1),
+            c if depth == 0 => bare.push(c),
+            _ => {}
+        }
+    }
+    bare
+}
+
+/// Identifiers and numbers.
+fn words(name: &str) -> impl Iterator<Item = &str> {
+    name.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '~')).filter(|word| !word.is_empty())
+}
+
+/// The words of a shortened name are words of `name` in the same order. One beside an ellipsis may be cut.
+fn has_words(name: &str, shortened: &str) -> bool {
+    let mut there: VecDeque<&str> = words(name).collect();
+    let pieces: Vec<&str> = shortened.split('…').collect();
+    for (number, piece) in pieces.iter().enumerate() {
+        let is_word = |c: char| c.is_alphanumeric() || c == '_';
+        let is_begun_before = number > 0 && piece.starts_with(is_word);
+        let goes_on = number + 1 < pieces.len() && piece.ends_with(is_word);
+        let all: Vec<&str> = words(piece).collect();
+        for (index, word) in all.iter().enumerate() {
+            let is_cut_before = is_begun_before && index == 0;
+            let is_cut_behind = goes_on && index + 1 == all.len();
+            let is_it = |whole: &str| match (is_cut_before, is_cut_behind) {
+                (false, false) => whole == *word,
+                (true, false) => whole.ends_with(word),
+                (false, true) => whole.starts_with(word),
+                (true, true) => whole.contains(word),
+            };
+            // A word that was cut in its middle is there twice.
+            let Some(at) = there.iter().position(|whole| is_it(whole)) else { return false };
+            there.drain(..at + usize::from(!is_cut_behind));
+        }
+    }
+    true
+}
+
+/// How many characters are to be added, left out or replaced.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (number, a) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], number + 1);
+        for (column, &b) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != b);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(row[column] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_report_prints_is_found() {
+        let fold = "<core::iter::adapters::map::Map<I,F> as core::iter::traits::iterator::Iterator>::fold";
+        let lambda = "main::{lambda(int)#1}::operator()(int) const";
+        let insert = "std::_Hashtable<int, std::pair<int const, long> >::insert(int const&, bool)";
+        for (asked, name, way) in [
+            ("work", "work", Way::Whole),
+            ("g::main::{closure#0} at g.rs:9 (inlined)", "g::main::{closure#0}", Way::Whole),
+            ("main at 0x1234", "main", Way::Whole),
+            ("shade(…) (x 12)", "shade(Scene const&, Hit const&)", Way::Pattern),
+            ("std::_Hashtable<…>::insert(…)", insert, Way::Pattern),
+            ("*insert*", insert, Way::Pattern),
+            ("wor?", "work", Way::Pattern),
+            ("appl*", "g::apply(int)", Way::Pattern),
+            ("<Map as Iterator>::fold", fold, Way::Words),
+            ("main::{lambda#1}", lambda, Way::Words),
+            ("std::_Hash…table<…>::insert(…)", "std::_Hash_and_table<int>::insert(int)", Way::Pattern),
+            ("<Map as Ite…tor>::fold", fold, Way::Words),
+            ("orke", "g::worker", Way::Part),
+        ] {
+            let found = Way::ALL.into_iter().find(|way| AskedName::new(asked).is(name, *way));
+            assert_eq!(found, Some(way), "{asked} for {name}");
+        }
+        for (asked, name) in [
+            ("main::{lambda#2}", lambda),
+            ("main::{lambda#1}", "each<main::{lambda(int)#1}>(main::{lambda(int)#1})"),
+            ("<Map as Clone>::fold", fold),
+            ("wor?", "workers"),
+            ("", "f"),
+        ] {
+            let asked = AskedName::new(asked);
+            assert!(!Way::ALL.iter().any(|way| asked.is(name, *way)), "{name}");
+        }
+    }
+
+    #[test]
+    fn linkers_do_not_know_numbers_and_types() {
+        let linkers = |asked: &str| AskedName::new(asked).as_linkers_call_it().map(|asked| asked.name);
+        assert_eq!(linkers("g::main::{closure#1}").as_deref(), Some("g::main::{{closure}}"));
+        assert_eq!(linkers("g::sum::<f32>").as_deref(), Some("g::sum"));
+        assert_eq!(linkers("g::map::<fn(u8) -> u8, Vec<u8>>::run").as_deref(), Some("g::map::run"));
+        assert_eq!(linkers("g::<A as B>::sum"), None);
+        assert_eq!(linkers("g::{closure#"), None);
+        assert_eq!(linkers("g::<<"), None);
+        assert_eq!(linkers("main"), None);
+    }
+
+    #[test]
+    fn the_nearest_names() {
+        let names = ["main", "compute_sum", "compute(int)", "a::compile", "x"].map(str::to_owned);
+        assert_eq!(AskedName::new("comptue").nearest(names.iter().cloned())[..2], ["a::compile", "compute(int)"]);
+        assert!(AskedName::new("zzzzzzzz").nearest(names.into_iter()).is_empty());
+    }
+}
