@@ -117,12 +117,7 @@ fn pruned(view: &View, node: usize, is_cut: bool) -> String {
 /// What `scope` is called wherever it stands.
 pub(super) fn scope_label(scope: &Scope, profile: &Profile) -> Label {
     let text = |name: Name| printable(profile.strings.get(name));
-    let place = scope.file.map(|file| {
-        let file = text(file);
-        let file = file.rsplit('/').next().unwrap_or_default();
-        let column = scope.column.map_or(String::new(), |column| format!(":{column}"));
-        scope.line.map_or_else(|| file.to_string(), |line| format!("{file}:{line}{column}"))
-    });
+    let place = place_of(scope, profile);
     let named = |name: Name, otherwise: &str| if name == Name::EMPTY { otherwise.into() } else { text(name) };
     let id = |word: &str| match scope.discriminator {
         0 => String::new(),
@@ -163,12 +158,17 @@ pub(super) fn scope_label(scope: &Scope, profile: &Profile) -> Label {
     Label { name, suffix, tells: String::new(), rivals: Vec::new() }
 }
 
-/// The file and line of a scope, without the directory.
+/// The file, line and column of a procedure or loop, as far as they are known, without the directory.
 pub(super) fn source_label(scope: &Scope, profile: &Profile) -> Option<String> {
-    let is_code = scope.kind.is_frame() || scope.kind == ScopeKind::Loop;
-    let path = printable(profile.strings.get(scope.file.filter(|_| is_code)?));
-    let file = path.rsplit('/').next().filter(|file| !file.is_empty())?;
-    Some(scope.line.map_or_else(|| file.to_string(), |line| format!("{file}:{line}")))
+    place_of(scope, profile).filter(|_| scope.kind.is_frame() || scope.kind == ScopeKind::Loop)
+}
+
+fn place_of(scope: &Scope, profile: &Profile) -> Option<String> {
+    let path = printable(profile.strings.get(scope.file?));
+    let file = path.rsplit('/').next().unwrap_or_default();
+    let column = scope.column.map_or(String::new(), |column| format!(":{column}"));
+    let place = scope.line.map_or_else(|| file.to_string(), |line| format!("{file}:{line}{column}"));
+    Some(place).filter(|place| !place.is_empty())
 }
 
 /// Procedures of the C library have the same names; a call without a name says what it is.

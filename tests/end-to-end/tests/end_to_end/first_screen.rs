@@ -62,8 +62,7 @@ fn the_slow_closure() {
     let recorded = Program::at(built_by_cargo("closure")).recorded();
     let screen = first_screen(&recorded);
     // The loops of the closure that scores a word: main.rs, lines 13 and 14.
-    let is_answer =
-        |row: &str| row.contains("{closure#") && (row.ends_with("main.rs:13") || row.contains("main.rs:14"));
+    let is_answer = |row: &str| row.contains("{closure#") && (row.contains("main.rs:13") || row.contains("main.rs:14"));
     assert_answered(&screen, is_answer);
 }
 
