@@ -51,14 +51,15 @@ impl Run<'_> {
                 }
             }
         }
-        let line = self.line(&shown, NAME_COLUMNS);
-        match shown.len() {
-            1 => self.line(
-                &shown,
-                NAME_COLUMNS.min(room.saturating_sub(columns(&line) - columns(&self.name(last, NAME_COLUMNS)))),
-            ),
-            _ => line,
+        // Names get what room is left.
+        let wider = [room, 96, 72, 56, 48].into_iter().filter(|&name_columns| name_columns > NAME_COLUMNS);
+        let fitting = wider.map(|name_columns| self.line(&shown, name_columns)).find(|line| columns(line) <= room);
+        let line = fitting.unwrap_or_else(|| self.line(&shown, NAME_COLUMNS));
+        if shown.len() > 1 || columns(&line) <= room {
+            return line;
         }
+        let beside = columns(&line) - columns(&self.name(last, NAME_COLUMNS));
+        self.line(&shown, NAME_COLUMNS.min(room.saturating_sub(beside)))
     }
 
     fn line(&self, shown: &BTreeSet<usize>, name_columns: usize) -> String {

@@ -41,7 +41,7 @@ pub fn forever(mut n: usize) {
 #[inline(always)]
 fn each(n: usize, call: impl Fn(usize)) {
     for i in 0..n { //@ loop each: calls > rows > each()
-        call(i); //@ O1+ !few inlined {{closure}}: calls > rows > each() > each
+        call(i); //@ O1+ !few inlined {closure#0}: calls > rows > each() > each
     }
 }
 
