@@ -47,7 +47,7 @@ fn of_rust() {
         // Their cost is in what is inlined.
         let flat = shown(&recorded, &["--view", "flat", "--no-loops", "--width", "120"], "::apply::<");
         assert!(flat.len() == 2 && flat[0] != flat[1], "{flat:?}");
-        let context = run_report(&recorded.directory, &["--width", "100", "--all"]).stdout;
+        let context = run_report(&recorded.directory, &["--width", "200", "--all"]).stdout;
         for name in ["::add::<f32>", "::add::<u32>", "::main::{closure#0} at instances.rs:23 (inlined)"] {
             assert!(context.contains(name), "{name}: {context}");
         }
