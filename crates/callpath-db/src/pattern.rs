@@ -49,7 +49,7 @@ const COMPARED_CHARS: usize = 48;
 
 /// Those of `names` that are nearest to `wanted`, the nearest first: by the edits from it to one of their parts.
 pub(crate) fn nearest(wanted: &str, names: &[&str]) -> Vec<String> {
-    let lower = |text: &str| text.chars().take(COMPARED_CHARS).flat_map(char::to_lowercase).collect::<Vec<char>>();
+    let lower = |text: &str| text.chars().take(COMPARED_CHARS).flat_map(char::to_lowercase).collect::<String>();
     let target = lower(wanted);
     let edits_to_part = |name: &str| {
         let whole = edits(&target, &lower(name));
@@ -64,12 +64,14 @@ pub(crate) fn nearest(wanted: &str, names: &[&str]) -> Vec<String> {
     by_edits.into_iter().take(SUGGESTED).map(|(_, name)| name.to_owned()).collect()
 }
 
-/// The Levenshtein distance.
-fn edits(from: &[char], to: &[char]) -> usize {
+/// How many characters have to be changed, added or left out to make one text the other (the Levenshtein distance). Takes time in
+/// proportion to both lengths.
+pub fn edits(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.iter().enumerate() {
+    for (i, a) in from.chars().enumerate() {
         let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in to.iter().enumerate() {
+        for (j, &b) in to.iter().enumerate() {
             let replaced = diagonal + usize::from(a != b);
             diagonal = row[j + 1];
             row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);

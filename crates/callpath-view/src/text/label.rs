@@ -56,7 +56,7 @@ pub(super) fn label(view: &View, node: usize, profile: &Profile, is_cut: bool) -
         ScopeKind::Pruned => label.name = pruned(view, node, is_cut),
         ScopeKind::Root | ScopeKind::Truncated => label.name = printable(&view.name(node, profile)),
         ScopeKind::Process | ScopeKind::Thread if view.nodes[node].contexts > 1 && scope.discriminator == 0 => {
-            label.suffix = format!(" (x {})", view.nodes[node].contexts);
+            label.suffix = format!(" ×{}", view.nodes[node].contexts);
         }
         kind if kind.is_frame() => return among_siblings(label, view, node, profile),
         _ => {}

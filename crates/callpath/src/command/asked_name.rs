@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+use callpath_db::{edits, matches_glob};
+
 /// How a name is found, the most exact way first. A less exact one counts where no name is found by those before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
@@ -31,11 +33,16 @@ pub(super) struct AskedName {
 }
 
 impl AskedName {
-    /// `asked` may be a row of a report, with what stands behind the name: ` (inlined)`, ` at gaps.rs:61`, ` (x 12)`.
+    /// `asked` may be a row of a report, with what stands behind the name: ` (inlined)`, ` at gaps.rs:61`, ` ×12`.
     pub(super) fn new(asked: &str) -> AskedName {
         let mut name = asked.trim();
+        if let Some((before, times)) = name.rsplit_once(" ×")
+            && times.parse::<u64>().is_ok()
+        {
+            name = before;
+        }
         while let Some((before, behind)) = name.rsplit_once(" (").or_else(|| name.rsplit_once(" at ")) {
-            let is_word = |word: &str| word == "inlined)" || word.starts_with("x ") && word.ends_with(')');
+            let is_word = |word: &str| word == "inlined)";
             let digits = behind.rsplit(':').next().unwrap_or_default();
             let is_place = behind.contains(':') && !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
             let is_place = (is_place || behind.starts_with("0x")) && name.ends_with(&format!(" at {behind}"));
@@ -84,7 +91,8 @@ impl AskedName {
             Way::Pattern => {
                 let mut behind_path = name.match_indices("::").filter_map(|(at, path)| name.get(at + path.len()..));
                 let is_pattern = self.name.contains(['*', '?', '…']);
-                is_pattern && (matches(&self.name, name) || behind_path.any(|name| matches(&self.name, name)))
+                let glob = self.name.replace('…', "*");
+                is_pattern && (matches_glob(&glob, name) || behind_path.any(|name| matches_glob(&glob, name)))
             }
             Way::Words if self.name.contains(['<', '(']) => self.has_marks() && has_words(name, &self.name),
             // Arguments and parameters may have the name of something else in them.
@@ -105,36 +113,13 @@ impl AskedName {
             bare.trim_end_matches(':').rsplit("::").next().unwrap_or_default().chars().take(COMPARED_LEN).collect()
         };
         let own = last(&self.name);
-        let mut found: Vec<(usize, String)> = names.map(|name| (distance(&own, &last(&name)), name)).collect();
+        let mut found: Vec<(usize, String)> = names.map(|name| (edits(&own, &last(&name)), name)).collect();
         found.sort();
         found.dedup();
         // A name in which more than half is another is not near.
         let near = found.into_iter().filter(|(distance, _)| 2 * distance <= own.chars().count().max(4));
         near.take(NEAREST).map(|(_, name)| name).collect()
     }
-}
-
-/// `text` is what the pattern says.
-fn matches(pattern: &str, text: &str) -> bool {
-    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
-    let (mut at, mut read) = (0, 0);
-    // Behind the last `*`, and what it is for so far.
-    let mut again: Option<(usize, usize)> = None;
-    while read < text.len() {
-        match pattern.get(at) {
-            Some('*' | '…') => {
-                at += 1;
-                again = Some((at, read));
-            }
-            Some(&c) if c == '?' || c == text[read] => (at, read) = (at + 1, read + 1),
-            _ => {
-                let Some((behind, for_it)) = &mut again else { return false };
-                *for_it += 1;
-                (at, read) = (*behind, *for_it);
-            }
-        }
-    }
-    pattern[at..].iter().all(|c| matches!(c, '*' | '…'))
 }
 
 /// A name without what is in angle and round brackets.
@@ -183,21 +168,6 @@ fn has_words(name: &str, shortened: &str) -> bool {
     true
 }
 
-/// How many characters are to be added, left out or replaced.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (number, a) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], number + 1);
-        for (column, &b) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != b);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(row[column] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,8 +180,10 @@ mod tests {
         for (asked, name, way) in [
             ("work", "work", Way::Whole),
             ("g::main::{closure#0} at g.rs:9 (inlined)", "g::main::{closure#0}", Way::Whole),
+            ("Bvh::build(…) ×34", "Bvh::build(int, int)", Way::Pattern),
+            ("f (inlined) ×2", "f", Way::Whole),
             ("main at 0x1234", "main", Way::Whole),
-            ("shade(…) (x 12)", "shade(Scene const&, Hit const&)", Way::Pattern),
+            ("shade(…) ×12", "shade(Scene const&, Hit const&)", Way::Pattern),
             ("std::_Hashtable<…>::insert(…)", insert, Way::Pattern),
             ("*insert*", insert, Way::Pattern),
             ("wor?", "work", Way::Pattern),
