@@ -9,13 +9,13 @@
 //! 32  payload   numbers as LEB128, strings and lists with their length before them; of a process: records
 //! ```
 
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+pub use callpath_schema::encoding::Writer;
+use callpath_schema::encoding::{self, Malformed};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::MeasurementError;
-use crate::leb128;
 
 /// The two digits of [`MAGIC`].
 pub(crate) const VERSION: &str = "04";
@@ -69,76 +69,24 @@ impl Header {
     }
 }
 
-/// Writes numbers, strings and lists.
-pub struct Writer {
-    pub(crate) bytes: Vec<u8>,
+/// A file that is written whole: its header, which [`finished`] completes.
+pub(crate) fn started(kind: u32) -> Writer {
+    Writer { bytes: Header { len_bytes: 0, checksum: 0 }.bytes(kind).to_vec() }
 }
 
-impl Writer {
-    /// A file that is written whole.
-    pub(crate) fn new(kind: u32) -> Writer {
-        Writer { bytes: Header { len_bytes: 0, checksum: 0 }.bytes(kind).to_vec() }
-    }
-
-    /// Without a header.
-    pub fn part() -> Writer {
-        Writer { bytes: Vec::new() }
-    }
-
-    /// What another one wrote, without its length.
-    pub fn raw(&mut self, other: Writer) {
-        self.bytes.extend(other.bytes);
-    }
-
-    /// For a fuzzer: as if these had been written.
-    #[doc(hidden)]
-    pub fn of(bytes: &[u8]) -> Writer {
-        Writer { bytes: bytes.to_vec() }
-    }
-
-    /// As LEB128.
-    pub fn number(&mut self, value: u64) {
-        leb128::put(&mut self.bytes, value);
-    }
-
-    /// Their length, then the bytes.
-    pub fn bytes(&mut self, bytes: &[u8]) {
-        self.number(bytes.len() as u64);
-        self.bytes.extend(bytes);
-    }
-
-    /// A string.
-    pub fn string(&mut self, string: &str) {
-        self.bytes(string.as_bytes());
-    }
-
-    /// A path, of any bytes.
-    pub fn path(&mut self, path: &Path) {
-        self.bytes(path.as_os_str().as_bytes());
-    }
-
-    /// A list of strings.
-    pub fn strings(&mut self, strings: &[String]) {
-        self.number(strings.len() as u64);
-        for string in strings {
-            self.string(string);
-        }
-    }
-
-    /// The file's bytes.
-    pub(crate) fn finish(mut self) -> Vec<u8> {
-        let len = self.bytes.len() as u64;
-        let checksum = xxh3_64(&self.bytes[HEADER_BYTES..]);
-        self.bytes[LENGTH_AT..24].copy_from_slice(&len.to_le_bytes());
-        self.bytes[24..32].copy_from_slice(&checksum.to_le_bytes());
-        self.bytes
-    }
+/// The file's bytes.
+pub(crate) fn finished(writer: Writer) -> Vec<u8> {
+    let mut bytes = writer.bytes;
+    let len = bytes.len() as u64;
+    let checksum = xxh3_64(&bytes[HEADER_BYTES..]);
+    bytes[LENGTH_AT..24].copy_from_slice(&len.to_le_bytes());
+    bytes[24..32].copy_from_slice(&checksum.to_le_bytes());
+    bytes
 }
 
-/// Reads what a [`Writer`] wrote. Its errors name the file and the byte.
+/// Reads a file. Its errors name the file and the byte.
 pub struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
+    of_bytes: encoding::Reader<'a>,
     path: &'a Path,
 }
 
@@ -153,57 +101,64 @@ impl<'a> Reader<'a> {
         if header.checksum != xxh3_64(&bytes[HEADER_BYTES..]) {
             return Err(MeasurementError::Checksum { path: path.to_owned(), offset: HEADER_BYTES });
         }
-        Ok(Reader { bytes, at: HEADER_BYTES, path })
+        Ok(Reader::part(bytes, HEADER_BYTES, path))
     }
 
     /// A part of a file, up to the end of `bytes`.
     pub(crate) fn part(bytes: &'a [u8], at: usize, path: &'a Path) -> Reader<'a> {
-        Reader { bytes, at, path }
+        Reader { of_bytes: encoding::Reader::new(bytes, at), path }
     }
 
     /// That what was read last makes no sense as `what`.
     pub fn error(&self, what: &'static str) -> MeasurementError {
-        MeasurementError::Content { path: self.path.to_owned(), offset: self.at, what }
+        self.of_malformed(self.of_bytes.malformed(what))
+    }
+
+    fn of_malformed(&self, malformed: Malformed) -> MeasurementError {
+        MeasurementError::Content { path: self.path.to_owned(), offset: malformed.offset, what: malformed.what }
+    }
+
+    /// What `read` reads.
+    pub fn read<T>(
+        &mut self,
+        read: impl FnOnce(&mut encoding::Reader<'a>) -> Result<T, Malformed>,
+    ) -> Result<T, MeasurementError> {
+        read(&mut self.of_bytes).map_err(|malformed| self.of_malformed(malformed))
     }
 
     /// A number.
     pub fn number(&mut self) -> Result<u64, MeasurementError> {
-        leb128::take(self.bytes, &mut self.at).ok_or_else(|| self.error("number"))
+        self.read(encoding::Reader::number)
     }
 
     /// A number of things of at least `least_bytes` each: never more than the file can hold.
     pub fn count(&mut self, least_bytes: usize) -> Result<usize, MeasurementError> {
-        let count = self.number()?;
-        let room = (self.bytes.len() - self.at) / least_bytes;
-        usize::try_from(count).ok().filter(|c| *c <= room).ok_or_else(|| self.error("count"))
+        self.read(|r| r.count(least_bytes))
     }
 
     /// Bytes behind their length.
     pub fn bytes(&mut self) -> Result<&'a [u8], MeasurementError> {
-        let len = self.count(1)?;
-        let bytes = self.bytes.get(self.at..self.at + len).ok_or_else(|| self.error("length"))?;
-        self.at += len;
-        Ok(bytes)
+        self.read(encoding::Reader::bytes)
     }
 
     /// A string.
     pub fn string(&mut self) -> Result<String, MeasurementError> {
-        Ok(String::from_utf8_lossy(self.bytes()?).into_owned())
+        self.read(encoding::Reader::string)
     }
 
     /// A path.
     pub fn path(&mut self) -> Result<PathBuf, MeasurementError> {
-        Ok(PathBuf::from(std::ffi::OsString::from_vec(self.bytes()?.to_vec())))
+        self.read(encoding::Reader::path)
     }
 
     /// A list of strings.
     pub fn strings(&mut self) -> Result<Vec<String>, MeasurementError> {
-        (0..self.count(1)?).map(|_| self.string()).collect()
+        self.read(encoding::Reader::strings)
     }
 
     /// Nothing may follow.
     pub fn finish(self) -> Result<(), MeasurementError> {
-        if self.at == self.bytes.len() { Ok(()) } else { Err(self.error("bytes after the end")) }
+        if self.of_bytes.is_at_end() { Ok(()) } else { Err(self.error("bytes after the end")) }
     }
 }
 

@@ -10,7 +10,6 @@ mod bytes;
 mod directory;
 mod error;
 mod fuzzing;
-pub mod leb128;
 mod log;
 mod names_file;
 mod pack_file;

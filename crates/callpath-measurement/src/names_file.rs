@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use crate::bytes::{KIND_NAMES, Reader, Writer};
+use crate::bytes::{KIND_NAMES, Reader, finished, started};
 use crate::error::MeasurementError;
 
 /// One process's names.
@@ -52,7 +52,7 @@ impl NamedCode {
 
 /// The bytes of a names file.
 pub fn encode_names(file: &NamesFile) -> Vec<u8> {
-    let mut w = Writer::new(KIND_NAMES);
+    let mut w = started(KIND_NAMES);
     w.number(u64::from(file.sequence));
     w.number(file.bad_lines);
     w.number(file.procedures.len() as u64);
@@ -62,7 +62,7 @@ pub fn encode_names(file: &NamesFile) -> Vec<u8> {
         w.number(procedure.len_bytes);
         w.string(&procedure.name);
     }
-    w.finish()
+    finished(w)
 }
 
 /// A names file from its bytes; `path` is for errors only.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::bytes::{KIND_PACK, Reader, Writer};
+use crate::bytes::{KIND_PACK, Reader, Writer, finished, started};
 use crate::directory::{read_file, write_file};
 use crate::error::MeasurementError;
 
@@ -19,9 +19,9 @@ pub struct PackFile {
 impl PackFile {
     /// A pack that is not written yet; `write` gives what it holds.
     pub fn new(directory: &Path, write: impl FnOnce(&mut Writer)) -> PackFile {
-        let mut writer = Writer::new(KIND_PACK);
+        let mut writer = started(KIND_PACK);
         write(&mut writer);
-        PackFile { path: directory.join(PACK), bytes: writer.finish() }
+        PackFile { path: directory.join(PACK), bytes: finished(writer) }
     }
 
     /// That of a measurement; `None` if it has none.

@@ -54,7 +54,7 @@ impl Written {
     }
 
     fn change_threads(&mut self, threads: &mut [&mut ThreadProfile]) -> Changes {
-        let (mut w, mut count, mut last) = (Writer::part(), 0u64, 0);
+        let (mut w, mut count, mut last) = (Writer::default(), 0u64, 0);
         self.threads.resize(threads.len(), Vec::new());
         for (index, (thread, before)) in threads.iter_mut().zip(&mut self.threads).enumerate() {
             let head = thread_head(thread);
@@ -75,7 +75,7 @@ impl Written {
     }
 
     fn payload(&mut self, head: Vec<u8>, changes: Changes) -> Vec<u8> {
-        let mut payload = Writer::part();
+        let mut payload = Writer::default();
         payload.number(u64::from(head != self.head));
         if head != self.head {
             payload.bytes.extend(&head);
@@ -120,7 +120,7 @@ pub fn encode_process(process: &ProcessFile) -> Vec<u8> {
 }
 
 fn process_head(process: &ProcessFile) -> Vec<u8> {
-    let mut w = Writer::part();
+    let mut w = Writer::default();
     for number in [process.pid, process.parent_pid, process.sequence, u32::from(process.forked)] {
         w.number(u64::from(number));
     }
@@ -157,7 +157,7 @@ fn process_head(process: &ProcessFile) -> Vec<u8> {
 }
 
 fn thread_head(thread: &ThreadProfile) -> Vec<u8> {
-    let mut w = Writer::part();
+    let mut w = Writer::default();
     w.number(u64::from(thread.tid));
     w.number(thread.count);
     w.string(&thread.name);

@@ -1,10 +1,13 @@
-//! Shared by measurements, profiles and views: the metrics, and the identity of a
-//! calling context. No files, programs or trees here.
+//! Shared by measurements, profiles and views: the metrics, the identity of a calling context, and how files hold
+//! numbers and strings. No files, programs or trees here.
 
 #![forbid(unsafe_code)]
 
 mod context;
+pub mod encoding;
+pub mod leb128;
 mod metric;
+mod metric_bytes;
 mod registry;
 
 pub use context::ContextId;

@@ -51,7 +51,7 @@ pub(super) struct Unpacked {
 
 impl Facts<'_> {
     pub(super) fn write(&self, writer: &mut Writer) {
-        let mut out = Out { strings: Vec::new(), numbers: FxHashMap::default(), w: Writer::part() };
+        let mut out = Out { strings: Vec::new(), numbers: FxHashMap::default(), w: Writer::default() };
         out.w.number(self.code.modules.len() as u64);
         for module in &self.code.modules {
             out.key(&module.key);
@@ -329,7 +329,7 @@ impl In<'_> {
 /// For a fuzzer: any bytes as what a pack holds.
 #[doc(hidden)]
 pub fn fuzz_pack(bytes: &[u8]) {
-    let file = PackFile::new(Path::new("fuzz"), |writer| writer.raw(Writer::of(bytes)));
+    let file = PackFile::new(Path::new("fuzz"), |writer| writer.raw(Writer { bytes: bytes.to_vec() }));
     let Ok(pack) = file.reader().and_then(Pack::read) else { return };
     let mut code = Code::default();
     pack.unpack(&mut code);

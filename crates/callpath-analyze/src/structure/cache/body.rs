@@ -7,7 +7,7 @@ use std::sync::Arc;
 use callpath_format::address::LinkAddr;
 
 use crate::structure::{ProcedureStructure, ScopedRange, SourceLocation, StaticKind, StaticScope, Way};
-use callpath_measurement::leb128;
+use callpath_schema::leb128;
 
 /// A procedure, its fragments first.
 pub(super) fn encode(procedure: &ProcedureStructure) -> Vec<u8> {
