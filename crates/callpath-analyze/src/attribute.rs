@@ -114,8 +114,7 @@ impl Attributed<'_> {
     fn add_process(self, session: &SessionFile, process: &ProcessFile, modules: &[usize]) {
         let Attributed { profile, code, merged } = self;
         let name = process.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let mut scope = Scope::new(ScopeKind::Process, profile.strings.intern(&name));
-        scope.discriminator = u64::from(process.pid);
+        let scope = Scope::process(profile.strings.intern(&name), 0, process.pid);
         let process_node = profile.tree.child(NodeId::ROOT, scope);
         let mut quality = Quality::default();
         let mut threads = 0;
@@ -146,6 +145,7 @@ impl Attributed<'_> {
         add_tally(&mut quality, &unrecorded);
         profile.quality.add(&quality);
         profile.info.processes.push(ProcessInfo {
+            run: 0,
             pid: process.pid,
             parent_pid: process.parent_pid,
             name,

@@ -7,9 +7,10 @@
 //!
 //! Trees may be hundreds of thousands of nodes deep, so nothing in this crate recurses.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod contexts;
+pub mod database;
 mod metric;
 mod name;
 mod pattern;

@@ -16,6 +16,11 @@ impl Name {
     pub(crate) fn index(self) -> usize {
         self.0.get() as usize - 1
     }
+
+    /// The name with this index; `None`: no table is so long.
+    pub(crate) fn at(index: usize) -> Option<Name> {
+        u32::try_from(index).ok()?.checked_add(1).and_then(NonZeroU32::new).map(Name)
+    }
 }
 
 impl Default for Name {
@@ -56,6 +61,11 @@ impl Strings {
     /// The text of `name`; empty for an id that is not of this table.
     pub fn get(&self, name: Name) -> &str {
         self.list.get(name.index()).map_or("", |text| text)
+    }
+
+    /// All of them, in order of their ids.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
+        self.list.iter().map(|text| &**text)
     }
 
     /// How many distinct strings there are, the empty one included.

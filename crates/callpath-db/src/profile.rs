@@ -1,5 +1,6 @@
 //! A profile: one tree with all that is needed to read it; and the merging of two.
 
+use crate::database::columns_for;
 use crate::rows::Moves;
 use crate::{CallSite, Contexts, Metric, Name, NodeId, Quality, RunInfo, Scope, Strings, Tree};
 
@@ -55,21 +56,10 @@ impl Profile {
         self.info.merge(&other.info);
     }
 
-    /// For each of `theirs` the column here, made where there is none. The second of two equal metrics is the second
-    /// here too.
+    /// For each of `theirs` the column here, made where there is none.
     fn columns_for(&mut self, theirs: &[Metric]) -> Vec<usize> {
         let mine = self.metrics.len();
-        let mut taken = vec![false; mine];
-        let columns = theirs
-            .iter()
-            .map(|metric| {
-                let free = (0..mine).find(|&i| !taken[i] && self.metrics[i] == *metric);
-                free.inspect(|&i| taken[i] = true).unwrap_or_else(|| {
-                    self.metrics.push(metric.clone());
-                    self.metrics.len() - 1
-                })
-            })
-            .collect();
+        let columns = columns_for(&mut self.metrics, theirs);
         let added: Vec<_> = self.metrics[mine..].iter().map(|metric| metric.rule()).collect();
         self.tree.widen(&added);
         self.contexts.widen(&added);

@@ -178,6 +178,22 @@ impl Rows {
         Rows { len: self.len, columns: columns.collect() }
     }
 
+    /// The cells of a column that are not 0, in order of the rows.
+    pub(crate) fn column(&self, metric: usize) -> Vec<(u32, u64)> {
+        let Some(column) = self.columns.get(metric) else { return Vec::new() };
+        match &column.cells {
+            Cells::Few(few) => {
+                let mut cells: Vec<(u32, u64)> = few.cells.iter().map(|(row, value)| (*row, *value)).collect();
+                cells.sort_unstable_by_key(|cell| cell.0);
+                cells
+            }
+            Cells::Many(values, _) => {
+                let cells = values.iter().enumerate().filter(|(_, value)| **value != 0);
+                cells.map(|(row, value)| (row as u32, *value)).collect()
+            }
+        }
+    }
+
     /// All rows, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Row<'_>> {
         (0..self.len).map(|row| self.row(row))

@@ -59,7 +59,9 @@ impl CpuTime {
 /// One process of a run.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ProcessInfo {
-    /// The process id, the discriminator of its scope in the tree.
+    /// The number of its run, from 0.
+    pub run: u32,
+    /// The process id.
     pub pid: u32,
     /// The process id of the one that forked it; 0 where unknown.
     pub parent_pid: u32,
@@ -122,7 +124,10 @@ impl RunInfo {
                 self.notes.push(note.clone());
             }
         }
-        self.processes.extend_from_slice(&other.processes);
+        let runs = self.more_runs.saturating_add(1);
+        let renumbered =
+            |process: &ProcessInfo| ProcessInfo { run: process.run.saturating_add(runs), ..process.clone() };
+        self.processes.extend(other.processes.iter().map(renumbered));
         self.more_runs = self.more_runs.saturating_add(other.more_runs).saturating_add(1);
     }
 }

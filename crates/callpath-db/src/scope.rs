@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::num::NonZeroU16;
 
 use rustc_hash::FxHasher;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::Name;
 
@@ -65,6 +66,49 @@ impl ScopeKind {
         }
     }
 
+    /// Its number in files, the same for ever.
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            ScopeKind::Root => 0,
+            ScopeKind::Process => 1,
+            ScopeKind::Rank => 2,
+            ScopeKind::Thread => 3,
+            ScopeKind::Partial => 4,
+            ScopeKind::Truncated => 5,
+            ScopeKind::Gap => 6,
+            ScopeKind::Module => 7,
+            ScopeKind::File => 8,
+            ScopeKind::Procedure => 9,
+            ScopeKind::Inlined => 10,
+            ScopeKind::Loop => 11,
+            ScopeKind::Line => 12,
+            ScopeKind::SystemCall => 13,
+            ScopeKind::Pruned => 14,
+        }
+    }
+
+    /// The kind with this number; `None`: there is none.
+    pub(crate) fn from_number(number: u32) -> Option<ScopeKind> {
+        const KINDS: [ScopeKind; 15] = [
+            ScopeKind::Root,
+            ScopeKind::Process,
+            ScopeKind::Rank,
+            ScopeKind::Thread,
+            ScopeKind::Partial,
+            ScopeKind::Truncated,
+            ScopeKind::Gap,
+            ScopeKind::Module,
+            ScopeKind::File,
+            ScopeKind::Procedure,
+            ScopeKind::Inlined,
+            ScopeKind::Loop,
+            ScopeKind::Line,
+            ScopeKind::SystemCall,
+            ScopeKind::Pruned,
+        ];
+        KINDS.into_iter().find(|kind| u32::from(kind.number()) == number)
+    }
+
     /// Whether it is a call: a procedure, or one that was inlined.
     pub fn is_frame(self) -> bool {
         matches!(self, ScopeKind::Procedure | ScopeKind::Inlined)
@@ -90,7 +134,7 @@ pub struct CallSite {
 /// Two children of one parent are the same scope when these are equal: kind, name, module, file, discriminator; also
 /// the line of a line, loop or inlined call; also the address of a loop, or of a procedure without a name. The other
 /// fields describe it: where two equal scopes differ in one, the description is not known (none).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Scope {
     /// What sort of thing it is.
     pub kind: ScopeKind,
@@ -108,7 +152,7 @@ pub struct Scope {
     pub address: Option<u64>,
     /// Where in the caller it is called from; none where unknown or where several calls are added up.
     pub call_site: Option<CallSite>,
-    /// Keeps apart what is otherwise equal: a process id, a thread id, the ordinal of a loop; of a procedure or inlined
+    /// Keeps apart what is otherwise equal: a process id with its run's number times 2^32, a thread id, the ordinal of a loop; of a procedure or inlined
     /// call, a number for what its name leaves out, equal wherever the same procedure was met, 0 where that is nothing.
     /// Of a pruned node, how many scopes it stands for.
     pub discriminator: u64,
@@ -130,27 +174,62 @@ impl Scope {
         }
     }
 
-    fn identity(&self) -> impl Hash + PartialEq + use<> {
+    /// What two equal scopes have in common: kind, name, module, file, line, address, discriminator.
+    #[allow(clippy::type_complexity, reason = "one place lists the fields; each use takes them apart")]
+    fn identity_parts(&self) -> (ScopeKind, Name, Option<Name>, Option<Name>, Option<u32>, Option<u64>, u64) {
         let by_line = matches!(self.kind, ScopeKind::Line | ScopeKind::Loop | ScopeKind::Inlined);
         let by_address = match self.kind {
             ScopeKind::Loop => true,
             ScopeKind::Procedure => self.name == Name::EMPTY,
             _ => false,
         };
-        (
-            self.kind,
-            self.name,
-            self.module,
-            self.file,
-            if by_line { self.line } else { None },
-            if by_address { self.address } else { None },
-            self.discriminator,
-        )
+        let line = if by_line { self.line } else { None };
+        let address = if by_address { self.address } else { None };
+        (self.kind, self.name, self.module, self.file, line, address, self.discriminator)
+    }
+
+    /// The process id of a process's scope, the thread id of a thread's; 0 where several were merged.
+    pub fn unit_id(&self) -> u64 {
+        match self.kind {
+            ScopeKind::Process => self.discriminator & u64::from(u32::MAX),
+            _ => self.discriminator,
+        }
+    }
+
+    /// Of a process's scope, the number of its run: process ids are given again, and on each host.
+    pub fn run(&self) -> u32 {
+        if self.kind == ScopeKind::Process { (self.discriminator >> 32) as u32 } else { 0 }
+    }
+
+    /// The scope of a process.
+    pub fn process(name: Name, run: u32, pid: u32) -> Scope {
+        let discriminator = u64::from(run) << 32 | u64::from(pid);
+        Scope { discriminator, ..Scope::new(ScopeKind::Process, name) }
+    }
+
+    fn identity(&self) -> impl Hash + PartialEq + use<> {
+        self.identity_parts()
     }
 
     /// Whether both are the same scope when they have the same parent.
     pub fn same(&self, other: &Scope) -> bool {
         self.identity() == other.identity()
+    }
+
+    /// The 64-bit id of this scope under a parent with the id `parent`: equal, in each database, for scopes that are the
+    /// same there. `hash`: of a string, see [`crate::database`].
+    pub(crate) fn id_under(&self, parent: u64, mut hash: impl FnMut(Name) -> u64) -> u64 {
+        let (kind, name, module, file, line, address, discriminator) = self.identity_parts();
+        let text = |name: Option<Name>, hash: &mut dyn FnMut(Name) -> u64| name.map_or(0, hash);
+        let (module, file) = (text(module, &mut hash), text(file, &mut hash));
+        let known = u64::from(line.is_some()) | u64::from(address.is_some()) << 1;
+        let kind_and_line = u64::from(kind.number()) | known << 8 | u64::from(line.unwrap_or(0)) << 32;
+        let words = [parent, kind_and_line, hash(name), module, file, address.unwrap_or(0), discriminator];
+        let mut bytes = [0; 56];
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        xxh3_64(&bytes)
     }
 
     /// Equal for scopes that are the same under `parent`.

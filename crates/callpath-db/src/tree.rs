@@ -98,6 +98,11 @@ impl Tree {
         self.own.add_row(node.index(), values);
     }
 
+    /// The same of one metric.
+    pub(crate) fn add_one(&mut self, node: NodeId, metric: usize, value: u64) {
+        self.own.add(node.index(), metric, value);
+    }
+
     /// Combines costs of another tree's nodes with those of nodes here, in order.
     /// `columns`: for each of its metrics the one here.
     pub(crate) fn take_over(&mut self, from: &Rows, columns: impl IntoIterator<Item = usize>, moves: &[(u32, u32)]) {

@@ -96,6 +96,13 @@ impl<'a> Reader<'a> {
         leb128::take(self.bytes, &mut self.at).ok_or_else(|| self.malformed("number"))
     }
 
+    /// A byte.
+    pub fn byte(&mut self) -> Result<u8, Malformed> {
+        let byte = *self.bytes.get(self.at).ok_or_else(|| self.malformed("byte"))?;
+        self.at += 1;
+        Ok(byte)
+    }
+
     /// A number below 2^32.
     #[inline]
     pub fn small(&mut self, what: &'static str) -> Result<u32, Malformed> {

@@ -103,6 +103,11 @@ impl Rule {
         }
     }
 
+    /// Whether values are integers that add up, so that sums can be taken from each other.
+    pub fn is_integer_sum(self) -> bool {
+        self.how == How::Add && self.value != MetricType::Real
+    }
+
     /// A number that is greater for a greater value, whatever its type.
     pub fn rank(self, bits: u64) -> u64 {
         const SIGN: u64 = 1 << 63;

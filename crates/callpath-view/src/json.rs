@@ -145,7 +145,7 @@ fn write_node(json: &mut Vec<u8>, view: &View, profile: &Profile, index: usize) 
     // A process's or thread's number, where the node belongs to one alone.
     if matches!(scope.kind, ScopeKind::Process | ScopeKind::Thread) && scope.discriminator != 0 {
         json.extend_from_slice(b",\"id\":");
-        integer(json, scope.discriminator);
+        integer(json, scope.unit_id());
     }
     if let Some(module) = scope.module {
         named(json, b",\"module\":", module)?;

@@ -13,6 +13,8 @@ use crate::{Name, NodeId, Profile, ScopeKind};
 pub struct ProcessCost {
     /// The program's name; empty for threads outside of all processes.
     pub name: Name,
+    /// The number of its run.
+    pub run: u32,
     /// The process id; 0 for threads outside of all processes.
     pub id: u64,
     /// What is selected of it, one value per metric; metrics that are computed of others are not.
@@ -85,7 +87,8 @@ impl Profile {
             let number = *numbers.entry(process).or_insert_with(|| {
                 let scope = tree.scope(process);
                 let cost = vec![0; rules.len()];
-                found.push(ProcessCost { name: scope.name, id: scope.discriminator, cost, threads: Vec::new() });
+                let (name, run, id) = (scope.name, scope.run(), scope.unit_id());
+                found.push(ProcessCost { name, run, id, cost, threads: Vec::new() });
                 found.len() - 1
             });
             let cost = costs.row(row).to_vec();
@@ -95,14 +98,14 @@ impl Profile {
             }
             if thread != NodeId::ROOT {
                 let scope = tree.scope(thread);
-                of.threads.push(ThreadCost { name: scope.name, id: scope.discriminator, cost });
+                of.threads.push(ThreadCost { name: scope.name, id: scope.unit_id(), cost });
             }
         }
         let first = |cost: &[u64]| cost.first().copied().unwrap_or(0);
         for process in &mut found {
             process.threads.sort_by(|a, b| first(&b.cost).cmp(&first(&a.cost)).then(a.id.cmp(&b.id)));
         }
-        found.sort_by(|a, b| first(&b.cost).cmp(&first(&a.cost)).then(a.id.cmp(&b.id)));
+        found.sort_by(|a, b| first(&b.cost).cmp(&first(&a.cost)).then((a.run, a.id).cmp(&(b.run, b.id))));
         Ok(found)
     }
 }

@@ -91,7 +91,7 @@ pub(super) fn inside(strings: &Strings, tree: &Tree, query: &Query) -> Result<Ve
     let asked = |wanted: &Option<String>, node: NodeId| {
         wanted.as_ref().is_none_or(|wanted| {
             let scope = tree.scope(node);
-            scope.discriminator.to_string() == *wanted || matches_glob(wanted, strings.get(scope.name))
+            scope.unit_id().to_string() == *wanted || matches_glob(wanted, strings.get(scope.name))
         })
     };
     // Whether the node is inside a process asked for, and a thread asked for, where any is.
@@ -125,7 +125,7 @@ pub(super) fn inside(strings: &Strings, tree: &Tree, query: &Query) -> Result<Ve
 fn there(strings: &Strings, tree: &Tree, kind: ScopeKind, within: impl Fn(NodeId) -> bool) -> Vec<String> {
     let those = tree.nodes().filter(|&node| tree.scope(node).kind == kind && within(node));
     let scopes = those.map(|node| tree.scope(node));
-    scopes.map(|scope| format!("{} ({})", strings.get(scope.name), scope.discriminator)).collect()
+    scopes.map(|scope| format!("{} ({})", strings.get(scope.name), scope.unit_id())).collect()
 }
 
 /// For each node whether it is a frame of a procedure that one of `wanted` means, among those `inside`.

@@ -50,8 +50,9 @@ pub(super) fn members(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
 /// The processes selected, without those that cost nothing before they executed another program.
 fn selected(page: Page<'_>) -> Vec<ProcessCost> {
     let mut processes = page.profile.processes(&page.options.query).unwrap_or_default();
-    let costly: HashSet<u64> = processes.iter().filter(|process| !is_free(process)).map(|process| process.id).collect();
-    processes.retain(|process| !is_free(process) || !costly.contains(&process.id));
+    let which = |process: &ProcessCost| (process.run, process.id);
+    let costly: HashSet<_> = processes.iter().filter(|process| !is_free(process)).map(which).collect();
+    processes.retain(|process| !is_free(process) || !costly.contains(&which(process)));
     processes
 }
 
@@ -61,7 +62,7 @@ fn is_free(process: &ProcessCost) -> bool {
 
 /// How many processes these are: one that executes several programs is there once for each.
 fn distinct(processes: &[ProcessCost]) -> u64 {
-    processes.iter().map(|process| process.id).collect::<HashSet<_>>().len() as u64
+    processes.iter().map(|process| (process.run, process.id)).collect::<HashSet<_>>().len() as u64
 }
 
 /// The same, if the processes or threads asked for are several.
@@ -260,7 +261,11 @@ fn threads(processes: &[&ProcessCost], profile: &Profile) -> String {
 /// What is known of a process besides its tree: of one that executed several programs, of the one with this name.
 fn info<'a>(process: &ProcessCost, profile: &'a Profile) -> Option<&'a ProcessInfo> {
     let name = profile.strings.get(process.name);
-    profile.info.processes.iter().find(|info| u64::from(info.pid) == process.id && info.name == name)
+    profile
+        .info
+        .processes
+        .iter()
+        .find(|info| info.run == process.run && u64::from(info.pid) == process.id && info.name == name)
 }
 
 /// A process's command line, without the program's directory.

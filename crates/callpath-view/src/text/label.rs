@@ -119,7 +119,7 @@ pub(super) fn scope_label(scope: &Scope, profile: &Profile) -> Label {
     let text = |name: Name| printable(profile.strings.get(name));
     let place = place_of(scope, profile);
     let named = |name: Name, otherwise: &str| if name == Name::EMPTY { otherwise.into() } else { text(name) };
-    let id = |word: &str| match scope.discriminator {
+    let id = |word: &str| match scope.unit_id() {
         0 => String::new(),
         id => format!(" ({word} {id})"),
     };

@@ -1,0 +1,76 @@
+//! How fast profiles are merged, and how large a database is: `merge_speed PROFILES CONTEXTS FACTS DIRECTORY` makes so many
+//! profiles of one program's tree, of so many contexts, each with so many values, and merges them.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use callpath_db::database::{Database, DatabaseError, Source, merge};
+use callpath_db::{Metric, MetricId, NodeId, Profile, Scope, ScopeKind};
+
+struct InFile(PathBuf);
+
+impl Source for InFile {
+    type Error = DatabaseError;
+
+    fn open(&self) -> Result<Database, DatabaseError> {
+        Database::open(&self.0)
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [profiles, contexts, facts, directory] = &words[..] else {
+        return Err("merge_speed PROFILES CONTEXTS FACTS DIRECTORY".into());
+    };
+    let (profiles, contexts, facts): (u64, usize, usize) = (profiles.parse()?, contexts.parse()?, facts.parse()?);
+    let mut random = fastrand::Rng::with_seed(1);
+    // A tree in which most nodes are deep, like that of a program.
+    let mut shape: Vec<(usize, usize)> = Vec::new();
+    for node in 1..contexts {
+        let reach = 1 + random.usize(..40);
+        shape.push((node - 1 - random.usize(..node.min(reach)), random.usize(..5000)));
+    }
+    let mut sources = Vec::new();
+    let (mut bytes, began) = (0, Instant::now());
+    for profile in 0..profiles {
+        let path = PathBuf::from(directory).join(format!("{profile}.cpdb"));
+        let made = one(profile, &shape, facts, &mut random).to_database()?;
+        bytes += made.len();
+        std::fs::write(&path, made)?;
+        sources.push(InFile(path));
+    }
+    println!("made {profiles} databases, {bytes} bytes, in {:.2} s", began.elapsed().as_secs_f64());
+    let began = Instant::now();
+    let all = PathBuf::from(directory).join("all.cpdb");
+    let merged = merge(&sources, &all, |_| {})?;
+    println!("merged in {:.3} s: {merged:?}", began.elapsed().as_secs_f64());
+    let began = Instant::now();
+    let database = Database::open(&all)?;
+    println!("opened in {:.4} s: {} contexts", began.elapsed().as_secs_f64(), database.len());
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    status
+        .lines()
+        .filter(|line| line.starts_with("VmHWM") || line.starts_with("RssAnon"))
+        .for_each(|line| println!("{line}"));
+    Ok(())
+}
+
+/// A profile with values at `facts` of the tree's nodes.
+fn one(number: u64, shape: &[(usize, usize)], facts: usize, random: &mut fastrand::Rng) -> Profile {
+    let mut profile = Profile::new(vec![Metric::of(MetricId::CPU_TIME)]);
+    let name = profile.strings.intern("app");
+    let process = profile.tree.child(NodeId::ROOT, Scope::process(name, 0, number as u32 + 1));
+    let thread = Scope { discriminator: number + 1, ..Scope::new(ScopeKind::Thread, name) };
+    let mut nodes = vec![profile.tree.child(process, thread)];
+    let module = Some(profile.strings.intern("app"));
+    for (above, name) in shape {
+        let name = profile.strings.intern(&format!("namespace::procedure_{name}"));
+        let scope = Scope { module, ..Scope::new(ScopeKind::Procedure, name) };
+        nodes.push(profile.tree.child(nodes[*above], scope));
+    }
+    for _ in 0..facts {
+        let node = nodes[random.usize(1..nodes.len())];
+        profile.tree.add(node, &[10_000_000 * random.u64(1..50)]);
+    }
+    profile
+}

@@ -1,0 +1,189 @@
+//! Merging: any number of databases into one. Memory is bounded by the tree and one input, not by the number of inputs: the inputs
+//! are read twice, first their contexts, then their values.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+
+use callpath_schema::Metric;
+
+use super::error::DatabaseError;
+use super::facts::{Member, Run};
+use super::union::{Order, ROOT, Union, renamed};
+use super::write::{Assembly, Columns};
+use super::{ContextTable, Database};
+use crate::Name;
+
+/// What can be merged, and opened several times.
+pub trait Source {
+    /// Why it cannot be opened.
+    type Error: From<DatabaseError>;
+
+    /// The database.
+    fn open(&self) -> Result<Database, Self::Error>;
+}
+
+/// What came out of merging.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Merged {
+    /// Runs of all inputs.
+    pub runs: usize,
+    /// Profiles of all inputs.
+    pub profiles: usize,
+    /// Different contexts, the root included.
+    pub contexts: usize,
+    /// Values of all profiles.
+    pub facts: u64,
+    /// Length of the file, bytes.
+    pub len_bytes: u64,
+}
+
+/// Merges `sources` into a new file. It gets its name when it is complete: a merge that fails leaves nothing; one
+/// that is killed leaves a file beside it with `.part` in its name, which no command takes for a database.
+///
+/// Associative, also in what the file's bytes are; commutative but for the order of runs, profiles and metrics.
+pub fn merge<S: Source>(sources: &[S], path: &Path, mut progress: impl FnMut(usize)) -> Result<Merged, S::Error> {
+    let failed = |source| DatabaseError::Write { path: path.to_owned(), source };
+    if path.symlink_metadata().is_ok() {
+        return Err(DatabaseError::Exists { path: path.to_owned() }.into());
+    }
+    let mut union = Union::new();
+    let mut metrics: Vec<Metric> = Vec::new();
+    let mut runs: Vec<Run> = Vec::new();
+    for (number, source) in sources.iter().enumerate() {
+        let database = source.open()?;
+        join(&mut union, &database)?;
+        columns_for(&mut metrics, database.metrics());
+        runs.extend_from_slice(database.runs());
+        progress(number);
+    }
+    union.check()?;
+    let order = union.order();
+    let part = Part::create(path).map_err(failed)?;
+    let mut assembly =
+        Assembly::new(BufWriter::with_capacity(1 << 20, part.file()), metrics.clone(), union.len()).map_err(failed)?;
+    let (mut first_run, mut profiles, mut facts) = (0, 0, 0);
+    for (number, source) in sources.iter().enumerate() {
+        let database = source.open()?;
+        let places = places(&union, &order, &database)?;
+        let columns = columns_for(&mut metrics, database.metrics());
+        for profile in database.profiles() {
+            let values = moved(database.values(profile)?, &places, &columns);
+            let member = Member { run: profile.member.run + first_run, ..profile.member.clone() };
+            assembly.profile(member, &values).map_err(failed)?;
+        }
+        first_run += database.runs().len() as u32;
+        profiles += database.profiles().len();
+        facts += database.facts();
+        progress(sources.len() + number);
+    }
+    let (count, contexts) = (runs.len(), union.len());
+    let file = assembly.finish(&union, &order, runs).map_err(failed)?;
+    drop(file);
+    let len_bytes = part.finish().map_err(failed)?;
+    Ok(Merged { runs: count, profiles, contexts, facts, len_bytes })
+}
+
+/// For each of `theirs` the column among `all`, made where there is none. The second of two equal metrics is the second
+/// there too.
+pub(crate) fn columns_for(all: &mut Vec<Metric>, theirs: &[Metric]) -> Vec<usize> {
+    let mine = all.len();
+    let mut taken = vec![false; mine];
+    let column = |metric: &Metric| {
+        let free = (0..mine).find(|&i| !taken[i] && all[i] == *metric);
+        free.inspect(|&i| taken[i] = true).unwrap_or_else(|| {
+            all.push(metric.clone());
+            all.len() - 1
+        })
+    };
+    theirs.iter().map(column).collect()
+}
+
+/// Adds the contexts of a database.
+fn join(union: &mut Union, database: &Database) -> Result<(), DatabaseError> {
+    let (texts, contexts) = (database.strings()?, database.contexts()?);
+    let names: Vec<Name> = texts.iter().map(|text| union.string(text)).collect();
+    let mut name = |name: Name| names.get(name.index()).copied().unwrap_or(Name::EMPTY);
+    let scopes = database.scopes(texts.len())?;
+    let scopes: Vec<u32> = scopes.iter().map(|scope| union.number_of(renamed(scope, &mut name))).collect();
+    let mut here = vec![ROOT; contexts.len];
+    for context in 1..contexts.len {
+        let above = here[contexts.parent(context) as usize];
+        here[context] = union.enter(above, contexts.id(context), scopes[contexts.scope(context) as usize]);
+    }
+    Ok(())
+}
+
+/// For each context of a database its place in the order of the union.
+fn places(union: &Union, order: &Order, database: &Database) -> Result<Vec<u32>, DatabaseError> {
+    let contexts: ContextTable<'_> = database.contexts()?;
+    let mut places: Vec<u32> = vec![0; contexts.len];
+    for context in 1..contexts.len {
+        // Where two trees are alike, the next one here is the next one there.
+        let next = places[context - 1] + 1;
+        let id = contexts.id(context);
+        let is_next = order.members.get(next as usize).is_some_and(|member| union.ids()[*member as usize] == id);
+        places[context] = match is_next {
+            true => next,
+            false => union.find(id).map_or(0, |member| order.places[member as usize]),
+        };
+    }
+    Ok(places)
+}
+
+/// Values at the contexts and metrics of the union.
+fn moved(values: Columns, places: &[u32], columns: &[usize]) -> Columns {
+    let mut moved: Columns = values
+        .into_iter()
+        .map(|(metric, mut facts)| {
+            facts.iter_mut().for_each(|(context, _)| *context = places[*context as usize]);
+            // Of a file that callpath wrote, they are in order.
+            if !facts.is_sorted() {
+                facts.sort_unstable();
+            }
+            (columns[metric as usize] as u32, facts)
+        })
+        .collect();
+    moved.sort_unstable_by_key(|(metric, _)| *metric);
+    moved
+}
+
+/// A file that is written under another name until it is complete.
+struct Part {
+    part: PathBuf,
+    path: PathBuf,
+    file: File,
+}
+
+impl Part {
+    fn create(path: &Path) -> io::Result<Part> {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".part-{}", std::process::id()));
+        let part = path.with_file_name(name);
+        let file = OpenOptions::new().write(true).create_new(true).open(&part)?;
+        Ok(Part { part, path: path.to_owned(), file })
+    }
+
+    fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Gives the file its name, if no other has it; its length.
+    fn finish(self) -> io::Result<u64> {
+        self.file.sync_all()?;
+        let len_bytes = self.file.metadata()?.len();
+        fs::hard_link(&self.part, &self.path).or_else(|error| match self.path.symlink_metadata() {
+            Ok(_) => Err(error),
+            // There are file systems without hard links.
+            Err(_) => fs::rename(&self.part, &self.path),
+        })?;
+        Ok(len_bytes)
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // Whether it has another name by now or is not wanted: this one goes. There is nobody to tell of an error.
+        let _ = fs::remove_file(&self.part);
+    }
+}
