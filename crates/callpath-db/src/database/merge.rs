@@ -42,6 +42,7 @@ pub struct Merged {
 /// that is killed leaves a file beside it with `.part` in its name, which no command takes for a database.
 ///
 /// Associative, also in what the file's bytes are; commutative but for the order of runs, profiles and metrics.
+/// `progress`: steps done, of two for each source.
 pub fn merge<S: Source>(sources: &[S], path: &Path, mut progress: impl FnMut(usize)) -> Result<Merged, S::Error> {
     let failed = |source| DatabaseError::Write { path: path.to_owned(), source };
     if path.symlink_metadata().is_ok() {

@@ -6,6 +6,7 @@ mod debug;
 mod demo;
 mod doctor;
 mod list;
+mod merge;
 mod number;
 mod profile;
 mod record;
@@ -27,6 +28,8 @@ pub(crate) enum Command {
     List(list::Arguments),
     /// Show what a recording measured
     Report(report::Arguments),
+    /// Add up measurements in one file, a database
+    Merge(merge::Arguments),
     /// Check what this machine allows and what a program needs
     Doctor(doctor::Arguments),
     /// Show the procedures, loops and inlined calls of a program or library
@@ -44,6 +47,7 @@ impl Command {
             Command::Record(arguments) => record::run(&arguments),
             Command::List(arguments) => list::run(&arguments),
             Command::Report(arguments) => report::run(&arguments),
+            Command::Merge(arguments) => merge::run(&arguments),
             Command::Doctor(arguments) => doctor::run(&arguments),
             Command::Structure(arguments) => structure::run(&arguments),
             Command::Demo(arguments) => demo::run(&arguments),

@@ -4,15 +4,20 @@ use std::path::Path;
 
 use callpath_analyze::attribute::{AttributeOptions, attribute, attribute_and_pack, attribute_packed};
 use callpath_db::Profile;
+use callpath_db::database::{Database, is_database};
 use callpath_measurement::{Measurement, MeasurementError, PackFile, newest};
 use callpath_view::ViewError;
 
 use crate::output;
 use crate::surroundings::{self, Progress};
 
-/// The profile of a measurement, the newest one here if none is named: from its pack, if it has one, else from the modules. Files of
+/// The profile of a database or a measurement, the newest one here if none is named: from its pack, if it has one, else from the modules. Files of
 /// it that cannot be read are named on standard error; it is an error if none can.
 pub(crate) fn load(directory: Option<&Path>) -> anyhow::Result<Profile> {
+    if let Some(file) = directory.filter(|path| is_database(path)) {
+        let profile = Database::open(file).and_then(|database| database.to_profile());
+        return profile.map_err(|error| anyhow::anyhow!("failed to {error}"));
+    }
     let measurement = read(directory)?;
     let Some(pack) = PackFile::read(&measurement.directory).map_err(|e| of_pack(&e))? else {
         let mut progress = Progress::new("reading modules");
