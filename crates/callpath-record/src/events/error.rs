@@ -11,6 +11,10 @@ pub const MAX_EVENTS: usize = Columns::MOST as usize;
 pub enum EventError {
     #[error("unknown event `{0}`; see: callpath list")]
     Unknown(String),
+    #[error(
+        "event `{group}`: there are no groups, since each event has samples of its own; to record the events in one run: -e {list}"
+    )]
+    Group { group: String, list: String },
     #[error("event `{event}`: there is no tracepoint of that name under {directory}/events")]
     Tracepoint { event: String, directory: String },
     #[error(
