@@ -21,8 +21,9 @@ pub(crate) fn load(directory: Option<&Path>) -> anyhow::Result<Profile> {
     checked(&measurement, attribute_packed(&measurement, &pack).map_err(|e| of_pack(&e))?)
 }
 
-/// The same from the modules, which are no longer needed afterwards: what is known of them is put into the measurement's directory.
-pub(crate) fn load_and_pack(directory: Option<&Path>) -> anyhow::Result<Profile> {
+/// The same from the modules, which are no longer needed afterwards: what is known of them is put into the measurement's directory. Also
+/// gives a line that says so.
+pub(crate) fn load_and_pack(directory: Option<&Path>) -> anyhow::Result<(Profile, String)> {
     let measurement = read(directory)?;
     let directory = &measurement.directory;
     if let Some(pack) = PackFile::read(directory).map_err(|e| of_pack(&e))? {
@@ -39,8 +40,7 @@ pub(crate) fn load_and_pack(directory: Option<&Path>) -> anyhow::Result<Profile>
     }
     pack.write(directory).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
     let (path, bytes) = (pack.path.display(), pack.len_bytes());
-    output::say(format!("packed: {path} ({bytes} bytes) has what reports need of the program's files"));
-    Ok(profile)
+    Ok((profile, format!("packed: {path} ({bytes} bytes) has what reports need of the program's files")))
 }
 
 fn read(directory: Option<&Path>) -> anyhow::Result<Measurement> {

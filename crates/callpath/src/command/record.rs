@@ -7,16 +7,17 @@ use std::path::PathBuf;
 
 use callpath_measurement::Measurement;
 use callpath_record::{
-    Event, EventError, MAX_EVENTS, RecordError, RecordOptions, Sentinel, Unsaid, parse_events, record,
+    Event, EventError, MAX_EVENTS, RecordError, RecordOptions, Recorded, Sentinel, Unsaid, parse_events, record,
 };
 use callpath_target::TargetError;
 use callpath_view::text::shell_word;
 use perf_options::PerfOptions;
 
 use super::number;
+use super::profile::load_and_pack;
 use super::recursion::RecursionArgument;
 use crate::outcome::{Failure, Outcome};
-use crate::{output, preload, surroundings};
+use crate::{memory, output, preload, surroundings};
 
 /// Our own failures: anything, a program that cannot be run, one that is not there.
 pub(crate) const FAILED: u8 = 125;
@@ -50,6 +51,10 @@ pub(crate) struct Arguments {
     /// Record until all processes of the program have ended, daemons included; Ctrl-C ends the wait
     #[arg(long)]
     wait_all: bool,
+    /// When the program has ended, also keep with the measurement what reports need of the program's files: names, lines,
+    /// loops. The measurement can then be reported on any machine
+    #[arg(long)]
+    pack: bool,
     /// Say only what went wrong
     #[arg(short, long)]
     quiet: bool,
@@ -131,12 +136,28 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     } else if recorded.processes == 0 {
         output::say(format_args!("nothing was measured: no process with glibc loaded callpath's object"));
     } else {
+        if arguments.pack {
+            pack(&recorded, &directory, say);
+        }
         say(&format_args!(
             "recorded to {directory}; see it with: {} report {directory}",
             surroundings::typed_command()
         ));
     }
     Ok(recorded.ended.status as u8)
+}
+
+/// Packs the measurement. If that fails, the measurement is as complete as without, and the exit status is the program's.
+fn pack(recorded: &Recorded, directory: &str, say: impl Fn(&dyn std::fmt::Display)) {
+    // The program has run: lack of memory is no reason for another status.
+    memory::end_with(recorded.ended.status as u8);
+    match load_and_pack(Some(&recorded.directory)) {
+        Ok((_, said)) => say(&said),
+        Err(error) => output::say(format_args!(
+            "not packed: {error:#}; the measurement is complete; pack it with: {} report --pack {directory}",
+            surroundings::typed_command()
+        )),
+    }
 }
 
 fn status_of(error: &RecordError) -> u8 {

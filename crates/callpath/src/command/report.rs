@@ -82,8 +82,8 @@ pub(crate) struct Arguments {
     /// path) or suffix:N (the innermost N frames) [default: full; text collapses a long tree where that halves it]
     #[arg(long, value_name = "WHAT")]
     recursion: Option<RecursionArgument>,
-    /// Also keep with the measurement what reports need of the program's files: names, lines, loops. The measurement can then be reported
-    /// on any machine
+    /// Also keep with the measurement what reports need of the program's files: names, lines, loops. The measurement can
+    /// then be reported on any machine, as after `record --pack`
     #[arg(long)]
     pack: bool,
     /// Width in columns [default: the terminal's, or 100]
@@ -116,8 +116,14 @@ fn columns(typed: &str) -> Result<usize, &'static str> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
-    let load = if arguments.pack { load_and_pack } else { load };
-    let profile = load(arguments.measurement.as_deref())?;
+    let directory = arguments.measurement.as_deref();
+    let profile = if arguments.pack {
+        let (profile, said) = load_and_pack(directory)?;
+        output::say(said);
+        profile
+    } else {
+        load(directory)?
+    };
     show(&profile, arguments)?;
     Ok(0)
 }
