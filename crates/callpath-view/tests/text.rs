@@ -203,6 +203,38 @@ fn the_hottest_path_goes_to_a_leaf() {
     assert!(path[6].ends_with("  f6 › gaps.rs:16") && text.contains("in gaps.rs:16\n"), "{text}");
 }
 
+#[test]
+fn procedures_of_a_list_never_look_the_same() {
+    let mut profile = Profile::new(vec![Metric::of(MetricId::CPU_TIME)]);
+    let long = |number: u32| {
+        format!(
+            "the_name_of_a_space::Template<std::pair<int, std::array<char, {number}> >, std::less<int> >::member(int, int, int)"
+        )
+    };
+    let files = ["/src/a/mod.rs", "/src/b/mod.rs"].map(|file| profile.strings.intern(file));
+    for (number, address) in [(3u32, 0x10u64), (4, 0x20), (5, 0x30)] {
+        let scope = Scope::new(ScopeKind::Procedure, profile.strings.intern(&long(number)));
+        let node = profile.tree.child(NodeId::ROOT, Scope { address: Some(address), ..scope });
+        profile.tree.add(node, &[1000 + address]);
+    }
+    for (file, address) in files.into_iter().zip([0x40, 0x50]) {
+        let scope = Scope::new(ScopeKind::Procedure, profile.strings.intern("visit"));
+        let scope = Scope { file: Some(file), line: Some(7), address: Some(address), ..scope };
+        let node = profile.tree.child(NodeId::ROOT, scope);
+        profile.tree.add(node, &[1000 + address]);
+    }
+    for width in [60, 80, 100] {
+        let text = report(&profile, &TextOptions { width, ..TextOptions::default() });
+        let list = text.lines().skip_while(|line| !line.starts_with("Procedures by self")).skip(2);
+        let mut names: Vec<&str> = list.take_while(|line| !line.is_empty()).map(|line| &line[26..]).collect();
+        names.sort_unstable();
+        let count = names.len();
+        names.dedup();
+        assert_eq!((names.len(), count), (5, 5), "{text}");
+        assert!(names.contains(&"visit at mod.rs:7 at 0x40") || names.contains(&"visit at 0x40"), "{text}");
+    }
+}
+
 /// A path of calls and the branches beside it: `depth` levels of f, each calling g and h as well.
 fn comb(depth: usize) -> Profile {
     let mut profile = Profile::new(vec![Metric::of(MetricId::CPU_TIME)]);

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use callpath_db::{ProcedureCost, ScopeKind, View};
 
 use super::chain::{self, repeats};
-use super::label::{label, module_label, scope_label};
+use super::label::{label, label_among, module_label};
 use super::outline::Step;
 use super::page::Page;
 use super::paint::{Ink, Paint};
@@ -88,11 +88,13 @@ pub(super) fn procedures(
     let mut heading = format!("{:>6} {:>9}  {:>6}  ", "self", page.cost_heading(), "total");
     further.iter().for_each(|&metric| heading += &format!("{:>10}  ", heading_of(&profile.metrics[metric])));
     writeln!(out, "{}", page.ink(Ink::Bold, &(heading + "procedure")))?;
-    for procedure in costly.iter().take(options.top) {
+    let listed = &costly[..costly.len().min(options.top)];
+    for (index, procedure) in listed.iter().enumerate() {
         let (own, all) = (first(&procedure.self_cost), first(&procedure.inclusive));
         let module = module_label(&procedure.scope, profile).map_or(String::new(), |module| format!("  {module}"));
         let room = options.width.saturating_sub(26 + 12 * further.len() + columns(&module)).max(24);
-        let name = scope_label(&procedure.scope, profile).fit(room);
+        let others = listed.iter().enumerate().filter(|(other, _)| *other != index);
+        let name = label_among(&procedure.scope, others.map(|(_, other)| &other.scope), profile).fit(room);
         let cell = |&metric: &usize| {
             let values = if is_shared_out_by(profile, metric) { &procedure.self_cost } else { &procedure.inclusive };
             let cell = values.get(metric).copied().filter(|&cost| cost > 0);

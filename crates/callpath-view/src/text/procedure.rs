@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 
 use callpath_db::{Name, Profile, Query, Recursion, Scope, ScopeKind, View, ViewKind};
 
-use super::label::{module_label, scope_label};
+use super::label::{label_among, module_label};
 use super::options::TextOptions;
 use super::page::Page;
 use super::paint::{Ink, Paint};
@@ -53,9 +53,12 @@ pub fn procedure(profile: &Profile, options: &TextOptions, out: &mut dyn Write) 
     head::quality(page, &mut out)?;
     groups::members(page, &mut out)?;
     writeln!(out)?;
-    for scope in lines.procedures.iter().take(MOST_NAMED) {
+    let as_procedure = |scope: &Scope| Scope { kind: ScopeKind::Procedure, ..*scope };
+    let named: Vec<Scope> = lines.procedures.iter().take(MOST_NAMED).map(as_procedure).collect();
+    for (index, scope) in named.iter().enumerate() {
         let module = module_label(scope, profile).map_or(String::new(), |module| format!("  {module}"));
-        let name = scope_label(&Scope { kind: ScopeKind::Procedure, ..*scope }, profile).fit(page.options.width);
+        let others = named.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, other)| other);
+        let name = label_among(scope, others, profile).fit(page.options.width);
         let place = scope.file.map(|file| place(profile, file, scope.line)).map(|place| format!("  {place}"));
         let asides = page.ink(Ink::Dim, &format!("{module}{}", place.unwrap_or_default()));
         writeln!(out, "{}{asides}", page.ink(Ink::Bold, &name))?;
