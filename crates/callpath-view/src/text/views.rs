@@ -148,6 +148,9 @@ fn titled(what: &str, page: Page<'_>, is_folded: bool) -> String {
     if !left_out.is_empty() {
         asides.push(format!("{} left out", left_out.join(" and ")));
     }
+    if !options.query.hide.is_empty() {
+        asides.push(format!("frames of {} hidden", printable(&options.query.hide.join(" and "))));
+    }
     match options.query.recursion {
         Recursion::Suffix(kept) => asides.push(format!("{kept} innermost frames of each path")),
         Recursion::Full | Recursion::Collapse if is_folded => asides.push("recursion folded".into()),
