@@ -38,13 +38,13 @@ impl SameLines {
     /// Finds them among the loops of a procedure, by number.
     pub(super) fn of(of: ProcedureLoops<'_>, code_ranges_of: &[Vec<u32>], placements: &[LoopPlacement]) -> SameLines {
         let mut found = SameLines::default();
-        let mut by_line: FxHashMap<SourceLocation, Vec<u32>> = FxHashMap::default();
-        for (number, placement) in (0u32..).zip(placements) {
-            if let Some(location) = placement.location {
-                by_line.entry(location).or_default().push(number);
-            }
-        }
-        for (location, loops) in by_line.into_iter().filter(|(_, loops)| loops.len() > 1) {
+        let numbered = (0u32..).zip(placements);
+        let mut by_line: Vec<(SourceLocation, u32)> =
+            numbered.filter_map(|(number, placement)| Some((placement.location?, number))).collect();
+        by_line.sort_unstable();
+        for of_line in by_line.chunk_by(|a, b| a.0 == b.0) {
+            let [(location, _), _, ..] = *of_line else { continue };
+            let loops: Vec<u32> = of_line.iter().map(|(_, number)| *number).collect();
             let mut ends = Vec::new();
             let mut is_several_within = false;
             // Inner ones first.
@@ -159,4 +159,39 @@ fn apart(extents: &[Extent]) -> Vec<Extent> {
         }
     }
     apart
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(line: u32, column: u32) -> Position {
+        Position { line, column }
+    }
+
+    fn extent((line, first): (u32, u32), (end, last): (u32, u32)) -> Extent {
+        Extent { first: at(line, first), last: at(end, last) }
+    }
+
+    /// Whatever the order: copies of one loop need not have the same text, only some that is between each other's ends.
+    #[test]
+    fn what_overlaps_is_one() {
+        let (first, rest) = (extent((4, 24), (4, 38)), extent((4, 31), (4, 40)));
+        let (second, further) = (extent((4, 61), (6, 9)), extent((5, 2), (5, 8)));
+        let found = apart(&[further, second, rest, first]);
+        assert_eq!(found, [extent((4, 24), (4, 40)), extent((4, 61), (6, 9))]);
+        assert_eq!(apart(&[extent((4, 24), (4, 38)), extent((4, 38), (4, 40))]).len(), 1);
+        assert_eq!(apart(&[]), []);
+    }
+
+    /// What is before a loop, its `for` and what it begins with, is in its part; no column is in none but the first.
+    #[test]
+    fn a_line_has_a_part_for_each_loop() {
+        let location = SourceLocation { file: 0, line: 4 };
+        let ends = FxHashMap::from_iter([(location, vec![at(4, 38), at(4, 70)])]);
+        let lines = SameLines { ends, columns: FxHashMap::default() };
+        let parts = |columns: &[u32]| columns.iter().map(|&column| lines.part(location, column)).collect::<Vec<_>>();
+        assert_eq!(parts(&[5, 38, 39, 70, 71, 900, 0]), [0, 0, 1, 1, 2, 2, 0]);
+        assert_eq!(lines.part(SourceLocation { line: 5, ..location }, 60), 0);
+    }
 }
