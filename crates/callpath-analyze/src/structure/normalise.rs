@@ -11,6 +11,10 @@ use super::{SourceLocation, steps};
 
 /// Applies both rules until nothing changes. `is_inferred`: of inlined code it is not known where it was called.
 pub(super) fn normalise(tree: &mut ScopeTree, source: &Source, is_inferred: bool) {
+    // Both are about what is in loops: most procedures have none.
+    if !tree.nodes.iter().any(|node| node.key.is_loop()) {
+        return;
+    }
     // Each round joins loops or moves lines inwards. The bound is for cases that were not foreseen.
     for _ in 0..64 {
         let joined = fuse(tree, source);

@@ -99,6 +99,7 @@ impl SameLines {
     }
 
     /// The part in which code begins.
+    #[inline]
     pub(super) fn part_of(&self, code_range: &CodeRange) -> u32 {
         if self.ends.is_empty() {
             return 0;
