@@ -7,7 +7,6 @@
 use rustc_hash::FxHashMap;
 
 use super::code_ranges::{CodeRange, ProcedureLoops, Source};
-use super::scope_tree::LoopPlacement;
 use super::{SourceLocation, steps};
 
 /// A place in the text of a file.
@@ -24,6 +23,16 @@ struct Extent {
     last: Position,
 }
 
+/// A loop with a line.
+pub(super) struct Located {
+    pub(super) number: u32,
+    pub(super) location: SourceLocation,
+    /// The innermost context around it, from which its line is seen.
+    pub(super) context: u32,
+    /// The line is that of some code in it, for its tests stand elsewhere.
+    pub(super) is_guess: bool,
+}
+
 /// The lines with several loops of the source side by side.
 #[derive(Debug, Default)]
 pub(super) struct SameLines {
@@ -35,25 +44,20 @@ pub(super) struct SameLines {
 }
 
 impl SameLines {
-    /// Finds them among the loops of a procedure, by number.
-    pub(super) fn of(of: ProcedureLoops<'_>, code_ranges_of: &[Vec<u32>], placements: &[LoopPlacement]) -> SameLines {
+    /// Finds them among a procedure's `loops`. `code_ranges_of`: the code in each, by its number.
+    pub(super) fn of(of: ProcedureLoops<'_>, code_ranges_of: &[Vec<u32>], mut loops: Vec<Located>) -> SameLines {
         let mut found = SameLines::default();
-        let numbered = (0u32..).zip(placements);
-        let mut by_line: Vec<(SourceLocation, u32)> =
-            numbered.filter_map(|(number, placement)| Some((placement.location?, number))).collect();
-        by_line.sort_unstable();
-        for of_line in by_line.chunk_by(|a, b| a.0 == b.0) {
-            let [(location, _), _, ..] = *of_line else { continue };
-            let loops: Vec<u32> = of_line.iter().map(|(_, number)| *number).collect();
+        loops.sort_unstable_by_key(|here| (here.location, here.number));
+        for loops in loops.chunk_by(|a, b| a.location == b.location) {
+            let [Located { location, .. }, _, ..] = *loops else { continue };
             let mut ends = Vec::new();
             let mut is_several_within = false;
             // Inner ones first.
-            for beside in by_depth(of, &loops).into_iter().rev() {
-                let extents = beside.iter().map(|&number| {
-                    let placement = placements.get(number as usize)?;
-                    let its = code_ranges_of.get(number as usize)?;
-                    let is_dispatch = of.forest.loops.get(number as usize)?.is_dispatch;
-                    extent(of.source, its, placement).filter(|_| !is_dispatch)
+            for beside in by_depth(of, loops).into_iter().rev() {
+                let extents = beside.iter().map(|here| {
+                    let its = code_ranges_of.get(here.number as usize)?;
+                    let is_dispatch = of.forest.loops.get(here.number as usize)?.is_dispatch;
+                    extent(of.source, its, here).filter(|_| !is_dispatch)
                 });
                 // A loop whose text is unknown may be a copy of any other.
                 let Some(extents) = extents.collect::<Option<Vec<Extent>>>() else { continue };
@@ -69,11 +73,11 @@ impl SameLines {
                     continue;
                 }
                 is_several_within = true;
-                for (number, extent) in beside.iter().zip(extents) {
+                for (here, extent) in beside.iter().zip(extents) {
                     let its = apart.partition_point(|apart| apart.last < extent.first);
                     // Only the first may begin before the line.
                     let first = apart.get(its).map(|apart| apart.first).filter(|first| first.line == location.line);
-                    found.columns.insert(*number, first.map_or(0, |first| first.column));
+                    found.columns.insert(here.number, first.map_or(0, |first| first.column));
                 }
             }
             if is_several_within {
@@ -109,32 +113,33 @@ impl SameLines {
 }
 
 /// Those of `loops`, ascending, that are in as many others of them.
-fn by_depth(of: ProcedureLoops<'_>, loops: &[u32]) -> Vec<Vec<u32>> {
-    let mut by_depth: Vec<Vec<u32>> = Vec::new();
+fn by_depth<'l>(of: ProcedureLoops<'_>, loops: &'l [Located]) -> Vec<Vec<&'l Located>> {
+    let mut by_depth: Vec<Vec<&Located>> = Vec::new();
     // Where those around the next one end.
     let mut around: Vec<u32> = Vec::new();
-    for &number in loops {
+    for here in loops {
+        let number = here.number;
         while around.last().is_some_and(|end| *end <= number) {
             around.pop();
         }
         if by_depth.len() == around.len() {
             by_depth.push(Vec::new());
         }
-        by_depth[around.len()].push(number);
-        around.push(of.forest.loops.get(number as usize).map_or(number, |here| here.end));
+        by_depth[around.len()].push(here);
+        around.push(of.forest.loops.get(number as usize).map_or(number, |its| its.end));
     }
     by_depth
 }
 
 /// The text that a loop's code was made of, in its file and as seen from its context. Nothing if its line is that of
 /// some code in it, or the compiler does not say.
-fn extent(source: &Source, code_ranges: &[u32], placement: &LoopPlacement) -> Option<Extent> {
-    let file = placement.location.filter(|_| !placement.is_guess)?.file;
+fn extent(source: &Source, code_ranges: &[u32], here: &Located) -> Option<Extent> {
+    let file = Some(here.location.file).filter(|_| !here.is_guess)?;
     steps::take(code_ranges.len());
     let its = code_ranges.iter().filter_map(|&code_range| source.code_ranges.get(code_range as usize));
     let pieces = its.filter_map(|code_range| {
-        let location = source.location_in(code_range, placement.context).filter(|location| location.file == file)?;
-        let columns = source.columns_in(code_range, placement.context);
+        let location = source.location_in(code_range, here.context).filter(|location| location.file == file)?;
+        let columns = source.columns_in(code_range, here.context);
         let at = |column: u32| Position { line: location.line, column };
         (columns.first > 0).then(|| Extent { first: at(columns.first), last: at(columns.last) })
     });

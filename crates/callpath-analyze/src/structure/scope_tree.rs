@@ -16,7 +16,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::code_ranges::{CodeRange, HOST, ProcedureLoops, Source};
 use super::loop_location::LoopLocation;
 use super::same::find_same;
-use super::same_line::SameLines;
+use super::same_line::{Located, SameLines};
 use super::{SourceLocation, steps};
 
 /// A loop lies in an inlined call that so much of its code is in: the compiler moves some from around it into it.
@@ -86,7 +86,7 @@ pub(super) struct LoopPlacement {
     chain: Vec<u32>,
     pub(super) location: Option<SourceLocation>,
     /// The line is that of some code in it, for its tests stand elsewhere.
-    pub(super) is_guess: bool,
+    is_guess: bool,
     /// The first line of its tests.
     tested: Option<SourceLocation>,
     /// The compiler marked its statement.
@@ -140,7 +140,12 @@ pub(super) fn build_scope_tree(of: ProcedureLoops<'_>, is_inferred: bool) -> Sco
         });
     }
     find_same(of, &code_ranges_of, &mut placements);
-    let mut builder = Builder::new(graph, source, SameLines::of(of, &code_ranges_of, &placements));
+    let located = (0u32..).zip(&placements).filter_map(|(number, placement)| {
+        let &LoopPlacement { context, location, is_guess, .. } = placement;
+        Some(Located { number, location: location?, context, is_guess })
+    });
+    let same_lines = SameLines::of(of, &code_ranges_of, located.collect());
+    let mut builder = Builder::new(graph, source, same_lines);
     let mut loop_nodes: Vec<u32> = Vec::with_capacity(forest.loops.len());
     for (number, (here, placement)) in (0u32..).zip(forest.loops.iter().zip(&placements)) {
         let header = graph.blocks.get(here.header as usize).map_or(graph.entry, |block| block.code.start);
