@@ -6,7 +6,7 @@ mod synthetic;
 
 use std::path::Path;
 
-use callpath_db::{Links, Metric, MetricId, NodeId, Profile, Query, Scope, ScopeKind, ViewKind};
+use callpath_db::{Inlined, Links, Metric, MetricId, NodeId, Profile, Query, Scope, ScopeKind, ViewKind};
 use callpath_view::text::{self, TextOptions};
 
 #[track_caller]
@@ -233,6 +233,50 @@ fn procedures_of_a_list_never_look_the_same() {
         assert_eq!((names.len(), count), (5, 5), "{text}");
         assert!(names.contains(&"visit at mod.rs:7 at 0x40") || names.contains(&"visit at 0x40"), "{text}");
     }
+}
+
+/// The heads of columns are what the numbers below them are.
+#[test]
+fn heads_name_what_their_numbers_are() {
+    const NAME: &str = "liblzma.so.5+0x15f90";
+    let profile = synthetic::xz();
+    let of = |kind: ViewKind, procedure: Option<&str>| {
+        let query = Query { procedure: procedure.map(str::to_owned), ..TextOptions::default().query };
+        view(&profile, kind, &TextOptions { query, ..TextOptions::default() })
+    };
+    let procedures = profile.procedures(&Query::default(), Inlined::default()).expect("procedures");
+    let costs = procedures.iter().find(|p| profile.strings.get(p.scope.name) == NAME).expect("a procedure");
+    let total: u64 = procedures.iter().map(|procedure| procedure.self_cost[0]).sum();
+    assert_ne!(costs.self_cost[0], costs.inclusive[0]);
+    let row = |text: &str| -> (String, f64) {
+        let head = text.lines().find(|line| line.contains("procedure, and below")).expect("a head");
+        let row = text.lines().find(|line| line.get(18..).is_some_and(|name| name.starts_with(NAME))).expect(text);
+        let share = row.trim_start().split('%').next().unwrap_or_default();
+        (head.split_whitespace().next().unwrap_or_default().into(), share.parse().expect(text))
+    };
+    let (head, share) = row(&of(ViewKind::Callers, None));
+    assert_eq!((head.as_str(), share), ("self", (1000.0 * costs.self_cost[0] as f64 / total as f64).round() / 10.0));
+    // The whole is what goes through the procedure.
+    let text = of(ViewKind::Callers, Some(NAME));
+    assert!(text.starts_with("Callers of liblzma.so.5+0x15f90 by cpu-time"), "{text}");
+    assert_eq!(row(&text), ("total".into(), 100.0));
+    assert!(of(ViewKind::Flat, Some(NAME)).starts_with("Modules and procedures below liblzma.so.5+0x15f90 by "));
+}
+
+/// What a procedure's callees returned is no count of its own returns.
+#[test]
+fn callers_of_a_procedure_have_no_cost_per_return() {
+    let returns = Metric::sum("returns", "count");
+    let time = Metric::of(MetricId::CPU_TIME);
+    let mut profile = Profile::new(vec![time.clone(), returns.clone(), Metric::per_own(&time, &returns)]);
+    let [main, leaf] = ["main", "leaf"].map(|name| Scope::new(ScopeKind::Procedure, profile.strings.intern(name)));
+    let main = profile.tree.child(NodeId::ROOT, main);
+    profile.tree.add(main, &[1_000_000, 1, 0]);
+    let leaf = profile.tree.child(main, leaf);
+    profile.tree.add(leaf, &[1_000_000, 999, 0]);
+    let query = Query { procedure: Some("main".into()), ..TextOptions::default().query };
+    let text = view(&profile, ViewKind::Callers, &TextOptions { query, ..TextOptions::default() });
+    assert!(!text.contains("1,000") && !text.contains(" 999 "), "{text}");
 }
 
 /// A path of calls and the branches beside it: `depth` levels of f, each calling g and h as well.

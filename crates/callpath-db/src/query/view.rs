@@ -27,6 +27,15 @@ pub struct ViewNode {
     end: usize,
 }
 
+/// Which cost of the procedures on its first level the callers view hands out to their callers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HandedOut {
+    /// Their own. The first level adds up to the whole.
+    SelfCost,
+    /// That of all that they call, too: the view is of the procedures that a query names.
+    Inclusive,
+}
+
 /// The answer to a query.
 #[derive(Clone, Debug)]
 pub struct View {
@@ -36,6 +45,8 @@ pub struct View {
     pub nodes: Vec<ViewNode>,
     /// Whether regions that workers executed stand where they are called from. Said of the context view.
     pub regions_met: bool,
+    /// What the callers view hands out to callers.
+    pub handed_out: HandedOut,
     inclusive: Rows,
     exclusive: Rows,
     own_body: Rows,
@@ -58,13 +69,13 @@ impl View {
     }
 
     /// What a metric has counted of a node itself and not of what it calls. In the callers view everything is the
-    /// procedure's of the first level.
+    /// procedure's of the first level; 0 where that includes what it calls, which cannot be told apart.
     pub fn own_count(&self, node: usize, metric: usize) -> u64 {
-        let row = match self.kind {
-            ViewKind::Callers => self.inclusive(node),
-            ViewKind::Context | ViewKind::Flat => self.exclusive(node),
-        };
-        row.get(metric)
+        match (self.kind, self.handed_out) {
+            (ViewKind::Callers, HandedOut::Inclusive) => 0,
+            (ViewKind::Callers, HandedOut::SelfCost) => self.inclusive(node).get(metric),
+            (ViewKind::Context | ViewKind::Flat, _) => self.exclusive(node).get(metric),
+        }
     }
 
     /// The nodes directly below, most costly first.
@@ -185,6 +196,7 @@ pub(super) fn emit(profile: &Profile, query: &Query, asked: Counted, costs: Cost
     let mut view = View {
         kind: query.view,
         regions_met: asked.regions_met,
+        handed_out: if query.procedure.is_some() { HandedOut::Inclusive } else { HandedOut::SelfCost },
         inclusive: table(&costs.inclusive, left_out),
         exclusive: table(&costs.exclusive, left_out),
         own_body: table(&costs.own_body, &below),

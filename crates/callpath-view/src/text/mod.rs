@@ -81,13 +81,16 @@ pub fn view(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> Re
     if options.query.process.is_some() || options.query.thread.is_some() {
         groups::several(page, &mut out)?;
     }
-    let title = match options.query.view {
-        ViewKind::Context => "Call paths",
-        ViewKind::Callers => "Procedures and their callers",
-        ViewKind::Flat => "Modules and procedures",
+    let title = match (options.query.view, &options.query.procedure) {
+        (ViewKind::Context, None) => "Call paths".to_owned(),
+        (ViewKind::Callers, None) => "Procedures and their callers".to_owned(),
+        (ViewKind::Flat, None) => "Modules and procedures".to_owned(),
+        (ViewKind::Context, Some(procedure)) => format!("Call paths from {}", printable(procedure)),
+        (ViewKind::Callers, Some(procedure)) => format!("Callers of {}", printable(procedure)),
+        (ViewKind::Flat, Some(procedure)) => format!("Modules and procedures below {}", printable(procedure)),
     };
     if views.has_cost() {
-        views.write(title, page, &mut out)?;
+        views.write(&title, page, &mut out)?;
         writeln!(out)?;
     } else {
         writeln!(out, "{title} by {}: nothing was measured", page.metric_name())?;

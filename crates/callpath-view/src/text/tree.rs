@@ -11,7 +11,9 @@
 
 use std::io::{self, Write};
 
-use callpath_db::{Formula, Metric, MetricKind, MetricSource, MetricType, Profile, ScopeKind, View, ViewKind};
+use callpath_db::{
+    Formula, HandedOut, Metric, MetricKind, MetricSource, MetricType, Profile, ScopeKind, View, ViewKind,
+};
 
 use super::label::{label, module_label, source_label};
 use super::outline::{Outline, Row};
@@ -37,7 +39,7 @@ const LEAST_NAME_COLUMNS: usize = 24;
 pub(super) enum Columns {
     /// Inclusive share, inclusive cost, self share.
     TotalAndSelf,
-    /// Share and cost.
+    /// Share and cost: of a callers view, where they are both.
     One,
 }
 
@@ -245,7 +247,7 @@ impl Drawing<'_> {
     fn heading(&self, words: &str) -> String {
         let unit = self.page.cost_heading();
         let mut line = match self.columns {
-            Columns::One => format!("{:>6} {unit:>9}  ", "self"),
+            Columns::One => format!("{:>6} {unit:>9}  ", self.word_of_one()),
             Columns::TotalAndSelf => format!("{:>6} {unit:>9}  {:>6}  ", "total", "self"),
         };
         for (metric, width) in self.further() {
@@ -270,6 +272,14 @@ impl Drawing<'_> {
         self.page.profile.metrics.first().map_or("", |metric| &metric.unit)
     }
 }
+
+    /// What the only share of a row is.
+    fn word_of_one(&self) -> &'static str {
+        match self.view.handed_out {
+            HandedOut::SelfCost => "self",
+            HandedOut::Inclusive => "total",
+        }
+    }
 
 /// Whether a metric is shared out by another one, or that one.
 pub(super) fn is_of_sharing(profile: &Profile, metric: usize) -> bool {
