@@ -279,6 +279,14 @@ fn callers_of_a_procedure_have_no_cost_per_return() {
     assert!(!text.contains("1,000") && !text.contains(" 999 "), "{text}");
 }
 
+#[test]
+fn what_is_hidden_is_named() {
+    let query = Query { hide: vec!["lzma_code".into(), "xz+0x4a10".into()], ..TextOptions::default().query };
+    let text = report(&synthetic::xz(), &TextOptions { query, ..TextOptions::default() });
+    let title = "\nCall paths by cpu-time (below 1% left out, frames of lzma_code and xz+0x4a10 hidden)\n";
+    assert!(text.contains(title), "{text}");
+}
+
 /// A path of calls and the branches beside it: `depth` levels of f, each calling g and h as well.
 fn comb(depth: usize) -> Profile {
     let mut profile = Profile::new(vec![Metric::of(MetricId::CPU_TIME)]);

@@ -157,3 +157,6 @@ fn titled(what: &str, page: Page<'_>, is_folded: bool) -> String {
     let selected = options.selected().map_or(String::new(), |selected| format!(" of {}", printable(&selected)));
     format!("{what}{selected} by {}{asides}", page.metric_name())
 }
+    if !options.query.hide.is_empty() {
+        asides.push(format!("frames of {} hidden", printable(&options.query.hide.join(" and "))));
+    }
