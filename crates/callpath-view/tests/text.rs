@@ -287,6 +287,63 @@ fn what_is_hidden_is_named() {
     assert!(text.contains(title), "{text}");
 }
 
+/// Every line of a tree's rows: the level of its row, read off its marks, and its name.
+fn levels(text: &str) -> Vec<(usize, String)> {
+    let rows =
+        text.lines().skip_while(|line| !line.contains("  call path")).skip(1).take_while(|line| !line.is_empty());
+    rows.map(|line| {
+        let marks: String = line.chars().skip(26).collect();
+        let (begins, marks) = match marks.split_once("… ").filter(|(level, _)| level.parse::<usize>().is_ok()) {
+            Some((level, marks)) => (level.parse().unwrap(), marks),
+            None => (1, &*marks),
+        };
+        match marks.chars().position(|c| "├└".contains(c)) {
+            Some(column) => (begins + column / 2 + 1, marks.chars().skip(column + 2).collect()),
+            None => (begins, marks.into()),
+        }
+    })
+    .collect()
+}
+
+/// The deeper the tree, the more often its drawing begins at the left again.
+#[test]
+fn each_rows_parent_is_seen_on_the_page() {
+    let mut random = fastrand::Rng::with_seed(315);
+    for round in 0..300 {
+        let mut profile = Profile::new(vec![Metric::of(MetricId::CPU_TIME)]);
+        let mut parents: Vec<(NodeId, String)> = vec![(NodeId::ROOT, "all".into())];
+        let mut expected = std::collections::HashMap::new();
+        let deep = random.usize(1..60);
+        for number in 0..random.usize(2..150) {
+            let last = parents.len() - 1;
+            let above = if random.u8(..10) < 8 { last } else { last - random.usize(..=last.min(deep)) };
+            let (parent, above) = parents[above].clone();
+            let name = format!("f{number}");
+            let scope = Scope::new(ScopeKind::Procedure, profile.strings.intern(&name));
+            let node = profile.tree.child(parent, scope);
+            profile.tree.add(node, &[random.u64(1000..100_000)]);
+            expected.insert(name.clone(), above);
+            parents.push((node, name));
+        }
+        let width = [48, 60, 100][round % 3];
+        let query = Query { min_share: 0.0, ..TextOptions::default().query };
+        let options = TextOptions { whole: true, width, query, max_lines: usize::MAX, ..TextOptions::default() };
+        let text = view(&profile, ViewKind::Context, &options);
+        let rows = levels(&text);
+        let mut seen = 0;
+        for (index, (level, name)) in rows.iter().enumerate().filter(|(_, (level, _))| *level > 1) {
+            let parent = rows[..index].iter().rev().find(|(above, _)| above + 1 == *level);
+            assert_eq!(parent.map(|(_, parent)| parent), expected.get(name), "{name}: {text}");
+            seen += 1;
+        }
+        assert!(seen + 1 >= expected.len(), "{text}");
+        let is_deep = rows.iter().any(|(level, _)| *level > width / 6 + 1);
+        let behind = format!("right behind {}… hangs on", width / 6 + 1);
+        assert_eq!(text.replace('\n', " ").contains(&behind), is_deep, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= width.max(80)), "{text}");
+    }
+}
+
 /// A path of calls and the branches beside it: `depth` levels of f, each calling g and h as well.
 fn comb(depth: usize) -> Profile {
     let mut profile = Profile::new(vec![Metric::of(MetricId::CPU_TIME)]);

@@ -58,8 +58,9 @@ pub(super) struct Drawing<'a> {
 }
 
 impl Drawing<'_> {
-    /// Draws what is below the root, and the root itself where it has several children to hold together; `words` head the names.
-    pub(super) fn draw(&self, words: &str, out: &mut dyn Write) -> io::Result<()> {
+    /// Draws what is below the root, and the root itself where it has several children to hold together; `words` head the names. Gives what
+    /// else has to be known to read it.
+    pub(super) fn draw(&self, words: &str, out: &mut dyn Write) -> io::Result<Option<String>> {
         let options = self.page.options;
         let threshold = options.query.min_share * self.total() as f64;
         let counted = (0..self.page.profile.metrics.len()).find(|&metric| is_shared_out_by(self.page.profile, metric));
@@ -79,20 +80,36 @@ impl Drawing<'_> {
             let line = self.line(row, &Beside { marks: self.marks(&lasts), source_columns });
             writeln!(out, "{line}")?;
         }
-        Ok(())
+        Ok(self.how_to_read_deep(&rows))
     }
 
-    /// What stands before a row's name: of the levels above it, and of itself.
+    /// What stands before a row's name: of the levels above it, and of itself. Marks leave room for a name: behind so many levels they begin
+    /// again at the left, behind the level that those rows hang on.
     fn marks(&self, lasts: &[bool]) -> String {
         let Some((is_last, above)) = lasts.split_last().filter(|(_, above)| !above.is_empty()) else {
             return String::new();
         };
-        // Marks leave room for a name: the outermost levels give way to an ellipsis.
-        let most = (self.page.options.width / 6).max(4);
-        let skipped = above.len().saturating_sub(most).max(1);
-        let mut marks = String::from(if skipped > 1 { "… " } else { "" });
-        above[skipped.min(above.len())..].iter().for_each(|is_last| marks += if *is_last { "  " } else { "│ " });
+        // The outermost rows have no marks.
+        let between = &above[1..];
+        let skipped = between.len() - between.len() % self.most_marks();
+        let mut marks = if skipped > 0 { format!("{}… ", skipped + 1) } else { String::new() };
+        between[skipped..].iter().for_each(|is_last| marks += if *is_last { "  " } else { "│ " });
         marks + if *is_last { "└ " } else { "├ " }
+    }
+
+    /// Levels that have marks on one line.
+    fn most_marks(&self) -> usize {
+        (self.page.options.width / 6).max(4)
+    }
+
+    /// How rows are read that lie too deep for marks of all their levels. `None` if there are none.
+    fn how_to_read_deep(&self, rows: &[Row]) -> Option<String> {
+        let most = self.most_marks();
+        let is_deep = rows.iter().any(|row| row.depth > most);
+        let level = most + 1;
+        is_deep.then(|| {
+            format!("Deeper rows begin at the left again: what is right behind {level}… hangs on the nearest row of level {level} above.")
+        })
     }
 
     fn line(&self, row: &Row, beside: &Beside) -> String {
@@ -256,6 +273,14 @@ impl Drawing<'_> {
         line + words
     }
 
+    /// What the only share of a row is.
+    fn word_of_one(&self) -> &'static str {
+        match self.view.handed_out {
+            HandedOut::SelfCost => "self",
+            HandedOut::Inclusive => "total",
+        }
+    }
+
     fn ink(&self, ink: Ink, text: &str) -> String {
         self.page.ink(ink, text)
     }
@@ -272,14 +297,6 @@ impl Drawing<'_> {
         self.page.profile.metrics.first().map_or("", |metric| &metric.unit)
     }
 }
-
-    /// What the only share of a row is.
-    fn word_of_one(&self) -> &'static str {
-        match self.view.handed_out {
-            HandedOut::SelfCost => "self",
-            HandedOut::Inclusive => "total",
-        }
-    }
 
 /// Whether a metric is shared out by another one, or that one.
 pub(super) fn is_of_sharing(profile: &Profile, metric: usize) -> bool {
