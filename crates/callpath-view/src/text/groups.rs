@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::io::{self, Write};
 
-use callpath_db::{MetricSource, ProcessCost, ProcessInfo, Profile, ThreadCost, kind_of_name};
+use callpath_db::{MetricSource, ProcessCost, ProcessInfo, Profile, Regions, ThreadCost, kind_of_name};
 
 use super::head::{process_count, wrapped};
 use super::page::Page;
@@ -78,12 +78,26 @@ pub(super) fn several(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Says where the regions are that workers executed.
-pub(super) fn regions(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
-    const WHERE: [&str; 2] = [
-        "What a runtime's workers did for a parallel region is shown below the region's caller",
-        "--per-thread shows each thread as it ran",
-    ];
-    wrapped(&WHERE.map(String::from), "; ", page, out)
+pub(super) fn regions(regions: Regions, page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let mut sentences = Vec::new();
+    if regions.met {
+        sentences
+            .push("What a runtime's workers did for a parallel region is shown below the region's caller".to_owned());
+    }
+    if regions.several_callers > 0 {
+        let processes = selected(page);
+        let total =
+            processes.iter().fold(0u64, |sum, process| sum.saturating_add(process.cost.first().copied().unwrap_or(0)));
+        let share = percent(regions.several_callers, total);
+        sentences.push(format!(
+            "{share} is workers' time in regions with several callers: which of them they worked for is not known, \
+             so it is shown below the start of their threads"
+        ));
+    }
+    if regions.met {
+        sentences.push("--per-thread shows each thread as it ran".to_owned());
+    }
+    wrapped(&sentences, "; ", page, out)
 }
 
 /// How much of the whole a selection is.

@@ -24,7 +24,7 @@ mod views;
 
 use std::io::{BufWriter, Write};
 
-use callpath_db::{Profile, Query, Recursion, ViewKind};
+use callpath_db::{Profile, Query, Recursion, Regions, ViewKind};
 
 use crate::ViewError;
 pub use options::TextOptions;
@@ -47,8 +47,8 @@ pub fn report(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> 
     head::what_ran(page, &mut out)?;
     head::quality(page, &mut out)?;
     groups::members(page, &mut out)?;
-    if views.folded.regions_met {
-        groups::regions(page, &mut out)?;
+    if views.folded.regions != Regions::default() {
+        groups::regions(views.folded.regions, page, &mut out)?;
     }
     if views.has_cost() {
         // Down to a leaf, however little it costs.

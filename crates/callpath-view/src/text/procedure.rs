@@ -221,7 +221,10 @@ impl Lines {
         let rest = self.costs.get(MOST_LINES..).unwrap_or_default();
         if !rest.is_empty() {
             let own = rest.iter().fold(0u64, |sum, (_, cost)| sum.saturating_add(cost.own));
-            row(LineCost { total: own, own }, &page.ink(Ink::Dim, &count(rest.len() as u64, "more line", "more lines")))?;
+            row(
+                LineCost { total: own, own },
+                &page.ink(Ink::Dim, &count(rest.len() as u64, "more line", "more lines")),
+            )?;
         }
         if self.unknown != LineCost::default() {
             row(self.unknown, &page.ink(Ink::Dim, "no known line"))?;
