@@ -47,10 +47,10 @@ const SUGGESTED: usize = 5;
 /// Names are compared up to this length, so that an error takes no time.
 const COMPARED_CHARS: usize = 64;
 
-/// A name is near if so few edits lead to it: half of what was typed, or two of a short one, but never all of it.
+/// A name is near if so few edits lead to it: one for each three letters that were typed.
 fn most_edits(typed: &str) -> usize {
     let len = typed.chars().count();
-    (len.max(4) / 2).min(len.saturating_sub(1))
+    len.div_ceil(3).min(len.saturating_sub(1))
 }
 
 /// Those of `names` that somebody who typed `wanted` may have meant, the nearest first; five at most, none if none is near. A name is as near
@@ -73,10 +73,12 @@ pub fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Ve
     };
     // An address is not what was mistyped.
     let names = names.into_iter().filter(|name| !name.contains("+0x"));
-    let mut by_edits: Vec<(usize, &str)> = names.filter_map(|name| Some((distance(name)?, name))).collect();
+    // Of equals, the shortest.
+    let mut by_edits: Vec<(usize, usize, &str)> =
+        names.filter_map(|name| Some((distance(name)?, name.len(), name))).collect();
     by_edits.sort_unstable();
     by_edits.dedup();
-    by_edits.into_iter().take(SUGGESTED).map(|(_, name)| name.to_owned()).collect()
+    by_edits.into_iter().take(SUGGESTED).map(|(.., name)| name.to_owned()).collect()
 }
 
 /// The name without what it belongs to, its parameters and its arguments: `run` of `pool::Worker<int>::run(long)`.
@@ -87,18 +89,20 @@ fn last_identifier(name: &str) -> &str {
     path.split('<').find(|part| !part.is_empty()).unwrap_or(path)
 }
 
-/// How many characters have to be changed, added or left out to make one text the other (the Levenshtein distance). Takes time in
-/// proportion to both lengths.
+/// How many characters have to be changed, added, left out or swapped with the next one to make one text the other (optimal string
+/// alignment). Takes time in proportion to both lengths.
 fn edits(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
+    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
+    let mut before = vec![0; to.len() + 1];
     let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+    for (i, &a) in from.iter().enumerate() {
+        let mut next = vec![i + 1; to.len() + 1];
         for (j, &b) in to.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+            let edited = (row[j] + usize::from(a != b)).min(next[j] + 1).min(row[j + 1] + 1);
+            let is_swapped = i > 0 && j > 0 && a == to[j - 1] && from[i - 1] == b;
+            next[j + 1] = if is_swapped { edited.min(before[j - 1] + 1) } else { edited };
         }
+        before = std::mem::replace(&mut row, next);
     }
     row[to.len()]
 }
@@ -175,11 +179,11 @@ mod tests {
     fn the_nearest_names() {
         let names = ["main", "app::main", "domain", "compute_sum", "compute(int)", "a::compile", "x", "libc.so+0x1234"];
         let near = |wanted| nearest(wanted, names);
-        assert_eq!(near("mian"), ["app::main", "main"]);
+        assert_eq!(near("mian"), ["main", "app::main"]);
         assert_eq!(near("Domian"), ["domain"]);
-        assert_eq!(near("comptue"), ["a::compile", "compute(int)"]);
+        assert_eq!(near("comptue"), ["compute(int)", "a::compile"]);
         // What it belongs to and its parameters do not make a name look like others.
-        assert_eq!(near("other::place::Worker<int>::comptue(int)"), ["a::compile", "compute(int)"]);
+        assert_eq!(near("other::place::Worker<int>::comptue(int)"), ["compute(int)", "a::compile"]);
         assert_eq!(near("b::compiel::<u8>")[0], "a::compile");
         assert!(near("zzzzzzzz").is_empty() && near("").is_empty() && near("libc.so+0x1235").is_empty());
         let wide = "é".repeat(100);

@@ -146,6 +146,8 @@ fn without_groups(text: &str) -> String {
         };
         let modifiers = modifiers.replace('S', "");
         for event in split_list(events).into_iter().filter(|event| !event.is_empty()) {
+            // Clocks have none.
+            let modifiers = if Clock::of_name(event).is_some() { "" } else { &*modifiers };
             let colon = if modifiers.is_empty() || event.contains(':') { "" } else { ":" };
             list.push(format!("{event}{colon}{modifiers}"));
         }

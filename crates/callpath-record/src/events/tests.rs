@@ -190,6 +190,7 @@ fn perfs_groups_are_answered_with_a_list() {
         ("{cycles,instructions:p}:uS", "cycles:u,instructions:pu"),
         ("faults,{cs,migrations}:u,cpu-time", "faults,cs:u,migrations:u,cpu-time"),
         ("{cpu/event=1,umask=2/,cs},{r1a8}", "cpu/event=1,umask=2/,cs,r1a8"),
+        ("{cpu-clock,faults}:u", "cpu-clock,faults:u"),
         ("{cycles,", "cycles"),
         ("cycles}", "cycles"),
     ] {
