@@ -64,17 +64,19 @@ fn distinct(processes: &[ProcessCost]) -> u64 {
     processes.iter().map(|process| process.id).collect::<HashSet<_>>().len() as u64
 }
 
-/// The same, if the processes or threads asked for are several.
-pub(super) fn several(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
+/// How much is shown, unless it is everything, and the same table where the processes or threads asked for are several.
+pub(super) fn selection(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     let processes = selected(page);
     let threads: usize = processes.iter().map(|process| process.threads.len()).sum();
     let query = &page.options.query;
-    if processes.len() > 1 && query.process.is_some() || threads > 1 && query.thread.is_some() {
-        shown(&processes, page, out)?;
-        table(&processes, page, out)?;
-        writeln!(out)?;
+    if page.options.selected().is_none() && query.procedure.is_none() {
+        return Ok(());
     }
-    Ok(())
+    shown(&processes, page, out)?;
+    if processes.len() > 1 && query.process.is_some() || threads > 1 && query.thread.is_some() {
+        table(&processes, page, out)?;
+    }
+    writeln!(out)
 }
 
 /// Says where the regions are that workers executed.

@@ -78,9 +78,7 @@ pub fn view(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> Re
     let page = Page { profile, options: &options };
     let views = Views::of(page)?;
     let mut out = BufWriter::new(out);
-    if options.query.process.is_some() || options.query.thread.is_some() {
-        groups::several(page, &mut out)?;
-    }
+    groups::selection(page, &mut out)?;
     let title = match (options.query.view, &options.query.procedure) {
         (ViewKind::Context, None) => "Call paths".to_owned(),
         (ViewKind::Callers, None) => "Procedures and their callers".to_owned(),
