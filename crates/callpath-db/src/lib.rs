@@ -28,7 +28,8 @@ pub use pattern::{kind_of_name, matches_glob, nearest};
 pub use profile::Profile;
 pub use quality::{Handlers, Links, Quality};
 pub use query::{
-    HandedOut, Inlined, ProcedureCost, ProcessCost, Query, QueryError, Recursion, ThreadCost, View, ViewKind, ViewNode,
+    HandedOut, Inlined, ProcedureCost, ProcessCost, Query, QueryError, Recursion, Regions, ThreadCost, View, ViewKind,
+    ViewNode,
 };
 pub use rows::Row;
 pub use run::{CpuTime, ProcessInfo, RunInfo};

@@ -16,6 +16,7 @@ use callpath_format::shared::Settings;
 use callpath_schema::{Metric, MetricId};
 use callpath_target::{EventSpec, Every};
 
+pub use period::HIGHEST_RATE;
 use period::{clock_period, clock_period_in_range, counter_period, period_of_rate, rate_in_range};
 
 pub use clock::Clock;

@@ -15,6 +15,7 @@ mod view;
 pub use members::{ProcessCost, ThreadCost};
 pub use procedures::{Inlined, ProcedureCost};
 pub use question::{Query, QueryError, Recursion, ViewKind};
+pub use regions::Regions;
 pub use view::{HandedOut, View, ViewNode};
 
 use crate::{Profile, ScopeKind};

@@ -27,7 +27,9 @@ pub enum EventError {
         "event `{event}`: `{modifier}` is not a modifier; these are: u (user mode), k (kernel), h (hypervisor), p, pp, ppp"
     )]
     Modifier { event: String, modifier: char },
-    #[error("`{0}` is not a period; write nanoseconds between samples (cpu-time@1000000) or a rate (cpu-time@f1000)")]
+    #[error(
+        "`{0}` is not a period; write nanoseconds between samples, from 50000 to 1000000000 (cpu-time@1000000), or a rate (cpu-time@f1000)"
+    )]
     ClockPeriod(String),
     #[error(
         "`{0}` is not a period; write events from one sample to the next (page-faults@100) or a rate (page-faults@f1000)"

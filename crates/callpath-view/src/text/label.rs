@@ -113,7 +113,12 @@ fn pruned(view: &View, node: usize, is_cut: bool) -> String {
     let above = view.nodes[node].parent.map(|above| view.nodes[above].scope.kind);
     let one = match (view.kind, above) {
         (ViewKind::Context, Some(ScopeKind::Root)) | (ViewKind::Flat, _) => "row",
-        (ViewKind::Context, Some(ScopeKind::Process)) => "thread",
+        // Threads, or where they are no level, the outer ends of paths.
+        (ViewKind::Context, Some(ScopeKind::Process)) => {
+            let is_thread = |child: usize| view.nodes[child].scope.kind == ScopeKind::Thread;
+            let has_threads = view.nodes[node].parent.is_some_and(|above| view.children(above).any(is_thread));
+            if has_threads { "thread" } else { "row" }
+        }
         (ViewKind::Callers, Some(ScopeKind::Root)) => "procedure",
         (ViewKind::Context, _) => "callee",
         (ViewKind::Callers, _) => "caller",

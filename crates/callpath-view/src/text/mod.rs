@@ -24,7 +24,7 @@ mod views;
 
 use std::io::{BufWriter, Write};
 
-use callpath_db::{Profile, Query, Recursion, ViewKind};
+use callpath_db::{Profile, Query, Recursion, Regions, ViewKind};
 
 use crate::ViewError;
 pub use options::TextOptions;
@@ -47,8 +47,8 @@ pub fn report(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> 
     head::what_ran(page, &mut out)?;
     head::quality(page, &mut out)?;
     groups::members(page, &mut out)?;
-    if views.folded.regions_met {
-        groups::regions(page, &mut out)?;
+    if views.folded.regions != Regions::default() {
+        groups::regions(views.folded.regions, page, &mut out)?;
     }
     if views.has_cost() {
         // Down to a leaf, however little it costs.
@@ -78,9 +78,7 @@ pub fn view(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> Re
     let page = Page { profile, options: &options };
     let views = Views::of(page)?;
     let mut out = BufWriter::new(out);
-    if options.query.process.is_some() || options.query.thread.is_some() {
-        groups::several(page, &mut out)?;
-    }
+    groups::selection(page, &mut out)?;
     let title = match (options.query.view, &options.query.procedure) {
         (ViewKind::Context, None) => "Call paths".to_owned(),
         (ViewKind::Callers, None) => "Procedures and their callers".to_owned(),

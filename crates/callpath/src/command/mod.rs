@@ -7,6 +7,7 @@ mod demo;
 mod doctor;
 mod list;
 mod number;
+mod perf_options;
 mod profile;
 mod record;
 mod recursion;

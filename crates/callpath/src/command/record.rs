@@ -5,15 +5,18 @@ mod perf_options;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use callpath_db::nearest;
 use callpath_measurement::Measurement;
 use callpath_record::{
-    Event, EventError, MAX_EVENTS, RecordError, RecordOptions, Recorded, Sentinel, Unsaid, parse_events, record,
+    Event, EventError, HIGHEST_RATE, MAX_EVENTS, RecordError, RecordOptions, Recorded, Sentinel, Unsaid,
+    offered_events, parse_events, record,
 };
 use callpath_target::TargetError;
 use callpath_view::text::shell_word;
-use perf_options::PerfOptions;
+use perf_options::Record;
 
 use super::number;
+use super::perf_options::PerfOptions;
 use super::profile::load_and_pack;
 use super::recursion::RecursionArgument;
 use crate::outcome::{Failure, Outcome};
@@ -32,7 +35,7 @@ pub(crate) struct Arguments {
     #[arg(short, long = "event", value_name = "EVENT[@PERIOD|@fRATE]", env = "CALLPATH_EVENT")]
     event: Vec<String>,
     /// Samples a second of each thread [default: 1000]
-    #[arg(short = 'F', long = "freq", value_name = "RATE", env = "CALLPATH_FREQ", value_parser = number::whole::<u64>)]
+    #[arg(short = 'F', long = "freq", value_name = "RATE", env = "CALLPATH_FREQ", value_parser = rate)]
     rate: Option<u64>,
     /// Nanoseconds or events from one sample to the next
     #[arg(short = 'c', long = "count", value_name = "PERIOD", conflicts_with = "rate", value_parser = number::whole::<u64>)]
@@ -59,10 +62,27 @@ pub(crate) struct Arguments {
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
-    perf: PerfOptions,
+    perf: PerfOptions<Record>,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
+}
+
+/// perf's `max` is the highest rate.
+fn rate(typed: &str) -> Result<u64, &'static str> {
+    if typed == "max" { Ok(HIGHEST_RATE) } else { number::whole(typed) }
+}
+
+/// The error, with the names that may have been meant.
+fn explained(error: EventError) -> anyhow::Error {
+    let EventError::Unknown(typed) = &error else { return error.into() };
+    let name = typed.split(['@', ':']).next().unwrap_or_default();
+    let offers = offered_events();
+    let names = offers.iter().flat_map(|offer| [offer.name.as_str(), offer.other_name]);
+    match nearest(name, names.filter(|name| !name.is_empty())) {
+        near if near.is_empty() => error.into(),
+        near => anyhow::anyhow!("unknown event `{typed}`; similar names: {}; see: callpath list", near.join(", ")),
+    }
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -87,7 +107,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     };
     let unsaid = Unsaid { rate: arguments.rate, period: arguments.period };
     let (mut events, period_ns) =
-        parse_events(&arguments.event, unsaid).map_err(|error| failed(error.into(), FAILED))?;
+        parse_events(&arguments.event, unsaid).map_err(|error| failed(explained(error), FAILED))?;
     let sentinel = match arguments.sentinel {
         SentinelArgument::Auto => Sentinel::Auto,
         SentinelArgument::Always => Sentinel::Always,

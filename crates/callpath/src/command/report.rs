@@ -1,12 +1,16 @@
 //! `callpath report`: a measurement in, text or JSON out.
 
+mod perf_options;
+
 use std::io::Write;
 use std::path::PathBuf;
 
 use callpath_db::{Inlined, Profile, Query, Recursion, ScopeKind, ViewKind};
 use callpath_view::text::{self, TextOptions};
 use clap::ValueEnum;
+use perf_options::Report;
 
+use super::perf_options::PerfOptions;
 use super::profile::{load, load_and_pack, shown};
 use super::recursion::RecursionArgument;
 use crate::outcome::Outcome;
@@ -94,6 +98,8 @@ pub(crate) struct Arguments {
     width: Option<usize>,
     #[command(flatten)]
     screen: ScreenOptions,
+    #[command(flatten)]
+    perf: PerfOptions<Report>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -119,6 +125,7 @@ fn columns(typed: &str) -> Result<usize, &'static str> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    arguments.perf.answer(|words| output::say(words))?;
     let directory = arguments.measurement.as_deref();
     let profile = if arguments.pack {
         let (profile, said) = load_and_pack(directory)?;

@@ -43,8 +43,17 @@ fn a_measurement_travels_without_the_program() {
     // Where the files are gone a pack cannot be made better.
     let again = report(measurement, &place.path().join("second"), &["--pack"]);
     assert!(again.status != 0 && again.stderr.contains("is there already"), "{again:?}");
-    // A damaged one is named, and nothing is shown in its place.
+    // One made now says what it lacks.
     let pack = measurement.join("pack");
+    let whole = place.path().join("whole");
+    std::fs::rename(&pack, &whole).unwrap();
+    let poor = report(measurement, &place.path().join("second"), &["--pack"]);
+    assert!(
+        poor.status == 0 && poor.stderr.contains(", but nothing of ") && poor.stderr.contains(": gone"),
+        "{poor:?}"
+    );
+    std::fs::rename(&whole, &pack).unwrap();
+    // A damaged one is named, and nothing is shown in its place.
     let mut bytes = std::fs::read(&pack).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
