@@ -5,6 +5,7 @@ mod notes;
 mod options;
 mod pack;
 
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use callpath_db::{
@@ -41,12 +42,18 @@ pub fn attribute(measurement: &Measurement, options: &AttributeOptions, progress
     profile
 }
 
-/// The same, and what [`attribute_packed`] gives the same profile from.
-pub fn attribute_and_pack(
-    measurement: &Measurement,
-    options: &AttributeOptions,
-    progress: Progress<'_>,
-) -> (Profile, PackFile) {
+/// A profile with what [`attribute_packed`] gives it from.
+pub struct Packed {
+    /// The profile.
+    pub profile: Profile,
+    /// Not yet written.
+    pub pack: PackFile,
+    /// Files of code that samples met, but of which nothing is known: they are gone, or of another build than ran.
+    pub unusable: Vec<PathBuf>,
+}
+
+/// [`attribute`], and what gives the same profile without the modules' files.
+pub fn attribute_and_pack(measurement: &Measurement, options: &AttributeOptions, progress: Progress<'_>) -> Packed {
     let mut found = Attribution::new(measurement);
     found.code.read(options, progress);
     let (mut profile, notes) = found.profile(measurement);
@@ -58,7 +65,7 @@ pub fn attribute_and_pack(
     };
     let pack = PackFile::new(&measurement.directory, |writer| facts.write(writer));
     profile.info.notes.extend(notes);
-    (profile, pack)
+    Packed { profile, pack, unusable: found.code.unusable() }
 }
 
 /// The profile of a measurement with a pack: no module is read.

@@ -15,6 +15,7 @@ mod module;
 mod nest;
 mod normalise;
 mod same;
+mod same_line;
 mod scope_tree;
 mod steps;
 #[cfg(test)]

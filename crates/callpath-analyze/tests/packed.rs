@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use callpath_analyze::attribute::{AttributeOptions, attribute_and_pack, attribute_packed, fuzz_pack};
+use callpath_analyze::attribute::{AttributeOptions, Packed, attribute_and_pack, attribute_packed, fuzz_pack};
 use callpath_analyze::names::ModuleNames;
 use callpath_db::{Metric, MetricId, Profile, ScopeKind};
 use callpath_format::address::{LinkAddr, RunAddr};
@@ -84,7 +84,8 @@ fn a_pack_gives_the_same_profile_without_the_program() {
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     let measured = measurement(&program, dir.path());
     let options = AttributeOptions { debug_roots: Vec::new(), vdso: None, cache: None };
-    let (profile, pack) = attribute_and_pack(&measured, &options, &mut |_, _| ());
+    let Packed { profile, pack, unusable } = attribute_and_pack(&measured, &options, &mut |_, _| ());
+    assert!(unusable.is_empty(), "{unusable:?}");
     let expected = shown(&profile);
     let kinds: Vec<ScopeKind> = profile.tree.nodes().map(|node| profile.tree.scope(node).kind).collect();
     for kind in [ScopeKind::Loop, ScopeKind::Inlined, ScopeKind::Line, ScopeKind::SystemCall, ScopeKind::Partial] {

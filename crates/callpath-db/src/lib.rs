@@ -25,11 +25,12 @@ mod tree;
 pub use callpath_schema::{ContextId, Formula, Metric, MetricId, MetricKind, MetricSource, MetricType, Value};
 pub use contexts::{Context, Contexts};
 pub use name::{Name, Strings};
-pub use pattern::{edits, kind_of_name, matches_glob};
+pub use pattern::{kind_of_name, matches_glob, nearest};
 pub use profile::Profile;
 pub use quality::{Handlers, Links, Quality};
 pub use query::{
-    Inlined, ProcedureCost, ProcessCost, Query, QueryError, Recursion, ThreadCost, View, ViewKind, ViewNode,
+    HandedOut, Inlined, ProcedureCost, ProcessCost, Query, QueryError, Recursion, Regions, ThreadCost, View, ViewKind,
+    ViewNode,
 };
 pub use rows::Row;
 pub use run::{CpuTime, ProcessInfo, RunInfo};

@@ -45,37 +45,64 @@ pub(crate) fn meant<'a>(wanted: &str, names: &[&'a str]) -> Vec<&'a str> {
 const SUGGESTED: usize = 5;
 
 /// Names are compared up to this length, so that an error takes no time.
-const COMPARED_CHARS: usize = 48;
+const COMPARED_CHARS: usize = 64;
 
-/// Those of `names` that are nearest to `wanted`, the nearest first: by the edits from it to one of their parts.
-pub(crate) fn nearest(wanted: &str, names: &[&str]) -> Vec<String> {
-    let lower = |text: &str| text.chars().take(COMPARED_CHARS).flat_map(char::to_lowercase).collect::<String>();
-    let target = lower(wanted);
-    let edits_to_part = |name: &str| {
-        let whole = edits(&target, &lower(name));
-        let parts = name.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|part| !part.is_empty());
-        parts.map(|part| edits(&target, &lower(part))).chain([whole]).min().unwrap_or(whole)
-    };
-    // An address is not what was mistyped.
-    let names = names.iter().filter(|name| !name.contains("+0x"));
-    let mut by_edits: Vec<(usize, &str)> = names.map(|name| (edits_to_part(name), *name)).collect();
-    by_edits.sort_unstable();
-    by_edits.dedup();
-    by_edits.into_iter().take(SUGGESTED).map(|(_, name)| name.to_owned()).collect()
+/// A name is near if so few edits lead to it: one for each three letters that were typed.
+fn most_edits(typed: &str) -> usize {
+    let len = typed.chars().count();
+    len.div_ceil(3).min(len.saturating_sub(1))
 }
 
-/// How many characters have to be changed, added or left out to make one text the other (the Levenshtein distance). Takes time in
-/// proportion to both lengths.
-pub fn edits(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
+/// Those of `names` that somebody who typed `wanted` may have meant, the nearest first; five at most, none if none is near. A name is as near
+/// as the nearest of its identifiers is to the last identifier of `wanted`, or as the names are as wholes.
+pub fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let lower = |text: &str| text.chars().take(COMPARED_CHARS).flat_map(char::to_lowercase).collect::<String>();
+    let identifiers = |name: &'a str| name.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+    let whole = lower(wanted);
+    let last = last_identifier(&whole);
+    let near = |typed: &str, name: &str| {
+        // The lengths alone tell most names from it.
+        let most = most_edits(typed);
+        let name = lower(name);
+        let may_be = typed.chars().count().abs_diff(name.chars().count()) <= most;
+        may_be.then(|| edits(typed, &name)).filter(|edits| *edits <= most)
+    };
+    let distance = |name: &'a str| {
+        let parts = identifiers(name).filter(|part| !part.is_empty()).filter_map(|part| near(last, part));
+        parts.chain(near(&whole, name)).min()
+    };
+    // An address is not what was mistyped.
+    let names = names.into_iter().filter(|name| !name.contains("+0x"));
+    // Of equals, the shortest.
+    let mut by_edits: Vec<(usize, usize, &str)> =
+        names.filter_map(|name| Some((distance(name)?, name.len(), name))).collect();
+    by_edits.sort_unstable();
+    by_edits.dedup();
+    by_edits.into_iter().take(SUGGESTED).map(|(.., name)| name.to_owned()).collect()
+}
+
+/// The name without what it belongs to, its parameters and its arguments: `run` of `pool::Worker<int>::run(long)`.
+fn last_identifier(name: &str) -> &str {
+    let bare = name.split('(').find(|part| !part.is_empty()).unwrap_or(name);
+    let bare = bare.split("::<").next().unwrap_or(bare);
+    let path = bare.trim_end_matches(':').rsplit("::").next().unwrap_or(bare);
+    path.split('<').find(|part| !part.is_empty()).unwrap_or(path)
+}
+
+/// How many characters have to be changed, added, left out or swapped with the next one to make one text the other (optimal string
+/// alignment). Takes time in proportion to both lengths.
+fn edits(from: &str, to: &str) -> usize {
+    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
+    let mut before = vec![0; to.len() + 1];
     let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+    for (i, &a) in from.iter().enumerate() {
+        let mut next = vec![i + 1; to.len() + 1];
         for (j, &b) in to.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+            let edited = (row[j] + usize::from(a != b)).min(next[j] + 1).min(row[j + 1] + 1);
+            let is_swapped = i > 0 && j > 0 && a == to[j - 1] && from[i - 1] == b;
+            next[j + 1] = if is_swapped { edited.min(before[j - 1] + 1) } else { edited };
         }
+        before = std::mem::replace(&mut row, next);
     }
     row[to.len()]
 }
@@ -146,8 +173,23 @@ mod tests {
         assert_eq!(meant("app::*", &names), ["app::main", "app::main::{{closure}}"]);
         assert_eq!(meant("char const*", &names), ["f(char const*)"]);
         assert_eq!(meant("", &names), [""; 0]);
-        assert_eq!(nearest("mian", &names)[0], "app::main");
-        assert_eq!(nearest("Domian", &names)[0], "domain");
+    }
+
+    #[test]
+    fn the_nearest_names() {
+        let names = ["main", "app::main", "domain", "compute_sum", "compute(int)", "a::compile", "x", "libc.so+0x1234"];
+        let near = |wanted| nearest(wanted, names);
+        assert_eq!(near("mian"), ["main", "app::main"]);
+        assert_eq!(near("Domian"), ["domain"]);
+        assert_eq!(near("comptue"), ["compute(int)", "a::compile"]);
+        // What it belongs to and its parameters do not make a name look like others.
+        assert_eq!(near("other::place::Worker<int>::comptue(int)"), ["compute(int)", "a::compile"]);
+        assert_eq!(near("b::compiel::<u8>")[0], "a::compile");
+        assert!(near("zzzzzzzz").is_empty() && near("").is_empty() && near("libc.so+0x1235").is_empty());
+        let wide = "é".repeat(100);
+        assert_eq!(nearest(&wide, [wide.as_str(), "e"])[..], [wide.as_str()]);
+        let many: Vec<String> = (10..99).map(|number| format!("worker{number}")).collect();
+        assert_eq!(nearest("worker1", many.iter().map(String::as_str)).len(), SUGGESTED);
     }
 
     #[test]

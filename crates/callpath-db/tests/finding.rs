@@ -145,7 +145,7 @@ fn an_unknown_name_is_an_error_with_near_ones() {
     let profile = profile(PATHS);
     let asked = |query: Query| profile.view(&query).map(|_| ()).map_err(|error| error.to_string());
     let error = asked(Query { focus: names(&["prase"]), ..context() }).unwrap_err();
-    assert!(error.starts_with("failed to find a procedure \"prase\"; similar names: parse, "), "{error}");
+    assert_eq!(error, "failed to find a procedure \"prase\"; similar names: parse");
     // A name that is there, but on no path that is left.
     let query = Query { focus: names(&["strcmp"]), ignore: names(&["parse", "sort"]), ..context() };
     assert!(matches!(profile.view(&query), Err(QueryError::NoSuchProcedure { .. })));
@@ -281,6 +281,9 @@ fn regions_stay_apart_where_it_is_not_known_who_called_them() {
         let fold = vec![ScopeKind::Thread];
         let [met, apart] = [true, false].map(|regions_meet| {
             let view = profile.view(&Query { regions_meet, fold: fold.clone(), ..context() }).expect("a view");
+            // The first has two callers: the view says what that is about.
+            let several = if regions_meet && caller.contains("p!b") { 8 } else { 0 };
+            assert_eq!((view.regions.met, view.regions.several_callers), (false, several), "{caller}");
             support::shown(&view, &profile)
         });
         assert_eq!(met, apart, "{caller}");
@@ -325,4 +328,17 @@ fn nested_regions_meet_from_outside_in() {
                     f 4 4 4
         ",
     );
+}
+
+/// Of hundreds of threads each is below the threshold, but twenty are shown.
+#[test]
+fn the_costliest_threads_are_shown_however_little_they_are() {
+    let samples: String = (1..=300).map(|tid| format!("$p.1 > %t.{tid} > f = {}\n", 1000 + tid)).collect();
+    let profile = profile(&samples);
+    let view = profile.view(&Query { per_thread: true, min_share: 0.01, ..context() }).expect("a view");
+    let threads = view.nodes.iter().filter(|node| node.scope.kind == ScopeKind::Thread);
+    let ids: Vec<u64> = threads.map(|node| node.scope.discriminator).collect();
+    assert!(ids.into_iter().eq((281..=300).rev()));
+    let rest = view.children(1).find(|child| view.nodes[*child].scope.kind == ScopeKind::Pruned).expect("a rest");
+    assert_eq!(view.nodes[rest].scope.discriminator, 280);
 }

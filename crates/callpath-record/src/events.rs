@@ -16,6 +16,7 @@ use callpath_format::shared::Settings;
 use callpath_schema::{Metric, MetricId};
 use callpath_target::{EventSpec, Every};
 
+pub use period::HIGHEST_RATE;
 use period::{clock_period, clock_period_in_range, counter_period, period_of_rate, rate_in_range};
 
 pub use clock::Clock;
@@ -99,6 +100,9 @@ pub struct Unsaid {
 pub fn parse_events(texts: &[String], usual: Unsaid) -> Result<(Vec<Event>, u64), EventError> {
     let mut events: Vec<Event> = Vec::new();
     let mut clock_period = None;
+    if let Some(group) = texts.iter().find(|text| text.contains(['{', '}'])) {
+        return Err(EventError::Group { group: group.clone(), list: without_groups(group) });
+    }
     for text in texts.iter().flat_map(|text| split_list(text)) {
         let (event, its_period) = parse_event(text, usual)?;
         if events.iter().any(|e| e.name == event.name) {
@@ -130,6 +134,29 @@ fn split_list(text: &str) -> Vec<&str> {
         c == ',' && !is_inside
     })
     .collect()
+}
+
+/// The events of perf's groups (`{a,b}:u`) as a list (`a:u,b:u`). `S`, by which the first event alone is sampled, means nothing in a list.
+fn without_groups(text: &str) -> String {
+    let mut list = Vec::new();
+    for (number, part) in text.split('{').enumerate() {
+        let (events, behind) = if number == 0 { ("", part) } else { part.split_once('}').unwrap_or((part, "")) };
+        let (modifiers, others) = match behind.strip_prefix(':') {
+            Some(behind) => behind.split_once(',').unwrap_or((behind, "")),
+            None => ("", behind),
+        };
+        let modifiers = modifiers.replace('S', "");
+        for event in split_list(events).into_iter().filter(|event| !event.is_empty()) {
+            // Clocks have none.
+            let modifiers = if Clock::of_name(event).is_some() { "" } else { &*modifiers };
+            let colon = if modifiers.is_empty() || event.contains(':') { "" } else { ":" };
+            list.push(format!("{event}{colon}{modifiers}"));
+        }
+        list.extend(
+            split_list(others).into_iter().filter(|event| !event.is_empty()).map(|event| event.replace('}', "")),
+        );
+    }
+    list.join(",")
 }
 
 /// One event, and its period in nanoseconds if it is a clock that has one.

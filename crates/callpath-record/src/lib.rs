@@ -41,7 +41,7 @@ mod unmeasured;
 mod worker_pool;
 
 pub use error::RecordError;
-pub use events::{Clock, Event, EventError, MAX_EVENTS, Unsaid, parse_events};
+pub use events::{Clock, Event, EventError, HIGHEST_RATE, MAX_EVENTS, Unsaid, parse_events};
 pub use fuzzing::fuzz_arena;
 pub use offered::{Offer, offered_events};
 pub use output::Destination;

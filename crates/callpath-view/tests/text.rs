@@ -6,7 +6,7 @@ mod synthetic;
 
 use std::path::Path;
 
-use callpath_db::{Links, Metric, MetricId, NodeId, Profile, Query, Scope, ScopeKind, ViewKind};
+use callpath_db::{Inlined, Links, Metric, MetricId, NodeId, Profile, Query, Scope, ScopeKind, ViewKind};
 use callpath_view::text::{self, TextOptions};
 
 #[track_caller]
@@ -171,7 +171,8 @@ fn a_selection_is_named() {
     assert!(text.starts_with("  shown: 3 of 4 processes, 99.0% of the cpu-time measured\n"), "{text}");
     assert!([11, 12, 13].iter().all(|pid| text.contains(&format!("  cc1 ({pid})\n"))), "{text}");
     let one = view(&profile, ViewKind::Flat, &options("13"));
-    assert!(one.starts_with("Modules and procedures of process 13 by cpu-time"), "{one}");
+    assert!(one.starts_with("  shown: 1 of 4 processes, 33.0% of the cpu-time measured\n\nModules and"), "{one}");
+    assert!(one.contains("\nModules and procedures of process 13 by cpu-time"), "{one}");
 }
 
 /// The lines below `Hottest path`, up to the empty one.
@@ -201,6 +202,169 @@ fn the_hottest_path_goes_to_a_leaf() {
     assert_eq!(path.len(), 7, "{text}");
     assert!(path[0].starts_with(" 50.") && path[0].ends_with("%  f0 › gaps.rs:10"), "{text}");
     assert!(path[6].ends_with("  f6 › gaps.rs:16") && text.contains("in gaps.rs:16\n"), "{text}");
+}
+
+#[test]
+fn the_hottest_path_says_where_its_cost_stays() {
+    let mut profile = Profile::new(vec![Metric::of(MetricId::CPU_TIME)]);
+    let mut node = NodeId::ROOT;
+    for (name, cost) in [("main", 0), ("work", 827), ("copy", 0), ("leaf", 3)] {
+        let name = profile.strings.intern(name);
+        node = profile.tree.child(node, Scope::new(ScopeKind::Procedure, name));
+        profile.tree.add(node, &[cost]);
+        if name == profile.strings.intern("main") {
+            let other = Scope::new(ScopeKind::Procedure, profile.strings.intern("other"));
+            let other = profile.tree.child(node, other);
+            profile.tree.add(other, &[170]);
+        }
+    }
+    let text = report(&profile, &TextOptions::default());
+    assert!(text.contains("\nHottest path: 82.7% of cpu-time in work itself\n"), "{text}");
+    assert_eq!(hottest_path(&text), ["100.0%  main", " 83.0%  work  (82.7% self)", "  0.3%  copy › leaf"], "{text}");
+}
+
+/// Every line of a tree's rows: the level of its row, read off its marks, and its name.
+fn levels(text: &str) -> Vec<(usize, String)> {
+    let rows =
+        text.lines().skip_while(|line| !line.contains("  call path")).skip(1).take_while(|line| !line.is_empty());
+    rows.map(|line| {
+        let marks: String = line.chars().skip(26).collect();
+        let (begins, marks) = match marks.split_once("… ").filter(|(level, _)| level.parse::<usize>().is_ok()) {
+            Some((level, marks)) => (level.parse().unwrap(), marks),
+            None => (1, &*marks),
+        };
+        match marks.chars().position(|c| "├└".contains(c)) {
+            Some(column) => (begins + column / 2 + 1, marks.chars().skip(column + 2).collect()),
+            None => (begins, marks.into()),
+        }
+    })
+    .collect()
+}
+
+/// The deeper the tree, the more often its drawing begins at the left again.
+#[test]
+fn each_rows_parent_is_seen_on_the_page() {
+    let mut random = fastrand::Rng::with_seed(315);
+    for round in 0..300 {
+        let mut profile = Profile::new(vec![Metric::of(MetricId::CPU_TIME)]);
+        let mut parents: Vec<(NodeId, String)> = vec![(NodeId::ROOT, "all".into())];
+        let mut expected = std::collections::HashMap::new();
+        let deep = random.usize(1..60);
+        for number in 0..random.usize(2..150) {
+            let last = parents.len() - 1;
+            let above = if random.u8(..10) < 8 { last } else { last - random.usize(..=last.min(deep)) };
+            let (parent, above) = parents[above].clone();
+            let name = format!("f{number}");
+            let scope = Scope::new(ScopeKind::Procedure, profile.strings.intern(&name));
+            let node = profile.tree.child(parent, scope);
+            profile.tree.add(node, &[random.u64(1000..100_000)]);
+            expected.insert(name.clone(), above);
+            parents.push((node, name));
+        }
+        let width = [48, 60, 100][round % 3];
+        let query = Query { min_share: 0.0, ..TextOptions::default().query };
+        let options = TextOptions { whole: true, width, query, max_lines: usize::MAX, ..TextOptions::default() };
+        let text = view(&profile, ViewKind::Context, &options);
+        let rows = levels(&text);
+        let mut seen = 0;
+        for (index, (level, name)) in rows.iter().enumerate().filter(|(_, (level, _))| *level > 1) {
+            let parent = rows[..index].iter().rev().find(|(above, _)| above + 1 == *level);
+            assert_eq!(parent.map(|(_, parent)| parent), expected.get(name), "{name}: {text}");
+            seen += 1;
+        }
+        assert!(seen + 1 >= expected.len(), "{text}");
+        let is_deep = rows.iter().any(|(level, _)| *level > width / 6 + 1);
+        let behind = format!("right behind {}… hangs on", width / 6 + 1);
+        assert_eq!(text.replace('\n', " ").contains(&behind), is_deep, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= width.max(80)), "{text}");
+    }
+}
+
+/// The heads of columns are what the numbers below them are.
+#[test]
+fn heads_name_what_their_numbers_are() {
+    const NAME: &str = "liblzma.so.5+0x15f90";
+    let profile = synthetic::xz();
+    let of = |kind: ViewKind, procedure: Option<&str>| {
+        let query = Query { procedure: procedure.map(str::to_owned), ..TextOptions::default().query };
+        view(&profile, kind, &TextOptions { query, ..TextOptions::default() })
+    };
+    let procedures = profile.procedures(&Query::default(), Inlined::default()).expect("procedures");
+    let costs = procedures.iter().find(|p| profile.strings.get(p.scope.name) == NAME).expect("a procedure");
+    let total: u64 = procedures.iter().map(|procedure| procedure.self_cost[0]).sum();
+    assert_ne!(costs.self_cost[0], costs.inclusive[0]);
+    let row = |text: &str| -> (String, f64) {
+        let head = text.lines().find(|line| line.contains("procedure, and below")).expect("a head");
+        let row = text.lines().find(|line| line.get(18..).is_some_and(|name| name.starts_with(NAME))).expect(text);
+        let share = row.trim_start().split('%').next().unwrap_or_default();
+        (head.split_whitespace().next().unwrap_or_default().into(), share.parse().expect(text))
+    };
+    let (head, share) = row(&of(ViewKind::Callers, None));
+    assert_eq!((head.as_str(), share), ("self", (1000.0 * costs.self_cost[0] as f64 / total as f64).round() / 10.0));
+    // The whole is what goes through the procedure.
+    let text = of(ViewKind::Callers, Some(NAME));
+    assert!(
+        text.starts_with("  shown: 94.2% of ") && text.contains("\nCallers of liblzma.so.5+0x15f90 by cpu-time"),
+        "{text}"
+    );
+    assert_eq!(row(&text), ("total".into(), 100.0));
+    assert!(of(ViewKind::Flat, Some(NAME)).contains("\nModules and procedures below liblzma.so.5+0x15f90 by "));
+}
+
+/// What a procedure's callees returned is no count of its own returns.
+#[test]
+fn callers_of_a_procedure_have_no_cost_per_return() {
+    let returns = Metric::sum("returns", "count");
+    let time = Metric::of(MetricId::CPU_TIME);
+    let mut profile = Profile::new(vec![time.clone(), returns.clone(), Metric::per_own(&time, &returns)]);
+    let [main, leaf] = ["main", "leaf"].map(|name| Scope::new(ScopeKind::Procedure, profile.strings.intern(name)));
+    let main = profile.tree.child(NodeId::ROOT, main);
+    profile.tree.add(main, &[1_000_000, 1, 0]);
+    let leaf = profile.tree.child(main, leaf);
+    profile.tree.add(leaf, &[1_000_000, 999, 0]);
+    let query = Query { procedure: Some("main".into()), ..TextOptions::default().query };
+    let text = view(&profile, ViewKind::Callers, &TextOptions { query, ..TextOptions::default() });
+    assert!(!text.contains("1,000") && !text.contains(" 999 "), "{text}");
+}
+
+#[test]
+fn procedures_of_a_list_never_look_the_same() {
+    let mut profile = Profile::new(vec![Metric::of(MetricId::CPU_TIME)]);
+    let long = |number: u32| {
+        format!(
+            "the_name_of_a_space::Template<std::pair<int, std::array<char, {number}> >, std::less<int> >::member(int, int, int)"
+        )
+    };
+    let files = ["/src/a/mod.rs", "/src/b/mod.rs"].map(|file| profile.strings.intern(file));
+    for (number, address) in [(3u32, 0x10u64), (4, 0x20), (5, 0x30)] {
+        let scope = Scope::new(ScopeKind::Procedure, profile.strings.intern(&long(number)));
+        let node = profile.tree.child(NodeId::ROOT, Scope { address: Some(address), ..scope });
+        profile.tree.add(node, &[1000 + address]);
+    }
+    for (file, address) in files.into_iter().zip([0x40, 0x50]) {
+        let scope = Scope::new(ScopeKind::Procedure, profile.strings.intern("visit"));
+        let scope = Scope { file: Some(file), line: Some(7), address: Some(address), ..scope };
+        let node = profile.tree.child(NodeId::ROOT, scope);
+        profile.tree.add(node, &[1000 + address]);
+    }
+    for width in [60, 80, 100] {
+        let text = report(&profile, &TextOptions { width, ..TextOptions::default() });
+        let list = text.lines().skip_while(|line| !line.starts_with("Procedures by self")).skip(2);
+        let mut names: Vec<&str> = list.take_while(|line| !line.is_empty()).map(|line| &line[26..]).collect();
+        names.sort_unstable();
+        let count = names.len();
+        names.dedup();
+        assert_eq!((names.len(), count), (5, 5), "{text}");
+        assert!(names.contains(&"visit at mod.rs:7 at 0x40") || names.contains(&"visit at 0x40"), "{text}");
+    }
+}
+
+#[test]
+fn what_is_hidden_is_named() {
+    let query = Query { hide: vec!["lzma_code".into(), "xz+0x4a10".into()], ..TextOptions::default().query };
+    let text = report(&synthetic::xz(), &TextOptions { query, ..TextOptions::default() });
+    let title = "\nCall paths by cpu-time (below 1% left out, frames of lzma_code and xz+0x4a10 hidden)\n";
+    assert!(text.contains(title), "{text}");
 }
 
 /// A path of calls and the branches beside it: `depth` levels of f, each calling g and h as well.

@@ -11,7 +11,7 @@ mod wrapped;
 
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use command::Command;
 use outcome::Outcome;
@@ -41,6 +41,26 @@ fn no_command(error: &clap::Error) -> Outcome {
     }
 }
 
+/// Hidden options mean nothing here: an error of `command` does not suggest them.
+fn without_hidden(mut error: clap::Error, command: &clap::Command) -> clap::Error {
+    if let Some(ContextValue::String(suggested)) = error.get(ContextKind::SuggestedArg) {
+        let suggested = suggested.trim_start_matches('-').to_owned();
+        let is_it = |option: &&clap::Arg| option.get_long() == Some(&*suggested);
+        if command.get_arguments().find(is_it).is_some_and(clap::Arg::is_hide_set) {
+            error.remove(ContextKind::SuggestedArg);
+        }
+    }
+    error
+}
+
+/// The subcommand that was typed, else the whole command.
+fn typed_command() -> clap::Command {
+    let command = Arguments::command();
+    let word = std::env::args_os().nth(1);
+    let subcommand = word.and_then(|word| command.find_subcommand(word).cloned());
+    subcommand.unwrap_or(command)
+}
+
 /// clap's error as a line: what is wrong and what similar names exist, then the command that prints help.
 fn in_a_line(said: &str) -> String {
     let said = said.strip_prefix("error: ").unwrap_or(said);
@@ -61,7 +81,7 @@ fn main() -> ExitCode {
     memory::begin(if is_record() { command::RECORD_FAILED } else { 1 });
     let outcome = match Arguments::try_parse() {
         Ok(arguments) => arguments.command.run(),
-        Err(error) => no_command(&error),
+        Err(error) => no_command(&without_hidden(error, &typed_command())),
     };
     match outcome {
         Ok(status) => ExitCode::from(status),
@@ -80,5 +100,24 @@ mod tests {
     #[test]
     fn no_option_stands_in_the_way_of_another() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn hidden_options_are_not_suggested() {
+        let command = Arguments::command();
+        let record = command.find_subcommand("record").expect("a subcommand");
+        for (typed, suggested) in [
+            ("--call-grpah", None),
+            ("--pre-thread", None),
+            ("--quite", Some("--quiet")),
+            ("--outptu", Some("--output")),
+        ] {
+            let error = Arguments::try_parse_from(["callpath", "record", typed, "ls"]).err().expect("an error");
+            let said = in_a_line(&without_hidden(error, record).render().to_string());
+            assert!(said.starts_with(&format!("unexpected argument '{typed}' found")), "{said}");
+            let similar = suggested.map(|option| format!("; a similar argument exists: '{option}'"));
+            assert_eq!(said.contains("similar"), similar.is_some(), "{said}");
+            assert!(similar.is_none_or(|similar| said.contains(&similar)), "{said}");
+        }
     }
 }

@@ -20,12 +20,17 @@ const STACK_LEN: usize = 512 << 10;
 
 /// Says how the command is to end for want of memory, and takes what cannot be refused later.
 pub(crate) fn begin(status: u8) {
-    STATUS.store(status.into(), Ordering::Relaxed);
+    end_with(status);
     if is_space_limited() {
         // SAFETY: only says how the C library is to allocate, before there is a second thread.
         unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
     }
     std::hint::black_box(&mut [0u8; STACK_LEN]);
+}
+
+/// Changes how the command is to end for want of memory.
+pub(crate) fn end_with(status: u8) {
+    STATUS.store(status.into(), Ordering::Relaxed);
 }
 
 /// Whether address space is limited. The C library would reserve 64 MiB of it for

@@ -139,8 +139,10 @@ pub(crate) struct Pager {
     /// The command line.
     name: OsString,
     child: Child,
-    /// Gone when all is written.
+    /// Gone when all is written, or nothing reads it any more.
     input: Option<io::BufWriter<ChildStdin>>,
+    /// What was written: it is shown without the pager if that cannot be run.
+    written: Vec<u8>,
 }
 
 impl Pager {
@@ -156,41 +158,58 @@ impl Pager {
         // SAFETY: no handler is installed.
         unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
         let input = child.stdin.take().map(io::BufWriter::new);
-        Ok(Pager { name: name.to_owned(), child, input })
+        Ok(Pager { name: name.to_owned(), child, input, written: Vec::new() })
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.written.extend_from_slice(bytes);
         let Some(input) = &mut self.input else { return Ok(()) };
         match input.write_all(bytes) {
-            // It was left early, or has never run.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => self.end().and(Err(error)),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                self.close();
+                // Left early by its user, who wants no more; or it has never run, and all of the text is still to be shown.
+                if self.has_run()? { Err(error) } else { Ok(()) }
+            }
             result => result,
         }
     }
 
-    /// Waits until its user has seen enough.
-    fn end(&mut self) -> io::Result<()> {
-        let flushed = self.input.take().map_or(Ok(()), |mut input| {
-            let flushed = input.flush();
+    fn close(&mut self) {
+        if let Some(input) = self.input.take() {
             // What is still in it no one reads.
             drop(input.into_parts());
-            flushed
-        });
-        // A shell's words for a command that cannot be run or found.
-        match self.child.wait()?.code() {
-            Some(126 | 127) => {
-                let name = self.name.to_string_lossy();
-                Err(io::Error::other(format!("the pager `{name}` cannot be run; try --no-pager")))
-            }
-            _ => flushed,
         }
+    }
+
+    /// Waits until its user has seen enough; whether it could be run at all, by the shell's words for that.
+    fn has_run(&mut self) -> io::Result<bool> {
+        Ok(!matches!(self.child.wait()?.code(), Some(126 | 127)))
+    }
+
+    /// Waits until its user has seen enough. Without a pager that can be run, the text is shown as it is.
+    fn end(&mut self) -> io::Result<()> {
+        let flushed = self.input.as_mut().map_or(Ok(()), Write::flush);
+        self.close();
+        if self.has_run()? {
+            return flushed;
+        }
+        let text = std::mem::take(&mut self.written);
+        if text.is_empty() {
+            return Ok(());
+        }
+        let name = self.name.to_string_lossy();
+        output::say(format_args!("the pager `{name}` cannot be run ($CALLPATH_PAGER, $PAGER); --no-pager starts none"));
+        let mut out = output::stdout();
+        out.write_all(&text)?;
+        out.flush()
     }
 }
 
 impl Drop for Pager {
     fn drop(&mut self) {
         // Whatever it says: another error is on its way, or all has been said.
-        drop(self.end());
+        self.close();
+        drop(self.has_run());
     }
 }
 

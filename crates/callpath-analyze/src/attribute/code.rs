@@ -42,6 +42,13 @@ pub(super) struct Code {
     pub(super) stopped_outside: u64,
 }
 
+impl Code {
+    /// Files of which nothing is known, though samples met their code.
+    pub(super) fn unusable(&self) -> Vec<PathBuf> {
+        self.modules.iter().filter(|module| module.is_unusable()).map(|module| module.key.0.clone()).collect()
+    }
+}
+
 pub(super) struct ModuleCode {
     pub(super) key: ModuleKey,
     /// Identifies the module in the ids of contexts, on any machine: the build-id
@@ -316,6 +323,12 @@ impl ModuleCode {
     /// Its file belongs to another build than the one that ran.
     pub(super) fn was_replaced(&self) -> bool {
         self.names.as_ref().is_some_and(|names| names.replacement().is_some())
+    }
+
+    /// It is a file that should have been read and was not, or not in the build that ran.
+    fn is_unusable(&self) -> bool {
+        let is_file = self.key.0.is_absolute() && !self.ours && !self.addresses.is_empty();
+        is_file && self.names.as_ref().is_some_and(|names| !names.is_usable())
     }
 
     pub(super) fn file_name(&self) -> String {

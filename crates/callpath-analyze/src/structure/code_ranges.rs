@@ -24,13 +24,57 @@ pub(super) struct CodeRange {
     pub(super) block: u32,
     /// Index in [`Source::contexts`].
     pub(super) context: u32,
+    /// Of [`Source::calls`], the one that it is the code of.
+    call: u32,
     pub(super) location: Option<SourceLocation>,
+    /// The columns of its line that it was made of.
+    pub(super) columns: Columns,
     /// The block's last instruction is in it.
     pub(super) ends_block: bool,
     /// Nothing says that its line begins here: it is that of the code before the
     /// block, of which control may know nothing.
     pub(super) is_inherited: bool,
 }
+
+/// Columns of one line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Columns {
+    /// From 1; 0 where the compiler does not say.
+    pub(super) first: u32,
+    /// Not smaller.
+    pub(super) last: u32,
+}
+
+impl Columns {
+    pub(super) fn one(column: u32) -> Columns {
+        Columns { first: column, last: column }
+    }
+
+    /// These, the others, and what is between them.
+    fn with(self, other: Columns) -> Columns {
+        match (self.first, other.first) {
+            (_, 0) => self,
+            (0, _) => other,
+            _ => Columns { first: self.first.min(other.first), last: self.last.max(other.last) },
+        }
+    }
+}
+
+/// A call that was inlined, as the compiler recorded it: a context may have several, of one line.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    /// The call that it was made in; of the host itself.
+    parent: u32,
+    context: u32,
+    /// In the line of its call site; 0 where the compiler does not say.
+    column: u32,
+}
+
+/// The call of the host, which nothing inlined.
+const HOST_CALL: u32 = 0;
+
+/// Calls that are nested deeper are not looked through for a column.
+const CALLS_OUTWARDS: usize = 64;
 
 /// Whose code a code range is: the host procedure, or a procedure that was inlined.
 #[derive(Clone, Debug, Default)]
@@ -75,6 +119,8 @@ pub(super) struct Source {
     pub(super) contexts: Vec<Context>,
     /// How they nest: see [`Source::settle`].
     pub(super) nest: Nest,
+    /// Calls that were inlined, the host first.
+    calls: Vec<Call>,
     /// By ascending address.
     pub(super) code_ranges: Vec<CodeRange>,
 }
@@ -114,7 +160,8 @@ pub(super) struct ProcedureLoops<'p> {
 
 /// Cuts the code of `graph`. `unit_at` gives the unit that holds an address.
 pub(super) fn cut(graph: &ProcedureGraph, unit_at: impl Fn(LinkAddr) -> Option<Rc<UnitScopes>>) -> Source {
-    let mut source = Source { contexts: vec![Context::default()], ..Source::default() };
+    let host = Call { parent: HOST_CALL, context: HOST, column: 0 };
+    let mut source = Source { contexts: vec![Context::default()], calls: vec![host], ..Source::default() };
     let entry_unit = unit_at(graph.entry);
     if let Some(unit) = &entry_unit
         && let Some(origin) = unit.procedure_at(graph.entry).and_then(|host| host.origin)
@@ -133,7 +180,9 @@ pub(super) fn cut(graph: &ProcedureGraph, unit_at: impl Fn(LinkAddr) -> Option<R
                 code: block.code.clone(),
                 block: number,
                 context: HOST,
+                call: HOST_CALL,
                 location: None,
+                columns: Columns::one(0),
                 ends_block: false,
                 is_inherited: false,
             }),
@@ -174,7 +223,7 @@ type CallKey = (u32, u64, u32, Option<SourceLocation>);
 struct Cutter<'a> {
     source: &'a mut Source,
     known: &'a mut FxHashMap<CallKey, u32>,
-    /// The contexts of scopes that were met.
+    /// The calls of scopes that were met.
     of_scopes: &'a mut FxHashMap<(UnitId, ScopeId), u32>,
     /// Where the fragment begins that is being cut.
     fragment: LinkAddr,
@@ -186,8 +235,10 @@ impl Cutter<'_> {
         if let Some(last) = self.source.code_ranges.last_mut()
             && (last.block, last.context, last.location) == (range.block, range.context, range.location)
             && (last.code.end, last.is_inherited) == (range.code.start, range.is_inherited)
+            && last.call == range.call
         {
             last.code.end = range.code.end;
+            last.columns = last.columns.with(range.columns);
             return;
         }
         self.source.code_ranges.push(range);
@@ -211,7 +262,8 @@ impl Cutter<'_> {
         cuts.dedup();
         for (index, &start) in cuts.iter().enumerate() {
             let end = cuts.get(index + 1).copied().unwrap_or(code.end);
-            let context = unit.scope_at(start).map_or(HOST, |scope| self.context(unit, scope));
+            let call = unit.scope_at(start).map_or(HOST_CALL, |scope| self.call(unit, scope));
+            let context = self.source.calls.get(call as usize).map_or(HOST, |call| call.context);
             // A line that began before the fragment is that of another
             // procedure: gcc says none where a cold part begins.
             let run = unit.line_at(start);
@@ -222,27 +274,30 @@ impl Cutter<'_> {
                 code: start..end,
                 block: number,
                 context,
+                call,
                 location,
+                columns: Columns::one(run.map_or(0, |run| run.column)),
                 ends_block: false,
                 is_inherited,
             });
         }
     }
 
-    /// The context of a scope. Scopes that a person cannot tell apart are one.
-    fn context(&mut self, unit: &UnitScopes, scope: ScopeId) -> u32 {
+    /// The call that a scope is. In their contexts those that a person cannot tell apart are one.
+    fn call(&mut self, unit: &UnitScopes, scope: ScopeId) -> u32 {
         let mut calls: Vec<Scope<'_>> = Vec::new();
-        let mut context = HOST;
+        let mut number = HOST_CALL;
         let mut next = unit.scope(scope);
         while let Some(scope) = next.filter(|scope| scope.kind == ScopeKind::InlinedCall) {
             steps::take(1);
             if let Some(&known) = self.of_scopes.get(&(unit.id(), scope.id)) {
-                context = known;
+                number = known;
                 break;
             }
             next = scope.parent.and_then(|parent| unit.scope(parent));
             calls.push(scope);
         }
+        let mut context = self.source.calls.get(number as usize).map_or(HOST, |call| call.context);
         for scope in calls.into_iter().rev() {
             let call = scope.call;
             let call_site = call.and_then(|call| self.source.files.location(unit, call.file, call.line));
@@ -258,9 +313,11 @@ impl Cutter<'_> {
                     new
                 }
             };
-            self.of_scopes.insert((unit.id(), scope.id), context);
+            self.source.calls.push(Call { parent: number, context, column: call.map_or(0, |call| call.column) });
+            number = self.source.calls.len() as u32 - 1;
+            self.of_scopes.insert((unit.id(), scope.id), number);
         }
-        context
+        number
     }
 }
 
@@ -344,5 +401,18 @@ impl Source {
         }
         let inner = self.nest.towards(code_range.context, context)?;
         self.contexts.get(inner as usize)?.call_site
+    }
+
+    /// The columns of [`Source::location_in`].
+    pub(super) fn columns_in(&self, code_range: &CodeRange, context: u32) -> Columns {
+        if code_range.context == context {
+            return code_range.columns;
+        }
+        let call = |number: u32| self.calls.get(number as usize).copied();
+        let outwards = std::iter::successors(call(code_range.call), |inner| call(inner.parent));
+        let inner = outwards.take(CALLS_OUTWARDS).inspect(|_| steps::take(1)).find(|inner| {
+            inner.context != HOST && self.contexts.get(inner.context as usize).is_some_and(|its| its.parent == context)
+        });
+        Columns::one(inner.map_or(0, |inner| inner.column))
     }
 }

@@ -18,6 +18,7 @@ use super::code_ranges::{self, CodeRange, ProcedureLoops, Source};
 use super::infer::{Beginnings, infer};
 use super::normalise::normalise;
 use super::same::told_apart;
+use super::same_line::SameLines;
 use super::scope_tree::{Key, ScopeTree, build_scope_tree};
 use super::{ProcedureStructure, ScopedRange, SourceLocation, StaticKind, StaticScope, Way};
 use crate::permits::Permit;
@@ -274,7 +275,7 @@ fn finish(graph: &ProcedureGraph, source: Source, tree: &ScopeTree, way: Way) ->
                 let context = source.contexts.get(context as usize);
                 (kind, context, context.and_then(|context| context.location))
             }
-            Key::Loop(location) => (StaticKind::Loop { is_irreducible: node.is_irreducible }, None, Some(location)),
+            Key::Loop(location, _) => (StaticKind::Loop { is_irreducible: node.is_irreducible }, None, Some(location)),
             Key::LoopAt(_) => (StaticKind::Loop { is_irreducible: node.is_irreducible }, None, None),
         };
         number_of.insert(at, scopes.len() as u32);
@@ -291,10 +292,11 @@ fn finish(graph: &ProcedureGraph, source: Source, tree: &ScopeTree, way: Way) ->
         });
     }
     let mut scoped_ranges: Vec<ScopedRange> = Vec::new();
-    for (code_range, scope) in source.code_ranges.iter().zip(&tree.scopes) {
-        let scope = number_of.get(scope).copied();
+    for (code_range, &scope) in source.code_ranges.iter().zip(&tree.scopes) {
+        let key = tree.nodes[scope as usize].key;
+        let scope = number_of.get(&scope).copied();
         if let Some(here) = scope.and_then(|scope| scopes.get_mut(scope as usize)) {
-            find_column(here, &source, code_range);
+            find_column(&mut here.column, key, (&source, &tree.same_lines), code_range);
         }
         extend_lines(&mut scopes, scope, code_range.location);
         scoped_ranges.push(ScopedRange { code: code_range.code.clone(), scope, location: code_range.location });
@@ -339,18 +341,27 @@ fn finish(graph: &ProcedureGraph, source: Source, tree: &ScopeTree, way: Way) ->
     }
 }
 
-/// A loop begins in the first column of its line in which a statement of its own begins, or its test.
-fn find_column(scope: &mut StaticScope, source: &Source, code_range: &CodeRange) {
-    let StaticScope { kind: StaticKind::Loop { .. }, location: Some(location), column, .. } = scope else { return };
-    if code_range.location != Some(*location) {
+/// A loop begins in the first column of its line in which a statement of its own begins, or its test: of its part of
+/// the line if that has several loops.
+fn find_column(
+    column: &mut Option<NonZeroU16>,
+    key: Key,
+    (source, same_lines): (&Source, &SameLines),
+    code_range: &CodeRange,
+) {
+    let Key::Loop(location, first) = key else { return };
+    if code_range.location != Some(location) {
         return;
     }
+    let part = first.map(|first| same_lines.part(location, first));
     let begins = source.begins_in(code_range.block);
-    let first = begins.partition_point(|begin| begin.addr < code_range.code.start);
-    let begins = begins.iter().skip(first).take_while(|begin| begin.addr < code_range.code.end);
-    let its = begins.filter(|begin| begin.location == *location);
+    let before = begins.partition_point(|begin| begin.addr < code_range.code.start);
+    let begins = begins.iter().skip(before).take_while(|begin| begin.addr < code_range.code.end);
+    let its = begins.filter(|begin| begin.location == location);
+    let its = its.filter(|begin| part.is_none_or(|part| same_lines.part(location, begin.column) == part));
     // 0 is not a column.
-    let columns = its.filter_map(|begin| NonZeroU16::new(u16::try_from(begin.column).ok()?));
+    let columns = its.map(|begin| begin.column).chain(first);
+    let columns = columns.filter_map(|column| NonZeroU16::new(u16::try_from(column).ok()?));
     *column = columns.chain(*column).min();
 }
 

@@ -11,6 +11,10 @@ use super::{SourceLocation, steps};
 
 /// Applies both rules until nothing changes. `is_inferred`: of inlined code it is not known where it was called.
 pub(super) fn normalise(tree: &mut ScopeTree, source: &Source, is_inferred: bool) {
+    // Both are about what is in loops: most procedures have none.
+    if !tree.nodes.iter().any(|node| node.key.is_loop()) {
+        return;
+    }
     // Each round joins loops or moves lines inwards. The bound is for cases that were not foreseen.
     for _ in 0..64 {
         let joined = fuse(tree, source);
@@ -21,9 +25,16 @@ pub(super) fn normalise(tree: &mut ScopeTree, source: &Source, is_inferred: bool
     }
 }
 
+/// A line, or of one with several loops the part of one of them: see [`SameLines`](super::same_line::SameLines).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+struct Line {
+    location: SourceLocation,
+    part: u32,
+}
+
 /// The lines that stand directly in each scope. Not those on which procedures
 /// are opened: parameters are moved anywhere.
-fn direct_lines(tree: &ScopeTree, source: &Source) -> Vec<FxHashSet<SourceLocation>> {
+fn direct_lines(tree: &ScopeTree, source: &Source) -> Vec<FxHashSet<Line>> {
     let mut lines = vec![FxHashSet::default(); tree.nodes.len()];
     let is_body = |code_range: &CodeRange| {
         code_range.location.is_none_or(|location| !source.is_opening(code_range.context, location))
@@ -32,7 +43,7 @@ fn direct_lines(tree: &ScopeTree, source: &Source) -> Vec<FxHashSet<SourceLocati
         source.code_ranges.iter().zip(&tree.scopes).filter(|(code_range, _)| is_body(code_range))
     {
         if let (Some(location), Some(lines)) = (code_range.location, lines.get_mut(scope as usize)) {
-            lines.insert(location);
+            lines.insert(Line { location, part: tree.same_lines.part_of(code_range) });
         }
     }
     lines
@@ -49,7 +60,7 @@ fn fuse(tree: &mut ScopeTree, source: &Source) -> bool {
             continue;
         }
         // Of each line, the first loop with it.
-        let mut first_with: FxHashMap<SourceLocation, u32> = FxHashMap::default();
+        let mut first_with: FxHashMap<Line, u32> = FxHashMap::default();
         for &candidate in &loops {
             let own = tree.own_lines(candidate, &lines);
             for line in &own {
@@ -95,7 +106,8 @@ fn sink(tree: &mut ScopeTree, source: &Source, is_inferred: bool) -> bool {
     let mut moved = false;
     for (index, code_range) in source.code_ranges.iter().enumerate() {
         let Some((location, &scope)) = code_range.location.zip(tree.scopes.get(index)) else { continue };
-        if let Some(&deep) = below.get(scope as usize).and_then(|found| found.get(&Held::Line(location)))
+        let line = Line { location, part: tree.same_lines.part_of(code_range) };
+        if let Some(&deep) = below.get(scope as usize).and_then(|found| found.get(&Held::Line(line)))
             && !tree.is_test_around(scope, location)
         {
             tree.scopes[index] = deep;
@@ -124,7 +136,7 @@ fn sink(tree: &mut ScopeTree, source: &Source, is_inferred: bool) -> bool {
 /// What stands once in the source.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Held {
-    Line(SourceLocation),
+    Line(Line),
     Call(Key),
 }
 
@@ -186,18 +198,18 @@ impl ScopeTree {
     }
 
     /// The line stands directly in the scope, or in a loop around it.
-    fn is_line_around(&self, scope: u32, location: SourceLocation, lines: &[FxHashSet<SourceLocation>]) -> bool {
-        self.outwards(scope).any(|around| lines.get(around as usize).is_some_and(|lines| lines.contains(&location)))
+    fn is_line_around(&self, scope: u32, line: Line, lines: &[FxHashSet<Line>]) -> bool {
+        self.outwards(scope).any(|around| lines.get(around as usize).is_some_and(|lines| lines.contains(&line)))
     }
 
     /// The scope is in a loop whose test stands in that line.
     fn is_test_around(&self, scope: u32, location: SourceLocation) -> bool {
-        let test = Key::Loop(location);
-        self.outwards(scope).any(|around| self.nodes.get(around as usize).is_some_and(|node| node.key == test))
+        let is_test = |key: Key| matches!(key, Key::Loop(test, _) if test == location);
+        self.outwards(scope).any(|around| self.nodes.get(around as usize).is_some_and(|node| is_test(node.key)))
     }
 
     /// The lines of a loop and of the loops in it, in order.
-    fn own_lines(&self, scope: u32, lines: &[FxHashSet<SourceLocation>]) -> Vec<SourceLocation> {
+    fn own_lines(&self, scope: u32, lines: &[FxHashSet<Line>]) -> Vec<Line> {
         let mut found = Vec::new();
         let mut pending = vec![scope];
         while let Some(scope) = pending.pop() {

@@ -16,6 +16,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::code_ranges::{CodeRange, HOST, ProcedureLoops, Source};
 use super::loop_location::LoopLocation;
 use super::same::find_same;
+use super::same_line::{Located, SameLines};
 use super::{SourceLocation, steps};
 
 /// A loop lies in an inlined call that so much of its code is in: the compiler moves some from around it into it.
@@ -40,15 +41,23 @@ pub(super) enum Key {
     Host,
     /// Of [`Source::contexts`].
     Context(u32),
-    /// By the line of its test.
-    Loop(SourceLocation),
+    /// By the line of its test, and by its first column if other loops of the source are beside it on that.
+    Loop(SourceLocation, Option<u32>),
     /// By its header.
     LoopAt(LinkAddr),
 }
 
 impl Key {
     pub(super) fn is_loop(self) -> bool {
-        matches!(self, Key::Loop(_) | Key::LoopAt(_))
+        matches!(self, Key::Loop(..) | Key::LoopAt(_))
+    }
+
+    /// Of loops: they have one line, or without lines one header.
+    fn is_of_line(self, other: Key) -> bool {
+        match (self, other) {
+            (Key::Loop(here, _), Key::Loop(there, _)) => here == there,
+            _ => self == other,
+        }
     }
 }
 
@@ -59,6 +68,8 @@ pub(super) struct ScopeTree {
     pub(super) nodes: Vec<Node>,
     /// By the code range's index.
     pub(super) scopes: Vec<u32>,
+    /// The lines with several loops.
+    pub(super) same_lines: SameLines,
     /// The child of a node, by what its children are indexed under, that has a key: no two have the same.
     pub(super) known: FxHashMap<(u32, Key), u32>,
     /// For each node, what its children are indexed under.
@@ -129,9 +140,14 @@ pub(super) fn build_scope_tree(of: ProcedureLoops<'_>, is_inferred: bool) -> Sco
         });
     }
     find_same(of, &code_ranges_of, &mut placements);
-    let mut builder = Builder::new(graph, source);
+    let located = (0u32..).zip(&placements).filter_map(|(number, placement)| {
+        let &LoopPlacement { context, location, is_guess, .. } = placement;
+        Some(Located { number, location: location?, context, is_guess })
+    });
+    let same_lines = SameLines::of(of, &code_ranges_of, located.collect());
+    let mut builder = Builder::new(graph, source, same_lines);
     let mut loop_nodes: Vec<u32> = Vec::with_capacity(forest.loops.len());
-    for (here, placement) in forest.loops.iter().zip(&placements) {
+    for (number, (here, placement)) in (0u32..).zip(forest.loops.iter().zip(&placements)) {
         let header = graph.blocks.get(here.header as usize).map_or(graph.entry, |block| block.code.start);
         let around = here.parent.and_then(|parent| placements.get(parent as usize));
         let mut node = here.parent.map_or(0, |parent| loop_nodes[parent as usize]);
@@ -145,7 +161,8 @@ pub(super) fn build_scope_tree(of: ProcedureLoops<'_>, is_inferred: bool) -> Sco
         }
         // A loop inside of one of the same line is another one, the source's or
         // the compiler's, unless they have one test.
-        let key = placement.location.map_or(Key::LoopAt(header), Key::Loop);
+        let column = builder.tree.same_lines.column(number);
+        let key = placement.location.map_or(Key::LoopAt(header), |location| Key::Loop(location, column));
         let is_around = builder.tree.nodes[node as usize].key;
         let is_same = here.parent.is_some_and(|parent| {
             let exits = exits_of.get(parent as usize).map_or(&[][..], |exits| exits);
@@ -153,7 +170,7 @@ pub(super) fn build_scope_tree(of: ProcedureLoops<'_>, is_inferred: bool) -> Sco
             let is_guess = is_around.is_loop() && placement.is_guess && placement.tests.iter().all(ends);
             let around = &placements[parent as usize];
             let is_tested = is_around.is_loop() && !around.is_marked && around.tested == placement.tested;
-            let is_one = key == is_around || is_tested && placement.tested.is_some();
+            let is_one = key.is_of_line(is_around) || is_tested && placement.tested.is_some();
             placement.is_parent
                 || is_guess
                 || is_one && placement.tests.iter().any(ends)
@@ -214,12 +231,13 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(graph: &ProcedureGraph, source: &'a Source) -> Builder<'a> {
+    fn new(graph: &ProcedureGraph, source: &'a Source, same_lines: SameLines) -> Builder<'a> {
         let host =
             Node { parent: 0, key: Key::Host, children: VecDeque::new(), is_irreducible: false, address: graph.entry };
         let tree = ScopeTree {
             nodes: vec![host],
             scopes: Vec::with_capacity(source.code_ranges.len()),
+            same_lines,
             known: FxHashMap::default(),
             indexed_under: vec![0],
             joined: vec![Cell::new(0)],

@@ -234,6 +234,14 @@ fn one_loop_of_the_source_is_one_by_clang() {
 }
 
 #[test]
+fn loops_of_one_line() {
+    check("one_line.c", "gcc", &[]);
+    check("one_line.c", "clang", &[]);
+    check_build("one_line.c", &Build { compiler: "gcc", level: "O2", options: &["-g1"], linking: Linking::Plain });
+    check_build("one_line.c", &Build { compiler: "gcc", level: "O3", options: &[], linking: Linking::Optimized });
+}
+
+#[test]
 fn loops_and_inlined_code_in_each_other() {
     check("inlines.cc", "g++", &[]);
 }
@@ -412,7 +420,7 @@ fn without_descriptors_of_what_was_inlined() {
 #[test]
 #[ignore = "prints a table"]
 fn table() {
-    let c: &[&str] = &["nests.c", "heads.c", "vectors.c", "inlines.cc", "throws.cc", "chilly.c"];
+    let c: &[&str] = &["nests.c", "one_line.c", "heads.c", "vectors.c", "inlines.cc", "throws.cc", "chilly.c"];
     let mut builds: Vec<(Build, &[&str])> = Vec::new();
     let languages: [(&str, &[&str]); 4] =
         [("gcc", c), ("clang", c), ("gfortran", &["fields.f90"]), ("rustc", &["shapes.rs"])];
@@ -429,12 +437,12 @@ fn table() {
         builds.extend(more.iter().map(build).map(|build| (build, sources)));
         if matches!(compiler, "gcc" | "clang") {
             let linked: &[&str] =
-                &["nests.c", "heads.c", "vectors.c", "inlines.cc", "throws.cc", "chilly.c", "units.c"];
+                &["nests.c", "one_line.c", "heads.c", "vectors.c", "inlines.cc", "throws.cc", "chilly.c", "units.c"];
             for level in ["O2", "O3"] {
                 builds.push((Build { compiler, level, options: &[], linking: Linking::Optimized }, linked));
             }
             let folded: &[&str] =
-                &["nests.c", "heads.c", "vectors.c", "inlines.cc", "throws.cc", "chilly.c", "folded.cc"];
+                &["nests.c", "one_line.c", "heads.c", "vectors.c", "inlines.cc", "throws.cc", "chilly.c", "folded.cc"];
             for linker in ["lld", "gold"] {
                 builds.push((Build { compiler, level: "O2", options: &[], linking: Linking::Folded(linker) }, folded));
             }

@@ -15,7 +15,8 @@ mod view;
 pub use members::{ProcessCost, ThreadCost};
 pub use procedures::{Inlined, ProcedureCost};
 pub use question::{Query, QueryError, Recursion, ViewKind};
-pub use view::{View, ViewNode};
+pub use regions::Regions;
+pub use view::{HandedOut, View, ViewNode};
 
 use crate::{Profile, ScopeKind};
 use costs::Costs;
@@ -32,7 +33,8 @@ impl Profile {
     /// - **callers**: the first level is every scope with a cost of its own (procedures, inlined calls, each with its loops; a thread or
     ///   partial root where no frame was known), inclusive = its self cost; below are its callers, and the loops that they call it
     ///   from, with the part of that cost that came through them. Exclusive is the part for which there was no further caller, so inclusive =
-    ///   exclusive + children here too. Self is the cost on the first level, 0 below. Processes and threads are no
+    ///   exclusive + children here too. Self is the cost on the first level, 0 below. Where the query names a procedure, its cost is that of all that it
+    ///   calls, too ([`HandedOut`]). Processes and threads are no
     ///   callers, a partial root is, and so is what stands for frames left out. A tree so deep and recursive that this would not fit in memory is pruned.
     /// - **flat**: exclusive is the cost in the scope and in none inside it; self of a module or file is the sum of the
     ///   procedures and inlined calls in it; inclusive includes everything called while the scope was active, once.

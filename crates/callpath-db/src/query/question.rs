@@ -74,7 +74,8 @@ pub struct Query {
     pub recursion: Recursion,
     /// Scopes of these kinds vanish: their own cost goes to the scope above, and so do their children.
     pub fold: Vec<ScopeKind>,
-    /// What costs less than this share of the total (by metric 0, inclusive; 0.01 is 1%) is pruned; 0 prunes nothing.
+    /// What costs less than this share of the total (by metric 0, inclusive; 0.01 is 1%) is pruned; 0 prunes nothing. Of
+    /// processes or threads that are kept apart, the twenty that cost most stay.
     pub min_share: f64,
     /// Levels below the root that are kept; the rest is pruned.
     pub max_depth: Option<usize>,

@@ -67,18 +67,46 @@ struct Above {
 /// A region as one runtime calls it in one process: the numbers of these.
 type Region = (NodeId, Option<Name>, NodeId);
 
+/// What became of the regions that workers executed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Regions {
+    /// Whether any stands where it is called from.
+    pub met: bool,
+    /// What workers spent, by metric 0, in regions that several contexts call: it stands where they executed it.
+    pub several_callers: u64,
+}
+
 /// `asked` with regions that workers execute where they are called from; it has no threads.
 pub(super) fn meet(mut asked: Counted, strings: &Strings) -> Counted {
     // A region in a region has one context once the outer one has.
-    while let Some(moves) = to_move(&asked.tree, strings) {
+    loop {
+        let (moves, several_callers) = to_move(&asked.tree, strings);
+        if moves.is_empty() {
+            asked.regions.several_callers = cost_of(&asked.tree, &several_callers);
+            return asked;
+        }
         asked = moved(&asked, &moves);
     }
-    asked
 }
 
-/// For each region of a worker the node that it becomes one with; none if there is nothing to move. One that is itself
-/// below what moves waits for the next time.
-fn to_move(tree: &Tree, strings: &Strings) -> Option<FxHashMap<NodeId, NodeId>> {
+/// What nodes cost with all below, by metric 0, each cost once.
+fn cost_of(tree: &Tree, nodes: &[NodeId]) -> u64 {
+    let Some(rule) = tree.own().rules().next() else { return 0 };
+    let mut is_inside = vec![false; tree.len()];
+    nodes.iter().for_each(|node| is_inside[node.index()] = true);
+    let mut cost = 0;
+    for node in tree.nodes() {
+        is_inside[node.index()] |= tree.parent(node).is_some_and(|parent| is_inside[parent.index()]);
+        if is_inside[node.index()] {
+            cost = rule.combine(cost, tree.values(node).get(0));
+        }
+    }
+    cost
+}
+
+/// For each region of a worker the node that it becomes one with. One that is itself below what moves waits for the next
+/// time. Besides, the regions of workers that several contexts call.
+fn to_move(tree: &Tree, strings: &Strings) -> (FxHashMap<NodeId, NodeId>, Vec<NodeId>) {
     let mut procedures = Tree::with_rules(Vec::new());
     // By region, where workers execute it, and where else it is called.
     let mut regions: FxHashMap<Region, (Vec<NodeId>, Vec<NodeId>)> = FxHashMap::default();
@@ -114,9 +142,12 @@ fn to_move(tree: &Tree, strings: &Strings) -> Option<FxHashMap<NodeId, NodeId>> 
         });
     }
     let mut moves: FxHashMap<NodeId, NodeId> = FxHashMap::default();
+    let mut several_callers = Vec::new();
     for (workers, callers) in regions.into_values() {
-        if let [caller] = callers[..] {
-            moves.extend(workers.into_iter().map(|worker| (worker, caller)));
+        match callers[..] {
+            [] => {}
+            [caller] => moves.extend(workers.into_iter().map(|worker| (worker, caller))),
+            _ => several_callers.extend(workers),
         }
     }
     let from: Vec<NodeId> = moves.keys().copied().collect();
@@ -127,7 +158,7 @@ fn to_move(tree: &Tree, strings: &Strings) -> Option<FxHashMap<NodeId, NodeId>> 
     for worker in waiting {
         moves.remove(&worker);
     }
-    (!moves.is_empty()).then_some(moves)
+    (moves, several_callers)
 }
 
 /// `from` with some nodes, and all below them, become one with others. What has no cost left is left out.
@@ -161,6 +192,6 @@ fn moved(from: &Counted, moves: &FxHashMap<NodeId, NodeId>) -> Counted {
     }
     to.tree.take(tree.own(), &places);
     to.places = from.places.iter().map(|place| here[place.index()]).collect();
-    to.regions_met = true;
+    to.regions.met = true;
     to
 }

@@ -2,7 +2,7 @@
 //! It must not depend on which view will be built from the result.
 
 use super::question::{Query, QueryError};
-use super::regions;
+use super::regions::{self, Regions};
 use super::select::{Selected, select};
 use crate::rows::Moves;
 use crate::{CallSite, NodeId, Profile, Scope, ScopeKind, Strings, Tree};
@@ -16,14 +16,14 @@ pub(super) struct Counted {
     pub(super) recursion: Vec<u32>,
     /// For every node of the tree that it was made of, which node has its cost; empty where nobody asks.
     pub(super) places: Vec<NodeId>,
-    /// Whether regions that workers executed have moved to where they are called from.
-    pub(super) regions_met: bool,
+    /// What became of the regions that workers executed.
+    pub(super) regions: Regions,
 }
 
 impl Counted {
     pub(super) fn new(like: &Tree) -> Self {
         let tree = Tree::with_rules(like.own().rules());
-        Counted { tree, contexts: vec![1], recursion: vec![1], places: Vec::new(), regions_met: false }
+        Counted { tree, contexts: vec![1], recursion: vec![1], places: Vec::new(), regions: Regions::default() }
     }
 
     /// [`Tree::child`], counting.
@@ -59,7 +59,7 @@ pub(super) fn reshape(
     };
     let source = Source { strings, tree: &met.tree, contexts: Some(&met.contexts) };
     let asked = selected(source, &of_paths(query), collapse, fold)?;
-    Ok(Counted { regions_met: met.regions_met, ..asked })
+    Ok(Counted { regions: met.regions, ..asked })
 }
 
 /// The whole tree of the processes and threads that `query` is about, with regions where they are called from; none if
@@ -79,7 +79,7 @@ pub(super) fn met(profile: &Profile, query: &Query) -> Result<Option<Counted>, Q
         ..Query::default()
     };
     let whole = selected(Source { strings, tree, contexts: None }, &of_processes, false, &[])?;
-    Ok(Some(regions::meet(whole, strings)).filter(|met| met.regions_met))
+    Ok(Some(regions::meet(whole, strings)).filter(|met| met.regions != Regions::default()))
 }
 
 /// What `query` asks of a tree that has only its processes and threads.

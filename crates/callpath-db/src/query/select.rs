@@ -150,7 +150,7 @@ fn frames_meant(strings: &Strings, tree: &Tree, wanted: &[String], inside: &[boo
     for wanted in wanted {
         let those = meant(wanted, &names);
         if those.is_empty() {
-            return Err(QueryError::NoSuchProcedure { wanted: wanted.clone(), near: nearest(wanted, &names) });
+            return Err(QueryError::NoSuchProcedure { wanted: wanted.clone(), near: nearest(wanted, names) });
         }
         found.extend(those);
     }

@@ -4,10 +4,11 @@ use std::borrow::Cow;
 
 use super::costs::Costs;
 use super::question::{Query, ViewKind};
+use super::regions::Regions;
 use super::reshape::Counted;
 use crate::metric::{PerOwn, fill_ratios};
 use crate::rows::{Moves, Row, Rows};
-use crate::{Metric, Name, NodeId, Profile, Scope, ScopeKind};
+use crate::{Metric, Name, NodeId, Profile, Scope, ScopeKind, Tree};
 
 /// What stands for the frames that are left out at the outer end of a path.
 const TRUNCATED: &str = "outer frames left out";
@@ -27,6 +28,15 @@ pub struct ViewNode {
     end: usize,
 }
 
+/// Which cost of the procedures on its first level the callers view hands out to their callers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HandedOut {
+    /// Their own. The first level adds up to the whole.
+    SelfCost,
+    /// That of all that they call, too: the view is of the procedures that a query names.
+    Inclusive,
+}
+
 /// The answer to a query.
 #[derive(Clone, Debug)]
 pub struct View {
@@ -34,8 +44,10 @@ pub struct View {
     pub kind: ViewKind,
     /// The nodes in preorder; the first is the root.
     pub nodes: Vec<ViewNode>,
-    /// Whether regions that workers executed stand where they are called from. Said of the context view.
-    pub regions_met: bool,
+    /// What became of the regions that workers executed.
+    pub regions: Regions,
+    /// What the callers view hands out to callers.
+    pub handed_out: HandedOut,
     inclusive: Rows,
     exclusive: Rows,
     own_body: Rows,
@@ -58,13 +70,13 @@ impl View {
     }
 
     /// What a metric has counted of a node itself and not of what it calls. In the callers view everything is the
-    /// procedure's of the first level.
+    /// procedure's of the first level; 0 where that includes what it calls, which cannot be told apart.
     pub fn own_count(&self, node: usize, metric: usize) -> u64 {
-        let row = match self.kind {
-            ViewKind::Callers => self.inclusive(node),
-            ViewKind::Context | ViewKind::Flat => self.exclusive(node),
-        };
-        row.get(metric)
+        match (self.kind, self.handed_out) {
+            (ViewKind::Callers, HandedOut::Inclusive) => 0,
+            (ViewKind::Callers, HandedOut::SelfCost) => self.inclusive(node).get(metric),
+            (ViewKind::Context | ViewKind::Flat, _) => self.exclusive(node).get(metric),
+        }
     }
 
     /// The nodes directly below, most costly first.
@@ -153,8 +165,10 @@ pub(super) fn emit(profile: &Profile, query: &Query, asked: Counted, costs: Cost
 
         let mut rest: Option<Rest> = None;
         children.clear();
+        let least = least_of_units(tree, node, |scope| is_apart(scope, query), weight);
         for child in tree.children(node) {
-            if kept(child, depth) {
+            let is_unit = is_apart(tree.scope(child), query) && weight(child) >= least && depth < max_depth;
+            if is_unit || kept(child, depth) {
                 children.push(child);
                 continue;
             }
@@ -184,7 +198,8 @@ pub(super) fn emit(profile: &Profile, query: &Query, asked: Counted, costs: Cost
     };
     let mut view = View {
         kind: query.view,
-        regions_met: asked.regions_met,
+        regions: asked.regions,
+        handed_out: if query.procedure.is_some() { HandedOut::Inclusive } else { HandedOut::SelfCost },
         inclusive: table(&costs.inclusive, left_out),
         exclusive: table(&costs.exclusive, left_out),
         own_body: table(&costs.own_body, &below),
@@ -192,6 +207,26 @@ pub(super) fn emit(profile: &Profile, query: &Query, asked: Counted, costs: Cost
     };
     view.close(&profile.metrics);
     view
+}
+
+/// So many of the processes or threads that were asked for one by one are shown, however little of the whole they are: of
+/// hundreds, each may be below any threshold.
+const KEPT_UNITS: usize = 20;
+
+fn is_apart(scope: &Scope, query: &Query) -> bool {
+    match scope.kind {
+        ScopeKind::Process => !query.merge_processes,
+        ScopeKind::Thread => query.per_thread,
+        _ => false,
+    }
+}
+
+/// What a process or thread below `node` weighs at least to be shown by that rule.
+fn least_of_units(tree: &Tree, node: NodeId, is_unit: impl Fn(&Scope) -> bool, weight: impl Fn(NodeId) -> u64) -> u64 {
+    let units = tree.children(node).filter(|child| is_unit(tree.scope(*child)));
+    let mut weights: Vec<u64> = units.map(weight).filter(|weight| *weight > 0).collect();
+    weights.sort_unstable_by(|a, b| b.cmp(a));
+    weights.get(KEPT_UNITS - 1).or(weights.last()).copied().unwrap_or(u64::MAX)
 }
 
 /// The scope of `count` scopes that were left out, and how many contexts it adds up.

@@ -11,6 +11,10 @@ pub const MAX_EVENTS: usize = Columns::MOST as usize;
 pub enum EventError {
     #[error("unknown event `{0}`; see: callpath list")]
     Unknown(String),
+    #[error(
+        "event `{group}`: there are no groups, since each event has samples of its own; to record the events in one run: -e {list}"
+    )]
+    Group { group: String, list: String },
     #[error("event `{event}`: there is no tracepoint of that name under {directory}/events")]
     Tracepoint { event: String, directory: String },
     #[error(
@@ -23,7 +27,9 @@ pub enum EventError {
         "event `{event}`: `{modifier}` is not a modifier; these are: u (user mode), k (kernel), h (hypervisor), p, pp, ppp"
     )]
     Modifier { event: String, modifier: char },
-    #[error("`{0}` is not a period; write nanoseconds between samples (cpu-time@1000000) or a rate (cpu-time@f1000)")]
+    #[error(
+        "`{0}` is not a period; write nanoseconds between samples, from 50000 to 1000000000 (cpu-time@1000000), or a rate (cpu-time@f1000)"
+    )]
     ClockPeriod(String),
     #[error(
         "`{0}` is not a period; write events from one sample to the next (page-faults@100) or a rate (page-faults@f1000)"

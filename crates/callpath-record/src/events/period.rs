@@ -4,8 +4,8 @@ use callpath_target::Every;
 
 use super::error::EventError;
 
-/// A sample costs the kernel 15 to 20 us: faster ones would leave the program no time.
-const HIGHEST_RATE: u64 = 20_000;
+/// Samples a second of a thread, at most. A sample costs the kernel 15 to 20 us: faster ones would leave the program no time.
+pub const HIGHEST_RATE: u64 = 20_000;
 /// Nanoseconds; a longer period is no sampling.
 const LONGEST_PERIOD_NS: u64 = 1_000_000_000;
 

@@ -181,3 +181,21 @@ fn lists() {
     assert_eq!(events[0].counter().unwrap().spec.every, Every::Period(77));
     assert_eq!(names(&["cpu-time"], period), Err(EventError::ClockPeriod("77".into())));
 }
+
+#[test]
+fn perfs_groups_are_answered_with_a_list() {
+    for (group, list) in [
+        ("{cycles,instructions}", "cycles,instructions"),
+        ("{cycles,instructions}:S", "cycles,instructions"),
+        ("{cycles,instructions:p}:uS", "cycles:u,instructions:pu"),
+        ("faults,{cs,migrations}:u,cpu-time", "faults,cs:u,migrations:u,cpu-time"),
+        ("{cpu/event=1,umask=2/,cs},{r1a8}", "cpu/event=1,umask=2/,cs,r1a8"),
+        ("{cpu-clock,faults}:u", "cpu-clock,faults:u"),
+        ("{cycles,", "cycles"),
+        ("cycles}", "cycles"),
+    ] {
+        let said = parse_events(&[group.to_owned()], Unsaid::default()).expect_err(group).to_string();
+        assert!(said.starts_with(&format!("event `{group}`: there are no groups, ")), "{said}");
+        assert!(said.ends_with(&format!(": -e {list}")), "{said}");
+    }
+}

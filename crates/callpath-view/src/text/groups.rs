@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::io::{self, Write};
 
-use callpath_db::{MetricSource, ProcessCost, ProcessInfo, Profile, ThreadCost, kind_of_name};
+use callpath_db::{MetricSource, ProcessCost, ProcessInfo, Profile, Regions, ThreadCost, kind_of_name};
 
 use super::head::{process_count, wrapped};
 use super::page::Page;
@@ -65,26 +65,42 @@ fn distinct(processes: &[ProcessCost]) -> u64 {
     processes.iter().map(|process| (process.run, process.id)).collect::<HashSet<_>>().len() as u64
 }
 
-/// The same, if the processes or threads asked for are several.
-pub(super) fn several(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
+/// How much is shown, unless it is everything, and the same table where the processes or threads asked for are several.
+pub(super) fn selection(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     let processes = selected(page);
     let threads: usize = processes.iter().map(|process| process.threads.len()).sum();
     let query = &page.options.query;
-    if processes.len() > 1 && query.process.is_some() || threads > 1 && query.thread.is_some() {
-        shown(&processes, page, out)?;
-        table(&processes, page, out)?;
-        writeln!(out)?;
+    if page.options.selected().is_none() && query.procedure.is_none() {
+        return Ok(());
     }
-    Ok(())
+    shown(&processes, page, out)?;
+    if processes.len() > 1 && query.process.is_some() || threads > 1 && query.thread.is_some() {
+        table(&processes, page, out)?;
+    }
+    writeln!(out)
 }
 
 /// Says where the regions are that workers executed.
-pub(super) fn regions(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
-    const WHERE: [&str; 2] = [
-        "What a runtime's workers did for a parallel region is shown below the region's caller",
-        "--per-thread shows each thread as it ran",
-    ];
-    wrapped(&WHERE.map(String::from), "; ", page, out)
+pub(super) fn regions(regions: Regions, page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let mut sentences = Vec::new();
+    if regions.met {
+        sentences
+            .push("What a runtime's workers did for a parallel region is shown below the region's caller".to_owned());
+    }
+    if regions.several_callers > 0 {
+        let processes = selected(page);
+        let total =
+            processes.iter().fold(0u64, |sum, process| sum.saturating_add(process.cost.first().copied().unwrap_or(0)));
+        let share = percent(regions.several_callers, total);
+        sentences.push(format!(
+            "{share} is workers' time in regions with several callers: which of them they worked for is not known, \
+             so it is shown below the start of their threads"
+        ));
+    }
+    if regions.met {
+        sentences.push("--per-thread shows each thread as it ran".to_owned());
+    }
+    wrapped(&sentences, "; ", page, out)
 }
 
 /// How much of the whole a selection is.

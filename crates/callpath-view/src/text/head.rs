@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use callpath_db::{CpuTime, MetricId, ProcedureCost, Profile, Quality, ScopeKind};
+use callpath_db::{CpuTime, Inlined, MetricId, ProcedureCost, Profile, Quality, ScopeKind};
 
 use super::label::scope_label;
 use super::page::Page;
@@ -148,6 +148,11 @@ pub(super) fn next_command(page: Page<'_>, procedures: &[ProcedureCost], out: &m
         directory => format!(" {}", printable(&shell_word(directory))),
     };
     const NEXT: &str = "Next:";
+    const NEARLY_ALL: f64 = 0.9;
+    let first = |cost: &[u64]| cost.first().copied().unwrap_or(0);
+    let total = procedures.iter().fold(0u64, |sum, procedure| sum.saturating_add(first(&procedure.self_cost)));
+    // The main procedure, as a rule: who calls it is no question.
+    let is_nearly_all = |procedure: &ProcedureCost| first(&procedure.inclusive) as f64 > NEARLY_ALL * total as f64;
     writeln!(out)?;
     // What it shows stands behind a command where there is room.
     let mut line = |before: &str, view: &str, aside: &dyn Fn(usize) -> Option<String>| {
@@ -158,9 +163,15 @@ pub(super) fn next_command(page: Page<'_>, procedures: &[ProcedureCost], out: &m
     };
     line(&page.ink(Ink::Bold, NEXT), "--view callers", &|room| {
         const ASIDE: &str = "   # who calls ";
-        let name = scope_label(&procedures.first()?.scope, profile).fit(room.saturating_sub(ASIDE.len()));
+        let named = procedures.iter().find(|procedure| !is_nearly_all(procedure))?;
+        let name = scope_label(&named.scope, profile).fit(room.saturating_sub(ASIDE.len()));
         Some(format!("{ASIDE}{name}"))
     })?;
+    // Much of a program is inlined in one procedure.
+    if options.inlined == Inlined::InTheirProcedures && procedures.first().is_some_and(is_nearly_all) {
+        let aside = |_| Some("   # inlined procedures apart".into());
+        line(&" ".repeat(NEXT.len()), "--inlines", &aside)?;
+    }
     if options.query.merge_processes && has_namesakes(profile) {
         let aside = |_| Some("   # each process by itself".into());
         line(&" ".repeat(NEXT.len()), "--per-process", &aside)?;

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use callpath_db::{ProcedureCost, ScopeKind, View};
 
 use super::chain::{self, repeats};
-use super::label::{label, module_label, scope_label};
+use super::label::{label, label_among, module_label};
 use super::outline::Step;
 use super::page::Page;
 use super::paint::{Ink, Paint};
@@ -17,10 +17,22 @@ use super::tree::{heading_of, is_of_sharing, is_shared_out_by};
 /// A child that has less than this share of its parent's cost begins a new line of the hottest path.
 const BRANCHES: f64 = 0.95;
 
+/// A share of the whole that is worth a word where it stays on the hottest path.
+const LEAST_STAYS: f64 = 0.01;
+
 /// Lines of the hottest path.
 const MOST_STRETCHES: usize = 8;
 
-/// From the outermost frame down to a leaf, always to the child that costs most, with the share at each branching.
+/// Steps of the hottest path between two places where the cost divides.
+#[derive(Default)]
+struct Stretch {
+    steps: Vec<Step>,
+    /// What they cost themselves.
+    own: u64,
+}
+
+/// From the outermost frame down to a leaf, always to the child that costs most, with the share at each branching, and with
+/// the cost that stays on the way. The title names the place where most of it stays.
 pub(super) fn hottest_path(view: &View, page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     let cost = |node: usize| view.inclusive(node).get(0);
     let is_place = |child: &usize| view.nodes[*child].scope.kind != ScopeKind::Pruned;
@@ -32,39 +44,49 @@ pub(super) fn hottest_path(view: &View, page: Page<'_>, out: &mut dyn Write) -> 
     }
     let Some(&leaf) = path.last() else { return Ok(()) };
 
-    // Stretches between the places where the cost divides.
-    let mut stretches: Vec<(Vec<Step>, u64)> = Vec::new();
+    let mut stretches: Vec<Stretch> = Vec::new();
     let keys: Vec<u64> = path.iter().map(|&node| chain::key(&view.nodes[node].scope)).collect();
     let mut above = cost(0);
+    // The innermost of those that cost most themselves.
+    let (mut hottest, mut most) = (leaf, 0);
     for repeat in repeats(&keys) {
         let node = path[repeat.first];
         let times = repeat.times.max(view.nodes[node].recursion as usize);
         let step = Step { node, times, frames: repeat.times };
-        match stretches.last_mut() {
-            Some((steps, share)) if cost(node) as f64 >= BRANCHES * above as f64 => {
-                steps.push(step);
-                *share = (*share).min(cost(node));
-            }
-            _ => {
-                above = cost(node);
-                stretches.push((vec![step], cost(node)));
-            }
+        let here = (0..repeat.times).map(|i| path[repeat.first + i * repeat.period]);
+        let own = here.map(|node| view.exclusive(node).get(0)).fold(0, u64::saturating_add);
+        if own >= most {
+            (hottest, most) = (node, own);
         }
+        if stretches.is_empty() || (cost(node) as f64) < BRANCHES * above as f64 {
+            above = cost(node);
+            stretches.push(Stretch::default());
+        }
+        let Some(stretch) = stretches.last_mut() else { continue };
+        stretch.steps.push(step);
+        stretch.own = stretch.own.saturating_add(own);
     }
-    let name = label(view, leaf, page.profile, false).fit(page.options.width.saturating_sub(44).max(16));
-    let title = format!("Hottest path: {} of {} in {name}", percent(cost(leaf), cost(0)), page.metric_name());
+    // What calls others on the path costs something besides.
+    let innermost = stretches.last().and_then(|stretch| stretch.steps.last()).map(|step| step.node);
+    let itself = if innermost == Some(hottest) { "" } else { " itself" };
+    let title = format!("Hottest path: {} of {} in ", percent(most, cost(0)), page.metric_name());
+    let room = page.options.width.saturating_sub(columns(&title) + columns(itself)).max(16);
+    let title = title + &label(view, hottest, page.profile, false).fit(room) + itself;
     writeln!(out, "\n{}", page.ink(Ink::Bold, &title))?;
     let left_out = stretches.len().saturating_sub(MOST_STRETCHES);
-    for (index, (steps, _)) in stretches.iter().enumerate() {
+    for (index, Stretch { steps, own }) in stretches.iter().enumerate() {
         if left_out > 0 && index == MOST_STRETCHES / 2 {
             writeln!(out, "        {}", page.ink(Ink::Dim, &format!("… {left_out} more branchings")))?;
         }
         if left_out > 0 && (MOST_STRETCHES / 2..MOST_STRETCHES / 2 + left_out).contains(&index) {
             continue;
         }
-        let room = page.options.width.saturating_sub(8).max(24);
+        let (share, stays) = (percent(cost(steps[0].node), cost(0)), percent(*own, cost(0)));
+        let is_said = *own as f64 >= page.options.query.min_share.max(LEAST_STAYS) * cost(0) as f64 && stays != share;
+        let aside = if is_said { format!("  ({stays} self)") } else { String::new() };
+        let room = page.options.width.saturating_sub(8 + columns(&aside)).max(24);
         let names = Run { view, profile: page.profile, steps, has_source: false }.fit(room);
-        writeln!(out, "{:>6}  {names}", percent(cost(steps[0].node), cost(0)))?;
+        writeln!(out, "{share:>6}  {names}{}", page.ink(Ink::Dim, &aside))?;
     }
     Ok(())
 }
@@ -88,11 +110,13 @@ pub(super) fn procedures(
     let mut heading = format!("{:>6} {:>9}  {:>6}  ", "self", page.cost_heading(), "total");
     further.iter().for_each(|&metric| heading += &format!("{:>10}  ", heading_of(&profile.metrics[metric])));
     writeln!(out, "{}", page.ink(Ink::Bold, &(heading + "procedure")))?;
-    for procedure in costly.iter().take(options.top) {
+    let listed = &costly[..costly.len().min(options.top)];
+    for (index, procedure) in listed.iter().enumerate() {
         let (own, all) = (first(&procedure.self_cost), first(&procedure.inclusive));
         let module = module_label(&procedure.scope, profile).map_or(String::new(), |module| format!("  {module}"));
         let room = options.width.saturating_sub(26 + 12 * further.len() + columns(&module)).max(24);
-        let name = scope_label(&procedure.scope, profile).fit(room);
+        let others = listed.iter().enumerate().filter(|(other, _)| *other != index);
+        let name = label_among(&procedure.scope, others.map(|(_, other)| &other.scope), profile).fit(room);
         let cell = |&metric: &usize| {
             let values = if is_shared_out_by(profile, metric) { &procedure.self_cost } else { &procedure.inclusive };
             let cell = values.get(metric).copied().filter(|&cost| cost > 0);

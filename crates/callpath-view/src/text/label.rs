@@ -18,8 +18,8 @@ pub(super) struct Label {
     rivals: Vec<String>,
 }
 
-/// Names of fewer columns are shown whole wherever there are rows.
-const ALWAYS_WHOLE: usize = 24;
+/// Names of so many columns are shown whole whatever room there is.
+const ALWAYS_WHOLE: usize = 12;
 
 /// So many of a node's children, the costliest, never look the same.
 const RIVALS: usize = 200;
@@ -33,9 +33,9 @@ impl Label {
     /// In at most `max` columns where that is possible at all.
     pub(super) fn fit(&self, max: usize) -> String {
         let room = max.saturating_sub(columns(&self.suffix));
-        let Some(name) = shorten_apart(&self.name, &self.rivals, room.max(12)) else {
+        let Some(name) = shorten_apart(&self.name, &self.rivals, room.max(ALWAYS_WHOLE)) else {
             let room = room.saturating_sub(columns(&self.tells));
-            return format!("{}{}{}", shorten(&self.name, room.max(12)), self.tells, self.suffix);
+            return format!("{}{}{}", shorten(&self.name, room.max(ALWAYS_WHOLE)), self.tells, self.suffix);
         };
         format!("{name}{}", self.suffix)
     }
@@ -58,30 +58,38 @@ pub(super) fn label(view: &View, node: usize, profile: &Profile, is_cut: bool) -
         ScopeKind::Process | ScopeKind::Thread if view.nodes[node].contexts > 1 && scope.discriminator == 0 => {
             label.suffix = format!(" ×{}", view.nodes[node].contexts);
         }
-        kind if kind.is_frame() => return among_siblings(label, view, node, profile),
+        kind if kind.is_frame() => {
+            let siblings = view.nodes[node].parent.into_iter().flat_map(|parent| view.children(parent)).take(RIVALS);
+            let others = siblings.filter(|&other| other != node).map(|other| &view.nodes[other].scope);
+            return label_among(scope, others, profile);
+        }
         _ => {}
     }
     label
 }
 
-/// The label of a procedure or an inlined call, which looks like no other below the same node.
-fn among_siblings(mut label: Label, view: &View, node: usize, profile: &Profile) -> Label {
-    let own = &view.nodes[node].scope;
-    let siblings = view.nodes[node].parent.into_iter().flat_map(|parent| view.children(parent)).take(RIVALS);
-    let scopes = siblings.filter(|&other| other != node).map(|other| &view.nodes[other].scope);
-    let rivals: Vec<&Scope> = scopes.filter(|scope| scope.kind == own.kind && scope.module == own.module).collect();
-    let mut named_same = rivals.iter().filter(|scope| scope.name == own.name && own.name != Name::EMPTY).peekable();
-    if named_same.peek().is_some() {
-        if own.file.is_none() || named_same.any(|scope| (scope.file, scope.line) == (own.file, own.line)) {
-            label.tells = own.address.map_or_else(String::new, |address| format!(" at {address:#x}"));
+/// The label of a procedure or an inlined call, which looks like that of none of the `others` in the same list. The list shows modules.
+pub(super) fn label_among<'s>(own: &Scope, others: impl Iterator<Item = &'s Scope>, profile: &Profile) -> Label {
+    let mut label = scope_label(own, profile);
+    let rivals: Vec<&Scope> = others.filter(|scope| scope.kind == own.kind && scope.module == own.module).collect();
+    let place = place_of(own, profile);
+    let is_called_same = |scope: &&&Scope| scope.name == own.name && own.name != Name::EMPTY;
+    let mut named_same = rivals.iter().filter(is_called_same).peekable();
+    let is_named_same = named_same.peek().is_some();
+    // Its place is known by the file without the directory.
+    let address = own.address.map_or_else(String::new, |address| format!(" at {address:#x}"));
+    if is_named_same && (place.is_none() || named_same.any(|scope| place_of(scope, profile) == place)) {
+        // Of a closure its place is in the suffix.
+        match label.tells.is_empty() {
+            true => label.suffix = address + &label.suffix,
+            false => label.tells = address,
         }
-        return label.told_apart();
     }
     if columns(&label.name) > ALWAYS_WHOLE {
         let names = rivals.iter().map(|scope| printable(profile.strings.get(scope.name)));
         label.rivals = names.filter(|name| columns(name) > ALWAYS_WHOLE).collect();
     }
-    label
+    if is_named_same { label.told_apart() } else { label }
 }
 
 /// It is a closure's or a lambda's name, whose number says less than its line.
@@ -105,7 +113,12 @@ fn pruned(view: &View, node: usize, is_cut: bool) -> String {
     let above = view.nodes[node].parent.map(|above| view.nodes[above].scope.kind);
     let one = match (view.kind, above) {
         (ViewKind::Context, Some(ScopeKind::Root)) | (ViewKind::Flat, _) => "row",
-        (ViewKind::Context, Some(ScopeKind::Process)) => "thread",
+        // Threads, or where they are no level, the outer ends of paths.
+        (ViewKind::Context, Some(ScopeKind::Process)) => {
+            let is_thread = |child: usize| view.nodes[child].scope.kind == ScopeKind::Thread;
+            let has_threads = view.nodes[node].parent.is_some_and(|above| view.children(above).any(is_thread));
+            if has_threads { "thread" } else { "row" }
+        }
         (ViewKind::Callers, Some(ScopeKind::Root)) => "procedure",
         (ViewKind::Context, _) => "callee",
         (ViewKind::Callers, _) => "caller",

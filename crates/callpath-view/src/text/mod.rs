@@ -24,7 +24,7 @@ mod views;
 
 use std::io::{BufWriter, Write};
 
-use callpath_db::{Profile, Query, Recursion, ViewKind};
+use callpath_db::{Profile, Query, Recursion, Regions, ViewKind};
 
 use crate::ViewError;
 pub use options::TextOptions;
@@ -47,8 +47,8 @@ pub fn report(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> 
     head::what_ran(page, &mut out)?;
     head::quality(page, &mut out)?;
     groups::members(page, &mut out)?;
-    if views.folded.regions_met {
-        groups::regions(page, &mut out)?;
+    if views.folded.regions != Regions::default() {
+        groups::regions(views.folded.regions, page, &mut out)?;
     }
     if views.has_cost() {
         // Down to a leaf, however little it costs.
@@ -78,16 +78,17 @@ pub fn view(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> Re
     let page = Page { profile, options: &options };
     let views = Views::of(page)?;
     let mut out = BufWriter::new(out);
-    if options.query.process.is_some() || options.query.thread.is_some() {
-        groups::several(page, &mut out)?;
-    }
-    let title = match options.query.view {
-        ViewKind::Context => "Call paths",
-        ViewKind::Callers => "Procedures and their callers",
-        ViewKind::Flat => "Modules and procedures",
+    groups::selection(page, &mut out)?;
+    let title = match (options.query.view, &options.query.procedure) {
+        (ViewKind::Context, None) => "Call paths".to_owned(),
+        (ViewKind::Callers, None) => "Procedures and their callers".to_owned(),
+        (ViewKind::Flat, None) => "Modules and procedures".to_owned(),
+        (ViewKind::Context, Some(procedure)) => format!("Call paths from {}", printable(procedure)),
+        (ViewKind::Callers, Some(procedure)) => format!("Callers of {}", printable(procedure)),
+        (ViewKind::Flat, Some(procedure)) => format!("Modules and procedures below {}", printable(procedure)),
     };
     if views.has_cost() {
-        views.write(title, page, &mut out)?;
+        views.write(&title, page, &mut out)?;
         writeln!(out)?;
     } else {
         writeln!(out, "{title} by {}: nothing was measured", page.metric_name())?;

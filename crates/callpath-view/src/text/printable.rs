@@ -97,11 +97,20 @@ pub(super) fn tail(text: &str, max: usize) -> &str {
     &text[cut.map_or(0, |(at, c)| at + c.len_utf8())..]
 }
 
-/// An argument as a shell would take it.
+/// An argument as a shell would take it; what a terminal would act on is escaped, for bash, ksh and zsh.
 pub fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%^".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.into();
+    }
+    if word.chars().any(acts_on_terminals) {
+        let escaped = word.chars().map(|c| match c {
+            '\'' | '\\' => format!("\\{c}"),
+            c if acts_on_terminals(c) && c.is_ascii() => format!("\\x{:02x}", u32::from(c)),
+            c if acts_on_terminals(c) => format!("\\u{:04x}", u32::from(c)),
+            c => c.into(),
+        });
+        return format!("$'{}'", escaped.collect::<String>());
     }
     format!("'{}'", word.replace('\'', "'\\''"))
 }
@@ -116,5 +125,13 @@ mod tests {
         assert_eq!(printable("a\u{9b}2Jb\x7f\r\n"), "a\\x9b2Jb\\x7f\\x0d\\x0a");
         assert_eq!(printable("a\u{202e}b"), "a\\u{202e}b");
         assert_eq!(printable("größe 大きさ"), "größe 大きさ");
+    }
+
+    #[test]
+    fn words_for_a_shell() {
+        assert_eq!(shell_word("a-b.c/d"), "a-b.c/d");
+        assert_eq!(shell_word("it's"), "'it'\\''s'");
+        assert_eq!(shell_word("e\x1b[31m'\n\\"), "$'e\\x1b[31m\\'\\x0a\\\\'");
+        assert_eq!(printable(&shell_word("a\u{202e}b\t")), "$'a\\u202eb\\x09'");
     }
 }

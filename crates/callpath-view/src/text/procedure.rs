@@ -5,11 +5,11 @@ use std::io::{self, BufWriter, Write};
 
 use callpath_db::{Name, Profile, Query, Recursion, Scope, ScopeKind, View, ViewKind};
 
-use super::label::{module_label, scope_label};
+use super::label::{label_among, module_label};
 use super::options::TextOptions;
 use super::page::Page;
 use super::paint::{Ink, Paint};
-use super::printable::printable;
+use super::printable::{columns, cut_end, printable};
 use super::quantity::{count, percent, value};
 use super::views::Views;
 use super::{groups, head, levels};
@@ -53,9 +53,12 @@ pub fn procedure(profile: &Profile, options: &TextOptions, out: &mut dyn Write) 
     head::quality(page, &mut out)?;
     groups::members(page, &mut out)?;
     writeln!(out)?;
-    for scope in lines.procedures.iter().take(MOST_NAMED) {
+    let as_procedure = |scope: &Scope| Scope { kind: ScopeKind::Procedure, ..*scope };
+    let named: Vec<Scope> = lines.procedures.iter().take(MOST_NAMED).map(as_procedure).collect();
+    for (index, scope) in named.iter().enumerate() {
         let module = module_label(scope, profile).map_or(String::new(), |module| format!("  {module}"));
-        let name = scope_label(&Scope { kind: ScopeKind::Procedure, ..*scope }, profile).fit(page.options.width);
+        let others = named.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, other)| other);
+        let name = label_among(scope, others, profile).fit(page.options.width);
         let place = scope.file.map(|file| place(profile, file, scope.line)).map(|place| format!("  {place}"));
         let asides = page.ink(Ink::Dim, &format!("{module}{}", place.unwrap_or_default()));
         writeln!(out, "{}{asides}", page.ink(Ink::Bold, &name))?;
@@ -88,21 +91,39 @@ fn place(profile: &Profile, file: Name, line: Option<u32>) -> String {
 struct Lines {
     /// The procedures, most costly first.
     procedures: Vec<Scope>,
-    /// By file and line: with what is called from there, and without.
-    costs: Vec<((Name, u32), [u64; 2])>,
+    /// By line, the costliest first.
+    costs: Vec<(Line, LineCost)>,
     /// The same of code without a known line.
-    unknown: [u64; 2],
+    unknown: LineCost,
+}
+
+/// A line of a procedure, or of what is inlined in it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Line {
+    file: Name,
+    line: u32,
+    /// The inlined procedure that it is a line of.
+    inlined: Option<Name>,
+}
+
+/// What lines cost, by metric 0.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+struct LineCost {
+    /// With what is called or inlined there, each sample once.
+    total: u64,
+    /// Without what is called there.
+    own: u64,
 }
 
 /// What a node is to the procedures.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 enum Place {
     /// Neither one of the procedures nor in the body of one.
     Elsewhere,
-    /// One of them; whether none of them is active above it.
-    Procedure { is_outermost: bool },
-    /// In the body of one, at a line of it or no known one.
-    At(Option<(Name, u32)>),
+    /// One of them, or inlined in one.
+    Body { inlined: Option<Name> },
+    /// A line of it.
+    At(Option<Line>),
 }
 
 impl Lines {
@@ -114,41 +135,64 @@ impl Lines {
         let frames = view.children(0).map(|child| view.nodes[child].scope).filter(|scope| scope.kind.is_frame());
         let procedures: Vec<Scope> = frames.filter(|scope| keys.insert(key(scope))).collect();
         let is_one = |scope: &Scope| scope.kind.is_frame() && keys.contains(&key(scope));
-        let mut costs: HashMap<Option<(Name, u32)>, [u64; 2]> = HashMap::new();
+        let mut ends: Vec<usize> = (1..=view.nodes.len()).collect();
+        for node in (1..view.nodes.len()).rev() {
+            let above = view.nodes[node].parent.unwrap_or(0);
+            ends[above] = ends[above].max(ends[node]);
+        }
+        let mut costs: HashMap<Option<Line>, LineCost> = HashMap::new();
+        // A line counts once for all below it: up to which node it is active.
+        let mut active: HashMap<Option<Line>, usize> = HashMap::new();
         let mut places: Vec<Place> = vec![Place::Elsewhere];
         for node in 1..view.nodes.len() {
             let scope = &view.nodes[node].scope;
-            let above = view.nodes[node].parent.unwrap_or(0);
-            let line = match scope.kind {
-                ScopeKind::Inlined => scope.call_site.map(|site| (site.file, site.line)),
-                _ => scope.file.zip(scope.line),
+            let above = places[view.nodes[node].parent.unwrap_or(0)];
+            let line = |at: Option<(Name, u32)>, inlined| at.map(|(file, line)| Line { file, line, inlined });
+            let inside = match above {
+                Place::Elsewhere => None,
+                Place::Body { inlined } => Some(inlined),
+                Place::At(line) => Some(line.and_then(|line| line.inlined)),
             };
-            let place = match (places[above], scope.kind) {
-                _ if is_one(scope) => Place::Procedure { is_outermost: above == 0 },
-                (Place::Elsewhere, _) => Place::Elsewhere,
-                (Place::Procedure { .. }, ScopeKind::Line | ScopeKind::Inlined) => Place::At(line),
-                // Called from a line that is not known.
-                (Place::Procedure { .. }, _) => Place::Elsewhere,
-                (Place::At(line), ScopeKind::Line | ScopeKind::Inlined) => Place::At(line),
-                (Place::At(_), _) => Place::Elsewhere,
+            let (place, at) = match (inside, scope.kind) {
+                _ if is_one(scope) => (Place::Body { inlined: None }, None),
+                (None, _) => (Place::Elsewhere, None),
+                (Some(inlined), ScopeKind::Line) => {
+                    let line = line(scope.file.zip(scope.line), inlined);
+                    (Place::At(line), Some(line))
+                }
+                (Some(inlined), ScopeKind::Inlined) => {
+                    let line = line(scope.call_site.map(|site| (site.file, site.line)), inlined);
+                    (Place::Body { inlined: Some(scope.name) }, Some(line))
+                }
+                // Called from a line that is known where the line is above it.
+                (Some(_), _) => (Place::Elsewhere, matches!(above, Place::Body { .. }).then_some(None)),
             };
             places.push(place);
-            let (inclusive, own) = (view.inclusive(node).get(0), view.exclusive(node).get(0));
-            let mut add = |line, [inclusive, own]: [u64; 2]| {
-                let cost = costs.entry(line).or_default();
-                *cost = [cost[0].saturating_add(inclusive), cost[1].saturating_add(own)];
+            let own = view.exclusive(node).get(0);
+            if let Some(at) = at {
+                let until = active.entry(at).or_default();
+                let is_counted = node >= *until;
+                *until = (*until).max(ends[node]);
+                let cost = costs.entry(at).or_default();
+                if is_counted {
+                    cost.total = cost.total.saturating_add(view.inclusive(node).get(0));
+                }
+            }
+            // What has a line has its cost there.
+            let of = match place {
+                Place::At(line) => line,
+                Place::Body { .. } if own > 0 => None,
+                _ => continue,
             };
-            let is_outermost = places[above] == Place::Procedure { is_outermost: true };
-            match place {
-                Place::At(line) => add(line, [if is_outermost { inclusive } else { 0 }, own]),
-                Place::Procedure { is_outermost } => add(None, [if is_outermost { own } else { 0 }, own]),
-                Place::Elsewhere if is_outermost => add(None, [inclusive, 0]),
-                Place::Elsewhere => {}
+            let cost = costs.entry(of).or_default();
+            cost.own = cost.own.saturating_add(own);
+            if matches!(place, Place::Body { .. }) && node >= active.get(&None).copied().unwrap_or(0) {
+                cost.total = cost.total.saturating_add(own);
             }
         }
         let unknown = costs.remove(&None).unwrap_or_default();
         let mut costs: Vec<_> = costs.into_iter().filter_map(|(line, costs)| Some((line?, costs))).collect();
-        costs.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
+        costs.sort_by(|a, b| (b.1.total, b.1.own).cmp(&(a.1.total, a.1.own)).then(a.0.cmp(&b.0)));
         Lines { procedures, costs, unknown }
     }
 
@@ -163,23 +207,64 @@ impl Lines {
         let unit = profile.metrics.first().map_or("", |metric| &metric.unit);
         let heading = format!("{:>6} {:>9}  {:>6}  line", "total", page.cost_heading(), "self");
         writeln!(out, "{}", page.ink(Ink::Bold, &heading))?;
-        let mut row = |[inclusive, own]: [u64; 2], label: &str| {
+        let mut row = |LineCost { total: inclusive, own }: LineCost, label: &str| {
             let share = page.ink(Paint::heat(inclusive, total), &format!("{:>6}", percent(inclusive, total)));
             let own = if own > 0 { percent(own, total) } else { String::new() };
             writeln!(out, "{share} {:>9}  {own:>6}  {label}", value(inclusive, unit))
         };
-        for ((file, line), costs) in self.costs.iter().take(MOST_LINES) {
-            row(*costs, &place(profile, *file, Some(*line)))?;
+        for (line, cost) in self.costs.iter().take(MOST_LINES) {
+            let inlined = line.inlined.map(|name| format!("  in {} (inlined)", printable(profile.strings.get(name))));
+            let label = format!("{}{}", place(profile, line.file, Some(line.line)), inlined.unwrap_or_default());
+            row(*cost, &cut_end(&label, options.width.saturating_sub(columns(&heading) - 4)))?;
         }
-        let add = |sum: [u64; 2], costs: &[u64; 2]| [0, 1].map(|i| sum[i].saturating_add(costs[i]));
+        // Of lines that are active together, the total counts more than once: what is left out has only its own cost.
         let rest = self.costs.get(MOST_LINES..).unwrap_or_default();
         if !rest.is_empty() {
-            let costs = rest.iter().fold([0; 2], |sum, (_, costs)| add(sum, costs));
-            row(costs, &page.ink(Ink::Dim, &count(rest.len() as u64, "more line", "more lines")))?;
+            let own = rest.iter().fold(0u64, |sum, (_, cost)| sum.saturating_add(cost.own));
+            row(
+                LineCost { total: own, own },
+                &page.ink(Ink::Dim, &count(rest.len() as u64, "more line", "more lines")),
+            )?;
         }
-        if self.unknown != [0; 2] {
+        if self.unknown != LineCost::default() {
             row(self.unknown, &page.ink(Ink::Dim, "no known line"))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use callpath_db::{CallSite, Metric, NodeId};
+
+    use super::*;
+
+    /// A recursive procedure with another inlined in it: a line counts once for each sample, at whatever depth, and what is
+    /// inlined has the cost of its own lines.
+    #[test]
+    fn a_line_of_a_recursive_procedure_counts_once() {
+        let mut profile = Profile::new(vec![Metric::sum("cost", "count")]);
+        let [walk, file, inner] = ["walk", "a.c", "inner"].map(|name| profile.strings.intern(name));
+        let procedure = Scope { file: Some(file), ..Scope::new(ScopeKind::Procedure, walk) };
+        let line = |line| Scope { file: Some(file), line: Some(line), ..Scope::new(ScopeKind::Line, Name::EMPTY) };
+        let call_site = Some(CallSite { file, line: 30 });
+        let inlined = Scope { call_site, line: Some(5), file: Some(file), ..Scope::new(ScopeKind::Inlined, inner) };
+        let mut node = NodeId::ROOT;
+        for depth in 0..5 {
+            node = profile.tree.child(node, procedure);
+            let leaf = profile.tree.child(node, line(16));
+            profile.tree.add(leaf, &[10]);
+            let inside = profile.tree.child(node, inlined);
+            let leaf = profile.tree.child(inside, line(6));
+            profile.tree.add(leaf, &[depth]);
+            node = profile.tree.child(node, line(17));
+        }
+        let query = Query { procedure: Some("walk".into()), fold: vec![ScopeKind::Loop], ..Query::default() };
+        let lines = Lines::of(&profile.view(&query).expect("a view"));
+        let costs: Vec<_> = lines.costs.iter().map(|(line, cost)| (line.line, cost.total, cost.own)).collect();
+        // Line 17 calls all but the outermost activation's lines.
+        assert_eq!(costs, [(16, 50, 50), (17, 50, 0), (6, 10, 10), (30, 10, 0)]);
+        assert!(lines.unknown == LineCost::default());
+        assert!(lines.costs.iter().all(|(line, _)| line.inlined == (line.line == 6).then_some(inner)));
     }
 }

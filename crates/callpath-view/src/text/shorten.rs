@@ -225,14 +225,24 @@ fn arguments(name: &str, pairs: &[Brackets], range: Range<usize>) -> Vec<Range<u
     found
 }
 
-/// What is around a place of a name, and its end.
+/// The word of a name that a place is in and what follows; before it the beginning of the name, if there is room.
 fn around(name: &str, place: usize, max: usize) -> String {
-    let word = word_at(name, place, max / 4);
-    let before = if word > 0 { "…" } else { "" };
+    let word = word_at(name, place, max.saturating_sub(1));
     let rest = &name[word..];
-    if columns(rest) + columns(before) <= max {
-        return format!("{before}{rest}");
+    // Less of a beginning says nothing.
+    const LEAST: usize = 6;
+    if columns(rest) < max {
+        let room = max - 1 - columns(rest);
+        let beginning = if columns(&name[..word]) <= room + 1 { &name[..word] } else { head(&name[..word], room) };
+        return match beginning.len() {
+            len if len == word => name.into(),
+            _ if columns(beginning) < LEAST => format!("…{rest}"),
+            _ => format!("{beginning}…{rest}"),
+        };
     }
+    let word = word_at(name, place, max / 3);
+    let rest = &name[word..];
+    let before = if word > 0 { "…" } else { "" };
     let end = max / 3;
     let shown = head(rest, max.saturating_sub(end + 1 + columns(before)));
     format!("{before}{shown}…{}", tail(&rest[shown.len()..], end))
@@ -406,6 +416,14 @@ mod tests {
         }
         let [int, long] = [groups[0][0], groups[0][1]].map(str::to_owned);
         assert_eq!(shorten_apart(&int, &[long], 50).unwrap(), "std::sort<std::vector<int, …>::iterator>(…)");
+        let closures = [groups[1][0], groups[1][1]].map(str::to_owned);
+        for (max, shown) in [
+            (40, "apply_all_of_them::<gap…{closure_env#0}>"),
+            (26, "apply_all…{closure_env#0}>"),
+            (18, "…{closure_env#0}>"),
+        ] {
+            assert_eq!(shorten_apart(&closures[0], &closures, max).unwrap(), shown);
+        }
     }
 
     #[test]

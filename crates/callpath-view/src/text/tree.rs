@@ -11,7 +11,9 @@
 
 use std::io::{self, Write};
 
-use callpath_db::{Formula, Metric, MetricKind, MetricSource, MetricType, Profile, ScopeKind, View, ViewKind};
+use callpath_db::{
+    Formula, HandedOut, Metric, MetricKind, MetricSource, MetricType, Profile, ScopeKind, View, ViewKind,
+};
 
 use super::label::{label, module_label, source_label};
 use super::outline::{Outline, Row};
@@ -37,7 +39,7 @@ const LEAST_NAME_COLUMNS: usize = 24;
 pub(super) enum Columns {
     /// Inclusive share, inclusive cost, self share.
     TotalAndSelf,
-    /// Share and cost.
+    /// Share and cost: of a callers view, where they are both.
     One,
 }
 
@@ -56,8 +58,9 @@ pub(super) struct Drawing<'a> {
 }
 
 impl Drawing<'_> {
-    /// Draws what is below the root, and the root itself where it has several children to hold together; `words` head the names.
-    pub(super) fn draw(&self, words: &str, out: &mut dyn Write) -> io::Result<()> {
+    /// Draws what is below the root, and the root itself where it has several children to hold together; `words` head the names. Gives what
+    /// else has to be known to read it.
+    pub(super) fn draw(&self, words: &str, out: &mut dyn Write) -> io::Result<Option<String>> {
         let options = self.page.options;
         let threshold = options.query.min_share * self.total() as f64;
         let counted = (0..self.page.profile.metrics.len()).find(|&metric| is_shared_out_by(self.page.profile, metric));
@@ -77,20 +80,36 @@ impl Drawing<'_> {
             let line = self.line(row, &Beside { marks: self.marks(&lasts), source_columns });
             writeln!(out, "{line}")?;
         }
-        Ok(())
+        Ok(self.how_to_read_deep(&rows))
     }
 
-    /// What stands before a row's name: of the levels above it, and of itself.
+    /// What stands before a row's name: of the levels above it, and of itself. Marks leave room for a name: behind so many levels they begin
+    /// again at the left, behind the level that those rows hang on.
     fn marks(&self, lasts: &[bool]) -> String {
         let Some((is_last, above)) = lasts.split_last().filter(|(_, above)| !above.is_empty()) else {
             return String::new();
         };
-        // Marks leave room for a name: the outermost levels give way to an ellipsis.
-        let most = (self.page.options.width / 6).max(4);
-        let skipped = above.len().saturating_sub(most).max(1);
-        let mut marks = String::from(if skipped > 1 { "… " } else { "" });
-        above[skipped.min(above.len())..].iter().for_each(|is_last| marks += if *is_last { "  " } else { "│ " });
+        // The outermost rows have no marks.
+        let between = &above[1..];
+        let skipped = between.len() - between.len() % self.most_marks();
+        let mut marks = if skipped > 0 { format!("{}… ", skipped + 1) } else { String::new() };
+        between[skipped..].iter().for_each(|is_last| marks += if *is_last { "  " } else { "│ " });
         marks + if *is_last { "└ " } else { "├ " }
+    }
+
+    /// Levels that have marks on one line.
+    fn most_marks(&self) -> usize {
+        (self.page.options.width / 6).max(4)
+    }
+
+    /// How rows are read that lie too deep for marks of all their levels. `None` if there are none.
+    fn how_to_read_deep(&self, rows: &[Row]) -> Option<String> {
+        let most = self.most_marks();
+        let is_deep = rows.iter().any(|row| row.depth > most);
+        let level = most + 1;
+        is_deep.then(|| {
+            format!("Deeper rows begin at the left again: what is right behind {level}… hangs on the nearest row of level {level} above.")
+        })
     }
 
     fn line(&self, row: &Row, beside: &Beside) -> String {
@@ -245,13 +264,21 @@ impl Drawing<'_> {
     fn heading(&self, words: &str) -> String {
         let unit = self.page.cost_heading();
         let mut line = match self.columns {
-            Columns::One => format!("{:>6} {unit:>9}  ", "self"),
+            Columns::One => format!("{:>6} {unit:>9}  ", self.word_of_one()),
             Columns::TotalAndSelf => format!("{:>6} {unit:>9}  {:>6}  ", "total", "self"),
         };
         for (metric, width) in self.further() {
             line += &format!("{:>width$}  ", heading_of(&self.page.profile.metrics[metric]));
         }
         line + words
+    }
+
+    /// What the only share of a row is.
+    fn word_of_one(&self) -> &'static str {
+        match self.view.handed_out {
+            HandedOut::SelfCost => "self",
+            HandedOut::Inclusive => "total",
+        }
     }
 
     fn ink(&self, ink: Ink, text: &str) -> String {

@@ -34,7 +34,14 @@ const COARSER: [f64; 3] = [0.02, 0.05, 0.1];
 pub(super) struct Views {
     pub(super) folded: View,
     is_folded: bool,
-    tree: Vec<u8>,
+    tree: Drawn,
+}
+
+/// A tree's lines.
+struct Drawn {
+    text: Vec<u8>,
+    /// What else has to be known to read them.
+    how_to_read: Option<String>,
 }
 
 impl Views {
@@ -90,7 +97,9 @@ impl Views {
     pub(super) fn write(&self, title: &str, page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
         let title = titled(title, page, self.is_folded);
         writeln!(out, "{}", page.ink(Ink::Bold, &title))?;
-        for line in head::lines_of(&[how_to_read(self.folded.kind).into()], " ", page.options.width.max(40)) {
+        let mut how = vec![how_to_read(self.folded.kind).to_owned()];
+        how.extend(self.tree.how_to_read.clone());
+        for line in head::lines_of(&how, " ", page.options.width.max(40)) {
             writeln!(out, "{}", page.ink(Ink::Dim, &line))?;
         }
         for metric in &page.profile.metrics {
@@ -100,7 +109,7 @@ impl Views {
                 writeln!(out, "{}", page.ink(Ink::Dim, &note))?;
             }
         }
-        out.write_all(&self.tree)?;
+        out.write_all(&self.tree.text)?;
         if let Some(left_out) = drawing(&self.folded, page).without_column() {
             for line in head::lines_of(&[left_out], " ", page.options.width.max(40)) {
                 writeln!(out, "{}", page.ink(Ink::Dim, &line))?;
@@ -110,8 +119,8 @@ impl Views {
     }
 }
 
-fn lines(text: &[u8]) -> usize {
-    text.iter().filter(|&&byte| byte == b'\n').count()
+fn lines(tree: &Drawn) -> usize {
+    tree.text.iter().filter(|&&byte| byte == b'\n').count()
 }
 
 fn drawing<'a>(view: &'a View, page: Page<'a>) -> Drawing<'a> {
@@ -122,15 +131,15 @@ fn drawing<'a>(view: &'a View, page: Page<'a>) -> Drawing<'a> {
     Drawing { view, page, columns }
 }
 
-fn drawn(view: &View, page: Page<'_>) -> io::Result<Vec<u8>> {
+fn drawn(view: &View, page: Page<'_>) -> io::Result<Drawn> {
     let words = match view.kind {
         ViewKind::Context => "call path",
         ViewKind::Callers => "procedure, and below it its callers",
         ViewKind::Flat => "module, file, procedure",
     };
     let mut text = Vec::new();
-    drawing(view, page).draw(words, &mut text)?;
-    Ok(text)
+    let how_to_read = drawing(view, page).draw(words, &mut text)?;
+    Ok(Drawn { text, how_to_read })
 }
 
 /// A title that says what is shown and what is not.
@@ -147,6 +156,9 @@ fn titled(what: &str, page: Page<'_>, is_folded: bool) -> String {
     let mut asides = Vec::new();
     if !left_out.is_empty() {
         asides.push(format!("{} left out", left_out.join(" and ")));
+    }
+    if !options.query.hide.is_empty() {
+        asides.push(format!("frames of {} hidden", printable(&options.query.hide.join(" and "))));
     }
     match options.query.recursion {
         Recursion::Suffix(kept) => asides.push(format!("{kept} innermost frames of each path")),

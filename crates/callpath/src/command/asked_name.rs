@@ -1,9 +1,9 @@
 //! Whether a procedure is what somebody asks for by name: as a report prints it, whole or shortened, as a pattern, or by
-//! a part of its name; and which names come nearest to one that there is not.
+//! a part of its name.
 
 use std::collections::VecDeque;
 
-use callpath_db::{edits, matches_glob};
+use callpath_db::matches_glob;
 
 /// How a name is found, the most exact way first. A less exact one counts where no name is found by those before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,11 +21,6 @@ pub(super) enum Way {
 impl Way {
     pub(super) const ALL: [Way; 4] = [Way::Whole, Way::Pattern, Way::Words, Way::Part];
 }
-
-/// How many names come nearest.
-const NEAREST: usize = 5;
-/// More of a name does not make it look more like another.
-const COMPARED_LEN: usize = 64;
 
 /// A name that was asked for.
 pub(super) struct AskedName {
@@ -52,6 +47,11 @@ impl AskedName {
             name = before.trim_end();
         }
         AskedName { name: name.to_owned() }
+    }
+
+    /// The name alone.
+    pub(super) fn text(&self) -> &str {
+        &self.name
     }
 
     /// Without what only DWARF knows of a Rust procedure, whose linker's name numbers no closures and has no type
@@ -104,21 +104,6 @@ impl AskedName {
     /// It has more than one word.
     fn has_marks(&self) -> bool {
         words(&self.name).nth(1).is_some() && !self.name.contains(['*', '?'])
-    }
-
-    /// The names that look most like it, the nearest first.
-    pub(super) fn nearest(&self, names: impl Iterator<Item = String>) -> Vec<String> {
-        let last = |name: &str| -> String {
-            let bare: String = name.split(['<', '(']).find(|part| !part.is_empty()).unwrap_or(name).to_lowercase();
-            bare.trim_end_matches(':').rsplit("::").next().unwrap_or_default().chars().take(COMPARED_LEN).collect()
-        };
-        let own = last(&self.name);
-        let mut found: Vec<(usize, String)> = names.map(|name| (edits(&own, &last(&name)), name)).collect();
-        found.sort();
-        found.dedup();
-        // A name in which more than half is another is not near.
-        let near = found.into_iter().filter(|(distance, _)| 2 * distance <= own.chars().count().max(4));
-        near.take(NEAREST).map(|(_, name)| name).collect()
     }
 }
 
@@ -219,12 +204,5 @@ mod tests {
         assert_eq!(linkers("g::{closure#"), None);
         assert_eq!(linkers("g::<<"), None);
         assert_eq!(linkers("main"), None);
-    }
-
-    #[test]
-    fn the_nearest_names() {
-        let names = ["main", "compute_sum", "compute(int)", "a::compile", "x"].map(str::to_owned);
-        assert_eq!(AskedName::new("comptue").nearest(names.iter().cloned())[..2], ["a::compile", "compute(int)"]);
-        assert!(AskedName::new("zzzzzzzz").nearest(names.into_iter()).is_empty());
     }
 }

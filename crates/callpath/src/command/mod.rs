@@ -8,6 +8,7 @@ mod doctor;
 mod list;
 mod merge;
 mod number;
+mod perf_options;
 mod profile;
 mod record;
 mod recursion;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use callpath_analyze::attribute::{AttributeOptions, attribute, attribute_and_pack, attribute_packed};
+use callpath_analyze::attribute::{AttributeOptions, Packed, attribute, attribute_and_pack, attribute_packed};
 use callpath_db::Profile;
 use callpath_db::database::{Database, is_database};
 use callpath_measurement::{Measurement, MeasurementError, PackFile, newest};
@@ -19,15 +19,19 @@ pub(crate) fn load(directory: Option<&Path>) -> anyhow::Result<Profile> {
         return profile.map_err(|error| anyhow::anyhow!("failed to {error}"));
     }
     let measurement = read(directory)?;
-    let Some(pack) = PackFile::read(&measurement.directory).map_err(|e| of_pack(&e))? else {
-        let mut progress = Progress::new("reading modules");
-        return checked(&measurement, attribute(&measurement, &options(), &mut |done, of| progress.step(done, of)));
+    let profile = match PackFile::read(&measurement.directory).map_err(|e| of_pack(&e))? {
+        Some(pack) => attribute_packed(&measurement, &pack).map_err(|e| of_pack(&e))?,
+        None => {
+            let mut progress = Progress::new("reading modules");
+            attribute(&measurement, &options(), &mut |done, of| progress.step(done, of))
+        }
     };
-    checked(&measurement, attribute_packed(&measurement, &pack).map_err(|e| of_pack(&e))?)
+    checked(&measurement, profile)
 }
 
-/// The same from the modules, which are no longer needed afterwards: what is known of them is put into the measurement's directory.
-pub(crate) fn load_and_pack(directory: Option<&Path>) -> anyhow::Result<Profile> {
+/// The same from the modules, which are no longer needed afterwards: what is known of them is put into the measurement's directory. Also
+/// gives a line that says so.
+pub(crate) fn load_and_pack(directory: Option<&Path>) -> anyhow::Result<(Profile, String)> {
     let measurement = read(directory)?;
     let directory = &measurement.directory;
     if let Some(pack) = PackFile::read(directory).map_err(|e| of_pack(&e))? {
@@ -37,15 +41,25 @@ pub(crate) fn load_and_pack(directory: Option<&Path>) -> anyhow::Result<Profile>
         );
     }
     let mut progress = Progress::new("reading modules");
-    let (profile, pack) = attribute_and_pack(&measurement, &options(), &mut |done, of| progress.step(done, of));
+    let found = attribute_and_pack(&measurement, &options(), &mut |done, of| progress.step(done, of));
+    let Packed { profile, pack, unusable } = found;
     let profile = checked(&measurement, profile)?;
     if profile.info.exit.is_none() {
         anyhow::bail!("{} is still growing: pack it when the program has ended", directory.display());
     }
     pack.write(directory).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
     let (path, bytes) = (pack.path.display(), pack.len_bytes());
-    output::say(format!("packed: {path} ({bytes} bytes) has what reports need of the program's files"));
-    Ok(profile)
+    let lacks = match &unusable[..] {
+        [] => String::new(),
+        [first, more @ ..] => {
+            let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+            format!(
+                ", but nothing of {}{more}: gone, or replaced since it ran; to pack anew where the file is, remove the pack",
+                first.display()
+            )
+        }
+    };
+    Ok((profile, format!("packed: {path} ({bytes} bytes) has what reports need of the program's files{lacks}")))
 }
 
 fn read(directory: Option<&Path>) -> anyhow::Result<Measurement> {
@@ -72,7 +86,7 @@ fn options() -> AttributeOptions {
 
 /// A damaged pack is no reason to show less than it promises.
 fn of_pack(error: &MeasurementError) -> anyhow::Error {
-    anyhow::anyhow!("failed to {error}; without that file, the report reads the program's own files")
+    anyhow::anyhow!("failed to {error}; to read the program's own files instead, remove it")
 }
 
 /// A profile of no process says nothing.

@@ -5,18 +5,22 @@ mod perf_options;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use callpath_db::nearest;
 use callpath_measurement::Measurement;
 use callpath_record::{
-    Event, EventError, MAX_EVENTS, RecordError, RecordOptions, Sentinel, Unsaid, parse_events, record,
+    Event, EventError, HIGHEST_RATE, MAX_EVENTS, RecordError, RecordOptions, Recorded, Sentinel, Unsaid,
+    offered_events, parse_events, record,
 };
 use callpath_target::TargetError;
 use callpath_view::text::shell_word;
-use perf_options::PerfOptions;
+use perf_options::Record;
 
 use super::number;
+use super::perf_options::PerfOptions;
+use super::profile::load_and_pack;
 use super::recursion::RecursionArgument;
 use crate::outcome::{Failure, Outcome};
-use crate::{output, preload, surroundings};
+use crate::{memory, output, preload, surroundings};
 
 /// Our own failures: anything, a program that cannot be run, one that is not there.
 pub(crate) const FAILED: u8 = 125;
@@ -31,7 +35,7 @@ pub(crate) struct Arguments {
     #[arg(short, long = "event", value_name = "EVENT[@PERIOD|@fRATE]", env = "CALLPATH_EVENT")]
     event: Vec<String>,
     /// Samples a second of each thread [default: 1000]
-    #[arg(short = 'F', long = "freq", value_name = "RATE", env = "CALLPATH_FREQ", value_parser = number::whole::<u64>)]
+    #[arg(short = 'F', long = "freq", value_name = "RATE", env = "CALLPATH_FREQ", value_parser = rate)]
     rate: Option<u64>,
     /// Nanoseconds or events from one sample to the next
     #[arg(short = 'c', long = "count", value_name = "PERIOD", conflicts_with = "rate", value_parser = number::whole::<u64>)]
@@ -50,14 +54,35 @@ pub(crate) struct Arguments {
     /// Record until all processes of the program have ended, daemons included; Ctrl-C ends the wait
     #[arg(long)]
     wait_all: bool,
+    /// When the program has ended, also keep with the measurement what reports need of the program's files: names, lines,
+    /// loops. The measurement can then be reported on any machine
+    #[arg(long)]
+    pack: bool,
     /// Say only what went wrong
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
-    perf: PerfOptions,
+    perf: PerfOptions<Record>,
     /// The program and its arguments
     #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
+}
+
+/// perf's `max` is the highest rate.
+fn rate(typed: &str) -> Result<u64, &'static str> {
+    if typed == "max" { Ok(HIGHEST_RATE) } else { number::whole(typed) }
+}
+
+/// The error, with the names that may have been meant.
+fn explained(error: EventError) -> anyhow::Error {
+    let EventError::Unknown(typed) = &error else { return error.into() };
+    let name = typed.split(['@', ':']).next().unwrap_or_default();
+    let offers = offered_events();
+    let names = offers.iter().flat_map(|offer| [offer.name.as_str(), offer.other_name]);
+    match nearest(name, names.filter(|name| !name.is_empty())) {
+        near if near.is_empty() => error.into(),
+        near => anyhow::anyhow!("unknown event `{typed}`; similar names: {}; see: callpath list", near.join(", ")),
+    }
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -82,7 +107,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     };
     let unsaid = Unsaid { rate: arguments.rate, period: arguments.period };
     let (mut events, period_ns) =
-        parse_events(&arguments.event, unsaid).map_err(|error| failed(error.into(), FAILED))?;
+        parse_events(&arguments.event, unsaid).map_err(|error| failed(explained(error), FAILED))?;
     let sentinel = match arguments.sentinel {
         SentinelArgument::Auto => Sentinel::Auto,
         SentinelArgument::Always => Sentinel::Always,
@@ -131,12 +156,28 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     } else if recorded.processes == 0 {
         output::say(format_args!("nothing was measured: no process with glibc loaded callpath's object"));
     } else {
+        if arguments.pack {
+            pack(&recorded, &directory, say);
+        }
         say(&format_args!(
             "recorded to {directory}; see it with: {} report {directory}",
             surroundings::typed_command()
         ));
     }
     Ok(recorded.ended.status as u8)
+}
+
+/// Packs the measurement. If that fails, the measurement is as complete as without, and the exit status is the program's.
+fn pack(recorded: &Recorded, directory: &str, say: impl Fn(&dyn std::fmt::Display)) {
+    // The program has run: lack of memory is no reason for another status.
+    memory::end_with(recorded.ended.status as u8);
+    match load_and_pack(Some(&recorded.directory)) {
+        Ok((_, said)) => say(&said),
+        Err(error) => output::say(format_args!(
+            "not packed: {error:#}; the measurement is complete; pack it with: {} report --pack {directory}",
+            surroundings::typed_command()
+        )),
+    }
 }
 
 fn status_of(error: &RecordError) -> u8 {

@@ -1,12 +1,16 @@
 //! `callpath report`: a measurement in, text or JSON out.
 
+mod perf_options;
+
 use std::io::Write;
 use std::path::PathBuf;
 
 use callpath_db::{Inlined, Profile, Query, Recursion, ScopeKind, ViewKind};
 use callpath_view::text::{self, TextOptions};
 use clap::ValueEnum;
+use perf_options::Report;
 
+use super::perf_options::PerfOptions;
 use super::profile::{load, load_and_pack, shown};
 use super::recursion::RecursionArgument;
 use crate::outcome::Outcome;
@@ -48,6 +52,9 @@ pub(crate) struct Arguments {
     /// Show each thread separately [default: text shows all in one tree, JSON adds up those with the same name]
     #[arg(long)]
     per_thread: bool,
+    /// Show all threads in one tree (the default in text): what a parallel region's workers did stands below its caller
+    #[arg(long, conflicts_with = "per_thread")]
+    merge_threads: bool,
     /// Show each process separately (the default in JSON)
     #[arg(long)]
     per_process: bool,
@@ -82,8 +89,8 @@ pub(crate) struct Arguments {
     /// path) or suffix:N (the innermost N frames) [default: full; text collapses a long tree where that halves it]
     #[arg(long, value_name = "WHAT")]
     recursion: Option<RecursionArgument>,
-    /// Also keep with the measurement what reports need of the program's files: names, lines, loops. The measurement can then be reported
-    /// on any machine
+    /// Also keep with the measurement what reports need of the program's files: names, lines, loops. The measurement can
+    /// then be reported on any machine, as after `record --pack`
     #[arg(long)]
     pack: bool,
     /// Width in columns [default: the terminal's, or 100]
@@ -91,6 +98,8 @@ pub(crate) struct Arguments {
     width: Option<usize>,
     #[command(flatten)]
     screen: ScreenOptions,
+    #[command(flatten)]
+    perf: PerfOptions<Report>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -116,14 +125,22 @@ fn columns(typed: &str) -> Result<usize, &'static str> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
-    let load = if arguments.pack { load_and_pack } else { load };
-    let profile = load(arguments.measurement.as_deref())?;
+    arguments.perf.answer(|words| output::say(words))?;
+    let directory = arguments.measurement.as_deref();
+    let profile = if arguments.pack {
+        let (profile, said) = load_and_pack(directory)?;
+        output::say(said);
+        profile
+    } else {
+        load(directory)?
+    };
     show(&profile, arguments)?;
     Ok(0)
 }
 
-fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
-    let query = Query {
+/// What is asked of the profile.
+fn query(arguments: &Arguments) -> Query {
+    Query {
         view: match arguments.view {
             None | Some(ViewArgument::Context) => ViewKind::Context,
             Some(ViewArgument::Callers) => ViewKind::Callers,
@@ -137,12 +154,16 @@ fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
         ignore: arguments.ignore.clone(),
         hide: arguments.hide.clone(),
         procedure: arguments.procedure.clone(),
-        regions_meet: !arguments.json,
+        regions_meet: !arguments.json || arguments.merge_threads,
         recursion: arguments.recursion.map_or(Recursion::Full, Recursion::from),
         fold: folded(arguments),
         min_share: arguments.threshold.unwrap_or(if arguments.json { 0.0 } else { 1.0 }) / 100.0,
         max_depth: arguments.depth,
-    };
+    }
+}
+
+fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
+    let query = query(arguments);
     if arguments.json {
         let mut out = output::stdout();
         let view = profile.view(&query)?;
@@ -179,6 +200,61 @@ fn folded(arguments: &Arguments) -> Vec<ScopeKind> {
         (!arguments.kernel, ScopeKind::SystemCall),
         (arguments.no_loops, ScopeKind::Loop),
         (arguments.no_inlines, ScopeKind::Inlined),
+        (arguments.merge_threads, ScopeKind::Thread),
     ];
     asked.into_iter().filter(|(is_folded, _)| *is_folded).map(|(_, kind)| kind).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use callpath_db::{Metric, NodeId, Scope};
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Typed {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    /// The names on the way to each node of `region`, outermost first, with what it costs there.
+    fn regions(profile: &Profile, options: &[&str]) -> Vec<(String, u64)> {
+        let typed = Typed::try_parse_from([&["report", "--json"], options].concat()).map_err(|error| error.to_string());
+        let view = profile.view(&query(&typed.unwrap().arguments)).expect("an answer");
+        let name = |node: usize| view.name(node, profile).into_owned();
+        let is_region = |&node: &usize| name(node) == "region";
+        let path = |node: usize| {
+            let mut names: Vec<String> =
+                std::iter::successors(Some(node), |&node| view.nodes[node].parent).map(name).collect();
+            names.reverse();
+            names[1..].join(" ")
+        };
+        (0..view.nodes.len()).filter(is_region).map(|node| (path(node), view.inclusive(node).get(0))).collect()
+    }
+
+    #[test]
+    fn merged_threads_of_json_have_regions_where_the_page_has_them() {
+        let mut profile = Profile::new(vec![Metric::sum("cost", "count")]);
+        let process = Scope::new(ScopeKind::Process, profile.strings.intern("app"));
+        let process = profile.tree.child(NodeId::ROOT, process);
+        let master = [("app", "main"), ("libgomp.so.1", "GOMP_parallel"), ("app", "region")];
+        let worker = [("libc.so.6", "clone3"), ("libgomp.so.1", "gomp_thread_start"), ("app", "region")];
+        for (tid, path) in [(1, master), (2, worker)] {
+            let thread = Scope::new(ScopeKind::Thread, profile.strings.intern("app"));
+            let mut node = profile.tree.child(process, Scope { discriminator: tid, ..thread });
+            for (module, name) in path {
+                let scope = Scope::new(ScopeKind::Procedure, profile.strings.intern(name));
+                let module = profile.strings.intern(module);
+                node = profile.tree.child(node, Scope { module: Some(module), ..scope });
+            }
+            profile.tree.add(node, &[10]);
+        }
+        let is = |path: &str, cost: u64| (path.to_owned(), cost);
+        let [of_master, of_worker] = ["main GOMP_parallel region", "clone3 gomp_thread_start region"];
+        let as_it_ran = [is(&format!("app app {of_worker}"), 10), is(&format!("app app {of_master}"), 10)];
+        assert_eq!(regions(&profile, &[]), as_it_ran);
+        assert_eq!(regions(&profile, &["--merge-threads"]), [is(&format!("app {of_master}"), 20)]);
+        assert!(Typed::try_parse_from(["report", "--merge-threads", "--per-thread"]).is_err());
+    }
 }

@@ -8,6 +8,7 @@ use callpath_analyze::names::ModuleNames;
 use callpath_analyze::structure::{
     ModuleStructure, ProcedureStructure, SourceLocation, StaticKind, StaticScope, cached_structure,
 };
+use callpath_db::nearest;
 use callpath_format::address::LinkAddr;
 use callpath_tables::module::Module;
 use callpath_tables::table_cache::TableCache;
@@ -75,12 +76,13 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         if matches!(wanted, Some(Wanted::At(_))) {
             return Err(anyhow::anyhow!("no code of {file} is at {text}").into());
         }
-        let nearest = asked.nearest(names.starts().map(|start| names.procedure(start).name));
-        let nearest: Vec<_> = nearest.iter().map(|name| printable(name)).collect();
-        let nearest = if nearest.is_empty() { String::new() } else { format!("; the nearest: {}", nearest.join(", ")) };
+        let all: Vec<String> = names.starts().map(|start| names.procedure(start).name).collect();
+        let near = nearest(asked.text(), all.iter().map(String::as_str));
+        let near: Vec<_> = near.iter().map(|name| printable(name)).collect();
+        let near = if near.is_empty() { String::new() } else { format!("; similar names: {}", near.join(", ")) };
         let text = printable(text);
         return Err(anyhow::anyhow!(
-            "no procedure of {file} is called {text}{nearest}; see all with: {} structure {file}",
+            "no procedure of {file} is called {text}{near}; see all with: {} structure {file}",
             surroundings::typed_command()
         )
         .into());

@@ -1,4 +1,4 @@
-//! `report --pack`: the same report where the program's files are gone.
+//! `report --pack` and `record --pack`: the same report where the program's files are gone.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -43,8 +43,17 @@ fn a_measurement_travels_without_the_program() {
     // Where the files are gone a pack cannot be made better.
     let again = report(measurement, &place.path().join("second"), &["--pack"]);
     assert!(again.status != 0 && again.stderr.contains("is there already"), "{again:?}");
-    // A damaged one is named, and nothing is shown in its place.
+    // One made now says what it lacks.
     let pack = measurement.join("pack");
+    let whole = place.path().join("whole");
+    std::fs::rename(&pack, &whole).unwrap();
+    let poor = report(measurement, &place.path().join("second"), &["--pack"]);
+    assert!(
+        poor.status == 0 && poor.stderr.contains(", but nothing of ") && poor.stderr.contains(": gone"),
+        "{poor:?}"
+    );
+    std::fs::rename(&whole, &pack).unwrap();
+    // A damaged one is named, and nothing is shown in its place.
     let mut bytes = std::fs::read(&pack).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
@@ -52,4 +61,44 @@ fn a_measurement_travels_without_the_program() {
     let damaged = report(measurement, &place.path().join("second"), &[]);
     let says = format!("failed to read {}: what follows byte 32 does not match its checksum", pack.display());
     assert!(damaged.status != 0 && damaged.stdout.is_empty() && damaged.stderr.contains(&says), "{damaged:?}");
+}
+
+#[test]
+fn a_recording_is_packed_at_once() {
+    let place = tempfile::tempdir().unwrap();
+    let program = place.path().join("traveller");
+    copy_program(Program::nasty("kernel_calls.c").path(), &program);
+    let record = |directory: &Path, options: &[&str]| {
+        let mut record = Command::new(callpath());
+        record.args(["record", "-o"]).arg(directory).args(options).arg("--").arg(&program).arg("400000");
+        Ended::of(&record.stdin(Stdio::null()).output().expect("callpath can be run"))
+    };
+    let measurement = place.path().join("m");
+    let recorded = record(&measurement, &["--pack"]);
+    assert!(recorded.status == 0 && recorded.stderr.contains("callpath: packed: "), "{recorded:?}");
+    assert!(recorded.stderr.contains("; see it with: "), "{recorded:?}");
+    let before = report(&measurement, &place.path().join("first"), &[]);
+    let quiet = record(&place.path().join("quiet"), &["--pack", "-q"]);
+    assert!(quiet.status == 0 && quiet.stderr.is_empty() && place.path().join("quiet/pack").exists(), "{quiet:?}");
+
+    std::fs::remove_file(&program).unwrap();
+    let after = report(&measurement, &place.path().join("second"), &[]);
+    assert!(after.status == 0 && after.stdout.contains("by_number"), "{after:?}");
+    assert_eq!(after.stdout, before.stdout);
+}
+
+/// A directory stands where the pack is to be written.
+#[test]
+fn a_recording_that_cannot_be_packed_stays() {
+    let place = tempfile::tempdir().unwrap();
+    let measurement = place.path().join("m");
+    let mut record = Command::new(callpath());
+    record.args(["record", "--pack", "-q", "-o"]).arg(&measurement).args(["--", "sh", "-c"]);
+    record.arg("i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; mkdir \"$0/pack\"; exit 7").arg(&measurement);
+    let said = Ended::of(&record.stdin(Stdio::null()).output().expect("callpath can be run"));
+    assert!(said.status == 7 && said.stderr.starts_with("callpath: not packed: failed to "), "{said:?}");
+    assert!(said.stderr.contains("; the measurement is complete; pack it with: "), "{said:?}");
+    std::fs::remove_dir(measurement.join("pack")).unwrap();
+    let reported = report(&measurement, &place.path().join("cache"), &[]);
+    assert!(reported.status == 0 && reported.stdout.contains("Call paths by cpu-time"), "{reported:?}");
 }

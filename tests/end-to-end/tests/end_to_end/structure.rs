@@ -70,6 +70,40 @@ fn as_a_command() {
     assert!(work["pieces"].as_array().is_some_and(|pieces| pieces.iter().any(|piece| piece["place"]["line"] == 29)));
 }
 
+/// Two loops of one line have a row each, in a report and as a command, whatever a compiler makes of each.
+#[test]
+fn of_one_line() {
+    let builds: [(_, &[_]); 3] = [("one_line_0", &["-O0"]), ("one_line_2", &["-O2"]), ("one_line_3", &["-O3"])];
+    for (output, options) in builds {
+        let level = options[0];
+        let program = C { source: "one_line.c", output, options };
+        let recorded = Program::compiled(program).arguments(["2000"]).same();
+        let profile = recorded.profile();
+        profile.assert_full(990);
+        let mut command = std::process::Command::new(callpath_end_to_end::callpath());
+        let command = command.arg("structure").arg(Program::compiled(program).path()).args(["--procedure", "work"]);
+        let said = command.output().expect("callpath can be run");
+        let text = String::from_utf8(said.stdout).expect("text");
+        let loops = text.lines().filter_map(|line| line.trim().strip_prefix("loop  ")?.split(' ').next());
+        let loops: Vec<&str> = loops.collect();
+        let [around, first, second] = loops[..] else { panic!("{level}: {text}") };
+        assert!(around.starts_with("one_line.c:10:"), "{level}: {text}");
+        // Line 11 of tests/nasty/one_line.c: the second one begins behind `x;`, the first before.
+        let column = |name: &str| name.strip_prefix("one_line.c:11:").and_then(|column| column.parse::<u32>().ok());
+        let (first_column, second_column) = (column(first).expect(&text), column(second).expect(&text));
+        assert!(first_column < 50 && second_column > 50, "{level}: {text}");
+        // The second one divides twice as often; a compiler may make two divisions one.
+        let report = run_report(&recorded.directory, &["--all", "--width", "140"]).stdout;
+        let share = |name: &str| {
+            let mut rows = report.lines().filter(|row| row.ends_with(name));
+            let share = rows.find_map(|row| row.trim().split('%').next()?.parse::<f64>().ok());
+            share.unwrap_or_else(|| panic!("{level}: no row of {name}:\n{report}"))
+        };
+        let (first, second) = (share(first), share(second));
+        assert!(first + second > 95.0 && (0.7..3.0).contains(&(second / first)), "{level}: {first} and {second}");
+    }
+}
+
 /// Each name that it prints is one that it takes: of a procedure without one, too, and what DWARF has.
 #[test]
 fn as_it_is_called() {

@@ -63,10 +63,8 @@ middle:
     }
 }
 
-// Two loops of one line stand in it once; a loop in a loop of the same line does not.
+// A loop in a loop of the same line. More of one line: one_line.c.
 void one_line(long n) {
-    for (long i = 0; i < n; i++) out(i); for (long i = 0; i < n; i++) out(i + 1); //@ loop line: one_line
-    out(n);
     for (long i = 0; i < n; i++) { for (long j = 0; j < i; j++) out(j); out(i); } //@ loop both: one_line, one_line > both
 }
 

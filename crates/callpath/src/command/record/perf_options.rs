@@ -1,33 +1,16 @@
-//! Options of `perf record` and `perf stat` that people type from habit: accepted with a word where callpath does what
-//! they ask for anyway, else refused with what to do instead.
+//! Options of `perf record` and `perf stat` that people type from habit.
 
-use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches};
+use crate::command::perf_options::Answer::{self, Instead, NotNeeded};
+use crate::command::perf_options::Takes::{MaybeValue, Nothing, Value};
+use crate::command::perf_options::{LikePerf, Row};
 
-/// What an option of perf's takes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Takes {
-    Nothing,
-    /// `--option=VALUE` or `--option VALUE`
-    Value,
-    /// Nothing, or `--option=VALUE`
-    MaybeValue,
+/// `callpath record`.
+#[derive(Debug)]
+pub(super) struct Record;
+
+impl LikePerf for Record {
+    const ROWS: &'static [Row] = ROWS;
 }
-
-/// What is answered.
-#[derive(Clone, Copy)]
-enum Answer {
-    /// It changes nothing here, for this reason. The program is recorded.
-    NotNeeded(&'static str),
-    /// The recording would not be what was asked for; this is to be done instead.
-    Instead(&'static str),
-}
-
-use Answer::{Instead, NotNeeded};
-use Takes::{MaybeValue, Nothing, Value};
-
-/// Its names as messages show them, what it takes, the answer.
-type Row = (&'static str, Takes, Answer);
 
 const WHOLE: Answer = NotNeeded("call paths are always recorded, and whole");
 const MODULES: Answer = NotNeeded("modules are always identified");
@@ -116,73 +99,22 @@ const ROWS: &[Row] = &[
     ),
 ];
 
-/// Those of perf's options that were typed.
-#[derive(Debug)]
-pub(super) struct PerfOptions {
-    /// Why each of them is not needed.
-    pub(super) words: Vec<String>,
-    /// What to do instead of the first one that cannot be had.
-    pub(super) refusal: Option<String>,
-}
-
-impl clap::Args for PerfOptions {
-    fn augment_args(command: clap::Command) -> clap::Command {
-        command.args(ROWS.iter().map(argument))
-    }
-
-    fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        Self::augment_args(command)
-    }
-}
-
-/// Hidden: it is no option of callpath's. Its names are its id.
-fn argument((names, takes, _): &Row) -> Arg {
-    let argument = Arg::new(*names).hide(true).value_name("VALUE");
-    let argument = names.split(", ").fold(argument, |argument, name| match name.strip_prefix("--") {
-        Some(long) => argument.long(long),
-        None => argument.short(name.chars().nth(1)),
-    });
-    match takes {
-        Nothing => argument.action(ArgAction::Count),
-        Value => argument.action(ArgAction::Append).allow_hyphen_values(true),
-        MaybeValue => argument.action(ArgAction::Append).num_args(0..=1).require_equals(true),
-    }
-}
-
-impl clap::FromArgMatches for PerfOptions {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let (mut words, mut refusal) = (Vec::new(), None);
-        let is_typed = |names: &str| matches.value_source(names) == Some(ValueSource::CommandLine);
-        for (names, _, answer) in ROWS.iter().filter(|(names, ..)| is_typed(names)) {
-            match answer {
-                NotNeeded(why) => words.push(format!("{names} is not needed: {why}")),
-                Instead(what) => refusal = refusal.or_else(|| Some(format!("{names}: {what}"))),
-            }
-        }
-        Ok(PerfOptions { words, refusal })
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::{Args, FromArgMatches};
 
     use super::*;
+    use crate::command::perf_options::PerfOptions;
 
-    fn parsed(words: &[&str]) -> PerfOptions {
-        let command = PerfOptions::augment_args(clap::Command::new("record"));
+    fn parsed(words: &[&str]) -> PerfOptions<Record> {
+        let command = PerfOptions::<Record>::augment_args(clap::Command::new("record"));
         let matches = command.try_get_matches_from([&["record"], words].concat()).unwrap();
         PerfOptions::from_arg_matches(&matches).unwrap()
     }
 
     #[test]
     fn names_are_unique() {
-        PerfOptions::augment_args(clap::Command::new("record")).debug_assert();
+        PerfOptions::<Record>::augment_args(clap::Command::new("record")).debug_assert();
     }
 
     #[test]
@@ -204,7 +136,7 @@ mod tests {
             (&["--per-thread"], "--per-thread"),
             (&["--user-callchains"], "--user-callchains"),
         ] {
-            let PerfOptions { words: said, refusal } = parsed(words);
+            let PerfOptions { words: said, refusal, .. } = parsed(words);
             assert_eq!((said.len(), &refusal), (1, &None), "{words:?}");
             assert!(said[0].starts_with(&format!("{spelled} is not needed: ")), "{words:?}: {said:?}");
         }
@@ -231,7 +163,7 @@ mod tests {
 
     #[test]
     fn nothing_typed_is_nothing_said() {
-        let PerfOptions { words, refusal } = parsed(&[]);
+        let PerfOptions { words, refusal, .. } = parsed(&[]);
         assert_eq!((words.len(), refusal), (0, None));
     }
 }
