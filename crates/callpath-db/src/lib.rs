@@ -1,5 +1,5 @@
-//! The calling context tree in memory: what a run cost, by complete call path; merging and querying it.
-//! No ELF, processes, files or rendering here: where the data came from does not matter.
+//! The calling context tree: what a run cost, by complete call path; merging and querying it, and its file, the [`database`].
+//! No ELF, processes or rendering here: where the data came from does not matter.
 //!
 //! A [`Profile`] holds a [`Tree`] of [`Scope`]s with a cost per node and metric, the strings that the scopes
 //! name, what ran, and how every sample was accounted for. [`Profile::view`] answers a [`Query`] with a [`View`]: a

@@ -2,7 +2,7 @@
 
 use std::io::Cursor;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::error::DatabaseError;
@@ -69,8 +69,12 @@ impl Profile {
         let bytes = Cursor::new(Vec::new());
         let in_memory = |source| DatabaseError::Write { path: "memory".into(), source };
         let mut assembly = Assembly::new(bytes, self.metrics.clone(), union.len()).map_err(in_memory)?;
+        // What is no thread's is a profile only where it has values, or the process has no thread.
+        let have_threads: FxHashSet<Option<Unit>> =
+            members.iter().filter(|member| member.thread.is_some()).map(|member| member.process.clone()).collect();
         for (number, (member, mut nodes)) in members.into_iter().zip(of_members).enumerate() {
-            if number == 0 && nodes.is_empty() {
+            let is_level = number == 0 || member.thread.is_none() && have_threads.contains(&member.process);
+            if is_level && nodes.is_empty() {
                 continue;
             }
             nodes.sort_unstable();
