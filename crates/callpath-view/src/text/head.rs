@@ -77,6 +77,9 @@ pub(super) fn quality(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
         facts.push(format!("taking them cost {cost}"));
         facts.extend(profile.info.recorder_cpu_ns.map(|ns| format!("the recorder took {}", duration(ns))));
     }
+    if page.options.selected().is_some() {
+        facts[0].insert_str(0, "the whole run: ");
+    }
     wrapped(&facts, "; ", page, out)
 }
 

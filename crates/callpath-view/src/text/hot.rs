@@ -76,7 +76,11 @@ pub(super) fn hottest_path(view: &View, page: Page<'_>, out: &mut dyn Write) -> 
     let left_out = stretches.len().saturating_sub(MOST_STRETCHES);
     for (index, Stretch { steps, own }) in stretches.iter().enumerate() {
         if left_out > 0 && index == MOST_STRETCHES / 2 {
-            writeln!(out, "        {}", page.ink(Ink::Dim, &format!("… {left_out} more branchings")))?;
+            writeln!(
+                out,
+                "        {}",
+                page.ink(Ink::Dim, &format!("… {}", count(left_out as u64, "more step", "more steps")))
+            )?;
         }
         if left_out > 0 && (MOST_STRETCHES / 2..MOST_STRETCHES / 2 + left_out).contains(&index) {
             continue;
