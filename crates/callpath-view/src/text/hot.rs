@@ -89,7 +89,7 @@ pub(super) fn hottest_path(view: &View, page: Page<'_>, out: &mut dyn Write) -> 
         let is_said = *own as f64 >= page.options.query.min_share.max(LEAST_STAYS) * cost(0) as f64 && stays != share;
         let aside = if is_said { format!("  ({stays} self)") } else { String::new() };
         let room = page.options.width.saturating_sub(8 + columns(&aside)).max(24);
-        let names = Run { view, profile: page.profile, steps, has_source: false }.fit(room);
+        let names = Run::new(view, page.profile, steps).fit(room);
         writeln!(out, "{share:>6}  {names}{}", page.ink(Ink::Dim, &aside))?;
     }
     Ok(())
