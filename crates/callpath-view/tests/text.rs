@@ -199,7 +199,7 @@ fn the_hottest_path_goes_to_a_leaf() {
     let path = hottest_path(&text);
     assert_eq!(path.len(), 7, "{text}");
     assert!(path[0].starts_with(" 50.") && path[0].ends_with("%  f0 › gaps.rs:10"), "{text}");
-    assert!(path[6].ends_with("  f6 › gaps.rs:16") && text.contains("in gaps.rs:16\n"), "{text}");
+    assert!(path[6].ends_with("  f6 › gaps.rs:16") && text.contains("in f6, gaps.rs:16\n"), "{text}");
 }
 
 #[test]
