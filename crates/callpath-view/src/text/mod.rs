@@ -81,6 +81,7 @@ pub fn view(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> Re
     if options.query.process.is_some() || options.query.thread.is_some() {
         groups::several(page, &mut out)?;
     }
+    groups::found(page, &mut out)?;
     let title = match (options.query.view, &options.query.procedure) {
         (ViewKind::Context, None) => "Call paths".to_owned(),
         (ViewKind::Callers, None) => "Procedures and their callers".to_owned(),
