@@ -8,8 +8,6 @@ use callpath_image::elf::Image;
 use callpath_image::scopes::Origin;
 use callpath_image::symbols::Procedures;
 
-use super::module::ModuleSource;
-
 /// The symbols of a module, read when they are first needed.
 pub(super) struct LinkersNames {
     image: Arc<Image>,
@@ -18,8 +16,8 @@ pub(super) struct LinkersNames {
 }
 
 impl LinkersNames {
-    pub(super) fn of_module(source: &ModuleSource) -> LinkersNames {
-        let (image, debug_file) = (Arc::clone(source.module.image()), Arc::clone(&source.with_dwarf));
+    /// Of the module with this image, and the file that holds its DWARF: itself or another.
+    pub(super) fn new(image: Arc<Image>, debug_file: Arc<Image>) -> LinkersNames {
         LinkersNames { image, debug_file, procedures: Mutex::default() }
     }
 

@@ -90,7 +90,7 @@ pub fn structure(
                 numbers
             }
         };
-        let linkers = LinkersNames::of_module(source);
+        let linkers = LinkersNames::new(Arc::clone(source.module.image()), Arc::clone(&source.with_dwarf));
         let work = Work::new(flow, (scopes.as_ref(), &linkers), numbers, progress);
         let permit = Permit::of_caller();
         std::thread::scope(|scope| work.run(scope));

@@ -13,18 +13,8 @@ use super::container_tree::{ContainerTree, Entry};
 use super::origins::{Declared, declared};
 use super::reading::{EntryRef, Reading};
 use super::root::UnitRoot;
-use super::unit::{ContainerKind, NONE};
+use super::unit::{ContainerKind, Lambda, NONE};
 use crate::dwarf::Home;
-
-/// What is known of a lambda by its class; all 0 of what is none.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Lambda {
-    /// From 1 among those in the same container, in the order of the source.
-    pub(super) number: u32,
-    /// Where it stands. gcc gives its code no place.
-    pub(super) file: u32,
-    pub(super) line: u32,
-}
 
 /// The lambdas of the containers that were looked into.
 #[derive(Default)]

@@ -6,7 +6,6 @@ use std::ops::Range;
 use callpath_format::address::LinkAddr;
 
 use super::declared::Declaration;
-use super::lambdas::Lambda;
 use crate::demangle::{self, demangle};
 use crate::error::ImageError;
 
@@ -284,6 +283,16 @@ pub(super) struct ContainerRecord {
     pub(super) parent: u32,
     /// Of a lambda's class.
     pub(super) lambda: Lambda,
+}
+
+/// What is known of a lambda by its class; all 0 of what is none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lambda {
+    /// From 1 among those in the same container, in the order of the source.
+    pub(super) number: u32,
+    /// Where it stands. gcc gives its code no place.
+    pub(super) file: u32,
+    pub(super) line: u32,
 }
 
 /// The beginning of a range of code with one line.

@@ -24,6 +24,9 @@ const ALWAYS_WHOLE: usize = 12;
 /// So many of a node's children, the costliest, never look the same.
 const RIVALS: usize = 200;
 
+/// What follows the name of an inlined call.
+const INLINED: &str = " (inlined)";
+
 impl Label {
     /// The name alone, without what follows it.
     pub(super) fn bare(self) -> Label {
@@ -81,7 +84,10 @@ pub(super) fn label_among<'s>(own: &Scope, others: impl Iterator<Item = &'s Scop
     if is_named_same && (place.is_none() || named_same.any(|scope| place_of(scope, profile) == place)) {
         // Of a closure its place is in the suffix.
         match label.tells.is_empty() {
-            true => label.suffix = address + &label.suffix,
+            true => {
+                let place = label.suffix.strip_suffix(INLINED).unwrap_or(&label.suffix).len();
+                label.suffix.insert_str(place, &address);
+            }
             false => label.tells = address,
         }
     }
@@ -148,7 +154,7 @@ pub(super) fn scope_label(scope: &Scope, profile: &Profile) -> Label {
                 (Name::EMPTY, ..) => "unnamed".into(),
                 (name, ..) => text(name),
             };
-            let inlined = if scope.kind == ScopeKind::Inlined { " (inlined)" } else { "" };
+            let inlined = if scope.kind == ScopeKind::Inlined { INLINED } else { "" };
             let label = Label {
                 suffix: inlined.into(),
                 tells: place.map_or_else(String::new, |place| format!(" at {place}")),
