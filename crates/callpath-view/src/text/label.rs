@@ -111,7 +111,10 @@ pub(super) fn label_among<'s>(own: &Scope, others: impl Iterator<Item = &'s Scop
     if is_named_same && (place.is_none() || named_same.any(|scope| place_of(scope, profile) == place)) {
         // Of a closure its place is in the suffix.
         match label.tells.is_empty() {
-            true => label.suffix = address + &label.suffix,
+            true => {
+                let place = label.suffix.strip_suffix(INLINED).unwrap_or(&label.suffix).len();
+                label.suffix.insert_str(place, &address);
+            }
             false => label.tells = address,
         }
     }
@@ -130,9 +133,14 @@ fn is_closure(name: &str) -> bool {
         let before = before.replace("->", "");
         before.matches('<').count() == before.matches('>').count()
     };
-    let marks = ["{closure", "{{closure}}", "{lambda(", "<lambda("];
+    let marks = ["{closure", "{{closure}}", "{lambda", "<lambda(", "::$_"];
     let found = marks.iter().filter_map(|mark| name.rsplit_once(*mark)).filter(is_outside);
     let Some((_, behind)) = found.min_by_key(|(_, behind)| behind.len()) else { return false };
+    // clang's: `main::$_3::operator()(int) const`.
+    let behind = behind.trim_start_matches(|c: char| c.is_ascii_digit());
+    if behind.starts_with("::operator()") {
+        return true;
+    }
     let rest = behind.trim_start_matches(|c| !matches!(c, '}' | '>' | ')')).trim_start_matches(['}', '>', ')']);
     let rest = rest.split_once('}').filter(|_| rest.starts_with('#')).map_or(rest, |(_, rest)| rest);
     rest.is_empty() || rest.starts_with("::operator()") || rest.starts_with("::<")
@@ -250,6 +258,9 @@ mod tests {
             "main::{lambda(int)#1}::operator()(int) const",
             "main::{lambda(int)#1}::operator()(int) const [clone .constprop.0]",
             "main()::<lambda(int)>::operator()(int)",
+            "app::make::{lambda#2}",
+            "main::{lambda#3}::operator()<double>",
+            "main::$_3::operator()(double) const",
         ] {
             assert!(is_closure(closure), "{closure}");
         }
