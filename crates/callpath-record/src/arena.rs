@@ -131,6 +131,11 @@ impl ArenaAllocator {
         self.session().free_chunks() < self.reserve
     }
 
+    /// Whether so few are free that processes ring, or wait. Each refill wakes all that wait, so it should be of many.
+    pub(crate) fn is_short(&self) -> bool {
+        self.session().free_chunks() <= self.reserve / 2
+    }
+
     /// Frees chunks that came back, up to the reserve.
     pub(crate) fn refill(&mut self) {
         self.fill(false);

@@ -110,6 +110,13 @@ impl Parting {
     }
 }
 
+impl Parting {
+    /// What the time after its last sample is called.
+    fn gap(&self) -> Gap {
+        if self.pending_ns.is_some() { Gap::AfterLastSample } else { Gap::NeverSampled }
+    }
+}
+
 /// A process at its end.
 pub(crate) struct AtEnd<'a> {
     pub(crate) metrics: &'a [MetricSettings],
@@ -124,6 +131,8 @@ pub(crate) struct AtEnd<'a> {
     pub(crate) threads_ever: u64,
     /// CPU time in all trees, those of threads that have ended before included.
     pub(crate) accounted_ns: u64,
+    /// Some of its threads had no record, as there was no memory for one: their samples were lost.
+    pub(crate) had_no_room: bool,
 }
 
 impl AtEnd<'_> {
@@ -135,7 +144,7 @@ impl AtEnd<'_> {
                 let passed_ns = self.ended_ns.saturating_sub(parting.wall_ns);
                 let sampled = parting.waits || self.source == Source::WallTimer;
                 let most_ns = if sampled { u64::MAX } else { self.usual_ns() };
-                let node = node_of(passed_ns, most_ns, parting.nodes[metric], tree);
+                let node = node_of(passed_ns, most_ns, parting.nodes.get(metric).copied(), parting.gap(), tree);
                 add(tree, node, metric, passed_ns);
             }
         }
@@ -149,7 +158,9 @@ impl AtEnd<'_> {
             let last = threads.iter_mut().max_by_key(|(parting, _)| (!parting.is_over, parting.seen_ns));
             if let Some((parting, tree)) = last {
                 let most_ns = running.saturating_mul(self.usual_ns());
-                let node = node_of(rest_ns, most_ns, parting.nodes[metric], tree);
+                let gap = if self.had_no_room { Gap::NoRoom } else { parting.gap() };
+                let node = parting.nodes.get(metric).copied();
+                let node = node_of(rest_ns, most_ns, node, gap, tree);
                 add(tree, node, metric, rest_ns);
             }
         }
@@ -175,9 +186,12 @@ impl AtEnd<'_> {
 }
 
 /// Where time belongs that passed after the last sample: at that sample's
-/// node, or at a gap if it is more than `most_ns`.
-fn node_of(passed_ns: u64, most_ns: u64, last: u32, tree: &mut PathTree) -> u32 {
-    if passed_ns <= most_ns { last } else { tree.child(FULL_ROOT, FrameKey::gap(Gap::AfterLastSample)) }
+/// node, or at a gap if it is more than `most_ns` or there is no such node.
+fn node_of(passed_ns: u64, most_ns: u64, last: Option<u32>, gap: Gap, tree: &mut PathTree) -> u32 {
+    match last {
+        Some(last) if passed_ns <= most_ns => last,
+        _ => tree.child(FULL_ROOT, FrameKey::gap(gap)),
+    }
 }
 
 fn add(tree: &mut PathTree, node: u32, metric: usize, value: u64) {
@@ -205,6 +219,7 @@ mod tests {
             ended_ns: 50_000_000,
             threads_ever: 3,
             accounted_ns,
+            had_no_room: false,
         }
     }
 
