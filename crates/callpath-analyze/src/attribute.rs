@@ -397,7 +397,7 @@ impl Adder<'_> {
         let Some(location) = module.locations.get(&LinkAddr(key.address())).filter(|_| !module.ours) else {
             return Vec::new();
         };
-        let module_name = strings.intern(&module.file_name());
+        let module_name = strings.intern(&module.shown_name());
         let mut procedure = Scope::new(ScopeKind::Procedure, strings.intern(&location.procedure));
         procedure.discriminator = location.identity;
         procedure.module = Some(module_name);

@@ -53,8 +53,8 @@ pub enum Gap {
     AfterLastSample = 1,
     /// Samples came, but there was no room to keep them.
     NoRoom = 2,
-    /// It had not begun: what the process used before its first sample could be taken, in the kernel (exec), in the
-    /// loader and in constructors of libraries.
+    /// It had not begun: what the process used before its first sample could be taken, in the kernel (exec) and in the
+    /// loader, up to the first constructor.
     Start = 3,
     /// Our own object joined the measurement.
     OwnStart = 4,

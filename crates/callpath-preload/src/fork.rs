@@ -6,9 +6,9 @@ use callpath_format::shared::{ArenaRef, ThreadRecord};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::attach::{self, Beginning};
 use crate::hook::real;
 use crate::tls::{self, Word};
-use crate::attach::{self, Beginning};
 use crate::{masks, names, part, sends, sentinel};
 
 static OBJECT: u8 = 0;

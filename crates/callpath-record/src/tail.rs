@@ -111,7 +111,12 @@ impl Parting {
 }
 
 impl Parting {
-    /// What the time after its last sample is called.
+    /// The node of its last sample for a metric, where time belongs that passed since, if it is not more than usual.
+    fn node(&self, metric: usize) -> Option<u32> {
+        self.nodes.get(metric).copied()
+    }
+
+    /// Where it belongs otherwise.
     fn gap(&self) -> Gap {
         if self.pending_ns.is_some() { Gap::AfterLastSample } else { Gap::NeverSampled }
     }
@@ -144,7 +149,8 @@ impl AtEnd<'_> {
                 let passed_ns = self.ended_ns.saturating_sub(parting.wall_ns);
                 let sampled = parting.waits || self.source == Source::WallTimer;
                 let most_ns = if sampled { u64::MAX } else { self.usual_ns() };
-                let node = node_of(passed_ns, most_ns, parting.nodes.get(metric).copied(), parting.gap(), tree);
+                let last = parting.node(metric).filter(|_| passed_ns <= most_ns);
+                let node = last.unwrap_or_else(|| tree.child(FULL_ROOT, FrameKey::gap(parting.gap())));
                 add(tree, node, metric, passed_ns);
             }
         }
@@ -158,9 +164,9 @@ impl AtEnd<'_> {
             let last = threads.iter_mut().max_by_key(|(parting, _)| (!parting.is_over, parting.seen_ns));
             if let Some((parting, tree)) = last {
                 let most_ns = running.saturating_mul(self.usual_ns());
+                let last = parting.node(metric).filter(|_| rest_ns <= most_ns);
                 let gap = if self.had_no_room { Gap::NoRoom } else { parting.gap() };
-                let node = parting.nodes.get(metric).copied();
-                let node = node_of(rest_ns, most_ns, node, gap, tree);
+                let node = last.unwrap_or_else(|| tree.child(FULL_ROOT, FrameKey::gap(gap)));
                 add(tree, node, metric, rest_ns);
             }
         }
@@ -182,15 +188,6 @@ impl AtEnd<'_> {
     /// As much of a thread's time may be without a sample.
     fn usual_ns(&self) -> u64 {
         self.period_ns.saturating_mul(2)
-    }
-}
-
-/// Where time belongs that passed after the last sample: at that sample's
-/// node, or at a gap if it is more than `most_ns` or there is no such node.
-fn node_of(passed_ns: u64, most_ns: u64, last: Option<u32>, gap: Gap, tree: &mut PathTree) -> u32 {
-    match last {
-        Some(last) if passed_ns <= most_ns => last,
-        _ => tree.child(FULL_ROOT, FrameKey::gap(gap)),
     }
 }
 

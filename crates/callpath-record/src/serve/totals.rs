@@ -49,7 +49,7 @@ impl Totals {
             more => format!(", and all of {more} processes"),
         };
         Some(format!(
-            "MEMORY FOR THE MEASUREMENT RAN OUT: samples were dropped{without}; their time has no call path and stands in the \
+            "memory for the measurement ran out: samples were dropped{without}; their time has no call path and stands in the \
              rows `{}`",
             Gap::NoRoom.name()
         ))

@@ -80,7 +80,14 @@ pub(super) fn quality(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     if page.options.selected().is_some() {
         facts[0].insert_str(0, "the whole run: ");
     }
-    wrapped(&facts, "; ", page, out)
+    wrapped(&facts, "; ", page, out)?;
+    for loss in &profile.info.losses {
+        let words: Vec<String> = loss.split_whitespace().map(printable).collect();
+        for line in lines_of(&words, " ", page.options.width.max(40) - INDENT.len()) {
+            writeln!(out, "{INDENT}{}", page.ink(Ink::Hot, &line))?;
+        }
+    }
+    Ok(())
 }
 
 fn classes(quality: &Quality) -> Vec<String> {
