@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn time_that_passed_is_where_the_thread_is_known_to_wait() {
-        let parting = |wall_ns, waits| Parting { wall_ns, waits, ..Parting::default() };
+        let parting = |wall_ns, waits| Parting { wall_ns, waits, pending_ns: Some(0), ..Parting::default() };
         assert_eq!(credited(Settings::WALL_TIME, parting(10_000_000, true)), (40_000_000, 0));
         assert_eq!(credited(Settings::WALL_TIME, parting(10_000_000, false)), (0, 40_000_000));
         assert_eq!(credited(Settings::WALL_TIME, parting(49_000_000, false)), (1_000_000, 0));
