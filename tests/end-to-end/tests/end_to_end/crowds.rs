@@ -1,6 +1,6 @@
 //! Many processes and threads at the same time, or that end soon: all are counted, and all their time has its place.
 
-use callpath_end_to_end::{C, Program, Recorded, compiled, run_report};
+use callpath_end_to_end::{C, Program, Recorded, run_report};
 
 const START: &str = "gap:start of the process: exec, loader";
 const OWN_START: &str = "gap:start of callpath in the process";
@@ -77,15 +77,4 @@ fn a_thread_that_is_sampled_as_it_begins_is_one() {
         assert!(unnamed <= 1, "{:?}", profile.of_kind("thread"));
     }
     assert!(twice.is_empty(), "{twice:?}");
-}
-
-#[test]
-fn an_executable_has_the_name_that_it_was_started_by() {
-    let burn = compiled(C { source: "burn.c", output: "burn", options: &[] }).expect("burn.c compiles");
-    let place = tempfile::TempDir::new().expect("a temp directory");
-    let link = place.path().join("smoulder");
-    std::os::unix::fs::symlink(&burn, &link).expect("a link");
-    let recorded = Program::at(link).arguments(["60"]).same();
-    let said = run_report(&recorded.directory, &[]);
-    assert!(said.stdout.contains("inner  [smoulder]") && !said.stdout.contains("[burn]"), "{}", said.stdout);
 }
