@@ -13,7 +13,7 @@ use callpath_db::{
     ScopeKind,
 };
 use callpath_format::address::LinkAddr;
-use callpath_format::frame::{FrameKey, FrameKind};
+use callpath_format::frame::{FrameKey, FrameKind, Gap};
 use callpath_format::shared::thread::Dropped;
 use callpath_image::exports::Export;
 use code::Code;
@@ -281,6 +281,13 @@ impl Adder<'_> {
             let at = match (index as u32, start) {
                 // Time of a thread in which no sample hit: it was spent below where the thread began.
                 (FULL_ROOT, Some(start)) => self.frame(thread, start, &mut None),
+                // Of a process's first thread it is not known where: events since the last one's sample, or a thread
+                // that ended before its first sample.
+                (FULL_ROOT, None) => {
+                    let any = samples[FULL_ROOT as usize].saturating_add(samples[PARTIAL_ROOT as usize]) > 0;
+                    let gap = if any { Gap::AfterLastSample } else { Gap::NeverSampled };
+                    self.frame(thread, FrameKey::gap(gap), &mut None)
+                }
                 (PARTIAL_ROOT, _) => *partial.get_or_insert_with(|| self.partial_root(thread)),
                 _ => self.interrupted(scope_node, node.key, nodes.get(node.parent as usize)),
             };
@@ -390,7 +397,7 @@ impl Adder<'_> {
         let Some(location) = module.locations.get(&LinkAddr(key.address())).filter(|_| !module.ours) else {
             return Vec::new();
         };
-        let module_name = strings.intern(&module.file_name());
+        let module_name = strings.intern(&module.shown_name());
         let mut procedure = Scope::new(ScopeKind::Procedure, strings.intern(&location.procedure));
         procedure.discriminator = location.identity;
         procedure.module = Some(module_name);

@@ -10,6 +10,7 @@
 mod cache;
 mod code_ranges;
 mod infer;
+mod linkers_names;
 mod loop_location;
 mod module;
 mod nest;

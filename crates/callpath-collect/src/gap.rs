@@ -1,5 +1,5 @@
-//! Time in which no sample could come, since the thread had blocked the signal by a direct system call. It is shown in
-//! a separate scope, not at the sample that comes when the signal is unblocked, which is elsewhere.
+//! Time in which no sample could come, since the thread had blocked the signal by a direct system call, or since the
+//! process had not begun. It is shown in a separate scope, not at the sample that comes when samples can, which is elsewhere.
 //!
 //! While SIGTRAP is blocked the kernel keeps one sample and gives it late. The last sample, kept or not, shows that
 //! samples could come: if several periods have passed since, the signal was blocked. Time of samples that were dropped
@@ -9,7 +9,7 @@ use callpath_format::frame::{FrameKey, Gap};
 use callpath_format::shared::{ArenaRef, Settings, Source, ThreadRecord};
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::clock::Usage;
+use crate::clock::{self, Usage};
 use crate::process::Process;
 use crate::sample::{EventOf, Trigger};
 use crate::thread::Thread;
@@ -87,6 +87,45 @@ pub(crate) fn leave(process: &Process<'_>, thread: Thread<'_>, now_ticks: u64, l
     }
     if add(process, thread, Gap::TrapBlocked, &weight).is_some() {
         weight.move_on();
+    }
+}
+
+/// Gives what a process's first thread has used before it can be sampled to gaps: CPU time since `joined_cpu_ns`, which
+/// was our own and is what callpath costs, too, and what was used before that. In a fork's child the latter is the
+/// program's, and is left to the first sample. What there is no memory for is found missing at the process's end.
+pub(crate) fn leave_start(process: &Process<'_>, thread: Thread<'_>, joined_cpu_ns: Option<u64>, is_fork: bool) {
+    let (record, per_ms) = (thread.record, process.session.settings.ticks_per_ms);
+    let weight = Weight::of_all(process, thread);
+    let now_ns = weight.cpu_now_ns.or_else(clock::thread_cpu_ns);
+    let own_ns = joined_cpu_ns.zip(now_ns).map_or(0, |(joined_ns, now_ns)| now_ns.saturating_sub(joined_ns));
+    let own_ticks = own_ns.saturating_mul(per_ms) / 1_000_000;
+    record.handler_ticks.store(record.handler_ticks.load(Relaxed).wrapping_add(own_ticks), Relaxed);
+    let used_ns = weight.cpu_now_ns.map_or(0, |now_ns| {
+        record.seen_cpu_ns.store(now_ns, Relaxed);
+        now_ns.saturating_sub(process.slot.inherited_cpu_ns.load(Relaxed))
+    });
+    let own_ns = own_ns.min(used_ns);
+    if !is_fork {
+        for (_, metric, value) in weight.each() {
+            match metric.meter {
+                Settings::CPU_TIME => value.store(used_ns - own_ns, Relaxed),
+                // It begins with the measurement.
+                Settings::WALL_TIME => value.store(0, Relaxed),
+                _ => {}
+            }
+        }
+        if add(process, thread, Gap::Start, &weight).is_some() {
+            weight.move_on();
+        }
+    }
+    for (_, metric, value) in weight.each() {
+        value.store(if metric.meter == Settings::CPU_TIME { own_ns } else { 0 }, Relaxed);
+    }
+    if add(process, thread, Gap::OwnStart, &weight).is_some() {
+        weight.move_on();
+    }
+    if !is_fork {
+        weight.mark_attributed(None);
     }
 }
 

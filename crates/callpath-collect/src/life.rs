@@ -71,14 +71,19 @@ impl<'m> Thread<'m> {
         self.start_clocks_at(process, 0);
     }
 
-    /// The same for the process's first thread: an earlier image of the program may have accounted for something.
-    pub fn start_first_clocks(&self, process: &Process<'_>) {
+    /// The same for the process's first thread, which calls this when our own start in the process is over. What an
+    /// earlier image of the program has accounted for is left out; what was used since is no sample's.
+    ///
+    /// `joined_cpu_ns`: the thread's CPU time when our start began, if it could be read. `is_fork`: the process is a
+    /// fork's child, so what it used before was its program's, and is left to its first sample.
+    pub fn start_first_clocks(&self, process: &Process<'m>, joined_cpu_ns: Option<u64>, is_fork: bool) {
         for ((column, base), metric) in self.columns.iter().zip(process.bases).zip(process.session.metrics.iter()) {
             if Settings::is_of_usage(metric.meter) {
                 column.count.store(base.load(Relaxed), Relaxed);
             }
         }
         self.start_clocks_at(process, process.slot.inherited_cpu_ns.load(Relaxed));
+        gap::leave_start(process, *self, joined_cpu_ns, is_fork);
     }
 
     fn start_clocks_at(&self, process: &Process<'_>, cpu_ns: u64) {

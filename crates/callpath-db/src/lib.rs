@@ -9,6 +9,7 @@
 
 #![deny(unsafe_code)]
 
+mod asked_name;
 mod contexts;
 pub mod database;
 mod metric;
@@ -22,6 +23,7 @@ mod run;
 mod scope;
 mod tree;
 
+pub use asked_name::{AskedName, Way};
 pub use callpath_schema::{ContextId, Formula, Metric, MetricId, MetricKind, MetricSource, MetricType, Value};
 pub use contexts::{Context, Contexts};
 pub use name::{Name, Strings};
@@ -29,8 +31,8 @@ pub use pattern::{kind_of_name, matches_glob, nearest};
 pub use profile::Profile;
 pub use quality::{Handlers, Links, Quality};
 pub use query::{
-    HandedOut, Inlined, ProcedureCost, ProcessCost, Query, QueryError, Recursion, Regions, ThreadCost, View, ViewKind,
-    ViewNode,
+    HandedOut, Inlined, Meant, ProcedureCost, ProcessCost, Query, QueryError, Recursion, Regions, ThreadCost, View,
+    ViewKind, ViewNode,
 };
 pub use rows::Row;
 pub use run::{CpuTime, ProcessInfo, RunInfo};

@@ -23,24 +23,6 @@ pub fn matches_glob(glob: &str, name: &str) -> bool {
     glob[at..].iter().all(|&rest| rest == '*')
 }
 
-/// Those of `names` that `wanted` means: the ones that it spells out; else those of the glob that it is; else those
-/// with it as a whole part (between colons, brackets or blanks); else those with it anywhere.
-pub(crate) fn meant<'a>(wanted: &str, names: &[&'a str]) -> Vec<&'a str> {
-    let is_glob = wanted.contains(['*', '?']);
-    let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '~';
-    let ways: [&dyn Fn(&str) -> bool; 4] = [
-        &|name| name == wanted,
-        &|name| is_glob && matches_glob(wanted, name),
-        &|name| name.split(|c| !is_word(c)).any(|part| part == wanted),
-        &|name| name.contains(wanted),
-    ];
-    if wanted.is_empty() {
-        return Vec::new();
-    }
-    let found = ways.iter().map(|way| names.iter().copied().filter(|name| way(name)).collect::<Vec<_>>());
-    found.into_iter().find(|those| !those.is_empty()).unwrap_or_default()
-}
-
 /// At most so many names are suggested.
 const SUGGESTED: usize = 5;
 
@@ -162,17 +144,6 @@ mod tests {
         // Backtracking over two stars only; a naive one takes for ever here.
         assert!(!matches_glob(&"*a".repeat(30), &"a".repeat(29)));
         assert!(!matches_glob(&("*a".repeat(30) + "b"), &"a".repeat(5000)));
-    }
-
-    #[test]
-    fn what_is_meant() {
-        let names = ["main", "app::main", "app::main::{{closure}}", "domain", "operator*", "f(char const*)"];
-        assert_eq!(meant("main", &names), ["main"]);
-        assert_eq!(meant("main", &names[1..]), ["app::main", "app::main::{{closure}}"]);
-        assert_eq!(meant("mai", &names), ["main", "app::main", "app::main::{{closure}}", "domain"]);
-        assert_eq!(meant("app::*", &names), ["app::main", "app::main::{{closure}}"]);
-        assert_eq!(meant("char const*", &names), ["f(char const*)"]);
-        assert_eq!(meant("", &names), [""; 0]);
     }
 
     #[test]

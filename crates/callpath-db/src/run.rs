@@ -25,6 +25,8 @@ pub struct RunInfo {
     pub recorder_cpu_ns: Option<u64>,
     /// Whole sentences that the report prints once each.
     pub notes: Vec<String>,
+    /// What so much lacks that the report says it at its head, a sentence each.
+    pub losses: Vec<String>,
     /// The measurement's directory as a person may type it.
     pub directory: String,
     /// Every process of the run, in order of start.
@@ -119,9 +121,11 @@ impl RunInfo {
         let times = self.cpu_time_by_kernel.zip(other.cpu_time_by_kernel);
         self.cpu_time_by_kernel = times.map(|(mine, theirs)| mine.plus(theirs));
         self.recorder_cpu_ns = sum(self.recorder_cpu_ns, other.recorder_cpu_ns);
-        for note in &other.notes {
-            if !self.notes.contains(note) {
-                self.notes.push(note.clone());
+        for (mine, theirs) in [(&mut self.notes, &other.notes), (&mut self.losses, &other.losses)] {
+            for sentence in theirs {
+                if !mine.contains(sentence) {
+                    mine.push(sentence.clone());
+                }
             }
         }
         let runs = self.more_runs.saturating_add(1);

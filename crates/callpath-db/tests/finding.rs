@@ -148,7 +148,7 @@ fn an_unknown_name_is_an_error_with_near_ones() {
     assert_eq!(error, "failed to find a procedure \"prase\"; similar names: parse");
     // A name that is there, but on no path that is left.
     let query = Query { focus: names(&["strcmp"]), ignore: names(&["parse", "sort"]), ..context() };
-    assert!(matches!(profile.view(&query), Err(QueryError::NoSuchProcedure { .. })));
+    assert!(matches!(profile.view(&query), Err(QueryError::NoPathLeft { .. })));
     assert_eq!(asked(Query { hide: names(&["load"]), ignore: names(&["sort"]), ..context() }), Ok(()));
 }
 
@@ -341,4 +341,39 @@ fn the_costliest_threads_are_shown_however_little_they_are() {
     assert!(ids.into_iter().eq((281..=300).rev()));
     let rest = view.children(1).find(|child| view.nodes[*child].scope.kind == ScopeKind::Pruned).expect("a rest");
     assert_eq!(view.nodes[rest].scope.discriminator, 280);
+}
+
+#[test]
+fn a_name_means_the_same_whatever_else_is_asked_for() {
+    let paths = "
+        $p.1 > %one.1 > main > a::read(int) = 1
+        $p.1 > %two.2 > main > readdir = 2
+        $p.1 > %two.2 > main > each(a::read) = 4
+    ";
+    let profile = profile(paths);
+    let asked = |query: Query| profile.view(&query).map(|_| ()).map_err(|error| error.to_string());
+    let in_two = Query { thread: Some("two".into()), focus: names(&["read"]), ..context() };
+    let left = "failed to find a call path: none is left in thread \"two\", through \"read\"";
+    assert_eq!(asked(in_two), Err(left.to_owned()));
+    let both = Query { focus: names(&["main"]), ignore: names(&["main"]), ..context() };
+    let left = "failed to find a call path: none is left through \"main\", not through \"main\"";
+    assert_eq!(asked(both), Err(left.to_owned()));
+    let hidden = Query { hide: names(&["*"]), ..context() };
+    assert_eq!(asked(hidden), Err("failed to find a call path: all procedures are hidden".to_owned()));
+    let every = Query { procedure: Some("*".into()), ..context() };
+    assert_eq!(asked(every), Err("failed to find a procedure: all are called \"*\"".to_owned()));
+    let empty = Query { focus: names(&[""]), ..context() };
+    assert_eq!(asked(empty), Err("failed to find a procedure: its name is empty".to_owned()));
+    let unknown = Query { thread: Some("tw".into()), ..context() };
+    let error = "failed to find a thread \"tw\" (try \"*tw*\"); there are: two (2), one (1)";
+    assert_eq!(asked(unknown), Err(error.to_owned()));
+
+    let meant = |name: &str| {
+        let meant = profile.meant(&Query { focus: names(&[name]), ..context() }).unwrap();
+        (meant[0].way().is_exact(), meant[0].procedures(&profile.strings).join(" "))
+    };
+    assert_eq!(meant("read"), (true, "a::read(int)".to_owned()));
+    assert_eq!(meant("a::read(…)"), (true, "a::read(int)".to_owned()));
+    assert_eq!(meant("main › a::read(…) ×3"), (true, "a::read(int)".to_owned()));
+    assert_eq!(meant("eaddi"), (false, "readdir".to_owned()));
 }

@@ -101,7 +101,7 @@ fn what_is_not_there_is_said() {
         let query = Query { process: process.map(Into::into), thread: thread.map(Into::into), ..Query::default() };
         profile.view(&query).map(|_| ()).map_err(|error| error.to_string())
     };
-    assert_eq!(asked(Some("r"), None), Err("failed to find a process \"r\"; there are: p (1), p (2), q (3)".into()));
+    assert_eq!(asked(Some("r"), None), Err("failed to find a process \"r\"; there are: p ×2, q (3)".into()));
     assert_eq!(asked(Some("q"), Some("v")), Err("failed to find a thread \"v\"; there are: w (5)".into()));
     assert_eq!(asked(None, Some("v")), Ok(()));
     assert!(matches!(

@@ -53,11 +53,19 @@ pub enum Gap {
     AfterLastSample = 1,
     /// Samples came, but there was no room to keep them.
     NoRoom = 2,
+    /// It had not begun: what the process used before its first sample could be taken, in the kernel (exec) and in the
+    /// loader, up to the first constructor.
+    Start = 3,
+    /// Our own object joined the measurement.
+    OwnStart = 4,
+    /// It ended before its first sample.
+    NeverSampled = 5,
 }
 
 impl Gap {
     /// All reasons.
-    pub const ALL: [Gap; 3] = [Gap::TrapBlocked, Gap::AfterLastSample, Gap::NoRoom];
+    pub const ALL: [Gap; 6] =
+        [Gap::TrapBlocked, Gap::AfterLastSample, Gap::NoRoom, Gap::Start, Gap::OwnStart, Gap::NeverSampled];
 
     /// Its name in reports and JSON.
     pub const fn name(self) -> &'static str {
@@ -65,6 +73,9 @@ impl Gap {
             Gap::TrapBlocked => "not sampled (SIGTRAP blocked)",
             Gap::AfterLastSample => "not sampled (after the last sample)",
             Gap::NoRoom => "not sampled (no room for the sample)",
+            Gap::Start => "not sampled (start of the process: exec, loader)",
+            Gap::OwnStart => "not sampled (start of callpath in the process)",
+            Gap::NeverSampled => "not sampled (ended before the first sample)",
         }
     }
 }

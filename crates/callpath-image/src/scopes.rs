@@ -13,6 +13,7 @@ mod containers;
 mod declared;
 mod files;
 mod folded;
+mod lambdas;
 mod module_dwarf;
 mod origins;
 mod paint;

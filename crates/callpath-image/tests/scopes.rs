@@ -252,11 +252,57 @@ fn procedures_know_where_they_are_declared() {
         );
         assert_eq!(described("shapes::Square::area(int) const"), (Some(22), vec![class("Square"), shapes.clone()]));
         assert_eq!(described("shapes::Box<long, 3>::sum() const"), (Some(10), vec![class("Box<long int, 3>"), shapes]));
-        // A class inside of a procedure: a lambda's, for which gcc gives no line.
-        let (_, containers) = described("main::operator()");
+        // A class inside of a procedure: a lambda's, for which gcc gives no line but that of the class.
+        assert_eq!(described("main::{lambda#1}").0, Some(39));
+        let (place, containers) = described("main::{lambda#2}");
+        assert_eq!(place, Some(40));
         let kinds: Vec<_> = containers.iter().map(|(kind, _)| *kind).collect();
         assert_eq!(kinds, [ContainerKind::Class, ContainerKind::Procedure]);
         assert_eq!(containers[1].1.as_deref(), Some("main"));
+    }
+}
+
+/// gcc says neither a linker's name nor a place of them; clang says both.
+#[test]
+fn inlined_lambdas_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    for (compiler, is_gcc) in [("g++", true), ("clang++", false)] {
+        if !is_there(compiler) {
+            continue;
+        }
+        let output = dir.path().join(compiler);
+        let source = source("lambdas.cc");
+        run(compiler, &["-g", "-O2", source.to_str().unwrap(), "-o", output.to_str().unwrap()]);
+        let unit = only_unit(&output, "lambdas.cc");
+        let inlined = unit.scopes().filter(|scope| scope.kind == ScopeKind::InlinedCall);
+        let origins = inlined.filter_map(|scope| scope.origin);
+        let mut lambdas: Vec<_> = origins
+            .filter(|origin| origin.source_name().is_some_and(|name| name.starts_with("operator()")))
+            .map(|origin| (origin.line(), origin.display_name().unwrap().into_owned(), origin.identity()))
+            .collect();
+        lambdas.sort();
+        lambdas.dedup();
+        let places: Vec<u32> = lambdas.iter().map(|(line, ..)| *line).collect();
+        assert_eq!(places, [9, 10, 10, 11, 12, 15, 20, 24, 24], "{compiler}: {lambdas:#?}");
+        let mut keys: Vec<_> = lambdas.iter().map(|(_, name, identity)| (name, identity)).collect();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), lambdas.len(), "{compiler}: {lambdas:#?}");
+        if is_gcc {
+            let names: Vec<&str> = lambdas.iter().map(|(_, name, _)| &**name).collect();
+            let expected = [
+                "app::run::{lambda#1}",
+                "app::run::{lambda#2}",
+                "app::run::{lambda#3}",
+                "app::run::{lambda#4}",
+                "app::run::{lambda#4}::{lambda#1}",
+                "app::run::operator()",
+                "app::run::{lambda#1}",
+                "app::(anonymous namespace)::Scale::both::{lambda#1}::operator()<double>",
+                "app::(anonymous namespace)::Scale::both::{lambda#1}::operator()<int>",
+            ];
+            assert_eq!(names, expected);
+        }
     }
 }
 

@@ -64,6 +64,9 @@ impl Header {
         if found != kind {
             return Err(MeasurementError::Kind { path: owned(), found });
         }
+        if header[12..LENGTH_AT] != [0; 4] {
+            return Err(MeasurementError::Content { path: owned(), offset: 12, what: "zero" });
+        }
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| header[at + i]));
         Ok(Header { len_bytes: word(LENGTH_AT), checksum: word(24) })
     }

@@ -73,6 +73,9 @@ impl Measurement {
         let path = directory.join(SESSION);
         let bytes = match read_file(&path) {
             Ok(bytes) => bytes,
+            Err(e) if e.kind() == std::io::ErrorKind::NotADirectory && directory.is_file() => {
+                return Err(MeasurementError::IsFile { path: directory.to_owned() });
+            }
             Err(e) if e.kind() == std::io::ErrorKind::NotFound || e.kind() == std::io::ErrorKind::NotADirectory => {
                 return Err(MeasurementError::NoSession { path: directory.to_owned() });
             }

@@ -40,6 +40,8 @@ pub enum MeasurementError {
         "find a measurement in {path}: there is no file `session` in it; is it the directory that `callpath record` named?"
     )]
     NoSession { path: PathBuf },
+    #[error("find a measurement in {path}: not a measurement: it is a file, and a measurement is a directory")]
+    IsFile { path: PathBuf },
     #[error("find a measurement: no *.callpath directory here; record one with: callpath record PROGRAM")]
     NoMeasurement,
 }

@@ -1,6 +1,6 @@
 //! Joining the measurement: the session named in the environment, mapped, with a slot of this process's own.
 
-use callpath_collect::clock::{monotonic_ns, ticks};
+use callpath_collect::clock::{monotonic_ns, thread_cpu_ns, ticks};
 use callpath_collect::syscall::{getpid, gettid};
 use callpath_collect::{Process, Thread, refused};
 use callpath_format::shared::refused::Calls;
@@ -24,6 +24,7 @@ extern "C" fn construct(_count: c_int, _arguments: *const *const c_char, environ
     if libc::next(c"gnu_get_libc_version").is_null() {
         return;
     }
+    let begin_ticks = ticks();
     let Some((arena, published)) = session::find(environment) else { return };
     environment::find();
     let Some(session) = arena.at_offset::<Session>(0).map(Session::head) else { return };
@@ -31,6 +32,7 @@ extern "C" fn construct(_count: c_int, _arguments: *const *const c_char, environ
     refused::set(Calls(session.settings.refused_calls));
     // From the kernel, if the call is allowed.
     refused::remember_time(monotonic_ns(), ticks(), session.settings.ticks_per_ms);
+    let begin = Beginning::since(begin_ticks, session.settings.ticks_per_ms);
     let stubs = sentinel::begin(&session);
     hook::resolve_all();
     if let Some(process) = Process::claim(arena, published, stubs.ok()) {
@@ -38,12 +40,33 @@ extern "C" fn construct(_count: c_int, _arguments: *const *const c_char, environ
         if process.stubs.is_some() {
             sentinel::prepare(&session);
         }
-        join(process, main_stack(environment), 0);
+        join(process, main_stack(environment), 0, begin);
+    }
+}
+
+/// When our own work at the start of a process began.
+pub struct Beginning {
+    /// The thread's CPU time, if it can be read.
+    cpu_ns: Option<u64>,
+}
+
+impl Beginning {
+    /// Now.
+    pub fn now() -> Beginning {
+        Beginning { cpu_ns: thread_cpu_ns() }
+    }
+
+    /// At this time stamp. Only now are system calls known that are refused, so the clock is read now.
+    fn since(ticks_then: u64, ticks_per_ms: u64) -> Beginning {
+        /// It takes longer only if the thread has lost its CPU meanwhile.
+        const LONGEST_NS: u64 = 200_000;
+        let passed_ns = ticks().saturating_sub(ticks_then).saturating_mul(1_000_000) / ticks_per_ms.max(1);
+        Beginning { cpu_ns: thread_cpu_ns().map(|now_ns| now_ns.saturating_sub(passed_ns.min(LONGEST_NS))) }
     }
 }
 
 /// Takes part: publishes the slot, makes the calling thread's record, waits for the recorder, starts the source.
-pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32) {
+pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32, begin: Beginning) {
     let slot = process.slot;
     let earlier = if forked_from == 0 { earlier_program(&process) } else { None };
     if forked_from == 0 {
@@ -74,7 +97,7 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32) {
     // SAFETY: the program has one thread here (its constructors have not run, or it is a fork's child), and
     // `fork::child`, which called, holds a copy of the parent's.
     unsafe { part::begin(process) };
-    let thread = Thread::create(&process, gettid(), stack, [0; 2]);
+    let thread = first_thread(&process, stack);
     tls::set(Word::Record, thread.map_or(0, |t| u64::from(t.reference().0)));
     let was_default = earlier.is_some_and(|s| s.trap_default.load(Relaxed) != 0);
     if forked_from == 0 && !(signal::install() && fork::register() && threads::register()) {
@@ -97,12 +120,24 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32) {
         return;
     }
     if let Some(thread) = thread {
-        // What was used until here is the loader's, and is attributed to where this thread now is.
-        thread.start_first_clocks(&process);
+        thread.start_first_clocks(&process, begin.cpu_ns, forked_from != 0);
         thread.record.busy.store(0, Release);
         timer::start(&process, &thread);
-        if forked_from == 0 {
-            threads::sample_here(&process, thread);
+    }
+}
+
+/// The calling thread's record. If no chunk is free, it waits for one: a process waits for the recorder anyway, which may
+/// have been busy with others that began at the same time. `None`: there is no memory left, or no recorder.
+fn first_thread(process: &Process<'static>, stack: [u64; 2]) -> Option<Thread<'static>> {
+    let session = process.session;
+    loop {
+        let given = session.given.load(Acquire);
+        if let Some(thread) = Thread::create(process, gettid(), stack, [0; 2]) {
+            return Some(thread);
+        }
+        let is_dry = session.low_water.load(Relaxed) == 0;
+        if is_dry || !recorder::wait(process, &session.given, PATIENCE_NS, |now| now != given) {
+            return None;
         }
     }
 }

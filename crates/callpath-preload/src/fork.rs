@@ -6,9 +6,10 @@ use callpath_format::shared::{ArenaRef, ThreadRecord};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::attach::{self, Beginning};
 use crate::hook::real;
 use crate::tls::{self, Word};
-use crate::{attach, masks, names, part, sends, sentinel};
+use crate::{masks, names, part, sends, sentinel};
 
 static OBJECT: u8 = 0;
 
@@ -32,6 +33,7 @@ unsafe extern "C" fn child() {
         part::leave();
         return;
     }
+    let begin = Beginning::now();
     let record: Option<&ThreadRecord> = parent.arena.get(ArenaRef(tls::get(Word::Record) as u32));
     let stack = record.map_or([0; 2], |r| [r.stack[0].load(Relaxed), r.stack[1].load(Relaxed)]);
     tls::set(Word::Record, 0);
@@ -47,7 +49,7 @@ unsafe extern "C" fn child() {
     match Process::claim(parent.arena, parent.published, parent.stubs) {
         Some(process) => {
             process.slot.unmarked.store(parent.slot.unmarked.load(Relaxed), Relaxed);
-            attach::join(process, stack, forked_from);
+            attach::join(process, stack, forked_from, begin);
             if let (Some(own), Some(before)) = (parent.arena.get(ArenaRef(tls::get(Word::Record) as u32)), record) {
                 names::inherit(own, before);
             }

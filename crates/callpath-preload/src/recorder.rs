@@ -19,8 +19,10 @@ pub fn remember(pid: u32) {
     PID.store(pid, Relaxed);
 }
 
-/// After this time without an answer, the process checks whether the recorder is alive.
+/// After this time without an answer, the process checks whether the recorder is alive; then after twice the time, and
+/// so on up to the longest: each look costs some system calls, and hundreds of processes may wait at the same time.
 const LOOK_NS: u64 = 20_000_000;
+const LONGEST_LOOK_NS: u64 = 320_000_000;
 
 /// The longest wait, however busy the recorder is.
 const LONGEST_NS: u64 = 60_000_000_000;
@@ -36,6 +38,7 @@ pub fn wait(process: &Process<'_>, word: &AtomicU32, patience_ns: u64, is_done: 
     let first = monotonic_ns();
     let (mut begin, mut worked) = (first, 0);
     let mut beat = session.beat.load(Relaxed);
+    let mut look_ns = LOOK_NS;
     loop {
         let value = word.load(Acquire);
         if is_done(value) {
@@ -51,7 +54,11 @@ pub fn wait(process: &Process<'_>, word: &AtomicU32, patience_ns: u64, is_done: 
             begin = now;
         }
         let mut waited = now.saturating_sub(begin);
-        let is_there = match if waited >= LOOK_NS { state() } else { State::Running(worked) } {
+        let is_time = waited >= look_ns;
+        if is_time {
+            look_ns = (2 * look_ns).min(LONGEST_LOOK_NS);
+        }
+        let is_there = match if is_time { state() } else { State::Running(worked) } {
             // On a busy machine it may get little of the CPU.
             State::Running(cpu) if cpu != worked && now.saturating_sub(first) < LONGEST_NS => {
                 (begin, worked, waited) = (now, cpu, 0);
@@ -64,7 +71,7 @@ pub fn wait(process: &Process<'_>, word: &AtomicU32, patience_ns: u64, is_done: 
             session.recorder.store(Session::GONE, Relaxed);
             return false;
         }
-        futex_wait(word, value, LOOK_NS.min(patience_ns - waited));
+        futex_wait(word, value, look_ns.min(patience_ns - waited));
     }
 }
 

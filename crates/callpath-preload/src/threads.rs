@@ -236,20 +236,42 @@ unsafe extern "C" fn enter(record: &'static ThreadRecord) -> Start {
     let reference = ArenaRef::from_offset(core::ptr::from_ref(record) as usize - process.arena.base() as usize);
     let Some(thread) = Thread::at(process, reference) else { return start };
     let [low, high] = own_stack();
-    record.stack[0].store(low, Relaxed);
-    record.stack[1].store(high, Relaxed);
-    record.tid.store(gettid(), Relaxed);
+    let set_stack = |record: &ThreadRecord| {
+        record.stack[0].store(low, Relaxed);
+        record.stack[1].store(high, Relaxed);
+    };
+    set_stack(record);
+    thread.start_clocks(process);
+    // A sample that came before now has made a record of its own.
+    let earlier = ArenaRef(tls::set_first(Word::Record, u64::from(reference.0)) as u32);
+    let thread = match Thread::at(process, earlier) {
+        Some(earlier) => {
+            set_stack(earlier.record);
+            replace(record, earlier.record);
+            earlier
+        }
+        None => {
+            record.tid.store(gettid(), Relaxed);
+            thread
+        }
+    };
     masks::adopt();
     if record.trap_blocked.load(Relaxed) != 0 {
         masks::set_blocked(true);
     }
-    set_specific(core::ptr::from_ref(record).cast());
-    thread.start_clocks(process);
-    // An earlier sample may have made another record; it stays in the process's list.
-    tls::set(Word::Record, u64::from(reference.0));
+    set_specific(core::ptr::from_ref(thread.record).cast());
     names::has_begun(&thread);
     timer::start(process, &thread);
     start
+}
+
+/// A thread has another record than the one that was prepared for it, which the recorder takes back as one of a thread
+/// that never ran.
+fn replace(prepared: &ThreadRecord, by: &ThreadRecord) {
+    by.start_routine.store(prepared.start_routine.load(Relaxed), Relaxed);
+    by.start_argument.store(prepared.start_argument.load(Relaxed), Relaxed);
+    names::inherit(by, prepared);
+    prepared.state.store(ThreadRecord::EXITED, Release);
 }
 
 fn set_specific(value: *const c_void) {

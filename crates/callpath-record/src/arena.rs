@@ -131,6 +131,11 @@ impl ArenaAllocator {
         self.session().free_chunks() < self.reserve
     }
 
+    /// Whether so few are free that processes ring, or wait. Each refill wakes all that wait, so it should be of many.
+    pub(crate) fn is_short(&self) -> bool {
+        self.session().free_chunks() <= self.reserve / 2
+    }
+
     /// Frees chunks that came back, up to the reserve.
     pub(crate) fn refill(&mut self) {
         self.fill(false);
@@ -168,8 +173,13 @@ impl ArenaAllocator {
             gave = true;
         }
         let is_dry = self.exhausted && self.session().free_chunks() == 0;
-        self.session().low_water.store(if is_dry { 0 } else { self.reserve / 2 }, Relaxed);
-        if gave {
+        let low_water = if is_dry { 0 } else { self.reserve / 2 };
+        let is_dry_now = self.session().low_water.swap(low_water, Relaxed) != 0 && is_dry;
+        if is_dry_now {
+            // Who waits shall see that it is in vain.
+            self.session().given.fetch_add(1, Release);
+        }
+        if gave || is_dry_now {
             wake(&self.session().given);
         }
     }

@@ -106,6 +106,8 @@ pub(crate) struct Process {
     log: ProcessLog,
     /// The first of its numbers that is implausible.
     impossible: Option<Impossible>,
+    /// There was no memory for a record of any of its threads.
+    has_no_record: bool,
 }
 
 impl Process {
@@ -138,6 +140,7 @@ impl Process {
             generated_keys: FxHashSet::default(),
             log: ProcessLog::default(),
             impossible: None,
+            has_no_record: false,
         }
     }
 
@@ -220,6 +223,11 @@ impl Process {
         let Some(what) = self.impossible else { return false };
         overwritten.add(&self.program_name(), self.handle.pid().0, what);
         true
+    }
+
+    /// Whether there was no memory for any sample of it; known once it has ended.
+    pub(crate) fn has_no_record(&self) -> bool {
+        self.has_no_record
     }
 
     /// How many threads it has had.

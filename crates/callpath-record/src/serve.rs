@@ -271,6 +271,11 @@ impl<'o> Recorder<'o> {
                 && self.shared.allocator.slot(slot).source.load(Acquire) != Source::Refused as u32
             {
                 self.receive(slot);
+                // Many may begin at once, and each of them waits: first for a chunk, then to be let in.
+                self.shared.allocator.session().beat.fetch_add(1, Relaxed);
+                if self.shared.allocator.is_short() {
+                    self.shared.allocator.refill_with_more();
+                }
             }
         }
         self.shared.modules.receive(&mut self.shared.publisher);
@@ -361,9 +366,7 @@ impl<'o> Recorder<'o> {
         session.notes.extend(frames_left_out(self.shared.allocator.settings()));
         session.notes.extend(self.totals.notes());
         session.notes.extend(unmeasured::note(shared, &limits));
-        if self.shared.allocator.exhausted() {
-            session.notes.push("memory for the measurement ran out; samples were dropped".to_owned());
-        }
+        session.notes.extend(self.totals.note_of_memory(self.shared.allocator.exhausted()));
         if let Err(error) = write_file(&self.shared.directory, Measurement::SESSION_FILE, &encode_session(session)) {
             self.trouble.get_or_insert(error);
         }

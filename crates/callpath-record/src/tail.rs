@@ -110,6 +110,18 @@ impl Parting {
     }
 }
 
+impl Parting {
+    /// The node of its last sample for a metric, where time belongs that passed since, if it is not more than usual.
+    fn node(&self, metric: usize) -> Option<u32> {
+        self.nodes.get(metric).copied()
+    }
+
+    /// Where it belongs otherwise.
+    fn gap(&self) -> Gap {
+        if self.pending_ns.is_some() { Gap::AfterLastSample } else { Gap::NeverSampled }
+    }
+}
+
 /// A process at its end.
 pub(crate) struct AtEnd<'a> {
     pub(crate) metrics: &'a [MetricSettings],
@@ -124,6 +136,8 @@ pub(crate) struct AtEnd<'a> {
     pub(crate) threads_ever: u64,
     /// CPU time in all trees, those of threads that have ended before included.
     pub(crate) accounted_ns: u64,
+    /// Some of its threads had no record, as there was no memory for one: their samples were lost.
+    pub(crate) had_no_room: bool,
 }
 
 impl AtEnd<'_> {
@@ -135,7 +149,8 @@ impl AtEnd<'_> {
                 let passed_ns = self.ended_ns.saturating_sub(parting.wall_ns);
                 let sampled = parting.waits || self.source == Source::WallTimer;
                 let most_ns = if sampled { u64::MAX } else { self.usual_ns() };
-                let node = node_of(passed_ns, most_ns, parting.nodes[metric], tree);
+                let last = parting.node(metric).filter(|_| passed_ns <= most_ns);
+                let node = last.unwrap_or_else(|| tree.child(FULL_ROOT, FrameKey::gap(parting.gap())));
                 add(tree, node, metric, passed_ns);
             }
         }
@@ -149,7 +164,9 @@ impl AtEnd<'_> {
             let last = threads.iter_mut().max_by_key(|(parting, _)| (!parting.is_over, parting.seen_ns));
             if let Some((parting, tree)) = last {
                 let most_ns = running.saturating_mul(self.usual_ns());
-                let node = node_of(rest_ns, most_ns, parting.nodes[metric], tree);
+                let last = parting.node(metric).filter(|_| rest_ns <= most_ns);
+                let gap = if self.had_no_room { Gap::NoRoom } else { parting.gap() };
+                let node = last.unwrap_or_else(|| tree.child(FULL_ROOT, FrameKey::gap(gap)));
                 add(tree, node, metric, rest_ns);
             }
         }
@@ -172,12 +189,6 @@ impl AtEnd<'_> {
     fn usual_ns(&self) -> u64 {
         self.period_ns.saturating_mul(2)
     }
-}
-
-/// Where time belongs that passed after the last sample: at that sample's
-/// node, or at a gap if it is more than `most_ns`.
-fn node_of(passed_ns: u64, most_ns: u64, last: u32, tree: &mut PathTree) -> u32 {
-    if passed_ns <= most_ns { last } else { tree.child(FULL_ROOT, FrameKey::gap(Gap::AfterLastSample)) }
 }
 
 fn add(tree: &mut PathTree, node: u32, metric: usize, value: u64) {
@@ -205,6 +216,7 @@ mod tests {
             ended_ns: 50_000_000,
             threads_ever: 3,
             accounted_ns,
+            had_no_room: false,
         }
     }
 
@@ -230,7 +242,7 @@ mod tests {
 
     #[test]
     fn time_that_passed_is_where_the_thread_is_known_to_wait() {
-        let parting = |wall_ns, waits| Parting { wall_ns, waits, ..Parting::default() };
+        let parting = |wall_ns, waits| Parting { wall_ns, waits, pending_ns: Some(0), ..Parting::default() };
         assert_eq!(credited(Settings::WALL_TIME, parting(10_000_000, true)), (40_000_000, 0));
         assert_eq!(credited(Settings::WALL_TIME, parting(10_000_000, false)), (0, 40_000_000));
         assert_eq!(credited(Settings::WALL_TIME, parting(49_000_000, false)), (1_000_000, 0));

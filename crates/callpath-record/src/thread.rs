@@ -59,7 +59,8 @@ impl Thread {
         let Some(record) = self.record(allocator) else { return };
         // A name that is being written is read the next time.
         let (tid, noted) = (record.tid.load(Relaxed), record.name().unwrap_or(self.noted_name));
-        if self.profile.name.is_empty() {
+        // One that had not run yet when it was seen first had its creator's name.
+        if self.profile.name.is_empty() || self.profile.tid != tid {
             self.profile.tid = tid;
             self.profile.name = ask_kernel(tid).filter(|name| !name.is_empty()).unwrap_or_else(|| text_of(noted));
         } else if noted != self.noted_name {
@@ -108,7 +109,10 @@ impl Thread {
     /// conversion of ticks would change times a little.
     pub(crate) fn update_tally(&mut self, allocator: &ArenaAllocator, tick: TickLength) {
         let tally = self.tally(allocator, tick);
-        let counts = |tally: &SampleTally| (tally.taken, tally.full, tally.partial, tally.raw_kept, tally.frames);
+        // A thread's start costs something without a sample.
+        let counts = |tally: &SampleTally| {
+            (tally.taken, tally.full, tally.partial, tally.raw_kept, tally.frames, tally.handler_ns > 0)
+        };
         if counts(&tally) != counts(&self.profile.tally) {
             self.profile.tally = tally;
         }

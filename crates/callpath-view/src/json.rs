@@ -107,7 +107,7 @@ fn run(json: &mut Vec<u8>, info: &RunInfo) -> io::Result<()> {
         }
     }
     json.extend_from_slice(b",\"notes\":");
-    strings(json, &info.notes)?;
+    strings(json, &[info.losses.as_slice(), &info.notes].concat())?;
     json.extend_from_slice(b",\n\"processes\":[");
     for (i, process) in info.processes.iter().enumerate() {
         json.extend_from_slice(if i == 0 { b"\n" } else { b",\n" });

@@ -38,10 +38,17 @@ pub(crate) fn terminal() -> Option<Size> {
     size.filter(|size| size.columns > 0)
 }
 
-/// Columns of the terminal that standard output is, or of a page.
+/// Pages and terminals are taken to be at least so wide: in fewer columns, lines break in the middle of numbers.
+pub(crate) const LEAST_COLUMNS: usize = 40;
+
+/// Columns of the terminal that standard output is; else what the variable `COLUMNS` says, else of a page.
 pub(crate) fn width() -> usize {
     const PAGE: usize = 100;
-    terminal().map_or(PAGE, |size| size.columns.clamp(60, 200))
+    const MOST: usize = 10_000;
+    let said = || std::env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse::<usize>().ok());
+    let said = || said().filter(|columns| *columns > 0).map(|columns| columns.min(MOST));
+    let columns = terminal().map(|size| size.columns.min(200)).or_else(said).unwrap_or(PAGE);
+    columns.max(LEAST_COLUMNS)
 }
 
 /// What was typed to run this command, for messages that name the next one: `callpath`, or a path.

@@ -33,7 +33,7 @@ fn a_whole_measurement_is_reported_without_a_word_on_standard_error() {
         assert_eq!((status, err.as_str(), out.is_empty()), (0, "", false), "{options:?}");
     }
     let (_, out, _) = said(whole.path(), &[]);
-    assert!(out.contains("taking them cost 2.0% of the cpu time;\n  the recorder took 3.00 ms\n"), "{out}");
+    assert!(out.contains("measuring cost 2.0% of the cpu time;\n  the recorder took 3.00 ms\n"), "{out}");
 }
 
 #[test]

@@ -228,10 +228,16 @@ impl Profile {
     }
 
     /// The share of a metric that goes through these names, in percent of what was sampled: a process's
-    /// end was not, and is long on a busy machine.
+    /// start and end were not, and the end is long on a busy machine.
     pub fn percent_through(&self, names: &[&str]) -> f64 {
         let metric = &self.metrics[0];
-        let sampled = self.total(metric) - self.through(&["gap:after the last sample"], metric);
+        const NOT_SAMPLED: [&str; 4] = [
+            "gap:start of the process: exec, loader",
+            "gap:start of callpath in the process",
+            "gap:ended before the first sample",
+            "gap:after the last sample",
+        ];
+        let sampled = NOT_SAMPLED.iter().fold(self.total(metric), |rest, gap| rest - self.through(&[gap], metric));
         100.0 * self.through(names, metric) as f64 / sampled.max(1) as f64
     }
 

@@ -2,9 +2,10 @@
 //! No call paths and no costs here.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::ffi::{OsStr, OsString};
 use std::num::NonZeroU16;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::thread::Builder;
@@ -56,6 +57,7 @@ pub(super) struct ModuleCode {
     pub(super) identity: Vec<u8>,
     /// Is it our own preload object?
     pub(super) ours: bool,
+    started_as: Option<StartedAs>,
     pub(super) addresses: FxHashSet<LinkAddr>,
     pub(super) locations: FxHashMap<LinkAddr, CodeLocation>,
     pub(super) scopes: Vec<Inner>,
@@ -77,6 +79,23 @@ pub(super) struct ModuleCode {
     pub(super) interpreter_samples: u64,
     /// Samples whose walk stopped in its code.
     pub(super) stopped_samples: u64,
+}
+
+/// By which names processes have started an executable: links to it may have others than its file.
+enum StartedAs {
+    One(OsString),
+    Several,
+}
+
+/// The place of a process's executable among its modules, and the name it was started by. Modules are in the order of
+/// addresses as the process began: only the loader and libraries can lie below its executable. `None`: the loader was
+/// started with the program as its argument, or the program is not known, or had no name any more.
+fn started(process: &ProcessFile) -> Option<(usize, &OsStr)> {
+    let is_library = |name: &OsStr| name.to_string_lossy().contains(".so");
+    let name = process.program.file_name().filter(|name| !is_library(name))?;
+    let is_executable = |path: &Path| path.is_absolute() && path.file_name().is_some_and(|name| !is_library(name));
+    let index = process.modules.iter().position(|module| is_executable(&module.path))?;
+    (!name.to_string_lossy().ends_with(" (deleted)")).then_some((index, name))
 }
 
 /// What an address is called.
@@ -137,6 +156,7 @@ impl Code {
                 identity: identity_of(&key),
                 key,
                 ours,
+                started_as: None,
                 addresses: FxHashSet::default(),
                 locations: FxHashMap::default(),
                 scopes: Vec::new(),
@@ -157,6 +177,9 @@ impl Code {
 
     pub(super) fn enter(&mut self, process: &ProcessFile, names: Option<&NamesFile>) {
         let modules: Vec<usize> = (0..process.modules.len()).map(|index| self.of(process, index, names)).collect();
+        if let Some((index, name)) = started(process) {
+            self.modules[modules[index]].is_started_as(name);
+        }
         for thread in &process.threads {
             let nodes = thread.tree.nodes().iter().skip(PARTIAL_ROOT as usize + 1);
             for key in nodes.map(|n| n.key).chain(thread.start) {
@@ -331,8 +354,22 @@ impl ModuleCode {
         is_file && self.names.as_ref().is_some_and(|names| !names.is_usable())
     }
 
-    pub(super) fn file_name(&self) -> String {
-        self.key.0.file_name().unwrap_or(self.key.0.as_os_str()).to_string_lossy().into_owned()
+    /// What it is called: an executable by the name under which it was started, if that was one and the same in all
+    /// processes; others by their file.
+    pub(super) fn shown_name(&self) -> String {
+        let name = match &self.started_as {
+            Some(StartedAs::One(name)) => name.as_os_str(),
+            Some(StartedAs::Several) | None => self.key.0.file_name().unwrap_or(self.key.0.as_os_str()),
+        };
+        name.to_string_lossy().into_owned()
+    }
+
+    fn is_started_as(&mut self, name: &OsStr) {
+        self.started_as = Some(match self.started_as.take() {
+            Some(StartedAs::One(other)) if other != name => StartedAs::Several,
+            Some(StartedAs::Several) => StartedAs::Several,
+            _ => StartedAs::One(name.to_owned()),
+        });
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use callpath_db::{CpuTime, Profile};
+use callpath_db::{CpuTime, Profile, ScopeKind};
+use callpath_format::frame::Gap;
 use callpath_measurement::{Measurement, SessionFile};
 
 use super::code::{Code, ModuleCode};
@@ -19,7 +20,9 @@ const HINT_SHARE: f64 = 0.02;
 /// What ran, how it ended, and the notes on the measurement for the reader of the profile.
 pub(super) fn describe(profile: &mut Profile, measurement: &Measurement) {
     let session = &measurement.session;
+    let losses = no_room(profile).into_iter().collect();
     let info = &mut profile.info;
+    info.losses = losses;
     info.command = session.command.clone();
     info.program = session.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
     info.started_unix_ns = session.started_unix_ns;
@@ -36,6 +39,27 @@ pub(super) fn describe(profile: &mut Profile, measurement: &Measurement) {
         info.notes
             .push(format!("{} processes were not measured: too many ran at the same time", session.lost_processes));
     }
+}
+
+/// How much has no call path because there was no memory for it.
+fn no_room(profile: &Profile) -> Option<String> {
+    let metric = profile.metrics.first()?;
+    let (mut lost, mut all) = (0u64, 0u64);
+    for node in profile.tree.nodes() {
+        let (scope, own) = (profile.tree.scope(node), profile.tree.values(node)[0]);
+        all = all.saturating_add(own);
+        if scope.kind == ScopeKind::Gap && profile.strings.get(scope.name) == Gap::NoRoom.name() {
+            lost = lost.saturating_add(own);
+        }
+    }
+    (lost > 0).then(|| {
+        format!(
+            "{:.1}% of {} HAS NO CALL PATH: there was no memory for the samples. It stands in the row `{}`.",
+            100.0 * lost as f64 / all as f64,
+            metric.name,
+            Gap::NoRoom.name()
+        )
+    })
 }
 
 /// The notes on the code, which follow those on the measurement.

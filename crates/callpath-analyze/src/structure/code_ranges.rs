@@ -5,11 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use callpath_format::address::LinkAddr;
+use callpath_image::demangle::{demangle, identity};
 use callpath_image::scopes::{FileId, Origin, Scope, ScopeId, ScopeKind, UnitId, UnitScopes};
 use callpath_x86::graph::ProcedureGraph;
 use callpath_x86::loops::LoopForest;
 use rustc_hash::FxHashMap;
 
+use super::linkers_names::LinkersNames;
 use super::nest::Nest;
 use super::{SourceLocation, steps};
 
@@ -158,20 +160,24 @@ pub(super) struct ProcedureLoops<'p> {
     pub(super) source: &'p Source,
 }
 
-/// Cuts the code of `graph`. `unit_at` gives the unit that holds an address.
-pub(super) fn cut(graph: &ProcedureGraph, unit_at: impl Fn(LinkAddr) -> Option<Rc<UnitScopes>>) -> Source {
+/// Cuts the code of `graph`. `unit_at` gives the unit that holds an address, `linkers` names of procedures.
+pub(super) fn cut(
+    graph: &ProcedureGraph,
+    unit_at: impl Fn(LinkAddr) -> Option<Rc<UnitScopes>>,
+    linkers: &LinkersNames,
+) -> Source {
     let host = Call { parent: HOST_CALL, context: HOST, column: 0 };
     let mut source = Source { contexts: vec![Context::default()], calls: vec![host], ..Source::default() };
     let entry_unit = unit_at(graph.entry);
     if let Some(unit) = &entry_unit
         && let Some(origin) = unit.procedure_at(graph.entry).and_then(|host| host.origin)
     {
-        source.contexts[HOST as usize] = source.named(unit, origin);
+        source.contexts[HOST as usize] = source.named(unit, origin, linkers);
     }
     let mut known = FxHashMap::default();
     let mut of_scopes = FxHashMap::default();
     let mut cutter =
-        Cutter { source: &mut source, known: &mut known, of_scopes: &mut of_scopes, fragment: graph.entry };
+        Cutter { source: &mut source, linkers, known: &mut known, of_scopes: &mut of_scopes, fragment: graph.entry };
     for (number, block) in (0u32..).zip(&graph.blocks) {
         cutter.fragment = fragment_start(graph, block.code.start);
         match unit_at(block.code.start) {
@@ -222,6 +228,7 @@ type CallKey = (u32, u64, u32, Option<SourceLocation>);
 
 struct Cutter<'a> {
     source: &'a mut Source,
+    linkers: &'a LinkersNames,
     known: &'a mut FxHashMap<CallKey, u32>,
     /// The calls of scopes that were met.
     of_scopes: &'a mut FxHashMap<(UnitId, ScopeId), u32>,
@@ -306,7 +313,8 @@ impl Cutter<'_> {
             context = match self.known.get(&key) {
                 Some(&context) => context,
                 None => {
-                    let named = scope.origin.map(|origin| self.source.named(unit, origin)).unwrap_or_default();
+                    let named =
+                        scope.origin.map(|origin| self.source.named(unit, origin, self.linkers)).unwrap_or_default();
                     self.source.contexts.push(Context { parent: context, call_site, ..named });
                     let new = self.source.contexts.len() as u32 - 1;
                     self.known.insert(key, new);
@@ -365,10 +373,15 @@ impl Source {
         self.begins.get(first..end).unwrap_or_default()
     }
 
-    fn named(&mut self, unit: &UnitScopes, origin: Origin<'_>) -> Context {
+    fn named(&mut self, unit: &UnitScopes, origin: Origin<'_>, linkers: &LinkersNames) -> Context {
+        // An inlined copy has the name that the procedure's own code has.
+        let (name, identity) = match linkers.of(origin) {
+            Some(name) => (Some(demangle(&name).into_owned()), identity(&name)),
+            None => (origin.display_name().map(|name| name.into_owned()), origin.identity()),
+        };
         Context {
-            name: origin.display_name().map(|name| name.into_owned()),
-            identity: origin.identity(),
+            name,
+            identity,
             location: self.files.location(unit, origin.file(), origin.line()),
             ..Context::default()
         }

@@ -94,7 +94,10 @@ impl Beginnings {
             let with_code = unit.procedures().filter_map(|scope| scope.origin.map(|origin| (origin, false)));
             for (origin, is_nested) in unit.declared().chain(with_code) {
                 let Some(path) = origin.file().and_then(|file| unit.file(file)) else { continue };
-                if origin.line() == 0 {
+                // The C `main` of a Fortran program stands on a line of the program's own.
+                let is_made =
+                    unit.is_fortran() && origin.source_name() == Some("main") && origin.linkage_name().is_none();
+                if origin.line() == 0 || is_made {
                     continue;
                 }
                 let name = origin.display_name().map(|name| name.into_owned()).unwrap_or_default();

@@ -16,6 +16,7 @@ use rustc_hash::FxHashMap;
 
 use super::code_ranges::{self, CodeRange, ProcedureLoops, Source};
 use super::infer::{Beginnings, infer};
+use super::linkers_names::LinkersNames;
 use super::normalise::normalise;
 use super::same::told_apart;
 use super::same_line::SameLines;
@@ -90,7 +91,8 @@ pub fn structure(
                 numbers
             }
         };
-        let work = Work::new(flow, scopes.as_ref(), numbers, progress);
+        let linkers = LinkersNames::new(Arc::clone(source.module.image()), Arc::clone(&source.with_dwarf));
+        let work = Work::new(flow, (scopes.as_ref(), &linkers), numbers, progress);
         let permit = Permit::of_caller();
         std::thread::scope(|scope| work.run(scope));
         drop(permit);
@@ -111,6 +113,7 @@ struct Task {
 struct Work<'a, 'f> {
     flow: &'a ModuleFlow<'f>,
     scopes: Option<&'a Scopes>,
+    linkers: &'a LinkersNames,
     tasks: Vec<Task>,
     next: AtomicUsize,
     count: usize,
@@ -128,7 +131,7 @@ const TASK_LEN: usize = 256;
 impl<'a, 'f> Work<'a, 'f> {
     fn new(
         flow: &'a ModuleFlow<'f>,
-        scopes: Option<&'a Scopes>,
+        (scopes, linkers): (Option<&'a Scopes>, &'a LinkersNames),
         numbers: Vec<usize>,
         progress: &'a (dyn Fn(usize, usize) + Sync),
     ) -> Work<'a, 'f> {
@@ -148,6 +151,7 @@ impl<'a, 'f> Work<'a, 'f> {
         Work {
             flow,
             scopes,
+            linkers,
             tasks: tasks.collect(),
             next: AtomicUsize::new(0),
             count,
@@ -170,7 +174,8 @@ impl<'a, 'f> Work<'a, 'f> {
                 // Without it this one does all: where no thread can be begun, none is lost.
                 drop(Builder::new().spawn_scoped(scope, help));
             }
-            let units = Units { scopes: self.scopes, read: RefCell::default(), diagnostics: RefCell::default() };
+            let (scopes, linkers) = (self.scopes, self.linkers);
+            let units = Units { scopes, linkers, read: RefCell::default(), diagnostics: RefCell::default() };
             let of_unit = task.unit.and_then(|unit| units.read(unit)).filter(|unit| !unit.has_inlined_calls());
             let beginnings = of_unit.map(|unit| {
                 let elsewhere = unit.declared_elsewhere().iter().filter_map(|&other| units.read(other));
@@ -196,6 +201,7 @@ impl<'a, 'f> Work<'a, 'f> {
 /// The units that one task needs, each read once.
 struct Units<'a> {
     scopes: Option<&'a Scopes>,
+    linkers: &'a LinkersNames,
     read: RefCell<FxHashMap<UnitId, Option<Rc<UnitScopes>>>>,
     diagnostics: RefCell<Vec<String>>,
 }
@@ -226,7 +232,7 @@ impl Units<'_> {
 }
 
 fn procedure(graph: &ProcedureGraph, units: &Units<'_>, beginnings: &Beginnings) -> ProcedureStructure {
-    let mut source = code_ranges::cut(graph, |addr| units.at(addr));
+    let mut source = code_ranges::cut(graph, |addr| units.at(addr), units.linkers);
     let way = match units.at(graph.entry) {
         Some(unit) if unit.has_inlined_calls() => Way::Inlines,
         _ if source.code_ranges.iter().any(|code_range| code_range.location.is_some()) => Way::Lines,

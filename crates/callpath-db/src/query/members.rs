@@ -44,8 +44,8 @@ impl Profile {
         // A worker's region is on the paths through its caller.
         let met = if by_path { met(self, query)? } else { None };
         let chosen = match &met {
-            Some(met) => select(&self.strings, &met.tree, &of_paths(query))?,
-            None => select(&self.strings, tree, query)?,
+            Some(met) => select(self, &met.tree, &of_paths(query))?,
+            None => select(self, tree, query)?,
         };
         let place = |node: NodeId| met.as_ref().map_or(node, |met| met.places[node.index()]);
         // By process and thread a row of costs.

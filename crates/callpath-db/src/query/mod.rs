@@ -3,6 +3,7 @@
 mod callers;
 mod costs;
 mod flat;
+mod meant;
 mod members;
 mod procedures;
 mod question;
@@ -12,6 +13,7 @@ mod select;
 mod suffix;
 mod view;
 
+pub use meant::Meant;
 pub use members::{ProcessCost, ThreadCost};
 pub use procedures::{Inlined, ProcedureCost};
 pub use question::{Query, QueryError, Recursion, ViewKind};
@@ -72,6 +74,11 @@ impl Profile {
         };
         let asked = reshape::reshape(self, query, false, folded)?;
         Ok(procedures::procedures(self, &asked.tree))
+    }
+
+    /// The procedures that each name of the query means, whatever else the query asks for.
+    pub fn meant(&self, query: &Query) -> Result<Vec<Meant>, QueryError> {
+        Ok(meant::MeantByQuery::of(self, query)?.all())
     }
 
     /// How many threads the profile has, all processes together: thread scopes before any merging.

@@ -56,8 +56,8 @@ pub struct Query {
     pub per_thread: bool,
     /// Merges processes that have equal names; apart otherwise.
     pub merge_processes: bool,
-    /// Only paths through a procedure, inlined or not, that one of these means: its name, a glob, a whole part of its
-    /// name, or any part of it; the first of these that finds something.
+    /// Only paths through a procedure, inlined or not, that one of these means, as [`crate::Way`] has it: its name, a part
+    /// of it, a glob, or what a report prints.
     pub focus: Vec<String>,
     /// No paths through a procedure that one of these means.
     pub ignore: Vec<String>,
@@ -106,22 +106,26 @@ impl Default for Query {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum QueryError {
     /// No process has that name or id.
-    #[error("failed to find a process {wanted:?}; there are: {}", list(.there))]
+    #[error("failed to find a process {wanted:?}{}; there are: {}", tried(.glob), list(.there))]
     NoSuchProcess {
         /// As asked.
         wanted: String,
-        /// Those there are, as `name (id)`.
+        /// Those there are, each name once, the nearest first: `name (id)` or `name ×12`.
         there: Vec<String>,
+        /// A glob that would find some.
+        glob: Option<String>,
     },
     /// No thread of the processes asked for has that name or id.
-    #[error("failed to find a thread {wanted:?}; there are: {}", list(.there))]
+    #[error("failed to find a thread {wanted:?}{}; there are: {}", tried(.glob), list(.there))]
     NoSuchThread {
         /// As asked.
         wanted: String,
-        /// Those there are, as `name (id)`.
+        /// Those there are, each name once, the nearest first: `name (id)` or `name ×12`.
         there: Vec<String>,
+        /// A glob that would find some.
+        glob: Option<String>,
     },
-    /// No procedure of the processes and threads asked for has that name.
+    /// No procedure of the measurement has that name.
     #[error("failed to find a procedure {wanted:?}{}", similar(.near))]
     NoSuchProcedure {
         /// As asked.
@@ -129,12 +133,35 @@ pub enum QueryError {
         /// Names that are near, the nearest first.
         near: Vec<String>,
     },
+    /// A name that is asked for is empty.
+    #[error("failed to find a procedure: its name is empty")]
+    EmptyName,
+    /// A page of one procedure is asked for by a name that all have.
+    #[error("failed to find a procedure: all are called {wanted:?}")]
+    AllMeant {
+        /// As asked.
+        wanted: String,
+    },
+    /// All names are known, but no path has all that is asked of it.
+    #[error("failed to find a call path: none is left {asked}")]
+    NoPathLeft {
+        /// What is asked of paths, in words.
+        asked: String,
+    },
+    /// Each frame is of a procedure to hide.
+    #[error("failed to find a call path: all procedures are hidden")]
+    AllHidden,
     /// The suffixes of all paths do not fit into memory.
     #[error("failed to keep {kept} frames of each path: these are millions of paths that differ; keep fewer")]
     TooManyFrames {
         /// As asked.
         kept: usize,
     },
+}
+
+/// What to type instead.
+fn tried(glob: &Option<String>) -> String {
+    glob.as_ref().map_or_else(String::new, |glob| format!(" (try {glob:?})"))
 }
 
 /// The first of them, and how many more.

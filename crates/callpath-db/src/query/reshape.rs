@@ -5,7 +5,7 @@ use super::question::{Query, QueryError};
 use super::regions::{self, Regions};
 use super::select::{Selected, select};
 use crate::rows::Moves;
-use crate::{CallSite, NodeId, Profile, Scope, ScopeKind, Strings, Tree};
+use crate::{CallSite, NodeId, Profile, Scope, ScopeKind, Tree};
 
 /// A tree, and what each of its nodes stands for.
 pub(super) struct Counted {
@@ -53,11 +53,10 @@ pub(super) fn reshape(
     collapse: bool,
     fold: &[ScopeKind],
 ) -> Result<Counted, QueryError> {
-    let strings = &profile.strings;
     let Some(met) = met(profile, query)? else {
-        return selected(Source { strings, tree: &profile.tree, contexts: None }, query, collapse, fold);
+        return selected(Source { profile, tree: &profile.tree, contexts: None }, query, collapse, fold);
     };
-    let source = Source { strings, tree: &met.tree, contexts: Some(&met.contexts) };
+    let source = Source { profile, tree: &met.tree, contexts: Some(&met.contexts) };
     let asked = selected(source, &of_paths(query), collapse, fold)?;
     Ok(Counted { regions: met.regions, ..asked })
 }
@@ -78,7 +77,7 @@ pub(super) fn met(profile: &Profile, query: &Query) -> Result<Option<Counted>, Q
         fold: levels.collect(),
         ..Query::default()
     };
-    let whole = selected(Source { strings, tree, contexts: None }, &of_processes, false, &[])?;
+    let whole = selected(Source { profile, tree, contexts: None }, &of_processes, false, &[])?;
     Ok(Some(regions::meet(whole, strings)).filter(|met| met.regions != Regions::default()))
 }
 
@@ -87,9 +86,9 @@ pub(super) fn of_paths(query: &Query) -> Query {
     Query { process: None, thread: None, ..query.clone() }
 }
 
-/// A tree with its strings.
+/// A tree that was made of a profile, or its own.
 struct Source<'a> {
-    strings: &'a Strings,
+    profile: &'a Profile,
     tree: &'a Tree,
     /// For each node how many of the profile's it stands for, if not for itself alone.
     contexts: Option<&'a [u32]>,
@@ -97,8 +96,8 @@ struct Source<'a> {
 
 /// [`reshape`] of a tree, with regions where they are executed.
 fn selected(source: Source<'_>, query: &Query, collapse: bool, fold: &[ScopeKind]) -> Result<Counted, QueryError> {
-    let Source { strings, tree: from, contexts } = source;
-    let chosen = select(strings, from, query)?;
+    let Source { profile, tree: from, contexts } = source;
+    let chosen = select(profile, from, query)?;
     let selected = &chosen.selected;
     let folded = |kind| kind != ScopeKind::Root && (query.fold.contains(&kind) || fold.contains(&kind));
     let sites = call_sites(from, folded(ScopeKind::Line), |frame| chosen.is_hidden(frame));

@@ -1,10 +1,14 @@
 //! Which nodes of a profile's tree a query is about: processes and threads, paths through procedures, frames that are
 //! hidden.
 
+use std::collections::BTreeSet;
+
+use rustc_hash::FxHashMap;
+
+use super::meant::{Meant, MeantByQuery};
 use super::question::{Query, QueryError, ViewKind};
-use crate::pattern::{matches_glob, meant, nearest};
-use crate::{Name, NodeId, ScopeKind, Strings, Tree};
-use rustc_hash::FxHashSet;
+use crate::pattern::{matches_glob, nearest};
+use crate::{NodeId, Profile, ScopeKind, Strings, Tree};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Selected {
@@ -38,27 +42,29 @@ impl Chosen {
     }
 }
 
-/// For every node whether it is asked for.
-pub(super) fn select(strings: &Strings, tree: &Tree, query: &Query) -> Result<Chosen, QueryError> {
+/// For every node of `tree`, the profile's or one that was made of it, whether it is asked for.
+pub(super) fn select(profile: &Profile, tree: &Tree, query: &Query) -> Result<Chosen, QueryError> {
+    let strings = &profile.strings;
     let mut inside = inside(strings, tree, query)?;
-    if !query.ignore.is_empty() {
-        let ignored = below(tree, &frames_meant(strings, tree, &query.ignore, &inside)?);
+    let MeantByQuery { focus, ignore, hide, procedure } = MeantByQuery::of(profile, query)?;
+    if !ignore.is_empty() {
+        let ignored = below(tree, &frames_meant(strings, tree, &ignore, &inside));
         inside.iter_mut().zip(ignored).for_each(|(inside, ignored)| *inside &= !ignored);
     }
     let mut hidden = Vec::new();
-    if !query.hide.is_empty() {
-        hidden = frames_meant(strings, tree, &query.hide, &inside)?;
+    if !hide.is_empty() {
+        hidden = frames_meant(strings, tree, &hide, &inside);
         for node in tree.nodes().filter(|&node| tree.scope(node).kind.is_body()) {
             hidden[node.index()] = tree.parent(node).is_some_and(|around| hidden[around.index()]);
         }
     }
-    if !query.focus.is_empty() {
-        let focused = below(tree, &frames_meant(strings, tree, &query.focus, &inside)?);
+    if !focus.is_empty() {
+        let focused = below(tree, &frames_meant(strings, tree, &focus, &inside));
         inside.iter_mut().zip(focused).for_each(|(inside, focused)| *inside &= focused);
     }
     let mut beyond = Vec::new();
-    if let Some(wanted) = &query.procedure {
-        let frames = frames_meant(strings, tree, std::slice::from_ref(wanted), &inside)?;
+    if !procedure.is_empty() {
+        let frames = frames_meant(strings, tree, &procedure, &inside);
         let active = below(tree, &frames);
         inside.iter_mut().zip(&active).for_each(|(inside, active)| *inside &= active);
         // Its callers see what it costs with all that it calls; its callees see nothing outside.
@@ -67,6 +73,16 @@ pub(super) fn select(strings: &Strings, tree: &Tree, query: &Query) -> Result<Ch
             ViewKind::Context | ViewKind::Flat => !active[node.index()],
         };
         beyond = tree.nodes().map(vanishes).collect();
+    }
+    let is_by_path = !(focus.is_empty() && ignore.is_empty() && procedure.is_empty());
+    let is_frame_left = || tree.nodes().any(|node| inside[node.index()] && tree.scope(node).kind.is_frame());
+    if is_by_path && !is_frame_left() {
+        return Err(QueryError::NoPathLeft { asked: asked(query) });
+    }
+    // Hiding all frames leaves nothing to look at.
+    let mut frames = tree.nodes().filter(|&node| inside[node.index()] && tree.scope(node).kind.is_frame());
+    if !hide.is_empty() && frames.all(|node| hidden[node.index()]) {
+        return Err(QueryError::AllHidden);
     }
     let mut selected = vec![Selected::No; tree.len()];
     for node in tree.nodes() {
@@ -111,58 +127,69 @@ pub(super) fn inside(strings: &Strings, tree: &Tree, query: &Query) -> Result<Ve
         found.0 |= process;
         found.1 |= process && thread;
     }
+    let of_kind = |kind| tree.nodes().filter(move |&node| tree.scope(node).kind == kind);
     if let Some(wanted) = query.process.clone().filter(|_| !found.0) {
-        return Err(QueryError::NoSuchProcess { wanted, there: there(strings, tree, ScopeKind::Process, |_| true) });
+        let there = there(strings, tree, &wanted, of_kind(ScopeKind::Process));
+        let glob = glob(strings, tree, &wanted, of_kind(ScopeKind::Process));
+        return Err(QueryError::NoSuchProcess { wanted, there, glob });
     }
     if let Some(wanted) = query.thread.clone().filter(|_| !found.1) {
-        let there = there(strings, tree, ScopeKind::Thread, |node| inside[node.index()].0);
-        return Err(QueryError::NoSuchThread { wanted, there });
+        let threads = || of_kind(ScopeKind::Thread).filter(|node| inside[node.index()].0);
+        let there = there(strings, tree, &wanted, threads());
+        let glob = glob(strings, tree, &wanted, threads());
+        return Err(QueryError::NoSuchThread { wanted, there, glob });
     }
     Ok(inside.into_iter().map(|inside| inside == (true, true)).collect())
 }
 
-/// The scopes of a kind, as `name (id)`.
-fn there(strings: &Strings, tree: &Tree, kind: ScopeKind, within: impl Fn(NodeId) -> bool) -> Vec<String> {
-    let those = tree.nodes().filter(|&node| tree.scope(node).kind == kind && within(node));
-    let scopes = those.map(|node| tree.scope(node));
-    scopes.map(|scope| format!("{} ({})", strings.get(scope.name), scope.unit_id())).collect()
+/// What paths are asked for, in words.
+fn asked(query: &Query) -> String {
+    let quoted = |names: &[String]| names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" or ");
+    let mut words = Vec::new();
+    words.extend(query.process.as_ref().map(|name| format!("in process {name:?}")));
+    words.extend(query.thread.as_ref().map(|name| format!("in thread {name:?}")));
+    for (procedures, how) in [
+        (query.procedure.as_slice(), "through"),
+        (query.focus.as_slice(), "through"),
+        (query.ignore.as_slice(), "not through"),
+    ] {
+        if !procedures.is_empty() {
+            words.push(format!("{how} {}", quoted(procedures)));
+        }
+    }
+    words.join(", ")
 }
 
-/// For each node whether it is a frame of a procedure that one of `wanted` means, among those `inside`.
-fn frames_meant(strings: &Strings, tree: &Tree, wanted: &[String], inside: &[bool]) -> Result<Vec<bool>, QueryError> {
-    let frames = || tree.nodes().filter(|node| inside[node.index()] && tree.scope(*node).kind.is_frame());
-    let of_frames: FxHashSet<Name> = frames().map(|node| tree.scope(node).name).collect();
-    // Procedures without a name are called by their module and address.
-    let mut names: Vec<&str> = of_frames.iter().map(|name| strings.get(*name)).collect();
-    let address = |node: NodeId| {
+/// The scopes of a kind, each name once, the nearest to what was asked for first: `name (id)`, or `name ×12`.
+fn there(strings: &Strings, tree: &Tree, wanted: &str, those: impl Iterator<Item = NodeId>) -> Vec<String> {
+    let mut ids: FxHashMap<&str, BTreeSet<u64>> = FxHashMap::default();
+    for node in those {
         let scope = tree.scope(node);
-        let unnamed = scope.name == Name::EMPTY;
-        let module = scope.module.filter(|_| unnamed)?;
-        Some(format!("{}+{:#x}", strings.get(module), scope.address?))
-    };
-    let addresses: FxHashSet<String> = match of_frames.contains(&Name::EMPTY) {
-        true => frames().filter_map(address).collect(),
-        false => FxHashSet::default(),
-    };
-    names.extend(addresses.iter().map(String::as_str));
-    names.retain(|name| !name.is_empty());
-    let mut found: FxHashSet<&str> = FxHashSet::default();
-    for wanted in wanted {
-        let those = meant(wanted, &names);
-        if those.is_empty() {
-            return Err(QueryError::NoSuchProcedure { wanted: wanted.clone(), near: nearest(wanted, names) });
-        }
-        found.extend(those);
+        ids.entry(strings.get(scope.name)).or_default().insert(scope.unit_id());
     }
-    let found_names: FxHashSet<Name> =
-        of_frames.iter().copied().filter(|name| found.contains(strings.get(*name))).collect();
-    let mut those = vec![false; tree.len()];
-    for node in frames() {
-        let name = tree.scope(node).name;
-        those[node.index()] = found_names.contains(&name)
-            || name == Name::EMPTY && address(node).is_some_and(|address| found.contains(address.as_str()));
-    }
-    Ok(those)
+    let mut names: Vec<&str> = ids.keys().copied().collect();
+    names.sort_unstable();
+    let near = nearest(wanted, names.iter().copied());
+    let place = |name: &&str| near.iter().position(|near| near == name).unwrap_or(near.len());
+    // A glob would have found those that have it as a part.
+    names.sort_by_key(|name| (place(name), !name.contains(wanted)));
+    let listed = names.into_iter().map(|name| match ids[name].len() {
+        1 => format!("{name} ({})", ids[name].iter().next().copied().unwrap_or_default()),
+        more => format!("{name} ×{more}"),
+    });
+    listed.collect()
+}
+
+/// A glob that finds names of which `wanted` is a part, if there are any.
+fn glob(strings: &Strings, tree: &Tree, wanted: &str, mut those: impl Iterator<Item = NodeId>) -> Option<String> {
+    let has_it = |node: NodeId| strings.get(tree.scope(node).name).contains(wanted);
+    (!wanted.is_empty() && !wanted.contains(['*', '?']) && those.any(has_it)).then(|| format!("*{wanted}*"))
+}
+
+/// For each node whether it is a frame of a procedure that one of `meant` is, among those `inside`.
+fn frames_meant(strings: &Strings, tree: &Tree, meant: &[Meant], inside: &[bool]) -> Vec<bool> {
+    let is_meant = |node: NodeId| meant.iter().any(|meant| meant.is(strings, tree.scope(node)));
+    tree.nodes().map(|node| inside[node.index()] && is_meant(node)).collect()
 }
 
 /// For each node whether it or one above it is among `those`.

@@ -15,7 +15,7 @@ pub(super) struct ContainerTree {
 /// A container.
 pub(super) struct Entry {
     pub(super) start: u32,
-    end: u32,
+    pub(super) end: u32,
     pub(super) parent: u32,
     pub(super) kind: ContainerKind,
 }
@@ -82,6 +82,17 @@ impl ContainerTree {
             entries.skip_attributes(abbreviation.attributes())?;
         }
         Ok(tree)
+    }
+
+    /// The containers right below one: below that number, or of the unit itself (`NONE`).
+    pub(super) fn children(&self, above: u32) -> impl Iterator<Item = (u32, &Entry)> {
+        let (first, end) = match self.entries.get(above as usize) {
+            Some(entry) => (above as usize + 1, entry.end),
+            None => (0, u32::MAX),
+        };
+        let behind = self.entries.get(first..).unwrap_or_default();
+        let inside = (first as u32..).zip(behind).take_while(move |(_, entry)| entry.start < end);
+        inside.filter(move |(_, entry)| entry.parent == above)
     }
 
     /// The innermost container around the entry at `offset`.

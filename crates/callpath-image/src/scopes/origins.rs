@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use gimli::{AttributeValue, constants};
+use gimli::{AttributeValue, DwTag, constants};
 
 use super::reading::{EntryRef, Reading};
 use super::unit::{NONE, OriginRecord, Text};
@@ -21,14 +21,17 @@ pub(super) struct Origins<'a> {
     pub(super) declarations: Vec<EntryRef<'a>>,
 }
 
-/// What entries on the way said.
+/// What an entry says.
 #[derive(Default)]
-struct Declared<'a> {
-    name: Option<AttributeValue<Reader<'a>>>,
+pub(super) struct Declared<'a> {
+    pub(super) tag: Option<DwTag>,
+    pub(super) name: Option<AttributeValue<Reader<'a>>>,
     linkage_name: Option<AttributeValue<Reader<'a>>>,
-    file: Option<u64>,
-    line: Option<u32>,
-    next: Option<AttributeValue<Reader<'a>>>,
+    pub(super) file: Option<u64>,
+    pub(super) line: Option<u32>,
+    pub(super) column: Option<u32>,
+    /// Where to look for what it does not say.
+    pub(super) next: Option<AttributeValue<Reader<'a>>>,
 }
 
 impl<'a> Origins<'a> {
@@ -54,6 +57,7 @@ fn chain<'a>(reading: &mut Reading<'a>, first: EntryRef<'a>) -> (OriginRecord, E
         decl_file: NONE,
         decl_line: 0,
         container: NONE,
+        code: 0,
     };
     let first_key = first.key();
     let mut entry = first;
@@ -82,11 +86,13 @@ fn chain<'a>(reading: &mut Reading<'a>, first: EntryRef<'a>) -> (OriginRecord, E
     (record, entry)
 }
 
-fn declared<'a>(entry: &EntryRef<'a>) -> Result<Declared<'a>, gimli::Error> {
+/// Reads an entry.
+pub(super) fn declared<'a>(entry: &EntryRef<'a>) -> Result<Declared<'a>, gimli::Error> {
     let unit = &entry.root.unit;
     let mut declared = Declared::default();
     let mut entries = unit.header.entries_raw(&unit.abbreviations, Some(entry.offset))?;
     let Some(abbreviation) = entries.read_abbreviation()? else { return Err(gimli::Error::NoEntryAtGivenOffset(0)) };
+    declared.tag = Some(abbreviation.tag());
     for spec in abbreviation.attributes() {
         match spec.name() {
             constants::DW_AT_name
@@ -94,6 +100,7 @@ fn declared<'a>(entry: &EntryRef<'a>) -> Result<Declared<'a>, gimli::Error> {
             | constants::DW_AT_MIPS_linkage_name
             | constants::DW_AT_decl_file
             | constants::DW_AT_decl_line
+            | constants::DW_AT_decl_column
             | constants::DW_AT_abstract_origin
             | constants::DW_AT_specification => {}
             _ => {
@@ -121,6 +128,9 @@ impl<'a> Declared<'a> {
             }
             constants::DW_AT_decl_line => {
                 self.line = attribute.udata_value().and_then(|line| u32::try_from(line).ok());
+            }
+            constants::DW_AT_decl_column => {
+                self.column = attribute.udata_value().and_then(|column| u32::try_from(column).ok());
             }
             _ => self.next = Some(value),
         }
@@ -166,12 +176,3 @@ fn a_name<'a>(name: Reader<'a>, producer: Option<Reader<'a>>) -> Result<Reader<'
         _ => Err(format!("{:?} is none", name.to_string_lossy())),
     }
 }
-
-/// The name of an entry, and where to look for it else.
-pub(super) fn name_and_next<'a>(entry: &EntryRef<'a>) -> Result<NameAndNext<'a>, gimli::Error> {
-    let declared = declared(entry)?;
-    Ok((declared.name, declared.next))
-}
-
-/// Two attributes, where they are there.
-pub(super) type NameAndNext<'a> = (Option<AttributeValue<Reader<'a>>>, Option<AttributeValue<Reader<'a>>>);

@@ -116,19 +116,45 @@ impl<'a> Origin<'a> {
             let exact = demangle::exact_rust(name, self.source_name().into_iter().chain(around));
             return Some(exact.map_or_else(|| demangle(name), Cow::Owned));
         }
-        let mut name = Cow::Borrowed(self.source_name()?);
-        if is_fortran || self.unit.language.qualifies_names() {
-            let around: Vec<&str> = self.containers().filter_map(|container| container.name).collect();
-            if !around.is_empty() {
-                name = Cow::Owned(around.into_iter().rev().chain([&*name]).collect::<Vec<_>>().join("::"));
+        let name = self.source_name()?;
+        if !is_fortran && !self.unit.language.qualifies_names() {
+            return Some(Cow::Borrowed(name));
+        }
+        let mut parts = vec![Cow::Borrowed(name)];
+        for container in self.containers() {
+            // A lambda's code is called as the lambda.
+            if container.lambda > 0 && parts.last().is_some_and(|call| call == "operator()") {
+                parts.pop();
+            }
+            match container {
+                Container { name: Some(name), .. } => parts.push(Cow::Borrowed(name)),
+                Container { lambda: 1.., .. } => parts.push(Cow::Owned(format!("{{lambda#{}}}", container.lambda))),
+                Container { kind: ContainerKind::Namespace, .. } => parts.push(Cow::Borrowed("(anonymous namespace)")),
+                _ => {}
             }
         }
-        Some(name)
+        parts.reverse();
+        Some(if parts.len() == 1 { parts.swap_remove(0) } else { Cow::Owned(parts.join("::")) })
     }
 
-    /// What tells it apart from others with its display name, as [`demangle::identity`] does; 0 where that does.
+    /// Where the procedure's own code in this unit begins, if its language mangles names and DWARF does not say its own;
+    /// `None` if it is only ever inlined.
+    pub fn own_code(&self) -> Option<LinkAddr> {
+        let record = self.record().filter(|record| record.code != 0 && self.unit.language.qualifies_names())?;
+        Some(LinkAddr(record.code))
+    }
+
+    /// What tells it apart from others with its display name, as [`demangle::identity`] does; 0 where that does. A lambda
+    /// without a linker's name is told by its place: the procedure around it may have others of its name.
     pub fn identity(&self) -> u64 {
-        self.linkage_name().map_or(0, demangle::identity)
+        if let Some(name) = self.linkage_name() {
+            return demangle::identity(name);
+        }
+        if !self.containers().any(|container| container.lambda > 0) {
+            return 0;
+        }
+        let path = self.file().and_then(|file| self.unit.file(file)).unwrap_or_default();
+        xxhash_rust::xxh3::xxh3_64_with_seed(path.as_bytes(), self.line().into()).max(1)
     }
 
     /// The file it is declared in; of a definition, that of the definition.
@@ -149,7 +175,7 @@ impl<'a> Origin<'a> {
             let record = unit.containers.get(next as usize)?;
             let id = ContainerId(next);
             next = record.parent;
-            Some(Container { id, kind: record.kind, name: unit.text(record.name) })
+            Some(Container { id, kind: record.kind, name: unit.text(record.name), lambda: record.lambda.number })
         })
     }
 
@@ -167,6 +193,8 @@ pub struct Container<'a> {
     pub kind: ContainerKind,
     /// `None` of an anonymous one.
     pub name: Option<&'a str>,
+    /// Of a lambda's class, which of those in the same container it is, from 1 in the order of the source; else 0.
+    pub lambda: u32,
 }
 
 /// A frame of the chain of inlined calls at an address.
@@ -244,6 +272,8 @@ pub(super) struct OriginRecord {
     pub(super) decl_file: u32,
     pub(super) decl_line: u32,
     pub(super) container: u32,
+    /// Where its own code begins, of one without a linkage name; 0: nowhere.
+    pub(super) code: u64,
 }
 
 #[derive(Debug)]
@@ -251,6 +281,18 @@ pub(super) struct ContainerRecord {
     pub(super) kind: ContainerKind,
     pub(super) name: Text,
     pub(super) parent: u32,
+    /// Of a lambda's class.
+    pub(super) lambda: Lambda,
+}
+
+/// What is known of a lambda by its class; all 0 of what is none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lambda {
+    /// From 1 among those in the same container, in the order of the source.
+    pub(super) number: u32,
+    /// Where it stands. gcc gives its code no place.
+    pub(super) file: u32,
+    pub(super) line: u32,
 }
 
 /// The beginning of a range of code with one line.

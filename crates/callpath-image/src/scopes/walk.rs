@@ -1,5 +1,6 @@
 //! From the entries of a unit to its tree of scopes.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -312,8 +313,22 @@ impl<'a> Walk<'a> {
         }
         let mut around = Around::new(&root, std::mem::take(&mut self.containers));
         let Origins { mut records, declarations, .. } = self.origins;
+        let mut codes = HashMap::new();
+        for scope in self.scopes.iter().filter(|scope| !scope.is_inlined) {
+            let declaration = declarations.get(scope.origin as usize);
+            if let Some((declaration, code)) = declaration.zip(self.ranges.get(scope.first_range as usize)) {
+                codes.entry(declaration.key()).or_insert(code.start.0);
+            }
+        }
         for (record, declaration) in records.iter_mut().zip(declarations) {
             record.container = around.container_of(&mut self.reading, &declaration);
+            if record.linkage_name.len == 0 {
+                record.code = codes.get(&declaration.key()).copied().unwrap_or(0);
+            }
+            let lambda = around.records.get(record.container as usize).map(|around| around.lambda);
+            if let Some(lambda) = lambda.filter(|lambda| lambda.number > 0 && record.decl_line == 0) {
+                (record.decl_file, record.decl_line) = (lambda.file, lambda.line);
+            }
         }
         let is_folded = folded(&self.scopes, &self.ranges, &records, &lines.rows);
         let mut painted = Vec::with_capacity(self.ranges.len());

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use callpath_format::address::RunAddr;
 use callpath_format::frame::FrameKey;
-use callpath_format::shared::{Settings, Source};
+use callpath_format::shared::{Dropped, Settings, Source};
 use callpath_measurement::{MeasurementError, PathTree, ProcessFile, Scaling, ThreadProfile};
 use rustc_hash::FxHashMap;
 
@@ -46,6 +46,14 @@ impl Process {
             }
         }
         if let Some(ended_ns) = ended_ns {
+            if self.threads.is_empty() {
+                // There was no memory for its first thread's record. What it has run is known all the same.
+                let (tid, name) = (self.handle.pid().0, self.program_name());
+                let first = ThreadProfile { tid, count: 1, name, ..ThreadProfile::default() };
+                self.threads.push(ThreadState::Ended(Box::new(first)));
+                partings.push((0, Parting::default()));
+                self.has_no_record = true;
+            }
             self.credit(shared, shared.began.time_base().begin_mono_ns + ended_ns, &partings);
         }
         // Places in `self.threads` change here.
@@ -74,15 +82,17 @@ impl Process {
                 last.push((partings[at].1.clone(), tree));
             }
         }
+        let slot = shared.allocator.slot(self.slot);
         let at_end = AtEnd {
             metrics,
             period_ns: shared.allocator.settings().period_ns,
-            source: Source::from_u32(shared.allocator.slot(self.slot).source.load(Relaxed)),
+            source: Source::from_u32(slot.source.load(Relaxed)),
             ran: &self.ran,
             event: self.sources.as_ref().and_then(Sources::cpu_clock),
             ended_ns,
             threads_ever,
             accounted_ns,
+            had_no_room: self.has_no_record || slot.dropped_unrecorded[Dropped::NoMemory as usize].load(Relaxed) > 0,
         };
         at_end.credit(&mut last);
     }
@@ -198,8 +208,17 @@ impl Process {
         self.impossible = self.impossible.or(found);
     }
 
-    /// Keeps a measurement from growing with the number of threads that come and go.
+    /// Keeps a measurement from growing with the number of threads that come and go. Those that were prepared and never
+    /// ran are left out.
     fn put_together_ended(&mut self) {
+        let before = self.threads.len();
+        self.threads.retain(|state| match state {
+            ThreadState::Ended(profile) => profile.tid != 0 || profile.tally.taken != 0 || profile.count != 1,
+            ThreadState::Live(_) => true,
+        });
+        if self.threads.len() != before {
+            self.log.forget();
+        }
         let ended = |t: &ThreadState| matches!(t, ThreadState::Ended(_));
         if self.threads.iter().filter(|t| ended(t)).count() <= SEPARATE_THREADS {
             return;

@@ -1,6 +1,8 @@
 //! Totals of processes that are no longer served: counted events, unmarkable return addresses, refused calls,
 //! overwritten numbers.
 
+use callpath_format::frame::Gap;
+
 use crate::counters::Ledger;
 use crate::events::Event;
 use crate::plausible::Overwritten;
@@ -16,6 +18,8 @@ pub(super) struct Totals {
     unmarkable: Unmarkable,
     refusals: Refusals,
     overwritten: Overwritten,
+    /// Processes that there was no memory for.
+    without_record: u64,
 }
 
 impl Totals {
@@ -24,6 +28,7 @@ impl Totals {
         if process.enter_overwritten(&mut self.overwritten) {
             return;
         }
+        self.without_record += u64::from(process.has_no_record());
         self.ledger.add(process.counted(), process.threads_ever());
         process.enter_marks(shared, &mut self.unmarkable);
         let (program, calls) = process.refused_calls(shared);
@@ -33,6 +38,21 @@ impl Totals {
     /// Notes on counted events.
     pub(super) fn notes_of_events(&self, events: &[Event]) -> Vec<String> {
         self.ledger.notes(events)
+    }
+
+    /// A note if there was too little memory. `is_exhausted`: no more could be had at some time.
+    pub(super) fn note_of_memory(&self, is_exhausted: bool) -> Option<String> {
+        let without = match self.without_record {
+            0 if !is_exhausted => return None,
+            0 => String::new(),
+            1 => ", and all of 1 process".to_owned(),
+            more => format!(", and all of {more} processes"),
+        };
+        Some(format!(
+            "memory for the measurement ran out: samples were dropped{without}; their time has no call path and stands in the \
+             rows `{}`",
+            Gap::NoRoom.name()
+        ))
     }
 
     /// All other notes.

@@ -11,6 +11,7 @@ use super::page::Page;
 use super::paint::{Ink, Paint};
 use super::printable::{columns, cut_end, printable, shell_word};
 use super::quantity::{count, percent, thousands, value};
+use super::shorten::shorten;
 
 /// Rows of the table; what is behind them is added up in one more.
 const MOST_ROWS: usize = 6;
@@ -44,7 +45,34 @@ impl Group {
 pub(super) fn members(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     let processes = selected(page);
     shown(&processes, page, out)?;
+    found(page, out)?;
     table(&processes, page, out)
+}
+
+/// So many procedures that a name means are named.
+const MOST_FOUND: usize = 4;
+
+/// A procedure's name has so many columns here.
+const FOUND_COLUMNS: usize = 44;
+
+/// Says which procedures a name was taken for that no procedure has.
+pub(super) fn found(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let Page { profile, options } = page;
+    // What has no answer has been reported.
+    for meant in profile.meant(&options.query).unwrap_or_default() {
+        if meant.way().is_exact() {
+            continue;
+        }
+        let procedures = meant.procedures(&profile.strings);
+        let first = procedures.iter().take(MOST_FOUND).map(|name| shorten(&printable(name), FOUND_COLUMNS));
+        let mut words: Vec<String> = first.collect();
+        if procedures.len() > MOST_FOUND {
+            words.push(format!("{} more", thousands((procedures.len() - MOST_FOUND) as u64)));
+        }
+        words[0].insert_str(0, &format!("no procedure is called {}; taken for: ", printable(meant.asked())));
+        wrapped(&words, ", ", page, out)?;
+    }
+    Ok(())
 }
 
 /// The processes selected, without those that cost nothing before they executed another program.
@@ -77,6 +105,7 @@ pub(super) fn selection(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     if processes.len() > 1 && query.process.is_some() || threads > 1 && query.thread.is_some() {
         table(&processes, page, out)?;
     }
+    found(page, out)?;
     writeln!(out)
 }
 

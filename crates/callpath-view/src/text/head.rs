@@ -66,18 +66,28 @@ pub(super) fn quality(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
         let all = links.valid.saturating_add(links.likely).saturating_add(links.invalid);
         facts.push(format!("{} of the links between frames are invalid", percent(links.invalid, all)));
     }
-    if quality.taken > 0 {
-        // What samples cost in a process is compared with CPU time of the same processes: the kernel's account is
+    if quality.taken > 0 || quality.overhead_ns > 0 {
+        // What samples and callpath's start cost in a process is compared with CPU time of the same processes: the kernel's account is
         // without daemons, and with processes that were not measured.
         let of_one = || profile.info.cpu_time_by_kernel.filter(|_| process_count(profile) == 1).map(CpuTime::total_ns);
         let cost = match measured_cpu_ns(profile).or_else(of_one).filter(|&ns| ns > 0) {
             Some(cpu_ns) => format!("{} of the cpu time", percent(quality.overhead_ns, cpu_ns)),
             None => duration(quality.overhead_ns),
         };
-        facts.push(format!("taking them cost {cost}"));
+        facts.push(format!("measuring cost {cost}"));
         facts.extend(profile.info.recorder_cpu_ns.map(|ns| format!("the recorder took {}", duration(ns))));
     }
-    wrapped(&facts, "; ", page, out)
+    if page.options.selected().is_some() {
+        facts[0].insert_str(0, "the whole run: ");
+    }
+    wrapped(&facts, "; ", page, out)?;
+    for loss in &profile.info.losses {
+        let words: Vec<String> = loss.split_whitespace().map(printable).collect();
+        for line in lines_of(&words, " ", page.options.width.max(40) - INDENT.len()) {
+            writeln!(out, "{INDENT}{}", page.ink(Ink::Hot, &line))?;
+        }
+    }
+    Ok(())
 }
 
 fn classes(quality: &Quality) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use callpath_db::{ProcedureCost, ScopeKind, View};
+use callpath_db::{ProcedureCost, Profile, ScopeKind, View};
 
 use super::chain::{self, repeats};
 use super::label::{label, label_among, module_label};
@@ -71,12 +71,16 @@ pub(super) fn hottest_path(view: &View, page: Page<'_>, out: &mut dyn Write) -> 
     let itself = if innermost == Some(hottest) { "" } else { " itself" };
     let title = format!("Hottest path: {} of {} in ", percent(most, cost(0)), page.metric_name());
     let room = page.options.width.saturating_sub(columns(&title) + columns(itself)).max(16);
-    let title = title + &label(view, hottest, page.profile, false).fit(room) + itself;
+    let title = title + &place(view, hottest, page.profile, room) + itself;
     writeln!(out, "\n{}", page.ink(Ink::Bold, &title))?;
     let left_out = stretches.len().saturating_sub(MOST_STRETCHES);
     for (index, Stretch { steps, own }) in stretches.iter().enumerate() {
         if left_out > 0 && index == MOST_STRETCHES / 2 {
-            writeln!(out, "        {}", page.ink(Ink::Dim, &format!("… {left_out} more branchings")))?;
+            writeln!(
+                out,
+                "        {}",
+                page.ink(Ink::Dim, &format!("… {}", count(left_out as u64, "more step", "more steps")))
+            )?;
         }
         if left_out > 0 && (MOST_STRETCHES / 2..MOST_STRETCHES / 2 + left_out).contains(&index) {
             continue;
@@ -85,10 +89,24 @@ pub(super) fn hottest_path(view: &View, page: Page<'_>, out: &mut dyn Write) -> 
         let is_said = *own as f64 >= page.options.query.min_share.max(LEAST_STAYS) * cost(0) as f64 && stays != share;
         let aside = if is_said { format!("  ({stays} self)") } else { String::new() };
         let room = page.options.width.saturating_sub(8 + columns(&aside)).max(24);
-        let names = Run { view, profile: page.profile, steps, has_source: false }.fit(room);
+        let names = Run::new(view, page.profile, steps).fit(room);
         writeln!(out, "{share:>6}  {names}{}", page.ink(Ink::Dim, &aside))?;
     }
     Ok(())
+}
+
+/// What a place is called where nothing stands around it: a loop with its procedure.
+fn place(view: &View, node: usize, profile: &Profile, room: usize) -> String {
+    let own = label(view, node, profile, false).fit(room);
+    let above = std::iter::successors(view.nodes[node].parent, |&above| view.nodes[above].parent);
+    let mut frames = above.filter(|&above| view.nodes[above].scope.kind.is_frame());
+    match frames.next().filter(|_| view.nodes[node].scope.kind.is_body()) {
+        Some(frame) => {
+            let room = room.saturating_sub(columns(&own) + 2).max(8);
+            format!("{}, {own}", label(view, frame, profile, false).fit(room))
+        }
+        None => own,
+    }
 }
 
 /// The list of procedures by self cost.

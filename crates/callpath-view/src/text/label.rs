@@ -21,13 +21,43 @@ pub(super) struct Label {
 /// Names of so many columns are shown whole whatever room there is.
 const ALWAYS_WHOLE: usize = 12;
 
+/// Follows the name of a procedure whose body is part of another one's.
+const INLINED: &str = " (inlined)";
+
 /// So many of a node's children, the costliest, never look the same.
-const RIVALS: usize = 200;
+pub(super) const RIVALS: usize = 200;
 
 impl Label {
     /// The name alone, without what follows it.
     pub(super) fn bare(self) -> Label {
         Label { suffix: String::new(), ..self }
+    }
+
+    /// Which looks like none of some other names, either.
+    pub(super) fn among(mut self, names: &[String]) -> Label {
+        if columns(&self.name) > ALWAYS_WHOLE {
+            self.rivals.extend(names.iter().filter(|name| columns(name) > ALWAYS_WHOLE).cloned());
+        }
+        self
+    }
+
+    /// In at most `max` columns; where that needs it, without its place, which stands beside it. In little room there is no word that it is
+    /// inlined.
+    pub(super) fn fit_beside(mut self, place: &str, max: usize) -> String {
+        const LITTLE: usize = 38;
+        let fits = |label: &Label| columns(&label.name) + columns(&label.suffix) <= max;
+        if !place.is_empty() && !fits(&self) {
+            self.suffix = self.suffix.replacen(&format!(" at {place}"), "", 1);
+        }
+        if max < LITTLE && !fits(&self) {
+            self.suffix = self.suffix.replacen(INLINED, "", 1);
+        }
+        // A name that is hard to know says less with its place.
+        const TOO_LITTLE: usize = 24;
+        if max < TOO_LITTLE && !fits(&self) {
+            self.suffix.clear();
+        }
+        self.fit(max)
     }
 
     /// In at most `max` columns where that is possible at all.
@@ -53,7 +83,7 @@ pub(super) fn label(view: &View, node: usize, profile: &Profile, is_cut: bool) -
     let scope = &view.nodes[node].scope;
     let mut label = scope_label(scope, profile);
     match scope.kind {
-        ScopeKind::Pruned => label.name = pruned(view, node, is_cut),
+        ScopeKind::Pruned => label.name = pruned(view, &[node], is_cut),
         ScopeKind::Root | ScopeKind::Truncated => label.name = printable(&view.name(node, profile)),
         ScopeKind::Process | ScopeKind::Thread if view.nodes[node].contexts > 1 && scope.discriminator == 0 => {
             label.suffix = format!(" ×{}", view.nodes[node].contexts);
@@ -81,7 +111,10 @@ pub(super) fn label_among<'s>(own: &Scope, others: impl Iterator<Item = &'s Scop
     if is_named_same && (place.is_none() || named_same.any(|scope| place_of(scope, profile) == place)) {
         // Of a closure its place is in the suffix.
         match label.tells.is_empty() {
-            true => label.suffix = address + &label.suffix,
+            true => {
+                let place = label.suffix.strip_suffix(INLINED).unwrap_or(&label.suffix).len();
+                label.suffix.insert_str(place, &address);
+            }
             false => label.tells = address,
         }
     }
@@ -100,31 +133,41 @@ fn is_closure(name: &str) -> bool {
         let before = before.replace("->", "");
         before.matches('<').count() == before.matches('>').count()
     };
-    let marks = ["{closure", "{{closure}}", "{lambda(", "<lambda("];
+    let marks = ["{closure", "{{closure}}", "{lambda", "<lambda(", "::$_"];
     let found = marks.iter().filter_map(|mark| name.rsplit_once(*mark)).filter(is_outside);
     let Some((_, behind)) = found.min_by_key(|(_, behind)| behind.len()) else { return false };
+    // clang's: `main::$_3::operator()(int) const`.
+    let behind = behind.trim_start_matches(|c: char| c.is_ascii_digit());
+    if behind.starts_with("::operator()") {
+        return true;
+    }
     let rest = behind.trim_start_matches(|c| !matches!(c, '}' | '>' | ')')).trim_start_matches(['}', '>', ')']);
     let rest = rest.split_once('}').filter(|_| rest.starts_with('#')).map_or(rest, |(_, rest)| rest);
     rest.is_empty() || rest.starts_with("::operator()") || rest.starts_with("::<")
 }
 
-/// What stands for the children of one node that have no row: `3 smaller callees`.
-fn pruned(view: &View, node: usize, is_cut: bool) -> String {
-    let above = view.nodes[node].parent.map(|above| view.nodes[above].scope.kind);
-    let one = match (view.kind, above) {
-        (ViewKind::Context, Some(ScopeKind::Root)) | (ViewKind::Flat, _) => "row",
-        // Threads, or where they are no level, the outer ends of paths.
-        (ViewKind::Context, Some(ScopeKind::Process)) => {
-            let is_thread = |child: usize| view.nodes[child].scope.kind == ScopeKind::Thread;
-            let has_threads = view.nodes[node].parent.is_some_and(|above| view.children(above).any(is_thread));
-            if has_threads { "thread" } else { "row" }
+/// What stands for the children of some nodes that have no row: `3 smaller callees`. `nodes` are pruned.
+pub(super) fn pruned(view: &View, nodes: &[usize], is_cut: bool) -> String {
+    let word = |&node: &usize| {
+        let above = view.nodes[node].parent.map(|above| view.nodes[above].scope.kind);
+        match (view.kind, above) {
+            (ViewKind::Context, Some(ScopeKind::Root)) | (ViewKind::Flat, _) => "row",
+            // Threads, or where they are no level, the outer ends of paths.
+            (ViewKind::Context, Some(ScopeKind::Process)) => {
+                let is_thread = |child: usize| view.nodes[child].scope.kind == ScopeKind::Thread;
+                let has_threads = view.nodes[node].parent.is_some_and(|above| view.children(above).any(is_thread));
+                if has_threads { "thread" } else { "row" }
+            }
+            (ViewKind::Callers, Some(ScopeKind::Root)) => "procedure",
+            (ViewKind::Context, _) => "callee",
+            (ViewKind::Callers, _) => "caller",
         }
-        (ViewKind::Callers, Some(ScopeKind::Root)) => "procedure",
-        (ViewKind::Context, _) => "callee",
-        (ViewKind::Callers, _) => "caller",
     };
+    let otherwise = if view.kind == ViewKind::Context { "callee" } else { "row" };
+    let one = nodes.iter().map(word).reduce(|a, b| if a == b { a } else { otherwise }).unwrap_or(otherwise);
     let how = if is_cut { "more" } else { "smaller" };
-    count(view.nodes[node].scope.discriminator, &format!("{how} {one}"), &format!("{how} {one}s"))
+    let many = nodes.iter().fold(0u64, |sum, &node| sum.saturating_add(view.nodes[node].scope.discriminator));
+    count(many, &format!("{how} {one}"), &format!("{how} {one}s"))
 }
 
 /// What `scope` is called wherever it stands.
@@ -148,7 +191,7 @@ pub(super) fn scope_label(scope: &Scope, profile: &Profile) -> Label {
                 (Name::EMPTY, ..) => "unnamed".into(),
                 (name, ..) => text(name),
             };
-            let inlined = if scope.kind == ScopeKind::Inlined { " (inlined)" } else { "" };
+            let inlined = if scope.kind == ScopeKind::Inlined { INLINED } else { "" };
             let label = Label {
                 suffix: inlined.into(),
                 tells: place.map_or_else(String::new, |place| format!(" at {place}")),
@@ -215,6 +258,9 @@ mod tests {
             "main::{lambda(int)#1}::operator()(int) const",
             "main::{lambda(int)#1}::operator()(int) const [clone .constprop.0]",
             "main()::<lambda(int)>::operator()(int)",
+            "app::make::{lambda#2}",
+            "main::{lambda#3}::operator()<double>",
+            "main::$_3::operator()(double) const",
         ] {
             assert!(is_closure(closure), "{closure}");
         }

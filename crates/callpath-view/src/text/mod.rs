@@ -17,6 +17,7 @@ mod printable;
 mod procedure;
 mod quality;
 mod quantity;
+mod row_name;
 mod run;
 mod shorten;
 mod tree;

@@ -19,7 +19,7 @@ pub struct TextOptions {
     pub max_lines: usize,
     /// Gives each frame a row. Otherwise a run of frames without cost of their own is one row.
     pub whole: bool,
-    /// Whether recursion that the query leaves whole may be collapsed all the same, where that halves a long tree.
+    /// Whether recursion that the query leaves whole may be collapsed all the same, where that makes a long tree much shorter.
     pub may_collapse: bool,
     /// How callpath was called, for the commands that are named, as a shell's word: `callpath`, or a path.
     pub command: String,

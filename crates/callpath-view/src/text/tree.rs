@@ -15,13 +15,14 @@ use callpath_db::{
     Formula, HandedOut, Metric, MetricKind, MetricSource, MetricType, Profile, ScopeKind, View, ViewKind,
 };
 
-use super::label::{label, module_label, source_label};
-use super::outline::{Outline, Row};
+use super::label::{module_label, source_label};
+use super::outline::{Outline, Row, Shows};
 use super::page::Page;
 use super::paint::{Ink, Paint};
 use super::printable::{columns, cut_end, cut_start, printable};
 use super::quantity::{self, percent, value};
-use super::run::Run;
+use super::row_name::{Place, RowNames, procedure};
+use super::run::nearest;
 
 /// Further metrics get one half of the width that the first one leaves; names of procedures keep the other.
 const ROOM_SHARE: usize = 2;
@@ -32,7 +33,16 @@ const SOURCE_COLUMNS: usize = 26;
 const SOURCE: &str = "source";
 
 /// A name has at least this much room, columns.
-const LEAST_NAME_COLUMNS: usize = 24;
+const LEAST_NAME_COLUMNS: usize = 8;
+
+/// What stands beside the names of a fold leaves them so much room, columns.
+const LEAST_FOLD_COLUMNS: usize = 28;
+
+/// What leaves a fold is said where its names have so much room, columns.
+const LEAST_BESIDE_LEAVES_COLUMNS: usize = 36;
+
+/// Pages of so many columns show costs besides shares.
+const LEAST_WIDTH_WITH_COST: usize = 60;
 
 /// Which columns a tree has.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,6 +56,8 @@ pub(super) enum Columns {
 /// What stands beside a row's name.
 struct Beside {
     marks: String,
+    /// What leaves a run.
+    leaves: String,
     /// The width of the column of source lines; 0 if there is none.
     source_columns: usize,
 }
@@ -64,21 +76,32 @@ impl Drawing<'_> {
         let options = self.page.options;
         let threshold = options.query.min_share * self.total() as f64;
         let counted = (0..self.page.profile.metrics.len()).find(|&metric| is_shared_out_by(self.page.profile, metric));
-        let rows = Outline { view: self.view, threshold, is_whole: options.whole, counted }.rows();
+        let mut rows = Outline { view: self.view, threshold, is_whole: options.whole, counted }.rows();
+        // What would be 0.0% is no row.
+        rows.retain(|row| row.shows != Shows::LeftOutElsewhere || !is_next_to_nothing(row.own, self.total()));
         let source_columns = self.source_columns(&rows);
         let mut heading = self.heading(words);
         if source_columns > 0 {
-            let room = options.width.saturating_sub(source_columns);
-            heading = format!("{heading:<room$}{SOURCE:>source_columns$}");
+            let room = options.width.saturating_sub(source_columns).saturating_sub(columns(&heading));
+            let indent = source_columns.saturating_sub(SOURCE.len());
+            heading = heading + &" ".repeat(room + indent) + SOURCE;
         }
-        writeln!(out, "{}", self.ink(Ink::Bold, &heading))?;
+        writeln!(out, "{}", self.ink(Ink::Bold, &cut_end(&heading, options.width)))?;
         // For each level that is open, whether its row was the last one.
         let mut lasts = Vec::new();
+        let mut besides = Vec::with_capacity(rows.len());
+        let mut places = Vec::with_capacity(rows.len());
         for row in &rows {
             lasts.truncate(row.depth);
             lasts.push(row.is_last);
-            let line = self.line(row, &Beside { marks: self.marks(&lasts), source_columns });
-            writeln!(out, "{line}")?;
+            let (beside, place) = self.beside(row, self.marks(&lasts), source_columns);
+            besides.push(beside);
+            places.push(place);
+        }
+        let is_cut = options.query.max_depth.is_some();
+        let names = RowNames { view: self.view, profile: self.page.profile, is_cut }.names(&places);
+        for ((place, beside), name) in places.iter().zip(&besides).zip(&names) {
+            writeln!(out, "{}", self.line(place, beside, name))?;
         }
         Ok(self.how_to_read_deep(&rows))
     }
@@ -112,49 +135,37 @@ impl Drawing<'_> {
         })
     }
 
-    fn line(&self, row: &Row, beside: &Beside) -> String {
-        let Beside { marks, source_columns } = beside;
-        let last = row.steps[row.steps.len() - 1].node;
-        let cells = self.cells(self.cost(row.steps[0].node), row.steps[0].node, row.own);
-        let taken = self.cells_width() + columns(marks) + if *source_columns > 0 { source_columns + 2 } else { 0 };
-        let room = self.page.options.width.saturating_sub(taken).max(LEAST_NAME_COLUMNS);
-        let leaves = self.leaves(row);
-        let name = match row.steps.as_slice() {
-            [_] => self.name(row, room),
-            steps => {
-                let has_source = !self.source(row).is_empty();
-                let run = Run { view: self.view, profile: self.page.profile, steps, has_source };
-                run.fit(room.saturating_sub(columns(&leaves)))
-            }
-        };
-        let used = columns(&name) + columns(&leaves);
-        let kind = self.view.nodes[last].scope.kind;
+    /// What stands beside a row's name, and how much room the name has.
+    fn beside<'r>(&self, row: &'r Row, marks: String, source_columns: usize) -> (Beside, Place<'r>) {
+        let taken = self.cells_width() + columns(&marks) + if source_columns > 0 { source_columns + 2 } else { 0 };
+        let all = self.page.options.width.saturating_sub(taken).max(LEAST_NAME_COLUMNS);
+        let mut leaves = self.leaves(row);
+        if all < columns(&leaves) + LEAST_BESIDE_LEAVES_COLUMNS {
+            leaves.clear();
+        }
+        let source = if source_columns > 0 { self.source(row) } else { String::new() };
+        let room = all - columns(&leaves);
+        (Beside { marks, leaves, source_columns }, Place { row, source, room })
+    }
+
+    fn line(&self, place: &Place<'_>, beside: &Beside, name: &str) -> String {
+        let Place { row, source, room } = place;
+        let Beside { marks, leaves, source_columns } = beside;
+        let kind = self.view.nodes[row.steps[nearest(self.view, &row.steps)].node].scope.kind;
         let ink = match kind {
             ScopeKind::Pruned => Ink::Dim,
             kind if kind.is_frame() || kind.is_body() => Ink::Plain,
             _ => Ink::Bold,
         };
+        let cells = self.cells(row);
         let mut line =
-            format!("{cells}{}{}{}", self.ink(Ink::Dim, marks), self.ink(ink, &name), self.ink(Ink::Dim, &leaves));
-        let source = cut_start(&self.source(row), *source_columns);
-        if *source_columns > 0 && !source.is_empty() {
-            line += &" ".repeat((room + 2).saturating_sub(used) + source_columns - columns(&source));
+            format!("{cells}{}{}{}", self.ink(Ink::Dim, marks), self.ink(ink, name), self.ink(Ink::Dim, leaves));
+        let source = cut_start(source, *source_columns);
+        if !source.is_empty() {
+            line += &" ".repeat((room + 2).saturating_sub(columns(name)) + source_columns - columns(&source));
             line += &self.ink(Ink::Dim, &source);
         }
         line
-    }
-
-    /// The name of a row of one step.
-    fn name(&self, row: &Row, room: usize) -> String {
-        let step = row.steps[0];
-        let times = if step.times > 1 { format!(" ×{}", step.times) } else { String::new() };
-        let room = room.saturating_sub(times.chars().count());
-        // Its line stands in the column beside it.
-        if self.view.nodes[step.node].scope.kind == ScopeKind::Loop && !self.source(row).is_empty() {
-            return format!("loop{times}");
-        }
-        let is_cut = self.page.options.query.max_depth.is_some();
-        label(self.view, step.node, self.page.profile, is_cut).fit(room) + &times
     }
 
     /// How much of a run's cost continues below it, where more than the threshold leaves it on the way.
@@ -174,10 +185,12 @@ impl Drawing<'_> {
         if self.view.kind == ViewKind::Flat {
             return String::new();
         }
-        let scope = &self.view.nodes[row.steps[row.steps.len() - 1].node].scope;
-        if let Some(source) = source_label(scope, self.page.profile) {
+        let nearest = &self.view.nodes[row.steps[nearest(self.view, &row.steps)].node].scope;
+        if let Some(source) = source_label(nearest, self.page.profile) {
             return source;
         }
+        // A loop is where its procedure is.
+        let Some(scope) = procedure(self.view, row) else { return String::new() };
         let above = self.view.nodes[row.steps[0].node].parent.map(|above| self.view.nodes[above].scope.module);
         let is_other = above != Some(scope.module);
         module_label(scope, self.page.profile).filter(|_| is_other).unwrap_or_default()
@@ -188,25 +201,51 @@ impl Drawing<'_> {
         let of = |row: &Row| columns(&self.source(row));
         let most = SOURCE_COLUMNS.min(self.page.options.width / 4);
         let widest = rows.iter().map(of).max().unwrap_or(0).min(most);
-        if widest == 0 { 0 } else { widest.max(SOURCE.len()) }
+        let room = self.page.options.width.saturating_sub(self.cells_width());
+        if widest == 0 || room < widest + 2 + LEAST_FOLD_COLUMNS { 0 } else { widest.max(SOURCE.len()) }
     }
 
     /// The numbers before a row.
-    fn cells(&self, cost: u64, node: usize, own: u64) -> String {
+    fn cells(&self, row: &Row) -> String {
         let total = self.total();
-        let mut cells = format!("{:>6} {:>9}  ", percent(cost, total), value(cost, self.unit()));
+        let cost = self.sum(row, |node| self.cost(node));
+        let mut cells = format!("{:>6} ", percent(cost, total));
+        if self.has_room_for_cost() {
+            cells += &format!("{:>9} ", value(cost, self.unit()));
+        }
+        cells.push(' ');
         if self.columns == Columns::TotalAndSelf {
             // Next to nothing is left blank: most frames only call.
-            let own_share = if own as f64 * 2000.0 < total as f64 { String::new() } else { percent(own, total) };
-            cells += &self.ink(Paint::heat(own, total), &format!("{own_share:>6}"));
+            let is_blank = is_next_to_nothing(row.own, total);
+            let own_share = if is_blank { String::new() } else { percent(row.own, total) };
+            cells += &self.ink(Paint::heat(row.own, total), &format!("{own_share:>6}"));
             cells += "  ";
         }
         for (metric, width) in self.further() {
-            let cell = Some(self.cell(node, metric)).filter(|cost| *cost > 0);
+            // What does not add up is said of one node.
+            let adds_up = self.page.profile.metrics[metric].kind == MetricKind::Sum || row.steps.len() == 1;
+            let cell =
+                if adds_up || row.shows == Shows::Code { self.sum(row, |node| self.cell(node, metric)) } else { 0 };
+            let cell = Some(cell).filter(|cost| *cost > 0);
             let cell = cell.map(|bits| quantity::cell(bits, &self.page.profile.metrics[metric]));
             cells += &format!("{:>width$}  ", cell.unwrap_or_default());
         }
         cells
+    }
+
+    /// What a row costs with everything below it: as much as its first frame, or all together that was left out.
+    fn sum(&self, row: &Row, cost: impl Fn(usize) -> u64) -> u64 {
+        match row.shows {
+            Shows::Code => cost(row.steps[0].node),
+            Shows::LeftOut | Shows::LeftOutElsewhere => {
+                row.steps.iter().map(|step| cost(step.node)).fold(0, u64::saturating_add)
+            }
+        }
+    }
+
+    /// A narrow page has no column for the cost, but for its shares.
+    fn has_room_for_cost(&self) -> bool {
+        self.page.options.width >= LEAST_WIDTH_WITH_COST
     }
 
     fn cells_width(&self) -> usize {
@@ -242,12 +281,17 @@ impl Drawing<'_> {
             return None;
         }
         let room: usize = self.candidates().map(|(_, width)| width + 2).sum();
-        let (width, them) = (self.first_width() + ROOM_SHARE * room, if names.len() == 1 { "it" } else { "them" });
+        let width = (self.first_width_with_cost() + ROOM_SHARE * room).max(LEAST_WIDTH_WITH_COST);
+        let (width, them) = (width, if names.len() == 1 { "it" } else { "them" });
         Some(format!("No room for {}: --width {width} shows {them}; --json has every metric.", names.join(", ")))
     }
 
     /// Columns that the first metric takes.
     fn first_width(&self) -> usize {
+        self.first_width_with_cost() - if self.has_room_for_cost() { 0 } else { 10 }
+    }
+
+    fn first_width_with_cost(&self) -> usize {
         if self.columns == Columns::One { 18 } else { 26 }
     }
 
@@ -263,9 +307,10 @@ impl Drawing<'_> {
     /// The words above [`Drawing::cells`].
     fn heading(&self, words: &str) -> String {
         let unit = self.page.cost_heading();
+        let unit = if self.has_room_for_cost() { format!("{unit:>9} ") } else { String::new() };
         let mut line = match self.columns {
-            Columns::One => format!("{:>6} {unit:>9}  ", self.word_of_one()),
-            Columns::TotalAndSelf => format!("{:>6} {unit:>9}  {:>6}  ", "total", "self"),
+            Columns::One => format!("{:>6} {unit} ", self.word_of_one()),
+            Columns::TotalAndSelf => format!("{:>6} {unit} {:>6}  ", "total", "self"),
         };
         for (metric, width) in self.further() {
             line += &format!("{:>width$}  ", heading_of(&self.page.profile.metrics[metric]));
@@ -296,6 +341,11 @@ impl Drawing<'_> {
     fn unit(&self) -> &str {
         self.page.profile.metrics.first().map_or("", |metric| &metric.unit)
     }
+}
+
+/// Whether a share of the total is said to be 0.0%.
+fn is_next_to_nothing(cost: u64, total: u64) -> bool {
+    (cost as f64) * 2000.0 < total as f64
 }
 
 /// Whether a metric is shared out by another one, or that one.

@@ -15,9 +15,11 @@ use crate::ViewError;
 /// How a tree is read.
 fn how_to_read(kind: ViewKind) -> &'static str {
     match kind {
-        ViewKind::Context => "A row is called by the row that it hangs on; a › b: a calls b. The column self adds up.",
-        ViewKind::Callers => "A row calls the row that it hangs on; a ‹ b: b calls a.",
-        ViewKind::Flat => "A row is part of the row that it hangs on.",
+        ViewKind::Context => {
+            "A row is called by the row it hangs on; a › … 2 more › b: a calls b through 2 others; self adds up."
+        }
+        ViewKind::Callers => "A row calls the row it hangs on; a ‹ … 2 more ‹ b: b calls a through 2 others.",
+        ViewKind::Flat => "A row is part of the row it hangs on.",
     }
 }
 
@@ -66,7 +68,8 @@ impl Views {
         let tree = drawn(&profile.view(&options.query)?, page)?;
         if may_collapse && lines(&tree) > SHORT_LINES {
             let shorter = drawn(&folded, page)?;
-            if 2 * lines(&shorter) <= lines(&tree) {
+            let is_brief = lines(&shorter) <= options.max_lines && options.max_lines < lines(&tree);
+            if is_brief || 3 * lines(&shorter) <= 2 * lines(&tree) {
                 return Ok(Views { folded, is_folded: true, tree: shorter });
             }
         }
@@ -96,7 +99,9 @@ impl Views {
     /// The tree under a title.
     pub(super) fn write(&self, title: &str, page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
         let title = titled(title, page, self.is_folded);
-        writeln!(out, "{}", page.ink(Ink::Bold, &title))?;
+        for line in head::lines_of(&[title], " ", page.options.width) {
+            writeln!(out, "{}", page.ink(Ink::Bold, &line))?;
+        }
         let mut how = vec![how_to_read(self.folded.kind).to_owned()];
         how.extend(self.tree.how_to_read.clone());
         for line in head::lines_of(&how, " ", page.options.width.max(40)) {

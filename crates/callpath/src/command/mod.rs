@@ -1,6 +1,5 @@
 //! The subcommands.
 
-mod asked_name;
 mod code;
 mod debug;
 mod demo;

@@ -93,7 +93,7 @@ pub(crate) struct Arguments {
     /// then be reported on any machine, as after `record --pack`
     #[arg(long)]
     pack: bool,
-    /// Width in columns [default: the terminal's, or 100]
+    /// Width in columns [default: the terminal's, else COLUMNS, else 100]
     #[arg(long, value_name = "COLUMNS", value_parser = columns, allow_negative_numbers = true)]
     width: Option<usize>,
     #[command(flatten)]
@@ -117,11 +117,8 @@ fn levels(typed: &str) -> Result<usize, &'static str> {
     typed.parse().ok().filter(|levels| *levels > 0).ok_or("must be 1 or more")
 }
 
-/// In fewer, lines break in the middle of numbers.
-const LEAST_COLUMNS: usize = 40;
-
 fn columns(typed: &str) -> Result<usize, &'static str> {
-    typed.parse().ok().filter(|columns| *columns >= LEAST_COLUMNS).ok_or("must be 40 or more")
+    typed.parse().ok().filter(|columns| *columns >= surroundings::LEAST_COLUMNS).ok_or("must be 40 or more")
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {

@@ -8,14 +8,13 @@ use callpath_analyze::names::ModuleNames;
 use callpath_analyze::structure::{
     ModuleStructure, ProcedureStructure, SourceLocation, StaticKind, StaticScope, cached_structure,
 };
-use callpath_db::nearest;
+use callpath_db::{AskedName, Way, nearest};
 use callpath_format::address::LinkAddr;
 use callpath_tables::module::Module;
 use callpath_tables::table_cache::TableCache;
 use callpath_view::text::printable;
 use serde_json::{Value, json};
 
-use super::asked_name::{AskedName, Way};
 use super::code::expect_code;
 use crate::outcome::Outcome;
 use crate::screen::ScreenOptions;
@@ -118,7 +117,7 @@ fn wanted(names: &ModuleNames, text: &str, asked: &AskedName) -> anyhow::Result<
         names.starts().filter(|&start| asked.is(&names.procedure(start).name, way)).collect()
     };
     let first = |asked: &AskedName, ways: &[Way]| ways.iter().map(|&way| named(asked, way)).find(|at| !at.is_empty());
-    let (exact, others) = Way::ALL.split_at(1);
+    let (exact, others) = Way::ALL.split_at(2);
     if let Some(found) = first(asked, exact) {
         return Ok(Wanted::At(found));
     }

@@ -261,7 +261,7 @@ fn what_is_not_there_is_said_with_what_is() {
     }
     let too_many = (1..=498).map(|number| format!("r{number}")).collect::<Vec<_>>().join(",");
     for (event, words) in [
-        ("cycels", "unknown event `cycels`; see: callpath list"),
+        ("cycels", "unknown event `cycels`; similar names: cycles, "),
         ("page-faults:x", "`x` is not a modifier"),
         ("page-faults@0", "`0` is not a period"),
         ("page-faults@f0", "a rate of 0 samples a second is out of range"),

@@ -8,6 +8,7 @@ mod build;
 mod children;
 mod company;
 mod confined;
+mod crowds;
 mod damage;
 mod depth;
 mod doctor;

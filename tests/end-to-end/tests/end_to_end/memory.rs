@@ -73,7 +73,7 @@ fn the_cost_of_samples_is_a_share_of_what_was_measured() {
     let share = 100.0 * overhead_ns as f64 / cpu_ns as f64;
     let expected = if share < 0.05 { "<0.1%".to_owned() } else { format!("{share:.1}%") };
     let report = run_report(&recorded.directory, &["--width", "1000"]).stdout;
-    assert!(report.contains(&format!("taking them cost {expected} of the cpu time")), "{expected}: {report}");
+    assert!(report.contains(&format!("measuring cost {expected} of the cpu time")), "{expected}: {report}");
 }
 
 fn json_of(directory: &Path) -> String {

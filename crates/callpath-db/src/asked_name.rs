@@ -3,39 +3,65 @@
 
 use std::collections::VecDeque;
 
-use callpath_db::matches_glob;
+use crate::matches_glob;
 
 /// How a name is found, the most exact way first. A less exact one counts where no name is found by those before it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
-    /// It is the name, or stands in it between colons, brackets or blanks.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Way {
+    /// It is the name.
     Whole,
+    /// It is the last part of the procedure's own path, or several: `run` or `Worker::run` of `pool::Worker<int>::run(long)`.
+    Last,
+    /// It is another part of the procedure's own path: `Worker`.
+    Path,
     /// It is a pattern for the name, with or without what is before a `::`: `*` and `…` are any text, `?` any character.
     Pattern,
     /// Its words are words of the name in the same order: what else there is was left out where it was shortened.
     Words,
+    /// It stands anywhere in the name between colons, brackets or blanks, as in the arguments of a template.
+    Argument,
     /// It is a part of the name.
     Part,
 }
 
 impl Way {
-    pub(super) const ALL: [Way; 4] = [Way::Whole, Way::Pattern, Way::Words, Way::Part];
+    /// All of them, the most exact way first.
+    pub const ALL: [Way; 7] = [Way::Whole, Way::Last, Way::Path, Way::Pattern, Way::Words, Way::Argument, Way::Part];
+
+    /// The name was typed as it is, so that a reader knows what was found.
+    pub fn is_exact(self) -> bool {
+        matches!(self, Way::Whole | Way::Last | Way::Pattern)
+    }
 }
 
 /// A name that was asked for.
-pub(super) struct AskedName {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AskedName {
     name: String,
+    place: Option<String>,
 }
 
 impl AskedName {
-    /// `asked` may be a row of a report, with what stands behind the name: ` (inlined)`, ` at gaps.rs:61`, ` ×12`.
-    pub(super) fn new(asked: &str) -> AskedName {
-        let mut name = asked.trim();
+    /// `asked` may be a row of a report, with what stands before the name (lines of a tree, the procedures on the way) and
+    /// behind it: ` (inlined)`, ` at gaps.rs:61`, ` ×12`, `  [module]`.
+    pub fn new(asked: &str) -> AskedName {
+        let mut name = asked.trim().trim_start_matches(['│', '├', '└', ' ']);
+        // Of a chain of rows the last that is a procedure.
+        let is_procedure = |row: &&str| !row.starts_with("loop") && !row.starts_with("… ");
+        if let Some(row) = name.split(['›', '‹']).map(str::trim).rfind(is_procedure).filter(|row| !row.is_empty()) {
+            name = row;
+        }
+        if let Some((before, module)) = name.rsplit_once("  [")
+            && module.ends_with(']')
+        {
+            name = before.trim_end();
+        }
         if let Some((before, times)) = name.rsplit_once(" ×")
             && times.parse::<u64>().is_ok()
         {
             name = before;
         }
+        let mut place = None;
         while let Some((before, behind)) = name.rsplit_once(" (").or_else(|| name.rsplit_once(" at ")) {
             let is_word = |word: &str| word == "inlined)";
             let digits = behind.rsplit(':').next().unwrap_or_default();
@@ -44,19 +70,27 @@ impl AskedName {
             if !is_word(behind) && !is_place {
                 break;
             }
+            if is_place && place.is_none() {
+                place = Some(behind.to_owned());
+            }
             name = before.trim_end();
         }
-        AskedName { name: name.to_owned() }
+        AskedName { name: name.to_owned(), place }
     }
 
     /// The name alone.
-    pub(super) fn text(&self) -> &str {
+    pub fn text(&self) -> &str {
         &self.name
+    }
+
+    /// Where it is said to be: `gaps.rs:61`, or an address.
+    pub fn place(&self) -> Option<&str> {
+        self.place.as_deref()
     }
 
     /// Without what only DWARF knows of a Rust procedure, whose linker's name numbers no closures and has no type
     /// arguments. `None` if there is no such thing in it.
-    pub(super) fn as_linkers_call_it(&self) -> Option<AskedName> {
+    pub fn as_linkers_call_it(&self) -> Option<AskedName> {
         let mut name = self.name.clone();
         while let Some(at) = name.find("{closure#") {
             let end = name[at..].find('}').map(|end| at + end + 1)?;
@@ -78,15 +112,26 @@ impl AskedName {
             }
             name.replace_range(at..end, "");
         }
-        (name != self.name).then_some(AskedName { name })
+        (name != self.name).then_some(AskedName { name, place: self.place.clone() })
     }
 
     /// A procedure of this name is asked for.
-    pub(super) fn is(&self, name: &str, way: Way) -> bool {
+    pub fn is(&self, name: &str, way: Way) -> bool {
         match way {
-            Way::Whole => {
+            Way::Whole => name == self.name,
+            Way::Last if without_arguments(&self.name) != self.name => {
+                let before = name.strip_suffix(&*self.name).filter(|_| !self.name.is_empty());
+                before.is_some_and(|before| before.ends_with("::"))
+            }
+            Way::Last => own_path(name).is_some_and(|path| {
+                let mut own = path.rsplit("::").filter(|part| !part.is_empty());
+                let mut asked = self.name.rsplit("::").filter(|part| !part.is_empty()).peekable();
+                asked.peek().is_some() && asked.all(|part| own.next() == Some(part))
+            }),
+            Way::Path => own_path(name).is_some_and(|path| path.split("::").any(|part| part == self.name)),
+            Way::Argument => {
                 let is_break = |c: char| !(c.is_alphanumeric() || c == '_' || c == '~');
-                name == self.name || name.split(is_break).any(|part| part == self.name)
+                name.split(is_break).any(|part| part == self.name)
             }
             Way::Pattern => {
                 let mut behind_path = name.match_indices("::").filter_map(|(at, path)| name.get(at + path.len()..));
@@ -107,12 +152,24 @@ impl AskedName {
     }
 }
 
-/// A name without what is in angle and round brackets.
+/// A name without what is in angle and round brackets, of which those of operators' names are none.
 fn without_arguments(name: &str) -> String {
     let mut depth = 0usize;
     let mut bare = String::new();
-    for c in name.replace("->", "").chars() {
+    let mut rest = name;
+    while let Some(c) = rest.chars().next() {
+        let operators =
+            ["operator()", "operator->", "operator<=>", "operator<<", "operator>>", "operator<", "operator>"];
+        if let Some(operator) = operators.iter().find(|operator| rest.starts_with(**operator)) {
+            if depth == 0 {
+                bare.push_str(operator);
+            }
+            rest = &rest[operator.len()..];
+            continue;
+        }
+        rest = &rest[c.len_utf8()..];
         match c {
+            '-' if rest.starts_with('>') => rest = &rest[1..],
             '<' | '(' => depth += 1,
             '>' | ')' => depth = depth.saturating_sub(1),
             c if depth == 0 => bare.push(c),
@@ -120,6 +177,17 @@ fn without_arguments(name: &str) -> String {
         }
     }
     bare
+}
+
+/// `pool::Worker::run` of `void pool::Worker<int>::run<long>(long) const [clone .cold]`.
+fn own_path(name: &str) -> Option<String> {
+    let bare = without_arguments(name);
+    let bare = bare.split(" [clone ").next()?.trim_end_matches(" const").trim_end();
+    let start = match bare.find("operator") {
+        Some(operator) => bare[..operator].rfind(' '),
+        None => bare.rfind(' '),
+    };
+    Some(bare[start.map_or(0, |start| start + 1)..].to_owned())
 }
 
 /// Identifiers and numbers.
@@ -167,6 +235,15 @@ mod tests {
             ("g::main::{closure#0} at g.rs:9 (inlined)", "g::main::{closure#0}", Way::Whole),
             ("Bvh::build(…) ×34", "Bvh::build(int, int)", Way::Pattern),
             ("f (inlined) ×2", "f", Way::Whole),
+            ("main › … 2 more › f  [libx.so]", "f", Way::Whole),
+            ("├ f › loop at x.c:3:4", "f", Way::Whole),
+            ("qs", "ray::qs::<u32>", Way::Last),
+            ("qs", "ray::qs::{closure#0}", Way::Path),
+            ("qs", "rayon::join::<ray::qs, u8>", Way::Argument),
+            ("Worker::run", "void pool::Worker<int>::run<long>(long) const [clone .cold]", Way::Last),
+            ("Worker<int>::run(long)", "pool::Worker<int>::run(long)", Way::Last),
+            ("operator<<", "std::operator<< <char>(int)", Way::Last),
+            ("step", "(anonymous namespace)::step(double)", Way::Last),
             ("main at 0x1234", "main", Way::Whole),
             ("shade(…) ×12", "shade(Scene const&, Hit const&)", Way::Pattern),
             ("std::_Hashtable<…>::insert(…)", insert, Way::Pattern),
