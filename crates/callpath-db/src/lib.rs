@@ -11,6 +11,7 @@
 
 mod contexts;
 pub mod database;
+pub mod diff;
 mod metric;
 mod name;
 mod pattern;
