@@ -202,7 +202,7 @@ pub(crate) fn sections(bytes: &[u8], path: &Path) -> Result<Vec<Section>, Databa
             checksum: u64_at(entry, 3),
         };
         let is_inside = section.offset.checked_add(section.len_bytes).is_some_and(|end| end <= table_at);
-        if !is_inside || section.offset % 8 != 0 || section.offset < HEADER_BYTES as u64 {
+        if !is_inside || !section.offset.is_multiple_of(8) || section.offset < HEADER_BYTES as u64 {
             return Err(nonsense(table_at + (number * ENTRY_BYTES) as u64, "extent of a section"));
         }
         sections.push(section);

@@ -46,9 +46,9 @@ pub(super) struct Joined {
     pub(super) returns: Vec<Vec<f64>>,
     /// By run, what a sample costs.
     pub(super) sample_costs: Vec<f64>,
-    /// By run, how many processes or else threads shared the work, and the longest that there were.
+    /// By run, what shared its work.
     pub(super) units: Vec<Units>,
-    /// Of the loops of each procedure, by number, the line and where it is known from.
+    /// By procedure and number of a loop, its line; side B's where both have it.
     pub(super) loop_lines: FxHashMap<(usize, usize), Option<u32>>,
     /// The program's name on side B.
     pub(super) program: String,
@@ -137,27 +137,21 @@ impl<'a> Joining<'a> {
         } else {
             self.joined.program.clone_from(&profile.info.program);
         }
-        let runs = self.enter(side, &view, (profile, renames), Columns { column, returns, first, count });
+        let identities = Identities::new(profile, renames);
+        let runs = self.enter(&view, Source { side, profile, identities, column, returns, first, count });
         self.sample_costs(profile, column, &runs);
         Ok(())
     }
 
     /// Puts a view's nodes in their places, with their costs. Gives the run of each node.
-    fn enter(
-        &mut self,
-        side: Side,
-        view: &View,
-        (profile, renames): (&Profile, &[(String, String)]),
-        columns: Columns,
-    ) -> Vec<(usize, f64)> {
-        let mut identities = Identities::new(profile, renames);
-        let metric = &profile.metrics[columns.column];
+    fn enter(&mut self, view: &View, mut source: Source<'_>) -> Vec<(usize, f64)> {
+        let metric = &source.profile.metrics[source.column];
         let mut places = Vec::with_capacity(view.nodes.len());
         let mut runs: Vec<usize> = Vec::with_capacity(view.nodes.len());
         // By node, the line in which the procedure around it is defined.
         let mut defined: Vec<Option<u32>> = Vec::with_capacity(view.nodes.len());
-        let mut samples = vec![0.0; columns.count];
-        let samples_at = profile.metrics.iter().position(|metric| metric.id == Some(MetricId::SAMPLES));
+        let mut samples = vec![0.0; source.count];
+        let samples_at = source.profile.metrics.iter().position(|metric| metric.id == Some(MetricId::SAMPLES));
         for (number, node) in view.nodes.iter().enumerate() {
             let scope = &node.scope;
             let above = node.parent.map_or(0, |parent| places[parent]);
@@ -165,9 +159,9 @@ impl<'a> Joining<'a> {
                 ScopeKind::Process => scope.run() as usize,
                 _ => node.parent.map_or(0, |parent| runs[parent]),
             };
-            let run = run.min(columns.count - 1);
+            let run = run.min(source.count - 1);
             let line = if scope.kind.is_frame() { scope.line } else { node.parent.and_then(|parent| defined[parent]) };
-            let here = match identities.of(scope, &mut self.joined.strings) {
+            let here = match source.identities.of(scope, &mut self.joined.strings) {
                 Some(identity) => self.child(above, identity),
                 None => above,
             };
@@ -175,10 +169,10 @@ impl<'a> Joining<'a> {
             runs.push(run);
             defined.push(line);
             let row = view.exclusive(number);
-            let cost = real(metric.value(row.get(columns.column)));
-            add_to(&mut self.joined.own[columns.first + run], here, cost);
-            if let (Some(returns), Some(procedure)) = (columns.returns, self.joined.nodes[here].procedure) {
-                add_to(&mut self.joined.returns[columns.first + run], procedure, row.get(returns) as f64);
+            let cost = real(metric.value(row.get(source.column)));
+            add_to(&mut self.joined.own[source.first + run], here, cost);
+            if let (Some(returns), Some(procedure)) = (source.returns, self.joined.nodes[here].procedure) {
+                add_to(&mut self.joined.returns[source.first + run], procedure, row.get(returns) as f64);
             }
             samples[run] += samples_at.map_or(0.0, |column| row.get(column) as f64);
             if scope.kind == ScopeKind::Loop
@@ -188,11 +182,11 @@ impl<'a> Joining<'a> {
                     (Some(line), defined) => LoopPlace::Line(i64::from(line) - i64::from(defined.unwrap_or(0))),
                     (None, _) => LoopPlace::Address(scope.address.unwrap_or(0)),
                 };
-                self.places.entry((procedure, side)).or_default().insert(place, scope.line);
-                self.loops.push(LoopCost { side, run: columns.first + run, node: here, place, cost });
+                self.places.entry((procedure, source.side)).or_default().insert(place, scope.line);
+                self.loops.push(LoopCost { side: source.side, run: source.first + run, node: here, place, cost });
             }
         }
-        (0..columns.count).map(|run| (columns.first + run, samples[run])).collect()
+        (0..source.count).map(|run| (source.first + run, samples[run])).collect()
     }
 
     /// The child of a context, or the context above that is the same procedure.
@@ -277,8 +271,11 @@ impl<'a> Joining<'a> {
     }
 }
 
-/// Where a profile has what is compared.
-struct Columns {
+/// A profile, and where it has what is compared.
+struct Source<'a> {
+    side: Side,
+    profile: &'a Profile,
+    identities: Identities<'a>,
     column: usize,
     returns: Option<usize>,
     /// The number of its first run.

@@ -16,7 +16,7 @@ use crate::{output, surroundings};
 /// Something is slower than allowed.
 const SLOWER: u8 = 1;
 /// No answer.
-const FAILED: u8 = 2;
+pub(crate) const FAILED: u8 = 2;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {

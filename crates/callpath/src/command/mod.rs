@@ -19,6 +19,7 @@ mod structure;
 mod work;
 
 use clap::Subcommand;
+pub(crate) use diff::FAILED as DIFF_FAILED;
 pub(crate) use record::FAILED as RECORD_FAILED;
 
 use crate::outcome::Outcome;
