@@ -1,6 +1,7 @@
 //! Measurements of single costs, each with a program of its own.
 
 pub mod depth;
+pub mod diff;
 pub mod gprof;
 pub mod growth;
 pub mod make;

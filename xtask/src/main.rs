@@ -58,8 +58,10 @@ cargo xtask CMD
                     and how far the procedures' shares are from perf's [--runs N] [--programs a,b] [--list]
   bench-size      a measurement's length against the time that it took
   bench-growth    the recorder's CPU beside a million contexts that grow by a hundred a second [--runs N] [--seconds N]
+  diff-trust      false alarms of `callpath compare` on equal runs, and whether it finds a procedure that is 5% or 20% slower
+                    [--pairs N] [--runs N] [--amount N]
 
-suite, field, soak and bench-* measure a release build, or another one: [--callpath FILE]
+suite, field, soak, diff-trust and bench-* measure a release build, or another one: [--callpath FILE]
 ";
 
 fn main() -> ExitCode {
@@ -100,6 +102,7 @@ fn run(command: &str, arguments: Arguments) -> anyhow::Result<ExitCode> {
         "bench-make" => bench::make::run(&arguments),
         "bench-gprof" => bench::gprof::run(&arguments),
         "bench-size" => bench::size::run(&arguments),
+        "diff-trust" => bench::diff::run(&arguments),
         "bench-growth" => bench::growth::run(&arguments),
         "" | "help" | "--help" | "-h" => {
             print!("{USAGE}");

@@ -12,6 +12,7 @@
 mod asked_name;
 mod contexts;
 pub mod database;
+pub mod diff;
 mod metric;
 mod name;
 mod pattern;

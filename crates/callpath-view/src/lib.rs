@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod diff_json;
 pub mod json;
 pub mod text;
 

@@ -73,12 +73,21 @@ fn in_a_line(said: &str) -> String {
     format!("{}; see: callpath {help}--help", parts.join(" ").replace(" ; ", "; "))
 }
 
+/// The status of a failure of our own: what other commands end with as an answer, no failure may end with.
+fn own_failure() -> u8 {
+    match std::env::args_os().nth(1) {
+        Some(word) if word == "record" => command::RECORD_FAILED,
+        Some(word) if word == "diff" || word == "compare" => command::DIFF_FAILED,
+        _ => 1,
+    }
+}
+
 fn is_record() -> bool {
     std::env::args_os().nth(1).is_some_and(|word| word == "record")
 }
 
 fn main() -> ExitCode {
-    memory::begin(if is_record() { command::RECORD_FAILED } else { 1 });
+    memory::begin(own_failure());
     let outcome = match Arguments::try_parse() {
         Ok(arguments) => arguments.command.run(),
         Err(error) => no_command(&without_hidden(error, &typed_command())),

@@ -4,6 +4,7 @@
 //! Whatever comes from a program or its binaries is shown with control characters escaped.
 
 mod chain;
+mod diff;
 mod groups;
 mod head;
 mod hot;
@@ -28,6 +29,7 @@ use std::io::{BufWriter, Write};
 use callpath_db::{Profile, Query, Recursion, Regions, ViewKind};
 
 use crate::ViewError;
+pub use diff::{DiffTextOptions, diff};
 pub use options::TextOptions;
 use page::Page;
 pub(crate) use printable::acts_on_terminals;

@@ -1,8 +1,10 @@
 //! The subcommands.
 
 mod code;
+mod compare;
 mod debug;
 mod demo;
+mod diff;
 mod doctor;
 mod list;
 mod merge;
@@ -16,6 +18,7 @@ mod structure;
 mod work;
 
 use clap::Subcommand;
+pub(crate) use diff::FAILED as DIFF_FAILED;
 pub(crate) use record::FAILED as RECORD_FAILED;
 
 use crate::outcome::Outcome;
@@ -30,6 +33,10 @@ pub(crate) enum Command {
     Report(report::Arguments),
     /// Add up measurements in one file, a database
     Merge(merge::Arguments),
+    /// Show what changed between two sides of runs, and whether it is more than noise
+    Diff(diff::Arguments),
+    /// Record two commands in turn, several times, and show what changed
+    Compare(compare::Arguments),
     /// Check what this machine allows and what a program needs
     Doctor(doctor::Arguments),
     /// Show the procedures, loops and inlined calls of a program or library
@@ -48,6 +55,8 @@ impl Command {
             Command::List(arguments) => list::run(&arguments),
             Command::Report(arguments) => report::run(&arguments),
             Command::Merge(arguments) => merge::run(&arguments),
+            Command::Diff(arguments) => diff::run(&arguments),
+            Command::Compare(arguments) => compare::run(&arguments),
             Command::Doctor(arguments) => doctor::run(&arguments),
             Command::Structure(arguments) => structure::run(&arguments),
             Command::Demo(arguments) => demo::run(&arguments),

@@ -7,6 +7,7 @@ mod bases;
 mod build;
 mod children;
 mod company;
+mod compare;
 mod confined;
 mod crowds;
 mod damage;
