@@ -24,7 +24,7 @@ extern "C" fn construct(_count: c_int, _arguments: *const *const c_char, environ
     if libc::next(c"gnu_get_libc_version").is_null() {
         return;
     }
-    let begin_ticks = ticks();
+    let begin = Beginning::Ticks(ticks());
     let Some((arena, published)) = session::find(environment) else { return };
     environment::find();
     let Some(session) = arena.at_offset::<Session>(0).map(Session::head) else { return };
@@ -32,7 +32,6 @@ extern "C" fn construct(_count: c_int, _arguments: *const *const c_char, environ
     refused::set(Calls(session.settings.refused_calls));
     // From the kernel, if the call is allowed.
     refused::remember_time(monotonic_ns(), ticks(), session.settings.ticks_per_ms);
-    let begin = Beginning::since(begin_ticks, session.settings.ticks_per_ms);
     let stubs = sentinel::begin(&session);
     hook::resolve_all();
     if let Some(process) = Process::claim(arena, published, stubs.ok()) {
@@ -45,23 +44,30 @@ extern "C" fn construct(_count: c_int, _arguments: *const *const c_char, environ
 }
 
 /// When our own work at the start of a process began.
-pub struct Beginning {
-    /// The thread's CPU time, if it can be read.
-    cpu_ns: Option<u64>,
+pub enum Beginning {
+    /// At this time stamp: no system call could be made yet, since it was not known which are refused.
+    Ticks(u64),
+    /// At this CPU time of the thread, if it can be read.
+    Cpu(Option<u64>),
 }
 
 impl Beginning {
-    /// Now.
+    /// Now, where it is known which system calls are refused.
     pub fn now() -> Beginning {
-        Beginning { cpu_ns: thread_cpu_ns() }
+        Beginning::Cpu(thread_cpu_ns())
     }
 
-    /// At this time stamp. Only now are system calls known that are refused, so the clock is read now.
-    fn since(ticks_then: u64, ticks_per_ms: u64) -> Beginning {
+    /// The thread's CPU time then, if it can be read.
+    fn cpu_ns(&self, ticks_per_ms: u64) -> Option<u64> {
         /// It takes longer only if the thread has lost its CPU meanwhile.
-        const LONGEST_NS: u64 = 200_000;
-        let passed_ns = ticks().saturating_sub(ticks_then).saturating_mul(1_000_000) / ticks_per_ms.max(1);
-        Beginning { cpu_ns: thread_cpu_ns().map(|now_ns| now_ns.saturating_sub(passed_ns.min(LONGEST_NS))) }
+        const LONGEST_NS: u64 = 500_000;
+        match *self {
+            Beginning::Cpu(cpu_ns) => cpu_ns,
+            Beginning::Ticks(then) => {
+                let passed_ns = ticks().saturating_sub(then).saturating_mul(1_000_000) / ticks_per_ms.max(1);
+                thread_cpu_ns().map(|now_ns| now_ns.saturating_sub(passed_ns.min(LONGEST_NS)))
+            }
+        }
     }
 }
 
@@ -74,6 +80,7 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32, begin:
         let of_earlier = earlier.map_or(0, |slot| slot.refused_calls.load(Relaxed));
         refused::set(Calls(refused::calls().0 | of_earlier));
     }
+    let begin_cpu_ns = begin.cpu_ns(process.session.settings.ticks_per_ms);
     slot.refused_calls.store(refused::calls().0, Relaxed);
     let pid = getpid();
     refused::remember_pid(pid);
@@ -120,7 +127,7 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32, begin:
         return;
     }
     if let Some(thread) = thread {
-        thread.start_first_clocks(&process, begin.cpu_ns, forked_from != 0);
+        thread.start_first_clocks(&process, begin_cpu_ns, forked_from != 0);
         thread.record.busy.store(0, Release);
         timer::start(&process, &thread);
     }
