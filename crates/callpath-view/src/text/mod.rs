@@ -27,6 +27,7 @@ use std::io::{BufWriter, Write};
 use callpath_db::{Profile, Query, Recursion, Regions, ViewKind};
 
 use crate::ViewError;
+pub(crate) use label::whole_label;
 pub use options::TextOptions;
 use page::Page;
 pub(crate) use printable::acts_on_terminals;

@@ -5,6 +5,7 @@ mod code;
 mod debug;
 mod demo;
 mod doctor;
+mod export;
 mod list;
 mod merge;
 mod number;
@@ -13,6 +14,7 @@ mod profile;
 mod record;
 mod recursion;
 mod report;
+mod selection;
 mod structure;
 mod work;
 
@@ -31,6 +33,8 @@ pub(crate) enum Command {
     Report(report::Arguments),
     /// Add up measurements in one file, a database
     Merge(merge::Arguments),
+    /// Write a measurement in another tool's format: flame graph, pprof, Firefox Profiler, speedscope, callgrind
+    Export(export::Arguments),
     /// Check what this machine allows and what a program needs
     Doctor(doctor::Arguments),
     /// Show the procedures, loops and inlined calls of a program or library
@@ -49,6 +53,7 @@ impl Command {
             Command::List(arguments) => list::run(&arguments),
             Command::Report(arguments) => report::run(&arguments),
             Command::Merge(arguments) => merge::run(&arguments),
+            Command::Export(arguments) => export::run(&arguments),
             Command::Doctor(arguments) => doctor::run(&arguments),
             Command::Structure(arguments) => structure::run(&arguments),
             Command::Demo(arguments) => demo::run(&arguments),
