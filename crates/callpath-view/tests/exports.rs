@@ -341,7 +341,7 @@ fn loops_and_inlined_calls_are_in_every_format() {
                 assert_eq!([cost("loop at f.c:12"), cost("g"), cost("h")], [in_loop, in_g, in_h], "{}", format.word());
             }
             // The inlined code is the loop's there.
-            Format::Callgrind => assert_eq!([cost("loop at f.c:12"), cost("h")], [in_loop + in_g, in_h]),
+            Format::Callgrind => assert_eq!([cost("loop at f.c:12 in main"), cost("h")], [in_loop + in_g, in_h]),
             _ => {
                 let costs = [cost("loop at f.c:12"), cost("g (inlined)"), cost("h")];
                 assert_eq!(costs, [in_loop, in_g, in_h], "{}", format.word());
@@ -404,7 +404,7 @@ fn callgrind_counts_recursion_once_and_has_inlined_code_at_its_file() {
         let begin = format!("\nfn=({})", number(name).expect(name));
         text.split("\n\n").find(|part| part.contains(&begin)).expect(name)
     };
-    let (in_loop, header) = (part("loop at f.c:12"), number("g.h").expect("a file"));
+    let (in_loop, header) = (part("loop at f.c:12 in main"), number("g.h").expect("a file"));
     assert!(in_loop.contains(&format!("\nfi=({header}) g.h\n0 80000004\n")), "{in_loop}");
     let recursive = part("h");
     // The second activation contains the third.

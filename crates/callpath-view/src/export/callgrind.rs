@@ -2,7 +2,7 @@
 //!
 //! It knows functions and calls, no paths: the tree is added up. A call's inclusive cost is that of its outermost activation on a path, so
 //! that recursion is not counted twice. Inlined code counts for the procedure that it is in, at its own file and line (`fi`, `fe`).
-//! A loop is a function of its own, called by what it is in.
+//! A loop is a function of its own, `loop at f.c:12 in PROCEDURE`, called by what it is in.
 
 use std::io::{self, Write};
 
@@ -84,6 +84,8 @@ fn graph(source: &Exported<'_>) -> Graph {
     // By node: the function whose code it is, and the file that inlined code is from.
     let mut function_of: Vec<Option<u32>> = Vec::with_capacity(nodes.len());
     let mut file_of: Vec<Option<Name>> = Vec::with_capacity(nodes.len());
+    // The function of the procedure that it is a part of.
+    let mut procedure_of: Vec<Option<u32>> = Vec::with_capacity(nodes.len());
     let mut open: Open<Option<(u32, u32)>> = Open::default();
     for (node, shown) in nodes.iter().enumerate() {
         open.close_for(shown.parent, |_, call| {
@@ -101,10 +103,15 @@ fn graph(source: &Exported<'_>) -> Graph {
             ScopeKind::Line | ScopeKind::Inlined if caller.is_some() => (caller, scope.file.or(file_above)),
             _ if is_above_frames && cost == 0 => (None, None),
             ScopeKind::Loop => {
-                let above = caller.map(|caller| graph.functions[caller as usize].clone());
-                let (module, file) = above.map_or((None, None), |(module, file, _)| (module, file));
-                let file = scope.file.or(file_above).or(file);
-                (Some(graph.function((scope.module.or(module), file, source.marked_name(node)))), file)
+                let procedure = shown.parent.and_then(|parent| procedure_of[parent]);
+                let above = procedure.map(|procedure| &graph.functions[procedure as usize]);
+                let name = match above {
+                    Some((.., procedure)) => format!("{} in {procedure}", source.marked_name(node)),
+                    None => source.marked_name(node),
+                };
+                let module = scope.module.or_else(|| above.and_then(|(module, ..)| *module));
+                let file = scope.file.or(file_above);
+                (Some(graph.function((module, file, name))), file)
             }
             _ => (Some(graph.function((scope.module, scope.file, source.marked_name(node)))), scope.file),
         };
@@ -132,6 +139,11 @@ fn graph(source: &Exported<'_>) -> Graph {
             let line = scope.line.filter(|_| of_body).unwrap_or(0);
             *graph.own.entry((function, (file, line))).or_default() += cost;
         }
+        let is_part = matches!(scope.kind, ScopeKind::Line | ScopeKind::Inlined | ScopeKind::Loop) && caller.is_some();
+        procedure_of.push(match is_part {
+            true => shown.parent.and_then(|parent| procedure_of[parent]),
+            false => function.filter(|_| !is_above_frames),
+        });
         function_of.push(if is_above_frames { None } else { function });
         file_of.push(file);
         open.push(node, entered);

@@ -2,13 +2,13 @@
 //! <https://github.com/firefox-devtools/profiler/blob/main/docs-developer/CHANGELOG-formats.md>.
 //!
 //! The samples of a thread are its contexts, each with its cost as its weight, one after the other in the order of the tree:
-//! the time of a sample is what was spent before. Inlined calls and loops are frames with an inline depth below their
+//! the time of a sample is what was spent up to its end. Inlined calls and loops are frames with an inline depth below their
 //! procedure's symbol.
 
 use std::hash::Hash;
 use std::io::{self, Write};
 
-use callpath_db::{Name, ScopeKind};
+use callpath_db::{MetricId, Name, ScopeKind};
 use rustc_hash::FxHashMap;
 
 use super::units::{Unit, Units};
@@ -159,7 +159,10 @@ fn head(json: &mut Json<'_>, source: &Exported<'_>) -> io::Result<()> {
     string(bytes, &info.command.join(" "))?;
     bytes.extend_from_slice(b",\"processType\":0,\"stackwalk\":1,\"debug\":false,\"symbolicated\":true");
     bytes.extend_from_slice(b",\"usesOnlyOneStackType\":true,\"sourceCodeIsNotOnSearchfox\":true");
-    bytes.extend_from_slice(b",\"markerSchema\":[],\"extensions\":{\"baseURL\":[],\"id\":[],\"length\":0,\"name\":[]}");
+    bytes.extend_from_slice(
+        b",\"sampleUnits\":{\"time\":\"ms\",\"eventDelay\":\"ms\",\"threadCPUDelta\":\"ns\"}\
+          ,\"markerSchema\":[],\"extensions\":{\"baseURL\":[],\"id\":[],\"length\":0,\"name\":[]}",
+    );
     bytes.extend_from_slice(b",\"categories\":[");
     json.list(&CATEGORIES, |bytes, (name, color)| {
         write!(bytes, "{{\"name\":\"{name}\",\"color\":\"{color}\",\"subcategories\":[\"Other\"]}}")
@@ -265,12 +268,14 @@ fn write_thread(json: &mut Json<'_>, source: &Exported<'_>, unit: &Unit, thread:
     write!(json.bytes, ",\"weightType\":\"{weight_type}\"")?;
     json.column("stack", &thread.samples, |bytes, (stack, _)| write!(bytes, "{stack}"))?;
     json.column("weight", &thread.samples, |bytes, (_, cost)| amount(bytes, *cost, in_ns))?;
-    let mut before = 0;
+    let mut at = 0;
     json.column("time", &thread.samples, |bytes, (_, cost)| {
-        let at = before;
-        before += cost;
+        at += cost;
         amount(bytes, at, in_ns)
     })?;
+    if source.profile.metrics[source.metric].id == Some(MetricId::CPU_TIME) {
+        json.column("threadCPUDelta", &thread.samples, |bytes, (_, cost)| write!(bytes, "{cost}"))?;
+    }
     json.bytes.push(b'}');
 
     json.table("stackTable", thread.stacks.rows.len())?;
