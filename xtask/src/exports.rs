@@ -191,7 +191,7 @@ fn speedscope(bench: &Bench, file: &Path) -> anyhow::Result<String> {
     let mut shown = 0.0;
     for profile in profiles {
         let name = profile["name"].as_str().context("a profile without a name")?;
-        let behind = page.split(name).find_map(|behind| weight_ns(&behind[..behind.floor_char_boundary(400)]));
+        let behind = page.split(name).find_map(|behind| weight_ns(&behind.chars().take(400).collect::<String>()));
         shown += behind.with_context(|| format!("it does not show {name}"))?;
     }
     let off = (shown - bench.total as f64).abs() / bench.total as f64;

@@ -51,7 +51,7 @@ pub(super) fn write(source: &Exported<'_>, out: &mut dyn Write) -> io::Result<()
     let word = printable(event).replace(' ', "-");
     writeln!(out, "positions: line\nevent: {word} : {} ({})", printable(event), printable(source.unit()))?;
     writeln!(out, "events: {word}\nsummary: {}", source.total())?;
-    let mut text = Text { source, written: Default::default() };
+    let mut text = Text { source, written: Default::default(), home: None, current: None };
     let mut own: Vec<_> = graph.own.iter().map(|(key, cost)| (*key, *cost)).collect();
     own.sort_unstable();
     let mut places: Vec<_> = graph.places.iter().map(|(key, calls)| (*key, calls)).collect();
@@ -61,13 +61,13 @@ pub(super) fn write(source: &Exported<'_>, out: &mut dyn Write) -> io::Result<()
         let number = number as u32;
         let (module, file, name) = function;
         writeln!(out, "\nob={}\nfl={}\nfn={}", text.module(*module), text.file(*file), text.function(name))?;
-        let mut current = *file;
+        (text.home, text.current) = (*file, *file);
         while let Some(((_, place), cost)) = own.next_if(|((of, _), _)| *of == number) {
-            text.go(&mut out, &mut current, *file, place)?;
+            text.go(&mut out, place)?;
             writeln!(out, "{} {cost}", place.1)?;
         }
         while let Some(((_, place, callee), calls)) = places.next_if(|((of, ..), _)| *of == number) {
-            text.go(&mut out, &mut current, *file, place)?;
+            text.go(&mut out, place)?;
             let (module, file, name) = &graph.functions[callee as usize];
             writeln!(out, "cob={}\ncfi={}\ncfn={}", text.module(*module), text.file(*file), text.function(name))?;
             writeln!(out, "calls={} 0\n{} {}", calls.contexts, place.1, calls.inclusive)?;
@@ -168,20 +168,17 @@ struct Text<'a> {
     source: &'a Exported<'a>,
     /// Of modules, files and functions: the numbers of those that were written.
     written: [FxHashMap<String, u32>; 3],
+    /// The file of the function that is written, and the one that the next line is from.
+    home: Option<Name>,
+    current: Option<Name>,
 }
 
 impl Text<'_> {
-    /// Says that what follows is from `place`'s file, if it is not the `current` one. `home`: the function's own.
-    fn go(
-        &mut self,
-        out: &mut dyn Write,
-        current: &mut Option<Name>,
-        home: Option<Name>,
-        place: Place,
-    ) -> io::Result<()> {
-        if *current != place.0 {
-            *current = place.0;
-            let word = if place.0 == home { "fe" } else { "fi" };
+    /// Says that what follows is from `place`'s file, if that is not the current one.
+    fn go(&mut self, out: &mut dyn Write, place: Place) -> io::Result<()> {
+        if self.current != place.0 {
+            self.current = place.0;
+            let word = if place.0 == self.home { "fe" } else { "fi" };
             writeln!(out, "{word}={}", self.file(place.0))?;
         }
         Ok(())

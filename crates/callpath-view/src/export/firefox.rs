@@ -92,6 +92,8 @@ struct Shared {
     strings: Table<String>,
     /// Modules by name.
     libs: Table<Name>,
+    /// By node, what it is as a frame, once that is known.
+    shown: Vec<Option<Shown>>,
 }
 
 #[derive(Default)]
@@ -118,15 +120,14 @@ struct Shown {
 
 pub(super) fn write(source: &Exported<'_>, out: &mut dyn Write) -> io::Result<()> {
     let units = Units::new(source);
-    let mut shared = Shared::default();
+    let mut shared = Shared { shown: vec![None; source.view.nodes.len()], ..Shared::default() };
     let mut json = Json { bytes: Vec::with_capacity(2 * BLOCK_BYTES), out };
     head(&mut json, source)?;
     let mut is_first = true;
-    let mut shown = vec![None; source.view.nodes.len()];
     for (index, unit) in units.list.iter().enumerate().filter(|(_, unit)| unit.cost > 0) {
         json.bytes.extend_from_slice(if is_first { b"\n" } else { b",\n" });
         is_first = false;
-        let thread = thread(source, &units, index, &mut shared, &mut shown);
+        let thread = thread(source, &units, index, &mut shared);
         write_thread(&mut json, source, unit, &thread)?;
     }
     json.bytes.extend_from_slice(b"],\n\"libs\":[");
@@ -171,72 +172,69 @@ fn head(json: &mut Json<'_>, source: &Exported<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// The tables of one unit. `shown`: for each node of it that has been met, what it is as a frame.
-fn thread(
-    source: &Exported<'_>,
-    units: &Units,
-    unit: usize,
-    shared: &mut Shared,
-    shown: &mut [Option<Shown>],
-) -> Thread {
-    let mut thread = Thread::default();
+/// The tables of one unit.
+fn thread(source: &Exported<'_>, units: &Units, unit: usize, shared: &mut Shared) -> Thread {
+    let mut frames = Frames { source, shared, thread: Thread::default() };
     for node in units.nodes(source, unit) {
         if source.inclusive(node) == 0 {
             continue;
         }
         let here = &source.view.nodes[node];
-        let above = here.parent.and_then(|parent| shown[parent]);
+        let above = here.parent.and_then(|parent| frames.shared.shown[parent]);
         let scope = &here.scope;
         let cost = source.exclusive(node);
         let is_unit = node == units.list[unit].node;
         let frame = match scope.kind {
             ScopeKind::Line => above,
             _ if is_unit && cost == 0 => None,
-            ScopeKind::Loop => Some(thread.shown(source, node, above, scope.line, shared)),
-            _ => Some(thread.shown(source, node, above, scope.call_site.map(|site| site.line), shared)),
+            ScopeKind::Loop => Some(frames.shown(node, above, scope.line)),
+            _ => Some(frames.shown(node, above, scope.call_site.map(|site| site.line))),
         };
         // What is below a unit's own node is called by nothing.
-        shown[node] = frame.filter(|_| !is_unit);
+        frames.shared.shown[node] = frame.filter(|_| !is_unit);
         if let (1.., Some(frame)) = (cost, frame) {
             let line = scope.line.filter(|_| matches!(scope.kind, ScopeKind::Line | ScopeKind::Loop));
-            let stack = thread.stack(frame, line);
-            thread.samples.push((stack, cost));
+            let stack = frames.thread.stack(frame, line);
+            frames.thread.samples.push((stack, cost));
         }
     }
-    thread
+    frames.thread
 }
 
-impl Thread {
+/// A thread whose tables are being filled.
+struct Frames<'a> {
+    source: &'a Exported<'a>,
+    shared: &'a mut Shared,
+    thread: Thread,
+}
+
+impl Frames<'_> {
     /// A node that is called at `site`, a line of `above`.
-    fn shown(
-        &mut self,
-        source: &Exported<'_>,
-        node: usize,
-        above: Option<Shown>,
-        site: Option<u32>,
-        shared: &mut Shared,
-    ) -> Shown {
+    fn shown(&mut self, node: usize, above: Option<Shown>, site: Option<u32>) -> Shown {
+        let Frames { source, shared, thread } = self;
         let scope = &source.view.nodes[node].scope;
-        let prefix = above.map(|above| self.stack(above, site));
+        let prefix = above.map(|above| thread.stack(above, site));
         let is_inside = matches!(scope.kind, ScopeKind::Inlined | ScopeKind::Loop);
         let name = shared.strings.of(source.name(node));
         let lib = scope.module.map(|module| shared.libs.of(module));
         let file = source.text(scope.file).map(|file| shared.strings.of(file.to_owned()));
         let resource = lib.zip(source.text(scope.module)).map(|(lib, module)| {
             let name = shared.strings.of(printable(module));
-            self.resources.of((lib, name))
+            thread.resources.of((lib, name))
         });
-        let func = self.funcs.of((name, file, scope.line, resource));
+        let func = thread.funcs.of((name, file, scope.line, resource));
         let (symbol, inline_depth) = match above {
             Some(above) if is_inside => (above.frame.symbol, above.frame.inline_depth + 1),
             _ => {
                 let symbol = |lib| Symbol { lib, address: scope.address.unwrap_or(0), name };
-                (lib.map(|lib| self.symbols.of(symbol(lib))), 0)
+                (lib.map(|lib| thread.symbols.of(symbol(lib))), 0)
             }
         };
         Shown { prefix, frame: Frame { func, line: None, inline_depth, symbol, category: category(scope.kind) } }
     }
+}
 
+impl Thread {
     /// The stack that ends in a line of this frame.
     fn stack(&mut self, shown: Shown, line: Option<u32>) -> u32 {
         let frame = self.frames.of(Frame { line, ..shown.frame });

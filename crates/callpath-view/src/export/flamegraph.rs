@@ -47,16 +47,17 @@ pub(super) fn write(source: &Exported<'_>, out: &mut dyn Write) -> io::Result<()
     head(source, height, levels, &mut out)?;
     // For each open level, where the next child begins.
     let mut next: Vec<u64> = vec![0];
-    for node in 0..nodes.len() {
-        let depth = depths[node] as usize;
-        if !is_drawn(source, node, depths[node], least) {
+    for (node, &depth) in depths.iter().enumerate() {
+        if !is_drawn(source, node, depth, least) {
             continue;
         }
+        let depth = depth as usize;
         let at = next[depth];
         next[depth] += source.inclusive(node);
         next.truncate(depth + 1);
         next.push(at);
-        rectangle(source, node, at, depth, height, &mut out)?;
+        let y = height - FOOT - (depth + 1) * ROW;
+        rectangle(source, node, &Place { at, depth, y }, &mut out)?;
     }
     let noun = if hidden == 1 { "context is" } else { "contexts are" };
     if hidden > 0 {
@@ -126,18 +127,18 @@ fn legend() -> String {
     words
 }
 
-fn rectangle(
-    source: &Exported<'_>,
-    node: usize,
+/// Where a rectangle is: what costs is left of it, its level, its upper edge.
+struct Place {
     at: u64,
     depth: usize,
-    height: usize,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+    y: usize,
+}
+
+fn rectangle(source: &Exported<'_>, node: usize, place: &Place, out: &mut dyn Write) -> io::Result<()> {
+    let Place { at, depth, y } = *place;
     let (total, cost) = (source.total().max(1), source.inclusive(node));
     let part = |cost: u64| (WIDTH - 2.0 * MARGIN) * (cost as f64 / total as f64);
     let (x, width) = (MARGIN + part(at), if node == 0 { WIDTH - 2.0 * MARGIN } else { part(cost) });
-    let y = height - FOOT - (depth + 1) * ROW;
     let name = source.marked_name(node);
     let scope = &source.view.nodes[node].scope;
     let module = source.text(scope.module).map_or(String::new(), |module| format!(" [{module}]"));

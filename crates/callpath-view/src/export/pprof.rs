@@ -44,6 +44,8 @@ struct Tables {
     written: Message,
     strings: FxHashMap<String, u64>,
     functions: FxHashMap<Function, u32>,
+    /// By node, its function once that is known; 0 before.
+    function_of: Vec<u32>,
     /// For each function, the mapping of its module.
     mapping_of: Vec<u64>,
     mappings: FxHashMap<Name, u64>,
@@ -61,9 +63,8 @@ pub(super) fn write(source: &Exported<'_>, out: &mut dyn Write) -> io::Result<()
     let metrics = metrics(source);
     head(&mut tables, source, &metrics);
     let units = Units::new(source);
-    let (mut locations, mut values, mut lines) = (Vec::new(), Vec::new(), Vec::new());
-    // Names are made once a node.
-    let mut function_of: Vec<u32> = vec![0; source.view.nodes.len()];
+    let mut tables = Tables { function_of: vec![0; source.view.nodes.len()], ..tables };
+    let (mut locations, mut values) = (Vec::new(), Vec::new());
     for node in 0..source.view.nodes.len() {
         let cost = source.view.exclusive(node);
         values.clear();
@@ -71,7 +72,7 @@ pub(super) fn write(source: &Exported<'_>, out: &mut dyn Write) -> io::Result<()
         if values.iter().all(|value| *value == 0) {
             continue;
         }
-        path(&mut tables, source, node, &mut function_of, &mut lines, &mut locations);
+        tables.path(source, node, &mut locations);
         let mut sample = Message::default();
         sample.packed(1, locations.iter().copied()).packed(2, values.iter().copied());
         let unit = &units.list[units.of(node)];
@@ -128,49 +129,42 @@ fn head(tables: &mut Tables, source: &Exported<'_>, metrics: &[usize]) {
     }
 }
 
-/// Puts the locations of `node`'s path into `locations`, innermost first. `lines` is for its own use.
-fn path(
-    tables: &mut Tables,
-    source: &Exported<'_>,
-    node: usize,
-    function_of: &mut [u32],
-    lines: &mut Vec<(u32, u32)>,
-    locations: &mut Vec<u64>,
-) {
-    locations.clear();
-    lines.clear();
-    let mut line = None;
-    let mut next = Some(node);
-    while let Some(at) = next {
-        let shown = &source.view.nodes[at];
-        let scope = &shown.scope;
-        next = shown.parent;
-        match scope.kind {
-            ScopeKind::Line => {
-                line = line.or(scope.line);
-                continue;
-            }
-            // Labels of the sample.
-            ScopeKind::Root | ScopeKind::Process | ScopeKind::Rank | ScopeKind::Thread if at != node => break,
-            _ => {}
-        }
-        if function_of[at] == 0 {
-            function_of[at] = tables.function(source, at);
-        }
-        let is_loop = scope.kind == ScopeKind::Loop;
-        lines.push((function_of[at], line.or(scope.line.filter(|_| is_loop)).unwrap_or(0)));
-        line = if is_loop { scope.line } else { scope.call_site.map(|site| site.line) };
-        if !matches!(scope.kind, ScopeKind::Loop | ScopeKind::Inlined) {
-            locations.push(tables.location(lines));
-            lines.clear();
-        }
-    }
-    if !lines.is_empty() {
-        locations.push(tables.location(lines));
-    }
-}
-
 impl Tables {
+    /// Puts the locations of `node`'s path into `locations`, innermost first.
+    fn path(&mut self, source: &Exported<'_>, node: usize, locations: &mut Vec<u64>) {
+        let mut lines = Vec::new();
+        locations.clear();
+        let mut line = None;
+        let mut next = Some(node);
+        while let Some(at) = next {
+            let shown = &source.view.nodes[at];
+            let scope = &shown.scope;
+            next = shown.parent;
+            match scope.kind {
+                ScopeKind::Line => {
+                    line = line.or(scope.line);
+                    continue;
+                }
+                // Labels of the sample.
+                ScopeKind::Root | ScopeKind::Process | ScopeKind::Rank | ScopeKind::Thread if at != node => break,
+                _ => {}
+            }
+            if self.function_of[at] == 0 {
+                self.function_of[at] = self.function(source, at);
+            }
+            let is_loop = scope.kind == ScopeKind::Loop;
+            lines.push((self.function_of[at], line.or(scope.line.filter(|_| is_loop)).unwrap_or(0)));
+            line = if is_loop { scope.line } else { scope.call_site.map(|site| site.line) };
+            if !matches!(scope.kind, ScopeKind::Loop | ScopeKind::Inlined) {
+                locations.push(self.location(&lines));
+                lines.clear();
+            }
+        }
+        if !lines.is_empty() {
+            locations.push(self.location(&lines));
+        }
+    }
+
     /// A string's number. What is new is written.
     fn string(&mut self, text: &str) -> u64 {
         if let Some(&known) = self.strings.get(text) {
