@@ -9,8 +9,8 @@ use std::io::{self, Write};
 use callpath_db::{Name, ScopeKind};
 use rustc_hash::FxHashMap;
 
+use super::exported::{CREATOR, Exported};
 use super::frames::Open;
-use super::{CREATOR, Exported};
 use crate::text::printable;
 
 /// Module, file, name.

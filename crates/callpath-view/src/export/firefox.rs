@@ -11,8 +11,8 @@ use std::io::{self, Write};
 use callpath_db::{MetricId, Name, ScopeKind};
 use rustc_hash::FxHashMap;
 
+use super::exported::{CREATOR, Exported};
 use super::units::{Unit, Units};
-use super::{CREATOR, Exported};
 use crate::json::string;
 use crate::text::printable;
 

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use callpath_db::ScopeKind;
 
-use super::Exported;
+use super::exported::Exported;
 
 /// All lengths are in pixels of a picture that is scaled to its window.
 const WIDTH: f64 = 1200.0;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::Exported;
+use super::exported::Exported;
 use super::frames::Open;
 
 /// Writes the paths in preorder. A `;` in a name becomes `:`, as the other tools that write this format do it.

@@ -2,7 +2,7 @@
 
 use callpath_db::ScopeKind;
 
-use super::Exported;
+use super::exported::Exported;
 use crate::text::{printable, whole_label};
 
 /// The mark of a procedure that was inlined.

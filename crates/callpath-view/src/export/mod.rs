@@ -4,6 +4,7 @@
 //! written add up to the total of what was selected, exactly. Everything is written as it goes.
 
 mod callgrind;
+mod exported;
 mod firefox;
 mod flamegraph;
 mod folded;
@@ -15,7 +16,8 @@ mod units;
 
 use std::io::Write;
 
-use callpath_db::{MetricKind, MetricType, Profile, Query, ScopeKind, View, ViewKind};
+use callpath_db::{MetricKind, MetricType, Profile, Query, ScopeKind, ViewKind};
+use exported::Exported;
 
 use crate::ViewError;
 
@@ -109,43 +111,6 @@ pub fn write(profile: &Profile, format: Format, options: &ExportOptions, out: &m
     }
     .map_err(ViewError::Write)
 }
-
-/// What an export is made from: the selected tree, and the metric that it shows.
-struct Exported<'a> {
-    profile: &'a Profile,
-    view: &'a View,
-    /// A column whose values are integers that add up.
-    metric: usize,
-}
-
-impl Exported<'_> {
-    fn total(&self) -> u64 {
-        self.view.inclusive(0).get(self.metric)
-    }
-
-    fn inclusive(&self, node: usize) -> u64 {
-        self.view.inclusive(node).get(self.metric)
-    }
-
-    fn exclusive(&self, node: usize) -> u64 {
-        self.view.exclusive(node).get(self.metric)
-    }
-
-    fn kind(&self, node: usize) -> ScopeKind {
-        self.view.nodes[node].scope.kind
-    }
-
-    fn unit(&self) -> &str {
-        &self.profile.metrics[self.metric].unit
-    }
-
-    fn metric_name(&self) -> &str {
-        &self.profile.metrics[self.metric].name
-    }
-}
-
-/// Who wrote it.
-const CREATOR: &str = concat!("callpath ", env!("CARGO_PKG_VERSION"));
 
 /// The column to be shown.
 fn metric(profile: &Profile, options: &ExportOptions) -> Result<usize, ViewError> {

@@ -11,7 +11,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use rustc_hash::FxHashMap;
 
-use super::Exported;
+use super::exported::Exported;
 use super::protobuf::Message;
 use super::units::Units;
 

@@ -7,9 +7,9 @@ use std::io::{self, Write};
 
 use rustc_hash::FxHashMap;
 
+use super::exported::{CREATOR, Exported};
 use super::frames::Open;
 use super::units::Units;
-use super::{CREATOR, Exported};
 use crate::json::string;
 
 /// Name, file, line.

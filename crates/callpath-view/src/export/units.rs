@@ -2,7 +2,7 @@
 
 use callpath_db::ScopeKind;
 
-use super::Exported;
+use super::exported::Exported;
 use crate::text::printable;
 
 /// A thread; or a process, or the whole, for what stands below it and in no thread.
