@@ -12,6 +12,7 @@ mod circles;
 mod company;
 mod descendants;
 mod exam;
+mod exports;
 mod field;
 mod fuzz_targets;
 mod install;
@@ -49,6 +50,8 @@ cargo xtask CMD
                     [--programs a,b] [--against perf] [--runs N] [--rate HZ] [--markdown FILE] [--list]
   soak            programs drawn at random, bare and recorded at 10 kHz: the same comes out, every sample is accounted for
                     [--minutes N] [--seed N] [--rate HZ] [--programs a,b]
+  exports         what `callpath export` writes, read back by the tools whose formats they are, which it installs
+                    [--measurement DIR]
   bench-sample    CPU per sample over that of a recorder of pc and sp alone [--runs N] [--rate HZ]
   bench-depth     CPU per sample at stack depths of 10 to 100,000, two threads 1,500 deep over 15 [--runs N] [--svg FILE]
   bench-start     `record true` over `true`, tables cached and not [--runs N]
@@ -62,6 +65,7 @@ cargo xtask CMD
                     [--pairs N] [--runs N] [--amount N]
 
 suite, field, soak, diff-trust and bench-* measure a release build, or another one: [--callpath FILE]
+suite, field, soak, exports and bench-* measure a release build, or another one: [--callpath FILE]
 ";
 
 fn main() -> ExitCode {
@@ -95,6 +99,7 @@ fn run(command: &str, arguments: Arguments) -> anyhow::Result<ExitCode> {
         "suite" => suite::run(&arguments),
         "field" => field::run(&arguments),
         "soak" => soak::run(&arguments),
+        "exports" => exports::run(&arguments),
         "bench-sample" => bench::sample::run(&arguments),
         "bench-depth" => bench::depth::run(&arguments),
         "bench-start" => bench::start::run(&arguments),

@@ -194,7 +194,8 @@ pub fn quoted(text: &str) -> io::Result<String> {
     serde_json::to_string(text).map_err(io::Error::from)
 }
 
-fn string(json: &mut Vec<u8>, text: &str) -> io::Result<()> {
+/// Appends a text as JSON writes it, in quotes; no character in it acts on a terminal.
+pub(crate) fn string(json: &mut Vec<u8>, text: &str) -> io::Result<()> {
     let start = json.len();
     serde_json::to_writer(&mut *json, text).map_err(io::Error::from)?;
     // JSON allows what a terminal acts on, beyond ASCII's control characters; written as escapes it is the same string.

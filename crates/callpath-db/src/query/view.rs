@@ -86,6 +86,11 @@ impl View {
         std::iter::successors(next(node + 1), move |&child| next(self.nodes[child].end))
     }
 
+    /// A node and all below it, as indices.
+    pub fn subtree(&self, node: usize) -> std::ops::Range<usize> {
+        node..self.nodes[node].end
+    }
+
     /// What a node is called: of the root the program, of a pruned node how many it stands for.
     pub fn name<'a>(&self, node: usize, profile: &'a Profile) -> Cow<'a, str> {
         let scope = &self.nodes[node].scope;

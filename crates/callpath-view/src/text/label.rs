@@ -170,6 +170,12 @@ pub(super) fn pruned(view: &View, nodes: &[usize], is_cut: bool) -> String {
     count(many, &format!("{how} {one}"), &format!("{how} {one}s"))
 }
 
+/// What `scope` is called where there is room for all of it.
+pub(crate) fn whole_label(scope: &Scope, profile: &Profile) -> String {
+    let label = scope_label(scope, profile);
+    label.name + &label.suffix
+}
+
 /// What `scope` is called wherever it stands.
 pub(super) fn scope_label(scope: &Scope, profile: &Profile) -> Label {
     let text = |name: Name| printable(profile.strings.get(name));

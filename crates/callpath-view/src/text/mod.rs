@@ -30,6 +30,7 @@ use callpath_db::{Profile, Query, Recursion, Regions, ViewKind};
 
 use crate::ViewError;
 pub use diff::{DiffTextOptions, diff};
+pub(crate) use label::whole_label;
 pub use options::TextOptions;
 use page::Page;
 pub(crate) use printable::acts_on_terminals;

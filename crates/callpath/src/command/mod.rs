@@ -6,6 +6,7 @@ mod debug;
 mod demo;
 mod diff;
 mod doctor;
+mod export;
 mod list;
 mod merge;
 mod number;
@@ -14,6 +15,7 @@ mod profile;
 mod record;
 mod recursion;
 mod report;
+mod selection;
 mod structure;
 mod work;
 
@@ -37,6 +39,8 @@ pub(crate) enum Command {
     Diff(diff::Arguments),
     /// Record two commands in turn, several times, and show what changed
     Compare(compare::Arguments),
+    /// Write a measurement in another tool's format: flame graph, pprof, Firefox Profiler, speedscope, callgrind
+    Export(export::Arguments),
     /// Check what this machine allows and what a program needs
     Doctor(doctor::Arguments),
     /// Show the procedures, loops and inlined calls of a program or library
@@ -57,6 +61,7 @@ impl Command {
             Command::Merge(arguments) => merge::run(&arguments),
             Command::Diff(arguments) => diff::run(&arguments),
             Command::Compare(arguments) => compare::run(&arguments),
+            Command::Export(arguments) => export::run(&arguments),
             Command::Doctor(arguments) => doctor::run(&arguments),
             Command::Structure(arguments) => structure::run(&arguments),
             Command::Demo(arguments) => demo::run(&arguments),

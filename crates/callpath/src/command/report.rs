@@ -5,14 +5,14 @@ mod perf_options;
 use std::io::Write;
 use std::path::PathBuf;
 
-use callpath_db::{Inlined, Profile, Query, Recursion, ScopeKind, ViewKind};
+use callpath_db::{Inlined, Profile, Query, ScopeKind, ViewKind};
 use callpath_view::text::{self, TextOptions};
 use clap::ValueEnum;
 use perf_options::Report;
 
 use super::perf_options::PerfOptions;
 use super::profile::{load, load_and_pack, shown};
-use super::recursion::RecursionArgument;
+use super::selection::Selection;
 use crate::outcome::Outcome;
 use crate::screen::ScreenOptions;
 use crate::{output, surroundings};
@@ -30,22 +30,8 @@ pub(crate) struct Arguments {
     /// Print a view as JSON (context unless --view names another), complete unless limited
     #[arg(long)]
     json: bool,
-    /// Show only processes with this name or ID; in a name, * stands for any text and ? for any character
-    #[arg(long, value_name = "NAME|PID")]
-    process: Option<String>,
-    /// Show only threads with this name or ID; * and ? as in --process
-    #[arg(long, value_name = "NAME|TID")]
-    thread: Option<String>,
-    /// Show only call paths through this procedure: its name, a part of it, or a pattern with * and ?; of several
-    /// --focus, paths through any of them
-    #[arg(long, value_name = "NAME")]
-    focus: Vec<String>,
-    /// Leave out call paths through this procedure
-    #[arg(long, value_name = "NAME")]
-    ignore: Vec<String>,
-    /// Leave out this procedure's frames; their cost belongs to their callers
-    #[arg(long, value_name = "NAME")]
-    hide: Vec<String>,
+    #[command(flatten)]
+    selection: Selection,
     /// Show this procedure: its callers, its callees, its lines; with --view or --json, that view as seen from there
     #[arg(long, value_name = "NAME", conflicts_with = "quality")]
     procedure: Option<String>,
@@ -76,19 +62,6 @@ pub(crate) struct Arguments {
     /// Show source lines as rows of their own
     #[arg(long)]
     lines: bool,
-    /// Show system calls as rows of their own, below the code that made them
-    #[arg(long)]
-    kernel: bool,
-    /// Hide loops; their cost belongs to what contains them
-    #[arg(long)]
-    no_loops: bool,
-    /// Hide inlined calls; their cost belongs to what contains them
-    #[arg(long)]
-    no_inlines: bool,
-    /// What to show of recursive paths: full (every frame), collapse (one row for all activations of a procedure on a
-    /// path) or suffix:N (the innermost N frames) [default: full; text collapses a long tree where that halves it]
-    #[arg(long, value_name = "WHAT")]
-    recursion: Option<RecursionArgument>,
     /// Also keep with the measurement what reports need of the program's files: names, lines, loops. The measurement can
     /// then be reported on any machine, as after `record --pack`
     #[arg(long)]
@@ -137,25 +110,21 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
 
 /// What is asked of the profile.
 fn query(arguments: &Arguments) -> Query {
+    let selected = arguments.selection.query();
     Query {
         view: match arguments.view {
             None | Some(ViewArgument::Context) => ViewKind::Context,
             Some(ViewArgument::Callers) => ViewKind::Callers,
             Some(ViewArgument::Flat) => ViewKind::Flat,
         },
-        process: arguments.process.clone(),
-        thread: arguments.thread.clone(),
         per_thread: arguments.per_thread,
         merge_processes: arguments.merge_processes || !(arguments.json || arguments.per_process),
-        focus: arguments.focus.clone(),
-        ignore: arguments.ignore.clone(),
-        hide: arguments.hide.clone(),
         procedure: arguments.procedure.clone(),
         regions_meet: !arguments.json || arguments.merge_threads,
-        recursion: arguments.recursion.map_or(Recursion::Full, Recursion::from),
-        fold: folded(arguments),
+        fold: folded(arguments, selected.fold.clone()),
         min_share: arguments.threshold.unwrap_or(if arguments.json { 0.0 } else { 1.0 }) / 100.0,
         max_depth: arguments.depth,
+        ..selected
     }
 }
 
@@ -172,7 +141,7 @@ fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
             query,
             width: arguments.width.unwrap_or_else(surroundings::width),
             color: arguments.screen.color(),
-            may_collapse: arguments.recursion.is_none(),
+            may_collapse: arguments.selection.recursion.is_none(),
             whole: arguments.all,
             inlined: if arguments.inlines { Inlined::Apart } else { Inlined::InTheirProcedures },
             max_lines: if arguments.threshold.is_some() { usize::MAX } else { defaults.max_lines },
@@ -190,16 +159,11 @@ fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// What is left out.
-fn folded(arguments: &Arguments) -> Vec<ScopeKind> {
-    let asked = [
-        (!arguments.lines, ScopeKind::Line),
-        (!arguments.kernel, ScopeKind::SystemCall),
-        (arguments.no_loops, ScopeKind::Loop),
-        (arguments.no_inlines, ScopeKind::Inlined),
-        (arguments.merge_threads, ScopeKind::Thread),
-    ];
-    asked.into_iter().filter(|(is_folded, _)| *is_folded).map(|(_, kind)| kind).collect()
+/// What is left out, besides what was not `selected`.
+fn folded(arguments: &Arguments, selected: Vec<ScopeKind>) -> Vec<ScopeKind> {
+    let asked = [(!arguments.lines, ScopeKind::Line), (arguments.merge_threads, ScopeKind::Thread)];
+    let folded = asked.into_iter().filter(|(is_folded, _)| *is_folded).map(|(_, kind)| kind);
+    selected.into_iter().chain(folded).collect()
 }
 
 #[cfg(test)]
