@@ -57,6 +57,16 @@ fn varied() -> Profile {
     profile
 }
 
+/// The same, with costs that belong to no thread.
+fn outside_of_threads() -> Profile {
+    let mut profile = varied();
+    let processes: Vec<NodeId> = profile.tree.children(NodeId::ROOT).collect();
+    for node in processes.into_iter().chain([NodeId::ROOT]) {
+        profile.tree.add(node, &[1_000_000, 1, 1]);
+    }
+    profile
+}
+
 fn export(profile: &Profile, format: Format, options: &ExportOptions) -> Vec<u8> {
     let mut out = Vec::new();
     write(profile, format, options, &mut out).unwrap_or_else(|error| panic!("{}: {error}", format.word()));
@@ -316,7 +326,8 @@ impl Pprof {
 
 #[test]
 fn every_format_adds_up_to_the_profile() {
-    for profile in [varied(), synthetic::xz(), synthetic::cpp(), Profile::new(vec![Metric::sum("cpu-time", "ns")])] {
+    let nothing = Profile::new(vec![Metric::sum("cpu-time", "ns")]);
+    for profile in [varied(), outside_of_threads(), synthetic::xz(), synthetic::cpp(), nothing] {
         for (metric, column) in profile.metrics.iter().zip(0..).take(2) {
             let expected = total(&profile, column);
             for format in Format::ALL {
