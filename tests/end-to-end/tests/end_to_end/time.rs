@@ -65,18 +65,28 @@ fn of_a_read_loop() {
     assert!(reading * 100 > cost_ns * 80, "{reading} of {cost_ns} in read");
 }
 
+/// A virtual machine may stand still for a tenth of a second without saying so: its clocks go on, no tick comes. That does not
+/// happen each time.
 #[test]
 fn at_other_rates() {
+    const ATTEMPTS: usize = 3;
     for rate in ["99", "4000"] {
-        let stolen_before_ns = stolen_ns();
-        let (profile, cost_ns) =
-            compared_with_kernel(&Program::nasty("burn.c").arguments(["500"]).options(&["-F", rate]));
-        let rate: u64 = rate.parse().unwrap();
-        let expected = |ns: u64| ns * rate / 1_000_000_000;
-        let (least, taken) = (expected(cost_ns), profile.quality.taken);
-        // The event's clock continues while the host runs others, the thread's does not.
-        let most = expected(cost_ns + stolen_ns() - stolen_before_ns);
-        assert!(taken * 100 > least * 85 && taken * 100 < most * 110 + 500, "{taken} of {least} to {most} samples");
+        let mut seen = Vec::new();
+        let is_kept = (0..ATTEMPTS).any(|_| {
+            let stolen_before_ns = stolen_ns();
+            let (profile, cost_ns) =
+                compared_with_kernel(&Program::nasty("burn.c").arguments(["500"]).options(&["-F", rate]));
+            let rate: u64 = rate.parse().unwrap();
+            let expected = |ns: u64| ns * rate / 1_000_000_000;
+            let (least, taken) = (expected(cost_ns), profile.quality.taken);
+            // The event's clock continues while the host runs others, the thread's does not.
+            let most = expected(cost_ns + stolen_ns() - stolen_before_ns);
+            seen.push(format!("{taken} of {least} to {most} samples"));
+            // More than that is never right.
+            assert!(taken * 100 < most * 110 + 500, "{seen:?}");
+            taken * 100 > least * 85
+        });
+        assert!(is_kept, "{seen:?}");
     }
 }
 
