@@ -209,8 +209,13 @@ static int run_wanted(void)
     kill(getpid(), SIGTRAP);
     struct signalfd_siginfo read_info = {0};
     struct pollfd fds = {trap_fd, POLLIN, 0};
-    poll(&fds, 1, 5000);
-    ssize_t len = read(trap_fd, &read_info, sizeof read_info);
+    /* Recorded, it is passed on from thread to thread until all have it really blocked. A read in between finds nothing;
+     * then, as everywhere where a descriptor does not block, poll again. */
+    ssize_t len;
+    do {
+        poll(&fds, 1, 5000);
+        len = read(trap_fd, &read_info, sizeof read_info);
+    } while (len == -1 && errno == EAGAIN && fds.revents);
     printf("SIGTRAP by signalfd: %d\n", len > 0 ? (int)read_info.ssi_signo : -1);
     kill(getpid(), SIGTRAP);
     got = 0;
