@@ -71,6 +71,11 @@ impl Contexts {
         self.own.take_over(&other.own, columns.iter().copied(), &moves);
     }
 
+    /// Puts the columns in another order.
+    pub(crate) fn reorder(&mut self, order: &[usize]) {
+        self.own.reorder(order);
+    }
+
     /// Adds columns of zeros on the right.
     pub(crate) fn widen(&mut self, added: &[Rule]) {
         self.own.widen(added);

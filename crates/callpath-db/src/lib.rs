@@ -10,6 +10,7 @@
 #![deny(unsafe_code)]
 
 mod asked_name;
+mod columns;
 mod contexts;
 pub mod database;
 pub mod diff;
@@ -25,15 +26,18 @@ mod scope;
 mod tree;
 
 pub use asked_name::{AskedName, Way};
-pub use callpath_schema::{ContextId, Formula, Metric, MetricId, MetricKind, MetricSource, MetricType, Value};
+pub use callpath_schema::{
+    ContextId, Expression, Formula, Metric, MetricId, MetricKind, MetricSource, MetricType, Value,
+};
+pub use columns::ColumnError;
 pub use contexts::{Context, Contexts};
 pub use name::{Name, Strings};
 pub use pattern::{kind_of_name, matches_glob, nearest};
 pub use profile::Profile;
 pub use quality::{Handlers, Links, Quality};
 pub use query::{
-    HandedOut, Inlined, Meant, ProcedureCost, ProcessCost, Query, QueryError, Recursion, Regions, ThreadCost, View,
-    ViewKind, ViewNode,
+    HandedOut, Inlined, Meant, Order, ProcedureCost, ProcessCost, Query, QueryError, Recursion, Regions, ThreadCost,
+    View, ViewKind, ViewNode,
 };
 pub use rows::Row;
 pub use run::{CpuTime, ProcessInfo, RunInfo};

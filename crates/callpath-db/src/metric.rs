@@ -1,21 +1,89 @@
 //! Columns of a profile that are computed from others.
 
-use callpath_schema::{Formula, Metric, MetricKind, MetricType};
+use callpath_schema::{Expression, Formula, Metric, MetricKind, MetricType, Operand, Value};
 
+use crate::ScopeKind;
 use crate::rows::{Row, Rows};
+
+/// What was counted of each scope itself, of those metrics by which others are shared out: by row, 0 of all but procedures.
+pub(crate) struct Counts {
+    of: Vec<(PerOwn, Vec<u64>)>,
+}
+
+impl Counts {
+    /// `own`: by row what each scope costs itself, if that is known; `kinds`: by row.
+    pub(crate) fn of(metrics: &[Metric], own: Option<&Rows>, kinds: impl Iterator<Item = ScopeKind>) -> Counts {
+        let all = PerOwn::all(metrics);
+        // For most profiles nothing is to be done.
+        let kinds: Vec<ScopeKind> = if all.is_empty() { Vec::new() } else { kinds.collect() };
+        let of = all.into_iter().map(|per_own| {
+            let count = |(row, kind): (usize, &ScopeKind)| {
+                own.filter(|_| kind.is_frame()).map_or(0, |own| own.get(row, per_own.count))
+            };
+            (per_own, kinds.iter().enumerate().map(count).collect())
+        });
+        Counts { of: of.collect() }
+    }
+}
+
+/// Fills the derived columns of tables whose rows stand for the same scopes. `totals`: one value per metric of everything
+/// that is shown, the columns that are computed left out.
+pub(crate) fn fill_derived(metrics: &[Metric], tables: &mut [&mut Rows], totals: &[u64], counts: &Counts) {
+    tables.iter_mut().for_each(|rows| fill_ratios(metrics, rows));
+    for (per_own, counts) in &counts.of {
+        tables.iter_mut().for_each(|rows| per_own.fill(rows, counts));
+    }
+    let mut of_all = Rows::new(metrics.iter().map(Metric::rule));
+    of_all.push();
+    of_all.add_row(0, totals);
+    fill_ratios(metrics, &mut of_all);
+    // One may be made of others that stand before it.
+    for (column, metric) in metrics.iter().enumerate() {
+        if let MetricKind::Derived(Formula::Expression(expression)) = &metric.kind {
+            let before = of_all.clone();
+            fill_expression(metrics, column, expression, &mut of_all, &before);
+            tables.iter_mut().for_each(|rows| fill_expression(metrics, column, expression, rows, &before));
+        }
+    }
+}
+
+/// A number, whatever its type.
+fn as_real(metric: &Metric, bits: u64) -> f64 {
+    match metric.value(bits) {
+        Value::Integer(value) => value as f64,
+        Value::Signed(value) => value as f64,
+        Value::Real(value) => value,
+    }
+}
+
+fn fill_expression(metrics: &[Metric], column: usize, expression: &Expression, rows: &mut Rows, totals: &Rows) {
+    let named = |name: &str| metrics.iter().position(|metric| metric.name == name).filter(|found| *found != column);
+    let operands: Vec<(&Operand, Option<usize>)> =
+        expression.operands().map(|operand| (operand, named(operand.metric()))).collect();
+    let value = |row: Row<'_>| {
+        let of = |operand: usize| match operands[operand] {
+            (Operand::Metric(_), Some(found)) => as_real(&metrics[found], row.get(found)),
+            (Operand::Total(_), Some(found)) => as_real(&metrics[found], totals.get(0, found)),
+            (_, None) => 0.0,
+        };
+        expression.evaluate(of).to_bits()
+    };
+    let values: Vec<u64> = rows.iter().map(value).collect();
+    rows.set_column(column, values);
+}
 
 /// A derived column that is [`Formula::PerOwn`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PerOwn {
+struct PerOwn {
     column: usize,
     cost: usize,
     /// The column of what counts.
-    pub(crate) count: usize,
+    count: usize,
 }
 
 impl PerOwn {
     /// All of them.
-    pub(crate) fn all(metrics: &[Metric]) -> Vec<PerOwn> {
+    fn all(metrics: &[Metric]) -> Vec<PerOwn> {
         let columns = metrics.iter().enumerate().filter_map(|(column, metric)| {
             let MetricKind::Derived(Formula::PerOwn { cost, count }) = &metric.kind else { return None };
             Some(PerOwn { column, cost: stored(metrics, cost)?, count: stored(metrics, count)? })
@@ -25,7 +93,7 @@ impl PerOwn {
 
     /// Computes its column of `rows`; `counts`: for each row what was counted of
     /// the procedure, 0 for rows of other scopes.
-    pub(crate) fn fill(self, rows: &mut Rows, counts: &[u64]) {
+    fn fill(self, rows: &mut Rows, counts: &[u64]) {
         let share = |(row, count): (Row<'_>, &u64)| row.get(self.cost).checked_div(*count).unwrap_or(0);
         let shares: Vec<u64> = rows.iter().zip(counts).map(share).collect();
         rows.set_column(self.column, shares);
@@ -38,7 +106,7 @@ fn stored(metrics: &[Metric], name: &str) -> Option<usize> {
 }
 
 /// Fills the columns of `rows` that are ratios of others.
-pub(crate) fn fill_ratios(metrics: &[Metric], rows: &mut Rows) {
+fn fill_ratios(metrics: &[Metric], rows: &mut Rows) {
     for (column, metric) in metrics.iter().enumerate() {
         let MetricKind::Derived(Formula::Ratio { numerator, denominator, scale }) = &metric.kind else { continue };
         let (Some(above), Some(below)) = (stored(metrics, numerator), stored(metrics, denominator)) else { continue };

@@ -107,6 +107,11 @@ impl Rows {
         self.columns.extend(Rows::new(added.iter().copied()).columns);
     }
 
+    /// Puts the columns in another order: those that `order` names, each once.
+    pub(crate) fn reorder(&mut self, order: &[usize]) {
+        self.columns = order.iter().filter_map(|column| self.columns.get(*column).cloned()).collect();
+    }
+
     /// A row.
     pub(crate) fn row(&self, row: usize) -> Row<'_> {
         Row { rows: self, row }

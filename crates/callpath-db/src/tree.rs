@@ -78,8 +78,13 @@ impl Tree {
             }
             hash = hash.wrapping_add(1);
         }
+        self.index.insert(hash, NodeId::at(self.nodes.len()));
+        self.append(parent, scope)
+    }
+
+    /// Another child of `parent`, whether or not the same scope is there already; [`Tree::child`] does not find it.
+    pub(crate) fn append(&mut self, parent: NodeId, scope: Scope) -> NodeId {
         let id = NodeId::at(self.nodes.len());
-        self.index.insert(hash, id);
         self.nodes.push(Node::new(scope, parent.0));
         self.own.push();
         let above = &mut self.nodes[parent.index()];
@@ -205,6 +210,11 @@ impl Tree {
     /// For each node the index of the one above; of the root its own.
     pub(crate) fn parents(&self) -> Vec<u32> {
         self.nodes.iter().map(|node| if node.parent == NONE { 0 } else { node.parent }).collect()
+    }
+
+    /// Puts the columns in another order.
+    pub(crate) fn reorder(&mut self, order: &[usize]) {
+        self.own.reorder(order);
     }
 
     /// Adds columns of zeros on the right.

@@ -141,6 +141,73 @@ fn a_procedure_with_its_callers_and_callees() {
 }
 
 #[test]
+fn what_a_procedure_calls_can_be_left_out() {
+    let prune_from = |names_of: &[&str]| Query { prune_from: names(names_of), ..context() };
+    check(
+        "main > f = 1\nmain > f > @7 > g = 2\nmain > f > @7 > g > @9 = 4\nmain > g > h = 8\nmain > f > ~i = 16",
+        prune_from(&["f"]),
+        "
+        all 31 0 0
+          main 31 0 0
+            f 23 17 23
+              @7 6 6 6
+            g 8 0 0
+              h 8 8 8
+        ",
+    );
+    // A call of itself is a call.
+    check("f > f > g = 1\nf = 2", prune_from(&["f"]), "all 3 0 0\n  f 3 3 3");
+}
+
+const MODULES: &str = "
+    x!main/m.c > y!f/src/f.c = 1
+    x!main/m.c > y!f/src/f.c > ~i/inc/i.h = 2
+    x!main/m.c > y!f/src/f.c > z!g = 4
+    x!main/m.c > ~i/inc/i.h = 8
+    x!main/m.c = 16
+";
+
+#[test]
+fn procedures_are_found_by_module_and_file() {
+    let total = |query: Query| profile(MODULES).view(&query).map(|view| view.inclusive(0)[0]);
+    let focus = |name: &str| Query { focus: names(&[name]), ..context() };
+    // What is inlined is in the module of the code around it.
+    assert_eq!(total(focus("module:y")), Ok(7));
+    assert_eq!(
+        total(focus("module:[a-z]")),
+        Err(QueryError::NoSuchPlace { kind: "module", wanted: "[a-z]".into(), near: vec![] })
+    );
+    assert_eq!(total(focus("module:*")), Ok(31));
+    assert_eq!(total(focus("file:i.h")), Ok(10));
+    assert_eq!(total(focus("file:inc/i.h")), Ok(10));
+    assert_eq!(total(focus("file:*.h")), Ok(10));
+    assert!(matches!(total(focus("file:nc/i.h")), Err(QueryError::NoSuchPlace { kind: "file", .. })));
+    assert_eq!(total(Query { ignore: names(&["module:z", "file:*.h"]), ..context() }), Ok(17));
+    // Not a module of that name, but one of C++.
+    assert!(matches!(total(focus("module::run")), Err(QueryError::NoSuchProcedure { .. })));
+    assert_eq!(total(focus("module:")), Err(QueryError::EmptyName));
+    check(
+        MODULES,
+        Query { hide: names(&["module:y"]), ..context() },
+        "
+        all 31 0 0
+          main 31 19 19
+            ~i 8 8 8
+            g 4 4 4
+        ",
+    );
+    check(
+        MODULES,
+        Query { procedure: Some("module:y".into()), view: ViewKind::Callers, ..Query::default() },
+        "
+        all 7 0 0
+          f 7 0 7
+            main 7 7 0
+        ",
+    );
+}
+
+#[test]
 fn an_unknown_name_is_an_error_with_near_ones() {
     let profile = profile(PATHS);
     let asked = |query: Query| profile.view(&query).map(|_| ()).map_err(|error| error.to_string());

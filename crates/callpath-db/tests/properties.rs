@@ -107,6 +107,7 @@ fn queries(random: &mut Random) -> Query {
         fold: kinds.into_iter().filter(|_| random.below(2) == 0).collect(),
         min_share: if random.below(2) == 0 { 0.0 } else { random.below(30) as f64 / 100.0 },
         max_depth: (random.below(3) == 0).then(|| random.below(6) as usize),
+        flatten: random.below(3) as usize,
         ..Query::default()
     }
 }

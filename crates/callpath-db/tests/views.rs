@@ -2,7 +2,7 @@
 
 mod support;
 
-use callpath_db::{Inlined, Query, ScopeKind, ViewKind};
+use callpath_db::{ColumnError, Inlined, Metric, Order, Profile, Query, ScopeKind, View, ViewKind};
 use support::{check, profile, query};
 
 /// Callees come by cost, then by name; self of a procedure has its loops, and not what it inlines.
@@ -275,4 +275,131 @@ fn procedures_and_their_inlined_copies_are_one() {
         .collect();
     assert_eq!(shown, ["x!f 9 9", "y!f 5 5", "x!main 1 15"]);
     assert_eq!(list[0].scope.kind, ScopeKind::Procedure);
+}
+
+const FILES: &str = "
+    x!main/m.c > x!a/m.c = 3
+    x!main/m.c > x!b/b.c = 4
+    x!main/m.c = 1
+    x!main/m.c > @7 = 5
+    x!main/m.c > y!plt = 6
+    x!main/m.c > x!a/m.c > x!main/m.c = 10
+";
+
+/// Inclusive cost is of the outermost activations whatever vanishes; procedures without a file stand in their module.
+#[test]
+fn levels_of_the_flat_view_vanish() {
+    let flat = |flatten| Query { flatten, ..query(ViewKind::Flat) };
+    check(
+        FILES,
+        flat(1),
+        "
+        all 29 0 0
+          m.c 29 0 19
+            main 29 11 16
+              @7 5 5 5
+            a 13 3 3
+          plt 6 6 6
+          b.c 4 0 4
+            b 4 4 4
+        ",
+    );
+    check(
+        FILES,
+        flat(2),
+        "
+        all 29 0 0
+          main 29 11 16
+            @7 5 5 5
+          a 13 3 3
+          plt 6 6 6
+          b 4 4 4
+        ",
+    );
+    // What main costs besides its loop stays.
+    let inside = "
+        all 29 0 0
+          a 13 3 3
+          main 11 11 11
+          plt 6 6 6
+          @7 5 5 5
+          b 4 4 4
+        ";
+    check(FILES, flat(3), inside);
+    check(FILES, flat(9), inside);
+    // Equal procedures of two files stay two.
+    check("f/a.c = 1\nf/b.c = 2", flat(2), "all 3 0 0\n  f 2 2 2\n  f 1 1 1");
+}
+
+#[test]
+fn siblings_come_in_the_order_asked_for() {
+    let profile = two_metrics();
+    let names = |metric: usize, by_self: bool, view: ViewKind| {
+        let view = profile.view(&Query { order: Some(Order { metric, by_self }), ..query(view) }).expect("an answer");
+        (1..view.nodes.len()).map(|node| view.name(node, &profile).into_owned()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(names(0, false, ViewKind::Context), "main g h f h");
+    assert_eq!(names(0, true, ViewKind::Context), "main f g h h");
+    assert_eq!(names(1, false, ViewKind::Context), "main f g h h");
+    // Of 30/10, 2/9 and 3/20.
+    assert_eq!(names(2, false, ViewKind::Context), "main f h g h");
+    assert_eq!(names(2, true, ViewKind::Callers), "f main g main h g main main");
+}
+
+/// Costs and misses of main's callees, and misses per cost.
+fn two_metrics() -> Profile {
+    let mut profile = Profile::new(vec![Metric::sum("cost", "count"), Metric::sum("misses", "count")]);
+    support::add(&mut profile, &["main", "f"], &[10, 30]);
+    support::add(&mut profile, &["main", "g"], &[9, 2]);
+    support::add(&mut profile, &["main", "g", "h"], &[11, 1]);
+    support::add(&mut profile, &["main", "h"], &[9, 2]);
+    profile.define("ratio = misses / cost").expect("a formula");
+    profile
+}
+
+fn reals(view: &View, metric: usize) -> Vec<f64> {
+    (0..view.nodes.len()).map(|node| f64::from_bits(view.inclusive(node).get(metric))).collect()
+}
+
+#[test]
+fn metrics_are_computed_of_others() {
+    let mut profile = two_metrics();
+    profile.define("percent = 100 * cost / total(cost)").expect("a formula");
+    profile.define("above = ratio - 0.5 * total(ratio)").expect("a formula");
+    let view = profile.view(&query(ViewKind::Context)).expect("an answer");
+    let total = 35.0 / 39.0;
+    assert_eq!(reals(&view, 2), [total, total, 3.0 / 20.0, 1.0 / 11.0, 3.0, 2.0 / 9.0]);
+    assert_eq!(reals(&view, 3)[..3], [100.0, 100.0, 2000.0 / 39.0]);
+    assert_eq!(reals(&view, 4)[4], 3.0 - 0.5 * total);
+    let procedures = profile.procedures(&Query::default(), Inlined::Apart).expect("an answer");
+    let of_g = procedures.iter().find(|procedure| profile.strings.get(procedure.scope.name) == "g").expect("g");
+    assert_eq!(of_g.self_cost[2], (2.0f64 / 9.0).to_bits());
+    assert_eq!(of_g.inclusive[2], (3.0f64 / 20.0).to_bits());
+    // A file keeps the formula.
+    let again = callpath_db::database::Database::of_bytes(profile.to_database().unwrap(), std::path::Path::new("m"));
+    let again = again.and_then(|database| database.to_profile()).expect("a database");
+    assert_eq!(again.metrics, profile.metrics);
+}
+
+#[test]
+fn columns_are_chosen() {
+    let mut profile = two_metrics();
+    assert_eq!(profile.put_first(&["misses", "ratio", "misses"]), Ok(2));
+    let names: Vec<&str> = profile.metrics.iter().map(|metric| metric.name.as_str()).collect();
+    assert_eq!(names, ["misses", "ratio", "cost"]);
+    let view = profile.view(&query(ViewKind::Context)).expect("an answer");
+    assert_eq!((view.inclusive(0).get(0), view.inclusive(0).get(2)), (35, 39));
+    assert_eq!(reals(&view, 1)[0], 35.0 / 39.0);
+    assert_eq!(view.name(2, &profile), "f", "in order of misses");
+
+    let mut profile = two_metrics();
+    let of = |name: &str| name.to_owned();
+    assert_eq!(profile.put_first(&["ratio"]), Err(ColumnError::NoShares { name: of("ratio") }));
+    let there = vec![of("misses"), of("cost"), of("ratio")];
+    assert_eq!(profile.put_first(&["mises"]), Err(ColumnError::NoSuchMetric { wanted: of("mises"), there }));
+    assert_eq!(profile.define("misses=cost"), Err(ColumnError::NameTaken { name: of("misses") }));
+    assert!(matches!(profile.define("x"), Err(ColumnError::NoDefinition { .. })));
+    assert!(matches!(profile.define("x=y"), Err(ColumnError::NoSuchMetric { .. })));
+    assert!(matches!(profile.define("x=x"), Err(ColumnError::NoSuchMetric { .. })));
+    assert!(matches!(profile.define("x=1+"), Err(ColumnError::NoFormula { .. })));
 }

@@ -5,11 +5,13 @@
 
 mod context;
 pub mod encoding;
+mod expression;
 pub mod leb128;
 mod metric;
 mod metric_bytes;
 mod registry;
 
 pub use context::ContextId;
+pub use expression::{Expression, ExpressionError, Operand};
 pub use metric::{Formula, Metric, MetricKind, MetricSource, MetricType, Rule, Value};
 pub use registry::{MetricId, derived_metrics};

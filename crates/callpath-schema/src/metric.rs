@@ -1,7 +1,7 @@
 //! A metric: its name and unit, the type of its values, and how two of them are
 //! combined. Which metrics exist is in `registry` only.
 
-use crate::MetricId;
+use crate::{Expression, MetricId};
 
 /// One column of a profile. Metric 0 is the one by which views are sorted.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -255,6 +255,8 @@ pub enum Formula {
         /// Name of the metric that counts.
         count: String,
     },
+    /// What somebody typed; a real number, 0 where it cannot be computed or a metric is missing.
+    Expression(Expression),
 }
 
 #[cfg(test)]

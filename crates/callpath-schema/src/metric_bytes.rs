@@ -1,7 +1,7 @@
 //! A metric in files: all that a reader needs of it, so that it need not know the metric.
 
 use crate::encoding::{Malformed, Reader, Writer};
-use crate::{Formula, Metric, MetricId, MetricKind, MetricSource, MetricType};
+use crate::{Expression, Formula, Metric, MetricId, MetricKind, MetricSource, MetricType};
 
 impl Metric {
     /// A row of the registry, as it was when the measurement was made: a reader need not know the metric.
@@ -37,6 +37,10 @@ impl Metric {
                 w.string(denominator);
                 w.number(*scale);
             }
+            MetricKind::Derived(Formula::Expression(expression)) => {
+                w.number(4);
+                w.string(expression.text());
+            }
         }
     }
 
@@ -61,6 +65,10 @@ impl Metric {
             3 => {
                 let (numerator, denominator) = (r.string()?, r.string()?);
                 MetricKind::Derived(Formula::Ratio { numerator, denominator, scale: r.number()? })
+            }
+            4 => {
+                let expression = Expression::parse(&r.string()?).map_err(|_| r.malformed("formula of a metric"))?;
+                MetricKind::Derived(Formula::Expression(expression))
             }
             _ => return Err(r.malformed("kind of a metric")),
         };

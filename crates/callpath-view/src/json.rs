@@ -8,7 +8,9 @@
 use std::io::{self, Write};
 
 use crate::text::acts_on_terminals;
-use callpath_db::{CpuTime, Metric, MetricType, Name, Profile, Quality, Row, RunInfo, ScopeKind, Value, View};
+use callpath_db::{
+    CpuTime, Formula, Metric, MetricKind, MetricType, Name, Profile, Quality, Row, RunInfo, ScopeKind, Value, View,
+};
 
 /// The number that a reader checks before all else.
 pub const SCHEMA: u32 = 2;
@@ -19,11 +21,17 @@ const BLOCK_BYTES: usize = 1 << 16;
 /// Writes `view`, an answer of `profile`, to `out`, and a newline. Integers are exact; strings are escaped as JSON asks
 /// and never shortened.
 pub fn write(view: &View, profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    write_columns(view, profile, profile.metrics.len(), out)
+}
+
+/// The same with the first `columns` metrics alone.
+pub fn write_columns(view: &View, profile: &Profile, columns: usize, out: &mut dyn Write) -> io::Result<()> {
+    let metrics = profile.metrics.get(..columns).unwrap_or(&profile.metrics);
     let mut json = Vec::with_capacity(2 * BLOCK_BYTES);
-    head(&mut json, view, profile)?;
+    head(&mut json, view, profile, metrics)?;
     for node in 0..view.nodes.len() {
         json.extend_from_slice(if node == 0 { b"" } else { b",\n" });
-        write_node(&mut json, view, profile, node)?;
+        write_node(&mut json, view, profile, metrics, node)?;
         if json.len() >= BLOCK_BYTES {
             out.write_all(&json)?;
             json.clear();
@@ -33,10 +41,10 @@ pub fn write(view: &View, profile: &Profile, out: &mut dyn Write) -> io::Result<
     out.write_all(&json)
 }
 
-fn head(json: &mut Vec<u8>, view: &View, profile: &Profile) -> io::Result<()> {
+fn head(json: &mut Vec<u8>, view: &View, profile: &Profile, metrics: &[Metric]) -> io::Result<()> {
     write!(json, "{{\"schema\":{SCHEMA},\"view\":\"{}\",\n\"metrics\":[", view.kind.word())?;
-    for (first, columns) in groups(&profile.metrics) {
-        let metric = &profile.metrics[first];
+    for (first, columns) in groups(metrics) {
+        let metric = &metrics[first];
         json.extend_from_slice(if first == 0 { b"{\"name\":" } else { b",{\"name\":" });
         string(json, &metric.name)?;
         json.extend_from_slice(b",\"unit\":");
@@ -49,6 +57,10 @@ fn head(json: &mut Vec<u8>, view: &View, profile: &Profile) -> io::Result<()> {
         if let Some(note) = &metric.note {
             json.extend_from_slice(b",\"note\":");
             string(json, note)?;
+        }
+        if let MetricKind::Derived(Formula::Expression(expression)) = &metric.kind {
+            json.extend_from_slice(b",\"formula\":");
+            string(json, expression.text())?;
         }
         json.push(b'}');
     }
@@ -125,7 +137,7 @@ fn run(json: &mut Vec<u8>, info: &RunInfo) -> io::Result<()> {
     Ok(())
 }
 
-fn write_node(json: &mut Vec<u8>, view: &View, profile: &Profile, index: usize) -> io::Result<()> {
+fn write_node(json: &mut Vec<u8>, view: &View, profile: &Profile, metrics: &[Metric], index: usize) -> io::Result<()> {
     let node = &view.nodes[index];
     let scope = &node.scope;
     let named = |json: &mut Vec<u8>, key: &[u8], name: Name| {
@@ -173,7 +185,7 @@ fn write_node(json: &mut Vec<u8>, view: &View, profile: &Profile, index: usize) 
     let costs = [view.inclusive(index), view.exclusive(index), view.self_cost(index)];
     for (key, cells) in [b",\"inclusive\":[".as_slice(), b",\"exclusive\":[", b",\"self\":["].into_iter().zip(costs) {
         json.extend_from_slice(key);
-        values(json, &profile.metrics, cells)?;
+        values(json, metrics, cells)?;
     }
     json.push(b'}');
     Ok(())

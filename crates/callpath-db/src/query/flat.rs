@@ -3,14 +3,16 @@
 
 use super::costs::Costs;
 use super::reshape::Counted;
-use crate::rows::Moves;
+use crate::rows::{Moves, Rows};
 use crate::{Name, NodeId, Scope, ScopeKind, Tree};
 
 /// Module, file where known, procedure; inside it the loops, inlined calls, lines and system calls as they are nested. A partial root
 /// or thread with a cost of its own stands beside the modules.
 ///
 /// Inclusive counts outermost activations only: a node counts for its code unless the same code is active above it.
-pub(super) fn flat(asked: &Counted) -> (Counted, Costs) {
+///
+/// The outermost `flattened` levels vanish.
+pub(super) fn flat(asked: &Counted, flattened: usize) -> (Counted, Costs) {
     let from = &asked.tree;
     let (to, place) = lay_out(asked);
     let total = super::costs::sum_up(from, from.own());
@@ -25,6 +27,64 @@ pub(super) fn flat(asked: &Counted) -> (Counted, Costs) {
     let holds_code = |node: &NodeId| matches!(to.tree.scope(*node).kind, ScopeKind::Module | ScopeKind::File);
     let holders: Vec<usize> = to.tree.nodes().filter(holds_code).map(NodeId::index).collect();
     costs.own_body.replace(&below, &holders);
+    if flattened == 0 { (to, costs) } else { flatten(&to, &costs, flattened) }
+}
+
+/// The same without the outermost `levels` below the root: what is in them stands on the first level. A scope of these
+/// levels in which nothing is stays, as does one with a cost besides what is in it, with that cost alone.
+fn flatten(from: &Counted, costs: &Costs, levels: usize) -> (Counted, Costs) {
+    let tree = &from.tree;
+    let mut to = Counted::new(tree);
+    let (mut kept, mut emptied) = (Moves::new(), Moves::new());
+    // For each node its level, and the module that it is in.
+    let mut outer: Vec<(usize, Option<Name>)> = Vec::with_capacity(tree.len());
+    let mut here: Vec<NodeId> = Vec::with_capacity(tree.len());
+    for node in tree.nodes() {
+        let above = tree.parent(node).map(NodeId::index);
+        let (above_level, above_module) = above.map_or((0, None), |above| outer[above]);
+        let mut scope = *tree.scope(node);
+        // Where no file is known, procedures are in the module.
+        let level = match scope.kind {
+            ScopeKind::Root => 0,
+            ScopeKind::Module => 1,
+            ScopeKind::File => 2,
+            _ => (above_level + 1).max(3),
+        };
+        scope.module = scope.module.or(above_module);
+        outer.push((level, scope.module));
+        let parent = above.map_or(NodeId::ROOT, |above| here[above]);
+        let is_flattened = (1..=levels).contains(&level);
+        let is_leaf = tree.first_child(node).is_none();
+        if is_flattened && !is_leaf && tree.values(node).is_zero() {
+            here.push(NodeId::ROOT);
+            continue;
+        }
+        let place = match node {
+            NodeId::ROOT => NodeId::ROOT,
+            // Equal scopes of different places stay apart.
+            _ => to.append(parent, scope),
+        };
+        to.contexts[place.index()] = from.contexts[node.index()];
+        to.recursion[place.index()] = from.recursion[node.index()];
+        let moved = (node.index() as u32, place.index() as u32);
+        if is_flattened && !is_leaf {
+            emptied.push(moved)
+        } else {
+            kept.push(moved)
+        }
+        here.push(if is_flattened { NodeId::ROOT } else { place });
+    }
+    let table = |of_kept: &Rows, of_emptied: &Rows| {
+        let mut rows = of_kept.zeros_like(to.tree.len());
+        rows.take(of_kept, &kept);
+        rows.take(of_emptied, &emptied);
+        rows
+    };
+    let costs = Costs {
+        inclusive: table(&costs.inclusive, &costs.exclusive),
+        exclusive: table(&costs.exclusive, &costs.exclusive),
+        own_body: table(&costs.own_body, &costs.exclusive),
+    };
     (to, costs)
 }
 

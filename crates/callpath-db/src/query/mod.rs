@@ -16,7 +16,7 @@ mod view;
 pub use meant::Meant;
 pub use members::{ProcessCost, ThreadCost};
 pub use procedures::{Inlined, ProcedureCost};
-pub use question::{Query, QueryError, Recursion, ViewKind};
+pub use question::{Order, Query, QueryError, Recursion, ViewKind};
 pub use regions::Regions;
 pub use view::{HandedOut, View, ViewNode};
 
@@ -59,7 +59,7 @@ impl Profile {
                 (asked, costs)
             }
             ViewKind::Callers => callers::callers(&asked, query),
-            ViewKind::Flat => flat::flat(&asked),
+            ViewKind::Flat => flat::flat(&asked, query.flatten),
         };
         Ok(view::emit(self, query, tree, costs))
     }

@@ -3,9 +3,9 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::metric::{PerOwn, fill_ratios};
+use crate::metric::{Counts, fill_derived};
 use crate::rows::{Moves, Row};
-use crate::{Name, Profile, Scope, ScopeKind, Tree};
+use crate::{Name, NodeId, Profile, Scope, ScopeKind, Tree};
 
 /// What inlined calls count for in a list of procedures.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -70,15 +70,9 @@ pub(super) fn procedures(profile: &Profile, tree: &Tree) -> Vec<ProcedureCost> {
     self_cost.take(tree.own(), &own);
     let mut inclusive = total.zeros_like(found.len());
     inclusive.take(&total, &outermost);
-    for rows in [&mut self_cost, &mut inclusive] {
-        fill_ratios(&profile.metrics, rows);
-    }
-    for per_own in PerOwn::all(&profile.metrics) {
-        let counts: Vec<u64> = self_cost.iter().map(|row| row.get(per_own.count)).collect();
-        for rows in [&mut self_cost, &mut inclusive] {
-            per_own.fill(rows, &counts);
-        }
-    }
+    let counts = Counts::of(&profile.metrics, Some(&self_cost), found.iter().map(|procedure| procedure.kind));
+    let totals = total.row(NodeId::ROOT.index()).to_vec();
+    fill_derived(&profile.metrics, &mut [&mut self_cost, &mut inclusive], &totals, &counts);
     let costs = self_cost.iter().zip(inclusive.iter());
     let with_costs = |(scope, (own, inclusive)): (Scope, (Row<'_>, Row<'_>))| ProcedureCost {
         scope,

@@ -57,12 +57,14 @@ pub struct Query {
     /// Merges processes that have equal names; apart otherwise.
     pub merge_processes: bool,
     /// Only paths through a procedure, inlined or not, that one of these means, as [`crate::Way`] has it: its name, a part
-    /// of it, a glob, or what a report prints.
+    /// of it, a glob, or what a report prints; or all procedures of `module:NAME` or `file:NAME`, which may be globs.
     pub focus: Vec<String>,
     /// No paths through a procedure that one of these means.
     pub ignore: Vec<String>,
     /// The frames of these procedures vanish with their loops and lines: their own cost goes to their callers.
     pub hide: Vec<String>,
+    /// What these procedures call vanishes, with loops and lines: its cost goes to them.
+    pub prune_from: Vec<String>,
     /// Only what goes through the procedures that this means, as seen from there: in the context and flat views what
     /// they cost and call, in the callers view who calls them, by their inclusive cost.
     pub procedure: Option<String>,
@@ -79,6 +81,20 @@ pub struct Query {
     pub min_share: f64,
     /// Levels below the root that are kept; the rest is pruned.
     pub max_depth: Option<usize>,
+    /// Of the flat view, so many levels vanish, outermost first, without what is in them: 1 shows files (procedures where no
+    /// file is known), 2 procedures, 3 what is in these, 4 what is in that. What a scope costs besides what is in it stays.
+    pub flatten: usize,
+    /// The order of siblings, greatest first. `None`: inclusive cost by metric 0.
+    pub order: Option<Order>,
+}
+
+/// By what siblings are put in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Order {
+    /// The metric's column.
+    pub metric: usize,
+    /// By what a scope costs itself, in the callers view on the first level; otherwise with all that it calls.
+    pub by_self: bool,
 }
 
 impl Default for Query {
@@ -92,12 +108,15 @@ impl Default for Query {
             focus: Vec::new(),
             ignore: Vec::new(),
             hide: Vec::new(),
+            prune_from: Vec::new(),
             procedure: None,
             regions_meet: false,
             recursion: Recursion::Full,
             fold: vec![ScopeKind::Line, ScopeKind::SystemCall],
             min_share: 0.0,
             max_depth: None,
+            flatten: 0,
+            order: None,
         }
     }
 }
@@ -128,6 +147,16 @@ pub enum QueryError {
     /// No procedure of the measurement has that name.
     #[error("failed to find a procedure {wanted:?}{}", similar(.near))]
     NoSuchProcedure {
+        /// As asked.
+        wanted: String,
+        /// Names that are near, the nearest first.
+        near: Vec<String>,
+    },
+    /// No module or file of the measurement has that name.
+    #[error("failed to find a {kind} {wanted:?}{}", similar(.near))]
+    NoSuchPlace {
+        /// `module` or `file`.
+        kind: &'static str,
         /// As asked.
         wanted: String,
         /// Names that are near, the nearest first.

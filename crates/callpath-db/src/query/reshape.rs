@@ -33,6 +33,13 @@ impl Counted {
         node
     }
 
+    /// [`Tree::append`], without counting it.
+    pub(super) fn append(&mut self, parent: NodeId, scope: Scope) -> NodeId {
+        self.contexts.push(0);
+        self.recursion.push(1);
+        self.tree.append(parent, scope)
+    }
+
     /// [`Tree::child`], without counting it.
     pub(super) fn place(&mut self, parent: NodeId, scope: Scope) -> NodeId {
         let node = self.tree.child(parent, scope);

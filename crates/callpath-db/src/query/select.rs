@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::meant::{Meant, MeantByQuery};
 use super::question::{Query, QueryError, ViewKind};
 use crate::pattern::{matches_glob, nearest};
-use crate::{NodeId, Profile, ScopeKind, Strings, Tree};
+use crate::{Name, NodeId, Profile, ScopeKind, Strings, Tree};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Selected {
@@ -28,12 +28,15 @@ pub(super) struct Chosen {
     hidden: Vec<bool>,
     /// By node, whether a procedure that everything is seen from makes it vanish; empty where there is none.
     beyond: Vec<bool>,
+    /// By node, whether it is called by a procedure below which nothing is shown; empty where there is none.
+    called: Vec<bool>,
 }
 
 impl Chosen {
     /// Whether the node gives its cost and its children to the node above.
     pub(super) fn vanishes(&self, node: NodeId) -> bool {
-        self.is_hidden(node) || self.beyond.get(node.index()).is_some_and(|beyond| *beyond)
+        let is = |those: &[bool]| those.get(node.index()).is_some_and(|is| *is);
+        self.is_hidden(node) || is(&self.beyond) || is(&self.called)
     }
 
     /// Whether the node is a frame that is hidden, or in the body of one.
@@ -46,7 +49,7 @@ impl Chosen {
 pub(super) fn select(profile: &Profile, tree: &Tree, query: &Query) -> Result<Chosen, QueryError> {
     let strings = &profile.strings;
     let mut inside = inside(strings, tree, query)?;
-    let MeantByQuery { focus, ignore, hide, procedure } = MeantByQuery::of(profile, query)?;
+    let MeantByQuery { focus, ignore, hide, prune_from, procedure } = MeantByQuery::of(profile, query)?;
     if !ignore.is_empty() {
         let ignored = below(tree, &frames_meant(strings, tree, &ignore, &inside));
         inside.iter_mut().zip(ignored).for_each(|(inside, ignored)| *inside &= !ignored);
@@ -57,6 +60,14 @@ pub(super) fn select(profile: &Profile, tree: &Tree, query: &Query) -> Result<Ch
         for node in tree.nodes().filter(|&node| tree.scope(node).kind.is_body()) {
             hidden[node.index()] = tree.parent(node).is_some_and(|around| hidden[around.index()]);
         }
+    }
+    let mut called = Vec::new();
+    if !prune_from.is_empty() {
+        let active = below(tree, &frames_meant(strings, tree, &prune_from, &inside));
+        let is_call = |node: NodeId| {
+            tree.scope(node).kind.is_frame() && tree.parent(node).is_some_and(|parent| active[parent.index()])
+        };
+        called = below(tree, &tree.nodes().map(is_call).collect::<Vec<bool>>());
     }
     if !focus.is_empty() {
         let focused = below(tree, &frames_meant(strings, tree, &focus, &inside));
@@ -96,7 +107,7 @@ pub(super) fn select(profile: &Profile, tree: &Tree, query: &Query) -> Result<Ch
             above = tree.parent(way);
         }
     }
-    Ok(Chosen { selected, hidden, beyond })
+    Ok(Chosen { selected, hidden, beyond, called })
 }
 
 /// For each node whether it is inside a process and a thread asked for.
@@ -188,8 +199,16 @@ fn glob(strings: &Strings, tree: &Tree, wanted: &str, mut those: impl Iterator<I
 
 /// For each node whether it is a frame of a procedure that one of `meant` is, among those `inside`.
 fn frames_meant(strings: &Strings, tree: &Tree, meant: &[Meant], inside: &[bool]) -> Vec<bool> {
-    let is_meant = |node: NodeId| meant.iter().any(|meant| meant.is(strings, tree.scope(node)));
-    tree.nodes().map(|node| inside[node.index()] && is_meant(node)).collect()
+    // What is inlined is in the module of the code around it.
+    let mut modules: Vec<Option<Name>> = Vec::with_capacity(tree.len());
+    let mut is_meant = |node: NodeId| {
+        let scope = tree.scope(node);
+        let around = tree.parent(node).and_then(|parent| modules[parent.index()]);
+        let module = scope.module.or(around);
+        modules.push(module);
+        meant.iter().any(|meant| meant.is(strings, scope, module))
+    };
+    tree.nodes().map(|node| is_meant(node) && inside[node.index()]).collect()
 }
 
 /// For each node whether it or one above it is among `those`.

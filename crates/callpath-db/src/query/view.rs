@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use super::costs::Costs;
-use super::question::{Query, ViewKind};
+use super::question::{Order, Query, ViewKind};
 use super::regions::Regions;
 use super::reshape::Counted;
-use crate::metric::{PerOwn, fill_ratios};
+use crate::metric::{Counts, fill_derived};
 use crate::rows::{Moves, Row, Rows};
 use crate::{Metric, Name, NodeId, Profile, Scope, ScopeKind, Tree};
 
@@ -72,11 +72,7 @@ impl View {
     /// What a metric has counted of a node itself and not of what it calls. In the callers view everything is the
     /// procedure's of the first level; 0 where that includes what it calls, which cannot be told apart.
     pub fn own_count(&self, node: usize, metric: usize) -> u64 {
-        match (self.kind, self.handed_out) {
-            (ViewKind::Callers, HandedOut::Inclusive) => 0,
-            (ViewKind::Callers, HandedOut::SelfCost) => self.inclusive(node).get(metric),
-            (ViewKind::Context | ViewKind::Flat, _) => self.exclusive(node).get(metric),
-        }
+        own_counts(self.kind, self.handed_out, &self.inclusive, &self.exclusive).map_or(0, |own| own.get(node, metric))
     }
 
     /// The nodes directly below, most costly first.
@@ -140,6 +136,9 @@ pub(super) fn emit(profile: &Profile, query: &Query, asked: Counted, costs: Cost
     // what is left out adds up self cost instead.
     let left_out = if query.view == ViewKind::Flat { &below } else { &costs.inclusive };
 
+    let ranks = query.order.map(|order| ranks(profile, query, order, tree, &costs));
+    let rank = |node: NodeId| ranks.as_ref().map_or_else(|| weight(node), |ranks| ranks[node.index()]);
+
     let mut nodes: Vec<ViewNode> = Vec::with_capacity(tree.len());
     // From nodes of the tree to those of the view: the ones that are shown, and the ones that are left out.
     let (mut shown, mut pruned) = (Moves::with_capacity(tree.len()), Moves::new());
@@ -186,8 +185,9 @@ pub(super) fn emit(profile: &Profile, query: &Query, asked: Counted, costs: Cost
             rest.weight = first_rule.map_or(0, |rule| rule.combine(rest.weight, its));
             rest.children.push(child);
         }
-        children.sort_by(|&a, &b| weight(b).cmp(&weight(a)).then_with(|| name(a).cmp(name(b))));
-        let rest_weight = rest.as_ref().map_or(0, |rest| rest.weight);
+        children.sort_by(|&a, &b| rank(b).cmp(&rank(a)).then_with(|| name(a).cmp(name(b))));
+        // What is left out comes last in another order.
+        let rest_weight = rest.as_ref().filter(|_| ranks.is_none()).map_or(0, |rest| rest.weight);
         let (costlier, cheaper) = children.split_at(children.partition_point(|&child| weight(child) >= rest_weight));
         // The last on the stack comes first.
         let below_here = |child: &NodeId| (Next::Node(*child), Some(here), depth + 1);
@@ -204,7 +204,7 @@ pub(super) fn emit(profile: &Profile, query: &Query, asked: Counted, costs: Cost
     let mut view = View {
         kind: query.view,
         regions: asked.regions,
-        handed_out: if query.procedure.is_some() { HandedOut::Inclusive } else { HandedOut::SelfCost },
+        handed_out: handed_out(query),
         inclusive: table(&costs.inclusive, left_out),
         exclusive: table(&costs.exclusive, left_out),
         own_body: table(&costs.own_body, &below),
@@ -212,6 +212,31 @@ pub(super) fn emit(profile: &Profile, query: &Query, asked: Counted, costs: Cost
     };
     view.close(&profile.metrics);
     view
+}
+
+fn handed_out(query: &Query) -> HandedOut {
+    if query.procedure.is_some() { HandedOut::Inclusive } else { HandedOut::SelfCost }
+}
+
+/// The table that has what was counted of each scope itself. `None`: it cannot be told.
+fn own_counts<'r>(kind: ViewKind, handed_out: HandedOut, inclusive: &'r Rows, exclusive: &'r Rows) -> Option<&'r Rows> {
+    match (kind, handed_out) {
+        (ViewKind::Callers, HandedOut::Inclusive) => None,
+        (ViewKind::Callers, HandedOut::SelfCost) => Some(inclusive),
+        (ViewKind::Context | ViewKind::Flat, _) => Some(exclusive),
+    }
+}
+
+/// For each node a number that is greater the further ahead of its siblings it stands.
+fn ranks(profile: &Profile, query: &Query, order: Order, tree: &Tree, costs: &Costs) -> Vec<u64> {
+    let metrics = &profile.metrics;
+    let mut rows = if order.by_self { costs.own_body.clone() } else { costs.inclusive.clone() };
+    let own = own_counts(query.view, handed_out(query), &costs.inclusive, &costs.exclusive);
+    let counts = Counts::of(metrics, own, tree.nodes().map(|node| tree.scope(node).kind));
+    let totals = costs.inclusive.row(NodeId::ROOT.index()).to_vec();
+    fill_derived(metrics, &mut [&mut rows], &totals, &counts);
+    let rule = metrics.get(order.metric).map(Metric::rule);
+    (0..tree.len()).map(|node| rule.map_or(0, |rule| rule.rank(rows.get(node, order.metric)))).collect()
 }
 
 /// So many of the processes or threads that were asked for one by one are shown, however little of the whole they are: of
@@ -248,18 +273,9 @@ impl View {
                 self.nodes[parent].end = self.nodes[parent].end.max(self.nodes[node].end);
             }
         }
-        for rows in [&mut self.inclusive, &mut self.exclusive, &mut self.own_body] {
-            fill_ratios(metrics, rows);
-        }
-        for per_own in PerOwn::all(metrics) {
-            let count = |node: usize| match self.nodes[node].scope.kind.is_frame() {
-                true => self.own_count(node, per_own.count),
-                false => 0,
-            };
-            let counts: Vec<u64> = (0..self.nodes.len()).map(count).collect();
-            for rows in [&mut self.inclusive, &mut self.exclusive, &mut self.own_body] {
-                per_own.fill(rows, &counts);
-            }
-        }
+        let own = own_counts(self.kind, self.handed_out, &self.inclusive, &self.exclusive);
+        let counts = Counts::of(metrics, own, self.nodes.iter().map(|node| node.scope.kind));
+        let totals = self.inclusive.row(0).to_vec();
+        fill_derived(metrics, &mut [&mut self.inclusive, &mut self.exclusive, &mut self.own_body], &totals, &counts);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use callpath_db::{ProcedureCost, Profile, ScopeKind, View};
+use callpath_db::{ProcedureCost, Profile, Query, Recursion, ScopeKind, View};
 
 use super::chain::{self, repeats};
 use super::label::{label, label_among, module_label};
@@ -29,6 +29,12 @@ struct Stretch {
     steps: Vec<Step>,
     /// What they cost themselves.
     own: u64,
+}
+
+/// The query whose view has the hottest path of what `query` selects: down to a leaf, however little it costs, and most
+/// costly children first.
+pub(super) fn whole(query: &Query) -> Query {
+    Query { min_share: 0.0, recursion: Recursion::Collapse, max_depth: None, order: None, ..query.clone() }
 }
 
 /// From the outermost frame down to a leaf, always to the child that costs most, with the share at each branching, and with
@@ -124,7 +130,9 @@ pub(super) fn procedures(
     let title = format!("Procedures by self {}", page.metric_name());
     writeln!(out, "\n{}", page.ink(Ink::Bold, &title))?;
     // The count by which costs are divided, and the quotient: how often, and how much each time.
-    let further: Vec<usize> = (1..profile.metrics.len()).filter(|&metric| is_of_sharing(profile, metric)).collect();
+    let is_further = |metric: usize| options.columns.is_some() || is_of_sharing(profile, metric);
+    let further: Vec<usize> =
+        page.further_metrics().map(|(metric, _)| metric).filter(|&metric| is_further(metric)).collect();
     let mut heading = format!("{:>6} {:>9}  {:>6}  ", "self", page.cost_heading(), "total");
     further.iter().for_each(|&metric| heading += &format!("{:>10}  ", heading_of(&profile.metrics[metric])));
     writeln!(out, "{}", page.ink(Ink::Bold, &(heading + "procedure")))?;

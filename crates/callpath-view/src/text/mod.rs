@@ -26,7 +26,7 @@ mod views;
 
 use std::io::{BufWriter, Write};
 
-use callpath_db::{Profile, Query, Recursion, Regions, ViewKind};
+use callpath_db::{Profile, Regions, ViewKind};
 
 use crate::ViewError;
 pub use diff::{DiffTextOptions, diff};
@@ -55,9 +55,7 @@ pub fn report(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> 
         groups::regions(views.folded.regions, page, &mut out)?;
     }
     if views.has_cost() {
-        // Down to a leaf, however little it costs.
-        let whole = Query { min_share: 0.0, recursion: Recursion::Collapse, max_depth: None, ..options.query.clone() };
-        hot::hottest_path(&profile.view(&whole)?, page, &mut out)?;
+        hot::hottest_path(&profile.view(&hot::whole(&options.query))?, page, &mut out)?;
         writeln!(out)?;
         views.write("Call paths", page, &mut out)?;
         hot::procedures(&procedures, &views.folded, page, &mut out)?;
@@ -86,6 +84,12 @@ pub fn view(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> Re
     let title = match (options.query.view, &options.query.procedure) {
         (ViewKind::Context, None) => "Call paths".to_owned(),
         (ViewKind::Callers, None) => "Procedures and their callers".to_owned(),
+        (ViewKind::Flat, None) if options.query.flatten > 0 => {
+            format!(
+                "Code without its {}",
+                if options.query.flatten == 1 { "outermost level" } else { "outermost levels" }
+            )
+        }
         (ViewKind::Flat, None) => "Modules and procedures".to_owned(),
         (ViewKind::Context, Some(procedure)) => format!("Call paths from {}", printable(procedure)),
         (ViewKind::Callers, Some(procedure)) => format!("Callers of {}", printable(procedure)),

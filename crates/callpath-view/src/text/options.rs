@@ -11,6 +11,8 @@ pub struct TextOptions {
     pub width: usize,
     /// Whether escape sequences for colour and weight may be used.
     pub color: bool,
+    /// So many metrics, the first ones, are shown. `None`: those that say what things cost, as far as there is room.
+    pub columns: Option<usize>,
     /// Procedures in the report's list by self cost.
     pub top: usize,
     /// What inlined calls count for in that list.
@@ -32,6 +34,7 @@ impl Default for TextOptions {
             query: Query { min_share: 0.01, merge_processes: true, regions_meet: true, ..Query::default() },
             width: 100,
             color: false,
+            columns: None,
             top: 15,
             inlined: Inlined::default(),
             max_lines: 60,

@@ -12,7 +12,7 @@ use super::paint::{Ink, Paint};
 use super::printable::{columns, cut_end, printable};
 use super::quantity::{count, percent, value};
 use super::views::Views;
-use super::{groups, head, levels};
+use super::{groups, head, hot, levels};
 use crate::ViewError;
 
 /// Rows of each tree, where its threshold can be raised to keep it short.
@@ -43,6 +43,7 @@ pub fn procedure(profile: &Profile, options: &TextOptions, out: &mut dyn Write) 
         fold: vec![ScopeKind::Process, ScopeKind::Thread, ScopeKind::Loop, ScopeKind::SystemCall],
         min_share: 0.0,
         max_depth: None,
+        order: None,
         ..of_callees.query.clone()
     };
     let lines = Lines::of(&profile.view(&query)?);
@@ -68,6 +69,7 @@ pub fn procedure(profile: &Profile, options: &TextOptions, out: &mut dyn Write) 
         writeln!(out, "{}", page.ink(Ink::Dim, &count(more, "more procedure", "more procedures")))?;
     }
     if callees.has_cost() {
+        hot::hottest_path(&profile.view(&hot::whole(&of_callees.query))?, page, &mut out)?;
         writeln!(out)?;
         callers.write("Callers", Page { profile, options: &of_callers }, &mut out)?;
         writeln!(out)?;

@@ -8,9 +8,23 @@ pub(super) fn cell(bits: u64, metric: &Metric) -> String {
         Value::Integer(number) => value(number, &metric.unit),
         Value::Signed(number) if number < 0 => format!("-{}", value(number.unsigned_abs(), &metric.unit)),
         Value::Signed(number) => value(number.unsigned_abs(), &metric.unit),
-        Value::Real(number) if metric.unit == "ratio" => format!("{number:.2}"),
+        Value::Real(number) if metric.unit == "ratio" => ratio(number),
         Value::Real(number) if number < 0.0 => format!("-{}", value(-number as u64, &metric.unit)),
         Value::Real(number) => value(number as u64, &metric.unit),
+    }
+}
+
+/// `0.0123`, `1.25`, `123,456`, `12.3M`.
+fn ratio(number: f64) -> String {
+    let sign = if number < 0.0 { "-" } else { "" };
+    match number.abs() {
+        size if size >= 999.5 => format!("{sign}{}", value(size.round() as u64, "ratio")),
+        // Two digits that are not 0.
+        size if size > 0.0 && size < 0.095 => match (-size.log10()).ceil() as usize + 1 {
+            decimals @ ..=6 => format!("{sign}{size:.decimals$}"),
+            _ => format!("{sign}{size:.1e}"),
+        },
+        size => format!("{sign}{size:.2}"),
     }
 }
 

@@ -11,9 +11,7 @@
 
 use std::io::{self, Write};
 
-use callpath_db::{
-    Formula, HandedOut, Metric, MetricKind, MetricSource, MetricType, Profile, ScopeKind, View, ViewKind,
-};
+use callpath_db::{Formula, HandedOut, Metric, MetricKind, Profile, ScopeKind, View, ViewKind};
 
 use super::label::{module_label, source_label};
 use super::outline::{Outline, Row, Shows};
@@ -182,12 +180,15 @@ impl Drawing<'_> {
 
     /// Where a row's code is: file and line, else the module, if it is another one than the caller's.
     fn source(&self, row: &Row) -> String {
-        if self.view.kind == ViewKind::Flat {
+        if self.view.kind == ViewKind::Flat && self.page.options.query.flatten == 0 {
             return String::new();
         }
         let nearest = &self.view.nodes[row.steps[nearest(self.view, &row.steps)].node].scope;
         if let Some(source) = source_label(nearest, self.page.profile) {
             return source;
+        }
+        if self.view.kind == ViewKind::Flat {
+            return module_label(nearest, self.page.profile).unwrap_or_default();
         }
         // A loop is where its procedure is.
         let Some(scope) = procedure(self.view, row) else { return String::new() };
@@ -226,7 +227,7 @@ impl Drawing<'_> {
             let adds_up = self.page.profile.metrics[metric].kind == MetricKind::Sum || row.steps.len() == 1;
             let cell =
                 if adds_up || row.shows == Shows::Code { self.sum(row, |node| self.cell(node, metric)) } else { 0 };
-            let cell = Some(cell).filter(|cost| *cost > 0);
+            let cell = Some(cell).filter(|bits| *bits != 0);
             let cell = cell.map(|bits| quantity::cell(bits, &self.page.profile.metrics[metric]));
             cells += &format!("{:>width$}  ", cell.unwrap_or_default());
         }
@@ -261,15 +262,9 @@ impl Drawing<'_> {
         })
     }
 
-    /// The metrics that could have a column besides the first one. The number of samples says nothing
-    /// of cost, and a histogram is not a number.
+    /// The metrics that could have a column besides the first one, each with its column's width.
     fn candidates(&self) -> impl Iterator<Item = (usize, usize)> {
-        let metrics = self.page.profile.metrics.iter().enumerate().skip(1);
-        let is_number = |metric: &Metric| !matches!(metric.value, MetricType::Histogram { .. });
-        let is_shown = move |metric: &Metric| metric.source != MetricSource::Samples && is_number(metric);
-        metrics
-            .filter(move |(_, metric)| is_shown(metric))
-            .map(|(index, metric)| (index, columns(&heading_of(metric)).max(9)))
+        self.page.further_metrics().map(|(index, metric)| (index, columns(&heading_of(metric)).max(9)))
     }
 
     /// Says which metrics have no column for lack of room, and how to see them. `None` if each has one.

@@ -165,6 +165,13 @@ fn titled(what: &str, page: Page<'_>, is_folded: bool) -> String {
     if !options.query.hide.is_empty() {
         asides.push(format!("frames of {} hidden", printable(&options.query.hide.join(" and "))));
     }
+    if !options.query.prune_from.is_empty() {
+        asides.push(format!("calls of {} left out", printable(&options.query.prune_from.join(" and "))));
+    }
+    if let Some(order) = options.query.order {
+        let metric = page.profile.metrics.get(order.metric).map_or(String::new(), |metric| printable(&metric.name));
+        asides.push(format!("in order of {}{metric}", if order.by_self { "self " } else { "" }));
+    }
     match options.query.recursion {
         Recursion::Suffix(kept) => asides.push(format!("{kept} innermost frames of each path")),
         Recursion::Full | Recursion::Collapse if is_folded => asides.push("recursion folded".into()),

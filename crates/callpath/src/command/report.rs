@@ -5,7 +5,7 @@ mod perf_options;
 use std::io::Write;
 use std::path::PathBuf;
 
-use callpath_db::{Inlined, Profile, Query, ScopeKind, ViewKind};
+use callpath_db::{ColumnError, Inlined, Order, Profile, Query, ScopeKind, ViewKind};
 use callpath_view::text::{self, TextOptions};
 use clap::ValueEnum;
 use perf_options::Report;
@@ -47,6 +47,19 @@ pub(crate) struct Arguments {
     /// Add up processes with the same name (the default in text)
     #[arg(long, conflicts_with = "per_process")]
     merge_processes: bool,
+    /// Add a metric that is computed of others, with + - * /, brackets, min(a, b), max(a, b) and total(a), which is a of
+    /// everything shown: --metric 'ipc=instructions/cycles'
+    #[arg(long, value_name = "NAME=FORMULA")]
+    metric: Vec<String>,
+    /// Show these metrics alone, in this order; shares, thresholds and order are by the first one
+    #[arg(long, value_name = "METRIC,...", value_delimiter = ',', conflicts_with = "quality")]
+    columns: Vec<String>,
+    /// Put rows of a tree in order of this metric, with :self of what each row costs itself
+    #[arg(long, value_name = "METRIC[:self]", conflicts_with = "quality")]
+    order_by: Option<String>,
+    /// With --view flat, leave out so many outer levels: 1 modules, 2 files, too, 3 procedures, too
+    #[arg(long, value_name = "LEVELS", value_parser = levels, allow_negative_numbers = true)]
+    flatten: Option<usize>,
     /// Hide what costs less than this share of the total, in percent [default: 1, in JSON 0]
     #[arg(long, value_name = "PERCENT", value_parser = percentage, allow_negative_numbers = true)]
     threshold: Option<f64>,
@@ -97,15 +110,34 @@ fn columns(typed: &str) -> Result<usize, &'static str> {
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     arguments.perf.answer(|words| output::say(words))?;
     let directory = arguments.measurement.as_deref();
-    let profile = if arguments.pack {
+    let mut profile = if arguments.pack {
         let (profile, said) = load_and_pack(directory)?;
         output::say(said);
         profile
     } else {
         load(directory)?
     };
-    show(&profile, arguments)?;
+    let columns = columns_of(&mut profile, arguments)?;
+    show(&profile, arguments, columns)?;
     Ok(0)
+}
+
+/// Gives `profile` the metrics that are asked for, in the order asked for. Returns how many of them are shown, if not as many
+/// as there is room for.
+fn columns_of(profile: &mut Profile, arguments: &Arguments) -> anyhow::Result<Option<usize>> {
+    arguments.metric.iter().try_for_each(|definition| profile.define(definition))?;
+    if arguments.columns.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(profile.put_first(&arguments.columns)?))
+}
+
+/// By what rows are put in order.
+fn order(profile: &Profile, asked: &str) -> Result<Order, ColumnError> {
+    match (profile.column(asked), asked.strip_suffix(":self")) {
+        (Err(_), Some(name)) => Ok(Order { metric: profile.column(name)?, by_self: true }),
+        (found, _) => Ok(Order { metric: found?, by_self: false }),
+    }
 }
 
 /// What is asked of the profile.
@@ -124,16 +156,23 @@ fn query(arguments: &Arguments) -> Query {
         fold: folded(arguments, selected.fold.clone()),
         min_share: arguments.threshold.unwrap_or(if arguments.json { 0.0 } else { 1.0 }) / 100.0,
         max_depth: arguments.depth,
+        flatten: arguments.flatten.unwrap_or(0),
         ..selected
     }
 }
 
-fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
-    let query = query(arguments);
+fn show(profile: &Profile, arguments: &Arguments, columns: Option<usize>) -> anyhow::Result<()> {
+    let order = arguments.order_by.as_ref().map(|asked| order(profile, asked)).transpose()?;
+    let query = Query { order, ..query(arguments) };
+    if query.flatten > 0 && query.view != ViewKind::Flat {
+        anyhow::bail!("failed to leave out levels: --flatten is for --view flat");
+    }
     if arguments.json {
         let mut out = output::stdout();
         let view = profile.view(&query)?;
-        callpath_view::json::write(&view, profile, &mut out).and_then(|()| out.flush()).map_err(Into::into)
+        let columns = columns.unwrap_or(profile.metrics.len());
+        let written = callpath_view::json::write_columns(&view, profile, columns, &mut out);
+        written.and_then(|()| out.flush()).map_err(Into::into)
     } else {
         let mut out = arguments.screen.open();
         let defaults = TextOptions::default();
@@ -143,6 +182,7 @@ fn show(profile: &Profile, arguments: &Arguments) -> anyhow::Result<()> {
             color: arguments.screen.color(),
             may_collapse: arguments.selection.recursion.is_none(),
             whole: arguments.all,
+            columns,
             inlined: if arguments.inlines { Inlined::Apart } else { Inlined::InTheirProcedures },
             max_lines: if arguments.threshold.is_some() { usize::MAX } else { defaults.max_lines },
             command: surroundings::typed_command(),

@@ -12,8 +12,8 @@ pub(crate) struct Selection {
     /// Show only threads with this name or ID; * and ? as in --process
     #[arg(long, value_name = "NAME|TID")]
     thread: Option<String>,
-    /// Show only call paths through this procedure: its name, a part of it, or a pattern with * and ?; of several
-    /// --focus, paths through any of them
+    /// Show only call paths through this procedure: its name, a part of it, or a pattern with * and ?; or through any
+    /// procedure of module:NAME or file:NAME; of several --focus, paths through any of them
     #[arg(long, value_name = "NAME")]
     focus: Vec<String>,
     /// Leave out call paths through this procedure
@@ -22,6 +22,9 @@ pub(crate) struct Selection {
     /// Leave out this procedure's frames; their cost belongs to their callers
     #[arg(long, value_name = "NAME")]
     hide: Vec<String>,
+    /// Leave out what this procedure calls; the cost belongs to it
+    #[arg(long, value_name = "NAME")]
+    prune_from: Vec<String>,
     /// Show system calls as rows of their own, below the code that made them
     #[arg(long)]
     kernel: bool,
@@ -52,6 +55,7 @@ impl Selection {
             focus: self.focus.clone(),
             ignore: self.ignore.clone(),
             hide: self.hide.clone(),
+            prune_from: self.prune_from.clone(),
             recursion: self.recursion.map_or(Recursion::Full, Recursion::from),
             fold: folded.into_iter().filter(|(is_folded, _)| *is_folded).map(|(_, kind)| kind).collect(),
             ..Query::default()

@@ -15,8 +15,11 @@ impl LikePerf for Report {
 const TEXT: Answer = NotNeeded("a report is text, or JSON with --json");
 const TOTALS: Answer = NotNeeded("costs with and without callees are always shown, as total and self");
 const INPUT: Answer = Instead("name the measurement alone: callpath report DIRECTORY");
-const ORDER: Answer =
-    Instead("choose a view: --view context (by call path), --view callers (who calls it), --view flat (by code)");
+const ORDER: Answer = Instead(
+    "choose a view: --view context (by call path), --view callers (who calls it), --view flat (by code); \
+     to order rows by another metric: --order-by METRIC",
+);
+const COLUMNS: Answer = Instead("to choose metrics: --columns METRIC,...");
 const SYMBOLS: Answer = Instead("to see one procedure: --procedure NAME; paths through it: --focus NAME");
 
 const ROWS: &[Row] = &[
@@ -32,7 +35,7 @@ const ROWS: &[Row] = &[
     ("-G, --inverted", Nothing, Instead("to see who calls a procedure: --view callers")),
     ("-i, --input", Value, INPUT),
     ("-s, --sort", Value, ORDER),
-    ("-F, --fields", Value, ORDER),
+    ("-F, --fields", Value, COLUMNS),
     ("-S, --symbols", Value, SYMBOLS),
     ("-p, --parent", Value, SYMBOLS),
     ("-d, --dsos", Value, Instead("to see what each module costs: --view flat")),
