@@ -40,9 +40,10 @@ pub(crate) fn fill_derived(metrics: &[Metric], tables: &mut [&mut Rows], totals:
     // One may be made of others that stand before it.
     for (column, metric) in metrics.iter().enumerate() {
         if let MetricKind::Derived(Formula::Expression(expression)) = &metric.kind {
-            let before = of_all.clone();
-            fill_expression(metrics, column, expression, &mut of_all, &before);
-            tables.iter_mut().for_each(|rows| fill_expression(metrics, column, expression, rows, &before));
+            let totals = of_all.clone();
+            let typed = Typed::of(metrics, expression, column, &totals);
+            typed.fill(&mut of_all);
+            tables.iter_mut().for_each(|rows| typed.fill(rows));
         }
     }
 }
@@ -56,20 +57,44 @@ fn as_real(metric: &Metric, bits: u64) -> f64 {
     }
 }
 
-fn fill_expression(metrics: &[Metric], column: usize, expression: &Expression, rows: &mut Rows, totals: &Rows) {
-    let named = |name: &str| metrics.iter().position(|metric| metric.name == name).filter(|found| *found != column);
-    let operands: Vec<(&Operand, Option<usize>)> =
-        expression.operands().map(|operand| (operand, named(operand.metric()))).collect();
-    let value = |row: Row<'_>| {
-        let of = |operand: usize| match operands[operand] {
-            (Operand::Metric(_), Some(found)) => as_real(&metrics[found], row.get(found)),
-            (Operand::Total(_), Some(found)) => as_real(&metrics[found], totals.get(0, found)),
-            (_, None) => 0.0,
+/// A derived column that is [`Formula::Expression`].
+struct Typed<'a> {
+    column: usize,
+    expression: &'a Expression,
+    /// For each operand what it is; `None`: no metric has its name.
+    operands: Vec<Option<Known<'a>>>,
+}
+
+/// What an operand stands for.
+enum Known<'a> {
+    Column(usize, &'a Metric),
+    Total(f64),
+}
+
+impl<'a> Typed<'a> {
+    fn of(metrics: &'a [Metric], expression: &'a Expression, column: usize, totals: &Rows) -> Typed<'a> {
+        let known = |operand: &Operand| {
+            let (found, metric) = metrics.iter().enumerate().find(|(_, metric)| metric.name == operand.metric())?;
+            Some(match operand {
+                Operand::Metric(_) => Known::Column(found, metric),
+                Operand::Total(_) => Known::Total(as_real(metric, totals.get(0, found))),
+            })
         };
-        expression.evaluate(of).to_bits()
-    };
-    let values: Vec<u64> = rows.iter().map(value).collect();
-    rows.set_column(column, values);
+        Typed { column, expression, operands: expression.operands().map(known).collect() }
+    }
+
+    fn fill(&self, rows: &mut Rows) {
+        let value = |row: Row<'_>| {
+            let operand = |operand: usize| match self.operands[operand] {
+                Some(Known::Column(column, metric)) => as_real(metric, row.get(column)),
+                Some(Known::Total(total)) => total,
+                None => 0.0,
+            };
+            self.expression.evaluate(operand).to_bits()
+        };
+        let values: Vec<u64> = rows.iter().map(value).collect();
+        rows.set_column(self.column, values);
+    }
 }
 
 /// A derived column that is [`Formula::PerOwn`].

@@ -27,11 +27,12 @@ pub fn write(view: &View, profile: &Profile, out: &mut dyn Write) -> io::Result<
 /// The same with the first `columns` metrics alone.
 pub fn write_columns(view: &View, profile: &Profile, columns: usize, out: &mut dyn Write) -> io::Result<()> {
     let metrics = profile.metrics.get(..columns).unwrap_or(&profile.metrics);
+    let shown = Shown { view, profile, metrics };
     let mut json = Vec::with_capacity(2 * BLOCK_BYTES);
-    head(&mut json, view, profile, metrics)?;
+    head(&mut json, &shown)?;
     for node in 0..view.nodes.len() {
         json.extend_from_slice(if node == 0 { b"" } else { b",\n" });
-        write_node(&mut json, view, profile, metrics, node)?;
+        write_node(&mut json, &shown, node)?;
         if json.len() >= BLOCK_BYTES {
             out.write_all(&json)?;
             json.clear();
@@ -41,7 +42,15 @@ pub fn write_columns(view: &View, profile: &Profile, columns: usize, out: &mut d
     out.write_all(&json)
 }
 
-fn head(json: &mut Vec<u8>, view: &View, profile: &Profile, metrics: &[Metric]) -> io::Result<()> {
+/// What is written.
+struct Shown<'a> {
+    view: &'a View,
+    profile: &'a Profile,
+    metrics: &'a [Metric],
+}
+
+fn head(json: &mut Vec<u8>, shown: &Shown<'_>) -> io::Result<()> {
+    let Shown { view, profile, metrics } = *shown;
     write!(json, "{{\"schema\":{SCHEMA},\"view\":\"{}\",\n\"metrics\":[", view.kind.word())?;
     for (first, columns) in groups(metrics) {
         let metric = &metrics[first];
@@ -137,7 +146,8 @@ fn run(json: &mut Vec<u8>, info: &RunInfo) -> io::Result<()> {
     Ok(())
 }
 
-fn write_node(json: &mut Vec<u8>, view: &View, profile: &Profile, metrics: &[Metric], index: usize) -> io::Result<()> {
+fn write_node(json: &mut Vec<u8>, shown: &Shown<'_>, index: usize) -> io::Result<()> {
+    let Shown { view, profile, metrics } = *shown;
     let node = &view.nodes[index];
     let scope = &node.scope;
     let named = |json: &mut Vec<u8>, key: &[u8], name: Name| {

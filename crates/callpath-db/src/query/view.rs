@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::costs::Costs;
-use super::question::{Order, Query, ViewKind};
+use super::question::{Query, ViewKind};
 use super::regions::Regions;
 use super::reshape::Counted;
 use crate::metric::{Counts, fill_derived};
@@ -136,7 +136,7 @@ pub(super) fn emit(profile: &Profile, query: &Query, asked: Counted, costs: Cost
     // what is left out adds up self cost instead.
     let left_out = if query.view == ViewKind::Flat { &below } else { &costs.inclusive };
 
-    let ranks = query.order.map(|order| ranks(profile, query, order, tree, &costs));
+    let ranks = ranks(&profile.metrics, query, tree, &costs);
     let rank = |node: NodeId| ranks.as_ref().map_or_else(|| weight(node), |ranks| ranks[node.index()]);
 
     let mut nodes: Vec<ViewNode> = Vec::with_capacity(tree.len());
@@ -227,16 +227,16 @@ fn own_counts<'r>(kind: ViewKind, handed_out: HandedOut, inclusive: &'r Rows, ex
     }
 }
 
-/// For each node a number that is greater the further ahead of its siblings it stands.
-fn ranks(profile: &Profile, query: &Query, order: Order, tree: &Tree, costs: &Costs) -> Vec<u64> {
-    let metrics = &profile.metrics;
+/// For each node a number that is greater the further ahead of its siblings it stands. `None`: no order is asked for.
+fn ranks(metrics: &[Metric], query: &Query, tree: &Tree, costs: &Costs) -> Option<Vec<u64>> {
+    let order = query.order?;
     let mut rows = if order.by_self { costs.own_body.clone() } else { costs.inclusive.clone() };
     let own = own_counts(query.view, handed_out(query), &costs.inclusive, &costs.exclusive);
     let counts = Counts::of(metrics, own, tree.nodes().map(|node| tree.scope(node).kind));
     let totals = costs.inclusive.row(NodeId::ROOT.index()).to_vec();
     fill_derived(metrics, &mut [&mut rows], &totals, &counts);
     let rule = metrics.get(order.metric).map(Metric::rule);
-    (0..tree.len()).map(|node| rule.map_or(0, |rule| rule.rank(rows.get(node, order.metric)))).collect()
+    Some((0..tree.len()).map(|node| rule.map_or(0, |rule| rule.rank(rows.get(node, order.metric)))).collect())
 }
 
 /// So many of the processes or threads that were asked for one by one are shown, however little of the whole they are: of

@@ -6,6 +6,7 @@
 mod bases;
 mod build;
 mod children;
+mod columns;
 mod company;
 mod compare;
 mod confined;
