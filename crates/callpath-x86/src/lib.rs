@@ -38,6 +38,7 @@ pub mod idioms;
 pub mod inner_calls;
 pub mod input;
 mod instruction;
+pub mod listing;
 pub mod liveness;
 pub mod loops;
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //!
 //! Whatever comes from a program or its binaries is shown with control characters escaped.
 
+mod annotate;
 mod chain;
 mod diff;
 mod groups;
@@ -10,6 +11,7 @@ mod head;
 mod hot;
 mod label;
 mod levels;
+mod lines;
 mod options;
 mod outline;
 mod page;
@@ -29,6 +31,7 @@ use std::io::{BufWriter, Write};
 use callpath_db::{Profile, Regions, ViewKind};
 
 use crate::ViewError;
+pub use annotate::{AssemblyText, InstructionText, SourceText, annotate, annotate_assembly, annotate_json};
 pub use diff::{DiffTextOptions, diff};
 pub(crate) use label::whole_label;
 pub use options::TextOptions;

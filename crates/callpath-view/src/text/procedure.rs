@@ -1,16 +1,15 @@
 //! One procedure on a page: what it costs, who calls it, what it calls, and its lines.
 
-use std::collections::{HashMap, HashSet};
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 
-use callpath_db::{Name, Profile, Query, Recursion, Scope, ScopeKind, View, ViewKind};
+use callpath_db::{Profile, Scope, ScopeKind, ViewKind};
 
 use super::label::{label_among, module_label};
+use super::lines::{self, Lines, place};
 use super::options::TextOptions;
 use super::page::Page;
-use super::paint::{Ink, Paint};
-use super::printable::{columns, cut_end, printable};
-use super::quantity::{count, percent, value};
+use super::paint::Ink;
+use super::quantity::count;
 use super::views::Views;
 use super::{groups, head, hot, levels};
 use crate::ViewError;
@@ -20,9 +19,6 @@ const MOST_ROWS: usize = 40;
 
 /// Procedures that one name means: so many are named.
 const MOST_NAMED: usize = 5;
-
-/// Lines that are listed.
-const MOST_LINES: usize = 15;
 
 /// Writes the page of the procedures that `options.query.procedure` means. What they cost while one of them was active
 /// is the whole of each of its three parts.
@@ -38,15 +34,7 @@ pub fn procedure(profile: &Profile, options: &TextOptions, out: &mut dyn Write) 
     let callers = Views::within(profile, &mut of_callers)?;
     let mut of_callees = for_view(ViewKind::Context);
     let callees = Views::within(profile, &mut of_callees)?;
-    let query = Query {
-        recursion: Recursion::Full,
-        fold: vec![ScopeKind::Process, ScopeKind::Thread, ScopeKind::Loop, ScopeKind::SystemCall],
-        min_share: 0.0,
-        max_depth: None,
-        order: None,
-        ..of_callees.query.clone()
-    };
-    let lines = Lines::of(&profile.view(&query)?);
+    let lines = Lines::of(&profile.view(&lines::query(&of_callees.query))?);
 
     let page = Page { profile, options: &of_callees };
     let mut out = BufWriter::new(out);
@@ -80,193 +68,4 @@ pub fn procedure(profile: &Profile, options: &TextOptions, out: &mut dyn Write) 
     }
     out.flush()?;
     Ok(())
-}
-
-/// `file.c:33`
-fn place(profile: &Profile, file: Name, line: Option<u32>) -> String {
-    let file = printable(profile.strings.get(file));
-    let file = file.rsplit('/').next().unwrap_or_default();
-    line.map_or_else(|| file.to_owned(), |line| format!("{file}:{line}"))
-}
-
-/// What procedures cost by their lines.
-struct Lines {
-    /// The procedures, most costly first.
-    procedures: Vec<Scope>,
-    /// By line, the costliest first.
-    costs: Vec<(Line, LineCost)>,
-    /// The same of code without a known line.
-    unknown: LineCost,
-}
-
-/// A line of a procedure, or of what is inlined in it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Line {
-    file: Name,
-    line: u32,
-    /// The inlined procedure that it is a line of.
-    inlined: Option<Name>,
-}
-
-/// What lines cost, by metric 0.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-struct LineCost {
-    /// With what is called or inlined there, each sample once.
-    total: u64,
-    /// Without what is called there.
-    own: u64,
-}
-
-/// What a node is to the procedures.
-#[derive(Clone, Copy)]
-enum Place {
-    /// Neither one of the procedures nor in the body of one.
-    Elsewhere,
-    /// One of them, or inlined in one.
-    Body { inlined: Option<Name> },
-    /// A line of it.
-    At(Option<Line>),
-}
-
-impl Lines {
-    /// Of a view with lines and without loops whose first level are the procedures.
-    fn of(view: &View) -> Lines {
-        let key =
-            |scope: &Scope| (scope.name, scope.module, if scope.name == Name::EMPTY { scope.address } else { None });
-        let mut keys = HashSet::new();
-        let frames = view.children(0).map(|child| view.nodes[child].scope).filter(|scope| scope.kind.is_frame());
-        let procedures: Vec<Scope> = frames.filter(|scope| keys.insert(key(scope))).collect();
-        let is_one = |scope: &Scope| scope.kind.is_frame() && keys.contains(&key(scope));
-        let mut ends: Vec<usize> = (1..=view.nodes.len()).collect();
-        for node in (1..view.nodes.len()).rev() {
-            let above = view.nodes[node].parent.unwrap_or(0);
-            ends[above] = ends[above].max(ends[node]);
-        }
-        let mut costs: HashMap<Option<Line>, LineCost> = HashMap::new();
-        // A line counts once for all below it: up to which node it is active.
-        let mut active: HashMap<Option<Line>, usize> = HashMap::new();
-        let mut places: Vec<Place> = vec![Place::Elsewhere];
-        for node in 1..view.nodes.len() {
-            let scope = &view.nodes[node].scope;
-            let above = places[view.nodes[node].parent.unwrap_or(0)];
-            let line = |at: Option<(Name, u32)>, inlined| at.map(|(file, line)| Line { file, line, inlined });
-            let inside = match above {
-                Place::Elsewhere => None,
-                Place::Body { inlined } => Some(inlined),
-                Place::At(line) => Some(line.and_then(|line| line.inlined)),
-            };
-            let (place, at) = match (inside, scope.kind) {
-                _ if is_one(scope) => (Place::Body { inlined: None }, None),
-                (None, _) => (Place::Elsewhere, None),
-                (Some(inlined), ScopeKind::Line) => {
-                    let line = line(scope.file.zip(scope.line), inlined);
-                    (Place::At(line), Some(line))
-                }
-                (Some(inlined), ScopeKind::Inlined) => {
-                    let line = line(scope.call_site.map(|site| (site.file, site.line)), inlined);
-                    (Place::Body { inlined: Some(scope.name) }, Some(line))
-                }
-                // Called from a line that is known where the line is above it.
-                (Some(_), _) => (Place::Elsewhere, matches!(above, Place::Body { .. }).then_some(None)),
-            };
-            places.push(place);
-            let own = view.exclusive(node).get(0);
-            if let Some(at) = at {
-                let until = active.entry(at).or_default();
-                let is_counted = node >= *until;
-                *until = (*until).max(ends[node]);
-                let cost = costs.entry(at).or_default();
-                if is_counted {
-                    cost.total = cost.total.saturating_add(view.inclusive(node).get(0));
-                }
-            }
-            // What has a line has its cost there.
-            let of = match place {
-                Place::At(line) => line,
-                Place::Body { .. } if own > 0 => None,
-                _ => continue,
-            };
-            let cost = costs.entry(of).or_default();
-            cost.own = cost.own.saturating_add(own);
-            if matches!(place, Place::Body { .. }) && node >= active.get(&None).copied().unwrap_or(0) {
-                cost.total = cost.total.saturating_add(own);
-            }
-        }
-        let unknown = costs.remove(&None).unwrap_or_default();
-        let mut costs: Vec<_> = costs.into_iter().filter_map(|(line, costs)| Some((line?, costs))).collect();
-        costs.sort_by(|a, b| (b.1.total, b.1.own).cmp(&(a.1.total, a.1.own)).then(a.0.cmp(&b.0)));
-        Lines { procedures, costs, unknown }
-    }
-
-    fn write(&self, page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
-        let Page { profile, options } = page;
-        writeln!(out, "\n{}", page.ink(Ink::Bold, &format!("Lines by {}", page.metric_name())))?;
-        if self.costs.is_empty() {
-            return writeln!(out, "No line is known: there is no debug information (compile with -g).");
-        }
-        let total = profile.view(&Query { max_depth: Some(1), ..options.query.clone() });
-        let total = total.map_or(0, |view| view.inclusive(0).get(0));
-        let unit = profile.metrics.first().map_or("", |metric| &metric.unit);
-        let heading = format!("{:>6} {:>9}  {:>6}  line", "total", page.cost_heading(), "self");
-        writeln!(out, "{}", page.ink(Ink::Bold, &heading))?;
-        let mut row = |LineCost { total: inclusive, own }: LineCost, label: &str| {
-            let share = page.ink(Paint::heat(inclusive, total), &format!("{:>6}", percent(inclusive, total)));
-            let own = if own > 0 { percent(own, total) } else { String::new() };
-            writeln!(out, "{share} {:>9}  {own:>6}  {label}", value(inclusive, unit))
-        };
-        for (line, cost) in self.costs.iter().take(MOST_LINES) {
-            let inlined = line.inlined.map(|name| format!("  in {} (inlined)", printable(profile.strings.get(name))));
-            let label = format!("{}{}", place(profile, line.file, Some(line.line)), inlined.unwrap_or_default());
-            row(*cost, &cut_end(&label, options.width.saturating_sub(columns(&heading) - 4)))?;
-        }
-        // Of lines that are active together, the total counts more than once: what is left out has only its own cost.
-        let rest = self.costs.get(MOST_LINES..).unwrap_or_default();
-        if !rest.is_empty() {
-            let own = rest.iter().fold(0u64, |sum, (_, cost)| sum.saturating_add(cost.own));
-            row(
-                LineCost { total: own, own },
-                &page.ink(Ink::Dim, &count(rest.len() as u64, "more line", "more lines")),
-            )?;
-        }
-        if self.unknown != LineCost::default() {
-            row(self.unknown, &page.ink(Ink::Dim, "no known line"))?;
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use callpath_db::{CallSite, Metric, NodeId};
-
-    use super::*;
-
-    /// A recursive procedure with another inlined in it: a line counts once for each sample, at whatever depth, and what is
-    /// inlined has the cost of its own lines.
-    #[test]
-    fn a_line_of_a_recursive_procedure_counts_once() {
-        let mut profile = Profile::new(vec![Metric::sum("cost", "count")]);
-        let [walk, file, inner] = ["walk", "a.c", "inner"].map(|name| profile.strings.intern(name));
-        let procedure = Scope { file: Some(file), ..Scope::new(ScopeKind::Procedure, walk) };
-        let line = |line| Scope { file: Some(file), line: Some(line), ..Scope::new(ScopeKind::Line, Name::EMPTY) };
-        let call_site = Some(CallSite { file, line: 30 });
-        let inlined = Scope { call_site, line: Some(5), file: Some(file), ..Scope::new(ScopeKind::Inlined, inner) };
-        let mut node = NodeId::ROOT;
-        for depth in 0..5 {
-            node = profile.tree.child(node, procedure);
-            let leaf = profile.tree.child(node, line(16));
-            profile.tree.add(leaf, &[10]);
-            let inside = profile.tree.child(node, inlined);
-            let leaf = profile.tree.child(inside, line(6));
-            profile.tree.add(leaf, &[depth]);
-            node = profile.tree.child(node, line(17));
-        }
-        let query = Query { procedure: Some("walk".into()), fold: vec![ScopeKind::Loop], ..Query::default() };
-        let lines = Lines::of(&profile.view(&query).expect("a view"));
-        let costs: Vec<_> = lines.costs.iter().map(|(line, cost)| (line.line, cost.total, cost.own)).collect();
-        // Line 17 calls all but the outermost activation's lines.
-        assert_eq!(costs, [(16, 50, 50), (17, 50, 0), (6, 10, 10), (30, 10, 0)]);
-        assert!(lines.unknown == LineCost::default());
-        assert!(lines.costs.iter().all(|(line, _)| line.inlined == (line.line == 6).then_some(inner)));
-    }
 }

@@ -1,5 +1,6 @@
 //! The subcommands.
 
+mod annotate;
 mod code;
 mod compare;
 mod debug;
@@ -33,6 +34,8 @@ pub(crate) enum Command {
     List(list::Arguments),
     /// Show what a recording measured
     Report(report::Arguments),
+    /// Show a procedure's source, by line with what each costs
+    Annotate(annotate::Arguments),
     /// Add up measurements in one file, a database
     Merge(merge::Arguments),
     /// Show what changed between two sides of runs, and whether it is more than noise
@@ -58,6 +61,7 @@ impl Command {
             Command::Record(arguments) => record::run(&arguments),
             Command::List(arguments) => list::run(&arguments),
             Command::Report(arguments) => report::run(&arguments),
+            Command::Annotate(arguments) => annotate::run(&arguments),
             Command::Merge(arguments) => merge::run(&arguments),
             Command::Diff(arguments) => diff::run(&arguments),
             Command::Compare(arguments) => compare::run(&arguments),

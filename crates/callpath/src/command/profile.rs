@@ -23,7 +23,7 @@ pub(crate) fn load(directory: Option<&Path>) -> anyhow::Result<Profile> {
         Some(pack) => attribute_packed(&measurement, &pack).map_err(|e| of_pack(&e))?,
         None => {
             let mut progress = Progress::new("reading modules");
-            attribute(&measurement, &options(), &mut |done, of| progress.step(done, of))
+            attribute(&measurement, &analysis_options(), &mut |done, of| progress.step(done, of))
         }
     };
     checked(&measurement, profile)
@@ -41,7 +41,7 @@ pub(crate) fn load_and_pack(directory: Option<&Path>) -> anyhow::Result<(Profile
         );
     }
     let mut progress = Progress::new("reading modules");
-    let found = attribute_and_pack(&measurement, &options(), &mut |done, of| progress.step(done, of));
+    let found = attribute_and_pack(&measurement, &analysis_options(), &mut |done, of| progress.step(done, of));
     let Packed { profile, pack, unusable } = found;
     let profile = checked(&measurement, profile)?;
     if profile.info.exit.is_none() {
@@ -62,7 +62,8 @@ pub(crate) fn load_and_pack(directory: Option<&Path>) -> anyhow::Result<(Profile
     Ok((profile, format!("packed: {path} ({bytes} bytes) has what reports need of the program's files{lacks}")))
 }
 
-fn read(directory: Option<&Path>) -> anyhow::Result<Measurement> {
+/// A measurement, the newest one here if none is named.
+pub(crate) fn read(directory: Option<&Path>) -> anyhow::Result<Measurement> {
     let found;
     let directory = match directory {
         Some(directory) => directory,
@@ -76,7 +77,8 @@ fn read(directory: Option<&Path>) -> anyhow::Result<Measurement> {
     Ok(measurement)
 }
 
-fn options() -> AttributeOptions {
+/// How files of code are found and analysed.
+pub(crate) fn analysis_options() -> AttributeOptions {
     AttributeOptions {
         debug_roots: surroundings::debug_roots(),
         vdso: callpath_target::own_vdso(),

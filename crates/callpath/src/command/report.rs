@@ -103,7 +103,7 @@ fn levels(typed: &str) -> Result<usize, &'static str> {
     typed.parse().ok().filter(|levels| *levels > 0).ok_or("must be 1 or more")
 }
 
-fn columns(typed: &str) -> Result<usize, &'static str> {
+pub(super) fn columns(typed: &str) -> Result<usize, &'static str> {
     typed.parse().ok().filter(|columns| *columns >= surroundings::LEAST_COLUMNS).ok_or("must be 40 or more")
 }
 

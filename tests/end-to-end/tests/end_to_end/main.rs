@@ -3,6 +3,7 @@
 //!
 //! Everything is in one executable, so that each program is compiled once.
 
+mod annotate;
 mod bases;
 mod build;
 mod children;
