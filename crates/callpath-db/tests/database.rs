@@ -4,23 +4,13 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use callpath_db::database::{Database, DatabaseError, Source, merge};
 use callpath_db::{Metric, NodeId, Profile, Query, ScopeKind, ViewKind};
-use support::{Random, Sample, add, profile_of, random_samples};
+use support::{InMemory, Random, Sample, add, encoded, loaded, merged, profile_of, random_samples};
 
 const ROUNDS: u64 = 300;
-
-struct InMemory(Vec<u8>);
-
-impl Source for InMemory {
-    type Error = DatabaseError;
-
-    fn open(&self) -> Result<Database, DatabaseError> {
-        Database::of_bytes(self.0.clone(), Path::new("input"))
-    }
-}
 
 struct InFile(PathBuf);
 
@@ -30,20 +20,6 @@ impl Source for InFile {
     fn open(&self) -> Result<Database, DatabaseError> {
         Database::open(&self.0)
     }
-}
-
-fn encoded(profile: &Profile) -> InMemory {
-    InMemory(profile.to_database().expect("a database"))
-}
-
-fn merged(directory: &Path, parts: &[InMemory]) -> InMemory {
-    let path = directory.join(format!("merged-{}", std::fs::read_dir(directory).expect("a directory").count()));
-    merge(parts, &path, |_| {}).expect("a merge");
-    InMemory(std::fs::read(&path).expect("the merged database"))
-}
-
-fn loaded(database: &InMemory) -> Profile {
-    database.open().and_then(|database| database.to_profile()).expect("a profile")
 }
 
 /// Every path with a cost, over all runs, processes and threads of one name, with its values by metric.
@@ -98,7 +74,6 @@ fn what_goes_in_comes_out() {
 
 #[test]
 fn merging_is_associative_to_the_byte_and_loses_nothing() {
-    let directory = tempfile::tempdir().expect("a directory");
     for_random_samples(|random, samples| {
         let mut parts = [Vec::new(), Vec::new(), Vec::new()];
         for sample in samples {
@@ -118,9 +93,9 @@ fn merging_is_associative_to_the_byte_and_loses_nothing() {
             }
             encoded(&profile)
         };
-        let flat = merged(directory.path(), &[of(0), of(1), of(2)]);
-        let left = merged(directory.path(), &[merged(directory.path(), &[of(0), of(1)]), of(2)]);
-        let right = merged(directory.path(), &[of(0), merged(directory.path(), &[of(1), of(2)])]);
+        let flat = merged(&[of(0), of(1), of(2)]);
+        let left = merged(&[merged(&[of(0), of(1)]), of(2)]);
+        let right = merged(&[of(0), merged(&[of(1), of(2)])]);
         assert_eq!(left.0, flat.0);
         assert_eq!(right.0, flat.0);
         let mut sum = BTreeMap::new();
@@ -133,9 +108,26 @@ fn merging_is_associative_to_the_byte_and_loses_nothing() {
             }
         }
         assert_eq!(content(&loaded(&flat)), sum);
-        let other_order = merged(directory.path(), &[of(2), of(0), of(1)]);
+        let other_order = merged(&[of(2), of(0), of(1)]);
         assert_eq!(content(&loaded(&other_order)), sum);
         assert_eq!(loaded(&flat).process_count(), (0..3).map(|part| loaded(&of(part)).process_count()).sum::<usize>());
+    });
+}
+
+#[test]
+fn metrics_of_one_side_only_become_columns() {
+    for_random_samples(|_, samples| {
+        let whole = profile_of(samples);
+        let mut other = Profile::new(vec![Metric::sum("faults", "count"), whole.metrics[1].clone()]);
+        for (path, cost) in samples {
+            let path: Vec<&str> = path.iter().map(String::as_str).collect();
+            add(&mut other, &path, &[7, *cost + 1]);
+        }
+        let both = loaded(&merged(&[encoded(&whole), encoded(&other)]));
+        let view = both.view(&Query::default()).expect("an answer");
+        let (total, peak) = (samples.iter().map(|(_, cost)| cost).sum(), samples.iter().map(|(_, cost)| *cost).max());
+        assert_eq!(both.metrics.len(), 3);
+        assert_eq!(view.inclusive(0), [total, peak.unwrap_or(0) + 1, 7 * samples.len() as u64]);
     });
 }
 

@@ -3,7 +3,7 @@
 use std::io::{BufReader, Write};
 use std::path::PathBuf;
 
-use callpath_db::MetricSource;
+use callpath_db::{ContextSum, MetricSource};
 use callpath_format::recipe::Packed;
 use callpath_format::table::{RecipeId, Table};
 use callpath_tables::SnapshotError;
@@ -92,19 +92,19 @@ fn options(no_cfi: bool) -> RecipeOptions {
 
 /// Prints all contexts, those without a cost of their own, too. Tabs separate the columns.
 fn contexts(measurements: &[PathBuf]) -> Outcome {
-    let mut profile = load(measurements.first().map(PathBuf::as_path))?;
-    for other in measurements.get(1..).unwrap_or_default() {
-        profile.merge(&load(Some(other))?);
+    let mut sum = ContextSum::default();
+    for measurement in measurements {
+        sum.add(&load(Some(measurement))?);
     }
     let mut out = output::stdout();
     // Computed metrics are not costs of a context.
     let columns: Vec<usize> =
-        (0..profile.metrics.len()).filter(|column| profile.metrics[*column].source != MetricSource::Computed).collect();
-    let names: Vec<&str> = columns.iter().map(|column| profile.metrics[*column].name.as_str()).collect();
+        (0..sum.metrics.len()).filter(|column| sum.metrics[*column].source != MetricSource::Computed).collect();
+    let names: Vec<&str> = columns.iter().map(|column| sum.metrics[*column].name.as_str()).collect();
     writeln!(out, "id\tcaller\toffset\tmodule\t{}", names.join("\t"))?;
-    for (context, values) in profile.contexts.iter() {
+    for (context, values) in sum.contexts.iter() {
         let (id, caller, offset) = (context.id.0, context.parent.0, context.offset);
-        write!(out, "{id:016x}\t{caller:016x}\t{offset:#x}\t{}", printable(profile.strings.get(context.module)))?;
+        write!(out, "{id:016x}\t{caller:016x}\t{offset:#x}\t{}", printable(sum.strings.get(context.module)))?;
         columns.iter().try_for_each(|column| write!(out, "\t{}", values[*column]))?;
         writeln!(out)?;
     }
