@@ -4,11 +4,11 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use callpath_db::database::{Database, DatabaseError, Source, merge};
 use callpath_db::{Metric, NodeId, Profile, Query, ScopeKind, ViewKind};
-use support::{InMemory, Random, Sample, add, encoded, loaded, merged, profile_of, random_samples};
+use support::{Random, Sample, add, encoded, loaded, merged, profile_of, random_samples};
 
 const ROUNDS: u64 = 300;
 
@@ -168,4 +168,24 @@ fn nothing_is_overwritten_and_nothing_half_remains() {
     let missing = [InFile(one), InFile(directory.path().join("none"))];
     assert!(matches!(merge(&missing, &directory.path().join("b"), |_| {}), Err(DatabaseError::Read { .. })));
     assert_eq!(there(), 2);
+}
+
+/// Another database each time.
+struct Changing(std::cell::Cell<u64>);
+
+impl Source for Changing {
+    type Error = DatabaseError;
+
+    fn open(&self) -> Result<Database, DatabaseError> {
+        self.0.set(self.0.get() + 1);
+        encoded(&support::profile(&format!("main > f = {}", self.0.get()))).open()
+    }
+}
+
+#[test]
+fn an_input_that_is_another_when_it_is_read_again_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let all = directory.path().join("all");
+    assert!(matches!(merge(&[Changing(0.into())], &all, |_| {}), Err(DatabaseError::Changed { .. })));
+    assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 0);
 }
