@@ -21,10 +21,10 @@ const SCHEMA: u32 = 1;
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Measurement directories and databases; an input that is named twice counts twice
-    #[arg(required = true, value_name = "INPUT", value_hint = clap::ValueHint::AnyPath)]
+    #[arg(required = true, value_name = "INPUT")]
     inputs: Vec<PathBuf>,
     /// The database to write, a new file; every command that reads a measurement reads it, too
-    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Print what was merged as JSON (docs/formats.md)
     #[arg(long)]
