@@ -17,6 +17,7 @@ mod map;
 mod merge;
 mod new_file;
 mod scope_record;
+mod statistics;
 mod union;
 mod write;
 
@@ -33,6 +34,7 @@ use layout::{HEADER_BYTES, Section, SectionKind, u32_at, u64_at};
 use map::Bytes;
 pub(crate) use merge::columns_for;
 pub use merge::{Merged, Source, merge};
+pub use statistics::{Statistics, StatisticsQuery, StatisticsRow, StatisticsTree};
 
 use crate::Scope;
 
