@@ -1,7 +1,7 @@
 //! Merging: any number of databases into one. Memory is bounded by the tree and one input, not by the number of inputs: the inputs
 //! are read twice, first their contexts, then their values.
 
-use std::io::BufWriter;
+use std::io::{BufWriter, Cursor, Seek, Write};
 use std::path::Path;
 
 use callpath_schema::Metric;
@@ -45,7 +45,6 @@ pub struct Merged {
 /// Associative, also in what the file's bytes are; commutative but for the order of runs, profiles and metrics.
 /// `progress`: steps done, of two for each source.
 pub fn merge<S: Source>(sources: &[S], path: &Path, mut progress: impl FnMut(usize)) -> Result<Merged, S::Error> {
-    let failed = |source| DatabaseError::of_writing(path, source);
     // Before hours of reading, too.
     let new = NewFile::create(path)?;
     let mut union = Union::new();
@@ -62,31 +61,72 @@ pub fn merge<S: Source>(sources: &[S], path: &Path, mut progress: impl FnMut(usi
     }
     union.check()?;
     let order = union.order();
-    let mut assembly =
-        Assembly::new(BufWriter::with_capacity(1 << 20, new.file()), metrics.clone(), union.len()).map_err(failed)?;
-    let (mut first_run, mut profiles, mut facts) = (0, 0, 0);
+    let out = BufWriter::with_capacity(1 << 20, new.file());
+    let mut output = Output::begin(path, out, metrics, union.len())?;
     for (number, source) in sources.iter().enumerate() {
         let database = source.open()?;
         if database.fingerprint() != seen[number] {
             return Err(database.changed().into());
         }
-        let places = places(&union, &order, &database)?;
-        let columns = columns_for(&mut metrics, database.metrics());
-        for profile in database.profiles() {
-            let values = moved(database.values(profile)?, &places, &columns);
-            let member = Member { run: profile.member.run + first_run, ..profile.member.clone() };
-            assembly.profile(member, &values).map_err(failed)?;
-        }
-        first_run += database.runs().len() as u32;
-        profiles += database.profiles().len();
-        facts += database.facts();
+        output.add(&database, &places(&union, &order, &database)?)?;
         progress(sources.len() + number);
     }
-    let (count, contexts) = (runs.len(), union.len());
-    let file = assembly.finish(&union, &order, runs).map_err(failed)?;
-    drop(file);
+    let (contexts, profiles, facts, count) = (union.len(), output.profiles, output.facts, runs.len());
+    drop(output.finish(&union, &order, runs)?);
     let len_bytes = new.finish()?;
     Ok(Merged { runs: count, profiles, contexts, facts, len_bytes })
+}
+
+/// For a fuzzer: a database merged with itself, without a file.
+pub(super) fn merged_in_memory(database: &Database) -> Result<(), DatabaseError> {
+    let mut union = Union::new();
+    join(&mut union, database)?;
+    join(&mut union, database)?;
+    let order = union.order();
+    let mut output =
+        Output::begin(Path::new("memory"), Cursor::new(Vec::new()), database.metrics().to_vec(), union.len())?;
+    output.add(database, &places(&union, &order, database)?)?;
+    output.add(database, &places(&union, &order, database)?)?;
+    output.finish(&union, &order, database.runs().to_vec()).map(drop)
+}
+
+/// A database that is written, profile by profile.
+struct Output<'a, W: Write + Seek> {
+    /// For errors.
+    path: &'a Path,
+    assembly: Assembly<W>,
+    metrics: Vec<Metric>,
+    runs: u32,
+    profiles: usize,
+    facts: u64,
+}
+
+impl<'a, W: Write + Seek> Output<'a, W> {
+    fn begin(path: &'a Path, out: W, metrics: Vec<Metric>, contexts: usize) -> Result<Self, DatabaseError> {
+        let assembly = Assembly::new(out, metrics.clone(), contexts);
+        let assembly = assembly.map_err(|source| DatabaseError::of_writing(path, source))?;
+        Ok(Output { path, assembly, metrics, runs: 0, profiles: 0, facts: 0 })
+    }
+
+    /// Adds the profiles of a database whose contexts have these places.
+    fn add(&mut self, database: &Database, places: &[u32]) -> Result<(), DatabaseError> {
+        let columns = columns_for(&mut self.metrics, database.metrics());
+        for profile in database.profiles() {
+            let values = moved(database.values(profile)?, places, &columns);
+            let member = Member { run: profile.member.run + self.runs, ..profile.member.clone() };
+            let written = self.assembly.profile(member, &values);
+            written.map_err(|source| DatabaseError::of_writing(self.path, source))?;
+        }
+        self.runs += database.runs().len() as u32;
+        self.profiles += database.profiles().len();
+        self.facts += database.facts();
+        Ok(())
+    }
+
+    fn finish(self, union: &Union, order: &Order, runs: Vec<Run>) -> Result<W, DatabaseError> {
+        let finished = self.assembly.finish(union, order, runs);
+        finished.map_err(|source| DatabaseError::of_writing(self.path, source))
+    }
 }
 
 /// For each of `theirs` the column among `all`, made where there is none. The second of two equal metrics is the second

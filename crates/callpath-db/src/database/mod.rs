@@ -64,6 +64,11 @@ pub fn fuzz_database(bytes: &[u8]) {
         drop(profile.view(&crate::Query { view, ..crate::Query::default() }));
     }
     drop(profile.to_database());
+    drop(merge::merged_in_memory(&database));
+    for metric in 0..database.metrics().len().min(4) {
+        let query = StatisticsQuery { metric, min_share: 0.0, max_depth: 8, fold: vec![crate::ScopeKind::Line] };
+        drop(database.statistics_tree(&query));
+    }
 }
 
 /// Whether a file begins as a database does, of whatever version.

@@ -184,8 +184,9 @@ fn unwind(options: &RecipeOptions, json: bool) -> Outcome {
     if json {
         let mut lines = Lines::begin(json, "unwind", "snapshots")?;
         for line in String::from_utf8_lossy(&text).lines() {
-            let addresses: Vec<&str> = line.split_whitespace().collect();
-            lines.line(String::new, || json!(addresses))?;
+            let (id, addresses) = line.split_once(' ').unwrap_or((line, ""));
+            let addresses: Vec<&str> = addresses.split_whitespace().collect();
+            lines.line(String::new, || json!({"id": id, "return_addresses": addresses}))?;
         }
         lines.end()?;
     }
