@@ -4,8 +4,9 @@
 use callpath_schema::{ContextId, Rule};
 use rustc_hash::FxHashMap;
 
+use crate::database::columns_for;
 use crate::rows::{Moves, Row, Rows};
-use crate::{Metric, Name};
+use crate::{Metric, Name, Profile, Strings};
 
 /// A frame in its calling context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,17 +61,6 @@ impl Contexts {
         self.contexts.iter().enumerate().map(|(at, context)| (context, self.own.row(at)))
     }
 
-    /// Adds those of another profile, whose modules' names `adopt` turns into names of this one.
-    /// `columns`: for each of its metrics the one here.
-    pub(crate) fn merge(&mut self, other: &Contexts, columns: &[usize], mut adopt: impl FnMut(Name) -> Name) {
-        let mut moves = Moves::with_capacity(other.contexts.len());
-        for (there, context) in other.contexts.iter().enumerate() {
-            self.enter(Context { module: adopt(context.module), ..*context });
-            moves.extend(self.index.get(&context.id).map(|here| (there as u32, *here)));
-        }
-        self.own.take_over(&other.own, columns.iter().copied(), &moves);
-    }
-
     /// Puts the columns in another order.
     pub(crate) fn reorder(&mut self, order: &[usize]) {
         self.own.reorder(order);
@@ -79,5 +69,39 @@ impl Contexts {
     /// Adds columns of zeros on the right.
     pub(crate) fn widen(&mut self, added: &[Rule]) {
         self.own.widen(added);
+    }
+}
+
+/// The calling contexts of any number of profiles, added up by id.
+#[derive(Debug)]
+pub struct ContextSum {
+    /// The columns: those of all profiles.
+    pub metrics: Vec<Metric>,
+    /// The strings that modules' names are of.
+    pub strings: Strings,
+    /// The contexts.
+    pub contexts: Contexts,
+}
+
+impl Default for ContextSum {
+    fn default() -> Self {
+        ContextSum { metrics: Vec::new(), strings: Strings::default(), contexts: Contexts::new(&[]) }
+    }
+}
+
+impl ContextSum {
+    /// Adds those of a profile. A metric is the same when all that is said of it is equal; others become columns of their own.
+    pub fn add(&mut self, profile: &Profile) {
+        let mine = self.metrics.len();
+        let columns = columns_for(&mut self.metrics, &profile.metrics);
+        let added: Vec<Rule> = self.metrics[mine..].iter().map(Metric::rule).collect();
+        self.contexts.widen(&added);
+        let mut moves = Moves::with_capacity(profile.contexts.contexts.len());
+        for (there, context) in profile.contexts.contexts.iter().enumerate() {
+            let module = self.strings.intern(profile.strings.get(context.module));
+            self.contexts.enter(Context { module, ..*context });
+            moves.extend(self.contexts.index.get(&context.id).map(|here| (there as u32, *here)));
+        }
+        self.contexts.own.take_over(&profile.contexts.own, columns, &moves);
     }
 }

@@ -30,7 +30,7 @@ pub use callpath_schema::{
     ContextId, Expression, Formula, Metric, MetricId, MetricKind, MetricSource, MetricType, Value,
 };
 pub use columns::ColumnError;
-pub use contexts::{Context, Contexts};
+pub use contexts::{Context, ContextSum, Contexts};
 pub use name::{Name, Strings};
 pub use pattern::{kind_of_name, matches_glob, nearest};
 pub use profile::Profile;

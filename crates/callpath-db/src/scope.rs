@@ -45,68 +45,50 @@ pub enum ScopeKind {
 }
 
 impl ScopeKind {
+    /// Every kind with the word of the JSON schema. A kind's place is its number in files, the same for ever: a new one goes
+    /// to the end.
+    const ALL: [(ScopeKind, &str); 15] = [
+        (ScopeKind::Root, "root"),
+        (ScopeKind::Process, "process"),
+        (ScopeKind::Rank, "rank"),
+        (ScopeKind::Thread, "thread"),
+        (ScopeKind::Partial, "partial"),
+        (ScopeKind::Truncated, "truncated"),
+        (ScopeKind::Gap, "gap"),
+        (ScopeKind::Module, "module"),
+        (ScopeKind::File, "file"),
+        (ScopeKind::Procedure, "procedure"),
+        (ScopeKind::Inlined, "inlined"),
+        (ScopeKind::Loop, "loop"),
+        (ScopeKind::Line, "line"),
+        (ScopeKind::SystemCall, "system_call"),
+        (ScopeKind::Pruned, "pruned"),
+    ];
+
     /// The word of the JSON schema.
     pub fn word(self) -> &'static str {
-        match self {
-            ScopeKind::Root => "root",
-            ScopeKind::Process => "process",
-            ScopeKind::Rank => "rank",
-            ScopeKind::Thread => "thread",
-            ScopeKind::Partial => "partial",
-            ScopeKind::Truncated => "truncated",
-            ScopeKind::Gap => "gap",
-            ScopeKind::Module => "module",
-            ScopeKind::File => "file",
-            ScopeKind::Procedure => "procedure",
-            ScopeKind::Inlined => "inlined",
-            ScopeKind::Loop => "loop",
-            ScopeKind::Line => "line",
-            ScopeKind::SystemCall => "system_call",
-            ScopeKind::Pruned => "pruned",
-        }
+        Self::ALL[self as usize].1
     }
 
-    /// Its number in files, the same for ever.
+    /// Its number in files.
     pub(crate) fn number(self) -> u8 {
-        match self {
-            ScopeKind::Root => 0,
-            ScopeKind::Process => 1,
-            ScopeKind::Rank => 2,
-            ScopeKind::Thread => 3,
-            ScopeKind::Partial => 4,
-            ScopeKind::Truncated => 5,
-            ScopeKind::Gap => 6,
-            ScopeKind::Module => 7,
-            ScopeKind::File => 8,
-            ScopeKind::Procedure => 9,
-            ScopeKind::Inlined => 10,
-            ScopeKind::Loop => 11,
-            ScopeKind::Line => 12,
-            ScopeKind::SystemCall => 13,
-            ScopeKind::Pruned => 14,
-        }
+        self as u8
     }
 
     /// The kind with this number; `None`: there is none.
     pub(crate) fn from_number(number: u32) -> Option<ScopeKind> {
-        const KINDS: [ScopeKind; 15] = [
-            ScopeKind::Root,
-            ScopeKind::Process,
-            ScopeKind::Rank,
-            ScopeKind::Thread,
-            ScopeKind::Partial,
-            ScopeKind::Truncated,
-            ScopeKind::Gap,
-            ScopeKind::Module,
-            ScopeKind::File,
-            ScopeKind::Procedure,
-            ScopeKind::Inlined,
-            ScopeKind::Loop,
-            ScopeKind::Line,
-            ScopeKind::SystemCall,
-            ScopeKind::Pruned,
-        ];
-        KINDS.into_iter().find(|kind| u32::from(kind.number()) == number)
+        Self::ALL.get(usize::try_from(number).ok()?).map(|(kind, _)| *kind)
+    }
+
+    const fn numbers_are_places() -> bool {
+        let mut at = 0;
+        while at < Self::ALL.len() {
+            if Self::ALL[at].0 as usize != at {
+                return false;
+            }
+            at += 1;
+        }
+        true
     }
 
     /// Whether it is a call: a procedure, or one that was inlined.
@@ -119,6 +101,8 @@ impl ScopeKind {
         matches!(self, ScopeKind::Loop | ScopeKind::Line)
     }
 }
+
+const _: () = assert!(ScopeKind::numbers_are_places());
 
 /// A location in the source from which a call was made.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -108,13 +108,7 @@ impl Tree {
         self.own.add(node.index(), metric, value);
     }
 
-    /// Combines costs of another tree's nodes with those of nodes here, in order.
-    /// `columns`: for each of its metrics the one here.
-    pub(crate) fn take_over(&mut self, from: &Rows, columns: impl IntoIterator<Item = usize>, moves: &[(u32, u32)]) {
-        self.own.take_over(from, columns, moves);
-    }
-
-    /// The same of a tree with the same metrics.
+    /// Combines costs of the nodes of a tree with the same metrics with those of nodes here, in order.
     pub(crate) fn take(&mut self, from: &Rows, moves: &[(u32, u32)]) {
         self.own.take(from, moves);
     }

@@ -6,21 +6,11 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use callpath_db::database::{Database, DatabaseError, Source, merge};
-use callpath_db::{Metric, NodeId, Profile, Query, ScopeKind, ViewKind};
-use support::{Random, Sample, add, profile_of, random_samples};
+use callpath_db::database::{Database, DatabaseError, Source, Statistics, StatisticsQuery, merge};
+use callpath_db::{Metric, MetricType, NodeId, Profile, Query, ScopeKind, Value, ViewKind};
+use support::{Random, Sample, add, encoded, loaded, merged, profile_of, random_samples};
 
 const ROUNDS: u64 = 300;
-
-struct InMemory(Vec<u8>);
-
-impl Source for InMemory {
-    type Error = DatabaseError;
-
-    fn open(&self) -> Result<Database, DatabaseError> {
-        Database::of_bytes(self.0.clone(), Path::new("input"))
-    }
-}
 
 struct InFile(PathBuf);
 
@@ -30,20 +20,6 @@ impl Source for InFile {
     fn open(&self) -> Result<Database, DatabaseError> {
         Database::open(&self.0)
     }
-}
-
-fn encoded(profile: &Profile) -> InMemory {
-    InMemory(profile.to_database().expect("a database"))
-}
-
-fn merged(directory: &Path, parts: &[InMemory]) -> InMemory {
-    let path = directory.join(format!("merged-{}", std::fs::read_dir(directory).expect("a directory").count()));
-    merge(parts, &path, |_| {}).expect("a merge");
-    InMemory(std::fs::read(&path).expect("the merged database"))
-}
-
-fn loaded(database: &InMemory) -> Profile {
-    database.open().and_then(|database| database.to_profile()).expect("a profile")
 }
 
 /// Every path with a cost, over all runs, processes and threads of one name, with its values by metric.
@@ -98,7 +74,6 @@ fn what_goes_in_comes_out() {
 
 #[test]
 fn merging_is_associative_to_the_byte_and_loses_nothing() {
-    let directory = tempfile::tempdir().expect("a directory");
     for_random_samples(|random, samples| {
         let mut parts = [Vec::new(), Vec::new(), Vec::new()];
         for sample in samples {
@@ -118,9 +93,9 @@ fn merging_is_associative_to_the_byte_and_loses_nothing() {
             }
             encoded(&profile)
         };
-        let flat = merged(directory.path(), &[of(0), of(1), of(2)]);
-        let left = merged(directory.path(), &[merged(directory.path(), &[of(0), of(1)]), of(2)]);
-        let right = merged(directory.path(), &[of(0), merged(directory.path(), &[of(1), of(2)])]);
+        let flat = merged(&[of(0), of(1), of(2)]);
+        let left = merged(&[merged(&[of(0), of(1)]), of(2)]);
+        let right = merged(&[of(0), merged(&[of(1), of(2)])]);
         assert_eq!(left.0, flat.0);
         assert_eq!(right.0, flat.0);
         let mut sum = BTreeMap::new();
@@ -133,9 +108,26 @@ fn merging_is_associative_to_the_byte_and_loses_nothing() {
             }
         }
         assert_eq!(content(&loaded(&flat)), sum);
-        let other_order = merged(directory.path(), &[of(2), of(0), of(1)]);
+        let other_order = merged(&[of(2), of(0), of(1)]);
         assert_eq!(content(&loaded(&other_order)), sum);
         assert_eq!(loaded(&flat).process_count(), (0..3).map(|part| loaded(&of(part)).process_count()).sum::<usize>());
+    });
+}
+
+#[test]
+fn metrics_of_one_side_only_become_columns() {
+    for_random_samples(|_, samples| {
+        let whole = profile_of(samples);
+        let mut other = Profile::new(vec![Metric::sum("faults", "count"), whole.metrics[1].clone()]);
+        for (path, cost) in samples {
+            let path: Vec<&str> = path.iter().map(String::as_str).collect();
+            add(&mut other, &path, &[7, *cost + 1]);
+        }
+        let both = loaded(&merged(&[encoded(&whole), encoded(&other)]));
+        let view = both.view(&Query::default()).expect("an answer");
+        let (total, peak) = (samples.iter().map(|(_, cost)| cost).sum(), samples.iter().map(|(_, cost)| *cost).max());
+        assert_eq!(both.metrics.len(), 3);
+        assert_eq!(view.inclusive(0), [total, peak.unwrap_or(0) + 1, 7 * samples.len() as u64]);
     });
 }
 
@@ -176,4 +168,109 @@ fn nothing_is_overwritten_and_nothing_half_remains() {
     let missing = [InFile(one), InFile(directory.path().join("none"))];
     assert!(matches!(merge(&missing, &directory.path().join("b"), |_| {}), Err(DatabaseError::Read { .. })));
     assert_eq!(there(), 2);
+}
+
+/// Another database each time.
+struct Changing(std::cell::Cell<u64>);
+
+impl Source for Changing {
+    type Error = DatabaseError;
+
+    fn open(&self) -> Result<Database, DatabaseError> {
+        self.0.set(self.0.get() + 1);
+        encoded(&support::profile(&format!("main > f = {}", self.0.get()))).open()
+    }
+}
+
+#[test]
+fn an_input_that_is_another_when_it_is_read_again_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let all = directory.path().join("all");
+    assert!(matches!(merge(&[Changing(0.into())], &all, |_| {}), Err(DatabaseError::Changed { .. })));
+    assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 0);
+}
+
+#[test]
+fn statistics_are_those_of_the_samples() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let parts = [
+        "%a.1 > main > f = 5\n%a.1 > main > @7 > g = 7\n%b.2 > main = 100",
+        "%c.3 > main > g = 2\n%c.3 > main > f > :9 = 6\n%d.4 > other = 1",
+    ];
+    let all = directory.path().join("all");
+    let parts: Vec<_> = parts.iter().map(|samples| encoded(&support::profile(samples))).collect();
+    merge(&parts, &all, |_| {}).expect("a merge");
+    let database = Database::open(&all).expect("a database");
+    let table = |min_share, fold| {
+        let query = StatisticsQuery { metric: 0, min_share, max_depth: 9, fold };
+        let tree = database.statistics_tree(&query).expect("statistics");
+        let mut text = String::new();
+        for row in &tree.rows {
+            let Statistics { total, mean, min, max, deviation, present, greatest } = row.statistics;
+            let parent = row.parent.map_or("-".into(), |parent| parent.to_string());
+            let of = greatest.and_then(|at| tree.members[at].thread.as_ref()).map_or("", |thread| &thread.name);
+            let name = if row.name.is_empty() { row.kind.word() } else { &row.name };
+            text += &format!("{parent} {name} {total} {mean:.3} {min} {max} {deviation:.3} {present} {of}\n");
+        }
+        text
+    };
+    // By Python: statistics.fmean, pstdev of [12, 100, 8, 1], [12, 100, 8, 0], [5, 0, 6, 0], [7, 0, 2, 0].
+    let expected = "
+        - root 121 30.250 1 100 40.462 4 b
+        0 main 120 30.000 0 100 40.645 3 b
+        1 f 11 2.750 0 6 2.773 2 c
+        1 g 9 2.250 0 7 2.861 2 a
+        0 other 1 0.250 0 1 0.433 1 d";
+    assert_eq!(table(0.0, vec![ScopeKind::Loop, ScopeKind::Line]), support::dedent(expected));
+    let expected = "
+        - root 121 30.250 1 100 40.462 4 b
+        0 main 120 30.000 0 100 40.645 3 b
+        1 f 11 2.750 0 6 2.773 2 c
+        2 line 6 1.500 0 6 2.598 1 c
+        1 loop 7 1.750 0 7 3.031 1 a
+        4 g 7 1.750 0 7 3.031 1 a";
+    assert_eq!(table(0.03, vec![]), support::dedent(expected));
+}
+
+/// Each row of the whole tree, for random samples and each kind of metric: what the profiles say one by one.
+#[test]
+fn statistics_agree_with_the_profiles_one_by_one() {
+    for_random_samples(|_, samples| {
+        let real = Metric { value: MetricType::Real, ..Metric::sum("real", "count") };
+        let signed = Metric { value: MetricType::Signed, ..Metric::sum("signed", "count") };
+        let metrics = vec![Metric::sum("sum", "count"), Metric::max("peak", "count"), real, signed];
+        let mut profile = Profile::new(metrics);
+        for (path, cost) in samples {
+            let path: Vec<&str> = path.iter().map(String::as_str).collect();
+            add(&mut profile, &path, &[*cost, *cost, (*cost as f64).to_bits(), (*cost as i64 - 50) as u64]);
+        }
+        let database = encoded(&profile).open().expect("a database");
+        for metric in 0..4 {
+            let query = StatisticsQuery { metric, min_share: 0.0, max_depth: 99, fold: Vec::new() };
+            let tree = database.statistics_tree(&query).expect("statistics");
+            let number = |bits| match profile.metrics[metric].value(bits) {
+                Value::Integer(value) => value as f64,
+                Value::Signed(value) => value as f64,
+                Value::Real(value) => value,
+            };
+            let mut costs = Vec::new();
+            for thread in profile.tree.nodes().filter(|node| profile.tree.scope(*node).kind == ScopeKind::Thread) {
+                let is_below = |node: NodeId| {
+                    std::iter::successors(Some(node), |node| profile.tree.parent(*node)).any(|node| node == thread)
+                };
+                let own = profile.tree.nodes().filter(|node| is_below(*node));
+                let values = own.map(|node| profile.tree.values(node).get(metric)).filter(|value| *value != 0);
+                costs.push(number(values.reduce(|a, b| profile.metrics[metric].rule().combine(a, b)).unwrap_or(0)));
+            }
+            let whole = &tree.rows[0].statistics;
+            let mean = costs.iter().sum::<f64>() / costs.len() as f64;
+            let variance = costs.iter().map(|cost| (cost - mean).powi(2)).sum::<f64>() / costs.len() as f64;
+            let close = |a: f64, b: f64| (a - b).abs() < 1e-6 * (1.0 + b.abs());
+            assert!(close(whole.mean, mean) && close(whole.deviation, variance.sqrt()), "{whole:?} {costs:?}");
+            let bounds = costs.iter().fold((f64::MAX, f64::MIN), |(low, high), cost| (low.min(*cost), high.max(*cost)));
+            assert_eq!((whole.min, whole.max), bounds);
+            // Every context is a row, if its cost is not 0.
+            assert!(metric > 0 || tree.rows.len() == database.len());
+        }
+    });
 }

@@ -41,9 +41,10 @@ fn check(profile: &Profile) {
     let own: u64 =
         profile.procedures(&Query::default(), Inlined::Apart).expect("an answer").iter().map(|p| p.self_cost[0]).sum();
     assert_eq!(own, DEPTH);
-    let mut twice = profile.clone();
-    twice.merge(profile);
-    assert_eq!(twice.tree.len(), profile.tree.len());
+    let merged = support::merged(&[support::encoded(profile), support::encoded(profile)]);
+    let twice = support::loaded(&merged);
+    let view = twice.view(&Query { merge_processes: true, ..Query::default() }).expect("an answer");
+    assert_eq!(view.inclusive(0), [2 * DEPTH]);
 }
 
 #[test]

@@ -30,62 +30,10 @@ fn peak(samples: &[Sample]) -> u64 {
     samples.iter().map(|(_, cost)| *cost).max().unwrap_or(0)
 }
 
-/// Every scope by its path, with its values: what a profile says, whatever its order.
-fn content(profile: &Profile) -> BTreeMap<Vec<String>, Vec<u64>> {
-    let tree = &profile.tree;
-    let mut paths: Vec<Vec<String>> = Vec::new();
-    for node in tree.nodes() {
-        let mut path = tree.parent(node).map_or(Vec::new(), |parent| paths[parent.index()].clone());
-        path.push(spelled(tree.scope(node), profile));
-        paths.push(path);
-    }
-    tree.nodes().map(|node| (paths[node.index()].clone(), tree.values(node).to_vec())).collect()
-}
-
 fn spelled(scope: &Scope, profile: &Profile) -> String {
     let name = |name| profile.strings.get(name).to_string();
     let (kind, id, line) = (scope.kind, scope.discriminator, scope.line);
     format!("{kind:?} {} {:?} {:?} {line:?} {id}", name(scope.name), scope.module.map(name), scope.file.map(name))
-}
-
-fn merged(parts: &[&Profile]) -> Profile {
-    let mut whole = Profile::new(Vec::new());
-    parts.iter().for_each(|part| whole.merge(part));
-    whole
-}
-
-#[test]
-fn merging_is_associative_and_commutative_and_loses_nothing() {
-    for_random_samples(|random, samples| {
-        let mut parts = [Vec::new(), Vec::new(), Vec::new()];
-        for sample in samples {
-            parts[random.below(3) as usize].push(sample.clone());
-        }
-        let whole = profile_of(samples);
-        let [a, b, c] = [0, 1, 2].map(|i| profile_of(&parts[i]));
-        let left = merged(&[&merged(&[&a, &b]), &c]);
-        let right = merged(&[&a, &merged(&[&b, &c])]);
-        assert_eq!(content(&left), content(&whole));
-        assert_eq!(content(&right), content(&whole));
-        assert_eq!(content(&merged(&[&c, &b, &a])), content(&whole));
-        assert_eq!(left.metrics, whole.metrics);
-    });
-}
-
-#[test]
-fn metrics_of_one_side_only_become_columns() {
-    for_random_samples(|_, samples| {
-        let whole = profile_of(samples);
-        let mut other = Profile::new(vec![callpath_db::Metric::sum("faults", "count"), whole.metrics[1].clone()]);
-        for (path, cost) in samples {
-            let path: Vec<&str> = path.iter().map(String::as_str).collect();
-            support::add(&mut other, &path, &[7, *cost + 1]);
-        }
-        let both = merged(&[&whole, &other]);
-        let view = both.view(&Query::default()).expect("an answer");
-        assert_eq!(both.metrics.len(), 3);
-        assert_eq!(view.inclusive(0), [total(samples), peak(samples) + 1, 7 * samples.len() as u64]);
-    });
 }
 
 fn recursion(random: &mut Random) -> Recursion {

@@ -42,6 +42,16 @@ pub fn write_columns(view: &View, profile: &Profile, columns: usize, out: &mut d
     out.write_all(&json)
 }
 
+/// Writes how the samples of `profile` were accounted for, and what ran: what the JSON of each view has, too.
+pub fn quality(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    let mut json = format!("{{\"schema\":{SCHEMA},\"view\":\"quality\",\n\"quality\":").into_bytes();
+    write_quality(&mut json, &profile.quality)?;
+    json.extend_from_slice(b",\n\"run\":");
+    run(&mut json, &profile.info)?;
+    json.extend_from_slice(b"}\n");
+    out.write_all(&json)
+}
+
 /// What is written.
 struct Shown<'a> {
     view: &'a View,

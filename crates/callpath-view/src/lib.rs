@@ -10,6 +10,7 @@
 pub mod diff_json;
 pub mod export;
 pub mod json;
+pub mod statistics_json;
 pub mod text;
 
 /// Why a profile cannot be shown.

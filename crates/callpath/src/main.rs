@@ -1,6 +1,8 @@
 //! The command line: one file for each subcommand, wired to the crates that do the work.
 
 mod command;
+mod cut_file;
+mod interrupt;
 mod memory;
 mod outcome;
 mod output;
@@ -88,6 +90,9 @@ fn is_record() -> bool {
 
 fn main() -> ExitCode {
     memory::begin(own_failure());
+    if !is_record() {
+        cut_file::begin(own_failure());
+    }
     let outcome = match Arguments::try_parse() {
         Ok(arguments) => arguments.command.run(),
         Err(error) => no_command(&without_hidden(error, &typed_command())),

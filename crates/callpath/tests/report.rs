@@ -129,3 +129,18 @@ fn options_out_of_range_are_refused() {
         assert_eq!(said(whole.path(), &options).0, 0, "{options:?}");
     }
 }
+
+#[test]
+fn statistics_are_of_the_metric_asked_for() {
+    let whole = measurement(2, true);
+    let (status, out, err) = said(whole.path(), &["--statistics"]);
+    assert_eq!((status, err.as_str()), (0, ""));
+    assert!(out.starts_with("cpu-time of 2 profiles (threads)\n"), "{out}");
+    let numbers = "  2.00 ms   1.00 ms   1.00 ms   1.00 ms      0 ns       2     all\n";
+    assert!(out.contains(numbers), "{out}");
+    let (_, out, _) = said(whole.path(), &["--statistics", "--columns", "samples"]);
+    assert!(out.starts_with("samples of 2 profiles (threads)\n"), "{out}");
+    let (status, out, err) = said(whole.path(), &["--statistics", "--columns", "none"]);
+    let expected = "callpath: no metric is called none; there are: cpu-time, samples\n";
+    assert_eq!((status, out.as_str(), err.as_str()), (1, "", expected));
+}

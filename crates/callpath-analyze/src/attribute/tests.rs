@@ -1,7 +1,7 @@
 //! Tests from files to a profile, where no module is needed.
 
 use super::*;
-use callpath_db::{Metric, MetricId};
+use callpath_db::{ContextSum, Contexts, Metric, MetricId};
 use callpath_format::frame::ModuleIndex;
 use callpath_image::identity::ModuleIdentity;
 use callpath_measurement::{ModuleRecord, NamedCode, NamesFile, PathTree, ThreadProfile};
@@ -153,8 +153,8 @@ fn contexts_of_threads_processes_and_measurements_are_one() {
     let one = || measured(vec![app.clone(), library.clone()], 0);
     let other = ProcessFile { sequence: 1, pid: 2, ..measured(vec![library.clone(), elsewhere.clone()], 1) };
     let whole = profile(vec![one(), other.clone()]);
-    let rows = |profile: &Profile| -> Vec<(ContextId, ContextId, u64, Vec<u64>)> {
-        let rows = profile.contexts.iter().map(|(c, values)| (c.id, c.parent, c.offset, values.to_vec()));
+    let rows = |contexts: &Contexts| -> Vec<(ContextId, ContextId, u64, Vec<u64>)> {
+        let rows = contexts.iter().map(|(c, values)| (c.id, c.parent, c.offset, values.to_vec()));
         rows.collect()
     };
     let main = ContextId::ROOT.child(&[7; 20], 0x100);
@@ -167,16 +167,14 @@ fn contexts_of_threads_processes_and_measurements_are_one() {
         (left_out, ContextId::PARTIAL_ROOT, FrameKey::LEFT_OUT.0, vec![0, 0]),
         (left_out.child(&[7; 20], 0x100), left_out, 0x100, vec![4000, 4]),
     ];
-    assert_eq!(rows(&whole), expected);
-    // The same of two measurements, merged; and the tree of names says the same in all.
-    let mut merged = profile(vec![one()]);
-    merged.merge(&profile(vec![other]));
-    assert_eq!(rows(&merged), expected);
-    for profile in [&whole, &merged] {
-        let all = profile.tree.nodes().fold([0; 2], |mut sums: [u64; 2], node| {
-            sums.iter_mut().zip(profile.tree.values(node).iter()).for_each(|(sum, value)| *sum += value);
-            sums
-        });
-        assert_eq!(all, [4444, 16]);
-    }
+    assert_eq!(rows(&whole.contexts), expected);
+    // The same of two measurements, added up; and the tree of names says the same.
+    let mut sum = ContextSum::default();
+    [vec![one()], vec![other]].into_iter().for_each(|measurement| sum.add(&profile(measurement)));
+    assert_eq!(rows(&sum.contexts), expected);
+    let all = whole.tree.nodes().fold([0; 2], |mut sums: [u64; 2], node| {
+        sums.iter_mut().zip(whole.tree.values(node).iter()).for_each(|(sum, value)| *sum += value);
+        sums
+    });
+    assert_eq!(all, [4444, 16]);
 }

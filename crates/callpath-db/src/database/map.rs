@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Deref;
 use std::path::Path;
 
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapOptions};
 
 /// A file's bytes, or bytes that never were in a file.
 pub(crate) enum Bytes {
@@ -25,6 +25,14 @@ impl Bytes {
         // SAFETY: the file must not be cut or written while it is mapped. callpath never writes to a finished database: it
         // writes a new file and gives it the name. Who else does so gets SIGBUS or nonsense, which is checked for.
         let map = unsafe { Mmap::map(&file)? };
+        Ok(Bytes::Mapped(map))
+    }
+
+    /// A stretch of a file, which must reach so far.
+    #[allow(unsafe_code, reason = "the only way to map a file")]
+    pub(crate) fn of_stretch(file: &File, offset: u64, len_bytes: usize) -> io::Result<Bytes> {
+        // SAFETY: as above; what callpath keeps in such a file it only appends to.
+        let map = unsafe { MmapOptions::new().offset(offset).len(len_bytes).map(file)? };
         Ok(Bytes::Mapped(map))
     }
 }

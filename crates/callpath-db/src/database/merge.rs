@@ -1,14 +1,14 @@
 //! Merging: any number of databases into one. Memory is bounded by the tree and one input, not by the number of inputs: the inputs
 //! are read twice, first their contexts, then their values.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter};
-use std::path::{Path, PathBuf};
+use std::io::{BufWriter, Cursor, Seek, Write};
+use std::path::Path;
 
 use callpath_schema::Metric;
 
 use super::error::DatabaseError;
 use super::facts::{Member, Run};
+use super::new_file::NewFile;
 use super::union::{Order, ROOT, Union, renamed};
 use super::write::{Assembly, Columns};
 use super::{ContextTable, Database};
@@ -38,21 +38,22 @@ pub struct Merged {
     pub len_bytes: u64,
 }
 
-/// Merges `sources` into a new file. It gets its name when it is complete: a merge that fails leaves nothing; one
-/// that is killed leaves a file beside it with `.part` in its name, which no command takes for a database.
+/// Merges `sources` into a new file. It gets its name when it is complete: a merge that fails or is killed leaves nothing. (Where
+/// the file system has no files without a name, one that is killed leaves a file with `.part` in its name, which
+/// no command takes for a database.)
 ///
 /// Associative, also in what the file's bytes are; commutative but for the order of runs, profiles and metrics.
 /// `progress`: steps done, of two for each source.
 pub fn merge<S: Source>(sources: &[S], path: &Path, mut progress: impl FnMut(usize)) -> Result<Merged, S::Error> {
-    let failed = |source| DatabaseError::Write { path: path.to_owned(), source };
-    if path.symlink_metadata().is_ok() {
-        return Err(DatabaseError::Exists { path: path.to_owned() }.into());
-    }
+    // Before hours of reading, too.
+    let new = NewFile::create(path)?;
     let mut union = Union::new();
     let mut metrics: Vec<Metric> = Vec::new();
     let mut runs: Vec<Run> = Vec::new();
+    let mut seen = Vec::with_capacity(sources.len());
     for (number, source) in sources.iter().enumerate() {
         let database = source.open()?;
+        seen.push(database.fingerprint());
         join(&mut union, &database)?;
         columns_for(&mut metrics, database.metrics());
         runs.extend_from_slice(database.runs());
@@ -60,29 +61,72 @@ pub fn merge<S: Source>(sources: &[S], path: &Path, mut progress: impl FnMut(usi
     }
     union.check()?;
     let order = union.order();
-    let part = Part::create(path).map_err(failed)?;
-    let mut assembly =
-        Assembly::new(BufWriter::with_capacity(1 << 20, part.file()), metrics.clone(), union.len()).map_err(failed)?;
-    let (mut first_run, mut profiles, mut facts) = (0, 0, 0);
+    let out = BufWriter::with_capacity(1 << 20, new.file());
+    let mut output = Output::begin(path, out, metrics, union.len())?;
     for (number, source) in sources.iter().enumerate() {
         let database = source.open()?;
-        let places = places(&union, &order, &database)?;
-        let columns = columns_for(&mut metrics, database.metrics());
-        for profile in database.profiles() {
-            let values = moved(database.values(profile)?, &places, &columns);
-            let member = Member { run: profile.member.run + first_run, ..profile.member.clone() };
-            assembly.profile(member, &values).map_err(failed)?;
+        if database.fingerprint() != seen[number] {
+            return Err(database.changed().into());
         }
-        first_run += database.runs().len() as u32;
-        profiles += database.profiles().len();
-        facts += database.facts();
+        output.add(&database, &places(&union, &order, &database)?)?;
         progress(sources.len() + number);
     }
-    let (count, contexts) = (runs.len(), union.len());
-    let file = assembly.finish(&union, &order, runs).map_err(failed)?;
-    drop(file);
-    let len_bytes = part.finish().map_err(failed)?;
+    let (contexts, profiles, facts, count) = (union.len(), output.profiles, output.facts, runs.len());
+    drop(output.finish(&union, &order, runs)?);
+    let len_bytes = new.finish()?;
     Ok(Merged { runs: count, profiles, contexts, facts, len_bytes })
+}
+
+/// For a fuzzer: a database merged with itself, without a file.
+pub(super) fn merged_in_memory(database: &Database) -> Result<(), DatabaseError> {
+    let mut union = Union::new();
+    join(&mut union, database)?;
+    join(&mut union, database)?;
+    let order = union.order();
+    let mut output =
+        Output::begin(Path::new("memory"), Cursor::new(Vec::new()), database.metrics().to_vec(), union.len())?;
+    output.add(database, &places(&union, &order, database)?)?;
+    output.add(database, &places(&union, &order, database)?)?;
+    output.finish(&union, &order, database.runs().to_vec()).map(drop)
+}
+
+/// A database that is written, profile by profile.
+struct Output<'a, W: Write + Seek> {
+    /// For errors.
+    path: &'a Path,
+    assembly: Assembly<W>,
+    metrics: Vec<Metric>,
+    runs: u32,
+    profiles: usize,
+    facts: u64,
+}
+
+impl<'a, W: Write + Seek> Output<'a, W> {
+    fn begin(path: &'a Path, out: W, metrics: Vec<Metric>, contexts: usize) -> Result<Self, DatabaseError> {
+        let assembly = Assembly::new(out, metrics.clone(), contexts);
+        let assembly = assembly.map_err(|source| DatabaseError::of_writing(path, source))?;
+        Ok(Output { path, assembly, metrics, runs: 0, profiles: 0, facts: 0 })
+    }
+
+    /// Adds the profiles of a database whose contexts have these places.
+    fn add(&mut self, database: &Database, places: &[u32]) -> Result<(), DatabaseError> {
+        let columns = columns_for(&mut self.metrics, database.metrics());
+        for profile in database.profiles() {
+            let values = moved(database.values(profile)?, places, &columns);
+            let member = Member { run: profile.member.run + self.runs, ..profile.member.clone() };
+            let written = self.assembly.profile(member, &values);
+            written.map_err(|source| DatabaseError::of_writing(self.path, source))?;
+        }
+        self.runs += database.runs().len() as u32;
+        self.profiles += database.profiles().len();
+        self.facts += database.facts();
+        Ok(())
+    }
+
+    fn finish(self, union: &Union, order: &Order, runs: Vec<Run>) -> Result<W, DatabaseError> {
+        let finished = self.assembly.finish(union, order, runs);
+        finished.map_err(|source| DatabaseError::of_writing(self.path, source))
+    }
 }
 
 /// For each of `theirs` the column among `all`, made where there is none. The second of two equal metrics is the second
@@ -109,8 +153,11 @@ fn join(union: &mut Union, database: &Database) -> Result<(), DatabaseError> {
     let scopes: Vec<u32> = scopes.iter().map(|scope| union.number_of(renamed(scope, &mut name))).collect();
     let mut here = vec![ROOT; contexts.len];
     for context in 1..contexts.len {
-        let above = here[contexts.parent(context) as usize];
-        here[context] = union.enter(above, contexts.id(context), scopes[contexts.scope(context) as usize]);
+        // Both were checked: if they are out of range now, the file is being written to.
+        let above = here.get(contexts.parent(context) as usize);
+        let (above, scope) =
+            above.zip(scopes.get(contexts.scope(context) as usize)).ok_or_else(|| database.changed())?;
+        here[context] = union.enter(*above, contexts.id(context), *scope);
     }
     Ok(())
 }
@@ -147,44 +194,4 @@ fn moved(values: Columns, places: &[u32], columns: &[usize]) -> Columns {
         .collect();
     moved.sort_unstable_by_key(|(metric, _)| *metric);
     moved
-}
-
-/// A file that is written under another name until it is complete.
-struct Part {
-    part: PathBuf,
-    path: PathBuf,
-    file: File,
-}
-
-impl Part {
-    fn create(path: &Path) -> io::Result<Part> {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".part-{}", std::process::id()));
-        let part = path.with_file_name(name);
-        let file = OpenOptions::new().write(true).create_new(true).open(&part)?;
-        Ok(Part { part, path: path.to_owned(), file })
-    }
-
-    fn file(&self) -> &File {
-        &self.file
-    }
-
-    /// Gives the file its name, if no other has it; its length.
-    fn finish(self) -> io::Result<u64> {
-        self.file.sync_all()?;
-        let len_bytes = self.file.metadata()?.len();
-        fs::hard_link(&self.part, &self.path).or_else(|error| match self.path.symlink_metadata() {
-            Ok(_) => Err(error),
-            // There are file systems without hard links.
-            Err(_) => fs::rename(&self.part, &self.path),
-        })?;
-        Ok(len_bytes)
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        // Whether it has another name by now or is not wanted: this one goes. There is nobody to tell of an error.
-        let _ = fs::remove_file(&self.part);
-    }
 }

@@ -15,10 +15,13 @@ mod layout;
 mod load;
 mod map;
 mod merge;
+mod new_file;
 mod scope_record;
+mod statistics;
 mod union;
 mod write;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use callpath_schema::Metric;
@@ -31,6 +34,7 @@ use layout::{HEADER_BYTES, Section, SectionKind, u32_at, u64_at};
 use map::Bytes;
 pub(crate) use merge::columns_for;
 pub use merge::{Merged, Source, merge};
+pub use statistics::{Statistics, StatisticsQuery, StatisticsRow, StatisticsTree};
 
 use crate::Scope;
 
@@ -60,6 +64,11 @@ pub fn fuzz_database(bytes: &[u8]) {
         drop(profile.view(&crate::Query { view, ..crate::Query::default() }));
     }
     drop(profile.to_database());
+    drop(merge::merged_in_memory(&database));
+    for metric in 0..database.metrics().len().min(4) {
+        let query = StatisticsQuery { metric, min_share: 0.0, max_depth: 8, fold: vec![crate::ScopeKind::Line] };
+        drop(database.statistics_tree(&query));
+    }
 }
 
 /// Whether a file begins as a database does, of whatever version.
@@ -74,6 +83,12 @@ impl Database {
     pub fn open(path: &Path) -> Result<Database, DatabaseError> {
         let bytes = Bytes::of_file(path).map_err(|source| DatabaseError::Read { path: path.to_owned(), source })?;
         Database::of(bytes, path, true)
+    }
+
+    /// A stretch of a file, which begins at `offset`; `path` is for errors only.
+    pub fn open_within(file: &File, offset: u64, len_bytes: usize, path: &Path) -> Result<Database, DatabaseError> {
+        let bytes = Bytes::of_stretch(file, offset, len_bytes);
+        Database::of(bytes.map_err(|source| DatabaseError::Read { path: path.to_owned(), source })?, path, true)
     }
 
     /// A file's bytes; `path` is for errors only.
@@ -149,6 +164,15 @@ impl Database {
     pub fn facts(&self) -> u64 {
         let columns = self.facts.profiles.iter().flat_map(|profile| &profile.columns);
         columns.fold(0, |sum: u64, column| sum.saturating_add(column.facts))
+    }
+
+    /// Equal for equal files: the header has the checksum of the table of sections, which has theirs, and so on.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        xxh3_64(self.bytes.get(..HEADER_BYTES).unwrap_or_default())
+    }
+
+    fn changed(&self) -> DatabaseError {
+        DatabaseError::Changed { path: self.path.clone() }
     }
 
     fn nonsense(&self, offset: u64, what: &'static str) -> DatabaseError {

@@ -3,7 +3,36 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+use std::path::Path;
+
+use callpath_db::database::{Database, DatabaseError, Source, merge};
 use callpath_db::{Metric, NodeId, Profile, Query, Scope, ScopeKind, Strings, View, ViewKind};
+
+/// A database that is no file.
+pub(crate) struct InMemory(pub(crate) Vec<u8>);
+
+impl Source for InMemory {
+    type Error = DatabaseError;
+
+    fn open(&self) -> Result<Database, DatabaseError> {
+        Database::of_bytes(self.0.clone(), Path::new("input"))
+    }
+}
+
+pub(crate) fn encoded(profile: &Profile) -> InMemory {
+    InMemory(profile.to_database().expect("a database"))
+}
+
+pub(crate) fn merged(parts: &[InMemory]) -> InMemory {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("merged");
+    merge(parts, &path, |_| {}).expect("a merge");
+    InMemory(std::fs::read(&path).expect("the merged database"))
+}
+
+pub(crate) fn loaded(database: &InMemory) -> Profile {
+    database.open().and_then(|database| database.to_profile()).expect("a profile")
+}
 
 /// A profile with one metric that adds up. Each line is a path and its cost: `main > f > @7 > ~g = 5`.
 /// See [`step`] for the marks.

@@ -23,6 +23,7 @@ mod quantity;
 mod row_name;
 mod run;
 mod shorten;
+mod statistics;
 mod tree;
 mod views;
 
@@ -40,6 +41,7 @@ pub(crate) use printable::acts_on_terminals;
 pub use printable::{printable, shell_word};
 pub use procedure::procedure;
 pub use quality::quality;
+pub use statistics::statistics;
 use views::Views;
 
 /// Writes the default report: what ran, how its samples were accounted for, the hottest path, the calling context tree

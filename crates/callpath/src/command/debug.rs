@@ -1,9 +1,9 @@
 //! `callpath debug`: recipes, unwinding and the preloaded object, for those who work on callpath.
 
-use std::io::{BufReader, Write};
+use std::io::{self, BufReader, BufWriter, Write};
 use std::path::PathBuf;
 
-use callpath_db::MetricSource;
+use callpath_db::{ContextSum, MetricSource};
 use callpath_format::recipe::Packed;
 use callpath_format::table::{RecipeId, Table};
 use callpath_tables::SnapshotError;
@@ -13,11 +13,13 @@ use callpath_tables::snapshot;
 use callpath_tables::table_cache::TableCache;
 use callpath_view::text::printable;
 use clap::Subcommand;
+use serde_json::{Map, Value, json};
 
 use super::code::expect_code;
 use super::profile::load;
 use super::work;
 use crate::outcome::Outcome;
+use crate::output::Stdout;
 use crate::{output, preload, surroundings};
 
 #[derive(Subcommand)]
@@ -27,6 +29,8 @@ pub(crate) enum Command {
         /// Ignore the call frame information and local symbols of all modules
         #[arg(long)]
         no_cfi: bool,
+        #[command(flatten)]
+        json: Json,
     },
     /// Show the recipes of a module
     Recipes {
@@ -38,6 +42,8 @@ pub(crate) enum Command {
         /// Ignore its call frame information and local symbols
         #[arg(long, conflicts_with = "disagree")]
         no_cfi: bool,
+        #[command(flatten)]
+        json: Json,
     },
     /// Write the preload object to a file
     PreloadObject {
@@ -49,6 +55,8 @@ pub(crate) enum Command {
         /// Measurement directories
         #[arg(required = true)]
         measurements: Vec<PathBuf>,
+        #[command(flatten)]
+        json: Json,
     },
     /// Use up CPU time; the doctor records this
     #[command(hide = true)]
@@ -67,17 +75,27 @@ pub(crate) enum Command {
     },
 }
 
+/// The schema of the JSON of each (docs/formats.md).
+const SCHEMA: u32 = 1;
+
+#[derive(clap::Args)]
+pub(crate) struct Json {
+    /// Print JSON (docs/formats.md)
+    #[arg(long)]
+    json: bool,
+}
+
 pub(crate) fn run(command: Command) -> Outcome {
     match command {
-        Command::Unwind { no_cfi } => unwind(&options(no_cfi)),
-        Command::Recipes { file, disagree: true, .. } => disagreements(&file),
-        Command::Recipes { file, no_cfi, .. } => recipes(&file, &options(no_cfi)),
+        Command::Unwind { no_cfi, json } => unwind(&options(no_cfi), json.json),
+        Command::Recipes { file, disagree: true, json, .. } => disagreements(&file, json.json),
+        Command::Recipes { file, no_cfi, json, .. } => recipes(&file, &options(no_cfi), json.json),
         Command::PreloadObject { file } => {
             std::fs::write(&file, preload::OBJECT)
                 .map_err(|e| anyhow::anyhow!("failed to write {}: {e}", file.display()))?;
             Ok(0)
         }
-        Command::Contexts { measurements } => contexts(&measurements),
+        Command::Contexts { measurements, json } => contexts(&measurements, json.json),
         Command::Busy { milliseconds } => {
             work::busy(milliseconds);
             Ok(0)
@@ -86,37 +104,92 @@ pub(crate) fn run(command: Command) -> Outcome {
     }
 }
 
+/// The lines of a command: as they are, or as the items of a JSON array.
+struct Lines {
+    out: BufWriter<Stdout>,
+    json: bool,
+    are_none: bool,
+}
+
+impl Lines {
+    /// `kind`: of the JSON; `items`: what its array is called.
+    fn begin(json: bool, kind: &str, items: &str) -> io::Result<Lines> {
+        let mut out = output::stdout();
+        if json {
+            write!(out, "{{\"schema\":{SCHEMA},\"kind\":\"{kind}\",\"{items}\":[")?;
+        }
+        Ok(Lines { out, json, are_none: true })
+    }
+
+    /// The next one.
+    fn line(&mut self, text: impl FnOnce() -> String, json: impl FnOnce() -> Value) -> io::Result<()> {
+        let comma = if std::mem::take(&mut self.are_none) { "" } else { "," };
+        if self.json { write!(self.out, "{comma}\n{}", json()) } else { writeln!(self.out, "{}", text()) }
+    }
+
+    fn end(mut self) -> io::Result<()> {
+        if self.json {
+            writeln!(self.out, "]}}")?;
+        }
+        self.out.flush()
+    }
+}
+
 fn options(no_cfi: bool) -> RecipeOptions {
     RecipeOptions { call_frames: !no_cfi, ..RecipeOptions::default() }
 }
 
 /// Prints all contexts, those without a cost of their own, too. Tabs separate the columns.
-fn contexts(measurements: &[PathBuf]) -> Outcome {
-    let mut profile = load(measurements.first().map(PathBuf::as_path))?;
-    for other in measurements.get(1..).unwrap_or_default() {
-        profile.merge(&load(Some(other))?);
+fn contexts(measurements: &[PathBuf], json: bool) -> Outcome {
+    let mut sum = ContextSum::default();
+    for measurement in measurements {
+        sum.add(&load(Some(measurement))?);
     }
-    let mut out = output::stdout();
     // Computed metrics are not costs of a context.
     let columns: Vec<usize> =
-        (0..profile.metrics.len()).filter(|column| profile.metrics[*column].source != MetricSource::Computed).collect();
-    let names: Vec<&str> = columns.iter().map(|column| profile.metrics[*column].name.as_str()).collect();
-    writeln!(out, "id\tcaller\toffset\tmodule\t{}", names.join("\t"))?;
-    for (context, values) in profile.contexts.iter() {
-        let (id, caller, offset) = (context.id.0, context.parent.0, context.offset);
-        write!(out, "{id:016x}\t{caller:016x}\t{offset:#x}\t{}", printable(profile.strings.get(context.module)))?;
-        columns.iter().try_for_each(|column| write!(out, "\t{}", values[*column]))?;
-        writeln!(out)?;
+        (0..sum.metrics.len()).filter(|column| sum.metrics[*column].source != MetricSource::Computed).collect();
+    let names: Vec<&str> = columns.iter().map(|column| sum.metrics[*column].name.as_str()).collect();
+    let mut lines = Lines::begin(json, "contexts", "contexts")?;
+    if !json {
+        writeln!(lines.out, "id\tcaller\toffset\tmodule\t{}", names.join("\t"))?;
     }
-    out.flush()?;
+    for (context, values) in sum.contexts.iter() {
+        let (id, caller) = (format!("{:016x}", context.id.0), format!("{:016x}", context.parent.0));
+        let (offset, module) = (format!("{:#x}", context.offset), sum.strings.get(context.module));
+        let costs = || columns.iter().map(|column| values.get(*column));
+        lines.line(
+            || {
+                let costs: String = costs().map(|cost| format!("\t{cost}")).collect();
+                format!("{id}\t{caller}\t{offset}\t{}{costs}", printable(module))
+            },
+            || {
+                let costs: Map<String, Value> =
+                    std::iter::zip(&names, costs()).map(|(n, c)| (n.to_string(), c.into())).collect();
+                json!({"id": id, "caller": caller, "offset": offset, "module": module, "costs": costs})
+            },
+        )?;
+    }
+    lines.end()?;
     Ok(0)
 }
 
-fn unwind(options: &RecipeOptions) -> Outcome {
+fn unwind(options: &RecipeOptions, json: bool) -> Outcome {
     let cache = TableCache::open(surroundings::cache_directory());
     let input = BufReader::new(std::io::stdin().lock());
-    let output = output::stdout();
-    let (answered, result) = snapshot::answer(input, output, &cache, options);
+    let mut text = Vec::new();
+    let (answered, result) = match json {
+        true => snapshot::answer(input, &mut text, &cache, options),
+        false => snapshot::answer(input, output::stdout(), &cache, options),
+    };
+    if json {
+        let mut lines = Lines::begin(json, "unwind", "snapshots")?;
+        for line in String::from_utf8_lossy(&text).lines() {
+            let (id, addresses) = line.split_once(' ').unwrap_or((line, ""));
+            let addresses: Vec<&str> = addresses.split_whitespace().collect();
+            lines.line(String::new, || json!({"id": id, "return_addresses": addresses}))?;
+        }
+        lines.end()?;
+    }
     for remark in &answered.remarks {
         output::say(remark);
     }
@@ -133,37 +206,43 @@ fn module(file: &std::path::Path) -> anyhow::Result<Module> {
     Ok(module)
 }
 
-fn disagreements(file: &std::path::Path) -> Outcome {
+fn disagreements(file: &std::path::Path, json: bool) -> Outcome {
     let module = module(file)?;
-    let mut out = output::stdout();
     let found = callpath_tables::recipes::disagreements(&module);
+    let mut lines = Lines::begin(json, "disagreements", "instructions")?;
     for point in &found {
-        let (frames, code) = (Shown(&point.call_frames), Shown(&point.machine_code));
-        writeln!(out, "{:#x} call frame information: {frames}; machine code: {code}", point.address.0)?;
+        let (frames, code) = (Shown(&point.call_frames).to_string(), Shown(&point.machine_code).to_string());
+        let address = format!("{:#x}", point.address.0);
+        lines.line(
+            || format!("{address} call frame information: {frames}; machine code: {code}"),
+            || json!({"address": address, "call_frame_information": frames, "machine_code": code}),
+        )?;
     }
-    out.flush()?;
+    lines.end()?;
     output::say(format_args!("{} instructions; call frame information is believed", found.len()));
     Ok(0)
 }
 
-fn recipes(file: &std::path::Path, options: &RecipeOptions) -> Outcome {
+fn recipes(file: &std::path::Path, options: &RecipeOptions, json: bool) -> Outcome {
     let module = module(file)?;
     let build = callpath_tables::recipes::build_table(&module, options);
     let table = Table::new(&build.bytes).map_err(|e| anyhow::anyhow!("the table is malformed: {e:?}"))?;
-    let mut out = output::stdout();
+    let mut lines = Lines::begin(json, "recipes", "rows")?;
     let mut written = Ok(());
     table.for_each_row(|start, id| {
         if written.is_ok() {
-            written = match id {
+            let recipe = match id {
                 Some(id) => match table.recipe(id) {
-                    Some(recipe) => writeln!(out, "{:#x} {}{}", start.0, Shown(&recipe), pinned(&table, id)),
-                    None => writeln!(out, "{:#x} malformed recipe {}", start.0, id.0),
+                    Some(recipe) => format!("{}{}", Shown(&recipe), pinned(&table, id)),
+                    None => format!("malformed recipe {}", id.0),
                 },
-                None => writeln!(out, "{:#x} end", start.0),
+                None => "end".into(),
             };
+            let start = format!("{:#x}", start.0);
+            written = lines.line(|| format!("{start} {recipe}"), || json!({"start": start, "recipe": recipe}));
         }
     });
-    written.and_then(|()| out.flush())?;
+    written.and_then(|()| lines.end())?;
     for diagnostic in &build.diagnostics {
         output::say(diagnostic);
     }

@@ -1,7 +1,9 @@
 //! `callpath demo`: a real multi-threaded program that is always there, recorded and reported.
 
+use std::io::Write;
 use std::path::PathBuf;
 
+use callpath_db::Query;
 use callpath_record::{Clock, Event, RecordOptions, record};
 use callpath_view::text::{self, TextOptions};
 
@@ -15,6 +17,9 @@ pub(crate) struct Arguments {
     /// How many of the system's largest libraries to analyse
     #[arg(long, value_name = "NUMBER", default_value_t = 6, value_parser = number::whole::<usize>)]
     libraries: usize,
+    /// Print the calling context view as JSON, as `report --json` does
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     screen: ScreenOptions,
 }
@@ -51,6 +56,12 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         output::say(note);
     }
     let measured = profile::load(Some(&recorded.directory))?;
+    if arguments.json {
+        let mut out = output::stdout();
+        callpath_view::json::write(&measured.view(&Query::default())?, &measured, &mut out)?;
+        out.flush()?;
+        return Ok(recorded.ended.status as u8);
+    }
     let options = TextOptions {
         width: surroundings::width(),
         color: arguments.screen.color(),

@@ -3,14 +3,18 @@
 use std::io::Write;
 
 use callpath_record::offered_events;
+use callpath_view::json::quoted;
 
 use crate::outcome::Outcome;
 use crate::screen::ScreenOptions;
-use crate::surroundings;
 use crate::wrapped::wrapped;
+use crate::{output, surroundings};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
+    /// Print JSON (docs/formats.md)
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     screen: ScreenOptions,
 }
@@ -24,7 +28,32 @@ const OTHERS: [(&str, &str); 5] = [
     ("mem:0x401136:x", "an address when it is executed (x), read (r) or written (w)"),
 ];
 
+/// The schema of the JSON (docs/formats.md).
+const SCHEMA: u32 = 1;
+
+fn print_json() -> anyhow::Result<()> {
+    let mut out = output::stdout();
+    write!(out, "{{\"schema\":{SCHEMA},\"kind\":\"events\",\"events\":[")?;
+    for (number, offer) in offered_events().iter().enumerate() {
+        let comma = if number == 0 { "" } else { "," };
+        write!(out, "{comma}\n{{\"name\":{},\"offered\":{}", quoted(&offer.name)?, offer.why_not.is_none())?;
+        if !offer.other_name.is_empty() {
+            write!(out, ",\"other_name\":{}", quoted(offer.other_name)?)?;
+        }
+        if let Some(why) = &offer.why_not {
+            write!(out, ",\"why_not\":{}", quoted(why)?)?;
+        }
+        write!(out, "}}")?;
+    }
+    writeln!(out, "]}}")?;
+    Ok(out.flush()?)
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    if arguments.json {
+        print_json()?;
+        return Ok(0);
+    }
     let mut out = arguments.screen.open();
     let (here, elsewhere): (Vec<_>, Vec<_>) = offered_events().into_iter().partition(|offer| offer.why_not.is_none());
     writeln!(out, "Events that can be sampled here")?;

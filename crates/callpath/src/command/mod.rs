@@ -3,11 +3,13 @@
 mod annotate;
 mod code;
 mod compare;
+mod completions;
 mod debug;
 mod demo;
 mod diff;
 mod doctor;
 mod export;
+mod install;
 mod list;
 mod merge;
 mod number;
@@ -50,6 +52,10 @@ pub(crate) enum Command {
     Structure(structure::Arguments),
     /// Record callpath while it analyses the system's largest libraries, and show the report
     Demo(demo::Arguments),
+    /// Install shell completions (bash, zsh, fish) and man pages
+    Install(install::Arguments),
+    /// Print the completions of a shell
+    Completions(completions::Arguments),
     /// Look inside: recipes, unwinding, the preloaded object
     #[command(subcommand)]
     Debug(debug::Command),
@@ -69,6 +75,8 @@ impl Command {
             Command::Doctor(arguments) => doctor::run(&arguments),
             Command::Structure(arguments) => structure::run(&arguments),
             Command::Demo(arguments) => demo::run(&arguments),
+            Command::Install(arguments) => install::run(&arguments),
+            Command::Completions(arguments) => completions::run(&arguments),
             Command::Debug(command) => debug::run(command),
         }
     }

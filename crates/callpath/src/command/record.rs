@@ -64,7 +64,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     perf: PerfOptions<Record>,
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM", value_hint = clap::ValueHint::CommandWithArguments)]
     program: Vec<OsString>,
 }
 

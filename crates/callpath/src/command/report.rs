@@ -1,6 +1,7 @@
 //! `callpath report`: a measurement in, text or JSON out.
 
 mod perf_options;
+mod statistics;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -25,8 +26,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "VIEW")]
     view: Option<ViewArgument>,
     /// Show the sample statistics alone: classes, links between frames, time in handlers
-    #[arg(long, conflicts_with_all = ["view", "json"])]
+    #[arg(long, conflicts_with = "view")]
     quality: bool,
+    /// Show how the cost of each call path is distributed over the threads of all runs: mean, least, greatest, standard
+    /// deviation. A thread that never was there counts as 0. Of the first metric, or of that of --columns
+    #[arg(long, conflicts_with_all = ["view", "quality", "procedure", "per_thread", "per_process", "process", "thread",
+        "focus", "ignore", "hide", "prune_from", "recursion", "metric", "order_by", "flatten", "pack"])]
+    statistics: bool,
     /// Print a view as JSON (context unless --view names another), complete unless limited
     #[arg(long)]
     json: bool,
@@ -110,6 +116,10 @@ pub(super) fn columns(typed: &str) -> Result<usize, &'static str> {
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     arguments.perf.answer(|words| output::say(words))?;
     let directory = arguments.measurement.as_deref();
+    if arguments.statistics {
+        statistics::show(arguments)?;
+        return Ok(0);
+    }
     let mut profile = if arguments.pack {
         let (profile, said) = load_and_pack(directory)?;
         output::say(said);
@@ -169,6 +179,10 @@ fn show(profile: &Profile, arguments: &Arguments, columns: Option<usize>) -> any
     }
     if arguments.json {
         let mut out = output::stdout();
+        if arguments.quality {
+            callpath_view::json::quality(profile, &mut out)?;
+            return Ok(out.flush()?);
+        }
         let view = profile.view(&query)?;
         let columns = columns.unwrap_or(profile.metrics.len());
         let written = callpath_view::json::write_columns(&view, profile, columns, &mut out);

@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
     if arguments.json {
         let mut out = output::stdout();
-        write!(out, "{{\"file\":{},\"procedures\":[", json!(arguments.file.to_string_lossy()))?;
+        write!(out, "{{\"kind\":\"structure\",\"file\":{},\"procedures\":[", json!(arguments.file.to_string_lossy()))?;
         // One at a time: of a large file, all of them as JSON take more memory than all else.
         for (number, procedure) in found.procedures.iter().enumerate() {
             write!(out, "{}{}", if number > 0 { "," } else { "" }, procedure_json(procedure, &names, arguments.lines))?;

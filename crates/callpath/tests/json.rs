@@ -1,0 +1,110 @@
+//! `--json` of every command that prints data: it parses, and says its schema. Commands are taken from the help, so that none is
+//! forgotten.
+
+mod measurement;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use measurement::measurement;
+use serde_json::Value;
+
+/// Commands that print no data of their own, and why.
+const WITHOUT: [(&str, &str); 5] = [
+    ("record", "prints what the program prints"),
+    ("export", "writes the formats of other tools, some of which are JSON"),
+    ("completions", "prints a script for a shell"),
+    ("help", "prints help"),
+    ("debug preload-object", "writes a file and prints nothing"),
+];
+
+/// What a command is called with in the test, and what its JSON says that it is.
+const WITH: [(&str, &[&str], &str); 17] = [
+    ("list", &[], "kind events"),
+    ("report", &["MEASUREMENT"], "view context"),
+    ("report", &["MEASUREMENT", "--view", "callers"], "view callers"),
+    ("report", &["MEASUREMENT", "--view", "flat"], "view flat"),
+    ("report", &["MEASUREMENT", "--quality"], "view quality"),
+    ("report", &["MEASUREMENT", "--statistics"], "view statistics"),
+    ("merge", &["MEASUREMENT", "MEASUREMENT", "-o", "NEW"], "kind merge"),
+    ("diff", &["MEASUREMENT", "MEASUREMENT"], "view diff"),
+    (
+        "compare",
+        &["-n", "2", "--", "CALLPATH", "debug", "busy", "20", ":::", "CALLPATH", "debug", "busy", "20"],
+        "view diff",
+    ),
+    ("doctor", &[], "kind doctor"),
+    ("structure", &["--no-cache", "PROGRAM"], "kind structure"),
+    ("demo", &["--libraries", "0"], "view context"),
+    ("install", &["--prefix", "NEW"], "kind install"),
+    ("debug unwind", &[], "kind unwind"),
+    ("debug recipes", &["PROGRAM"], "kind recipes"),
+    ("debug recipes", &["--disagree", "PROGRAM"], "kind disagreements"),
+    ("debug contexts", &["MEASUREMENT"], "kind contexts"),
+];
+
+/// The commands that a help lists.
+fn listed(words: &[&str]) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_callpath")).args(words).arg("--help").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // What a command does goes on in deeper lines.
+    let names = lines.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
+    names.filter_map(|line| line.split(' ').next()).map(String::from).collect()
+}
+
+#[test]
+fn every_command_has_json_or_prints_no_data() {
+    let mut commands = listed(&[]);
+    assert!(commands.remove("debug") && commands.len() > 10, "{commands:?}");
+    let of_debug = listed(&["debug"]).into_iter().filter(|name| name != "help");
+    commands.extend(of_debug.map(|name| format!("debug {name}")));
+    let known = WITHOUT.iter().map(|(name, _)| name.to_string()).chain(WITH.iter().map(|(name, ..)| name.to_string()));
+    assert_eq!(commands, known.collect::<BTreeSet<_>>());
+}
+
+/// The JSON of a command that is run in a directory of its own.
+fn json_of(name: &str, words: &[&str], measured: &Path) -> Value {
+    let directory = tempfile::tempdir().unwrap();
+    let places: BTreeMap<&str, &str> = BTreeMap::from([
+        ("MEASUREMENT", measured.to_str().unwrap()),
+        ("PROGRAM", "/bin/true"),
+        ("CALLPATH", env!("CARGO_BIN_EXE_callpath")),
+        ("NEW", "new"),
+    ]);
+    let words = words.iter().map(|word| places.get(word).unwrap_or(word));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_callpath"));
+    // Options of our own come before the command that is recorded.
+    command.args(name.split(' ')).arg("--json").args(words).current_dir(directory.path());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // Of no snapshots; others read nothing.
+    drop(child.stdin.take().unwrap().write_all(b"CPSNAP01"));
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{name}: {error}: {said}"))
+}
+
+#[test]
+fn what_is_printed_parses_and_says_its_schema() {
+    let measured = measurement(2, true);
+    for (name, words, expected) in WITH {
+        let json = json_of(name, words, measured.path());
+        let (key, word) = expected.split_once(' ').unwrap();
+        assert_eq!(json[key], word, "{name} {words:?}");
+        assert!(json["schema"].as_u64().is_some_and(|schema| schema > 0), "{name} {words:?}");
+    }
+}
+
+#[test]
+fn statistics_say_how_costs_are_distributed() {
+    let json = json_of("report", &["MEASUREMENT", "--statistics"], measurement(2, true).path());
+    let whole = &json["nodes"][0];
+    assert_eq!(
+        (&whole["total"], &whole["mean"], &whole["deviation"]),
+        (&2_000_000.into(), &1_000_000.into(), &0.into())
+    );
+    assert_eq!((&whole["present"], json["profiles"].as_array().unwrap().len()), (&2.into(), 2));
+}
