@@ -38,7 +38,10 @@ impl Profile {
             let (member, above) = places[parent.index()];
             let unit = || Some(Unit { name: self.strings.get(scope.name).into(), id: scope.unit_id() });
             let new = match scope.kind {
-                ScopeKind::Process if above == ROOT => Some(Member { process: unit(), ..Member::default() }),
+                ScopeKind::Rank if above == ROOT => {
+                    Some(Member { rank: u32::try_from(scope.discriminator).ok(), ..Member::default() })
+                }
+                ScopeKind::Process if above == ROOT => Some(Member { process: unit(), ..members[member].clone() }),
                 ScopeKind::Thread if above == ROOT => Some(Member { thread: unit(), ..members[member].clone() }),
                 _ => None,
             };
