@@ -62,7 +62,7 @@ impl JobInfo {
     }
 }
 
-/// Numbers in order, as words: `2, 5 to 7 and 9`.
+/// Numbers in order, as words: `2, 5 to 7`.
 pub fn listed(ranges: &[(u32, u32)]) -> String {
     const NAMED: usize = 8;
     let word = |(first, last): &(u32, u32)| match last - first {

@@ -40,7 +40,7 @@ impl Meant {
     }
 
     /// Whether a scope is one of them.
-    pub(super) fn is(&self, strings: &Strings, scope: &Scope) -> bool {
+    pub(crate) fn is(&self, strings: &Strings, scope: &Scope) -> bool {
         let is_called = match scope.name {
             Name::EMPTY => {
                 !self.nameless.is_empty() && nameless(strings, scope).is_some_and(|name| self.nameless.contains(&name))

@@ -18,6 +18,7 @@ mod printable;
 mod procedure;
 mod quality;
 mod quantity;
+mod ranks;
 mod row_name;
 mod run;
 mod shorten;
@@ -37,6 +38,7 @@ pub(crate) use printable::acts_on_terminals;
 pub use printable::{printable, shell_word};
 pub use procedure::procedure;
 pub use quality::quality;
+pub use ranks::ranks;
 use views::Views;
 
 /// Writes the default report: what ran, how its samples were accounted for, the hottest path, the calling context tree
@@ -51,6 +53,7 @@ pub fn report(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> 
     head::what_ran(page, &mut out)?;
     head::quality(page, &mut out)?;
     groups::members(page, &mut out)?;
+    ranks::line(page, &mut out)?;
     if views.folded.regions != Regions::default() {
         groups::regions(views.folded.regions, page, &mut out)?;
     }
