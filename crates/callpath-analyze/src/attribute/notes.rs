@@ -12,6 +12,8 @@ use crate::runtimes::{self, Nameless};
 
 /// What generated code is called, where the kernel has no name for its memory.
 const NAMELESS_CODE: &str = "[jit]";
+/// How a program ends that did not fail.
+const SUCCESS: &str = "exit status 0";
 /// How many modules a report's hints name.
 const HINTS: usize = 3;
 /// Modules with less than this share of the samples in unnamed code get no hint.
@@ -79,8 +81,16 @@ fn describe_ranks(info: &mut RunInfo, ranks: &Ranks) {
     let odd: Vec<String> = ends.iter().map(|(exit, ranks)| format!("{}: {exit}", words(ranks))).collect();
     info.exit = most.filter(|_| all_ended).map(|most| match odd.is_empty() {
         true => most,
-        false => format!("{most} (but {})", odd.join("; ")),
+        false => format!("{most}, but {}", odd.join("; ")),
     });
+    // Launchers kill the others then: what they write last may be missing.
+    let failed = job.ranks.iter().filter(|_| !all_ended);
+    let failed = failed.filter_map(|rank| Some((rank.rank, rank.exit.as_ref().filter(|exit| *exit != SUCCESS)?)));
+    let failed: Vec<String> = failed.map(|(rank, exit)| format!("rank {rank} ended with {exit}")).collect();
+    if let [first, more @ ..] = &failed[..] {
+        let more = if more.is_empty() { String::new() } else { format!(", and {} more failed", more.len()) };
+        info.losses.push(format!("{first}{more}; others run, or were killed within the last half a minute."));
+    }
     let missing = job.missing();
     if !missing.is_empty() {
         let (ranks, is_or_are, them) = match job.missing_count() {

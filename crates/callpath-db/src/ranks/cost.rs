@@ -71,7 +71,10 @@ impl OverRanks {
         let view = |added: &[ScopeKind]| {
             let kept = query.fold.iter().filter(|kind| **kind != ScopeKind::Rank);
             let fold = kept.chain(&[ScopeKind::Process, ScopeKind::Thread]).chain(added).copied().collect();
-            profile.view(&Query { view: ViewKind::Context, fold, min_share: 0.0, max_depth: None, ..query.clone() })
+            // Seen from a procedure, there would be no ranks above it: what it costs is what paths through it do.
+            let focus = query.focus.iter().chain(&query.procedure).cloned().collect();
+            let query = Query { view: ViewKind::Context, focus, procedure: None, fold, ..query.clone() };
+            profile.view(&Query { min_share: 0.0, max_depth: None, ..query })
         };
         let whole = contexts(&view(&[])?, metric, &ranks);
         let bodies = contexts(&view(&[ScopeKind::Loop, ScopeKind::Inlined])?, metric, &ranks);

@@ -22,6 +22,8 @@ const MOST_BARS: usize = 32;
 const SMALL: usize = 16;
 /// What differs by less than this share of what a rank costs on average is not listed.
 const LEAST_SHARE: f64 = 0.01;
+/// So many standard deviations of a count of samples (Poisson's) the costliest of thousands of ranks is seldom off by chance.
+const CHANCE: f64 = 4.0;
 /// A context that has most of its excess from one that it calls is not listed beside that.
 const FROM_ONE: f64 = 0.9;
 
@@ -161,9 +163,13 @@ impl Table<'_> {
         every.chunks(every.len().div_ceil(SMALL)).map(|ranks| LEVELS[level(of(ranks))]).collect()
     }
 
-    /// What a difference is worth listing.
-    fn least(&self) -> f64 {
-        self.over.spread(&self.over.contexts[0].inclusive).mean * LEAST_SHARE
+    /// Whether a difference is worth listing: some of what a rank costs, and more than chance makes of samples.
+    fn is_listed(&self, spread: &Spread) -> bool {
+        let whole = self.over.spread(&self.over.contexts[0].inclusive);
+        let samples = self.page.profile.quality.taken.max(1) as f64;
+        let sample = whole.mean * self.over.ranks.len() as f64 / samples;
+        let by_chance = CHANCE * (spread.mean * sample + sample * sample).sqrt();
+        spread.max.0 > 0 && spread.excess() >= (whole.mean * LEAST_SHARE).max(by_chance)
     }
 
     /// The contexts that are procedures and not explained by one of those that they call.
@@ -200,16 +206,16 @@ impl Table<'_> {
         rows: impl Iterator<Item = (&'r RankRow, &'r RankCosts, String)>,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        let (page, least) = (self.page, self.least());
+        let page = self.page;
         let rows = rows.map(|(_, costs, name)| (self.over.spread(costs), costs, name));
-        let mut rows: Vec<_> = rows.filter(|(spread, ..)| spread.excess() >= least && spread.max.0 > 0).collect();
+        let mut rows: Vec<_> = rows.filter(|(spread, ..)| self.is_listed(spread)).collect();
         rows.sort_by(|(a, ..), (b, ..)| b.excess().total_cmp(&a.excess()));
         writeln!(out)?;
         for line in head::lines_of(&[title.to_owned()], " ", page.options.width) {
             writeln!(out, "{}", page.ink(Ink::Bold, &line))?;
         }
         if rows.is_empty() {
-            return writeln!(out, "  none by more than 1% of what a rank costs on average");
+            return writeln!(out, "  none by more than 1% of what a rank costs on average, beyond chance");
         }
         let plot = SMALL.min(self.over.ranks.len()).max("ranks".len());
         let heading = format!(

@@ -29,6 +29,7 @@ mod messages;
 mod ordinary_user;
 mod packed;
 mod processes;
+mod ranks;
 mod recorder;
 mod refusals;
 mod resources;
