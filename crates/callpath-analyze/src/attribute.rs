@@ -28,8 +28,7 @@ use crate::names::ModuleNames;
 use crate::system_calls::Arguments;
 use crate::{runtimes, system_calls};
 use callpath_measurement::{
-    FULL_ROOT, Measurement, MeasurementError, PARTIAL_ROOT, PackFile, PathTree, ProcessFile, SampleTally,
-    TreeNode,
+    FULL_ROOT, Measurement, MeasurementError, PARTIAL_ROOT, PackFile, PathTree, ProcessFile, SampleTally, TreeNode,
 };
 use callpath_x86::system_call::Origin;
 
@@ -196,7 +195,11 @@ impl Attributed<'_> {
             merged_threads,
             // A process that a fork made is a new one, even where the kernel gives a number again.
             continues: !process.forked
-                && profile.info.processes.iter().any(|earlier| (earlier.rank, earlier.pid) == (process.rank, process.pid)),
+                && profile
+                    .info
+                    .processes
+                    .iter()
+                    .any(|earlier| (earlier.rank, earlier.pid) == (process.rank, process.pid)),
             quality,
         });
     }

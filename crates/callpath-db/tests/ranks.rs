@@ -36,7 +36,8 @@ fn profile(job: &str, ranks: &[u32], paths: &[(&[&str], &[u64])]) -> Profile {
     }
     let info = |&rank: &u32| RankInfo { rank, host: format!("host {rank}"), duration_ns: 5, exit: Some("well".into()) };
     let id = job.to_owned();
-    let jobs = vec![JobInfo { run: 0, launcher: "test".into(), id, size: Some(4), ranks: ranks.iter().map(info).collect() }];
+    let jobs =
+        vec![JobInfo { run: 0, launcher: "test".into(), id, size: Some(4), ranks: ranks.iter().map(info).collect() }];
     profile.info.jobs = jobs;
     profile.info.program = "app".into();
     profile
@@ -93,7 +94,11 @@ fn each_rank_has_its_costs() {
 
     let of_store = over(&profile, &Query { procedure: Some("store".into()), ..Query::default() });
     assert_eq!(of_store.every(&of_store.contexts[0].inclusive), [0, 106, 0]);
-    assert!(OverRanks::of(&Profile::new(vec![Metric::sum("cost", "count")]), &Query::default(), 0).expect("an answer").is_none());
+    assert!(
+        OverRanks::of(&Profile::new(vec![Metric::sum("cost", "count")]), &Query::default(), 0)
+            .expect("an answer")
+            .is_none()
+    );
 }
 
 #[test]

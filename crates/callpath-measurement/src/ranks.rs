@@ -104,7 +104,11 @@ pub(super) fn read(directory: &Path) -> Result<Measurement, MeasurementError> {
         let measurement = job_of(&path).and_then(|(its, number)| {
             let of_job = job.get_or_insert_with(|| its.clone());
             if *of_job != its {
-                return Err(MeasurementError::OtherJob { path: path.clone(), found: its.id, expected: of_job.id.clone() });
+                return Err(MeasurementError::OtherJob {
+                    path: path.clone(),
+                    found: its.id,
+                    expected: of_job.id.clone(),
+                });
             }
             match number {
                 Some(number) if number == rank => Measurement::read_one(&path),
@@ -176,9 +180,7 @@ mod tests {
     use super::*;
     use callpath_schema::{Metric, MetricId};
 
-    use crate::{
-        ProcessFile, encode_job, encode_process, encode_session, newest, process_file_name, write_file,
-    };
+    use crate::{ProcessFile, encode_job, encode_process, encode_session, newest, process_file_name, write_file};
 
     fn job() -> Job {
         Job { launcher: "test".into(), id: "job 7".into(), size: Some(4) }
@@ -258,7 +260,10 @@ mod tests {
         }
         let (there, said) = losses();
         assert_eq!(there, [0, 1, 3]);
-        assert!(said.contains("rank-2: it is of rank 0") && said.matches("not the directory of a rank").count() == 3, "{said}");
+        assert!(
+            said.contains("rank-2: it is of rank 0") && said.matches("not the directory of a rank").count() == 3,
+            "{said}"
+        );
         let other = Job { id: "job 8".into(), ..job() };
         write_file(&at("rank-2"), JOB_FILE, &encode_job(&other, Some(2))).unwrap();
         let (there, said) = losses();

@@ -28,7 +28,9 @@ pub enum ViewError {
         there: Vec<String>,
     },
     /// There is nothing to put beside each other.
-    #[error("failed to compare ranks: this is no measurement of several ranks; record them with: mpirun -n 4 callpath record PROGRAM")]
+    #[error(
+        "failed to compare ranks: this is no measurement of several ranks; record them with: mpirun -n 4 callpath record PROGRAM"
+    )]
     NoRanks,
     /// The metric is no integer that adds up, which is all that the formats of other tools hold.
     #[error("failed to export metric {metric:?}, which does not add up in whole numbers; these do: {}", there.join(", "))]

@@ -98,7 +98,10 @@ fn describe_ranks(info: &mut RunInfo, ranks: &Ranks) {
             _ => ("RANKS", "ARE", "them"),
         };
         let still = if all_ended { "" } else { " so far" };
-        info.losses.push(format!("{ranks} {} {is_or_are} MISSING: there is no data of {them} that can be read{still}.", listed(&missing)));
+        info.losses.push(format!(
+            "{ranks} {} {is_or_are} MISSING: there is no data of {them} that can be read{still}.",
+            listed(&missing)
+        ));
     }
     info.jobs = vec![job];
 }

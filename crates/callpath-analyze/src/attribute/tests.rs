@@ -22,7 +22,8 @@ fn profile_with_names(processes: Vec<ProcessFile>, names: Vec<NamesFile>) -> Pro
         recorder_cpu_ns: 40,
         ..SessionFile::default()
     };
-    let measurement = Measurement { directory: "m.callpath".into(), session, processes, names, unreadable: Vec::new(), ranks: None };
+    let measurement =
+        Measurement { directory: "m.callpath".into(), session, processes, names, unreadable: Vec::new(), ranks: None };
     attribute(&measurement, &AttributeOptions { debug_roots: Vec::new(), vdso: None, cache: None }, &mut |_, _| ())
 }
 

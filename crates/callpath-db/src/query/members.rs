@@ -109,7 +109,9 @@ impl Profile {
         for process in &mut found {
             process.threads.sort_by(|a, b| first(&b.cost).cmp(&first(&a.cost)).then(a.id.cmp(&b.id)));
         }
-        found.sort_by(|a, b| first(&b.cost).cmp(&first(&a.cost)).then((a.run, a.rank, a.id).cmp(&(b.run, b.rank, b.id))));
+        found.sort_by(|a, b| {
+            first(&b.cost).cmp(&first(&a.cost)).then((a.run, a.rank, a.id).cmp(&(b.run, b.rank, b.id)))
+        });
         Ok(found)
     }
 }

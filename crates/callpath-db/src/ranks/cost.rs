@@ -2,7 +2,9 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::{Metric, MetricKind, MetricType, Name, NodeId, Profile, Query, QueryError, Scope, ScopeKind, Tree, View, ViewKind};
+use crate::{
+    Metric, MetricKind, MetricType, Name, NodeId, Profile, Query, QueryError, Scope, ScopeKind, Tree, View, ViewKind,
+};
 
 /// A cost in each rank that has any: the rank's place in [`OverRanks::ranks`], and the cost.
 pub type RankCosts = Vec<(u32, u64)>;

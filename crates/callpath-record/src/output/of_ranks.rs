@@ -8,9 +8,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use callpath_measurement::{
-    JOB_FILE, Job, Measurement, Rank, encode_job, rank_directory_name, read_job, write_file,
-};
+use callpath_measurement::{JOB_FILE, Job, Measurement, Rank, encode_job, rank_directory_name, read_job, write_file};
 
 use super::{Destination, NAMES, elsewhere, make, name};
 use crate::error::RecordError;
@@ -31,7 +29,8 @@ impl Destination {
                 let of_job = parent.join(name(program, &job, number));
                 match join(&of_job, rank) {
                     Ok(directory) => return Ok(Destination { directory, of_job: Some(of_job), note: None }),
-                    Err(RecordError::Exists { .. } | RecordError::RankExists { .. } | RecordError::OtherJob { .. }) => {}
+                    Err(RecordError::Exists { .. } | RecordError::RankExists { .. } | RecordError::OtherJob { .. }) => {
+                    }
                     Err(error) => return Err(error),
                 }
             }

@@ -260,7 +260,13 @@ fn of_processes(processes: &[ProcessCost], page: Page<'_>) -> Vec<Group> {
     let query = &options.query;
     let most = if query.process.is_some() { MOST_SELECTED } else { MOST_ROWS };
     let by_itself = |process: &ProcessCost| Group {
-        label: format!("{}{} ({}){}", rank(process), command(process, profile), process.id, threads(&[process], profile)),
+        label: format!(
+            "{}{} ({}){}",
+            rank(process),
+            command(process, profile),
+            process.id,
+            threads(&[process], profile)
+        ),
         members: 1,
         cost: process.cost.clone(),
     };
@@ -310,11 +316,9 @@ fn threads(processes: &[&ProcessCost], profile: &Profile) -> String {
 /// What is known of a process besides its tree: of one that executed several programs, of the one with this name.
 fn info<'a>(process: &ProcessCost, profile: &'a Profile) -> Option<&'a ProcessInfo> {
     let name = profile.strings.get(process.name);
-    profile
-        .info
-        .processes
-        .iter()
-        .find(|info| (info.run, info.rank) == (process.run, process.rank) && u64::from(info.pid) == process.id && info.name == name)
+    profile.info.processes.iter().find(|info| {
+        (info.run, info.rank) == (process.run, process.rank) && u64::from(info.pid) == process.id && info.name == name
+    })
 }
 
 /// A process's command line, without the program's directory.

@@ -90,7 +90,12 @@ pub fn ranks(profile: &Profile, options: &TextOptions, along: &[String], out: &m
         table.plot(&costs, &mut out)?;
     }
     let procedures = over.procedures.iter().map(|row| (row, &row.self_cost, label(row, profile)));
-    table.write("Procedures by what the costliest rank takes itself beyond the average", "procedure", procedures, &mut out)?;
+    table.write(
+        "Procedures by what the costliest rank takes itself beyond the average",
+        "procedure",
+        procedures,
+        &mut out,
+    )?;
     let contexts = table.contexts();
     let contexts = contexts.into_iter().map(|at| (&over.contexts[at], &over.contexts[at].inclusive, table.path(at)));
     table.write(

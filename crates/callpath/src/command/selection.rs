@@ -53,7 +53,12 @@ impl Selection {
             ignore: self.ignore.clone(),
             hide: self.hide.clone(),
             recursion: self.recursion.map_or(Recursion::Full, Recursion::from),
-            fold: folded.into_iter().filter(|(is_folded, _)| *is_folded).map(|(_, kind)| kind).chain([ScopeKind::Rank]).collect(),
+            fold: folded
+                .into_iter()
+                .filter(|(is_folded, _)| *is_folded)
+                .map(|(_, kind)| kind)
+                .chain([ScopeKind::Rank])
+                .collect(),
             ..Query::default()
         }
     }

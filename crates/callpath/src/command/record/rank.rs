@@ -111,7 +111,9 @@ fn parent() -> anyhow::Result<String> {
     // The 22nd field; a name with blanks ends at the last bracket.
     let began = stat.rsplit_once(") ").and_then(|(_, fields)| fields.split(' ').nth(19));
     let began = began.ok_or_else(|| {
-        anyhow::anyhow!("failed to find out which job this rank is of: no variable says so; set {OWN_JOB} to a name of the job")
+        anyhow::anyhow!(
+            "failed to find out which job this rank is of: no variable says so; set {OWN_JOB} to a name of the job"
+        )
     })?;
     Ok(format!("of-parent-{pid}-{began}"))
 }
@@ -133,9 +135,15 @@ mod tests {
     #[test]
     fn each_launcher_says_it() {
         assert_eq!(found(&[("HOME", "/")]), Ok(None));
-        let ompi = [("OMPI_COMM_WORLD_RANK", "3"), ("OMPI_COMM_WORLD_SIZE", "4"), ("PMIX_NAMESPACE", "18@1"), ("PMIX_RANK", "3")];
+        let ompi = [
+            ("OMPI_COMM_WORLD_RANK", "3"),
+            ("OMPI_COMM_WORLD_SIZE", "4"),
+            ("PMIX_NAMESPACE", "18@1"),
+            ("PMIX_RANK", "3"),
+        ];
         assert_eq!(found(&ompi), is(3, 4, "Open MPI 18@1"));
-        let slurm = [("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "2"), ("SLURM_JOB_ID", "77"), ("SLURM_STEP_ID", "0")];
+        let slurm =
+            [("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "2"), ("SLURM_JOB_ID", "77"), ("SLURM_STEP_ID", "0")];
         assert_eq!(found(&slurm), is(1, 2, "Slurm 77.0"));
         // A batch script has no step's tasks.
         assert_eq!(found(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "64"), ("SLURM_JOB_ID", "77")]), Ok(None));
@@ -159,15 +167,23 @@ mod tests {
         assert_eq!(found(&[&flux[..], &[("CALLPATH_JOB", "mine")]].concat()), is(0, 2, "Flux mine"));
         assert_eq!(found(&[&flux[..], &[NO_RANK]].concat()), Ok(None));
         assert_eq!(found(&[("CALLPATH_RANK", "7/9"), ("CALLPATH_JOB", "a b")]), is(7, 9, "environment a b"));
-        assert_eq!(found(&[("CALLPATH_RANK", "7"), ("CALLPATH_JOB", "j")]), Ok(Some((7, None, "environment j".into()))));
+        assert_eq!(
+            found(&[("CALLPATH_RANK", "7"), ("CALLPATH_JOB", "j")]),
+            Ok(Some((7, None, "environment j".into())))
+        );
     }
 
     #[test]
     fn nonsense_is_said_and_one_rank_is_none() {
         assert_eq!(found(&[("PMI_RANK", "0"), ("PMI_SIZE", "1")]), Ok(None));
-        for (rank, size) in [("x", "4"), ("-1", "4"), ("4294967296", "4"), ("16777216", ""), ("0", "none"), ("4", "4"), ("0", "0")] {
+        for (rank, size) in
+            [("x", "4"), ("-1", "4"), ("4294967296", "4"), ("16777216", ""), ("0", "none"), ("4", "4"), ("0", "0")]
+        {
             let said = found(&[("PMI_RANK", rank), ("PMI_SIZE", size)]).unwrap_err();
-            assert!(said.starts_with("failed to find out which rank this is: ") && said.contains("CALLPATH_RANK=none"), "{said}");
+            assert!(
+                said.starts_with("failed to find out which rank this is: ") && said.contains("CALLPATH_RANK=none"),
+                "{said}"
+            );
         }
     }
 }
