@@ -74,6 +74,10 @@ fn each_rank_has_its_costs() {
     assert_eq!(ranks.ranks, [0, 1, 3]);
     assert_eq!(ranks.every(&ranks.contexts[0].inclusive), [12, 127, 31]);
     assert_eq!(every(&ranks, &profile, "dot"), (vec![11, 120, 30], vec![11, 120, 30]));
+    for query in [Query::default(), Query { focus: vec!["store".into()], ..Query::default() }] {
+        let whole = OverRanks::of_whole(&profile, &query, 0).expect("an answer").expect("ranks");
+        assert_eq!(whole.contexts[0].inclusive, over(&profile, &query).contexts[0].inclusive);
+    }
     // Recursion counts once.
     assert_eq!(every(&ranks, &profile, "solve"), (vec![0, 0, 0], vec![11, 20, 30]));
     assert_eq!(every(&ranks, &profile, "main"), (vec![1, 1, 1], vec![12, 127, 31]));

@@ -4,6 +4,7 @@ use super::*;
 use callpath_db::{Metric, MetricId};
 use callpath_format::frame::ModuleIndex;
 use callpath_image::identity::ModuleIdentity;
+use callpath_measurement::SessionFile;
 use callpath_measurement::{ModuleRecord, NamedCode, NamesFile, PathTree, ThreadProfile};
 
 fn process(sequence: u32, pid: u32, forked: bool, tally: SampleTally) -> ProcessFile {

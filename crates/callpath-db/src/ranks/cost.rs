@@ -62,11 +62,7 @@ pub struct OverRanks {
 impl OverRanks {
     /// Of what `query` selects, by the metric with this number, an integer that adds up. None if the profile has no ranks.
     pub fn of(profile: &Profile, query: &Query, metric: usize) -> Result<Option<OverRanks>, QueryError> {
-        let in_tree = profile.tree.nodes().map(|node| profile.tree.scope(node)).filter(|s| s.kind == ScopeKind::Rank);
-        let known = profile.info.jobs.iter().flat_map(|job| &job.ranks).map(|rank| rank.rank);
-        let mut ranks: Vec<u32> = in_tree.map(|scope| scope.discriminator as u32).chain(known).collect();
-        ranks.sort_unstable();
-        ranks.dedup();
+        let ranks = ranks_of(profile);
         if ranks.is_empty() {
             return Ok(None);
         }
@@ -84,6 +80,23 @@ impl OverRanks {
         let weight = |row: &RankRow| row.self_cost.iter().fold(0u64, |sum, (_, cost)| sum.saturating_add(*cost));
         procedures.sort_by_key(|row| std::cmp::Reverse(weight(row)));
         Ok(Some(OverRanks { ranks, contexts: whole, procedures }))
+    }
+
+    /// The same without procedures, and of the contexts the root alone: this takes no view.
+    pub fn of_whole(profile: &Profile, query: &Query, metric: usize) -> Result<Option<OverRanks>, QueryError> {
+        let ranks = ranks_of(profile);
+        if ranks.is_empty() {
+            return Ok(None);
+        }
+        let mut every = vec![0u64; ranks.len()];
+        for process in profile.processes(query)? {
+            if let Some(place) = process.rank.and_then(|rank| ranks.binary_search(&rank).ok()) {
+                every[place] = every[place].saturating_add(process.cost.get(metric).copied().unwrap_or(0));
+            }
+        }
+        let mut root = RankRow::new(*profile.tree.scope(NodeId::ROOT), None);
+        root.inclusive = (0..).zip(every).filter(|(_, cost)| *cost != 0).collect();
+        Ok(Some(OverRanks { ranks, contexts: vec![root], procedures: Vec::new() }))
     }
 
     /// The first metric that can be put beside each other: an integer that adds up.
@@ -138,6 +151,17 @@ impl OverRanks {
     }
 }
 
+/// The ranks that have a cost or of which it is known that they ran, ascending.
+fn ranks_of(profile: &Profile) -> Vec<u32> {
+    let in_tree =
+        profile.tree.nodes().map(|node| profile.tree.scope(node)).filter(|scope| scope.kind == ScopeKind::Rank);
+    let known = profile.info.jobs.iter().flat_map(|job| &job.ranks).map(|rank| rank.rank);
+    let mut ranks: Vec<u32> = in_tree.map(|scope| scope.discriminator as u32).chain(known).collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    ranks
+}
+
 /// Adds up costs by rank.
 fn add(costs: &mut RankCosts, more: &RankCosts) {
     let mut sum: RankCosts = Vec::with_capacity(costs.len() + more.len());
@@ -148,7 +172,8 @@ fn add(costs: &mut RankCosts, more: &RankCosts) {
             std::cmp::Ordering::Greater => sum.extend(theirs.next()),
             std::cmp::Ordering::Equal => {
                 sum.push((a.0, a.1.saturating_add(b.1)));
-                (mine.next(), theirs.next());
+                mine.next();
+                theirs.next();
             }
         }
     }

@@ -27,19 +27,11 @@ const CHANCE: f64 = 4.0;
 /// A context that has most of its excess from one that it calls is not listed beside that.
 const FROM_ONE: f64 = 0.9;
 
-/// The ranks by the first metric that can be added up in whole numbers. None without ranks.
-fn over_ranks(profile: &Profile, options: &TextOptions) -> Result<Option<(OverRanks, usize)>, ViewError> {
-    let Some(metric) = OverRanks::metric_of(profile) else { return Ok(None) };
-    Ok(OverRanks::of(profile, &options.query, metric)?.map(|over| (over, metric)))
-}
-
 /// One line of the report: the least, the mean and the most that a rank costs.
 pub(super) fn line(page: Page<'_>, out: &mut dyn Write) -> Result<(), ViewError> {
     let Page { profile, options } = page;
-    if profile.info.jobs.is_empty() {
-        return Ok(());
-    }
-    let Some((over, metric)) = over_ranks(profile, options)? else { return Ok(()) };
+    let Some(metric) = OverRanks::metric_of(profile) else { return Ok(()) };
+    let Some(over) = OverRanks::of_whole(profile, &options.query, metric)? else { return Ok(()) };
     let spread = over.spread(&over.contexts[0].inclusive);
     let mut facts = spread_words(&spread, &profile.metrics[metric].unit);
     facts[0].insert_str(0, "ranks: ");
@@ -64,7 +56,8 @@ fn spread_words(spread: &Spread, unit: &str) -> Vec<String> {
 pub fn ranks(profile: &Profile, options: &TextOptions, along: &[String], out: &mut dyn Write) -> Result<(), ViewError> {
     let options = levels::without_single_levels(profile, options, callpath_db::ViewKind::Context);
     let page = Page { profile, options: &options };
-    let Some((over, metric)) = over_ranks(profile, &options)? else { return Err(ViewError::NoRanks) };
+    let metric = OverRanks::metric_of(profile).ok_or(ViewError::NoRanks)?;
+    let over = OverRanks::of(profile, &options.query, metric)?.ok_or(ViewError::NoRanks)?;
     let mut out = BufWriter::new(out);
     head::what_ran(page, &mut out)?;
     head::quality(page, &mut out)?;
@@ -91,16 +84,14 @@ pub fn ranks(profile: &Profile, options: &TextOptions, along: &[String], out: &m
     }
     let procedures = over.procedures.iter().map(|row| (row, &row.self_cost, label(row, profile)));
     table.write(
-        "Procedures by what the costliest rank takes itself beyond the average",
-        "procedure",
+        ["Procedures by what the costliest rank takes itself beyond the average", "procedure"],
         procedures,
         &mut out,
     )?;
     let contexts = table.contexts();
     let contexts = contexts.into_iter().map(|at| (&over.contexts[at], &over.contexts[at].inclusive, table.path(at)));
     table.write(
-        "Call paths by what the costliest rank takes beyond the average, with what they call",
-        "call path",
+        ["Call paths by what the costliest rank takes beyond the average, with what they call", "call path"],
         contexts,
         &mut out,
     )?;
@@ -206,8 +197,7 @@ impl Table<'_> {
     /// Rows of what ranks differ in, the greatest difference first.
     fn write<'r>(
         &self,
-        title: &str,
-        word: &str,
+        [title, word]: [&str; 2],
         rows: impl Iterator<Item = (&'r RankRow, &'r RankCosts, String)>,
         out: &mut dyn Write,
     ) -> io::Result<()> {
