@@ -30,6 +30,8 @@ pub const FOR_TESTS: &[(&str, &str)] = &[
     ("qemu-user", "programs in an emulator"),
     ("valgrind", "programs in an emulator"),
     ("perl", "the end-to-end test of Perl's extensions"),
+    ("openmpi-bin", "the end-to-end tests of ranks under mpirun"),
+    ("libopenmpi-dev", "the end-to-end tests of ranks under mpirun"),
 ];
 
 /// Which of these packages are not installed. Fails where there is no dpkg-query.

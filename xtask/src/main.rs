@@ -59,6 +59,7 @@ cargo xtask CMD
   bench-make      `make -j2` of a project from Debian's archive, recorded over bare, and the count of processes [--runs N]
   bench-gprof     Debian's sources built with gprof's instrumentation and without, the latter under callpath: CPU over bare,
                     and how far the procedures' shares are from perf's [--runs N] [--programs a,b] [--list]
+  bench-ranks     1,000 ranks, short processes with a launcher's variables, in one measurement: time, bytes, report [--ranks N]
   bench-size      a measurement's length against the time that it took
   bench-growth    the recorder's CPU beside a million contexts that grow by a hundred a second [--runs N] [--seconds N]
   diff-trust      false alarms of `callpath compare` on equal runs, and whether it finds a procedure that is 5% or 20% slower
@@ -106,6 +107,7 @@ fn run(command: &str, arguments: Arguments) -> anyhow::Result<ExitCode> {
         "bench-time" => bench::time::run(&arguments),
         "bench-make" => bench::make::run(&arguments),
         "bench-gprof" => bench::gprof::run(&arguments),
+        "bench-ranks" => bench::ranks::run(&arguments),
         "bench-size" => bench::size::run(&arguments),
         "diff-trust" => bench::diff::run(&arguments),
         "bench-growth" => bench::growth::run(&arguments),

@@ -28,8 +28,7 @@ use crate::names::ModuleNames;
 use crate::system_calls::Arguments;
 use crate::{runtimes, system_calls};
 use callpath_measurement::{
-    FULL_ROOT, Measurement, MeasurementError, PARTIAL_ROOT, PackFile, PathTree, ProcessFile, SampleTally, SessionFile,
-    TreeNode,
+    FULL_ROOT, Measurement, MeasurementError, PARTIAL_ROOT, PackFile, PathTree, ProcessFile, SampleTally, TreeNode,
 };
 use callpath_x86::system_call::Origin;
 
@@ -96,12 +95,34 @@ impl Attribution {
 
     /// The profile, and apart from it the notes on the code.
     fn profile(&mut self, measurement: &Measurement) -> (Profile, Vec<String>) {
-        let session = &measurement.session;
-        let mut profile = Profile::new(session.metrics.clone());
+        let mut profile = Profile::new(measurement.session.metrics.clone());
+        // Ranks may have been recorded by different events each.
+        let mut others: Vec<Profile> = Vec::new();
+        let mut which: Vec<Vec<usize>> = vec![Vec::new()];
         for (index, process) in measurement.processes.iter().enumerate() {
-            let modules = std::mem::take(&mut self.code.of_processes[index]);
-            let found = Attributed { profile: &mut profile, code: &mut self.code, merged: &mut self.merged };
-            found.add_process(session, process, &modules);
+            let metrics = &measurement.session_of(process).metrics;
+            let known = std::iter::once(&profile).chain(&others).position(|of| of.metrics == *metrics);
+            match known {
+                Some(known) => which[known].push(index),
+                None => {
+                    others.push(Profile::new(metrics.clone()));
+                    which.push(vec![index]);
+                }
+            }
+        }
+        for (part, processes) in std::iter::once(&mut profile).chain(&mut others).zip(which) {
+            // The names are those of one profile.
+            self.merged.scopes.clear();
+            for index in processes {
+                let modules = std::mem::take(&mut self.code.of_processes[index]);
+                let found = Attributed { profile: part, code: &mut self.code, merged: &mut self.merged };
+                found.add_process(measurement, &measurement.processes[index], &modules);
+            }
+        }
+        for mut other in others {
+            let processes = std::mem::take(&mut other.info.processes);
+            profile.merge(&other);
+            profile.info.processes.extend(processes);
         }
         describe(&mut profile, measurement);
         let notes = code_notes(&profile, measurement, &self.code);
@@ -117,12 +138,22 @@ struct Attributed<'p> {
 }
 
 impl Attributed<'_> {
-    /// Adds a process of a session, whose modules have these numbers.
-    fn add_process(self, session: &SessionFile, process: &ProcessFile, modules: &[usize]) {
+    /// Adds a process, whose modules have these numbers.
+    fn add_process(self, measurement: &Measurement, process: &ProcessFile, modules: &[usize]) {
         let Attributed { profile, code, merged } = self;
+        let session = measurement.session_of(process);
+        let above = match process.rank {
+            Some(rank) => {
+                let name = profile.strings.intern(&rank.to_string());
+                profile.tree.child(NodeId::ROOT, Scope::rank(name, rank))
+            }
+            None => NodeId::ROOT,
+        };
         let name = process.program.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let scope = Scope::process(profile.strings.intern(&name), 0, process.pid);
-        let process_node = profile.tree.child(NodeId::ROOT, scope);
+        let process_node = profile.tree.child(above, scope);
+        // A rank may have begun later than the first.
+        let since = session.started_unix_ns.saturating_sub(measurement.session.started_unix_ns);
         let mut quality = Quality::default();
         let mut threads = 0;
         let several = process.threads.iter().filter(|thread| thread.count > 1);
@@ -153,16 +184,22 @@ impl Attributed<'_> {
         profile.quality.add(&quality);
         profile.info.processes.push(ProcessInfo {
             run: 0,
+            rank: process.rank,
             pid: process.pid,
             parent_pid: process.parent_pid,
             name,
             command: process.command.clone(),
-            started_ns: process.started_ns,
+            started_ns: process.started_ns.saturating_add(since),
             duration_ns: process.ended_ns.unwrap_or(session.duration_ns).saturating_sub(process.started_ns),
             threads: u32::try_from(threads).unwrap_or(u32::MAX),
             merged_threads,
             // A process that a fork made is a new one, even where the kernel gives a number again.
-            continues: !process.forked && profile.info.processes.iter().any(|earlier| earlier.pid == process.pid),
+            continues: !process.forked
+                && profile
+                    .info
+                    .processes
+                    .iter()
+                    .any(|earlier| (earlier.rank, earlier.pid) == (process.rank, process.pid)),
             quality,
         });
     }

@@ -43,6 +43,7 @@ fn procedures(program: &Path, addresses: &[LinkAddr]) -> Vec<String> {
         processes: vec![process],
         names: Vec::new(),
         unreadable: Vec::new(),
+        ranks: None,
     };
     let options = AttributeOptions { debug_roots: Vec::new(), vdso: None, cache: None };
     let profile = attribute(&measurement, &options, &mut |_, _| ());

@@ -71,6 +71,7 @@ fn measurement(program: &Path, directory: &Path) -> Measurement {
         processes: vec![process],
         names: Vec::new(),
         unreadable: Vec::new(),
+        ranks: None,
     }
 }
 

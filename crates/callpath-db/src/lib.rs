@@ -20,6 +20,7 @@ mod pattern;
 mod profile;
 mod quality;
 mod query;
+mod ranks;
 mod rows;
 mod run;
 mod scope;
@@ -39,6 +40,7 @@ pub use query::{
     HandedOut, Inlined, Meant, Order, ProcedureCost, ProcessCost, Query, QueryError, Recursion, Regions, ThreadCost,
     View, ViewKind, ViewNode,
 };
+pub use ranks::{JobInfo, OverRanks, RankCosts, RankInfo, RankRow, Spread, listed, ranges};
 pub use rows::Row;
 pub use run::{CpuTime, ProcessInfo, RunInfo};
 pub use scope::{CallSite, Scope, ScopeKind};

@@ -1,6 +1,6 @@
 //! What ran: the command, its processes, when, where and how it ended.
 
-use crate::Quality;
+use crate::{JobInfo, Quality};
 
 /// The run, or the first of several merged ones, as the report's first lines say it.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -31,6 +31,8 @@ pub struct RunInfo {
     pub directory: String,
     /// Every process of the run, in order of start.
     pub processes: Vec<ProcessInfo>,
+    /// The runs that are parallel jobs of several ranks, in order.
+    pub jobs: Vec<JobInfo>,
     /// How many further runs were merged into this one.
     pub more_runs: u32,
 }
@@ -63,6 +65,8 @@ impl CpuTime {
 pub struct ProcessInfo {
     /// The number of its run, from 0.
     pub run: u32,
+    /// The rank that it is of, if it is of one.
+    pub rank: Option<u32>,
     /// The process id.
     pub pid: u32,
     /// The process id of the one that forked it; 0 where unknown.
@@ -132,6 +136,8 @@ impl RunInfo {
         let renumbered =
             |process: &ProcessInfo| ProcessInfo { run: process.run.saturating_add(runs), ..process.clone() };
         self.processes.extend(other.processes.iter().map(renumbered));
+        let renumbered = |job: &JobInfo| JobInfo { run: job.run.saturating_add(runs), ..job.clone() };
+        self.jobs.extend(other.jobs.iter().map(renumbered));
         self.more_runs = self.more_runs.saturating_add(other.more_runs).saturating_add(1);
     }
 }

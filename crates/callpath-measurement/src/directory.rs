@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::names_file::{NamesFile, decode_names};
+use super::ranks::{self, Ranks};
 use super::together::{self, TOGETHER};
 use super::{ProcessFile, SessionFile};
 use crate::error::MeasurementError;
@@ -62,14 +63,24 @@ pub struct Measurement {
     pub names: Vec<NamesFile>,
     /// Files that could not be read, and gaps in their numbers. What they held is missing from the processes.
     pub unreadable: Vec<MeasurementError>,
+    /// The ranks, if it is of several: then the session is that of all, and each process has its rank.
+    pub ranks: Option<Ranks>,
 }
 
 impl Measurement {
     /// The file that holds a measurement's own data.
     pub const SESSION_FILE: &'static str = SESSION;
 
-    /// Reads a measurement, which may still be growing.
+    /// Reads a measurement, of one recorder or of several ranks, which may still be growing.
     pub fn read(directory: &Path) -> Result<Measurement, MeasurementError> {
+        if ranks::is_of_ranks(directory) {
+            return ranks::read(directory);
+        }
+        Measurement::read_one(directory)
+    }
+
+    /// Reads the measurement of one recorder.
+    pub(crate) fn read_one(directory: &Path) -> Result<Measurement, MeasurementError> {
         let path = directory.join(SESSION);
         let bytes = match read_file(&path) {
             Ok(bytes) => bytes,
@@ -145,7 +156,7 @@ impl Measurement {
                 Err(error) => unreadable.push(error),
             }
         }
-        Ok(Measurement { directory: directory.to_owned(), session, processes, names, unreadable })
+        Ok(Measurement { directory: directory.to_owned(), session, processes, names, unreadable, ranks: None })
     }
 
     /// Sentences about what could not be read; empty if everything could.
@@ -194,8 +205,10 @@ pub fn newest(directory: &Path) -> Result<PathBuf, MeasurementError> {
         if path.extension().is_none_or(|e| e != "callpath") {
             continue;
         }
+        let sessions = if ranks::is_of_ranks(&path) { ranks::session_files(&path)? } else { vec![path.join(SESSION)] };
         // A directory without a session file is no measurement, whatever its name.
-        let Ok(written) = fs::metadata(path.join(SESSION)).and_then(|m| m.modified()) else { continue };
+        let written = sessions.iter().filter_map(|file| fs::metadata(file).and_then(|m| m.modified()).ok()).max();
+        let Some(written) = written else { continue };
         if newest.as_ref().is_none_or(|(time, _)| written > *time) {
             newest = Some((written, path));
         }

@@ -36,6 +36,14 @@ pub enum MeasurementError {
     Gone { path: PathBuf, names: String },
     #[error("read {path}: process {sequence} is in the measurement twice; the first one counts")]
     Twice { path: PathBuf, sequence: u32 },
+    #[error("read {path}: it is of job {found:?}, not {expected:?}; a measurement is of one job")]
+    OtherJob { path: PathBuf, found: String, expected: String },
+    #[error("read {path}: it is of rank {number}, so that rank would be there twice")]
+    OtherRank { path: PathBuf, number: u32 },
+    #[error("read {path}: not the directory of a rank")]
+    NoRank { path: PathBuf },
+    #[error("read {path}: no rank of the job has written anything there")]
+    NoRanks { path: PathBuf },
     #[error(
         "find a measurement in {path}: there is no file `session` in it; is it the directory that `callpath record` named?"
     )]

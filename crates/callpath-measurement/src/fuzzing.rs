@@ -18,6 +18,7 @@ pub fn fuzz_measurement(bytes: &[u8]) {
         drop(decode_session(&sealed, path));
         drop(decode_process(&sealed, path));
         drop(decode_names(&sealed, path));
+        drop(crate::decode_job(&sealed, path));
         drop(crate::together::read(&sealed, path, false));
     }
 }

@@ -2,7 +2,8 @@
 //! No live processes and no names of code here, except those that a process gave its generated code.
 //!
 //! The session's file is written anew under a temporary name and renamed; a process's grows by what has changed. So a
-//! reader sees a whole one at every instant. Many processes that end at once are appended to one file.
+//! reader sees a whole one at every instant. Many processes that end at once are appended to one file. The ranks of a parallel job have
+//! a directory each, in one.
 
 #![forbid(unsafe_code)]
 
@@ -10,11 +11,13 @@ mod bytes;
 mod directory;
 mod error;
 mod fuzzing;
+mod job_file;
 mod log;
 mod names_file;
 mod pack_file;
 mod plain;
 mod process_file;
+mod ranks;
 mod session_file;
 mod together;
 mod tree;
@@ -30,11 +33,13 @@ pub use bytes::{Reader, Writer};
 pub use directory::{Measurement, names_file_name, newest, process_file_name, write_file};
 pub use error::MeasurementError;
 pub use fuzzing::fuzz_measurement;
+pub use job_file::{Job, MOST_RANKS, Rank, decode_job, encode_job};
 pub use log::ProcessLog;
 pub use names_file::{NamedCode, NamesFile, encode_names, nameless, nameless_mapping};
 pub use pack_file::PackFile;
 pub use plain::plain;
 pub use process_file::{decode_process, encode_process};
+pub use ranks::{JOB_FILE, RankSession, Ranks, rank_directory_name, read_job};
 pub use session_file::encode_session;
 pub use together::Together;
 pub use tree::{FULL_ROOT, PARTIAL_ROOT, PathTree, TreeNode};
@@ -92,6 +97,8 @@ pub struct ProcessFile {
     pub parent_pid: u32,
     /// Counts the measurement's processes in the order in which they came.
     pub sequence: u32,
+    /// Its rank, in a measurement of several that was read. Not in the file.
+    pub rank: Option<u32>,
     /// Made by fork from a measured process, and has not executed another program.
     pub forked: bool,
     /// The program's path.

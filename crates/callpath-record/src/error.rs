@@ -25,6 +25,15 @@ pub enum RecordError {
     )]
     Exists { path: PathBuf },
     #[error(
+        "record to {path}: rank {rank} of this job is there already, and callpath never overwrites; choose another directory with -o"
+    )]
+    RankExists { path: PathBuf, rank: u32 },
+    #[error(
+        "record to {path}: it holds job {found}, and this is job {own}; choose another directory with -o, or give all ranks of a job one \
+         CALLPATH_JOB"
+    )]
+    OtherJob { path: PathBuf, found: String, own: String },
+    #[error(
         "make memory for the measurement: files may be no longer than {limit} bytes (RLIMIT_FSIZE), and {least} are needed; \
          set the limit for the program alone: callpath record -- sh -c 'ulimit -f ...; exec PROGRAM'"
     )]

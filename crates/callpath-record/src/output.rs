@@ -1,5 +1,7 @@
 //! The measurement directory: where it is, and that nothing is ever overwritten.
 
+mod of_ranks;
+
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -14,6 +16,8 @@ use crate::error::RecordError;
 pub struct Destination {
     /// The directory, made for this measurement.
     pub directory: PathBuf,
+    /// Of one rank of a job: the directory of the whole measurement, which the directory is in.
+    pub of_job: Option<PathBuf>,
     /// Why it is not in the usual place.
     pub note: Option<String>,
 }
@@ -25,7 +29,7 @@ impl Destination {
     /// Makes the directory that was asked for.
     pub(crate) fn asked_for(directory: &Path) -> Result<Destination, RecordError> {
         match make(directory) {
-            Ok(()) => Ok(Destination { directory: directory.to_owned(), note: None }),
+            Ok(()) => Ok(Destination { directory: directory.to_owned(), of_job: None, note: None }),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                 Err(RecordError::Exists { path: directory.to_owned() })
             }
@@ -36,34 +40,35 @@ impl Destination {
     /// Makes `<program>-<pid>.callpath` here, or where temporary files go if nothing can be written here.
     pub fn usual(program: &OsStr, pid: Pid) -> Result<Destination, RecordError> {
         match make_numbered(Path::new(""), program, pid) {
-            Ok(directory) => Ok(Destination { directory, note: None }),
+            Ok(directory) => Ok(Destination { directory, of_job: None, note: None }),
             Err(here) => match make_numbered(&std::env::temp_dir(), program, pid) {
                 Ok(directory) => {
-                    let note = format!(
-                        "the current directory cannot be written ({here}); recording to {}",
-                        directory.display()
-                    );
-                    Ok(Destination { directory, note: Some(note) })
+                    let note = elsewhere(&here, &directory);
+                    Ok(Destination { directory, of_job: None, note: Some(note) })
                 }
                 Err(source) => {
-                    Err(RecordError::Directory { path: std::env::temp_dir().join(name(program, pid, 1)), source })
+                    Err(RecordError::Directory { path: std::env::temp_dir().join(name(program, &pid, 1)), source })
                 }
             },
         }
     }
 }
 
-fn name(program: &OsStr, pid: Pid, number: u32) -> PathBuf {
+fn elsewhere(why: &dyn std::fmt::Display, directory: &Path) -> String {
+    format!("the current directory cannot be written ({why}); recording to {}", directory.display())
+}
+
+fn name(program: &OsStr, whose: &dyn std::fmt::Display, number: u32) -> PathBuf {
     let program = Path::new(program).file_name().unwrap_or(OsStr::new("program")).to_string_lossy();
     PathBuf::from(match number {
-        1 => format!("{program}-{pid}.callpath"),
-        n => format!("{program}-{pid}-{n}.callpath"),
+        1 => format!("{program}-{whose}.callpath"),
+        n => format!("{program}-{whose}-{n}.callpath"),
     })
 }
 
 fn make_numbered(parent: &Path, program: &OsStr, pid: Pid) -> io::Result<PathBuf> {
     for number in 1..=NAMES {
-        let directory = parent.join(name(program, pid, number));
+        let directory = parent.join(name(program, &pid, number));
         match make(&directory) {
             Ok(()) => return Ok(directory),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}

@@ -48,6 +48,8 @@ const PATIENCE_AT_END: Duration = Duration::from_secs(3);
 pub struct Recorded {
     /// Where the measurement is.
     pub directory: PathBuf,
+    /// Of a rank: where that of all ranks is.
+    pub of_job: Option<PathBuf>,
     /// How the program ended.
     pub ended: Ended,
     /// Notes for the user.
@@ -69,9 +71,11 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
     let mut prepared = Prepared::new(options)?;
     prepared.notes.extend(notes);
     let preload = Preload::in_cache(options)?;
-    let destination = match &options.output {
-        Some(directory) => Some(Destination::asked_for(directory)?),
-        None => None,
+    let destination = match (&options.output, &options.rank) {
+        (Some(directory), Some(rank)) => Some(Destination::asked_for_rank(directory, rank)?),
+        (Some(directory), None) => Some(Destination::asked_for(directory)?),
+        (None, Some(rank)) => Some(Destination::usual_of_rank(&options.program, rank)?),
+        (None, None) => None,
     };
     let mut environment = prepared.environment(&preload.path);
     environment.extend(suitable.environment());
@@ -92,7 +96,8 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
         None => Destination::usual(&options.program, pid).inspect_err(|_| kill(pid))?,
     };
     prepared.notes.extend(destination.note);
-    Recorder::new(prepared, options, &program, destination.directory).run(waiter, signals)
+    let recorded = Recorder::new(prepared, options, &program, destination.directory).run(waiter, signals)?;
+    Ok(Recorded { of_job: destination.of_job, ..recorded })
 }
 
 /// A recording under way.
@@ -234,6 +239,7 @@ impl<'o> Recorder<'o> {
         self.notes.extend(unmeasured::note(self.shared.allocator.session(), &limits));
         Ok(Recorded {
             directory: self.shared.directory,
+            of_job: None,
             ended,
             notes: self.notes,
             processes: self.sequence,

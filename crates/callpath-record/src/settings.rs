@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use callpath_format::shared::{MetricSettings, Settings};
+use callpath_measurement::Rank;
 use callpath_schema::{Metric, MetricId, derived_metrics};
 use callpath_target::Every;
 
@@ -89,8 +90,10 @@ pub struct RecordOptions {
     pub recursion: Recursion,
     /// Record until all processes have ended, not only the program that was typed.
     pub wait_all: bool,
-    /// The measurement directory; `None`: `./<program>-<pid>.callpath`.
+    /// The measurement directory, of ranks that of all; `None`: `./<program>-<pid>.callpath`, of ranks `./<program>-job-<id>.callpath`.
     pub output: Option<PathBuf>,
+    /// Which rank of a parallel job this is, if it is one.
+    pub rank: Option<Rank>,
     /// Where recipe tables and the preload object are kept; `None`: nowhere, tables are built anew.
     pub cache: Option<PathBuf>,
     /// The preload object's bytes.

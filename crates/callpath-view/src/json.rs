@@ -7,6 +7,7 @@
 
 use std::io::{self, Write};
 
+use crate::ranks_json;
 use crate::text::acts_on_terminals;
 use callpath_db::{
     CpuTime, Formula, Metric, MetricKind, MetricType, Name, Profile, Quality, Row, RunInfo, ScopeKind, Value, View,
@@ -86,7 +87,7 @@ fn head(json: &mut Vec<u8>, shown: &Shown<'_>) -> io::Result<()> {
     json.extend_from_slice(b"],\n\"quality\":");
     write_quality(json, &profile.quality)?;
     json.extend_from_slice(b",\n\"run\":");
-    run(json, &profile.info)?;
+    run(json, profile)?;
     json.extend_from_slice(b",\n\"nodes\":[\n");
     Ok(())
 }
@@ -114,7 +115,8 @@ fn write_quality(json: &mut Vec<u8>, quality: &Quality) -> io::Result<()> {
 }
 
 /// What ran; members that are not known are left out.
-fn run(json: &mut Vec<u8>, info: &RunInfo) -> io::Result<()> {
+fn run(json: &mut Vec<u8>, profile: &Profile) -> io::Result<()> {
+    let info = &profile.info;
     json.extend_from_slice(b"{\"command\":");
     strings(json, &info.command)?;
     let words = [("working_directory", info.working_directory.as_str()), ("host", &info.host)];
@@ -139,10 +141,18 @@ fn run(json: &mut Vec<u8>, info: &RunInfo) -> io::Result<()> {
     }
     json.extend_from_slice(b",\"notes\":");
     strings(json, &[info.losses.as_slice(), &info.notes].concat())?;
+    if !info.jobs.is_empty() {
+        json.extend_from_slice(b",\n\"jobs\":");
+        ranks_json::jobs(json, profile)?;
+    }
     json.extend_from_slice(b",\n\"processes\":[");
     for (i, process) in info.processes.iter().enumerate() {
         json.extend_from_slice(if i == 0 { b"\n" } else { b",\n" });
-        write!(json, "{{\"id\":{},\"parent_id\":{},\"name\":", process.pid, process.parent_pid)?;
+        json.push(b'{');
+        if let Some(rank) = process.rank {
+            write!(json, "\"rank\":{rank},")?;
+        }
+        write!(json, "\"id\":{},\"parent_id\":{},\"name\":", process.pid, process.parent_pid)?;
         string(json, &process.name)?;
         json.extend_from_slice(b",\"command\":");
         strings(json, &process.command)?;
@@ -175,7 +185,9 @@ fn write_node(json: &mut Vec<u8>, shown: &Shown<'_>, index: usize) -> io::Result
     json.extend_from_slice(b"\",\"name\":");
     string(json, &view.name(index, profile))?;
     // A process's or thread's number, where the node belongs to one alone.
-    if matches!(scope.kind, ScopeKind::Process | ScopeKind::Thread) && scope.discriminator != 0 {
+    if matches!(scope.kind, ScopeKind::Process | ScopeKind::Thread) && scope.discriminator != 0
+        || scope.kind == ScopeKind::Rank
+    {
         json.extend_from_slice(b",\"id\":");
         integer(json, scope.unit_id());
     }

@@ -10,6 +10,7 @@
 pub mod diff_json;
 pub mod export;
 pub mod json;
+pub mod ranks_json;
 pub mod statistics_json;
 pub mod text;
 
@@ -27,6 +28,11 @@ pub enum ViewError {
         /// The profile's metrics.
         there: Vec<String>,
     },
+    /// There is nothing to put beside each other.
+    #[error(
+        "failed to compare ranks: this is no measurement of several ranks; record them with: mpirun -n 4 callpath record PROGRAM"
+    )]
+    NoRanks,
     /// The metric is no integer that adds up, which is all that the formats of other tools hold.
     #[error("failed to export metric {metric:?}, which does not add up in whole numbers; these do: {}", there.join(", "))]
     NotASum {

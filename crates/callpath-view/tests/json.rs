@@ -55,6 +55,7 @@ fn schema_2() {
     (info.cpu_time_by_kernel, info.recorder_cpu_ns) = (Some(CpuTime { user_ns: 7, system_ns: 3 }), Some(11));
     info.notes = vec!["One.".into(), "Two.".into()];
     info.processes.push(ProcessInfo {
+        rank: None,
         run: 0,
         pid: 12,
         parent_pid: 13,

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use callpath_db::{CpuTime, Profile, ScopeKind};
+use callpath_db::{CpuTime, JobInfo, Profile, RankInfo, RunInfo, ScopeKind, listed};
 use callpath_format::frame::Gap;
-use callpath_measurement::{Measurement, SessionFile};
+use callpath_measurement::{Job, Measurement, RankSession, Ranks, SessionFile};
 
 use super::code::{Code, ModuleCode};
 use crate::names::{ModuleNames, missing_names_hints};
@@ -12,6 +12,8 @@ use crate::runtimes::{self, Nameless};
 
 /// What generated code is called, where the kernel has no name for its memory.
 const NAMELESS_CODE: &str = "[jit]";
+/// How a program ends that did not fail.
+const SUCCESS: &str = "exit status 0";
 /// How many modules a report's hints name.
 const HINTS: usize = 3;
 /// Modules with less than this share of the samples in unnamed code get no hint.
@@ -29,7 +31,10 @@ pub(super) fn describe(profile: &mut Profile, measurement: &Measurement) {
     info.duration_ns = session.duration_ns;
     info.host = session.host.clone();
     info.working_directory = session.working_directory.to_string_lossy().into_owned();
-    info.exit = session.ended.map(|end| describe_status(end.status)).or_else(|| recorder_is_gone(session));
+    match &measurement.ranks {
+        None => info.exit = exit(session),
+        Some(ranks) => describe_ranks(info, ranks),
+    }
     info.cpu_time_by_kernel = session.ended.map(|end| CpuTime { user_ns: end.user_ns, system_ns: end.kernel_ns });
     info.recorder_cpu_ns = Some(session.recorder_cpu_ns);
     info.directory = measurement.directory.display().to_string();
@@ -39,6 +44,66 @@ pub(super) fn describe(profile: &mut Profile, measurement: &Measurement) {
         info.notes
             .push(format!("{} processes were not measured: too many ran at the same time", session.lost_processes));
     }
+}
+
+/// How it ended; `None`: it still runs.
+fn exit(session: &SessionFile) -> Option<String> {
+    session.ended.map(|end| describe_status(end.status)).or_else(|| recorder_is_gone(session))
+}
+
+/// Which ranks there are, how they ended, and which are missing.
+fn describe_ranks(info: &mut RunInfo, ranks: &Ranks) {
+    let of_rank = |rank: &RankSession| RankInfo {
+        rank: rank.rank,
+        host: rank.session.host.clone(),
+        duration_ns: rank.session.duration_ns,
+        exit: exit(&rank.session),
+    };
+    let Job { launcher, id, size } = ranks.job.clone();
+    let job = JobInfo { run: 0, launcher, id, size, ranks: ranks.there.iter().map(of_rank).collect() };
+    // How ranks ended, in order of the first that did so.
+    let mut ends: Vec<(&String, Vec<u32>)> = Vec::new();
+    let all_ended = job.ranks.iter().all(|rank| rank.exit.is_some());
+    for rank in &job.ranks {
+        let Some(exit) = &rank.exit else { continue };
+        match ends.iter_mut().find(|(known, _)| *known == exit) {
+            Some((_, ranks)) => ranks.push(rank.rank),
+            None => ends.push((exit, vec![rank.rank])),
+        }
+    }
+    // What most did is said of the rest.
+    ends.sort_by_key(|(_, ranks)| ranks.len());
+    let most = ends.pop().map(|(exit, _)| exit.clone());
+    let words = |which: &[u32]| match which {
+        [rank] => format!("rank {rank}"),
+        ranks => format!("ranks {}", listed(&callpath_db::ranges(ranks.iter().copied()))),
+    };
+    let odd: Vec<String> = ends.iter().map(|(exit, ranks)| format!("{}: {exit}", words(ranks))).collect();
+    info.exit = most.filter(|_| all_ended).map(|most| match odd.is_empty() {
+        true => most,
+        false => format!("{most}, but {}", odd.join("; ")),
+    });
+    // Launchers kill the others then: what they write last may be missing.
+    let failed = job.ranks.iter().filter(|_| !all_ended);
+    let failed = failed.filter_map(|rank| Some((rank.rank, rank.exit.as_ref().filter(|exit| *exit != SUCCESS)?)));
+    let failed: Vec<String> = failed.map(|(rank, exit)| format!("rank {rank} ended with {exit}")).collect();
+    if let [first, more @ ..] = &failed[..] {
+        let more = if more.is_empty() { String::new() } else { format!(", and {} more failed", more.len()) };
+        info.losses.push(format!("{first}{more}; others run, or were killed within the last half a minute."));
+    }
+    let missing = job.missing();
+    if !missing.is_empty() {
+        let (ranks, is_or_are, them) = match job.missing_count() {
+            1 => ("RANK", "IS", "it"),
+            _ => ("RANKS", "ARE", "them"),
+        };
+        let still = if all_ended { "" } else { " so far" };
+        info.losses.push(format!(
+            "{ranks} {} {is_or_are} MISSING: there is no data of {them} that can be read{still}.",
+            listed(&missing)
+        ));
+    }
+    info.jobs = vec![job];
 }
 
 /// How much has no call path because there was no memory for it.

@@ -4,6 +4,7 @@ use super::*;
 use callpath_db::{ContextSum, Contexts, Metric, MetricId};
 use callpath_format::frame::ModuleIndex;
 use callpath_image::identity::ModuleIdentity;
+use callpath_measurement::{Job, RankSession, Ranks, SessionEnd, SessionFile};
 use callpath_measurement::{ModuleRecord, NamedCode, NamesFile, PathTree, ThreadProfile};
 
 fn process(sequence: u32, pid: u32, forked: bool, tally: SampleTally) -> ProcessFile {
@@ -22,7 +23,8 @@ fn profile_with_names(processes: Vec<ProcessFile>, names: Vec<NamesFile>) -> Pro
         recorder_cpu_ns: 40,
         ..SessionFile::default()
     };
-    let measurement = Measurement { directory: "m.callpath".into(), session, processes, names, unreadable: Vec::new() };
+    let measurement =
+        Measurement { directory: "m.callpath".into(), session, processes, names, unreadable: Vec::new(), ranks: None };
     attribute(&measurement, &AttributeOptions { debug_roots: Vec::new(), vdso: None, cache: None }, &mut |_, _| ())
 }
 
@@ -177,4 +179,82 @@ fn contexts_of_threads_processes_and_measurements_are_one() {
         sums
     });
     assert_eq!(all, [4444, 16]);
+}
+
+/// One process of each rank, recorded by metrics of its own, with a cost of 10 in each at one address outside of all modules.
+fn ranks(metrics: &[&[MetricId]], exits: &[Option<i32>]) -> Profile {
+    let (mut there, mut processes) = (Vec::new(), Vec::new());
+    for (rank, (metrics, exit)) in (0..).zip(metrics.iter().zip(exits)) {
+        let session = SessionFile {
+            metrics: metrics.iter().copied().chain([MetricId::SAMPLES]).map(Metric::of).collect(),
+            started_unix_ns: 1_000_000 + u64::from(rank),
+            ended: exit.map(|status| SessionEnd { status, user_ns: 1, kernel_ns: 0 }),
+            // Not silent for long.
+            duration_ns: u64::MAX / 2,
+            ..SessionFile::default()
+        };
+        let mut tree = PathTree::default();
+        let node = tree.child(FULL_ROOT, FrameKey::outside(callpath_format::address::RunAddr(0x1234)));
+        tree.add(node, 1, &vec![10; metrics.len()]);
+        let thread = ThreadProfile { tid: 7, count: 1, tree, ..ThreadProfile::default() };
+        processes.push(ProcessFile {
+            rank: Some(rank),
+            sequence: rank,
+            threads: vec![thread],
+            ..process(rank, 7, false, SampleTally::default())
+        });
+        there.push(RankSession { rank, session });
+    }
+    let session = there[0].session.clone();
+    let job = Job { launcher: "test".into(), id: "1".into(), size: Some(9) };
+    let measurement = Measurement {
+        directory: "m.callpath".into(),
+        session,
+        processes,
+        names: Vec::new(),
+        unreadable: Vec::new(),
+        ranks: Some(Ranks { job, there }),
+    };
+    attribute(&measurement, &AttributeOptions { debug_roots: Vec::new(), vdso: None, cache: None }, &mut |_, _| ())
+}
+
+#[test]
+fn ranks_may_have_other_metrics_each() {
+    let (cpu, wall) = (MetricId::CPU_TIME, MetricId::WALL_TIME);
+    let profile = ranks(&[&[cpu], &[wall, cpu], &[cpu]], &[Some(0); 3]);
+    let total = |id| {
+        let column = profile.metrics.iter().position(|metric| metric.id == Some(id)).expect("the metric");
+        profile.tree.nodes().map(|node| profile.tree.values(node).get(column)).sum::<u64>()
+    };
+    assert_eq!((total(cpu), total(wall), total(MetricId::SAMPLES)), (30, 10, 3));
+    // All have one id.
+    let processes: Vec<_> = profile.info.processes.iter().map(|p| (p.rank, p.pid, p.continues, p.started_ns)).collect();
+    assert_eq!(processes.len(), 3);
+    assert!(processes.iter().all(|(rank, pid, continues, started)| {
+        (*pid, *continues) == (7, false) && rank.is_some_and(|rank| u64::from(rank) == *started)
+    }));
+    assert_eq!(profile.process_count(), 3);
+    let names: Vec<&str> = profile
+        .tree
+        .nodes()
+        .map(|node| profile.tree.scope(node))
+        .filter(|scope| scope.kind == ScopeKind::Procedure)
+        .map(|scope| profile.strings.get(scope.name))
+        .collect();
+    assert!(names.len() == 3 && names.iter().all(|name| *name == names[0] && name.contains("0x1")), "{names:?}");
+    assert_eq!(profile.info.losses, ["RANKS 3 to 8 ARE MISSING: there is no data of them that can be read."]);
+}
+
+#[test]
+fn how_ranks_ended_is_said_together() {
+    let ended = |exits: &[Option<i32>]| ranks(&vec![&[MetricId::CPU_TIME][..]; exits.len()], exits).info;
+    assert_eq!(ended(&[Some(0); 9]).exit.as_deref(), Some("exit status 0"));
+    assert!(ended(&[Some(0); 9]).losses.is_empty());
+    let odd = ended(&[Some(0), Some(137), Some(0), Some(137), Some(1), Some(0), Some(0), Some(0), Some(0)]);
+    assert_eq!(odd.exit.as_deref(), Some("exit status 0, but rank 4: exit status 1; ranks 1, 3: signal 9"));
+    let running = ended(&[None, Some(137), Some(0), None, None, None, None, None]);
+    assert_eq!(running.exit, None);
+    assert_eq!(running.losses.len(), 2, "{:?}", running.losses);
+    assert!(running.losses[0].starts_with("rank 1 ended with signal 9; others run"), "{:?}", running.losses);
+    assert!(running.losses[1].starts_with("RANK 8 IS MISSING: ") && running.losses[1].ends_with("so far."));
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use callpath_schema::Metric;
 use callpath_schema::encoding::{Malformed, Reader, Writer};
 
-use crate::{CpuTime, Handlers, Links, ProcessInfo, Quality, RunInfo};
+use crate::{CpuTime, Handlers, JobInfo, Links, ProcessInfo, Quality, RankInfo, RunInfo};
 
 /// A run, as it was recorded.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -30,6 +30,8 @@ pub struct Unit {
 pub struct Member {
     /// The run, by its number in the database.
     pub run: u32,
+    /// The rank of a parallel job; none where a run is none.
+    pub rank: Option<u32>,
     /// The process; none where a run has none.
     pub process: Option<Unit>,
     /// The thread; none for what is no thread's.
@@ -82,6 +84,7 @@ impl Facts {
         w.number(self.profiles.len() as u64);
         for profile in &self.profiles {
             w.number(u64::from(profile.member.run));
+            w.optional(profile.member.rank.map(u64::from));
             for unit in [&profile.member.process, &profile.member.thread] {
                 w.number(u64::from(unit.is_some()));
                 if let Some(unit) = unit {
@@ -116,6 +119,7 @@ impl Facts {
             if run as usize >= facts.runs.len() {
                 return Err(r.malformed("number of a run"));
             }
+            let rank = optional_rank(r)?;
             let mut unit = || -> Result<Option<Unit>, Malformed> {
                 match r.number()? {
                     0 => Ok(None),
@@ -123,7 +127,7 @@ impl Facts {
                     _ => Err(r.malformed("process or thread")),
                 }
             };
-            let member = Member { run, process: unit()?, thread: unit()? };
+            let member = Member { run, rank, process: unit()?, thread: unit()? };
             let mut columns: Vec<ProfileColumn> = Vec::new();
             for _ in 0..r.count(3)? {
                 let metric = r.small("number of a metric")?;
@@ -156,8 +160,23 @@ fn write_info(w: &mut Writer, info: &RunInfo) {
     w.strings(&info.notes);
     w.string(&info.directory);
     w.number(u64::from(info.more_runs));
+    w.number(info.jobs.len() as u64);
+    for job in &info.jobs {
+        w.string(&job.launcher);
+        w.string(&job.id);
+        w.optional(job.size.map(u64::from));
+        w.number(job.ranks.len() as u64);
+        for rank in &job.ranks {
+            w.number(u64::from(rank.rank));
+            w.string(&rank.host);
+            w.number(rank.duration_ns);
+            w.number(u64::from(rank.exit.is_some()));
+            w.string(rank.exit.as_deref().unwrap_or_default());
+        }
+    }
     w.number(info.processes.len() as u64);
     for process in &info.processes {
+        w.optional(process.rank.map(u64::from));
         w.number(u64::from(process.pid));
         w.number(u64::from(process.parent_pid));
         w.string(&process.name);
@@ -193,8 +212,12 @@ fn read_info(r: &mut Reader<'_>) -> Result<RunInfo, Malformed> {
     info.notes = r.strings()?;
     info.directory = r.string()?;
     info.more_runs = r.small("number of runs")?;
-    for _ in 0..r.count(10)? {
+    for _ in 0..r.count(4)? {
+        info.jobs.push(read_job(r)?);
+    }
+    for _ in 0..r.count(11)? {
         let mut process = ProcessInfo {
+            rank: optional_rank(r)?,
             pid: r.small("process id")?,
             parent_pid: r.small("process id")?,
             name: r.string()?,
@@ -212,6 +235,25 @@ fn read_info(r: &mut Reader<'_>) -> Result<RunInfo, Malformed> {
         info.processes.push(process);
     }
     Ok(info)
+}
+
+fn read_job(r: &mut Reader<'_>) -> Result<JobInfo, Malformed> {
+    let mut job = JobInfo { launcher: r.string()?, id: r.string()?, size: optional_rank(r)?, ..JobInfo::default() };
+    for _ in 0..r.count(5)? {
+        let (rank, host, duration_ns) = (r.small("rank")?, r.string()?, r.number()?);
+        let has_ended = r.number()? != 0;
+        let exit = Some(r.string()?).filter(|_| has_ended);
+        if job.ranks.last().is_some_and(|last: &RankInfo| last.rank >= rank) {
+            return Err(r.malformed("order of ranks"));
+        }
+        job.ranks.push(RankInfo { rank, host, duration_ns, exit });
+    }
+    Ok(job)
+}
+
+fn optional_rank(r: &mut Reader<'_>) -> Result<Option<u32>, Malformed> {
+    let rank = r.optional()?;
+    rank.map(|rank| u32::try_from(rank).map_err(|_| r.malformed("rank"))).transpose()
 }
 
 fn write_quality(w: &mut Writer, quality: &Quality) {

@@ -38,7 +38,10 @@ impl Profile {
             let (member, above) = places[parent.index()];
             let unit = || Some(Unit { name: self.strings.get(scope.name).into(), id: scope.unit_id() });
             let new = match scope.kind {
-                ScopeKind::Process if above == ROOT => Some(Member { process: unit(), ..Member::default() }),
+                ScopeKind::Rank if above == ROOT => {
+                    Some(Member { rank: u32::try_from(scope.discriminator).ok(), ..Member::default() })
+                }
+                ScopeKind::Process if above == ROOT => Some(Member { process: unit(), ..members[member].clone() }),
                 ScopeKind::Thread if above == ROOT => Some(Member { thread: unit(), ..members[member].clone() }),
                 _ => None,
             };
@@ -70,10 +73,14 @@ impl Profile {
         let in_memory = |source| DatabaseError::Write { path: "memory".into(), source };
         let mut assembly = Assembly::new(bytes, self.metrics.clone(), union.len()).map_err(in_memory)?;
         // What is no thread's is a profile only where it has values, or the process has no thread.
-        let have_threads: FxHashSet<Option<Unit>> =
-            members.iter().filter(|member| member.thread.is_some()).map(|member| member.process.clone()).collect();
+        let have_threads = members.iter().filter(|member| member.thread.is_some());
+        let have_threads: FxHashSet<_> = have_threads.map(|member| (member.rank, member.process.clone())).collect();
+        let have_processes = members.iter().filter(|member| member.process.is_some());
+        let have_processes: FxHashSet<_> = have_processes.map(|member| member.rank).collect();
         for (number, (member, mut nodes)) in members.into_iter().zip(of_members).enumerate() {
-            let is_level = number == 0 || member.thread.is_none() && have_threads.contains(&member.process);
+            let is_level = number == 0
+                || member.thread.is_none() && have_threads.contains(&(member.rank, member.process.clone()))
+                || member.thread.is_none() && member.process.is_none() && have_processes.contains(&member.rank);
             if is_level && nodes.is_empty() {
                 continue;
             }

@@ -15,8 +15,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::error::DatabaseError;
 
 /// The two digits of [`MAGIC`].
-pub(crate) const VERSION: &str = "01";
-pub(crate) const MAGIC: &[u8; 8] = b"CPDATA01";
+pub(crate) const VERSION: &str = "02";
+pub(crate) const MAGIC: &[u8; 8] = b"CPDATA02";
 pub(crate) const HEADER_BYTES: usize = 32;
 const ENTRY_BYTES: usize = 40;
 

@@ -92,8 +92,11 @@ impl Loading<'_> {
     /// The node of a profile's thread.
     fn member(&mut self, entry: &ProfileEntry) -> NodeId {
         let Profile { tree, strings, .. } = &mut *self.profile;
-        let Member { run, process, thread } = &entry.member;
+        let Member { run, rank, process, thread } = &entry.member;
         let mut node = NodeId::ROOT;
+        if let Some(rank) = rank {
+            node = tree.child(node, Scope::rank(strings.intern(&rank.to_string()), *rank));
+        }
         if let Some(Unit { name, id }) = process {
             node = tree.child(node, Scope::process(strings.intern(name), *run, *id as u32));
         }

@@ -15,6 +15,8 @@ pub struct ProcessCost {
     pub name: Name,
     /// The number of its run.
     pub run: u32,
+    /// Its rank, if it is of one.
+    pub rank: Option<u32>,
     /// The process id; 0 for threads outside of all processes.
     pub id: u64,
     /// What is selected of it, one value per metric; metrics that are computed of others are not.
@@ -88,7 +90,9 @@ impl Profile {
                 let scope = tree.scope(process);
                 let cost = vec![0; rules.len()];
                 let (name, run, id) = (scope.name, scope.run(), scope.unit_id());
-                found.push(ProcessCost { name, run, id, cost, threads: Vec::new() });
+                let above = tree.parent(process).map(|above| tree.scope(above));
+                let rank = above.filter(|above| above.kind == ScopeKind::Rank).map(|rank| rank.discriminator as u32);
+                found.push(ProcessCost { name, run, rank, id, cost, threads: Vec::new() });
                 found.len() - 1
             });
             let cost = costs.row(row).to_vec();
@@ -105,7 +109,9 @@ impl Profile {
         for process in &mut found {
             process.threads.sort_by(|a, b| first(&b.cost).cmp(&first(&a.cost)).then(a.id.cmp(&b.id)));
         }
-        found.sort_by(|a, b| first(&b.cost).cmp(&first(&a.cost)).then((a.run, a.id).cmp(&(b.run, b.id))));
+        found.sort_by(|a, b| {
+            first(&b.cost).cmp(&first(&a.cost)).then((a.run, a.rank, a.id).cmp(&(b.run, b.rank, b.id)))
+        });
         Ok(found)
     }
 }

@@ -42,7 +42,8 @@ pub enum Recursion {
     Suffix(NonZeroU32),
 }
 
-/// A question to a profile. The default asks for the whole context view, without lines and system calls.
+/// A question to a profile. The default asks for the whole context view, without lines and system calls, and with
+/// ranks added up.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Query {
     /// Which view.
@@ -112,7 +113,7 @@ impl Default for Query {
             procedure: None,
             regions_meet: false,
             recursion: Recursion::Full,
-            fold: vec![ScopeKind::Line, ScopeKind::SystemCall],
+            fold: vec![ScopeKind::Line, ScopeKind::SystemCall, ScopeKind::Rank],
             min_share: 0.0,
             max_depth: None,
             flatten: 0,

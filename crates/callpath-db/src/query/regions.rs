@@ -119,7 +119,7 @@ fn to_move(tree: &Tree, strings: &Strings) -> (FxHashMap<NodeId, NodeId>, Vec<No
         };
         let above = paths[parent.index()];
         paths.push(match scope.kind {
-            ScopeKind::Process => Above { process: node, ..above },
+            ScopeKind::Rank | ScopeKind::Process => Above { process: node, ..above },
             ScopeKind::Procedure => {
                 let here = part(scope, strings);
                 if let (Part::Program, Part::Runtime(runtime)) = (here, above.innermost)

@@ -76,7 +76,8 @@ pub(super) fn met(profile: &Profile, query: &Query) -> Result<Option<Counted>, Q
     if !query.regions_meet || !query.fold.contains(&ScopeKind::Thread) || !regions::are_there(tree, strings) {
         return Ok(None);
     }
-    let levels = [ScopeKind::Process, ScopeKind::Thread].into_iter().filter(|level| query.fold.contains(level));
+    let levels =
+        [ScopeKind::Rank, ScopeKind::Process, ScopeKind::Thread].into_iter().filter(|level| query.fold.contains(level));
     let of_processes = Query {
         process: query.process.clone(),
         thread: query.thread.clone(),

@@ -245,6 +245,7 @@ const KEPT_UNITS: usize = 20;
 
 fn is_apart(scope: &Scope, query: &Query) -> bool {
     match scope.kind {
+        ScopeKind::Rank => true,
         ScopeKind::Process => !query.merge_processes,
         ScopeKind::Thread => query.per_thread,
         _ => false,

@@ -171,6 +171,7 @@ impl Process {
             pid: self.handle.pid().0,
             parent_pid: self.parent,
             sequence: self.sequence,
+            rank: None,
             forked: self.forked,
             program: self.program.clone(),
             command: self.command.clone(),

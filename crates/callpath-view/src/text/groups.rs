@@ -78,7 +78,7 @@ pub(super) fn found(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
 /// The processes selected, without those that cost nothing before they executed another program.
 fn selected(page: Page<'_>) -> Vec<ProcessCost> {
     let mut processes = page.profile.processes(&page.options.query).unwrap_or_default();
-    let which = |process: &ProcessCost| (process.run, process.id);
+    let which = |process: &ProcessCost| (process.run, process.rank, process.id);
     let costly: HashSet<_> = processes.iter().filter(|process| !is_free(process)).map(which).collect();
     processes.retain(|process| !is_free(process) || !costly.contains(&which(process)));
     processes
@@ -90,7 +90,7 @@ fn is_free(process: &ProcessCost) -> bool {
 
 /// How many processes these are: one that executes several programs is there once for each.
 fn distinct(processes: &[ProcessCost]) -> u64 {
-    processes.iter().map(|process| (process.run, process.id)).collect::<HashSet<_>>().len() as u64
+    processes.iter().map(|process| (process.run, process.rank, process.id)).collect::<HashSet<_>>().len() as u64
 }
 
 /// How much is shown, unless it is everything, and the same table where the processes or threads asked for are several.
@@ -260,7 +260,13 @@ fn of_processes(processes: &[ProcessCost], page: Page<'_>) -> Vec<Group> {
     let query = &options.query;
     let most = if query.process.is_some() { MOST_SELECTED } else { MOST_ROWS };
     let by_itself = |process: &ProcessCost| Group {
-        label: format!("{} ({}){}", command(process, profile), process.id, threads(&[process], profile)),
+        label: format!(
+            "{}{} ({}){}",
+            rank(process),
+            command(process, profile),
+            process.id,
+            threads(&[process], profile)
+        ),
         members: 1,
         cost: process.cost.clone(),
     };
@@ -293,6 +299,10 @@ fn of_processes(processes: &[ProcessCost], page: Page<'_>) -> Vec<Group> {
     by_key(processes, |process| process.name).into_iter().map(together).collect()
 }
 
+fn rank(process: &ProcessCost) -> String {
+    process.rank.map_or(String::new(), |rank| format!("rank {rank}: "))
+}
+
 /// How many threads processes have, where it is more than one of each.
 fn threads(processes: &[&ProcessCost], profile: &Profile) -> String {
     let of = |process: &&ProcessCost| match info(process, profile) {
@@ -306,11 +316,9 @@ fn threads(processes: &[&ProcessCost], profile: &Profile) -> String {
 /// What is known of a process besides its tree: of one that executed several programs, of the one with this name.
 fn info<'a>(process: &ProcessCost, profile: &'a Profile) -> Option<&'a ProcessInfo> {
     let name = profile.strings.get(process.name);
-    profile
-        .info
-        .processes
-        .iter()
-        .find(|info| info.run == process.run && u64::from(info.pid) == process.id && info.name == name)
+    profile.info.processes.iter().find(|info| {
+        (info.run, info.rank) == (process.run, process.rank) && u64::from(info.pid) == process.id && info.name == name
+    })
 }
 
 /// A process's command line, without the program's directory.

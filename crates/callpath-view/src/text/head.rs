@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use callpath_db::{CpuTime, Inlined, MetricId, ProcedureCost, Profile, Quality, ScopeKind};
+use callpath_db::{CpuTime, Inlined, JobInfo, MetricId, ProcedureCost, Profile, Quality, RunInfo, ScopeKind};
 
 use super::label::scope_label;
 use super::page::Page;
@@ -28,6 +28,7 @@ pub(super) fn what_ran(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     if info.more_runs > 0 {
         facts.push(format!("and {}", count(u64::from(info.more_runs), "more run", "more runs")));
     }
+    facts.extend(ranks(info));
     if info.duration_ns > 0 {
         facts.push(format!("ran {}", duration(info.duration_ns)));
     }
@@ -48,6 +49,16 @@ pub(super) fn what_ran(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
         (None, None) => {}
     }
     wrapped(&facts, ", ", page, out)
+}
+
+/// How many ranks there is data of, on how many hosts.
+fn ranks(info: &RunInfo) -> Option<String> {
+    let there: u64 = info.jobs.iter().map(|job| job.ranks.len() as u64).sum();
+    let missing: u64 = info.jobs.iter().map(JobInfo::missing_count).sum();
+    let hosts = info.jobs.iter().map(JobInfo::hosts).max()?;
+    let of = if missing > 0 { format!("{} of ", thousands(there)) } else { String::new() };
+    let on = if hosts > 1 { format!(" on {hosts} hosts") } else { String::new() };
+    Some(format!("{of}{}{on}", count(there.saturating_add(missing), "rank", "ranks")))
 }
 
 /// The kernel's account: `1.2 s user, 300 ms system`.
@@ -183,8 +194,11 @@ pub(super) fn next_command(page: Page<'_>, procedures: &[ProcedureCost], out: &m
         line(&" ".repeat(NEXT.len()), "--inlines", &aside)?;
     }
     if options.query.merge_processes && has_namesakes(profile) {
-        let aside = |_| Some("   # each process by itself".into());
-        line(&" ".repeat(NEXT.len()), "--per-process", &aside)?;
+        let (option, aside) = match profile.info.jobs.is_empty() {
+            true => ("--per-process", "   # each process by itself"),
+            false => ("--per-rank", "   # each rank by itself"),
+        };
+        line(&" ".repeat(NEXT.len()), option, &|_| Some(aside.into()))?;
     }
     Ok(())
 }

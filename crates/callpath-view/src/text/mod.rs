@@ -20,6 +20,7 @@ mod printable;
 mod procedure;
 mod quality;
 mod quantity;
+mod ranks;
 mod row_name;
 mod run;
 mod shorten;
@@ -41,6 +42,7 @@ pub(crate) use printable::acts_on_terminals;
 pub use printable::{printable, shell_word};
 pub use procedure::procedure;
 pub use quality::quality;
+pub use ranks::ranks;
 pub use statistics::statistics;
 use views::Views;
 
@@ -56,6 +58,7 @@ pub fn report(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> 
     head::what_ran(page, &mut out)?;
     head::quality(page, &mut out)?;
     groups::members(page, &mut out)?;
+    ranks::line(page, &mut out)?;
     if views.folded.regions != Regions::default() {
         groups::regions(views.folded.regions, page, &mut out)?;
     }

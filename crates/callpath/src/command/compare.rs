@@ -10,6 +10,7 @@ use callpath_db::Profile;
 
 use super::diff::{Shown, failed};
 use super::profile::load;
+use super::record::NO_RANK;
 use crate::outcome::Outcome;
 use crate::surroundings::Progress;
 
@@ -80,6 +81,8 @@ fn record(arguments: &Arguments, command: &[OsString], output: &Path) -> anyhow:
     let log_path = output.with_extension("log");
     let log = std::fs::File::create(&log_path).with_context(|| format!("failed to write {}", log_path.display()))?;
     let mut recorder = Command::new(own);
+    // What is compared are runs, also where this is a rank itself.
+    recorder.env(NO_RANK.0, NO_RANK.1);
     recorder.args(["record", "--quiet", "-F"]).arg(arguments.rate.to_string());
     for event in &arguments.event {
         recorder.arg("-e").arg(event);

@@ -48,6 +48,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         recursion: callpath_record::Recursion::default(),
         wait_all: false,
         output: None,
+        rank: None,
         cache: surroundings::cache_directory(),
         preload: preload::OBJECT,
     };

@@ -1,6 +1,7 @@
 //! `callpath record`: options in, a recording out, the program's own exit status back.
 
 mod perf_options;
+mod rank;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use callpath_record::{
 use callpath_target::TargetError;
 use callpath_view::text::shell_word;
 use perf_options::Record;
+pub(crate) use rank::NO_RANK;
 
 use super::number;
 use super::perf_options::PerfOptions;
@@ -40,7 +42,8 @@ pub(crate) struct Arguments {
     /// Nanoseconds or events from one sample to the next
     #[arg(short = 'c', long = "count", value_name = "PERIOD", conflicts_with = "rate", value_parser = number::whole::<u64>)]
     period: Option<u64>,
-    /// Measurement directory; it must not exist [default: ./<program>-<pid>.callpath]
+    /// Measurement directory; it must not exist, except that the ranks of one MPI job share it [default:
+    /// ./<program>-<pid>.callpath, of ranks ./<program>-job-<id>.callpath]
     #[arg(short, long, value_name = "DIR", env = "CALLPATH_OUTPUT")]
     output: Option<PathBuf>,
     /// When to mark return addresses, so that a sample walks only the new part of the stack: `auto` on deep stacks,
@@ -125,6 +128,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
             return Err(failed(EventError::TooMany(events.len()).into(), FAILED));
         }
     }
+    let rank = rank::of_environment(|name| std::env::var(name).ok()).map_err(|error| failed(error, FAILED))?;
     let options = RecordOptions {
         program: program.clone(),
         arguments: rest.to_vec(),
@@ -134,6 +138,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         recursion: arguments.recursion.into(),
         wait_all: arguments.wait_all,
         output: arguments.output.clone(),
+        rank,
         cache: surroundings::cache_directory(),
         preload: preload::OBJECT,
     };
@@ -142,25 +147,38 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         let status = status_of(&error);
         failed(anyhow::anyhow!("failed to {error}"), status)
     })?;
-    recorded.notes.iter().for_each(|note| say(note));
+    // What is said of one rank is said of all; the report has the notes of each.
+    let is_first = options.rank.as_ref().is_none_or(|rank| rank.number == 0);
+    if is_first {
+        recorded.notes.iter().for_each(|note| say(note));
+    }
+    let own = shell_word(&recorded.directory.to_string_lossy());
     if let Some(loss) = &recorded.loss {
         let status = recorded.ended.status;
         output::say(format_args!(
             "failed to {loss}: this part of the measurement is missing; the program ended with status {status}"
         ));
     }
-    let directory = shell_word(&recorded.directory.to_string_lossy());
     let can_be_read = recorded.loss.is_none() || Measurement::read(&recorded.directory).is_ok();
     if !can_be_read {
-        output::say(format_args!("nothing that can be read was recorded to {directory}"));
+        output::say(format_args!("nothing that can be read was recorded to {own}"));
     } else if recorded.processes == 0 {
         output::say(format_args!("nothing was measured: no process with glibc loaded callpath's object"));
-    } else {
-        if arguments.pack {
-            pack(&recorded, &directory, say);
+    } else if is_first {
+        let whole = recorded.of_job.as_ref().unwrap_or(&recorded.directory);
+        let directory = shell_word(&whole.to_string_lossy());
+        match (arguments.pack, &recorded.of_job) {
+            (true, None) => pack(&recorded, &directory, say),
+            (true, Some(_)) => output::say(format_args!(
+                "not packed: other ranks may still run; pack the measurement with: {} report --pack {directory}",
+                surroundings::typed_command()
+            )),
+            (false, _) => {}
         }
+        let ranks = options.rank.as_ref().and_then(|rank| rank.job.size);
+        let of = ranks.map_or(String::new(), |ranks| format!(" {ranks} ranks"));
         say(&format_args!(
-            "recorded to {directory}; see it with: {} report {directory}",
+            "recorded{of} to {directory}; see it with: {} report {directory}",
             surroundings::typed_command()
         ));
     }

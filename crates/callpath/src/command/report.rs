@@ -66,6 +66,19 @@ pub(crate) struct Arguments {
     /// With --view flat, leave out so many outer levels: 1 modules, 2 files, too, 3 procedures, too
     #[arg(long, value_name = "LEVELS", value_parser = levels, allow_negative_numbers = true)]
     flatten: Option<usize>,
+    /// Show what ranks of an MPI job differ in: the cost of each as a plot, and procedures and call paths by how much more the
+    /// costliest rank takes than the average one; with --procedure, --focus or --process, of these
+    #[arg(long, conflicts_with_all = ["view", "quality", "per_thread", "per_process", "per_rank"])]
+    ranks: bool,
+    /// With --ranks, plot what call paths through this procedure cost, or through these that call each other
+    #[arg(long, value_name = "NAME[ > NAME]...", requires = "ranks", conflicts_with = "json")]
+    plot: Option<String>,
+    /// Show each rank of an MPI job separately (the default in JSON)
+    #[arg(long)]
+    per_rank: bool,
+    /// Add up all ranks (the default in text)
+    #[arg(long, conflicts_with = "per_rank")]
+    merge_ranks: bool,
     /// Hide what costs less than this share of the total, in percent [default: 1, in JSON 0]
     #[arg(long, value_name = "PERCENT", value_parser = percentage, allow_negative_numbers = true)]
     threshold: Option<f64>,
@@ -177,7 +190,11 @@ fn show(profile: &Profile, arguments: &Arguments, columns: Option<usize>) -> any
     if query.flatten > 0 && query.view != ViewKind::Flat {
         anyhow::bail!("failed to leave out levels: --flatten is for --view flat");
     }
-    if arguments.json {
+    if arguments.json && arguments.ranks {
+        let mut out = output::stdout();
+        callpath_view::ranks_json::write(profile, &query, &mut out).map_err(shown)?;
+        out.flush().map_err(Into::into)
+    } else if arguments.json {
         let mut out = output::stdout();
         if arguments.quality {
             callpath_view::json::quality(profile, &mut out)?;
@@ -203,6 +220,7 @@ fn show(profile: &Profile, arguments: &Arguments, columns: Option<usize>) -> any
             ..defaults
         };
         let result = match arguments.view {
+            None if arguments.ranks => text::ranks(profile, &options, &chain(arguments.plot.as_deref()), &mut out),
             None if arguments.quality => text::quality(profile, &options, &mut out),
             None if arguments.procedure.is_some() => text::procedure(profile, &options, &mut out),
             None => text::report(profile, &options, &mut out),
@@ -213,11 +231,19 @@ fn show(profile: &Profile, arguments: &Arguments, columns: Option<usize>) -> any
     }
 }
 
+/// The names of a chain of procedures that call each other. A name may have `->` and `>` in it, but no blanks around these.
+fn chain(typed: Option<&str>) -> Vec<String> {
+    let names = typed.into_iter().flat_map(|typed| typed.split(" > ")).flat_map(|part| part.split(" › "));
+    names.map(|name| name.trim().to_owned()).collect()
+}
+
 /// What is left out, besides what was not `selected`.
 fn folded(arguments: &Arguments, selected: Vec<ScopeKind>) -> Vec<ScopeKind> {
+    let shows_ranks = arguments.per_rank || arguments.json && !(arguments.merge_ranks || arguments.ranks);
+    let selected = selected.into_iter().filter(|kind| !(shows_ranks && *kind == ScopeKind::Rank));
     let asked = [(!arguments.lines, ScopeKind::Line), (arguments.merge_threads, ScopeKind::Thread)];
     let folded = asked.into_iter().filter(|(is_folded, _)| *is_folded).map(|(_, kind)| kind);
-    selected.into_iter().chain(folded).collect()
+    selected.chain(folded).collect()
 }
 
 #[cfg(test)]

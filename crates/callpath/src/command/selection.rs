@@ -42,7 +42,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// The context view of what was selected, with source lines.
+    /// The context view of what was selected, with source lines, and with ranks added up.
     pub(crate) fn query(&self) -> Query {
         let folded = [
             (!self.kernel, ScopeKind::SystemCall),
@@ -57,7 +57,12 @@ impl Selection {
             hide: self.hide.clone(),
             prune_from: self.prune_from.clone(),
             recursion: self.recursion.map_or(Recursion::Full, Recursion::from),
-            fold: folded.into_iter().filter(|(is_folded, _)| *is_folded).map(|(_, kind)| kind).collect(),
+            fold: folded
+                .into_iter()
+                .filter(|(is_folded, _)| *is_folded)
+                .map(|(_, kind)| kind)
+                .chain([ScopeKind::Rank])
+                .collect(),
             ..Query::default()
         }
     }

@@ -31,6 +31,7 @@ mod messages;
 mod ordinary_user;
 mod packed;
 mod processes;
+mod ranks;
 mod recorder;
 mod refusals;
 mod resources;

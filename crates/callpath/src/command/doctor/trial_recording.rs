@@ -8,6 +8,7 @@ use callpath_measurement::plain;
 
 use super::finding::Finding;
 use crate::command::profile::load;
+use crate::command::record::NO_RANK;
 
 /// How long callpath works while it is recorded, milliseconds of CPU time.
 const WORK_MS: u32 = 50;
@@ -45,6 +46,7 @@ fn record(event: &str) -> anyhow::Result<(Vec<String>, Quality)> {
     for name in ["CALLPATH_EVENT", "CALLPATH_FREQ", "CALLPATH_OUTPUT"] {
         command.env_remove(name);
     }
+    command.env(NO_RANK.0, NO_RANK.1);
     command.args(["record", "-e", event, "-F", &RATE.to_string(), "-o"]).arg(&directory).arg("--");
     command.arg(&own).args(["debug", "busy", &WORK_MS.to_string()]).stdin(Stdio::null());
     let said = command.output()?;
