@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use crate::ranks_json;
 use crate::text::acts_on_terminals;
 use callpath_db::{
-    CpuTime, Formula, Metric, MetricKind, MetricType, Name, Profile, Quality, Row, RunInfo, ScopeKind, Value, View,
+    CpuTime, Formula, Metric, MetricKind, MetricType, Name, Profile, Quality, Row, ScopeKind, Value, View,
 };
 
 /// The number that a reader checks before all else.
@@ -48,7 +48,7 @@ pub fn quality(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let mut json = format!("{{\"schema\":{SCHEMA},\"view\":\"quality\",\n\"quality\":").into_bytes();
     write_quality(&mut json, &profile.quality)?;
     json.extend_from_slice(b",\n\"run\":");
-    run(&mut json, &profile.info)?;
+    run(&mut json, profile)?;
     json.extend_from_slice(b"}\n");
     out.write_all(&json)
 }

@@ -1,11 +1,12 @@
 //! Tests from files to a profile, where no module is needed.
 
 use super::*;
-use callpath_db::{ContextSum, Contexts, Metric, MetricId};
-use callpath_format::frame::ModuleIndex;
+use callpath_db::{ContextId, ContextSum, Contexts, Metric, MetricId};
+use callpath_format::address::LinkAddr;
+use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_image::identity::ModuleIdentity;
+use callpath_measurement::{FULL_ROOT, ModuleRecord, NamedCode, NamesFile, PARTIAL_ROOT, PathTree, ThreadProfile};
 use callpath_measurement::{Job, RankSession, Ranks, SessionEnd, SessionFile};
-use callpath_measurement::{ModuleRecord, NamedCode, NamesFile, PathTree, ThreadProfile};
 
 fn process(sequence: u32, pid: u32, forked: bool, tally: SampleTally) -> ProcessFile {
     let thread = ThreadProfile { tid: pid, count: 1, name: "main".into(), tally, ..ThreadProfile::default() };

@@ -131,7 +131,7 @@ impl<'a, W: Write + Seek> Output<'a, W> {
 
 /// For each of `theirs` the column among `all`, made where there is none. The second of two equal metrics is the second
 /// there too.
-pub(crate) fn columns_for(all: &mut Vec<Metric>, theirs: &[Metric]) -> Vec<usize> {
+pub fn columns_for(all: &mut Vec<Metric>, theirs: &[Metric]) -> Vec<usize> {
     let mine = all.len();
     let mut taken = vec![false; mine];
     let column = |metric: &Metric| {

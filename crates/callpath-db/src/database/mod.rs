@@ -32,8 +32,7 @@ use facts::Facts;
 pub use facts::{Member, ProfileColumn, ProfileEntry, Run, Unit};
 use layout::{HEADER_BYTES, Section, SectionKind, u32_at, u64_at};
 use map::Bytes;
-pub(crate) use merge::columns_for;
-pub use merge::{Merged, Source, merge};
+pub use merge::{Merged, Source, columns_for, merge};
 pub use statistics::{Statistics, StatisticsQuery, StatisticsRow, StatisticsTree};
 
 use crate::Scope;
