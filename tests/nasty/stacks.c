@@ -91,18 +91,27 @@ static int run_overflow(void)
 
 static ucontext_t home, one, other;
 
+/* Steps from 300,000 to 700,000: turns of one length would keep time with the samples, which then see one routine more often. */
+static uint64_t turn(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return 300000 + (*state >> 33) % 400000;
+}
+
 static void first_routine(void)
 {
-    for (int i = 0; i < 300; i++) {
-        work(500000);
+    uint64_t state = 1;
+    for (int i = 0; i < 1500; i++) {
+        work(turn(&state));
         swapcontext(&one, &other);
     }
 }
 
 static void second_routine(void)
 {
+    uint64_t state = 1;
     for (;;) {
-        work(500000);
+        work(turn(&state));
         swapcontext(&other, &one);
     }
 }

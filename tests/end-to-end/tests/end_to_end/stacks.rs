@@ -82,7 +82,8 @@ fn coroutines() {
     let profile = stacks("coroutine");
     profile.assert_full(990);
     for routine in ["first_routine", "second_routine"] {
-        assert!(profile.percent_through(&[routine, "work"]) > 40.0, "{routine}");
+        let share = profile.percent_through(&[routine, "work"]);
+        assert!(share > 40.0, "{routine}: {share}%");
         assert_eq!(profile.through(&["main", routine], "samples"), 0, "{routine} is not main's");
     }
 }
