@@ -94,7 +94,7 @@ fn main() -> ExitCode {
         cut_file::begin(own_failure());
     }
     let outcome = match Arguments::try_parse() {
-        Ok(arguments) => arguments.command.run(),
+        Ok(arguments) => arguments.command.run(Arguments::command),
         Err(error) => no_command(&without_hidden(error, &typed_command())),
     };
     match outcome {

@@ -84,8 +84,12 @@ fn describe_ranks(info: &mut RunInfo, ranks: &Ranks) {
         false => format!("{most}, but {}", odd.join("; ")),
     });
     // Launchers kill the others then: what they write last may be missing.
-    let failed = job.ranks.iter().filter(|_| !all_ended);
-    let failed = failed.filter_map(|rank| Some((rank.rank, rank.exit.as_ref().filter(|exit| *exit != SUCCESS)?)));
+    let ended_ns = |rank: &&RankSession| rank.session.started_unix_ns.saturating_add(rank.session.duration_ns);
+    let mut failed: Vec<&RankSession> = ranks.there.iter().filter(|_| !all_ended).collect();
+    // The first one is why the others were killed.
+    failed.sort_by_key(ended_ns);
+    let failed = failed.into_iter().filter_map(|rank| Some((rank.rank, exit(&rank.session)?)));
+    let failed = failed.filter(|(_, exit)| exit != SUCCESS);
     let failed: Vec<String> = failed.map(|(rank, exit)| format!("rank {rank} ended with {exit}")).collect();
     if let [first, more @ ..] = &failed[..] {
         let more = if more.is_empty() { String::new() } else { format!(", and {} more failed", more.len()) };

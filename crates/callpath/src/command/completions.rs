@@ -2,11 +2,10 @@
 
 use std::io::Write;
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::outcome::Outcome;
-use crate::{Arguments as CommandLine, output};
+use crate::output;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -22,22 +21,22 @@ pub(crate) enum ShellArgument {
     Fish,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Outcome {
+pub(crate) fn run(arguments: &Arguments, whole: &clap::Command) -> Outcome {
     let mut out = output::stdout();
-    out.write_all(&completions(arguments.shell))?;
+    out.write_all(&completions(arguments.shell, whole))?;
     out.flush()?;
     Ok(0)
 }
 
-/// The script that a shell reads.
-pub(crate) fn completions(shell: ShellArgument) -> Vec<u8> {
+/// The script that a shell reads to complete the `whole` command line.
+pub(crate) fn completions(shell: ShellArgument, whole: &clap::Command) -> Vec<u8> {
     let shell = match shell {
         ShellArgument::Bash => Shell::Bash,
         ShellArgument::Zsh => Shell::Zsh,
         ShellArgument::Fish => Shell::Fish,
     };
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut shown(&CommandLine::command()), "callpath", &mut script);
+    clap_complete::generate(shell, &mut shown(whole), "callpath", &mut script);
     script
 }
 

@@ -8,12 +8,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use callpath_view::json::quoted;
 use callpath_view::text::{printable, shell_word};
-use clap::CommandFactory;
 use clap_mangen::Man;
 
 use super::completions::{ShellArgument, completions};
 use crate::outcome::Outcome;
-use crate::{Arguments as CommandLine, output};
+use crate::output;
 
 /// The schema of the JSON (docs/formats.md).
 const SCHEMA: u32 = 1;
@@ -31,10 +30,10 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Outcome {
+pub(crate) fn run(arguments: &Arguments, whole: clap::Command) -> Outcome {
     let share = share(arguments)?;
     let files: Vec<(PathBuf, Vec<u8>)> =
-        scripts().into_iter().chain(pages()?).map(|(name, content)| (share.join(name), content)).collect();
+        scripts(&whole).into_iter().chain(pages(whole)?).map(|(name, content)| (share.join(name), content)).collect();
     for (path, content) in &files {
         write(path, content).with_context(|| format!("failed to write {}", path.display()))?;
     }
@@ -72,17 +71,17 @@ fn share(arguments: &Arguments) -> anyhow::Result<PathBuf> {
     absolute("XDG_DATA_HOME").or_else(home).context("no home directory ($HOME): name one with --prefix")
 }
 
-fn scripts() -> [(PathBuf, Vec<u8>); 3] {
+fn scripts(whole: &clap::Command) -> [(PathBuf, Vec<u8>); 3] {
     [
-        ("bash-completion/completions/callpath".into(), completions(ShellArgument::Bash)),
-        (Path::new(ZSH).join("_callpath"), completions(ShellArgument::Zsh)),
-        ("fish/vendor_completions.d/callpath.fish".into(), completions(ShellArgument::Fish)),
+        ("bash-completion/completions/callpath".into(), completions(ShellArgument::Bash, whole)),
+        (Path::new(ZSH).join("_callpath"), completions(ShellArgument::Zsh, whole)),
+        ("fish/vendor_completions.d/callpath.fish".into(), completions(ShellArgument::Fish, whole)),
     ]
 }
 
 /// A man page for each command.
-fn pages() -> anyhow::Result<Vec<(PathBuf, Vec<u8>)>> {
-    let mut whole = CommandLine::command().disable_help_subcommand(true).propagate_version(true);
+fn pages(whole: clap::Command) -> anyhow::Result<Vec<(PathBuf, Vec<u8>)>> {
+    let mut whole = whole.disable_help_subcommand(true).propagate_version(true);
     whole.build();
     let (mut left, mut pages) = (vec![whole], Vec::new());
     while let Some(command) = left.pop() {

@@ -62,7 +62,8 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    pub(crate) fn run(self) -> Outcome {
+    /// `whole`: gives the definition of the whole command line.
+    pub(crate) fn run(self, whole: fn() -> clap::Command) -> Outcome {
         match self {
             Command::Record(arguments) => record::run(&arguments),
             Command::List(arguments) => list::run(&arguments),
@@ -75,8 +76,8 @@ impl Command {
             Command::Doctor(arguments) => doctor::run(&arguments),
             Command::Structure(arguments) => structure::run(&arguments),
             Command::Demo(arguments) => demo::run(&arguments),
-            Command::Install(arguments) => install::run(&arguments),
-            Command::Completions(arguments) => completions::run(&arguments),
+            Command::Install(arguments) => install::run(&arguments, whole()),
+            Command::Completions(arguments) => completions::run(&arguments, &whole()),
             Command::Debug(command) => debug::run(command),
         }
     }
