@@ -1,13 +1,14 @@
 //! A scope: what one node of the calling context tree stands for, and when two are the same.
 //! How scopes are found or shown does not belong here.
 
+use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroU16;
 
 use rustc_hash::FxHasher;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::Name;
+use crate::{Name, Strings};
 
 /// What sort of thing a node stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -189,6 +190,16 @@ impl Scope {
     pub fn process(name: Name, run: u32, pid: u32) -> Scope {
         let discriminator = u64::from(run) << 32 | u64::from(pid);
         Scope { discriminator, ..Scope::new(ScopeKind::Process, name) }
+    }
+
+    /// An order of scopes with one name that no two different ones of one parent share, whatever numbers strings have.
+    pub(crate) fn order(&self, other: &Scope, strings: &Strings) -> Ordering {
+        let text = |name: Option<Name>| name.map(|name| strings.get(name));
+        let key = |scope: &Scope| {
+            let place = (text(scope.module), text(scope.file), scope.line, scope.column, scope.address);
+            (scope.kind, place, scope.discriminator)
+        };
+        key(self).cmp(&key(other))
     }
 
     fn identity(&self) -> impl Hash + PartialEq + use<> {

@@ -50,7 +50,7 @@ pub(super) fn callers(asked: &Counted, query: &Query) -> (Counted, Costs) {
     }
 
     let first_rule = costs.rules().next();
-    let (mut steps, mut depth) = (0, 1);
+    let (mut steps, mut depth) = (asked.origins_left_out, 1);
     while !level.is_empty() {
         steps += level.len();
         let full = steps > MAX_STEPS || to.tree.len() > MAX_NODES;
@@ -107,14 +107,25 @@ pub(super) fn callers(asked: &Counted, query: &Query) -> (Counted, Costs) {
 
 /// The own cost of each node, that of its loops included; a loop has none.
 fn with_loops(from: &Tree) -> Rows {
-    let parents = from.parents();
-    let is_loop: Vec<bool> = from.nodes().map(|node| from.scope(node).kind == ScopeKind::Loop).collect();
+    let owners = owners(from);
     from.own().mapped(|rule, values| {
-        // Parents come before their children.
-        for node in (1..values.len()).rev().filter(|node| is_loop[*node]) {
+        for (node, owner) in owners.iter().enumerate().filter(|(node, owner)| *node != **owner as usize) {
             let its = std::mem::take(&mut values[node]);
-            let around = parents[node] as usize;
-            values[around] = rule.combine(values[around], its);
+            let owner = &mut values[*owner as usize];
+            *owner = rule.combine(*owner, its);
         }
     })
+}
+
+/// For each node the one that has its cost on the first level: of a loop what it is in, else itself.
+pub(super) fn owners(tree: &Tree) -> Vec<u32> {
+    let mut owners: Vec<u32> = Vec::with_capacity(tree.len());
+    for node in tree.nodes() {
+        let owner = match tree.parent(node).filter(|_| tree.scope(node).kind == ScopeKind::Loop) {
+            Some(around) => owners[around.index()],
+            None => node.index() as u32,
+        };
+        owners.push(owner);
+    }
+    owners
 }

@@ -12,22 +12,32 @@ use crate::{Name, NodeId, Scope, ScopeKind, Tree};
 /// Inclusive counts outermost activations only: a node counts for its code unless the same code is active above it.
 ///
 /// The outermost `flattened` levels vanish.
-pub(super) fn flat(asked: &Counted, flattened: usize) -> (Counted, Costs) {
-    let from = &asked.tree;
-    let (to, place) = lay_out(asked);
+pub(super) fn flat(asked: &Tree, flattened: usize) -> (Counted, Costs) {
+    let (to, inclusive) = code(asked);
+    let costs = costs(&to.tree, inclusive);
+    if flattened == 0 { (to, costs) } else { flatten(&to, &costs, flattened) }
+}
+
+/// The tree of code with exclusive costs, and inclusive ones.
+pub(super) fn code(from: &Tree) -> (Counted, Rows) {
+    let (to, place) = lay_out(from);
     let total = super::costs::sum_up(from, from.own());
     let mut moves = Moves::new();
     walk_active(from, &place, &to.tree, |node, code| moves.push((node.index() as u32, code.index() as u32)));
     let mut inclusive = total.zeros_like(to.tree.len());
     inclusive.take(&total, &moves);
+    (to, inclusive)
+}
 
-    let mut costs = Costs { inclusive, ..Costs::of(&to.tree) };
+/// All costs of a tree of code.
+pub(super) fn costs(code: &Tree, inclusive: Rows) -> Costs {
+    let mut costs = Costs { inclusive, ..Costs::of(code) };
     // Of a module or file: what is in it.
-    let below = costs.own_body_below(&to.tree);
-    let holds_code = |node: &NodeId| matches!(to.tree.scope(*node).kind, ScopeKind::Module | ScopeKind::File);
-    let holders: Vec<usize> = to.tree.nodes().filter(holds_code).map(NodeId::index).collect();
+    let below = costs.own_body_below(code);
+    let holds_code = |node: &NodeId| matches!(code.scope(*node).kind, ScopeKind::Module | ScopeKind::File);
+    let holders: Vec<usize> = code.nodes().filter(holds_code).map(NodeId::index).collect();
     costs.own_body.replace(&below, &holders);
-    if flattened == 0 { (to, costs) } else { flatten(&to, &costs, flattened) }
+    costs
 }
 
 /// The same without the outermost `levels` below the root: what is in them stands on the first level. A scope of these
@@ -90,8 +100,7 @@ fn flatten(from: &Counted, costs: &Costs, levels: usize) -> (Counted, Costs) {
 
 /// The flat tree with exclusive costs, and for each node of the calling context tree its place there (the root where it
 /// has none).
-fn lay_out(asked: &Counted) -> (Counted, Vec<NodeId>) {
-    let from = &asked.tree;
+fn lay_out(from: &Tree) -> (Counted, Vec<NodeId>) {
     let mut to = Counted::new(from);
     let mut place: Vec<NodeId> = Vec::with_capacity(from.len());
     for node in from.nodes() {

@@ -59,7 +59,7 @@ impl Profile {
                 (asked, costs)
             }
             ViewKind::Callers => callers::callers(&asked, query),
-            ViewKind::Flat => flat::flat(&asked, query.flatten),
+            ViewKind::Flat => flat::flat(&asked.tree, query.flatten),
         };
         Ok(view::emit(self, query, tree, costs))
     }
@@ -67,13 +67,8 @@ impl Profile {
     /// Every procedure with its cost in the processes and threads that `query` selects; in descending order of self cost by
     /// metric 0, then by name. View, depth, share and folding of the query do not matter.
     pub fn procedures(&self, query: &Query, inlined: Inlined) -> Result<Vec<ProcedureCost>, QueryError> {
-        const BODIES: [ScopeKind; 4] = [ScopeKind::Loop, ScopeKind::Line, ScopeKind::SystemCall, ScopeKind::Inlined];
-        let folded = match inlined {
-            Inlined::InTheirProcedures => &BODIES[..],
-            Inlined::Apart => &BODIES[..3],
-        };
-        let asked = reshape::reshape(self, query, false, folded)?;
-        Ok(procedures::procedures(self, &asked.tree))
+        let asked = reshape::reshape(self, query, false, &[])?;
+        Ok(procedures::procedures(self, procedures::tally(&asked.tree, inlined)))
     }
 
     /// The procedures that each name of the query means, whatever else the query asks for.

@@ -18,12 +18,15 @@ pub(super) struct Counted {
     pub(super) places: Vec<NodeId>,
     /// What became of the regions that workers executed.
     pub(super) regions: Regions,
+    /// How many nodes with a cost of their own stand here in others that are as one for the callers view.
+    pub(super) origins_left_out: usize,
 }
 
 impl Counted {
     pub(super) fn new(like: &Tree) -> Self {
         let tree = Tree::with_rules(like.own().rules());
-        Counted { tree, contexts: vec![1], recursion: vec![1], places: Vec::new(), regions: Regions::default() }
+        let regions = Regions::default();
+        Counted { tree, contexts: vec![1], recursion: vec![1], places: Vec::new(), regions, origins_left_out: 0 }
     }
 
     /// [`Tree::child`], counting.
@@ -125,6 +128,7 @@ fn selected(source: Source<'_>, query: &Query, collapse: bool, fold: &[ScopeKind
             return activations.map_or((), |activations| activations.leave(node));
         }
         let above = here[parent.index()];
+        scope.call_site = sites[node.index()];
         if let Some((outermost, depth)) = activations.as_ref().and_then(|activations| activations.outermost(node)) {
             here[node.index()] = outermost;
             to.tree.agree(outermost, &scope);
@@ -133,7 +137,6 @@ fn selected(source: Source<'_>, query: &Query, collapse: bool, fold: &[ScopeKind
         } else if skipped {
             here[node.index()] = above;
         } else {
-            scope.call_site = sites[node.index()];
             match scope.kind {
                 ScopeKind::Thread if !query.per_thread => scope.discriminator = 0,
                 ScopeKind::Process if query.merge_processes => scope.discriminator = 0,
@@ -181,6 +184,22 @@ fn call_sites(tree: &Tree, lines_folded: bool, hidden: impl Fn(NodeId) -> bool) 
         });
     }
     sites
+}
+
+/// Whether a procedure of a tree is called while it is active.
+pub(super) fn is_recursive(tree: &Tree) -> bool {
+    let mut activations = Activations::of(tree);
+    let mut found = false;
+    tree.walk(|node, entering| {
+        if found || tree.scope(node).kind != ScopeKind::Procedure {
+        } else if entering {
+            found = activations.outermost(node).is_some();
+            activations.enter(node, node);
+        } else {
+            activations.leave(node);
+        }
+    });
+    found
 }
 
 /// The procedures that are active at one point of a walk over a tree.

@@ -1,6 +1,7 @@
 //! The answer to a query: nodes in preorder with their costs, in order of cost, pruned as asked.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 
 use super::costs::Costs;
 use super::question::{Query, ViewKind};
@@ -8,7 +9,7 @@ use super::regions::Regions;
 use super::reshape::Counted;
 use crate::metric::{Counts, fill_derived};
 use crate::rows::{Moves, Row, Rows};
-use crate::{Metric, Name, NodeId, Profile, Scope, ScopeKind, Tree};
+use crate::{Metric, Name, NodeId, Profile, Scope, ScopeKind, Strings, Tree};
 
 /// What stands for the frames that are left out at the outer end of a path.
 const TRUNCATED: &str = "outer frames left out";
@@ -120,10 +121,6 @@ pub(super) fn emit(profile: &Profile, query: &Query, asked: Counted, costs: Cost
     let tree = &asked.tree;
     let weight = |node: NodeId| costs.inclusive.get(node.index(), 0);
     let first_rule = tree.own().rules().next();
-    let name = |node: NodeId| match tree.scope(node) {
-        scope if scope.kind == ScopeKind::Truncated => TRUNCATED,
-        scope => profile.strings.get(scope.name),
-    };
     let threshold = query.min_share * weight(NodeId::ROOT) as f64;
     let max_depth = query.max_depth.unwrap_or(usize::MAX);
     let kept = |node: NodeId, depth: usize| {
@@ -185,7 +182,9 @@ pub(super) fn emit(profile: &Profile, query: &Query, asked: Counted, costs: Cost
             rest.weight = first_rule.map_or(0, |rule| rule.combine(rest.weight, its));
             rest.children.push(child);
         }
-        children.sort_by(|&a, &b| rank(b).cmp(&rank(a)).then_with(|| name(a).cmp(name(b))));
+        children.sort_by(|&a, &b| {
+            rank(b).cmp(&rank(a)).then_with(|| among_equals(tree.scope(a), tree.scope(b), &profile.strings))
+        });
         // What is left out comes last in another order.
         let rest_weight = rest.as_ref().filter(|_| ranks.is_none()).map_or(0, |rest| rest.weight);
         let (costlier, cheaper) = children.split_at(children.partition_point(|&child| weight(child) >= rest_weight));
@@ -212,6 +211,15 @@ pub(super) fn emit(profile: &Profile, query: &Query, asked: Counted, costs: Cost
     };
     view.close(&profile.metrics);
     view
+}
+
+/// The order of siblings that cost the same.
+pub(super) fn among_equals(a: &Scope, b: &Scope, strings: &Strings) -> Ordering {
+    let name = |scope: &Scope| match scope.kind {
+        ScopeKind::Truncated => TRUNCATED,
+        _ => strings.get(scope.name),
+    };
+    name(a).cmp(name(b)).then_with(|| a.order(b, strings))
 }
 
 fn handed_out(query: &Query) -> HandedOut {
