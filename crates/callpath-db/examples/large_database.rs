@@ -51,7 +51,11 @@ fn profile(contexts: usize) -> Profile {
     let module = Some(app);
     let scopes: Vec<Scope> = (0..PROCEDURES)
         .map(|number| match number % 50 {
-            49 => Scope { line: Some(number as u32), file: module, ..Scope::new(ScopeKind::Loop, callpath_db::Name::EMPTY) },
+            49 => Scope {
+                line: Some(number as u32),
+                file: module,
+                ..Scope::new(ScopeKind::Loop, callpath_db::Name::EMPTY)
+            },
             _ => {
                 let name = profile.strings.intern(&format!("namespace::procedure_{number}"));
                 Scope { module, ..Scope::new(ScopeKind::Procedure, name) }

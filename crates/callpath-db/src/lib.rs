@@ -9,6 +9,7 @@
 
 #![deny(unsafe_code)]
 
+mod answers;
 mod asked_name;
 mod columns;
 mod contexts;
@@ -26,6 +27,7 @@ mod run;
 mod scope;
 mod tree;
 
+pub use answers::{AnswerError, Answers};
 pub use asked_name::{AskedName, Way};
 pub use callpath_schema::{
     ContextId, Expression, Formula, Metric, MetricId, MetricKind, MetricSource, MetricType, Value,

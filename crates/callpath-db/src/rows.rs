@@ -97,6 +97,11 @@ impl Rows {
         self.columns.len()
     }
 
+    /// Number of rows.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     /// Appends a row of zeros.
     pub(crate) fn push(&mut self) {
         self.len += 1;

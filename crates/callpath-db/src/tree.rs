@@ -66,6 +66,11 @@ impl Tree {
         Tree { own, nodes: vec![root], index: FxHashMap::default() }
     }
 
+    /// The same tree with other costs.
+    pub(crate) fn with_costs(self, own: Rows) -> Self {
+        Tree { own, ..self }
+    }
+
     /// The child of `parent` that is the same scope as `scope`, inserted where there is none. Of a found one, what
     /// `scope` says otherwise (call site, address, line) becomes unknown.
     pub fn child(&mut self, parent: NodeId, scope: Scope) -> NodeId {

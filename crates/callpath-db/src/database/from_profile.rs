@@ -12,7 +12,7 @@ use super::write::{Assembly, Columns};
 use crate::{Name, NodeId, Profile, ScopeKind};
 
 impl Profile {
-    /// This profile as a database's bytes.
+    /// This profile as a database's bytes, without what shows it at once: that is for what is merged of it.
     pub fn to_database(&self) -> Result<Vec<u8>, DatabaseError> {
         let tree = &self.tree;
         // What has no cost, and nothing with a cost below, is left out.
@@ -94,7 +94,7 @@ impl Profile {
             assembly.profile(member, &columns).map_err(in_memory)?;
         }
         let run = Run { info: self.info.clone(), quality: self.quality.clone() };
-        let bytes = assembly.finish(&union, &order, vec![run]).map_err(in_memory)?;
+        let bytes = assembly.finish(&union, &order, vec![run], false).map_err(in_memory)?;
         Ok(bytes.into_inner())
     }
 }

@@ -55,10 +55,77 @@ pub(crate) enum SectionKind {
     InclusiveContexts,
     /// Their values with all below, u64.
     InclusiveValues,
+    /// What scopes of views are that are no contexts' scopes; their numbers are behind those.
+    ViewScopes,
+    /// Of a tree as views show it.
+    Tree(ViewTree, TreePart),
+    /// Of scopes with costs.
+    Table(ViewTable, TablePart),
+}
+
+/// A tree as views show it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ViewTree {
+    /// Without lines and system calls.
+    Folded,
+    /// The same with recursion collapsed.
+    Collapsed,
+}
+
+/// What is known of a tree's nodes, which are in preorder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TreePart {
+    /// By node: u32.
+    Parents,
+    /// By node: u32.
+    Ends,
+    /// By node: u32.
+    ScopeOf,
+    /// Nodes that add up several activations on one path, u32 each, then how many, u32 each.
+    Recursion,
+    /// As the sections of the same names are of contexts.
+    SummaryContexts,
+    SummarySums,
+    SummaryValues,
+    InclusiveContexts,
+    InclusiveValues,
+    /// The nodes with a cost of their own, u32, by the row of the table of the first level that has it.
+    Origins,
+    /// For each row of it, and behind the last, where its origins begin, u32.
+    OriginStarts,
+}
+
+/// Scopes with costs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ViewTable {
+    /// The flat view's tree.
+    Code,
+    /// Procedures, inlined ones in those that they are inlined in.
+    Procedures,
+    /// The same with inlined ones apart.
+    WithInlined,
+    /// The first level of the callers view of the folded tree.
+    Folded,
+    /// The same of the collapsed one.
+    Collapsed,
+}
+
+/// What is known of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TablePart {
+    /// By row: u32.
+    ScopeOf,
+    /// By row, of code: u32.
+    Parents,
+    /// Of a metric: rows that have a value of their own, u32 each, then these values, u64 each.
+    Own,
+    /// The same of values with all below, or all that is called.
+    Inclusive,
 }
 
 impl SectionKind {
-    const ALL: [SectionKind; 15] = [
+    /// A kind's place is its number less 1: a new one goes to the end.
+    const ALL: [SectionKind; 58] = [
         SectionKind::Facts,
         SectionKind::StringEnds,
         SectionKind::StringBytes,
@@ -74,6 +141,49 @@ impl SectionKind {
         SectionKind::SummaryValues,
         SectionKind::InclusiveContexts,
         SectionKind::InclusiveValues,
+        SectionKind::ViewScopes,
+        SectionKind::Tree(ViewTree::Folded, TreePart::Parents),
+        SectionKind::Tree(ViewTree::Folded, TreePart::Ends),
+        SectionKind::Tree(ViewTree::Folded, TreePart::ScopeOf),
+        SectionKind::Tree(ViewTree::Folded, TreePart::Recursion),
+        SectionKind::Tree(ViewTree::Folded, TreePart::SummaryContexts),
+        SectionKind::Tree(ViewTree::Folded, TreePart::SummarySums),
+        SectionKind::Tree(ViewTree::Folded, TreePart::SummaryValues),
+        SectionKind::Tree(ViewTree::Folded, TreePart::InclusiveContexts),
+        SectionKind::Tree(ViewTree::Folded, TreePart::InclusiveValues),
+        SectionKind::Tree(ViewTree::Folded, TreePart::Origins),
+        SectionKind::Tree(ViewTree::Folded, TreePart::OriginStarts),
+        SectionKind::Tree(ViewTree::Collapsed, TreePart::Parents),
+        SectionKind::Tree(ViewTree::Collapsed, TreePart::Ends),
+        SectionKind::Tree(ViewTree::Collapsed, TreePart::ScopeOf),
+        SectionKind::Tree(ViewTree::Collapsed, TreePart::Recursion),
+        SectionKind::Tree(ViewTree::Collapsed, TreePart::SummaryContexts),
+        SectionKind::Tree(ViewTree::Collapsed, TreePart::SummarySums),
+        SectionKind::Tree(ViewTree::Collapsed, TreePart::SummaryValues),
+        SectionKind::Tree(ViewTree::Collapsed, TreePart::InclusiveContexts),
+        SectionKind::Tree(ViewTree::Collapsed, TreePart::InclusiveValues),
+        SectionKind::Tree(ViewTree::Collapsed, TreePart::Origins),
+        SectionKind::Tree(ViewTree::Collapsed, TreePart::OriginStarts),
+        SectionKind::Table(ViewTable::Code, TablePart::ScopeOf),
+        SectionKind::Table(ViewTable::Code, TablePart::Parents),
+        SectionKind::Table(ViewTable::Code, TablePart::Own),
+        SectionKind::Table(ViewTable::Code, TablePart::Inclusive),
+        SectionKind::Table(ViewTable::Procedures, TablePart::ScopeOf),
+        SectionKind::Table(ViewTable::Procedures, TablePart::Parents),
+        SectionKind::Table(ViewTable::Procedures, TablePart::Own),
+        SectionKind::Table(ViewTable::Procedures, TablePart::Inclusive),
+        SectionKind::Table(ViewTable::WithInlined, TablePart::ScopeOf),
+        SectionKind::Table(ViewTable::WithInlined, TablePart::Parents),
+        SectionKind::Table(ViewTable::WithInlined, TablePart::Own),
+        SectionKind::Table(ViewTable::WithInlined, TablePart::Inclusive),
+        SectionKind::Table(ViewTable::Folded, TablePart::ScopeOf),
+        SectionKind::Table(ViewTable::Folded, TablePart::Parents),
+        SectionKind::Table(ViewTable::Folded, TablePart::Own),
+        SectionKind::Table(ViewTable::Folded, TablePart::Inclusive),
+        SectionKind::Table(ViewTable::Collapsed, TablePart::ScopeOf),
+        SectionKind::Table(ViewTable::Collapsed, TablePart::Parents),
+        SectionKind::Table(ViewTable::Collapsed, TablePart::Own),
+        SectionKind::Table(ViewTable::Collapsed, TablePart::Inclusive),
     ];
 
     /// Its number in the table, the same for ever.
@@ -103,6 +213,7 @@ impl SectionKind {
             | SectionKind::SummaryValues
             | SectionKind::InclusiveContexts
             | SectionKind::InclusiveValues => "sums",
+            SectionKind::ViewScopes | SectionKind::Tree(..) | SectionKind::Table(..) => "views",
         }
     }
 }

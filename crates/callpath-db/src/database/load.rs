@@ -8,7 +8,7 @@ use super::facts::{Member, ProfileEntry, Unit};
 use super::layout::SectionKind;
 use super::write::{Columns, unpacked};
 use super::{ContextTable, Database};
-use crate::{Name, NodeId, Profile, Scope, ScopeKind};
+use crate::{NodeId, Profile, Scope, ScopeKind};
 
 /// A context that no node stands for yet.
 const NONE: u32 = u32::MAX;
@@ -52,20 +52,14 @@ impl Database {
     /// The whole as a profile in memory.
     pub fn to_profile(&self) -> Result<Profile, DatabaseError> {
         let mut profile = Profile::new(self.facts.metrics.clone());
-        for run in &self.facts.runs {
-            profile.info.merge(&run.info);
-            profile.quality.add(&run.quality);
-        }
-        let texts = self.strings()?;
-        let names: Vec<Name> = texts.iter().map(|text| profile.strings.intern(text)).collect();
-        let scopes = self.scopes(texts.len())?;
-        let mut name = |name: Name| names.get(name.index()).copied().unwrap_or(Name::EMPTY);
-        let scopes: Vec<Scope> = scopes.iter().map(|scope| super::union::renamed(scope, &mut name)).collect();
+        self.check_all()?;
+        let names = self.begin(&mut profile)?;
+        let scopes = self.named_scopes(SectionKind::Scopes, &names)?;
         let contexts = self.contexts()?;
         let mut loading = Loading { profile: &mut profile, scopes, contexts, nodes: vec![NONE; self.contexts] };
         let mut touched = Vec::new();
         for entry in &self.facts.profiles {
-            let thread = loading.member(entry);
+            let thread = member(loading.profile, entry);
             loading.nodes[0] = thread.index() as u32;
             for (metric, facts) in self.values(entry)? {
                 for (context, value) in facts {
@@ -79,6 +73,24 @@ impl Database {
     }
 }
 
+/// The node of a profile's thread.
+pub(super) fn member(profile: &mut Profile, entry: &ProfileEntry) -> NodeId {
+    let Profile { tree, strings, .. } = profile;
+    let Member { run, rank, process, thread } = &entry.member;
+    let mut node = NodeId::ROOT;
+    if let Some(rank) = rank {
+        node = tree.child(node, Scope::rank(strings.intern(&rank.to_string()), *rank));
+    }
+    if let Some(Unit { name, id }) = process {
+        node = tree.child(node, Scope::process(strings.intern(name), *run, *id as u32));
+    }
+    if let Some(Unit { name, id }) = thread {
+        let scope = Scope { discriminator: *id, ..Scope::new(ScopeKind::Thread, strings.intern(name)) };
+        node = tree.child(node, scope);
+    }
+    node
+}
+
 /// A profile that becomes.
 struct Loading<'a> {
     profile: &'a mut Profile,
@@ -89,24 +101,6 @@ struct Loading<'a> {
 }
 
 impl Loading<'_> {
-    /// The node of a profile's thread.
-    fn member(&mut self, entry: &ProfileEntry) -> NodeId {
-        let Profile { tree, strings, .. } = &mut *self.profile;
-        let Member { run, rank, process, thread } = &entry.member;
-        let mut node = NodeId::ROOT;
-        if let Some(rank) = rank {
-            node = tree.child(node, Scope::rank(strings.intern(&rank.to_string()), *rank));
-        }
-        if let Some(Unit { name, id }) = process {
-            node = tree.child(node, Scope::process(strings.intern(name), *run, *id as u32));
-        }
-        if let Some(Unit { name, id }) = thread {
-            let scope = Scope { discriminator: *id, ..Scope::new(ScopeKind::Thread, strings.intern(name)) };
-            node = tree.child(node, scope);
-        }
-        node
-    }
-
     /// The node of a context; `touched` gets those that are new.
     fn node(&mut self, context: u32, touched: &mut Vec<u32>) -> NodeId {
         let (mut above, mut way) = (context, Vec::new());

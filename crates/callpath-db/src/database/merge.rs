@@ -124,7 +124,7 @@ impl<'a, W: Write + Seek> Output<'a, W> {
     }
 
     fn finish(self, union: &Union, order: &Order, runs: Vec<Run>) -> Result<W, DatabaseError> {
-        let finished = self.assembly.finish(union, order, runs);
+        let finished = self.assembly.finish(union, order, runs, true);
         finished.map_err(|source| DatabaseError::of_writing(self.path, source))
     }
 }

@@ -8,21 +8,27 @@
 //! A file is any bytes: a checksum tells damage, and what it says is never believed further than its own
 //! length.
 
+mod costs;
 mod error;
 mod facts;
 mod from_profile;
 mod layout;
 mod load;
 mod map;
+mod mapped;
 mod merge;
 mod new_file;
+mod preorder;
 mod scope_record;
+mod sections_out;
 mod statistics;
 mod union;
+mod views_out;
 mod write;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use callpath_schema::Metric;
 use xxhash_rust::xxh3::xxh3_64;
@@ -32,6 +38,7 @@ use facts::Facts;
 pub use facts::{Member, ProfileColumn, ProfileEntry, Run, Unit};
 use layout::{HEADER_BYTES, Section, SectionKind, u32_at, u64_at};
 use map::Bytes;
+pub use mapped::Mapped;
 pub use merge::{Merged, Source, columns_for, merge};
 pub use statistics::{Statistics, StatisticsQuery, StatisticsRow, StatisticsTree};
 
@@ -47,6 +54,8 @@ pub struct Database {
     contexts: usize,
     /// Not when fuzzing: almost no bytes would get past them.
     checksums_count: bool,
+    /// By section, whether its checksum was found to be right.
+    checked: Vec<AtomicBool>,
 }
 
 /// For a fuzzer: any bytes as a database whose checksums are right.
@@ -78,7 +87,7 @@ pub fn is_database(path: &Path) -> bool {
 }
 
 impl Database {
-    /// Opens a file. Its values are not looked at yet.
+    /// Opens a file. Nothing but what ran is looked at yet: each section is checked when it is first needed.
     pub fn open(path: &Path) -> Result<Database, DatabaseError> {
         let bytes = Bytes::of_file(path).map_err(|source| DatabaseError::Read { path: path.to_owned(), source })?;
         Database::of(bytes, path, true)
@@ -97,18 +106,12 @@ impl Database {
 
     fn of(bytes: Bytes, path: &Path, checksums_count: bool) -> Result<Database, DatabaseError> {
         let sections = layout::sections(&bytes, path, checksums_count)?;
-        let mut database =
-            Database { path: path.to_owned(), bytes, sections, facts: Facts::default(), contexts: 0, checksums_count };
-        // Each of these is used whatever is asked, but ids; those of merging are looked at there.
-        let lazily = [SectionKind::Values, SectionKind::Ids].map(SectionKind::number);
-        database
-            .sections
-            .iter()
-            .filter(|section| !lazily.contains(&section.kind))
-            .try_for_each(|s| database.check(s))?;
+        let checked = sections.iter().map(|_| AtomicBool::new(false)).collect();
+        let (path, facts) = (path.to_owned(), Facts::default());
+        let mut database = Database { path, bytes, sections, facts, contexts: 0, checksums_count, checked };
         let facts = database.section(SectionKind::Facts, 0)?;
         let facts_at = facts.offset;
-        let read = Facts::read(database.bytes_of(&facts));
+        let read = Facts::read(database.bytes_of_kind(SectionKind::Facts, 0)?);
         database.facts =
             read.map_err(|malformed| database.nonsense(facts_at + malformed.offset as u64, malformed.what))?;
         database.contexts = (database.section(SectionKind::Ids, 0)?.len_bytes / 8) as usize;
@@ -190,6 +193,48 @@ impl Database {
         self.bytes.get(section.offset as usize..(section.offset + section.len_bytes) as usize).unwrap_or_default()
     }
 
+    /// Whether there is a section of this kind.
+    fn has(&self, kind: SectionKind) -> bool {
+        self.sections.iter().any(|section| section.kind == kind.number())
+    }
+
+    /// The bytes of the first section of this kind and metric, none if there is no such section. Its checksum is looked at the first time.
+    fn bytes_of_kind(&self, kind: SectionKind, metric: usize) -> Result<&[u8], DatabaseError> {
+        let is_it = |section: &Section| section.kind == kind.number() && section.metric as usize == metric;
+        let Some(number) = self.sections.iter().position(is_it) else { return Ok(&[]) };
+        let section = &self.sections[number];
+        // Several sections may be of the same bytes.
+        let same = |other: &Section| {
+            (other.offset, other.len_bytes, other.checksum) == (section.offset, section.len_bytes, section.checksum)
+        };
+        let checked = self.sections.iter().position(same).and_then(|first| self.checked.get(first));
+        if checked.is_none_or(|checked| !checked.load(Ordering::Relaxed)) {
+            self.check(section)?;
+            checked.inspect(|checked| checked.store(true, Ordering::Relaxed));
+        }
+        Ok(self.bytes_of(section))
+    }
+
+    /// An error if a section of contexts and what they cost does not match its checksum. Values have their own.
+    fn check_all(&self) -> Result<(), DatabaseError> {
+        let is_for_views =
+            |kind| matches!(kind, SectionKind::ViewScopes | SectionKind::Tree(..) | SectionKind::Table(..));
+        for section in &self.sections {
+            match SectionKind::of_number(section.kind) {
+                Some(SectionKind::Values) => {}
+                Some(kind) if is_for_views(kind) => {}
+                Some(kind) => drop(self.bytes_of_kind(kind, section.metric as usize)?),
+                None => self.check(section)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn nonsense_in(&self, kind: SectionKind, what: &'static str) -> DatabaseError {
+        let section = self.sections.iter().find(|section| section.kind == kind.number());
+        self.nonsense(section.map_or(0, |section| section.offset), what)
+    }
+
     /// An error if a section does not match its checksum.
     fn check(&self, section: &Section) -> Result<(), DatabaseError> {
         if !self.checksums_count || xxh3_64(self.bytes_of(section)) == section.checksum {
@@ -201,14 +246,12 @@ impl Database {
 
     /// The contexts, checked: parents stand before children, and each has a scope.
     pub(crate) fn contexts(&self) -> Result<ContextTable<'_>, DatabaseError> {
-        let ids = self.section(SectionKind::Ids, 0)?;
-        self.check(&ids)?;
         let (parents, scope_of) = (self.section(SectionKind::Parents, 0)?, self.section(SectionKind::ScopeOf, 0)?);
         let table = ContextTable {
             len: self.contexts,
-            ids: self.bytes_of(&ids),
-            parents: self.bytes_of(&parents),
-            scope_of: self.bytes_of(&scope_of),
+            ids: self.bytes_of_kind(SectionKind::Ids, 0)?,
+            parents: self.bytes_of_kind(SectionKind::Parents, 0)?,
+            scope_of: self.bytes_of_kind(SectionKind::ScopeOf, 0)?,
         };
         let scopes = self.section(SectionKind::Scopes, 0)?.len_bytes as usize / scope_record::BYTES;
         for context in 0..table.len {
@@ -224,8 +267,9 @@ impl Database {
 
     /// The strings, in order of their numbers.
     pub(crate) fn strings(&self) -> Result<Vec<&str>, DatabaseError> {
-        let (ends, bytes) = (self.section(SectionKind::StringEnds, 0)?, self.section(SectionKind::StringBytes, 0)?);
-        let (numbers, text) = (self.bytes_of(&ends), self.bytes_of(&bytes));
+        let ends = self.section(SectionKind::StringEnds, 0)?;
+        let numbers = self.bytes_of_kind(SectionKind::StringEnds, 0)?;
+        let text = self.bytes_of_kind(SectionKind::StringBytes, 0)?;
         let mut start = 0usize;
         let mut strings = Vec::with_capacity(numbers.len() / 8);
         for number in 0..numbers.len() / 8 {
@@ -242,8 +286,12 @@ impl Database {
 
     /// The scopes, in order of their numbers; their names are the numbers of [`Database::strings`].
     pub(crate) fn scopes(&self, strings: usize) -> Result<Vec<Scope>, DatabaseError> {
-        let section = self.section(SectionKind::Scopes, 0)?;
-        let records = self.bytes_of(&section).chunks(scope_record::BYTES).enumerate();
+        self.scopes_of(SectionKind::Scopes, strings)
+    }
+
+    fn scopes_of(&self, kind: SectionKind, strings: usize) -> Result<Vec<Scope>, DatabaseError> {
+        let section = self.section(kind, 0)?;
+        let records = self.bytes_of_kind(kind, 0)?.chunks(scope_record::BYTES).enumerate();
         let read = |(number, record): (usize, &[u8])| {
             let offset = section.offset + (number * scope_record::BYTES) as u64;
             scope_record::read(record, strings).ok_or_else(|| self.nonsense(offset, "scope"))

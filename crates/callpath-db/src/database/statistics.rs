@@ -6,9 +6,10 @@ use std::ops::Range;
 use callpath_schema::{Metric, Rule, Value};
 use rustc_hash::FxHashMap;
 
+use super::costs::Costs;
 use super::error::DatabaseError;
 use super::facts::{Member, ProfileEntry};
-use super::layout::{SectionKind, u32_at, u64_at};
+use super::layout::{SectionKind, u32_at};
 use super::{ContextTable, Database};
 use crate::{Scope, ScopeKind};
 
@@ -79,8 +80,7 @@ impl Database {
     /// once.
     pub fn statistics(&self, metric: usize, sets: &[Vec<u32>]) -> Result<Vec<Statistics>, DatabaseError> {
         let Some(of) = self.facts.metrics.get(metric) else { return Ok(Vec::new()) };
-        let ends = self.section(SectionKind::Ends, 0)?;
-        let ends = self.bytes_of(&ends);
+        let ends = self.bytes_of_kind(SectionKind::Ends, 0)?;
         let range = |context: &u32| *context..u32_at(ends, *context as usize).max(*context);
         let sets: Vec<Vec<Range<u32>>> = sets.iter().map(|set| set.iter().map(range).collect()).collect();
         let mut gathered = vec![Gathered::default(); sets.len()];
@@ -254,29 +254,24 @@ struct Summary<'a> {
     metric: Metric,
     table: ContextTable<'a>,
     ends: &'a [u8],
-    /// The contexts that have a value, and the values: sums before each, or inclusive ones.
-    contexts: &'a [u8],
-    values: &'a [u8],
+    costs: Costs<'a>,
 }
 
 impl Summary<'_> {
     fn of(database: &Database, metric: usize) -> Result<Summary<'_>, DatabaseError> {
         let of = database.facts.metrics.get(metric).cloned();
         let of = of.ok_or_else(|| database.nonsense(0, "number of a metric"))?;
-        let (contexts, values) = match of.rule().is_integer_sum() {
-            true => (SectionKind::SummaryContexts, SectionKind::SummarySums),
-            false => (SectionKind::InclusiveContexts, SectionKind::InclusiveValues),
+        let rule = of.rule();
+        let values = if rule.is_integer_sum() { SectionKind::SummarySums } else { SectionKind::SummaryValues };
+        let bytes = |kind| database.bytes_of_kind(kind, metric);
+        let costs = Costs {
+            rule,
+            contexts: bytes(SectionKind::SummaryContexts)?,
+            values: bytes(values)?,
+            inclusive: (bytes(SectionKind::InclusiveContexts)?, bytes(SectionKind::InclusiveValues)?),
         };
-        // A metric without any value has no sections.
-        let bytes = |kind| database.section(kind, metric).map_or(&[][..], |section| database.bytes_of(&section));
-        let ends = database.section(SectionKind::Ends, 0)?;
-        Ok(Summary {
-            table: database.contexts()?,
-            ends: database.bytes_of(&ends),
-            contexts: bytes(contexts),
-            values: bytes(values),
-            metric: of,
-        })
+        let ends = database.bytes_of_kind(SectionKind::Ends, 0)?;
+        Ok(Summary { table: database.contexts()?, ends, costs, metric: of })
     }
 
     fn end(&self, context: u32) -> u32 {
@@ -284,30 +279,9 @@ impl Summary<'_> {
         u32_at(self.ends, context as usize).clamp(context + 1, self.table.len as u32)
     }
 
-    /// The first of the contexts with a value that is not before this one.
-    fn place(&self, context: u32) -> usize {
-        let (mut low, mut high) = (0, self.contexts.len() / 4);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match u32_at(self.contexts, middle) < context {
-                true => low = middle + 1,
-                false => high = middle,
-            }
-        }
-        low
-    }
-
     fn of_set(&self, set: &[u32]) -> u64 {
-        let rule = self.metric.rule();
-        set.iter().fold(0, |all, context| {
-            let start = self.place(*context);
-            let one = match rule.is_integer_sum() {
-                true => u64_at(self.values, self.place(self.end(*context))).wrapping_sub(u64_at(self.values, start)),
-                false if u32_at(self.contexts, start) == *context => u64_at(self.values, start),
-                false => 0,
-            };
-            combined(rule, all, one)
-        })
+        let one = |context: &u32| self.costs.with_below(*context, self.end(*context));
+        set.iter().fold(0, |all, context| combined(self.metric.rule(), all, one(context)))
     }
 
     /// The scopes below a set of contexts, each with the contexts that it is there and what these cost; of folded scopes what is below

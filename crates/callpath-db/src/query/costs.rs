@@ -4,7 +4,7 @@ use crate::rows::Rows;
 use crate::{ScopeKind, Tree};
 
 /// Tables of costs, a row per node of a tree and in its order.
-pub(super) struct Costs {
+pub(crate) struct Costs {
     /// The node and everything below it.
     pub(super) inclusive: Rows,
     /// The node and nothing below it.

@@ -12,6 +12,7 @@ mod reshape;
 mod select;
 mod suffix;
 mod view;
+pub(crate) mod whole;
 
 pub use meant::Meant;
 pub use members::{ProcessCost, ThreadCost};
@@ -20,8 +21,39 @@ pub use question::{Order, Query, QueryError, Recursion, ViewKind};
 pub use regions::Regions;
 pub use view::{HandedOut, View, ViewNode};
 
-use crate::{Profile, ScopeKind};
-use costs::Costs;
+use crate::rows::Rows;
+use crate::{Profile, Scope, ScopeKind};
+pub(crate) use costs::Costs;
+pub(crate) use regions::are_among as has_regions;
+pub(crate) use reshape::Counted;
+pub(crate) use view::{among_equals, emit};
+
+/// A tree with the costs of the calling context view.
+pub(crate) fn of_contexts(asked: Counted) -> (Counted, Costs) {
+    let costs = Costs::of(&asked.tree);
+    (asked, costs)
+}
+
+/// The callers tree of a tree, with costs.
+pub(crate) fn of_callers(asked: &Counted, query: &Query) -> (Counted, Costs) {
+    callers::callers(asked, query)
+}
+
+/// The flat view's tree with all costs.
+pub(crate) fn of_code(code: Counted, inclusive: Rows) -> (Counted, Costs) {
+    let costs = flat::costs(&code.tree, inclusive);
+    (code, costs)
+}
+
+/// The list of procedures with these costs, self and inclusive, of a whole.
+pub(crate) fn of_procedures(
+    profile: &Profile,
+    scopes: Vec<Scope>,
+    (self_cost, inclusive): (Rows, Rows),
+    total: Vec<u64>,
+) -> Vec<ProcedureCost> {
+    procedures::procedures(profile, procedures::Tally { scopes, self_cost, inclusive, total })
+}
 
 impl Profile {
     /// Answers `query`.
@@ -54,14 +86,11 @@ impl Profile {
             _ => asked,
         };
         let (tree, costs) = match query.view {
-            ViewKind::Context => {
-                let costs = Costs::of(&asked.tree);
-                (asked, costs)
-            }
+            ViewKind::Context => of_contexts(asked),
             ViewKind::Callers => callers::callers(&asked, query),
             ViewKind::Flat => flat::flat(&asked.tree, query.flatten),
         };
-        Ok(view::emit(self, query, tree, costs))
+        Ok(emit(self, query, tree, costs))
     }
 
     /// Every procedure with its cost in the processes and threads that `query` selects; in descending order of self cost by

@@ -45,7 +45,12 @@ fn part(scope: &Scope, strings: &Strings) -> Part {
 
 /// Whether a runtime of this kind executes anything in `tree`.
 pub(super) fn are_there(tree: &Tree, strings: &Strings) -> bool {
-    let procedures = tree.nodes().map(|node| tree.scope(node)).filter(|scope| scope.kind == ScopeKind::Procedure);
+    are_among(tree.nodes().map(|node| tree.scope(node)), strings)
+}
+
+/// The same of a tree's scopes.
+pub(crate) fn are_among<'s>(scopes: impl Iterator<Item = &'s Scope>, strings: &Strings) -> bool {
+    let procedures = scopes.filter(|scope| scope.kind == ScopeKind::Procedure);
     let mut modules_and_names: FxHashSet<(Option<Name>, Name)> = FxHashSet::default();
     let new = procedures.filter(|scope| modules_and_names.insert((scope.module, scope.name)));
     new.map(|scope| part(scope, strings)).any(|part| matches!(part, Part::Runtime(_)))

@@ -1,6 +1,8 @@
 //! The first half of every query: selects processes and threads, merges equal ones, folds kinds of scopes.
 //! It must not depend on which view will be built from the result.
 
+use callpath_schema::Rule;
+
 use super::question::{Query, QueryError};
 use super::regions::{self, Regions};
 use super::select::{Selected, select};
@@ -8,23 +10,28 @@ use crate::rows::Moves;
 use crate::{CallSite, NodeId, Profile, Scope, ScopeKind, Tree};
 
 /// A tree, and what each of its nodes stands for.
-pub(super) struct Counted {
-    pub(super) tree: Tree,
+pub(crate) struct Counted {
+    pub(crate) tree: Tree,
     /// For every node how many scopes of the profile's tree became this one.
-    pub(super) contexts: Vec<u32>,
+    pub(crate) contexts: Vec<u32>,
     /// For every node how many of these are active at once, at most.
-    pub(super) recursion: Vec<u32>,
+    pub(crate) recursion: Vec<u32>,
     /// For every node of the tree that it was made of, which node has its cost; empty where nobody asks.
-    pub(super) places: Vec<NodeId>,
+    pub(crate) places: Vec<NodeId>,
     /// What became of the regions that workers executed.
-    pub(super) regions: Regions,
+    pub(crate) regions: Regions,
     /// How many nodes with a cost of their own stand here in others that are as one for the callers view.
-    pub(super) origins_left_out: usize,
+    pub(crate) origins_left_out: usize,
 }
 
 impl Counted {
     pub(super) fn new(like: &Tree) -> Self {
-        let tree = Tree::with_rules(like.own().rules());
+        Self::by_rules(like.own().rules())
+    }
+
+    /// The root alone, for costs by these rules.
+    pub(crate) fn by_rules(rules: impl IntoIterator<Item = Rule>) -> Self {
+        let tree = Tree::with_rules(rules);
         let regions = Regions::default();
         Counted { tree, contexts: vec![1], recursion: vec![1], places: Vec::new(), regions, origins_left_out: 0 }
     }
@@ -37,7 +44,7 @@ impl Counted {
     }
 
     /// [`Tree::append`], without counting it.
-    pub(super) fn append(&mut self, parent: NodeId, scope: Scope) -> NodeId {
+    pub(crate) fn append(&mut self, parent: NodeId, scope: Scope) -> NodeId {
         self.contexts.push(0);
         self.recursion.push(1);
         self.tree.append(parent, scope)

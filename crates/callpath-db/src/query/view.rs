@@ -117,7 +117,7 @@ struct Rest {
 }
 
 /// Puts `asked` in order and prunes it.
-pub(super) fn emit(profile: &Profile, query: &Query, asked: Counted, costs: Costs) -> View {
+pub(crate) fn emit(profile: &Profile, query: &Query, asked: Counted, costs: Costs) -> View {
     let tree = &asked.tree;
     let weight = |node: NodeId| costs.inclusive.get(node.index(), 0);
     let first_rule = tree.own().rules().next();
@@ -214,7 +214,7 @@ pub(super) fn emit(profile: &Profile, query: &Query, asked: Counted, costs: Cost
 }
 
 /// The order of siblings that cost the same.
-pub(super) fn among_equals(a: &Scope, b: &Scope, strings: &Strings) -> Ordering {
+pub(crate) fn among_equals(a: &Scope, b: &Scope, strings: &Strings) -> Ordering {
     let name = |scope: &Scope| match scope.kind {
         ScopeKind::Truncated => TRUNCATED,
         _ => strings.get(scope.name),
