@@ -14,12 +14,24 @@ pub mod ranks_json;
 pub mod statistics_json;
 pub mod text;
 
+impl From<callpath_db::AnswerError> for ViewError {
+    fn from(error: callpath_db::AnswerError) -> ViewError {
+        match error {
+            callpath_db::AnswerError::Query(error) => error.into(),
+            callpath_db::AnswerError::Database(error) => error.into(),
+        }
+    }
+}
+
 /// Why a profile cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
     /// What was asked for is not there.
     #[error(transparent)]
     Query(#[from] callpath_db::QueryError),
+    /// The database cannot be read.
+    #[error("failed to {0}")]
+    Database(#[from] callpath_db::database::DatabaseError),
     /// No metric has the name.
     #[error("failed to find a metric {wanted:?}; there are: {}", there.join(", "))]
     NoSuchMetric {

@@ -30,7 +30,7 @@ mod views;
 
 use std::io::{BufWriter, Write};
 
-use callpath_db::{Profile, Regions, ViewKind};
+use callpath_db::{Answers, Regions, ViewKind};
 
 use crate::ViewError;
 pub use annotate::{AssemblyText, InstructionText, SourceText, annotate, annotate_assembly, annotate_json};
@@ -48,10 +48,11 @@ use views::Views;
 
 /// Writes the default report: what ran, how its samples were accounted for, the hottest path, the calling context tree
 /// as `options.query` prunes it, the procedures by self cost, notes, and what to type next.
-pub fn report(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> Result<(), ViewError> {
+pub fn report(answers: &dyn Answers, options: &TextOptions, out: &mut dyn Write) -> Result<(), ViewError> {
+    let profile = answers.profile();
     let mut options = levels::without_single_levels(profile, options, ViewKind::Context);
-    let views = Views::within(profile, &mut options)?;
-    let procedures = profile.procedures(&options.query, options.inlined)?;
+    let views = Views::within(answers, &mut options)?;
+    let procedures = answers.procedures(&options.query, options.inlined)?;
     let page = Page { profile, options: &options };
     let mut out = BufWriter::new(out);
 
@@ -63,7 +64,7 @@ pub fn report(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> 
         groups::regions(views.folded.regions, page, &mut out)?;
     }
     if views.has_cost() {
-        hot::hottest_path(&profile.view(&hot::whole(&options.query))?, page, &mut out)?;
+        hot::hottest_path(&answers.hottest(&hot::whole(&options.query))?, page, &mut out)?;
         writeln!(out)?;
         views.write("Call paths", page, &mut out)?;
         hot::procedures(&procedures, &views.folded, page, &mut out)?;
@@ -83,10 +84,11 @@ pub fn report(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> 
 
 /// Writes one view, the one that `options.query` names, under a line that says what it shows, and
 /// below it how the samples were accounted for.
-pub fn view(profile: &Profile, options: &TextOptions, out: &mut dyn Write) -> Result<(), ViewError> {
+pub fn view(answers: &dyn Answers, options: &TextOptions, out: &mut dyn Write) -> Result<(), ViewError> {
+    let profile = answers.profile();
     let options = levels::without_single_levels(profile, options, options.query.view);
     let page = Page { profile, options: &options };
-    let views = Views::of(page)?;
+    let views = Views::of(answers, &options)?;
     let mut out = BufWriter::new(out);
     groups::selection(page, &mut out)?;
     let title = match (options.query.view, &options.query.procedure) {

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use callpath_db::{MetricKind, Profile, Query, Recursion, View, ViewKind};
+use callpath_db::{Answers, MetricKind, Query, Recursion, View, ViewKind};
 
 use super::head;
 use super::options::TextOptions;
@@ -48,13 +48,13 @@ struct Drawn {
 
 impl Views {
     /// As asked.
-    pub(super) fn of(page: Page<'_>) -> Result<Self, ViewError> {
-        let Page { profile, options } = page;
+    pub(super) fn of(answers: &dyn Answers, options: &TextOptions) -> Result<Self, ViewError> {
+        let page = Page { profile: answers.profile(), options };
         let recursion = match options.query.recursion {
             Recursion::Full => Recursion::Collapse,
             asked @ (Recursion::Collapse | Recursion::Suffix(_)) => asked,
         };
-        let folded = profile.view(&Query { recursion, ..options.query.clone() })?;
+        let folded = answers.view(&Query { recursion, ..options.query.clone() })?;
         let is_recursive = folded.nodes.iter().any(|node| node.recursion > 1);
         if options.query.recursion == recursion || !is_recursive {
             let tree = drawn(&folded, page)?;
@@ -65,7 +65,7 @@ impl Views {
             let tree = drawn(&folded, page)?;
             return Ok(Views { folded, is_folded: true, tree });
         }
-        let tree = drawn(&profile.view(&options.query)?, page)?;
+        let tree = drawn(&answers.view(&options.query)?, page)?;
         if may_collapse && lines(&tree) > SHORT_LINES {
             let shorter = drawn(&folded, page)?;
             let is_brief = lines(&shorter) <= options.max_lines && options.max_lines < lines(&tree);
@@ -77,15 +77,15 @@ impl Views {
     }
 
     /// With a threshold that makes the tree short enough, which `options` has afterwards.
-    pub(super) fn within(profile: &Profile, options: &mut TextOptions) -> Result<Self, ViewError> {
-        let mut views = Views::of(Page { profile, options })?;
+    pub(super) fn within(answers: &dyn Answers, options: &mut TextOptions) -> Result<Self, ViewError> {
+        let mut views = Views::of(answers, options)?;
         for share in COARSER {
             if lines(&views.tree) <= options.max_lines {
                 break;
             }
             if share > options.query.min_share {
                 options.query.min_share = share;
-                views = Views::of(Page { profile, options })?;
+                views = Views::of(answers, options)?;
             }
         }
         Ok(views)

@@ -6,7 +6,8 @@ mod statistics;
 use std::io::Write;
 use std::path::PathBuf;
 
-use callpath_db::{ColumnError, Inlined, Order, Profile, Query, ScopeKind, ViewKind};
+use callpath_db::database::{Database, Mapped, is_database};
+use callpath_db::{Answers, ColumnError, Inlined, Order, Profile, Query, ScopeKind, ViewKind};
 use callpath_view::text::{self, TextOptions};
 use clap::ValueEnum;
 use perf_options::Report;
@@ -133,6 +134,11 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         statistics::show(arguments)?;
         return Ok(0);
     }
+    if let Some(file) = directory.filter(|file| may_be_lazy(arguments) && is_database(file)) {
+        let database = Database::open(file).and_then(Mapped::new);
+        show_text(&database.map_err(|error| anyhow::anyhow!("failed to {error}"))?, arguments, query(arguments), None)?;
+        return Ok(0);
+    }
     let mut profile = if arguments.pack {
         let (profile, said) = load_and_pack(directory)?;
         output::say(said);
@@ -143,6 +149,13 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let columns = columns_of(&mut profile, arguments)?;
     show(&profile, arguments, columns)?;
     Ok(0)
+}
+
+/// Whether what is asked for may not need the whole tree of a database: what does need it, in the end, loads it.
+fn may_be_lazy(arguments: &Arguments) -> bool {
+    let asks_for_more = arguments.json || arguments.ranks || arguments.pack || arguments.procedure.is_some();
+    let has_columns = !arguments.metric.is_empty() || !arguments.columns.is_empty() || arguments.order_by.is_some();
+    !asks_for_more && !has_columns && arguments.flatten.is_none()
 }
 
 /// Gives `profile` the metrics that are asked for, in the order asked for. Returns how many of them are shown, if not as many
@@ -204,30 +217,45 @@ fn show(profile: &Profile, arguments: &Arguments, columns: Option<usize>) -> any
         let columns = columns.unwrap_or(profile.metrics.len());
         let written = callpath_view::json::write_columns(&view, profile, columns, &mut out);
         written.and_then(|()| out.flush()).map_err(Into::into)
-    } else {
+    } else if arguments.ranks || arguments.procedure.is_some() && arguments.view.is_none() && !arguments.quality {
         let mut out = arguments.screen.open();
-        let defaults = TextOptions::default();
-        let options = TextOptions {
-            query,
-            width: arguments.width.unwrap_or_else(surroundings::width),
-            color: arguments.screen.color(),
-            may_collapse: arguments.selection.recursion.is_none(),
-            whole: arguments.all,
-            columns,
-            inlined: if arguments.inlines { Inlined::Apart } else { Inlined::InTheirProcedures },
-            max_lines: if arguments.threshold.is_some() { usize::MAX } else { defaults.max_lines },
-            command: surroundings::typed_command(),
-            ..defaults
-        };
-        let result = match arguments.view {
-            None if arguments.ranks => text::ranks(profile, &options, &chain(arguments.plot.as_deref()), &mut out),
-            None if arguments.quality => text::quality(profile, &options, &mut out),
-            None if arguments.procedure.is_some() => text::procedure(profile, &options, &mut out),
-            None => text::report(profile, &options, &mut out),
-            Some(_) => text::view(profile, &options, &mut out),
-        };
-        result.map_err(shown)?;
+        let options = text_options(arguments, query, columns);
+        match arguments.ranks {
+            true => text::ranks(profile, &options, &chain(arguments.plot.as_deref()), &mut out).map_err(shown)?,
+            false => text::procedure(profile, &options, &mut out).map_err(shown)?,
+        }
         Ok(out.end()?)
+    } else {
+        show_text(profile, arguments, query, columns)
+    }
+}
+
+/// The report, or a view.
+fn show_text(answers: &dyn Answers, arguments: &Arguments, query: Query, columns: Option<usize>) -> anyhow::Result<()> {
+    let mut out = arguments.screen.open();
+    let options = text_options(arguments, query, columns);
+    let result = match arguments.view {
+        None if arguments.quality => text::quality(answers.profile(), &options, &mut out),
+        None => text::report(answers, &options, &mut out),
+        Some(_) => text::view(answers, &options, &mut out),
+    };
+    result.map_err(shown)?;
+    Ok(out.end()?)
+}
+
+fn text_options(arguments: &Arguments, query: Query, columns: Option<usize>) -> TextOptions {
+    let defaults = TextOptions::default();
+    TextOptions {
+        query,
+        width: arguments.width.unwrap_or_else(surroundings::width),
+        color: arguments.screen.color(),
+        may_collapse: arguments.selection.recursion.is_none(),
+        whole: arguments.all,
+        columns,
+        inlined: if arguments.inlines { Inlined::Apart } else { Inlined::InTheirProcedures },
+        max_lines: if arguments.threshold.is_some() { usize::MAX } else { defaults.max_lines },
+        command: surroundings::typed_command(),
+        ..defaults
     }
 }
 
