@@ -81,11 +81,15 @@ impl Mapped {
         let mut tree = self.tree(which)?;
         let threshold = query.min_share * tree.total() as f64;
         let mut to = Counted::by_rules(self.outline.metrics.iter().map(crate::Metric::rule));
-        let mut wanted: Vec<u32> = Vec::new();
+        let (mut wanted, mut behind): (Vec<u32>, usize) = (Vec::new(), 0);
         for (row, scope) in scopes.into_iter().enumerate() {
             let places = u32_at(starts, row) as usize..u32_at(starts, row + 1) as usize;
+            // One behind the other: together, they are no more than there are.
+            if places.start != behind || places.end < behind || places.end > origins.len() / 4 {
+                return Err(self.database.nonsense_in(kind(TreePart::OriginStarts), "rows of a procedure"));
+            }
+            behind = places.end;
             if row > 0 && own.get(row, 0) as f64 >= threshold {
-                let places = places.start..places.end.min(origins.len() / 4);
                 wanted.extend(places.map(|place| u32_at(origins, place)));
                 continue;
             }
@@ -143,6 +147,19 @@ impl Mapped {
         let Counted { tree, .. } = to;
         Ok((Counted { tree: tree.with_costs(own), ..to }, inclusive))
     }
+}
+
+/// For a fuzzer: what is asked for a report.
+pub(super) fn ask(mapped: &Mapped) {
+    for view in [ViewKind::Context, ViewKind::Callers, ViewKind::Flat] {
+        for (recursion, min_share) in [(Recursion::Full, 0.0), (Recursion::Collapse, 0.01)] {
+            let query = Query { view, recursion, min_share, fold: whole::FOLDED.to_vec(), ..Query::default() };
+            drop(Answers::view(mapped, &query));
+        }
+    }
+    let whole = Query { recursion: Recursion::Collapse, fold: whole::FOLDED.to_vec(), ..Query::default() };
+    drop(mapped.hottest(&whole));
+    drop(mapped.procedures(&whole, Inlined::Apart));
 }
 
 /// Scopes with costs.

@@ -72,6 +72,9 @@ pub fn fuzz_database(bytes: &[u8]) {
         drop(profile.view(&crate::Query { view, ..crate::Query::default() }));
     }
     drop(profile.to_database());
+    if let Ok(mapped) = Database::of(Bytes::Owned(bytes.to_vec()), Path::new("fuzz"), false).and_then(Mapped::new) {
+        mapped::ask(&mapped);
+    }
     drop(merge::merged_in_memory(&database));
     for metric in 0..database.metrics().len().min(4) {
         let query = StatisticsQuery { metric, min_share: 0.0, max_depth: 8, fold: vec![crate::ScopeKind::Line] };
