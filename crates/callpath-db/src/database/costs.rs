@@ -29,10 +29,29 @@ pub(crate) fn place(numbers: &[u8], number: u32) -> usize {
     low
 }
 
+/// The same from a place on that is not behind it: steps that double, then halve.
+fn place_from(numbers: &[u8], number: u32, from: usize) -> usize {
+    let mut step = 1;
+    while (from + step) * 4 <= numbers.len() && u32_at(numbers, from + step - 1) < number {
+        step *= 2;
+    }
+    let (start, end) = (from + step / 2, (from + step).min(numbers.len() / 4));
+    start + numbers.get(4 * start..4 * end).map_or(0, |between| place(between, number))
+}
+
 impl Costs<'_> {
     /// What a node costs itself.
     pub(crate) fn own(&self, node: u32) -> u64 {
-        let place = place(self.contexts, node);
+        self.own_at(node, place(self.contexts, node))
+    }
+
+    /// The same of one node after the other; `from` is 0 before the first, and where one does not come after the one before it.
+    pub(crate) fn next_own(&self, node: u32, from: &mut usize) -> u64 {
+        *from = place_from(self.contexts, node, *from);
+        self.own_at(node, *from)
+    }
+
+    fn own_at(&self, node: u32, place: usize) -> u64 {
         if place * 4 >= self.contexts.len() || u32_at(self.contexts, place) != node {
             return 0;
         }

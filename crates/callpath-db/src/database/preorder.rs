@@ -2,8 +2,6 @@
 
 use std::cmp::Ordering;
 
-use rustc_hash::FxHashMap;
-
 use super::costs::{Costs, place};
 use super::layout::{SectionKind, TreePart, ViewTree, u32_at};
 use super::{Database, DatabaseError};
@@ -130,7 +128,7 @@ impl<'a> Preorder<'a> {
         Ok(to)
     }
 
-    /// Adds the paths to `nodes` to a tree, and their own costs. Nodes of `to` are found by `known`.
+    /// Adds the paths to `nodes` to a tree, and their own costs.
     pub(crate) fn add_paths(
         &mut self,
         which: ViewTree,
@@ -139,28 +137,33 @@ impl<'a> Preorder<'a> {
     ) -> Result<(), DatabaseError> {
         let kind = SectionKind::Tree(which, TreePart::Parents);
         self.parents = self.database.bytes_of_kind(kind, 0)?;
-        let mut known: FxHashMap<u32, NodeId> = FxHashMap::default();
-        known.insert(0, NodeId::ROOT);
+        // By node its place in `to`; 0 where it has none yet, and of the root.
+        let mut known = vec![0u32; self.len as usize];
         let mut way = Vec::new();
+        let (mut last, mut froms) = (0, vec![0; self.costs.len()]);
         for node in nodes {
+            if node < last {
+                froms.fill(0);
+            }
+            last = node;
             let mut at = node;
             let mut here = loop {
-                if let Some(here) = known.get(&at) {
-                    break *here;
-                }
-                way.push(at);
                 let parent = u32_at(self.parents, at as usize);
-                if at >= self.len || parent >= at {
-                    return Err(self.database.nonsense_in(kind, "parent of a row"));
+                match known.get(at as usize) {
+                    Some(here) if at == 0 || *here != 0 => break NodeId::at(*here as usize),
+                    Some(_) if parent < at => way.push(at),
+                    _ => return Err(self.database.nonsense_in(kind, "parent of a row")),
                 }
                 at = parent;
             };
             while let Some(at) = way.pop() {
                 here = to.append(here, *self.scope(at)?);
                 to.recursion[here.index()] = self.recursion(at);
-                known.insert(at, here);
+                known[at as usize] = here.index() as u32;
             }
-            self.add_own(to, here, node);
+            for ((metric, costs), from) in self.costs.iter().enumerate().zip(&mut froms) {
+                to.tree.add_one(here, metric, costs.next_own(node, from));
+            }
         }
         Ok(())
     }
