@@ -10,6 +10,7 @@ pub mod sample;
 pub mod size;
 pub mod start;
 pub mod time;
+pub mod views;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

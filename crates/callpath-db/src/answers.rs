@@ -21,6 +21,9 @@ pub trait Answers {
     /// Whether the tree has anything below a thread is not said.
     fn profile(&self) -> &Profile;
 
+    /// The same for a query, of which [`Profile::processes`] and [`Profile::meant`] are asked, too: with the whole tree where paths decide.
+    fn profile_for(&self, query: &Query) -> Result<&Profile, AnswerError>;
+
     /// As [`Profile::view`].
     fn view(&self, query: &Query) -> Result<View, AnswerError>;
 
@@ -35,6 +38,10 @@ pub trait Answers {
 impl Answers for Profile {
     fn profile(&self) -> &Profile {
         self
+    }
+
+    fn profile_for(&self, _: &Query) -> Result<&Profile, AnswerError> {
+        Ok(self)
     }
 
     fn view(&self, query: &Query) -> Result<View, AnswerError> {

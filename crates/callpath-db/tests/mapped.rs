@@ -157,3 +157,18 @@ fn nonsense_with_right_checksums_never_panics() {
         }
     }
 }
+
+/// A file that was written before there were views in it answers all the same.
+#[test]
+fn a_file_without_views_is_loaded() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/version-02-without-views/database");
+    let mapped = Database::open(&path).and_then(Mapped::new).expect("a database");
+    let loaded = Database::open(&path).and_then(|all| all.to_profile()).expect("a tree");
+    for view in VIEWS {
+        let query = Query { view, fold: folded(), ..Query::default() };
+        let there = Answers::view(&mapped, &query).expect("an answer");
+        assert!(there.nodes.len() > 10);
+        assert_eq!(rows(&there), rows(&loaded.view(&query).expect("an answer")));
+    }
+    assert!(mapped.is_loaded());
+}

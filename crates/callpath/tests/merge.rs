@@ -188,3 +188,50 @@ fn what_was_merged_is_said_as_json_too() {
     });
     assert_eq!(json, expected);
 }
+
+/// What a merged file answers by itself is what the same file without its views answers, which is loaded.
+#[test]
+fn a_report_of_the_mapped_file_is_that_of_the_loaded_tree() {
+    let directory = tempfile::tempdir().unwrap();
+    let (one, all) = (directory.path().join("one"), directory.path().join("all"));
+    let mut profile = Profile::new(vec![Metric::sum("cost", "count"), Metric::max("peak", "bytes")]);
+    let name = profile.strings.intern("app");
+    let process = profile.tree.child(NodeId::ROOT, Scope::process(name, 0, 7));
+    for thread in 0..3 {
+        let scope = Scope { discriminator: thread, ..Scope::new(ScopeKind::Thread, name) };
+        let mut node = profile.tree.child(process, scope);
+        for step in 0..40 {
+            let name = profile.strings.intern(&format!("procedure_{}", (step * step + thread) % 23));
+            let kind =
+                [ScopeKind::Procedure, ScopeKind::Line, ScopeKind::Procedure, ScopeKind::Loop, ScopeKind::Inlined];
+            let scope = Scope { line: Some(step as u32), ..Scope::new(kind[step as usize % 5], name) };
+            node = profile.tree.child(node, Scope { file: Some(name), ..scope });
+            profile.tree.add(node, &[1 + step * 1_000_003 % 17, step]);
+        }
+    }
+    fs::write(&one, profile.to_database().unwrap()).unwrap();
+    let output = after(":", &[&one], &all);
+    assert!(output.status.success(), "{}", err(&output));
+    let loaded = Database::open(&all).and_then(|all| all.to_profile()).unwrap().to_database().unwrap();
+    let without_views = directory.path().join("without");
+    fs::write(&without_views, loaded).unwrap();
+    assert!(fs::metadata(&without_views).unwrap().len() < fs::metadata(&all).unwrap().len());
+    let pages: [&[&str]; 10] = [
+        &[],
+        &["--view", "context", "--threshold", "0"],
+        &["--view", "callers", "--threshold", "20"],
+        &["--view", "flat"],
+        &["--inlines", "--all", "--depth", "7"],
+        &["--recursion", "collapse", "--view", "callers"],
+        &["--lines"],
+        &["--per-thread"],
+        &["--focus", "procedure_20"],
+        &["--quality"],
+    ];
+    for options in pages {
+        let report = |file: &Path| callpath().arg("report").arg(file).args(options).output().unwrap();
+        let (mapped, loaded) = (report(&all), report(&without_views));
+        assert!(mapped.status.success(), "{}", err(&mapped));
+        assert_eq!(String::from_utf8_lossy(&mapped.stdout), String::from_utf8_lossy(&loaded.stdout), "{options:?}");
+    }
+}

@@ -174,6 +174,12 @@ impl Answers for Mapped {
         &self.outline
     }
 
+    fn profile_for(&self, query: &Query) -> Result<&Profile, AnswerError> {
+        let Query { focus, ignore, hide, prune_from, procedure, .. } = query;
+        let names = [focus, ignore, hide, prune_from].into_iter().flatten().chain(procedure);
+        if names.count() > 0 { Ok(self.loaded()?) } else { Ok(&self.outline) }
+    }
+
     fn view(&self, query: &Query) -> Result<View, AnswerError> {
         if !self.has_answer(query) {
             return Ok(self.loaded()?.view(query)?);

@@ -49,7 +49,7 @@ use views::Views;
 /// Writes the default report: what ran, how its samples were accounted for, the hottest path, the calling context tree
 /// as `options.query` prunes it, the procedures by self cost, notes, and what to type next.
 pub fn report(answers: &dyn Answers, options: &TextOptions, out: &mut dyn Write) -> Result<(), ViewError> {
-    let profile = answers.profile();
+    let profile = answers.profile_for(&options.query)?;
     let mut options = levels::without_single_levels(profile, options, ViewKind::Context);
     let views = Views::within(answers, &mut options)?;
     let procedures = answers.procedures(&options.query, options.inlined)?;
@@ -85,7 +85,7 @@ pub fn report(answers: &dyn Answers, options: &TextOptions, out: &mut dyn Write)
 /// Writes one view, the one that `options.query` names, under a line that says what it shows, and
 /// below it how the samples were accounted for.
 pub fn view(answers: &dyn Answers, options: &TextOptions, out: &mut dyn Write) -> Result<(), ViewError> {
-    let profile = answers.profile();
+    let profile = answers.profile_for(&options.query)?;
     let options = levels::without_single_levels(profile, options, options.query.view);
     let page = Page { profile, options: &options };
     let views = Views::of(answers, &options)?;
