@@ -94,7 +94,7 @@ impl Profile {
             assembly.profile(member, &columns).map_err(in_memory)?;
         }
         let run = Run { info: self.info.clone(), quality: self.quality.clone() };
-        let bytes = assembly.finish(&union, &order, vec![run], false).map_err(in_memory)?;
+        let bytes = assembly.finish(&union, &order, vec![run]).map_err(in_memory)?;
         Ok(bytes.into_inner())
     }
 }

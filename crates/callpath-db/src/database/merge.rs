@@ -124,7 +124,7 @@ impl<'a, W: Write + Seek> Output<'a, W> {
     }
 
     fn finish(self, union: &Union, order: &Order, runs: Vec<Run>) -> Result<W, DatabaseError> {
-        let finished = self.assembly.finish(union, order, runs, true);
+        let finished = self.assembly.with_views().finish(union, order, runs);
         finished.map_err(|source| DatabaseError::of_writing(self.path, source))
     }
 }

@@ -75,15 +75,13 @@ impl<W: Write> SectionsOut<'_, W> {
         self.sections.extend(shared.into_iter().map(|section| Section { kind: kind.number(), ..section }));
     }
 
-    /// What the nodes of a tree cost by a metric, if any: `own`, nodes and values in order. Sums of integers as prefix sums.
+    /// What the nodes of a tree with these parents cost by a metric, if any: `own`, nodes and values in order. Sums of integers as prefix sums.
     pub(crate) fn add_summary(
         &mut self,
         kinds: SummaryKinds,
-        metric: (usize, Rule),
-        own: &[(u32, u64)],
-        parents: &[u32],
+        (metric, rule): (usize, Rule),
+        (own, parents): (&[(u32, u64)], &[u32]),
     ) -> io::Result<()> {
-        let (metric, rule) = metric;
         if own.is_empty() {
             return Ok(());
         }

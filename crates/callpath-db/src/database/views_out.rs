@@ -150,7 +150,7 @@ impl<W: Write> ViewsOut<'_, '_, '_, W> {
                 inclusive_contexts: kind(TreePart::InclusiveContexts),
                 inclusive_values: kind(TreePart::InclusiveValues),
             };
-            self.out.add_summary(kinds, (metric, of.rule()), &own, &parents)?;
+            self.out.add_summary(kinds, (metric, of.rule()), (&own, &parents))?;
         }
         self.first_level(which, tree, Some(&places))
     }

@@ -26,6 +26,7 @@ pub(crate) struct Assembly<W: Write + Seek> {
     /// What each context costs itself, over all profiles.
     sums: Rows,
     block: Vec<u8>,
+    with_views: bool,
 }
 
 impl<W: Write + Seek> Assembly<W> {
@@ -33,7 +34,15 @@ impl<W: Write + Seek> Assembly<W> {
     pub(crate) fn new(mut out: W, metrics: Vec<Metric>, contexts: usize) -> io::Result<Self> {
         out.write_all(&unfinished())?;
         let sums = Rows::new(metrics.iter().map(Metric::rule)).zeros_like(contexts);
-        Ok(Assembly { out, at: HEADER_BYTES as u64, metrics, profiles: Vec::new(), sums, block: Vec::new() })
+        Ok(Assembly {
+            out,
+            at: HEADER_BYTES as u64,
+            metrics,
+            profiles: Vec::new(),
+            sums,
+            block: Vec::new(),
+            with_views: false,
+        })
     }
 
     /// Adds a profile.
@@ -65,8 +74,13 @@ impl<W: Write + Seek> Assembly<W> {
         Ok(())
     }
 
-    /// Completes the file; gives back what it was written to. With views, the whole can be shown without loading it.
-    pub(crate) fn finish(mut self, union: &Union, order: &Order, runs: Vec<Run>, with_views: bool) -> io::Result<W> {
+    /// The same with views: the whole can be shown without loading it.
+    pub(crate) fn with_views(self) -> Self {
+        Assembly { with_views: true, ..self }
+    }
+
+    /// Completes the file; gives back what it was written to.
+    pub(crate) fn finish(mut self, union: &Union, order: &Order, runs: Vec<Run>) -> io::Result<W> {
         let (kind, offset) = (SectionKind::Values.number(), HEADER_BYTES as u64);
         let values = Section { kind, metric: 0, offset, len_bytes: self.at - offset, checksum: 0 };
         let mut out = SectionsOut { out: &mut self.out, at: self.at, sections: vec![values] };
@@ -97,9 +111,9 @@ impl<W: Write + Seek> Assembly<W> {
                 inclusive_contexts: SectionKind::InclusiveContexts,
                 inclusive_values: SectionKind::InclusiveValues,
             };
-            out.add_summary(kinds, (metric, of.rule()), &self.sums.column(metric), &order.parents)?;
+            out.add_summary(kinds, (metric, of.rule()), (&self.sums.column(metric), &order.parents))?;
         }
-        if with_views {
+        if self.with_views {
             let (scope_of, scopes, metrics) = (&scope_of[..], &scopes[..], &self.metrics[..]);
             views_out::add(&mut out, Whole { order, scope_of, scopes, sums: self.sums, metrics })?;
         }
