@@ -8,7 +8,7 @@ mod thread;
 
 use std::path::PathBuf;
 
-use callpath_db::database::columns_for;
+use callpath_db::columns_for;
 use callpath_db::{Handlers, Links, MetricSource, NodeId, ProcessInfo, Profile, Quality, Scope, ScopeKind};
 use callpath_format::shared::thread::Dropped;
 use callpath_image::exports::Export;

@@ -4,7 +4,7 @@
 use callpath_schema::{ContextId, Rule};
 use rustc_hash::FxHashMap;
 
-use crate::database::columns_for;
+use crate::metric::columns_for;
 use crate::rows::{Moves, Row, Rows};
 use crate::{Metric, Name, Profile, Strings};
 

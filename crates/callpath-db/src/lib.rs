@@ -9,7 +9,6 @@
 
 #![deny(unsafe_code)]
 
-mod answers;
 mod asked_name;
 mod columns;
 mod contexts;
@@ -27,13 +26,14 @@ mod run;
 mod scope;
 mod tree;
 
-pub use answers::{AnswerError, Answers};
 pub use asked_name::{AskedName, Way};
 pub use callpath_schema::{
     ContextId, Expression, Formula, Metric, MetricId, MetricKind, MetricSource, MetricType, Value,
 };
 pub use columns::ColumnError;
 pub use contexts::{Context, ContextSum, Contexts};
+pub use database::{AnswerError, Answers};
+pub use metric::columns_for;
 pub use name::{Name, Strings};
 pub use pattern::{kind_of_name, matches_glob, nearest};
 pub use profile::Profile;

@@ -5,6 +5,21 @@ use callpath_schema::{Expression, Formula, Metric, MetricKind, MetricType, Opera
 use crate::ScopeKind;
 use crate::rows::{Row, Rows};
 
+/// For each of `theirs` the column among `all`, made where there is none. The second of two equal metrics is the second
+/// there too.
+pub fn columns_for(all: &mut Vec<Metric>, theirs: &[Metric]) -> Vec<usize> {
+    let mine = all.len();
+    let mut taken = vec![false; mine];
+    let column = |metric: &Metric| {
+        let free = (0..mine).find(|&i| !taken[i] && all[i] == *metric);
+        free.inspect(|&i| taken[i] = true).unwrap_or_else(|| {
+            all.push(metric.clone());
+            all.len() - 1
+        })
+    };
+    theirs.iter().map(column).collect()
+}
+
 /// What was counted of each scope itself, of those metrics by which others are shared out: by row, 0 of all but procedures.
 pub(crate) struct Counts {
     of: Vec<(PerOwn, Vec<u64>)>,

@@ -4,10 +4,10 @@
 
 use std::cell::OnceCell;
 
+use super::answers::{AnswerError, Answers};
 use super::layout::{SectionKind, TablePart, TreePart, ViewTable, ViewTree, u32_at, u64_at};
 use super::preorder::{Expand, Preorder};
 use super::{Database, DatabaseError};
-use crate::answers::{AnswerError, Answers};
 use crate::query::{self, Counted, whole};
 use crate::rows::Rows;
 use crate::{Inlined, Name, NodeId, ProcedureCost, Profile, Query, Recursion, Scope, View, ViewKind};

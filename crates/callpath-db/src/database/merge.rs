@@ -13,6 +13,7 @@ use super::union::{Order, ROOT, Union, renamed};
 use super::write::{Assembly, Columns};
 use super::{ContextTable, Database};
 use crate::Name;
+use crate::metric::columns_for;
 
 /// What can be merged, and opened several times.
 pub trait Source {
@@ -127,21 +128,6 @@ impl<'a, W: Write + Seek> Output<'a, W> {
         let finished = self.assembly.with_views().finish(union, order, runs);
         finished.map_err(|source| DatabaseError::of_writing(self.path, source))
     }
-}
-
-/// For each of `theirs` the column among `all`, made where there is none. The second of two equal metrics is the second
-/// there too.
-pub fn columns_for(all: &mut Vec<Metric>, theirs: &[Metric]) -> Vec<usize> {
-    let mine = all.len();
-    let mut taken = vec![false; mine];
-    let column = |metric: &Metric| {
-        let free = (0..mine).find(|&i| !taken[i] && all[i] == *metric);
-        free.inspect(|&i| taken[i] = true).unwrap_or_else(|| {
-            all.push(metric.clone());
-            all.len() - 1
-        })
-    };
-    theirs.iter().map(column).collect()
 }
 
 /// Adds the contexts of a database.

@@ -8,10 +8,12 @@
 //! A file is any bytes: a checksum tells damage, and what it says is never believed further than its own
 //! length.
 
+mod answers;
 mod costs;
 mod error;
 mod facts;
 mod from_profile;
+mod fuzzing;
 mod layout;
 mod load;
 mod map;
@@ -33,13 +35,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use callpath_schema::Metric;
 use xxhash_rust::xxh3::xxh3_64;
 
+pub use answers::{AnswerError, Answers};
 pub use error::DatabaseError;
 use facts::Facts;
 pub use facts::{Member, ProfileColumn, ProfileEntry, Run, Unit};
+#[doc(hidden)]
+pub use fuzzing::fuzz_database;
 use layout::{HEADER_BYTES, Section, SectionKind, u32_at, u64_at};
 use map::Bytes;
 pub use mapped::Mapped;
-pub use merge::{Merged, Source, columns_for, merge};
+pub use merge::{Merged, Source, merge};
 pub use statistics::{Statistics, StatisticsQuery, StatisticsRow, StatisticsTree};
 
 use crate::Scope;
@@ -56,30 +61,6 @@ pub struct Database {
     checksums_count: bool,
     /// By section, whether its checksum was found to be right.
     checked: Vec<AtomicBool>,
-}
-
-/// For a fuzzer: any bytes as a database whose checksums are right.
-#[doc(hidden)]
-pub fn fuzz_database(bytes: &[u8]) {
-    const MOST_NODES: usize = 1 << 20;
-    let Ok(database) = Database::of(Bytes::Owned(bytes.to_vec()), Path::new("fuzz"), false) else { return };
-    // So many threads may each have so deep a stack.
-    if database.profiles().len().saturating_mul(database.len()) > MOST_NODES {
-        return;
-    }
-    let Ok(profile) = database.to_profile() else { return };
-    for view in [crate::ViewKind::Context, crate::ViewKind::Callers, crate::ViewKind::Flat] {
-        drop(profile.view(&crate::Query { view, ..crate::Query::default() }));
-    }
-    drop(profile.to_database());
-    if let Ok(mapped) = Database::of(Bytes::Owned(bytes.to_vec()), Path::new("fuzz"), false).and_then(Mapped::new) {
-        mapped::ask(&mapped);
-    }
-    drop(merge::merged_in_memory(&database));
-    for metric in 0..database.metrics().len().min(4) {
-        let query = StatisticsQuery { metric, min_share: 0.0, max_depth: 8, fold: vec![crate::ScopeKind::Line] };
-        drop(database.statistics_tree(&query));
-    }
 }
 
 /// Whether a file begins as a database does, of whatever version.

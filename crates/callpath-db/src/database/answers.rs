@@ -1,6 +1,6 @@
 //! What answers queries: a profile in memory, or a database that reads no more than an answer needs.
 
-use crate::database::DatabaseError;
+use super::error::DatabaseError;
 use crate::{Inlined, ProcedureCost, Profile, Query, QueryError, View};
 
 /// Why there is no answer.
