@@ -21,13 +21,14 @@ const WITHOUT: [(&str, &str); 5] = [
 ];
 
 /// What a command is called with in the test, and what its JSON says that it is.
-const WITH: [(&str, &[&str], &str); 17] = [
+const WITH: [(&str, &[&str], &str); 18] = [
     ("list", &[], "kind events"),
     ("report", &["MEASUREMENT"], "view context"),
     ("report", &["MEASUREMENT", "--view", "callers"], "view callers"),
     ("report", &["MEASUREMENT", "--view", "flat"], "view flat"),
     ("report", &["MEASUREMENT", "--quality"], "view quality"),
     ("report", &["MEASUREMENT", "--statistics"], "view statistics"),
+    ("annotate", &["*code without a file*", "MEASUREMENT"], "kind annotate"),
     ("merge", &["MEASUREMENT", "MEASUREMENT", "-o", "NEW"], "kind merge"),
     ("diff", &["MEASUREMENT", "MEASUREMENT"], "view diff"),
     (
