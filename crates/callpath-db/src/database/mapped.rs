@@ -54,7 +54,7 @@ impl Mapped {
         Ok(self.loaded.get_or_init(|| profile))
     }
 
-    /// Whether nothing was asked so far that took more than a part of it.
+    /// Whether something was asked that took the whole tree.
     pub fn is_loaded(&self) -> bool {
         self.loaded.get().is_some()
     }
