@@ -22,6 +22,7 @@ mod lint;
 mod measure;
 mod oracle;
 mod paths;
+mod relocate;
 mod report;
 mod rooms;
 mod soak;
@@ -42,6 +43,7 @@ cargo xtask CMD
   lint            formatting, clippy, dependency directions, licences, source files, paths in the documents
   oracle          the walk against the true path at every instruction of a program; --help says more
   exam            the same over many programs, compilers and levels, with call frame information and without; --help
+  relocate        a program whose procedures all run as copies, while the code they came from traps; --help
   audit-collect   what the preloaded object needs and offers [--object FILE]
   glibc           a recording with other releases of glibc, from Debian's archive [--suites bullseye,trixie] [--callpath FILE]
   suite           real programs bare and under callpath, in turn
@@ -75,6 +77,9 @@ fn main() -> ExitCode {
     let command = words.next().unwrap_or_default();
     if command == "oracle" {
         return oracle::run(std::env::args_os().skip(2)).unwrap_or_else(failure);
+    }
+    if command == "relocate" {
+        return relocate::run(std::env::args_os().skip(2)).unwrap_or_else(failure);
     }
     if command == "exam" {
         return exam::run(std::env::args_os().skip(2)).unwrap_or_else(failure);

@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 mod cache_trouble;
+pub mod copies;
 mod error;
 pub mod graphs;
 pub mod module;

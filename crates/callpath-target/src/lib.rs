@@ -13,6 +13,7 @@ mod perf_map;
 mod pid;
 mod process;
 mod refused;
+mod remote_call;
 pub mod rehearsal;
 mod step;
 mod tasks;

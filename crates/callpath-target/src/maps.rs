@@ -52,6 +52,27 @@ impl Maps {
         Ok(Maps::parse(&text))
     }
 
+    /// Free memory of `len` bytes, in whole pages, from which all of `near` is reached by 32 bits: below it as near as
+    /// possible, else above it, as far as possible: what is just above a program is its heap's.
+    pub fn free_near(&self, near: std::ops::Range<u64>, len: u64) -> Option<u64> {
+        /// A signed distance of 32 bits, less what an instruction takes.
+        const REACH: u64 = (1 << 31) - 4096;
+        /// The kernel gives nothing below, whatever its setting.
+        const LOWEST: u64 = 0x11_0000;
+        const HIGHEST: u64 = 0x7fff_ffff_f000;
+        const PAGE: u64 = 4096;
+        let len = len.next_multiple_of(PAGE);
+        let lowest = near.end.saturating_sub(REACH).max(LOWEST).next_multiple_of(PAGE);
+        let highest = near.start.saturating_add(REACH).min(HIGHEST) / PAGE * PAGE;
+        let fits = |gap: &std::ops::Range<u64>| gap.start.saturating_add(len) <= gap.end;
+        let clipped = |from: u64, to: u64| from.max(lowest)..to.min(highest);
+        let starts = self.entries.iter().map(|entry| entry.start.0).chain([HIGHEST]);
+        let ends = [0].into_iter().chain(self.entries.iter().map(|entry| entry.end.0));
+        let gaps: Vec<_> = ends.zip(starts).map(|(from, to)| clipped(from, to)).filter(fits).collect();
+        let below = gaps.iter().rfind(|gap| gap.end <= near.start).map(|gap| gap.end - len);
+        below.or_else(|| gaps.iter().rfind(|gap| gap.start >= near.end).map(|gap| gap.end - len))
+    }
+
     /// From the text of `/proc/PID/maps`. A line that is not of that form is left out.
     pub fn parse(text: &[u8]) -> Maps {
         Maps { entries: text.split(|b| *b == b'\n').filter_map(parse_line).collect() }

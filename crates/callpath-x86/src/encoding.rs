@@ -18,7 +18,13 @@ pub(crate) const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// `call` with a distance of 32 bits.
 const CALL: u8 = 0xe8;
 /// `jmp` with a distance of 32 bits.
-const JUMP: u8 = 0xe9;
+pub(crate) const JUMP: u8 = 0xe9;
+/// The length of it, bytes.
+pub(crate) const JUMP_BYTES: u8 = 5;
+/// `jmp` with a distance of 8 bits.
+pub(crate) const SHORT_JUMP: u8 = 0xeb;
+/// The length of it, bytes.
+pub(crate) const SHORT_JUMP_BYTES: u8 = 2;
 /// First byte of two-byte opcodes.
 const ESCAPE: u8 = 0x0f;
 /// Operations on a word of memory: `call`, `jmp`, `push` and others, by ModRM.
@@ -151,6 +157,27 @@ impl Relative {
     pub(crate) fn address(&self, start: u64) -> u64 {
         start.wrapping_add(self.end as u64).wrapping_add_signed(self.distance.into())
     }
+}
+
+/// The distance of 32 bits from one address to another.
+pub(crate) fn distance(from: u64, to: u64) -> Option<i32> {
+    i32::try_from(to.wrapping_sub(from) as i64).ok()
+}
+
+/// `jmp` at one address to another, if that is not too far.
+pub(crate) fn jump(at: u64, to: u64) -> Option<[u8; JUMP_BYTES as usize]> {
+    let [a, b, c, d] = distance(at.wrapping_add(JUMP_BYTES.into()), to)?.to_le_bytes();
+    Some([JUMP, a, b, c, d])
+}
+
+/// `jmp` at one address to another that is no further than 127 bytes; what is further is cut.
+pub(crate) fn short_jump(at: u64, to: u64) -> [u8; SHORT_JUMP_BYTES as usize] {
+    [SHORT_JUMP, to.wrapping_sub(at.wrapping_add(SHORT_JUMP_BYTES.into())) as u8]
+}
+
+/// A conditional jump with a distance of 32 bits, up to that distance. `condition`: its number in the processor's order.
+pub(crate) fn branch(condition: u8) -> [u8; 2] {
+    [ESCAPE, 0x80 | condition & 15]
 }
 
 /// Candidates for calls.

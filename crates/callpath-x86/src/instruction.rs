@@ -5,6 +5,7 @@
 
 #[cfg(test)]
 mod agreement;
+pub(crate) mod motion;
 mod register;
 mod shape;
 mod sum;

@@ -48,6 +48,7 @@ pub mod padding;
 pub mod reaching;
 mod recipe;
 pub mod return_reads;
+pub mod rewrite;
 pub mod stack_switches;
 mod state;
 mod sweep;

@@ -16,7 +16,7 @@ use crate::instruction::Instruction;
 
 /// A module's control flow, found once. The graph of each procedure is built from it on request.
 pub struct ModuleFlow<'a> {
-    pub(super) code: ModuleCode<'a>,
+    pub(crate) code: ModuleCode<'a>,
     /// Procedures that code outside the module may call: those of symbols, and those whose addresses are taken.
     reached: Bitmap,
     /// Sorted, disjoint.
@@ -27,7 +27,7 @@ pub struct ModuleFlow<'a> {
     /// For each fragment, its procedure; `u32::MAX`: none.
     owners: Vec<u32>,
     /// `(from, to, pad)` of calls with a landing pad, sorted.
-    pub(super) landing_pads: Vec<(u32, u32, u32)>,
+    pub(crate) landing_pads: Vec<(u32, u32, u32)>,
 }
 
 impl<'a> ModuleFlow<'a> {
@@ -77,6 +77,18 @@ impl<'a> ModuleFlow<'a> {
     /// is taken.
     pub fn is_reached_from_elsewhere(&self, addr: LinkAddr) -> bool {
         self.code.code_map.position(addr.0).is_some_and(|at| self.reached.get(at))
+    }
+
+    /// The addresses that code outside the module may call, as far as they are code, ascending.
+    pub(crate) fn reached(&self) -> impl Iterator<Item = LinkAddr> + '_ {
+        self.reached.range(0, self.code.code_map.len()).map(|at| self.code.code_map.address(at))
+    }
+
+    /// The first beginning of a fragment from an address on.
+    pub(crate) fn fragment_from(&self, addr: LinkAddr) -> Option<LinkAddr> {
+        let at = self.code.code_map.position(addr.0)?;
+        let index = self.code_fragments.partition_point(|fragment| fragment.start < at);
+        self.fragment(index as u32).map(|fragment| self.code.code_map.address(fragment.start))
     }
 
     /// The procedure that contains an address, as far as this is known without its graph.

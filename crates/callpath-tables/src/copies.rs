@@ -1,0 +1,53 @@
+//! Copies of a module's procedures that run in place of the originals: which can be made, and why others cannot.
+
+use std::ops::Range;
+
+use callpath_format::address::LinkAddr;
+use callpath_image::plt;
+use callpath_x86::graph::{ProcedureGraph, merged};
+use callpath_x86::rewrite::{Refusal, Rewriter, Rewritten};
+
+use crate::graphs::with_flow;
+use crate::module::Module;
+
+/// The alignment of a copy, bytes: that of procedures.
+const ALIGNMENT: u64 = 16;
+
+/// The copies of a module's procedures.
+#[derive(Default)]
+pub struct Copies {
+    /// One behind the other, by ascending entry of the procedure.
+    pub copies: Vec<Rewritten>,
+    /// The lengths of their procedures' code, bytes.
+    pub len_bytes: Vec<u64>,
+    /// Procedures that cannot be copied, with the lengths of their code.
+    pub refused: Vec<(LinkAddr, u64, Refusal)>,
+    /// One past the last copy.
+    pub end: LinkAddr,
+}
+
+/// Copies each procedure of a module, stubs of the procedure linkage table apart, to `at` and behind.
+pub fn copy_all(module: &Module, at: LinkAddr) -> Copies {
+    let stubs: Vec<Range<LinkAddr>> = plt::sections(module.image()).into_iter().map(|section| section.code).collect();
+    with_flow(module, |flow, _| {
+        let graphs: Vec<ProcedureGraph> = merged((0..flow.len()).map(|procedure| flow.graph(procedure)).collect());
+        let rewriter = Rewriter::new(flow, &graphs);
+        let mut made = Copies { end: at, ..Copies::default() };
+        for (number, graph) in graphs.iter().enumerate() {
+            if graph.blocks.is_empty() || stubs.iter().any(|stub| stub.contains(&graph.entry)) {
+                continue;
+            }
+            let len = graph.blocks.iter().map(|block| block.code.end.0.saturating_sub(block.code.start.0)).sum();
+            match rewriter.copy(number, made.end) {
+                Ok(copy) => {
+                    let end = made.end.0.saturating_add(copy.code.len() as u64);
+                    made.end = LinkAddr(end.next_multiple_of(ALIGNMENT));
+                    made.copies.push(copy);
+                    made.len_bytes.push(len);
+                }
+                Err(refusal) => made.refused.push((graph.entry, len, refusal)),
+            }
+        }
+        made
+    })
+}

@@ -1,0 +1,89 @@
+//! Writes code for an address: bytes, and distances to places that may not have been written yet.
+
+use callpath_format::address::LinkAddr;
+
+use super::refusal::{Reason, Refusal};
+use crate::encoding;
+
+/// What a distance leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Target {
+    /// The copy of the instruction at this address, or the address itself if that has none.
+    Copied(u64),
+    /// The address.
+    Fixed(u64),
+    /// An offset in the code that is being written.
+    Here(u32),
+}
+
+/// A distance of four bytes.
+#[derive(Clone, Copy, Debug)]
+struct Distance {
+    /// Offset of its four bytes.
+    at: usize,
+    /// Offset that it counts from.
+    from: usize,
+    target: Target,
+}
+
+/// Code that is being written.
+pub(super) struct Assembler {
+    base: u64,
+    code: Vec<u8>,
+    distances: Vec<Distance>,
+}
+
+impl Assembler {
+    /// `base`: the address where the code will lie.
+    pub(super) fn new(base: u64) -> Assembler {
+        Assembler { base, code: Vec::new(), distances: Vec::new() }
+    }
+
+    /// Where the next byte comes.
+    pub(super) fn offset(&self) -> u32 {
+        self.code.len() as u32
+    }
+
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        self.code.extend_from_slice(bytes);
+    }
+
+    /// An instruction whose displacement, at an offset in its bytes, leads to `target`.
+    pub(super) fn with_displacement(&mut self, bytes: &[u8], displacement_at: usize, target: Target) {
+        let at = self.code.len() + displacement_at;
+        self.bytes(bytes);
+        self.distances.push(Distance { at, from: self.code.len(), target });
+    }
+
+    /// `opcode`, and behind it the distance to `target`.
+    pub(super) fn opcode_to(&mut self, opcode: &[u8], target: Target) {
+        self.bytes(opcode);
+        let at = self.code.len();
+        self.bytes(&[0; 4]);
+        self.distances.push(Distance { at, from: self.code.len(), target });
+    }
+
+    pub(super) fn jump(&mut self, target: Target) {
+        self.opcode_to(&[encoding::JUMP], target);
+    }
+
+    /// The code. `place`: the offset of an instruction's copy, by its address.
+    pub(super) fn finish(mut self, place: impl Fn(u64) -> Option<u32>) -> Result<Vec<u8>, Refusal> {
+        for &Distance { at, from, target } in &self.distances {
+            let to = match target {
+                Target::Fixed(address) => address,
+                Target::Here(offset) => self.base.wrapping_add(offset.into()),
+                Target::Copied(address) => match place(address) {
+                    Some(offset) => self.base.wrapping_add(offset.into()),
+                    None => address,
+                },
+            };
+            let distance = encoding::distance(self.base.wrapping_add(from as u64), to);
+            let distance = distance.ok_or(Refusal { at: LinkAddr(to), reason: Reason::TooFar })?;
+            if let Some(bytes) = self.code.get_mut(at..at + 4) {
+                bytes.copy_from_slice(&distance.to_le_bytes());
+            }
+        }
+        Ok(self.code)
+    }
+}

@@ -1,0 +1,170 @@
+//! The instructions of a procedure, and how each of them is moved.
+
+use std::ops::Range;
+
+use callpath_format::address::LinkAddr;
+
+use super::refusal::{Reason, Refusal};
+use crate::code_map::CodeMap;
+use crate::graph::{ModuleFlow, ProcedureGraph, Terminator};
+use crate::idioms::signal_return;
+use crate::instruction::motion::{Motion, motion};
+use crate::instruction::{Control, Instruction};
+
+/// An instruction of the body.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step<'a> {
+    /// Its address.
+    pub(super) at: u64,
+    pub(super) bytes: &'a [u8],
+    pub(super) instruction: Instruction,
+    pub(super) motion: Motion,
+}
+
+impl Step<'_> {
+    /// One past its last byte.
+    pub(super) fn end(&self) -> u64 {
+        self.at + self.bytes.len() as u64
+    }
+
+    /// Where a direct jump or call goes.
+    pub(super) fn target(&self) -> u64 {
+        self.instruction.target(self.end())
+    }
+
+    /// Where it jumps to, if that is one address.
+    pub(super) fn jump_target(&self) -> Option<u64> {
+        matches!(self.instruction.control(), Control::Branch | Control::Jump).then(|| self.target())
+    }
+
+    /// Whether control may continue behind it.
+    pub(super) fn continues(&self) -> bool {
+        use Control::{Branch, Call, CallIndirect, Next};
+        matches!(self.instruction.control(), Next | Branch | Call | CallIndirect)
+    }
+
+    /// Whether control surely does not continue behind it.
+    pub(super) fn never_continues(&self) -> bool {
+        !self.continues()
+    }
+}
+
+/// A procedure's code.
+pub(super) struct Body<'g, 'a> {
+    code_map: &'g CodeMap<'a>,
+    pub(super) graph: &'g ProcedureGraph,
+    /// Block by block, by ascending start of the blocks.
+    pub(super) steps: Vec<Step<'a>>,
+    /// For each block, its range in `steps`.
+    pub(super) blocks: Vec<Range<usize>>,
+    /// Indices of the steps by address, each address once.
+    by_address: Vec<u32>,
+}
+
+impl<'g, 'a> Body<'g, 'a> {
+    pub(super) fn read(flow: &'g ModuleFlow<'a>, graph: &'g ProcedureGraph) -> Result<Body<'g, 'a>, Refusal> {
+        if let Some(jump) = graph.blocks.iter().find(|block| block.terminator == Terminator::Unresolved) {
+            return Err(Refusal { at: jump.code.start, reason: Reason::UnresolvedJump });
+        }
+        let code_map = &flow.code.code_map;
+        let mut steps = Vec::new();
+        let mut blocks = Vec::with_capacity(graph.blocks.len());
+        for block in &graph.blocks {
+            let first = steps.len();
+            for (at, instruction) in flow.instructions(&block.code) {
+                let bytes = code_map.position(at.0).and_then(|at| code_map.bytes(at).get(..instruction.len() as usize));
+                let bytes = bytes.ok_or(Refusal { at, reason: Reason::NoCode })?;
+                let motion = motion(bytes).ok_or(Refusal { at, reason: Reason::Immovable })?;
+                steps.push(Step { at: at.0, bytes, instruction, motion });
+            }
+            blocks.push(first..steps.len());
+            let start = code_map.position(block.code.start.0);
+            let bytes = start.and_then(|at| {
+                code_map.bytes(at).get(..block.code.end.0.saturating_sub(block.code.start.0) as usize)
+            });
+            if signal_return::find(bytes.unwrap_or(&[])).next().is_some() {
+                return Err(Refusal { at: block.code.start, reason: Reason::SignalReturn });
+            }
+        }
+        let mut by_address: Vec<u32> = (0..steps.len() as u32).collect();
+        by_address.sort_by_key(|&step| steps[step as usize].at);
+        by_address.dedup_by_key(|step| steps[*step as usize].at);
+        if steps.is_empty() {
+            return Err(Refusal { at: graph.entry, reason: Reason::NoCode });
+        }
+        Ok(Body { code_map, graph, steps, blocks, by_address })
+    }
+
+    /// The instruction that begins at an address.
+    pub(super) fn step_at(&self, address: u64) -> Option<&Step<'a>> {
+        let found = self.by_address.binary_search_by_key(&address, |&step| self.steps[step as usize].at).ok()?;
+        self.steps.get(self.by_address[found] as usize)
+    }
+
+    /// The instructions, by ascending address, each once.
+    pub(super) fn in_order(&self) -> impl Iterator<Item = &Step<'a>> {
+        self.by_address.iter().filter_map(|&step| self.steps.get(step as usize))
+    }
+
+    /// The addresses of its blocks, joined where they touch or overlap.
+    pub(super) fn ranges(&self) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for block in &self.graph.blocks {
+            match ranges.last_mut() {
+                Some(last) if block.code.start.0 <= last.end => last.end = last.end.max(block.code.end.0),
+                _ => ranges.push(block.code.start.0..block.code.end.0),
+            }
+        }
+        ranges
+    }
+
+    pub(super) fn entry(&self) -> LinkAddr {
+        self.graph.entry
+    }
+
+    /// The last instruction that begins before an address.
+    pub(super) fn step_before(&self, address: u64) -> Option<&Step<'a>> {
+        let after = self.by_address.partition_point(|&step| self.steps[step as usize].at < address);
+        self.steps.get(*self.by_address.get(after.checked_sub(1)?)? as usize)
+    }
+
+    /// Whether an address is inside an instruction, not at its beginning.
+    pub(super) fn is_inside_step(&self, address: u64) -> bool {
+        self.step_at(address).is_none() && self.step_before(address).is_some_and(|step| step.end() > address)
+    }
+
+    /// Whether a call comes back.
+    pub(super) fn comes_back(&self, call: &Step<'_>) -> bool {
+        let calls = &self.graph.calls;
+        let found = calls.binary_search_by_key(&call.at, |site| site.code.start.0);
+        found.ok().and_then(|index| calls.get(index)).is_none_or(|site| site.returns)
+    }
+
+    /// Whether only instructions that do not jump lie between an address and a call.
+    pub(super) fn is_straight_to_call(&self, mut address: u64) -> bool {
+        while let Some(step) = self.step_at(address) {
+            match step.motion {
+                Motion::Call => return true,
+                Motion::Verbatim | Motion::BesideCode(_) if step.instruction.control() == Control::Next => {
+                    address = step.end();
+                }
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// What of its blocks could not be read as instructions.
+    pub(super) fn unread(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.graph.blocks.iter().zip(&self.blocks).filter_map(|(block, steps)| {
+            let last = self.steps.get(steps.clone()).and_then(|steps| steps.last());
+            let end = last.map_or(block.code.start.0, Step::end);
+            (end < block.code.end.0).then_some(end..block.code.end.0)
+        })
+    }
+
+    /// Bytes of the module's code.
+    pub(super) fn bytes(&self, at: u64, len: u64) -> Option<&'a [u8]> {
+        self.code_map.bytes(self.code_map.position(at)?).get(..len as usize)
+    }
+}

@@ -1,0 +1,101 @@
+//! Where control may enter code other than along the edges of its own procedure's graph.
+
+use callpath_format::address::LinkAddr;
+
+use crate::code_map::NOWHERE;
+use crate::graph::{ModuleFlow, ProcedureGraph, Terminator};
+
+/// The addresses of a module that are entered from elsewhere.
+pub(super) struct Entrances {
+    /// Sorted, distinct.
+    addresses: Vec<u64>,
+    /// By procedure: code that another procedure's graph has, too.
+    shared: Vec<Option<LinkAddr>>,
+}
+
+impl Entrances {
+    pub(super) fn new(flow: &ModuleFlow<'_>, graphs: &[ProcedureGraph]) -> Entrances {
+        let mut blocks: Vec<(u64, u64, usize)> = Vec::new();
+        let mut addresses: Vec<u64> = Vec::new();
+        for (number, graph) in graphs.iter().enumerate() {
+            addresses.push(graph.entry.0);
+            let roots = graph.roots.iter().filter_map(|&root| graph.blocks.get(root as usize));
+            addresses.extend(roots.map(|root| root.code.start.0));
+            addresses.extend(graph.calls.iter().filter_map(|call| call.target).map(|target| target.0));
+            addresses.extend(graph.tables.iter().flat_map(|table| table.targets.iter()).map(|target| target.0));
+            for block in &graph.blocks {
+                blocks.push((block.code.start.0, block.code.end.0, number));
+                let out = match block.terminator {
+                    Terminator::TailCall(out) => out,
+                    Terminator::BranchOut(out) | Terminator::SharedTail(out) => Some(out),
+                    _ => None,
+                };
+                addresses.extend(out.map(|out| out.0));
+            }
+        }
+        let shared = shared(&mut blocks, graphs.len());
+        addresses.extend(flow.landing_pads.iter().map(|&(_, _, pad)| flow.code.code_map.address(pad).0));
+        addresses.extend(flow.reached().map(|reached| reached.0));
+        addresses.extend(from_unknown_code(flow, &blocks));
+        addresses.sort_unstable();
+        addresses.dedup();
+        Entrances { addresses, shared }
+    }
+
+    /// Those from `from` up to `to`, ascending.
+    pub(super) fn within(&self, from: u64, to: u64) -> &[u64] {
+        let first = self.addresses.partition_point(|&address| address < from);
+        let end = self.addresses.partition_point(|&address| address < to);
+        self.addresses.get(first..end.max(first)).unwrap_or(&[])
+    }
+
+    /// Code of a procedure that another procedure's graph has, too.
+    pub(super) fn shared_code(&self, procedure: usize) -> Option<LinkAddr> {
+        self.shared.get(procedure).copied().flatten()
+    }
+}
+
+/// For each procedure, code that is in another one's blocks. Sorts the blocks.
+fn shared(blocks: &mut [(u64, u64, usize)], procedures: usize) -> Vec<Option<LinkAddr>> {
+    blocks.sort_unstable();
+    let mut shared = vec![None; procedures];
+    // The block before that reaches farthest.
+    let mut last: Option<(u64, usize)> = None;
+    for &mut (start, end, owner) in blocks {
+        match last {
+            Some((until, other)) if start < until && other != owner => {
+                for procedure in [owner, other] {
+                    if let Some(shared) = shared.get_mut(procedure) {
+                        shared.get_or_insert(LinkAddr(start));
+                    }
+                }
+            }
+            _ => {}
+        }
+        if last.is_none_or(|(until, _)| end > until) {
+            last = Some((end, owner));
+        }
+    }
+    shared
+}
+
+/// Targets of jumps and calls in code that no graph has. `blocks`: sorted.
+fn from_unknown_code(flow: &ModuleFlow<'_>, blocks: &[(u64, u64, usize)]) -> Vec<u64> {
+    let code_map = &flow.code.code_map;
+    let mut block = 0;
+    let mut until = 0;
+    let mut found = Vec::new();
+    for event in flow.code.sweep.events.iter().filter(|event| event.target != NOWHERE) {
+        let at = code_map.address(event.at).0;
+        while let Some(&(start, end, _)) = blocks.get(block)
+            && start <= at
+        {
+            until = until.max(end);
+            block += 1;
+        }
+        if at >= until {
+            found.push(code_map.address(event.target).0);
+        }
+    }
+    found
+}

@@ -1,0 +1,96 @@
+//! Copies of procedures that run in place of the originals. What changes code inserts into the copy; the original body
+//! keeps what must stay where it is. No processes, files or measurements here: addresses and bytes in, bytes out.
+//!
+//! ```text
+//! original body ("home")                       copy
+//! entry:   jmp ------------------------------> first instruction
+//! call:    call f     <----------------------- jmp         (calls are made at home)
+//!          jmp ------------------------------> the instruction behind the call
+//! target of a table, landing pad:
+//!          jmp ------------------------------> its copy
+//! all else: not executed any more
+//! ```
+//!
+//! Every return address is an original one, so whatever walks the stack, throws or compares return addresses sees what
+//! it would have seen. Jumps through tables go home and from there to the copy. A jump at home is a *springboard*. Where
+//! fewer than five bytes are free for it, two bytes lead to five free ones nearby, or the instructions up to the next
+//! call run at home.
+
+mod assembler;
+mod body;
+mod copy;
+mod entrances;
+mod home;
+mod refusal;
+
+use std::ops::Range;
+
+use callpath_format::address::LinkAddr;
+
+pub use refusal::{Reason, Refusal};
+
+use crate::graph::{ModuleFlow, ProcedureGraph};
+use body::Body;
+use entrances::Entrances;
+
+/// Copies the procedures of a module.
+pub struct Rewriter<'m, 'a> {
+    flow: &'m ModuleFlow<'a>,
+    graphs: &'m [ProcedureGraph],
+    entrances: Entrances,
+}
+
+/// A procedure's copy, and what it changes at home. Addresses of the copy are link-time addresses of the module, as if
+/// the copy were a part of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rewritten {
+    /// The procedure's first instruction, at home.
+    pub entry: LinkAddr,
+    /// Where the copy is to lie.
+    pub at: LinkAddr,
+    /// The copy.
+    pub code: Vec<u8>,
+    /// What is to be written at home, by ascending address; disjoint.
+    pub patches: Vec<Patch>,
+    /// Code at home that is not executed any more, by ascending address; disjoint, and apart from the patches.
+    pub unused: Vec<Range<LinkAddr>>,
+    /// By ascending offset in the copy: the instruction at home that stands there. A jump to a call at home counts as
+    /// the call.
+    pub origins: Vec<(u32, LinkAddr)>,
+    /// Springboards that do not lie where they are entered, and the instruction to whose copy they lead.
+    pub detours: Vec<(LinkAddr, LinkAddr)>,
+    /// Instructions that run at home besides calls, for want of room.
+    pub at_home: u32,
+}
+
+/// Bytes at home that change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Patch {
+    /// Where.
+    pub at: LinkAddr,
+    /// What stands there.
+    pub old: Vec<u8>,
+    /// What is to stand there: as many bytes.
+    pub new: Vec<u8>,
+}
+
+impl<'m, 'a> Rewriter<'m, 'a> {
+    /// `graphs`: of all procedures of the module ([`crate::graph::merged`]).
+    pub fn new(flow: &'m ModuleFlow<'a>, graphs: &'m [ProcedureGraph]) -> Self {
+        Rewriter { flow, graphs, entrances: Entrances::new(flow, graphs) }
+    }
+
+    /// The copy of a procedure, by the number of its graph, to lie at `at`.
+    ///
+    /// # Errors
+    /// Why it cannot be copied.
+    pub fn copy(&self, procedure: usize, at: LinkAddr) -> Result<Rewritten, Refusal> {
+        let graph = self.graphs.get(procedure).ok_or(Refusal { at, reason: Reason::NoCode })?;
+        if let Some(shared) = self.entrances.shared_code(procedure) {
+            return Err(Refusal { at: shared, reason: Reason::SharedCode });
+        }
+        let body = Body::read(self.flow, graph)?;
+        let layout = home::Layout::new(self.flow, &self.entrances, &body)?;
+        layout.finish(&body, copy::Copy::new(&body, at)?)
+    }
+}

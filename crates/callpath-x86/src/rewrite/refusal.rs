@@ -1,0 +1,59 @@
+//! Why a procedure cannot be copied.
+
+use std::fmt;
+
+use callpath_format::address::LinkAddr;
+
+/// A procedure that cannot be copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// The code that is the reason.
+    pub at: LinkAddr,
+    /// What it is.
+    pub reason: Reason,
+}
+
+/// What keeps a procedure from being copied.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Reason {
+    /// There are no instructions.
+    NoCode,
+    /// An indirect jump could not be followed: it may lead anywhere in the procedure.
+    UnresolvedJump,
+    /// Another procedure has the same code.
+    SharedCode,
+    /// An instruction whose meaning depends on its address: a call of the next instruction, a jump of 16 bits.
+    Immovable,
+    /// Code that signal handlers return to, which the kernel and unwinders know by its address and bytes.
+    SignalReturn,
+    /// Control enters an instruction in the middle, where a springboard or a call has to be.
+    EnteredInside,
+    /// No room for the springboard at the entry or at another place that is entered from outside.
+    NoRoom,
+    /// The copy is too far from the module: more than 2 GB.
+    TooFar,
+}
+
+impl Reason {
+    /// The reason in words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Reason::NoCode => "no code",
+            Reason::UnresolvedJump => "indirect jump could not be followed",
+            Reason::SharedCode => "shares code with another procedure",
+            Reason::Immovable => "instruction depends on its address",
+            Reason::SignalReturn => "signal handlers return to it",
+            Reason::EnteredInside => "an instruction is entered in the middle",
+            Reason::NoRoom => "no room for a jump",
+            Reason::TooFar => "more than 2 GB from the copy",
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {:#x}", self.reason.text(), self.at.0)
+    }
+}
+
+impl std::error::Error for Refusal {}
