@@ -12,8 +12,6 @@ pub(super) enum Target {
     Copied(u64),
     /// The address.
     Fixed(u64),
-    /// An offset in the code that is being written.
-    Here(u32),
 }
 
 /// A distance of four bytes.
@@ -72,7 +70,6 @@ impl Assembler {
         for &Distance { at, from, target } in &self.distances {
             let to = match target {
                 Target::Fixed(address) => address,
-                Target::Here(offset) => self.base.wrapping_add(offset.into()),
                 Target::Copied(address) => match place(address) {
                     Some(offset) => self.base.wrapping_add(offset.into()),
                     None => address,

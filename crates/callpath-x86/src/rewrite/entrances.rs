@@ -7,8 +7,10 @@ use crate::graph::{ModuleFlow, ProcedureGraph, Terminator};
 
 /// The addresses of a module that are entered from elsewhere.
 pub(super) struct Entrances {
-    /// Sorted, distinct.
-    addresses: Vec<u64>,
+    /// Where jumps and calls of known code lead. Sorted, distinct.
+    sure: Vec<u64>,
+    /// What data, or bytes that may be code, seem to lead to, if it is code. Sorted, distinct.
+    likely: Vec<u64>,
     /// By procedure: code that another procedure's graph has, too.
     shared: Vec<Option<LinkAddr>>,
 }
@@ -16,13 +18,13 @@ pub(super) struct Entrances {
 impl Entrances {
     pub(super) fn new(flow: &ModuleFlow<'_>, graphs: &[ProcedureGraph]) -> Entrances {
         let mut blocks: Vec<(u64, u64, usize)> = Vec::new();
-        let mut addresses: Vec<u64> = Vec::new();
+        let mut sure: Vec<u64> = Vec::new();
         for (number, graph) in graphs.iter().enumerate() {
-            addresses.push(graph.entry.0);
+            sure.push(graph.entry.0);
             let roots = graph.roots.iter().filter_map(|&root| graph.blocks.get(root as usize));
-            addresses.extend(roots.map(|root| root.code.start.0));
-            addresses.extend(graph.calls.iter().filter_map(|call| call.target).map(|target| target.0));
-            addresses.extend(graph.tables.iter().flat_map(|table| table.targets.iter()).map(|target| target.0));
+            sure.extend(roots.map(|root| root.code.start.0));
+            sure.extend(graph.calls.iter().filter_map(|call| call.target).map(|target| target.0));
+            sure.extend(graph.tables.iter().flat_map(|table| table.targets.iter()).map(|target| target.0));
             for block in &graph.blocks {
                 blocks.push((block.code.start.0, block.code.end.0, number));
                 let out = match block.terminator {
@@ -30,29 +32,40 @@ impl Entrances {
                     Terminator::BranchOut(out) | Terminator::SharedTail(out) => Some(out),
                     _ => None,
                 };
-                addresses.extend(out.map(|out| out.0));
+                sure.extend(out.map(|out| out.0));
             }
         }
         let shared = shared(&mut blocks, graphs.len());
-        addresses.extend(flow.landing_pads.iter().map(|&(_, _, pad)| flow.code.code_map.address(pad).0));
-        addresses.extend(flow.reached().map(|reached| reached.0));
-        addresses.extend(from_unknown_code(flow, &blocks));
-        addresses.sort_unstable();
-        addresses.dedup();
-        Entrances { addresses, shared }
+        sure.extend(flow.landing_pads.iter().map(|&(_, _, pad)| flow.code.code_map.address(pad).0));
+        let mut likely: Vec<u64> = flow.reached().map(|reached| reached.0).collect();
+        likely.extend(from_unknown_code(flow, &blocks));
+        for addresses in [&mut sure, &mut likely] {
+            addresses.sort_unstable();
+            addresses.dedup();
+        }
+        Entrances { sure, likely, shared }
     }
 
-    /// Those from `from` up to `to`, ascending.
-    pub(super) fn within(&self, from: u64, to: u64) -> &[u64] {
-        let first = self.addresses.partition_point(|&address| address < from);
-        let end = self.addresses.partition_point(|&address| address < to);
-        self.addresses.get(first..end.max(first)).unwrap_or(&[])
+    /// Where jumps and calls of known code lead, from `from` up to `to`, ascending.
+    pub(super) fn sure_within(&self, from: u64, to: u64) -> &[u64] {
+        within(&self.sure, from, to)
+    }
+
+    /// Where something seems to lead, from `from` up to `to`, ascending. It may be no code at all.
+    pub(super) fn likely_within(&self, from: u64, to: u64) -> &[u64] {
+        within(&self.likely, from, to)
     }
 
     /// Code of a procedure that another procedure's graph has, too.
     pub(super) fn shared_code(&self, procedure: usize) -> Option<LinkAddr> {
         self.shared.get(procedure).copied().flatten()
     }
+}
+
+fn within(addresses: &[u64], from: u64, to: u64) -> &[u64] {
+    let first = addresses.partition_point(|&address| address < from);
+    let end = addresses.partition_point(|&address| address < to);
+    addresses.get(first..end.max(first)).unwrap_or(&[])
 }
 
 /// For each procedure, code that is in another one's blocks. Sorts the blocks.

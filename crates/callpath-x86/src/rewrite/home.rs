@@ -52,7 +52,9 @@ impl Layout {
             layout.kept.insert(unread.start, unread.end);
         }
         for range in body.ranges() {
-            wanted.extend(entrances.within(range.start, range.end));
+            wanted.extend(entrances.sure_within(range.start, range.end));
+            let likely = entrances.likely_within(range.start, range.end).iter();
+            wanted.extend(likely.filter(|&&at| body.step_at(at).is_some()));
         }
         layout.place(body, wanted)?;
         Ok(layout)
@@ -230,7 +232,8 @@ fn with_padding(flow: &ModuleFlow<'_>, entrances: &Entrances, body: &Body<'_, '_
         let is_left = body.step_before(end).is_some_and(|last| last.end() == end && last.never_continues());
         let Some(from) = flow.code.code_map.position(end).filter(|_| is_left) else { continue };
         let next = ranges.get(index + 1).map_or(u64::MAX, |next| next.start);
-        let entrance = entrances.within(end, end + MOST).first().copied().unwrap_or(u64::MAX);
+        let entered = [entrances.sure_within(end, end + MOST), entrances.likely_within(end, end + MOST)];
+        let entrance = entered.into_iter().flatten().copied().min().unwrap_or(u64::MAX);
         let fragment = flow.fragment_from(LinkAddr(end)).map_or(u64::MAX, |start| start.0);
         let most = (end + MOST).min(next).min(entrance).min(fragment) - end;
         let to = (from + most as u32).min(flow.code.code_map.part(from).map_or(from, |part| part.end()));
