@@ -17,7 +17,8 @@ pub(crate) enum Motion {
     Transaction,
     /// `jmp` to one address.
     Jump,
-    /// `call`, of one address or through a register or memory.
+    /// `call`, of one address or through a register or memory. It is made at home, so it may even be one of the next
+    /// instruction.
     Call,
 }
 
@@ -42,8 +43,7 @@ pub(crate) fn motion(bytes: &[u8]) -> Option<Motion> {
         FlowControl::UnconditionalBranch if is_of_64_bits(&iced) => Some(Motion::Jump),
         FlowControl::XbeginXabortXend if iced.code() == Code::Xbegin_rel32 => Some(Motion::Transaction),
         FlowControl::XbeginXabortXend if iced.code() != Code::Xbegin_rel16 => Some(Motion::Verbatim),
-        // The next instruction's address is what it is for.
-        FlowControl::Call if is_of_64_bits(&iced) && iced.near_branch_target() != iced.next_ip() => Some(Motion::Call),
+        FlowControl::Call if is_of_64_bits(&iced) => Some(Motion::Call),
         FlowControl::IndirectCall if iced.is_call_near_indirect() => Some(Motion::Call),
         FlowControl::Call if matches!(iced.code(), Code::Syscall | Code::Sysenter | Code::Vmcall | Code::Vmmcall) => {
             Some(Motion::Verbatim)
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn what_depends_on_the_address_is_known() {
-        let cases: [(&[u8], Option<Motion>); 17] = [
+        let cases: [(&[u8], Option<Motion>); 18] = [
             // push rbx
             (&[0x53], Some(Motion::Verbatim)),
             // lea rax, [rip+0x10]
@@ -98,7 +98,9 @@ mod tests {
             // call, call [rax], call of the next instruction
             (&[0xe8, 0x10, 0, 0, 0], Some(Motion::Call)),
             (&[0xff, 0x10], Some(Motion::Call)),
-            (&[0xe8, 0, 0, 0, 0], None),
+            (&[0xe8, 0, 0, 0, 0], Some(Motion::Call)),
+            // jne of 16 bits, as AMD's processors have it
+            (&[0x66, 0x0f, 0x85, 0x10, 0], None),
             // syscall
             (&[0x0f, 0x05], Some(Motion::Verbatim)),
             // xbegin

@@ -22,7 +22,7 @@ pub enum Reason {
     UnresolvedJump,
     /// Another procedure has the same code.
     SharedCode,
-    /// An instruction whose meaning depends on its address: a call of the next instruction, a jump of 16 bits.
+    /// An instruction that cannot be moved: a jump of 16 bits, an address counted from the lower half of `rip`.
     Immovable,
     /// Code that signal handlers return to, which the kernel and unwinders know by its address and bytes.
     SignalReturn,
