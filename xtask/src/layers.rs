@@ -80,7 +80,7 @@ const LAYERS: &[Layer] = &[
     ),
     layer("callpath-oracle", &["callpath-tables", "callpath-format", "callpath-image", "callpath-target"]),
     layer("callpath-end-to-end", &[]),
-    layer("xtask", &["callpath-format", "callpath-tables", "callpath-oracle", "callpath-target"]),
+    layer("xtask", &["callpath-format", "callpath-tables", "callpath-oracle", "callpath-target", "callpath-x86"]),
 ];
 
 /// Crates from outside that only some of ours may use.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
@@ -10,7 +11,8 @@ use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_oracle::modules::{Images, Module as Loaded, VDSO};
 use callpath_tables::copies::{Copies, copy_all};
 use callpath_tables::module::Module;
-use callpath_target::{Maps, StepOptions, Stepped, Stepper, find_program};
+use callpath_target::{Maps, SharedMemory, StepOptions, Stepped, Stepper, find_program};
+use callpath_x86::rewrite::{Cell, Operation, Place, Plan};
 
 /// What `cargo xtask relocate --help` says.
 const USAGE: &str = "\
@@ -25,8 +27,14 @@ they are.
   --half N/M        copy only procedure number N, N+M, N+2M, ...: to find one that is copied wrongly
   --range N-M       copy only procedures number N to M of all modules
   --keep            leave the original code as it is, but for the jumps
+  --overwrite       before each block, overwrite all registers and flags that are not live
+  --counts FILE     count how often each block runs, and write the counts: address and module, a line each. What two
+                    threads count at the same time may be lost
   --list            print each procedure that is refused
 ";
+
+/// The length of a counter.
+const WORD_BYTES: u64 = 8;
 
 /// What is copied.
 #[derive(Default)]
@@ -36,6 +44,8 @@ struct Options {
     range: Option<(usize, usize)>,
     keep: bool,
     list: bool,
+    overwrite: bool,
+    counts: Option<String>,
 }
 
 impl Options {
@@ -65,6 +75,8 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode
             "--half" => options.part = Some(two(value()?, '/')?),
             "--range" => options.range = Some(two(value()?, '-')?),
             "--keep" => options.keep = true,
+            "--overwrite" => options.overwrite = true,
+            "--counts" => options.counts = Some(value()?),
             "--list" => options.list = true,
             name if name.starts_with("--") => bail!("`{name}` is not an option\n\n{USAGE}"),
             _ => break word,
@@ -80,11 +92,39 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode
     let mut placed = Vec::new();
     for module in loaded.modules.iter().filter(|module| is_copied(module, &options)) {
         let Some(image) = images.get(&module.path) else { continue };
-        let copies = relocate(&mut stepper, module, &Module::new(image), &mut report)?;
-        placed.push((module.clone(), copies));
+        placed.push(relocate(&mut stepper, module, &Module::new(image), &mut report)?);
     }
     report.print();
-    run_to_end(&mut stepper, &placed)
+    let status = run_to_end(&mut stepper, &placed)?;
+    if let Some(path) = &options.counts {
+        write_counts(Path::new(path), &placed).with_context(|| format!("failed to write {path}"))?;
+    }
+    Ok(status)
+}
+
+/// A module with its copies.
+struct Placed {
+    loaded: Loaded,
+    copies: Copies,
+    /// What its blocks count in, and the address of each.
+    counters: Option<(SharedMemory, Vec<LinkAddr>)>,
+}
+
+/// The counts of all blocks that ran.
+fn write_counts(path: &Path, placed: &[Placed]) -> std::io::Result<()> {
+    let mut out = std::io::BufWriter::new(std::fs::File::create(path)?);
+    for Placed { loaded, counters, .. } in placed {
+        let Some((memory, blocks)) = counters else { continue };
+        let mut bytes = vec![0; blocks.len() * WORD_BYTES as usize];
+        std::fs::File::open(format!("/proc/self/fd/{}", memory.descriptor()))?.read_exact(&mut bytes)?;
+        for (block, count) in blocks.iter().zip(bytes.chunks_exact(WORD_BYTES as usize)) {
+            let count = count.try_into().map_or(0, u64::from_le_bytes);
+            if count > 0 {
+                writeln!(out, "{count} {:#x} {}", block.0, loaded.path.display())?;
+            }
+        }
+    }
+    out.flush()
 }
 
 fn is_copied(module: &Loaded, options: &Options) -> bool {
@@ -129,17 +169,37 @@ fn relocate(
     loaded: &Loaded,
     module: &Module,
     report: &mut Report<'_>,
-) -> anyhow::Result<Copies> {
+) -> anyhow::Result<Placed> {
     /// `int3`
     const TRAP: u8 = 0xcc;
     let pid = stepper.pid();
     let code: u64 = loaded.mappings.iter().filter(|m| m.executable).map(|mapping| mapping.end - mapping.start).sum();
-    // Short jumps grow, and copies are aligned.
-    let room = code * 2 + (1 << 20);
-    let place = Maps::read(pid)?.free_near(loaded.start()..loaded.end(), room);
+    // Short jumps grow, copies are aligned, and there is what is inserted.
+    let room = code * if report.options.overwrite { 40 } else { 6 } + (1 << 20);
+    // More counters than there can be blocks.
+    let counters_len = if report.options.counts.is_some() { code * WORD_BYTES } else { 0 };
+    let place = Maps::read(pid)?.free_near(loaded.start()..loaded.end(), room + counters_len);
     let place = place.with_context(|| format!("no room near {}", loaded.path.display()))?;
+    let mut blocks = Vec::new();
     let begun = std::time::Instant::now();
-    let mut copies = copy_all(module, RunAddr(place).to_link(loaded.bias));
+    let link = |address: u64| RunAddr(address).to_link(loaded.bias);
+    let mut copies = copy_all(module, link(place), |graph| {
+        let mut plan = Plan::default();
+        for block in &graph.blocks {
+            let at = Place::Before(block.code.start);
+            if report.options.overwrite {
+                plan.insert(at, Operation::OverwriteDead);
+            }
+            if report.options.counts.is_some() {
+                let cell = place + room + blocks.len() as u64 * WORD_BYTES;
+                plan.insert(at, Operation::Add(Cell::Shared(link(cell)), 1));
+                blocks.push(block.code.start);
+            }
+        }
+        let spill = place + room + blocks.len() as u64 * WORD_BYTES;
+        plan.spill = report.options.counts.is_some().then(|| Cell::Shared(link(spill)));
+        plan
+    });
     report.planning += begun.elapsed();
     let run = |address: LinkAddr| address.0.wrapping_add(loaded.bias);
     let len = run(copies.end) - place;
@@ -149,6 +209,10 @@ fn relocate(
     let arguments = [place, len.next_multiple_of(4096), protection as u64, flags as u64, u64::MAX, 0];
     let mapped = stepper.system_call(pid, libc::SYS_mmap, arguments)?;
     ensure!(mapped as u64 == place, "failed to map {len} bytes at {place:#x}: {mapped}");
+    let counters = match report.options.counts {
+        Some(_) => Some((map_counters(stepper, place + room, counters_len)?, blocks)),
+        None => None,
+    };
     report.add(loaded, &mut copies);
     for copy in &copies.copies {
         stepper.write(run(copy.at), &copy.code)?;
@@ -162,7 +226,25 @@ fn relocate(
             stepper.write(run(unused.start), &vec![TRAP; (unused.end.0 - unused.start.0) as usize])?;
         }
     }
-    Ok(copies)
+    Ok(Placed { loaded: loaded.clone(), copies, counters })
+}
+
+/// Maps memory that we share with the program, at an address of its.
+fn map_counters(stepper: &mut Stepper, at: u64, len: u64) -> anyhow::Result<SharedMemory> {
+    let pid = stepper.pid();
+    let memory = SharedMemory::create(c"callpath-counters", len as usize)?;
+    let path = format!("/proc/{}/fd/{}\0", std::process::id(), memory.descriptor());
+    // Below the red zone of a thread that has not begun.
+    let below = stepper.registers(pid)?.rsp - 4096;
+    stepper.write(below, path.as_bytes())?;
+    let opened = stepper.system_call(pid, libc::SYS_openat, [libc::AT_FDCWD as u64, below, libc::O_RDWR as u64, 0, 0, 0])?;
+    ensure!(opened >= 0, "the program failed to open {path}: {opened}");
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE);
+    let arguments = [at, len, protection as u64, flags as u64, opened as u64, 0];
+    let mapped = stepper.system_call(pid, libc::SYS_mmap, arguments)?;
+    stepper.system_call(pid, libc::SYS_close, [opened as u64, 0, 0, 0, 0, 0])?;
+    ensure!(mapped as u64 == at, "failed to map {len} bytes at {at:#x}: {mapped}");
+    Ok(memory)
 }
 
 /// What was copied.
@@ -260,7 +342,7 @@ impl<'o> Report<'o> {
 }
 
 /// Lets the program run to its end. Says where it stood when a trap was hit.
-fn run_to_end(stepper: &mut Stepper, placed: &[(Loaded, Copies)]) -> anyhow::Result<ExitCode> {
+fn run_to_end(stepper: &mut Stepper, placed: &[Placed]) -> anyhow::Result<ExitCode> {
     let pid = stepper.pid();
     let mut signal = 0;
     loop {
@@ -287,10 +369,10 @@ fn run_to_end(stepper: &mut Stepper, placed: &[(Loaded, Copies)]) -> anyhow::Res
 }
 
 /// Where the program stands, as places at home.
-fn describe(stepper: &Stepper, placed: &[(Loaded, Copies)]) -> anyhow::Result<()> {
+fn describe(stepper: &Stepper, placed: &[Placed]) -> anyhow::Result<()> {
     let registers = stepper.registers(stepper.pid())?;
     let mut line = format!("relocate: signal at {:#x}", registers.rip);
-    for (loaded, copies) in placed {
+    for Placed { loaded, copies, .. } in placed {
         let at = RunAddr(registers.rip).to_link(loaded.bias);
         let copy = copies.copies.iter().find(|copy| (copy.at.0..copy.at.0 + copy.code.len() as u64).contains(&at.0));
         if let Some(copy) = copy {

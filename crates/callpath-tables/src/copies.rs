@@ -5,7 +5,8 @@ use std::ops::Range;
 use callpath_format::address::LinkAddr;
 use callpath_image::plt;
 use callpath_x86::graph::{ProcedureGraph, merged};
-use callpath_x86::rewrite::{Refusal, Rewriter, Rewritten};
+use callpath_x86::liveness::{Convention, Liveness};
+use callpath_x86::rewrite::{Plan, Refusal, Rewriter, Rewritten};
 
 use crate::graphs::with_flow;
 use crate::module::Module;
@@ -26,19 +27,21 @@ pub struct Copies {
     pub end: LinkAddr,
 }
 
-/// Copies each procedure of a module, stubs of the procedure linkage table apart, to `at` and behind.
-pub fn copy_all(module: &Module, at: LinkAddr) -> Copies {
+/// Copies each procedure of a module, stubs of the procedure linkage table apart, to `at` and behind. `plan`: what is
+/// inserted into each.
+pub fn copy_all(module: &Module, at: LinkAddr, mut plan: impl FnMut(&ProcedureGraph) -> Plan) -> Copies {
     let stubs: Vec<Range<LinkAddr>> = plt::sections(module.image()).into_iter().map(|section| section.code).collect();
     with_flow(module, |flow, _| {
         let graphs: Vec<ProcedureGraph> = merged((0..flow.len()).map(|procedure| flow.graph(procedure)).collect());
-        let rewriter = Rewriter::new(flow, &graphs);
+        let liveness = Liveness::new(flow, &graphs, Convention::SystemV);
+        let rewriter = Rewriter::new(flow, &graphs, &liveness);
         let mut made = Copies { end: at, ..Copies::default() };
         for (number, graph) in graphs.iter().enumerate() {
             if graph.blocks.is_empty() || stubs.iter().any(|stub| stub.contains(&graph.entry)) {
                 continue;
             }
             let len = graph.blocks.iter().map(|block| block.code.end.0.saturating_sub(block.code.start.0)).sum();
-            match rewriter.copy(number, made.end) {
+            match rewriter.copy(number, made.end, &plan(graph)) {
                 Ok(copy) => {
                     let end = made.end.0.saturating_add(copy.code.len() as u64);
                     made.end = LinkAddr(end.next_multiple_of(ALIGNMENT));

@@ -30,6 +30,7 @@ pub mod dataflow;
 mod decode;
 mod decoded;
 mod effect;
+mod encode;
 pub mod encoding;
 mod frames;
 pub mod generated;

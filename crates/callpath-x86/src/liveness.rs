@@ -27,7 +27,7 @@ pub struct LiveSet(u64);
 
 impl LiveSet {
     const NONE: LiveSet = LiveSet(0);
-    const ALL: LiveSet = LiveSet(u64::MAX);
+    pub(crate) const ALL: LiveSet = LiveSet(u64::MAX);
     const FLAGS_SHIFT: u32 = 48;
 
     const fn of_general(numbers: &[usize]) -> LiveSet {

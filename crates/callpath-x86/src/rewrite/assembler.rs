@@ -12,6 +12,8 @@ pub(super) enum Target {
     Copied(u64),
     /// The address.
     Fixed(u64),
+    /// A label of the code that is being written.
+    Label(usize),
 }
 
 /// A distance of four bytes.
@@ -29,17 +31,33 @@ pub(super) struct Assembler {
     base: u64,
     code: Vec<u8>,
     distances: Vec<Distance>,
+    /// Offsets; none until one is set.
+    labels: Vec<Option<u32>>,
 }
 
 impl Assembler {
     /// `base`: the address where the code will lie.
     pub(super) fn new(base: u64) -> Assembler {
-        Assembler { base, code: Vec::new(), distances: Vec::new() }
+        Assembler { base, code: Vec::new(), distances: Vec::new(), labels: Vec::new() }
     }
 
     /// Where the next byte comes.
     pub(super) fn offset(&self) -> u32 {
         self.code.len() as u32
+    }
+
+    /// A place that comes later.
+    pub(super) fn label(&mut self) -> usize {
+        self.labels.push(None);
+        self.labels.len() - 1
+    }
+
+    /// The next byte is the label's place.
+    pub(super) fn set_label(&mut self, label: usize) {
+        let offset = self.offset();
+        if let Some(place) = self.labels.get_mut(label) {
+            *place = Some(offset);
+        }
     }
 
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
@@ -70,6 +88,10 @@ impl Assembler {
         for &Distance { at, from, target } in &self.distances {
             let to = match target {
                 Target::Fixed(address) => address,
+                Target::Label(label) => {
+                    let offset = self.labels.get(label).copied().flatten();
+                    self.base.wrapping_add(offset.ok_or(Refusal { at: LinkAddr(self.base), reason: Reason::NoCode })?.into())
+                }
                 Target::Copied(address) => match place(address) {
                     Some(offset) => self.base.wrapping_add(offset.into()),
                     None => address,

@@ -1,75 +1,178 @@
-//! Writes the copy of a procedure: its blocks in their order, each instruction once for each block that has it.
+//! Writes the copy of a procedure: its blocks in their order, with what is inserted between their instructions.
+
+use std::collections::BTreeMap;
 
 use callpath_format::address::LinkAddr;
 use rustc_hash::FxHashMap;
 
 use super::assembler::{Assembler, Target};
 use super::body::{Body, Step};
-use super::refusal::Refusal;
+use super::inserted;
+use super::plan::{Place, Plan};
+use super::refusal::{Reason, Refusal};
 use crate::encoding;
+use crate::graph::EdgeKind;
 use crate::instruction::motion::Motion;
+use crate::liveness::LiveSet;
 
 /// A procedure's copy.
 pub(super) struct Copy {
     pub(super) at: LinkAddr,
     pub(super) code: Vec<u8>,
-    /// By ascending offset: the address of the instruction that stands there.
+    /// By ascending offset: the address of the instruction that stands there, or that what is inserted there leads to.
     pub(super) origins: Vec<(u32, LinkAddr)>,
-    /// Offset of the copy of each instruction, by its address.
+    /// Offset of the copy of each instruction with what is inserted before it, by its address.
     places: FxHashMap<u64, u32>,
+    /// Offsets of what is inserted where control comes from home, by the address where it does.
+    from_home: BTreeMap<u64, u32>,
+}
+
+/// What a copy is written of.
+pub(super) struct Source<'s, 'g, 'a> {
+    pub(super) body: &'s Body<'g, 'a>,
+    pub(super) plan: &'s Plan,
+    /// What is live before each instruction, if something is inserted.
+    pub(super) live: &'s FxHashMap<LinkAddr, LiveSet>,
+}
+
+impl Source<'_, '_, '_> {
+    /// Writes what is inserted at a place, which leads to an instruction.
+    fn insert(&self, out: &mut Assembler, place: Place, to: LinkAddr) -> Result<(), Refusal> {
+        // Outside of the procedure nothing is known.
+        let live = self.live.get(&to).copied().unwrap_or(LiveSet::ALL);
+        inserted::write(out, self.plan, self.plan.at(place), (to, live))
+    }
+}
+
+/// Code inserted on an edge, out of line: `jumps to it`, and where it leads.
+struct Stub {
+    edge: (u64, u64),
+    label: usize,
 }
 
 impl Copy {
-    pub(super) fn new(body: &Body<'_, '_>, at: LinkAddr) -> Result<Copy, Refusal> {
-        let mut copy = Copy { at, code: Vec::new(), origins: Vec::new(), places: FxHashMap::default() };
+    pub(super) fn new(source: &Source<'_, '_, '_>, at: LinkAddr) -> Result<Copy, Refusal> {
+        let Source { body, plan, .. } = source;
+        let (code, origins, places, from_home) = Default::default();
+        let mut copy = Copy { at, code, origins, places, from_home };
         let mut out = Assembler::new(at.0);
+        let mut stubs: Vec<Stub> = Vec::new();
         for (number, steps) in body.blocks.iter().enumerate() {
-            let Some(steps) = body.steps.get(steps.clone()) else { continue };
+            let steps = body.steps.get(steps.clone()).unwrap_or(&[]);
+            let block = &body.graph.blocks[number];
             for step in steps {
                 let offset = out.offset();
-                copy.origins.push((offset, LinkAddr(step.at)));
+                let origin = LinkAddr(step.at);
+                copy.origins.push((offset, origin));
                 copy.places.entry(step.at).or_insert(offset);
-                write(&mut out, step);
+                if !plan.at(Place::Before(origin)).is_empty() {
+                    source.insert(&mut out, Place::Before(origin), origin)?;
+                    copy.origins.push((out.offset(), origin));
+                }
+                let to = step.jump_target().map_or(Target::Copied(step.at), |to| {
+                    if plan.at(Place::Edge(block.code.start, LinkAddr(to))).is_empty() {
+                        return Target::Copied(to);
+                    }
+                    let label = out.label();
+                    stubs.push(Stub { edge: (block.code.start.0, to), label });
+                    Target::Label(label)
+                });
+                write(&mut out, step, to);
             }
-            let block = &body.graph.blocks[number];
             // Behind the instructions that could be read.
             let end = steps.last().map_or(block.code.start.0, Step::end);
-            let continues = steps.last().is_none_or(|last| last.continues() && body.comes_back(last));
+            if !steps.last().is_none_or(|last| last.continues() && body.comes_back(last)) {
+                continue;
+            }
+            let is_after_call = steps.last().is_some_and(|last| last.motion == Motion::Call);
+            let edge = Place::Edge(block.code.start, LinkAddr(end));
             let next = body.graph.blocks.get(number + 1).map(|next| next.code.start.0);
-            if continues && next != Some(end) {
+            if !plan.at(edge).is_empty() && !is_after_call {
+                copy.origins.push((out.offset(), LinkAddr(end)));
+                source.insert(&mut out, edge, LinkAddr(end))?;
+            }
+            if next != Some(end) {
+                copy.origins.push((out.offset(), LinkAddr(end)));
                 out.jump(Target::Copied(end));
             }
         }
+        for Stub { edge: (from, to), label } in stubs {
+            copy.origins.push((out.offset(), LinkAddr(to)));
+            out.set_label(label);
+            source.insert(&mut out, Place::Edge(LinkAddr(from), LinkAddr(to)), LinkAddr(to))?;
+            out.jump(Target::Copied(to));
+        }
+        copy.from_home(source, &mut out)?;
         copy.code = out.finish(|address| copy.places.get(&address).copied())?;
         Ok(copy)
     }
 
-    /// Where the copy of an instruction lies, by its address.
+    /// Writes what is inserted where control comes from home: at the entry, behind calls, at targets of tables and
+    /// landing pads.
+    fn from_home(&mut self, source: &Source<'_, '_, '_>, out: &mut Assembler) -> Result<(), Refusal> {
+        let Source { body, plan, .. } = source;
+        for place in plan.places() {
+            let to = match place {
+                Place::Entry => body.first_behind_endbr64(),
+                Place::Edge(from, to) if self.edge_is_through_home(body, from, to)? => to.0,
+                _ => continue,
+            };
+            if self.from_home.insert(to, out.offset()).is_some() {
+                // Which of them it was, home cannot tell.
+                return Err(Refusal { at: LinkAddr(to), reason: Reason::SharedEdge });
+            }
+            self.origins.push((out.offset(), LinkAddr(to)));
+            source.insert(out, place, LinkAddr(to))?;
+            out.jump(Target::Copied(to));
+        }
+        Ok(())
+    }
+
+    /// Whether control passes an edge through home. Fails if it passes others on the same way.
+    fn edge_is_through_home(&self, body: &Body<'_, '_>, from: LinkAddr, to: LinkAddr) -> Result<bool, Refusal> {
+        let graph = body.graph;
+        let is_home = |kind: EdgeKind| matches!(kind, EdgeKind::Table | EdgeKind::AfterCall | EdgeKind::LandingPad);
+        let mut through_home = (0u32..).zip(&graph.blocks).filter(|&(number, _)| {
+            let starts_there = |&(target, kind): &(u32, EdgeKind)| {
+                is_home(kind) && graph.blocks.get(target as usize).is_some_and(|block| block.code.start == to)
+            };
+            graph.edges_of(number).any(|edge| starts_there(&edge))
+        });
+        let (Some((_, first)), other) = (through_home.next(), through_home.next()) else { return Ok(false) };
+        let is_this = first.code.start == from;
+        if other.is_some() {
+            return Err(Refusal { at: to, reason: Reason::SharedEdge });
+        }
+        Ok(is_this)
+    }
+
+    /// Where the copy of an instruction lies, by its address, for control that comes from home.
     pub(super) fn of(&self, address: u64) -> Option<u64> {
-        self.places.get(&address).map(|&offset| self.at.0.wrapping_add(offset.into()))
+        let offset = self.from_home.get(&address).or_else(|| self.places.get(&address));
+        offset.map(|&offset| self.at.0.wrapping_add(offset.into()))
     }
 }
 
-fn write(out: &mut Assembler, step: &Step<'_>) {
+fn write(out: &mut Assembler, step: &Step<'_>, to: Target) {
     match step.motion {
         Motion::Verbatim => out.bytes(step.bytes),
         Motion::BesideCode(displacement_at) => {
             let address = step.instruction.beside_code(step.end()).unwrap_or(0);
             out.with_displacement(step.bytes, displacement_at, Target::Fixed(address));
         }
-        Motion::Branch(condition) => out.opcode_to(&encoding::branch(condition), Target::Copied(step.target())),
+        Motion::Branch(condition) => out.opcode_to(&encoding::branch(condition), to),
         Motion::ShortBranch => {
-            // Over a jump, or onto it.
-            let (_, opcode) = step.bytes.split_last().unwrap_or((&0, &[]));
+            // Onto the second jump, or over it by the first.
+            let opcode = step.bytes.split_last().map_or(&[][..], |(_, opcode)| opcode);
             out.bytes(opcode);
             out.bytes(&[encoding::SHORT_JUMP_BYTES, encoding::SHORT_JUMP, encoding::JUMP_BYTES]);
-            out.jump(Target::Copied(step.target()));
+            out.jump(to);
         }
         Motion::Transaction => {
             let opcode = step.bytes.len().saturating_sub(4);
-            out.opcode_to(step.bytes.get(..opcode).unwrap_or(&[]), Target::Copied(step.target()));
+            out.opcode_to(step.bytes.get(..opcode).unwrap_or(&[]), to);
         }
-        Motion::Jump => out.jump(Target::Copied(step.target())),
+        Motion::Jump => out.jump(to),
         Motion::Call => out.jump(Target::Fixed(step.at)),
     }
 }

@@ -8,6 +8,7 @@ use callpath_format::address::LinkAddr;
 use super::body::Body;
 use super::copy::Copy;
 use super::entrances::Entrances;
+use super::plan::{Place, Plan};
 use super::refusal::{Reason, Refusal};
 use super::{Patch, Rewritten};
 use crate::encoding;
@@ -33,13 +34,20 @@ pub(super) struct Layout {
     springboards: BTreeMap<u64, u64>,
     /// Springboards of two bytes: where the five bytes lie that they lead to.
     detours: BTreeMap<u64, u64>,
+    /// Instructions that cannot run at home: something is inserted before them.
+    must_leave: BTreeSet<u64>,
     at_home: u32,
 }
 
 impl Layout {
-    pub(super) fn new(flow: &ModuleFlow<'_>, entrances: &Entrances, body: &Body<'_, '_>) -> Result<Layout, Refusal> {
+    pub(super) fn new(
+        flow: &ModuleFlow<'_>,
+        entrances: &Entrances,
+        body: &Body<'_, '_>,
+        plan: &Plan,
+    ) -> Result<Layout, Refusal> {
         let (ranges, padding) = with_padding(flow, entrances, body);
-        let mut layout = Layout { ranges, padding, ..Layout::default() };
+        let mut layout = Layout { ranges, padding, must_leave: must_leave(body, plan), ..Layout::default() };
         let mut wanted = BTreeSet::from([body.entry().0]);
         for step in body.in_order().filter(|step| step.motion == Motion::Call) {
             layout.kept.insert(step.at, step.end());
@@ -112,7 +120,7 @@ impl Layout {
         let room = self.limit(at).min(wanted.first().copied().unwrap_or(u64::MAX)) - at;
         if room >= JUMP_BYTES {
             self.springboards.insert(at, JUMP_BYTES);
-        } else if room >= SHORT_JUMP_BYTES && !body.is_straight_to_call(at) {
+        } else if room >= SHORT_JUMP_BYTES && (self.must_leave.contains(&at) || !body.is_straight_to_call(at)) {
             self.springboards.insert(at, SHORT_JUMP_BYTES);
             short.push(at);
         } else {
@@ -125,7 +133,7 @@ impl Layout {
     fn run_at_home(&mut self, body: &Body<'_, '_>, at: u64, wanted: &mut BTreeSet<u64>) -> Result<(), Refusal> {
         let no_room = Refusal { at: LinkAddr(at), reason: Reason::NoRoom };
         let step = body.step_at(at).ok_or(no_room)?;
-        if step.end() > self.limit(at) {
+        if step.end() > self.limit(at) || self.must_leave.contains(&at) {
             return Err(no_room);
         }
         self.kept.insert(at, step.end());
@@ -218,6 +226,16 @@ impl Layout {
         }
         unused
     }
+}
+
+/// The instructions before which something is inserted, on any way that leads there.
+fn must_leave(body: &Body<'_, '_>, plan: &Plan) -> BTreeSet<u64> {
+    let place = |place| match place {
+        Place::Entry => body.first_behind_endbr64(),
+        Place::Before(at) => at.0,
+        Place::Edge(_, to) => to.0,
+    };
+    plan.places().map(place).collect()
 }
 
 /// The body's bytes, each range with the padding behind it, and the lengths of that padding.

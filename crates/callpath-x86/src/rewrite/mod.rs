@@ -21,15 +21,20 @@ mod body;
 mod copy;
 mod entrances;
 mod home;
+mod inserted;
+mod plan;
 mod refusal;
 
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
+use rustc_hash::FxHashMap;
 
+pub use plan::{Cell, Operation, Place, Plan};
 pub use refusal::{Reason, Refusal};
 
 use crate::graph::{ModuleFlow, ProcedureGraph};
+use crate::liveness::{LiveSet, Liveness};
 use body::Body;
 use entrances::Entrances;
 
@@ -37,6 +42,7 @@ use entrances::Entrances;
 pub struct Rewriter<'m, 'a> {
     flow: &'m ModuleFlow<'a>,
     graphs: &'m [ProcedureGraph],
+    liveness: &'m Liveness<'m>,
     entrances: Entrances,
 }
 
@@ -75,22 +81,34 @@ pub struct Patch {
 }
 
 impl<'m, 'a> Rewriter<'m, 'a> {
-    /// `graphs`: of all procedures of the module ([`crate::graph::merged`]).
-    pub fn new(flow: &'m ModuleFlow<'a>, graphs: &'m [ProcedureGraph]) -> Self {
-        Rewriter { flow, graphs, entrances: Entrances::new(flow, graphs) }
+    /// `graphs`: of all procedures of the module ([`crate::graph::merged`]). `liveness`: theirs.
+    pub fn new(flow: &'m ModuleFlow<'a>, graphs: &'m [ProcedureGraph], liveness: &'m Liveness<'m>) -> Self {
+        Rewriter { flow, graphs, liveness, entrances: Entrances::new(flow, graphs) }
     }
 
-    /// The copy of a procedure, by the number of its graph, to lie at `at`.
+    /// The copy of a procedure, by the number of its graph, to lie at `at`, with what the plan inserts.
     ///
     /// # Errors
     /// Why it cannot be copied.
-    pub fn copy(&self, procedure: usize, at: LinkAddr) -> Result<Rewritten, Refusal> {
+    pub fn copy(&self, procedure: usize, at: LinkAddr, plan: &Plan) -> Result<Rewritten, Refusal> {
         let graph = self.graphs.get(procedure).ok_or(Refusal { at, reason: Reason::NoCode })?;
         if let Some(shared) = self.entrances.shared_code(procedure) {
             return Err(Refusal { at: shared, reason: Reason::SharedCode });
         }
         let body = Body::read(self.flow, graph)?;
-        let layout = home::Layout::new(self.flow, &self.entrances, &body)?;
-        layout.finish(&body, copy::Copy::new(&body, at)?)
+        let layout = home::Layout::new(self.flow, &self.entrances, &body, plan)?;
+        let live = if plan.is_empty() { FxHashMap::default() } else { self.live(procedure, graph) };
+        layout.finish(&body, copy::Copy::new(&copy::Source { body: &body, plan, live: &live }, at)?)
+    }
+
+    /// What is live before each instruction of a procedure, in whichever of its blocks.
+    fn live(&self, procedure: usize, graph: &ProcedureGraph) -> FxHashMap<LinkAddr, LiveSet> {
+        let mut live: FxHashMap<LinkAddr, LiveSet> = FxHashMap::default();
+        for block in 0..graph.blocks.len() as u32 {
+            for (at, here) in self.liveness.in_block(self.flow, procedure, block) {
+                live.entry(at).and_modify(|live| *live = live.with(here)).or_insert(here);
+            }
+        }
+        live
     }
 }

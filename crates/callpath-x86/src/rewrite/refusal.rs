@@ -30,6 +30,10 @@ pub enum Reason {
     EnteredInside,
     /// No room for the springboard at the entry or at another place that is entered from outside.
     NoRoom,
+    /// Inserted code needs a register, all are live, and there is no cell for a value to wait in.
+    NoFreeRegister,
+    /// Code is to be inserted on an edge that control passes through home, where another edge takes the same way.
+    SharedEdge,
     /// The copy is too far from the module: more than 2 GB.
     TooFar,
 }
@@ -45,6 +49,8 @@ impl Reason {
             Reason::SignalReturn => "signal handlers return to it",
             Reason::EnteredInside => "an instruction is entered in the middle",
             Reason::NoRoom => "no room for a jump",
+            Reason::NoFreeRegister => "no free register",
+            Reason::SharedEdge => "an edge cannot be told from another",
             Reason::TooFar => "more than 2 GB from the copy",
         }
     }

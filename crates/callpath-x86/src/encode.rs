@@ -1,0 +1,138 @@
+//! The bytes of instructions that are inserted. Registers are numbered as the processor does.
+
+/// A general-purpose register's number.
+pub(crate) type Register = u8;
+
+/// A word of eight bytes that inserted code works on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Word {
+    /// At this distance from the thread pointer (fs).
+    OfThread(i32),
+    /// At a distance from the instruction's end that is written later, into the last four bytes before a constant.
+    BesideCode,
+}
+
+/// An instruction's bytes, and where among them the displacement of [`Word::BesideCode`] is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Encoded {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) displacement_at: Option<usize>,
+}
+
+const FS: u8 = 0x64;
+/// REX with 64-bit operands.
+const REX_W: u8 = 0x48;
+/// ModRM: an address of 32 bits without base and index, by a SIB byte.
+const MODRM_SIB: u8 = 0x04;
+const SIB_ABSOLUTE: u8 = 0x25;
+/// ModRM: rip and a displacement.
+const MODRM_BESIDE_CODE: u8 = 0x05;
+
+/// An opcode with a 64-bit word of memory, and a register or an opcode's extension.
+fn with_word(opcode: u8, register: Register, word: Word) -> Encoded {
+    let rex = REX_W | (register >> 3 & 1) << 2;
+    let field = (register & 7) << 3;
+    match word {
+        Word::OfThread(distance) => {
+            let mut bytes = vec![FS, rex, opcode, MODRM_SIB | field, SIB_ABSOLUTE];
+            bytes.extend(distance.to_le_bytes());
+            Encoded { bytes, displacement_at: None }
+        }
+        Word::BesideCode => {
+            let bytes = vec![rex, opcode, MODRM_BESIDE_CODE | field, 0, 0, 0, 0];
+            Encoded { bytes, displacement_at: Some(3) }
+        }
+    }
+}
+
+fn with_constant(mut encoded: Encoded, constant: i32) -> Encoded {
+    encoded.bytes.extend(constant.to_le_bytes());
+    encoded
+}
+
+/// `add qword [word], constant`: changes the flags.
+pub(crate) fn add_to_word(word: Word, constant: i32) -> Encoded {
+    with_constant(with_word(0x81, 0, word), constant)
+}
+
+/// `mov qword [word], constant`, extended with its sign.
+pub(crate) fn set_word(word: Word, constant: i32) -> Encoded {
+    with_constant(with_word(0xc7, 0, word), constant)
+}
+
+/// `mov register, [word]`
+pub(crate) fn load(register: Register, word: Word) -> Encoded {
+    with_word(0x8b, register, word)
+}
+
+/// `mov [word], register`
+pub(crate) fn store(register: Register, word: Word) -> Encoded {
+    with_word(0x89, register, word)
+}
+
+/// `lea register, [register + constant]`: leaves the flags.
+pub(crate) fn add_without_flags(register: Register, constant: i32) -> Vec<u8> {
+    let high = register >> 3 & 1;
+    let mut bytes = vec![REX_W | high << 2 | high, 0x8d, 0x80 | (register & 7) << 3 | register & 7];
+    // rsp and r12 as a base take a SIB byte.
+    if register & 7 == 4 {
+        bytes.push(0x24);
+    }
+    bytes.extend(constant.to_le_bytes());
+    bytes
+}
+
+/// `mov register, constant`
+pub(crate) fn set_register(register: Register, constant: u64) -> Vec<u8> {
+    let mut bytes = vec![REX_W | register >> 3 & 1, 0xb8 | register & 7];
+    bytes.extend(constant.to_le_bytes());
+    bytes
+}
+
+/// `pcmpeqd xmm, xmm`: sets all bits of one of the first sixteen.
+pub(crate) fn fill_vector(number: u8) -> Vec<u8> {
+    let high = number >> 3 & 1;
+    vec![0x66, 0x40 | high << 2 | high, 0x0f, 0x76, 0xc0 | (number & 7) << 3 | number & 7]
+}
+
+/// `cmp rsp, constant`: replaces the flags of arithmetic.
+pub(crate) fn change_flags(constant: i32) -> Vec<u8> {
+    let mut bytes = vec![REX_W, 0x81, 0xfc];
+    bytes.extend(constant.to_le_bytes());
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use callpath_format::address::LinkAddr;
+
+    use super::*;
+    use crate::listing::listing;
+
+    fn text(bytes: &[u8]) -> String {
+        let lines: Vec<String> = listing(bytes, LinkAddr(0x1000)).into_iter().map(|line| line.text).collect();
+        lines.join("; ")
+    }
+
+    #[test]
+    fn the_bytes_are_the_instructions_that_they_are_called() {
+        let thread = Word::OfThread(-0x40);
+        let cases = [
+            (add_to_word(thread, 3).bytes, "add qword ptr fs:[0xffffffffffffffc0], 3"),
+            (add_to_word(Word::BesideCode, 0x1234).bytes, "add qword ptr [0x100b], 0x1234"),
+            (set_word(thread, -1).bytes, "mov qword ptr fs:[0xffffffffffffffc0], 0xffffffffffffffff"),
+            (load(0, thread).bytes, "mov rax, fs:[0xffffffffffffffc0]"),
+            (store(9, thread).bytes, "mov fs:[0xffffffffffffffc0], r9"),
+            (load(11, Word::BesideCode).bytes, "mov r11, [0x1007]"),
+            (add_without_flags(2, -8).to_vec(), "lea rdx, [rdx-8]"),
+            (add_without_flags(12, 5).to_vec(), "lea r12, [r12+5]"),
+            (set_register(8, 0x1122_3344_5566_7788), "mov r8, 0x1122334455667788"),
+            (fill_vector(3), "pcmpeqd xmm3, xmm3"),
+            (fill_vector(12), "pcmpeqd xmm12, xmm12"),
+            (change_flags(0x7fff_0001), "cmp rsp, 0x7fff0001"),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(text(&bytes), expected);
+        }
+    }
+}

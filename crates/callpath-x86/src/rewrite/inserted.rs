@@ -1,0 +1,94 @@
+//! Writes inserted code with registers and flags that are free: those that liveness says are not read again. Where it
+//! needs one and none is free, a register's value waits in the plan's spill cell, not on the stack: the red zone is the
+//! program's.
+
+use callpath_format::address::LinkAddr;
+
+use super::assembler::{Assembler, Target};
+use super::plan::{Cell, Operation, Plan};
+use super::refusal::{Reason, Refusal};
+use crate::encode::{self, Encoded, Register, Word};
+use crate::liveness::LiveSet;
+
+/// Registers that inserted code may use, likeliest to be free first: no recipe finds a caller by them.
+const SCRATCH: [Register; 8] = [0, 1, 2, 6, 7, 8, 9, 11];
+const RSP: u8 = 4;
+
+/// Writes the operations at a place. `live`: what is read later.
+pub(super) fn write(
+    out: &mut Assembler,
+    plan: &Plan,
+    operations: &[Operation],
+    (at, live): (LinkAddr, LiveSet),
+) -> Result<(), Refusal> {
+    for operation in operations {
+        match *operation {
+            Operation::Add(cell, constant) if !live.has_flags() => {
+                put(out, encode::add_to_word(word(cell), constant), cell);
+            }
+            Operation::Add(cell, constant) => {
+                let scratch = Scratch::take(out, plan, live).ok_or(Refusal { at, reason: Reason::NoFreeRegister })?;
+                put(out, encode::load(scratch.register, word(cell)), cell);
+                out.bytes(&encode::add_without_flags(scratch.register, constant));
+                put(out, encode::store(scratch.register, word(cell)), cell);
+                scratch.give_back(out);
+            }
+            Operation::Set(cell, constant) => put(out, encode::set_word(word(cell), constant), cell),
+            Operation::OverwriteDead => overwrite(out, live),
+        }
+    }
+    Ok(())
+}
+
+fn word(cell: Cell) -> Word {
+    match cell {
+        Cell::OfThread(distance) => Word::OfThread(distance),
+        Cell::Shared(_) => Word::BesideCode,
+    }
+}
+
+fn put(out: &mut Assembler, encoded: Encoded, cell: Cell) {
+    match (encoded.displacement_at, cell) {
+        (Some(at), Cell::Shared(address)) => out.with_displacement(&encoded.bytes, at, Target::Fixed(address.0)),
+        _ => out.bytes(&encoded.bytes),
+    }
+}
+
+/// A register that inserted code uses.
+struct Scratch {
+    register: Register,
+    /// Where its value waits, if it is live.
+    waits: Option<Cell>,
+}
+
+impl Scratch {
+    fn take(out: &mut Assembler, plan: &Plan, live: LiveSet) -> Option<Scratch> {
+        let free = SCRATCH.into_iter().find(|&register| live.general() >> register & 1 == 0);
+        if let Some(register) = free {
+            return Some(Scratch { register, waits: None });
+        }
+        let (register, cell) = (SCRATCH[0], plan.spill?);
+        put(out, encode::store(register, word(cell)), cell);
+        Some(Scratch { register, waits: Some(cell) })
+    }
+
+    fn give_back(self, out: &mut Assembler) {
+        if let Some(cell) = self.waits {
+            put(out, encode::load(self.register, word(cell)), cell);
+        }
+    }
+}
+
+fn overwrite(out: &mut Assembler, live: LiveSet) {
+    /// No address, and odd.
+    const VALUE: u64 = 0xdead_0000_beef_0001;
+    for register in (0..16).filter(|&register| register != RSP && live.general() >> register & 1 == 0) {
+        out.bytes(&encode::set_register(register, VALUE.wrapping_add(u64::from(register) << 32)));
+    }
+    for vector in (0..16).filter(|&vector| live.vectors() >> vector & 1 == 0) {
+        out.bytes(&encode::fill_vector(vector));
+    }
+    if !live.has_flags() {
+        out.bytes(&encode::change_flags(i32::MAX));
+    }
+}

@@ -1,0 +1,67 @@
+//! What is inserted into a procedure's copy: where, and what it does.
+
+use std::collections::BTreeMap;
+
+use callpath_format::address::LinkAddr;
+
+/// Where code is inserted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Place {
+    /// Where the procedure is entered by its first instruction from outside; not where a jump of its own leads there.
+    Entry,
+    /// Before an instruction, whichever way control comes there.
+    Before(LinkAddr),
+    /// Between the block that begins at the first address and the one at the second, both of the procedure's graph.
+    Edge(LinkAddr, LinkAddr),
+}
+
+/// A word of eight bytes that inserted code works on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Cell {
+    /// Of the thread: at this distance from its thread pointer (fs).
+    OfThread(i32),
+    /// One for all threads, at this address, which may lie outside of the module but within 2 GB. What two threads add
+    /// at the same time may be lost.
+    Shared(LinkAddr),
+}
+
+/// What inserted code does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Operation {
+    /// Adds a constant to a cell.
+    Add(Cell, i32),
+    /// Sets a cell to a constant, extended with its sign.
+    Set(Cell, i32),
+    /// Overwrites every register and flag that is not live: a program must not notice.
+    OverwriteDead,
+}
+
+/// All that is inserted into one procedure.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    insertions: BTreeMap<Place, Vec<Operation>>,
+    /// Of the thread, for the value of a register that has to be used while it is live.
+    pub spill: Option<Cell>,
+}
+
+impl Plan {
+    /// Inserts an operation behind what is inserted at that place already.
+    pub fn insert(&mut self, place: Place, operation: Operation) {
+        self.insertions.entry(place).or_default().push(operation);
+    }
+
+    /// What is inserted at a place.
+    pub fn at(&self, place: Place) -> &[Operation] {
+        self.insertions.get(&place).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether nothing is inserted.
+    pub fn is_empty(&self) -> bool {
+        self.insertions.is_empty()
+    }
+
+    /// The places, ascending.
+    pub fn places(&self) -> impl Iterator<Item = Place> + '_ {
+        self.insertions.keys().copied()
+    }
+}
