@@ -451,10 +451,16 @@ impl Instruction {
         }
     }
 
-    /// The constant of four bytes that a `mov` stores.
-    pub(crate) fn moved_word(&self) -> Option<u64> {
+    /// The constant of four or eight bytes that a `mov` or `push` stores: where addresses are not relocated, it may be
+    /// one.
+    pub(crate) fn stored_word(&self) -> Option<u64> {
         let bytes = self.memory().map_or(self.register(0).general_bytes().into(), |memory| memory.bytes);
-        self.immediate().filter(|_| self.operation() == Operation::Move && bytes == 4)
+        let is_word = match self.operation() {
+            Operation::Move => bytes == 4 || bytes == 8,
+            Operation::Push => true,
+            _ => false,
+        };
+        self.immediate().filter(|_| is_word)
     }
 
     /// Whether it is `mov rsp, x`, from a register or memory.

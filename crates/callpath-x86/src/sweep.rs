@@ -283,8 +283,8 @@ impl Sweep {
                         self.refer(code_map, address);
                     }
                 }
-                Operation::Move if hints.data.is_absolute => {
-                    if let Some(address) = instruction.moved_word() {
+                Operation::Move | Operation::Push if hints.data.is_absolute => {
+                    if let Some(address) = instruction.stored_word() {
                         self.refer(code_map, address);
                     }
                 }
