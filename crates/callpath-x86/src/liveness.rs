@@ -386,8 +386,10 @@ impl<'g> Liveness<'g> {
             None if keeps_all => Transfer { reads: ARGUMENTS, passes: LiveSet::ALL },
             None => self.unknown_call(),
         };
-        // The return address that it pushes changes only rsp, which is restored.
-        Transfer { reads: own.reads, passes: LiveSet::ALL }.before(called)
+        // The return address that it pushes changes only rsp, which is restored. An exception may pass the procedure on
+        // its way to a caller's handler, which goes on with the registers that all between have preserved; and frames
+        // are found by them.
+        Transfer { reads: own.reads.with(PRESERVED), passes: LiveSet::ALL }.before(called)
     }
 }
 
