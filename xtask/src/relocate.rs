@@ -115,9 +115,9 @@ fn write_counts(path: &Path, placed: &[Placed]) -> std::io::Result<()> {
     let mut out = std::io::BufWriter::new(std::fs::File::create(path)?);
     for Placed { loaded, counters, .. } in placed {
         let Some((memory, blocks)) = counters else { continue };
-        let mut bytes = vec![0; blocks.len() * WORD_BYTES as usize];
+        let mut bytes = vec![0; (blocks.len() + 1) * WORD_BYTES as usize];
         std::fs::File::open(format!("/proc/self/fd/{}", memory.descriptor()))?.read_exact(&mut bytes)?;
-        for (block, count) in blocks.iter().zip(bytes.chunks_exact(WORD_BYTES as usize)) {
+        for (block, count) in blocks.iter().zip(bytes.chunks_exact(WORD_BYTES as usize).skip(1)) {
             let count = count.try_into().map_or(0, u64::from_le_bytes);
             if count > 0 {
                 writeln!(out, "{count} {:#x} {}", block.0, loaded.path.display())?;
@@ -177,7 +177,7 @@ fn relocate(
     // Short jumps grow, copies are aligned, and there is what is inserted.
     let room = code * if report.options.overwrite { 40 } else { 6 } + (1 << 20);
     // More counters than there can be blocks.
-    let counters_len = if report.options.counts.is_some() { code * WORD_BYTES } else { 0 };
+    let counters_len = if report.options.counts.is_some() { (code + 1) * WORD_BYTES } else { 0 };
     let place = Maps::read(pid)?.free_near(loaded.start()..loaded.end(), room + counters_len);
     let place = place.with_context(|| format!("no room near {}", loaded.path.display()))?;
     let mut blocks = Vec::new();
@@ -191,13 +191,13 @@ fn relocate(
                 plan.insert(at, Operation::OverwriteDead);
             }
             if report.options.counts.is_some() {
-                let cell = place + room + blocks.len() as u64 * WORD_BYTES;
+                // The first word is where values wait.
+                let cell = place + room + (blocks.len() as u64 + 1) * WORD_BYTES;
                 plan.insert(at, Operation::Add(Cell::Shared(link(cell)), 1));
                 blocks.push(block.code.start);
             }
         }
-        let spill = place + room + blocks.len() as u64 * WORD_BYTES;
-        plan.spill = report.options.counts.is_some().then(|| Cell::Shared(link(spill)));
+        plan.spill = report.options.counts.is_some().then(|| Cell::Shared(link(place + room)));
         plan
     });
     report.planning += begun.elapsed();
