@@ -78,9 +78,12 @@ const LAYERS: &[Layer] = &[
             "callpath-x86",
         ],
     ),
-    layer("callpath-oracle", &["callpath-tables", "callpath-format", "callpath-image", "callpath-target"]),
+    layer(
+        "callpath-oracle",
+        &["callpath-tables", "callpath-format", "callpath-image", "callpath-target", "callpath-x86"],
+    ),
     layer("callpath-end-to-end", &[]),
-    layer("xtask", &["callpath-format", "callpath-tables", "callpath-oracle", "callpath-target", "callpath-x86"]),
+    layer("xtask", &["callpath-tables", "callpath-oracle", "callpath-target"]),
 ];
 
 /// Crates from outside that only some of ours may use.

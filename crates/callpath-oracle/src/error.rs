@@ -9,6 +9,12 @@ pub enum OracleError {
     /// The program cannot be run or looked at.
     #[error(transparent)]
     Target(#[from] callpath_target::TargetError),
+    /// Copies of a module's procedures have to be within 2 GB of it.
+    #[error("find room for copies near {path}")]
+    NoRoom {
+        /// The module.
+        path: PathBuf,
+    },
     /// The walk did not answer.
     #[error(transparent)]
     Snapshot(#[from] callpath_tables::SnapshotError),

@@ -21,6 +21,7 @@ pub mod exam;
 mod instruction;
 pub mod listing;
 pub mod modules;
+pub mod relocation;
 pub mod report;
 pub mod run;
 pub mod score;

@@ -17,14 +17,38 @@ const ALIGNMENT: u64 = 16;
 /// The copies of a module's procedures.
 #[derive(Default)]
 pub struct Copies {
-    /// One behind the other, by ascending entry of the procedure.
-    pub copies: Vec<Rewritten>,
-    /// The lengths of their procedures' code, bytes.
-    pub len_bytes: Vec<u64>,
-    /// Procedures that cannot be copied, with the lengths of their code.
-    pub refused: Vec<(LinkAddr, u64, Refusal)>,
+    /// One behind the other, by ascending address of the copy and of its procedure.
+    pub made: Vec<Made>,
+    /// Procedures that cannot be copied.
+    pub refused: Vec<Refused>,
     /// One past the last copy.
     pub end: LinkAddr,
+}
+
+/// A copy.
+pub struct Made {
+    /// The copy.
+    pub copy: Rewritten,
+    /// The length of the procedure's code, bytes.
+    pub len_bytes: u64,
+}
+
+/// A procedure that cannot be copied.
+pub struct Refused {
+    /// Its first instruction.
+    pub entry: LinkAddr,
+    /// The length of its code, bytes.
+    pub len_bytes: u64,
+    /// Why.
+    pub refusal: Refusal,
+}
+
+impl Copies {
+    /// The instruction at home whose copy, or what is inserted before it, is at an address.
+    pub fn origin_of(&self, address: LinkAddr) -> Option<LinkAddr> {
+        let after = self.made.partition_point(|made| made.copy.at <= address);
+        self.made.get(after.checked_sub(1)?)?.copy.origin_of(address)
+    }
 }
 
 /// Copies each procedure of a module, stubs of the procedure linkage table apart, to `at` and behind. `plan`: what is
@@ -40,15 +64,14 @@ pub fn copy_all(module: &Module, at: LinkAddr, mut plan: impl FnMut(&ProcedureGr
             if graph.blocks.is_empty() || stubs.iter().any(|stub| stub.contains(&graph.entry)) {
                 continue;
             }
-            let len = graph.blocks.iter().map(|block| block.code.end.0.saturating_sub(block.code.start.0)).sum();
+            let len_bytes = graph.blocks.iter().map(|block| block.code.end.0.saturating_sub(block.code.start.0)).sum();
             match rewriter.copy(number, made.end, &plan(graph)) {
                 Ok(copy) => {
                     let end = made.end.0.saturating_add(copy.code.len() as u64);
                     made.end = LinkAddr(end.next_multiple_of(ALIGNMENT));
-                    made.copies.push(copy);
-                    made.len_bytes.push(len);
+                    made.made.push(Made { copy, len_bytes });
                 }
-                Err(refusal) => made.refused.push((graph.entry, len, refusal)),
+                Err(refusal) => made.refused.push(Refused { entry: graph.entry, len_bytes, refusal }),
             }
         }
         made

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use callpath_format::address::RunAddr;
+
 use crate::pid::Pid;
 
 /// Completes "failed to ...".
@@ -22,4 +24,6 @@ pub enum TargetError {
     Event { event: &'static str, pid: Pid, source: std::io::Error },
     #[error("trace process {pid} ({request}): {source}")]
     Trace { request: &'static str, pid: Pid, source: std::io::Error },
+    #[error("change process {pid}: the bytes at {:#x} are not those that were expected", at.0)]
+    OtherBytes { at: RunAddr, pid: Pid },
 }

@@ -2,6 +2,8 @@
 //! No decoding, DWARF or database here.
 
 mod clock_event;
+mod edits;
+mod entry;
 mod error;
 mod launch;
 pub mod machine;
@@ -19,6 +21,7 @@ mod step;
 mod tasks;
 
 pub use clock_event::{ClockEvent, EventKind};
+pub use edits::{Edits, NewMemory, Write};
 pub use error::TargetError;
 pub use launch::{Ended, Launch, Launched, find_program, raise_own_limits, survive_long_files};
 pub use maps::{FileId, MapEntry, Maps};

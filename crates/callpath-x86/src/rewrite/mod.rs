@@ -80,6 +80,15 @@ pub struct Patch {
     pub new: Vec<u8>,
 }
 
+impl Rewritten {
+    /// The instruction at home whose copy, or what is inserted before it, is at an address. None outside of the copy.
+    pub fn origin_of(&self, address: LinkAddr) -> Option<LinkAddr> {
+        let offset = address.0.checked_sub(self.at.0).filter(|&offset| offset < self.code.len() as u64)?;
+        let after = self.origins.partition_point(|origin| u64::from(origin.0) <= offset);
+        self.origins.get(after.checked_sub(1)?).map(|origin| origin.1)
+    }
+}
+
 impl<'m, 'a> Rewriter<'m, 'a> {
     /// `graphs`: of all procedures of the module ([`crate::graph::merged`]). `liveness`: theirs.
     pub fn new(flow: &'m ModuleFlow<'a>, graphs: &'m [ProcedureGraph], liveness: &'m Liveness<'m>) -> Self {

@@ -1,0 +1,267 @@
+//! A program whose procedures, and those of its libraries, run as copies, while what the copies leave of the original
+//! code traps: if it behaves as it does bare, what was copied was copied rightly.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use callpath_format::address::{LinkAddr, RunAddr};
+use callpath_tables::copies::{Copies, copy_all};
+use callpath_tables::module::Module as Analysed;
+use callpath_target::{Edits, Maps, NewMemory, Pid, SharedMemory, StepOptions, Stepped, Stepper, Write};
+use callpath_x86::rewrite::{Cell, Operation, Place, Plan};
+
+use crate::error::OracleError;
+use crate::modules::{Images, Module, VDSO};
+
+/// What is copied, and what is inserted.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Only modules whose path contains this.
+    pub module: Option<String>,
+    /// Only these procedures, counted over all modules.
+    pub procedures: Option<std::ops::Range<usize>>,
+    /// The original code stays as it is, but for the springboards.
+    pub keep: bool,
+    /// Before each block all registers and flags that are not live are overwritten.
+    pub overwrite: bool,
+    /// Each block counts how often it runs. What two threads count at the same time may be lost.
+    pub count: bool,
+}
+
+/// A module with its copies.
+pub struct Relocated {
+    /// Where it is loaded.
+    pub loaded: Module,
+    /// The copies that were put in, and what was refused.
+    pub copies: Copies,
+    /// What its blocks count in.
+    counters: Option<Counters>,
+}
+
+struct Counters {
+    memory: SharedMemory,
+    /// The address of each counter's block. The word before the first is where a register's value waits.
+    blocks: Vec<LinkAddr>,
+}
+
+/// The length of a counter, bytes.
+const COUNTER_BYTES: u64 = 8;
+
+/// How often a block ran.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Count {
+    /// Its module.
+    pub module: PathBuf,
+    /// Its first instruction.
+    pub block: LinkAddr,
+    /// Times.
+    pub count: u64,
+}
+
+/// A program that runs as copies.
+pub struct Relocation {
+    stepper: Stepper,
+    /// Its modules, the loader and the vdso apart.
+    pub modules: Vec<Relocated>,
+    /// The time that planning took.
+    pub planning: Duration,
+}
+
+impl Relocation {
+    /// Starts a program, and puts the copies in before its first instruction, when its libraries are initialised.
+    ///
+    /// # Errors
+    /// If it cannot be traced, or there is no room for the copies.
+    pub fn start(command: Command, options: &Options) -> Result<Relocation, OracleError> {
+        let mut stepper = Stepper::start(command, StepOptions::default())?;
+        stepper.run_to_entry()?;
+        let mut images = Images::default();
+        let loaded = images.modules(&Maps::read(stepper.pid())?, Path::new(VDSO)).modules;
+        let mut relocation = Relocation { stepper, modules: Vec::new(), planning: Duration::ZERO };
+        let mut seen = 0;
+        for module in loaded.into_iter().filter(|module| is_copied(&module.path, options)) {
+            if let Some(image) = images.get(&module.path) {
+                relocation.put_in(module, &Analysed::new(image), options, &mut seen)?;
+            }
+        }
+        Ok(relocation)
+    }
+
+    /// The process.
+    pub fn pid(&self) -> Pid {
+        self.stepper.pid()
+    }
+
+    fn put_in(
+        &mut self,
+        loaded: Module,
+        module: &Analysed,
+        options: &Options,
+        seen: &mut usize,
+    ) -> Result<(), OracleError> {
+        let pid = self.stepper.pid();
+        let code: u64 = loaded.mappings.iter().filter(|m| m.executable).map(|mapping| mapping.end - mapping.start).sum();
+        // Short jumps grow, copies are aligned, and there is what is inserted. A block has a byte at least.
+        let room = code * if options.overwrite { 40 } else { 8 } + (1 << 20);
+        let counters_len = if options.count { (code + 1) * COUNTER_BYTES } else { 0 };
+        let no_room = || OracleError::NoRoom { path: loaded.path.clone() };
+        let place = Maps::read(pid)?.free_near(loaded.start()..loaded.end(), room + counters_len).ok_or_else(no_room)?;
+        let link = |address: u64| RunAddr(address).to_link(loaded.bias);
+        let run = |address: LinkAddr| RunAddr(address.0.wrapping_add(loaded.bias));
+        let mut blocks = Vec::new();
+        let begun = Instant::now();
+        let mut copies = copy_all(module, link(place), |graph| {
+            let mut plan = Plan::default();
+            for block in &graph.blocks {
+                let at = Place::Before(block.code.start);
+                if options.overwrite {
+                    plan.insert(at, Operation::OverwriteDead);
+                }
+                if options.count {
+                    let cell = place + room + (blocks.len() as u64 + 1) * COUNTER_BYTES;
+                    plan.insert(at, Operation::Add(Cell::Shared(link(cell)), 1));
+                    blocks.push(block.code.start);
+                }
+            }
+            plan.spill = options.count.then(|| Cell::Shared(link(place + room)));
+            plan
+        });
+        self.planning += begun.elapsed();
+        let len = run(copies.end).0 - place;
+        if len > room {
+            return Err(no_room());
+        }
+        let is_asked = |number: usize| options.procedures.as_ref().is_none_or(|range| range.contains(&number));
+        copies.made.retain(|_| {
+            *seen += 1;
+            is_asked(*seen - 1)
+        });
+        let counters = match options.count {
+            true => Some(SharedMemory::create(c"callpath-counters", counters_len as usize)?),
+            false => None,
+        };
+        let mut edits = Edits::default();
+        edits.memory.push(NewMemory::Code { at: RunAddr(place), len_bytes: len });
+        if let Some(memory) = &counters {
+            edits.memory.push(NewMemory::Shared { at: RunAddr(place + room), memory });
+        }
+        for copy in copies.made.iter().map(|made| &made.copy) {
+            edits.writes.push(Write { at: run(copy.at), old: None, new: copy.code.clone() });
+            for patch in &copy.patches {
+                edits.writes.push(Write { at: run(patch.at), old: Some(patch.old.clone()), new: patch.new.clone() });
+            }
+            for unused in copy.unused.iter().filter(|_| !options.keep) {
+                edits.writes.push(self.trap(run(unused.start), (unused.end.0 - unused.start.0) as usize));
+            }
+        }
+        self.stepper.apply(pid, &edits)?;
+        let counters = counters.map(|memory| Counters { memory, blocks });
+        self.modules.push(Relocated { loaded, copies, counters });
+        Ok(())
+    }
+
+    /// Instructions that trap, instead of what stands there.
+    fn trap(&self, at: RunAddr, len: usize) -> Write {
+        /// `int3`
+        const TRAP: u8 = 0xcc;
+        let mut old = vec![0; len];
+        self.stepper.read(at.0, &mut old);
+        Write { at, old: Some(old), new: vec![TRAP; len] }
+    }
+
+    /// Lets the program run to its end; signals reach it. `trouble` hears of each that says something is wrong, with
+    /// the place at home.
+    ///
+    /// # Errors
+    /// If it cannot be traced. Returns its exit status, or 128 + signal.
+    pub fn run_to_end(&mut self, mut trouble: impl FnMut(String)) -> Result<i32, OracleError> {
+        const FATAL: [i32; 5] = [libc::SIGTRAP, libc::SIGSEGV, libc::SIGILL, libc::SIGBUS, libc::SIGABRT];
+        let pid = self.stepper.pid();
+        let mut signal = 0;
+        loop {
+            self.stepper.go_on(pid, signal)?;
+            signal = match self.stepper.wait(Some(pid))?.1 {
+                Stepped::Ended(status) => return Ok(status),
+                Stepped::Exec => {
+                    self.stepper.reopen_memory()?;
+                    0
+                }
+                Stepped::Trap => libc::SIGTRAP,
+                Stepped::Signal(signal) => signal,
+                _ => 0,
+            };
+            if FATAL.contains(&signal) {
+                let at = RunAddr(self.stepper.registers(pid)?.rip);
+                trouble(format!("signal {signal} at {}", self.place(at)));
+            }
+        }
+    }
+
+    /// Lets the program run one instruction; `None` at its end.
+    ///
+    /// # Errors
+    /// If it cannot be traced.
+    pub fn step(&mut self) -> Result<Option<RunAddr>, OracleError> {
+        let pid = self.stepper.pid();
+        self.stepper.step(pid, 0)?;
+        match self.stepper.wait(Some(pid))?.1 {
+            Stepped::Ended(_) => Ok(None),
+            _ => Ok(Some(RunAddr(self.stepper.registers(pid)?.rip))),
+        }
+    }
+
+    /// Whether an address is in a copy.
+    pub fn is_copy(&self, at: RunAddr) -> bool {
+        self.copy_at(at).is_some()
+    }
+
+    /// The copy that contains an address, with its module and the instruction at home that stands there.
+    fn copy_at(&self, at: RunAddr) -> Option<(&Relocated, LinkAddr)> {
+        self.modules.iter().find_map(|module| {
+            let link = at.to_link(module.loaded.bias);
+            Some((module, module.copies.origin_of(link)?))
+        })
+    }
+
+    /// A place in words.
+    fn place(&self, at: RunAddr) -> String {
+        if let Some((module, origin)) = self.copy_at(at) {
+            return format!("the copy of {}+{:#x}", module.loaded.path.display(), origin.0);
+        }
+        let contains = |module: &&Relocated| (module.loaded.start()..module.loaded.end()).contains(&at.0);
+        match self.modules.iter().find(contains) {
+            Some(module) => format!("{}+{:#x}", module.loaded.path.display(), at.to_link(module.loaded.bias).0),
+            None => format!("{:#x}", at.0),
+        }
+    }
+
+    /// How often each block ran that ran at all, if that was counted.
+    ///
+    /// # Errors
+    /// If the counters cannot be read.
+    pub fn counts(&self) -> Result<Vec<Count>, OracleError> {
+        let mut counts = Vec::new();
+        for module in &self.modules {
+            let Some(Counters { memory, blocks }) = &module.counters else { continue };
+            let path = PathBuf::from(format!("/proc/self/fd/{}", memory.descriptor()));
+            let mut bytes = vec![0; (blocks.len() + 1) * COUNTER_BYTES as usize];
+            let read = std::fs::File::open(&path).and_then(|mut file| file.read_exact(&mut bytes));
+            read.map_err(|source| OracleError::Read { path, source })?;
+            let (words, _) = bytes.as_chunks::<{ COUNTER_BYTES as usize }>();
+            let words = words.iter().skip(1).map(|word| u64::from_le_bytes(*word));
+            let ran = blocks.iter().zip(words).filter(|(_, count)| *count > 0);
+            let path = &module.loaded.path;
+            counts.extend(ran.map(|(&block, count)| Count { module: path.clone(), block, count }));
+        }
+        Ok(counts)
+    }
+}
+
+/// Whether a module's procedures are copied. The loader's are not: it is active when they are put in.
+fn is_copied(path: &Path, options: &Options) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_asked = options.module.as_ref().is_none_or(|text| path.to_string_lossy().contains(text));
+    is_asked && path != Path::new(VDSO) && !name.starts_with("ld-linux")
+}
