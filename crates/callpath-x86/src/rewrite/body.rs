@@ -9,7 +9,7 @@ use crate::code_map::CodeMap;
 use crate::graph::{ModuleFlow, ProcedureGraph, Terminator};
 use crate::idioms::signal_return;
 use crate::instruction::motion::{Motion, motion};
-use crate::instruction::{Control, Instruction, Operation};
+use crate::instruction::{Control, Instruction};
 
 /// An instruction of the body.
 #[derive(Clone, Copy, Debug)]
@@ -120,13 +120,6 @@ impl<'g, 'a> Body<'g, 'a> {
 
     pub(super) fn entry(&self) -> LinkAddr {
         self.graph.entry
-    }
-
-    /// The entry, or, where that is an `endbr64`, the instruction behind it.
-    pub(super) fn first_behind_endbr64(&self) -> u64 {
-        let entry = self.entry().0;
-        let first = self.step_at(entry).filter(|first| first.instruction.operation() == Operation::EndBranch);
-        first.map_or(entry, Step::end)
     }
 
     /// The last instruction that begins before an address.

@@ -113,7 +113,7 @@ impl Copy {
         let Source { body, plan, .. } = source;
         for place in plan.places() {
             let to = match place {
-                Place::Entry => body.first_behind_endbr64(),
+                Place::Entry => body.entry().0,
                 Place::Edge(from, to) if self.edge_is_through_home(body, from, to)? => to.0,
                 _ => continue,
             };

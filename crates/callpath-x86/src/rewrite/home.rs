@@ -32,6 +32,8 @@ pub(super) struct Layout {
     kept: BTreeMap<u64, u64>,
     /// Springboards by address, with their lengths.
     springboards: BTreeMap<u64, u64>,
+    /// Springboards behind an `endbr64` lead to the copy of that.
+    behind_endbr64: BTreeMap<u64, u64>,
     /// Springboards of two bytes: where the five bytes lie that they lead to.
     detours: BTreeMap<u64, u64>,
     /// Instructions that cannot run at home: something is inserted before them.
@@ -114,6 +116,13 @@ impl Layout {
         if step.instruction.operation() == Operation::EndBranch {
             // What an indirect call or jump has to arrive at.
             self.kept.insert(at, step.end());
+            self.behind_endbr64.insert(step.end(), at);
+            if self.must_leave.contains(&at) {
+                self.must_leave.insert(step.end());
+                if wanted.contains(&step.end()) {
+                    return Err(Refusal { at: LinkAddr(at), reason: Reason::SharedEdge });
+                }
+            }
             wanted.insert(step.end());
             return Ok(());
         }
@@ -195,7 +204,8 @@ impl Layout {
                     if origin != at {
                         detours.push((LinkAddr(at), LinkAddr(origin)));
                     }
-                    let to = copy.of(origin).ok_or(Refusal { at: LinkAddr(origin), reason: Reason::NoCode })?;
+                    let leads_to = self.behind_endbr64.get(&origin).copied().unwrap_or(origin);
+                    let to = copy.of(leads_to).ok_or(Refusal { at: LinkAddr(leads_to), reason: Reason::NoCode })?;
                     let jump = encoding::jump(at, to);
                     jump.ok_or(Refusal { at: LinkAddr(at), reason: Reason::TooFar })?.to_vec()
                 }
@@ -231,7 +241,7 @@ impl Layout {
 /// The instructions before which something is inserted, on any way that leads there.
 fn must_leave(body: &Body<'_, '_>, plan: &Plan) -> BTreeSet<u64> {
     let place = |place| match place {
-        Place::Entry => body.first_behind_endbr64(),
+        Place::Entry => body.entry().0,
         Place::Before(at) => at.0,
         Place::Edge(_, to) => to.0,
     };

@@ -1,0 +1,138 @@
+//! Programs whose procedures all run as copies behave as they do bare, while the code that they came from traps; also
+//! when all registers and flags that are not live are overwritten before each block; and blocks count how often they
+//! run.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use callpath_oracle::relocation::{Options, Relocation};
+use callpath_target::{Edits, StepOptions, Stepped, Stepper, Write};
+
+fn compile(compiler: &str, source: &str, options: &[&str], into: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
+    let program = into.join(format!("{}{}", source.file_stem().unwrap().display(), options.concat()));
+    let status = Command::new(compiler).args(options).arg(&source).arg("-o").arg(&program).status().unwrap();
+    assert!(status.success());
+    program
+}
+
+fn command(arguments: &[&str], output: &Path) -> Command {
+    let mut command = Command::new(arguments[0]);
+    command.args(&arguments[1..]).env_clear().env("LC_ALL", "C").env("PATH", "/usr/bin:/bin");
+    command.stdin(Stdio::null()).stdout(File::create(output).unwrap());
+    command
+}
+
+/// Runs it bare and as copies: the output and the exit status must be the same.
+fn check(arguments: &[&str], options: &Options) -> Relocation {
+    let directory = tempfile::tempdir().unwrap();
+    let output = |name: &str| directory.path().join(name);
+    let bare = command(arguments, &output("bare")).status().unwrap();
+    let mut relocation = Relocation::start(command(arguments, &output("copies")), options).unwrap();
+    let mut troubles = Vec::new();
+    let status = relocation.run_to_end(|trouble| troubles.push(trouble)).unwrap();
+    assert_eq!(troubles, Vec::<String>::new(), "{arguments:?} {options:?}");
+    assert_eq!(Some(status), bare.code(), "{arguments:?} {options:?}");
+    let read = |name: &str| String::from_utf8_lossy(&std::fs::read(output(name)).unwrap()).into_owned();
+    assert_eq!(read("copies"), read("bare"), "{arguments:?} {options:?}");
+    relocation
+}
+
+/// With what is left of the original code as traps, and with dead registers overwritten.
+fn check_both(arguments: &[&str]) {
+    let plain = check(arguments, &Options::default());
+    // The C library is among them.
+    let made: usize = plain.modules.iter().map(|module| module.copies.made.len()).sum();
+    let refused = plain.modules.iter().flat_map(|module| &module.copies.refused).filter(|refused| refused.len_bytes >= 5);
+    let refused = refused.count();
+    assert!(made > 1000 && refused * 100 < made * 3, "{arguments:?}: {made} copies, {refused} refused");
+    check(arguments, &Options { overwrite: true, ..Options::default() });
+}
+
+#[test]
+fn frames_are_left_as_ever() {
+    let directory = tempfile::tempdir().unwrap();
+    for options in [&["-O2", "-pthread"][..], &["-O0", "-pthread"], &["-O2", "-pthread", "-static-libgcc", "-no-pie"]] {
+        let program = compile("g++", "relocation/leaves.cpp", options, directory.path());
+        check_both(&[program.to_str().unwrap()]);
+    }
+}
+
+#[test]
+fn programs_of_the_system_do_their_work() {
+    let programs: [&[&str]; 5] = [
+        &["/bin/ls", "-la", "/usr"],
+        &["/usr/bin/sort", "-r", "/etc/passwd"],
+        &["/bin/gzip", "-9", "-c", "/etc/services"],
+        &["/bin/bash", "-c", "for i in 1 2 3; do x=$x$i; done; echo $x `echo sub`; (exit 3); echo $?"],
+        &["/usr/bin/perl", "-e", "print join(',', map { $_ * 3 } grep { $_ % 7 } 1 .. 99), eval { die 5 }, $@"],
+    ];
+    for arguments in programs.iter().filter(|arguments| Path::new(arguments[0]).exists()) {
+        check_both(arguments);
+    }
+}
+
+/// The truth comes from a bare run, one instruction at a time.
+#[test]
+fn blocks_count_what_single_steps_count() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("gcc", "relocation/steps.c", &["-O2"], directory.path());
+    let arguments = [program.to_str().unwrap()];
+    let options = Options { count: true, module: Some(arguments[0].to_owned()), ..Options::default() };
+    let relocation = check(&arguments, &options);
+    let counts = relocation.counts().unwrap();
+    let bias = relocation.modules[0].loaded.bias;
+
+    let mut stepper = Stepper::start(command(&arguments, &directory.path().join("steps")), StepOptions::default()).unwrap();
+    let pid = stepper.pid();
+    // Neither counts what its libraries' constructors do.
+    let mut at = stepper.run_to_entry().unwrap().0;
+    let mut steps: HashMap<u64, u64> = HashMap::new();
+    loop {
+        *steps.entry(at).or_default() += 1;
+        stepper.step(pid, 0).unwrap();
+        if let Stepped::Ended(_) = stepper.wait(Some(pid)).unwrap().1 {
+            break;
+        }
+        at = stepper.registers(pid).unwrap().rip;
+    }
+    assert!(counts.len() > 30, "{counts:?}");
+    for count in &counts {
+        let address = count.block.0 + bias;
+        assert_eq!(steps.get(&address), Some(&count.count), "the block at {:#x}", count.block.0);
+    }
+    // No block was left out that ran.
+    let blocks: Vec<u64> = counts.iter().map(|count| count.block.0 + bias).collect();
+    let made = &relocation.modules[0].copies.made;
+    let entries = made.iter().map(|made| made.copy.entry.0 + bias).filter(|entry| steps.contains_key(entry));
+    for entry in entries {
+        assert!(blocks.contains(&entry), "the procedure at {entry:#x} ran and was not counted");
+    }
+}
+
+#[test]
+fn what_was_changed_is_put_back_unless_it_was_changed_again() {
+    let mut stepper = Stepper::start(command(&["/bin/true"], Path::new("/dev/null")), StepOptions::default()).unwrap();
+    let pid = stepper.pid();
+    let entry = stepper.run_to_entry().unwrap();
+    let bytes = |stepper: &Stepper| {
+        let mut bytes = [0; 4];
+        assert_eq!(stepper.read(entry.0, &mut bytes), 4);
+        bytes
+    };
+    let before = bytes(&stepper);
+    let write = Write { at: entry, old: Some(before.to_vec()), new: vec![0x90; 4] };
+    let edits = Edits { memory: Vec::new(), writes: vec![write] };
+    stepper.apply(pid, &edits).unwrap();
+    assert_eq!(bytes(&stepper), [0x90; 4]);
+    // A second time other bytes are there.
+    assert!(stepper.apply(pid, &edits).is_err());
+    stepper.write(entry.0, &[0xcc]).unwrap();
+    assert!(stepper.undo(&edits).is_err());
+    assert_eq!(bytes(&stepper), [0xcc, 0x90, 0x90, 0x90]);
+    stepper.write(entry.0, &[0x90]).unwrap();
+    stepper.undo(&edits).unwrap();
+    assert_eq!(bytes(&stepper), before);
+}
