@@ -113,7 +113,7 @@ impl Relocation {
         let mut blocks = Vec::new();
         let begun = Instant::now();
         let mut copies = copy_all(module, link(place), |graph| {
-            let mut plan = Plan::default();
+            let mut plan = Plan::new(options.count.then(|| Cell::Shared(link(place + room))));
             for block in &graph.blocks {
                 let at = Place::Before(block.code.start);
                 if options.overwrite {
@@ -125,7 +125,6 @@ impl Relocation {
                     blocks.push(block.code.start);
                 }
             }
-            plan.spill = options.count.then(|| Cell::Shared(link(place + room)));
             plan
         });
         self.planning += begun.elapsed();

@@ -7,6 +7,7 @@ use fastrand::Rng;
 
 use crate::fuzz_code;
 use crate::graph::fuzz_graph;
+use crate::rewrite::fuzz_rewrite;
 use crate::work;
 
 /// Prologues, epilogues, calls, branches, table jumps, realigned frames: code that the analysis has rules for.
@@ -62,6 +63,9 @@ fn code_of_any_bytes() {
         if round % 50 == 0 {
             code.iter_mut().for_each(|byte| *byte = random.u8(..));
         }
+        if round % 4 == 0 {
+            fuzz_rewrite(&code);
+        }
         let (recipes, graph) = (work_of(fuzz_code, &code), work_of(fuzz_graph, &code));
         let most = STEPS_PER_BYTE * code.len() as u64;
         assert!(recipes <= most && graph <= most, "round {round}: {recipes} and {graph} steps, {} bytes", code.len());
@@ -83,6 +87,7 @@ fn short_codes_and_long_repetitions() {
     for len in 0..24 {
         fuzz_code(&[0x55; 24][..len]);
         fuzz_graph(&[0x55; 24][..len]);
+        fuzz_rewrite(&[0x55; 24][..len]);
     }
     for piece in PIECES {
         let (once, twice) = (piece.repeat(50_000 / piece.len()), piece.repeat(100_000 / piece.len()));

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use callpath_format::address::LinkAddr;
 
 use crate::input::CodeInput;
+pub(crate) use module_flow::with_any_bytes;
 pub use module_flow::{ModuleFlow, fuzz_graph, merged};
 
 /// A module's code, and known bounds of its procedures. All slices may be in any order, overlap, and be wrong.

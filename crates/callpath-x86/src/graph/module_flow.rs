@@ -161,9 +161,8 @@ pub fn merged(graphs: Vec<ProcedureGraph>) -> Vec<ProcedureGraph> {
     graphs.into_iter().filter(|graph| taken.binary_search(&graph.entry).is_err()).collect()
 }
 
-/// For fuzzing: on any bytes graphs are built, and all edges lead to blocks.
-#[doc(hidden)]
-pub fn fuzz_graph(bytes: &[u8]) {
+/// For fuzzing: any bytes as code, the first eight of them as hints.
+pub(crate) fn with_any_bytes<T>(bytes: &[u8], then: impl FnOnce(&ModuleFlow<'_>, &[ProcedureGraph]) -> T) -> T {
     let base = LinkAddr(0x1000);
     let (hints, code) = bytes.split_at(bytes.len().min(8));
     let word = hints.first_chunk().map_or(0, |hint| u64::from_le_bytes(*hint));
@@ -188,14 +187,22 @@ pub fn fuzz_graph(bytes: &[u8]) {
         no_return_slots: &slots,
     };
     let flow = ModuleFlow::new(&GraphInput { code, fragments: &fragments, landing_pads: &landing_pads });
-    let graphs = merged((0..flow.len()).map(|procedure| flow.graph(procedure)).collect());
-    for graph in graphs {
-        let len = graph.blocks.len() as u32;
-        assert!(graph.blocks.is_sorted_by(|a, b| a.code.start < b.code.start));
-        assert!(graph.blocks.iter().all(|block| block.code.start < block.code.end));
-        assert!((0..len).all(|block| graph.successors(block).iter().all(|&to| to < len)));
-        let forest = crate::loops::forest(&graph);
-        assert_eq!(forest.innermost.len(), graph.blocks.len());
-        assert!((0u32..).zip(&forest.loops).all(|(number, l)| l.parent.is_none_or(|parent| parent < number)));
-    }
+    let graphs: Vec<ProcedureGraph> = merged((0..flow.len()).map(|procedure| flow.graph(procedure)).collect());
+    then(&flow, &graphs)
+}
+
+/// For fuzzing: on any bytes graphs are built, and all edges lead to blocks.
+#[doc(hidden)]
+pub fn fuzz_graph(bytes: &[u8]) {
+    with_any_bytes(bytes, |_, graphs| {
+        for graph in graphs {
+            let len = graph.blocks.len() as u32;
+            assert!(graph.blocks.is_sorted_by(|a, b| a.code.start < b.code.start));
+            assert!(graph.blocks.iter().all(|block| block.code.start < block.code.end));
+            assert!((0..len).all(|block| graph.successors(block).iter().all(|&to| to < len)));
+            let forest = crate::loops::forest(graph);
+            assert_eq!(forest.innermost.len(), graph.blocks.len());
+            assert!((0u32..).zip(&forest.loops).all(|(number, l)| l.parent.is_none_or(|parent| parent < number)));
+        }
+    });
 }

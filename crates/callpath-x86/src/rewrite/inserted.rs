@@ -67,7 +67,7 @@ impl Scratch {
         if let Some(register) = free {
             return Some(Scratch { register, waits: None });
         }
-        let (register, cell) = (SCRATCH[0], plan.spill?);
+        let (register, cell) = (SCRATCH[0], plan.spill()?);
         put(out, encode::store(register, word(cell)), cell);
         Some(Scratch { register, waits: Some(cell) })
     }

@@ -20,6 +20,7 @@ mod assembler;
 mod body;
 mod copy;
 mod entrances;
+mod fuzzing;
 mod home;
 mod inserted;
 mod plan;
@@ -30,6 +31,7 @@ use std::ops::Range;
 use callpath_format::address::LinkAddr;
 use rustc_hash::FxHashMap;
 
+pub use fuzzing::fuzz_rewrite;
 pub use plan::{Cell, Operation, Place, Plan};
 pub use refusal::{Reason, Refusal};
 

@@ -40,11 +40,20 @@ pub enum Operation {
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     insertions: BTreeMap<Place, Vec<Operation>>,
-    /// Of the thread, for the value of a register that has to be used while it is live.
-    pub spill: Option<Cell>,
+    spill: Option<Cell>,
 }
 
 impl Plan {
+    /// Nothing yet. `spill`: a cell of the thread for the value of a register that has to be used while it is live.
+    pub fn new(spill: Option<Cell>) -> Plan {
+        Plan { insertions: BTreeMap::new(), spill }
+    }
+
+    /// Where the value of a register waits.
+    pub(super) fn spill(&self) -> Option<Cell> {
+        self.spill
+    }
+
     /// Inserts an operation behind what is inserted at that place already.
     pub fn insert(&mut self, place: Place, operation: Operation) {
         self.insertions.entry(place).or_default().push(operation);

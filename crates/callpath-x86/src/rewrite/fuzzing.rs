@@ -1,0 +1,75 @@
+//! What holds of a copy, whatever the bytes that were taken for code.
+
+use callpath_format::address::LinkAddr;
+
+use super::{Cell, Operation, Place, Plan, Rewriter, Rewritten};
+use crate::encoding::{JUMP_BYTES, SHORT_JUMP_BYTES};
+use crate::graph::{ProcedureGraph, with_any_bytes};
+use crate::instruction::{Control, Listing};
+use crate::liveness::{Convention, Liveness};
+
+/// For fuzzing: copies of any bytes, bare and with code inserted, keep what [`Rewritten`] promises.
+#[doc(hidden)]
+pub fn fuzz_rewrite(bytes: &[u8]) {
+    with_any_bytes(bytes, |flow, graphs| {
+        let liveness = Liveness::new(flow, graphs, Convention::SystemV);
+        let rewriter = Rewriter::new(flow, graphs, &liveness);
+        let at = LinkAddr(0x10_0000);
+        for (number, graph) in graphs.iter().enumerate() {
+            for plan in [Plan::default(), blocks_counted(graph), edges_counted(graph)] {
+                if let Ok(copy) = rewriter.copy(number, at, &plan) {
+                    check(graph, &copy);
+                }
+            }
+        }
+    });
+}
+
+fn blocks_counted(graph: &ProcedureGraph) -> Plan {
+    let mut plan = Plan::new(Some(Cell::OfThread(-16)));
+    plan.insert(Place::Entry, Operation::Set(Cell::OfThread(-8), 1));
+    for block in &graph.blocks {
+        plan.insert(Place::Before(block.code.start), Operation::Add(Cell::Shared(LinkAddr(0x20_0000)), 1));
+        plan.insert(Place::Before(block.code.start), Operation::OverwriteDead);
+    }
+    plan
+}
+
+fn edges_counted(graph: &ProcedureGraph) -> Plan {
+    let mut plan = Plan::new(Some(Cell::OfThread(-16)));
+    for (number, block) in (0u32..).zip(&graph.blocks) {
+        for (to, _) in graph.edges_of(number) {
+            if let Some(to) = graph.blocks.get(to as usize) {
+                plan.insert(Place::Edge(block.code.start, to.code.start), Operation::Add(Cell::OfThread(-24), 1));
+            }
+        }
+    }
+    plan
+}
+
+fn check(graph: &ProcedureGraph, copy: &Rewritten) {
+    let len = copy.code.len() as u64;
+    assert!(copy.origins.is_sorted_by_key(|origin| origin.0));
+    assert!(copy.origins.iter().all(|&(offset, _)| u64::from(offset) <= len));
+    // What is written and what is left over is apart.
+    let patched = copy.patches.iter().map(|patch| (patch.at.0, patch.at.0 + patch.new.len() as u64));
+    let unused = copy.unused.iter().map(|unused| (unused.start.0, unused.end.0));
+    let mut ranges: Vec<(u64, u64)> = patched.chain(unused).collect();
+    ranges.sort_unstable();
+    assert!(ranges.iter().all(|(start, end)| start < end), "{ranges:x?}");
+    assert!(ranges.is_sorted_by(|a, b| a.1 <= b.0), "{ranges:x?}");
+    let in_blocks = |at: &u64| graph.blocks.iter().any(|block| block.code.contains(&LinkAddr(*at)));
+    assert!(copy.unused.iter().all(|unused| in_blocks(&unused.start.0) && in_blocks(&(unused.end.0 - 1))));
+    // Each springboard is one jump: into the copy, or to another springboard.
+    for patch in &copy.patches {
+        assert_eq!(patch.old.len(), patch.new.len());
+        let jump = Listing::new(&patch.new, patch.at.0).next().expect("an instruction").1;
+        assert_eq!(jump.control(), Control::Jump);
+        let target = jump.target(patch.at.0 + patch.new.len() as u64);
+        match patch.new.len() as u8 {
+            JUMP_BYTES => assert!((copy.at.0..copy.at.0 + len).contains(&target), "{target:#x}"),
+            SHORT_JUMP_BYTES => assert!(copy.patches.iter().any(|other| other.at.0 == target), "{target:#x}"),
+            len => panic!("a springboard of {len} bytes"),
+        }
+    }
+}
