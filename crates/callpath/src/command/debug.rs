@@ -22,6 +22,8 @@ use crate::outcome::Outcome;
 use crate::output::Stdout;
 use crate::{output, preload, surroundings};
 
+mod rewrite;
+
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Unwind each snapshot of a CPSNAP01 stream on standard input, one line of return addresses each
@@ -45,6 +47,8 @@ pub(crate) enum Command {
         #[command(flatten)]
         json: Json,
     },
+    /// Show how procedures run as copies with code inserted, original and copy side by side
+    Rewrite(rewrite::Arguments),
     /// Write the preload object to a file
     PreloadObject {
         /// The file to write
@@ -90,6 +94,7 @@ pub(crate) fn run(command: Command) -> Outcome {
         Command::Unwind { no_cfi, json } => unwind(&options(no_cfi), json.json),
         Command::Recipes { file, disagree: true, json, .. } => disagreements(&file, json.json),
         Command::Recipes { file, no_cfi, json, .. } => recipes(&file, &options(no_cfi), json.json),
+        Command::Rewrite(arguments) => rewrite::run(&arguments),
         Command::PreloadObject { file } => {
             std::fs::write(&file, preload::OBJECT)
                 .map_err(|e| anyhow::anyhow!("failed to write {}: {e}", file.display()))?;

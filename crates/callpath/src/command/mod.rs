@@ -14,6 +14,7 @@ mod list;
 mod merge;
 mod number;
 mod perf_options;
+mod procedure_name;
 mod profile;
 mod record;
 mod recursion;

@@ -8,7 +8,7 @@ use callpath_analyze::names::ModuleNames;
 use callpath_analyze::structure::{
     ModuleStructure, ProcedureStructure, SourceLocation, StaticKind, StaticScope, cached_structure,
 };
-use callpath_db::{AskedName, Way, nearest};
+use callpath_db::{AskedName, Way};
 use callpath_format::address::LinkAddr;
 use callpath_tables::module::Module;
 use callpath_tables::table_cache::TableCache;
@@ -16,6 +16,7 @@ use callpath_view::text::printable;
 use serde_json::{Value, json};
 
 use super::code::expect_code;
+use super::procedure_name::{self, Wanted};
 use crate::outcome::Outcome;
 use crate::screen::ScreenOptions;
 use crate::{output, surroundings};
@@ -54,7 +55,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     };
     let asked = arguments.procedure.as_deref().map(AskedName::new);
     let named = arguments.procedure.as_deref().zip(asked.as_ref());
-    let wanted = named.map(|(text, asked)| wanted(&names, text, asked)).transpose()?;
+    let wanted = named.map(|(text, asked)| procedure_name::find(&names, text, asked)).transpose()?;
     let cache = TableCache::open(if arguments.no_cache { None } else { surroundings::cache_directory() });
     let progress = Mutex::new(surroundings::Progress::new("procedures"));
     let step = |done, of| progress.lock().unwrap_or_else(PoisonError::into_inner).step(done, of);
@@ -75,16 +76,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         if matches!(wanted, Some(Wanted::At(_))) {
             return Err(anyhow::anyhow!("no code of {file} is at {text}").into());
         }
-        let all: Vec<String> = names.starts().map(|start| names.procedure(start).name).collect();
-        let near = nearest(asked.text(), all.iter().map(String::as_str));
-        let near: Vec<_> = near.iter().map(|name| printable(name)).collect();
-        let near = if near.is_empty() { String::new() } else { format!("; similar names: {}", near.join(", ")) };
-        let text = printable(text);
-        return Err(anyhow::anyhow!(
-            "no procedure of {file} is called {text}{near}; see all with: {} structure {file}",
-            surroundings::typed_command()
-        )
-        .into());
+        return Err(procedure_name::unknown(&names, &arguments.file, (text, &asked)).into());
     }
     if arguments.json {
         let mut out = output::stdout();
@@ -101,33 +93,6 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         out.end()?;
     }
     Ok(0)
-}
-
-/// What was asked for.
-enum Wanted {
-    /// The procedures at these addresses.
-    At(Vec<LinkAddr>),
-    /// No symbol has the name, but DWARF may: its own name for a Fortran procedure is not the linker's, and what is
-    /// inlined everywhere has no symbol.
-    CalledInDwarf,
-}
-
-fn wanted(names: &ModuleNames, text: &str, asked: &AskedName) -> anyhow::Result<Wanted> {
-    let named = |asked: &AskedName, way| -> Vec<LinkAddr> {
-        names.starts().filter(|&start| asked.is(&names.procedure(start).name, way)).collect()
-    };
-    let first = |asked: &AskedName, ways: &[Way]| ways.iter().map(|&way| named(asked, way)).find(|at| !at.is_empty());
-    let (exact, others) = Way::ALL.split_at(2);
-    if let Some(found) = first(asked, exact) {
-        return Ok(Wanted::At(found));
-    }
-    if let Some(digits) = text.strip_prefix("0x").or_else(|| names.digits_of_nameless(text)) {
-        let address = address(digits).map_err(|why| anyhow::anyhow!("--procedure {text}: not an address: {why}"))?;
-        return Ok(Wanted::At(vec![address]));
-    }
-    let linkers = asked.as_linkers_call_it();
-    let found = first(asked, others).or_else(|| first(linkers.as_ref()?, &Way::ALL));
-    Ok(found.map_or(Wanted::CalledInDwarf, Wanted::At))
 }
 
 /// Leaves the procedures that are asked for, by the names that they have with DWARF: where `by_dwarf`, those only and those
@@ -153,13 +118,6 @@ fn keep_asked(found: &mut ModuleStructure, asked: &AskedName, names: &ModuleName
     }
 }
 
-fn address(digits: &str) -> Result<LinkAddr, &'static str> {
-    if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return Err("hexadecimal digits are expected after 0x");
-    }
-    // Nothing else is wrong with digits.
-    u64::from_str_radix(digits, 16).map(LinkAddr).map_err(|_| "addresses have 64 bits at most")
-}
 
 fn text(out: &mut impl Write, found: &ModuleStructure, names: &ModuleNames, lines: bool) -> std::io::Result<()> {
     for procedure in &found.procedures {
