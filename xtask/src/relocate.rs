@@ -126,10 +126,7 @@ fn print_steps(relocation: &mut Relocation, steps: u64) -> anyhow::Result<()> {
         run += 1;
         copied += u64::from(relocation.is_copy(at));
     }
-    eprintln!(
-        "relocate: {copied} of {run} instructions in copies ({:.2}%)",
-        100.0 * copied as f64 / run.max(1) as f64
-    );
+    eprintln!("relocate: {copied} of {run} instructions in copies ({:.2}%)", 100.0 * copied as f64 / run.max(1) as f64);
     Ok(())
 }
 

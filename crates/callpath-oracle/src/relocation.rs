@@ -67,6 +67,8 @@ pub struct Relocation {
     pub modules: Vec<Relocated>,
     /// The time that planning took.
     pub planning: Duration,
+    /// The number of procedures that could be copied, of all modules so far.
+    seen: usize,
 }
 
 impl Relocation {
@@ -79,11 +81,10 @@ impl Relocation {
         stepper.run_to_entry()?;
         let mut images = Images::default();
         let loaded = images.modules(&Maps::read(stepper.pid())?, Path::new(VDSO)).modules;
-        let mut relocation = Relocation { stepper, modules: Vec::new(), planning: Duration::ZERO };
-        let mut seen = 0;
+        let mut relocation = Relocation { stepper, modules: Vec::new(), planning: Duration::ZERO, seen: 0 };
         for module in loaded.into_iter().filter(|module| is_copied(&module.path, options)) {
             if let Some(image) = images.get(&module.path) {
-                relocation.put_in(module, &Analysed::new(image), options, &mut seen)?;
+                relocation.put_in(module, &Analysed::new(image), options)?;
             }
         }
         Ok(relocation)
@@ -94,20 +95,16 @@ impl Relocation {
         self.stepper.pid()
     }
 
-    fn put_in(
-        &mut self,
-        loaded: Module,
-        module: &Analysed,
-        options: &Options,
-        seen: &mut usize,
-    ) -> Result<(), OracleError> {
+    fn put_in(&mut self, loaded: Module, module: &Analysed, options: &Options) -> Result<(), OracleError> {
         let pid = self.stepper.pid();
-        let code: u64 = loaded.mappings.iter().filter(|m| m.executable).map(|mapping| mapping.end - mapping.start).sum();
+        let code: u64 =
+            loaded.mappings.iter().filter(|m| m.executable).map(|mapping| mapping.end - mapping.start).sum();
         // Short jumps grow, copies are aligned, and there is what is inserted. A block has a byte at least.
         let room = code * if options.overwrite { 40 } else { 8 } + (1 << 20);
         let counters_len = if options.count { (code + 1) * COUNTER_BYTES } else { 0 };
         let no_room = || OracleError::NoRoom { path: loaded.path.clone() };
-        let place = Maps::read(pid)?.free_near(loaded.start()..loaded.end(), room + counters_len).ok_or_else(no_room)?;
+        let place =
+            Maps::read(pid)?.free_near(loaded.start()..loaded.end(), room + counters_len).ok_or_else(no_room)?;
         let link = |address: u64| RunAddr(address).to_link(loaded.bias);
         let run = |address: LinkAddr| RunAddr(address.0.wrapping_add(loaded.bias));
         let mut blocks = Vec::new();
@@ -134,8 +131,8 @@ impl Relocation {
         }
         let is_asked = |number: usize| options.procedures.as_ref().is_none_or(|range| range.contains(&number));
         copies.made.retain(|_| {
-            *seen += 1;
-            is_asked(*seen - 1)
+            self.seen += 1;
+            is_asked(self.seen - 1)
         });
         let counters = match options.count {
             true => Some(SharedMemory::create(c"callpath-counters", counters_len as usize)?),

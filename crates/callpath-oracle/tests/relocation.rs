@@ -45,7 +45,8 @@ fn check_both(arguments: &[&str]) {
     let plain = check(arguments, &Options::default());
     // The C library is among them.
     let made: usize = plain.modules.iter().map(|module| module.copies.made.len()).sum();
-    let refused = plain.modules.iter().flat_map(|module| &module.copies.refused).filter(|refused| refused.len_bytes >= 5);
+    let refused =
+        plain.modules.iter().flat_map(|module| &module.copies.refused).filter(|refused| refused.len_bytes >= 5);
     let refused = refused.count();
     assert!(made > 1000 && refused * 100 < made * 3, "{arguments:?}: {made} copies, {refused} refused");
     check(arguments, &Options { overwrite: true, ..Options::default() });
@@ -85,7 +86,8 @@ fn blocks_count_what_single_steps_count() {
     let counts = relocation.counts().unwrap();
     let bias = relocation.modules[0].loaded.bias;
 
-    let mut stepper = Stepper::start(command(&arguments, &directory.path().join("steps")), StepOptions::default()).unwrap();
+    let mut stepper =
+        Stepper::start(command(&arguments, &directory.path().join("steps")), StepOptions::default()).unwrap();
     let pid = stepper.pid();
     // Neither counts what its libraries' constructors do.
     let mut at = stepper.run_to_entry().unwrap().0;

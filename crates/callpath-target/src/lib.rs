@@ -15,8 +15,8 @@ mod perf_map;
 mod pid;
 mod process;
 mod refused;
-mod remote_call;
 pub mod rehearsal;
+mod remote_call;
 mod step;
 mod tasks;
 

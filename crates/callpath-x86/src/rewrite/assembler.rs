@@ -90,7 +90,8 @@ impl Assembler {
                 Target::Fixed(address) => address,
                 Target::Label(label) => {
                     let offset = self.labels.get(label).copied().flatten();
-                    self.base.wrapping_add(offset.ok_or(Refusal { at: LinkAddr(self.base), reason: Reason::NoCode })?.into())
+                    self.base
+                        .wrapping_add(offset.ok_or(Refusal { at: LinkAddr(self.base), reason: Reason::NoCode })?.into())
                 }
                 Target::Copied(address) => match place(address) {
                     Some(offset) => self.base.wrapping_add(offset.into()),

@@ -79,9 +79,8 @@ impl<'g, 'a> Body<'g, 'a> {
             }
             blocks.push(first..steps.len());
             let start = code_map.position(block.code.start.0);
-            let bytes = start.and_then(|at| {
-                code_map.bytes(at).get(..block.code.end.0.saturating_sub(block.code.start.0) as usize)
-            });
+            let bytes = start
+                .and_then(|at| code_map.bytes(at).get(..block.code.end.0.saturating_sub(block.code.start.0) as usize));
             if signal_return::find(bytes.unwrap_or(&[])).next().is_some() {
                 return Err(Refusal { at: block.code.start, reason: Reason::SignalReturn });
             }

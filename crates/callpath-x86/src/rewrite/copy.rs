@@ -24,7 +24,7 @@ pub(super) struct Copy {
     /// Offset of the copy of each instruction with what is inserted before it, by its address.
     places: FxHashMap<u64, u32>,
     /// Offsets of what is inserted where control comes from home, by the address where it does.
-    from_home: BTreeMap<u64, u32>,
+    arrivals: BTreeMap<u64, u32>,
 }
 
 /// What a copy is written of.
@@ -53,8 +53,8 @@ struct Stub {
 impl Copy {
     pub(super) fn new(source: &Source<'_, '_, '_>, at: LinkAddr) -> Result<Copy, Refusal> {
         let Source { body, plan, .. } = source;
-        let (code, origins, places, from_home) = Default::default();
-        let mut copy = Copy { at, code, origins, places, from_home };
+        let (code, origins, places, arrivals) = Default::default();
+        let mut copy = Copy { at, code, origins, places, arrivals };
         let mut out = Assembler::new(at.0);
         let mut stubs: Vec<Stub> = Vec::new();
         for (number, steps) in body.blocks.iter().enumerate() {
@@ -102,14 +102,14 @@ impl Copy {
             source.insert(&mut out, Place::Edge(LinkAddr(from), LinkAddr(to)), LinkAddr(to))?;
             out.jump(Target::Copied(to));
         }
-        copy.from_home(source, &mut out)?;
+        copy.write_arrivals(source, &mut out)?;
         copy.code = out.finish(|address| copy.places.get(&address).copied())?;
         Ok(copy)
     }
 
     /// Writes what is inserted where control comes from home: at the entry, behind calls, at targets of tables and
     /// landing pads.
-    fn from_home(&mut self, source: &Source<'_, '_, '_>, out: &mut Assembler) -> Result<(), Refusal> {
+    fn write_arrivals(&mut self, source: &Source<'_, '_, '_>, out: &mut Assembler) -> Result<(), Refusal> {
         let Source { body, plan, .. } = source;
         for place in plan.places() {
             let to = match place {
@@ -117,7 +117,7 @@ impl Copy {
                 Place::Edge(from, to) if self.edge_is_through_home(body, from, to)? => to.0,
                 _ => continue,
             };
-            if self.from_home.insert(to, out.offset()).is_some() {
+            if self.arrivals.insert(to, out.offset()).is_some() {
                 // Which of them it was, home cannot tell.
                 return Err(Refusal { at: LinkAddr(to), reason: Reason::SharedEdge });
             }
@@ -148,7 +148,7 @@ impl Copy {
 
     /// Where the copy of an instruction lies, by its address, for control that comes from home.
     pub(super) fn of(&self, address: u64) -> Option<u64> {
-        let offset = self.from_home.get(&address).or_else(|| self.places.get(&address));
+        let offset = self.arrivals.get(&address).or_else(|| self.places.get(&address));
         offset.map(|&offset| self.at.0.wrapping_add(offset.into()))
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct Layout {
     behind_endbr64: BTreeMap<u64, u64>,
     /// Springboards of two bytes: where the five bytes lie that they lead to.
     detours: BTreeMap<u64, u64>,
+    /// Springboards of two bytes that have no five bytes to lead to yet.
+    short: Vec<u64>,
     /// Instructions that cannot run at home: something is inserted before them.
     must_leave: BTreeSet<u64>,
     at_home: u32,
@@ -72,12 +74,11 @@ impl Layout {
 
     /// Finds a place for the springboard of each address that is entered.
     fn place(&mut self, body: &Body<'_, '_>, mut wanted: BTreeSet<u64>) -> Result<(), Refusal> {
-        let mut short = Vec::new();
         loop {
             while let Some(at) = wanted.pop_first() {
-                self.place_one(body, at, &mut wanted, &mut short)?;
+                self.place_one(body, at, &mut wanted)?;
             }
-            for at in std::mem::take(&mut short) {
+            for at in std::mem::take(&mut self.short) {
                 match self.free_near(at + SHORT_JUMP_BYTES) {
                     Some(detour) => {
                         self.springboards.insert(detour, JUMP_BYTES);
@@ -95,13 +96,7 @@ impl Layout {
         }
     }
 
-    fn place_one(
-        &mut self,
-        body: &Body<'_, '_>,
-        at: u64,
-        wanted: &mut BTreeSet<u64>,
-        short: &mut Vec<u64>,
-    ) -> Result<(), Refusal> {
+    fn place_one(&mut self, body: &Body<'_, '_>, at: u64, wanted: &mut BTreeSet<u64>) -> Result<(), Refusal> {
         let Some(step) = body.step_at(at) else {
             // An address of data among the code, or behind a call that does not return: it stays as it is.
             let is_inside = body.is_inside_step(at);
@@ -131,7 +126,7 @@ impl Layout {
             self.springboards.insert(at, JUMP_BYTES);
         } else if room >= SHORT_JUMP_BYTES && (self.must_leave.contains(&at) || !body.is_straight_to_call(at)) {
             self.springboards.insert(at, SHORT_JUMP_BYTES);
-            short.push(at);
+            self.short.push(at);
         } else {
             self.run_at_home(body, at, wanted)?;
         }

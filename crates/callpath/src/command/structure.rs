@@ -118,7 +118,6 @@ fn keep_asked(found: &mut ModuleStructure, asked: &AskedName, names: &ModuleName
     }
 }
 
-
 fn text(out: &mut impl Write, found: &ModuleStructure, names: &ModuleNames, lines: bool) -> std::io::Result<()> {
     for procedure in &found.procedures {
         let at = |location: Option<SourceLocation>| location.map(|location| shown(procedure, location));
