@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
-use callpath_oracle::relocation::{Count, Options, Relocation};
+use callpath_oracle::relocation::{Count, Options, Relocation, Stands};
 use callpath_target::find_program;
 
 /// What `cargo xtask relocate --help` says.
@@ -120,13 +120,24 @@ fn print_copies(relocation: &Relocation, list: bool) {
 
 /// Runs so many instructions one by one, and prints where they were.
 fn print_steps(relocation: &mut Relocation, steps: u64) -> anyhow::Result<()> {
-    let (mut run, mut copied) = (0u64, 0u64);
+    let (mut run, mut copies, mut springboards) = (0u64, 0u64, 0u64);
     while run < steps {
         let Some(at) = relocation.step()? else { break };
         run += 1;
-        copied += u64::from(relocation.is_copy(at));
+        match relocation.stands(at) {
+            Stands::Copy(_) => copies += 1,
+            Stands::Springboard => springboards += 1,
+            Stands::Home => {}
+        }
     }
-    eprintln!("relocate: {copied} of {run} instructions in copies ({:.2}%)", 100.0 * copied as f64 / run.max(1) as f64);
+    let home = run - copies - springboards;
+    let percent = |part: u64| 100.0 * part as f64 / run.max(1) as f64;
+    eprintln!(
+        "relocate: of {run} instructions {:.2}% in copies, {:.2}% springboards, {:.2}% original code (calls, the loader, stubs)",
+        percent(copies),
+        percent(springboards),
+        percent(home)
+    );
     Ok(())
 }
 

@@ -36,6 +36,8 @@ pub struct Relocated {
     pub loaded: Module,
     /// The copies that were put in, and what was refused.
     pub copies: Copies,
+    /// Sorted.
+    springboards: Vec<LinkAddr>,
     /// What its blocks count in.
     counters: Option<Counters>,
 }
@@ -60,6 +62,17 @@ pub struct Count {
     pub count: u64,
 }
 
+/// What is at an address of a program that runs as copies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stands {
+    /// The copy of the instruction at this address.
+    Copy(RunAddr),
+    /// A jump that was written into the original code.
+    Springboard,
+    /// Original code.
+    Home,
+}
+
 /// A program that runs as copies.
 pub struct Relocation {
     stepper: Stepper,
@@ -77,7 +90,14 @@ impl Relocation {
     /// # Errors
     /// If it cannot be traced, or there is no room for the copies.
     pub fn start(command: Command, options: &Options) -> Result<Relocation, OracleError> {
-        let mut stepper = Stepper::start(command, StepOptions::default())?;
+        Relocation::of(Stepper::start(command, StepOptions::default())?, options)
+    }
+
+    /// As [`Relocation::start`], of a program that stands before its loader's first instruction.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of(mut stepper: Stepper, options: &Options) -> Result<Relocation, OracleError> {
         stepper.run_to_entry()?;
         let mut images = Images::default();
         let loaded = images.modules(&Maps::read(stepper.pid())?, Path::new(VDSO)).modules;
@@ -154,7 +174,10 @@ impl Relocation {
         }
         self.stepper.apply(pid, &edits)?;
         let counters = counters.map(|memory| Counters { memory, blocks });
-        self.modules.push(Relocated { loaded, copies, counters });
+        let patches = copies.made.iter().flat_map(|made| &made.copy.patches);
+        let mut springboards: Vec<LinkAddr> = patches.map(|patch| patch.at).collect();
+        springboards.sort_unstable();
+        self.modules.push(Relocated { loaded, copies, springboards, counters });
         Ok(())
     }
 
@@ -208,9 +231,41 @@ impl Relocation {
         }
     }
 
-    /// Whether an address is in a copy.
-    pub fn is_copy(&self, at: RunAddr) -> bool {
-        self.copy_at(at).is_some()
+    /// The registers of the program, which stands still.
+    ///
+    /// # Errors
+    /// If it cannot be traced.
+    pub fn registers(&self) -> Result<libc::user_regs_struct, OracleError> {
+        Ok(self.stepper.registers(self.stepper.pid())?)
+    }
+
+    /// Gives the program, which stands still, other registers.
+    ///
+    /// # Errors
+    /// If it cannot be traced.
+    pub fn set_registers(&self, registers: &libc::user_regs_struct) -> Result<(), OracleError> {
+        Ok(self.stepper.set_registers(self.stepper.pid(), registers)?)
+    }
+
+    /// What an address is.
+    pub fn stands(&self, at: RunAddr) -> Stands {
+        if let Some((module, origin)) = self.copy_at(at) {
+            return Stands::Copy(RunAddr(origin.0.wrapping_add(module.loaded.bias)));
+        }
+        let is_springboard = |module: &Relocated| {
+            let link = at.to_link(module.loaded.bias);
+            module.springboards.binary_search(&link).is_ok()
+        };
+        if self.modules.iter().any(is_springboard) { Stands::Springboard } else { Stands::Home }
+    }
+
+    /// The memory that the copies lie in.
+    pub fn memory(&self) -> impl Iterator<Item = NewMemory<'static>> + '_ {
+        self.modules.iter().map(|module| {
+            let run = |address: LinkAddr| address.0.wrapping_add(module.loaded.bias);
+            let start = run(module.copies.start);
+            NewMemory::Code { at: RunAddr(start), len_bytes: run(module.copies.end) - start }
+        })
     }
 
     /// The copy that contains an address, with its module and the instruction at home that stands there.

@@ -7,7 +7,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use callpath_oracle::relocation::{Options, Relocation};
+use callpath_format::address::{LinkAddr, RunAddr};
+use callpath_oracle::relocation::{Options, Relocation, Stands};
 use callpath_target::{Edits, StepOptions, Stepped, Stepper, Write};
 
 fn compile(compiler: &str, source: &str, options: &[&str], into: &Path) -> PathBuf {
@@ -111,6 +112,96 @@ fn blocks_count_what_single_steps_count() {
     let entries = made.iter().map(|made| made.copy.entry.0 + bias).filter(|entry| steps.contains_key(entry));
     for entry in entries {
         assert!(blocks.contains(&entry), "the procedure at {entry:#x} ran and was not counted");
+    }
+}
+
+/// The kernel's random bytes, of which the stack's guard is made, are the same in both.
+fn same_chance(stepper: &Stepper) {
+    const AT_RANDOM: u64 = 25;
+    let vector = std::fs::read(format!("/proc/{}/auxv", stepper.pid())).unwrap();
+    let (words, _) = vector.as_chunks::<8>();
+    let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    let at = words.chunks_exact(2).find(|pair| pair[0] == AT_RANDOM).unwrap()[1];
+    stepper.write(at, b"not chance at all").unwrap();
+}
+
+/// Runs a program bare and as copies, one instruction at a time: before each instruction all registers are the same. So
+/// whatever finds callers from registers and stack, finds in copies what it finds at home, at every instruction.
+fn check_in_step(arguments: &[&str], most: u64) -> u64 {
+    let start = || Stepper::start(command(arguments, Path::new("/dev/null")), StepOptions::default()).unwrap();
+    let (mut bare, copies) = (start(), start());
+    same_chance(&bare);
+    same_chance(&copies);
+    bare.run_to_entry().unwrap();
+    let mut copies = Relocation::of(copies, &Options::default()).unwrap();
+    let pid = bare.pid();
+    // What is mapped later is mapped at the same addresses.
+    bare.apply(pid, &Edits { memory: copies.memory().collect(), writes: Vec::new() }).unwrap();
+    let mut in_copies = 0;
+    for step in 0..most {
+        let expected = bare.registers(pid).unwrap();
+        let mut registers = copies.registers().unwrap();
+        // Jumps between home and copy are nobody's instructions.
+        let stands = loop {
+            let stands = copies.stands(RunAddr(registers.rip));
+            match stands {
+                Stands::Copy(origin) if origin.0 == expected.rip && !is_call(&bare, origin) => break stands,
+                Stands::Home if registers.rip == expected.rip => break stands,
+                _ => assert!(copies.step().unwrap().is_some(), "{arguments:?} ended at step {step}"),
+            }
+            registers = copies.registers().unwrap();
+            assert_eq!(registers.rsp, expected.rsp, "{arguments:?} at {:#x}, step {step}", expected.rip);
+        };
+        in_copies += u64::from(matches!(stands, Stands::Copy(_)));
+        let values = |r: &libc::user_regs_struct| {
+            [
+                r.rax, r.rcx, r.rdx, r.rbx, r.rsp, r.rbp, r.rsi, r.rdi, r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14,
+                r.r15, r.eflags,
+            ]
+        };
+        // A system call gives the number of the process: to both the same.
+        if registers.rax == u64::from(copies.pid().0) && expected.rax == u64::from(pid.0) {
+            registers.rax = expected.rax;
+            copies.set_registers(&registers).unwrap();
+        }
+        // A system call leaves the address behind it in rcx.
+        let at_home = |value: u64| match copies.stands(RunAddr(value)) {
+            Stands::Copy(origin) => origin.0,
+            _ => value,
+        };
+        let found = values(&registers).map(at_home);
+        assert_eq!(found, values(&expected), "{arguments:?} at {:#x}, step {step}", expected.rip);
+        bare.step(pid, 0).unwrap();
+        let ended = matches!(bare.wait(Some(pid)).unwrap().1, Stepped::Ended(_));
+        let also = copies.step().unwrap().is_none();
+        assert_eq!(ended, also, "{arguments:?} at step {step}");
+        if ended {
+            break;
+        }
+    }
+    in_copies
+}
+
+/// Calls are made at home.
+fn is_call(stepper: &Stepper, at: RunAddr) -> bool {
+    let mut bytes = [0; 16];
+    let len = stepper.read(at.0, &mut bytes);
+    let listed = callpath_x86::listing::listing(&bytes[..len], LinkAddr(at.0));
+    listed[0].text.starts_with("call")
+}
+
+#[test]
+fn every_instruction_finds_the_same_registers() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("gcc", "relocation/steps.c", &["-O2"], directory.path());
+    let programs: [(&[&str], u64); 3] = [
+        (&[program.to_str().unwrap()], 100_000),
+        (&["/usr/bin/sha256sum", "/etc/services"], 40_000),
+        (&["/usr/bin/tac", "/etc/services"], 40_000),
+    ];
+    for (arguments, most) in programs {
+        let in_copies = check_in_step(arguments, most);
+        assert!(in_copies > 10_000, "{arguments:?}: {in_copies}");
     }
 }
 

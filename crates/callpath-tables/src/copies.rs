@@ -21,6 +21,8 @@ pub struct Copies {
     pub made: Vec<Made>,
     /// Procedures that cannot be copied.
     pub refused: Vec<Refused>,
+    /// Where the first of them lies.
+    pub start: LinkAddr,
     /// One past the last copy.
     pub end: LinkAddr,
 }
@@ -59,7 +61,7 @@ pub fn copy_all(module: &Module, at: LinkAddr, mut plan: impl FnMut(&ProcedureGr
         let graphs: Vec<ProcedureGraph> = merged((0..flow.len()).map(|procedure| flow.graph(procedure)).collect());
         let liveness = Liveness::new(flow, &graphs, Convention::SystemV);
         let rewriter = Rewriter::new(flow, &graphs, &liveness);
-        let mut made = Copies { end: at, ..Copies::default() };
+        let mut made = Copies { start: at, end: at, ..Copies::default() };
         for (number, graph) in graphs.iter().enumerate() {
             if graph.blocks.is_empty() || stubs.iter().any(|stub| stub.contains(&graph.entry)) {
                 continue;
