@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use callpath_oracle::relocation::{Count, Options, Relocation, Stands};
 use callpath_target::find_program;
+
+use crate::statistics::spread;
 
 /// What `cargo xtask relocate --help` says.
 const USAGE: &str = "\
@@ -27,6 +30,8 @@ as they are.
                     count at the same time may be lost
   --steps N         run N instructions one by one, and print how many of them were in copies
   --list            print each procedure that is refused
+  --pairs N         run it N times bare and N times as copies, in turn and without its output, and print the ratio of
+                    the user times
 ";
 
 /// Shorter procedures have no room for a jump.
@@ -35,7 +40,7 @@ const SHORTEST_BYTES: u64 = 5;
 /// `cargo xtask relocate`
 pub fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
     let mut options = Options::default();
-    let (mut counts, mut steps, mut list) = (None, 0, false);
+    let (mut counts, mut steps, mut list, mut pairs) = (None, 0, false, 0);
     let program = loop {
         let Some(word) = words.next() else { bail!("a program is missing\n\n{USAGE}") };
         let name = word.to_string_lossy().into_owned();
@@ -59,14 +64,23 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode
             "--counts" => counts = Some(value()?),
             "--steps" => steps = value()?.parse().context("--steps takes a number")?,
             "--list" => list = true,
+            "--pairs" => pairs = value()?.parse().context("--pairs takes a number")?,
             name if name.starts_with("--") => bail!("`{name}` is not an option\n\n{USAGE}"),
             _ => break word,
         }
     };
     options.count = counts.is_some();
-    let mut command = Command::new(find_program(&program)?);
-    command.args(words);
-    let mut relocation = Relocation::start(command, &options)?;
+    let program = find_program(&program)?;
+    let arguments: Vec<OsString> = words.collect();
+    let command = || {
+        let mut command = Command::new(&program);
+        command.args(&arguments);
+        command
+    };
+    if pairs > 0 {
+        return print_pairs(&command, &options, pairs);
+    }
+    let mut relocation = Relocation::start(command(), &options)?;
     print_copies(&relocation, list);
     if steps > 0 {
         print_steps(&mut relocation, steps)?;
@@ -76,6 +90,39 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode
         write_counts(Path::new(path), &relocation.counts()?).with_context(|| format!("failed to write {path}"))?;
     }
     Ok(ExitCode::from(status as u8))
+}
+
+/// The user time of runs as copies over that of bare runs.
+fn print_pairs(command: &dyn Fn() -> Command, options: &Options, pairs: usize) -> anyhow::Result<ExitCode> {
+    let quiet = || {
+        let mut command = command();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    let mut ratios = Vec::new();
+    for _ in 0..pairs {
+        let before = user_time_of_children()?;
+        let status = quiet().status().context("failed to run the program")?;
+        let between = user_time_of_children()?;
+        let copied = Relocation::start(quiet(), options)?.run_to_end(|trouble| eprintln!("relocate: {trouble}"))?;
+        let after = user_time_of_children()?;
+        ensure!(status.code() == Some(copied), "the bare run ended with {status}, that of copies with {copied}");
+        ratios.push((after - between).as_secs_f64() / (between - before).as_secs_f64());
+    }
+    println!("{:.3}", spread(&ratios));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Of all that have ended.
+fn user_time_of_children() -> std::io::Result<Duration> {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::uninit();
+    // SAFETY: the kernel writes one rusage.
+    if unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) } != 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has filled it.
+    let time = unsafe { usage.assume_init() }.ru_utime;
+    Ok(Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000))
 }
 
 /// What was copied, and why the rest was not.
