@@ -156,7 +156,7 @@ fn print_copies(relocation: &Relocation, list: bool) {
     );
     eprintln!(
         "relocate: {from} bytes of code, copies {to}; {} springboards, {} of two jumps; {} instructions stay besides calls",
-        made().map(|made| made.copy.patches.len()).sum::<usize>(),
+        made().flat_map(|made| &made.copy.patches).filter(|patch| patch.is_springboard()).count(),
         made().map(|made| made.copy.detours.len()).sum::<usize>(),
         made().map(|made| u64::from(made.copy.at_home)).sum::<u64>()
     );

@@ -154,6 +154,7 @@ impl Relocation {
             self.seen += 1;
             is_asked(self.seen - 1)
         });
+        copies.link();
         let counters = match options.count {
             true => Some(SharedMemory::create(c"callpath-counters", counters_len as usize)?),
             false => None,
@@ -174,7 +175,8 @@ impl Relocation {
         }
         self.stepper.apply(pid, &edits)?;
         let counters = counters.map(|memory| Counters { memory, blocks });
-        let patches = copies.made.iter().flat_map(|made| &made.copy.patches);
+        // The distances of calls are no places.
+        let patches = copies.made.iter().flat_map(|made| &made.copy.patches).filter(|patch| patch.is_springboard());
         let mut springboards: Vec<LinkAddr> = patches.map(|patch| patch.at).collect();
         springboards.sort_unstable();
         self.modules.push(Relocated { loaded, copies, springboards, counters });

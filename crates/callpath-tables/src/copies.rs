@@ -7,6 +7,7 @@ use callpath_image::plt;
 use callpath_x86::graph::{ProcedureGraph, merged};
 use callpath_x86::liveness::{Convention, Liveness};
 use callpath_x86::rewrite::{Plan, Refusal, Rewriter, Rewritten};
+use rustc_hash::FxHashMap;
 
 use crate::graphs::with_flow;
 use crate::module::Module;
@@ -46,6 +47,17 @@ pub struct Refused {
 }
 
 impl Copies {
+    /// Lets calls lead to the copies of what they call, past the jump at its entry.
+    pub fn link(&mut self) {
+        let entered_at: FxHashMap<LinkAddr, LinkAddr> =
+            self.made.iter().map(|made| (made.copy.entry, made.copy.entered_at)).collect();
+        for Made { copy, .. } in &mut self.made {
+            let linked = copy.direct_calls.iter().filter_map(|call| call.redirected(*entered_at.get(&call.target)?));
+            copy.patches.extend(linked);
+            copy.patches.sort_by_key(|patch| patch.at);
+        }
+    }
+
     /// The instruction at home whose copy, or what is inserted before it, is at an address.
     pub fn origin_of(&self, address: LinkAddr) -> Option<LinkAddr> {
         let after = self.made.partition_point(|made| made.copy.at <= address);

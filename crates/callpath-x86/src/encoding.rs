@@ -164,6 +164,11 @@ pub(crate) fn distance(from: u64, to: u64) -> Option<i32> {
     i32::try_from(to.wrapping_sub(from) as i64).ok()
 }
 
+/// Whether the bytes are a whole `jmp` to one address, of either length.
+pub(crate) fn is_jump(bytes: &[u8]) -> bool {
+    matches!(bytes, [JUMP, _, _, _, _] | [SHORT_JUMP, _])
+}
+
 /// `jmp` at one address to another, if that is not too far.
 pub(crate) fn jump(at: u64, to: u64) -> Option<[u8; JUMP_BYTES as usize]> {
     let [a, b, c, d] = distance(at.wrapping_add(JUMP_BYTES.into()), to)?.to_le_bytes();

@@ -5,16 +5,16 @@ use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
 
-use super::body::Body;
+use super::body::{Body, Step};
 use super::copy::Copy;
 use super::entrances::Entrances;
 use super::plan::{Place, Plan};
 use super::refusal::{Reason, Refusal};
-use super::{Patch, Rewritten};
+use super::{DirectCall, Patch, Rewritten};
 use crate::encoding;
 use crate::graph::ModuleFlow;
-use crate::instruction::Operation;
 use crate::instruction::motion::Motion;
+use crate::instruction::{Control, Operation};
 
 /// The length of a jump that reaches 2 GB, bytes.
 const JUMP_BYTES: u64 = encoding::JUMP_BYTES as u64;
@@ -208,9 +208,14 @@ impl Layout {
             let old = body.bytes(at, len).ok_or(Refusal { at: LinkAddr(at), reason: Reason::NoCode })?.to_vec();
             patches.push(Patch { at: LinkAddr(at), old, new });
         }
-        let unused = self.unused();
+        let (unused, entry, at_home) = (self.unused(), body.entry(), self.at_home);
+        let direct = |step: &&Step<'_>| step.motion == Motion::Call && step.instruction.control() == Control::Call;
+        let calls = body.in_order().filter(direct);
+        let direct_calls =
+            calls.map(|call| DirectCall { end: LinkAddr(call.end()), target: LinkAddr(call.target()) }).collect();
+        let entered_at = copy.of(entry.0).map_or(entry, LinkAddr);
         let Copy { at, code, origins, .. } = copy;
-        Ok(Rewritten { entry: body.entry(), at, code, patches, unused, origins, detours, at_home: self.at_home })
+        Ok(Rewritten { entry, at, code, patches, unused, origins, detours, entered_at, direct_calls, at_home })
     }
 
     /// Code that nothing executes any more; padding is not among it.

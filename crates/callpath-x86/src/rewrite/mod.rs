@@ -35,6 +35,7 @@ pub use fuzzing::fuzz_rewrite;
 pub use plan::{Cell, Operation, Place, Plan};
 pub use refusal::{Reason, Refusal};
 
+use crate::encoding;
 use crate::graph::{ModuleFlow, ProcedureGraph};
 use crate::liveness::{LiveSet, Liveness};
 use body::Body;
@@ -67,8 +68,30 @@ pub struct Rewritten {
     pub origins: Vec<(u32, LinkAddr)>,
     /// Springboards that do not lie where they are entered, and the instruction to whose copy they lead.
     pub detours: Vec<(LinkAddr, LinkAddr)>,
+    /// Where a call of the procedure continues in the copy.
+    pub entered_at: LinkAddr,
+    /// Calls at home, by ascending address, whose last four bytes are the distance to the called address.
+    pub direct_calls: Vec<DirectCall>,
     /// Instructions that run at home besides calls, for want of room.
     pub at_home: u32,
+}
+
+/// A call of one address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirectCall {
+    /// One past its last byte.
+    pub end: LinkAddr,
+    /// What it calls.
+    pub target: LinkAddr,
+}
+
+impl DirectCall {
+    /// What makes it call another address: none if that is too far.
+    pub fn redirected(&self, to: LinkAddr) -> Option<Patch> {
+        let new = encoding::distance(self.end.0, to.0)?.to_le_bytes().to_vec();
+        let old = encoding::distance(self.end.0, self.target.0)?.to_le_bytes().to_vec();
+        Some(Patch { at: LinkAddr(self.end.0.wrapping_sub(new.len() as u64)), old, new })
+    }
 }
 
 /// Bytes at home that change.
@@ -80,6 +103,13 @@ pub struct Patch {
     pub old: Vec<u8>,
     /// What is to stand there: as many bytes.
     pub new: Vec<u8>,
+}
+
+impl Patch {
+    /// Whether a jump is written; else the distance of a call.
+    pub fn is_springboard(&self) -> bool {
+        encoding::is_jump(&self.new)
+    }
 }
 
 impl Rewritten {
