@@ -1,0 +1,86 @@
+//! A database as tables that other engines read: DuckDB, Spark, pandas, polars. One Parquet file for each table, in a directory.
+//!
+//! Ids are 64-bit hashes of what a row stands for, so that those of different measurements are equal where they mean the same: an
+//! engine merges any number of exports with GROUP BY. docs/engines.md describes the tables; [`shipped`] has the SQL.
+//!
+//! Contexts and values are written as they are read: memory is bounded by the tree, and a group of rows.
+
+#![forbid(unsafe_code)]
+
+mod column;
+mod contexts;
+mod directory;
+mod error;
+mod ids;
+mod profiles;
+pub mod shipped;
+mod table_file;
+mod tables;
+mod values;
+
+use std::path::Path;
+
+use callpath_db::database::Database;
+
+use directory::NewDirectory;
+pub use error::ExportError;
+use table_file::TableFile;
+pub use tables::TABLES;
+
+/// What was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Exported {
+    /// Contexts, the root included.
+    pub contexts: u64,
+    /// Values that are not 0.
+    pub facts: u64,
+    /// Profiles: threads.
+    pub profiles: u64,
+    /// Length of all files together, bytes.
+    pub len_bytes: u64,
+}
+
+/// Writes the tables of `database` into a new directory. It gets its name when all of them are complete: an export that fails leaves
+/// nothing, and nothing is overwritten. (One that is killed leaves a directory with `.part` in its name.)
+///
+/// `go_on` is asked again and again, with the number of profiles that are written; false ends the export.
+pub fn export(database: &Database, path: &Path, mut go_on: impl FnMut(usize) -> bool) -> Result<Exported, ExportError> {
+    // Before anything is read, too.
+    let directory = NewDirectory::create(path)?;
+    let mut written = Written { path, directory: &directory, len_bytes: 0 };
+    let content = database.content()?;
+    let export = ids::export(database);
+    let names = contexts::write(&content, export, &mut written)?;
+    names.write(&content, &mut written)?;
+    let metrics = profiles::write_metrics(database.metrics(), export, &mut written)?;
+    let profiles = profiles::write_profiles(database, export, &mut written)?;
+    values::write(
+        values::Source { database, content: &content, export, metrics: &metrics, profiles: &profiles },
+        &mut written,
+        &mut go_on,
+    )?;
+    let len_bytes = written.len_bytes;
+    directory.finish()?;
+    let (contexts, profiles) = (content.len() as u64, profiles.len() as u64);
+    Ok(Exported { contexts, facts: database.facts(), profiles, len_bytes })
+}
+
+/// The directory that is being written.
+pub(crate) struct Written<'a> {
+    /// Its name, for errors.
+    pub(crate) path: &'a Path,
+    directory: &'a NewDirectory,
+    len_bytes: u64,
+}
+
+impl Written<'_> {
+    /// Begins the file of a table.
+    pub(crate) fn begin(&self, table: &'static tables::Table) -> Result<TableFile<'_>, ExportError> {
+        TableFile::create(self.directory, self.path, table)
+    }
+
+    /// Counts a file that is complete.
+    pub(crate) fn add(&mut self, len_bytes: u64) {
+        self.len_bytes += len_bytes;
+    }
+}
