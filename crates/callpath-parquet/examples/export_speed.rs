@@ -4,14 +4,14 @@ use std::path::Path;
 use std::time::Instant;
 
 use callpath_db::database::Database;
-use callpath_parquet::export;
+use callpath_parquet::NewTables;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [database, out] = &words[..] else { return Err("export_speed DATABASE OUT".into()) };
     let began = Instant::now();
     let database = Database::open(Path::new(database))?;
-    let written = export(&database, Path::new(out), |_| true)?;
+    let written = NewTables::create(Path::new(out))?.write(&database, |_| true)?;
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("unknown").trim();
     println!(

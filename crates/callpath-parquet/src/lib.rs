@@ -18,7 +18,7 @@ mod table_file;
 mod tables;
 mod values;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use callpath_db::database::Database;
 
@@ -40,29 +40,37 @@ pub struct Exported {
     pub len_bytes: u64,
 }
 
-/// Writes the tables of `database` into a new directory. It gets its name when all of them are complete: an export that fails leaves
-/// nothing, and nothing is overwritten. (One that is killed leaves a directory with `.part` in its name.)
-///
-/// `go_on` is asked again and again, with the number of profiles that are written; false ends the export.
-pub fn export(database: &Database, path: &Path, mut go_on: impl FnMut(usize) -> bool) -> Result<Exported, ExportError> {
-    // Before anything is read, too.
-    let directory = NewDirectory::create(path)?;
-    let mut written = Written { path, directory: &directory, len_bytes: 0 };
-    let content = database.content()?;
-    let export = ids::export(database);
-    let names = contexts::write(&content, export, &mut written)?;
-    names.write(&content, &mut written)?;
-    let metrics = profiles::write_metrics(database.metrics(), export, &mut written)?;
-    let profiles = profiles::write_profiles(database, export, &mut written)?;
-    values::write(
-        values::Source { database, content: &content, export, metrics: &metrics, profiles: &profiles },
-        &mut written,
-        &mut go_on,
-    )?;
-    let len_bytes = written.len_bytes;
-    directory.finish()?;
-    let (contexts, profiles) = (content.len() as u64, profiles.len() as u64);
-    Ok(Exported { contexts, facts: database.facts(), profiles, len_bytes })
+/// A new directory for the tables of a database. It gets its name when all of them are complete: an export that fails leaves nothing,
+/// and nothing is overwritten. (One that is killed leaves a directory with `.part` in its name.)
+pub struct NewTables {
+    path: PathBuf,
+    directory: NewDirectory,
+}
+
+impl NewTables {
+    /// Begins a directory that will be `path`, which nothing may be yet.
+    pub fn create(path: &Path) -> Result<NewTables, ExportError> {
+        Ok(NewTables { path: path.to_owned(), directory: NewDirectory::create(path)? })
+    }
+
+    /// Writes the tables of `database`. `go_on` is asked before each profile, with the number of those that are written; false ends
+    /// the export.
+    pub fn write(self, database: &Database, mut go_on: impl FnMut(usize) -> bool) -> Result<Exported, ExportError> {
+        let NewTables { path, directory } = self;
+        let mut written = Written { path: &path, directory: &directory, len_bytes: 0 };
+        let content = database.content()?;
+        let export = ids::export(database);
+        let names = contexts::write(&content, export, &mut written)?;
+        names.write(&content, &mut written)?;
+        let metrics = profiles::write_metrics(database.metrics(), export, &mut written)?;
+        let profiles = profiles::write_profiles(database, export, &mut written)?;
+        let source = values::Source { database, content: &content, export, metrics: &metrics, profiles: &profiles };
+        values::write(source, &mut written, &mut go_on)?;
+        let len_bytes = written.len_bytes;
+        directory.finish()?;
+        let (contexts, profiles) = (content.len() as u64, profiles.len() as u64);
+        Ok(Exported { contexts, facts: database.facts(), profiles, len_bytes })
+    }
 }
 
 /// The directory that is being written.

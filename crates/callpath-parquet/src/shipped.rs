@@ -11,8 +11,8 @@ pub struct Shipped {
     pub sql: &'static str,
 }
 
-/// All of them.
-pub const SHIPPED: [Shipped; 4] = [
+/// All of them. One may name those before it as tables.
+pub const SHIPPED: [Shipped; 5] = [
     Shipped {
         name: "nodes",
         about: "contexts with their names, each once",
@@ -22,6 +22,11 @@ pub const SHIPPED: [Shipped; 4] = [
         name: "merge",
         about: "what each context costs itself, over all exports",
         sql: include_str!("../../../sql/merge.sql"),
+    },
+    Shipped {
+        name: "parts",
+        about: "what each context's range of places consists of, for the next two",
+        sql: include_str!("../../../sql/parts.sql"),
     },
     Shipped {
         name: "inclusive",

@@ -19,7 +19,7 @@ pub(crate) struct Source<'a> {
     pub(crate) profiles: &'a [u64],
 }
 
-/// Writes the values of all profiles, one profile after the other. `go_on`: see [`crate::export`].
+/// Writes the values of all profiles, one profile after the other. `go_on`: see [`crate::NewTables::write`].
 pub(crate) fn write(
     source: Source<'_>,
     written: &mut Written<'_>,
