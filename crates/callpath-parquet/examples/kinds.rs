@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut metrics = vec![Metric::sum("cpu-time", "ns"), Metric::max("peak", "bytes"), real, highest, signed];
     metrics.extend(Metric::histogram("latency", "count", 3));
     // A metric that some of the databases lack, in the midst.
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         metrics.insert(1, Metric::sum("page-faults", "count"));
     }
     let mut profile = Profile::new(metrics);
