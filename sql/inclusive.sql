@@ -1,14 +1,14 @@
--- What each context costs with all below it, over all profiles of all exports. Takes `parts`.
+-- What each context costs with all below it, over all profiles of all exports.
 WITH
 cost AS (
   SELECT
-    value.export, node.place, value.metric, metric.kind,
-    CASE WHEN metric.kind = 'max' THEN max(value.value) ELSE CAST(sum(value.value) AS BIGINT) END AS value,
-    CASE WHEN metric.kind = 'max' THEN max(value.real) ELSE sum(value.real) END AS real
+    value.export, node.place, value.metric, metrics.kind,
+    CASE WHEN metrics.kind = 'max' THEN max(value.value) ELSE CAST(sum(value.value) AS BIGINT) END AS value,
+    CASE WHEN metrics.kind = 'max' THEN max(value.real) ELSE sum(value.real) END AS real
   FROM value
-  JOIN (SELECT DISTINCT id, kind FROM metric) AS metric ON metric.id = value.metric
+  JOIN metrics ON metrics.id = value.metric
   JOIN (SELECT DISTINCT export, id, place FROM node) AS node ON node.export = value.export AND node.id = value.node
-  GROUP BY value.export, node.place, value.metric, metric.kind
+  GROUP BY value.export, node.place, value.metric, metrics.kind
 ),
 block AS (
   SELECT

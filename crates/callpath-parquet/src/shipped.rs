@@ -12,11 +12,17 @@ pub struct Shipped {
 }
 
 /// All of them. One may name those before it as tables.
-pub const SHIPPED: [Shipped; 5] = [
+pub const SHIPPED: [Shipped; 7] = [
     Shipped {
         name: "nodes",
         about: "contexts with their names, each once",
         sql: include_str!("../../../sql/nodes.sql"),
+    },
+    Shipped { name: "metrics", about: "metrics, each once", sql: include_str!("../../../sql/metrics.sql") },
+    Shipped {
+        name: "members",
+        about: "what the last one compares: profiles",
+        sql: include_str!("../../../sql/members.sql"),
     },
     Shipped {
         name: "merge",

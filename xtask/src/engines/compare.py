@@ -15,7 +15,7 @@ import time
 
 TABLES = ["node", "value", "metric", "profile", "module", "function", "file"]
 # In this order: one may use those before it.
-SHIPPED = ["nodes", "merge", "parts", "inclusive", "imbalance"]
+SHIPPED = ["nodes", "metrics", "members", "merge", "parts", "inclusive", "imbalance"]
 LEVELS = ("rank", "process", "thread")
 NAMED = ("procedure", "inlined", "system_call", "gap")
 WITH_LINE = ("line", "loop", "inlined")
