@@ -22,10 +22,11 @@ use std::path::{Path, PathBuf};
 
 use callpath_db::database::Database;
 
+pub use column::{CellType, Column};
 use directory::NewDirectory;
 pub use error::ExportError;
 use table_file::TableFile;
-pub use tables::TABLES;
+pub use tables::{TABLES, Table};
 
 /// What was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
