@@ -10,6 +10,8 @@ use rustix::io::Errno;
 
 /// A directory that is being filled. Unless it is finished, it goes away with all that is in it.
 pub(crate) struct NewDirectory {
+    /// As it was typed, for errors.
+    typed: PathBuf,
     path: PathBuf,
     /// Its name so far, beside the one that it will have.
     part: PathBuf,
@@ -18,17 +20,18 @@ pub(crate) struct NewDirectory {
 
 impl NewDirectory {
     /// Begins a directory that will be `path`, which nothing may be yet.
-    pub(crate) fn create(path: &Path) -> Result<NewDirectory, DatabaseError> {
-        if path.symlink_metadata().is_ok() {
-            return Err(DatabaseError::Exists { path: path.to_owned() });
+    pub(crate) fn create(typed: &Path) -> Result<NewDirectory, DatabaseError> {
+        if typed.symlink_metadata().is_ok() {
+            return Err(DatabaseError::Exists { path: typed.to_owned() });
         }
+        let failed = |source| DatabaseError::of_writing(typed, source);
         // `a/b/` and `.` have a name, too.
-        let path = std::path::absolute(path).map_err(|source| DatabaseError::of_writing(path, source))?;
+        let path = std::path::absolute(typed).map_err(failed)?;
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".part-{}", std::process::id()));
         let part = path.with_file_name(name);
-        fs::create_dir(&part).map_err(|source| DatabaseError::of_writing(&path, source))?;
-        Ok(NewDirectory { path, part, is_finished: false })
+        fs::create_dir(&part).map_err(failed)?;
+        Ok(NewDirectory { typed: typed.to_owned(), path, part, is_finished: false })
     }
 
     /// Begins a file in it.
@@ -43,7 +46,7 @@ impl NewDirectory {
             Err(Errno::INVAL | Errno::NOSYS) => fs::rename(&self.part, &self.path),
             other => other.map_err(io::Error::from),
         };
-        renamed.map_err(|source| DatabaseError::of_writing(&self.path, source))?;
+        renamed.map_err(|source| DatabaseError::of_writing(&self.typed, source))?;
         self.is_finished = true;
         Ok(())
     }

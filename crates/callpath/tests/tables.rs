@@ -81,8 +81,8 @@ fn an_export_that_fails_says_why_and_leaves_nothing() {
             1,
             "failed to write there: it is there already, and nothing is overwritten; name another file, or remove it\n",
         ),
-        (&["-o", "none/out"], 1, "/none/out: No such file or directory (os error 2)\n"),
-        (&["-o", "one/out"], 1, "/one/out: Not a directory (os error 20)\n"),
+        (&["-o", "none/out"], 1, "failed to write none/out: No such file or directory\n"),
+        (&["-o", "one/out"], 1, "failed to write one/out: Not a directory\n"),
         (&["-o", "out", "--metric", "cost"], 1, "select with SQL (docs/engines.md), not with options\n"),
         (&["-o", "out", "--focus", "main"], 1, "select with SQL (docs/engines.md), not with options\n"),
     ] {
@@ -189,7 +189,7 @@ fn what_goes_wrong_with_duckdb_is_said() {
     assert_eq!(output.status.code(), Some(1));
     assert!(err(&output).starts_with("callpath: duckdb's answer is not one list of rows"), "{}", err(&output));
     let output = callpath(&["query", "none", "FROM node"], directory.path());
-    assert!(err(&output).starts_with("callpath: failed to read none"), "{}", err(&output));
+    assert!(err(&output).starts_with("callpath: failed to find a measurement in none"), "{}", err(&output));
     let output = callpath(&["query", "one", "SELECT count(*) AS contexts FROM node"], directory.path());
     assert!(String::from_utf8_lossy(&output.stdout).contains("contexts"));
     assert!(rows(&["one"], "FROM node WHERE depth > 9", directory.path()).is_empty());
