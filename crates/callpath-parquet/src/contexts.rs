@@ -1,7 +1,7 @@
 //! The tables of contexts, and of the functions, modules and files that they name.
 
 use callpath_db::database::Content;
-use callpath_db::{Name, Scope, ScopeKind};
+use callpath_db::{Name, Scope};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::column::Cell;
@@ -104,7 +104,6 @@ pub(crate) fn write(content: &Content<'_>, export: u64, written: &mut Written<'_
     }
     let len_bytes = table.finish()?;
     written.add(len_bytes);
-    debug_assert!(content.scopes().iter().all(|scope| scope.kind != ScopeKind::Thread));
     Ok(names)
 }
 

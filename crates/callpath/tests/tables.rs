@@ -1,6 +1,7 @@
 //! `callpath export --format parquet` and `callpath query` as a shell sees them: what they say, what is left, and that SQL over several
 //! exports finds the numbers of `callpath merge`.
 
+mod duckdb;
 mod measurement;
 
 use std::collections::BTreeMap;
@@ -156,15 +157,6 @@ fn queries_are_listed_and_printed() {
     assert_eq!(err(&output), "callpath: input is an input; behind the inputs stands a SQL statement\n");
 }
 
-/// Whether there is a DuckDB; what is not tested without is said.
-fn has_duckdb() -> bool {
-    let found = Command::new("duckdb").arg("-version").output().is_ok();
-    if !found {
-        println!("skipped: there is no duckdb on PATH: pip install duckdb-cli");
-    }
-    found
-}
-
 /// The rows of a query over inputs.
 fn rows(inputs: &[&str], sql: &str, directory: &Path) -> Vec<Value> {
     let output = callpath(&[&["query", "--json"], inputs, &[sql]].concat(), directory);
@@ -176,7 +168,7 @@ fn rows(inputs: &[&str], sql: &str, directory: &Path) -> Vec<Value> {
 
 #[test]
 fn what_goes_wrong_with_duckdb_is_said() {
-    if !has_duckdb() {
+    if !duckdb::is_there("what goes wrong with duckdb") {
         return;
     }
     let (directory, _) = with_one(3);
@@ -224,7 +216,7 @@ fn profile(seed: u64) -> Profile {
 
 #[test]
 fn sql_over_exports_finds_the_numbers_of_merge() {
-    if !has_duckdb() {
+    if !duckdb::is_there("SQL over exports") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
