@@ -6,8 +6,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::column::Cell;
 use crate::error::ExportError;
+use crate::ids;
 use crate::tables::{FILE, FUNCTION, MODULE, NODE};
-use crate::{Written, ids};
+use crate::written::Written;
 
 /// What scopes name, each once.
 #[derive(Default)]

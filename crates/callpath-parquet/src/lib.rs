@@ -17,6 +17,7 @@ pub mod shipped;
 mod table_file;
 mod tables;
 mod values;
+mod written;
 
 use std::path::{Path, PathBuf};
 
@@ -25,8 +26,8 @@ use callpath_db::database::Database;
 pub use column::{CellType, Column};
 use directory::NewDirectory;
 pub use error::ExportError;
-use table_file::TableFile;
 pub use tables::{TABLES, Table};
+use written::Written;
 
 /// What was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +59,7 @@ impl NewTables {
     /// the export.
     pub fn write(self, database: &Database, mut go_on: impl FnMut(usize) -> bool) -> Result<Exported, ExportError> {
         let NewTables { path, directory } = self;
-        let mut written = Written { path: &path, directory: &directory, len_bytes: 0 };
+        let mut written = Written::new(&path, &directory);
         let content = database.content()?;
         let export = ids::export(database);
         let names = contexts::write(&content, export, &mut written)?;
@@ -67,29 +68,9 @@ impl NewTables {
         let profiles = profiles::write_profiles(database, export, &mut written)?;
         let source = values::Source { database, content: &content, export, metrics: &metrics, profiles: &profiles };
         values::write(source, &mut written, &mut go_on)?;
-        let len_bytes = written.len_bytes;
+        let len_bytes = written.len_bytes();
         directory.finish()?;
         let (contexts, profiles) = (content.len() as u64, profiles.len() as u64);
         Ok(Exported { contexts, facts: database.facts(), profiles, len_bytes })
-    }
-}
-
-/// The directory that is being written.
-pub(crate) struct Written<'a> {
-    /// Its name, for errors.
-    pub(crate) path: &'a Path,
-    directory: &'a NewDirectory,
-    len_bytes: u64,
-}
-
-impl Written<'_> {
-    /// Begins the file of a table.
-    pub(crate) fn begin(&self, table: &'static tables::Table) -> Result<TableFile<'_>, ExportError> {
-        TableFile::create(self.directory, self.path, table)
-    }
-
-    /// Counts a file that is complete.
-    pub(crate) fn add(&mut self, len_bytes: u64) {
-        self.len_bytes += len_bytes;
     }
 }

@@ -3,11 +3,11 @@
 use callpath_db::database::Database;
 use callpath_db::{Formula, Metric, MetricKind, MetricType};
 
-use crate::Written;
 use crate::column::Cell;
 use crate::error::ExportError;
 use crate::ids::Numbered;
 use crate::tables::{METRIC, PROFILE};
+use crate::written::Written;
 
 /// Writes the metrics; the id of each.
 pub(crate) fn write_metrics(

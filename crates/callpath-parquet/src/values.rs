@@ -3,10 +3,10 @@
 use callpath_db::database::{Content, Database};
 use callpath_db::{Metric, Value};
 
-use crate::Written;
 use crate::column::Cell;
 use crate::error::ExportError;
 use crate::tables::VALUE;
+use crate::written::Written;
 
 /// Where values come from, and the ids of what they are of.
 pub(crate) struct Source<'a> {
