@@ -13,7 +13,8 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use crate::arguments::Arguments;
-use crate::{build, install, suite};
+use crate::install::{self, said};
+use crate::{build, suite};
 
 const PACKAGES: [&str; 7] = ["chromium", "valgrind", "g++", "nodejs", "npm", "python3", "python3-venv"];
 const PYTHON: [&str; 1] = ["protobuf"];
@@ -68,14 +69,13 @@ const READERS: [(&str, &str, Reader); 6] = [
 ];
 
 fn install_readers(directory: &Path) -> anyhow::Result<()> {
-    let python = directory.join("python");
-    said(Command::new("python3").args(["-m", "venv"]).arg(&python))?;
-    said(Command::new(python.join("bin/pip")).args(["install", "-q"]).args(PYTHON))?;
+    install::python(&directory.join("python"), &PYTHON)?;
     said(Command::new("npm").args(["install", "--silent", "--prefix"]).arg(directory).args(NODE))?;
     Ok(())
 }
 
-fn record(callpath: &Path, directory: &Path) -> anyhow::Result<PathBuf> {
+/// A measurement of a program with threads, loops, inlined calls and recursion.
+pub fn record(callpath: &Path, directory: &Path) -> anyhow::Result<PathBuf> {
     let (program, measurement) = (directory.join("program"), directory.join("program.callpath"));
     let source = build::root().join("xtask/src/exports/program.cpp");
     said(Command::new("g++").args(["-O2", "-g", "-pthread", "-o"]).arg(&program).arg(source))?;
@@ -232,12 +232,4 @@ fn callgrind(bench: &Bench, file: &Path) -> anyhow::Result<String> {
     let line = page.lines().find(|line| line.contains("PROGRAM TOTALS")).context("it shows no totals")?;
     let total: String = line.chars().take_while(|c| *c != '(').filter(char::is_ascii_digit).collect();
     bench.is_total(total.parse()?)
-}
-
-/// A command's standard output. Fails where it does.
-fn said(command: &mut Command) -> anyhow::Result<String> {
-    let output = command.output().with_context(|| format!("failed to run {}", command.get_program().display()))?;
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(output.status.success(), "{} failed: {}", command.get_program().display(), error.trim());
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

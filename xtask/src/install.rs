@@ -1,7 +1,7 @@
 //! Debian packages and toolchain components that the chores use, installed where that can be done.
 
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
@@ -21,6 +21,7 @@ pub const FOR_TESTS: &[(&str, &str)] = &[
     ("lld", "procedures that a linker folds, optimization when linked"),
     ("make", "the end-to-end test of a build"),
     ("python3", "the end-to-end test of a stripped interpreter"),
+    ("python3-venv", "queries of exported tables, by DuckDB"),
     ("xz-utils", "the end-to-end test of CPU time"),
     ("util-linux", "the runs as an ordinary user"),
     ("gdb", "the end-to-end tests of a debugger"),
@@ -71,6 +72,7 @@ pub fn packages<'a>(wanted: &[&'a str]) -> anyhow::Result<Vec<&'a str>> {
 /// Runtimes that may come from elsewhere: a package, and the command that replaces it.
 const RUNTIMES: &[(&str, &str)] = &[
     ("default-jdk-headless", "/usr/bin/javac"),
+    ("default-jre-headless", "/usr/bin/java"),
     ("nodejs", "/usr/bin/node"),
     ("npm", "/usr/bin/npm"),
     ("golang-go", "/usr/bin/go"),
@@ -81,6 +83,24 @@ pub fn packages_or_commands<'a>(wanted: &[&'a str]) -> anyhow::Result<Vec<&'a st
     let is_there =
         |name: &str| RUNTIMES.iter().any(|(package, command)| *package == name && Path::new(command).exists());
     packages(&wanted.iter().copied().filter(|name| !is_there(name)).collect::<Vec<_>>())
+}
+
+/// A Python in a directory of its own, with packages from PyPI; where its programs are. What is there already stays.
+pub fn python(directory: &Path, packages: &[&str]) -> anyhow::Result<PathBuf> {
+    let programs = directory.join("bin");
+    if !programs.join("pip").exists() {
+        said(Command::new("python3").args(["-m", "venv"]).arg(directory))?;
+    }
+    said(Command::new(programs.join("pip")).args(["install", "-q", "--disable-pip-version-check"]).args(packages))?;
+    Ok(programs)
+}
+
+/// A command's standard output. Fails where it does.
+pub fn said(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.output().with_context(|| format!("failed to run {}", command.get_program().display()))?;
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success(), "{} failed: {}", command.get_program().display(), error.trim());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Installs rustfmt and clippy, which rustup's minimal profile lacks. Fails where rustup does.

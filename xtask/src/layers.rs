@@ -61,6 +61,7 @@ const LAYERS: &[Layer] = &[
         ],
     ),
     layer("callpath-view", &["callpath-db"]),
+    layer("callpath-parquet", &["callpath-db", "callpath-schema"]),
     layer(
         "callpath",
         &[
@@ -70,6 +71,7 @@ const LAYERS: &[Layer] = &[
             "callpath-format",
             "callpath-image",
             "callpath-measurement",
+            "callpath-parquet",
             "callpath-record",
             "callpath-tables",
             "callpath-target",
@@ -94,6 +96,7 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("iced-x86", &["callpath-oracle", "callpath-x86"]),
     ("yaxpeax-x86", &["callpath-x86"]),
     ("clap", &["callpath"]),
+    ("parquet", &["callpath-parquet"]),
     ("anyhow", &["callpath", "xtask"]),
 ];
 

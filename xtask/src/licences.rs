@@ -1,10 +1,13 @@
 //! Foreign crates: licences that go with MIT OR Apache-2.0, and one version of each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, ensure};
 
 use crate::build;
+
+/// What callpath is built for.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Licences that a binary under MIT OR Apache-2.0 may include.
 const COMPATIBLE: &[&str] = &[
@@ -25,7 +28,7 @@ const COMPATIBLE: &[&str] = &[
 
 /// Fails with every crate whose licence is not compatible with ours, or that names none.
 pub fn check_licences() -> anyhow::Result<()> {
-    let metadata = build::metadata("Cargo.toml", &["--filter-platform", "x86_64-unknown-linux-gnu"])?;
+    let metadata = build::metadata("Cargo.toml", &["--filter-platform", TARGET])?;
     let mut wrong = Vec::new();
     for package in metadata["packages"].as_array().context("cargo metadata without packages")? {
         let name = package["name"].as_str().unwrap_or_default();
@@ -39,17 +42,23 @@ pub fn check_licences() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fails with every crate that Cargo.lock holds in more than one version.
+/// Fails with every crate of which more than one version is built. Cargo.lock may hold others, for other systems.
 pub fn check_duplicates() -> anyhow::Result<()> {
-    let path = build::root().join("Cargo.lock");
-    let lock = std::fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))?;
-    let mut versions: BTreeMap<&str, usize> = BTreeMap::new();
-    for name in lock.lines().filter_map(|line| line.strip_prefix("name = ")) {
-        *versions.entry(name.trim_matches('"')).or_default() += 1;
+    let output = build::cargo()
+        .args(["tree", "--workspace", "--locked", "--target", TARGET, "--edges", "normal,build,dev"])
+        .args(["--prefix", "none", "--format", "{p}"])
+        .output()
+        .context("failed to run cargo tree")?;
+    ensure!(output.status.success(), "cargo tree failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (name, rest) in said.lines().filter_map(|line| line.split_once(' ')) {
+        versions.entry(name).or_default().extend(rest.split(' ').next());
     }
-    versions.retain(|_, count| *count > 1);
+    ensure!(!versions.is_empty(), "cargo tree names no crates");
+    versions.retain(|_, versions| versions.len() > 1);
     let names: Vec<_> = versions.into_keys().collect();
-    ensure!(names.is_empty(), "in several versions in Cargo.lock (`cargo tree -d`): {}", names.join(", "));
+    ensure!(names.is_empty(), "built in several versions (`cargo tree -d --target {TARGET}`): {}", names.join(", "));
     Ok(())
 }
 

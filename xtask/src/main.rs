@@ -11,6 +11,7 @@ mod build;
 mod circles;
 mod company;
 mod descendants;
+mod engines;
 mod exam;
 mod exports;
 mod field;
@@ -54,6 +55,8 @@ cargo xtask CMD
                     [--minutes N] [--seed N] [--rate HZ] [--programs a,b]
   exports         what `callpath export` writes, read back by the tools whose formats they are, which it installs
                     [--measurement DIR]
+  engines         the SQL that callpath ships, over exported tables, on DuckDB and on Spark with two workers, which it installs: the
+                    numbers of `callpath merge`; then what docs/engines.md shows [--engines duckdb,spark,docs]
   bench-sample    CPU per sample over that of a recorder of pc and sp alone [--runs N] [--rate HZ]
   bench-depth     CPU per sample at stack depths of 10 to 100,000, two threads 1,500 deep over 15 [--runs N] [--svg FILE]
   bench-start     `record true` over `true`, tables cached and not [--runs N]
@@ -68,8 +71,7 @@ cargo xtask CMD
   diff-trust      false alarms of `callpath compare` on equal runs, and whether it finds a procedure that is 5% or 20% slower
                     [--pairs N] [--runs N] [--amount N]
 
-suite, field, soak, diff-trust and bench-* measure a release build, or another one: [--callpath FILE]
-suite, field, soak, exports and bench-* measure a release build, or another one: [--callpath FILE]
+suite, field, soak, exports, engines, diff-trust and bench-* measure a release build, or another one: [--callpath FILE]
 ";
 
 fn main() -> ExitCode {
@@ -107,6 +109,7 @@ fn run(command: &str, arguments: Arguments) -> anyhow::Result<ExitCode> {
         "field" => field::run(&arguments),
         "soak" => soak::run(&arguments),
         "exports" => exports::run(&arguments),
+        "engines" => engines::run(&arguments),
         "bench-sample" => bench::sample::run(&arguments),
         "bench-depth" => bench::depth::run(&arguments),
         "bench-start" => bench::start::run(&arguments),

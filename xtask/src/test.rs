@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use crate::arguments::Arguments;
 use crate::build::{self, Profile};
 use crate::report::Report;
-use crate::{audit, company, install, lint};
+use crate::{audit, company, engines, install, lint};
 
 /// `cargo xtask test [--quick]`: installs what the tests use, lints, builds a release, audits the preloaded object,
 /// runs all tests. What was skipped stands before the counts. The status is a failure if any step or test failed.
@@ -51,6 +51,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     // programs are recorded with the release build.
     let mut tests = build::cargo();
     tests.args(["test", "--workspace", "--locked", "--no-fail-fast"]).env("CALLPATH_UNDER_TEST", &built.callpath);
+    match engines::duckdb_on_path() {
+        Ok(path) => {
+            tests.env("PATH", path);
+        }
+        Err(error) => report.skip(format!("queries of exported tables, if there is no DuckDB: {error:#}")),
+    }
     report.cargo_test("tests", &mut tests);
     report.cargo_test("tests of the runtimes that are here", &mut company::tests(&built.callpath));
     Ok(report.finish())

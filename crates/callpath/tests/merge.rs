@@ -78,12 +78,31 @@ fn ten_thousand_inputs_need_few_descriptors() {
     assert_eq!(listed(directory.path()), ["all", "one"]);
 }
 
+/// On a busy machine, a command takes its time to begin.
+fn wait_until_it_catches(child: &Child, signal: i32) {
+    let caught = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap() >> (signal - 1) & 1 == 1
+    };
+    for _ in 0..60_000 {
+        if caught() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("signal {signal} is not caught");
+}
+
 #[test]
 fn a_merge_that_ends_early_leaves_nothing() {
     let (directory, one) = with_one(2_000);
     for (signal, status) in [(libc::SIGKILL, None), (libc::SIGINT, Some(130)), (libc::SIGTERM, Some(143))] {
         let child = begun(&one, 5_000, &directory.path().join("all"));
-        std::thread::sleep(Duration::from_millis(200));
+        if status.is_some() {
+            wait_until_it_catches(&child, signal);
+        }
+        std::thread::sleep(Duration::from_millis(50));
         // SAFETY: our own child, which was not waited for.
         unsafe { libc::kill(child.id() as i32, signal) };
         let output = child.wait_with_output().unwrap();

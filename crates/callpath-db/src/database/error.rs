@@ -39,7 +39,7 @@ pub enum DatabaseError {
 
 impl DatabaseError {
     /// Why a new file could not be written or get its name.
-    pub(crate) fn of_writing(path: &Path, source: std::io::Error) -> DatabaseError {
+    pub fn of_writing(path: &Path, source: std::io::Error) -> DatabaseError {
         let path = path.to_owned();
         match source.kind() {
             ErrorKind::AlreadyExists => DatabaseError::Exists { path },

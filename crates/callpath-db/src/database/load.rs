@@ -14,8 +14,8 @@ use crate::{NodeId, Profile, Scope, ScopeKind};
 const NONE: u32 = u32::MAX;
 
 impl Database {
-    /// The values of a profile.
-    pub(crate) fn values(&self, profile: &ProfileEntry) -> Result<Columns, DatabaseError> {
+    /// The values of a profile: by metric, the places of contexts, ascending, with values that are not 0.
+    pub fn values(&self, profile: &ProfileEntry) -> Result<Columns, DatabaseError> {
         let section = self.section(SectionKind::Values, 0)?;
         let start = section.offset + profile.offset;
         // The profile's extent is inside the section, which is inside the file.

@@ -9,6 +9,7 @@
 //! length.
 
 mod answers;
+mod content;
 mod costs;
 mod error;
 mod facts;
@@ -36,6 +37,7 @@ use callpath_schema::Metric;
 use xxhash_rust::xxh3::xxh3_64;
 
 pub use answers::{AnswerError, Answers};
+pub use content::{Content, ContextEntry};
 pub use error::DatabaseError;
 use facts::Facts;
 pub use facts::{Member, ProfileColumn, ProfileEntry, Run, Unit};
@@ -46,6 +48,7 @@ use map::Bytes;
 pub use mapped::Mapped;
 pub use merge::{Merged, Source, merge};
 pub use statistics::{Statistics, StatisticsQuery, StatisticsRow, StatisticsTree};
+pub use write::Columns;
 
 use crate::Scope;
 
@@ -153,7 +156,7 @@ impl Database {
     }
 
     /// Equal for equal files: the header has the checksum of the table of sections, which has theirs, and so on.
-    pub(crate) fn fingerprint(&self) -> u64 {
+    pub fn fingerprint(&self) -> u64 {
         xxh3_64(self.bytes.get(..HEADER_BYTES).unwrap_or_default())
     }
 

@@ -15,7 +15,7 @@ use crate::rows::Rows;
 
 /// The values of one profile: for each metric that it has, contexts in ascending order with their values, which are not
 /// 0.
-pub(crate) type Columns = Vec<(u32, Vec<(u32, u64)>)>;
+pub type Columns = Vec<(u32, Vec<(u32, u64)>)>;
 
 /// A database that is being written. What is written first is its header as that of an unfinished file.
 pub(crate) struct Assembly<W: Write + Seek> {

@@ -1,4 +1,6 @@
-//! `callpath export`: a measurement or a database in, a file for another tool out.
+//! `callpath export`: a measurement or a database in, a file for another tool out, or tables for an engine.
+
+pub(super) mod tables;
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -20,7 +22,7 @@ pub(crate) struct Arguments {
     /// The format
     #[arg(long, value_name = "FORMAT")]
     format: FormatArgument,
-    /// The file to write, a new one [default: standard output]
+    /// The file to write, a new one [default: standard output]; of parquet a new directory
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// The metric to show [default: the first; pprof has all that add up]
@@ -31,15 +33,20 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Clone, Copy)]
-struct FormatArgument(Format);
+enum FormatArgument {
+    /// A file for another tool.
+    Of(Format),
+    /// Tables for engines.
+    Parquet,
+}
 
 impl ValueEnum for FormatArgument {
     fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [FormatArgument; Format::ALL.len()] = {
-            let mut all = [FormatArgument(Format::Folded); Format::ALL.len()];
+        const ALL: [FormatArgument; Format::ALL.len() + 1] = {
+            let mut all = [FormatArgument::Parquet; Format::ALL.len() + 1];
             let mut next = 0;
-            while next < all.len() {
-                all[next] = FormatArgument(Format::ALL[next]);
+            while next < Format::ALL.len() {
+                all[next] = FormatArgument::Of(Format::ALL[next]);
                 next += 1;
             }
             all
@@ -48,20 +55,34 @@ impl ValueEnum for FormatArgument {
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
-        let help = match self.0 {
-            Format::Folded => "A line for each call path, for flamegraph.pl and its kin",
-            Format::Flamegraph => "A flame graph, one SVG to zoom and search in a browser",
-            Format::Pprof => "For pprof, gzipped",
-            Format::Firefox => "For profiler.firefox.com",
-            Format::Speedscope => "For speedscope.app",
-            Format::Callgrind => "For KCachegrind and callgrind_annotate",
+        let (word, help) = match self {
+            FormatArgument::Of(format) => {
+                let help = match format {
+                    Format::Folded => "A line for each call path, for flamegraph.pl and its kin",
+                    Format::Flamegraph => "A flame graph, one SVG to zoom and search in a browser",
+                    Format::Pprof => "For pprof, gzipped",
+                    Format::Firefox => "For profiler.firefox.com",
+                    Format::Speedscope => "For speedscope.app",
+                    Format::Callgrind => "For KCachegrind and callgrind_annotate",
+                };
+                (format.word(), help)
+            }
+            FormatArgument::Parquet => {
+                ("parquet", "A directory of tables for DuckDB, Spark, pandas and polars (docs/engines.md)")
+            }
         };
-        Some(PossibleValue::new(self.0.word()).help(help))
+        Some(PossibleValue::new(word).help(help))
     }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
-    let FormatArgument(format) = arguments.format;
+    match arguments.format {
+        FormatArgument::Of(format) => write_file(arguments, format),
+        FormatArgument::Parquet => tables::run(arguments),
+    }
+}
+
+fn write_file(arguments: &Arguments, format: Format) -> Outcome {
     if format.is_binary() && arguments.output.is_none() && io::stdout().is_terminal() {
         let word = format.word();
         return Err(anyhow::anyhow!("{word} is not text: name a file with -o, or send standard output to one").into());

@@ -16,6 +16,7 @@ mod number;
 mod perf_options;
 mod procedure_name;
 mod profile;
+mod query;
 mod record;
 mod recursion;
 mod report;
@@ -45,8 +46,10 @@ pub(crate) enum Command {
     Diff(diff::Arguments),
     /// Record two commands in turn, several times, and show what changed
     Compare(compare::Arguments),
-    /// Write a measurement in another tool's format: flame graph, pprof, Firefox Profiler, speedscope, callgrind
+    /// Write a measurement in another tool's format: flame graph, pprof, Firefox Profiler, speedscope, callgrind, Parquet
     Export(export::Arguments),
+    /// Ask measurements a question in SQL, with DuckDB
+    Query(query::Arguments),
     /// Check what this machine allows and what a program needs
     Doctor(doctor::Arguments),
     /// Show the procedures, loops and inlined calls of a program or library
@@ -74,6 +77,7 @@ impl Command {
             Command::Diff(arguments) => diff::run(&arguments),
             Command::Compare(arguments) => compare::run(&arguments),
             Command::Export(arguments) => export::run(&arguments),
+            Command::Query(arguments) => query::run(&arguments),
             Command::Doctor(arguments) => doctor::run(&arguments),
             Command::Structure(arguments) => structure::run(&arguments),
             Command::Demo(arguments) => demo::run(&arguments),

@@ -4,7 +4,7 @@ use callpath_db::{Query, Recursion, ScopeKind};
 
 use super::recursion::RecursionArgument;
 
-#[derive(clap::Args)]
+#[derive(clap::Args, Default, PartialEq, Eq)]
 pub(crate) struct Selection {
     /// Show only processes with this name or ID; in a name, * stands for any text and ? for any character
     #[arg(long, value_name = "NAME|PID")]
@@ -42,6 +42,11 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
+    /// Whether nothing was asked for.
+    pub(crate) fn is_of_whole(&self) -> bool {
+        *self == Selection::default()
+    }
+
     /// The context view of what was selected, with source lines, and with ranks added up.
     pub(crate) fn query(&self) -> Query {
         let folded = [
