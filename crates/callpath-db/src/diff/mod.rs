@@ -3,17 +3,25 @@
 //! Contexts are matched by what their scopes are called in the source. Everything is about cost, never about shares: a
 //! procedure does not change because another one did.
 
+mod alike;
 mod identity;
+mod matched;
 mod matching;
 mod moved;
+mod regroup;
+mod rows;
+mod skipped;
+mod spelling;
 mod statistics;
 
 use identity::Identity;
+pub use matched::Matched;
 use matching::{Joined, Joining, Side, Units};
+use rows::Costs;
 pub use statistics::{CONFIDENCE, Test};
 use statistics::{Runs, discoveries, estimate};
 
-use crate::{Metric, Profile, QueryError, ScopeKind};
+use crate::{Metric, Profile, QueryError, ScopeKind, ViewKind};
 
 /// What is compared, and how.
 #[derive(Clone, Debug)]
@@ -30,6 +38,8 @@ pub struct DiffOptions {
     pub expectation: Expectation,
     /// Slower by more than this share is a regression.
     pub fail_above: Option<f64>,
+    /// A view that is wanted beside call paths.
+    pub view: Option<ViewKind>,
 }
 
 impl Default for DiffOptions {
@@ -41,6 +51,7 @@ impl Default for DiffOptions {
             false_discovery_rate: 0.01,
             expectation: Expectation::Same,
             fail_above: None,
+            view: None,
         }
     }
 }
@@ -150,9 +161,9 @@ pub struct ProcedureChange {
     pub is_regression: bool,
 }
 
-/// A context on both sides.
+/// A row of a view on both sides.
 #[derive(Clone, Debug)]
-pub struct ContextChange {
+pub struct RowChange {
     /// The one above, by its number in the list; none of the root.
     pub parent: Option<usize>,
     /// What it is.
@@ -161,11 +172,12 @@ pub struct ContextChange {
     pub name: String,
     /// Its module; empty for what has none.
     pub module: String,
-    /// The cost of it and all below; of a loop, of its own body.
+    /// The cost of it and all that it calls; of a loop, of its own body.
     pub inclusive: Change,
-    /// The cost of its own body.
+    /// The cost of its own body. Of a caller, that of the procedure that it calls.
     pub own: Change,
-    /// Its procedure as a whole did not change: it is called here instead of elsewhere.
+    /// A context whose procedure as a whole did not change: it is called here instead of elsewhere. In other views, its cost
+    /// went to another procedure or came from one.
     pub is_moved: bool,
 }
 
@@ -182,8 +194,8 @@ pub struct Diff {
     pub false_discovery_rate: f64,
     /// What B was expected to cost.
     pub expectation: Expectation,
-    /// Shares of the cost of A and B in contexts that both have.
-    pub matched: [f64; 2],
+    /// How much is compared.
+    pub matched: Matched,
     /// The whole.
     pub total: Change,
     /// The whole is slower than allowed.
@@ -194,8 +206,12 @@ pub struct Diff {
     pub procedures: Vec<ProcedureChange>,
     /// Procedures with too few samples on both sides together to be tested.
     pub too_small: usize,
-    /// In preorder, children by the size of the difference.
-    pub contexts: Vec<ContextChange>,
+    /// Call paths in preorder, children by the size of the difference.
+    pub contexts: Vec<RowChange>,
+    /// Procedures, below each its callers; in preorder. Empty unless wanted.
+    pub callers: Vec<RowChange>,
+    /// Modules, files, procedures and loops, in preorder. Empty unless wanted.
+    pub flat: Vec<RowChange>,
 }
 
 /// What has fewer samples in all runs of both sides together is not tested: it cannot be found, and would hide others.
@@ -363,7 +379,11 @@ impl<'a> Comparison<'a> {
                 }
             }
         }
-        let contexts = self.contexts(&inclusive, &procedures);
+        let costs = Costs { inclusive: &inclusive, procedures: &procedures };
+        let contexts = self.contexts(&costs);
+        let wanted = |view: ViewKind| self.options.view == Some(view);
+        let callers = if wanted(ViewKind::Callers) { self.callers(&costs) } else { Vec::new() };
+        let flat = if wanted(ViewKind::Flat) { self.flat(&costs) } else { Vec::new() };
         let size = |change: &Change| change.difference().abs();
         procedures.sort_by(|a, b| {
             b.own.is_found.cmp(&a.own.is_found).then(size(&b.own).total_cmp(&size(&a.own))).then(a.name.cmp(&b.name))
@@ -381,6 +401,8 @@ impl<'a> Comparison<'a> {
             procedures,
             too_small,
             contexts,
+            callers,
+            flat,
         }
     }
 
@@ -410,66 +432,6 @@ impl<'a> Comparison<'a> {
         let least = SAMPLES_EACH * self.sample_costs.iter().copied().fold(0.0, f64::max);
         let is_told = cost_each.iter().all(|cost| cost.is_finite() && *cost >= least);
         is_told.then_some(Calls { returns, cost_each })
-    }
-
-    /// Shares of the cost of A and B in contexts that both have.
-    fn matched(&self, inclusive: &[Vec<f64>]) -> [f64; 2] {
-        let sides = [0..self.joined.runs_of_a, self.joined.runs_of_a..self.joined.runs()];
-        let there = |node: usize| sides.clone().map(|runs| runs.into_iter().any(|run| inclusive[run][node] > 0.0));
-        let mut of_both = [0.0; 2];
-        let mut all = [0.0; 2];
-        for (number, _) in self.joined.nodes.iter().enumerate().filter(|(_, node)| node.loop_number.is_none()) {
-            let is_matched = there(number) == [true; 2];
-            for (side, runs) in sides.clone().into_iter().enumerate() {
-                let cost: f64 = runs.map(|run| self.joined.own[run][number]).sum();
-                all[side] += cost;
-                of_both[side] += if is_matched { cost } else { 0.0 };
-            }
-        }
-        [0, 1].map(|side| if all[side] > 0.0 { of_both[side] / all[side] } else { 1.0 })
-    }
-
-    fn contexts(&self, inclusive: &[Vec<f64>], procedures: &[ProcedureChange]) -> Vec<ContextChange> {
-        let nodes = &self.joined.nodes;
-        let mut changes: Vec<(Change, Change, bool)> = (0..nodes.len())
-            .map(|number| {
-                let costs = self.rows(inclusive, number);
-                (self.change(&costs), self.change(&self.rows(&self.joined.own, number)), self.is_tested(&costs))
-            })
-            .collect();
-        self.mark(changes.iter_mut().map(|(change, _, is_tested)| (change, *is_tested)).collect());
-        let mut below: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
-        for (number, node) in nodes.iter().enumerate().skip(1) {
-            below[node.parent].push(number);
-        }
-        let size = |number: &usize| changes[*number].0.difference().abs();
-        below.iter_mut().for_each(|children| children.sort_by(|a, b| size(a).total_cmp(&size(b)).then(b.cmp(a))));
-        let mut contexts = Vec::with_capacity(nodes.len());
-        let mut stack = vec![(0, None)];
-        while let Some((number, parent)) = stack.pop() {
-            let node = &nodes[number];
-            let (kind, name, module) = match (node.procedure, node.other, node.loop_number) {
-                (Some(procedure), ..) => {
-                    let (name, module) = self.named(procedure);
-                    (ScopeKind::Procedure, name, module)
-                }
-                (None, Some((kind, name)), _) => (kind, self.joined.module(name), String::new()),
-                (None, None, loop_number) => {
-                    let of = nodes[node.parent].procedure.zip(loop_number);
-                    let line = of.and_then(|key| self.joined.loop_lines.get(&key).copied().flatten());
-                    (ScopeKind::Loop, line.map_or("loop".into(), |line| format!("loop at line {line}")), String::new())
-                }
-            };
-            let (inclusive, own, _) = changes[number];
-            let is_moved = inclusive.is_found
-                && node.procedure.is_some_and(|procedure| {
-                    let whole = &procedures[procedure].inclusive;
-                    !whole.is_found && whole.difference().abs() < inclusive.difference().abs() / 2.0
-                });
-            stack.extend(below[number].iter().map(|&child| (child, Some(contexts.len()))));
-            contexts.push(ContextChange { parent, kind, name, module, inclusive, own, is_moved });
-        }
-        contexts
     }
 }
 

@@ -215,7 +215,7 @@ fn another_build_is_matched_by_its_source() {
     let a = build("old", "libc-2.31.so", (ScopeKind::Procedure, "dot.constprop.0"), 0);
     let b = build("new", "libc.so.6", (ScopeKind::Inlined, "dot"), 40);
     let diff = compared(std::slice::from_ref(&a), std::slice::from_ref(&b));
-    assert_eq!(diff.matched, [1.0; 2]);
+    assert_eq!(diff.matched.both, [1.0; 2]);
     assert_eq!(diff.total.difference(), 0.0);
     let contexts: Vec<(&str, f64, f64)> = diff
         .contexts
@@ -235,8 +235,8 @@ fn another_build_is_matched_by_its_source() {
     let c = build("new", "libc.so.6", (ScopeKind::Inlined, "product"), 40);
     let renamed = DiffOptions { renames: vec![("dot".into(), "product".into())], ..DiffOptions::default() };
     let b = std::slice::from_ref(&b);
-    assert!(compared(b, std::slice::from_ref(&c)).matched[0] < 0.1);
-    assert_eq!(Diff::of(b, &[c], &renamed).expect("an answer").matched, [1.0; 2]);
+    assert!(compared(b, std::slice::from_ref(&c)).matched.both[0] < 0.1);
+    assert_eq!(Diff::of(b, &[c], &renamed).expect("an answer").matched.both, [1.0; 2]);
 }
 
 #[test]
