@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::DiffError;
 use super::identity::{Identities, Identity, is_program};
+use super::units::{self, Units};
 use crate::{
     Metric, MetricId, MetricKind, MetricSource, MetricType, Name, Profile, Query, ScopeKind, Strings, Value, View,
 };
@@ -62,13 +63,6 @@ pub(super) struct Joined {
     pub(super) homes: Vec<Home>,
     /// The program's name on side B.
     pub(super) program: String,
-}
-
-/// What shared a run's work.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Units {
-    pub(super) processes: u64,
-    pub(super) threads: u64,
 }
 
 /// Where a loop stands in its procedure, as one side knows it.
@@ -139,16 +133,10 @@ impl<'a> Joining<'a> {
         })?;
         let first = self.joined.own.len();
         let count = profile.info.more_runs as usize + 1;
-        for run in 0..count {
+        self.joined.units.extend(units::of(profile, column)?);
+        for _ in 0..count {
             self.joined.own.push(Vec::new());
             self.joined.returns.push(Vec::new());
-            let processes = profile.info.processes.iter().filter(|process| process.run as usize == run);
-            let mut units = Units::default();
-            for process in processes {
-                units.processes += u64::from(!process.continues);
-                units.threads += u64::from(process.threads);
-            }
-            self.joined.units.push(units);
         }
         if side == Side::A {
             self.joined.runs_of_a += count;
@@ -404,7 +392,7 @@ fn column_of(profile: &Profile, metric: &Metric) -> Result<usize, DiffError> {
     Ok(column)
 }
 
-fn real(value: Value) -> f64 {
+pub(super) fn real(value: Value) -> f64 {
     match value {
         Value::Integer(value) => value as f64,
         Value::Signed(value) => value as f64,

@@ -4,6 +4,7 @@
 //! procedure does not change because another one did.
 
 mod alike;
+mod fuzzing;
 mod identity;
 mod matched;
 mod matching;
@@ -13,13 +14,16 @@ mod rows;
 mod skipped;
 mod spelling;
 mod statistics;
+mod units;
 
+pub use fuzzing::fuzz_diff;
 use identity::Identity;
 pub use matched::Matched;
-use matching::{Joined, Joining, Side, Units};
+use matching::{Joined, Joining, Side};
 use rows::Costs;
 pub use statistics::{CONFIDENCE, Test};
 use statistics::{Runs, discoveries, estimate};
+use units::Units;
 
 use crate::{Metric, Profile, QueryError, ScopeKind, ViewKind};
 

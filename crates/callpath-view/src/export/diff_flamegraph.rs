@@ -58,7 +58,7 @@ impl Picture for Difference<'_> {
     }
 
     fn legend(&self) -> &[(&'static str, &'static str)] {
-        &[("slower, new", SLOWER), ("faster, gone", FASTER), ("moved", MOVED), ("within noise", NOISE)]
+        &[("slower", SLOWER), ("faster", FASTER), ("moved", MOVED), ("noise", NOISE)]
     }
 
     fn len(&self) -> usize {
