@@ -27,10 +27,10 @@ pub(super) fn classes(procedures: &[Identity], defined: &[Defined], strings: &St
     }
     let mut classes: Vec<usize> = (0..procedures.len()).collect();
     for group in groups.values().filter(|group| group.len() > 1) {
-        let mut first: FxHashMap<Name, usize> = FxHashMap::default();
+        let mut first: FxHashMap<&str, usize> = FxHashMap::default();
         for &number in group {
-            if let Identity::Frame { name, .. } = procedures[number] {
-                classes[number] = *first.entry(name).or_insert(number);
+            if let Some(spelling) = spelled(number) {
+                classes[number] = *first.entry(spelling.signature).or_insert(number);
             }
         }
         let mut members: Vec<usize> = first.into_values().collect();
@@ -93,6 +93,8 @@ mod tests {
     #[test]
     fn a_copy_in_the_program_is_the_librarys() {
         let found = Case::new(&[("app", "std::f(int)", [0; 2]), ("lib", "std::f(int)", [0; 2])]);
+        assert_eq!(found, [0, 0]);
+        let found = Case::new(&[("app", "void std::f<int>(int)", [0; 2]), ("app", "int& std::f<int>(int)", [0; 2])]);
         assert_eq!(found, [0, 0]);
         // Names of C say less.
         assert_eq!(Case::new(&[("app", "init", [0; 2]), ("lib", "init", [0; 2])]), [0, 1]);

@@ -9,6 +9,9 @@
 pub(super) struct Spelling<'n> {
     /// Without result and parameters.
     pub(super) qualified: &'n str,
+    /// Without result: of one signature there is one procedure, and versions of a language change results (C++17 that of
+    /// `emplace_back`).
+    pub(super) signature: &'n str,
     pub(super) has_parameters: bool,
 }
 
@@ -31,7 +34,9 @@ impl<'n> Spelling<'n> {
                     let end = group_end(name, at);
                     // Those of the procedure around it.
                     if !name[end..].starts_with("::") {
-                        return Spelling { qualified: &name[start.min(at)..at], has_parameters: end > at + 1 };
+                        let start = start.min(at);
+                        let (qualified, signature) = (&name[start..at], &name[start..]);
+                        return Spelling { qualified, signature, has_parameters: end > at + 1 };
                     }
                     at = end;
                 }
@@ -45,7 +50,8 @@ impl<'n> Spelling<'n> {
                 _ => at += 1,
             }
         }
-        Spelling { qualified: &name[start.min(name.len())..], has_parameters: false }
+        let qualified = &name[start.min(name.len())..];
+        Spelling { qualified, signature: qualified, has_parameters: false }
     }
 
     /// Whether it stands in a namespace, class or module: then it is one procedure wherever its code is (the rule of one
