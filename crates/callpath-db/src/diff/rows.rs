@@ -146,7 +146,7 @@ impl Comparison<'_> {
     fn root(&self, costs: &Costs<'_>) -> Raw {
         let mut root = self.empty(0, (ScopeKind::Root, String::new(), String::new()), None);
         root.inclusive = self.rows(costs.inclusive, 0);
-        root.own.clone_from(&root.inclusive);
+        root.own = self.rows(&self.joined.own, 0);
         root
     }
 
