@@ -78,7 +78,7 @@ mod tests {
 
     impl Case {
         /// Names with their modules and lines on both sides; line 0: not known.
-        fn new(names: &[(&str, &str, [u32; 2])]) -> Vec<usize> {
+        fn classes_of(names: &[(&str, &str, [u32; 2])]) -> Vec<usize> {
             let mut case = Case { strings: Strings::default(), procedures: Vec::new(), defined: Vec::new() };
             for (module, name, lines) in names {
                 let file = case.strings.intern("f.cpp");
@@ -92,25 +92,27 @@ mod tests {
 
     #[test]
     fn a_copy_in_the_program_is_the_librarys() {
-        let found = Case::new(&[("app", "std::f(int)", [0; 2]), ("lib", "std::f(int)", [0; 2])]);
+        let found = Case::classes_of(&[("app", "std::f(int)", [0; 2]), ("lib", "std::f(int)", [0; 2])]);
         assert_eq!(found, [0, 0]);
-        let found = Case::new(&[("app", "void std::f<int>(int)", [0; 2]), ("app", "int& std::f<int>(int)", [0; 2])]);
+        let found =
+            Case::classes_of(&[("app", "void std::f<int>(int)", [0; 2]), ("app", "int& std::f<int>(int)", [0; 2])]);
         assert_eq!(found, [0, 0]);
         // Names of C say less.
-        assert_eq!(Case::new(&[("app", "init", [0; 2]), ("lib", "init", [0; 2])]), [0, 1]);
+        assert_eq!(Case::classes_of(&[("app", "init", [0; 2]), ("lib", "init", [0; 2])]), [0, 1]);
     }
 
     #[test]
     fn a_name_without_parameters_is_the_one_that_has_them() {
-        assert_eq!(Case::new(&[("app", "heap", [0, 30]), ("app", "heap(int)", [30, 0])]), [1, 1]);
+        assert_eq!(Case::classes_of(&[("app", "heap", [0, 30]), ("app", "heap(int)", [30, 0])]), [1, 1]);
         // Another version of the source: the line moved.
-        assert_eq!(Case::new(&[("app", "heap", [0, 33]), ("app", "heap(int)", [30, 0])]), [1, 1]);
+        assert_eq!(Case::classes_of(&[("app", "heap", [0, 33]), ("app", "heap(int)", [30, 0])]), [1, 1]);
         // Overloads: the line tells, or nothing does.
-        let overloads =
-            |line| Case::new(&[("app", "f", [0, line]), ("app", "f(int)", [30, 30]), ("app", "f(long)", [40, 0])]);
+        let overloads = |line| {
+            Case::classes_of(&[("app", "f", [0, line]), ("app", "f(int)", [30, 30]), ("app", "f(long)", [40, 0])])
+        };
         assert_eq!(overloads(40), [2, 1, 2]);
         assert_eq!(overloads(50), [0, 1, 2]);
         // One build that defines both in different lines has two.
-        assert_eq!(Case::new(&[("app", "f", [20, 0]), ("app", "f(int)", [30, 30])]), [0, 1]);
+        assert_eq!(Case::classes_of(&[("app", "f", [20, 0]), ("app", "f(int)", [30, 30])]), [0, 1]);
     }
 }

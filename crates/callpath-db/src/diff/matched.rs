@@ -1,18 +1,7 @@
 //! How much of each side's cost is compared with the same context of the other side, and how much could be.
 
-use super::Comparison;
-
-/// Shares of the cost of A and of B.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Matched {
-    /// In contexts that both have.
-    pub both: [f64; 2],
-    /// In calls that one side inlined and the other has no code of: compared as a part of their callers.
-    pub at_caller: [f64; 2],
-    /// In contexts that one side lacks, as expected of two equal programs: samples that happen to be on one side, of contexts
-    /// that have few.
-    pub by_chance: [f64; 2],
-}
+use super::answer::Matched;
+use super::comparison::Comparison;
 
 impl Comparison<'_> {
     /// `inclusive`: by run, by node.

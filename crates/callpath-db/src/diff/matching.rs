@@ -8,12 +8,10 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::DiffError;
+use super::error::DiffError;
 use super::identity::{Identities, Identity, is_program};
-use super::units::{self, Units};
-use crate::{
-    Metric, MetricId, MetricKind, MetricSource, MetricType, Name, Profile, Query, ScopeKind, Strings, Value, View,
-};
+use super::units::{self, Units, real};
+use crate::{Metric, MetricId, MetricKind, MetricSource, MetricType, Name, Profile, Query, ScopeKind, Strings, View};
 
 /// A side of the comparison.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -390,14 +388,6 @@ fn column_of(profile: &Profile, metric: &Metric) -> Result<usize, DiffError> {
         return Err(DiffError::DoesNotAddUp { metric: metric.name.clone() });
     }
     Ok(column)
-}
-
-pub(super) fn real(value: Value) -> f64 {
-    match value {
-        Value::Integer(value) => value as f64,
-        Value::Signed(value) => value as f64,
-        Value::Real(value) => value,
-    }
 }
 
 fn add_to(costs: &mut Vec<f64>, at: usize, cost: f64) {

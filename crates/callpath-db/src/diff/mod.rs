@@ -4,6 +4,9 @@
 //! procedure does not change because another one did.
 
 mod alike;
+mod answer;
+mod comparison;
+mod error;
 mod fuzzing;
 mod identity;
 mod matched;
@@ -16,210 +19,17 @@ mod spelling;
 mod statistics;
 mod units;
 
+pub use answer::{Calls, Change, Diff, DiffOptions, Expectation, Matched, ProcedureChange, RowChange};
+use comparison::Comparison;
+pub use error::DiffError;
 pub use fuzzing::fuzz_diff;
-use identity::Identity;
-pub use matched::Matched;
-use matching::{Joined, Joining, Side};
+use matching::{Joining, Side};
 use rows::Costs;
 pub use statistics::{CONFIDENCE, Test};
-use statistics::{Runs, discoveries, estimate};
-use units::Units;
+use statistics::{discoveries, estimate};
 
-use crate::{Metric, Profile, QueryError, ScopeKind, ViewKind};
+use crate::{Metric, Profile, ViewKind};
 
-/// What is compared, and how.
-#[derive(Clone, Debug)]
-pub struct DiffOptions {
-    /// The metric by name; none: the first of side A.
-    pub metric: Option<String>,
-    /// Names of procedures and modules on side A with those that they have on side B.
-    pub renames: Vec<(String, String)>,
-    /// Run number i of side A ran beside run number i of side B.
-    pub paired: bool,
-    /// Of all differences that are reported, the share that may be none.
-    pub false_discovery_rate: f64,
-    /// What side B is expected to cost.
-    pub expectation: Expectation,
-    /// Slower by more than this share is a regression.
-    pub fail_above: Option<f64>,
-    /// A view that is wanted beside call paths.
-    pub view: Option<ViewKind>,
-}
-
-impl Default for DiffOptions {
-    fn default() -> Self {
-        DiffOptions {
-            metric: None,
-            renames: Vec::new(),
-            paired: false,
-            false_discovery_rate: 0.01,
-            expectation: Expectation::Same,
-            fail_above: None,
-            view: None,
-        }
-    }
-}
-
-/// What side B is expected to cost, given side A (Coarfa et al. 2007).
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Expectation {
-    /// The same.
-    Same,
-    /// Each process, or thread where there is one process, this many times less: as many times more share the same work.
-    Strong(f64),
-    /// Each process, or thread, the same: each has the same work.
-    Weak,
-}
-
-/// Why two sides cannot be compared.
-#[derive(Debug, thiserror::Error)]
-pub enum DiffError {
-    /// A side without runs.
-    #[error("failed to compare: a side has no run")]
-    NoRuns,
-    /// A profile lacks the metric.
-    #[error("failed to find the metric {wanted:?} in each measurement; one has: {}", there.join(", "))]
-    NoSuchMetric {
-        /// As asked.
-        wanted: String,
-        /// Of the profile that lacks it.
-        there: Vec<String>,
-    },
-    /// Differences of such values mean nothing.
-    #[error("failed to compare by {metric:?}: it does not add up")]
-    DoesNotAddUp {
-        /// Its name.
-        metric: String,
-    },
-    /// Pairs need as many runs on either side.
-    #[error("failed to pair {a} runs with {b}")]
-    NoPairs {
-        /// Runs of side A.
-        a: usize,
-        /// Runs of side B.
-        b: usize,
-    },
-    /// A profile has no answer.
-    #[error(transparent)]
-    Query(#[from] QueryError),
-}
-
-/// The difference of the means of both sides.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Change {
-    /// Mean of side A, or what is expected of side B by it.
-    pub a: f64,
-    /// Mean of side B.
-    pub b: f64,
-    /// With the probability [`CONFIDENCE`], the true difference is not further than this from `b - a`.
-    pub half_width: f64,
-    /// Probability of such a difference where there is none.
-    pub probability: f64,
-    /// More than noise, with false discoveries controlled.
-    pub is_found: bool,
-}
-
-impl Change {
-    /// B less A.
-    pub fn difference(&self) -> f64 {
-        self.b - self.a
-    }
-
-    /// The difference as a share of A; none where A is nothing.
-    pub fn relative(&self) -> Option<f64> {
-        (self.a > 0.0).then(|| self.difference() / self.a)
-    }
-
-    /// The ends of the interval as shares of A.
-    pub fn relative_interval(&self) -> Option<(f64, f64)> {
-        let end = |difference: f64| difference / self.a;
-        (self.a > 0.0).then(|| (end(self.difference() - self.half_width), end(self.difference() + self.half_width)))
-    }
-}
-
-/// How often a procedure returned, and what it cost each time.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Calls {
-    /// Returns.
-    pub returns: Change,
-    /// Inclusive cost of a return on side A and on side B.
-    pub cost_each: [f64; 2],
-}
-
-/// A procedure on both sides, inlined copies and all contexts together.
-#[derive(Clone, Debug)]
-pub struct ProcedureChange {
-    /// Its name; of one without, its address.
-    pub name: String,
-    /// Its module.
-    pub module: String,
-    /// Cost of its own body.
-    pub own: Change,
-    /// Cost while it was active.
-    pub inclusive: Change,
-    /// The change of its own cost is that of these other procedures with the opposite sign.
-    pub moved: Vec<String>,
-    /// Where both sides counted returns, and activations were long enough for the count to be one of calls.
-    pub calls: Option<Calls>,
-    /// It is slower than allowed.
-    pub is_regression: bool,
-}
-
-/// A row of a view on both sides.
-#[derive(Clone, Debug)]
-pub struct RowChange {
-    /// The one above, by its number in the list; none of the root.
-    pub parent: Option<usize>,
-    /// What it is.
-    pub kind: ScopeKind,
-    /// Its name.
-    pub name: String,
-    /// Its module; empty for what has none.
-    pub module: String,
-    /// The cost of it and all that it calls; of a loop, of its own body.
-    pub inclusive: Change,
-    /// The cost of its own body. Of a caller, that of the procedure that it calls.
-    pub own: Change,
-    /// A context whose procedure as a whole did not change: it is called here instead of elsewhere. In other views, its cost
-    /// went to another procedure or came from one.
-    pub is_moved: bool,
-}
-
-/// The answer.
-#[derive(Clone, Debug)]
-pub struct Diff {
-    /// What was compared.
-    pub metric: Metric,
-    /// Runs of side A and side B.
-    pub runs: [usize; 2],
-    /// How it was tested.
-    pub test: Test,
-    /// Of all differences that are reported, the share that may be none, on average.
-    pub false_discovery_rate: f64,
-    /// What B was expected to cost.
-    pub expectation: Expectation,
-    /// How much is compared.
-    pub matched: Matched,
-    /// The whole.
-    pub total: Change,
-    /// The whole is slower than allowed.
-    pub total_is_regression: bool,
-    /// What may be slower, as a share.
-    pub fail_above: Option<f64>,
-    /// By the size of the difference of own cost, those that are more than noise first.
-    pub procedures: Vec<ProcedureChange>,
-    /// Procedures with too few samples on both sides together to be tested.
-    pub too_small: usize,
-    /// Call paths in preorder, children by the size of the difference.
-    pub contexts: Vec<RowChange>,
-    /// Procedures, below each its callers; in preorder. Empty unless wanted.
-    pub callers: Vec<RowChange>,
-    /// Modules, files, procedures and loops, in preorder. Empty unless wanted.
-    pub flat: Vec<RowChange>,
-}
-
-/// What has fewer samples in all runs of both sides together is not tested: it cannot be found, and would hide others.
-const LEAST_SAMPLES: f64 = 5.0;
 /// Procedures below this share of the total are no regressions.
 const LEAST_REGRESSING_SHARE: f64 = 0.01;
 
@@ -258,77 +68,7 @@ impl Diff {
     }
 }
 
-/// Costs of both sides, ready to be tested.
-struct Comparison<'a> {
-    joined: Joined,
-    test: Test,
-    options: &'a DiffOptions,
-    /// By run, what costs are multiplied by before they are compared.
-    factors: Vec<f64>,
-    /// By run, what a sample costs, multiplied by that.
-    sample_costs: Vec<f64>,
-}
-
-impl<'a> Comparison<'a> {
-    fn new(joined: Joined, test: Test, options: &'a DiffOptions) -> Self {
-        let has_processes = joined.units.iter().any(|units| units.processes > 1);
-        let count = |units: &Units| if has_processes { units.processes } else { units.threads };
-        let per_unit = |units: &Units| 1.0 / count(units).max(1) as f64;
-        let factor = |(run, units): (usize, &Units)| match options.expectation {
-            Expectation::Same => 1.0,
-            Expectation::Strong(times) if run < joined.runs_of_a => per_unit(units) / times,
-            Expectation::Strong(_) | Expectation::Weak => per_unit(units),
-        };
-        let factors: Vec<f64> = joined.units.iter().enumerate().map(factor).collect();
-        let sample_costs = joined.sample_costs.iter().zip(&factors).map(|(cost, factor)| cost * factor).collect();
-        Comparison { joined, test, options, factors, sample_costs }
-    }
-
-    /// The change of something by its cost in each run.
-    fn change(&self, costs: &[f64]) -> Change {
-        let (a, b) = self.sides(costs, &self.sample_costs);
-        let found = estimate(self.test, a, b);
-        let (half_width, probability) = (found.half_width(), found.two_sided());
-        Change { a: a.mean(), b: b.mean(), half_width, probability, is_found: false }
-    }
-
-    /// Whether B is above A by more than a share: the probability of what is seen if it is not.
-    fn probability_above(&self, costs: &[f64], share: f64) -> f64 {
-        let raised = |costs: &[f64]| -> Vec<f64> {
-            let is_a = |run: usize| run < self.joined.runs_of_a;
-            costs.iter().enumerate().map(|(run, cost)| if is_a(run) { cost * (1.0 + share) } else { *cost }).collect()
-        };
-        let (costs, sample_costs) = (raised(costs), raised(&self.sample_costs));
-        let (a, b) = self.sides(&costs, &sample_costs);
-        estimate(self.test, a, b).above()
-    }
-
-    fn sides<'c>(&self, costs: &'c [f64], sample_costs: &'c [f64]) -> (Runs<'c>, Runs<'c>) {
-        let (of_a, of_b) = costs.split_at(self.joined.runs_of_a);
-        let (samples_a, samples_b) = sample_costs.split_at(self.joined.runs_of_a);
-        (Runs { costs: of_a, sample_costs: samples_a }, Runs { costs: of_b, sample_costs: samples_b })
-    }
-
-    /// Whether there are enough samples to test it.
-    fn is_tested(&self, costs: &[f64]) -> bool {
-        let samples =
-            costs.iter().zip(&self.sample_costs).map(|(cost, of_one)| if *of_one > 0.0 { cost / of_one } else { 0.0 });
-        samples.sum::<f64>() >= LEAST_SAMPLES
-    }
-
-    /// Marks the changes that are more than noise; `None` in place of a cost that is not tested.
-    fn mark(&self, changes: Vec<(&mut Change, bool)>) {
-        let (mut changes, _): (Vec<_>, Vec<_>) = changes.into_iter().partition(|(_, is_tested)| *is_tested);
-        let probabilities: Vec<f64> = changes.iter().map(|(change, _)| change.probability).collect();
-        let found = discoveries(&probabilities, self.options.false_discovery_rate);
-        changes.iter_mut().zip(found).for_each(|((change, _), is_found)| change.is_found = is_found);
-    }
-
-    /// By row, by run, from by run, by row.
-    fn rows(&self, costs: &[Vec<f64>], row: usize) -> Vec<f64> {
-        costs.iter().zip(&self.factors).map(|(run, factor)| run[row] * factor).collect()
-    }
-
+impl Comparison<'_> {
     fn answer(self, metric: Metric) -> Diff {
         let inclusive = self.joined.inclusive();
         let count = self.joined.procedures.len();
@@ -407,15 +147,6 @@ impl<'a> Comparison<'a> {
             contexts,
             callers,
             flat,
-        }
-    }
-
-    /// Name and module of a procedure.
-    fn named(&self, procedure: usize) -> (String, String) {
-        match self.joined.procedures[procedure] {
-            Identity::Frame { module, name } => (self.joined.strings.get(name).to_owned(), self.joined.module(module)),
-            Identity::Unnamed { module, address } => (format!("{address:#x}"), self.joined.module(module)),
-            Identity::Other { name, .. } => (self.joined.strings.get(name).to_owned(), String::new()),
         }
     }
 

@@ -2,7 +2,8 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{Change, Comparison, ProcedureChange, RowChange};
+use super::answer::{Change, ProcedureChange, RowChange};
+use super::comparison::Comparison;
 use crate::ScopeKind;
 
 /// A row before it is tested.

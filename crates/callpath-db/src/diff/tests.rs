@@ -1,7 +1,7 @@
 //! Runs that are drawn at random from a known program: what is found, and what is not.
 
 use super::*;
-use crate::{MetricId, Name, NodeId, Scope};
+use crate::{MetricId, Name, NodeId, Scope, ScopeKind};
 
 /// A procedure of the program: its chain of callers, and its samples a run.
 struct Model {

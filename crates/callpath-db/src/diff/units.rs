@@ -1,8 +1,7 @@
 //! What shared a run's work: its processes, and the threads that worked.
 
-use super::DiffError;
-use super::matching::real;
-use crate::{Profile, Query, ScopeKind};
+use super::error::DiffError;
+use crate::{Profile, Query, ScopeKind, Value};
 
 /// A thread that costs less than this share of what the busiest of its run costs waits for others.
 const LEAST_SHARE: f64 = 0.01;
@@ -47,3 +46,11 @@ pub(super) fn of(profile: &Profile, column: usize) -> Result<Vec<Units>, DiffErr
 
 /// Levels that hold threads: rank, process, thread.
 const THREADS_AT: usize = 3;
+
+pub(super) fn real(value: Value) -> f64 {
+    match value {
+        Value::Integer(value) => value as f64,
+        Value::Signed(value) => value as f64,
+        Value::Real(value) => value,
+    }
+}
