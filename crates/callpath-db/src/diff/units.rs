@@ -4,7 +4,7 @@ use super::error::DiffError;
 use crate::{Profile, Query, ScopeKind, Value};
 
 /// A thread that costs less than this share of what the busiest of its run costs waits for others.
-const LEAST_SHARE: f64 = 0.01;
+const LEAST_SHARE: f64 = 0.05;
 
 /// What shared a run's work.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
