@@ -2,14 +2,14 @@
 
 use std::io::{self, Write};
 
-use callpath_db::diff::{Change, Diff, Expectation, Test};
+use callpath_db::diff::{Change, Diff, Expectation, RowChange, Test};
 
 use crate::json::quoted;
 
 /// The number that a reader checks before all else.
 pub const SCHEMA: u32 = 1;
 
-/// Writes a difference and a newline. Contexts are a flat array in preorder; `parent` is an index into it.
+/// Writes a difference and a newline. Each view is a flat array in preorder; `parent` is an index into it.
 pub fn write(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
     let test = match diff.test {
         Test::Welch => "welch",
@@ -25,7 +25,16 @@ pub fn write(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
     write!(out, ",\"unit\":{}}},\"runs\":[{},{}]", quoted(&diff.metric.unit)?, diff.runs[0], diff.runs[1])?;
     write!(out, ",\"test\":\"{test}\",\"false_discovery_rate\":{}", number(diff.false_discovery_rate))?;
     write!(out, ",\"expectation\":\"{expectation}\"")?;
-    write!(out, ",\"matched\":[{},{}],\n\"total\":", number(diff.matched[0]), number(diff.matched[1]))?;
+    let matched = diff.matched;
+    let shares = [
+        ("matched", matched.both),
+        ("compared_at_caller", matched.at_caller),
+        ("unmatched_by_chance", matched.by_chance),
+    ];
+    for (key, [a, b]) in shares {
+        write!(out, ",\"{key}\":[{},{}]", number(a), number(b))?;
+    }
+    write!(out, ",\n\"total\":")?;
     change(&diff.total, out)?;
     if let Some(share) = diff.fail_above {
         write!(out, ",\n\"fail_above\":{},\"total_is_regression\":{}", number(share), diff.total_is_regression)?;
@@ -46,23 +55,33 @@ pub fn write(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
         }
         write!(out, "}}")?;
     }
-    write!(out, "],\n\"contexts\":[")?;
-    for (place, context) in diff.contexts.iter().enumerate() {
+    write!(out, "]")?;
+    for (key, rows) in [("contexts", &diff.contexts), ("callers", &diff.callers), ("flat", &diff.flat)] {
+        if !rows.is_empty() {
+            write_rows(key, rows, out)?;
+        }
+    }
+    writeln!(out, "}}")
+}
+
+fn write_rows(key: &str, rows: &[RowChange], out: &mut dyn Write) -> io::Result<()> {
+    write!(out, ",\n\"{key}\":[")?;
+    for (place, row) in rows.iter().enumerate() {
         write!(out, "{}\n{{", comma(place))?;
-        if let Some(parent) = context.parent {
+        if let Some(parent) = row.parent {
             write!(out, "\"parent\":{parent},")?;
         }
-        write!(out, "\"kind\":\"{}\",\"name\":{}", context.kind.word(), quoted(&context.name)?)?;
-        if !context.module.is_empty() {
-            write!(out, ",\"module\":{}", quoted(&context.module)?)?;
+        write!(out, "\"kind\":\"{}\",\"name\":{}", row.kind.word(), quoted(&row.name)?)?;
+        if !row.module.is_empty() {
+            write!(out, ",\"module\":{}", quoted(&row.module)?)?;
         }
         write!(out, ",\"inclusive\":")?;
-        change(&context.inclusive, out)?;
+        change(&row.inclusive, out)?;
         write!(out, ",\"self\":")?;
-        change(&context.own, out)?;
-        write!(out, ",\"is_moved\":{}}}", context.is_moved)?;
+        change(&row.own, out)?;
+        write!(out, ",\"is_moved\":{}}}", row.is_moved)?;
     }
-    writeln!(out, "]}}")
+    write!(out, "]")
 }
 
 fn change(change: &Change, out: &mut dyn Write) -> io::Result<()> {

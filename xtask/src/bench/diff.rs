@@ -1,4 +1,5 @@
-//! `cargo xtask diff-trust`: whether `callpath compare` raises false alarms, and finds what is slower.
+//! `cargo xtask diff-trust`: whether `callpath compare` raises false alarms, finds what is slower, and matches builds of one
+//! program by their source.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -9,10 +10,35 @@ use serde_json::Value;
 use crate::arguments::Arguments;
 use crate::{build, suite};
 
-/// A build of the program: its name, and what it is compiled with.
-const BUILDS: [(&str, &[&str]); 4] =
-    [("base", &["-O2"]), ("token", &["-O2", "-DTOKEN=1050"]), ("intern", &["-O2", "-DINTERN=1200"]), ("o3", &["-O3"])];
-/// The program's work is a hundredth of a second times this, about.
+/// A build of a program.
+struct Build {
+    name: &'static str,
+    compiler: &'static str,
+    options: &'static [&'static str],
+    source: &'static str,
+}
+
+const fn gcc(name: &'static str, options: &'static [&'static str]) -> Build {
+    Build { name, compiler: "gcc", options, source: "portions.c" }
+}
+
+const fn cpp(name: &'static str, compiler: &'static str, options: &'static [&'static str]) -> Build {
+    Build { name, compiler, options, source: "templates.cpp" }
+}
+
+/// What others of their program are compared with, and those; a compiler that is not there is left out.
+const SLOWER: [Build; 2] = [gcc("token", &["-O2", "-DTOKEN=1050"]), gcc("intern", &["-O2", "-DINTERN=1200"])];
+const BASE: Build = gcc("base", &["-O2"]);
+const LEVELS: [Build; 3] = [gcc("c-o3", &["-O3"]), gcc("c-o1", &["-O1"]), gcc("c-og", &["-Og"])];
+const CPP_BASE: Build = cpp("cpp-base", "g++", &["-O2"]);
+const CPP_LEVELS: [Build; 5] = [
+    cpp("cpp-same", "g++", &["-O2"]),
+    cpp("cpp-o3", "g++", &["-O3"]),
+    cpp("cpp-o1", "g++", &["-O1"]),
+    cpp("cpp-og", "g++", &["-Og"]),
+    cpp("cpp-clang", "clang++", &["-O2"]),
+];
+/// The C program's work is a hundredth of a second times this, about; the C++ program's a quarter of that.
 const AMOUNT: usize = 100;
 
 /// Prints a line for each comparison.
@@ -25,21 +51,22 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         runs,
         amount: arguments.number("amount", AMOUNT)?,
     };
-    let source = build::root().join("tests/nasty/portions.c");
-    for (name, options) in BUILDS {
-        let mut gcc = Command::new("gcc");
-        gcc.arg("-g").args(options).arg("-o").arg(comparing.directory.join(name)).arg(&source);
-        ensure!(gcc.status().context("failed to run gcc")?.success(), "gcc cannot compile {}", source.display());
-    }
-    println!("{}\n\n| B | matched | total | found, in order |\n|---|---|---|---|", suite::machine()?);
-    for build in ["token", "intern", "o3"] {
-        println!("{}", line(build, &comparing.with(build)?));
+    println!("{}\n\n| A | B | matched | at the caller | by chance | total | found, in order |", suite::machine()?);
+    println!("|---|---|---|---|---|---|---|");
+    for (base, builds) in [(BASE, &SLOWER[..]), (BASE, &LEVELS), (CPP_BASE, &CPP_LEVELS)] {
+        ensure!(comparing.compiles(&base)?, "{} is not installed", base.compiler);
+        for other in builds {
+            match comparing.compiles(other)? {
+                true => println!("{}", line(&base, other, &comparing.compare(&base, other)?)),
+                false => println!("| {} | {} | {} is not installed | | | | |", base.name, other.name, other.compiler),
+            }
+        }
     }
     let mut alarms = 0;
     for _ in 0..pairs {
-        let answer = comparing.with("base")?;
+        let answer = comparing.compare(&BASE, &BASE)?;
         alarms += found(&answer, "self").len() + found(&answer, "inclusive").len();
-        println!("{}", line("base", &answer));
+        println!("{}", line(&BASE, &BASE, &answer));
     }
     println!("\n{alarms} false alarms in {pairs} comparisons of {runs} equal runs a side");
     std::fs::remove_dir_all(&comparing.directory)?;
@@ -54,17 +81,31 @@ struct Comparing {
 }
 
 impl Comparing {
-    /// The difference of the program as it is and another build.
-    fn with(&self, build: &str) -> anyhow::Result<Value> {
+    /// Whether its compiler is there; then the build is, too.
+    fn compiles(&self, build: &Build) -> anyhow::Result<bool> {
+        let source = build::root().join("tests/nasty").join(build.source);
+        let mut compiler = Command::new(build.compiler);
+        compiler.arg("-g").args(build.options).arg("-o").arg(self.directory.join(build.name)).arg(&source);
+        match compiler.status() {
+            Ok(status) => ensure!(status.success(), "{} cannot compile {}", build.compiler, source.display()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error).with_context(|| format!("failed to run {}", build.compiler)),
+        }
+        Ok(true)
+    }
+
+    /// The difference of two builds.
+    fn compare(&self, a: &Build, b: &Build) -> anyhow::Result<Value> {
         let mut command = Command::new(&self.callpath);
         command.args(["compare", "--json", "-n", &self.runs.to_string(), "--"]);
         command.env("CALLPATH_CACHE_DIR", self.directory.join("cache"));
-        let program = |command: &mut Command, build: &Path| {
-            command.arg(self.directory.join(build)).arg(self.amount.to_string());
+        let amount = if a.source == BASE.source { self.amount } else { self.amount.div_ceil(4) };
+        let program = |command: &mut Command, build: &Build| {
+            command.arg(self.directory.join(Path::new(build.name))).arg(amount.to_string());
         };
-        program(&mut command, Path::new("base"));
+        program(&mut command, a);
         command.arg(":::");
-        program(&mut command, Path::new(build));
+        program(&mut command, b);
         let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
         ensure!(output.status.success(), "{command:?} ended with {}", output.status);
         Ok(serde_json::from_slice(&output.stdout)?)
@@ -87,14 +128,26 @@ fn percent(change: &Value) -> String {
     }
 }
 
-fn line(build: &str, answer: &Value) -> String {
-    let matched = answer["matched"].as_array().map_or(&[][..], Vec::as_slice);
-    let shares: Vec<String> =
-        matched.iter().map(|share| format!("{:.1}%", share.as_f64().unwrap_or(f64::NAN) * 100.0)).collect();
+fn line(a: &Build, b: &Build, answer: &Value) -> String {
+    let shares = |key: &str| -> String {
+        let shares = answer[key].as_array().map_or(&[][..], Vec::as_slice);
+        let shares = shares.iter().map(|share| format!("{:.1}%", share.as_f64().unwrap_or(f64::NAN) * 100.0));
+        shares.collect::<Vec<_>>().join(", ")
+    };
+    // Another level changes all; which, is not what is asked.
+    const MOST_NAMES: usize = 3;
+    let names = found(answer, "self");
+    let more = names.len().saturating_sub(MOST_NAMES);
+    let more = if more > 0 { format!(", {more} more") } else { String::new() };
+    let names: Vec<String> = names.into_iter().take(MOST_NAMES).map(|name| name.replace('|', "/")).collect();
     format!(
-        "| {build} | {} | {} | {} |",
-        shares.join(", "),
+        "| {} | {} | {} | {} | {} | {} | {}{more} |",
+        a.name,
+        b.name,
+        shares("matched"),
+        shares("compared_at_caller"),
+        shares("unmatched_by_chance"),
         percent(&answer["total"]),
-        found(answer, "self").join(", ")
+        names.join(", ")
     )
 }

@@ -53,6 +53,11 @@ impl<'a> Identities<'a> {
         }
     }
 
+    /// The module that a scope's code is of.
+    pub(super) fn home(&mut self, scope: &Scope, strings: &mut Strings) -> Name {
+        self.module(scope.module.unwrap_or(Name::EMPTY), strings)
+    }
+
     fn name(&mut self, name: Name, strings: &mut Strings) -> Name {
         let Identities { profile, renames, names, .. } = self;
         *names.entry(name).or_insert_with(|| {

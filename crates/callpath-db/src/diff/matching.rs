@@ -8,11 +8,10 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::DiffError;
+use super::error::DiffError;
 use super::identity::{Identities, Identity, is_program};
-use crate::{
-    Metric, MetricId, MetricKind, MetricSource, MetricType, Name, Profile, Query, ScopeKind, Strings, Value, View,
-};
+use super::units::{self, Units, real};
+use crate::{Metric, MetricId, MetricKind, MetricSource, MetricType, Name, Profile, Query, ScopeKind, Strings, View};
 
 /// A side of the comparison.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -31,6 +30,14 @@ pub(super) struct Node {
     pub(super) other: Option<(ScopeKind, Name)>,
     /// A loop of the procedure that its parent is, by its number in that procedure. It holds only its own body's cost.
     pub(super) loop_number: Option<usize>,
+    /// By side, whether it is called there: it has a frame of its own, and is not inlined everywhere.
+    pub(super) is_called: [bool; 2],
+}
+
+impl Node {
+    fn new(parent: usize) -> Self {
+        Node { parent, procedure: None, other: None, loop_number: None, is_called: [false; 2] }
+    }
 }
 
 /// Costs by run, those of side A first.
@@ -50,50 +57,52 @@ pub(super) struct Joined {
     pub(super) units: Vec<Units>,
     /// By procedure and number of a loop, its line; side B's where both have it.
     pub(super) loop_lines: FxHashMap<(usize, usize), Option<u32>>,
+    /// By procedure, the module and file in which most of its cost is: on side B, if that has it.
+    pub(super) homes: Vec<Home>,
     /// The program's name on side B.
     pub(super) program: String,
 }
 
-/// What shared a run's work.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Units {
-    pub(super) processes: u64,
-    pub(super) threads: u64,
-}
-
 /// Where a loop stands in its procedure, as one side knows it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-enum LoopPlace {
+pub(super) enum LoopPlace {
     /// Lines behind the one in which the procedure is defined.
     Line(i64),
     /// Where no line is known.
     Address(u64),
 }
 
-struct LoopCost {
+pub(super) struct LoopCost {
     side: Side,
     run: usize,
-    node: usize,
+    pub(super) node: usize,
     place: LoopPlace,
     cost: f64,
 }
 
 /// The loops of a procedure on one side, in order, with their lines.
-type Places = BTreeMap<LoopPlace, Option<u32>>;
+pub(super) type Places = BTreeMap<LoopPlace, Option<u32>>;
 
 pub(super) struct Joining<'a> {
     metric: &'a Metric,
-    joined: Joined,
+    pub(super) joined: Joined,
     /// Child by parent and identity.
-    index: FxHashMap<(usize, Identity), usize>,
-    numbers: FxHashMap<Identity, usize>,
-    loops: Vec<LoopCost>,
-    places: FxHashMap<(usize, Side), Places>,
+    pub(super) index: FxHashMap<(usize, Identity), usize>,
+    pub(super) numbers: FxHashMap<Identity, usize>,
+    pub(super) loops: Vec<LoopCost>,
+    pub(super) places: FxHashMap<(usize, Side), Places>,
+    /// By procedure and side, where it is defined: all places that were met.
+    pub(super) defined: FxHashMap<(usize, Side), Vec<(Name, u32)>>,
+    /// By procedure and side, the modules and files that its code is of, with its own cost there.
+    pub(super) homes: FxHashMap<(usize, Side), BTreeMap<Home, f64>>,
 }
+
+/// A module and a file.
+pub(super) type Home = (Name, Name);
 
 impl<'a> Joining<'a> {
     pub(super) fn new(metric: &'a Metric) -> Self {
-        let root = Node { parent: 0, procedure: None, other: Some((ScopeKind::Root, Name::EMPTY)), loop_number: None };
+        let root = Node { other: Some((ScopeKind::Root, Name::EMPTY)), ..Node::new(0) };
         let joined = Joined {
             strings: Strings::default(),
             nodes: vec![root],
@@ -104,10 +113,11 @@ impl<'a> Joining<'a> {
             sample_costs: Vec::new(),
             units: Vec::new(),
             loop_lines: FxHashMap::default(),
+            homes: Vec::new(),
             program: String::new(),
         };
-        let (index, numbers, places) = Default::default();
-        Joining { metric, joined, index, numbers, loops: Vec::new(), places }
+        let (index, numbers, places, defined, homes) = Default::default();
+        Joining { metric, joined, index, numbers, loops: Vec::new(), places, defined, homes }
     }
 
     /// Adds the runs of a profile.
@@ -121,16 +131,10 @@ impl<'a> Joining<'a> {
         })?;
         let first = self.joined.own.len();
         let count = profile.info.more_runs as usize + 1;
-        for run in 0..count {
+        self.joined.units.extend(units::of(profile, column)?);
+        for _ in 0..count {
             self.joined.own.push(Vec::new());
             self.joined.returns.push(Vec::new());
-            let processes = profile.info.processes.iter().filter(|process| process.run as usize == run);
-            let mut units = Units::default();
-            for process in processes {
-                units.processes += u64::from(!process.continues);
-                units.threads += u64::from(process.threads);
-            }
-            self.joined.units.push(units);
         }
         if side == Side::A {
             self.joined.runs_of_a += count;
@@ -165,11 +169,27 @@ impl<'a> Joining<'a> {
                 Some(identity) => self.child(above, identity),
                 None => above,
             };
+            if let (Some(procedure), Some(line)) = (self.joined.nodes[here].procedure, scope.line)
+                && scope.kind.is_frame()
+            {
+                let path = scope.file.map_or("", |file| source.profile.strings.get(file));
+                let file = self.joined.strings.intern(path.rsplit('/').next().unwrap_or(path));
+                let known = self.defined.entry((procedure, source.side)).or_default();
+                if !known.contains(&(file, line)) {
+                    known.push((file, line));
+                }
+            }
+            self.joined.nodes[here].is_called[source.side as usize] |= scope.kind == ScopeKind::Procedure;
             places.push(here);
             runs.push(run);
             defined.push(line);
             let row = view.exclusive(number);
             let cost = real(metric.value(row.get(source.column)));
+            if let (Some(procedure), true) = (self.joined.nodes[here].procedure, scope.kind.is_frame()) {
+                let path = scope.file.map_or("", |file| source.profile.strings.get(file));
+                let home = (source.identities.home(scope, &mut self.joined.strings), self.joined.strings.intern(path));
+                *self.homes.entry((procedure, source.side)).or_default().entry(home).or_default() += cost;
+            }
             add_to(&mut self.joined.own[source.first + run], here, cost);
             if let (Some(returns), Some(procedure)) = (source.returns, self.joined.nodes[here].procedure) {
                 add_to(&mut self.joined.returns[source.first + run], procedure, row.get(returns) as f64);
@@ -190,7 +210,7 @@ impl<'a> Joining<'a> {
     }
 
     /// The child of a context, or the context above that is the same procedure.
-    fn child(&mut self, parent: usize, identity: Identity) -> usize {
+    pub(super) fn child(&mut self, parent: usize, identity: Identity) -> usize {
         let Joined { nodes, procedures, .. } = &mut self.joined;
         let (procedure, other) = match identity {
             Identity::Other { kind, name } => (None, Some((kind, name))),
@@ -210,7 +230,7 @@ impl<'a> Joining<'a> {
             above = nodes[above].parent;
         }
         *self.index.entry((parent, identity)).or_insert_with(|| {
-            nodes.push(Node { parent, procedure, other, loop_number: None });
+            nodes.push(Node { procedure, other, ..Node::new(parent) });
             nodes.len() - 1
         })
     }
@@ -236,9 +256,21 @@ impl<'a> Joining<'a> {
         }
     }
 
-    /// Once all runs are there: pairs the loops of both sides, and makes all rows equally long.
-    pub(super) fn finish(self) -> Joined {
-        let Joining { mut joined, loops, places, .. } = self;
+    /// Once all runs are there: joins what is called otherwise on either side, and frames that one side lacks; pairs the
+    /// loops of both sides, and makes all rows equally long.
+    pub(super) fn finish(mut self) -> Joined {
+        self.resize();
+        self.join_procedures();
+        self.skip_frames();
+        let Joining { mut joined, loops, places, homes, .. } = self;
+        let home = |procedure: usize| {
+            let most = |side: Side| {
+                let of_side = homes.get(&(procedure, side))?;
+                of_side.iter().max_by(|a, b| a.1.total_cmp(b.1)).map(|(home, _)| *home)
+            };
+            most(Side::B).or_else(|| most(Side::A)).unwrap_or((Name::EMPTY, Name::EMPTY))
+        };
+        joined.homes = (0..joined.procedures.len()).map(home).collect();
         // By procedure, side and place, the loop's number.
         let mut numbers: FxHashMap<(usize, Side, LoopPlace), usize> = FxHashMap::default();
         for procedure in 0..joined.procedures.len() {
@@ -258,16 +290,22 @@ impl<'a> Joining<'a> {
             let number = joined.nodes[node].procedure.and_then(|procedure| numbers.get(&(procedure, side, place)));
             let Some(&number) = number else { continue };
             let here = *index.entry((node, number)).or_insert_with(|| {
-                joined.nodes.push(Node { parent: node, procedure: None, other: None, loop_number: Some(number) });
+                joined.nodes.push(Node { loop_number: Some(number), ..Node::new(node) });
                 joined.nodes.len() - 1
             });
             add_to(&mut joined.own[run], here, cost);
         }
-        let (nodes, procedures) = (joined.nodes.len(), joined.procedures.len());
+        let nodes = joined.nodes.len();
         joined.own.iter_mut().for_each(|costs| costs.resize(nodes, 0.0));
-        let has_returns = joined.returns.iter().all(|returns| !returns.is_empty());
-        joined.returns.iter_mut().for_each(|returns| returns.resize(if has_returns { procedures } else { 0 }, 0.0));
         joined
+    }
+
+    /// Makes all rows equally long.
+    fn resize(&mut self) {
+        let Joined { nodes, procedures, own, returns, .. } = &mut self.joined;
+        own.iter_mut().for_each(|costs| costs.resize(nodes.len(), 0.0));
+        let has_returns = returns.iter().all(|returns| !returns.is_empty());
+        returns.iter_mut().for_each(|returns| returns.resize(if has_returns { procedures.len() } else { 0 }, 0.0));
     }
 }
 
@@ -350,14 +388,6 @@ fn column_of(profile: &Profile, metric: &Metric) -> Result<usize, DiffError> {
         return Err(DiffError::DoesNotAddUp { metric: metric.name.clone() });
     }
     Ok(column)
-}
-
-fn real(value: Value) -> f64 {
-    match value {
-        Value::Integer(value) => value as f64,
-        Value::Signed(value) => value as f64,
-        Value::Real(value) => value,
-    }
 }
 
 fn add_to(costs: &mut Vec<f64>, at: usize, cost: f64) {

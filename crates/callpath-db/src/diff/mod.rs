@@ -3,203 +3,33 @@
 //! Contexts are matched by what their scopes are called in the source. Everything is about cost, never about shares: a
 //! procedure does not change because another one did.
 
+mod alike;
+mod answer;
+mod comparison;
+mod error;
+mod fuzzing;
 mod identity;
+mod matched;
 mod matching;
 mod moved;
+mod regroup;
+mod rows;
+mod skipped;
+mod spelling;
 mod statistics;
+mod units;
 
-use identity::Identity;
-use matching::{Joined, Joining, Side, Units};
+pub use answer::{Calls, Change, Diff, DiffOptions, Expectation, Matched, ProcedureChange, RowChange};
+use comparison::Comparison;
+pub use error::DiffError;
+pub use fuzzing::fuzz_diff;
+use matching::{Joining, Side};
+use rows::Costs;
 pub use statistics::{CONFIDENCE, Test};
-use statistics::{Runs, discoveries, estimate};
+use statistics::{discoveries, estimate};
 
-use crate::{Metric, Profile, QueryError, ScopeKind};
+use crate::{Metric, Profile, ViewKind};
 
-/// What is compared, and how.
-#[derive(Clone, Debug)]
-pub struct DiffOptions {
-    /// The metric by name; none: the first of side A.
-    pub metric: Option<String>,
-    /// Names of procedures and modules on side A with those that they have on side B.
-    pub renames: Vec<(String, String)>,
-    /// Run number i of side A ran beside run number i of side B.
-    pub paired: bool,
-    /// Of all differences that are reported, the share that may be none.
-    pub false_discovery_rate: f64,
-    /// What side B is expected to cost.
-    pub expectation: Expectation,
-    /// Slower by more than this share is a regression.
-    pub fail_above: Option<f64>,
-}
-
-impl Default for DiffOptions {
-    fn default() -> Self {
-        DiffOptions {
-            metric: None,
-            renames: Vec::new(),
-            paired: false,
-            false_discovery_rate: 0.01,
-            expectation: Expectation::Same,
-            fail_above: None,
-        }
-    }
-}
-
-/// What side B is expected to cost, given side A (Coarfa et al. 2007).
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Expectation {
-    /// The same.
-    Same,
-    /// Each process, or thread where there is one process, this many times less: as many times more share the same work.
-    Strong(f64),
-    /// Each process, or thread, the same: each has the same work.
-    Weak,
-}
-
-/// Why two sides cannot be compared.
-#[derive(Debug, thiserror::Error)]
-pub enum DiffError {
-    /// A side without runs.
-    #[error("failed to compare: a side has no run")]
-    NoRuns,
-    /// A profile lacks the metric.
-    #[error("failed to find the metric {wanted:?} in each measurement; one has: {}", there.join(", "))]
-    NoSuchMetric {
-        /// As asked.
-        wanted: String,
-        /// Of the profile that lacks it.
-        there: Vec<String>,
-    },
-    /// Differences of such values mean nothing.
-    #[error("failed to compare by {metric:?}: it does not add up")]
-    DoesNotAddUp {
-        /// Its name.
-        metric: String,
-    },
-    /// Pairs need as many runs on either side.
-    #[error("failed to pair {a} runs with {b}")]
-    NoPairs {
-        /// Runs of side A.
-        a: usize,
-        /// Runs of side B.
-        b: usize,
-    },
-    /// A profile has no answer.
-    #[error(transparent)]
-    Query(#[from] QueryError),
-}
-
-/// The difference of the means of both sides.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Change {
-    /// Mean of side A, or what is expected of side B by it.
-    pub a: f64,
-    /// Mean of side B.
-    pub b: f64,
-    /// With the probability [`CONFIDENCE`], the true difference is not further than this from `b - a`.
-    pub half_width: f64,
-    /// Probability of such a difference where there is none.
-    pub probability: f64,
-    /// More than noise, with false discoveries controlled.
-    pub is_found: bool,
-}
-
-impl Change {
-    /// B less A.
-    pub fn difference(&self) -> f64 {
-        self.b - self.a
-    }
-
-    /// The difference as a share of A; none where A is nothing.
-    pub fn relative(&self) -> Option<f64> {
-        (self.a > 0.0).then(|| self.difference() / self.a)
-    }
-
-    /// The ends of the interval as shares of A.
-    pub fn relative_interval(&self) -> Option<(f64, f64)> {
-        let end = |difference: f64| difference / self.a;
-        (self.a > 0.0).then(|| (end(self.difference() - self.half_width), end(self.difference() + self.half_width)))
-    }
-}
-
-/// How often a procedure returned, and what it cost each time.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Calls {
-    /// Returns.
-    pub returns: Change,
-    /// Inclusive cost of a return on side A and on side B.
-    pub cost_each: [f64; 2],
-}
-
-/// A procedure on both sides, inlined copies and all contexts together.
-#[derive(Clone, Debug)]
-pub struct ProcedureChange {
-    /// Its name; of one without, its address.
-    pub name: String,
-    /// Its module.
-    pub module: String,
-    /// Cost of its own body.
-    pub own: Change,
-    /// Cost while it was active.
-    pub inclusive: Change,
-    /// The change of its own cost is that of these other procedures with the opposite sign.
-    pub moved: Vec<String>,
-    /// Where both sides counted returns, and activations were long enough for the count to be one of calls.
-    pub calls: Option<Calls>,
-    /// It is slower than allowed.
-    pub is_regression: bool,
-}
-
-/// A context on both sides.
-#[derive(Clone, Debug)]
-pub struct ContextChange {
-    /// The one above, by its number in the list; none of the root.
-    pub parent: Option<usize>,
-    /// What it is.
-    pub kind: ScopeKind,
-    /// Its name.
-    pub name: String,
-    /// Its module; empty for what has none.
-    pub module: String,
-    /// The cost of it and all below; of a loop, of its own body.
-    pub inclusive: Change,
-    /// The cost of its own body.
-    pub own: Change,
-    /// Its procedure as a whole did not change: it is called here instead of elsewhere.
-    pub is_moved: bool,
-}
-
-/// The answer.
-#[derive(Clone, Debug)]
-pub struct Diff {
-    /// What was compared.
-    pub metric: Metric,
-    /// Runs of side A and side B.
-    pub runs: [usize; 2],
-    /// How it was tested.
-    pub test: Test,
-    /// Of all differences that are reported, the share that may be none, on average.
-    pub false_discovery_rate: f64,
-    /// What B was expected to cost.
-    pub expectation: Expectation,
-    /// Shares of the cost of A and B in contexts that both have.
-    pub matched: [f64; 2],
-    /// The whole.
-    pub total: Change,
-    /// The whole is slower than allowed.
-    pub total_is_regression: bool,
-    /// What may be slower, as a share.
-    pub fail_above: Option<f64>,
-    /// By the size of the difference of own cost, those that are more than noise first.
-    pub procedures: Vec<ProcedureChange>,
-    /// Procedures with too few samples on both sides together to be tested.
-    pub too_small: usize,
-    /// In preorder, children by the size of the difference.
-    pub contexts: Vec<ContextChange>,
-}
-
-/// What has fewer samples in all runs of both sides together is not tested: it cannot be found, and would hide others.
-const LEAST_SAMPLES: f64 = 5.0;
 /// Procedures below this share of the total are no regressions.
 const LEAST_REGRESSING_SHARE: f64 = 0.01;
 
@@ -238,77 +68,7 @@ impl Diff {
     }
 }
 
-/// Costs of both sides, ready to be tested.
-struct Comparison<'a> {
-    joined: Joined,
-    test: Test,
-    options: &'a DiffOptions,
-    /// By run, what costs are multiplied by before they are compared.
-    factors: Vec<f64>,
-    /// By run, what a sample costs, multiplied by that.
-    sample_costs: Vec<f64>,
-}
-
-impl<'a> Comparison<'a> {
-    fn new(joined: Joined, test: Test, options: &'a DiffOptions) -> Self {
-        let has_processes = joined.units.iter().any(|units| units.processes > 1);
-        let count = |units: &Units| if has_processes { units.processes } else { units.threads };
-        let per_unit = |units: &Units| 1.0 / count(units).max(1) as f64;
-        let factor = |(run, units): (usize, &Units)| match options.expectation {
-            Expectation::Same => 1.0,
-            Expectation::Strong(times) if run < joined.runs_of_a => per_unit(units) / times,
-            Expectation::Strong(_) | Expectation::Weak => per_unit(units),
-        };
-        let factors: Vec<f64> = joined.units.iter().enumerate().map(factor).collect();
-        let sample_costs = joined.sample_costs.iter().zip(&factors).map(|(cost, factor)| cost * factor).collect();
-        Comparison { joined, test, options, factors, sample_costs }
-    }
-
-    /// The change of something by its cost in each run.
-    fn change(&self, costs: &[f64]) -> Change {
-        let (a, b) = self.sides(costs, &self.sample_costs);
-        let found = estimate(self.test, a, b);
-        let (half_width, probability) = (found.half_width(), found.two_sided());
-        Change { a: a.mean(), b: b.mean(), half_width, probability, is_found: false }
-    }
-
-    /// Whether B is above A by more than a share: the probability of what is seen if it is not.
-    fn probability_above(&self, costs: &[f64], share: f64) -> f64 {
-        let raised = |costs: &[f64]| -> Vec<f64> {
-            let is_a = |run: usize| run < self.joined.runs_of_a;
-            costs.iter().enumerate().map(|(run, cost)| if is_a(run) { cost * (1.0 + share) } else { *cost }).collect()
-        };
-        let (costs, sample_costs) = (raised(costs), raised(&self.sample_costs));
-        let (a, b) = self.sides(&costs, &sample_costs);
-        estimate(self.test, a, b).above()
-    }
-
-    fn sides<'c>(&self, costs: &'c [f64], sample_costs: &'c [f64]) -> (Runs<'c>, Runs<'c>) {
-        let (of_a, of_b) = costs.split_at(self.joined.runs_of_a);
-        let (samples_a, samples_b) = sample_costs.split_at(self.joined.runs_of_a);
-        (Runs { costs: of_a, sample_costs: samples_a }, Runs { costs: of_b, sample_costs: samples_b })
-    }
-
-    /// Whether there are enough samples to test it.
-    fn is_tested(&self, costs: &[f64]) -> bool {
-        let samples =
-            costs.iter().zip(&self.sample_costs).map(|(cost, of_one)| if *of_one > 0.0 { cost / of_one } else { 0.0 });
-        samples.sum::<f64>() >= LEAST_SAMPLES
-    }
-
-    /// Marks the changes that are more than noise; `None` in place of a cost that is not tested.
-    fn mark(&self, changes: Vec<(&mut Change, bool)>) {
-        let (mut changes, _): (Vec<_>, Vec<_>) = changes.into_iter().partition(|(_, is_tested)| *is_tested);
-        let probabilities: Vec<f64> = changes.iter().map(|(change, _)| change.probability).collect();
-        let found = discoveries(&probabilities, self.options.false_discovery_rate);
-        changes.iter_mut().zip(found).for_each(|((change, _), is_found)| change.is_found = is_found);
-    }
-
-    /// By row, by run, from by run, by row.
-    fn rows(&self, costs: &[Vec<f64>], row: usize) -> Vec<f64> {
-        costs.iter().zip(&self.factors).map(|(run, factor)| run[row] * factor).collect()
-    }
-
+impl Comparison<'_> {
     fn answer(self, metric: Metric) -> Diff {
         let inclusive = self.joined.inclusive();
         let count = self.joined.procedures.len();
@@ -363,7 +123,11 @@ impl<'a> Comparison<'a> {
                 }
             }
         }
-        let contexts = self.contexts(&inclusive, &procedures);
+        let costs = Costs { inclusive: &inclusive, procedures: &procedures };
+        let contexts = self.contexts(&costs);
+        let wanted = |view: ViewKind| self.options.view == Some(view);
+        let callers = if wanted(ViewKind::Callers) { self.callers(&costs) } else { Vec::new() };
+        let flat = if wanted(ViewKind::Flat) { self.flat(&costs) } else { Vec::new() };
         let size = |change: &Change| change.difference().abs();
         procedures.sort_by(|a, b| {
             b.own.is_found.cmp(&a.own.is_found).then(size(&b.own).total_cmp(&size(&a.own))).then(a.name.cmp(&b.name))
@@ -381,15 +145,8 @@ impl<'a> Comparison<'a> {
             procedures,
             too_small,
             contexts,
-        }
-    }
-
-    /// Name and module of a procedure.
-    fn named(&self, procedure: usize) -> (String, String) {
-        match self.joined.procedures[procedure] {
-            Identity::Frame { module, name } => (self.joined.strings.get(name).to_owned(), self.joined.module(module)),
-            Identity::Unnamed { module, address } => (format!("{address:#x}"), self.joined.module(module)),
-            Identity::Other { name, .. } => (self.joined.strings.get(name).to_owned(), String::new()),
+            callers,
+            flat,
         }
     }
 
@@ -410,66 +167,6 @@ impl<'a> Comparison<'a> {
         let least = SAMPLES_EACH * self.sample_costs.iter().copied().fold(0.0, f64::max);
         let is_told = cost_each.iter().all(|cost| cost.is_finite() && *cost >= least);
         is_told.then_some(Calls { returns, cost_each })
-    }
-
-    /// Shares of the cost of A and B in contexts that both have.
-    fn matched(&self, inclusive: &[Vec<f64>]) -> [f64; 2] {
-        let sides = [0..self.joined.runs_of_a, self.joined.runs_of_a..self.joined.runs()];
-        let there = |node: usize| sides.clone().map(|runs| runs.into_iter().any(|run| inclusive[run][node] > 0.0));
-        let mut of_both = [0.0; 2];
-        let mut all = [0.0; 2];
-        for (number, _) in self.joined.nodes.iter().enumerate().filter(|(_, node)| node.loop_number.is_none()) {
-            let is_matched = there(number) == [true; 2];
-            for (side, runs) in sides.clone().into_iter().enumerate() {
-                let cost: f64 = runs.map(|run| self.joined.own[run][number]).sum();
-                all[side] += cost;
-                of_both[side] += if is_matched { cost } else { 0.0 };
-            }
-        }
-        [0, 1].map(|side| if all[side] > 0.0 { of_both[side] / all[side] } else { 1.0 })
-    }
-
-    fn contexts(&self, inclusive: &[Vec<f64>], procedures: &[ProcedureChange]) -> Vec<ContextChange> {
-        let nodes = &self.joined.nodes;
-        let mut changes: Vec<(Change, Change, bool)> = (0..nodes.len())
-            .map(|number| {
-                let costs = self.rows(inclusive, number);
-                (self.change(&costs), self.change(&self.rows(&self.joined.own, number)), self.is_tested(&costs))
-            })
-            .collect();
-        self.mark(changes.iter_mut().map(|(change, _, is_tested)| (change, *is_tested)).collect());
-        let mut below: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
-        for (number, node) in nodes.iter().enumerate().skip(1) {
-            below[node.parent].push(number);
-        }
-        let size = |number: &usize| changes[*number].0.difference().abs();
-        below.iter_mut().for_each(|children| children.sort_by(|a, b| size(a).total_cmp(&size(b)).then(b.cmp(a))));
-        let mut contexts = Vec::with_capacity(nodes.len());
-        let mut stack = vec![(0, None)];
-        while let Some((number, parent)) = stack.pop() {
-            let node = &nodes[number];
-            let (kind, name, module) = match (node.procedure, node.other, node.loop_number) {
-                (Some(procedure), ..) => {
-                    let (name, module) = self.named(procedure);
-                    (ScopeKind::Procedure, name, module)
-                }
-                (None, Some((kind, name)), _) => (kind, self.joined.module(name), String::new()),
-                (None, None, loop_number) => {
-                    let of = nodes[node.parent].procedure.zip(loop_number);
-                    let line = of.and_then(|key| self.joined.loop_lines.get(&key).copied().flatten());
-                    (ScopeKind::Loop, line.map_or("loop".into(), |line| format!("loop at line {line}")), String::new())
-                }
-            };
-            let (inclusive, own, _) = changes[number];
-            let is_moved = inclusive.is_found
-                && node.procedure.is_some_and(|procedure| {
-                    let whole = &procedures[procedure].inclusive;
-                    !whole.is_found && whole.difference().abs() < inclusive.difference().abs() / 2.0
-                });
-            stack.extend(below[number].iter().map(|&child| (child, Some(contexts.len()))));
-            contexts.push(ContextChange { parent, kind, name, module, inclusive, own, is_moved });
-        }
-        contexts
     }
 }
 

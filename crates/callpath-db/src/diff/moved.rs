@@ -1,8 +1,9 @@
 //! Tells a cost that moved between procedures from one that grew: a procedure was split, renamed, or inlined where nothing
 //! says so.
 
+use super::answer::ProcedureChange;
+use super::comparison::Comparison;
 use super::statistics::estimate;
-use super::{Comparison, ProcedureChange};
 
 /// A sum whose interval is wider than this share of what moved may hide a change.
 const LARGEST_HALF_WIDTH: f64 = 0.5;

@@ -1,7 +1,7 @@
 //! Runs that are drawn at random from a known program: what is found, and what is not.
 
 use super::*;
-use crate::{MetricId, Name, NodeId, Scope};
+use crate::{MetricId, Name, NodeId, Scope, ScopeKind};
 
 /// A procedure of the program: its chain of callers, and its samples a run.
 struct Model {
@@ -215,7 +215,7 @@ fn another_build_is_matched_by_its_source() {
     let a = build("old", "libc-2.31.so", (ScopeKind::Procedure, "dot.constprop.0"), 0);
     let b = build("new", "libc.so.6", (ScopeKind::Inlined, "dot"), 40);
     let diff = compared(std::slice::from_ref(&a), std::slice::from_ref(&b));
-    assert_eq!(diff.matched, [1.0; 2]);
+    assert_eq!(diff.matched.both, [1.0; 2]);
     assert_eq!(diff.total.difference(), 0.0);
     let contexts: Vec<(&str, f64, f64)> = diff
         .contexts
@@ -235,8 +235,8 @@ fn another_build_is_matched_by_its_source() {
     let c = build("new", "libc.so.6", (ScopeKind::Inlined, "product"), 40);
     let renamed = DiffOptions { renames: vec![("dot".into(), "product".into())], ..DiffOptions::default() };
     let b = std::slice::from_ref(&b);
-    assert!(compared(b, std::slice::from_ref(&c)).matched[0] < 0.1);
-    assert_eq!(Diff::of(b, &[c], &renamed).expect("an answer").matched, [1.0; 2]);
+    assert!(compared(b, std::slice::from_ref(&c)).matched.both[0] < 0.1);
+    assert_eq!(Diff::of(b, &[c], &renamed).expect("an answer").matched.both, [1.0; 2]);
 }
 
 #[test]
@@ -292,4 +292,152 @@ fn what_cannot_be_compared_is_said() {
     assert!(error(&one(), &[other], None).contains("wall-time"));
     let peak = || vec![Profile::new(vec![Metric::max("peak", "bytes")])];
     assert!(error(&peak(), &peak(), None).contains("does not add up"));
+}
+
+/// A profile of one run: chains with their samples. A name that begins with `.` is inlined.
+fn chains(all: &[(&[&str], u64)]) -> Profile {
+    let mut profile = profile();
+    for (chain, samples) in all {
+        let module = Some(profile.strings.intern("app"));
+        let node = chain.iter().fold(NodeId::ROOT, |node, name| {
+            let kind = if name.starts_with('.') { ScopeKind::Inlined } else { ScopeKind::Procedure };
+            let name = profile.strings.intern(name.trim_start_matches('.'));
+            profile.tree.child(node, Scope { module, ..Scope::new(kind, name) })
+        });
+        profile.tree.add(node, &[samples * SAMPLE, *samples]);
+    }
+    profile
+}
+
+fn paths(rows: &[RowChange]) -> Vec<(String, [f64; 2])> {
+    let mut paths: Vec<String> = Vec::new();
+    for row in rows {
+        let above = row.parent.map_or("", |parent| &*paths[parent]);
+        paths.push(if above.is_empty() { row.name.clone() } else { format!("{above} {}", row.name) });
+    }
+    let costs = rows.iter().map(|row| [row.own.a, row.own.b].map(|cost| cost / SAMPLE as f64));
+    let mut paths: Vec<_> = paths.into_iter().zip(costs).filter(|(_, costs)| *costs != [0.0; 2]).collect();
+    paths.sort_by(|a, b| a.0.cmp(&b.0));
+    paths
+}
+
+fn expected(rows: &[(&str, [f64; 2])]) -> Vec<(String, [f64; 2])> {
+    rows.iter().map(|(path, costs)| ((*path).to_owned(), *costs)).collect()
+}
+
+#[test]
+fn a_frame_that_a_tail_call_ended_is_skipped() {
+    // `bind` and `less` end by jumping to what they call.
+    let a = chains(&[(&["main", "text"], 90), (&["main", "less"], 9), (&["main", "sort", "compare"], 50)]);
+    let b = chains(&[
+        (&["main", "bind", ".text"], 80),
+        (&["main", "bind"], 5),
+        (&["main", "less"], 8),
+        (&["main", "sort", ".less", ".order", "compare"], 45),
+    ]);
+    let diff = compared(&[a], &[b]);
+    let rows = [
+        ("main bind", [0.0, 5.0]),
+        ("main bind text", [90.0, 80.0]),
+        ("main less", [9.0, 8.0]),
+        ("main sort less order compare", [50.0, 45.0]),
+    ];
+    assert_eq!(paths(&diff.contexts), expected(&rows));
+}
+
+#[test]
+fn which_of_two_frames_was_skipped_is_not_guessed() {
+    let a = chains(&[(&["main", "copy"], 100)]);
+    let b = chains(&[(&["main", "read", "copy"], 60), (&["main", "write", "copy"], 50), (&["main", "read"], 9)]);
+    let diff = compared(&[a], &[b]);
+    assert_eq!(paths(&diff.contexts), expected(&[("main copy", [100.0, 110.0]), ("main read", [0.0, 9.0])]));
+    // What few samples are missing from may be missing by chance.
+    let (a, b) = (chains(&[(&["main", "copy"], 4)]), chains(&[(&["main", "read", "copy"], 3)]));
+    let rows = expected(&[("main copy", [4.0, 0.0]), ("main read copy", [0.0, 3.0])]);
+    assert_eq!(paths(&compared(&[a], &[b]).contexts), rows);
+}
+
+#[test]
+fn what_is_not_matched_is_told_by_its_cause() {
+    let common: (&[&str], u64) = (&["main", "work"], 800);
+    let a = chains(&[common, (&["main", "work", ".get"], 100), (&["main", "old"], 100)]);
+    let b = chains(&[common, (&["main", "new"], 200)]);
+    let matched = compared(&[a], &[b]).matched;
+    assert_eq!((matched.both, matched.at_caller), ([0.8, 0.8], [0.1, 0.0]));
+    assert!(matched.by_chance.iter().all(|share| *share < 1e-6), "{:?}", matched.by_chance);
+    // A context that has one sample on either side is on one side alone in half of all cases.
+    let rare: Vec<String> = (0..100).map(|number| format!("f{number}")).collect();
+    let side = |from: usize| {
+        let chains_of: Vec<Vec<&str>> = rare[from..from + 50].iter().map(|name| vec!["main", &**name]).collect();
+        chains(&chains_of.iter().map(|chain| (&**chain, 1)).collect::<Vec<_>>())
+    };
+    let matched = compared(&[side(0)], &[side(50)]).matched;
+    assert!((matched.by_chance[0] - 1.0).abs() < 1e-9 && matched.both == [0.0; 2], "{matched:?}");
+}
+
+#[test]
+fn every_view_has_the_same_costs() {
+    let a = chains(&[(&["main", "read", "copy"], 100), (&["main", "write", "copy"], 100), (&["main"], 10)]);
+    let b = chains(&[(&["main", "read", "copy"], 200), (&["main", "write", "copy"], 100), (&["main"], 10)]);
+    let view = |view| {
+        let options = DiffOptions { view: Some(view), ..DiffOptions::default() };
+        Diff::of(std::slice::from_ref(&a), std::slice::from_ref(&b), &options).expect("an answer")
+    };
+    let callers = view(ViewKind::Callers).callers;
+    let rows = [
+        ("copy", [200.0, 300.0]),
+        ("copy read", [100.0, 200.0]),
+        ("copy read main", [100.0, 200.0]),
+        ("copy write", [100.0, 100.0]),
+        ("copy write main", [100.0, 100.0]),
+        ("main", [10.0, 10.0]),
+    ];
+    let found: Vec<_> = paths(&callers);
+    assert_eq!(found, expected(&rows));
+    let is_found = |name: &str| callers.iter().find(|row| row.name == name).is_some_and(|row| row.own.is_found);
+    assert!(is_found("copy") && is_found("read") && !is_found("write"));
+    let flat = view(ViewKind::Flat).flat;
+    let kinds: Vec<(ScopeKind, &str)> = flat.iter().map(|row| (row.kind, &*row.name)).collect();
+    assert_eq!(
+        kinds[..4],
+        [(ScopeKind::Root, ""), (ScopeKind::Module, "app"), (ScopeKind::File, ""), (ScopeKind::Procedure, "copy")]
+    );
+    // `main` holds all, and is counted once in its module.
+    let module = flat[1].inclusive;
+    assert_eq!((module.a, module.b), (210.0 * SAMPLE as f64, 310.0 * SAMPLE as f64));
+}
+
+#[test]
+fn what_has_nothing_in_common_is_compared_too() {
+    let empty = || vec![profile()];
+    let diff = compared(&empty(), &empty());
+    assert_eq!((diff.matched.both, diff.total.difference(), diff.total.is_found), ([1.0; 2], 0.0, false));
+    let some = || vec![chains(&[(&["main"], 100)])];
+    assert_eq!(compared(&empty(), &some()).matched.both, [1.0, 0.0]);
+    let diff = compared(&some(), &[chains(&[(&["start"], 100)])]);
+    assert_eq!((diff.matched.both, diff.total.is_found), ([0.0; 2], false));
+}
+
+#[test]
+fn threads_that_wait_share_no_work() {
+    use crate::ProcessInfo;
+    let run = |threads: &[u64]| {
+        let mut profile = profile();
+        let count = threads.len() as u32;
+        profile.info.processes = vec![ProcessInfo { pid: 1, threads: count, ..ProcessInfo::default() }];
+        let [app, name, work] = ["app", "worker", "work"].map(|text| profile.strings.intern(text));
+        let process = profile.tree.child(NodeId::ROOT, Scope::process(app, 0, 1));
+        for (tid, &samples) in (1..).zip(threads) {
+            let thread = Scope { discriminator: tid, ..Scope::new(ScopeKind::Thread, name) };
+            let thread = profile.tree.child(process, thread);
+            let node =
+                profile.tree.child(thread, Scope { module: Some(app), ..Scope::new(ScopeKind::Procedure, work) });
+            profile.tree.add(node, &[samples * SAMPLE, samples]);
+        }
+        profile
+    };
+    let options = DiffOptions { expectation: Expectation::Strong(2.0), ..DiffOptions::default() };
+    // The first of each waits for the others.
+    let diff = Diff::of(&[run(&[2, 8000])], &[run(&[2, 4000, 4000])], &options).expect("an answer");
+    assert!(!diff.total.is_found && (diff.total.relative().unwrap_or(1.0)).abs() < 0.01, "{:?}", diff.total);
 }

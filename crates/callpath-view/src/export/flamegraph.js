@@ -15,6 +15,7 @@
     cost: Number(element.dataset.cost),
     level: Number(element.dataset.level),
     name: element.dataset.name,
+    note: element.dataset.note,
     isFound: false,
   }));
   let zoomed = frames[0], isIcicle = false;
@@ -23,6 +24,10 @@
     const share = total > 0 ? (100 * cost / total).toFixed(2) : "0.00";
     const amount = unit === "ns" ? (cost / 1e9).toFixed(3) + " s" : unit === "count" ? cost : cost + " " + unit;
     return amount + ", " + share + "%";
+  }
+
+  function about(frame) {
+    return fitted(frame.name + ": " + (frame.note ?? quantity(frame.cost)), WIDTH * 0.7);
   }
 
   function fitted(name, width) {
@@ -93,11 +98,11 @@
   for (const frame of frames) {
     frame.element.addEventListener("click", () => zoom(frame));
     frame.element.addEventListener("mouseover", () => {
-      shown.textContent = fitted(frame.name + ": " + quantity(frame.cost), WIDTH * 0.7);
+      shown.textContent = about(frame);
     });
   }
   document.getElementById("frames").addEventListener("mouseleave", () => {
-    shown.textContent = fitted(zoomed.name + ": " + quantity(zoomed.cost), WIDTH * 0.7);
+    shown.textContent = about(zoomed);
   });
   document.getElementById("reset").addEventListener("click", reset);
   document.getElementById("search").addEventListener("click", ask);

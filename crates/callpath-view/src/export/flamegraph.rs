@@ -1,6 +1,6 @@
 //! A flame graph: one SVG with a script of its own, which refers to nothing outside of itself.
 //!
-//! Gregg's form: a rectangle for each context, as wide as its inclusive cost, above its caller (flame) or below it
+//! What is drawn is a [`Picture`]: a profile's contexts, or those of a difference. Gregg's form: a rectangle for each context, as wide as its inclusive cost, above its caller (flame) or below it
 //! (icicle). Siblings come in descending order of cost. What would be too narrow or too deep to see is in its caller's rectangle, and the
 //! last line says how much that is.
 
@@ -28,36 +28,101 @@ const LEVELS: usize = 1_000;
 
 const SCRIPT: &str = include_str!("flamegraph.js");
 
-pub(super) fn write(source: &Exported<'_>, out: &mut dyn Write) -> io::Result<()> {
+/// Rectangles in preorder; one lies on its parent, and is not wider than what its siblings leave of it.
+pub(super) trait Picture {
+    /// What stands above it.
+    fn title(&self) -> String;
+    /// Of costs.
+    fn unit(&self) -> &str;
+    /// Words with their colours.
+    fn legend(&self) -> &[(&'static str, &'static str)];
+    /// How many rectangles there are; number 0 is the widest.
+    fn len(&self) -> usize;
+    fn parent(&self, node: usize) -> Option<usize>;
+    /// How wide it is, as a cost.
+    fn width(&self, node: usize) -> u64;
+    fn name(&self, node: usize) -> String;
+    /// What a reader who points at it sees below its name.
+    fn about(&self, node: usize) -> String;
+    /// The same in one line; none where the script may say it of the width.
+    fn note(&self, node: usize) -> Option<String>;
+    fn color(&self, node: usize) -> String;
+}
+
+impl Picture for Exported<'_> {
+    fn title(&self) -> String {
+        format!("{}: {}", self.marked_name(0), self.metric_name())
+    }
+
+    fn unit(&self) -> &str {
+        Exported::unit(self)
+    }
+
+    fn legend(&self) -> &[(&'static str, &'static str)] {
+        &[("procedure", "#f0b35a"), ("inlined", "#f3df85"), ("loop", "#9ccf8f"), ("other", "#c9c9c9")]
+    }
+
+    fn len(&self) -> usize {
+        self.view.nodes.len()
+    }
+
+    fn parent(&self, node: usize) -> Option<usize> {
+        self.view.nodes[node].parent
+    }
+
+    fn width(&self, node: usize) -> u64 {
+        self.inclusive(node)
+    }
+
+    fn name(&self, node: usize) -> String {
+        self.marked_name(node)
+    }
+
+    fn about(&self, node: usize) -> String {
+        let module =
+            self.text(self.view.nodes[node].scope.module).map_or(String::new(), |module| format!(" [{module}]"));
+        let share = 100.0 * (self.inclusive(node) as f64 / self.total().max(1) as f64);
+        format!("{module}\n{}, {share:.2}%", with_unit(self.inclusive(node), Exported::unit(self)))
+    }
+
+    fn note(&self, _: usize) -> Option<String> {
+        None
+    }
+
+    fn color(&self, node: usize) -> String {
+        shade(self.kind(node), &self.marked_name(node))
+    }
+}
+
+pub(super) fn write(picture: &impl Picture, out: &mut dyn Write) -> io::Result<()> {
     let mut out = io::BufWriter::new(out);
-    let nodes = &source.view.nodes;
-    let total = source.total();
+    let total = picture.width(0);
     let least = (total / PARTS).max(1);
-    let mut depths: Vec<u32> = Vec::with_capacity(nodes.len());
+    let mut depths: Vec<u32> = Vec::with_capacity(picture.len());
     let (mut levels, mut hidden) = (1, 0u64);
-    for (node, shown) in nodes.iter().enumerate() {
-        depths.push(shown.parent.map_or(0, |parent| depths[parent].saturating_add(1)));
-        let is_drawn = is_drawn(source, node, depths[node], least);
+    for node in 0..picture.len() {
+        depths.push(picture.parent(node).map_or(0, |parent| depths[parent].saturating_add(1)));
+        let is_drawn = is_drawn(picture, node, depths[node], least);
         match is_drawn {
             true => levels = levels.max(depths[node] as usize + 1),
-            false => hidden += u64::from(source.inclusive(node) > 0),
+            false => hidden += u64::from(picture.width(node) > 0),
         }
     }
     let height = HEAD + levels * ROW + FOOT;
-    head(source, height, levels, &mut out)?;
+    head(picture, height, levels, &mut out)?;
     // For each open level, where the next child begins.
     let mut next: Vec<u64> = vec![0];
     for (node, &depth) in depths.iter().enumerate() {
-        if !is_drawn(source, node, depth, least) {
+        if !is_drawn(picture, node, depth, least) {
             continue;
         }
         let depth = depth as usize;
         let at = next[depth];
-        next[depth] += source.inclusive(node);
+        next[depth] += picture.width(node);
         next.truncate(depth + 1);
         next.push(at);
         let y = height - FOOT - (depth + 1) * ROW;
-        rectangle(source, node, &Place { at, depth, y }, &mut out)?;
+        rectangle(picture, node, &Place { at, depth, y }, &mut out)?;
     }
     let noun = if hidden == 1 { "context is" } else { "contexts are" };
     if hidden > 0 {
@@ -75,18 +140,18 @@ pub(super) fn write(source: &Exported<'_>, out: &mut dyn Write) -> io::Result<()
 }
 
 /// Whether there is a rectangle; if there is none, there is none for what it calls.
-fn is_drawn(source: &Exported<'_>, node: usize, depth: u32, least: u64) -> bool {
-    (depth as usize) < LEVELS && (node == 0 || source.inclusive(node) >= least)
+fn is_drawn(picture: &impl Picture, node: usize, depth: u32, least: u64) -> bool {
+    (depth as usize) < LEVELS && (node == 0 || picture.width(node) >= least)
 }
 
-fn head(source: &Exported<'_>, height: usize, levels: usize, out: &mut dyn Write) -> io::Result<()> {
-    let (program, metric) = (escaped(&source.marked_name(0)), escaped(source.metric_name()));
+fn head(picture: &impl Picture, height: usize, levels: usize, out: &mut dyn Write) -> io::Result<()> {
+    let title = escaped(&picture.title());
     writeln!(
         out,
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
          <svg xmlns=\"http://www.w3.org/2000/svg\" version=\"1.1\" width=\"{WIDTH}\" height=\"{height}\" \
          viewBox=\"0 0 {WIDTH} {height}\" data-total=\"{}\" data-unit=\"{}\" data-levels=\"{levels}\">\n\
-         <title>{program}: {metric}</title>\n\
+         <title>{title}</title>\n\
          <style>\n\
          text {{ font: 12px monospace; fill: #222; }}\n\
          .title {{ font-size: 16px; }}\n\
@@ -99,23 +164,22 @@ fn head(source: &Exported<'_>, height: usize, levels: usize, out: &mut dyn Write
          .above rect {{ opacity: 0.45; }}\n\
          </style>\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#fbfbf8\"/>\n\
-         <text x=\"{MARGIN}\" y=\"24\" class=\"title\">{program}: {metric}</text>\n\
+         <text x=\"{MARGIN}\" y=\"24\" class=\"title\">{title}</text>\n\
          <g class=\"quiet\">{}</g>\n\
          <text id=\"shown\" x=\"{MARGIN}\" y=\"46\">{}</text>\n\
          <text id=\"found\" x=\"{}\" y=\"46\" text-anchor=\"end\"> </text>\n\
          <g id=\"frames\">",
-        source.total(),
-        escaped(source.unit()),
-        legend(),
-        escaped(&with_unit(source.total(), source.unit())),
+        picture.width(0),
+        escaped(picture.unit()),
+        legend(picture.legend()),
+        escaped(&picture.note(0).unwrap_or_else(|| with_unit(picture.width(0), picture.unit()))),
         WIDTH - MARGIN,
     )
 }
 
 /// The buttons, which the script answers, and the colours.
-fn legend() -> String {
+fn legend(colors: &[(&str, &str)]) -> String {
     let mut words = String::new();
-    let colors = [("procedure", "#f0b35a"), ("inlined", "#f3df85"), ("loop", "#9ccf8f"), ("other", "#c9c9c9")];
     for (number, (word, color)) in colors.iter().enumerate() {
         let x = 520 + number * 105;
         words += &format!("<rect x=\"{x}\" y=\"13\" width=\"12\" height=\"12\" fill=\"{color}\"/>");
@@ -134,25 +198,23 @@ struct Place {
     y: usize,
 }
 
-fn rectangle(source: &Exported<'_>, node: usize, place: &Place, out: &mut dyn Write) -> io::Result<()> {
+fn rectangle(picture: &impl Picture, node: usize, place: &Place, out: &mut dyn Write) -> io::Result<()> {
     let Place { at, depth, y } = *place;
-    let (total, cost) = (source.total().max(1), source.inclusive(node));
+    let (total, cost) = (picture.width(0).max(1), picture.width(node));
     let part = |cost: u64| (WIDTH - 2.0 * MARGIN) * (cost as f64 / total as f64);
     let (x, width) = (MARGIN + part(at), if node == 0 { WIDTH - 2.0 * MARGIN } else { part(cost) });
-    let name = source.marked_name(node);
-    let scope = &source.view.nodes[node].scope;
-    let module = source.text(scope.module).map_or(String::new(), |module| format!(" [{module}]"));
-    let share = 100.0 * (cost as f64 / total as f64);
-    let title = format!("{name}{module}\n{}, {share:.2}%", with_unit(cost, source.unit()));
+    let name = picture.name(node);
+    let title = format!("{name}{}", picture.about(node));
+    let note = picture.note(node).map_or(String::new(), |note| format!(" data-note=\"{}\"", escaped(&note)));
     writeln!(
         out,
-        "<g class=\"f\" data-at=\"{at}\" data-cost=\"{cost}\" data-level=\"{depth}\" data-name=\"{}\"><title>{}</title>\
+        "<g class=\"f\" data-at=\"{at}\" data-cost=\"{cost}\" data-level=\"{depth}\" data-name=\"{}\"{note}><title>{}</title>\
          <rect x=\"{x:.2}\" y=\"{y}\" width=\"{width:.2}\" height=\"{}\" fill=\"{}\" rx=\"1\"/>\
          <text x=\"{:.2}\" y=\"{}\">{}</text></g>",
         escaped(&name),
         escaped(&title),
         ROW - 1,
-        color(scope.kind, &name),
+        picture.color(node),
         x + 3.0,
         y + 12,
         escaped(&fitted(&name, width)),
@@ -171,7 +233,7 @@ fn fitted(name: &str, width: f64) -> String {
 }
 
 /// A shade that is the same for the same name.
-fn color(kind: ScopeKind, name: &str) -> String {
+fn shade(kind: ScopeKind, name: &str) -> String {
     let hash = name.bytes().fold(0u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(u32::from(byte)));
     let (hue, saturation) = match kind {
         ScopeKind::Procedure => (24 + hash % 24, 82),
@@ -183,7 +245,7 @@ fn color(kind: ScopeKind, name: &str) -> String {
 }
 
 /// A cost for people.
-fn with_unit(cost: u64, unit: &str) -> String {
+pub(super) fn with_unit(cost: u64, unit: &str) -> String {
     match unit {
         "ns" => format!("{}.{:09} s", cost / 1_000_000_000, cost % 1_000_000_000),
         "count" => cost.to_string(),

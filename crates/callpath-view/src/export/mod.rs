@@ -4,6 +4,7 @@
 //! written add up to the total of what was selected, exactly. Everything is written as it goes.
 
 mod callgrind;
+mod diff_flamegraph;
 mod exported;
 mod firefox;
 mod flamegraph;
@@ -17,6 +18,7 @@ mod units;
 use std::io::Write;
 
 use callpath_db::{MetricKind, MetricType, Profile, Query, ScopeKind, ViewKind};
+pub use diff_flamegraph::write_diff;
 use exported::Exported;
 
 use crate::ViewError;

@@ -3,8 +3,8 @@
 
 use std::io::{self, Write};
 
-use callpath_db::ScopeKind;
-use callpath_db::diff::{Change, ContextChange, Diff, Expectation, ProcedureChange, Test};
+use callpath_db::diff::{Change, Diff, Expectation, ProcedureChange, RowChange, Test};
+use callpath_db::{ScopeKind, ViewKind};
 
 use super::paint::{Ink, Paint};
 use super::printable::printable;
@@ -20,6 +20,8 @@ pub struct DiffTextOptions {
     pub color: bool,
     /// Procedures that are listed at most.
     pub top: usize,
+    /// One view in full, in place of procedures and call paths.
+    pub view: Option<ViewKind>,
 }
 
 /// Columns before a name.
@@ -31,8 +33,13 @@ const LEAST_NAME: usize = 24;
 pub fn diff(diff: &Diff, options: DiffTextOptions, out: &mut dyn Write) -> io::Result<()> {
     let page = Page { diff, options };
     page.head(out)?;
-    page.procedures(out)?;
-    page.contexts(out)?;
+    match options.view {
+        None => {
+            page.procedures(out)?;
+            page.rows(ViewKind::Context, out)?;
+        }
+        Some(view) => page.rows(view, out)?,
+    }
     page.regressions(out)
 }
 
@@ -59,9 +66,16 @@ impl Page<'_> {
             Expectation::Weak => " (a process or thread; expected: as much as A's)".to_owned(),
         };
         let noise = if total.is_found { "" } else { ", within noise" };
-        writeln!(out, "Total: {}{noise}{expected}", self.in_words(total))?;
-        let shares = matched.map(|share| format!("{:.1}%", share * 100.0));
-        writeln!(out, "Matched: {} of A's cost and {} of B's is in contexts that both have", shares[0], shares[1])?;
+        writeln!(out, "Total: {}{noise}{expected}", change_in_words(total, &self.diff.metric.unit))?;
+        let percent = |share: f64| format!("{:.1}%", share * 100.0);
+        let both = matched.both.map(percent);
+        let mut line = format!("Matched: {} of A's cost and {} of B's is in contexts that both have", both[0], both[1]);
+        if matched.at_caller != [0.0; 2] {
+            let [a, b] = matched.at_caller.map(percent);
+            line += &format!("; {a} and {b} is in inlined calls that one side lacks, and is compared at their callers");
+        }
+        let [a, b] = matched.by_chance.map(percent);
+        writeln!(out, "{line}. Of equal programs, sampling alone would leave {a} and {b} unmatched")?;
         let how = match test {
             Test::Welch => "Welch's t test between runs",
             Test::Paired => "Student's t test on the differences of paired runs",
@@ -124,45 +138,61 @@ impl Page<'_> {
         lines
     }
 
-    fn contexts(&self, out: &mut dyn Write) -> io::Result<()> {
-        let contexts = &self.diff.contexts;
-        // What changed, and the way to it.
-        let mut is_shown: Vec<bool> = contexts.iter().map(|context| context.inclusive.is_found).collect();
-        for (number, context) in contexts.iter().enumerate().rev() {
-            if let Some(parent) = context.parent.filter(|_| is_shown[number]) {
+    /// The rows of a view that changed, and the way to them.
+    fn rows(&self, view: ViewKind, out: &mut dyn Write) -> io::Result<()> {
+        let (rows, what, title, how): (&[RowChange], _, _, _) = match view {
+            ViewKind::Context => (
+                &self.diff.contexts,
+                ("call path", "context", "contexts"),
+                "Call paths by the change of their inclusive cost",
+                "A row is called by the row above it that is indented less; ~ is within noise.",
+            ),
+            ViewKind::Callers => (
+                &self.diff.callers,
+                ("procedure and callers", "row", "rows"),
+                "Procedures by the change of their own cost, by callers",
+                "A row calls the row above it that is indented less, and has the own cost of the outermost one on calls from there; ~ is within noise.",
+            ),
+            ViewKind::Flat => (
+                &self.diff.flat,
+                ("module, file, procedure, loop", "row", "rows"),
+                "Code by the change of its own cost",
+                "A row is a part of the row above it that is indented less; ~ is within noise.",
+            ),
+        };
+        let shown_change = |row: &RowChange| if view == ViewKind::Context { row.inclusive } else { row.own };
+        let mut is_shown: Vec<bool> = rows.iter().map(|row| shown_change(row).is_found).collect();
+        for (number, row) in rows.iter().enumerate().rev() {
+            if let Some(parent) = row.parent.filter(|_| is_shown[number]) {
                 is_shown[parent] = true;
             }
         }
-        let processes = contexts.iter().filter(|context| context.kind == ScopeKind::Process).count();
-        is_shown.iter_mut().zip(contexts).for_each(|(is_shown, context)| {
-            *is_shown &= context.kind != ScopeKind::Root && (context.kind != ScopeKind::Process || processes > 1);
+        let is_process = |row: &&RowChange| row.kind == ScopeKind::Process;
+        let processes = self.diff.contexts.iter().filter(is_process).count();
+        is_shown.iter_mut().zip(rows).for_each(|(is_shown, row)| {
+            *is_shown &= row.kind != ScopeKind::Root && (row.kind != ScopeKind::Process || processes > 1);
         });
-        if !is_shown.contains(&true) {
+        let is_any_shown = is_shown.contains(&true);
+        if !is_any_shown && self.options.view.is_none() {
             return Ok(());
         }
-        writeln!(out, "\n{}", self.ink(Ink::Bold, "Call paths by the change of their inclusive cost"))?;
-        writeln!(
-            out,
-            "{}",
-            self.ink(Ink::Dim, "A row is called by the row above it that is indented less; ~ is within noise.")
-        )?;
-        writeln!(out, "{}", self.ink(Ink::Dim, &heading("call path")))?;
-        let mut levels = vec![0; contexts.len()];
-        for (number, context) in contexts.iter().enumerate() {
-            let level = context.parent.map_or(0, |parent| levels[parent] + usize::from(is_shown[parent]));
+        writeln!(out, "\n{}", self.ink(Ink::Bold, title))?;
+        if is_any_shown {
+            writeln!(out, "{}", self.ink(Ink::Dim, how))?;
+            writeln!(out, "{}", self.ink(Ink::Dim, &heading(what.0)))?;
+        }
+        let mut levels = vec![0; rows.len()];
+        for (number, row) in rows.iter().enumerate() {
+            let level = row.parent.map_or(0, |parent| levels[parent] + usize::from(is_shown[parent]));
             levels[number] = level;
             if is_shown[number] {
-                writeln!(
-                    out,
-                    "{} {}{}",
-                    self.numbers(&context.inclusive),
-                    self.name(&context.name, level),
-                    aside(context)
-                )?;
+                let name = if row.name.is_empty() { "(file unknown)" } else { &row.name };
+                let (numbers, aside) = (self.numbers(&shown_change(row)), aside(row, view));
+                writeln!(out, "{numbers} {}{aside}", self.name(name, level))?;
             }
         }
         let left_out = is_shown.iter().filter(|is_shown| !**is_shown).count().saturating_sub(1);
-        writeln!(out, "Within noise: {}", count(left_out as u64, "context", "contexts"))
+        writeln!(out, "Within noise: {}", count(left_out as u64, what.1, what.2))
     }
 
     fn regressions(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -202,21 +232,12 @@ impl Page<'_> {
         }
     }
 
-    fn in_words(&self, change: &Change) -> String {
-        let (difference, half) = (self.signed(change.difference()), self.cost(change.half_width));
-        let relative =
-            change.relative().zip(change.relative_interval()).map_or(String::new(), |(relative, (low, high))| {
-                format!(", {:+.1}% ({:+.1}% to {:+.1}%)", relative * 100.0, low * 100.0, high * 100.0)
-            });
-        format!("{} -> {}: {difference} +- {half}{relative}", self.cost(change.a), self.cost(change.b))
-    }
-
     fn cost(&self, cost: f64) -> String {
-        value(cost.max(0.0).round() as u64, &self.diff.metric.unit)
+        amount(cost, &self.diff.metric.unit)
     }
 
     fn signed(&self, cost: f64) -> String {
-        format!("{}{}", if cost < 0.0 { '-' } else { '+' }, self.cost(cost.abs()))
+        signed(cost, &self.diff.metric.unit)
     }
 
     fn name(&self, name: &str, level: usize) -> String {
@@ -226,8 +247,30 @@ impl Page<'_> {
     }
 }
 
-fn aside(context: &ContextChange) -> &'static str {
-    if context.is_moved { " (moved: the procedure as a whole did not change)" } else { "" }
+/// A change in one line: `1.21 s -> 1.22 s: +16.0 ms +- 6.02 ms, +1.3% (+0.8% to +1.8%)`.
+pub(crate) fn change_in_words(change: &Change, unit: &str) -> String {
+    let relative =
+        change.relative().zip(change.relative_interval()).map_or(String::new(), |(relative, (low, high))| {
+            format!(", {:+.1}% ({:+.1}% to {:+.1}%)", relative * 100.0, low * 100.0, high * 100.0)
+        });
+    let [a, b, half] = [change.a, change.b, change.half_width].map(|cost| amount(cost, unit));
+    format!("{a} -> {b}: {} +- {half}{relative}", signed(change.difference(), unit))
+}
+
+fn amount(cost: f64, unit: &str) -> String {
+    value(cost.max(0.0).round() as u64, unit)
+}
+
+fn signed(cost: f64, unit: &str) -> String {
+    format!("{}{}", if cost < 0.0 { '-' } else { '+' }, amount(cost.abs(), unit))
+}
+
+fn aside(row: &RowChange, view: ViewKind) -> &'static str {
+    match (row.is_moved, view) {
+        (false, _) => "",
+        (true, ViewKind::Context) => " (moved: the procedure as a whole did not change)",
+        (true, _) => " (moved from or to another procedure)",
+    }
 }
 
 fn heading(what: &str) -> String {

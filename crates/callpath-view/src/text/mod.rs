@@ -34,6 +34,7 @@ use callpath_db::{Answers, Regions, ViewKind};
 
 use crate::ViewError;
 pub use annotate::{AssemblyText, InstructionText, SourceText, annotate, annotate_assembly, annotate_json};
+pub(crate) use diff::change_in_words;
 pub use diff::{DiffTextOptions, diff};
 pub(crate) use label::whole_label;
 pub use options::TextOptions;

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::Context;
 use callpath_db::Profile;
 
-use super::diff::{Shown, failed};
+use super::diff::{Shown, Sides, failed};
 use super::profile::load;
 use super::record::NO_RANK;
 use crate::outcome::Outcome;
@@ -49,6 +49,7 @@ fn compare(arguments: &Arguments) -> anyhow::Result<u8> {
         anyhow::bail!("there must be two commands: -- OLD [ARGUMENT]... {BETWEEN} NEW [ARGUMENT]...");
     };
     anyhow::ensure!(!old.is_empty() && !new.is_empty(), "a command is missing before or after {BETWEEN}");
+    let picture = arguments.shown.new_picture()?;
     let temporary = tempfile::Builder::new().prefix("callpath-compare-").tempdir()?;
     let directory = match &arguments.output {
         Some(directory) => {
@@ -71,7 +72,7 @@ fn compare(arguments: &Arguments) -> anyhow::Result<u8> {
     }
     drop(progress);
     let [a, b] = profiles;
-    arguments.shown.show(&a, &b, true)
+    arguments.shown.show(&Sides { a, b, paired: true }, picture)
 }
 
 /// Records a command by a process of its own: a recorder has one program. What the program prints is dropped: standard

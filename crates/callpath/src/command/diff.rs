@@ -6,9 +6,12 @@ use std::path::PathBuf;
 use callpath_db::Profile;
 use callpath_db::diff::{Diff, DiffOptions, Expectation};
 use callpath_view::diff_json;
+use callpath_view::export::write_diff;
 use callpath_view::text::{DiffTextOptions, diff};
 
+use super::export::NewFile;
 use super::profile::load;
+use super::report::ViewArgument;
 use crate::outcome::{Failure, Outcome};
 use crate::screen::ScreenOptions;
 use crate::{output, surroundings};
@@ -58,9 +61,15 @@ pub(super) struct Shown {
     /// Of what is reported, the share that may be false, on average
     #[arg(long, value_name = "PERCENT", value_parser = percentage, default_value = "1%")]
     false_discoveries: f64,
+    /// One view in full, in place of procedures and call paths; with --json beside them
+    #[arg(long, value_name = "VIEW")]
+    view: Option<ViewArgument>,
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
+    /// Also write a differential flame graph, one SVG, to this new file
+    #[arg(long, value_name = "FILE")]
+    flamegraph: Option<PathBuf>,
     /// Procedures that are listed at most
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     top: usize,
@@ -95,9 +104,11 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         one.iter().chain(several).map(|path| load(Some(path))).collect()
     };
     let answer = || {
+        // Before measurements are read, which may take long.
+        let picture = arguments.shown.new_picture()?;
         let a = profiles(&arguments.a, &arguments.several_a)?;
         let b = profiles(&arguments.b, &arguments.several_b)?;
-        arguments.shown.show(&a, &b, arguments.paired)
+        arguments.shown.show(&Sides { a, b, paired: arguments.paired }, picture)
     };
     answer().map_err(failed)
 }
@@ -107,25 +118,44 @@ pub(super) fn failed(error: anyhow::Error) -> Failure {
     Failure { error, status: FAILED }
 }
 
+/// What is compared.
+pub(super) struct Sides {
+    pub(super) a: Vec<Profile>,
+    pub(super) b: Vec<Profile>,
+    /// Run number i of A ran beside run number i of B.
+    pub(super) paired: bool,
+}
+
 impl Shown {
+    /// The file for a flame graph, if one is wanted.
+    pub(super) fn new_picture(&self) -> anyhow::Result<Option<NewFile<'_>>> {
+        self.flamegraph.as_deref().map(NewFile::create).transpose()
+    }
+
     /// Compares, and prints the difference. Gives the exit status.
-    pub(super) fn show(&self, a: &[Profile], b: &[Profile], paired: bool) -> anyhow::Result<u8> {
+    pub(super) fn show(&self, sides: &Sides, picture: Option<NewFile<'_>>) -> anyhow::Result<u8> {
+        let view = self.view.map(ViewArgument::kind);
         let options = DiffOptions {
             metric: self.metric.clone(),
             renames: self.rename.clone(),
-            paired,
+            paired: sides.paired,
             false_discovery_rate: self.false_discoveries,
             expectation: self.expect.unwrap_or(Expectation::Same),
             fail_above: self.fail_above,
+            view,
         };
-        let found = Diff::of(a, b, &options)?;
+        let found = Diff::of(&sides.a, &sides.b, &options)?;
+        if let Some(file) = picture {
+            file.fill(|out| Ok(write_diff(&found, out)?))?;
+        }
         if self.json {
             let mut out = output::stdout();
             diff_json::write(&found, &mut out)?;
             out.flush()?;
         } else {
             let mut out = self.screen.open();
-            let options = DiffTextOptions { width: surroundings::width(), color: self.screen.color(), top: self.top };
+            let (width, color, top) = (surroundings::width(), self.screen.color(), self.top);
+            let options = DiffTextOptions { width, color, top, view };
             diff(&found, options, &mut out)?;
             out.end()?;
         }

@@ -103,20 +103,20 @@ fn write_file(arguments: &Arguments, format: Format) -> Outcome {
 }
 
 /// A file that was not there before, and goes away if it is not written to its end.
-struct NewFile<'a> {
+pub(super) struct NewFile<'a> {
     path: &'a Path,
     file: Option<File>,
 }
 
 impl<'a> NewFile<'a> {
-    fn create(path: &'a Path) -> anyhow::Result<Self> {
+    pub(super) fn create(path: &'a Path) -> anyhow::Result<Self> {
         match File::create_new(path) {
             Ok(file) => Ok(NewFile { path, file: Some(file) }),
             Err(error) => Err(failed(path, &error)),
         }
     }
 
-    fn fill(mut self, write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    pub(super) fn fill(mut self, write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let mut out = BufWriter::new(Named { file, path: self.path });
         write(&mut out)?;

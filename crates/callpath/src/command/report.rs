@@ -109,10 +109,20 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum ViewArgument {
+pub(super) enum ViewArgument {
     Context,
     Callers,
     Flat,
+}
+
+impl ViewArgument {
+    pub(super) fn kind(self) -> ViewKind {
+        match self {
+            ViewArgument::Context => ViewKind::Context,
+            ViewArgument::Callers => ViewKind::Callers,
+            ViewArgument::Flat => ViewKind::Flat,
+        }
+    }
 }
 
 fn percentage(typed: &str) -> Result<f64, &'static str> {
@@ -180,11 +190,7 @@ fn order(profile: &Profile, asked: &str) -> Result<Order, ColumnError> {
 fn query(arguments: &Arguments) -> Query {
     let selected = arguments.selection.query();
     Query {
-        view: match arguments.view {
-            None | Some(ViewArgument::Context) => ViewKind::Context,
-            Some(ViewArgument::Callers) => ViewKind::Callers,
-            Some(ViewArgument::Flat) => ViewKind::Flat,
-        },
+        view: arguments.view.map_or(ViewKind::Context, ViewArgument::kind),
         per_thread: arguments.per_thread,
         merge_processes: arguments.merge_processes || !(arguments.json || arguments.per_process),
         procedure: arguments.procedure.clone(),

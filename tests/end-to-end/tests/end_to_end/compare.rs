@@ -19,6 +19,17 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text") + &String::from_utf8_lossy(&output.stderr)
 }
 
+fn json(arguments: &[&str], directory: &Path) -> serde_json::Value {
+    let output = run(arguments, directory);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn record(output: &str, command: &[&str], directory: &Path) {
+    let recorded = run(&[&["record", "-q", "-F", "2000", "-o", output, "--"], command].concat(), directory);
+    assert!(recorded.status.success(), "{}", text(&recorded));
+}
+
 #[test]
 fn a_procedure_of_another_build_that_is_slower_is_named_first() {
     let base = build("portions", &["-g", "-O2"]);
@@ -56,4 +67,54 @@ fn a_procedure_of_another_build_that_is_slower_is_named_first() {
     assert_eq!(missing.status.code(), Some(2), "{}", text(&missing));
     let failing = run(&["compare", "-n", "2", "--", "false", ":::", &base, "1"], here.path());
     assert!(failing.status.code() == Some(2) && text(&failing).contains("false ended with"), "{}", text(&failing));
+}
+
+/// Twice as many threads share the work of one procedure; each does all work of the other, which is the loss.
+#[test]
+fn what_does_not_scale_is_named_first() {
+    let program = Program::compiled(C { source: "scaling.c", output: "scaling", options: &["-O2", "-g", "-pthread"] });
+    let program = program.path().to_str().expect("a plain name").to_owned();
+    let here = tempfile::tempdir().expect("a directory");
+    record("one", &[&program, "1", "40"], here.path());
+    record("two", &[&program, "2", "40"], here.path());
+    let strong = json(&["diff", "--json", "--expect", "strong:2", "one", "two"], here.path());
+    assert_eq!(strong["expectation"], "strong:2");
+    let first = &strong["procedures"][0];
+    assert!(first["name"] == "repeat" && first["self"]["found"] == true, "{first}");
+    // Half of A's is expected, and all of it is there.
+    let times = |procedure: &serde_json::Value| {
+        let of = |side: &str| procedure["self"][side].as_f64().expect("a number");
+        of("b") / of("a")
+    };
+    assert!(times(first) > 1.5, "{first}");
+    // A thread does less than before of what is shared, and is expected to do as much.
+    let weak = json(&["diff", "--json", "--expect", "weak", "one", "two"], here.path());
+    let procedures = weak["procedures"].as_array().expect("a list");
+    let share = procedures.iter().find(|procedure| procedure["name"] == "share").expect("the procedure");
+    assert!(share["self"]["found"] == true && times(share) < 0.8, "{share}");
+}
+
+/// A C++ program at several levels: what is inlined or called otherwise is matched by its source.
+#[test]
+fn builds_of_a_program_of_templates_are_matched() {
+    let here = tempfile::tempdir().expect("a directory");
+    let builds: [(&str, &[&str]); 2] = [("templates-o2", &["-g", "-O2"]), ("templates-o3", &["-g", "-O3"])];
+    for (output, options) in builds {
+        let program = Program::compiled(C { source: "templates.cpp", output, options });
+        record(output, &[program.path().to_str().expect("a plain name"), "4"], here.path());
+    }
+    let answer = json(
+        &["diff", "--json", "--view", "flat", "--flamegraph", "diff.svg", "templates-o2", "templates-o3"],
+        here.path(),
+    );
+    let share = |key: &str, side: usize| answer[key][side].as_f64().expect("a share");
+    for side in [0, 1] {
+        let explained = share("matched", side) + share("compared_at_caller", side) + share("unmatched_by_chance", side);
+        assert!(share("matched", side) >= 0.9 && explained >= 0.95, "{}", answer["matched"]);
+    }
+    let rows = answer["flat"].as_array().expect("rows");
+    let kinds = ["root", "module", "file", "procedure", "loop"];
+    assert!(kinds.iter().all(|kind| rows.iter().any(|row| row["kind"] == *kind)));
+    let picture = std::fs::read_to_string(here.path().join("diff.svg")).expect("a picture");
+    assert!(picture.contains("data-name=\"main\"") && picture.trim_end().ends_with("</svg>"));
 }
