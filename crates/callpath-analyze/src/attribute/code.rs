@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
 
+use callpath_db::{CodeFile, CodeIdentity};
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
 use callpath_image::exports::{Export, Exports};
@@ -333,6 +334,16 @@ impl ModuleCode {
         self.names = Some(names);
     }
 
+    /// Its file. That of code which a process has named is none that is there later.
+    pub(super) fn file(&self) -> CodeFile {
+        let (path, identity, named_by) = &self.key;
+        let identity = identity.as_ref().filter(|_| named_by.is_none()).map(|identity| match identity {
+            ModuleIdentity::BuildId(id) => CodeIdentity::BuildId(id.clone()),
+            ModuleIdentity::Content(hash) => CodeIdentity::Content(*hash),
+        });
+        CodeFile { path: path.clone(), identity }
+    }
+
     /// What the process says of an address.
     fn generated_name(&self, address: LinkAddr) -> Option<ProcedureName> {
         let holds = |p: &&NamedCode| (p.start..p.start.saturating_add(p.len_bytes)).contains(&address.0);
@@ -374,7 +385,7 @@ impl ModuleCode {
 }
 
 /// A cold part has the name of its procedure, whether or not the part has a name of its own.
-fn name_at(names: &ModuleNames, address: LinkAddr, within: Option<&ProcedureStructure>) -> ProcedureName {
+pub(crate) fn name_at(names: &ModuleNames, address: LinkAddr, within: Option<&ProcedureStructure>) -> ProcedureName {
     let own = names.procedure(address);
     let Some(within) = within else { return own };
     let linker_name = names.bounds(address).and_then(|bounds| bounds.name).filter(|_| own.named);

@@ -9,6 +9,7 @@
 //! length.
 
 mod answers;
+mod code_section;
 mod costs;
 mod error;
 mod facts;
@@ -205,7 +206,8 @@ impl Database {
             |kind| matches!(kind, SectionKind::ViewScopes | SectionKind::Tree(..) | SectionKind::Table(..));
         for section in &self.sections {
             match SectionKind::of_number(section.kind) {
-                Some(SectionKind::Values) => {}
+                // Only what shows instructions needs them.
+                Some(SectionKind::Values | SectionKind::Code) => {}
                 Some(kind) if is_for_views(kind) => {}
                 Some(kind) => drop(self.bytes_of_kind(kind, section.metric as usize)?),
                 None => self.check(section)?,
