@@ -4,9 +4,9 @@
 use callpath_schema::{ContextId, Rule};
 use rustc_hash::FxHashMap;
 
+use crate::code::CodeFiles;
 use crate::metric::columns_for;
 use crate::rows::{Moves, Row, Rows};
-use crate::code::CodeFiles;
 use crate::{CodeCosts, CodeFile, Metric, Profile};
 
 /// A frame in its calling context.

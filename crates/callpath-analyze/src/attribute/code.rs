@@ -301,11 +301,20 @@ impl ModuleCode {
         self.unresolved = unresolved.map(|procedure| names.of_structure(procedure).name).collect();
         // Of each procedure's scopes, where they begin in `self.scopes`.
         let mut first_of: FxHashMap<LinkAddr, u32> = FxHashMap::default();
-        let lines = names.lines(&addresses);
-        for (address, line) in addresses.into_iter().zip(lines) {
+        let place = |address: LinkAddr| {
             let within = structure.procedure_at(address);
+            (within, within.and_then(|within| within.scoped_range_at(address)))
+        };
+        // A structure has the lines of its code: they are not read again.
+        let outside: Vec<LinkAddr> = addresses.iter().copied().filter(|address| place(*address).1.is_none()).collect();
+        let mut lines_outside = names.lines(&outside).into_iter();
+        for address in addresses {
+            let (within, scoped_range) = place(address);
+            let line = match within.zip(scoped_range) {
+                Some((within, range)) => range.location.map(|location| within.source_line(location)),
+                None => lines_outside.next().flatten(),
+            };
             let named = self.generated_name(address).unwrap_or_else(|| name_at(&names, address, within));
-            let scoped_range = within.and_then(|within| within.scoped_range_at(address));
             let scopes = within.map_or(Vec::new(), |within| {
                 let first = *first_of.entry(within.entry).or_insert_with(|| {
                     let first = self.scopes.len() as u32;

@@ -103,7 +103,8 @@ fn read(bytes: &[u8], metrics: &[Metric]) -> Result<CodeCosts, Malformed> {
         let (mut address, mut is_first) = (0u64, true);
         for _ in 0..r.count(1)? {
             let step = r.number()?;
-            address = address.checked_add(step).filter(|_| is_first || step > 0).ok_or_else(|| r.malformed("address"))?;
+            address =
+                address.checked_add(step).filter(|_| is_first || step > 0).ok_or_else(|| r.malformed("address"))?;
             is_first = false;
             rows.push(code.instruction(file, address));
         }
@@ -111,7 +112,8 @@ fn read(bytes: &[u8], metrics: &[Metric]) -> Result<CodeCosts, Malformed> {
     let mut last_metric = None;
     for _ in 0..r.count(2)? {
         let metric = r.small("number of a metric")? as usize;
-        let value_type: MetricType = match metrics.get(metric).filter(|_| last_metric.is_none_or(|last| last < metric)) {
+        let value_type: MetricType = match metrics.get(metric).filter(|_| last_metric.is_none_or(|last| last < metric))
+        {
             Some(metric) => metric.value,
             None => return Err(r.malformed("number of a metric")),
         };

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use callpath_db::database::{Database, DatabaseError, Source, merge};
 use callpath_db::{
-    CodeFile, CodeIdentity, Context, ContextId, Metric, NodeId, Profile, Query, Scope, ScopeKind, Strings, View, ViewKind,
+    CodeFile, CodeIdentity, Context, ContextId, Metric, NodeId, Profile, Query, Scope, ScopeKind, Strings, View,
+    ViewKind,
 };
 
 /// A database that is no file.

@@ -6,8 +6,8 @@ use std::num::NonZeroU16;
 
 use callpath_db::{Name, Profile, Query, Recursion, Scope, ScopeKind, View, ViewKind};
 
-use super::label::module_label;
 use super::assembly::{self, Assembly, AssemblyText};
+use super::label::module_label;
 use super::lines::{self, LineCost, Lines};
 use super::options::TextOptions;
 use super::page::Page;

@@ -168,8 +168,11 @@ pub(super) fn write(page: Page<'_>, assembly: &Assembly, out: &mut dyn Write) ->
             if last.replace(here) != Some(here) {
                 let place = instruction.line.as_ref().map_or_else(|| "no known line".to_owned(), shown);
                 let place = format!("{place}  {}", code.words(here.1));
-                let open: String =
-                    loops[number].iter().take(MOST_BARS).map(|its| if before.contains(its) { '│' } else { ' ' }).collect();
+                let open: String = loops[number]
+                    .iter()
+                    .take(MOST_BARS)
+                    .map(|its| if before.contains(its) { '│' } else { ' ' })
+                    .collect();
                 let open = format!("{open:deepest$}{}", if deepest > 0 { " " } else { "" });
                 let row = format!("{:35}  {open}{}", "", cut_end(place.trim_end(), room));
                 writeln!(out, "{}", page.ink(Ink::Dim, row.trim_end()))?;

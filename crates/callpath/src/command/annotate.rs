@@ -9,9 +9,7 @@ use callpath_analyze::instructions::{AskedCosts, Instruction, ProcedureInstructi
 use callpath_analyze::names::SourceLine;
 use callpath_analyze::structure::{ProcedureStructure, StaticKind, StaticScope};
 use callpath_db::{Profile, Query, Scope, ScopeKind, ViewKind};
-use callpath_view::text::{
-    self, AnnotatedCode, Assembly, AssemblyScope, AssemblyText, InstructionText, TextOptions,
-};
+use callpath_view::text::{self, AnnotatedCode, Assembly, AssemblyScope, AssemblyText, InstructionText, TextOptions};
 use sources::Sources;
 
 use super::profile::{analysis_options, code_costs, load, shown};
@@ -90,11 +88,11 @@ fn assembly(arguments: &Arguments, profile: &Profile, options: &TextOptions) -> 
     let (costs, metric) = code_costs(arguments.measurement.as_deref(), profile)?;
     let view = profile.view(&options.query)?;
     let procedures: Vec<Scope> = view.children(0).map(|node| view.nodes[node].scope).collect();
-    let mut found =
-        instructions(&AskedCosts { costs: &costs, metric }, profile, &procedures, &analysis_options());
+    let mut found = instructions(&AskedCosts { costs: &costs, metric }, profile, &procedures, &analysis_options());
     if costs.lacks_some() {
         found.missing.push(
-            "Some of what was merged has no instructions (it was merged by an earlier callpath): they lack its part.".into(),
+            "Some of what was merged has no instructions (it was merged by an earlier callpath): they lack its part."
+                .into(),
         );
     }
     found.missing.iter().for_each(output::say);

@@ -69,7 +69,8 @@ fn instructions_add_up_to_the_procedure() {
 /// What `annotate work --asm --json` says of a measurement or database.
 fn code_of(measured: &Path) -> Value {
     let mut command = Command::new(callpath());
-    let output = command.args(["annotate", "work", "--asm", "--json"]).arg(measured).output().expect("callpath can be run");
+    let output =
+        command.args(["annotate", "work", "--asm", "--json"]).arg(measured).output().expect("callpath can be run");
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{error}");
     json(&String::from_utf8_lossy(&output.stdout))
