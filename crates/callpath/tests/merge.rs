@@ -213,7 +213,9 @@ fn a_report_of_the_mapped_file_is_that_of_the_loaded_tree() {
     let output = after(":", &[&one], &all);
     assert!(output.status.success(), "{}", err(&output));
     let loaded = Database::open(&all).and_then(|all| all.to_profile()).unwrap().to_database().unwrap();
-    let without_views = directory.path().join("without");
+    // Of the same name in another directory: it is in the page.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let without_views = elsewhere.path().join("all");
     fs::write(&without_views, loaded).unwrap();
     assert!(fs::metadata(&without_views).unwrap().len() < fs::metadata(&all).unwrap().len());
     let pages: [&[&str]; 10] = [
@@ -229,8 +231,8 @@ fn a_report_of_the_mapped_file_is_that_of_the_loaded_tree() {
         &["--quality"],
     ];
     for options in pages {
-        let report = |file: &Path| callpath().arg("report").arg(file).args(options).output().unwrap();
-        let (mapped, loaded) = (report(&all), report(&without_views));
+        let report = |place: &Path| callpath().args(["report", "all"]).args(options).current_dir(place).output().unwrap();
+        let (mapped, loaded) = (report(directory.path()), report(elsewhere.path()));
         assert!(mapped.status.success(), "{}", err(&mapped));
         assert_eq!(String::from_utf8_lossy(&mapped.stdout), String::from_utf8_lossy(&loaded.stdout), "{options:?}");
     }

@@ -64,8 +64,11 @@ pub struct Database {
     checked: Vec<AtomicBool>,
 }
 
-/// Whether a file begins as a database does, of whatever version.
+/// Whether a file begins as a database does, of whatever version. A pipe is none: to look would take its bytes, or wait for them.
 pub fn is_database(path: &Path) -> bool {
+    if !path.is_file() {
+        return false;
+    }
     let mut first = [0; 6];
     let read = std::fs::File::open(path).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut first));
     read.is_ok() && first == layout::MAGIC[..6]

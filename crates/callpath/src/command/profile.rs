@@ -16,7 +16,9 @@ use crate::surroundings::{self, Progress};
 pub(crate) fn load(directory: Option<&Path>) -> anyhow::Result<Profile> {
     if let Some(file) = directory.filter(|path| is_database(path)) {
         let profile = Database::open(file).and_then(|database| database.to_profile());
-        return profile.map_err(|error| anyhow::anyhow!("failed to {error}"));
+        let mut profile = profile.map_err(|error| anyhow::anyhow!("failed to {error}"))?;
+        profile.info.directory = file.to_string_lossy().into_owned();
+        return Ok(profile);
     }
     let measurement = read(directory)?;
     let profile = match PackFile::read(&measurement.directory).map_err(|e| of_pack(&e))? {
@@ -49,6 +51,9 @@ pub(crate) fn code_costs(directory: Option<&Path>, profile: &Profile) -> anyhow:
 /// The same from the modules, which are no longer needed afterwards: what is known of them is put into the measurement's directory. Also
 /// gives a line that says so.
 pub(crate) fn load_and_pack(directory: Option<&Path>) -> anyhow::Result<(Profile, String)> {
+    if let Some(file) = directory.filter(|path| is_database(path)) {
+        anyhow::bail!("failed to pack {}: it is a database, which has names, lines and loops already", file.display());
+    }
     let measurement = read(directory)?;
     let directory = &measurement.directory;
     if let Some(pack) = PackFile::read(directory).map_err(|e| of_pack(&e))? {
