@@ -38,6 +38,19 @@ fn begun(input: &Path, times: usize, output: &Path) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
+/// Waits until a merge has its handlers of signals, and an input in its memory.
+fn wait_until_it_reads(merge: &Child, input: &Path) {
+    let said = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", merge.id())).unwrap_or_default();
+    let input = input.to_str().unwrap();
+    while !said("maps").contains(input) {
+        assert!(Path::new(&format!("/proc/{}/exe", merge.id())).exists(), "it ended before");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let caught = said("status").lines().find_map(|line| line.strip_prefix("SigCgt:").map(|set| set.trim().to_owned()));
+    let caught = u64::from_str_radix(&caught.unwrap(), 16).unwrap();
+    assert_ne!(caught >> (libc::SIGINT - 1) & 1, 0);
+}
+
 /// The same in a shell, after `before`.
 fn after(before: &str, inputs: &[&Path], output: &Path) -> Output {
     let mut command = Command::new("sh");
@@ -83,7 +96,7 @@ fn a_merge_that_ends_early_leaves_nothing() {
     let (directory, one) = with_one(2_000);
     for (signal, status) in [(libc::SIGKILL, None), (libc::SIGINT, Some(130)), (libc::SIGTERM, Some(143))] {
         let child = begun(&one, 5_000, &directory.path().join("all"));
-        std::thread::sleep(Duration::from_millis(200));
+        wait_until_it_reads(&child, &one);
         // SAFETY: our own child, which was not waited for.
         unsafe { libc::kill(child.id() as i32, signal) };
         let output = child.wait_with_output().unwrap();
@@ -167,7 +180,7 @@ fn a_disk_that_fills_is_named_and_nothing_is_left_on_it() {
 fn an_input_that_is_cut_while_it_is_read_ends_the_merge_with_a_sentence() {
     let (directory, one) = with_one(20_000);
     let child = begun(&one, 5_000, &directory.path().join("all"));
-    std::thread::sleep(Duration::from_millis(300));
+    wait_until_it_reads(&child, &one);
     File::options().write(true).open(&one).unwrap().set_len(4096).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{:?} {}", output.status, err(&output));
