@@ -244,7 +244,8 @@ fn a_report_of_the_mapped_file_is_that_of_the_loaded_tree() {
         &["--quality"],
     ];
     for options in pages {
-        let report = |place: &Path| callpath().args(["report", "all"]).args(options).current_dir(place).output().unwrap();
+        let report =
+            |place: &Path| callpath().args(["report", "all"]).args(options).current_dir(place).output().unwrap();
         let (mapped, loaded) = (report(directory.path()), report(elsewhere.path()));
         assert!(mapped.status.success(), "{}", err(&mapped));
         assert_eq!(String::from_utf8_lossy(&mapped.stdout), String::from_utf8_lossy(&loaded.stdout), "{options:?}");

@@ -43,6 +43,11 @@ pub struct AnnotatedCode<'a> {
     pub assembly: Option<&'a Assembly>,
 }
 
+/// The procedures that `query` means, the costliest of the outermost ones first.
+pub fn annotated_procedures(profile: &Profile, query: &Query) -> Result<Vec<Scope>, ViewError> {
+    Ok(Lines::of(profile, query)?.procedures)
+}
+
 /// Writes the source of the procedures that `options.query.procedure` means, by line with what each costs: in total and without
 /// what is called there; then their instructions.
 pub fn annotate(
@@ -52,7 +57,7 @@ pub fn annotate(
     out: &mut dyn Write,
 ) -> Result<(), ViewError> {
     let options = levels::without_single_levels(profile, options, ViewKind::Context);
-    let lines = Lines::of(&profile.view(&lines::query(&options.query))?);
+    let lines = Lines::of(profile, &options.query)?;
     let with_loops = profile.view(&with_loops(&options.query))?;
     let page = Page { profile, options: &options };
     let annotation = Annotation { page, total: with_loops.inclusive(0).get(0), loops: loops(&with_loops, &lines) };
@@ -94,7 +99,7 @@ pub fn annotate_json(
     code: AnnotatedCode<'_>,
     out: &mut dyn Write,
 ) -> Result<(), ViewError> {
-    let lines = Lines::of(&profile.view(&lines::query(&options.query))?);
+    let lines = Lines::of(profile, &options.query)?;
     let loops = loops(&profile.view(&with_loops(&options.query))?, &lines);
     let total = profile.view(&Query { max_depth: Some(1), ..options.query.clone() })?.inclusive(0).get(0);
     let metric = profile.metrics.first();

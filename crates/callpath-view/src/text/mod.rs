@@ -34,7 +34,7 @@ use std::io::{BufWriter, Write};
 use callpath_db::{Answers, Regions, ViewKind};
 
 use crate::ViewError;
-pub use annotate::{AnnotatedCode, SourceText, annotate, annotate_json};
+pub use annotate::{AnnotatedCode, SourceText, annotate, annotate_json, annotated_procedures};
 pub use assembly::{Assembly, AssemblyScope, AssemblyText, InstructionText};
 pub use diff::{DiffTextOptions, diff};
 pub(crate) use label::whole_label;

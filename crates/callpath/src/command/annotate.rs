@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use callpath_analyze::instructions::{AskedCosts, Instruction, ProcedureInstructions, instructions};
 use callpath_analyze::names::SourceLine;
 use callpath_analyze::structure::{ProcedureStructure, StaticKind, StaticScope};
-use callpath_db::{Profile, Query, Scope, ScopeKind, ViewKind};
+use callpath_db::{Profile, Query, ScopeKind, ViewKind};
 use callpath_view::text::{self, AnnotatedCode, Assembly, AssemblyScope, AssemblyText, InstructionText, TextOptions};
 use sources::Sources;
 
@@ -86,8 +86,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
 /// The code of the procedures that are asked for.
 fn assembly(arguments: &Arguments, profile: &Profile, options: &TextOptions) -> anyhow::Result<Assembly> {
     let (costs, metric) = code_costs(arguments.measurement.as_deref(), profile)?;
-    let view = profile.view(&options.query)?;
-    let procedures: Vec<Scope> = view.children(0).map(|node| view.nodes[node].scope).collect();
+    let procedures = text::annotated_procedures(profile, &options.query).map_err(shown)?;
     let mut found = instructions(&AskedCosts { costs: &costs, metric }, profile, &procedures, &analysis_options());
     if costs.lacks_some() {
         found.missing.push(
