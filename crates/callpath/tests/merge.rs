@@ -202,6 +202,26 @@ fn what_was_merged_is_said_as_json_too() {
     assert_eq!(json, expected);
 }
 
+#[test]
+fn what_is_in_no_database_is_said() {
+    let (directory, one) = with_one(3);
+    let one = one.to_str().unwrap();
+    let pipe = directory.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let cases: [(&[&str], &str); 5] = [
+        (&["debug", "contexts", one], "is a database, whose contexts are of names"),
+        (&["report", "--pack", one], "has names, lines and loops already"),
+        (&["annotate", "procedure_1", one, "--asm"], "has none, an earlier callpath merged it"),
+        (&["report", pipe.to_str().unwrap()], "there is no file `session` in it"),
+        (&["report", "/proc/self/status"], "neither a measurement, which is a directory, nor a database"),
+    ];
+    for (words, expected) in cases {
+        let output = callpath().args(words).output().unwrap();
+        assert_eq!((output.status.code(), &*output.stdout), (Some(1), &b""[..]), "{words:?}");
+        assert!(err(&output).contains(expected), "{words:?}: {}", err(&output));
+    }
+}
+
 /// What a merged file answers by itself is what the same file without its views answers, which is loaded.
 #[test]
 fn a_report_of_the_mapped_file_is_that_of_the_loaded_tree() {

@@ -11,24 +11,8 @@
 use callpath_schema::encoding::{Malformed, Reader, Writer};
 use callpath_schema::{Metric, MetricType};
 
-use super::layout::SectionKind;
 use super::write::{packed, unpacked};
-use super::{Database, DatabaseError};
 use crate::{CodeCosts, CodeFile, CodeIdentity};
-
-impl Database {
-    /// What instructions cost themselves, by the database's metrics; none in a file that was merged before they were kept.
-    pub fn code(&self) -> Result<Option<CodeCosts>, DatabaseError> {
-        if !self.has(SectionKind::Code) {
-            // Of nothing, nothing is lacking.
-            let rules = self.metrics().iter().map(Metric::rule);
-            return Ok(self.is_empty().then(|| CodeCosts::new(rules)));
-        }
-        let at = self.section(SectionKind::Code, 0)?.offset;
-        let read = read(self.bytes_of_kind(SectionKind::Code, 0)?, self.metrics());
-        read.map(Some).map_err(|malformed| self.nonsense(at + malformed.offset as u64, malformed.what))
-    }
-}
 
 /// The section's bytes.
 pub(super) fn bytes(code: &CodeCosts, metrics: &[Metric]) -> Vec<u8> {
@@ -79,7 +63,8 @@ pub(super) fn bytes(code: &CodeCosts, metrics: &[Metric]) -> Vec<u8> {
     w.bytes
 }
 
-fn read(bytes: &[u8], metrics: &[Metric]) -> Result<CodeCosts, Malformed> {
+/// What [`bytes`] gave, of a database of these metrics.
+pub(super) fn read(bytes: &[u8], metrics: &[Metric]) -> Result<CodeCosts, Malformed> {
     let r = &mut Reader::new(bytes, 0);
     let mut code = CodeCosts::new(metrics.iter().map(Metric::rule));
     match r.number()? {
