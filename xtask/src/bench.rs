@@ -6,6 +6,7 @@ pub mod gprof;
 pub mod growth;
 pub mod make;
 pub mod ranks;
+pub mod report;
 pub mod sample;
 pub mod size;
 pub mod start;

@@ -65,6 +65,7 @@ cargo xtask CMD
   bench-gprof     Debian's sources built with gprof's instrumentation and without, the latter under callpath: CPU over bare,
                     and how far the procedures' shares are from perf's [--runs N] [--programs a,b] [--list]
   bench-ranks     1,000 ranks, short processes with a launcher's variables, in one measurement: time, bytes, report [--ranks N]
+  bench-report    `report` of the C++ compiler, our cache empty and filled [--runs N]
   bench-views     a database of 10 million contexts: length, and time to open it and print the top of each view [--contexts N] [--runs N]
   bench-size      a measurement's length against the time that it took
   bench-growth    the recorder's CPU beside a million contexts that grow by a hundred a second [--runs N] [--seconds N]
@@ -117,6 +118,7 @@ fn run(command: &str, arguments: Arguments) -> anyhow::Result<ExitCode> {
         "bench-make" => bench::make::run(&arguments),
         "bench-gprof" => bench::gprof::run(&arguments),
         "bench-ranks" => bench::ranks::run(&arguments),
+        "bench-report" => bench::report::run(&arguments),
         "bench-views" => bench::views::run(&arguments),
         "bench-size" => bench::size::run(&arguments),
         "diff-trust" => bench::diff::run(&arguments),

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use callpath_db::{Name, Profile, Scope};
+use callpath_db::{CodeCosts, CodeFile, CodeIdentity, Profile, Scope};
 use callpath_format::address::LinkAddr;
 use callpath_image::identity::ModuleIdentity;
-use callpath_measurement::Measurement;
+use callpath_tables::table_cache::TableCache;
 use callpath_x86::listing::{Listed, listing};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
-use crate::attribute::AttributeOptions;
+use crate::attribute::{AttributeOptions, name_at};
 use crate::names::{ModuleNames, SourceLine};
+use crate::structure::{ModuleStructure, ProcedureStructure, cached_structure};
 
 /// A procedure's code, instruction by instruction; of one that the compiler has split, each part.
 pub struct ProcedureInstructions {
@@ -19,6 +20,8 @@ pub struct ProcedureInstructions {
     pub name: String,
     /// The file that the code was read from.
     pub path: PathBuf,
+    /// Its loops and inlined calls, if they are known.
+    pub structure: Option<ProcedureStructure>,
     /// In order of their addresses.
     pub instructions: Vec<Instruction>,
 }
@@ -31,7 +34,7 @@ pub struct Instruction {
     pub text: String,
     /// The source line that it belongs to, where the compiler recorded one.
     pub line: Option<SourceLine>,
-    /// What was measured while it was the next to be executed, by metric 0.
+    /// What was measured while it was the next to be executed, by the metric that was asked for.
     pub cost: u64,
 }
 
@@ -44,44 +47,51 @@ pub struct Instructions {
     pub missing: Vec<String>,
 }
 
-/// The instructions of `procedures`, scopes of `profile`, which is that of the whole `measurement`.
+/// What instructions cost by one of the metrics.
+pub struct AskedCosts<'a> {
+    /// By all metrics.
+    pub costs: &'a CodeCosts,
+    /// The metric's column there.
+    pub metric: usize,
+}
+
+/// The instructions of `procedures`, scopes of `profile`, which has everything that `asked` has costs of.
 pub fn instructions(
-    measurement: &Measurement,
+    asked: &AskedCosts<'_>,
     profile: &Profile,
     procedures: &[Scope],
     options: &AttributeOptions,
 ) -> Instructions {
     let mut found = Instructions::default();
-    for (path, identity, costs) in modules(measurement, profile) {
-        if !procedures.iter().any(|scope| may_be_in(profile, scope, &path)) {
-            continue;
-        }
-        let names = ModuleNames::open(&path, identity.as_ref(), &options.debug_roots);
+    let cache = TableCache::open(options.cache.clone());
+    for Build { paths, identity, costs } in builds(asked) {
+        let mut paths = paths.into_iter().filter(|path| {
+            let may_be = |scope: &Scope| may_be_in(profile, scope, path);
+            procedures.iter().any(may_be)
+        });
+        let Some(first) = paths.next() else { continue };
+        let open = |path: &Path| ModuleNames::open(path, identity.as_ref(), &options.debug_roots);
+        let first = open(first);
+        // The same build may be elsewhere, too.
+        let names = if first.is_usable() { None } else { paths.map(open).find(ModuleNames::is_usable) };
+        let names = names.unwrap_or(first);
         if !names.is_usable() {
-            let why = names.replacement().unwrap_or_else(|| format!("{} cannot be read", path.display()));
+            let why = names.replacement().unwrap_or_else(|| format!("{} cannot be read", names.path().display()));
             found.missing.push(format!("No instructions: {why}."));
             continue;
         }
-        let mut starts = FxHashSet::default();
-        for address in costs.keys() {
-            let procedure = names.procedure(*address);
-            let is_asked = |scope: &Scope| match scope.address {
-                Some(start) if start == procedure.start.0 => true,
-                _ => profile.strings.get(scope.name) == procedure.name,
-            };
-            if starts.contains(&procedure.start) || !procedures.iter().any(is_asked) {
-                continue;
-            }
-            starts.insert(procedure.start);
-            let code =
-                names.bounds(*address).and_then(|its| Some((its.start, names.bytes(its.start, its.len as usize)?)));
-            let Some((start, code)) = code else { continue };
-            found.procedures.push(ProcedureInstructions {
-                name: procedure.name,
-                path: path.clone(),
-                instructions: with_costs(&names, listed(&names, code, start), &costs),
-            });
-        }
+        let addresses: Vec<LinkAddr> = costs.keys().copied().collect();
+        let source = names.structure_source();
+        let structure = source.map(|source| cached_structure(&source, Some(&addresses), &cache, &|_, _| {}));
+        names.end_analysis();
+        let code = FileCode { names: &names, structure: structure.unwrap_or_default(), costs: &costs };
+        let is_asked = |address: LinkAddr| {
+            let procedure = name_at(&names, address, code.structure.procedure_at(address));
+            procedures.iter().any(|scope| {
+                scope.address == Some(procedure.start.0) || profile.strings.get(scope.name) == procedure.name
+            })
+        };
+        found.procedures.extend(code.parts(is_asked));
     }
     let cost = |procedure: &ProcedureInstructions| {
         procedure.instructions.iter().fold(0u64, |sum, instruction| sum.saturating_add(instruction.cost))
@@ -92,28 +102,62 @@ pub fn instructions(
 
 type Costs = BTreeMap<LinkAddr, u64>;
 
-/// The modules of a measurement in which anything was measured, with what each address costs itself by metric 0.
-fn modules(measurement: &Measurement, profile: &Profile) -> Vec<(PathBuf, Option<ModuleIdentity>, Costs)> {
-    let mut costs: FxHashMap<Name, Costs> = FxHashMap::default();
-    for (context, values) in profile.contexts.iter() {
-        let cost = values.get(0);
-        if cost > 0 && context.module != Name::EMPTY {
-            let here = costs.entry(context.module).or_default().entry(LinkAddr(context.offset)).or_default();
+/// One build of a file of code.
+struct Build<'a> {
+    /// Where it was.
+    paths: Vec<&'a Path>,
+    identity: Option<ModuleIdentity>,
+    costs: Costs,
+}
+
+/// The builds in which anything costs something by the metric that is asked for.
+fn builds<'a>(asked: &AskedCosts<'a>) -> Vec<Build<'a>> {
+    let mut builds: Vec<Build<'a>> = Vec::new();
+    for (CodeFile { path, identity }, instructions) in asked.costs.by_file(asked.metric) {
+        let identity = identity.as_ref().map(|identity| match identity {
+            CodeIdentity::BuildId(id) => ModuleIdentity::BuildId(id.clone()),
+            CodeIdentity::Content(hash) => ModuleIdentity::Content(*hash),
+        });
+        let at = builds.iter().position(|build| build.identity == identity).unwrap_or_else(|| {
+            builds.push(Build { paths: Vec::new(), identity, costs: Costs::new() });
+            builds.len() - 1
+        });
+        builds[at].paths.push(path);
+        for (address, cost) in instructions {
+            let here = builds[at].costs.entry(LinkAddr(address)).or_default();
             *here = here.saturating_add(cost);
         }
     }
-    let mut met = FxHashSet::default();
-    let mut found = Vec::new();
-    for module in measurement.processes.iter().flat_map(|process| &process.modules) {
-        let path = module.path.to_string_lossy();
-        let costs = costs.iter().find(|(name, _)| profile.strings.get(**name) == path);
-        if let Some((name, costs)) = costs.filter(|_| module.path.is_absolute())
-            && met.insert(*name)
-        {
-            found.push((module.path.clone(), module.identity.clone(), costs.clone()));
+    builds
+}
+
+/// A file that is there, with what its instructions cost.
+struct FileCode<'a> {
+    names: &'a ModuleNames,
+    structure: ModuleStructure,
+    costs: &'a Costs,
+}
+
+impl FileCode<'_> {
+    /// The parts of code that hold a costly instruction which is asked for.
+    fn parts(&self, is_asked: impl Fn(LinkAddr) -> bool) -> Vec<ProcedureInstructions> {
+        let (names, mut starts, mut parts) = (self.names, FxHashSet::default(), Vec::new());
+        for address in self.costs.keys().copied() {
+            let Some(bounds) = names.bounds(address) else { continue };
+            if starts.contains(&bounds.start) || !is_asked(address) {
+                continue;
+            }
+            starts.insert(bounds.start);
+            let Some(code) = names.bytes(bounds.start, bounds.len as usize) else { continue };
+            parts.push(ProcedureInstructions {
+                name: names.procedure(address).name,
+                path: names.path().to_owned(),
+                structure: self.structure.procedure_at(address).cloned(),
+                instructions: with_costs(names, listed(names, code, bounds.start), self.costs),
+            });
         }
+        parts
     }
-    found
 }
 
 /// Whether a procedure may lie in a file: a link to an executable may have another name.

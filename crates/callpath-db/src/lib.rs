@@ -10,6 +10,7 @@
 #![deny(unsafe_code)]
 
 mod asked_name;
+mod code;
 mod columns;
 mod contexts;
 pub mod database;
@@ -30,6 +31,7 @@ pub use asked_name::{AskedName, Way};
 pub use callpath_schema::{
     ContextId, Expression, Formula, Metric, MetricId, MetricKind, MetricSource, MetricType, Value,
 };
+pub use code::{CodeCosts, CodeFile, CodeIdentity};
 pub use columns::ColumnError;
 pub use contexts::{Context, ContextSum, Contexts};
 pub use database::{AnswerError, Answers};

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use callpath_db::database::{Database, DatabaseError, Source, Statistics, StatisticsQuery, merge};
-use callpath_db::{Metric, MetricType, NodeId, Profile, Query, ScopeKind, Value, ViewKind};
-use support::{Random, Sample, add, encoded, loaded, merged, profile_of, random_samples};
+use callpath_db::{CodeFile, Metric, MetricType, NodeId, Profile, Query, ScopeKind, Value, ViewKind};
+use support::{InMemory, Random, Sample, add, encoded, loaded, merged, profile_of, random_samples};
 
 const ROUNDS: u64 = 300;
 
@@ -112,6 +112,59 @@ fn merging_is_associative_to_the_byte_and_loses_nothing() {
         assert_eq!(content(&loaded(&other_order)), sum);
         assert_eq!(loaded(&flat).process_count(), (0..3).map(|part| loaded(&of(part)).process_count()).sum::<usize>());
     });
+}
+
+/// What instructions cost, by file, build, address and metric.
+fn code(database: &InMemory) -> BTreeMap<(CodeFile, u64, String), u64> {
+    let database = database.open().expect("a database");
+    let code = database.code().expect("instructions").expect("instructions");
+    let mut costs = BTreeMap::new();
+    for (column, metric) in database.metrics().iter().enumerate() {
+        for (file, instructions) in code.by_file(column) {
+            for (address, cost) in instructions {
+                assert_eq!(costs.insert((file.clone(), address, metric.name.clone()), cost), None);
+            }
+        }
+    }
+    costs
+}
+
+#[test]
+fn costs_of_instructions_are_kept_and_added_up() {
+    for_random_samples(|random, samples| {
+        let (one, other): (Vec<Sample>, Vec<Sample>) = samples.iter().cloned().partition(|_| random.below(2) == 0);
+        let [one, other] = [one, other].map(|samples| encoded(&profile_of(&samples)));
+        let mut sum = code(&one);
+        for (instruction, cost) in code(&other) {
+            let there = sum.entry(instruction.clone()).or_default();
+            *there = if instruction.2 == "peak" { cost.max(*there) } else { cost + *there };
+        }
+        let total: u64 = samples.iter().map(|(_, cost)| cost).sum();
+        assert_eq!(sum.iter().filter(|(key, _)| key.2 == "cost").map(|(_, cost)| cost).sum::<u64>(), total);
+        let both = merged(&[one, other]);
+        assert_eq!(code(&both), sum);
+        assert!(!both.open().unwrap().code().unwrap().unwrap().lacks_some());
+        // Merged once more, twice the same.
+        let doubled = code(&merged(&[InMemory(both.0.clone()), both]));
+        assert!(doubled.iter().all(|(key, cost)| *cost == sum[key] * if key.2 == "peak" { 1 } else { 2 }));
+        assert_eq!(doubled.len(), sum.len());
+    });
+}
+
+#[test]
+fn a_file_without_instructions_is_said_to_lack_them() {
+    let old = || InFile(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/version-02-without-views/database"));
+    assert!(old().open().unwrap().code().unwrap().is_none());
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("merged");
+    merge(&[old(), old()], &path, |_| {}).unwrap();
+    assert!(Database::open(&path).unwrap().code().unwrap().is_none());
+    let new = directory.path().join("new");
+    std::fs::write(&new, encoded(&profile_of(&random_samples(&mut Random::new(3)))).0).unwrap();
+    let both = directory.path().join("both");
+    merge(&[InFile(path), InFile(new)], &both, |_| {}).unwrap();
+    let code = Database::open(&both).unwrap().code().unwrap().expect("those of the new one");
+    assert!(code.lacks_some() && !code.by_file(0).is_empty());
 }
 
 #[test]

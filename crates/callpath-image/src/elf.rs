@@ -29,6 +29,12 @@ use crate::parse_counts::{ImagePart, ParseCounts};
 /// The longest file that is read, in bytes. Debug files of browsers have 4 GiB.
 const IMAGE_LEN_LIMIT: u64 = 8 << 30;
 
+/// A section's bytes in the file.
+enum Stored<'a> {
+    Plain(&'a [u8]),
+    Compressed(object::CompressedData<'a>),
+}
+
 /// The most that a compressed section may grow, as a factor: the limit of deflate itself.
 const INFLATION_LIMIT: u64 = 1032;
 
@@ -334,6 +340,24 @@ impl Image {
         if !header.has_bytes() {
             return None;
         }
+        match self.stored(header)? {
+            Stored::Plain(data) => Some(Cow::Borrowed(data)),
+            Stored::Compressed(compressed) => compressed.decompress().ok(),
+        }
+    }
+
+    /// How long a section's bytes are, decompressed, by what its header says; 0 where there are none.
+    pub fn section_len(&self, name: &str) -> u64 {
+        let header = self.sections.iter().find(|header| header.name == name && header.has_bytes());
+        match header.and_then(|header| self.stored(header)) {
+            Some(Stored::Plain(data)) => data.len() as u64,
+            Some(Stored::Compressed(compressed)) => compressed.uncompressed_size,
+            None => 0,
+        }
+    }
+
+    /// A section's bytes as the file has them.
+    fn stored(&self, header: &SectionHeader) -> Option<Stored<'_>> {
         let data = self.bytes.slice(header.offset, header.len)?;
         let (format, uncompressed_size, data) = if header.flags & abi::SHF_COMPRESSED != 0 {
             let format = match data.u32_at(0)? {
@@ -345,12 +369,12 @@ impl Image {
         } else if header.name.starts_with(".zdebug_") && data.starts_with(b"ZLIB") {
             (object::CompressionFormat::Zlib, data.u64_at(4)?.swap_bytes(), data.get(12..)?)
         } else {
-            return Some(Cow::Borrowed(data));
+            return Some(Stored::Plain(data));
         };
         if uncompressed_size > (data.len() as u64).saturating_mul(INFLATION_LIMIT) {
             return None;
         }
-        object::CompressedData { format, data, uncompressed_size }.decompress().ok()
+        Some(Stored::Compressed(object::CompressedData { format, data, uncompressed_size }))
     }
 
     /// The bytes that a `PT_DYNAMIC`'s entry `tag` names, and all other entries: `(tag, value)` in order.

@@ -1,10 +1,12 @@
 //! The procedures that a module offers to others, by name.
 
+use std::ops::Range;
+
 use callpath_format::address::LinkAddr;
-use rustc_hash::FxHashMap;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::elf::Image;
-use crate::symbol_table::{SymbolTable, procedure_symbols_of};
+use crate::symbol_table::{Symbol, SymbolTable, procedure_symbols_of};
 
 /// A procedure that other modules can name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,7 +20,12 @@ pub struct Export {
 /// What a module exports: for each name, without its version, all that have it.
 #[derive(Default, Debug)]
 pub struct Exports {
-    by_name: FxHashMap<String, Vec<Export>>,
+    /// Each with the hash of its name and where that is in `names`, in order of hashes and names.
+    index: Vec<(u64, Range<usize>)>,
+    /// In the same order.
+    exports: Vec<Export>,
+    /// All names, one behind the other.
+    names: String,
 }
 
 impl Exports {
@@ -27,16 +34,29 @@ impl Exports {
         let mut exports = Exports::default();
         let Some(table) = SymbolTable::dynamic(image) else { return exports };
         let symbols = procedure_symbols_of(image, &table, &image.executable_ranges());
-        for symbol in symbols.into_iter().filter(|symbol| symbol.is_global) {
-            let export = Export { start: symbol.start, chooses: symbol.chooses };
-            exports.by_name.entry(symbol.name.into_owned()).or_default().push(export);
+        let mut found: Vec<(u64, Symbol<'_>)> = symbols
+            .into_iter()
+            .filter(|symbol| symbol.is_global)
+            .map(|symbol| (xxh3_64(symbol.name.as_bytes()), symbol))
+            .collect();
+        // Stable: those of one name stay in the table's order.
+        found.sort_by(|(one, a), (other, b)| one.cmp(other).then_with(|| a.name.cmp(&b.name)));
+        for (hash, symbol) in found {
+            let begin = exports.names.len();
+            exports.names.push_str(&symbol.name);
+            exports.index.push((hash, begin..exports.names.len()));
+            exports.exports.push(Export { start: symbol.start, chooses: symbol.chooses });
         }
         exports
     }
 
     /// The procedures of this name.
     pub fn named(&self, name: &str) -> &[Export] {
-        self.by_name.get(name).map_or(&[], Vec::as_slice)
+        let hash = xxh3_64(name.as_bytes());
+        let key = |(hash, place): &(u64, Range<usize>)| (*hash, self.names.get(place.clone()).unwrap_or_default());
+        let first = self.index.partition_point(|entry| key(entry) < (hash, name));
+        let count = self.index.iter().skip(first).take_while(|entry| key(entry) == (hash, name)).count();
+        self.exports.get(first..first + count).unwrap_or_default()
     }
 }
 

@@ -61,7 +61,8 @@ impl Procedures {
         if let Some(debug_file) = debug_file {
             symbols.extend(symbol_table::procedure_symbols(debug_file, &executable));
         }
-        symbols.sort_by(|a, b| (a.start, a.rank()).cmp(&(b.start, b.rank())));
+        // Few share an address: a rank takes longer than all else.
+        symbols.sort_by(|a, b| a.start.cmp(&b.start).then_with(|| a.rank().cmp(&b.rank())));
         let symbols = without_inner_labels(best_of_aliases(symbols));
 
         let mut procedures = Procedures {

@@ -87,6 +87,9 @@ impl Measurement {
             Err(e) if e.kind() == std::io::ErrorKind::NotADirectory && directory.is_file() => {
                 return Err(MeasurementError::IsFile { path: directory.to_owned() });
             }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && !directory.exists() => {
+                return Err(MeasurementError::NotThere { path: directory.to_owned() });
+            }
             Err(e) if e.kind() == std::io::ErrorKind::NotFound || e.kind() == std::io::ErrorKind::NotADirectory => {
                 return Err(MeasurementError::NoSession { path: directory.to_owned() });
             }

@@ -48,8 +48,12 @@ pub enum MeasurementError {
         "find a measurement in {path}: there is no file `session` in it; is it the directory that `callpath record` named?"
     )]
     NoSession { path: PathBuf },
-    #[error("find a measurement in {path}: not a measurement: it is a file, and a measurement is a directory")]
+    #[error(
+        "read {path}: it is neither a measurement, which is a directory, nor a database (it does not begin with CPDATA)"
+    )]
     IsFile { path: PathBuf },
+    #[error("find a measurement in {path}: there is no such file or directory")]
+    NotThere { path: PathBuf },
     #[error("find a measurement: no *.callpath directory here; record one with: callpath record PROGRAM")]
     NoMeasurement,
 }

@@ -47,6 +47,9 @@ pub fn write(tree: &StatisticsTree, out: &mut dyn Write) -> io::Result<()> {
         if let Some(line) = row.line {
             write!(json, ",\"line\":{line}")?;
         }
+        if let Some(address) = row.address {
+            write!(json, ",\"address\":\"{address:#x}\"")?;
+        }
         let Statistics { total, mean, min, max, deviation, present, greatest } = row.statistics;
         match metric.value(total) {
             Value::Integer(total) => write!(json, ",\"total\":{total}")?,

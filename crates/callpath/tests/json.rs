@@ -22,7 +22,7 @@ const WITHOUT: [(&str, &str); 5] = [
 ];
 
 /// What a command is called with in the test, and what its JSON says that it is.
-const WITH: [(&str, &[&str], &str); 21] = [
+const WITH: [(&str, &[&str], &str); 22] = [
     ("list", &[], "kind events"),
     ("report", &["MEASUREMENT"], "view context"),
     ("report", &["MEASUREMENT", "--view", "callers"], "view callers"),
@@ -30,6 +30,7 @@ const WITH: [(&str, &[&str], &str); 21] = [
     ("report", &["MEASUREMENT", "--quality"], "view quality"),
     ("report", &["MEASUREMENT", "--statistics"], "view statistics"),
     ("annotate", &["*code without a file*", "MEASUREMENT"], "kind annotate"),
+    ("annotate", &["*code without a file*", "MEASUREMENT", "--asm"], "kind annotate"),
     ("merge", &["MEASUREMENT", "MEASUREMENT", "-o", "NEW"], "kind merge"),
     ("query", &["MEASUREMENT", "SELECT count(*) AS contexts FROM node"], "kind query"),
     ("diff", &["MEASUREMENT", "MEASUREMENT"], "view diff"),

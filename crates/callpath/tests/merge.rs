@@ -38,6 +38,19 @@ fn begun(input: &Path, times: usize, output: &Path) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
+/// Waits until a merge has its handlers of signals, and an input in its memory.
+fn wait_until_it_reads(merge: &Child, input: &Path) {
+    let said = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", merge.id())).unwrap_or_default();
+    let input = input.to_str().unwrap();
+    while !said("maps").contains(input) {
+        assert!(Path::new(&format!("/proc/{}/exe", merge.id())).exists(), "it ended before");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let caught = said("status").lines().find_map(|line| line.strip_prefix("SigCgt:").map(|set| set.trim().to_owned()));
+    let caught = u64::from_str_radix(&caught.unwrap(), 16).unwrap();
+    assert_ne!(caught >> (libc::SIGINT - 1) & 1, 0);
+}
+
 /// The same in a shell, after `before`.
 fn after(before: &str, inputs: &[&Path], output: &Path) -> Output {
     let mut command = Command::new("sh");
@@ -78,31 +91,12 @@ fn ten_thousand_inputs_need_few_descriptors() {
     assert_eq!(listed(directory.path()), ["all", "one"]);
 }
 
-/// On a busy machine, a command takes its time to begin.
-fn wait_until_it_catches(child: &Child, signal: i32) {
-    let caught = || {
-        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
-        u64::from_str_radix(mask.trim(), 16).unwrap() >> (signal - 1) & 1 == 1
-    };
-    for _ in 0..60_000 {
-        if caught() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    panic!("signal {signal} is not caught");
-}
-
 #[test]
 fn a_merge_that_ends_early_leaves_nothing() {
     let (directory, one) = with_one(2_000);
     for (signal, status) in [(libc::SIGKILL, None), (libc::SIGINT, Some(130)), (libc::SIGTERM, Some(143))] {
         let child = begun(&one, 5_000, &directory.path().join("all"));
-        if status.is_some() {
-            wait_until_it_catches(&child, signal);
-        }
-        std::thread::sleep(Duration::from_millis(50));
+        wait_until_it_reads(&child, &one);
         // SAFETY: our own child, which was not waited for.
         unsafe { libc::kill(child.id() as i32, signal) };
         let output = child.wait_with_output().unwrap();
@@ -186,7 +180,7 @@ fn a_disk_that_fills_is_named_and_nothing_is_left_on_it() {
 fn an_input_that_is_cut_while_it_is_read_ends_the_merge_with_a_sentence() {
     let (directory, one) = with_one(20_000);
     let child = begun(&one, 5_000, &directory.path().join("all"));
-    std::thread::sleep(Duration::from_millis(300));
+    wait_until_it_reads(&child, &one);
     File::options().write(true).open(&one).unwrap().set_len(4096).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{:?} {}", output.status, err(&output));
@@ -206,6 +200,26 @@ fn what_was_merged_is_said_as_json_too() {
         "len_bytes": fs::metadata(&all).unwrap().len(),
     });
     assert_eq!(json, expected);
+}
+
+#[test]
+fn what_is_in_no_database_is_said() {
+    let (directory, one) = with_one(3);
+    let one = one.to_str().unwrap();
+    let pipe = directory.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let cases: [(&[&str], &str); 5] = [
+        (&["debug", "contexts", one], "is a database, whose contexts are of names"),
+        (&["report", "--pack", one], "has names, lines and loops already"),
+        (&["annotate", "procedure_1", one, "--asm"], "has none, an earlier callpath merged it"),
+        (&["report", pipe.to_str().unwrap()], "there is no file `session` in it"),
+        (&["report", "/proc/self/status"], "neither a measurement, which is a directory, nor a database"),
+    ];
+    for (words, expected) in cases {
+        let output = callpath().args(words).output().unwrap();
+        assert_eq!((output.status.code(), &*output.stdout), (Some(1), &b""[..]), "{words:?}");
+        assert!(err(&output).contains(expected), "{words:?}: {}", err(&output));
+    }
 }
 
 /// What a merged file answers by itself is what the same file without its views answers, which is loaded.
@@ -232,7 +246,9 @@ fn a_report_of_the_mapped_file_is_that_of_the_loaded_tree() {
     let output = after(":", &[&one], &all);
     assert!(output.status.success(), "{}", err(&output));
     let loaded = Database::open(&all).and_then(|all| all.to_profile()).unwrap().to_database().unwrap();
-    let without_views = directory.path().join("without");
+    // Of the same name in another directory: it is in the page.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let without_views = elsewhere.path().join("all");
     fs::write(&without_views, loaded).unwrap();
     assert!(fs::metadata(&without_views).unwrap().len() < fs::metadata(&all).unwrap().len());
     let pages: [&[&str]; 10] = [
@@ -248,8 +264,9 @@ fn a_report_of_the_mapped_file_is_that_of_the_loaded_tree() {
         &["--quality"],
     ];
     for options in pages {
-        let report = |file: &Path| callpath().arg("report").arg(file).args(options).output().unwrap();
-        let (mapped, loaded) = (report(&all), report(&without_views));
+        let report =
+            |place: &Path| callpath().args(["report", "all"]).args(options).current_dir(place).output().unwrap();
+        let (mapped, loaded) = (report(directory.path()), report(elsewhere.path()));
         assert!(mapped.status.success(), "{}", err(&mapped));
         assert_eq!(String::from_utf8_lossy(&mapped.stdout), String::from_utf8_lossy(&loaded.stdout), "{options:?}");
     }

@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
 
+use callpath_db::{CodeFile, CodeIdentity};
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
 use callpath_image::exports::{Export, Exports};
@@ -300,11 +301,20 @@ impl ModuleCode {
         self.unresolved = unresolved.map(|procedure| names.of_structure(procedure).name).collect();
         // Of each procedure's scopes, where they begin in `self.scopes`.
         let mut first_of: FxHashMap<LinkAddr, u32> = FxHashMap::default();
-        let lines = names.lines(&addresses);
-        for (address, line) in addresses.into_iter().zip(lines) {
+        let place = |address: LinkAddr| {
             let within = structure.procedure_at(address);
+            (within, within.and_then(|within| within.scoped_range_at(address)))
+        };
+        // A structure has the lines of its code: they are not read again.
+        let outside: Vec<LinkAddr> = addresses.iter().copied().filter(|address| place(*address).1.is_none()).collect();
+        let mut lines_outside = names.lines(&outside).into_iter();
+        for address in addresses {
+            let (within, scoped_range) = place(address);
+            let line = match within.zip(scoped_range) {
+                Some((within, range)) => range.location.map(|location| within.source_line(location)),
+                None => lines_outside.next().flatten(),
+            };
             let named = self.generated_name(address).unwrap_or_else(|| name_at(&names, address, within));
-            let scoped_range = within.and_then(|within| within.scoped_range_at(address));
             let scopes = within.map_or(Vec::new(), |within| {
                 let first = *first_of.entry(within.entry).or_insert_with(|| {
                     let first = self.scopes.len() as u32;
@@ -331,6 +341,16 @@ impl ModuleCode {
             self.locations.insert(address, location);
         }
         self.names = Some(names);
+    }
+
+    /// Its file. That of code which a process has named is none that is there later.
+    pub(super) fn file(&self) -> CodeFile {
+        let (path, identity, named_by) = &self.key;
+        let identity = identity.as_ref().filter(|_| named_by.is_none()).map(|identity| match identity {
+            ModuleIdentity::BuildId(id) => CodeIdentity::BuildId(id.clone()),
+            ModuleIdentity::Content(hash) => CodeIdentity::Content(*hash),
+        });
+        CodeFile { path: path.clone(), identity }
     }
 
     /// What the process says of an address.
@@ -374,7 +394,7 @@ impl ModuleCode {
 }
 
 /// A cold part has the name of its procedure, whether or not the part has a name of its own.
-fn name_at(names: &ModuleNames, address: LinkAddr, within: Option<&ProcedureStructure>) -> ProcedureName {
+pub(crate) fn name_at(names: &ModuleNames, address: LinkAddr, within: Option<&ProcedureStructure>) -> ProcedureName {
     let own = names.procedure(address);
     let Some(within) = within else { return own };
     let linker_name = names.bounds(address).and_then(|bounds| bounds.name).filter(|_| own.named);

@@ -22,6 +22,8 @@ pub(super) struct Merged {
     /// What stands for a frame in each of its contexts, by module and address; by key where there is no module.
     pub(super) scopes: FxHashMap<(Option<usize>, u64), Rc<[Scope]>>,
     pub(super) arguments: Arguments,
+    /// By module, the profile's number of its file.
+    pub(super) files: FxHashMap<usize, u32>,
 }
 
 /// Adds one thread's tree.
@@ -269,15 +271,16 @@ impl Adder<'_> {
 
     /// Enters a frame called from the context `parent`; its context.
     fn context(&mut self, parent: ContextId, key: FrameKey) -> ContextId {
-        let (module, offset) = match self.module_of(key) {
-            Some(module) => {
-                let module = &self.code.modules[module];
-                ((self.profile.strings.intern(&module.key.0.to_string_lossy()), &*module.identity), key.address())
+        let (file, identity, offset) = match self.module_of(key) {
+            Some(number) => {
+                let module = &self.code.modules[number];
+                let enter = || self.profile.contexts.enter_file(&module.file());
+                (*self.merged.files.entry(number).or_insert_with(enter), &*module.identity, key.address())
             }
-            None => ((Name::EMPTY, [].as_slice()), key.0),
+            None => (0, [].as_slice(), key.0),
         };
-        let id = parent.child(module.1, offset);
-        self.profile.contexts.enter(Context { id, parent, module: module.0, offset });
+        let id = parent.child(identity, offset);
+        self.profile.contexts.enter(Context { id, parent, file, offset });
         id
     }
 

@@ -29,6 +29,10 @@ pub fn owners(paths: &[&Path], lists: &Path) -> Vec<Option<String>> {
         if list.extension().is_none_or(|extension| extension != "list") {
             continue;
         }
+        // Each list takes a file to read, and there are hundreds.
+        if owners.iter().all(Option::is_some) {
+            break;
+        }
         let Some(package) = list.file_stem().and_then(|stem| stem.to_str()) else { continue };
         // A list that cannot be read only costs a hint.
         let Ok(files) = std::fs::read(&list) else { continue };

@@ -67,12 +67,12 @@ fn key(source: &ModuleSource) -> u128 {
         hash.update(&(image.bytes().len() as u64).to_le_bytes());
         hash.update(image.build_id().unwrap_or_default());
         for name in [".debug_info", ".debug_line", ".symtab", ".strtab"] {
-            let section = image.section(name);
-            let data = section.as_ref().map_or(&[][..], |section| &*section.data);
-            hash.update(&(data.len() as u64).to_le_bytes());
+            hash.update(&image.section_len(name).to_le_bytes());
             // Without a build-id, the content distinguishes builds.
-            if image.build_id().is_none() {
-                hash.update(data);
+            if image.build_id().is_none()
+                && let Some(section) = image.section(name)
+            {
+                hash.update(&section.data);
             }
         }
     }

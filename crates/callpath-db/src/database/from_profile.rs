@@ -94,6 +94,9 @@ impl Profile {
             assembly.profile(member, &columns).map_err(in_memory)?;
         }
         let run = Run { info: self.info.clone(), quality: self.quality.clone() };
+        // A profile of a database has no contexts.
+        let has_code = !self.contexts.is_empty() || order.members.len() == 1;
+        let assembly = assembly.with_code(has_code.then(|| self.contexts.code()));
         let bytes = assembly.finish(&union, &order, vec![run]).map_err(in_memory)?;
         Ok(bytes.into_inner())
     }

@@ -61,6 +61,8 @@ pub(crate) enum SectionKind {
     Tree(ViewTree, TreePart),
     /// Of scopes with costs.
     Table(ViewTable, TablePart),
+    /// What instructions cost.
+    Code,
 }
 
 /// A tree as views show it.
@@ -125,7 +127,7 @@ pub(crate) enum TablePart {
 
 impl SectionKind {
     /// A kind's place is its number less 1: a new one goes to the end.
-    const ALL: [SectionKind; 58] = [
+    const ALL: [SectionKind; 59] = [
         SectionKind::Facts,
         SectionKind::StringEnds,
         SectionKind::StringBytes,
@@ -184,6 +186,7 @@ impl SectionKind {
         SectionKind::Table(ViewTable::Collapsed, TablePart::Parents),
         SectionKind::Table(ViewTable::Collapsed, TablePart::Own),
         SectionKind::Table(ViewTable::Collapsed, TablePart::Inclusive),
+        SectionKind::Code,
     ];
 
     /// Its number in the table, the same for ever.
@@ -214,6 +217,7 @@ impl SectionKind {
             | SectionKind::InclusiveContexts
             | SectionKind::InclusiveValues => "sums",
             SectionKind::ViewScopes | SectionKind::Tree(..) | SectionKind::Table(..) => "views",
+            SectionKind::Code => "instructions",
         }
     }
 }

@@ -1,14 +1,15 @@
 //! From a database to a profile in memory, with a process and a thread for each of its profiles.
 
-use callpath_schema::leb128;
+use callpath_schema::{Metric, leb128};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::code_section;
 use super::error::DatabaseError;
 use super::facts::{Member, ProfileEntry, Unit};
 use super::layout::SectionKind;
 use super::write::{Columns, unpacked};
 use super::{ContextTable, Database};
-use crate::{NodeId, Profile, Scope, ScopeKind};
+use crate::{CodeCosts, NodeId, Profile, Scope, ScopeKind};
 
 /// A context that no node stands for yet.
 const NONE: u32 = u32::MAX;
@@ -47,6 +48,18 @@ impl Database {
             return Err(self.nonsense(start + at as u64, "bytes behind a profile's values"));
         }
         Ok(columns)
+    }
+
+    /// What instructions cost themselves, by the database's metrics; none in a file that was merged before they were kept.
+    pub fn code(&self) -> Result<Option<CodeCosts>, DatabaseError> {
+        if !self.has(SectionKind::Code) {
+            // Of nothing, nothing is lacking.
+            let rules = self.metrics().iter().map(Metric::rule);
+            return Ok(self.is_empty().then(|| CodeCosts::new(rules)));
+        }
+        let at = self.section(SectionKind::Code, 0)?.offset;
+        let read = code_section::read(self.bytes_of_kind(SectionKind::Code, 0)?, self.metrics());
+        read.map(Some).map_err(|malformed| self.nonsense(at + malformed.offset as u64, malformed.what))
     }
 
     /// The whole as a profile in memory.

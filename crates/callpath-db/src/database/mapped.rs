@@ -45,12 +45,20 @@ impl Mapped {
         Ok(Mapped { database, outline, scopes, has_regions, loaded: OnceCell::new() })
     }
 
+    /// The same, as a person may type it, for the next command that is recommended.
+    #[must_use]
+    pub fn called(mut self, name: &str) -> Mapped {
+        self.outline.info.directory = name.to_owned();
+        self
+    }
+
     /// The whole tree in memory.
     pub fn loaded(&self) -> Result<&Profile, DatabaseError> {
         if let Some(profile) = self.loaded.get() {
             return Ok(profile);
         }
-        let profile = self.database.to_profile()?;
+        let mut profile = self.database.to_profile()?;
+        profile.info.directory.clone_from(&self.outline.info.directory);
         Ok(self.loaded.get_or_init(|| profile))
     }
 

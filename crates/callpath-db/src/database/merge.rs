@@ -12,8 +12,8 @@ use super::new_file::NewFile;
 use super::union::{Order, ROOT, Union, renamed};
 use super::write::{Assembly, Columns};
 use super::{ContextTable, Database};
-use crate::Name;
 use crate::metric::columns_for;
+use crate::{CodeCosts, Name};
 
 /// What can be merged, and opened several times.
 pub trait Source {
@@ -51,19 +51,21 @@ pub fn merge<S: Source>(sources: &[S], path: &Path, mut progress: impl FnMut(usi
     let mut union = Union::new();
     let mut metrics: Vec<Metric> = Vec::new();
     let mut runs: Vec<Run> = Vec::new();
+    let mut code = MergedCode::new();
     let mut seen = Vec::with_capacity(sources.len());
     for (number, source) in sources.iter().enumerate() {
         let database = source.open()?;
         seen.push(database.fingerprint());
         join(&mut union, &database)?;
-        columns_for(&mut metrics, database.metrics());
+        let columns = columns_for(&mut metrics, database.metrics());
+        code.add(&database, &columns, &metrics)?;
         runs.extend_from_slice(database.runs());
         progress(number);
     }
     union.check()?;
     let order = union.order();
     let out = BufWriter::with_capacity(1 << 20, new.file());
-    let mut output = Output::begin(path, out, metrics, union.len())?;
+    let mut output = Output::begin(path, out, metrics, union.len())?.with_code(code);
     for (number, source) in sources.iter().enumerate() {
         let database = source.open()?;
         if database.fingerprint() != seen[number] {
@@ -88,6 +90,11 @@ pub(super) fn merged_in_memory(database: &Database) -> Result<(), DatabaseError>
         Output::begin(Path::new("memory"), Cursor::new(Vec::new()), database.metrics().to_vec(), union.len())?;
     output.add(database, &places(&union, &order, database)?)?;
     output.add(database, &places(&union, &order, database)?)?;
+    let mut code = MergedCode::new();
+    let columns: Vec<usize> = (0..database.metrics().len()).collect();
+    code.add(database, &columns, database.metrics())?;
+    code.add(database, &columns, database.metrics())?;
+    let output = output.with_code(code);
     output.finish(&union, &order, database.runs().to_vec()).map(drop)
 }
 
@@ -109,6 +116,10 @@ impl<'a, W: Write + Seek> Output<'a, W> {
         Ok(Output { path, assembly, metrics, runs: 0, profiles: 0, facts: 0 })
     }
 
+    fn with_code(self, code: MergedCode) -> Self {
+        Output { assembly: self.assembly.with_code(code.of_all()), ..self }
+    }
+
     /// Adds the profiles of a database whose contexts have these places.
     fn add(&mut self, database: &Database, places: &[u32]) -> Result<(), DatabaseError> {
         let columns = columns_for(&mut self.metrics, database.metrics());
@@ -127,6 +138,35 @@ impl<'a, W: Write + Seek> Output<'a, W> {
     fn finish(self, union: &Union, order: &Order, runs: Vec<Run>) -> Result<W, DatabaseError> {
         let finished = self.assembly.with_views().finish(union, order, runs);
         finished.map_err(|source| DatabaseError::of_writing(self.path, source))
+    }
+}
+
+/// What instructions of all inputs cost.
+struct MergedCode {
+    sum: CodeCosts,
+    is_known_of_any: bool,
+}
+
+impl MergedCode {
+    fn new() -> MergedCode {
+        MergedCode { sum: CodeCosts::new([]), is_known_of_any: false }
+    }
+
+    /// Adds those of a database. `columns`: for each of its metrics the one of `metrics`.
+    fn add(&mut self, database: &Database, columns: &[usize], metrics: &[Metric]) -> Result<(), DatabaseError> {
+        match database.code()? {
+            Some(code) => {
+                self.sum.merge(&code, columns, metrics);
+                self.is_known_of_any = true;
+            }
+            None => self.sum.lack(),
+        }
+        Ok(())
+    }
+
+    /// None where nothing is known.
+    fn of_all(self) -> Option<CodeCosts> {
+        Some(self.sum).filter(|_| self.is_known_of_any)
     }
 }
 

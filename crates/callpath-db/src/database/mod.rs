@@ -9,6 +9,7 @@
 //! length.
 
 mod answers;
+mod code_section;
 mod content;
 mod costs;
 mod error;
@@ -66,8 +67,11 @@ pub struct Database {
     checked: Vec<AtomicBool>,
 }
 
-/// Whether a file begins as a database does, of whatever version.
+/// Whether a file begins as a database does, of whatever version. A pipe is none: to look would take its bytes, or wait for them.
 pub fn is_database(path: &Path) -> bool {
+    if !path.is_file() {
+        return false;
+    }
     let mut first = [0; 6];
     let read = std::fs::File::open(path).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut first));
     read.is_ok() && first == layout::MAGIC[..6]
@@ -208,7 +212,8 @@ impl Database {
             |kind| matches!(kind, SectionKind::ViewScopes | SectionKind::Tree(..) | SectionKind::Table(..));
         for section in &self.sections {
             match SectionKind::of_number(section.kind) {
-                Some(SectionKind::Values) => {}
+                // Only what shows instructions needs them.
+                Some(SectionKind::Values | SectionKind::Code) => {}
                 Some(kind) if is_for_views(kind) => {}
                 Some(kind) => drop(self.bytes_of_kind(kind, section.metric as usize)?),
                 None => self.check(section)?,

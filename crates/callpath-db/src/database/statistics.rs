@@ -71,6 +71,8 @@ pub struct StatisticsRow {
     pub file: Option<String>,
     /// The line in it.
     pub line: Option<u32>,
+    /// Link-time address where it begins.
+    pub address: Option<u64>,
     /// How its cost, with all below it, is distributed.
     pub statistics: Statistics,
 }
@@ -130,6 +132,7 @@ impl Database {
             module: scope.module.map(text),
             file: scope.file.map(text),
             line: scope.line,
+            address: scope.address,
             statistics,
         });
         let members = self.facts.profiles.iter().map(|profile| profile.member.clone()).collect();

@@ -5,12 +5,14 @@ use std::io::{self, Seek, SeekFrom, Write};
 use callpath_schema::{Metric, MetricType, leb128};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::code_section;
 use super::facts::{Facts, Member, ProfileColumn, ProfileEntry, Run};
 use super::layout::{HEADER_BYTES, Section, SectionKind, closing, unfinished};
 use super::scope_record;
 use super::sections_out::{SectionsOut, SummaryKinds};
 use super::union::{Order, Union};
 use super::views_out::{self, Whole};
+use crate::CodeCosts;
 use crate::rows::Rows;
 
 /// The values of one profile: for each metric that it has, contexts in ascending order with their values, which are not
@@ -27,6 +29,8 @@ pub(crate) struct Assembly<W: Write + Seek> {
     sums: Rows,
     block: Vec<u8>,
     with_views: bool,
+    /// What instructions cost, where anything is known of it.
+    code: Option<CodeCosts>,
 }
 
 impl<W: Write + Seek> Assembly<W> {
@@ -42,6 +46,7 @@ impl<W: Write + Seek> Assembly<W> {
             sums,
             block: Vec::new(),
             with_views: false,
+            code: None,
         })
     }
 
@@ -77,6 +82,11 @@ impl<W: Write + Seek> Assembly<W> {
     /// The same with views: the whole can be shown without loading it.
     pub(crate) fn with_views(self) -> Self {
         Assembly { with_views: true, ..self }
+    }
+
+    /// The same with what instructions cost.
+    pub(crate) fn with_code(self, code: Option<CodeCosts>) -> Self {
+        Assembly { code, ..self }
     }
 
     /// Completes the file; gives back what it was written to.
@@ -116,6 +126,9 @@ impl<W: Write + Seek> Assembly<W> {
         if self.with_views {
             let (scope_of, scopes, metrics) = (&scope_of[..], &scopes[..], &self.metrics[..]);
             views_out::add(&mut out, Whole { order, scope_of, scopes, sums: self.sums, metrics })?;
+        }
+        if let Some(code) = &self.code {
+            out.add(SectionKind::Code, 0, std::iter::once(code_section::bytes(code, &self.metrics)))?;
         }
         let facts = Facts { metrics: self.metrics, runs, profiles: self.profiles }.write();
         out.add(SectionKind::Facts, 0, std::iter::once(facts))?;

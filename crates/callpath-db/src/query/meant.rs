@@ -63,7 +63,7 @@ impl Meant {
     }
 
     /// Whether a scope is one of them. `module`: that of the code, also where it is inlined.
-    pub(crate) fn is(&self, strings: &Strings, scope: &Scope, module: Option<Name>) -> bool {
+    pub fn is(&self, strings: &Strings, scope: &Scope, module: Option<Name>) -> bool {
         let place = match self.what {
             What::Procedure => return self.is_procedure(strings, scope),
             What::Module => module,

@@ -6,6 +6,7 @@ use std::num::NonZeroU16;
 
 use callpath_db::{Name, Profile, Query, Recursion, Scope, ScopeKind, View, ViewKind};
 
+use super::assembly::{self, Assembly, AssemblyText};
 use super::label::module_label;
 use super::lines::{self, LineCost, Lines};
 use super::options::TextOptions;
@@ -34,80 +35,30 @@ pub struct SourceText {
     pub note: Option<String>,
 }
 
-/// The code of a procedure or of a part of it.
-pub struct AssemblyText {
-    /// Its name, and the file that it is in.
-    pub title: String,
-    /// In order of the addresses.
-    pub instructions: Vec<InstructionText>,
+/// Where source and instructions come from.
+pub struct AnnotatedCode<'a> {
+    /// Gives a file's text, or says why it is not there.
+    pub source: &'a mut dyn FnMut(&str) -> Result<SourceText, String>,
+    /// Where they are asked for.
+    pub assembly: Option<&'a Assembly>,
 }
 
-/// An instruction.
-pub struct InstructionText {
-    /// Link-time address.
-    pub address: u64,
-    /// As an assembler has it.
-    pub text: String,
-    /// File and line that it belongs to.
-    pub line: Option<(String, u32)>,
-    /// Its own cost by metric 0.
-    pub cost: u64,
-}
-
-/// Writes the code of procedures by instruction with what each costs itself; shares are of `total`.
-pub fn annotate_assembly(
-    profile: &Profile,
-    options: &TextOptions,
-    procedures: &[AssemblyText],
-    out: &mut dyn Write,
-) -> Result<(), ViewError> {
-    let page = Page { profile, options };
-    let total = profile.view(&Query { max_depth: Some(1), ..options.query.clone() })?.inclusive(0).get(0);
-    let unit = profile.metrics.first().map_or("", |metric| &metric.unit);
-    let mut out = BufWriter::new(out);
-    for AssemblyText { title, instructions } in procedures {
-        let title = format!("{} by {}", printable(title), page.metric_name());
-        writeln!(out, "\n{}", page.ink(Ink::Bold, &cut_end(&title, options.width)))?;
-        let heading = format!("{:>6} {:>9}  {:>16}  instruction", "self", page.cost_heading(), "address");
-        writeln!(out, "{}", page.ink(Ink::Bold, &cut_end(&heading, options.width)))?;
-        let mut line = None;
-        for instruction in instructions {
-            if instruction.line != line {
-                line.clone_from(&instruction.line);
-                let place = line.as_ref().map_or_else(
-                    || "no known line".to_owned(),
-                    |(file, line)| format!("{}:{line}", printable(file.rsplit('/').next().unwrap_or_default())),
-                );
-                writeln!(out, "{:35} {}", "", page.ink(Ink::Dim, &cut_end(&place, options.width.saturating_sub(36))))?;
-            }
-            let InstructionText { address, text, cost, .. } = instruction;
-            let (share, cost_text) =
-                if *cost > 0 { (percent(*cost, total), value(*cost, unit)) } else { (String::new(), String::new()) };
-            let share = page.ink(Paint::heat(*cost, total), &format!("{share:>6}"));
-            let text = cut_end(text, options.width.saturating_sub(37));
-            writeln!(out, "{share} {cost_text:>9}  {address:>16x}  {text}")?;
-        }
-    }
-    out.flush()?;
-    Ok(())
+/// The procedures that `query` means, the costliest of the outermost ones first.
+pub fn annotated_procedures(profile: &Profile, query: &Query) -> Result<Vec<Scope>, ViewError> {
+    Ok(Lines::of(profile, query)?.procedures)
 }
 
 /// Writes the source of the procedures that `options.query.procedure` means, by line with what each costs: in total and without
-/// what is called there. `source` gives a file's text, or says why it is not there.
+/// what is called there; then their instructions.
 pub fn annotate(
     profile: &Profile,
     options: &TextOptions,
-    source: &mut dyn FnMut(&str) -> Result<SourceText, String>,
+    code: AnnotatedCode<'_>,
     out: &mut dyn Write,
 ) -> Result<(), ViewError> {
     let options = levels::without_single_levels(profile, options, ViewKind::Context);
-    let lines = Lines::of(&profile.view(&lines::query(&options.query))?);
-    let with_loops = Query {
-        fold: vec![ScopeKind::Process, ScopeKind::Thread, ScopeKind::SystemCall],
-        recursion: Recursion::Full,
-        ..lines::query(&options.query)
-    };
-    let with_loops = profile.view(&with_loops)?;
+    let lines = Lines::of(profile, &options.query)?;
+    let with_loops = profile.view(&with_loops(&options.query))?;
     let page = Page { profile, options: &options };
     let annotation = Annotation { page, total: with_loops.inclusive(0).get(0), loops: loops(&with_loops, &lines) };
     let mut out = BufWriter::new(out);
@@ -117,7 +68,7 @@ pub fn annotate(
         writeln!(out, "\nNothing was measured there.")?;
     }
     for part in parts(&lines) {
-        annotation.write(&part, source, &mut out)?;
+        annotation.write(&part, code.source, &mut out)?;
     }
     if lines.unknown != LineCost::default() {
         let of = if lines.costs.is_empty() {
@@ -134,25 +85,29 @@ pub fn annotate(
             page.ink(Ink::Dim, of)
         )?;
     }
+    if let Some(assembly) = code.assembly {
+        assembly::write(page, assembly, &mut out)?;
+    }
     out.flush()?;
     Ok(())
 }
 
-/// The same as JSON: one object with the metric's name, unit and total, and the lines that cost something.
+/// The same as JSON: one object with the metric's name, unit and total, the lines that cost something, the loops, and the instructions.
 pub fn annotate_json(
     profile: &Profile,
     options: &TextOptions,
-    source: &mut dyn FnMut(&str) -> Result<SourceText, String>,
+    code: AnnotatedCode<'_>,
     out: &mut dyn Write,
 ) -> Result<(), ViewError> {
-    let lines = Lines::of(&profile.view(&lines::query(&options.query))?);
+    let lines = Lines::of(profile, &options.query)?;
+    let loops = loops(&profile.view(&with_loops(&options.query))?, &lines);
     let total = profile.view(&Query { max_depth: Some(1), ..options.query.clone() })?.inclusive(0).get(0);
     let metric = profile.metrics.first();
     let cost = |cost: LineCost| serde_json::json!({ "total": cost.total, "self": cost.own });
     let mut all = Vec::new();
     for part in parts(&lines) {
         let file = profile.strings.get(part.file);
-        let text = source(file).map_or_else(|_| Vec::new(), |text| text.lines);
+        let text = (code.source)(file).map_or_else(|_| Vec::new(), |text| text.lines);
         for (line, its) in &part.costs {
             let mut row = cost(*its);
             row["file"] = file.into();
@@ -167,7 +122,19 @@ pub fn annotate_json(
         }
     }
     let procedures = lines.procedures.iter().map(|scope| profile.strings.get(scope.name));
-    let json = serde_json::json!({
+    let mut all_loops: Vec<_> = loops
+        .iter()
+        .flat_map(|((inlined, file), loops)| loops.iter().map(move |its| (*file, *inlined, its.first, its.last)))
+        .collect();
+    all_loops.sort_unstable();
+    let all_loops = all_loops.into_iter().map(|(file, inlined, first, last)| {
+        let mut row = serde_json::json!({ "file": profile.strings.get(file), "first": first, "last": last });
+        if let Some(inlined) = inlined {
+            row["inlined"] = profile.strings.get(inlined).into();
+        }
+        row
+    });
+    let mut json = serde_json::json!({
         "schema": 1,
         "kind": "annotate",
         "metric": metric.map_or("", |metric| &metric.name),
@@ -175,11 +142,25 @@ pub fn annotate_json(
         "total": total,
         "procedures": procedures.collect::<Vec<_>>(),
         "lines": all,
+        "loops": all_loops.collect::<Vec<_>>(),
         "without_line": cost(lines.unknown),
     });
+    if let Some(Assembly { procedures, missing }) = code.assembly {
+        json["code"] = procedures.iter().map(AssemblyText::json).collect();
+        json["missing"] = missing.as_slice().into();
+    }
     writeln!(out, "{json}")?;
     out.flush()?;
     Ok(())
+}
+
+/// What shows the loops around lines.
+fn with_loops(query: &Query) -> Query {
+    Query {
+        fold: vec![ScopeKind::Process, ScopeKind::Thread, ScopeKind::SystemCall],
+        recursion: Recursion::Full,
+        ..lines::query(query)
+    }
 }
 
 /// The lines of one procedure in one file: of those asked for, or of one that is inlined there.

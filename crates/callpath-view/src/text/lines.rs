@@ -3,17 +3,18 @@
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 
-use callpath_db::{Name, Profile, Query, Recursion, Scope, ScopeKind, View};
+use callpath_db::{Name, Profile, Query, Recursion, Scope, ScopeKind};
 
 use super::page::Page;
 use super::paint::{Ink, Paint};
 use super::printable::{columns, cut_end, printable};
 use super::quantity::{count, percent, value};
+use crate::ViewError;
 
 /// Lines that are listed.
 const MOST_LINES: usize = 15;
 
-/// The query whose view [`Lines::of`] reads, of the procedures that `query` means.
+/// The query whose view has the lines of the procedures that `query` means.
 pub(super) fn query(query: &Query) -> Query {
     Query {
         recursion: Recursion::Full,
@@ -85,11 +86,16 @@ impl Lines {
         scope.kind.is_frame() && self.keys.contains(&key(scope))
     }
 
-    /// Of a view with lines and without loops whose first level are the procedures.
-    pub(super) fn of(view: &View) -> Lines {
-        let mut keys = HashSet::new();
+    /// Of the procedures that `asked.procedure` means, also where others of them call them.
+    pub(super) fn of(profile: &Profile, asked: &Query) -> Result<Lines, ViewError> {
+        let view = &profile.view(&query(asked))?;
+        let meant = profile.meant(&Query { procedure: asked.procedure.clone(), ..Query::default() })?;
+        let is_meant = |scope: &Scope| meant.iter().any(|meant| meant.is(&profile.strings, scope, scope.module));
+        let inner = view.nodes.iter().map(|node| node.scope).filter(|scope| scope.kind == ScopeKind::Procedure);
         let frames = view.children(0).map(|child| view.nodes[child].scope).filter(|scope| scope.kind.is_frame());
-        let procedures: Vec<Scope> = frames.filter(|scope| keys.insert(key(scope))).collect();
+        let mut keys = HashSet::new();
+        let all = frames.chain(inner.filter(is_meant));
+        let procedures: Vec<Scope> = all.filter(|scope| keys.insert(key(scope))).collect();
         let is_one = |scope: &Scope| scope.kind.is_frame() && keys.contains(&key(scope));
         let mut ends: Vec<usize> = (1..=view.nodes.len()).collect();
         for node in (1..view.nodes.len()).rev() {
@@ -149,7 +155,7 @@ impl Lines {
         let unknown = costs.remove(&None).unwrap_or_default();
         let mut costs: Vec<_> = costs.into_iter().filter_map(|(line, costs)| Some((line?, costs))).collect();
         costs.sort_by(|a, b| (b.1.total, b.1.own).cmp(&(a.1.total, a.1.own)).then(a.0.cmp(&b.0)));
-        Lines { procedures, keys, costs, unknown }
+        Ok(Lines { procedures, keys, costs, unknown })
     }
 
     pub(super) fn write(&self, page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
@@ -216,11 +222,34 @@ mod tests {
             node = profile.tree.child(node, line(17));
         }
         let query = Query { procedure: Some("walk".into()), fold: vec![ScopeKind::Loop], ..Query::default() };
-        let lines = Lines::of(&profile.view(&query).expect("a view"));
+        let lines = Lines::of(&profile, &query).expect("lines");
         let costs: Vec<_> = lines.costs.iter().map(|(line, cost)| (line.line, cost.total, cost.own)).collect();
         // Line 17 calls all but the outermost activation's lines.
         assert_eq!(costs, [(16, 50, 50), (17, 50, 0), (6, 10, 10), (30, 10, 0)]);
         assert!(lines.unknown == LineCost::default());
         assert!(lines.costs.iter().all(|(line, _)| line.inlined == (line.line == 6).then_some(inner)));
+    }
+
+    /// Of a file, what others of the file call is there by its own lines.
+    #[test]
+    fn all_procedures_of_a_file_have_their_lines() {
+        let mut profile = Profile::new(vec![Metric::sum("cost", "count")]);
+        let file = profile.strings.intern("a.c");
+        let mut node = NodeId::ROOT;
+        for (name, number) in [("outer", 3), ("inner", 7)] {
+            let name = profile.strings.intern(name);
+            node = profile.tree.child(node, Scope { file: Some(file), ..Scope::new(ScopeKind::Procedure, name) });
+            let line = Scope { file: Some(file), line: Some(number), ..Scope::new(ScopeKind::Line, Name::EMPTY) };
+            node = profile.tree.child(node, line);
+            profile.tree.add(node, &[u64::from(number)]);
+        }
+        let lines = |asked: &str| {
+            let query = Query { procedure: Some(asked.into()), ..Query::default() };
+            let lines = Lines::of(&profile, &query).expect("lines");
+            let costs = lines.costs.iter().map(|(line, cost)| (line.line, cost.total, cost.own));
+            (lines.procedures.len(), costs.collect::<Vec<_>>())
+        };
+        assert_eq!(lines("file:a.c"), (2, vec![(3, 10, 3), (7, 7, 7)]));
+        assert_eq!(lines("outer"), (1, vec![(3, 10, 3)]));
     }
 }

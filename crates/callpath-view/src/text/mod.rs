@@ -4,6 +4,7 @@
 //! Whatever comes from a program or its binaries is shown with control characters escaped.
 
 mod annotate;
+mod assembly;
 mod chain;
 mod diff;
 mod groups;
@@ -33,7 +34,8 @@ use std::io::{BufWriter, Write};
 use callpath_db::{Answers, Regions, ViewKind};
 
 use crate::ViewError;
-pub use annotate::{AssemblyText, InstructionText, SourceText, annotate, annotate_assembly, annotate_json};
+pub use annotate::{AnnotatedCode, SourceText, annotate, annotate_json, annotated_procedures};
+pub use assembly::{Assembly, AssemblyScope, AssemblyText, InstructionText};
 pub(crate) use diff::change_in_words;
 pub use diff::{DiffTextOptions, diff};
 pub(crate) use label::whole_label;

@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use callpath_db::{Profile, Scope, ScopeKind, ViewKind};
 
 use super::label::{label_among, module_label};
-use super::lines::{self, Lines, place};
+use super::lines::{Lines, place};
 use super::options::TextOptions;
 use super::page::Page;
 use super::paint::Ink;
@@ -34,7 +34,7 @@ pub fn procedure(profile: &Profile, options: &TextOptions, out: &mut dyn Write) 
     let callers = Views::within(profile, &mut of_callers)?;
     let mut of_callees = for_view(ViewKind::Context);
     let callees = Views::within(profile, &mut of_callees)?;
-    let lines = Lines::of(&profile.view(&lines::query(&of_callees.query))?);
+    let lines = Lines::of(profile, &of_callees.query)?;
 
     let page = Page { profile, options: &of_callees };
     let mut out = BufWriter::new(out);

@@ -67,7 +67,7 @@ fn named(row: &StatisticsRow, room: usize) -> String {
         (Some(file), Some(line)) => {
             format!("{}:{line}", printable(file.rsplit('/').next().unwrap_or_default()))
         }
-        _ => String::new(),
+        _ => row.address.map_or_else(String::new, |address| format!("{address:#x}")),
     };
     match row.kind {
         ScopeKind::Root => "all".into(),

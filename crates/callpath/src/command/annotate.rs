@@ -2,15 +2,17 @@
 
 mod sources;
 
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 
-use callpath_analyze::instructions::{Instruction, ProcedureInstructions, instructions};
-use callpath_db::database::is_database;
-use callpath_db::{Profile, Query, Scope, ScopeKind, ViewKind};
-use callpath_view::text::{self, AssemblyText, InstructionText, TextOptions};
+use callpath_analyze::instructions::{AskedCosts, Instruction, ProcedureInstructions, instructions};
+use callpath_analyze::names::SourceLine;
+use callpath_analyze::structure::{ProcedureStructure, StaticKind, StaticScope};
+use callpath_db::{Profile, Query, ScopeKind, ViewKind};
+use callpath_view::text::{self, AnnotatedCode, Assembly, AssemblyScope, AssemblyText, InstructionText, TextOptions};
 use sources::Sources;
 
-use super::profile::{analysis_options, load, read, shown};
+use super::profile::{analysis_options, code_costs, load, shown};
 use super::selection::Selection;
 use crate::outcome::Outcome;
 use crate::screen::ScreenOptions;
@@ -31,7 +33,7 @@ pub(crate) struct Arguments {
     by: Option<String>,
     /// Also show the instructions, each with its own cost. A sample counts for the instruction that was to be executed next.
     /// The program's files must be there
-    #[arg(long, conflicts_with_all = ["json", "process", "thread", "focus", "ignore"])]
+    #[arg(long, conflicts_with_all = ["process", "thread", "focus", "ignore", "hide", "prune_from"])]
     asm: bool,
     /// Print JSON (docs/formats.md)
     #[arg(long)]
@@ -63,47 +65,69 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         command: surroundings::typed_command(),
         ..TextOptions::default()
     };
+    let assembly = match arguments.asm {
+        true => Some(assembly(arguments, &profile, &options)?),
+        false => None,
+    };
     let sources = Sources::new(&arguments.source_dir, &profile.info);
     let mut source = |file: &str| sources.text(file);
+    let code = AnnotatedCode { source: &mut source, assembly: assembly.as_ref() };
     if arguments.json {
         let mut out = output::stdout();
-        text::annotate_json(&profile, &options, &mut source, &mut out).map_err(shown)?;
+        text::annotate_json(&profile, &options, code, &mut out).map_err(shown)?;
     } else {
         let mut out = arguments.screen.open();
-        text::annotate(&profile, &options, &mut source, &mut out).map_err(shown)?;
-        if arguments.asm {
-            let found = assembly(arguments, &profile, &options)?;
-            text::annotate_assembly(&profile, &options, &found, &mut out).map_err(shown)?;
-        }
+        text::annotate(&profile, &options, code, &mut out).map_err(shown)?;
         out.end()?;
     }
     Ok(0)
 }
 
 /// The code of the procedures that are asked for.
-fn assembly(arguments: &Arguments, profile: &Profile, options: &TextOptions) -> anyhow::Result<Vec<AssemblyText>> {
-    let directory = arguments.measurement.as_deref();
-    if directory.is_some_and(is_database) {
-        anyhow::bail!("failed to show instructions: a database has none; name the measurement that it was made of");
+fn assembly(arguments: &Arguments, profile: &Profile, options: &TextOptions) -> anyhow::Result<Assembly> {
+    let (costs, metric) = code_costs(arguments.measurement.as_deref(), profile)?;
+    let procedures = text::annotated_procedures(profile, &options.query).map_err(shown)?;
+    let mut found = instructions(&AskedCosts { costs: &costs, metric }, profile, &procedures, &analysis_options());
+    if costs.lacks_some() {
+        found.missing.push(
+            "Some of what was merged has no instructions (it was merged by an earlier callpath): they lack its part."
+                .into(),
+        );
     }
-    let view = profile.view(&options.query)?;
-    let procedures: Vec<Scope> = view.children(0).map(|node| view.nodes[node].scope).collect();
-    let found = instructions(&read(directory)?, profile, &procedures, &analysis_options());
     found.missing.iter().for_each(output::say);
     if found.procedures.is_empty() && found.missing.is_empty() {
         output::say(
             "no instructions: nothing was measured in the code of a procedure of that name, or it is inlined everywhere",
         );
     }
-    let of_instruction = |instruction: Instruction| InstructionText {
+    let procedures = found.procedures.into_iter().map(assembly_text).collect();
+    Ok(Assembly { procedures, missing: found.missing })
+}
+
+fn assembly_text(procedure: ProcedureInstructions) -> AssemblyText {
+    let structure = procedure.structure.as_ref();
+    let place = |line: SourceLine| (line.file.to_string(), line.line);
+    let scope = |of: &ProcedureStructure, scope: &StaticScope| AssemblyScope {
+        parent: scope.parent.map(|parent| parent as usize),
+        inlined: match scope.kind {
+            StaticKind::Loop { .. } => None,
+            StaticKind::Inlined | StaticKind::Alien => Some(scope.name.clone().unwrap_or_default()),
+        },
+        place: scope.location.map(|location| place(of.source_line(location))),
+        column: scope.column.map(NonZeroU16::get),
+        call_site: scope.call_site.map(|location| place(of.source_line(location))),
+        address: scope.address.0,
+    };
+    let scopes = structure.map_or_else(Vec::new, |of| of.scopes.iter().map(|its| scope(of, its)).collect());
+    let innermost = |address| structure.and_then(|of| of.scoped_range_at(address)).and_then(|range| range.scope);
+    let instruction = |instruction: Instruction| InstructionText {
         address: instruction.address.0,
         text: instruction.text,
-        line: instruction.line.map(|line| (line.file.to_string(), line.line)),
+        line: instruction.line.map(place),
+        scope: innermost(instruction.address).map(|scope| scope as usize),
         cost: instruction.cost,
     };
-    let of_procedure = |procedure: ProcedureInstructions| AssemblyText {
-        title: format!("{}  {}", procedure.name, procedure.path.display()),
-        instructions: procedure.instructions.into_iter().map(of_instruction).collect(),
-    };
-    Ok(found.procedures.into_iter().map(of_procedure).collect())
+    let path = procedure.path.display().to_string();
+    let instructions = procedure.instructions.into_iter().map(instruction).collect();
+    AssemblyText { name: procedure.name, path, scopes, instructions }
 }

@@ -1,8 +1,9 @@
 //! `callpath debug`: recipes, unwinding and the preloaded object, for those who work on callpath.
 
 use std::io::{self, BufReader, BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use callpath_db::database::is_database;
 use callpath_db::{ContextSum, MetricSource};
 use callpath_format::recipe::Packed;
 use callpath_format::table::{RecipeId, Table};
@@ -148,6 +149,13 @@ fn options(no_cfi: bool) -> RecipeOptions {
 fn contexts(measurements: &[PathBuf], json: bool) -> Outcome {
     let mut sum = ContextSum::default();
     for measurement in measurements {
+        if is_database(measurement) {
+            let file = measurement.display();
+            return Err(anyhow::anyhow!(
+                "failed to show contexts of addresses: {file} is a database, whose contexts are of names; name the measurements that it was merged from"
+            )
+            .into());
+        }
         sum.add(&load(Some(measurement))?);
     }
     // Computed metrics are not costs of a context.
@@ -160,7 +168,9 @@ fn contexts(measurements: &[PathBuf], json: bool) -> Outcome {
     }
     for (context, values) in sum.contexts.iter() {
         let (id, caller) = (format!("{:016x}", context.id.0), format!("{:016x}", context.parent.0));
-        let (offset, module) = (format!("{:#x}", context.offset), sum.strings.get(context.module));
+        let offset = format!("{:#x}", context.offset);
+        let file = sum.contexts.file(context.file).map_or(Path::new(""), |file| &file.path);
+        let module = &*file.to_string_lossy();
         let costs = || columns.iter().map(|column| values.get(*column));
         lines.line(
             || {

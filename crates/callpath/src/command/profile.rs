@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use callpath_analyze::attribute::{AttributeOptions, Packed, attribute, attribute_and_pack, attribute_packed};
-use callpath_db::Profile;
-use callpath_db::database::{Database, is_database};
+use callpath_db::database::{Database, DatabaseError, is_database};
+use callpath_db::{CodeCosts, Profile};
 use callpath_measurement::{Measurement, MeasurementError, PackFile, newest};
 use callpath_view::ViewError;
 
@@ -16,7 +16,9 @@ use crate::surroundings::{self, Progress};
 pub(crate) fn load(directory: Option<&Path>) -> anyhow::Result<Profile> {
     if let Some(file) = directory.filter(|path| is_database(path)) {
         let profile = Database::open(file).and_then(|database| database.to_profile());
-        return profile.map_err(|error| anyhow::anyhow!("failed to {error}"));
+        let mut profile = profile.map_err(|error| anyhow::anyhow!("failed to {error}"))?;
+        profile.info.directory = file.to_string_lossy().into_owned();
+        return Ok(profile);
     }
     let measurement = read(directory)?;
     let profile = match PackFile::read(&measurement.directory).map_err(|e| of_pack(&e))? {
@@ -29,9 +31,29 @@ pub(crate) fn load(directory: Option<&Path>) -> anyhow::Result<Profile> {
     checked(&measurement, profile)
 }
 
+/// What instructions cost, with the column there of metric 0 of `profile`, which is that of the same measurement or database.
+pub(crate) fn code_costs(directory: Option<&Path>, profile: &Profile) -> anyhow::Result<(CodeCosts, usize)> {
+    let Some(file) = directory.filter(|path| is_database(path)) else { return Ok((profile.contexts.code(), 0)) };
+    let failed = |error: DatabaseError| anyhow::anyhow!("failed to {error}");
+    let database = Database::open(file).map_err(failed)?;
+    let Some(costs) = database.code().map_err(failed)? else {
+        anyhow::bail!(
+            "failed to show instructions: {} has none, an earlier callpath merged it; name the measurement that it was merged from, or \
+             merge again",
+            file.display()
+        );
+    };
+    let first = profile.metrics.first();
+    let column = database.metrics().iter().position(|metric| Some(metric) == first);
+    Ok((costs, column.unwrap_or(0)))
+}
+
 /// The same from the modules, which are no longer needed afterwards: what is known of them is put into the measurement's directory. Also
 /// gives a line that says so.
 pub(crate) fn load_and_pack(directory: Option<&Path>) -> anyhow::Result<(Profile, String)> {
+    if let Some(file) = directory.filter(|path| is_database(path)) {
+        anyhow::bail!("failed to pack {}: it is a database, which has names, lines and loops already", file.display());
+    }
     let measurement = read(directory)?;
     let directory = &measurement.directory;
     if let Some(pack) = PackFile::read(directory).map_err(|e| of_pack(&e))? {

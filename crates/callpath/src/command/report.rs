@@ -21,7 +21,7 @@ use crate::{output, surroundings};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Measurement directory [default: the newest *.callpath in the current directory]
+    /// Measurement directory or database [default: the newest *.callpath in the current directory]
     measurement: Option<PathBuf>,
     /// Show one view alone: context (top down), callers (bottom up) or flat (by code)
     #[arg(long, value_name = "VIEW")]
@@ -146,7 +146,8 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
     if let Some(file) = directory.filter(|file| may_be_lazy(arguments) && is_database(file)) {
         let database = Database::open(file).and_then(Mapped::new);
-        show_text(&database.map_err(|error| anyhow::anyhow!("failed to {error}"))?, arguments, query(arguments), None)?;
+        let database = database.map_err(|error| anyhow::anyhow!("failed to {error}"))?.called(&file.to_string_lossy());
+        show_text(&database, arguments, query(arguments), None)?;
         return Ok(0);
     }
     let mut profile = if arguments.pack {
