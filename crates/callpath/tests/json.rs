@@ -31,6 +31,8 @@ const WITH: [(&str, &[&str], &str); 18] = [
     ("annotate", &["*code without a file*", "MEASUREMENT"], "kind annotate"),
     ("merge", &["MEASUREMENT", "MEASUREMENT", "-o", "NEW"], "kind merge"),
     ("diff", &["MEASUREMENT", "MEASUREMENT"], "view diff"),
+    ("diff", &["MEASUREMENT", "MEASUREMENT", "--view", "callers"], "view diff"),
+    ("diff", &["MEASUREMENT", "MEASUREMENT", "--view", "flat"], "view diff"),
     (
         "compare",
         &["-n", "2", "--", "CALLPATH", "debug", "busy", "20", ":::", "CALLPATH", "debug", "busy", "20"],
