@@ -21,7 +21,7 @@ const WITHOUT: [(&str, &str); 5] = [
 ];
 
 /// What a command is called with in the test, and what its JSON says that it is.
-const WITH: [(&str, &[&str], &str); 18] = [
+const WITH: [(&str, &[&str], &str); 20] = [
     ("list", &[], "kind events"),
     ("report", &["MEASUREMENT"], "view context"),
     ("report", &["MEASUREMENT", "--view", "callers"], "view callers"),
