@@ -22,7 +22,7 @@ const WITHOUT: [(&str, &str); 5] = [
 ];
 
 /// What a command is called with in the test, and what its JSON says that it is.
-const WITH: [(&str, &[&str], &str); 22] = [
+const WITH: &[(&str, &[&str], &str)] = &[
     ("list", &[], "kind events"),
     ("report", &["MEASUREMENT"], "view context"),
     ("report", &["MEASUREMENT", "--view", "callers"], "view callers"),
@@ -34,6 +34,8 @@ const WITH: [(&str, &[&str], &str); 22] = [
     ("merge", &["MEASUREMENT", "MEASUREMENT", "-o", "NEW"], "kind merge"),
     ("query", &["MEASUREMENT", "SELECT count(*) AS contexts FROM node"], "kind query"),
     ("diff", &["MEASUREMENT", "MEASUREMENT"], "view diff"),
+    ("diff", &["MEASUREMENT", "MEASUREMENT", "--view", "callers"], "view diff"),
+    ("diff", &["MEASUREMENT", "MEASUREMENT", "--view", "flat"], "view diff"),
     (
         "compare",
         &["-n", "2", "--", "CALLPATH", "debug", "busy", "20", ":::", "CALLPATH", "debug", "busy", "20"],

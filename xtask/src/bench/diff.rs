@@ -128,6 +128,15 @@ fn percent(change: &Value) -> String {
     }
 }
 
+/// Names of templates are longer than a table is wide.
+fn shortened(name: &str) -> String {
+    const MOST_CHARACTERS: usize = 60;
+    let (name, change) = name.rsplit_once(' ').unwrap_or((name, ""));
+    let kept: String = name.chars().take(MOST_CHARACTERS).collect();
+    let mark = if kept.len() < name.len() { "..." } else { "" };
+    format!("{kept}{mark} {change}").replace('|', "/")
+}
+
 fn line(a: &Build, b: &Build, answer: &Value) -> String {
     let shares = |key: &str| -> String {
         let shares = answer[key].as_array().map_or(&[][..], Vec::as_slice);
@@ -139,7 +148,7 @@ fn line(a: &Build, b: &Build, answer: &Value) -> String {
     let names = found(answer, "self");
     let more = names.len().saturating_sub(MOST_NAMES);
     let more = if more > 0 { format!(", {more} more") } else { String::new() };
-    let names: Vec<String> = names.into_iter().take(MOST_NAMES).map(|name| name.replace('|', "/")).collect();
+    let names: Vec<String> = names.into_iter().take(MOST_NAMES).map(|name| shortened(&name)).collect();
     format!(
         "| {} | {} | {} | {} | {} | {} | {}{more} |",
         a.name,
