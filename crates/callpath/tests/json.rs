@@ -99,7 +99,7 @@ fn json_of(name: &str, words: &[&str], measured: &Path) -> Value {
 fn what_is_printed_parses_and_says_its_schema() {
     let measured = measurement(2, true);
     let has_duckdb = duckdb::is_there("query --json");
-    for (name, words, expected) in WITH {
+    for &(name, words, expected) in WITH {
         if name == "query" && !has_duckdb {
             continue;
         }
