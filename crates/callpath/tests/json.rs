@@ -49,7 +49,7 @@ const WITH: &[(&str, &[&str], &str)] = &[
     ("debug recipes", &["PROGRAM"], "kind recipes"),
     ("debug recipes", &["--disagree", "PROGRAM"], "kind disagreements"),
     ("debug contexts", &["MEASUREMENT"], "kind contexts"),
-    ("debug rewrite", &["PROGRAM", "*", "--plan", "count-blocks"], "kind rewrite"),
+    ("debug rewrite", &["LIBRARY", "malloc", "--plan", "count-blocks"], "kind rewrite"),
     ("debug rewrite", &["PROGRAM", "--list"], "kind rewritable"),
 ];
 
@@ -79,6 +79,7 @@ fn json_of(name: &str, words: &[&str], measured: &Path) -> Value {
     let places: BTreeMap<&str, &str> = BTreeMap::from([
         ("MEASUREMENT", measured.to_str().unwrap()),
         ("PROGRAM", "/bin/true"),
+        ("LIBRARY", "/lib/x86_64-linux-gnu/libc.so.6"),
         ("CALLPATH", env!("CARGO_BIN_EXE_callpath")),
         ("NEW", "new"),
     ]);
