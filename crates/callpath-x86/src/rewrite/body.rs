@@ -74,7 +74,9 @@ impl<'g, 'a> Body<'g, 'a> {
             for (at, instruction) in flow.instructions(&block.code) {
                 let bytes = code_map.position(at.0).and_then(|at| code_map.bytes(at).get(..instruction.len() as usize));
                 let bytes = bytes.ok_or(Refusal { at, reason: Reason::NoCode })?;
-                let motion = motion(bytes).ok_or(Refusal { at, reason: Reason::Immovable })?;
+                let beside_code = instruction.beside_code(at.0 + bytes.len() as u64);
+                let is_known = |motion: &Motion| !matches!(motion, Motion::BesideCode(_)) || beside_code.is_some();
+                let motion = motion(bytes).filter(is_known).ok_or(Refusal { at, reason: Reason::Immovable })?;
                 steps.push(Step { at: at.0, bytes, instruction, motion });
             }
             blocks.push(first..steps.len());
