@@ -3,7 +3,7 @@
  *   BY      prctl or syscall: by which of the C library's functions it is installed; itself: by none
  *   WHAT    clocks (those of a thread), samples (some of theirs), all (but three that the program needs), sigreturn
  *   THEN    nothing: works on; threads: one works since before, one begins now; exec PROGRAM...: becomes another one
- * filters work: works, and forbids nothing. main -> before -> work, then main -> after -> work. */
+ * filters work: works as after a filter, and installs none. main -> before -> work, then main -> after -> work. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/filter.h>
@@ -87,7 +87,6 @@ static long installs(struct sock_fprog *filter)
 int main(int argc, char **argv)
 {
     if (argc < 4) {
-        before();
         after();
         say_so();
         return 6;
