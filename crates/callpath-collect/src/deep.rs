@@ -28,7 +28,7 @@ use crate::stack::Stack;
 use crate::thread::Thread;
 use crate::tree::Tree;
 use crate::work::{self, Work};
-use front::Front;
+pub(crate) use front::Front;
 use known::{FRESH, Fact, List, MOST, Stretch};
 
 /// How many frames are noted for the sentinel: those that return next.

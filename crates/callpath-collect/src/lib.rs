@@ -12,6 +12,7 @@ mod frame;
 mod gap;
 mod life;
 mod path;
+pub mod probe;
 pub mod process;
 mod raw;
 pub mod refused;

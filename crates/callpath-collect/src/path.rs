@@ -13,12 +13,15 @@ use core::ops::ControlFlow;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::clock;
 use crate::code::Code;
 use crate::deep::{self, Outcome};
 use crate::frame::Frame;
+use crate::process::Process;
 use crate::sample::Sample;
 use crate::sentinel::{Marks, Noted, Noting};
 use crate::stack::Stack;
+use crate::thread::Thread;
 use crate::tree::Tree;
 
 #[cfg(test)]
@@ -60,7 +63,7 @@ fn find(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_it_is: bo
     let Some(mut walker) = Walker::new(sample) else { return Path::NoMemory };
     stack.marks = Marks::of_sample(sample, stack.bounds(), ordinary);
     let cursor = Cursor::interrupted(RunAddr(interrupted.pc), interrupted.registers);
-    let (frames, end) = walker.walk_first(cursor, stack);
+    let (frames, end) = walker.walk_first(cursor, stack, |_, _| {});
     if matches!(end, End::Broken) && !stack.marks.is_met() {
         return Path::Deep;
     }
@@ -88,6 +91,48 @@ fn find(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_it_is: bo
         (None, _) => Path::NoMemory,
         (Some(node), End::Outermost) => Path::Full(node),
         (Some(node), End::Stopped(_) | End::Broken) => Path::Partial(node),
+    }
+}
+
+/// The path of a call, walked as it is now: code without a table ends it. `each`: is given each frame, the innermost
+/// first; of a stack deeper than the buffer, those that fit.
+#[inline(never)]
+pub(crate) fn of_call(sample: &Sample<'_, '_>, stack: &mut Stack, each: impl FnMut(Frame<'_>, &mut Stack)) -> Path {
+    let Sample { process, thread, interrupted, .. } = *sample;
+    let Some(mut walker) = Walker::new(sample) else { return Path::NoMemory };
+    let cursor = Cursor::interrupted(RunAddr(interrupted.pc), interrupted.registers);
+    let (frames, end) = walker.walk_first(cursor, stack, each);
+    if matches!(end, End::Broken) {
+        return of(sample, stack, false, true);
+    }
+    let (root, is_full) = match end {
+        End::Outermost => (&thread.record.full_root, true),
+        End::Stopped(_) | End::Broken => (&thread.record.partial_root, false),
+    };
+    let wants_map = walker.code.unknown_code && !is_full;
+    let walked = Walked { root: ArenaRef(root.load(Relaxed)), frames, noting: None };
+    let node = Tree::new(process, thread).and_then(|mut tree| walker.insert(walked, &mut tree, stack));
+    if wants_map {
+        want_map(process, thread);
+    }
+    match node {
+        None => Path::NoMemory,
+        Some(node) if is_full => Path::Full(node),
+        Some(node) => Path::Partial(node),
+    }
+}
+
+/// Has the recorder read the process's memory map again, every tenth of a second at most. Only the paths of calls call
+/// this: a thread that is sampled keeps something else in `throttled_until`.
+#[cold]
+fn want_map(process: &Process<'_>, thread: Thread<'_>) {
+    const EVERY_MS: u64 = 100;
+    let now = clock::ticks();
+    if now >= thread.record.throttled_until.load(Relaxed) {
+        let until = now.saturating_add(process.session.settings.ticks_per_ms.saturating_mul(EVERY_MS));
+        thread.record.throttled_until.store(until, Relaxed);
+        process.slot.map_wanted.fetch_add(1, Relaxed);
+        process.ring();
     }
 }
 
@@ -119,7 +164,13 @@ impl<'p, 'm> Walker<'p, 'm> {
     }
 
     /// Walks to the end, or over as many frames as the buffer holds; leaves the keys and return addresses' places.
-    fn walk_first(&mut self, cursor: Cursor, stack: &mut Stack) -> (usize, End) {
+    /// `each`: is given each frame, the innermost first.
+    fn walk_first(
+        &mut self,
+        cursor: Cursor,
+        stack: &mut Stack,
+        mut each: impl FnMut(Frame<'_>, &mut Stack),
+    ) -> (usize, End) {
         let (keys, slots) = (self.keys, self.slots);
         let mut frames = 0usize;
         let mut callee = 0;
@@ -137,6 +188,7 @@ impl<'p, 'm> Walker<'p, 'm> {
             };
             key.store(located.key.0, Relaxed);
             slot.store(0, Relaxed);
+            each(frame, stack);
             callee = frame.head();
             frames += 1;
             ControlFlow::Continue(())

@@ -126,7 +126,7 @@ pub fn is_readable(addr: u64) -> bool {
 }
 
 /// Maps private memory, zeroed, and returns its address. `None`: the kernel gives none.
-pub(crate) fn map_private(len_bytes: usize) -> Option<usize> {
+pub fn map_private(len_bytes: usize) -> Option<usize> {
     const READ_AND_WRITE: usize = 3;
     const PRIVATE_ANONYMOUS_NORESERVE: usize = 0x4022;
     // SAFETY: a new mapping at a place of the kernel's choice.

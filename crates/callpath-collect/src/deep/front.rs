@@ -22,7 +22,7 @@ struct Callee {
 
 /// A walk that can be stopped at any frame: its state, and the words that its next step depends on.
 #[derive(Clone, Copy)]
-pub(super) struct Front {
+pub(crate) struct Front {
     point: CodePoint,
     pub(super) rsp: u64,
     pub(super) rbp: Option<u64>,
@@ -32,12 +32,12 @@ pub(super) struct Front {
 }
 
 impl Front {
-    pub(super) const NOWHERE: Front =
+    pub(crate) const NOWHERE: Front =
         Front { point: CodePoint::Exact(RunAddr(0)), rsp: 0, rbp: None, rbp_at: 0, callee: None };
 
     /// Reaches a frame. Gives the words that the step depended on beyond the frame's own word, and that word.
     #[inline]
-    pub(super) fn step(&mut self, frame: Frame<'_>, stack: &mut Stack) -> Step {
+    pub(crate) fn step(&mut self, frame: Frame<'_>, stack: &mut Stack) -> Step {
         let Frame { cursor, located, .. } = frame;
         let rsp = cursor.registers.get(Reg::RSP).unwrap_or(0);
         let (mut by, mut and) = (None, None);
@@ -135,4 +135,4 @@ impl Front {
 }
 
 /// The words that a step depended on; last, the frame that it reached.
-pub(super) type Step = [Option<Fact>; 3];
+pub(crate) type Step = [Option<Fact>; 3];

@@ -21,6 +21,7 @@ pub mod arena;
 pub mod columns;
 pub mod generated;
 pub mod load_map;
+pub mod probe;
 pub mod process;
 pub mod refused;
 pub mod session;

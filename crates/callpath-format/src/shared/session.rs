@@ -85,6 +85,11 @@ impl Settings {
     pub const COUNTED: u32 = 7;
     /// Returns from frames that were active at a sample: samples weigh nothing, the sentinel counts them.
     pub const RETURNS: u32 = 8;
+    /// Calls of procedures that are probed: no sample counts them.
+    pub const CALLS: u32 = 9;
+    /// Time that passed in activations of procedures that are probed, less that of probed procedures that they call, by
+    /// the time stamp counter, ticks.
+    pub const PROBED_TICKS: u32 = 10;
     /// No return address is marked.
     pub const NEVER: u32 = 0;
     /// Return addresses of deep stacks are marked, which saves time.
@@ -147,7 +152,7 @@ impl Settings {
 
 /// The bit of a meter in [`Settings::meters`]; 0 for a number that is no meter's.
 const fn bit(meter: u32) -> u32 {
-    if meter <= Settings::RETURNS { 1 << meter } else { 0 }
+    if meter <= Settings::PROBED_TICKS { 1 << meter } else { 0 }
 }
 
 /// The largest number of chunks of an arena, which the stack of free chunks has room for.
@@ -242,7 +247,7 @@ impl Session {
     }
 
     /// Includes the version: change it with any layout in `crate::shared`.
-    pub const MAGIC: [u8; 8] = *b"CPSESS15";
+    pub const MAGIC: [u8; 8] = *b"CPSESS16";
     /// `si_code` of a SIGTRAP by which the recorder asks a thread that waits for a sample; with it comes the nonce.
     pub const ASKED: i32 = -0x4350;
     /// The recorder answers the doorbell.

@@ -160,6 +160,8 @@ pub struct ThreadRecord {
     /// How often something was added to a node, modulo 2^32. The last 2,048 of those nodes are at `layout::COUNTED`.
     /// Stored with release order after the addition.
     pub counted: AtomicU32,
+    /// Exits of probed procedures that belong to no activation that is known.
+    pub unmatched_exits: AtomicU64,
 }
 
 // SAFETY: all atomics.

@@ -1,0 +1,92 @@
+//! Calls of probed procedures: the context of one, and what tells that a later one has the same (iPath: Bernat and Miller
+//! 2006, section 3, which walks at each hit).
+
+use callpath_format::shared::probe::Known;
+use callpath_format::shared::thread::Dropped;
+use callpath_format::shared::tree::KnownKind;
+use callpath_format::shared::{ArenaRef, ThreadRecord};
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::deep::Front;
+use crate::path::{self, Path};
+use crate::process::Process;
+use crate::sample::{InSample, Interrupted, Sample, Trigger};
+use crate::stack::Stack;
+use crate::thread::Thread;
+
+/// The words that a walk depended on, from the innermost frame on.
+struct Words<'k> {
+    known: &'k mut Known,
+    len: usize,
+    /// Bounds of the thread's own stack: nothing else stays mapped for certain.
+    bounds: Option<(u64, u64)>,
+    /// The walk depended on nothing else, and all words fit.
+    are_all: bool,
+}
+
+impl Words<'_> {
+    fn add(&mut self, at: u64, word: u64) {
+        let is_on_stack = self.bounds.is_some_and(|(low, high)| low <= at && at <= high.saturating_sub(8));
+        match self.known.word.get_mut(self.len).filter(|_| is_on_stack) {
+            Some(place) => {
+                *place = [at, word];
+                self.len += 1;
+            }
+            None => self.are_all = false,
+        }
+    }
+}
+
+/// The address of the values, by metric, of the node at which the calling thread's call counts: of a procedure at whose
+/// entry it stands. `known` then tells the context from others; if it cannot, `known.site` is 0. `None`: there is no
+/// memory, or the thread has been interrupted while this was at work. It is counted as dropped.
+pub fn context_of_call(
+    process: &Process<'_>,
+    thread: Thread<'_>,
+    at_entry: &Interrupted,
+    known: &mut Known,
+) -> Option<u64> {
+    let record = thread.record;
+    known.site = 0;
+    let Some(in_sample) = &InSample::begin(record) else { return dropped(record, Dropped::InCollector) };
+    let sample = &Sample { in_sample, process, thread, trigger: Trigger::Own, interrupted: at_entry, begin_ticks: 0 };
+    known.map = process.slot.load_map.load(Relaxed);
+    known.rbp_mask = 0;
+    let mut stack = Stack::new(sample);
+    let mut words = Words { known, len: 0, bounds: stack.bounds(), are_all: true };
+    let mut front = Front::NOWHERE;
+    let path = path::of_call(sample, &mut stack, |frame, stack| {
+        for fact in front.step(frame, stack).into_iter().flatten() {
+            match (fact.kind & !KnownKind::MARKABLE, fact.at) {
+                (KnownKind::FRAME, 0) if frame.is_innermost => {}
+                (KnownKind::FRAME, at) if at != 0 => words.add(at, fact.word),
+                (KnownKind::WORD, 0) => words.known.rbp_mask = u64::MAX,
+                (KnownKind::WORD, at) => words.add(at, fact.word),
+                _ => words.are_all = false,
+            }
+        }
+    });
+    let (len, are_all) = (words.len, words.are_all);
+    let node = match path {
+        Path::Full(node) | Path::Partial(node) => node,
+        Path::NoTable(_) | Path::Deep | Path::NoMemory => return dropped(record, Dropped::NoMemory),
+    };
+    let Some(values) = values_of(process, node) else { return dropped(record, Dropped::NoMemory) };
+    known.words = len as u64;
+    known.values = values;
+    if are_all && matches!(path, Path::Full(_)) {
+        known.site = u64::MAX;
+    }
+    Some(values)
+}
+
+/// The address of a node's values.
+fn values_of(process: &Process<'_>, node: ArenaRef) -> Option<u64> {
+    Some(process.session.columns.of_node(&process.arena, node)?.as_ptr() as u64)
+}
+
+fn dropped(record: &ThreadRecord, reason: Dropped) -> Option<u64> {
+    let count = record.dropped.get(reason as usize)?;
+    count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
+    None
+}

@@ -1,0 +1,179 @@
+//! What a process and the recorder agree on of probes: how a process is let in that did not start with us, and what a
+//! thread keeps of the procedures whose calls are counted in it.
+//!
+//! The object that is injected (`callpath-inject`) begins by [`Admission`]. A thread's [`Area`] is private memory of the
+//! process's own; only the routines of that object use it.
+
+/// What the injected object is told when it begins, in memory of the process's own.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Admission {
+    /// [`Admission::MAGIC`]: the object and the recorder are of one build.
+    pub magic: u64,
+    /// Where the arena is mapped.
+    pub arena: u64,
+    /// Its length, bytes.
+    pub arena_len_bytes: u64,
+    /// Where the published memory is mapped.
+    pub published: u64,
+    /// Its length, bytes.
+    pub published_len_bytes: u64,
+    /// The process's number as it sees it itself.
+    pub pid: u64,
+    /// The first thread's stack: lowest address and one past the highest; 0, 0: not known.
+    pub stack: [u64; 2],
+    /// That thread's thread pointer (fs), 0: it has ended.
+    pub first_thread: u64,
+}
+
+impl Admission {
+    /// Includes the version: change it with any layout in this file.
+    pub const MAGIC: u64 = u64::from_le_bytes(*b"CPPROBE1");
+    /// Its length, bytes.
+    pub const LEN_BYTES: usize = size_of::<Admission>();
+
+    /// Its bytes, as they are written into the process.
+    pub fn to_bytes(&self) -> [u8; Admission::LEN_BYTES] {
+        let words = [
+            self.magic,
+            self.arena,
+            self.arena_len_bytes,
+            self.published,
+            self.published_len_bytes,
+            self.pid,
+            self.stack[0],
+            self.stack[1],
+            self.first_thread,
+        ];
+        let mut bytes = [0; Admission::LEN_BYTES];
+        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+/// How it ended that the injected object was to begin: the result of its first routine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub enum Admitted {
+    /// It takes part: its slot is live.
+    Yes = 0,
+    /// The memories are not a session's of this build.
+    OtherSession = 1,
+    /// All slots are taken.
+    NoSlot = 2,
+    /// The kernel gives the process no memory.
+    NoMemory = 3,
+}
+
+impl Admitted {
+    /// The result with this number; `None`: there is none.
+    pub fn from_u64(value: u64) -> Option<Admitted> {
+        [Admitted::Yes, Admitted::OtherSession, Admitted::NoSlot, Admitted::NoMemory]
+            .into_iter()
+            .find(|result| *result as u64 == value)
+    }
+}
+
+/// The dynamic symbols of the injected object.
+pub mod symbol {
+    /// `extern "C" fn(*const Admission) -> u64`, an [`super::Admitted`]: begins.
+    pub const JOIN: &str = "callpath_join";
+    /// Called at a probed procedure's entry, with the probe's number pushed: counts.
+    pub const COUNT: &str = "callpath_count";
+    /// The same, and notes when the activation began.
+    pub const ENTER: &str = "callpath_enter";
+    /// Called at a probed procedure's exit.
+    pub const LEAVE: &str = "callpath_leave";
+}
+
+/// A context that a thread was in at a probe: what tells that it is there again, and where it counts.
+#[repr(C)]
+pub struct Known {
+    /// The probe's number + 1; 0: nothing is known.
+    pub site: u64,
+    /// The stack pointer at the procedure's entry.
+    pub rsp: u64,
+    /// rbp there.
+    pub rbp: u64,
+    /// All ones if the walk depended on that, else 0.
+    pub rbp_mask: u64,
+    /// The address of the node's values, by metric.
+    pub values: u64,
+    /// Words that the walk depended on.
+    pub words: u64,
+    /// The load map by which it was walked ([`super::load_map::CurrentMap`]).
+    pub map: u64,
+    reserved: u64,
+    /// Those words, from the innermost frame on: address and value.
+    pub word: [[u64; 2]; Known::MOST_WORDS],
+}
+
+impl Known {
+    /// The most words of a context that is remembered.
+    pub const MOST_WORDS: usize = 60;
+    /// How many contexts a thread remembers; a power of two.
+    pub const COUNT: usize = 1024;
+    /// The binary logarithm of its length in bytes.
+    pub const LEN_SHIFT: u32 = 10;
+}
+
+/// An activation of a probed procedure.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Activation {
+    /// The stack pointer at its entry: where its return address is.
+    pub rsp: u64,
+    /// The address of its context's values, by metric; 0: it counts nowhere.
+    pub values: u64,
+    /// When it began, ticks.
+    pub began: u64,
+    /// What probed procedures that it called took, ticks.
+    pub callees: u64,
+}
+
+impl Activation {
+    /// The deepest stack of activations that is followed.
+    pub const MOST: usize = 8192;
+}
+
+/// What a thread keeps.
+#[repr(C)]
+pub struct Area {
+    /// Where a word of the thread's control block is, that tells the thread from another one with the same thread
+    /// pointer: its distance from there.
+    pub check_at: u64,
+    /// What is there, in the lower half.
+    pub check: u64,
+    /// The thread's record (`ArenaRef`).
+    pub record: u64,
+    /// The address of the uppermost activation.
+    pub top: u64,
+    reserved: [u64; 4],
+    /// By a hash of probe, stack pointer and return address.
+    pub known: [Known; Known::COUNT],
+    /// Activations, the first one outermost. One that never ends lies below all others.
+    pub activations: [Activation; Activation::MOST],
+}
+
+/// A thread that has an area: an entry of a table that is searched by the thread pointer.
+#[repr(C)]
+pub struct Slot {
+    /// The thread pointer; 0: free.
+    pub thread: core::sync::atomic::AtomicU64,
+    /// The area's address.
+    pub area: core::sync::atomic::AtomicU64,
+}
+
+impl Slot {
+    /// How many there are; a power of two.
+    pub const COUNT: usize = 4096;
+    /// Thread pointers lie at least so far apart, as a binary logarithm: a control block is longer.
+    pub const SPACING_SHIFT: u32 = 6;
+    /// A multiplier that spreads them (Knuth 1998, section 6.4), of 32 bits.
+    pub const SPREAD: u32 = 0x9e37_79b1;
+}
+
+const _: () = assert!(size_of::<Known>() == 1 << Known::LEN_SHIFT);
+const _: () = assert!(core::mem::offset_of!(Area, known) == 64);

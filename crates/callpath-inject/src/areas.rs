@@ -1,0 +1,198 @@
+//! What each thread keeps, found by its thread pointer: threads that did not begin with us have no word of TLS for us.
+//!
+//! A fork's child finds the table and all areas empty (MADV_WIPEONFORK): it counts its own.
+
+use callpath_collect::syscall::{call4, gettid, map_private, unmap};
+use callpath_collect::{Process, Thread};
+use callpath_format::shared::probe::{Activation, Area, Slot};
+use callpath_format::shared::{ArenaRef, ThreadRecord};
+use core::arch::asm;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::join;
+
+/// The table's address, for `routines.rs`.
+pub static TABLE: AtomicU64 = AtomicU64::new(0);
+
+/// A thread that is not found in so many places behind its own has none.
+const PROBES: usize = 16;
+/// So much of a thread's control block is searched for its number, bytes: what the C libraries keep there.
+const CONTROL_BLOCK_BYTES: u64 = 1024;
+
+/// Maps the table. `false`: there is no memory.
+pub fn begin() -> bool {
+    match map_wiped(Slot::COUNT * size_of::<Slot>()) {
+        Some(at) => TABLE.store(at as u64, Relaxed),
+        None => return false,
+    }
+    true
+}
+
+/// Memory that is zeroes in a fork's child.
+fn map_wiped(len_bytes: usize) -> Option<usize> {
+    const MADVISE: usize = 28;
+    const MADV_WIPEONFORK: usize = 18;
+    const MADV_DONTDUMP: usize = 16;
+    let at = map_private(len_bytes)?;
+    // SAFETY: changes what a fork's child finds there; it is our own memory.
+    if unsafe { call4(MADVISE, [at, len_bytes, MADV_WIPEONFORK, 0]) } != 0 {
+        unmap(at, len_bytes);
+        return None;
+    }
+    // SAFETY: changes only what a core dump holds.
+    unsafe { call4(MADVISE, [at, len_bytes, MADV_DONTDUMP, 0]) };
+    Some(at)
+}
+
+/// The calling thread's thread pointer.
+fn thread_pointer() -> u64 {
+    let pointer: u64;
+    // SAFETY: the word at fs:0 is the thread pointer itself (psABI, TLS variant II).
+    unsafe { asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, readonly, preserves_flags)) };
+    pointer
+}
+
+/// A word of the calling thread's control block.
+fn control_word(at: u64) -> u32 {
+    let word: u32;
+    // SAFETY: within the control block: `at` is below CONTROL_BLOCK_BYTES, and was found there.
+    unsafe { asm!("mov {:e}, dword ptr fs:[{}]", out(reg) word, in(reg) at, options(nostack, readonly, preserves_flags)) };
+    word
+}
+
+fn slots() -> &'static [Slot] {
+    match TABLE.load(Relaxed) {
+        0 => &[],
+        // SAFETY: `begin` has mapped as many, which stay; atomics are valid for any bytes.
+        at => unsafe { core::slice::from_raw_parts(at as *const Slot, Slot::COUNT) },
+    }
+}
+
+/// Where a thread's place in the table is, or would be: as `routines.rs` computes it.
+fn home(pointer: u64) -> usize {
+    const BITS: u32 = Slot::COUNT.trailing_zeros();
+    (((pointer >> Slot::SPACING_SHIFT) as u32).wrapping_mul(Slot::SPREAD) >> (u32::BITS - BITS)) as usize
+}
+
+/// What the calling thread keeps, and its record. `None`: there is no memory, or the process does not take part.
+pub fn own() -> Option<(&'static Process<'static>, Thread<'static>, *mut Area)> {
+    let pointer = thread_pointer();
+    let places = || (0..PROBES).filter_map(move |n| slots().get((home(pointer) + n) % Slot::COUNT));
+    let known = places().find(|slot| slot.thread.load(Acquire) == pointer);
+    if let Some(slot) = known {
+        let area = slot.area.load(Relaxed) as *mut Area;
+        let process = join::process()?;
+        // SAFETY: areas stay mapped; only the calling thread uses its own.
+        let (record, is_same) = unsafe {
+            ((*area).record, u64::from(control_word((*area).check_at)) == (*area).check)
+        };
+        let thread = Thread::at(process, ArenaRef(record as u32));
+        if let Some(thread) = thread.filter(|thread| is_same || thread.record.tid.load(Relaxed) == gettid()) {
+            return Some((process, thread, area));
+        }
+        // Another thread has got the memory of one that has ended. The recorder sees by itself that it has.
+        let process = join::own_process()?;
+        let thread = create(process, pointer)?;
+        // SAFETY: as above.
+        unsafe { set_up(area, &thread) };
+        return Some((process, thread, area));
+    }
+    let process = join::own_process()?;
+    let thread = create(process, pointer)?;
+    let Some(area) = map_wiped(size_of::<Area>()) else { return give_up(&thread) };
+    let area = area as *mut Area;
+    // SAFETY: mapped just now, writable, and nobody else knows it.
+    unsafe { set_up(area, &thread) };
+    // A handler that has interrupted this thread may have been here before: then its record is the thread's.
+    if let Some(slot) = places().find(|slot| slot.thread.load(Acquire) == pointer) {
+        drop_record(&thread);
+        unmap(area as usize, size_of::<Area>());
+        let area = slot.area.load(Relaxed) as *mut Area;
+        // SAFETY: as above.
+        let thread = Thread::at(process, ArenaRef(unsafe { (*area).record } as u32))?;
+        return Some((process, thread, area));
+    }
+    for slot in places() {
+        let before = slot.thread.load(Relaxed);
+        if (before == 0 || has_ended(process, slot))
+            && slot.thread.compare_exchange(before, u64::MAX, AcqRel, Relaxed).is_ok()
+        {
+            slot.area.store(area as u64, Relaxed);
+            slot.thread.store(pointer, Release);
+            return Some((process, thread, area));
+        }
+    }
+    unmap(area as usize, size_of::<Area>());
+    give_up(&thread)
+}
+
+fn give_up<T>(thread: &Thread<'_>) -> Option<T> {
+    drop_record(thread);
+    None
+}
+
+/// The recorder takes the record back as one of a thread that never ran.
+fn drop_record(thread: &Thread<'_>) {
+    thread.record.tid.store(0, Relaxed);
+    thread.record.state.store(ThreadRecord::EXITED, Release);
+}
+
+/// Whether the thread of a place in the table has ended. Its area is left: there may be as many as places.
+fn has_ended(process: &Process<'_>, slot: &Slot) -> bool {
+    const TGKILL: usize = 234;
+    const ESRCH: isize = -3;
+    let area = slot.area.load(Relaxed) as *const Area;
+    if area.is_null() || slot.thread.load(Relaxed) == u64::MAX {
+        return false;
+    }
+    // SAFETY: areas stay mapped.
+    let record = unsafe { (*area).record };
+    let Some(thread) = Thread::at(process, ArenaRef(record as u32)) else { return false };
+    let (pid, tid) = (process.slot.pid.load(Relaxed), thread.record.tid.load(Relaxed));
+    // SAFETY: signal 0 is never sent: the call only checks whether the thread exists.
+    tid == 0 || unsafe { call4(TGKILL, [pid as usize, tid as usize, 0, 0]) } == ESRCH
+}
+
+fn create(process: &Process<'static>, pointer: u64) -> Option<Thread<'static>> {
+    let admitted = join::admission()?;
+    let stack = if pointer == admitted.first_thread { admitted.stack } else { own_stack(pointer) };
+    let thread = Thread::create(process, gettid(), stack, [0; 2]);
+    if thread.is_none() {
+        process.ring();
+    }
+    thread
+}
+
+/// What is known of the calling thread's stack: from here up to the thread's control block, which the C libraries keep at
+/// its top.
+fn own_stack(pointer: u64) -> [u64; 2] {
+    let low: u64;
+    // SAFETY: reads a register.
+    unsafe { asm!("mov {}, rsp", out(reg) low, options(nomem, nostack, preserves_flags)) };
+    /// A control block farther up is no thread's stack.
+    const LONGEST: u64 = 1 << 30;
+    if low < pointer && pointer - low < LONGEST { [low, pointer] } else { [0; 2] }
+}
+
+/// # Safety
+/// The area must be mapped, and the calling thread's own.
+unsafe fn set_up(area: *mut Area, thread: &Thread<'_>) {
+    let tid = gettid();
+    let at = (0..CONTROL_BLOCK_BYTES).step_by(4).find(|at| tid != 0 && control_word(*at) == tid);
+    // SAFETY: the caller vouches for the area.
+    unsafe {
+        // Where its number is not found, what never is: each hit asks the kernel.
+        (*area).check_at = at.unwrap_or(0);
+        (*area).check = at.map_or(u64::MAX, |_| u64::from(tid));
+        (*area).record = u64::from(thread.reference().0);
+        // What a thread before it knew is not this one's.
+        for known in &mut (*area).known {
+            known.site = 0;
+        }
+        if let Some(bottom) = (*area).activations.first_mut() {
+            *bottom = Activation { rsp: u64::MAX, values: 0, began: 0, callees: 0 };
+        }
+        (*area).top = (*area).activations.as_ptr() as u64;
+    }
+}

@@ -1,0 +1,128 @@
+//! Joining the measurement: the memories that the recorder has mapped, and a slot of this process's own; again in a
+//! fork's child.
+
+use callpath_collect::syscall::{futex_wait, getpid};
+use callpath_collect::{Process, clock, refused};
+use callpath_format::shared::load_map::Published;
+use callpath_format::shared::probe::{Admission, Admitted};
+use callpath_format::shared::refused::Calls;
+use callpath_format::shared::{Arena, ProcessSlot, Session, SlotState};
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::areas;
+
+struct Cell<T>(UnsafeCell<MaybeUninit<T>>);
+// SAFETY: written by one thread while no other reads: before `STATE` is `JOINED` for the process.
+unsafe impl<T> Sync for Cell<T> {}
+
+static PROCESS: Cell<Process<'static>> = Cell(UnsafeCell::new(MaybeUninit::uninit()));
+static ADMISSION: Cell<Admission> = Cell(UnsafeCell::new(MaybeUninit::uninit()));
+static STATE: AtomicU32 = AtomicU32::new(0);
+const JOINED: u32 = 1;
+/// A thread of a fork's child takes a slot for it.
+const JOINING: u32 = 2;
+
+/// The address of the slot's word that names the load map, for `routines.rs`.
+pub static LOAD_MAP: AtomicU64 = AtomicU64::new(0);
+
+/// How long a fork's child waits to be let in, by turns of [`WAIT_NS`].
+const WAITS: u32 = 50;
+const WAIT_NS: u64 = 20_000_000;
+
+/// Begins: called once, on a thread that stands still, as all others do. Returns an [`Admitted`].
+#[unsafe(no_mangle)]
+extern "C" fn callpath_join(admission: &Admission) -> u64 {
+    if admission.magic != Admission::MAGIC {
+        return Admitted::OtherSession as u64;
+    }
+    // SAFETY: the recorder has mapped both, and nothing unmaps them.
+    let (arena, published) = unsafe {
+        (
+            Arena::new(admission.arena as *mut u8, admission.arena_len_bytes as usize),
+            Published::new(admission.published as *const u8, admission.published_len_bytes as usize),
+        )
+    };
+    let head = arena.at_offset::<Session>(0).map(Session::head).filter(|head| head.magic == Session::MAGIC);
+    let Some(head) = head else { return Admitted::OtherSession as u64 };
+    refused::remember_time(0, 0, head.settings.ticks_per_ms);
+    refused::set(Calls(head.settings.refused_calls));
+    refused::remember_time(clock::monotonic_ns(), clock::ticks(), head.settings.ticks_per_ms);
+    if !areas::begin() {
+        return Admitted::NoMemory as u64;
+    }
+    let Some(process) = Process::claim(arena, published, None) else { return Admitted::NoSlot as u64 };
+    // SAFETY: nothing reads it before `STATE` says so.
+    unsafe { (*ADMISSION.0.get()).write(*admission) };
+    take_part(process, admission.pid as u32, 0);
+    Admitted::Yes as u64
+}
+
+/// Fills in the slot, and lets the process's threads count.
+fn take_part(process: Process<'static>, pid: u32, forked_from: u32) {
+    let slot: &ProcessSlot = process.slot;
+    refused::remember_pid(pid);
+    slot.pid.store(pid, Relaxed);
+    for word in [&slot.source, &slot.map_wanted, &slot.map_served, &slot.raw, &slot.raw_pending] {
+        word.store(0, Relaxed);
+    }
+    for word in [&slot.threads, &slot.unloading, &slot.trap_default, &slot.pause, &slot.walks_itself] {
+        word.store(0, Relaxed);
+    }
+    for word in [&slot.unmarked, &slot.marks_lost, &slot.refused_calls, &slot.raw_reach] {
+        word.store(0, Relaxed);
+    }
+    slot.load_map.store(0, Relaxed);
+    slot.inherited_cpu_ns.store(0, Relaxed);
+    for count in slot.dropped_unrecorded.iter().chain(process.bases) {
+        count.store(0, Relaxed);
+    }
+    slot.forked_from.store(forked_from, Relaxed);
+    LOAD_MAP.store(slot.load_map.as_ptr() as u64, Relaxed);
+    // SAFETY: no thread reads it now: none has begun, or it is a fork's child that says so by `STATE`.
+    unsafe { (*PROCESS.0.get()).write(process) };
+    STATE.store(JOINED, Release);
+    slot.state.store(SlotState::LIVE, Release);
+    process.ring();
+}
+
+/// What the recorder said when this process, or the one that it was forked from, was let in.
+pub fn admission() -> Option<&'static Admission> {
+    // SAFETY: it was written before `STATE` was first set, and is not written again.
+    (STATE.load(Acquire) != 0).then(|| unsafe { (*ADMISSION.0.get()).assume_init_ref() })
+}
+
+/// This process's view of the measurement. `None`: it has none, or another thread is joining.
+pub fn process() -> Option<&'static Process<'static>> {
+    // SAFETY: `JOINED` is stored after it was written.
+    (STATE.load(Acquire) == JOINED).then(|| unsafe { (*PROCESS.0.get()).assume_init_ref() })
+}
+
+/// The same, asked by a thread that nothing is known of: a fork's child takes a slot of its own, and waits to be let
+/// in as any process does.
+pub fn own_process() -> Option<&'static Process<'static>> {
+    let before = process()?;
+    let pid = getpid();
+    if before.slot.pid.load(Relaxed) == pid {
+        return Some(before);
+    }
+    if STATE.compare_exchange(JOINED, JOINING, AcqRel, Relaxed).is_err() {
+        return None;
+    }
+    let Some(own) = Process::claim(before.arena, before.published, None) else {
+        // All hits of this process are lost, and the next one tries again.
+        STATE.store(JOINED, Release);
+        return None;
+    };
+    take_part(own, pid, before.slot_index + 1);
+    let own = process()?;
+    for _ in 0..WAITS {
+        if own.slot.source.load(Acquire) != 0 || own.session.recorder.load(Relaxed) != Session::SERVING {
+            break;
+        }
+        futex_wait(&own.slot.source, 0, WAIT_NS);
+    }
+    Some(own)
+}
