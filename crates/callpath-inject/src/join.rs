@@ -12,7 +12,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::areas;
+use crate::{areas, routines};
 
 struct Cell<T>(UnsafeCell<MaybeUninit<T>>);
 // SAFETY: written by one thread while no other reads: before `STATE` is `JOINED` for the process.
@@ -34,7 +34,7 @@ const WAIT_NS: u64 = 20_000_000;
 
 /// Begins: called once, on a thread that stands still, as all others do. Returns an [`Admitted`].
 #[unsafe(no_mangle)]
-extern "C" fn callpath_join(admission: &Admission) -> u64 {
+extern "C" fn callpath_join(admission: &mut Admission) -> u64 {
     if admission.magic != Admission::MAGIC {
         return Admitted::OtherSession as u64;
     }
@@ -54,6 +54,7 @@ extern "C" fn callpath_join(admission: &Admission) -> u64 {
         return Admitted::NoMemory as u64;
     }
     let Some(process) = Process::claim(arena, published, None) else { return Admitted::NoSlot as u64 };
+    admission.routines = routines::addresses();
     // SAFETY: nothing reads it before `STATE` says so.
     unsafe { (*ADMISSION.0.get()).write(*admission) };
     take_part(process, admission.pid as u32, 0);

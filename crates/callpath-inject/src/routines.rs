@@ -14,7 +14,7 @@
 use callpath_collect::Interrupted;
 use callpath_collect::probe::context_of_call;
 use callpath_format::register::Reg;
-use callpath_format::shared::probe::{Activation, Area, Known, Slot};
+use callpath_format::shared::probe::{Activation, Area, Known, Routines, Slot};
 use core::arch::global_asm;
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::AtomicU64;
@@ -186,6 +186,7 @@ routines!(
     ".endm",
     ".pushsection .text.callpath_routines,\"ax\",@progbits",
     ".p2align 6",
+    ".hidden callpath_count",
     ".globl callpath_count",
     ".type callpath_count,@function",
     "callpath_count:",
@@ -202,6 +203,7 @@ routines!(
     "jmp 7b",
     ".size callpath_count, . - callpath_count",
     ".p2align 6",
+    ".hidden callpath_enter",
     ".globl callpath_enter",
     ".type callpath_enter,@function",
     "callpath_enter:",
@@ -236,6 +238,7 @@ routines!(
     "jmp 7b",
     ".size callpath_enter, . - callpath_enter",
     ".p2align 6",
+    ".hidden callpath_leave",
     ".globl callpath_leave",
     ".type callpath_leave,@function",
     "callpath_leave:",
@@ -268,6 +271,18 @@ routines!(
     ".size callpath_leave, . - callpath_leave",
     ".popsection",
 );
+
+unsafe extern "C" {
+    fn callpath_count();
+    fn callpath_enter();
+    fn callpath_leave();
+}
+
+/// Where the routines are.
+pub fn addresses() -> Routines {
+    let [count, enter, leave] = [callpath_count, callpath_enter, callpath_leave].map(|routine| routine as usize as u64);
+    Routines { count, enter, leave }
+}
 
 /// What the procedure's caller returns to lies there: rsp at its entry.
 fn rsp_at_entry(saved: &Saved) -> u64 {

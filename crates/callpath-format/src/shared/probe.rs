@@ -24,6 +24,20 @@ pub struct Admission {
     pub stack: [u64; 2],
     /// That thread's thread pointer (fs), 0: it has ended.
     pub first_thread: u64,
+    /// Written by the object: the addresses of its routines.
+    pub routines: Routines,
+}
+
+/// The addresses of the routines that copies call. Each keeps all registers but the arithmetic flags.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub struct Routines {
+    /// Called at a probed procedure's entry, with the address of its first instruction pushed: counts.
+    pub count: u64,
+    /// The same, and notes when the activation began.
+    pub enter: u64,
+    /// Called at a probed procedure's exit.
+    pub leave: u64,
 }
 
 impl Admission {
@@ -44,12 +58,22 @@ impl Admission {
             self.stack[0],
             self.stack[1],
             self.first_thread,
+            self.routines.count,
+            self.routines.enter,
+            self.routines.leave,
         ];
         let mut bytes = [0; Admission::LEN_BYTES];
         for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
             to.copy_from_slice(&word.to_le_bytes());
         }
         bytes
+    }
+
+    /// The routines in the bytes of one that the object has been given; `None`: there are too few.
+    pub fn routines_in(bytes: &[u8]) -> Option<Routines> {
+        let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let at = core::mem::offset_of!(Admission, routines);
+        Some(Routines { count: word(at)?, enter: word(at + 8)?, leave: word(at + 16)? })
     }
 }
 
@@ -76,17 +100,8 @@ impl Admitted {
     }
 }
 
-/// The dynamic symbols of the injected object.
-pub mod symbol {
-    /// `extern "C" fn(*const Admission) -> u64`, an [`super::Admitted`]: begins.
-    pub const JOIN: &str = "callpath_join";
-    /// Called at a probed procedure's entry, with the probe's number pushed: counts.
-    pub const COUNT: &str = "callpath_count";
-    /// The same, and notes when the activation began.
-    pub const ENTER: &str = "callpath_enter";
-    /// Called at a probed procedure's exit.
-    pub const LEAVE: &str = "callpath_leave";
-}
+/// The dynamic symbol of the injected object's first routine, `extern "C" fn(*mut Admission) -> u64`, an [`Admitted`].
+pub const JOIN: &str = "callpath_join";
 
 /// A context that a thread was in at a probe: what tells that it is there again, and where it counts.
 #[repr(C)]
