@@ -43,6 +43,26 @@ pub(crate) enum EventSource {
     Counter(Counter),
     /// Returns that the sentinel counts; there is no sample for it.
     Returns,
+    /// What probes measure; no sample either.
+    Probed(Probed),
+}
+
+/// What a probe of a procedure measures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Probed {
+    /// Its calls.
+    Calls,
+    /// The time that its activations take.
+    WallTime,
+}
+
+impl Probed {
+    fn id(self) -> MetricId {
+        match self {
+            Probed::Calls => MetricId::CALLS,
+            Probed::WallTime => MetricId::TIMED,
+        }
+    }
 }
 
 /// The default: samples a second.
@@ -59,10 +79,15 @@ impl Event {
         Event { name: Metric::of(MetricId::RETURNS).name, source: EventSource::Returns }
     }
 
+    /// What a probe measures.
+    pub fn probed(what: Probed) -> Event {
+        Event { name: Metric::of(what.id()).name, source: EventSource::Probed(what) }
+    }
+
     /// The counter, if it is one.
     pub(crate) fn counter(&self) -> Option<&Counter> {
         match &self.source {
-            EventSource::Clock(_) | EventSource::Returns => None,
+            EventSource::Clock(_) | EventSource::Returns | EventSource::Probed(_) => None,
             EventSource::Counter(counter) => Some(counter),
         }
     }
@@ -72,6 +97,8 @@ impl Event {
             EventSource::Clock(clock) => clock.code(),
             EventSource::Counter(counter) => counter.meter,
             EventSource::Returns => Settings::RETURNS,
+            EventSource::Probed(Probed::Calls) => Settings::CALLS,
+            EventSource::Probed(Probed::WallTime) => Settings::PROBED_TICKS,
         }
     }
 
@@ -81,6 +108,7 @@ impl Event {
             EventSource::Clock(clock) => clock.metric(),
             EventSource::Counter(_) => Metric::counted(&self.name),
             EventSource::Returns => Metric::of(MetricId::RETURNS),
+            EventSource::Probed(what) => Metric::of(what.id()),
         }
     }
 }

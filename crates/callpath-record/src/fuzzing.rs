@@ -220,8 +220,8 @@ fn read(allocator: &mut ArenaAllocator, publisher: &Publisher, code: &mut Proces
         thread.learn_name(allocator, |_| None);
         found += thread.profile.name.len() + usize::from(thread.says_it_ended(allocator));
         // What it has noted, then all that there is.
-        thread.follow_tree(allocator, false);
-        thread.follow_tree(allocator, true);
+        thread.follow_tree(allocator, TickLength { ns_per_tick: 0.5 }, false);
+        thread.follow_tree(allocator, TickLength { ns_per_tick: 0.5 }, true);
         found += thread.profile.tree.nodes().len();
         let _parting = Parting::of(thread, allocator, |ticks| ticks);
         thread.update_tally(allocator, TickLength { ns_per_tick: 0.5 });
@@ -319,7 +319,7 @@ mod tests {
         // The walk ends in the second chunk, where there are no return addresses.
         let of_raw = 1 + (first_stack_bytes - 121) / 2048;
         assert_eq!(thread.profile.tree.nodes().len(), 2 + of_raw);
-        thread.follow_tree(&allocator, true);
+        thread.follow_tree(&allocator, TickLength { ns_per_tick: 1.0 }, true);
         assert_eq!(thread.profile.tree.nodes().len(), 10 + of_raw);
         thread.learn_name(&allocator, |_| None);
         assert_eq!(thread.profile.name, "ono");
@@ -341,7 +341,7 @@ mod tests {
         word.store(u32::MAX, Relaxed);
         let record = ArenaRef(allocator.slot(SLOT).threads.load(Relaxed));
         let mut thread = Thread::new(record);
-        thread.follow_tree(&allocator, true);
+        thread.follow_tree(&allocator, TickLength { ns_per_tick: 1.0 }, true);
         thread.update_tally(&allocator, TickLength { ns_per_tick: 1.0 });
         impossible(&allocator, &publisher, &thread)
     }

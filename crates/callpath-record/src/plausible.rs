@@ -48,6 +48,8 @@ pub(crate) struct Limits {
     thread_ns: u64,
     /// The most that all processors can have been, ns.
     processors_ns: u64,
+    /// The least that a sample takes, ns.
+    sample_ns: u64,
 }
 
 /// Tolerance, as a factor and a sum: clocks differ, and are read at different moments.
@@ -57,6 +59,8 @@ const SLACK_NS: u64 = 1_000_000_000;
 const EVENTS_PER_NS: u64 = 1000;
 /// No signal is delivered in less, ns.
 const SAMPLE_NS: u64 = 100;
+/// No call is counted in less, ns.
+const CALL_NS: u64 = 1;
 /// No thread or process is started in less, ns.
 const START_NS: u64 = 1000;
 
@@ -77,7 +81,12 @@ impl Limits {
     fn of(elapsed: Duration, processors: u64) -> Limits {
         let elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
         let thread_ns = elapsed_ns.saturating_mul(FACTOR).saturating_add(SLACK_NS);
-        Limits { thread_ns, processors_ns: thread_ns.saturating_mul(processors) }
+        Limits { thread_ns, processors_ns: thread_ns.saturating_mul(processors), sample_ns: SAMPLE_NS }
+    }
+
+    /// Where each call of a probed procedure is a sample: no signal delivers it.
+    pub(crate) fn of_calls(self) -> Limits {
+        Limits { sample_ns: CALL_NS, ..self }
     }
 
     /// The first implausible number of a process's metrics.
@@ -116,7 +125,7 @@ impl Limits {
     }
 
     fn most_samples(&self) -> u64 {
-        self.processors_ns / SAMPLE_NS
+        self.processors_ns / self.sample_ns
     }
 }
 

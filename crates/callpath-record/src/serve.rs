@@ -13,7 +13,7 @@ use callpath_format::shared::{PROCESS_SLOTS, Session, SlotState, Source};
 use callpath_measurement::{
     Measurement, MeasurementError, SessionEnd, SessionFile, Together, encode_session, write_file,
 };
-use callpath_target::{Ended, Launch, find_program, raise_own_limits, survive_long_files};
+use callpath_target::{Ended, Launch, Pid, find_program, raise_own_limits, survive_long_files};
 
 use crate::asks::{self, Allowance};
 use crate::error::RecordError;
@@ -29,7 +29,7 @@ use crate::signals::{self, HandedOn, Signals};
 use crate::suitable::check_program;
 use crate::time_base::{own_cpu_ns, ticks};
 use crate::unmeasured;
-use prepared::Prepared;
+pub(crate) use prepared::Prepared;
 use totals::Totals;
 
 /// How often the files are written, unless writing them takes too long.
@@ -96,13 +96,40 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
         None => Destination::usual(&options.program, pid).inspect_err(|_| kill(pid))?,
     };
     prepared.notes.extend(destination.note);
-    let recorded = Recorder::new(prepared, options, &program, destination.directory).run(waiter, signals)?;
+    let recorder = Recorder::new(prepared, options, &program, destination.directory);
+    let recorded = recorder.run(Program { waiter, signals })?;
     Ok(Recorded { of_job: destination.of_job, ..recorded })
 }
 
+/// What is recorded, as long as it runs.
+pub(crate) trait Subject {
+    /// Looks whether it has ended, a few times a second: how, once it has.
+    fn look(&mut self, recorder: &mut Recorder<'_>) -> Option<Result<Ended, RecordError>>;
+
+    /// Hands on signals to it that have come, while nothing else is done for it any more.
+    fn listen(&mut self) {}
+}
+
+/// A program that was typed.
+struct Program {
+    waiter: Waiter,
+    signals: HandedOn,
+}
+
+impl Subject for Program {
+    fn look(&mut self, _: &mut Recorder<'_>) -> Option<Result<Ended, RecordError>> {
+        self.signals.look();
+        self.waiter.result().map(|ended| ended.map_err(RecordError::from))
+    }
+
+    fn listen(&mut self) {
+        self.signals.look();
+    }
+}
+
 /// A recording under way.
-struct Recorder<'o> {
-    shared: Shared,
+pub(crate) struct Recorder<'o> {
+    pub(crate) shared: Shared,
     options: &'o RecordOptions,
     session: SessionFile,
     processes: Vec<Process>,
@@ -122,7 +149,12 @@ struct Recorder<'o> {
 }
 
 impl<'o> Recorder<'o> {
-    fn new(prepared: Prepared, options: &'o RecordOptions, program: &Path, directory: PathBuf) -> Recorder<'o> {
+    pub(crate) fn new(
+        prepared: Prepared,
+        options: &'o RecordOptions,
+        program: &Path,
+        directory: PathBuf,
+    ) -> Recorder<'o> {
         let Prepared { modules, allocator, publisher, began, notes, .. } = prepared;
         let words = std::iter::once(&options.program).chain(&options.arguments);
         let session = SessionFile {
@@ -153,8 +185,9 @@ impl<'o> Recorder<'o> {
         }
     }
 
-    /// Records until the program has ended. The waiter is dropped before the recorder: its thread rings the doorbell.
-    fn run(mut self, waiter: Waiter, signals: HandedOn) -> Result<Recorded, RecordError> {
+    /// Records until the program has ended. The program is dropped before the recorder: a thread of its rings the
+    /// doorbell.
+    pub(crate) fn run(mut self, mut program: impl Subject) -> Result<Recorded, RecordError> {
         let options = self.options;
         self.write_session();
         let mut next_write = Instant::now() + WRITE_EVERY;
@@ -165,8 +198,7 @@ impl<'o> Recorder<'o> {
         let ended = loop {
             let rung = self.shared.allocator.session().doorbell.load(Acquire);
             self.serve();
-            signals.look();
-            if let Some(result) = waiter.result() {
+            if let Some(result) = program.look(&mut self) {
                 ended = Some(result?);
                 signals::program_has_ended();
             }
@@ -199,7 +231,7 @@ impl<'o> Recorder<'o> {
             if !self.any_awaits(|process, _| process.has_more_to_walk()) {
                 self.shared.modules.receive_one(&mut self.shared.publisher);
             }
-            signals.look();
+            program.listen();
             let waited = self.shared.began.elapsed() - self.lasted.unwrap_or_default();
             if signals::shall_stop() {
                 self.stop_waiting(
@@ -245,6 +277,33 @@ impl<'o> Recorder<'o> {
             processes: self.sequence,
             loss: self.loss.or(self.trouble),
         })
+    }
+
+    /// Serves until a process has been let in. `false`: it has ended, was refused, or did not come for long.
+    pub(crate) fn serve_until_admitted(&mut self, pid: Pid, at_most: Duration) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < at_most {
+            let rung = self.shared.allocator.session().doorbell.load(Acquire);
+            self.serve();
+            if self.processes.iter().any(|process| process.pid() == pid) {
+                return true;
+            }
+            if self.known().next().is_none() {
+                return false;
+            }
+            wait(&self.shared.allocator.session().doorbell, rung, LOOK_EVERY / 10);
+        }
+        false
+    }
+
+    /// The processes that are measured now.
+    pub(crate) fn pids(&self) -> Vec<Pid> {
+        self.known().map(Process::pid).collect()
+    }
+
+    /// Notes something for the user, once.
+    pub(crate) fn note(&mut self, note: &str) {
+        note_once(&mut self.notes, note);
     }
 
     /// Continues without the tables that samples wait for.

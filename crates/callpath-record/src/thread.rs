@@ -3,8 +3,8 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use callpath_format::shared::{ArenaRef, ChunkIndex, Column, ProcessSlot, ThreadRecord};
-use callpath_measurement::{SampleTally, ThreadProfile};
+use callpath_format::shared::{ArenaRef, ChunkIndex, Column, ProcessSlot, Settings, ThreadRecord};
+use callpath_measurement::{FULL_ROOT, PARTIAL_ROOT, PathTree, SampleTally, ThreadProfile};
 use callpath_target::thread_lives;
 use rustc_hash::FxHashSet;
 
@@ -100,9 +100,9 @@ impl Thread {
     }
 
     /// Brings the profile's tree up to date. `is_last`: the thread adds nothing any more.
-    pub(crate) fn follow_tree(&mut self, allocator: &ArenaAllocator, is_last: bool) {
+    pub(crate) fn follow_tree(&mut self, allocator: &ArenaAllocator, tick: TickLength, is_last: bool) {
         let Thread { copy, record, profile, .. } = self;
-        Update { copy, allocator, record: *record, tree: &mut profile.tree }.run(is_last);
+        Update { copy, allocator, record: *record, tree: &mut profile.tree, tick }.run(is_last);
     }
 
     /// Brings the tally up to date, if any sample has come; otherwise the
@@ -121,10 +121,13 @@ impl Thread {
     /// What became of the thread's samples.
     fn tally(&self, allocator: &ArenaAllocator, tick: TickLength) -> SampleTally {
         let Some(record) = self.record(allocator) else { return SampleTally::default() };
+        // Calls of probed procedures are counted in the tree alone.
+        let [calls_full, calls_partial] =
+            if allocator.settings().uses(Settings::CALLS) { samples_by_root(&self.profile.tree) } else { [0; 2] };
         // The sum first, `taken` last: what is between is not finished.
         let mut tally = SampleTally {
-            full: record.full.load(Acquire).saturating_add(self.raw_full),
-            partial: record.partial.load(Acquire).saturating_add(self.raw_partial),
+            full: record.full.load(Acquire).saturating_add(self.raw_full).saturating_add(calls_full),
+            partial: record.partial.load(Acquire).saturating_add(self.raw_partial).saturating_add(calls_partial),
             raw_kept: record.raw.load(Acquire).saturating_sub(self.raw_full + self.raw_partial),
             handler_ns: tick.ns(record.handler_ticks.load(Relaxed)),
             handler_max_ns: tick.ns(record.handler_ticks_max.load(Relaxed)),
@@ -157,6 +160,24 @@ impl Thread {
             allocator.give_back(chunk);
         }
     }
+}
+
+/// The samples of full and of partial paths.
+fn samples_by_root(tree: &PathTree) -> [u64; 2] {
+    let mut sums = [0u64; 2];
+    let mut is_partial: Vec<bool> = Vec::with_capacity(tree.nodes().len());
+    for (index, node) in tree.nodes().iter().enumerate() {
+        // A node stands behind its parent.
+        let partial = match index as u32 {
+            FULL_ROOT => false,
+            PARTIAL_ROOT => true,
+            _ => is_partial.get(node.parent as usize).copied().unwrap_or(true),
+        };
+        is_partial.push(partial);
+        let sum = &mut sums[usize::from(partial)];
+        *sum = sum.saturating_add(node.samples);
+    }
+    sums
 }
 
 /// The records of a process's list that are not `known` yet, which they are from now on; the newest first.

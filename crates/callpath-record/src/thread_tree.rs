@@ -16,6 +16,7 @@ use callpath_measurement::{FULL_ROOT, PARTIAL_ROOT, PathTree};
 use rustc_hash::FxHashMap;
 
 use crate::arena::ArenaAllocator;
+use crate::time_base::TickLength;
 
 /// How far nodes of a chunk have been copied.
 #[derive(Debug)]
@@ -71,6 +72,8 @@ pub(crate) struct Update<'a> {
     pub(crate) record: ArenaRef,
     /// The recorder's tree.
     pub(crate) tree: &'a mut PathTree,
+    /// Of values that are ticks.
+    pub(crate) tick: TickLength,
 }
 
 impl Update<'_> {
@@ -84,8 +87,9 @@ impl Update<'_> {
         let counted = at.counted.load(Acquire);
         self.copy_new();
         let since = counted.wrapping_sub(self.copy.counted) as usize;
-        // Returns are added by code that does not note their nodes.
-        let notes_all = !allocator.settings().uses(Settings::RETURNS);
+        // Returns and probed calls are added by code that does not note their nodes.
+        let settings = allocator.settings();
+        let notes_all = !settings.uses(Settings::RETURNS) && !settings.uses(Settings::CALLS);
         if is_last || !notes_all || !self.look_at_noted(at, since) {
             self.look_at_all();
         }
@@ -214,10 +218,25 @@ impl Update<'_> {
             copy.row.push(since);
         }
         if any != 0
-            && let Some((samples, values)) = copy.row.split_first()
+            && let Some((samples, values)) = copy.row.split_first_mut()
         {
+            probed(self.allocator.settings(), self.tick, samples, values);
             self.tree.add(copy.nodes[number], *samples, values);
         }
+    }
+}
+
+/// What probes have added to a node: each call counts as a sample, and ticks become nanoseconds. Calls are the first
+/// metric of probes, time is the second.
+fn probed(settings: &Settings, tick: TickLength, samples: &mut u64, values: &mut [u64]) {
+    if !settings.uses(Settings::CALLS) {
+        return;
+    }
+    if let Some(calls) = values.first() {
+        *samples = *calls;
+    }
+    if let Some(ticks) = values.get_mut(1).filter(|_| settings.uses(Settings::PROBED_TICKS)) {
+        *ticks = tick.ns(*ticks);
     }
 }
 
@@ -351,7 +370,7 @@ mod tests {
     const CLOCK: [u32; METRICS] = [Settings::CPU_TIME, Settings::COUNTED];
 
     fn follow(copy: &mut TreeCopy, writer: &Writer, tree: &mut PathTree, is_last: bool) {
-        Update { copy, allocator: &writer.allocator, record: writer.record, tree }.run(is_last);
+        Update { copy, allocator: &writer.allocator, record: writer.record, tree, tick: TickLength { ns_per_tick: 1.0 } }.run(is_last);
     }
 
     #[test]

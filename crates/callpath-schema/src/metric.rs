@@ -173,6 +173,8 @@ pub enum MetricSource {
     Samples,
     /// Other metrics.
     Computed,
+    /// Probes: nothing is sampled.
+    Probes,
 }
 
 impl MetricSource {
@@ -184,6 +186,7 @@ impl MetricSource {
             MetricSource::Sentinel => 2,
             MetricSource::Samples => 3,
             MetricSource::Computed => 4,
+            MetricSource::Probes => 5,
         }
     }
 
@@ -195,6 +198,7 @@ impl MetricSource {
             MetricSource::Sentinel,
             MetricSource::Samples,
             MetricSource::Computed,
+            MetricSource::Probes,
         ];
         sources.into_iter().find(|source| source.number() == number)
     }
@@ -207,6 +211,7 @@ impl MetricSource {
             MetricSource::Sentinel => "sentinel",
             MetricSource::Samples => "samples",
             MetricSource::Computed => "computed",
+            MetricSource::Probes => "probes",
         }
     }
 }
@@ -265,8 +270,8 @@ mod tests {
 
     #[test]
     fn sources_have_their_numbers() {
-        let words = (0..6).map(|number| MetricSource::from_number(number).map(MetricSource::word));
-        let expected = ["clock", "kernel", "sentinel", "samples", "computed"].map(Some);
+        let words = (0..7).map(|number| MetricSource::from_number(number).map(MetricSource::word));
+        let expected = ["clock", "kernel", "sentinel", "samples", "computed", "probes"].map(Some);
         assert!(words.eq(expected.into_iter().chain([None])));
     }
 

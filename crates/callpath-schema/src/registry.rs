@@ -22,6 +22,11 @@ impl MetricId {
     pub const PER_RETURN: MetricId = MetricId(6);
     /// Instructions per cycle.
     pub const INSTRUCTIONS_PER_CYCLE: MetricId = MetricId(7);
+    /// Calls of a procedure, each of them counted.
+    pub const CALLS: MetricId = MetricId(8);
+    /// Time that passed in activations of a procedure, each of them timed, less that of procedures that it calls and that
+    /// are timed, too.
+    pub const TIMED: MetricId = MetricId(9);
 }
 
 struct Row {
@@ -40,7 +45,7 @@ const fn row(id: MetricId, name: &'static str, unit: &'static str, source: Metri
     Row { id, name, unit, value: MetricType::Integer, source, is_of_procedure: false, note: None }
 }
 
-const ROWS: [Row; 7] = [
+const ROWS: [Row; 9] = [
     row(MetricId::CPU_TIME, "cpu-time", "ns", MetricSource::Clock),
     row(MetricId::WALL_TIME, "wall-time", "ns", MetricSource::Clock),
     row(MetricId::COUNTED, "", "count", MetricSource::Kernel),
@@ -55,6 +60,8 @@ const ROWS: [Row; 7] = [
         value: MetricType::Real,
         ..row(MetricId::INSTRUCTIONS_PER_CYCLE, "instructions-per-cycle", "ratio", MetricSource::Computed)
     },
+    Row { is_of_procedure: true, ..row(MetricId::CALLS, "calls", "count", MetricSource::Probes) },
+    Row { is_of_procedure: true, ..row(MetricId::TIMED, "wall-time", "ns", MetricSource::Probes) },
 ];
 
 impl Metric {
@@ -121,7 +128,7 @@ mod tests {
     #[test]
     fn each_row_has_its_number() {
         let numbers: Vec<u32> = ROWS.iter().map(|row| row.id.0).collect();
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
         assert_eq!(Metric::of(MetricId::RETURNS).name, "returns");
     }
 

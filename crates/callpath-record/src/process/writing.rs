@@ -132,7 +132,7 @@ impl Process {
         let time_base = shared.began.time_base();
         let ThreadState::Live(thread) = &mut self.threads[index] else { return Parting::default() };
         thread.learn_name(&shared.allocator, |tid| self.handle.thread_name(tid));
-        thread.follow_tree(&shared.allocator, is_last);
+        thread.follow_tree(&shared.allocator, time_base.tick, is_last);
         if thread.copy.is_damaged {
             self.impossible.get_or_insert(Impossible::Tree);
         }
@@ -192,7 +192,10 @@ impl Process {
 
     /// Checks whether the process's numbers are plausible. `is_last`: all nodes are looked at.
     fn look_for_impossible(&mut self, shared: &Shared, is_last: bool) {
-        let limits = Limits::after(shared.began.elapsed());
+        let mut limits = Limits::after(shared.began.elapsed());
+        if shared.allocator.settings().uses(Settings::CALLS) {
+            limits = limits.of_calls();
+        }
         let numbers = Numbers { metrics: shared.publisher.metrics(), sums: &self.sums, threads: self.threads_ever() };
         let mut profiles = self.threads.iter().map(ThreadState::profile);
         let unrecorded = &shared.allocator.slot(self.slot).dropped_unrecorded;

@@ -26,18 +26,18 @@ const LEAST_RAW: usize = 32;
 const MOST_RAW: usize = 256;
 
 /// A recording that can begin.
-pub(super) struct Prepared {
+pub(crate) struct Prepared {
     // The first to go: its threads ring the doorbell, which is in the arena.
     pub(super) modules: Modules,
     pub(super) allocator: ArenaAllocator,
     pub(super) publisher: Publisher,
     nonce: u64,
     pub(super) began: Beginning,
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 impl Prepared {
-    pub(super) fn new(options: &RecordOptions) -> Result<Prepared, RecordError> {
+    pub(crate) fn new(options: &RecordOptions) -> Result<Prepared, RecordError> {
         let nonce = std::collections::hash_map::RandomState::new();
         let nonce = std::hash::BuildHasher::hash_one(&nonce, std::process::id());
         let (arena_len, published_len, unlimited) = windows()?;

@@ -25,6 +25,7 @@ mod home;
 mod inserted;
 mod plan;
 mod refusal;
+mod thunk;
 
 use std::ops::Range;
 
@@ -34,6 +35,7 @@ use rustc_hash::FxHashMap;
 pub use fuzzing::fuzz_rewrite;
 pub use plan::{Cell, Operation, Place, Plan};
 pub use refusal::{Reason, Refusal};
+pub use thunk::{THUNK_LEN_BYTES, thunk};
 
 use crate::encoding;
 use crate::graph::{ModuleFlow, ProcedureGraph};
