@@ -55,6 +55,11 @@ pub(crate) struct MappedCode<'m> {
 }
 
 impl MappedCode<'_> {
+    /// Where a mapped file can be opened.
+    pub(crate) fn place_of(&self, entry: &MapEntry) -> Option<PathBuf> {
+        Some(self.find_file(entry, entry.file?)?.0)
+    }
+
     /// Where a mapped file can be opened, and its state. The path may name another file by now, or
     /// none in our own mount name space.
     fn find_file(&self, entry: &MapEntry, file: FileId) -> Option<(PathBuf, Key)> {

@@ -1,0 +1,127 @@
+//! Our object in a process: mapped, with both memories, and begun.
+
+use std::process::Command;
+
+use callpath_format::shared::probe::{Admission, Admitted, JOIN, Routines};
+use callpath_target::{Maps, Pid, StepOptions, Stepper};
+
+use crate::error::RecordError;
+use crate::probe::halt;
+use crate::serve::Recorder;
+use crate::settings::RecordOptions;
+
+/// The stack that our routine begins on, bytes.
+const STACK_BYTES: u64 = 64 << 10;
+
+/// A process that is to be probed: it runs, or was started and waits at its entry point.
+pub(super) struct Held {
+    pid: Pid,
+    is_child: bool,
+}
+
+impl Held {
+    pub(super) fn running(pid: Pid) -> Held {
+        Held { pid, is_child: false }
+    }
+
+    /// Starts the program. It stands at its entry point: its libraries are there, its constructors have not run.
+    pub(super) fn started(options: &RecordOptions) -> Result<Held, RecordError> {
+        let program = callpath_target::find_program(&options.program)?;
+        crate::suitable::check_program(&program)?;
+        let mut command = Command::new(&program);
+        std::os::unix::process::CommandExt::arg0(&mut command, &options.program);
+        command.args(&options.arguments);
+        let mut stepper = Stepper::start(command, StepOptions::default())?;
+        stepper.run_to_entry()?;
+        let pid = stepper.pid();
+        stepper.leave_stopped()?;
+        Ok(Held { pid, is_child: true })
+    }
+
+    pub(super) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    pub(super) fn is_child(&self) -> bool {
+        self.is_child
+    }
+
+    /// Lets a program run that was started.
+    pub(super) fn go_on(mut self) -> Result<(), RecordError> {
+        if self.is_child {
+            // SAFETY: sends a signal to our child.
+            unsafe { libc::kill(self.pid.0 as i32, libc::SIGCONT) };
+        }
+        self.is_child = false;
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    /// A program that was started and could not be probed never runs.
+    fn drop(&mut self) {
+        if self.is_child {
+            crate::program::kill(self.pid);
+            // SAFETY: no place is given.
+            unsafe { libc::waitpid(self.pid.0 as i32, std::ptr::null_mut(), 0) };
+        }
+    }
+}
+
+/// Our object in a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Injected {
+    pub(super) routines: Routines,
+}
+
+impl Injected {
+    /// Maps the object and both memories, and lets the object begin.
+    pub(super) fn into(pid: Pid, recorder: &Recorder<'_>, object: &[u8]) -> Result<Injected, RecordError> {
+        let shared = &recorder.shared;
+        let mut halted = halt(pid)?;
+        let loaded = halted.load(object)?;
+        let join = loaded.symbol(JOIN).ok_or_else(|| unusable("it lacks its first routine"))?;
+        let arena = halted.map_shared(shared.allocator.memory(), None, true)?;
+        let published = halted.map_shared(shared.publisher.memory(), None, false)?;
+        let stack = halted.map_private(STACK_BYTES)?;
+        let maps = Maps::read(pid)?;
+        let first = halted.threads().iter().find(|thread| **thread == pid).copied();
+        let mut admission = Admission {
+            magic: Admission::MAGIC,
+            arena: arena.0,
+            arena_len_bytes: shared.allocator.head().arena_len_bytes,
+            published: published.0,
+            published_len_bytes: shared.allocator.head().published_len_bytes,
+            pid: u64::from(pid.0),
+            ..Admission::default()
+        };
+        if let Some(first) = first {
+            let registers = halted.registers(first)?;
+            admission.first_thread = registers.fs_base;
+            let own = maps.entries.iter().find(|e| e.start.0 <= registers.rsp && registers.rsp < e.end.0);
+            if let Some(own) = own.filter(|own| own.path.as_os_str() == "[stack]") {
+                admission.stack = [registers.rsp & !4095, own.end.0];
+            }
+        }
+        // At the bottom of the stack that the routine begins on; it does not come down there.
+        halted.write(stack.0, &admission.to_bytes())?;
+        let top = callpath_format::address::RunAddr(stack.0 + STACK_BYTES);
+        let result = halted.call(join, [stack.0, 0, 0, 0, 0, 0], top)?;
+        match Admitted::from_u64(result) {
+            Some(Admitted::Yes) => {}
+            Some(Admitted::OtherSession) | None => return Err(unusable("it is of another build")),
+            Some(Admitted::NoSlot) => return Err(unusable("too many processes are measured")),
+            Some(Admitted::NoMemory) => return Err(unusable("the process gets no memory")),
+        }
+        let mut bytes = [0; Admission::LEN_BYTES];
+        halted.read(stack.0, &mut bytes);
+        let routines = Admission::routines_in(&bytes).ok_or_else(|| unusable("it names no routines"))?;
+        halted.unmap(stack, STACK_BYTES)?;
+        halted.release()?;
+        Ok(Injected { routines })
+    }
+}
+
+fn unusable(reason: &'static str) -> RecordError {
+    RecordError::Injected { reason }
+}

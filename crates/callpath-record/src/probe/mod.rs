@@ -1,0 +1,120 @@
+//! Probes: procedures of a process, running or started for it, whose calls are counted by call path (iPath: Bernat and
+//! Miller 2006).
+//!
+//! The process is stopped twice, each time for as long as it takes to write: when the object with the routines is
+//! injected, and when the copies that call them are put in. What is written has been planned before. Between the two,
+//! and from then on, it is served as any process that is recorded.
+
+mod inject;
+mod modules;
+mod patches;
+mod subject;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use callpath_format::address::LinkAddr;
+use callpath_image::elf::Image;
+use callpath_target::{Halted, Pid, ProcessHandle, raise_own_limits, survive_long_files};
+
+use crate::error::RecordError;
+use crate::output::Destination;
+use crate::serve::{Prepared, Recorded, Recorder};
+use crate::settings::RecordOptions;
+use crate::signals;
+use inject::Injected;
+pub(crate) use patches::Probes;
+use subject::Watched;
+
+/// How long threads may take to stop.
+const STOP_AT_MOST: Duration = Duration::from_secs(5);
+/// How long the recipe tables of a process's modules may take before it is probed without some.
+const TABLES_AT_MOST: Duration = Duration::from_secs(30);
+
+/// Says which procedures of a module are probed: their first instructions.
+pub type Choose<'o> = Box<dyn FnMut(&std::sync::Arc<Image>, &Path) -> Vec<LinkAddr> + 'o>;
+
+/// What is probed, and how.
+pub struct ProbeOptions<'o> {
+    /// The program that is started, or what the process is called; what is measured; where it is kept.
+    pub record: &'o RecordOptions,
+    /// The process. `None`: the program is started.
+    pub pid: Option<Pid>,
+    /// The bytes of the injected object.
+    pub injected: &'static [u8],
+    /// How long, if not to the process's end.
+    pub duration: Option<Duration>,
+    /// Asked once for each module, and for each that comes.
+    pub choose: Choose<'o>,
+}
+
+/// A procedure that cannot be probed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RefusedFunction {
+    /// Its module.
+    pub module: PathBuf,
+    /// Its first instruction.
+    pub entry: LinkAddr,
+    /// Why.
+    pub reason: String,
+}
+
+/// The result.
+#[derive(Debug)]
+pub struct ProbedProcess {
+    /// The measurement.
+    pub recorded: Recorded,
+    /// How many procedures were probed.
+    pub probed: usize,
+    /// Those that could not be.
+    pub refused: Vec<RefusedFunction>,
+    /// How long the process stood still, each time.
+    pub stops: Vec<Duration>,
+}
+
+/// Probes a process until it ends, the time is over, or somebody interrupts; then the probes are taken out.
+///
+/// # Errors
+/// Before the first procedure is probed. A program that was started for it is ended then.
+pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
+    survive_long_files();
+    raise_own_limits();
+    let prepared = Prepared::new(options.record)?;
+    let asked_for = options.record.output.as_deref().map(Destination::asked_for).transpose()?;
+    let held = signals::Signals::hold_back();
+    let started = match options.pid {
+        Some(pid) => inject::Held::running(pid),
+        None => inject::Held::started(options.record)?,
+    };
+    let pid = started.pid();
+    let destination = match asked_for {
+        Some(destination) => destination,
+        None => Destination::usual(&options.record.program, pid)?,
+    };
+    let handle = ProcessHandle::open(pid);
+    let program = handle.program().unwrap_or_else(|| PathBuf::from(&options.record.program));
+    let _handed_on = if started.is_child() { Some(held.hand_on_to(pid)) } else { None };
+    if !started.is_child() {
+        signals::program_has_ended();
+    }
+    let mut recorder = Recorder::new(prepared, options.record, &program, destination.directory);
+    destination.note.iter().for_each(|note| recorder.note(note));
+    let injected = Injected::into(pid, &recorder, options.injected)?;
+    if !recorder.serve_until_admitted(pid, TABLES_AT_MOST) {
+        return Err(RecordError::NotAdmitted { pid });
+    }
+    let mut probes = Probes::new(injected, options.record, options.choose);
+    probes.put_in(&mut recorder, pid)?;
+    let is_child = started.is_child();
+    started.go_on()?;
+    let until = options.duration.map(|duration| Instant::now() + duration);
+    let mut watched = Watched { handle, probes, is_child, until, looked: Instant::now() };
+    let recorded = recorder.run(&mut watched)?;
+    let Probes { probed, refused, stops, .. } = watched.probes;
+    Ok(ProbedProcess { recorded, probed, refused, stops })
+}
+
+/// Stops all threads of a process.
+fn halt(pid: Pid) -> Result<Halted, RecordError> {
+    Ok(Halted::halt(pid, STOP_AT_MOST)?)
+}

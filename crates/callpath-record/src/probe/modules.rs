@@ -1,0 +1,89 @@
+//! The modules of a process, as probes are put into them.
+
+use std::path::{Path, PathBuf};
+
+use callpath_format::address::RunAddr;
+use callpath_image::elf::Image;
+use callpath_target::{FileId, MapEntry, Maps, Pid};
+
+use crate::modules::MappedCode;
+
+/// A file whose code a process has mapped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Loaded {
+    pub(super) path: PathBuf,
+    pub(super) file: FileId,
+    /// From its first mapping to the end of its last.
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// Its first executable mapping.
+    code: MapEntry,
+}
+
+impl Loaded {
+    /// All of a process.
+    pub(super) fn all(maps: &Maps) -> Vec<Loaded> {
+        let mut all: Vec<Loaded> = Vec::new();
+        let mut first: Option<(FileId, u64)> = None;
+        for entry in &maps.entries {
+            let Some(file) = entry.file.filter(|_| entry.path.is_absolute()) else { continue };
+            if first.is_none_or(|(of, _)| of != file) {
+                first = Some((file, entry.start.0));
+            }
+            match all.last_mut().filter(|last| last.file == file) {
+                Some(last) => last.end = entry.end.0,
+                None if entry.executable => all.push(Loaded {
+                    path: entry.path.clone(),
+                    file,
+                    start: first.map_or(entry.start.0, |(_, start)| start),
+                    end: entry.end.0,
+                    code: entry.clone(),
+                }),
+                None => {}
+            }
+        }
+        all
+    }
+
+    /// Its image, and by how much it lies farther up than its file says. `None`: the file is gone, or is another one by
+    /// now.
+    pub(super) fn image(&self, pid: Pid) -> Option<(Image, u64)> {
+        let place = MappedCode { pid, entries: Vec::new() }.place_of(&self.code)?;
+        let image = Image::read(&place).ok()?;
+        let bias = self.bias(&image)?;
+        Some((image, bias))
+    }
+
+    fn bias(&self, image: &Image) -> Option<u64> {
+        const PAGE: u64 = 4096;
+        let offset = self.code.file_offset;
+        let segment = image.segments().iter().find(|segment| {
+            let first = segment.file_offset / PAGE * PAGE;
+            segment.executable && (first..segment.file_offset + segment.file_len).contains(&offset)
+        })?;
+        let link = segment.vaddr.0.wrapping_sub(segment.file_offset).wrapping_add(offset);
+        Some(self.code.start.0.wrapping_sub(link))
+    }
+
+    /// Whether it is the loader, whose procedures may be at work whenever the program stands still, or ours.
+    pub(super) fn is_left_alone(&self) -> bool {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("ld-linux") || name.starts_with("ld-musl") || name.starts_with("callpath-preload")
+    }
+
+    /// Whether it is still there in a memory map.
+    pub(super) fn is_in(&self, maps: &Maps) -> bool {
+        let is_it = |entry: &MapEntry| entry.start == self.code.start && entry.file == Some(self.file);
+        maps.entries.iter().any(is_it)
+    }
+
+    /// What it is called.
+    pub(super) fn name(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where its code begins.
+    pub(super) fn code_start(&self) -> RunAddr {
+        self.code.start
+    }
+}

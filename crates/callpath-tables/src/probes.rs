@@ -1,0 +1,102 @@
+//! Copies of a module's procedures that call a routine where they are entered, and where they are left.
+
+use callpath_format::address::LinkAddr;
+use callpath_format::shared::probe::Routines;
+use callpath_x86::graph::ProcedureGraph;
+use callpath_x86::rewrite::{Operation, Place, Plan, THUNK_LEN_BYTES, exits, thunk};
+
+use crate::copies::{Copies, Refused, copy_chosen};
+use crate::module::Module;
+
+/// What the routines are that copies call, in a process.
+#[derive(Clone, Copy, Debug)]
+pub struct Probe {
+    /// Run-time address minus link-time address of the module.
+    pub bias: u64,
+    /// The routines of the injected object.
+    pub routines: Routines,
+    /// Whether activations are timed, so that exits are probed, too.
+    pub is_timed: bool,
+}
+
+/// Bytes that are to stand somewhere.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Change {
+    /// Where.
+    pub at: LinkAddr,
+    /// What stands there before; none in new memory.
+    pub old: Option<Vec<u8>>,
+    /// What is to stand there.
+    pub new: Vec<u8>,
+}
+
+/// Probes of some procedures of a module, as data.
+pub struct ProbedModule {
+    /// What is written.
+    pub changes: Vec<Change>,
+    /// One past the last byte of new memory.
+    pub end: LinkAddr,
+    /// The copies, and the procedures that cannot be copied.
+    pub copies: Copies,
+}
+
+/// How much new memory [`probed`] takes at most for a module of `code_bytes` bytes of code, bytes.
+pub fn room(code_bytes: u64, procedures: u64) -> u64 {
+    // Short jumps grow, copies are aligned, and there is what is inserted.
+    const PER_PROCEDURE: u64 = 256;
+    code_bytes.saturating_mul(8).saturating_add(procedures.saturating_mul(PER_PROCEDURE)).saturating_add(1 << 16)
+}
+
+/// Probes the procedures that begin at `chosen`, with new memory at `at`.
+///
+/// ```text
+/// at        the addresses of both routines
+/// + 16      the thunk that exits call
+/// + 40 ...  for each procedure the thunk that its entry calls; it pushes the entry's run-time address
+/// then      the copies
+/// ```
+pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe) -> ProbedModule {
+    let Probe { bias, routines, is_timed } = *probe;
+    let words = [if is_timed { routines.enter } else { routines.count }, routines.leave];
+    let (entering, leaving) = (at, LinkAddr(at.0 + 8));
+    let leave = LinkAddr(at.0 + 16);
+    let thunks = LinkAddr(leave.0 + THUNK_LEN_BYTES);
+    let enter_of = |number: usize| LinkAddr(thunks.0 + THUNK_LEN_BYTES * number as u64);
+    let mut changes = vec![Change { at, old: None, new: words.into_iter().flat_map(u64::to_le_bytes).collect() }];
+    let mut put = |at: LinkAddr, code: Option<[u8; THUNK_LEN_BYTES as usize]>| {
+        changes.extend(code.map(|code| Change { at, old: None, new: code.to_vec() }));
+    };
+    put(leave, thunk(leave, None, leaving));
+    for (number, entry) in chosen.iter().enumerate() {
+        let run = entry.0.wrapping_add(bias);
+        put(enter_of(number), thunk(enter_of(number), Some(run), entering));
+    }
+    let copies_at = LinkAddr(enter_of(chosen.len()).0.next_multiple_of(16));
+    let mut copies = copy_chosen(module, copies_at, chosen, |graph: &ProcedureGraph| {
+        let mut plan = Plan::new(None);
+        let Some(number) = chosen.iter().position(|entry| *entry == graph.entry) else { return plan };
+        plan.insert(Place::Entry, Operation::Call(enter_of(number)));
+        if is_timed {
+            for exit in exits(graph) {
+                plan.insert(exit.place, Operation::Call(leave));
+            }
+        }
+        plan
+    });
+    copies.link();
+    for made in &copies.made {
+        changes.push(Change { at: made.copy.at, old: None, new: made.copy.code.clone() });
+        for patch in &made.copy.patches {
+            changes.push(Change { at: patch.at, old: Some(patch.old.clone()), new: patch.new.clone() });
+        }
+    }
+    let end = copies.end.max(copies_at);
+    ProbedModule { changes, end, copies }
+}
+
+impl ProbedModule {
+    /// The procedures that are not probed, and why.
+    pub fn refused(&self) -> &[Refused] {
+        &self.copies.refused
+    }
+}
