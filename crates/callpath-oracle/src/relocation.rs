@@ -129,7 +129,7 @@ impl Relocation {
         let run = |address: LinkAddr| RunAddr(address.0.wrapping_add(loaded.bias));
         let mut blocks = Vec::new();
         let begun = Instant::now();
-        let mut copies = copy_all(module, link(place), |graph| {
+        let mut copies = copy_all(module, link(place), |_, graph| {
             let mut plan = Plan::new(options.count.then(|| Cell::Shared(link(place + room))));
             for block in &graph.blocks {
                 let at = Place::Before(block.code.start);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
 use callpath_image::plt;
-use callpath_x86::graph::{ProcedureGraph, merged};
+use callpath_x86::graph::{ModuleFlow, ProcedureGraph, merged};
 use callpath_x86::liveness::{Convention, Liveness};
 use callpath_x86::rewrite::{Plan, Refusal, Rewriter, Rewritten};
 use rustc_hash::FxHashMap;
@@ -67,7 +67,11 @@ impl Copies {
 
 /// Copies each procedure of a module, stubs of the procedure linkage table apart, to `at` and behind. `plan`: what is
 /// inserted into each.
-pub fn copy_all(module: &Module, at: LinkAddr, mut plan: impl FnMut(&ProcedureGraph) -> Plan) -> Copies {
+pub fn copy_all(
+    module: &Module,
+    at: LinkAddr,
+    mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan,
+) -> Copies {
     let stubs: Vec<Range<LinkAddr>> = plt::sections(module.image()).into_iter().map(|section| section.code).collect();
     with_flow(module, |flow, _| {
         let graphs: Vec<ProcedureGraph> = merged((0..flow.len()).map(|procedure| flow.graph(procedure)).collect());
@@ -79,7 +83,7 @@ pub fn copy_all(module: &Module, at: LinkAddr, mut plan: impl FnMut(&ProcedureGr
                 continue;
             }
             let len_bytes = graph.blocks.iter().map(|block| block.code.end.0.saturating_sub(block.code.start.0)).sum();
-            match rewriter.copy(number, made.end, &plan(graph)) {
+            match rewriter.copy(number, made.end, &plan(flow, graph)) {
                 Ok(copy) => {
                     let end = made.end.0.saturating_add(copy.code.len() as u64);
                     made.end = LinkAddr(end.next_multiple_of(ALIGNMENT));

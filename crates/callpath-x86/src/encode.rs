@@ -102,6 +102,17 @@ pub(crate) fn change_flags(constant: i32) -> Vec<u8> {
     bytes
 }
 
+/// `call`, up to the distance.
+pub(crate) const CALL: [u8; 1] = [0xe8];
+/// `push rax`
+pub(crate) const PUSH_RAX: [u8; 1] = [0x50];
+/// `pop rax`
+pub(crate) const POP_RAX: [u8; 1] = [0x58];
+/// `lahf; seto al`: the flags of arithmetic to ax.
+pub(crate) const FLAGS_TO_AX: [u8; 4] = [0x9f, 0x0f, 0x90, 0xc0];
+/// `add al, 127; sahf`: they are what they were.
+pub(crate) const FLAGS_FROM_AX: [u8; 3] = [0x04, 0x7f, 0x9e];
+
 #[cfg(test)]
 mod tests {
     use callpath_format::address::LinkAddr;
@@ -130,6 +141,10 @@ mod tests {
             (fill_vector(3), "pcmpeqd xmm3, xmm3"),
             (fill_vector(12), "pcmpeqd xmm12, xmm12"),
             (change_flags(0x7fff_0001), "cmp rsp, 0x7fff0001"),
+            (add_without_flags(4, -128), "lea rsp, [rsp-0x80]"),
+            ([&CALL[..], &[1, 0, 0, 0]].concat(), "call 0x1006"),
+            ([PUSH_RAX, POP_RAX].concat(), "push rax; pop rax"),
+            ([&FLAGS_TO_AX[..], &FLAGS_FROM_AX].concat(), "lahf; seto al; add al, 0x7f; sahf"),
         ];
         for (bytes, expected) in cases {
             assert_eq!(text(&bytes), expected);

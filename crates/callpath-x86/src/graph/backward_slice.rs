@@ -20,12 +20,11 @@ use rustc_hash::FxHashMap;
 use query::{Known, Limit, Query};
 pub(super) use query::{Source, Table};
 
+use crate::graph::stack_heights::BlockCode;
 use crate::instruction::{Control, Instruction};
 
 /// The blocks of a procedure and the ways between them.
-pub(super) trait Ways {
-    /// The instructions of a block, in order, with the addresses of their ends.
-    fn instructions(&self, block: u32) -> Vec<(u64, Instruction)>;
+pub(super) trait Ways: BlockCode {
     /// The predecessors of a block; for those that end with a branch, whether it is taken.
     fn predecessors(&self, block: u32) -> &[(u32, Option<bool>)];
     /// Whether control comes here from an unknown origin.

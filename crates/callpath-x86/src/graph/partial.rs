@@ -10,6 +10,7 @@ use crate::graph::EdgeKind;
 use crate::graph::backward_slice::Ways;
 use crate::graph::procedure::{Procedure, RawBlock};
 use crate::graph::resolution::Resolution;
+use crate::graph::stack_heights::BlockCode;
 use crate::instruction::Instruction;
 
 /// The blocks of a procedure, with the ways between them. After the blocks come nodes for the tables of jumps: n copies
@@ -101,7 +102,7 @@ impl FlowGraph for PartialGraph<'_, '_, '_, '_> {
     }
 }
 
-impl Ways for PartialGraph<'_, '_, '_, '_> {
+impl BlockCode for PartialGraph<'_, '_, '_, '_> {
     fn instructions(&self, block: u32) -> Vec<(u64, Instruction)> {
         let Some(block) = self.blocks.get(block as usize) else { return Vec::new() };
         let Some(mut reader) = Instructions::new(&self.procedure.flow.code.code_map, block.start) else {
@@ -115,7 +116,9 @@ impl Ways for PartialGraph<'_, '_, '_, '_> {
         }
         instructions
     }
+}
 
+impl Ways for PartialGraph<'_, '_, '_, '_> {
     fn predecessors(&self, block: u32) -> &[(u32, Option<bool>)] {
         self.predecessors.of(block)
     }

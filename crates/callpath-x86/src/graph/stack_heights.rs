@@ -1,8 +1,48 @@
 //! Stack heights: the distance of rsp from its value at a procedure's entry. A jump at height 0 leaves the procedure.
 
 use crate::dataflow::{Analysis, Direction, FlowGraph, solve};
-use crate::graph::backward_slice::Ways;
-use crate::instruction::{Instruction, Operation, Register};
+use crate::graph::{ModuleFlow, ProcedureGraph};
+use crate::instruction::{Control, Instruction, Operation, Register};
+
+/// The instructions of blocks.
+pub(super) trait BlockCode {
+    /// Those of a block, in order, with the addresses of their ends.
+    fn instructions(&self, block: u32) -> Vec<(u64, Instruction)>;
+}
+
+/// A procedure's graph, with its instructions.
+struct WholeGraph<'f, 'a> {
+    flow: &'f ModuleFlow<'a>,
+    graph: &'f ProcedureGraph,
+}
+
+impl BlockCode for WholeGraph<'_, '_> {
+    fn instructions(&self, block: u32) -> Vec<(u64, Instruction)> {
+        let block = self.graph.blocks.get(block as usize);
+        let instructions = block.map_or_else(Vec::new, |block| self.flow.instructions(&block.code));
+        instructions.into_iter().map(|(at, instruction)| (at.0 + u64::from(instruction.len()), instruction)).collect()
+    }
+}
+
+impl ModuleFlow<'_> {
+    /// For each block of a procedure: how far rsp is above its value at the entry before the block's last instruction
+    /// takes effect, if that is a return or a jump, else behind it. Bytes; `None` where that is not known.
+    pub(crate) fn heights_at_ends(&self, graph: &ProcedureGraph) -> Vec<Option<i64>> {
+        let whole = WholeGraph { flow: self, graph };
+        let entry = graph.block_at(graph.entry).map(|entry| (entry, StackHeight { rsp: Some(0), rbp: None }));
+        let starts = solve(graph, &mut OfBlocks(&whole), entry);
+        let at_end = |(number, start): (u32, Option<StackHeight>)| {
+            let mut height = start?;
+            for (_, instruction) in whole.instructions(number) {
+                if instruction.control() != Control::Return {
+                    height.step(&instruction);
+                }
+            }
+            height.rsp
+        };
+        (0u32..).zip(starts).map(at_end).collect()
+    }
+}
 
 /// Bytes above the entry's rsp, where known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,7 +57,7 @@ pub(super) struct StackHeights<'w, W> {
     starts: Vec<Option<StackHeight>>,
 }
 
-impl<'w, W: Ways + FlowGraph> StackHeights<'w, W> {
+impl<'w, W: BlockCode + FlowGraph> StackHeights<'w, W> {
     pub(super) fn new(graph: &'w W) -> StackHeights<'w, W> {
         let entry = graph.roots().iter().map(|&root| (root, StackHeight { rsp: Some(0), rbp: None }));
         StackHeights { graph, starts: solve(graph, &mut OfBlocks(graph), entry) }
@@ -32,7 +72,7 @@ impl<'w, W: Ways + FlowGraph> StackHeights<'w, W> {
 
 struct OfBlocks<'w, W>(&'w W);
 
-impl<W: Ways> Analysis for OfBlocks<'_, W> {
+impl<W: BlockCode> Analysis for OfBlocks<'_, W> {
     type Fact = StackHeight;
     const DIRECTION: Direction = Direction::Forward;
 
@@ -51,6 +91,10 @@ impl<W: Ways> Analysis for OfBlocks<'_, W> {
 impl StackHeight {
     fn step(&mut self, instruction: &Instruction) {
         *self = match instruction.operation() {
+            // A call of the next instruction only pushes its address.
+            Operation::Call if instruction.control() == Control::Next => {
+                StackHeight { rsp: self.rsp.and_then(|rsp| rsp.checked_sub(8)), rbp: self.rbp }
+            }
             Operation::Call => *self,
             Operation::Leave => StackHeight { rsp: self.rbp.and_then(|rbp| rbp.checked_add(8)), rbp: None },
             _ => StackHeight {

@@ -33,12 +33,14 @@ pub(super) struct Assembler {
     distances: Vec<Distance>,
     /// Offsets; none until one is set.
     labels: Vec<Option<u32>>,
+    /// From which offsets on rsp is lower than the program has it, and by how many bytes.
+    lowered: Vec<(u32, u32)>,
 }
 
 impl Assembler {
     /// `base`: the address where the code will lie.
     pub(super) fn new(base: u64) -> Assembler {
-        Assembler { base, code: Vec::new(), distances: Vec::new(), labels: Vec::new() }
+        Assembler { base, code: Vec::new(), distances: Vec::new(), labels: Vec::new(), lowered: Vec::new() }
     }
 
     /// Where the next byte comes.
@@ -81,6 +83,16 @@ impl Assembler {
 
     pub(super) fn jump(&mut self, target: Target) {
         self.opcode_to(&[encoding::JUMP], target);
+    }
+
+    /// From here on rsp is so many bytes lower than the program has it.
+    pub(super) fn set_lowered(&mut self, bytes: u32) {
+        self.lowered.push((self.offset(), bytes));
+    }
+
+    /// By ascending offset: from there on rsp is so many bytes lower than the program has it.
+    pub(super) fn take_lowered(&mut self) -> Vec<(u32, u32)> {
+        std::mem::take(&mut self.lowered)
     }
 
     /// The code. `place`: the offset of an instruction's copy, by its address.

@@ -1,15 +1,17 @@
 //! The instructions of a procedure, and how each of them is moved.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
 
+use super::plan::Place;
 use super::refusal::{Reason, Refusal};
 use crate::code_map::CodeMap;
 use crate::graph::{ModuleFlow, ProcedureGraph, Terminator};
 use crate::idioms::signal_return;
 use crate::instruction::motion::{Motion, motion};
-use crate::instruction::{Control, Instruction};
+use crate::instruction::{Control, Instruction, Register};
 
 /// An instruction of the body.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +98,13 @@ impl<'g, 'a> Body<'g, 'a> {
         Ok(Body { code_map, graph, steps, blocks, by_address })
     }
 
+    /// The instructions of the block that begins at an address; none if there is no such block.
+    pub(super) fn block_steps(&self, start: LinkAddr) -> &[Step<'a>] {
+        let found = self.graph.blocks.binary_search_by_key(&start, |block| block.code.start);
+        let steps = found.ok().and_then(|index| self.blocks.get(index)).cloned().unwrap_or_default();
+        self.steps.get(steps).unwrap_or(&[])
+    }
+
     /// The instruction that begins at an address.
     pub(super) fn step_at(&self, address: u64) -> Option<&Step<'a>> {
         let found = self.by_address.binary_search_by_key(&address, |&step| self.steps[step as usize].at).ok()?;
@@ -141,9 +150,50 @@ impl<'g, 'a> Body<'g, 'a> {
         found.ok().and_then(|index| calls.get(index)).is_none_or(|site| site.returns)
     }
 
-    /// Whether only instructions that do not jump lie between an address and a call.
-    pub(super) fn is_straight_to_call(&self, mut address: u64) -> bool {
+    /// If it does not have a place: that place's address.
+    pub(super) fn lacks(&self, place: Place) -> Option<LinkAddr> {
+        match place {
+            Place::Entry => None,
+            Place::Before(at) => self.step_at(at.0).is_none().then_some(at),
+            Place::AfterCall(call) => {
+                let step = self.step_at(call.0).filter(|step| step.motion == Motion::Call && self.comes_back(step));
+                step.and_then(|step| self.step_at(step.end())).is_none().then_some(call)
+            }
+            Place::Edge(from, to) => {
+                let number = self.graph.block_at(from);
+                let starts = |&block: &u32| self.graph.blocks.get(block as usize).map(|block| block.code.start);
+                let is_edge = |number: u32| self.graph.successors(number).iter().any(|block| starts(block) == Some(to));
+                let last = self.block_steps(from).last();
+                let leads =
+                    |last: &Step<'_>| last.jump_target() == Some(to.0) || last.continues() && last.end() == to.0;
+                (!last.is_some_and(leads) && !number.is_some_and(is_edge)).then_some(from)
+            }
+        }
+    }
+
+    /// Whether an instruction of it names memory below rsp.
+    pub(super) fn uses_memory_below_stack(&self) -> bool {
+        self.steps
+            .iter()
+            .filter_map(|step| step.instruction.memory())
+            .any(|memory| memory.base == Register::RSP && memory.displacement < 0)
+    }
+
+    /// Whether control leaves the procedure with the instruction at an address, a return or a jump.
+    pub(super) fn leaves_at(&self, address: u64) -> bool {
+        let block = self.graph.block_at(LinkAddr(address)).and_then(|block| self.graph.blocks.get(block as usize));
+        let Some((block, step)) = block.zip(self.step_at(address)) else { return false };
+        let is_last = step.end() == block.code.end.0;
+        let leaves = matches!(block.terminator, Terminator::Return | Terminator::TailCall(_));
+        is_last && leaves && step.never_continues()
+    }
+
+    /// Whether only instructions that do not jump lie between an address and a call, and none of them has to leave.
+    pub(super) fn is_straight_to_call(&self, mut address: u64, must_leave: &BTreeSet<u64>) -> bool {
         while let Some(step) = self.step_at(address) {
+            if must_leave.contains(&address) {
+                return false;
+            }
             match step.motion {
                 Motion::Call => return true,
                 Motion::Verbatim | Motion::BesideCode(_) if step.instruction.control() == Control::Next => {

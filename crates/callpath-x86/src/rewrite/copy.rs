@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::assembler::{Assembler, Target};
 use super::body::{Body, Step};
-use super::inserted;
+use super::inserted::{self, Spot};
 use super::plan::{Place, Plan};
 use super::refusal::{Reason, Refusal};
 use crate::encoding;
@@ -21,6 +21,8 @@ pub(super) struct Copy {
     pub(super) code: Vec<u8>,
     /// By ascending offset: the address of the instruction that stands there, or that what is inserted there leads to.
     pub(super) origins: Vec<(u32, LinkAddr)>,
+    /// By ascending offset: by how many bytes rsp is lower from there on.
+    pub(super) lowered: Vec<(u32, u32)>,
     /// Offset of the copy of each instruction with what is inserted before it, by its address.
     places: FxHashMap<u64, u32>,
     /// Offsets of what is inserted where control comes from home, by the address where it does.
@@ -33,6 +35,7 @@ pub(super) struct Source<'s, 'g, 'a> {
     pub(super) plan: &'s Plan,
     /// What is live before each instruction, if something is inserted.
     pub(super) live: &'s FxHashMap<LinkAddr, LiveSet>,
+    pub(super) uses_memory_below_stack: bool,
 }
 
 impl Source<'_, '_, '_> {
@@ -40,7 +43,15 @@ impl Source<'_, '_, '_> {
     fn insert(&self, out: &mut Assembler, place: Place, to: LinkAddr) -> Result<(), Refusal> {
         // Outside of the procedure nothing is known.
         let live = self.live.get(&to).copied().unwrap_or(LiveSet::ALL);
-        inserted::write(out, self.plan, self.plan.at(place), (to, live))
+        // At the entry, and where it leaves, a procedure uses nothing below rsp (psABI); but assembly may.
+        let has_red_zone = self.uses_memory_below_stack
+            || match place {
+                Place::Entry => false,
+                Place::Before(at) => !self.body.leaves_at(at.0),
+                Place::Edge(_, to) => self.body.step_at(to.0).is_some(),
+                Place::AfterCall(_) => true,
+            };
+        inserted::write(out, self.plan, self.plan.at(place), Spot { at: to, live, has_red_zone })
     }
 }
 
@@ -53,8 +64,8 @@ struct Stub {
 impl Copy {
     pub(super) fn new(source: &Source<'_, '_, '_>, at: LinkAddr) -> Result<Copy, Refusal> {
         let Source { body, plan, .. } = source;
-        let (code, origins, places, arrivals) = Default::default();
-        let mut copy = Copy { at, code, origins, places, arrivals };
+        let (code, origins, lowered, places, arrivals) = Default::default();
+        let mut copy = Copy { at, code, origins, lowered, places, arrivals };
         let mut out = Assembler::new(at.0);
         let mut stubs: Vec<Stub> = Vec::new();
         for (number, steps) in body.blocks.iter().enumerate() {
@@ -103,6 +114,7 @@ impl Copy {
             out.jump(Target::Copied(to));
         }
         copy.write_arrivals(source, &mut out)?;
+        copy.lowered = out.take_lowered();
         copy.code = out.finish(|address| copy.places.get(&address).copied())?;
         Ok(copy)
     }
@@ -111,18 +123,28 @@ impl Copy {
     /// landing pads.
     fn write_arrivals(&mut self, source: &Source<'_, '_, '_>, out: &mut Assembler) -> Result<(), Refusal> {
         let Source { body, plan, .. } = source;
+        let mut arriving: BTreeMap<u64, Vec<Place>> = BTreeMap::new();
         for place in plan.places() {
             let to = match place {
                 Place::Entry => body.entry().0,
+                Place::AfterCall(call) => body.step_at(call.0).map_or(call.0, Step::end),
                 Place::Edge(from, to) if self.edge_is_through_home(body, from, to)? => to.0,
                 _ => continue,
             };
-            if self.arrivals.insert(to, out.offset()).is_some() {
-                // Which of them it was, home cannot tell.
+            let before = arriving.entry(to).or_default();
+            // The way behind a call may be an edge, too. Of others home cannot tell which it was.
+            let is_same_way = |before: &Place| matches!((before, place), (Place::Edge(..), Place::AfterCall(_)));
+            if !before.iter().all(is_same_way) {
                 return Err(Refusal { at: LinkAddr(to), reason: Reason::SharedEdge });
             }
+            before.push(place);
+        }
+        for (to, places) in arriving {
+            self.arrivals.insert(to, out.offset());
             self.origins.push((out.offset(), LinkAddr(to)));
-            source.insert(out, place, LinkAddr(to))?;
+            for place in places {
+                source.insert(out, place, LinkAddr(to))?;
+            }
             out.jump(Target::Copied(to));
         }
         Ok(())

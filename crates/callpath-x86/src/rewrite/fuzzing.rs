@@ -2,9 +2,9 @@
 
 use callpath_format::address::LinkAddr;
 
-use super::{Cell, Operation, Place, Plan, Rewriter, Rewritten};
+use super::{Cell, Operation, Place, Plan, Rewriter, Rewritten, exits};
 use crate::encoding::{JUMP_BYTES, SHORT_JUMP_BYTES};
-use crate::graph::{ProcedureGraph, with_any_bytes};
+use crate::graph::{ModuleFlow, ProcedureGraph, with_any_bytes};
 use crate::instruction::{Control, Listing};
 use crate::liveness::{Convention, Liveness};
 
@@ -16,7 +16,7 @@ pub fn fuzz_rewrite(bytes: &[u8]) {
         let rewriter = Rewriter::new(flow, graphs, &liveness);
         let at = LinkAddr(0x10_0000);
         for (number, graph) in graphs.iter().enumerate() {
-            for plan in [Plan::default(), blocks_counted(graph), edges_counted(graph)] {
+            for plan in [Plan::default(), blocks_counted(graph), edges_counted(graph), routine_called(flow, graph)] {
                 if let Ok(copy) = rewriter.copy(number, at, &plan) {
                     check(graph, &copy);
                 }
@@ -47,10 +47,24 @@ fn edges_counted(graph: &ProcedureGraph) -> Plan {
     plan
 }
 
+/// At the entry, around calls, and at exits.
+fn routine_called(flow: &ModuleFlow<'_>, graph: &ProcedureGraph) -> Plan {
+    let around = graph.calls.iter().filter(|call| call.returns).map(|call| call.code.start);
+    let around = around.flat_map(|call| [Place::Before(call), Place::AfterCall(call)]);
+    let exits = exits(flow, graph).found.into_iter().map(|exit| exit.place);
+    let mut plan = Plan::default();
+    for place in std::iter::once(Place::Entry).chain(around).chain(exits) {
+        plan.insert(place, Operation::Call(LinkAddr(0x20_0000)));
+    }
+    plan
+}
+
 fn check(graph: &ProcedureGraph, copy: &Rewritten) {
     let len = copy.code.len() as u64;
     assert!(copy.origins.is_sorted_by_key(|origin| origin.0));
     assert!(copy.origins.iter().all(|&(offset, _)| u64::from(offset) <= len));
+    assert!(copy.lowered.is_sorted_by_key(|lowered| lowered.0));
+    assert!(copy.lowered.last().is_none_or(|last| last.1 == 0), "rsp is put back");
     // What is written and what is left over is apart.
     let patched = copy.patches.iter().map(|patch| (patch.at.0, patch.at.0 + patch.new.len() as u64));
     let unused = copy.unused.iter().map(|unused| (unused.start.0, unused.end.0));

@@ -40,6 +40,8 @@ pub(super) struct Layout {
     short: Vec<u64>,
     /// Instructions that cannot run at home: something is inserted before them.
     must_leave: BTreeSet<u64>,
+    /// Where a springboard leads to what is inserted on one way there: no other may pass it.
+    arrivals: BTreeSet<u64>,
     at_home: u32,
 }
 
@@ -51,7 +53,14 @@ impl Layout {
         plan: &Plan,
     ) -> Result<Layout, Refusal> {
         let (ranges, padding) = with_padding(flow, entrances, body);
-        let mut layout = Layout { ranges, padding, must_leave: must_leave(body, plan), ..Layout::default() };
+        let (must_leave, arrivals) = (must_leave(body, plan), arrivals(body, plan));
+        for &at in &arrivals.after_calls {
+            // Which way control came, home cannot tell.
+            if !entrances.sure_within(at, at + 1).is_empty() {
+                return Err(Refusal { at: LinkAddr(at), reason: Reason::SharedEdge });
+            }
+        }
+        let mut layout = Layout { ranges, padding, must_leave, arrivals: arrivals.all, ..Layout::default() };
         let mut wanted = BTreeSet::from([body.entry().0]);
         for step in body.in_order().filter(|step| step.motion == Motion::Call) {
             layout.kept.insert(step.at, step.end());
@@ -102,6 +111,10 @@ impl Layout {
             let is_inside = body.is_inside_step(at);
             return if is_inside { Err(Refusal { at: LinkAddr(at), reason: Reason::EnteredInside }) } else { Ok(()) };
         };
+        if self.kept.contains_key(&at) && step.motion == Motion::Call && self.must_leave.contains(&at) {
+            // It would be made at home without what is inserted before it.
+            return Err(Refusal { at: LinkAddr(at), reason: Reason::NoRoom });
+        }
         if self.kept.contains_key(&at) || self.springboards.contains_key(&at) {
             return Ok(());
         }
@@ -124,7 +137,7 @@ impl Layout {
         let room = self.limit(at).min(wanted.first().copied().unwrap_or(u64::MAX)) - at;
         if room >= JUMP_BYTES {
             self.springboards.insert(at, JUMP_BYTES);
-        } else if room >= SHORT_JUMP_BYTES && (self.must_leave.contains(&at) || !body.is_straight_to_call(at)) {
+        } else if room >= SHORT_JUMP_BYTES && !body.is_straight_to_call(at, &self.must_leave) {
             self.springboards.insert(at, SHORT_JUMP_BYTES);
             self.short.push(at);
         } else {
@@ -138,6 +151,10 @@ impl Layout {
         let no_room = Refusal { at: LinkAddr(at), reason: Reason::NoRoom };
         let step = body.step_at(at).ok_or(no_room)?;
         if step.end() > self.limit(at) || self.must_leave.contains(&at) {
+            return Err(no_room);
+        }
+        let next = [step.jump_target(), step.continues().then_some(step.end())];
+        if next.into_iter().flatten().any(|next| self.arrivals.contains(&next)) {
             return Err(no_room);
         }
         self.kept.insert(at, step.end());
@@ -214,8 +231,8 @@ impl Layout {
         let direct_calls =
             calls.map(|call| DirectCall { end: LinkAddr(call.end()), target: LinkAddr(call.target()) }).collect();
         let entered_at = copy.of(entry.0).map_or(entry, LinkAddr);
-        let Copy { at, code, origins, .. } = copy;
-        Ok(Rewritten { entry, at, code, patches, unused, origins, detours, entered_at, direct_calls, at_home })
+        let Copy { at, code, origins, lowered, .. } = copy;
+        Ok(Rewritten { entry, at, code, patches, unused, origins, lowered, detours, entered_at, direct_calls, at_home })
     }
 
     /// Code that nothing executes any more; padding is not among it.
@@ -238,14 +255,44 @@ impl Layout {
     }
 }
 
-/// The instructions before which something is inserted, on any way that leads there.
+/// The instructions that must not run at home: something is inserted before or behind them.
 fn must_leave(body: &Body<'_, '_>, plan: &Plan) -> BTreeSet<u64> {
-    let place = |place| match place {
-        Place::Entry => body.entry().0,
-        Place::Before(at) => at.0,
-        Place::Edge(_, to) => to.0,
+    let mut found = BTreeSet::new();
+    for place in plan.places() {
+        found.insert(match place {
+            Place::Entry => body.entry().0,
+            Place::Before(at) => at.0,
+            Place::Edge(_, to) => to.0,
+            Place::AfterCall(call) => body.step_at(call.0).map_or(call.0, Step::end),
+        });
+        // Calls are always made at home: their edges pass it.
+        if let Place::Edge(from, _) = place {
+            let last = body.block_steps(from).last().filter(|last| last.motion != Motion::Call);
+            found.extend(last.map(|last| last.at));
+        }
+    }
+    found
+}
+
+/// Where springboards lead to what is inserted on one way to an address.
+struct Arrivals {
+    all: BTreeSet<u64>,
+    /// Those behind calls.
+    after_calls: Vec<u64>,
+}
+
+fn arrivals(body: &Body<'_, '_>, plan: &Plan) -> Arrivals {
+    let after_call = |place| match place {
+        Place::AfterCall(call) => body.step_at(call.0).map(Step::end),
+        _ => None,
     };
-    plan.places().map(place).collect()
+    let after_calls: Vec<u64> = plan.places().filter_map(after_call).collect();
+    let other = plan.places().filter_map(|place| match place {
+        Place::Entry => Some(body.entry().0),
+        Place::Edge(_, to) => Some(to.0),
+        Place::Before(_) | Place::AfterCall(_) => None,
+    });
+    Arrivals { all: other.chain(after_calls.iter().copied()).collect(), after_calls }
 }
 
 /// The body's bytes, each range with the padding behind it, and the lengths of that padding.

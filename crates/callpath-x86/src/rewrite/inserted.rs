@@ -1,6 +1,6 @@
 //! Writes inserted code with registers and flags that are free: those that liveness says are not read again. Where it
 //! needs one and none is free, a register's value waits in the plan's spill cell, not on the stack: the red zone is the
-//! program's.
+//! program's. A call of a routine skips that zone.
 
 use callpath_format::address::LinkAddr;
 
@@ -12,15 +12,25 @@ use crate::liveness::LiveSet;
 
 /// Registers that inserted code may use, likeliest to be free first: no recipe finds a caller by them.
 const SCRATCH: [Register; 8] = [0, 1, 2, 6, 7, 8, 9, 11];
+const RAX: u8 = 0;
 const RSP: u8 = 4;
+/// The bytes below rsp that a procedure may use without lowering it (psABI, section 3.2.2).
+const RED_ZONE_BYTES: u8 = 128;
 
-/// Writes the operations at a place. `live`: what is read later.
-pub(super) fn write(
-    out: &mut Assembler,
-    plan: &Plan,
-    operations: &[Operation],
-    (at, live): (LinkAddr, LiveSet),
-) -> Result<(), Refusal> {
+/// What is known of a place.
+#[derive(Clone, Copy)]
+pub(super) struct Spot {
+    /// The instruction that it leads to.
+    pub(super) at: LinkAddr,
+    /// What is read later.
+    pub(super) live: LiveSet,
+    /// Whether the program may have values below rsp.
+    pub(super) has_red_zone: bool,
+}
+
+/// Writes the operations at a place.
+pub(super) fn write(out: &mut Assembler, plan: &Plan, operations: &[Operation], spot: Spot) -> Result<(), Refusal> {
+    let Spot { at, live, .. } = spot;
     for operation in operations {
         match *operation {
             Operation::Add(cell, constant) if !live.has_flags() => {
@@ -34,10 +44,41 @@ pub(super) fn write(
                 scratch.give_back(out);
             }
             Operation::Set(cell, constant) => put(out, encode::set_word(word(cell), constant), cell),
+            Operation::Call(routine) => call(out, routine, spot),
             Operation::OverwriteDead => overwrite(out, live),
         }
     }
     Ok(())
+}
+
+/// Calls a routine that changes nothing but the flags of arithmetic. They wait in ax, and rax on the stack, if live.
+fn call(out: &mut Assembler, routine: LinkAddr, spot: Spot) {
+    const WORD_BYTES: u32 = 8;
+    let (keeps_flags, keeps_rax) = (spot.live.has_flags(), spot.live.general() >> RAX & 1 != 0);
+    let zone_bytes = if spot.has_red_zone { u32::from(RED_ZONE_BYTES) } else { 0 };
+    if spot.has_red_zone {
+        out.bytes(&encode::add_without_flags(RSP, -i32::from(RED_ZONE_BYTES)));
+        out.set_lowered(zone_bytes);
+    }
+    if keeps_flags && keeps_rax {
+        out.bytes(&encode::PUSH_RAX);
+        out.set_lowered(zone_bytes + WORD_BYTES);
+    }
+    if keeps_flags {
+        out.bytes(&encode::FLAGS_TO_AX);
+    }
+    out.opcode_to(&encode::CALL, Target::Fixed(routine.0));
+    if keeps_flags {
+        out.bytes(&encode::FLAGS_FROM_AX);
+    }
+    if keeps_flags && keeps_rax {
+        out.bytes(&encode::POP_RAX);
+        out.set_lowered(zone_bytes);
+    }
+    if spot.has_red_zone {
+        out.bytes(&encode::add_without_flags(RSP, RED_ZONE_BYTES.into()));
+        out.set_lowered(0);
+    }
 }
 
 fn word(cell: Cell) -> Word {

@@ -20,6 +20,7 @@ mod assembler;
 mod body;
 mod copy;
 mod entrances;
+mod exits;
 mod fuzzing;
 mod home;
 mod inserted;
@@ -32,6 +33,7 @@ use std::ops::Range;
 use callpath_format::address::LinkAddr;
 use rustc_hash::FxHashMap;
 
+pub use exits::{Exit, ExitKind, Exits, LeftOut, exits};
 pub use fuzzing::fuzz_rewrite;
 pub use plan::{Cell, Operation, Place, Plan};
 pub use refusal::{Reason, Refusal};
@@ -68,6 +70,9 @@ pub struct Rewritten {
     /// By ascending offset in the copy: the instruction at home that stands there. A jump to a call at home counts as
     /// the call.
     pub origins: Vec<(u32, LinkAddr)>,
+    /// By ascending offset in the copy: from there on rsp is so many bytes lower than at the instruction at home that
+    /// stands there, while a routine is called ([`Operation::Call`]).
+    pub lowered: Vec<(u32, u32)>,
     /// Springboards that do not lie where they are entered, and the instruction to whose copy they lead.
     pub detours: Vec<(LinkAddr, LinkAddr)>,
     /// Where a call of the procedure continues in the copy.
@@ -117,10 +122,23 @@ impl Patch {
 impl Rewritten {
     /// The instruction at home whose copy, or what is inserted before it, is at an address. None outside of the copy.
     pub fn origin_of(&self, address: LinkAddr) -> Option<LinkAddr> {
-        let offset = address.0.checked_sub(self.at.0).filter(|&offset| offset < self.code.len() as u64)?;
-        let after = self.origins.partition_point(|origin| u64::from(origin.0) <= offset);
-        self.origins.get(after.checked_sub(1)?).map(|origin| origin.1)
+        at_offset(&self.origins, self.offset_of(address)?)
     }
+
+    /// By how many bytes rsp is lower at an address of the copy than at the instruction at home that stands there.
+    pub fn lowered_by(&self, address: LinkAddr) -> u32 {
+        self.offset_of(address).and_then(|offset| at_offset(&self.lowered, offset)).unwrap_or(0)
+    }
+
+    fn offset_of(&self, address: LinkAddr) -> Option<u64> {
+        address.0.checked_sub(self.at.0).filter(|&offset| offset < self.code.len() as u64)
+    }
+}
+
+/// What holds from the last offset on that is not behind `offset`.
+fn at_offset<T: Copy>(by_offset: &[(u32, T)], offset: u64) -> Option<T> {
+    let after = by_offset.partition_point(|&(from, _)| u64::from(from) <= offset);
+    by_offset.get(after.checked_sub(1)?).map(|&(_, what)| what)
 }
 
 impl<'m, 'a> Rewriter<'m, 'a> {
@@ -139,9 +157,14 @@ impl<'m, 'a> Rewriter<'m, 'a> {
             return Err(Refusal { at: shared, reason: Reason::SharedCode });
         }
         let body = Body::read(self.flow, graph)?;
+        if let Some(at) = plan.places().find_map(|place| body.lacks(place)) {
+            return Err(Refusal { at, reason: Reason::NoSuchPlace });
+        }
         let layout = home::Layout::new(self.flow, &self.entrances, &body, plan)?;
         let live = if plan.is_empty() { FxHashMap::default() } else { self.live(procedure, graph) };
-        layout.finish(&body, copy::Copy::new(&copy::Source { body: &body, plan, live: &live }, at)?)
+        let uses_memory_below_stack = body.uses_memory_below_stack();
+        let source = copy::Source { body: &body, plan, live: &live, uses_memory_below_stack };
+        layout.finish(&body, copy::Copy::new(&source, at)?)
     }
 
     /// What is live before each instruction of a procedure, in whichever of its blocks.

@@ -12,7 +12,11 @@ pub enum Place {
     /// Before an instruction, whichever way control comes there.
     Before(LinkAddr),
     /// Between the block that begins at the first address and the one at the second, both of the procedure's graph.
+    /// The second may also be an address outside of it, where a jump at the end of the block, or the end itself, leaves
+    /// it.
     Edge(LinkAddr, LinkAddr),
+    /// Where control comes back from the call instruction at this address, and only then.
+    AfterCall(LinkAddr),
 }
 
 /// A word of eight bytes that inserted code works on.
@@ -32,6 +36,9 @@ pub enum Operation {
     Add(Cell, i32),
     /// Sets a cell to a constant, extended with its sign.
     Set(Cell, i32),
+    /// Calls a routine at this address, which may lie outside of the module but within 2 GB. It has to preserve all
+    /// registers and the direction flag; those of arithmetic are saved where they are live. rsp is of any alignment.
+    Call(LinkAddr),
     /// Overwrites every register and flag that is not live: a program must not notice.
     OverwriteDead,
 }

@@ -34,6 +34,8 @@ pub enum Reason {
     NoFreeRegister,
     /// Code is to be inserted on an edge that control passes through home, where another edge takes the same way.
     SharedEdge,
+    /// Code is to be inserted at a place that the procedure does not have.
+    NoSuchPlace,
     /// The copy is too far from the module: more than 2 GB.
     TooFar,
 }
@@ -51,6 +53,7 @@ impl Reason {
             Reason::NoRoom => "no room for a jump",
             Reason::NoFreeRegister => "no free register",
             Reason::SharedEdge => "an edge cannot be told from another",
+            Reason::NoSuchPlace => "no such place in the procedure",
             Reason::TooFar => "more than 2 GB from the copy",
         }
     }

@@ -11,9 +11,9 @@ use callpath_image::elf::Image;
 use callpath_tables::copies::{Copies, Made, copy_all};
 use callpath_tables::module::Module;
 use callpath_view::text::printable;
-use callpath_x86::graph::ProcedureGraph;
+use callpath_x86::graph::{ModuleFlow, ProcedureGraph};
 use callpath_x86::listing::{Listed, listing};
-use callpath_x86::rewrite::{Cell, Operation, Place, Plan};
+use callpath_x86::rewrite::{Cell, Operation, Place, Plan, exits};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
@@ -47,6 +47,10 @@ enum PlanKind {
     Nothing,
     /// Count how often the procedure is entered
     CountCalls,
+    /// Count how often the procedure is entered, and how often it is left by each exit
+    CountExits,
+    /// Call a routine at the address 0x1000 at the entry and at each exit
+    CallRoutine,
     /// Count how often each block runs
     CountBlocks,
     /// Count how often control passes each edge between blocks
@@ -56,7 +60,7 @@ enum PlanKind {
 }
 
 /// The plan for a procedure. Counters are words of the thread; the first of them is for a value that has to wait.
-fn plan(kind: PlanKind, graph: &ProcedureGraph) -> Plan {
+fn plan(kind: PlanKind, flow: &ModuleFlow<'_>, graph: &ProcedureGraph) -> Plan {
     const WORD_BYTES: i32 = 8;
     let counter = |number: i32| Cell::OfThread(-WORD_BYTES * (number + 2));
     let mut plan = Plan::new(Some(Cell::OfThread(-WORD_BYTES)));
@@ -64,6 +68,15 @@ fn plan(kind: PlanKind, graph: &ProcedureGraph) -> Plan {
     match kind {
         PlanKind::Nothing => {}
         PlanKind::CountCalls => plan.insert(Place::Entry, Operation::Add(counter(0), 1)),
+        PlanKind::CountExits => {
+            let places = std::iter::once(Place::Entry).chain(exits(flow, graph).found.into_iter().map(|e| e.place));
+            (0..).zip(places).for_each(|(n, place)| plan.insert(place, Operation::Add(counter(n), 1)));
+        }
+        PlanKind::CallRoutine => {
+            const ROUTINE: LinkAddr = LinkAddr(0x1000);
+            let places = std::iter::once(Place::Entry).chain(exits(flow, graph).found.into_iter().map(|e| e.place));
+            places.for_each(|place| plan.insert(place, Operation::Call(ROUTINE)));
+        }
         PlanKind::CountBlocks => {
             (0..).zip(starts).for_each(|(n, at)| plan.insert(Place::Before(at), Operation::Add(counter(n), 1)));
         }
@@ -82,7 +95,7 @@ fn plan(kind: PlanKind, graph: &ProcedureGraph) -> Plan {
 pub(super) fn run(arguments: &Arguments) -> Outcome {
     let module = Module::read(&arguments.file).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
     expect_code(&module, &arguments.file)?;
-    let copies = copy_all(&module, behind(module.image()), |graph| plan(arguments.plan, graph));
+    let copies = copy_all(&module, behind(module.image()), |flow, graph| plan(arguments.plan, flow, graph));
     let names = ModuleNames::from_module(&arguments.file, Ok(module), None, &surroundings::debug_roots());
     match &arguments.procedure {
         Some(procedure) => show(arguments, &copies, (&names, procedure)),
