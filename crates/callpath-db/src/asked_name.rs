@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::matches_glob;
+use crate::name_parts::{own_path, without_arguments};
 
 /// How a name is found, the most exact way first. A less exact one counts where no name is found by those before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -150,44 +151,6 @@ impl AskedName {
     fn has_marks(&self) -> bool {
         words(&self.name).nth(1).is_some() && !self.name.contains(['*', '?'])
     }
-}
-
-/// A name without what is in angle and round brackets, of which those of operators' names are none.
-fn without_arguments(name: &str) -> String {
-    let mut depth = 0usize;
-    let mut bare = String::new();
-    let mut rest = name;
-    while let Some(c) = rest.chars().next() {
-        let operators =
-            ["operator()", "operator->", "operator<=>", "operator<<", "operator>>", "operator<", "operator>"];
-        if let Some(operator) = operators.iter().find(|operator| rest.starts_with(**operator)) {
-            if depth == 0 {
-                bare.push_str(operator);
-            }
-            rest = &rest[operator.len()..];
-            continue;
-        }
-        rest = &rest[c.len_utf8()..];
-        match c {
-            '-' if rest.starts_with('>') => rest = &rest[1..],
-            '<' | '(' => depth += 1,
-            '>' | ')' => depth = depth.saturating_sub(1),
-            c if depth == 0 => bare.push(c),
-            _ => {}
-        }
-    }
-    bare
-}
-
-/// `pool::Worker::run` of `void pool::Worker<int>::run<long>(long) const [clone .cold]`.
-fn own_path(name: &str) -> Option<String> {
-    let bare = without_arguments(name);
-    let bare = bare.split(" [clone ").next()?.trim_end_matches(" const").trim_end();
-    let start = match bare.find("operator") {
-        Some(operator) => bare[..operator].rfind(' '),
-        None => bare.rfind(' '),
-    };
-    Some(bare[start.map_or(0, |start| start + 1)..].to_owned())
 }
 
 /// Identifiers and numbers.

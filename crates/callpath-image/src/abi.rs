@@ -32,6 +32,7 @@ pub(crate) const ELFCOMPRESS_ZSTD: u32 = 2;
 
 pub(crate) const STT_NOTYPE: u8 = 0;
 pub(crate) const STT_FUNC: u8 = 2;
+pub(crate) const STT_FILE: u8 = 4;
 pub(crate) const STT_GNU_IFUNC: u8 = 10;
 pub(crate) const STB_LOCAL: u8 = 0;
 
@@ -41,6 +42,8 @@ pub(crate) const DT_NULL: u64 = 0;
 pub(crate) const DT_STRTAB: u64 = 5;
 pub(crate) const DT_SYMTAB: u64 = 6;
 pub(crate) const DT_STRSZ: u64 = 10;
+pub(crate) const DT_VERSYM: u64 = 0x6fff_fff0;
+pub(crate) const DT_VERDEF: u64 = 0x6fff_fffc;
 pub(crate) const DT_FLAGS_1: u64 = 0x6fff_fffb;
 pub(crate) const DF_1_PIE: u64 = 0x0800_0000;
 

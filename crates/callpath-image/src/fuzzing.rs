@@ -7,6 +7,7 @@ use std::sync::Arc;
 use callpath_format::address::LinkAddr;
 
 use crate::abi;
+use crate::code_symbols::CodeSymbols;
 use crate::debug_file::DebugFiles;
 use crate::demangle::demangle;
 use crate::elf::Image;
@@ -29,6 +30,7 @@ pub fn fuzz_image(bytes: &[u8]) -> usize {
     answers += usize::from(image.is_static_pie()) + usize::from(image.interpreter().is_some());
     let addrs = probes(&image);
     let image = Arc::new(image);
+    answers += CodeSymbols::of(&image, Some(&image)).all().len();
     let procedures = Procedures::new(Arc::clone(&image), Some(&image));
     for procedure in addrs.iter().filter_map(|&addr| procedures.procedure_at(addr)) {
         answers += procedure.name.map_or(1, |name| demangle(name).len());

@@ -97,6 +97,14 @@ impl<'a> SymbolTable<'a> {
         })
     }
 
+    /// The source files of the units that local symbols are of: each with the index from which on, by ascending index.
+    /// Without a name where linkers' own symbols begin.
+    pub(crate) fn files(&self) -> Vec<(usize, Option<Cow<'a, str>>)> {
+        let entries = self.symbols.chunks_exact(SYMBOL_LEN).enumerate();
+        let files = entries.filter(|(_, entry)| entry.get(4).is_some_and(|info| info & 0xf == abi::STT_FILE));
+        files.map(|(index, entry)| (index, entry.u32_at(0).and_then(|name| self.name_at(name)))).collect()
+    }
+
     fn name_at(&self, offset: u32) -> Option<Cow<'a, str>> {
         match &self.strings {
             Cow::Borrowed(strings) => name_in(strings, offset),
@@ -134,14 +142,23 @@ pub(crate) fn procedure_symbols_of<'a>(
     table: &SymbolTable<'a>,
     executable: &[Range<LinkAddr>],
 ) -> Vec<Symbol<'a>> {
+    numbered_procedure_symbols_of(image, table, executable).into_iter().map(|(_, symbol)| symbol).collect()
+}
+
+/// The same, each with its index in the table.
+pub(crate) fn numbered_procedure_symbols_of<'a>(
+    image: &'a Image,
+    table: &SymbolTable<'a>,
+    executable: &[Range<LinkAddr>],
+) -> Vec<(usize, Symbol<'a>)> {
     // Names beyond this are shared tails: more bytes of names than the file has strings.
     let mut name_bytes_left = table.strings.len().saturating_mul(4);
     let mut found = Vec::new();
-    for entry in table.symbols.chunks_exact(SYMBOL_LEN) {
+    for (index, entry) in table.symbols.chunks_exact(SYMBOL_LEN).enumerate() {
         let Some(symbol) = procedure_symbol(image, table, entry, executable) else { continue };
         let Some(left) = name_bytes_left.checked_sub(symbol.name.len()) else { break };
         name_bytes_left = left;
-        found.push(symbol);
+        found.push((index, symbol));
     }
     found
 }

@@ -109,6 +109,11 @@ impl Procedures {
         self.is_complete
     }
 
+    /// Call frame information describes the code at `addr`: it is of a procedure, not between two.
+    pub fn is_described(&self, addr: LinkAddr) -> bool {
+        self.fdes.around(addr).is_ok()
+    }
+
     /// How many procedures with the name of the one that begins at `start`, which are others, begin before it: `static`
     /// ones of several files. Copies of one procedure, and stubs of one, count as one.
     pub fn ordinal(&self, start: LinkAddr) -> u32 {
