@@ -9,6 +9,7 @@ pub mod graphs;
 pub mod module;
 pub mod module_facts;
 pub mod module_memo;
+pub mod probes;
 pub mod recipes;
 pub mod slices;
 pub mod snapshot;

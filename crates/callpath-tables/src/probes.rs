@@ -2,10 +2,10 @@
 
 use callpath_format::address::LinkAddr;
 use callpath_format::shared::probe::Routines;
-use callpath_x86::graph::ProcedureGraph;
+use callpath_x86::graph::{ModuleFlow, ProcedureGraph};
 use callpath_x86::rewrite::{Operation, Place, Plan, THUNK_LEN_BYTES, exits, thunk};
 
-use crate::copies::{Copies, Refused, copy_chosen};
+use crate::copies::{Copies, Refused, copy_all};
 use crate::module::Module;
 
 /// What the routines are that copies call, in a process.
@@ -72,17 +72,19 @@ pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe)
         put(enter_of(number), thunk(enter_of(number), Some(run), entering));
     }
     let copies_at = LinkAddr(enter_of(chosen.len()).0.next_multiple_of(16));
-    let mut copies = copy_chosen(module, copies_at, chosen, |graph: &ProcedureGraph| {
+    let mut copies = copy_all(module, copies_at, |flow: &ModuleFlow<'_>, graph: &ProcedureGraph| {
         let mut plan = Plan::new(None);
         let Some(number) = chosen.iter().position(|entry| *entry == graph.entry) else { return plan };
         plan.insert(Place::Entry, Operation::Call(enter_of(number)));
         if is_timed {
-            for exit in exits(graph) {
+            for exit in exits(flow, graph).found {
                 plan.insert(exit.place, Operation::Call(leave));
             }
         }
         plan
     });
+    copies.made.retain(|made| chosen.contains(&made.copy.entry));
+    copies.refused.retain(|refused| chosen.contains(&refused.entry));
     copies.link();
     for made in &copies.made {
         changes.push(Change { at: made.copy.at, old: None, new: made.copy.code.clone() });

@@ -11,7 +11,7 @@ use crate::code_map::CodeMap;
 use crate::graph::{ModuleFlow, ProcedureGraph, Terminator};
 use crate::idioms::signal_return;
 use crate::instruction::motion::{Motion, motion};
-use crate::instruction::{Control, Instruction, Register};
+use crate::instruction::{Control, Instruction};
 
 /// An instruction of the body.
 #[derive(Clone, Copy, Debug)]
@@ -169,14 +169,6 @@ impl<'g, 'a> Body<'g, 'a> {
                 (!last.is_some_and(leads) && !number.is_some_and(is_edge)).then_some(from)
             }
         }
-    }
-
-    /// Whether an instruction of it names memory below rsp.
-    pub(super) fn uses_memory_below_stack(&self) -> bool {
-        self.steps
-            .iter()
-            .filter_map(|step| step.instruction.memory())
-            .any(|memory| memory.base == Register::RSP && memory.displacement < 0)
     }
 
     /// Whether control leaves the procedure with the instruction at an address, a return or a jump.

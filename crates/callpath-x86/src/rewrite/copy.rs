@@ -35,7 +35,6 @@ pub(super) struct Source<'s, 'g, 'a> {
     pub(super) plan: &'s Plan,
     /// What is live before each instruction, if something is inserted.
     pub(super) live: &'s FxHashMap<LinkAddr, LiveSet>,
-    pub(super) uses_memory_below_stack: bool,
 }
 
 impl Source<'_, '_, '_> {
@@ -43,15 +42,13 @@ impl Source<'_, '_, '_> {
     fn insert(&self, out: &mut Assembler, place: Place, to: LinkAddr) -> Result<(), Refusal> {
         // Outside of the procedure nothing is known.
         let live = self.live.get(&to).copied().unwrap_or(LiveSet::ALL);
-        // At the entry, and where it leaves, a procedure uses nothing below rsp (psABI); but assembly may.
-        let has_red_zone = self.uses_memory_below_stack
-            || match place {
-                Place::Entry => false,
-                Place::Before(at) => !self.body.leaves_at(at.0),
-                Place::Edge(_, to) => self.body.step_at(to.0).is_some(),
-                Place::AfterCall(_) => true,
-            };
-        inserted::write(out, self.plan, self.plan.at(place), Spot { at: to, live, has_red_zone })
+        let is_boundary = match place {
+            Place::Entry => true,
+            Place::Before(at) => self.body.leaves_at(at.0),
+            Place::Edge(_, to) => self.body.step_at(to.0).is_none(),
+            Place::AfterCall(_) => false,
+        };
+        inserted::write(out, self.plan, self.plan.at(place), Spot { at: to, live, is_boundary })
     }
 }
 

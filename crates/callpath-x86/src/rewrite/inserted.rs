@@ -24,8 +24,9 @@ pub(super) struct Spot {
     pub(super) at: LinkAddr,
     /// What is read later.
     pub(super) live: LiveSet,
-    /// Whether the program may have values below rsp.
-    pub(super) has_red_zone: bool,
+    /// Where the procedure is entered or left: it has no values below rsp (psABI), and rsp is what a routine that is
+    /// called expects.
+    pub(super) is_boundary: bool,
 }
 
 /// Writes the operations at a place.
@@ -44,19 +45,24 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, operations: &[Operation], 
                 scratch.give_back(out);
             }
             Operation::Set(cell, constant) => put(out, encode::set_word(word(cell), constant), cell),
-            Operation::Call(routine) => call(out, routine, spot),
+            Operation::Call(routine) => call(out, routine, spot)?,
             Operation::OverwriteDead => overwrite(out, live),
         }
     }
     Ok(())
 }
 
-/// Calls a routine that changes nothing but the flags of arithmetic. They wait in ax, and rax on the stack, if live.
-fn call(out: &mut Assembler, routine: LinkAddr, spot: Spot) {
+/// Calls a routine that changes nothing but the flags of arithmetic. They wait in ax, if live, and rax on the stack; but
+/// not where the routine looks at the stack.
+fn call(out: &mut Assembler, routine: LinkAddr, spot: Spot) -> Result<(), Refusal> {
     const WORD_BYTES: u32 = 8;
     let (keeps_flags, keeps_rax) = (spot.live.has_flags(), spot.live.general() >> RAX & 1 != 0);
-    let zone_bytes = if spot.has_red_zone { u32::from(RED_ZONE_BYTES) } else { 0 };
-    if spot.has_red_zone {
+    if spot.is_boundary && keeps_flags && keeps_rax {
+        return Err(Refusal { at: spot.at, reason: Reason::NoFreeRegister });
+    }
+    let has_red_zone = !spot.is_boundary;
+    let zone_bytes = if has_red_zone { u32::from(RED_ZONE_BYTES) } else { 0 };
+    if has_red_zone {
         out.bytes(&encode::add_without_flags(RSP, -i32::from(RED_ZONE_BYTES)));
         out.set_lowered(zone_bytes);
     }
@@ -75,10 +81,11 @@ fn call(out: &mut Assembler, routine: LinkAddr, spot: Spot) {
         out.bytes(&encode::POP_RAX);
         out.set_lowered(zone_bytes);
     }
-    if spot.has_red_zone {
+    if has_red_zone {
         out.bytes(&encode::add_without_flags(RSP, RED_ZONE_BYTES.into()));
         out.set_lowered(0);
     }
+    Ok(())
 }
 
 fn word(cell: Cell) -> Word {

@@ -162,8 +162,7 @@ impl<'m, 'a> Rewriter<'m, 'a> {
         }
         let layout = home::Layout::new(self.flow, &self.entrances, &body, plan)?;
         let live = if plan.is_empty() { FxHashMap::default() } else { self.live(procedure, graph) };
-        let uses_memory_below_stack = body.uses_memory_below_stack();
-        let source = copy::Source { body: &body, plan, live: &live, uses_memory_below_stack };
+        let source = copy::Source { body: &body, plan, live: &live };
         layout.finish(&body, copy::Copy::new(&source, at)?)
     }
 
