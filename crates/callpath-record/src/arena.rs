@@ -112,6 +112,11 @@ impl ArenaAllocator {
         &self.head.settings
     }
 
+    /// The memory.
+    pub(crate) fn memory(&self) -> &SharedMemory {
+        &self.memory
+    }
+
     pub(crate) fn descriptor(&self) -> i32 {
         self.memory.descriptor()
     }

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use callpath_measurement::MeasurementError;
-use callpath_target::TargetError;
+use callpath_target::{Pid, TargetError};
 
 /// Completes "failed to ...".
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +38,14 @@ pub enum RecordError {
          set the limit for the program alone: callpath record -- sh -c 'ulimit -f ...; exec PROGRAM'"
     )]
     ShortFiles { limit: u64, least: u64 },
+    #[error("probe process {pid}: it has ended, or callpath cannot read its memory map")]
+    NotAdmitted { pid: Pid },
+    #[error("find what to probe: {reason}")]
+    NotChosen { reason: String },
+    #[error("inject callpath's object: {reason}")]
+    Injected { reason: &'static str },
+    #[error("probe {module}: there is no room for copies within 2 GB of it")]
+    NoRoom { module: PathBuf },
     #[error("write the preload object to {path}: {source}; CALLPATH_CACHE_DIR names another place")]
     Preload { path: PathBuf, source: std::io::Error },
 }

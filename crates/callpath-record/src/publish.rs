@@ -62,6 +62,11 @@ impl Publisher {
         &self.metrics
     }
 
+    /// The memory.
+    pub(crate) fn memory(&self) -> &SharedMemory {
+        &self.memory
+    }
+
     pub(crate) fn descriptor(&self) -> i32 {
         self.memory.descriptor()
     }

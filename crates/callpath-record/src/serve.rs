@@ -110,6 +110,16 @@ pub(crate) trait Subject {
     fn listen(&mut self) {}
 }
 
+impl<S: Subject> Subject for &mut S {
+    fn look(&mut self, recorder: &mut Recorder<'_>) -> Option<Result<Ended, RecordError>> {
+        S::look(self, recorder)
+    }
+
+    fn listen(&mut self) {
+        S::listen(self);
+    }
+}
+
 /// A program that was typed.
 struct Program {
     waiter: Waiter,
@@ -321,7 +331,7 @@ impl<'o> Recorder<'o> {
     }
 
     /// One round: new processes, what the known ones ask for, those that have ended, free chunks.
-    fn serve(&mut self) {
+    pub(crate) fn serve(&mut self) {
         self.shared.allocator.session().recorder.store(Session::SERVING, Relaxed);
         self.shared.allocator.refill();
         if self.shared.allocator.is_low() {

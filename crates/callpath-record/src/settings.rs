@@ -9,7 +9,7 @@ use callpath_measurement::Rank;
 use callpath_schema::{Metric, MetricId, derived_metrics};
 use callpath_target::Every;
 
-use crate::events::{Clock, Event, EventSource};
+use crate::events::{Clock, Event, EventSource, Probed};
 
 /// Whether samples mark return addresses (csprof-2006, section 2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -104,6 +104,11 @@ impl RecordOptions {
     /// Whether a clock is asked for.
     pub(crate) fn uses(&self, clock: Clock) -> bool {
         self.events.iter().any(|event| event.source == EventSource::Clock(clock))
+    }
+
+    /// Whether probes measure this.
+    pub(crate) fn measures(&self, what: Probed) -> bool {
+        self.events.iter().any(|event| event.source == EventSource::Probed(what))
     }
 
     /// What is measured by event, what follows from that, and the number of samples.

@@ -3,7 +3,8 @@
 use std::process::Command;
 
 use callpath_format::shared::probe::{Admission, Admitted, JOIN, Routines};
-use callpath_target::{Maps, Pid, StepOptions, Stepper};
+use callpath_format::address::RunAddr;
+use callpath_target::{Halted, Maps, Pid, StepOptions, Stepper};
 
 use crate::error::RecordError;
 use crate::probe::halt;
@@ -78,14 +79,14 @@ impl Injected {
     /// Maps the object and both memories, and lets the object begin.
     pub(super) fn into(pid: Pid, recorder: &Recorder<'_>, object: &[u8]) -> Result<Injected, RecordError> {
         let shared = &recorder.shared;
-        let mut halted = halt(pid)?;
-        let loaded = halted.load(object)?;
+        let halted = halt(pid)?;
+        let loaded = halted.load(object, None)?;
         let join = loaded.symbol(JOIN).ok_or_else(|| unusable("it lacks its first routine"))?;
         let arena = halted.map_shared(shared.allocator.memory(), None, true)?;
         let published = halted.map_shared(shared.publisher.memory(), None, false)?;
-        let stack = halted.map_private(STACK_BYTES)?;
+        let stack = map_stack(&halted)?;
         let maps = Maps::read(pid)?;
-        let first = halted.threads().iter().find(|thread| **thread == pid).copied();
+        let first = halted.threads()?.into_iter().find(|thread| *thread == pid);
         let mut admission = Admission {
             magic: Admission::MAGIC,
             arena: arena.0,
@@ -104,8 +105,8 @@ impl Injected {
             }
         }
         // At the bottom of the stack that the routine begins on; it does not come down there.
-        halted.write(stack.0, &admission.to_bytes())?;
-        let top = callpath_format::address::RunAddr(stack.0 + STACK_BYTES);
+        halted.write(stack, &admission.to_bytes())?;
+        let top = RunAddr(stack.0 + STACK_BYTES);
         let result = halted.call(join, [stack.0, 0, 0, 0, 0, 0], top)?;
         match Admitted::from_u64(result) {
             Some(Admitted::Yes) => {}
@@ -114,12 +115,20 @@ impl Injected {
             Some(Admitted::NoMemory) => return Err(unusable("the process gets no memory")),
         }
         let mut bytes = [0; Admission::LEN_BYTES];
-        halted.read(stack.0, &mut bytes);
+        halted.read(stack, &mut bytes)?;
         let routines = Admission::routines_in(&bytes).ok_or_else(|| unusable("it names no routines"))?;
-        halted.unmap(stack, STACK_BYTES)?;
+        halted.system_call(libc::SYS_munmap, [stack.0, STACK_BYTES, 0, 0, 0, 0])?;
         halted.release()?;
         Ok(Injected { routines })
     }
+}
+
+/// Memory for a stack in the process.
+fn map_stack(halted: &Halted) -> Result<RunAddr, RecordError> {
+    let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+    let mapped = halted.system_call(libc::SYS_mmap, [0, STACK_BYTES, protection, flags, u64::MAX, 0])?;
+    u64::try_from(mapped).map(RunAddr).map_err(|_| unusable("the process gets no memory"))
 }
 
 fn unusable(reason: &'static str) -> RecordError {

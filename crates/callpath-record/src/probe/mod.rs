@@ -11,6 +11,7 @@ mod patches;
 mod subject;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use callpath_format::address::LinkAddr;
@@ -31,8 +32,17 @@ const STOP_AT_MOST: Duration = Duration::from_secs(5);
 /// How long the recipe tables of a process's modules may take before it is probed without some.
 const TABLES_AT_MOST: Duration = Duration::from_secs(30);
 
-/// Says which procedures of a module are probed: their first instructions.
-pub type Choose<'o> = Box<dyn FnMut(&std::sync::Arc<Image>, &Path) -> Vec<LinkAddr> + 'o>;
+/// Says which procedures are probed.
+pub trait Chooser {
+    /// The first instructions of those of a module. Asked once for each, and for each that comes.
+    fn choose(&mut self, image: &Arc<Image>, path: &Path) -> Vec<LinkAddr>;
+
+    /// Whether what was chosen in the modules that are there is worth to go on.
+    ///
+    /// # Errors
+    /// Why not, for the user.
+    fn check(&mut self) -> Result<(), String>;
+}
 
 /// What is probed, and how.
 pub struct ProbeOptions<'o> {
@@ -44,8 +54,8 @@ pub struct ProbeOptions<'o> {
     pub injected: &'static [u8],
     /// How long, if not to the process's end.
     pub duration: Option<Duration>,
-    /// Asked once for each module, and for each that comes.
-    pub choose: Choose<'o>,
+    /// Says which procedures.
+    pub chooser: &'o mut dyn Chooser,
 }
 
 /// A procedure that cannot be probed.
@@ -87,6 +97,9 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
         None => inject::Held::started(options.record)?,
     };
     let pid = started.pid();
+    let mut probes = Probes::new(options.record, options.chooser);
+    probes.find(pid)?;
+    probes.check()?;
     let destination = match asked_for {
         Some(destination) => destination,
         None => Destination::usual(&options.record.program, pid)?,
@@ -103,12 +116,11 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
     if !recorder.serve_until_admitted(pid, TABLES_AT_MOST) {
         return Err(RecordError::NotAdmitted { pid });
     }
-    let mut probes = Probes::new(injected, options.record, options.choose);
-    probes.put_in(&mut recorder, pid)?;
+    probes.put_in(&mut recorder, pid, injected)?;
     let is_child = started.is_child();
     started.go_on()?;
     let until = options.duration.map(|duration| Instant::now() + duration);
-    let mut watched = Watched { handle, probes, is_child, until, looked: Instant::now() };
+    let mut watched = Watched { handle, probes, injected, is_child, until, looked: Instant::now() };
     let recorded = recorder.run(&mut watched)?;
     let Probes { probed, refused, stops, .. } = watched.probes;
     Ok(ProbedProcess { recorded, probed, refused, stops })

@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callpath_format::address::RunAddr;
+use callpath_format::address::{LinkAddr, RunAddr};
+use callpath_image::elf::Image;
 use callpath_tables::module::Module;
 use callpath_tables::probes::{Probe, ProbedModule, probed, room};
 use callpath_target::{Edits, Maps, NewMemory, Pid, Write, read_memory};
@@ -13,7 +14,7 @@ use crate::error::RecordError;
 use crate::events::Probed;
 use crate::probe::inject::Injected;
 use crate::probe::modules::Loaded;
-use crate::probe::{Choose, RefusedFunction, halt};
+use crate::probe::{Chooser, RefusedFunction, halt};
 use crate::serve::Recorder;
 use crate::settings::RecordOptions;
 
@@ -23,11 +24,20 @@ struct InModule {
     edits: Edits<'static>,
 }
 
+/// A module in which some procedures were chosen.
+struct Found {
+    loaded: Loaded,
+    image: Arc<Image>,
+    bias: u64,
+    /// Ascending.
+    chosen: Vec<LinkAddr>,
+}
+
 /// The probes of a process, and of those that it forks.
 pub(crate) struct Probes<'o> {
-    injected: Injected,
     is_timed: bool,
-    choose: Choose<'o>,
+    chooser: &'o mut dyn Chooser,
+    found: Vec<Found>,
     modules: Vec<InModule>,
     /// Modules of which nothing is probed.
     others: Vec<Loaded>,
@@ -37,11 +47,11 @@ pub(crate) struct Probes<'o> {
 }
 
 impl<'o> Probes<'o> {
-    pub(super) fn new(injected: Injected, options: &RecordOptions, choose: Choose<'o>) -> Probes<'o> {
+    pub(super) fn new(options: &RecordOptions, chooser: &'o mut dyn Chooser) -> Probes<'o> {
         Probes {
-            injected,
             is_timed: options.measures(Probed::WallTime),
-            choose,
+            chooser,
+            found: Vec::new(),
             modules: Vec::new(),
             others: Vec::new(),
             probed: 0,
@@ -50,45 +60,70 @@ impl<'o> Probes<'o> {
         }
     }
 
-    /// Puts probes into all modules that have none yet.
-    pub(super) fn put_in(&mut self, recorder: &mut Recorder<'_>, pid: Pid) -> Result<(), RecordError> {
-        let maps = Maps::read(pid)?;
-        for loaded in Loaded::all(&maps) {
-            let is_known = self.modules.iter().map(|module| &module.loaded).chain(&self.others).any(|l| *l == loaded);
-            if is_known || loaded.is_left_alone() {
+    /// Has procedures chosen in all modules that were not seen yet.
+    pub(super) fn find(&mut self, pid: Pid) -> Result<(), RecordError> {
+        for loaded in Loaded::all(&Maps::read(pid)?) {
+            let found = self.found.iter().map(|found| &found.loaded);
+            let probed = self.modules.iter().map(|module| &module.loaded);
+            if loaded.is_left_alone() || found.chain(probed).chain(&self.others).any(|known| *known == loaded) {
                 continue;
             }
-            match self.plan(&loaded, pid)? {
+            let Some((image, bias)) = loaded.image(pid) else {
+                self.others.push(loaded);
+                continue;
+            };
+            let image = Arc::new(image);
+            let mut chosen = self.chooser.choose(&image, loaded.name());
+            chosen.sort_unstable();
+            chosen.dedup();
+            match chosen.is_empty() {
+                true => self.others.push(loaded),
+                false => self.found.push(Found { loaded, image, bias, chosen }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether what was found is worth to go on.
+    ///
+    /// # Errors
+    /// The chooser's.
+    pub(super) fn check(&mut self) -> Result<(), RecordError> {
+        self.chooser.check().map_err(|reason| RecordError::NotChosen { reason })
+    }
+
+    /// Puts probes where procedures were chosen.
+    pub(super) fn put_in(
+        &mut self,
+        recorder: &mut Recorder<'_>,
+        pid: Pid,
+        injected: Injected,
+    ) -> Result<(), RecordError> {
+        for found in std::mem::take(&mut self.found) {
+            let planned = self.plan(&found, pid, injected)?;
+            recorder.serve();
+            match planned {
                 Some(edits) => {
                     self.apply(&edits, pid)?;
-                    self.modules.push(InModule { loaded, edits });
+                    self.modules.push(InModule { loaded: found.loaded, edits });
                 }
-                None => self.others.push(loaded),
+                None => self.others.push(found.loaded),
             }
-            recorder.serve();
         }
         Ok(())
     }
 
     /// What is to be changed for a module's probes.
-    fn plan(&mut self, loaded: &Loaded, pid: Pid) -> Result<Option<Edits<'static>>, RecordError> {
-        let Some((image, bias)) = loaded.image(pid) else { return Ok(None) };
-        let image = Arc::new(image);
-        let mut chosen = (self.choose)(&image, loaded.name());
-        if chosen.is_empty() {
-            return Ok(None);
-        }
-        chosen.sort_unstable();
-        chosen.dedup();
-        let module = Module::new(image);
+    fn plan(&mut self, found: &Found, pid: Pid, injected: Injected) -> Result<Option<Edits<'static>>, RecordError> {
+        let Found { loaded, image, bias, chosen } = found;
+        let module = Module::new(Arc::clone(image));
         let code_bytes: u64 = module.file().code().iter().map(|code| code.end.0.saturating_sub(code.start.0)).sum();
         let room = room(code_bytes, chosen.len() as u64);
         let Some(place) = Maps::read(pid)?.free_near(loaded.start..loaded.end, room) else {
             return Err(RecordError::NoRoom { module: loaded.name().to_owned() });
         };
-        let probe = Probe { bias, routines: self.injected.routines, is_timed: self.is_timed };
-        let ProbedModule { changes, end, copies } =
-            probed(&module, RunAddr(place).to_link(bias), &chosen, &probe);
+        let probe = Probe { bias: *bias, routines: injected.routines, is_timed: self.is_timed };
+        let ProbedModule { changes, end, copies } = probed(&module, RunAddr(place).to_link(*bias), chosen, &probe);
         self.probed += copies.made.len();
         self.refused.extend(copies.refused.iter().map(|refused| RefusedFunction {
             module: loaded.name().to_owned(),
@@ -98,7 +133,7 @@ impl<'o> Probes<'o> {
         if copies.made.is_empty() {
             return Ok(None);
         }
-        let run = |at: callpath_format::address::LinkAddr| RunAddr(at.0.wrapping_add(bias));
+        let run = |at: LinkAddr| RunAddr(at.0.wrapping_add(*bias));
         let len_bytes = run(end).0.saturating_sub(place);
         Ok(Some(Edits {
             memory: vec![NewMemory::Code { at: RunAddr(place), len_bytes }],
@@ -108,7 +143,7 @@ impl<'o> Probes<'o> {
 
     /// Makes the changes in a process that stands still meanwhile.
     fn apply(&mut self, edits: &Edits<'static>, pid: Pid) -> Result<(), RecordError> {
-        let mut halted = halt(pid)?;
+        let halted = halt(pid)?;
         halted.move_out(&changed(edits), |_| None)?;
         halted.apply(edits)?;
         self.stops.push(halted.release()?);
@@ -116,7 +151,7 @@ impl<'o> Probes<'o> {
     }
 
     /// Probes what has come since, and forgets what has gone.
-    pub(super) fn follow(&mut self, recorder: &mut Recorder<'_>, pid: Pid) {
+    pub(super) fn follow(&mut self, recorder: &mut Recorder<'_>, pid: Pid, injected: Injected) {
         let Ok(maps) = Maps::read(pid) else { return };
         // Where a library is mapped anew, what stands there is its file's.
         self.modules.retain(|module| module.loaded.is_in(&maps) && module.is_in_force(pid));
@@ -127,7 +162,8 @@ impl<'o> Probes<'o> {
             }
             return;
         }
-        if let Err(error) = self.put_in(recorder, pid) {
+        let found = self.find(pid);
+        if let Err(error) = found.and_then(|()| self.put_in(recorder, pid, injected)) {
             recorder.note(&format!("failed to {error}"));
         }
     }
@@ -140,7 +176,7 @@ impl<'o> Probes<'o> {
                 continue;
             }
             for module in self.modules.iter().filter(|module| module.loaded.is_in(&maps) && module.is_in_force(pid)) {
-                let undone = halt(pid).and_then(|mut halted| {
+                let undone = halt(pid).and_then(|halted| {
                     halted.move_out(&changed(&module.edits), |_| None)?;
                     halted.undo(&module.edits)?;
                     Ok(halted.release()?)

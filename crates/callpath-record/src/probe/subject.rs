@@ -6,6 +6,7 @@ use callpath_target::{Ended, Pid, ProcessHandle};
 
 use crate::error::RecordError;
 use crate::probe::Probes;
+use crate::probe::inject::Injected;
 use crate::serve::{Recorder, Subject};
 use crate::signals;
 
@@ -16,6 +17,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub(super) struct Watched<'o> {
     pub(super) handle: ProcessHandle,
     pub(super) probes: Probes<'o>,
+    pub(super) injected: Injected,
     /// callpath has started it.
     pub(super) is_child: bool,
     pub(super) until: Option<Instant>,
@@ -33,7 +35,7 @@ impl Subject for Watched<'_> {
             return Some(Ok(Ended { status: 0, signal: None, user: Duration::ZERO, kernel: Duration::ZERO }));
         }
         if self.looked.elapsed() >= LOOK_EVERY {
-            self.probes.follow(recorder, self.handle.pid());
+            self.probes.follow(recorder, self.handle.pid(), self.injected);
             self.looked = Instant::now();
         }
         None

@@ -14,6 +14,7 @@ mod list;
 mod merge;
 mod number;
 mod perf_options;
+mod probe;
 mod procedure_name;
 mod profile;
 mod query;
@@ -34,6 +35,8 @@ use crate::outcome::Outcome;
 pub(crate) enum Command {
     /// Run a program and record its call paths
     Record(record::Arguments),
+    /// Count the calls of chosen functions by call path, in a running process or a program that is started
+    Probe(probe::Arguments),
     /// List the events that can be sampled
     List(list::Arguments),
     /// Show what a recording measured
@@ -70,6 +73,7 @@ impl Command {
     pub(crate) fn run(self, whole: fn() -> clap::Command) -> Outcome {
         match self {
             Command::Record(arguments) => record::run(&arguments),
+            Command::Probe(arguments) => probe::run(&arguments),
             Command::List(arguments) => list::run(&arguments),
             Command::Report(arguments) => report::run(&arguments),
             Command::Annotate(arguments) => annotate::run(&arguments),

@@ -198,7 +198,7 @@ fn pack(recorded: &Recorded, directory: &str, say: impl Fn(&dyn std::fmt::Displa
     }
 }
 
-fn status_of(error: &RecordError) -> u8 {
+pub(crate) fn status_of(error: &RecordError) -> u8 {
     match error {
         RecordError::Target(TargetError::NotFound { .. }) => NOT_FOUND,
         RecordError::Target(TargetError::Launch { source, .. }) => match source.kind() {

@@ -1,0 +1,152 @@
+//! `callpath probe`: options in, the calls of chosen functions counted by call path, while the program runs.
+
+mod choice;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{anyhow, bail};
+use callpath_analyze::functions::Pattern;
+use callpath_record::{
+    Event, Probed, ProbeOptions, ProbedProcess, RecordOptions, Recursion, RefusedFunction, Sentinel, probe,
+};
+use callpath_target::{Pid, ProcessHandle};
+use callpath_view::text::shell_word;
+use choice::Choice;
+
+use super::record::{FAILED, status_of};
+use crate::outcome::{Failure, Outcome};
+use crate::{output, preload, surroundings};
+
+/// So many functions that cannot be probed are named.
+const NAMED: usize = 5;
+
+#[derive(clap::Args)]
+#[command(override_usage = "callpath probe [OPTIONS] -f FUNCTION... (-p PID | [--] PROGRAM [ARGUMENT]...)")]
+pub(crate) struct Arguments {
+    /// Function whose calls are counted: a name, a glob, `module!name`, `file.c:name` or `module+0x1234`; may be repeated
+    #[arg(short, long = "function", value_name = "FUNCTION", required = true)]
+    function: Vec<String>,
+    /// The running process
+    #[arg(short, long, value_name = "PID", conflicts_with = "program")]
+    pid: Option<u32>,
+    /// What is measured of each call path, beside `calls`: `wall-time`; may be repeated
+    #[arg(short, long = "metric", value_name = "METRIC", value_delimiter = ',')]
+    metric: Vec<MetricArgument>,
+    /// Measurement directory; it must not exist [default: ./<program>-<pid>.callpath]
+    #[arg(short, long, value_name = "DIR", env = "CALLPATH_OUTPUT")]
+    output: Option<PathBuf>,
+    /// Take the probes out after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    duration: Option<Duration>,
+    /// Say only what went wrong
+    #[arg(short, long)]
+    quiet: bool,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM", value_hint = clap::ValueHint::CommandWithArguments)]
+    program: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum MetricArgument {
+    /// How often it was called
+    Calls,
+    /// The time that its activations took, less that of probed functions that it called
+    WallTime,
+}
+
+/// A number of seconds, whole or not.
+fn seconds(typed: &str) -> Result<Duration, String> {
+    let number: f64 = typed.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    Duration::try_from_secs_f64(number).map_err(|_| "not a time that can be waited for".to_owned())
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    run_or_fail(arguments).map_err(|(error, status)| Failure { error, status })
+}
+
+fn run_or_fail(arguments: &Arguments) -> Result<u8, (anyhow::Error, u8)> {
+    let failed = |error: anyhow::Error| (error, FAILED);
+    let patterns: Result<Vec<Pattern>, _> = arguments.function.iter().map(|typed| Pattern::parse(typed)).collect();
+    let mut choice = Choice::new(patterns.map_err(|error| failed(anyhow!("{error}")))?);
+    let pid = arguments.pid.map(Pid);
+    let (program, rest) = what_runs(arguments, pid).map_err(failed)?;
+    let mut events = vec![Event::probed(Probed::Calls)];
+    if arguments.metric.contains(&MetricArgument::WallTime) {
+        events.push(Event::probed(Probed::WallTime));
+    }
+    let record = RecordOptions {
+        program,
+        arguments: rest,
+        events,
+        period_ns: 0,
+        sentinel: Sentinel::Never,
+        recursion: Recursion::Full,
+        wait_all: false,
+        output: arguments.output.clone(),
+        rank: None,
+        cache: surroundings::cache_directory(),
+        preload: preload::OBJECT,
+    };
+    let options = ProbeOptions {
+        record: &record,
+        pid,
+        injected: preload::INJECTED,
+        duration: arguments.duration,
+        chooser: &mut choice,
+    };
+    let probed = probe(options).map_err(|error| {
+        let status = status_of(&error);
+        (anyhow!("failed to {error}"), status)
+    })?;
+    say(arguments, &choice, &probed);
+    Ok(probed.recorded.ended.status as u8)
+}
+
+/// The program and its arguments, or what the process is called.
+fn what_runs(arguments: &Arguments, pid: Option<Pid>) -> anyhow::Result<(OsString, Vec<OsString>)> {
+    match (pid, arguments.program.split_first()) {
+        (Some(pid), _) => {
+            let Some(program) = ProcessHandle::open(pid).program() else {
+                bail!("failed to probe process {pid}: there is no such process, or it is another user's");
+            };
+            Ok((program.into_os_string(), Vec::new()))
+        }
+        (None, Some((program, rest))) => Ok((program.clone(), rest.to_vec())),
+        (None, None) => bail!("no program and no process to probe; see: callpath probe --help"),
+    }
+}
+
+/// Says what was probed, what could not be, and where the measurement is.
+fn say(arguments: &Arguments, choice: &Choice, probed: &ProbedProcess) {
+    let ProbedProcess { recorded, refused, .. } = probed;
+    let say = |line: &dyn std::fmt::Display| {
+        if !arguments.quiet {
+            output::say(line);
+        }
+    };
+    recorded.notes.iter().for_each(|note| say(note));
+    choice.notes().iter().for_each(|note| say(note));
+    for RefusedFunction { module, entry, reason } in refused.iter().take(NAMED) {
+        say(&format_args!("not probed: {}: {reason}", choice.name(module, *entry)));
+    }
+    if refused.len() > NAMED {
+        say(&format_args!("not probed: {} others", refused.len() - NAMED));
+    }
+    if let Some(longest) = probed.stops.iter().max() {
+        let (functions, are) = if probed.probed == 1 { ("function", "was") } else { ("functions", "were") };
+        say(&format_args!(
+            "{} {functions} {are} probed; the program stood still {} times, {:.1} ms at most",
+            probed.probed,
+            probed.stops.len(),
+            longest.as_secs_f64() * 1e3
+        ));
+    }
+    if let Some(loss) = &recorded.loss {
+        output::say(format_args!("failed to {loss}: this part of the measurement is missing"));
+    }
+    let directory = shell_word(&recorded.directory.to_string_lossy());
+    let command = surroundings::typed_command();
+    say(&format_args!("recorded to {directory}; see it with: {command} report {directory}"));
+}

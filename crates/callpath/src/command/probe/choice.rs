@@ -1,0 +1,100 @@
+//! The functions that were meant, found in each module of the process.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use callpath_analyze::functions::{Functions, Ifunc, Pattern, unknown};
+use callpath_format::address::LinkAddr;
+use callpath_image::elf::Image;
+use callpath_record::Chooser;
+
+use crate::surroundings;
+
+/// What is meant, and what of it was found.
+pub(super) struct Choice {
+    patterns: Vec<Pattern>,
+    modules: Vec<Functions>,
+    /// By pattern, whether it has named something.
+    is_found: Vec<bool>,
+    names: BTreeMap<(PathBuf, LinkAddr), String>,
+    notes: Vec<String>,
+}
+
+impl Choice {
+    pub(super) fn new(patterns: Vec<Pattern>) -> Choice {
+        let is_found = vec![false; patterns.len()];
+        Choice { patterns, modules: Vec::new(), is_found, names: BTreeMap::new(), notes: Vec::new() }
+    }
+
+    /// What the user should know of what was found.
+    pub(super) fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// A function as reports name it.
+    pub(super) fn name(&self, module: &Path, entry: LinkAddr) -> String {
+        let name = self.names.get(&(module.to_owned(), entry)).cloned();
+        name.unwrap_or_else(|| format!("{}+{:#x}", module.display(), entry.0))
+    }
+
+    /// Why nothing has the name of a pattern, with the names that may have been meant.
+    fn unknown(&self, pattern: &Pattern) -> String {
+        let modules: Vec<&Functions> = self.modules.iter().collect();
+        unknown(pattern, &modules)
+    }
+}
+
+impl Chooser for Choice {
+    fn choose(&mut self, image: &Arc<Image>, path: &Path) -> Vec<LinkAddr> {
+        let functions = Functions::of(image, path, &surroundings::debug_roots());
+        let selection = functions.select(&self.patterns);
+        for function in &selection.chosen {
+            if let Some(found) = self.is_found.get_mut(function.pattern) {
+                *found = true;
+            }
+            self.names.insert((path.to_owned(), function.entry), function.name.clone());
+        }
+        for Ifunc { resolver, implementations } in &selection.ifuncs {
+            let names: Vec<&str> = implementations.iter().map(|function| function.name.as_str()).collect();
+            let names = if names.is_empty() { String::new() } else { format!("; it knows {}", names.join(", ")) };
+            self.notes.push(format!(
+                "{} chooses one of several functions when the program starts, and is not probed itself{names}",
+                resolver.name
+            ));
+        }
+        for not_entry in &selection.not_entries {
+            self.notes.push(not_entry.describe(path).to_string());
+        }
+        for inlined in functions.inlined(&self.patterns) {
+            if let Some(found) = self.is_found.get_mut(inlined.pattern) {
+                *found = true;
+            }
+            let places: Vec<String> = inlined.copies.iter().take(3).map(|copy| copy.caller.to_string()).collect();
+            self.notes.push(format!(
+                "{} is inlined in {} places, which are not probed (in {}{})",
+                inlined.name,
+                inlined.copies.len(),
+                places.join(", "),
+                if inlined.copies.len() > places.len() { ", ..." } else { "" }
+            ));
+        }
+        self.modules.push(functions);
+        selection.chosen.iter().map(|function| function.entry).collect()
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        let missing: Vec<&Pattern> =
+            self.patterns.iter().zip(&self.is_found).filter(|(_, found)| !**found).map(|(pattern, _)| pattern).collect();
+        let reasons: Vec<String> = missing.iter().map(|pattern| self.unknown(pattern)).collect();
+        // A library may come later.
+        let is_of_none = |pattern: &&Pattern| {
+            pattern.module().is_some() && !self.modules.iter().any(|functions| pattern.is_of(functions.path()))
+        };
+        if missing.len() == self.patterns.len() && !missing.iter().any(is_of_none) {
+            return Err(reasons.join("; "));
+        }
+        self.notes.extend(reasons);
+        Ok(())
+    }
+}
