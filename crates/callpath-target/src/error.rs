@@ -26,4 +26,24 @@ pub enum TargetError {
     Trace { request: &'static str, pid: Pid, source: std::io::Error },
     #[error("change process {pid}: the bytes at {:#x} are not those that were expected", at.0)]
     OtherBytes { at: RunAddr, pid: Pid },
+    #[error("stop process {pid}: no such process")]
+    NoProcess { pid: Pid },
+    #[error("stop process {pid}: {why}")]
+    Refused { pid: Pid, why: String },
+    #[error("stop process {pid}: {tracer} traces it already, and there can be one tracer only")]
+    AlreadyTraced { pid: Pid, tracer: String },
+    #[error("stop process {pid}: it is a 32-bit program, which callpath does not change")]
+    Bits32 { pid: Pid },
+    #[error("stop process {pid}: its thread {thread} ({name}) did not stop in {waited_ms} ms: {why}")]
+    DoesNotStop { pid: Pid, thread: Pid, name: String, waited_ms: u128, why: String },
+    #[error(
+        "make system calls in process {pid}: a seccomp filter restricts its threads, and might kill it for one of ours"
+    )]
+    Seccomp { pid: Pid },
+    #[error("run code of callpath's in process {pid}: {why}")]
+    Routine { pid: Pid, why: String },
+    #[error("load an object into process {pid}: {why}")]
+    Object { pid: Pid, why: String },
+    #[error("change process {pid}: its thread {thread} stands at {at}, inside bytes that change, and {why}")]
+    InTheWay { pid: Pid, thread: Pid, at: RunAddr, why: String },
 }

@@ -1,52 +1,125 @@
 //! System calls that a stopped thread of another process makes for us.
 
+use callpath_format::address::RunAddr;
+
 use crate::error::TargetError;
+use crate::maps::{MapEntry, Maps};
 use crate::pid::Pid;
-use crate::step::{Stepped, Stepper};
+use crate::ptrace;
+use crate::traced::{Traced, TracedMemory};
 
 /// `syscall`
-const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
+pub(crate) const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
 
-impl Stepper {
-    /// Makes a system call on a thread that stands still between two instructions of its own, outside of the kernel. Its
-    /// registers and its code are afterwards what they were. Returns what the kernel does: a negative number is an
-    /// error's. Signals that arrive meanwhile stay pending.
-    ///
-    /// # Errors
-    /// If the thread cannot be traced, or does not come back from the call.
-    pub fn system_call(&mut self, thread: Pid, number: libc::c_long, arguments: [u64; 6]) -> Result<i64, TargetError> {
-        let before = self.registers(thread)?;
-        let mut code = [0; SYSTEM_CALL.len()];
-        if self.read(before.rip, &mut code) != code.len() {
-            return Err(self.stuck("its code cannot be read"));
-        }
-        self.write(before.rip, &SYSTEM_CALL)?;
-        let [rdi, rsi, rdx, r10, r8, r9] = arguments;
-        let call = libc::user_regs_struct {
-            rax: number as u64,
-            // Not in a system call that the kernel might restart.
-            orig_rax: u64::MAX,
-            rdi,
-            rsi,
-            rdx,
-            r10,
-            r8,
-            r9,
-            ..before
-        };
-        self.set_registers(thread, &call)?;
-        self.step(thread, 0)?;
-        let stopped = self.wait(Some(thread))?.1;
-        let result = self.registers(thread)?.rax as i64;
-        self.write(before.rip, &code)?;
-        self.set_registers(thread, &before)?;
-        match stopped {
-            Stepped::Trap => Ok(result),
-            _ => Err(self.stuck("it did not come back from a system call")),
-        }
+/// All signals that can be held back.
+const ALL_SIGNALS: u64 = u64::MAX;
+
+/// A thread's state, as far as running it for us changes it.
+pub(crate) struct Before {
+    pub(crate) registers: libc::user_regs_struct,
+    pub(crate) signal_mask: u64,
+    /// Where its restartable sequence is noted, and the note: the kernel deletes it where the thread runs elsewhere, and
+    /// would not abort the sequence.
+    pub(crate) sequence: Option<(u64, u64)>,
+}
+
+impl Before {
+    /// Notes the state of a thread that stands still, and holds its signals of `held` back.
+    pub(crate) fn note(traced: &impl Traced, thread: Pid, held: u64) -> Result<Before, TargetError> {
+        let registers = ptrace::registers(thread)?;
+        let note = ptrace::rseq_note(thread);
+        let sequence = note.and_then(|at| Some((at, traced.memory().read_u64(at)?))).filter(|(_, note)| *note != 0);
+        let signal_mask = ptrace::signal_mask(thread)?;
+        ptrace::set_signal_mask(thread, held)?;
+        Ok(Before { registers, signal_mask, sequence })
     }
 
-    fn stuck(&self, why: &str) -> TargetError {
-        TargetError::Trace { request: "a system call", pid: self.pid(), source: std::io::Error::other(why.to_owned()) }
+    /// Puts it back.
+    pub(crate) fn put_back(&self, traced: &impl Traced, thread: Pid) -> Result<(), TargetError> {
+        ptrace::set_registers(thread, &self.registers)?;
+        if let Some((at, note)) = self.sequence {
+            traced.memory().write(at, &note.to_le_bytes())?;
+        }
+        ptrace::set_signal_mask(thread, self.signal_mask)
     }
+}
+
+/// Makes a system call on a thread that stands still. Its state is afterwards what it was, a system call that it was in
+/// included. Returns what the kernel does: a negative number is an error's. Signals that arrive meanwhile stay pending.
+///
+/// # Errors
+/// If the thread cannot be traced, or does not come back from the call.
+pub(crate) fn system_call(
+    traced: &mut impl Traced,
+    thread: Pid,
+    number: libc::c_long,
+    arguments: [u64; 6],
+) -> Result<i64, TargetError> {
+    let at = traced.system_call_instruction()?;
+    let before = Before::note(traced, thread, ALL_SIGNALS)?;
+    let result = call_at(traced, thread, with(&before.registers, at, (number, arguments)));
+    let settled = traced.settle(thread);
+    before.put_back(traced, thread)?;
+    settled?;
+    result
+}
+
+/// The registers of a thread that is about to make a system call at `at`.
+fn with(
+    before: &libc::user_regs_struct,
+    at: RunAddr,
+    (number, [rdi, rsi, rdx, r10, r8, r9]): (libc::c_long, [u64; 6]),
+) -> libc::user_regs_struct {
+    libc::user_regs_struct {
+        rip: at.0,
+        rax: number as u64,
+        // Not in a system call that the kernel might restart.
+        orig_rax: u64::MAX,
+        rdi,
+        rsi,
+        rdx,
+        r10,
+        r8,
+        r9,
+        ..*before
+    }
+}
+
+fn call_at(traced: &mut impl Traced, thread: Pid, registers: libc::user_regs_struct) -> Result<i64, TargetError> {
+    ptrace::set_registers(thread, &registers)?;
+    // Its beginning, its end.
+    traced.run_to_system_call(thread)?;
+    traced.run_to_system_call(thread)?;
+    let after = ptrace::registers(thread)?;
+    if after.rip != registers.rip.wrapping_add(SYSTEM_CALL.len() as u64) {
+        return Err(traced.failed("a system call", "it did not come back from a system call"));
+    }
+    Ok(after.rax as i64)
+}
+
+/// A `syscall` instruction in the process's code: in the kernel's own object, else wherever these bytes are. Nothing need
+/// be written, and what stands behind it never runs.
+pub(crate) fn find_instruction(memory: &TracedMemory, maps: &Maps) -> Option<RunAddr> {
+    let of_kernel = |entry: &&MapEntry| entry.path.as_os_str() == "[vdso]";
+    let code = || maps.entries.iter().filter(|entry| entry.executable && entry.readable);
+    let kernels = code().filter(of_kernel);
+    let files = code().filter(|entry| entry.file.is_some());
+    kernels.chain(files).find_map(|entry| find_in(memory, entry))
+}
+
+fn find_in(memory: &TracedMemory, entry: &MapEntry) -> Option<RunAddr> {
+    const BLOCK_BYTES: usize = 64 * 1024;
+    let mut block = vec![0; BLOCK_BYTES];
+    let mut at = entry.start.0;
+    while at < entry.end.0 {
+        let len = BLOCK_BYTES.min((entry.end.0 - at) as usize);
+        let got = memory.read(at, block.get_mut(..len)?);
+        let found = block.get(..got)?.windows(SYSTEM_CALL.len()).position(|bytes| bytes == SYSTEM_CALL);
+        if let Some(offset) = found {
+            return Some(RunAddr(at + offset as u64));
+        }
+        // Blocks overlap by a byte.
+        at += if got < len || len <= 1 { return None } else { len as u64 - 1 };
+    }
+    None
 }

@@ -2,14 +2,18 @@
 //!
 //! All of it must be called by the thread that started the program: that is the one which the kernel obeys.
 
-use std::fs::File;
 use std::marker::PhantomData;
-use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
+use callpath_format::address::RunAddr;
+
 use crate::error::TargetError;
+use crate::maps::Maps;
 use crate::pid::Pid;
+use crate::ptrace::{self, Stop};
+use crate::remote_call;
+use crate::traced::{Traced, TracedMemory};
 
 /// What to follow beyond the first thread.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,7 +54,7 @@ pub enum TrapCause {
 #[derive(Debug)]
 pub struct Stepper {
     child: Child,
-    memory: File,
+    memory: TracedMemory,
     /// Its number may be another's by now.
     ended: bool,
     /// ptrace obeys one thread only.
@@ -76,10 +80,10 @@ impl Stepper {
         }
         let child = command.spawn().map_err(|source| TargetError::Launch { program, source })?;
         let pid = Pid(child.id());
-        let memory = open_memory(pid)?;
+        let memory = TracedMemory::open(pid, pid)?;
         let mut stepper = Stepper { child, memory, ended: false, not_send: PhantomData };
         stepper.wait(Some(pid))?;
-        let mut flags = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACEEXEC;
+        let mut flags = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_TRACESYSGOOD;
         if options.threads {
             flags |= libc::PTRACE_O_TRACECLONE;
         }
@@ -96,16 +100,12 @@ impl Stepper {
 
     /// Lets a thread run one instruction, delivering `signal` first (0: none).
     pub fn step(&self, thread: Pid, signal: i32) -> Result<(), TargetError> {
-        // SAFETY: the request takes numbers only.
-        let result = unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, thread.0, 0, signal) };
-        checked("PTRACE_SINGLESTEP", thread, result)
+        ptrace::step(thread, signal)
     }
 
     /// Lets a thread run on, delivering `signal` first (0: none).
     pub fn go_on(&self, thread: Pid, signal: i32) -> Result<(), TargetError> {
-        // SAFETY: the request takes numbers only.
-        let result = unsafe { libc::ptrace(libc::PTRACE_CONT, thread.0, 0, signal) };
-        checked("PTRACE_CONT", thread, result)
+        ptrace::go_on(thread, signal)
     }
 
     /// Waits for a thread, or for any thread of the program.
@@ -160,64 +160,77 @@ impl Stepper {
     }
 
     fn signal_code(&self, thread: Pid) -> Result<i32, TargetError> {
-        // SAFETY: zeros are a valid siginfo_t, which the kernel overwrites.
-        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the kernel writes one siginfo_t.
-        let result = unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, thread.0, 0, &mut info) };
-        checked("PTRACE_GETSIGINFO", thread, result)?;
-        Ok(info.si_code)
+        Ok(ptrace::signal_info(thread)?.si_code)
     }
 
     /// The registers of a thread that stands still.
     #[inline]
     pub fn registers(&self, thread: Pid) -> Result<libc::user_regs_struct, TargetError> {
-        let mut registers = std::mem::MaybeUninit::<libc::user_regs_struct>::uninit();
-        // SAFETY: the kernel writes one user_regs_struct.
-        let result = unsafe { libc::ptrace(libc::PTRACE_GETREGS, thread.0, 0, registers.as_mut_ptr()) };
-        checked("PTRACE_GETREGS", thread, result)?;
-        // SAFETY: the kernel has filled it.
-        Ok(unsafe { registers.assume_init() })
+        ptrace::registers(thread)
     }
 
     /// Gives a thread that stands still other registers.
     #[inline]
     pub fn set_registers(&self, thread: Pid, registers: &libc::user_regs_struct) -> Result<(), TargetError> {
-        // SAFETY: the kernel reads one user_regs_struct.
-        let result = unsafe { libc::ptrace(libc::PTRACE_SETREGS, thread.0, 0, registers) };
-        checked("PTRACE_SETREGS", thread, result)
+        ptrace::set_registers(thread, registers)
     }
 
     /// Writes to the program's memory, also where the program itself may not.
     pub fn write(&self, addr: u64, bytes: &[u8]) -> Result<(), TargetError> {
-        self.memory.write_all_at(bytes, addr).map_err(|source| TargetError::Trace {
-            request: "a write to its memory",
-            pid: self.pid(),
-            source,
-        })
+        self.memory.write(addr, bytes)
     }
 
     /// Reads the program's memory; fewer bytes than asked for where it ends.
     pub fn read(&self, addr: u64, into: &mut [u8]) -> usize {
-        let mut got = 0;
-        while got < into.len() {
-            match self.memory.read_at(&mut into[got..], addr.wrapping_add(got as u64)) {
-                Ok(0) | Err(_) => break,
-                Ok(more) => got += more,
-            }
-        }
-        got
+        self.memory.read(addr, into)
     }
 
     /// The eight bytes at `addr`.
     pub fn read_u64(&self, addr: u64) -> Option<u64> {
-        let mut bytes = [0; 8];
-        (self.read(addr, &mut bytes) == 8).then(|| u64::from_le_bytes(bytes))
+        self.memory.read_u64(addr)
+    }
+
+    /// Makes a system call on a thread that stands still between two instructions of its own, outside of the kernel. Its
+    /// registers are afterwards what they were. Returns what the kernel does: a negative number is an error's. Signals
+    /// that arrive meanwhile stay pending.
+    ///
+    /// # Errors
+    /// If the thread cannot be traced, or does not come back from the call.
+    pub fn system_call(&mut self, thread: Pid, number: libc::c_long, arguments: [u64; 6]) -> Result<i64, TargetError> {
+        remote_call::system_call(self, thread, number, arguments)
     }
 
     /// After [`Stepped::Exec`]: the memory is another.
     pub fn reopen_memory(&mut self) -> Result<(), TargetError> {
-        self.memory = open_memory(self.pid())?;
+        self.memory = TracedMemory::open(self.pid(), self.pid())?;
         Ok(())
+    }
+}
+
+impl Traced for Stepper {
+    fn memory(&self) -> &TracedMemory {
+        &self.memory
+    }
+
+    fn next_stop(&mut self, thread: Pid) -> Result<Stop, TargetError> {
+        let stop = ptrace::wait(thread, 0)?.unwrap_or(Stop::Ended);
+        self.ended |= thread == self.pid() && stop == Stop::Ended;
+        Ok(stop)
+    }
+
+    fn postpone(&mut self, _: Pid, signal: i32) -> Result<(), TargetError> {
+        Err(self.failed("a system call", &format!("signal {signal} arrived, which cannot be held back")))
+    }
+
+    fn settle(&mut self, _: Pid) -> Result<(), TargetError> {
+        // It was outside of the kernel: there is no interrupted call.
+        Ok(())
+    }
+
+    fn system_call_instruction(&mut self) -> Result<RunAddr, TargetError> {
+        let maps = Maps::read(self.pid())?;
+        let found = remote_call::find_instruction(&self.memory, &maps);
+        found.ok_or_else(|| self.failed("a system call", "there is no instruction for it in its memory"))
     }
 }
 
@@ -233,11 +246,6 @@ impl Drop for Stepper {
         // SAFETY: our own child; a status is not asked for.
         unsafe { libc::waitpid(self.child.id() as i32, std::ptr::null_mut(), libc::__WALL) };
     }
-}
-
-fn open_memory(pid: Pid) -> Result<File, TargetError> {
-    let path = std::path::PathBuf::from(format!("/proc/{pid}/mem"));
-    File::options().read(true).write(true).open(&path).map_err(|source| TargetError::Read { path, source })
 }
 
 #[inline]

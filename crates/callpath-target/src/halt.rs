@@ -1,0 +1,204 @@
+//! A running process that callpath did not start, all of its threads stopped: looked at, changed, and let go.
+//!
+//! Nothing of the program's own is called, and what callpath does is undone by nobody: should callpath be killed, the
+//! threads run on, with the changes that are complete.
+
+mod gather;
+mod load;
+mod move_out;
+mod refusal;
+mod release;
+mod routine;
+mod sharers;
+mod tracer;
+mod worker;
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use callpath_format::address::RunAddr;
+
+use crate::edits::Edits;
+use crate::error::TargetError;
+use crate::memory::SharedMemory;
+use crate::pid::Pid;
+use crate::{ptrace, remote_memory};
+
+pub use load::LoadedObject;
+use tracer::Tracer;
+use worker::Worker;
+
+/// A process whose threads all stand still, by ptrace. Dropped, it runs on.
+///
+/// Other processes that share its memory stand still, too. A thread of callpath's own does the tracing: the kernel obeys
+/// one thread only, and lets go what it traces when that thread ends, whatever state it is in.
+#[derive(Debug)]
+pub struct Halted {
+    worker: Worker,
+    pid: Pid,
+    since: Instant,
+}
+
+impl Halted {
+    /// Stops a process within `at_most`.
+    ///
+    /// Threads are asked to stop until there are no others. System calls that they are in go on later as if they had
+    /// not been interrupted, with two exceptions. The time-out of a call that the kernel does not restart (`epoll_wait`,
+    /// `semtimedop`, `sigtimedwait`, `recv` with `SO_RCVTIMEO`) begins anew. And one that has done part of its work
+    /// returns that, as it may at any time (a `read` from a pipe that is short).
+    ///
+    /// # Errors
+    /// If there is no such process, this user may not trace it, something else does, it is a 32-bit one, or a thread
+    /// does not stop in time. The process then runs on unchanged.
+    pub fn halt(pid: Pid, at_most: Duration) -> Result<Halted, TargetError> {
+        let (worker, since) = Worker::start(pid, move || Tracer::gather(pid, at_most))?;
+        Ok(Halted { worker, pid, since })
+    }
+
+    /// The process.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// When its first thread was stopped.
+    pub fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// Its threads, and those of other processes that share its memory. A first thread that has ended before the others
+    /// is not among them.
+    ///
+    /// # Errors
+    /// If the thread that traces has ended.
+    pub fn threads(&self) -> Result<Vec<Pid>, TargetError> {
+        self.worker.with(|tracer| Ok(tracer.threads.iter().map(|thread| thread.tid).collect()))
+    }
+
+    /// The registers of one of its threads. Of one in a system call that will be made anew, `rip` is behind the
+    /// instruction, and the kernel goes back.
+    ///
+    /// # Errors
+    /// If the thread has ended.
+    pub fn registers(&self, thread: Pid) -> Result<libc::user_regs_struct, TargetError> {
+        self.worker.with(|_| ptrace::registers(thread))
+    }
+
+    /// Gives a thread other registers, with which it will run on.
+    ///
+    /// # Errors
+    /// If the thread has ended.
+    pub fn set_registers(&self, thread: Pid, registers: &libc::user_regs_struct) -> Result<(), TargetError> {
+        self.worker.with(|_| ptrace::set_registers(thread, registers))
+    }
+
+    /// Reads its memory; fewer bytes than asked for where it ends.
+    ///
+    /// # Errors
+    /// If the thread that traces has ended.
+    pub fn read(&self, at: RunAddr, into: &mut [u8]) -> Result<usize, TargetError> {
+        self.worker.with(|tracer| Ok(tracer.memory().read(at.0, into)))
+    }
+
+    /// Writes its memory, also where the program itself may not.
+    ///
+    /// # Errors
+    /// If nothing is mapped there.
+    pub fn write(&self, at: RunAddr, bytes: &[u8]) -> Result<(), TargetError> {
+        self.worker.with(|tracer| tracer.memory().write(at.0, bytes))
+    }
+
+    /// Makes a system call on one of the threads. Returns what the kernel does: a negative number is an error's.
+    ///
+    /// # Errors
+    /// If no thread can make one: seccomp filters restrict all of them. If the thread ends meanwhile.
+    pub fn system_call(&self, number: libc::c_long, arguments: [u64; 6]) -> Result<i64, TargetError> {
+        self.worker.with(|tracer| tracer.system_call(number, arguments))
+    }
+
+    /// Calls a routine in its memory on one of the threads, by C's calling convention, on a stack that ends at `stack`,
+    /// and returns its value. The routine must use nothing of the program's: no libc, no thread-local memory.
+    ///
+    /// # Errors
+    /// If it faults, or does not return in time (some seconds); the thread's state is as it was also then. If the thread
+    /// has a shadow stack, on which the call would have to be noted.
+    pub fn call(&self, routine: RunAddr, arguments: [u64; 6], stack: RunAddr) -> Result<u64, TargetError> {
+        self.worker.with(|tracer| tracer.call(routine, arguments, stack))
+    }
+
+    /// Maps a freestanding shared object, private: at `at`, or where the kernel likes.
+    ///
+    /// # Errors
+    /// If it needs what is not provided (other objects, symbols, thread-local memory, constructors), or cannot be mapped.
+    pub fn load(&self, object: &[u8], at: Option<RunAddr>) -> Result<LoadedObject, TargetError> {
+        self.worker.with(|tracer| tracer.load(object, at))
+    }
+
+    /// Takes a loaded object away. No thread may run its code.
+    ///
+    /// # Errors
+    /// If no thread can make the system call.
+    pub fn unload(&self, object: &LoadedObject) -> Result<(), TargetError> {
+        self.worker.with(|tracer| {
+            let thread = tracer.caller()?;
+            remote_memory::unmap(tracer, thread, (object.base(), object.len_bytes()))
+        })
+    }
+
+    /// Maps memory of callpath's, from beginning to end: at `at`, or where the kernel likes.
+    ///
+    /// # Errors
+    /// If it cannot be mapped.
+    pub fn map_shared(
+        &self,
+        memory: &SharedMemory,
+        at: Option<RunAddr>,
+        writable: bool,
+    ) -> Result<RunAddr, TargetError> {
+        let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        self.worker.with(|tracer| {
+            let thread = tracer.caller()?;
+            remote_memory::map_shared(tracer, thread, memory, (at, protection))
+        })
+    }
+
+    /// Sees to it that no thread stands inside bytes that change: where `to` knows where the same instruction stands
+    /// elsewhere, the thread will go on there; others are run on, instruction by instruction. The first byte of a range
+    /// is not inside. Returns how many threads were moved. Return addresses are not looked at.
+    ///
+    /// # Errors
+    /// If a thread cannot be taken out.
+    pub fn move_out(
+        &self,
+        changing: &[Range<RunAddr>],
+        to: impl Fn(RunAddr) -> Option<RunAddr> + Sync,
+    ) -> Result<usize, TargetError> {
+        self.worker.with(|tracer| tracer.move_out(changing, &to))
+    }
+
+    /// Makes changes, after [`Halted::move_out`]. If any of the old bytes differ, nothing has been changed but that new
+    /// memory is there.
+    ///
+    /// # Errors
+    /// If memory cannot be mapped, or bytes are not what they should be.
+    pub fn apply(&self, edits: &Edits<'_>) -> Result<(), TargetError> {
+        self.worker.with(|tracer| tracer.apply(edits))
+    }
+
+    /// Puts back what stood where bytes were changed, after [`Halted::move_out`]. New memory stays: a thread may come
+    /// back to it.
+    ///
+    /// # Errors
+    /// If the bytes are no longer those that were written; then nothing has been changed.
+    pub fn undo(&self, edits: &Edits<'_>) -> Result<(), TargetError> {
+        self.worker.with(|tracer| tracer.undo(edits))
+    }
+
+    /// Lets the threads run on, their pending signals delivered. Returns how long the process stood still.
+    ///
+    /// # Errors
+    /// If a thread cannot be let go.
+    pub fn release(self) -> Result<Duration, TargetError> {
+        let released = self.worker.with(Tracer::release);
+        released.map(|()| self.since.elapsed())
+    }
+}

@@ -1,0 +1,141 @@
+//! Stopping all threads, until there are no others.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::release::let_go;
+use super::tracer::{Patience, Thread, Tracer, look};
+use super::{refusal, sharers};
+use crate::error::TargetError;
+use crate::pid::Pid;
+use crate::ptrace::{self, Stop};
+use crate::task_status::TaskStatus;
+
+/// Threads, some of which stand still.
+struct Gathering {
+    pid: Pid,
+    threads: Vec<Thread>,
+    /// Those that ended while they were traced: a number that comes again is another thread's.
+    started: Instant,
+    at_most: Duration,
+    /// When the first stopped.
+    since: Option<Instant>,
+}
+
+impl Tracer {
+    /// As [`super::Halted::halt`]. After an error, the calling thread must end: then the kernel lets the threads go.
+    pub(super) fn gather(pid: Pid, at_most: Duration) -> Result<Tracer, TargetError> {
+        refusal::check(pid)?;
+        let started = Instant::now();
+        let mut gathering = Gathering { pid, threads: Vec::new(), started, at_most, since: None };
+        let mut processes = vec![pid];
+        let outcome = loop {
+            if let Err(error) = processes.iter().try_for_each(|process| gathering.stop_all(*process)) {
+                break Err(error);
+            }
+            // Only now: a child by vfork shares the memory, and must not be stopped before its parent goes on.
+            let reference = gathering.threads.iter().find(|thread| thread.process == pid).map(|thread| thread.tid);
+            let others = reference.map_or_else(Vec::new, |reference| sharers::of(reference, &processes));
+            if others.is_empty() {
+                break Ok(());
+            }
+            processes.extend(others);
+        };
+        let Gathering { mut threads, since, .. } = gathering;
+        if let Err(error) = outcome {
+            // Whatever fails here, the first error is what matters.
+            drop(let_go(&mut threads));
+            return Err(error);
+        }
+        let tracer = Tracer::new(pid, threads, since.unwrap_or(started))?;
+        refusal::check_stopped(&tracer)?;
+        Ok(tracer)
+    }
+}
+
+impl Gathering {
+    /// Stops a process's threads, until no others appear.
+    fn stop_all(&mut self, process: Pid) -> Result<(), TargetError> {
+        loop {
+            let mut grown = false;
+            for tid in threads_of(process) {
+                if self.threads.iter().all(|thread| thread.tid != tid) {
+                    grown |= self.seize(process, tid)?;
+                }
+            }
+            self.wait_for_all()?;
+            if !grown {
+                return Ok(());
+            }
+            if self.started.elapsed() > self.at_most {
+                let pid = self.pid;
+                let why =
+                    format!("it starts threads faster than callpath stops them, in {} ms", self.at_most.as_millis());
+                return Err(TargetError::Refused { pid, why });
+            }
+        }
+    }
+
+    /// Whether there was such a thread.
+    fn seize(&mut self, process: Pid, tid: Pid) -> Result<bool, TargetError> {
+        if let Err(error) = ptrace::seize(tid) {
+            return match TaskStatus::read(process, tid) {
+                None => Ok(false),
+                // The kernel refuses one that has ended in the same words.
+                Some(status) if status.has_ended() => Ok(false),
+                Some(status) => Err(refusal::explain(self.pid, &status, &error)),
+            };
+        }
+        let thread = Thread { tid, process, stopped: false, signal: None, postponed: VecDeque::new() };
+        self.threads.push(thread);
+        match ptrace::interrupt(tid) {
+            Ok(()) => {}
+            // It ends just now: waiting for it says so.
+            Err(TargetError::Trace { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    fn wait_for_all(&mut self) -> Result<(), TargetError> {
+        let mut patience = Patience::default();
+        loop {
+            let mut ended = Vec::new();
+            for thread in self.threads.iter_mut().filter(|thread| !thread.stopped) {
+                match look(thread.tid, thread.tid == thread.process)? {
+                    None => continue,
+                    Some(Stop::Ended) => ended.push(thread.tid),
+                    Some(Stop::Signal(signal)) => (thread.stopped, thread.signal) = (true, Some(signal)),
+                    Some(Stop::SystemCall | Stop::Interrupt | Stop::Event) => thread.stopped = true,
+                }
+                if thread.stopped {
+                    self.since.get_or_insert_with(Instant::now);
+                }
+            }
+            self.threads.retain(|thread| !ended.contains(&thread.tid));
+            let Some(running) = self.threads.iter().find(|thread| !thread.stopped) else { return Ok(()) };
+            if self.started.elapsed() > self.at_most {
+                return Err(self.does_not_stop(running));
+            }
+            patience.wait();
+        }
+    }
+
+    fn does_not_stop(&self, thread: &Thread) -> TargetError {
+        let status = TaskStatus::read(thread.process, thread.tid).unwrap_or_default();
+        TargetError::DoesNotStop {
+            pid: self.pid,
+            thread: thread.tid,
+            waited_ms: self.at_most.as_millis(),
+            why: refusal::why_running(thread.process, thread.tid, status.state),
+            name: status.name,
+        }
+    }
+}
+
+/// A process's threads, as far as they have not been reaped; none if it is gone.
+fn threads_of(process: Pid) -> Vec<Pid> {
+    let Ok(entries) = std::fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
+    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok().map(Pid);
+    entries.filter_map(|entry| number(entry.ok()?)).collect()
+}

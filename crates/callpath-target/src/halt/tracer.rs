@@ -1,0 +1,248 @@
+//! The threads that stand still, and how one of them is made to run for us.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use callpath_format::address::RunAddr;
+
+use crate::edits::Edits;
+use crate::error::TargetError;
+use crate::maps::Maps;
+use crate::pid::Pid;
+use crate::ptrace::{self, Stop};
+use crate::remote_call;
+use crate::task_status::TaskStatus;
+use crate::traced::{Traced, TracedMemory};
+
+/// How long a thread may run for us between two stops.
+pub(super) const RUN_AT_MOST: Duration = Duration::from_secs(5);
+
+/// A thread.
+#[derive(Debug)]
+pub(super) struct Thread {
+    pub(super) tid: Pid,
+    /// The process that it belongs to.
+    pub(super) process: Pid,
+    /// It stands still.
+    pub(super) stopped: bool,
+    /// It stands before the delivery of this signal, which is delivered when it runs on.
+    pub(super) signal: Option<i32>,
+    /// Signals that could not be held back, to be sent anew when it runs on.
+    pub(super) postponed: VecDeque<libc::siginfo_t>,
+}
+
+/// A process whose threads stand still. Belongs to the thread that traces.
+#[derive(Debug)]
+pub(super) struct Tracer {
+    pub(super) pid: Pid,
+    /// When the first thread stopped.
+    pub(super) since: Instant,
+    pub(super) threads: Vec<Thread>,
+    memory: TracedMemory,
+    system_call_at: Option<RunAddr>,
+    /// When a routine that runs for us has had its time. `None`: each wait has its own.
+    pub(super) run_until: Option<Instant>,
+}
+
+impl Tracer {
+    pub(super) fn new(pid: Pid, threads: Vec<Thread>, since: Instant) -> Result<Tracer, TargetError> {
+        let living = threads.iter().find(|thread| thread.process == pid).ok_or(TargetError::NoProcess { pid })?;
+        let memory = TracedMemory::open(pid, living.tid)?;
+        Ok(Tracer { pid, since, threads, memory, system_call_at: None, run_until: None })
+    }
+
+    pub(super) fn memory(&self) -> &TracedMemory {
+        &self.memory
+    }
+
+    /// The thread of ours with that number.
+    pub(super) fn thread(&mut self, tid: Pid) -> Result<&mut Thread, TargetError> {
+        let pid = self.pid;
+        let source = || std::io::Error::other(format!("{tid} is none of its threads"));
+        let found = self.threads.iter_mut().find(|thread| thread.tid == tid);
+        found.ok_or_else(|| TargetError::Trace { request: "a thread", pid, source: source() })
+    }
+
+    /// A thread that may make system calls, made ready: best one outside of the kernel, with no signal on its way.
+    pub(super) fn caller(&mut self) -> Result<Pid, TargetError> {
+        let mut best: Option<(u32, Pid)> = None;
+        for thread in self.threads.iter().filter(|thread| thread.process == self.pid) {
+            let Some(status) = TaskStatus::read(thread.process, thread.tid) else { continue };
+            if status.has_ended() || status.seccomp != 0 {
+                continue;
+            }
+            let Ok(registers) = ptrace::registers(thread.tid) else { continue };
+            let in_call = u32::from(registers.orig_rax as i64 >= 0);
+            let with_signal = if thread.signal.is_some() { 2 } else { 0 };
+            let shadowed = if status.shadow_stack { 4 } else { 0 };
+            let cost = in_call + with_signal + shadowed;
+            if best.is_none_or(|(least, _)| cost < least) {
+                best = Some((cost, thread.tid));
+            }
+        }
+        let Some((_, tid)) = best else {
+            let ended = self.threads.iter().all(|thread| TaskStatus::read(self.pid, thread.tid).is_none());
+            return Err(match ended {
+                true => TargetError::NoProcess { pid: self.pid },
+                false => TargetError::Seccomp { pid: self.pid },
+            });
+        };
+        self.requeue(tid)?;
+        Ok(tid)
+    }
+
+    /// Has a signal that is about to be delivered wait in the kernel's queue again, with all that belongs to it: the
+    /// kernel puts a signal back that the thread holds back by now.
+    pub(super) fn requeue(&mut self, tid: Pid) -> Result<(), TargetError> {
+        let Some(signal) = self.thread(tid)?.signal else { return Ok(()) };
+        if signal == libc::SIGSTOP {
+            self.postpone(tid, signal)?;
+            self.thread(tid)?.signal = None;
+            return self.settle(tid);
+        }
+        let mask = ptrace::signal_mask(tid)?;
+        ptrace::set_signal_mask(tid, u64::MAX)?;
+        self.thread(tid)?.signal = None;
+        ptrace::interrupt(tid)?;
+        ptrace::go_on(tid, signal)?;
+        self.await_interrupt(tid)?;
+        ptrace::set_signal_mask(tid, mask)
+    }
+
+    /// Waits for the stop that an interrupt brings.
+    pub(super) fn await_interrupt(&mut self, tid: Pid) -> Result<(), TargetError> {
+        loop {
+            match self.next_stop(tid)? {
+                Stop::Interrupt => return Ok(()),
+                Stop::Ended => return Err(self.failed("stopping it", "a thread has ended")),
+                Stop::Signal(signal) => self.postpone(tid, signal)?,
+                Stop::SystemCall | Stop::Event => {}
+            }
+            // Any stop has taken the interrupt's place.
+            ptrace::interrupt(tid)?;
+            ptrace::go_on(tid, 0)?;
+        }
+    }
+
+    /// As [`super::Halted::system_call`].
+    pub(super) fn system_call(&mut self, number: libc::c_long, arguments: [u64; 6]) -> Result<i64, TargetError> {
+        let thread = self.caller()?;
+        remote_call::system_call(self, thread, number, arguments)
+    }
+
+    /// As [`super::Halted::apply`].
+    pub(super) fn apply(&mut self, edits: &Edits<'_>) -> Result<(), TargetError> {
+        let thread = if edits.memory.is_empty() { self.pid } else { self.caller()? };
+        edits.apply(self, thread)?;
+        self.synchronise();
+        Ok(())
+    }
+
+    /// As [`super::Halted::undo`].
+    pub(super) fn undo(&mut self, edits: &Edits<'_>) -> Result<(), TargetError> {
+        edits.undo(self)?;
+        self.synchronise();
+        Ok(())
+    }
+
+    /// Sees to it that no processor executes code as it was before.
+    ///
+    /// All threads are in the kernel. What may be stale is what a processor has fetched for one of them, and it is gone
+    /// once that processor executes a serialising instruction (Intel SDM 3A, 9.1.3). A return from an interrupt is one,
+    /// the `sysret` by which a system call ends is not. A process that has registered for `SYNC_CORE` gets one from the
+    /// kernel whenever a processor turns to it, and from this call those that have.
+    ///
+    /// Where the call cannot be made (a seccomp filter, a kernel before 4.16), the switches between a thread, its tracer
+    /// and the thread again must do: in them, kernels in use have always loaded CR3 or returned by `iret`.
+    fn synchronise(&mut self) {
+        const SYNC_CORE: u64 = 1 << 5;
+        const REGISTER_SYNC_CORE: u64 = 1 << 6;
+        let mut command = |command| self.system_call(libc::SYS_membarrier, [command, 0, 0, 0, 0, 0]);
+        if matches!(command(SYNC_CORE), Ok(error) if error == -i64::from(libc::EPERM)) {
+            // Not registered.
+            drop(command(REGISTER_SYNC_CORE).and_then(|_| command(SYNC_CORE)));
+        }
+    }
+}
+
+impl Traced for Tracer {
+    fn memory(&self) -> &TracedMemory {
+        &self.memory
+    }
+
+    fn next_stop(&mut self, tid: Pid) -> Result<Stop, TargetError> {
+        let until = self.run_until.unwrap_or_else(|| Instant::now() + RUN_AT_MOST);
+        let mut patience = Patience::default();
+        loop {
+            if let Some(stop) = self.look(tid)? {
+                return Ok(stop);
+            }
+            if Instant::now() > until {
+                return Err(self.failed("running a thread of it", "it does not come back"));
+            }
+            patience.wait();
+        }
+    }
+
+    fn postpone(&mut self, tid: Pid, _: i32) -> Result<(), TargetError> {
+        let info = ptrace::signal_info(tid)?;
+        self.thread(tid)?.postponed.push_back(info);
+        Ok(())
+    }
+
+    fn settle(&mut self, tid: Pid) -> Result<(), TargetError> {
+        // The kernel restarts an interrupted call on its way back from a signal or an interrupt only.
+        ptrace::interrupt(tid)?;
+        ptrace::go_on(tid, 0)?;
+        self.await_interrupt(tid)
+    }
+
+    fn system_call_instruction(&mut self) -> Result<RunAddr, TargetError> {
+        if let Some(at) = self.system_call_at {
+            return Ok(at);
+        }
+        let living =
+            self.threads.iter().find(|thread| thread.process == self.pid).map_or(self.pid, |thread| thread.tid);
+        // Of a first thread that has ended, the kernel shows no map.
+        let maps = Maps::read(living)?;
+        let found = remote_call::find_instruction(&self.memory, &maps);
+        let at = found.ok_or_else(|| self.failed("a system call", "there is no instruction for it in its memory"))?;
+        self.system_call_at = Some(at);
+        Ok(at)
+    }
+}
+
+impl Tracer {
+    /// Whether a thread stands still again.
+    fn look(&mut self, tid: Pid) -> Result<Option<Stop>, TargetError> {
+        look(tid, self.threads.iter().any(|thread| thread.process == tid))
+    }
+}
+
+/// Whether a thread stands still. A first thread's end is left to the process's parent, which may be callpath.
+pub(super) fn look(tid: Pid, is_first: bool) -> Result<Option<Stop>, TargetError> {
+    if is_first && ptrace::has_ended(tid) {
+        return Ok(Some(Stop::Ended));
+    }
+    match ptrace::wait(tid, libc::WNOHANG) {
+        Err(TargetError::Wait { source, .. }) if source.raw_os_error() == Some(libc::ECHILD) => Ok(Some(Stop::Ended)),
+        stop => stop,
+    }
+}
+
+/// Waits that grow: most stops come within microseconds.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    waits: u32,
+}
+
+impl Patience {
+    pub(super) fn wait(&mut self) {
+        self.waits += 1;
+        match self.waits {
+            0..=20 => std::thread::yield_now(),
+            21..=200 => std::thread::sleep(Duration::from_micros(20)),
+            _ => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}

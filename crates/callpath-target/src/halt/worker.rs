@@ -1,0 +1,87 @@
+//! The thread that traces: it owns the [`Tracer`], and does what others ask for.
+
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
+
+use super::tracer::Tracer;
+use crate::error::TargetError;
+use crate::pid::Pid;
+
+type Job = Box<dyn FnOnce(&mut Tracer) + Send>;
+
+/// The thread. When it ends, the kernel lets go whatever it traces.
+#[derive(Debug)]
+pub(super) struct Worker {
+    pid: Pid,
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Starts it, with the tracer that `make` gives. Returns when its first tracee was stopped, too.
+    pub(super) fn start(
+        pid: Pid,
+        make: impl FnOnce() -> Result<Tracer, TargetError> + Send + 'static,
+    ) -> Result<(Worker, Instant), TargetError> {
+        let (jobs, to_do) = channel::<Job>();
+        let (made, outcome) = channel();
+        let work = move || {
+            let mut tracer = match make() {
+                Ok(tracer) => tracer,
+                Err(error) => return drop(made.send(Err(error))),
+            };
+            if made.send(Ok(tracer.since)).is_err() {
+                return;
+            }
+            while let Ok(job) = to_do.recv() {
+                job(&mut tracer);
+            }
+        };
+        let thread = Builder::new().name("callpath-tracer".to_owned()).spawn(work);
+        let thread = thread.map_err(|source| TargetError::Trace { request: "a thread for it", pid, source })?;
+        let worker = Worker { pid, jobs: Some(jobs), thread: Some(thread) };
+        // If it failed, its end is waited for: nothing is traced any more when the error is seen.
+        let since = outcome.recv().unwrap_or_else(|_| Err(worker.ended()))?;
+        Ok((worker, since))
+    }
+
+    /// Has it do something, and waits.
+    pub(super) fn with<R: Send>(
+        &self,
+        work: impl FnOnce(&mut Tracer) -> Result<R, TargetError> + Send,
+    ) -> Result<R, TargetError> {
+        let (done, outcome) = channel();
+        let job = move |tracer: &mut Tracer| {
+            let result = work(tracer);
+            // The receiver waits below.
+            drop(done.send(result));
+        };
+        let job: Box<dyn FnOnce(&mut Tracer) + Send + '_> = Box::new(job);
+        // SAFETY: what the job borrows outlives this call, which ends only when the job has run or was dropped: `done`
+        // belongs to it, and `recv` returns when something was sent, after the last use of what `work` borrows, or when
+        // `done` is gone.
+        let job: Job = unsafe { std::mem::transmute(job) };
+        let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        if !sent {
+            return Err(self.ended());
+        }
+        outcome.recv().unwrap_or_else(|_| Err(self.ended()))
+    }
+
+    fn ended(&self) -> TargetError {
+        let source = std::io::Error::other("callpath's thread for it has ended");
+        TargetError::Trace { request: "anything", pid: self.pid, source }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // The tracer, dropped, lets all threads run on.
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been reported; what it traced, the kernel has let go.
+            drop(thread.join());
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Memory that a stopped process gets by system calls of its own.
+
+use callpath_format::address::RunAddr;
+
+use crate::edits::NewMemory;
+use crate::error::TargetError;
+use crate::memory::SharedMemory;
+use crate::pid::Pid;
+use crate::remote_call::system_call;
+use crate::traced::Traced;
+
+pub(crate) const PAGE_BYTES: u64 = 4096;
+
+/// What is mapped.
+pub(crate) struct Mapping {
+    /// Where; nothing may be there. `None`: where the kernel likes.
+    pub(crate) at: Option<RunAddr>,
+    pub(crate) len_bytes: u64,
+    /// `PROT_*`
+    pub(crate) protection: i32,
+    /// A descriptor in the process, mapped shared from its beginning. `None`: private memory of zeros.
+    pub(crate) descriptor: Option<i32>,
+}
+
+impl Mapping {
+    pub(crate) fn map(&self, traced: &mut impl Traced, thread: Pid) -> Result<RunAddr, TargetError> {
+        let of_file =
+            if self.descriptor.is_some() { libc::MAP_SHARED } else { libc::MAP_PRIVATE | libc::MAP_ANONYMOUS };
+        let at_place = if self.at.is_some() { libc::MAP_FIXED_NOREPLACE } else { 0 };
+        let file = self.descriptor.map_or(u64::MAX, |descriptor| descriptor as u64);
+        let len = self.len_bytes.next_multiple_of(PAGE_BYTES);
+        let at = self.at.map_or(0, |at| at.0);
+        let arguments = [at, len, self.protection as u64, (of_file | at_place) as u64, file, 0];
+        let mapped = system_call(traced, thread, libc::SYS_mmap, arguments)?;
+        let mapped = RunAddr(checked(traced, "mapping memory", mapped)? as u64);
+        if self.at.is_some_and(|at| at != mapped) {
+            // A kernel before 4.17 takes the address for a wish.
+            unmap(traced, thread, (mapped, len))?;
+            return Err(traced.failed("mapping memory", "there is other memory"));
+        }
+        Ok(mapped)
+    }
+}
+
+/// Takes memory away.
+pub(crate) fn unmap(traced: &mut impl Traced, thread: Pid, (at, len): (RunAddr, u64)) -> Result<(), TargetError> {
+    let unmapped = system_call(traced, thread, libc::SYS_munmap, [at.0, len, 0, 0, 0, 0])?;
+    checked(traced, "unmapping memory", unmapped).map(drop)
+}
+
+/// Maps what a plan of changes asks for.
+pub(crate) fn map(traced: &mut impl Traced, thread: Pid, memory: &NewMemory<'_>) -> Result<(), TargetError> {
+    match memory {
+        NewMemory::Code { at, len_bytes } => {
+            let protection = libc::PROT_READ | libc::PROT_EXEC;
+            let mapping = Mapping { at: Some(*at), len_bytes: *len_bytes, protection, descriptor: None };
+            mapping.map(traced, thread).map(drop)
+        }
+        NewMemory::Shared { at, memory } => {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            map_shared(traced, thread, memory, (Some(*at), protection)).map(drop)
+        }
+    }
+}
+
+/// Maps memory of ours, from beginning to end, with a protection of `PROT_*`.
+pub(crate) fn map_shared(
+    traced: &mut impl Traced,
+    thread: Pid,
+    memory: &SharedMemory,
+    (at, protection): (Option<RunAddr>, i32),
+) -> Result<RunAddr, TargetError> {
+    let descriptor = open_there(traced, thread, memory)?;
+    let mapping = Mapping { at, len_bytes: memory.len_bytes() as u64, protection, descriptor: Some(descriptor) };
+    let mapped = mapping.map(traced, thread);
+    system_call(traced, thread, libc::SYS_close, [descriptor as u64, 0, 0, 0, 0, 0])?;
+    mapped
+}
+
+/// Opens memory of ours in the program: a descriptor there.
+fn open_there(traced: &mut impl Traced, thread: Pid, memory: &SharedMemory) -> Result<i32, TargetError> {
+    let path = format!("/proc/{}/fd/{}\0", std::process::id(), memory.descriptor());
+    let page =
+        Mapping { at: None, len_bytes: PAGE_BYTES, protection: libc::PROT_READ | libc::PROT_WRITE, descriptor: None };
+    let at = page.map(traced, thread)?;
+    let flags = libc::O_RDWR | libc::O_CLOEXEC;
+    let arguments = [libc::AT_FDCWD as u64, at.0, flags as u64, 0, 0, 0];
+    let opened = traced
+        .memory()
+        .write(at.0, path.as_bytes())
+        .and_then(|()| system_call(traced, thread, libc::SYS_openat, arguments));
+    unmap(traced, thread, (at, PAGE_BYTES))?;
+    Ok(checked(traced, "opening memory of ours", opened?)? as i32)
+}
+
+/// The result of a system call that the program made for us, or its error.
+pub(crate) fn checked(traced: &impl Traced, request: &'static str, result: i64) -> Result<i64, TargetError> {
+    if result >= 0 {
+        return Ok(result);
+    }
+    let source = std::io::Error::from_raw_os_error(-result as i32);
+    Err(TargetError::Trace { request, pid: traced.memory().pid(), source })
+}

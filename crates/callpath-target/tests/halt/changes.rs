@@ -1,0 +1,1 @@
+//! Code and memory of a running program, changed.
