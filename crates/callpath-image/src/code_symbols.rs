@@ -86,8 +86,11 @@ fn full(image: &Image, executable: &[Range<LinkAddr>]) -> Vec<CodeSymbol> {
     let files = table.files();
     let file = |index: usize| {
         let (_, name) = files.get(files.partition_point(|(from, _)| *from < index).checked_sub(1)?)?;
-        // Units of link-time optimization are called after the linker's own files.
-        let is_source = |name: &str| !name.starts_with('<') && !name.ends_with(".o");
+        // Units of link-time optimization, and rustc's, are called after files of the compiler.
+        let is_source = |name: &str| {
+            let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
+            !matches!(extension, "" | "o") && !extension.bytes().all(|byte| byte.is_ascii_digit())
+        };
         name.as_deref().filter(|name| is_source(name)).map(str::to_owned)
     };
     let symbols = numbered_procedure_symbols_of(image, &table, executable);

@@ -23,7 +23,8 @@ pub fn closest(pattern: &Pattern, modules: &[&Functions]) -> Vec<String> {
     near.into_iter().map(with_module).collect()
 }
 
-/// Why a pattern names nothing in any of `modules`, in a sentence for a person with what may have been meant.
+/// Why a pattern names nothing in any of `modules`, in a sentence for a person with what may have been meant. Ask
+/// [`Functions::inlined`] before: it may have been inlined everywhere.
 pub fn unknown(pattern: &Pattern, modules: &[&Functions]) -> String {
     let near = closest(pattern, modules);
     let near = if near.is_empty() { String::new() } else { format!("; similar names: {}", near.join(", ")) };

@@ -20,16 +20,27 @@ pub(super) struct Wanted<'a> {
     /// Without what symbols do not say of a Rust function.
     linkers: Option<AskedName>,
     is_glob: bool,
+    /// Identifiers that stand in each demangled name that is meant.
+    identifiers: Vec<&'a str>,
+    /// Stands in each symbol's name that is meant, mangled or not, unless that is the text itself.
+    in_symbol: Option<String>,
 }
 
 impl<'a> Wanted<'a> {
     pub(super) fn new(text: &'a str) -> Wanted<'a> {
         let text = without_part(text);
+        let is_glob = text.contains(['*', '?']);
+        let linkers = AskedName::new(text).as_linkers_call_it();
+        let in_symbol = if is_glob { None } else { last_part(linkers.as_ref().map_or(text, AskedName::text)) };
+        let is_break = |c: char| !(c.is_alphanumeric() || c == '_');
+        let identifiers = text.split(is_break).filter(|identifier| !identifier.is_empty());
         Wanted {
             text,
             versioned: text.contains('@').then(|| text.replace("@@", "@")),
-            linkers: AskedName::new(text).as_linkers_call_it(),
-            is_glob: text.contains(['*', '?']),
+            identifiers: if linkers.is_none() { identifiers.collect() } else { Vec::new() },
+            linkers,
+            is_glob,
+            in_symbol,
         }
     }
 
@@ -39,29 +50,37 @@ impl<'a> Wanted<'a> {
     }
 
     /// A symbol's name, without its version, is this one.
-    pub(super) fn is_symbol(&self, name: &str, version: Option<&str>) -> bool {
+    pub(super) fn is_symbol(&self, symbol: &Symbol<'_>) -> bool {
+        let Symbol { name, version, .. } = *symbol;
         if let (Some(wanted), Some(version)) = (&self.versioned, version)
             && let Some(behind) = wanted.strip_prefix(name)
             && behind == version.replace("@@", "@")
         {
             return true;
         }
-        let demangled = demangle(name);
-        name == self.text
-            || without_clone(name) == self.text
-            || matches!(demangled, Cow::Owned(_)) && self.is_demangled(&demangled)
+        if name == self.text || without_clone(name) == self.text {
+            return true;
+        }
+        if self.in_symbol.as_ref().is_some_and(|part| !name.contains(part)) {
+            return false;
+        }
+        symbol.demangled().is_some_and(|demangled| self.is_demangled(&demangled))
     }
 
     /// It is a demangled name: whole, without what says that it is a clone, without parameters, without arguments.
     pub(super) fn is_demangled(&self, name: &str) -> bool {
         let is = |wanted: &str| {
-            // Most names differ in their last letters; this is cheaper than all that follows.
-            name.split(" [clone ").next() == Some(wanted)
-                || name == wanted
+            name == wanted
+                || name.split(" [clone ").next() == Some(wanted)
                 || without_parameters(name) == wanted
                 || bare_path(name) == wanted
         };
-        is(self.text) || self.linkers.as_ref().is_some_and(|linkers| is(linkers.text()))
+        self.may_be(name) && (is(self.text) || self.linkers.as_ref().is_some_and(|linkers| is(linkers.text())))
+    }
+
+    /// Tells most names from what is meant, and quickly.
+    fn may_be(&self, name: &str) -> bool {
+        self.identifiers.iter().all(|identifier| name.contains(identifier))
     }
 
     /// It says more of a Rust function than its symbol does.
@@ -76,20 +95,54 @@ impl<'a> Wanted<'a> {
     }
 
     /// A symbol's name is one that the glob describes.
-    pub(super) fn describes_symbol(&self, name: &str) -> bool {
-        let is_mangled = name.starts_with("_Z") || name.starts_with("_R");
-        let may_be_raw = !is_mangled || self.text.starts_with("_Z") || self.text.starts_with("_R");
-        let demangled = demangle(name);
-        may_be_raw && (matches_glob(self.text, name) || matches_glob(self.text, without_clone(name)))
-            || matches!(demangled, Cow::Owned(_)) && self.describes_demangled(&demangled)
+    pub(super) fn describes_symbol(&self, symbol: &Symbol<'_>) -> bool {
+        let name = symbol.name;
+        let may_be_raw = !is_mangled(name) || is_mangled(self.text);
+        may_be_raw
+            && self.may_be(name)
+            && (matches_glob(self.text, name) || matches_glob(self.text, without_clone(name)))
+            || symbol.demangled().is_some_and(|demangled| self.describes_demangled(&demangled))
     }
 
     /// A demangled name is one that the glob describes: as [`Wanted::is_demangled`].
     pub(super) fn describes_demangled(&self, name: &str) -> bool {
-        matches_glob(self.text, name)
-            || matches_glob(self.text, without_parameters(name))
-            || matches_glob(self.text, &bare_path(name))
+        self.may_be(name)
+            && (matches_glob(self.text, name)
+                || matches_glob(self.text, without_parameters(name))
+                || matches_glob(self.text, &bare_path(name)))
     }
+}
+
+/// A symbol's name.
+#[derive(Clone, Copy)]
+pub(super) struct Symbol<'a> {
+    /// Mangled, without its version.
+    pub(super) name: &'a str,
+    pub(super) version: Option<&'a str>,
+    /// The demangled name, if it is known already.
+    pub(super) demangled: Option<&'a str>,
+}
+
+impl<'a> Symbol<'a> {
+    /// `None` where the name is not mangled.
+    fn demangled(&self) -> Option<Cow<'a, str>> {
+        let demangled = || self.demangled.map_or_else(|| demangle(self.name), Cow::Borrowed);
+        is_mangled(self.name).then(demangled).filter(|demangled| demangled != self.name)
+    }
+}
+
+fn is_mangled(name: &str) -> bool {
+    name.starts_with("_Z") || name.starts_with("_R")
+}
+
+/// What mangling leaves as it is: the last part of a name, `f` of `ns::f<int>(long)`. Not an operator, closure or
+/// destructor, nor a constructor: that of `std::string` is mangled as `SsC1`.
+fn last_part(text: &str) -> Option<String> {
+    let path = bare_path(text);
+    let mut parts = path.rsplit("::");
+    let last = parts.next().filter(|last| Some(*last) != parts.next())?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    (!last.is_empty() && last.chars().all(is_plain)).then(|| last.to_owned())
 }
 
 /// `f` of `f.constprop.0`, `f.isra.0.cold`, `f.avx2`, and of the nested function `f.0`.
@@ -149,9 +202,16 @@ mod tests {
             ("step", "_ZN12_GLOBAL__N_14stepEd", None, true),
             ("core::fmt::Write::write_fmt", "_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE", None, true),
             ("g::sum::<f32>", "_ZN1g3sum17h31f6a829116dbe65E", None, true),
+            ("std::basic_string::basic_string", "_ZNSsC1Ev", None, true),
+            ("std::string::append", "_ZNSs6appendEPKc", None, true),
+            ("std::ostream::operator<<", "_ZNSolsEl", None, true),
+            ("g::main::{closure#1}", "_ZN1g4main28_$u7b$$u7b$closure$u7d$$u7d$17h0123456789abcdefE", None, true),
+            ("main::{lambda(int)#1}::operator()", "_ZZ4mainENKUliE_clEi", None, true),
+            ("std::strstream::~strstream", "_ZNSt9strstreamD1Ev", None, true),
             ("std::strstream::~strstream", "_ZThn16_NSt9strstreamD1Ev", None, false),
         ] {
-            assert_eq!(Wanted::new(text).is_symbol(symbol, version), is, "{text} {symbol}");
+            let name = Symbol { name: symbol, version, demangled: None };
+            assert_eq!(Wanted::new(text).is_symbol(&name), is, "{text} {symbol}");
         }
     }
 
@@ -168,7 +228,8 @@ mod tests {
             ("*", "f.constprop.0", true),
             ("?", "f.constprop.0", true),
         ] {
-            assert_eq!(Wanted::new(text).describes_symbol(symbol), is, "{text} {symbol}");
+            let name = Symbol { name: symbol, version: None, demangled: None };
+            assert_eq!(Wanted::new(text).describes_symbol(&name), is, "{text} {symbol}");
         }
     }
 }

@@ -4,7 +4,7 @@ use callpath_format::address::LinkAddr;
 use callpath_image::lines::SourceLine;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::matching::{Wanted, without_clone};
+use super::matching::{Symbol, Wanted, without_clone};
 use super::pattern::{What, is_end_of_path};
 use super::source::Declared;
 use super::{Function, Functions, Ifunc, Listed, NotEntry, Pattern, Selection};
@@ -89,11 +89,21 @@ impl Functions {
         if !exact.is_empty() || !wanted.is_glob() {
             return exact;
         }
-        all(&|listed| self.symbols_of(listed).iter().any(|symbol| wanted.describes_symbol(&symbol.name)))
+        all(&|listed| self.symbols_named(listed).any(|symbol| wanted.describes_symbol(&symbol)))
     }
 
     fn has_name(&self, listed: &Listed, wanted: &Wanted<'_>) -> bool {
-        self.symbols_of(listed).iter().any(|symbol| wanted.is_symbol(&symbol.name, symbol.version.as_deref()))
+        self.symbols_named(listed).any(|symbol| wanted.is_symbol(&symbol))
+    }
+
+    /// All names of a function.
+    fn symbols_named<'a>(&'a self, listed: &'a Listed) -> impl Iterator<Item = Symbol<'a>> {
+        let known = |name: &str| (name == listed.raw_name).then_some(&*listed.name);
+        self.symbols_of(listed).iter().map(move |symbol| Symbol {
+            name: &symbol.name,
+            version: symbol.version.as_deref(),
+            demangled: known(&symbol.name),
+        })
     }
 
     /// Reads what DWARF says of functions, where it is not known yet.
@@ -153,7 +163,7 @@ impl Functions {
         })
     }
 
-    /// The first of these that no other function of the name has: line, version, file, linker's name; else the address.
+    /// The first of these that no other function of the name has: version, line, file, linker's name; else the address.
     fn distinguishing(&self, listed: &Listed, declared: &DeclaredAt) -> Option<String> {
         let name = Functions::exact_name(listed, declared);
         let namesakes = self.namesakes(&listed.name).iter().filter_map(|index| self.listed.get(*index));
@@ -172,9 +182,9 @@ impl Functions {
         };
         let is_mangled = |of: &&Listed| of.raw_name != of.name;
         let kinds: [Mark<'_>; 5] = [
+            &|of| version(of).filter(|_| !is_mangled(&of)),
             &|of| place(of).map(|SourceLine { file, line }| format!("{}:{line}", last(&file))),
             &|of| place(of).map(|SourceLine { file, line }| format!("{file}:{line}")),
-            &version,
             &|of| self.unit_file_of(of).map(str::to_owned),
             &|of| Some(of).filter(is_mangled).map(|of| of.raw_name.clone()),
         ];

@@ -9,7 +9,7 @@ use callpath_image::lines::SourceLine;
 use callpath_image::scopes::{FileId, Origin, Scope, ScopeKind, Scopes, UnitId, UnitScopes};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::matching::Wanted;
+use super::matching::{Symbol, Wanted};
 use super::pattern::{What, is_end_of_path};
 use super::{Functions, Pattern};
 use crate::permits::Permit;
@@ -124,9 +124,9 @@ impl WantedOrigin<'_> {
             return false;
         }
         let display = origin.display_name();
-        let is_symbol = |name: &str| match self.is_exact {
-            true => self.name.is_symbol(name, None),
-            false => self.name.describes_symbol(name),
+        let is_symbol = |name: &str| {
+            let symbol = Symbol { name, version: None, demangled: None };
+            if self.is_exact { self.name.is_symbol(&symbol) } else { self.name.describes_symbol(&symbol) }
         };
         let is_display = |name: &str| match self.is_exact {
             true => self.name.is_demangled(name) && self.name.may_be_exact(name),
