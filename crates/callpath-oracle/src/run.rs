@@ -29,7 +29,7 @@ use thread::{Decides, LetGo, Thread};
 pub fn run<W: Write>(command: Command, options: &Options, recorder: &mut Recorder<W>) -> Result<Ran, OracleError> {
     let began = Instant::now();
     let vdso = callpath_target::own_vdso();
-    let stepper = Stepper::start(command, StepOptions { threads: options.threads })?;
+    let stepper = Stepper::start(command, StepOptions { threads: options.threads, ..StepOptions::default() })?;
     let first = stepper.pid();
     let code = Code::read(&stepper, Images::with_vdso(vdso), options.clone())?;
     let threads = HashMap::from([(first, Thread::new(stepper.registers(first)?))]);

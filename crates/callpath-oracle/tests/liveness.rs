@@ -94,7 +94,7 @@ fn run_disturbed(command: Command, known: &mut Known, extent: Extent, most: usiz
     let Known { images, blocks: known } = known;
     let mut visits: HashMap<u64, u32> = HashMap::new();
     let mut random = 1;
-    let mut stepper = Stepper::start(command, StepOptions { threads: false }).expect("the program starts");
+    let mut stepper = Stepper::start(command, StepOptions::default()).expect("the program starts");
     let pid = stepper.pid();
     let mut modules = Modules::default();
     let mut run = Disturbed { blocks: 0, times: 0, registers: 0, status: None, last: String::new() };

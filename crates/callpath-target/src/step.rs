@@ -20,6 +20,8 @@ use crate::traced::{Traced, TracedMemory};
 pub struct StepOptions {
     /// Threads that the program makes. Its children run free in any case.
     pub threads: bool,
+    /// Addresses are what the system likes, as in a program that is not traced.
+    pub random_addresses: bool,
 }
 
 /// Why a thread stands still.
@@ -69,9 +71,11 @@ impl Stepper {
         let program = std::path::PathBuf::from(command.get_program());
         // SAFETY: the closure makes two system calls, no more.
         unsafe {
-            command.pre_exec(|| {
+            command.pre_exec(move || {
                 // Where that is forbidden, addresses differ from run to run: nothing depends on it.
-                libc::personality(ADDR_NO_RANDOMIZE);
+                if !options.random_addresses {
+                    libc::personality(ADDR_NO_RANDOMIZE);
+                }
                 if libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) != 0 {
                     return Err(std::io::Error::last_os_error());
                 }
@@ -91,6 +95,19 @@ impl Stepper {
         let result = unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, pid.0, 0, flags) };
         checked("PTRACE_SETOPTIONS", pid, result)?;
         Ok(stepper)
+    }
+
+    /// Ends the trace of a program that stands still: it is left stopped, as by SIGSTOP, and goes on by SIGCONT.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn leave_stopped(mut self) -> Result<(), TargetError> {
+        let pid = self.pid();
+        // SAFETY: the request takes numbers only.
+        let result = unsafe { libc::ptrace(libc::PTRACE_DETACH, pid.0, 0, libc::SIGSTOP) };
+        checked("PTRACE_DETACH", pid, result)?;
+        self.ended = true;
+        Ok(())
     }
 
     /// The process, and its first thread.

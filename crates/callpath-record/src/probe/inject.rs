@@ -32,7 +32,7 @@ impl Held {
         let mut command = Command::new(&program);
         std::os::unix::process::CommandExt::arg0(&mut command, &options.program);
         command.args(&options.arguments);
-        let mut stepper = Stepper::start(command, StepOptions::default())?;
+        let mut stepper = Stepper::start(command, StepOptions { random_addresses: true, ..StepOptions::default() })?;
         stepper.run_to_entry()?;
         let pid = stepper.pid();
         stepper.leave_stopped()?;
