@@ -50,6 +50,7 @@ pub struct Rewriter<'m, 'a> {
     flow: &'m ModuleFlow<'a>,
     graphs: &'m [ProcedureGraph],
     liveness: &'m Liveness<'m>,
+    by_entry: FxHashMap<LinkAddr, usize>,
     entrances: Entrances,
 }
 
@@ -144,7 +145,8 @@ fn at_offset<T: Copy>(by_offset: &[(u32, T)], offset: u64) -> Option<T> {
 impl<'m, 'a> Rewriter<'m, 'a> {
     /// `graphs`: of all procedures of the module ([`crate::graph::merged`]). `liveness`: theirs.
     pub fn new(flow: &'m ModuleFlow<'a>, graphs: &'m [ProcedureGraph], liveness: &'m Liveness<'m>) -> Self {
-        Rewriter { flow, graphs, liveness, entrances: Entrances::new(flow, graphs) }
+        let by_entry = graphs.iter().enumerate().map(|(number, graph)| (graph.entry, number)).collect();
+        Rewriter { flow, graphs, liveness, by_entry, entrances: Entrances::new(flow, graphs) }
     }
 
     /// The copy of a procedure, by the number of its graph, to lie at `at`, with what the plan inserts.
@@ -161,18 +163,25 @@ impl<'m, 'a> Rewriter<'m, 'a> {
             return Err(Refusal { at, reason: Reason::NoSuchPlace });
         }
         let layout = home::Layout::new(self.flow, &self.entrances, &body, plan)?;
-        let live = if plan.is_empty() { FxHashMap::default() } else { self.live(procedure, graph) };
+        let live = if plan.is_empty() { FxHashMap::default() } else { self.live(procedure, graph, plan) };
         let source = copy::Source { body: &body, plan, live: &live };
         layout.finish(&body, copy::Copy::new(&source, at)?)
     }
 
-    /// What is live before each instruction of a procedure, in whichever of its blocks.
-    fn live(&self, procedure: usize, graph: &ProcedureGraph) -> FxHashMap<LinkAddr, LiveSet> {
+    /// What is live before each instruction of a procedure, in whichever of its blocks, and at the entries of those that
+    /// it goes on to where something is inserted.
+    fn live(&self, procedure: usize, graph: &ProcedureGraph, plan: &Plan) -> FxHashMap<LinkAddr, LiveSet> {
         let mut live: FxHashMap<LinkAddr, LiveSet> = FxHashMap::default();
         for block in 0..graph.blocks.len() as u32 {
             for (at, here) in self.liveness.in_block(self.flow, procedure, block) {
                 live.entry(at).and_modify(|live| *live = live.with(here)).or_insert(here);
             }
+        }
+        for place in plan.places() {
+            let Place::Edge(_, to) = place else { continue };
+            let Some(&number) = self.by_entry.get(&to).filter(|_| !live.contains_key(&to)) else { continue };
+            let block = self.graphs.get(number).and_then(|graph| graph.block_at(to));
+            live.extend(block.map(|block| (to, self.liveness.at_block(self.flow, number, block))));
         }
         live
     }

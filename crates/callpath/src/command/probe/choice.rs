@@ -11,6 +11,9 @@ use callpath_record::Chooser;
 
 use crate::surroundings;
 
+/// So many are named of what is not probed.
+const NAMED: usize = 5;
+
 /// What is meant, and what of it was found.
 pub(super) struct Choice {
     patterns: Vec<Pattern>,
@@ -38,6 +41,13 @@ impl Choice {
         name.unwrap_or_else(|| format!("{}+{:#x}", module.display(), entry.0))
     }
 
+    /// Says how many there are beyond those that are named.
+    fn note_others(&mut self, count: usize, what: &str) {
+        if let Some(others) = count.checked_sub(NAMED).filter(|others| *others > 0) {
+            self.notes.push(format!("{others} other {what}"));
+        }
+    }
+
     /// Why nothing has the name of a pattern, with the names that may have been meant.
     fn unknown(&self, pattern: &Pattern) -> String {
         let modules: Vec<&Functions> = self.modules.iter().collect();
@@ -55,7 +65,7 @@ impl Chooser for Choice {
             }
             self.names.insert((path.to_owned(), function.entry), function.name.clone());
         }
-        for Ifunc { resolver, implementations } in &selection.ifuncs {
+        for Ifunc { resolver, implementations } in selection.ifuncs.iter().take(NAMED) {
             let names: Vec<&str> = implementations.iter().map(|function| function.name.as_str()).collect();
             let names = if names.is_empty() { String::new() } else { format!("; it knows {}", names.join(", ")) };
             self.notes.push(format!(
@@ -63,18 +73,25 @@ impl Chooser for Choice {
                 resolver.name
             ));
         }
+        self.note_others(selection.ifuncs.len(), "functions are chosen when the program starts, and not probed themselves");
         for not_entry in &selection.not_entries {
             self.notes.push(not_entry.describe(path).to_string());
         }
-        for inlined in functions.inlined(&self.patterns) {
+        let inlined = functions.inlined(&self.patterns);
+        self.note_others(inlined.len(), "functions are inlined in places that are not probed");
+        for (number, inlined) in inlined.into_iter().enumerate() {
             if let Some(found) = self.is_found.get_mut(inlined.pattern) {
                 *found = true;
             }
+            if number >= NAMED {
+                continue;
+            }
             let places: Vec<String> = inlined.copies.iter().take(3).map(|copy| copy.caller.to_string()).collect();
             self.notes.push(format!(
-                "{} is inlined in {} places, which are not probed (in {}{})",
+                "{} is inlined in {} place{}, not probed (in {}{})",
                 inlined.name,
                 inlined.copies.len(),
+                if inlined.copies.len() == 1 { "" } else { "s" },
                 places.join(", "),
                 if inlined.copies.len() > places.len() { ", ..." } else { "" }
             ));
