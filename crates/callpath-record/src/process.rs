@@ -108,6 +108,8 @@ pub(crate) struct Process {
     impossible: Option<Impossible>,
     /// There was no memory for a record of any of its threads.
     has_no_record: bool,
+    /// Exits of probed procedures without an entry, of threads that have ended.
+    unmatched_exits: u64,
 }
 
 impl Process {
@@ -140,6 +142,7 @@ impl Process {
             generated_keys: FxHashSet::default(),
             log: ProcessLog::default(),
             impossible: None,
+            unmatched_exits: 0,
             has_no_record: false,
         }
     }
@@ -290,6 +293,16 @@ impl Process {
         let generations = generations.map(|record| record.cache_generation.load(Acquire));
         let oldest = generations.max_by_key(|generation| now.wrapping_sub(*generation));
         self.code.reuse(&mut shared.publisher, oldest);
+    }
+
+    /// Exits of probed procedures that belong to no activation that is known.
+    pub(crate) fn unmatched_exits(&self, shared: &Shared) -> u64 {
+        let live = self.threads.iter().filter_map(|state| match state {
+            ThreadState::Live(thread) => thread.record(&shared.allocator),
+            ThreadState::Ended(_) => None,
+        });
+        let live = live.map(|record| record.unmatched_exits.load(Relaxed));
+        live.fold(self.unmatched_exits, u64::saturating_add)
     }
 
     /// Whether the process has ended.

@@ -13,6 +13,7 @@ use callpath_format::shared::{PROCESS_SLOTS, Session, SlotState, Source};
 use callpath_measurement::{
     Measurement, MeasurementError, SessionEnd, SessionFile, Together, encode_session, write_file,
 };
+use callpath_schema::ProbeAccount;
 use callpath_target::{Ended, Launch, Pid, find_program, raise_own_limits, survive_long_files};
 
 use crate::asks::{self, Allowance};
@@ -311,6 +312,11 @@ impl<'o> Recorder<'o> {
         self.known().map(Process::pid).collect()
     }
 
+    /// The account of probes, from the first call on a part of the measurement.
+    pub(crate) fn probes(&mut self) -> &mut ProbeAccount {
+        self.session.probes.get_or_insert_default()
+    }
+
     /// Notes something for the user, once.
     pub(crate) fn note(&mut self, note: &str) {
         note_once(&mut self.notes, note);
@@ -424,6 +430,11 @@ impl<'o> Recorder<'o> {
         // A program that overwrites one of them will hardly leave the others as they were.
         let are_true = limits.allows_starts(lost_processes.max(lost_timers).max(unmeasured_others));
         session.lost_processes = if are_true { lost_processes } else { 0 };
+        if let Some(probes) = &mut session.probes {
+            let known = self.processes.iter().chain(self.leaving.iter().map(|(process, _)| process));
+            let unmatched = known.map(|process| process.unmatched_exits(&self.shared));
+            probes.unmatched_exits = unmatched.fold(self.totals.unmatched_exits, u64::saturating_add);
+        }
         session.recorder_cpu_ns = own_cpu_ns();
         session.processes = self.sequence.into();
         session.notes = self.notes.clone();
