@@ -9,9 +9,10 @@ mod pattern;
 mod select;
 mod source;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use callpath_format::address::LinkAddr;
 use callpath_image::code_symbols::{CodeSymbol, CodeSymbols};
@@ -107,6 +108,8 @@ pub struct Functions {
     parts: Vec<Range<LinkAddr>>,
     /// Read when first asked for.
     scopes: OnceLock<Option<Scopes>>,
+    /// What was found wrong with units of DWARF.
+    odd: Mutex<BTreeSet<String>>,
     /// For each name that several have, those.
     namesakes: OnceLock<FxHashMap<String, Vec<usize>>>,
 }
@@ -168,6 +171,7 @@ impl Functions {
             listed,
             parts,
             scopes: OnceLock::new(),
+            odd: Mutex::default(),
             namesakes: OnceLock::new(),
         }
     }
@@ -177,9 +181,11 @@ impl Functions {
         &self.path
     }
 
-    /// Why names or DWARF are missing; none is fatal.
-    pub fn diagnostics(&self) -> impl Iterator<Item = String> {
-        self.diagnostics.iter().map(|error| format!("failed to {error}"))
+    /// Why names or DWARF are missing, as far as they were read; none is fatal.
+    pub fn diagnostics(&self) -> BTreeSet<String> {
+        let of_dwarf = self.scopes.get().and_then(Option::as_ref).map_or(&[][..], Scopes::diagnostics);
+        let errors = self.diagnostics.iter().chain(of_dwarf).map(|error| format!("failed to {error}"));
+        errors.chain(self.odd.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned()).collect()
     }
 
     /// Only the names that other modules need are left: most procedures are named by their address alone.
@@ -203,12 +209,12 @@ impl Functions {
     }
 
     fn scopes(&self) -> Option<&Scopes> {
-        let new = || {
-            let scopes =
-                || Scopes::new(Arc::clone(&self.with_dwarf), self.supplement.clone(), Some(self.image.origin()));
-            self.has_dwarf().then(scopes)
-        };
-        self.scopes.get_or_init(new).as_ref()
+        self.scopes.get_or_init(|| self.new_scopes()).as_ref()
+    }
+
+    fn new_scopes(&self) -> Option<Scopes> {
+        let new = || Scopes::new(Arc::clone(&self.with_dwarf), self.supplement.clone(), Some(self.image.origin()));
+        self.has_dwarf().then(new)
     }
 
     fn symbols_of(&self, listed: &Listed) -> &[CodeSymbol] {
