@@ -3,6 +3,7 @@
 //! Symbols decide where they can. DWARF is read for a source file, for what tells functions of one name apart, for the
 //! exact names of Rust's, and for the calls that the compiler inlined: of the units in question only, but for the last.
 
+mod address;
 mod closest;
 mod matching;
 mod pattern;
@@ -121,7 +122,7 @@ struct Listed {
     raw_name: String,
     /// Demangled.
     name: String,
-    /// Only DWARF knows all of its name.
+    /// Only DWARF knows all of its name: of Rust, mangled by the older rules.
     is_inexact: bool,
     chooses: bool,
     is_exported: bool,
@@ -153,7 +154,7 @@ impl Functions {
                 size_bytes: procedure.len,
                 raw_name: raw_name.to_owned(),
                 name: demangle(raw_name).into_owned(),
-                is_inexact: demangle::identity(raw_name) != 0,
+                is_inexact: !raw_name.starts_with("_R") && demangle::identity(raw_name) != 0,
                 chooses: aliases.iter().any(|symbol| symbol.chooses),
                 is_exported: aliases.iter().any(|symbol| symbol.is_exported),
             });

@@ -91,6 +91,11 @@ impl<'a> Wanted<'a> {
         self.identifiers.iter().all(|identifier| name.contains(&**identifier))
     }
 
+    /// A linker's name was typed: this one.
+    pub(super) fn is_raw(&self, name: &str) -> bool {
+        self.text == name
+    }
+
     /// It says more of a Rust function than its symbol does.
     pub(super) fn is_more_exact(&self) -> bool {
         self.linkers.is_some()
@@ -99,7 +104,8 @@ impl<'a> Wanted<'a> {
     /// The same for a name that DWARF gives a Rust function, which says more than its symbol. `false` only if it says
     /// that another one of the same symbol's name is meant.
     pub(super) fn may_be_exact(&self, name: &str) -> bool {
-        self.linkers.is_none() || name == self.text || without_parameters(name) == self.text
+        let is_instance = || name.strip_prefix(self.text).is_some_and(|rest| rest.starts_with("::<"));
+        self.linkers.is_none() || name == self.text || without_parameters(name) == self.text || is_instance()
     }
 
     /// A symbol's name is one that the glob describes.
