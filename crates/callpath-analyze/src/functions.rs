@@ -129,7 +129,7 @@ struct Listed {
 }
 
 impl Functions {
-    /// Reads the symbols of the module at `path`, and of its debug file below `debug_roots` (`/usr/lib/debug`, usually).
+    /// Reads the symbols of the module at `path`, and of its debug file below `debug_roots` (`/usr/lib/debug`, mostly).
     pub fn read(path: &Path, debug_roots: &[PathBuf]) -> Result<Functions, ImageError> {
         Ok(Functions::of(&Arc::new(Image::read(path)?), path, debug_roots))
     }
