@@ -7,8 +7,8 @@ use callpath_db::nearest;
 
 use super::{Functions, NotEntry, Pattern};
 
-/// The texts that somebody may have meant by a pattern that names nothing in any of `modules`, the nearest first; five at
-/// most. They are names of functions, with the module before them where the pattern has one; names of modules where no
+/// The texts that somebody may have meant by a pattern that names nothing in any of `modules`: five at most, the
+/// nearest first. They are names of functions, with the module before them where the pattern has one; names of modules where no
 /// module has that name.
 pub fn closest(pattern: &Pattern, modules: &[&Functions]) -> Vec<String> {
     let Some((of_module, module)) = meant(pattern, modules) else {
